@@ -1,0 +1,1 @@
+"""Exports TensorFlow training graphs as SavedModels that gorbit drives from Go."""
