@@ -1,0 +1,241 @@
+"""The BERT encoder (Devlin et al. 2018) over packed rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Optional
+
+import tensorflow as tf
+
+from gorbit_export import layers, ops
+from gorbit_export.config import BertConfig
+
+Tensor = tf.Tensor
+
+# Sites of random numbers in an encoder layer; the embeddings use site 0 of
+# layer 0's block, heads use sites from HEAD_SITE on.
+_SITES_PER_LAYER = 4
+HEAD_SITE = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Dropout:
+    """The randomness of a training pass: rates (float32 scalars) and the numbers' source."""
+
+    hidden: Tensor
+    attention: Tensor
+    random: ops.Random
+
+
+class SelfAttention(tf.Module):
+    """The four maps of multi-head self-attention, and the norm after it."""
+
+    def __init__(self, config: BertConfig, seed: int, foreign: str) -> None:
+        """Makes the variables. `foreign` is the block's name in Hugging Face's files."""
+        super().__init__()
+        h, std = config.hidden_size, config.initializer_range
+        self.query = layers.Dense(h, h, std, seed, f"{foreign}.self.query")
+        self.key = layers.Dense(h, h, std, seed + 1, f"{foreign}.self.key")
+        self.value = layers.Dense(h, h, std, seed + 2, f"{foreign}.self.value")
+        self.output = layers.Dense(h, h, std, seed + 3, f"{foreign}.output.dense")
+        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{foreign}.output.LayerNorm")
+
+
+class FeedForward(tf.Module):
+    """The two maps of the position-wise network, and the norm after it."""
+
+    def __init__(self, config: BertConfig, seed: int, foreign: str) -> None:
+        """Makes the variables. `foreign` is the layer's name in Hugging Face's files."""
+        super().__init__()
+        h, i, std = config.hidden_size, config.intermediate_size, config.initializer_range
+        self.intermediate = layers.Dense(h, i, std, seed, f"{foreign}.intermediate.dense")
+        self.output = layers.Dense(i, h, std, seed + 1, f"{foreign}.output.dense")
+        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{foreign}.output.LayerNorm")
+
+
+class EncoderLayer(tf.Module):
+    """One layer's variables; the computation is shared, see Encoder._layer."""
+
+    def __init__(self, config: BertConfig, index: int, seed: int) -> None:
+        """Makes the variables of layer `index`."""
+        super().__init__()
+        foreign = f"encoder.layer.{index}"
+        self.attention = SelfAttention(config, seed, f"{foreign}.attention")
+        self.feed_forward = FeedForward(config, seed + 4, foreign)
+
+    def weights(self) -> list[tf.Variable]:
+        """The variables in the order in which Encoder._layer takes them."""
+        a, f = self.attention, self.feed_forward
+        dense = (a.query, a.key, a.value, a.output, f.intermediate, f.output)
+        norms = (a.norm, f.norm)
+        return [v for d in dense for v in (d.kernel, d.bias)] + [
+            v for n in norms for v in (n.scale, n.bias)
+        ]
+
+
+class Embeddings(tf.Module):
+    """The sum of word, position and type vectors, normalized."""
+
+    def __init__(self, config: BertConfig, seed: int) -> None:
+        """Makes the three tables and the norm."""
+        super().__init__()
+        h, std = config.hidden_size, config.initializer_range
+        name = "embeddings"
+        self.word = layers.Embedding(config.vocab_size, h, std, seed, f"{name}.word_embeddings")
+        self.position = layers.Embedding(
+            config.max_position_embeddings, h, std, seed + 1, f"{name}.position_embeddings"
+        )
+        self.type = layers.Embedding(
+            config.type_vocab_size, h, std, seed + 2, f"{name}.token_type_embeddings"
+        )
+        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{name}.LayerNorm")
+
+    def __call__(self, ids: Tensor, position_ids: Tensor, type_ids: Tensor) -> Tensor:
+        """Maps three int32 [T] to float32 [T, H]."""
+        return self.norm(self.word(ids) + self.position(position_ids) + self.type(type_ids))
+
+
+class Encoder(tf.Module):
+    """BERT without a head, over rows that may hold several sequences each.
+
+    The computation of a layer is one graph function, called once per layer
+    with that layer's weights, so an exported graph holds it once.
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0) -> None:
+        """Makes the variables, initialized from `seed`."""
+        super().__init__()
+        if config.hidden_act not in ops.ACTIVATIONS:
+            raise ValueError(
+                f"hidden_act {config.hidden_act!r} is not one of {', '.join(ops.ACTIVATIONS)}"
+            )
+        self._config = config
+        self.embeddings = Embeddings(config, 1000 * seed + 1)
+        self.layers = [
+            EncoderLayer(config, i, 1000 * seed + 11 + 10 * i)
+            for i in range(config.num_hidden_layers)
+        ]
+        self._layer_function = tf.function(self._layer, autograph=False)
+
+    @property
+    def config(self) -> BertConfig:
+        """The encoder's sizes."""
+        return self._config
+
+    def __call__(
+        self,
+        input_ids: Tensor,
+        type_ids: Tensor,
+        sequence_ids: Tensor,
+        position_ids: Tensor,
+        dropout: Optional[Dropout] = None,
+    ) -> Tensor:
+        """Encodes rows.
+
+        Args:
+            input_ids: int32 [R, S], vocabulary numbers.
+            type_ids: int32 [R, S], the segment of each token.
+            sequence_ids: int32 [R, S]: a token sees those of its row that have its number.
+                0 is padding.
+            position_ids: int32 [R, S], restarting at 0 with every sequence.
+            dropout: rates and randomness; none at evaluation.
+
+        Returns:
+            float32 [R * S, H], the last layer's output, row after row.
+        """
+        shape = tf.shape(input_ids)
+        flat = (tf.reshape(ids, [-1]) for ids in (input_ids, position_ids, type_ids))
+        x = self.embeddings(*flat)
+        if dropout is not None:
+            x = ops.dropout(x, dropout.hidden, dropout.random.site(0))
+        same = tf.equal(sequence_ids[:, :, None], sequence_ids[:, None, :])
+        # Finite, so that a softmax over padding alone stays a number.
+        bias = tf.where(same, 0.0, -1e9)[:, None, :, :]
+        for i, layer in enumerate(self.layers):
+            weights = [tf.convert_to_tensor(w) for w in layer.weights()]
+            if dropout is None:
+                x = self._layer_function(x, bias, shape, None, None, None, None, weights)
+            else:
+                x = self._layer_function(
+                    x,
+                    bias,
+                    shape,
+                    dropout.hidden,
+                    dropout.attention,
+                    dropout.random.key,
+                    dropout.random.site(1 + _SITES_PER_LAYER * i).counter,
+                    weights,
+                )
+        return x
+
+    def _layer(
+        self,
+        x: Tensor,
+        bias: Tensor,
+        shape: Tensor,
+        hidden_dropout: Optional[Tensor],
+        attention_dropout: Optional[Tensor],
+        random_key: Optional[Tensor],
+        random_counter: Optional[Tensor],
+        weights: list[Tensor],
+    ) -> Tensor:
+        """One encoder layer: x float32 [R * S, H], bias [R, 1, S, S], shape int32 (R, S)."""
+        wq, bq, wk, bk, wv, bv, wo, bo, wi, bi, wf, bf, ns1, nb1, ns2, nb2 = weights
+        c = self._config
+        rows, length = shape[0], shape[1]
+        heads, size = c.num_attention_heads, c.head_size
+        train = random_key is not None
+        random = ops.Random(random_key, random_counter) if train else None
+
+        # One product for query, key and value, unstacked: the gradient of slicing
+        # would fill a tensor of zeros per slice.
+        kernel, kernel_bias = tf.concat([wq, wk, wv], 1), tf.concat([bq, bk, bv], 0)
+        qkv = tf.nn.bias_add(tf.matmul(x, kernel), kernel_bias)
+        qkv = tf.transpose(tf.reshape(qkv, [rows, length, 3, heads, size]), [2, 0, 3, 1, 4])
+        query, key, value = tf.unstack(qkv, num=3)
+        scores = tf.matmul(query * (1 / math.sqrt(size)), key, transpose_b=True) + bias
+        weights_of_values = tf.nn.softmax(scores)
+        if train:
+            weights_of_values = ops.dropout(weights_of_values, attention_dropout, random)
+        context = tf.transpose(tf.matmul(weights_of_values, value), [0, 2, 1, 3])
+        context = tf.reshape(context, [rows * length, c.hidden_size])
+
+        y = tf.nn.bias_add(tf.matmul(context, wo), bo)
+        if train:
+            y = ops.dropout(y, hidden_dropout, random.site(1))
+        x = ops.layer_norm(x + y, ns1, nb1, c.layer_norm_eps)
+
+        activation = ops.ACTIVATIONS[c.hidden_act]
+        y = activation(tf.nn.bias_add(tf.matmul(x, wi), bi))
+        y = tf.nn.bias_add(tf.matmul(y, wf), bf)
+        if train:
+            y = ops.dropout(y, hidden_dropout, random.site(2))
+        return ops.layer_norm(x + y, ns2, nb2, c.layer_norm_eps)
+
+
+def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: str) -> Tensor:
+    """Gives one vector per example from packed rows.
+
+    Both kinds are products with a [B, T] matrix, whose gradient is a product as
+    well: sums in a fixed order, and next to nothing beside the encoder's cost.
+
+    Args:
+        hidden: float32 [R * S, H].
+        sequence_ids: int32 [R, S].
+        cls_positions: int32 [B], the index of each example's first token in the flat rows.
+        pooling: "first" for the first token's vector, "mean" for the mean over the tokens.
+
+    Returns:
+        float32 [B, H].
+    """
+    shape = tf.shape(sequence_ids)
+    positions = tf.range(shape[0] * shape[1])
+    if pooling == "first":
+        chosen = tf.equal(cls_positions[:, None], positions[None, :])
+        return tf.matmul(tf.cast(chosen, hidden.dtype), hidden)
+    # A number that only the tokens of one example share: row and sequence together.
+    keys = tf.reshape(sequence_ids, [-1]) + positions // shape[1] * (shape[1] + 1)
+    chosen = tf.equal(tf.gather(keys, cls_positions)[:, None], keys[None, :])
+    share = tf.cast(chosen, hidden.dtype)
+    return tf.matmul(share / tf.reduce_sum(share, 1, keepdims=True), hidden)

@@ -1,0 +1,164 @@
+"""BERT with a classification head: one label per sentence or sentence pair."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Optional
+
+import tensorflow as tf
+
+from gorbit_export import bert, layers, ops, task
+from gorbit_export.config import BertConfig
+
+Tensor = tf.Tensor
+POOLINGS = ("first", "mean")
+
+
+class BertClassifier(tf.Module):
+    """Encoder, pooling and a linear map to logits.
+
+    Pooling "first" is BERT's own: the first token's vector through a dense
+    layer with tanh. "mean" takes the mean of the tokens' vectors, through
+    no further layer, as sentence encoders trained for mean pooling want it.
+    """
+
+    def __init__(self, config: BertConfig, num_labels: int, pooling: str, seed: int) -> None:
+        """Makes the variables, initialized from `seed`."""
+        super().__init__()
+        if num_labels < 2:
+            raise ValueError(f"a classifier needs 2 labels or more, not {num_labels}")
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
+        h, std = config.hidden_size, config.initializer_range
+        self._pooling = pooling
+        self.encoder = bert.Encoder(config, seed)
+        if pooling == "first":
+            self.pooler = layers.Dense(h, h, std, 1000 * seed + 901, "pooler.dense")
+        self.classifier = layers.Dense(h, num_labels, std, 1000 * seed + 902, "classifier")
+
+    def __call__(
+        self,
+        features: dict[str, Tensor],
+        dropout: Optional[bert.Dropout] = None,
+        classifier_dropout: Optional[Tensor] = None,
+    ) -> Tensor:
+        """Gives logits, float32 [B, C], from packed features."""
+        hidden = self.encoder(
+            features["input_ids"],
+            features["type_ids"],
+            features["sequence_ids"],
+            features["position_ids"],
+            dropout,
+        )
+        x = bert.pool(hidden, features["sequence_ids"], features["cls_positions"], self._pooling)
+        if self._pooling == "first":
+            x = tf.tanh(self.pooler(x))
+        if dropout is not None:
+            x = ops.dropout(x, classifier_dropout, dropout.random.site(bert.HEAD_SITE))
+        return self.classifier(x)
+
+
+class Classification(task.Task):
+    """Single-label classification with a BertClassifier."""
+
+    name = "classification"
+
+    def __init__(
+        self, config: BertConfig, num_labels: int = 2, pooling: str = "first", seed: int = 0
+    ) -> None:
+        """Makes the model."""
+        self.model = BertClassifier(config, num_labels, pooling, seed)
+        self._config, self._num_labels, self._pooling = config, num_labels, pooling
+        rows = ("rows", "length")
+        self.features = [
+            task.Feature("input_ids", tf.int32, rows),
+            task.Feature("type_ids", tf.int32, rows),
+            task.Feature("sequence_ids", tf.int32, rows),
+            task.Feature("position_ids", tf.int32, rows),
+            task.Feature("cls_positions", tf.int32, ("examples",)),
+            task.Feature("labels", tf.int32, ("examples",), label=True),
+            task.Feature("example_weights", tf.float32, ("examples",), label=True),
+        ]
+        hidden = config.hidden_dropout_prob
+        attention = config.attention_probs_dropout_prob
+        self.hyperparameters = [
+            task.Hyperparameter("hidden_dropout", hidden, "rate after embeddings and sublayers"),
+            task.Hyperparameter("attention_dropout", attention, "rate on attention weights"),
+            task.Hyperparameter("classifier_dropout", hidden, "rate before the classifier"),
+            task.Hyperparameter("label_smoothing", 0.0, "share spread evenly over all labels"),
+        ]
+
+    def description(self) -> dict[str, Any]:
+        """See Task."""
+        return {
+            "architecture": "bert-classifier",
+            "num_labels": self._num_labels,
+            "pooling": self._pooling,
+            "config": dataclasses.asdict(self._config),
+        }
+
+    def train_sums(
+        self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
+    ) -> dict[str, Tensor]:
+        """See Task."""
+        dropout = bert.Dropout(
+            hyperparameters["hidden_dropout"], hyperparameters["attention_dropout"], random
+        )
+        logits = self.model(features, dropout, hyperparameters["classifier_dropout"])
+        return self._sums(logits, features, hyperparameters["label_smoothing"])
+
+    def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task. "confusion" is [C, C], weights by label (row) and prediction (column)."""
+        logits = self.model(features)
+        sums = self._sums(logits, features, tf.constant(0.0))
+        labels = self._one_hot(features["labels"])
+        guesses = tf.one_hot(tf.argmax(logits, -1, tf.int32), self._num_labels)
+        weighted = labels * features["example_weights"][:, None]
+        sums["confusion"] = tf.matmul(weighted, guesses, transpose_a=True)
+        return sums
+
+    def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task. "logits" and "probabilities", float32 [B, C]."""
+        logits = self.model(features)
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+    def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
+        """See Task. One example per row: input_ids, attention_mask and token_type_ids [B, S]."""
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        specs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
+
+        def serve(input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> dict:
+            shape = tf.shape(input_ids)
+            # Positions count real tokens only, as in the packed rows of training.
+            mask = tf.cast(tf.not_equal(attention_mask, 0), tf.int32)
+            positions = tf.maximum(tf.cumsum(mask, 1) - 1, 0)
+            first = tf.argmax(mask, 1, tf.int32)
+            return self.predict(
+                {
+                    "input_ids": input_ids,
+                    "type_ids": token_type_ids,
+                    "sequence_ids": mask,
+                    "position_ids": positions,
+                    "cls_positions": tf.range(shape[0]) * shape[1] + first,
+                }
+            )
+
+        return specs, serve
+
+    def _one_hot(self, labels: Tensor) -> Tensor:
+        return tf.one_hot(labels, self._num_labels)
+
+    def _sums(
+        self, logits: Tensor, features: dict[str, Tensor], smoothing: Tensor
+    ) -> dict[str, Tensor]:
+        """Cross entropy with label smoothing (Szegedy et al. 2016), summed over examples."""
+        labels, weights = features["labels"], features["example_weights"]
+        log_probabilities = tf.nn.log_softmax(logits)
+        target = self._one_hot(labels) * (1 - smoothing) + smoothing / self._num_labels
+        losses = -tf.reduce_sum(target * log_probabilities, -1)
+        correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
+        return {
+            "loss_sum": tf.reduce_sum(losses * weights),
+            "weight_sum": tf.reduce_sum(weights),
+            "accuracy_sum": tf.reduce_sum(correct * weights),
+        }

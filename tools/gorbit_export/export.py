@@ -1,0 +1,284 @@
+"""Writes an export: a SavedModel that holds the contract which gorbit drives.
+
+docs/contract.md says what the functions take and give.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pathlib
+import shutil
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+from gorbit_export import layers, ops
+from gorbit_export.optimizers import Optimizer, clip_scale
+from gorbit_export.task import Hyperparameter, Task
+
+Tensor = tf.Tensor
+
+VERSION = 1
+"""Version of the contract and of gorbit.json."""
+CONTRACT_FILE = "assets/gorbit.json"
+SERVING_FOLDER = "serving"
+GRADIENT_PREFIX = "gradient/"
+
+_SCALARS = [
+    Hyperparameter("learning_rate", 0.0, "step size of this update"),
+    Hyperparameter("weight_decay", 0.0, "decoupled decay, of the variables that take it"),
+]
+_CLIP = Hyperparameter("clip_norm", 1.0, "global norm that gradients are clipped to; 0 is off")
+
+
+class _Tree(tf.Module):
+    """A module whose children are set by slash paths."""
+
+    def set(self, path: str, value: Any) -> None:
+        """Sets the value at the end of the path, making modules on the way."""
+        node, names = self, path.split("/")
+        for name in names[:-1]:
+            if not hasattr(node, name):
+                setattr(node, name, _Tree())
+            node = getattr(node, name)
+        setattr(node, names[-1], value)
+
+
+class Export(tf.Module):
+    """The root of an export: model, optimizer state and the contract's functions.
+
+    Checkpoints of gorbit have the same object graph, so
+    `tf.train.Checkpoint(root=export).restore(...)` reads them.
+    """
+
+    def __init__(self, task: Task, optimizer: Optimizer) -> None:
+        """Makes slots and functions for the task's model."""
+        super().__init__()
+        self._task, self._optimizer = task, optimizer
+        self.model = task.model
+        self.optimizer = _Tree()
+        self.optimizer.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.runner_state = tf.Variable("", dtype=tf.string, trainable=False)
+        self._paths = dict(_variable_paths(task.model, "model"))
+        self._slots: dict[str, dict[str, tf.Variable]] = {}
+        for path, variable in self._paths.items():
+            self._slots[path] = {
+                slot: tf.Variable(tf.zeros(variable.shape), trainable=False)
+                for slot in optimizer.slots
+            }
+            for slot, value in self._slots[path].items():
+                self.optimizer.set(f"{slot}/{path}", value)
+
+        features = [feature.spec() for feature in task.features]
+        inputs = [feature.spec() for feature in task.features if not feature.label]
+        seed = [tf.TensorSpec([2], tf.int64, "seed")]
+        pass_scalars = [h.spec() for h in task.hyperparameters]
+        update_scalars = [h.spec() for h in [*_SCALARS, *optimizer.hyperparameters]]
+        handles = [tf.TensorSpec([], tf.resource, name) for name in ("variable", *optimizer.slots)]
+        gradient = tf.TensorSpec(None, tf.float32, "gradient")
+        iteration = tf.TensorSpec([], tf.int64, "iteration")
+        step_specs = [*features, *seed, *pass_scalars, *update_scalars, _CLIP.spec()]
+
+        self.gradients = _function(self._gradients, [*features, *seed, *pass_scalars])
+        self.update = _function(self._update, [*handles, gradient, iteration, *update_scalars])
+        self.train_step = _function(self._train_step, step_specs)
+        self.evaluate = _function(lambda **kw: task.evaluate_sums(kw), features)
+        self.predict = _function(lambda **kw: task.predict(kw), inputs)
+
+    @property
+    def variables_by_path(self) -> dict[str, tf.Variable]:
+        """The model's variables by slash path."""
+        return self._paths
+
+    def _gradients(self, seed: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        with tf.GradientTape() as tape:
+            sums = self._task.train_sums(inputs, inputs, ops.Random.from_seed(seed))
+        gradients = tape.gradient(
+            sums["loss_sum"], list(self._paths.values()), unconnected_gradients="zero"
+        )
+        for path, gradient in zip(self._paths, gradients):
+            sums[GRADIENT_PREFIX + path] = tf.convert_to_tensor(gradient)
+        return sums
+
+    def _update(
+        self,
+        variable: Tensor,
+        gradient: Tensor,
+        iteration: Tensor,
+        learning_rate: Tensor,
+        weight_decay: Tensor,
+        **inputs: Tensor,
+    ) -> dict[str, Tensor]:
+        slots = {name: inputs[name] for name in self._optimizer.slots}
+        self._optimizer.update(
+            variable, slots, gradient, iteration, learning_rate, weight_decay, inputs
+        )
+        return {}
+
+    def _train_step(self, clip_norm: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        names = [f.name for f in self._task.features] + ["seed"]
+        names += [h.name for h in self._task.hyperparameters]
+        sums = self.gradients(**{name: inputs[name] for name in names})
+        gradients = {path: sums.pop(GRADIENT_PREFIX + path) for path in self._paths}
+        unit = 1 / sums["weight_sum"]
+        squares = [tf.nn.l2_loss(g) for g in gradients.values()]
+        norm = tf.sqrt(2 * tf.add_n(squares)) * unit
+        scale = unit * clip_scale(norm, clip_norm)
+        iteration = self.optimizer.iterations.assign_add(1, read_value=True)
+        scalars = {h.name: inputs[h.name] for h in self._optimizer.hyperparameters}
+        for path, variable in self._paths.items():
+            decays = self._task.decays(path)
+            self.update(
+                variable=variable.handle,
+                gradient=gradients[path] * scale,
+                iteration=iteration,
+                learning_rate=inputs["learning_rate"],
+                weight_decay=inputs["weight_decay"] if decays else tf.constant(0.0),
+                **{slot: value.handle for slot, value in self._slots[path].items()},
+                **scalars,
+            )
+        return {**sums, "gradient_norm": norm, "iterations": iteration}
+
+    def contract(self) -> dict[str, Any]:
+        """The content of gorbit.json."""
+        task, optimizer = self._task, self._optimizer
+        foreign = {v.ref(): f for v, f in _foreign(task.model)}
+        return {
+            "format": "gorbit",
+            "version": VERSION,
+            "task": task.name,
+            "model": task.description(),
+            "optimizer": {
+                "name": optimizer.name,
+                "slots": list(optimizer.slots),
+                "iterations": "optimizer/iterations",
+                "hyperparameters": [_describe(h) for h in optimizer.hyperparameters],
+            },
+            "state": "runner_state",
+            "hyperparameters": [_describe(h) for h in task.hyperparameters],
+            "features": [
+                {
+                    "name": feature.name,
+                    "dtype": feature.dtype.name,
+                    "axes": list(feature.axes),
+                    **({"label": True} if feature.label else {}),
+                }
+                for feature in task.features
+            ],
+            "variables": [
+                {
+                    "name": path,
+                    "shape": variable.shape.as_list(),
+                    "dtype": variable.dtype.name,
+                    "weight_decay": bool(task.decays(path)),
+                    "foreign": list(foreign[variable.ref()].names),
+                    **({"transpose": True} if foreign[variable.ref()].transpose else {}),
+                }
+                for path, variable in self._paths.items()
+            ],
+        }
+
+
+def _function(body: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
+    """Makes a graph function whose arguments are the specs, by name and in order."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(spec.name, kind) for spec in specs])
+
+    def function(*args: Tensor, **kwargs: Tensor) -> Any:
+        return body(**signature.bind(*args, **kwargs).arguments)
+
+    function.__signature__ = signature  # tf.function names the arguments by it
+    return tf.function(function, specs, autograph=False)
+
+
+def _variable_paths(module: tf.Module, prefix: str) -> list[tuple[str, tf.Variable]]:
+    """Lists a module's variables by their paths in the object graph, sorted by path."""
+    found: dict[str, tf.Variable] = {}
+    seen: set[int] = set()
+
+    def walk(node: Any, path: str) -> None:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        if isinstance(node, tf.Variable):
+            found[path] = node
+        elif isinstance(node, tf.Module):
+            for name, child in vars(node).items():
+                walk(child, f"{path}/{name}")
+        elif isinstance(node, (list, tuple)):
+            for i, child in enumerate(node):
+                walk(child, f"{path}/{i}")
+
+    walk(module, prefix)
+    return sorted(found.items())
+
+
+def _foreign(module: tf.Module) -> list[tuple[tf.Variable, layers.Foreign]]:
+    return [
+        pair
+        for sub in [module, *module.submodules]
+        if isinstance(sub, layers.Layer)
+        for pair in sub.foreign()
+    ]
+
+
+def _describe(hyperparameter: Hyperparameter) -> dict[str, Any]:
+    return {
+        "name": hyperparameter.name,
+        "default": hyperparameter.default,
+        "help": hyperparameter.help,
+    }
+
+
+def write(task: Task, optimizer: Optimizer, out: str | pathlib.Path) -> Export:
+    """Writes the export of a task to a new folder.
+
+    The folder holds the training SavedModel, `assets/gorbit.json`, and in
+    `serving/` the SavedModel that serves the trained model, less its
+    variables: gorbit adds those of a checkpoint.
+
+    Raises:
+        FileExistsError: if `out` exists already.
+    """
+    out = pathlib.Path(out)
+    if out.exists():
+        raise FileExistsError(f"{out} exists already")
+    module = Export(task, optimizer)
+    part = out.with_name(out.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.parent.mkdir(parents=True, exist_ok=True)
+
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    # The class checks of tf.function do not apply to resource arguments.
+    tf.saved_model.save(
+        module, str(part), signatures=_serving_signature(task), options=options
+    )
+    serving = tf.Module()
+    serving.model = task.model
+    tf.saved_model.save(
+        serving,
+        str(part / SERVING_FOLDER),
+        signatures=_serving_signature(task),
+        options=options,
+    )
+    shutil.rmtree(part / SERVING_FOLDER / "variables")
+    for fingerprint in part.rglob("fingerprint.pb"):
+        fingerprint.unlink()
+    contract = part / CONTRACT_FILE
+    contract.parent.mkdir(exist_ok=True)
+    contract.write_text(json.dumps(module.contract(), indent=1) + "\n", encoding="utf-8")
+    part.rename(out)
+    return module
+
+
+def _serving_signature(task: Task) -> dict[str, Any]:
+    specs, serve = task.serving()
+    function = tf.function(serve, autograph=False)
+    return {"serving_default": function.get_concrete_function(*specs)}
+
+
+def parameters(module: Export) -> int:
+    """Counts the model's trained numbers."""
+    return sum(int(np.prod(v.shape)) for v in module.variables_by_path.values())

@@ -1,0 +1,220 @@
+"""The exported model against TensorFlow's own operations and real weights."""
+
+import json
+import pathlib
+
+import numpy as np
+import plain_bert
+import pytest
+import tensorflow as tf
+from conftest import ROOT, pack, random_examples
+
+from gorbit_export import bert, config, ops
+from gorbit_export.classifier import Classification
+from gorbit_export.export import Export
+from gorbit_export.optimizers import AdamW
+
+SMALL = config.BertConfig(32, 3, 4, 64, vocab_size=50, max_position_embeddings=16)
+NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
+
+
+def batch(seed: int = 0, count: int = 6) -> tuple[list, dict, dict]:
+    """Gives examples, the packed features, and the features of one example per row."""
+    examples = random_examples(count, SMALL.vocab_size, seed)
+    labels = {
+        "labels": np.arange(count, dtype=np.int32) % 3,
+        "example_weights": np.linspace(0.5, 2, count).astype(np.float32),
+    }
+    packed = pack(examples, [[0, 3], [2, 1, 5], [4]]) | labels
+    return examples, packed, pack(examples, [[i] for i in range(count)]) | labels
+
+
+def tensors(features: dict) -> dict:
+    return {name: tf.constant(value) for name, value in features.items()}
+
+
+def scalars(**values: float) -> dict:
+    return {name: tf.constant(value, tf.float32) for name, value in values.items()}
+
+
+def jitter(module: tf.Module) -> None:
+    """Moves zeros and ones away from their special values."""
+    for i, v in enumerate(module.variables):
+        v.assign_add(tf.random.stateless_normal(v.shape, [i, 1]) * 0.1)
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+@pytest.mark.parametrize("layout", ["packed", "one per row"])
+def test_gradients_equal_plain_model(pooling, layout):
+    task = Classification(SMALL, 3, pooling)
+    jitter(task.model)
+    export = Export(task, AdamW())
+    examples, packed, single = batch()
+    features = packed if layout == "packed" else single
+    smoothing = 0.1
+    got = export.gradients(
+        **tensors(features),
+        seed=tf.constant([1, 2], tf.int64),
+        **scalars(**NO_DROPOUT, label_smoothing=smoothing),
+    )
+
+    with tf.GradientTape() as tape:
+        loss = 0.0
+        for (ids, types), label, weight in zip(
+            examples, features["labels"], features["example_weights"]
+        ):
+            x = plain_bert.logits(SMALL, task.model, pooling, ids, types)
+            target = tf.one_hot(label, 3) * (1 - smoothing) + smoothing / 3
+            loss += weight * tf.nn.softmax_cross_entropy_with_logits(target, x)
+    paths = export.variables_by_path
+    want = dict(zip(paths, tape.gradient(loss, list(paths.values()))))
+
+    np.testing.assert_allclose(got["loss_sum"], loss, rtol=1e-5)
+    np.testing.assert_allclose(got["weight_sum"], features["example_weights"].sum(), rtol=1e-6)
+    norm = float(tf.linalg.global_norm(list(want.values())))
+    for path, gradient in want.items():
+        gradient = tf.convert_to_tensor(gradient).numpy()
+        scale = max(np.abs(gradient).max(), 1e-3 * norm)
+        error = np.abs(got[f"gradient/{path}"].numpy() - gradient).max() / scale
+        assert error < 1e-5, f"{path}: relative error {error}"
+
+
+def test_predictions_and_evaluation_equal_plain_model():
+    task = Classification(SMALL, 3, "mean")
+    jitter(task.model)
+    export = Export(task, AdamW())
+    examples, packed, _ = batch()
+    want = np.stack([plain_bert.logits(SMALL, task.model, "mean", *e) for e in examples])
+    inputs = {f.name: packed[f.name] for f in task.features if not f.label}
+    got = export.predict(**tensors(inputs))
+    np.testing.assert_allclose(got["logits"], want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got["probabilities"], tf.nn.softmax(want), rtol=1e-4, atol=1e-6)
+
+    sums = export.evaluate(**tensors(packed))
+    confusion = np.zeros((3, 3))
+    for label, guess, weight in zip(
+        packed["labels"], want.argmax(-1), packed["example_weights"]
+    ):
+        confusion[label, guess] += weight
+    np.testing.assert_allclose(sums["confusion"], confusion, rtol=1e-6)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(packed["labels"], want)
+    np.testing.assert_allclose(
+        sums["loss_sum"], np.sum(losses * packed["example_weights"]), rtol=1e-5
+    )
+
+
+def test_padding_changes_nothing():
+    task = Classification(SMALL, 2, "first")
+    export = Export(task, AdamW())
+    _, packed, _ = batch()
+    inputs = {f.name: packed[f.name] for f in task.features if not f.label}
+    length = inputs["input_ids"].shape[1]
+    wide = {}
+    for name, value in inputs.items():
+        if value.ndim == 2:
+            value = np.pad(value, [(0, 1), (0, 5)], constant_values=0)
+        else:
+            value = value // length * (length + 5) + value % length
+        wide[name] = value
+    wide["input_ids"][:, length:] = 7
+    np.testing.assert_allclose(
+        export.predict(**tensors(wide))["logits"],
+        export.predict(**tensors(inputs))["logits"],
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+
+def test_dropout_is_a_function_of_the_seed():
+    task = Classification(SMALL, 2, "first")
+    export = Export(task, AdamW())
+    _, packed, _ = batch()
+    rates = scalars(
+        hidden_dropout=0.3, attention_dropout=0.2, classifier_dropout=0.1, label_smoothing=0.0
+    )
+
+    def loss(seed: list[int]) -> float:
+        sums = export.gradients(**tensors(packed), seed=tf.constant(seed, tf.int64), **rates)
+        return float(sums["loss_sum"])
+
+    assert loss([1, 2]) == loss([1, 2])
+    assert len({loss([a, b]) for a in range(3) for b in range(3)}) == 9
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
+def test_dropout_rate_scale_and_gradient(rate):
+    random = ops.Random.from_seed(tf.constant([3, 4], tf.int64))
+    x = tf.ones([1001, 301])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = ops.dropout(x, tf.constant(rate), random)
+    np.testing.assert_array_equal(tape.gradient(y, x), y)
+    kept = float(tf.reduce_mean(tf.cast(y > 0, tf.float32)))
+    assert abs(kept - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / 301301) + 1e-5
+    np.testing.assert_allclose(np.unique(y[y > 0]), 1 / (1 - rate), rtol=1e-4)
+
+
+def test_sites_draw_different_numbers():
+    random = ops.Random.from_seed(tf.constant([3, 4], tf.int64))
+    draws = [random.site(i).bits16(tf.constant([4096])).numpy() for i in (0, 1, 2, bert.HEAD_SITE)]
+    for i, a in enumerate(draws):
+        for b in draws[:i]:
+            assert np.mean(a == b) < 0.01
+
+
+@pytest.mark.parametrize("name", ["gelu", "layer_norm"])
+def test_written_gradients(name):
+    x = tf.random.stateless_normal([5, 8], [1, 2])
+    scale, bias = tf.linspace(0.5, 2.0, 8), tf.linspace(-1.0, 1.0, 8)
+    functions = {
+        "gelu": lambda x: ops.gelu(x),
+        "layer_norm": lambda x: ops.layer_norm(x, scale, bias, 1e-12),
+    }
+    theoretical, numerical = tf.test.compute_gradient(functions[name], [x], delta=1e-2)
+    np.testing.assert_allclose(theoretical[0], numerical[0], atol=2e-3)
+    if name == "gelu":
+        np.testing.assert_allclose(ops.gelu(x), tf.nn.gelu(x), rtol=1e-5, atol=1e-6)
+
+
+def minilm_weights() -> dict:
+    """Reads the demo's MiniLM weights, or skips where they have not been fetched."""
+    path = ROOT / ".cache" / "minilm" / "model.safetensors"
+    if not path.is_file():
+        pytest.skip(f"the demo's weights are not there: {path} (make demo fetches them)")
+    raw = path.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + size])
+    header.pop("__metadata__", None)
+    dtypes = {"F32": np.float32, "I64": np.int64}
+    weights = {}
+    for name, entry in header.items():
+        start, end = entry["data_offsets"]
+        data = raw[8 + size + start : 8 + size + end]
+        weights[name] = np.frombuffer(data, dtypes[entry["dtype"]]).reshape(entry["shape"])
+    return weights
+
+
+def test_real_weights_give_the_reference_forward_pass(shared_data: pathlib.Path):
+    weights = minilm_weights()
+    task = Classification(config.PRESETS["minilm"], 2, "mean")
+    found = 0
+    for layer in [task.model, *task.model.submodules]:
+        for variable, foreign in layer.foreign() if hasattr(layer, "foreign") else ():
+            for name in foreign.names:
+                if name in weights:
+                    value = weights[name]
+                    variable.assign(value.T if foreign.transpose else value)
+                    found += 1
+    assert found == 5 + 16 * 6
+
+    cases = json.loads((shared_data / "goldens" / "minilm_forward.json").read_text())["cases"]
+    examples = [(case["input_ids"], case["token_type_ids"]) for case in cases]
+    features = pack(examples, [[0, 1], [2, 3, 4], [5]])
+    names = ("input_ids", "type_ids", "sequence_ids", "position_ids")
+    out = task.model.encoder(*(tf.constant(features[name]) for name in names)).numpy()
+    for case, (ids, _), at in zip(cases, examples, features["cls_positions"]):
+        hidden = out[at : at + len(ids)]
+        np.testing.assert_allclose(hidden[0, :8], case["last_hidden_cls_0_8"], atol=1e-4)
+        np.testing.assert_allclose(hidden[-1, :8], case["last_hidden_last_0_8"], atol=1e-4)
+        np.testing.assert_allclose(hidden.sum(), case["last_hidden_sum"], rtol=1e-4, atol=1e-2)
+        np.testing.assert_allclose(np.abs(hidden).sum(), case["last_hidden_abs_sum"], rtol=1e-4)
