@@ -1,0 +1,115 @@
+package tfrecord
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zlib"
+)
+
+// Compression is how a whole TFRecord file is compressed.
+type Compression uint8
+
+// The compressions that TensorFlow's TFRecordOptions knows.
+const (
+	None Compression = iota // plain records
+	Gzip                    // RFC 1952, of one or more members
+	Zlib                    // RFC 1950
+)
+
+// String returns "none", "gzip" or "zlib".
+func (c Compression) String() string {
+	switch c {
+	case None:
+		return "none"
+	case Gzip:
+		return "gzip"
+	case Zlib:
+		return "zlib"
+	}
+	return fmt.Sprintf("Compression(%d)", uint8(c))
+}
+
+// ParseCompression is the inverse of String. The empty string means none, and
+// case is ignored, so TensorFlow's "", "GZIP" and "ZLIB" are understood too.
+func ParseCompression(s string) (Compression, error) {
+	switch {
+	case s == "":
+		return None, nil
+	case bytes.EqualFold([]byte(s), []byte("none")):
+		return None, nil
+	case bytes.EqualFold([]byte(s), []byte("gzip")):
+		return Gzip, nil
+	case bytes.EqualFold([]byte(s), []byte("zlib")):
+		return Zlib, nil
+	}
+	return None, fmt.Errorf("unknown compression %q: expected none, gzip or zlib", s)
+}
+
+// sniffBytes is how much of a stream decides what it is. A gzip header may
+// carry a file name and a comment before its data.
+const sniffBytes = 64 << 10
+
+// sniff tells how the stream is compressed without consuming any of it.
+//
+// A record header confirmed by its checksum is taken at its word: its first
+// bytes may look like any magic number. Otherwise gzip or zlib is what begins
+// like it and inflates; what begins like it and does not is taken for damaged
+// compressed data unless a plain length is the likelier reading, since both
+// end in an error and the right one helps the user.
+func sniff(br *bufio.Reader) Compression {
+	head, _ := br.Peek(headerBytes)
+	if len(head) == headerBytes {
+		if _, ok := parseHeader(head); ok {
+			return None
+		}
+	}
+	c := magic(head)
+	if c == None {
+		return None
+	}
+	// A length below 4 GiB has four zero bytes here; compressed data hardly.
+	looksPlain := len(head) >= 8 && bytes.Equal(head[4:8], make([]byte, 4))
+	if c == Gzip || !looksPlain {
+		return c
+	}
+	sample, _ := br.Peek(sniffBytes)
+	r, err := newInflater(bytes.NewReader(sample), c)
+	if err != nil {
+		return None
+	}
+	defer r.Close()
+	n, err := io.ReadFull(r, make([]byte, headerBytes))
+	if n == headerBytes || err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+		return c
+	}
+	return None
+}
+
+// magic tells what the first bytes of a file announce.
+func magic(head []byte) Compression {
+	if len(head) >= 3 && head[0] == 0x1f && head[1] == 0x8b && head[2] == 8 {
+		return Gzip
+	}
+	// Deflate, a window of at most 32 KiB, the check bits of RFC 1950, and no
+	// preset dictionary, which nobody could supply.
+	if len(head) >= 2 && head[0]&0x0f == 8 && head[0]>>4 <= 7 &&
+		(uint(head[0])<<8|uint(head[1]))%31 == 0 && head[1]&0x20 == 0 {
+		return Zlib
+	}
+	return None
+}
+
+func newInflater(r io.Reader, c Compression) (io.ReadCloser, error) {
+	switch c {
+	case Gzip:
+		return gzip.NewReader(r)
+	case Zlib:
+		return zlib.NewReader(r)
+	}
+	return io.NopCloser(r), nil
+}

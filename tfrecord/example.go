@@ -1,0 +1,209 @@
+package tfrecord
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kind is which of its three lists a feature holds.
+type Kind uint8
+
+// The kinds of a feature, numbered like the fields of its message. A feature of KindNone is there and holds no list,
+// which TensorFlow treats like one that is missing.
+const (
+	KindNone Kind = iota
+	KindBytes
+	KindFloat
+	KindInt64
+)
+
+// String returns "none", "bytes", "float" or "int64".
+func (k Kind) String() string {
+	switch k {
+	case KindBytes:
+		return "bytes"
+	case KindFloat:
+		return "float"
+	case KindInt64:
+		return "int64"
+	}
+	return "none"
+}
+
+// Value is what a feature holds: the list that Kind names, the others being
+// empty.
+type Value struct {
+	Kind   Kind
+	Int64s []int64
+	Floats []float32
+	Bytes  [][]byte
+}
+
+// Len returns the number of elements.
+func (v *Value) Len() int { return len(v.Int64s) + len(v.Floats) + len(v.Bytes) }
+
+// reset empties the value and keeps its memory.
+func (v *Value) reset(k Kind) {
+	v.Kind = k
+	v.Int64s, v.Floats, v.Bytes = v.Int64s[:0], v.Floats[:0], v.Bytes[:0]
+}
+
+// Feature is a named value of an Example.
+type Feature struct {
+	Name string
+	Value
+}
+
+// Int64Feature returns a feature that holds int64 numbers.
+func Int64Feature(name string, values ...int64) Feature {
+	return Feature{Name: name, Value: Value{Kind: KindInt64, Int64s: values}}
+}
+
+// FloatFeature returns a feature that holds float32 numbers.
+func FloatFeature(name string, values ...float32) Feature {
+	return Feature{Name: name, Value: Value{Kind: KindFloat, Floats: values}}
+}
+
+// BytesFeature returns a feature that holds byte strings.
+func BytesFeature(name string, values ...[]byte) Feature {
+	return Feature{Name: name, Value: Value{Kind: KindBytes, Bytes: values}}
+}
+
+// ExampleError reports a record that is no serialized tf.train.Example.
+type ExampleError struct {
+	Offset int    // byte of the record where parsing ended
+	Reason string // what is wrong there
+}
+
+// Error says where in the record and why.
+func (e *ExampleError) Error() string {
+	return fmt.Sprintf("not a tf.train.Example: at byte %d of the record: %s", e.Offset, e.Reason)
+}
+
+// FeatureError reports a feature that is not of the kind asked for.
+type FeatureError struct {
+	Feature string
+	Want    Kind
+	Got     Kind // KindNone where the feature is missing or holds no list
+}
+
+// Error names the feature and the kinds.
+func (e *FeatureError) Error() string {
+	if e.Got == KindNone {
+		return fmt.Sprintf("feature %q is missing, expected %v values", e.Feature, e.Want)
+	}
+	return fmt.Sprintf("feature %q holds %v values, expected %v", e.Feature, e.Got, e.Want)
+}
+
+// Decoder decodes a fixed list of features out of Examples. It is safe for
+// concurrent use, each goroutine with Values of its own.
+type Decoder struct {
+	names []string
+	slots []int          // by position; equal names share one
+	index map[string]int // slot of a name
+}
+
+// NewDecoder returns a decoder of the named features. The positions of the
+// names are those by which Values are asked.
+func NewDecoder(features ...string) *Decoder {
+	d := &Decoder{names: slices.Clone(features), index: make(map[string]int, len(features))}
+	for _, n := range d.names {
+		slot, ok := d.index[n]
+		if !ok {
+			slot = len(d.index)
+			d.index[n] = slot
+		}
+		d.slots = append(d.slots, slot)
+	}
+	return d
+}
+
+// Decode reads the decoder's features out of a record into v and passes over
+// all others. Features that the record lacks become KindNone. It allocates
+// nothing once v has grown to the size of the records. An error is an
+// ExampleError, and leaves v undefined.
+func (d *Decoder) Decode(record []byte, v *Values) error {
+	v.decoder = d
+	if len(v.values) != len(d.index) {
+		v.values = make([]Value, len(d.index))
+	}
+	for i := range v.values {
+		v.values[i].reset(KindNone)
+	}
+	return parseExample(record, func(key []byte) *Value {
+		if slot, ok := d.index[string(key)]; ok {
+			return &v.values[slot]
+		}
+		return nil
+	})
+}
+
+// Values holds the features of one Example in the order of a decoder's names.
+// It is reused from record to record, and its memory with it.
+type Values struct {
+	decoder *Decoder
+	values  []Value
+}
+
+// At returns the feature at position i, of KindNone where it is missing. It is
+// valid until the next Decode.
+func (v *Values) At(i int) *Value { return &v.values[v.decoder.slots[i]] }
+
+// Int64s returns the numbers of the feature at position i, or a FeatureError.
+// They are valid until the next Decode.
+func (v *Values) Int64s(i int) ([]int64, error) {
+	if err := v.check(i, KindInt64); err != nil {
+		return nil, err
+	}
+	return v.At(i).Int64s, nil
+}
+
+// Floats returns the numbers of the feature at position i, or a FeatureError.
+// They are valid until the next Decode.
+func (v *Values) Floats(i int) ([]float32, error) {
+	if err := v.check(i, KindFloat); err != nil {
+		return nil, err
+	}
+	return v.At(i).Floats, nil
+}
+
+// Bytes returns the byte strings of the feature at position i, or a
+// FeatureError. They lie in the decoded record and are valid as long as it is,
+// and until the next Decode.
+func (v *Values) Bytes(i int) ([][]byte, error) {
+	if err := v.check(i, KindBytes); err != nil {
+		return nil, err
+	}
+	return v.At(i).Bytes, nil
+}
+
+func (v *Values) check(i int, want Kind) error {
+	if got := v.At(i).Kind; got != want {
+		return &FeatureError{Feature: v.decoder.names[i], Want: want, Got: got}
+	}
+	return nil
+}
+
+// ParseExample decodes all features of a record, sorted by name. Byte strings
+// lie in the record itself. An error is an ExampleError.
+func ParseExample(record []byte) ([]Feature, error) {
+	m := map[string]*Value{}
+	err := parseExample(record, func(key []byte) *Value {
+		v, ok := m[string(key)]
+		if !ok {
+			v = new(Value)
+			m[string(key)] = v
+		}
+		return v
+	})
+	if err != nil {
+		return nil, err
+	}
+	features := make([]Feature, 0, len(m))
+	for name, v := range m {
+		features = append(features, Feature{Name: name, Value: *v})
+	}
+	slices.SortFunc(features, func(a, b Feature) int { return strings.Compare(a.Name, b.Name) })
+	return features, nil
+}

@@ -1,0 +1,78 @@
+package tfrecord
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+)
+
+const (
+	headerBytes = 12 // length and its checksum
+	footerBytes = 4  // checksum of the data
+	frameBytes  = headerBytes + footerBytes
+
+	// defaultMaxRecordBytes is protobuf's own limit on a message, so no
+	// record that TensorFlow can parse is refused by default.
+	defaultMaxRecordBytes = math.MaxInt32
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// maskedCRC returns the checksum of b as TFRecord files store it.
+func maskedCRC(b []byte) uint32 {
+	c := crc32.Checksum(b, castagnoli)
+	return (c>>15 | c<<17) + 0xa282ead8
+}
+
+// parseHeader returns the length that a record header holds, and whether the
+// header's checksum confirms it. b holds at least headerBytes.
+func parseHeader(b []byte) (length uint64, ok bool) {
+	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:]) == maskedCRC(b[:8])
+}
+
+// appendHeader appends the header of a record of n bytes.
+func appendHeader(dst []byte, n int) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
+	return binary.LittleEndian.AppendUint32(dst, maskedCRC(dst[len(dst)-8:]))
+}
+
+// CorruptError reports bytes that are not what the TFRecord format demands.
+type CorruptError struct {
+	Path        string      // the file, or the name given to NewReader
+	Record      int64       // number of the record at fault, from 0
+	Offset      int64       // where that record begins in the uncompressed stream
+	Compression Compression // how the file is compressed, which tells what Offset counts
+	Reason      string      // what is wrong and what was expected
+}
+
+// Error names the file, the record, its offset and the reason.
+func (e *CorruptError) Error() string {
+	of := ""
+	if e.Compression != None {
+		of = " of the uncompressed content"
+	}
+	return fmt.Sprintf("%s: record %d at byte %d%s: %s", e.Path, e.Record, e.Offset, of, e.Reason)
+}
+
+func reasonLengthCRC(header []byte) string {
+	return fmt.Sprintf("length checksum is %#08x, expected %#08x for the length bytes % x",
+		binary.LittleEndian.Uint32(header[8:]), maskedCRC(header[:8]), header[:8])
+}
+
+func reasonDataCRC(data, footer []byte) string {
+	return fmt.Sprintf("data checksum is %#08x, expected %#08x for the %d data bytes",
+		binary.LittleEndian.Uint32(footer), maskedCRC(data), len(data))
+}
+
+func reasonTruncated(want uint64, have int64) string {
+	return fmt.Sprintf("truncated: expected %d bytes of data and checksum, found %d", want, have)
+}
+
+func reasonTruncatedHeader(have int) string {
+	return fmt.Sprintf("truncated: expected a header of %d bytes, found %d", headerBytes, have)
+}
+
+func reasonTooLong(length uint64, limit int64) string {
+	return fmt.Sprintf("length is %d bytes, more than the limit of %d", length, limit)
+}

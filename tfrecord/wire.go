@@ -1,0 +1,371 @@
+package tfrecord
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Field numbers of tensorflow/core/example/example.proto and feature.proto.
+// The fields of Feature are the values of Kind.
+const (
+	exampleFeatures = 1
+	featuresFeature = 1
+	entryKey        = 1
+	entryValue      = 2
+	listValue       = 1
+)
+
+// parser walks the messages of one record. Positions are those of the record,
+// and each method parses what lies between two of them. It follows protobuf in
+// everything: repeated messages merge, the last entry of a map key and the last
+// kind of a feature win, and fields of an unknown number or an unexpected wire
+// type are passed over.
+type parser struct {
+	b      []byte
+	lookup func(key []byte) *Value // where a feature goes; nil passes over it
+}
+
+func parseExample(record []byte, lookup func(key []byte) *Value) error {
+	p := parser{record, lookup}
+	for pos := 0; pos < len(record); {
+		f, err := p.field(pos, len(record))
+		if err != nil {
+			return err
+		}
+		if f.is(exampleFeatures, protowire.BytesType) {
+			if err := p.features(f.start, f.end); err != nil {
+				return err
+			}
+		}
+		pos = f.end
+	}
+	return nil
+}
+
+func (p *parser) features(pos, end int) error {
+	for pos < end {
+		f, err := p.field(pos, end)
+		if err != nil {
+			return err
+		}
+		if f.is(featuresFeature, protowire.BytesType) {
+			if err := p.entry(f.start, f.end); err != nil {
+				return err
+			}
+		}
+		pos = f.end
+	}
+	return nil
+}
+
+// entry parses one entry of the map. Key and value may come in any order and
+// more than once, so the value waits until the key is certain.
+func (p *parser) entry(start, end int) error {
+	var key []byte
+	var value field
+	values := 0
+	for pos := start; pos < end; {
+		f, err := p.field(pos, end)
+		if err != nil {
+			return err
+		}
+		switch {
+		case f.is(entryKey, protowire.BytesType):
+			key = p.b[f.start:f.end]
+			if !utf8.Valid(key) {
+				return p.errorf(f.start, "feature name %q is not valid UTF-8", key)
+			}
+		case f.is(entryValue, protowire.BytesType):
+			value = f
+			values++
+		}
+		pos = f.end
+	}
+	v := p.lookup(key)
+	if v == nil {
+		return nil
+	}
+	v.reset(KindNone)
+	if values <= 1 {
+		return p.feature(v, value.start, value.end)
+	}
+	for pos := start; pos < end; {
+		f, _ := p.field(pos, end)
+		if f.is(entryValue, protowire.BytesType) {
+			if err := p.feature(v, f.start, f.end); err != nil {
+				return err
+			}
+		}
+		pos = f.end
+	}
+	return nil
+}
+
+func (p *parser) feature(v *Value, pos, end int) error {
+	for pos < end {
+		f, err := p.field(pos, end)
+		if err != nil {
+			return err
+		}
+		pos = f.end
+		if f.typ != protowire.BytesType || f.num > protowire.Number(KindInt64) {
+			continue
+		}
+		if kind := Kind(f.num); v.Kind != kind {
+			v.reset(kind)
+		}
+		switch v.Kind {
+		case KindInt64:
+			err = p.int64List(v, f.start, f.end)
+		case KindFloat:
+			err = p.floatList(v, f.start, f.end)
+		case KindBytes:
+			err = p.bytesList(v, f.start, f.end)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) int64List(v *Value, pos, end int) error {
+	for pos < end {
+		f, err := p.field(pos, end)
+		if err != nil {
+			return err
+		}
+		// Packed and single values are the same bytes.
+		if f.is(listValue, protowire.BytesType) || f.is(listValue, protowire.VarintType) {
+			if err := p.varints(v, f.start, f.end); err != nil {
+				return err
+			}
+		}
+		pos = f.end
+	}
+	return nil
+}
+
+func (p *parser) varints(v *Value, pos, end int) error {
+	b, list := p.b[:end], v.Int64s
+	for pos < len(b) {
+		// Token ids take one byte or two.
+		if x := b[pos]; x < 0x80 {
+			list = append(list, int64(x))
+			pos++
+			continue
+		}
+		if pos+1 < len(b) && b[pos+1] < 0x80 {
+			list = append(list, int64(b[pos]&0x7f)|int64(b[pos+1])<<7)
+			pos += 2
+			continue
+		}
+		x, n := protowire.ConsumeVarint(b[pos:])
+		if n < 0 {
+			return p.errorf(pos, "%v", protowire.ParseError(n))
+		}
+		list = append(list, int64(x))
+		pos += n
+	}
+	v.Int64s = list
+	return nil
+}
+
+func (p *parser) floatList(v *Value, pos, end int) error {
+	for pos < end {
+		f, err := p.field(pos, end)
+		if err != nil {
+			return err
+		}
+		if f.is(listValue, protowire.BytesType) || f.is(listValue, protowire.Fixed32Type) {
+			b := p.b[f.start:f.end]
+			if len(b)%4 != 0 {
+				return p.errorf(f.start, "packed floats take %d bytes, expected a multiple of 4", len(b))
+			}
+			for ; len(b) > 0; b = b[4:] {
+				v.Floats = append(v.Floats, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+			}
+		}
+		pos = f.end
+	}
+	return nil
+}
+
+func (p *parser) bytesList(v *Value, pos, end int) error {
+	for pos < end {
+		f, err := p.field(pos, end)
+		if err != nil {
+			return err
+		}
+		if f.is(listValue, protowire.BytesType) {
+			v.Bytes = append(v.Bytes, p.b[f.start:f.end:f.end])
+		}
+		pos = f.end
+	}
+	return nil
+}
+
+// field is one field of a message. Its content lies between start and end; for
+// length-delimited fields that is without the length.
+type field struct {
+	num        protowire.Number
+	typ        protowire.Type
+	start, end int
+}
+
+func (f *field) is(num protowire.Number, typ protowire.Type) bool {
+	return f.num == num && f.typ == typ
+}
+
+// field parses the field that begins at pos in a message that ends at end.
+func (p *parser) field(pos, end int) (field, error) {
+	tag, n := p.varint(pos, end)
+	if n < 0 {
+		return field{}, p.errorf(pos, "field tag: %v", protowire.ParseError(n))
+	}
+	f := field{typ: protowire.Type(tag & 7), start: pos + n}
+	if tag>>3 < uint64(protowire.MinValidNumber) || tag>>3 > uint64(protowire.MaxValidNumber) {
+		return field{}, p.errorf(pos, "field number %d is invalid", tag>>3)
+	}
+	f.num = protowire.Number(tag >> 3)
+	if f.typ == protowire.BytesType {
+		length, n := p.varint(f.start, end)
+		if n < 0 {
+			return field{}, p.errorf(f.start, "length of field %d: %v", f.num, protowire.ParseError(n))
+		}
+		f.start += n
+		if length > uint64(end-f.start) {
+			return field{}, p.errorf(f.start, "field %d has a length of %d bytes, but its message ends after %d", f.num, length, end-f.start)
+		}
+		f.end = f.start + int(length)
+		return f, nil
+	}
+	n = protowire.ConsumeFieldValue(f.num, f.typ, p.b[f.start:end])
+	if n < 0 {
+		return field{}, p.errorf(f.start, "field %d: %v", f.num, protowire.ParseError(n))
+	}
+	f.end = f.start + n
+	return f, nil
+}
+
+// varint is protowire.ConsumeVarint with its commonest case inlined.
+func (p *parser) varint(pos, end int) (uint64, int) {
+	if pos < end && p.b[pos] < 0x80 {
+		return uint64(p.b[pos]), 1
+	}
+	return protowire.ConsumeVarint(p.b[pos:end])
+}
+
+func (p *parser) errorf(offset int, format string, args ...any) error {
+	return &ExampleError{Offset: offset, Reason: fmt.Sprintf(format, args...)}
+}
+
+// AppendExample appends a serialized tf.train.Example of the given features.
+// They are written in the order of their names, so that equal features give
+// equal bytes, which are those of TensorFlow's deterministic serialization.
+// Two features of one name, or a name that is not UTF-8, are an error.
+func AppendExample(dst []byte, features ...Feature) ([]byte, error) {
+	byName := func(a, b Feature) int { return strings.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(features, byName) {
+		features = slices.SortedFunc(slices.Values(features), byName)
+	}
+	size := 0
+	for i := range features {
+		f := &features[i]
+		switch {
+		case !utf8.ValidString(f.Name):
+			return dst, fmt.Errorf("feature name %q is not valid UTF-8", f.Name)
+		case i > 0 && features[i-1].Name == f.Name:
+			return dst, fmt.Errorf("feature %q is given twice", f.Name)
+		}
+		size += sizeField(sizeEntry(f))
+	}
+	dst = slices.Grow(dst, sizeField(size))
+	dst = appendLength(dst, exampleFeatures, size)
+	for i := range features {
+		f := &features[i]
+		list := sizeList(&f.Value)
+		dst = appendLength(dst, featuresFeature, sizeEntry(f))
+		dst = appendLength(dst, entryKey, len(f.Name))
+		dst = append(dst, f.Name...)
+		if f.Kind == KindNone {
+			dst = appendLength(dst, entryValue, 0)
+			continue
+		}
+		dst = appendLength(dst, entryValue, sizeField(list))
+		dst = appendLength(dst, protowire.Number(f.Kind), list)
+		dst = appendList(dst, &f.Value)
+	}
+	return dst, nil
+}
+
+func sizeEntry(f *Feature) int {
+	value := 0
+	if f.Kind != KindNone {
+		value = sizeField(sizeList(&f.Value))
+	}
+	return sizeField(len(f.Name)) + sizeField(value)
+}
+
+// sizeField returns the size of a length-delimited field, whose number is
+// below 16 in all of these messages.
+func sizeField(n int) int { return 1 + protowire.SizeBytes(n) }
+
+func sizePacked(v *Value) (n int) {
+	if v.Kind == KindFloat {
+		return 4 * len(v.Floats)
+	}
+	for _, x := range v.Int64s {
+		n += protowire.SizeVarint(uint64(x))
+	}
+	return n
+}
+
+func sizeList(v *Value) (n int) {
+	if v.Kind == KindBytes {
+		for _, b := range v.Bytes {
+			n += sizeField(len(b))
+		}
+		return n
+	}
+	if n = sizePacked(v); n > 0 {
+		return sizeField(n)
+	}
+	return 0
+}
+
+func appendLength(dst []byte, num protowire.Number, n int) []byte {
+	dst = protowire.AppendTag(dst, num, protowire.BytesType)
+	return protowire.AppendVarint(dst, uint64(n))
+}
+
+func appendList(dst []byte, v *Value) []byte {
+	if v.Kind == KindBytes {
+		for _, b := range v.Bytes {
+			dst = appendLength(dst, listValue, len(b))
+			dst = append(dst, b...)
+		}
+		return dst
+	}
+	n := sizePacked(v)
+	if n == 0 {
+		return dst
+	}
+	dst = appendLength(dst, listValue, n)
+	if v.Kind == KindFloat {
+		for _, x := range v.Floats {
+			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(x))
+		}
+		return dst
+	}
+	for _, x := range v.Int64s {
+		dst = protowire.AppendVarint(dst, uint64(x))
+	}
+	return dst
+}
