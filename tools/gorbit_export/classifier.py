@@ -90,10 +90,19 @@ class Classification(task.Task):
 
     def description(self) -> dict[str, Any]:
         """See Task."""
+        c = self._config
+        h, labels = c.hidden_size, self._num_labels
         return {
             "architecture": "bert-classifier",
-            "num_labels": self._num_labels,
+            "num_labels": labels,
             "pooling": self._pooling,
+            # Matrix products of the forward pass, two operations per multiply-add:
+            # per token, per pair of positions in a row, per example.
+            "flops": {
+                "per_token": c.num_hidden_layers * (8 * h * h + 4 * h * c.intermediate_size),
+                "per_token_pair": c.num_hidden_layers * 4 * h,
+                "per_example": 2 * h * labels + (2 * h * h if self._pooling == "first" else 0),
+            },
             "config": dataclasses.asdict(self._config),
         }
 

@@ -5,6 +5,7 @@ docs/contract.md says what the functions take and give.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import pathlib
@@ -46,6 +47,14 @@ class _Tree(tf.Module):
         setattr(node, names[-1], value)
 
 
+@dataclasses.dataclass
+class _Layout:
+    """Variables by path, kept in a plain object: TensorFlow would track a dict as a child."""
+
+    variables: dict[str, tf.Variable]
+    slots: dict[str, dict[str, tf.Variable]]
+
+
 class Export(tf.Module):
     """The root of an export: model, optimizer state and the contract's functions.
 
@@ -61,14 +70,13 @@ class Export(tf.Module):
         self.optimizer = _Tree()
         self.optimizer.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.runner_state = tf.Variable("", dtype=tf.string, trainable=False)
-        self._paths = dict(_variable_paths(task.model, "model"))
-        self._slots: dict[str, dict[str, tf.Variable]] = {}
-        for path, variable in self._paths.items():
-            self._slots[path] = {
+        self._layout = _Layout(dict(_variable_paths(task.model, "model")), {})
+        for path, variable in self._layout.variables.items():
+            self._layout.slots[path] = {
                 slot: tf.Variable(tf.zeros(variable.shape), trainable=False)
                 for slot in optimizer.slots
             }
-            for slot, value in self._slots[path].items():
+            for slot, value in self._layout.slots[path].items():
                 self.optimizer.set(f"{slot}/{path}", value)
 
         features = [feature.spec() for feature in task.features]
@@ -81,24 +89,28 @@ class Export(tf.Module):
         iteration = tf.TensorSpec([], tf.int64, "iteration")
         step_specs = [*features, *seed, *pass_scalars, *update_scalars, _CLIP.spec()]
 
-        self.gradients = _function(self._gradients, [*features, *seed, *pass_scalars])
-        self.update = _function(self._update, [*handles, gradient, iteration, *update_scalars])
-        self.train_step = _function(self._train_step, step_specs)
-        self.evaluate = _function(lambda **kw: task.evaluate_sums(kw), features)
-        self.predict = _function(lambda **kw: task.predict(kw), inputs)
+        functions = {
+            "gradients": (self._gradients, [*features, *seed, *pass_scalars]),
+            "update": (self._update, [*handles, gradient, iteration, *update_scalars]),
+            "train_step": (self._train_step, step_specs),
+            "evaluate": (lambda **kw: task.evaluate_sums(kw), features),
+            "predict": (lambda **kw: task.predict(kw), inputs),
+        }
+        for name, (body, specs) in functions.items():
+            setattr(self, name, _function(name, body, specs))
 
     @property
     def variables_by_path(self) -> dict[str, tf.Variable]:
         """The model's variables by slash path."""
-        return self._paths
+        return self._layout.variables
 
     def _gradients(self, seed: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         with tf.GradientTape() as tape:
             sums = self._task.train_sums(inputs, inputs, ops.Random.from_seed(seed))
         gradients = tape.gradient(
-            sums["loss_sum"], list(self._paths.values()), unconnected_gradients="zero"
+            sums["loss_sum"], list(self.variables_by_path.values()), unconnected_gradients="zero"
         )
-        for path, gradient in zip(self._paths, gradients):
+        for path, gradient in zip(self.variables_by_path, gradients):
             sums[GRADIENT_PREFIX + path] = tf.convert_to_tensor(gradient)
         return sums
 
@@ -121,14 +133,14 @@ class Export(tf.Module):
         names = [f.name for f in self._task.features] + ["seed"]
         names += [h.name for h in self._task.hyperparameters]
         sums = self.gradients(**{name: inputs[name] for name in names})
-        gradients = {path: sums.pop(GRADIENT_PREFIX + path) for path in self._paths}
+        gradients = {path: sums.pop(GRADIENT_PREFIX + path) for path in self.variables_by_path}
         unit = 1 / sums["weight_sum"]
         squares = [tf.nn.l2_loss(g) for g in gradients.values()]
         norm = tf.sqrt(2 * tf.add_n(squares)) * unit
         scale = unit * clip_scale(norm, clip_norm)
         iteration = self.optimizer.iterations.assign_add(1, read_value=True)
         scalars = {h.name: inputs[h.name] for h in self._optimizer.hyperparameters}
-        for path, variable in self._paths.items():
+        for path, variable in self.variables_by_path.items():
             decays = self._task.decays(path)
             self.update(
                 variable=variable.handle,
@@ -136,7 +148,7 @@ class Export(tf.Module):
                 iteration=iteration,
                 learning_rate=inputs["learning_rate"],
                 weight_decay=inputs["weight_decay"] if decays else tf.constant(0.0),
-                **{slot: value.handle for slot, value in self._slots[path].items()},
+                **{slot: value.handle for slot, value in self._layout.slots[path].items()},
                 **scalars,
             )
         return {**sums, "gradient_norm": norm, "iterations": iteration}
@@ -176,19 +188,20 @@ class Export(tf.Module):
                     "foreign": list(foreign[variable.ref()].names),
                     **({"transpose": True} if foreign[variable.ref()].transpose else {}),
                 }
-                for path, variable in self._paths.items()
+                for path, variable in self.variables_by_path.items()
             ],
         }
 
 
-def _function(body: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
-    """Makes a graph function whose arguments are the specs, by name and in order."""
+def _function(name: str, body: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
+    """Makes a graph function called `name` whose arguments are the specs, by name and in order."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([inspect.Parameter(spec.name, kind) for spec in specs])
 
     def function(*args: Tensor, **kwargs: Tensor) -> Any:
         return body(**signature.bind(*args, **kwargs).arguments)
 
+    function.__name__ = name
     function.__signature__ = signature  # tf.function names the arguments by it
     return tf.function(function, specs, autograph=False)
 

@@ -31,7 +31,7 @@ class Layer(tf.Module):
     def __init__(self) -> None:
         """Makes a layer without variables."""
         super().__init__()
-        self._foreign: dict[str, Foreign] = {}
+        self._foreign: tuple[tuple[str, Foreign], ...] = ()
 
     def _add(
         self,
@@ -42,11 +42,11 @@ class Layer(tf.Module):
     ) -> None:
         """Makes a float32 variable and sets it as the attribute `name`."""
         setattr(self, name, tf.Variable(initializer(shape, tf.float32), name=name))
-        self._foreign[name] = foreign
+        self._foreign = (*self._foreign, (name, foreign))
 
     def foreign(self) -> Iterator[tuple[tf.Variable, Foreign]]:
         """Yields the layer's own variables with what they are called elsewhere."""
-        for name, foreign in self._foreign.items():
+        for name, foreign in self._foreign:
             yield getattr(self, name), foreign
 
 

@@ -1,0 +1,164 @@
+package graphs
+
+import (
+	"fmt"
+
+	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
+	tpb "github.com/wamuir/graft/tensorflow/core/framework/tensor_go_proto"
+	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	"google.golang.org/protobuf/proto"
+)
+
+// Builder makes a GraphDef node by node. It checks nothing: TensorFlow does, when
+// the graph is imported.
+type Builder struct {
+	def    *gpb.GraphDef
+	names  map[string]int
+	device string
+}
+
+// Attr is an attribute of a node.
+type Attr struct {
+	Name  string
+	Value *apb.AttrValue
+}
+
+// Type makes a dtype attribute.
+func Type(name string, t dtpb.DataType) Attr {
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_Type{Type: t}}}
+}
+
+// Types makes an attribute of a list of dtypes.
+func Types(name string, t []dtpb.DataType) Attr {
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_List{List: &apb.AttrValue_ListValue{Type: t}}}}
+}
+
+// Int makes an integer attribute.
+func Int(name string, v int64) Attr {
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_I{I: v}}}
+}
+
+// String makes a string attribute.
+func String(name, v string) Attr {
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_S{S: []byte(v)}}}
+}
+
+// Shape makes a shape attribute; -1 is an open dimension.
+func Shape(name string, dims []int64) Attr {
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_Shape{Shape: shapeProto(dims)}}}
+}
+
+func shapeProto(dims []int64) *tspb.TensorShapeProto {
+	s := new(tspb.TensorShapeProto)
+	for _, d := range dims {
+		s.Dim = append(s.Dim, &tspb.TensorShapeProto_Dim{Size: d})
+	}
+	return s
+}
+
+// Func makes a function attribute.
+func Func(name, function string) Attr {
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_Func{Func: &apb.NameAttrList{Name: function}}}}
+}
+
+// OnDevice sets the device of the nodes made from here on, "" for TensorFlow's choice.
+func (b *Builder) OnDevice(device string) { b.device = device }
+
+// Node adds a node and returns its name, made unique by a number where it is
+// taken. Inputs are "node", "node:output" or "^node" for a control input.
+func (b *Builder) Node(op, name string, inputs []string, attrs ...Attr) string {
+	if n := b.names[name]; n > 0 {
+		b.names[name]++
+		name = fmt.Sprintf("%s_%d", name, n)
+	}
+	b.names[name]++
+	node := &npb.NodeDef{Name: name, Op: op, Input: inputs, Device: b.device, Attr: make(map[string]*apb.AttrValue, len(attrs))}
+	for _, a := range attrs {
+		node.Attr[a.Name] = a.Value
+	}
+	b.def.Node = append(b.def.Node, node)
+	return name
+}
+
+// Placeholder adds a tensor that a call feeds.
+func (b *Builder) Placeholder(name string, dtype dtpb.DataType, shape []int64) string {
+	return b.Node("Placeholder", name, nil, Type("dtype", dtype), Shape("shape", shape))
+}
+
+// Const adds a constant.
+func (b *Builder) Const(name string, value *tpb.TensorProto) string {
+	return b.Node("Const", name, nil, Type("dtype", value.GetDtype()),
+		Attr{"value", &apb.AttrValue{Value: &apb.AttrValue_Tensor{Tensor: value}}})
+}
+
+// Float adds a float32 scalar.
+func (b *Builder) Float(name string, v float32) string {
+	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_FLOAT, TensorShape: shapeProto(nil), FloatVal: []float32{v}})
+}
+
+// Int64 adds an int64 scalar.
+func (b *Builder) Int64(name string, v int64) string {
+	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT64, TensorShape: shapeProto(nil), Int64Val: []int64{v}})
+}
+
+// Int64s adds an int64 vector.
+func (b *Builder) Int64s(name string, v []int64) string {
+	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT64, TensorShape: shapeProto([]int64{int64(len(v))}), Int64Val: v})
+}
+
+// Variable adds the handle of a resource variable.
+func (b *Builder) Variable(name string, dtype dtpb.DataType, shape []int64) string {
+	return b.Node("VarHandleOp", name, nil,
+		Type("dtype", dtype), Shape("shape", shape), String("shared_name", name), String("container", ""))
+}
+
+// Read adds the reading of a variable, after the control inputs.
+func (b *Builder) Read(name, handle string, dtype dtpb.DataType, after ...string) string {
+	return b.Node("ReadVariableOp", name, append([]string{handle}, controls(after)...), Type("dtype", dtype))
+}
+
+// Assign adds the assignment of a variable.
+func (b *Builder) Assign(name, handle, value string, dtype dtpb.DataType) string {
+	return b.Node("AssignVariableOp", name, []string{handle, value}, Type("dtype", dtype))
+}
+
+// Group adds a node that is done when the given nodes are.
+func (b *Builder) Group(name string, nodes ...string) string {
+	return b.Node("NoOp", name, controls(nodes))
+}
+
+func controls(nodes []string) []string {
+	out := make([]string, len(nodes))
+	for i, n := range nodes {
+		out[i] = "^" + n
+	}
+	return out
+}
+
+// Call adds a call of a function. The inputs are by argument name; handles gives
+// the node of each captured variable.
+func (b *Builder) Call(name string, f *Function, inputs map[string]string, handles map[string]string) string {
+	var args []string
+	var tin, tout []dtpb.DataType
+	for _, a := range f.Inputs {
+		args = append(args, inputs[a.Name])
+		tin = append(tin, a.DType)
+	}
+	for _, c := range f.Captures {
+		args = append(args, handles[c])
+		tin = append(tin, dtpb.DataType_DT_RESOURCE)
+	}
+	for _, a := range f.Outputs {
+		tout = append(tout, a.DType)
+	}
+	return b.Node("StatefulPartitionedCall", name, args, Types("Tin", tin), Types("Tout", tout), Func("f", f.GraphName),
+		String("config", ""), String("config_proto", ""), String("executor_type", ""))
+}
+
+// Marshal returns the graph, as tf.Graph.Import takes it.
+func (b *Builder) Marshal() ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(b.def)
+}
