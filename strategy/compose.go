@@ -267,7 +267,8 @@ func (c *composer) trainStep() {
 	rate := c.Node("Switch", "applied/rate", []string{inputs["learning_rate"], finite}, typeT) + ":1"
 
 	iterations := c.handles[contract.Optimizer.Iterations]
-	counted := c.Node("AssignAddVariableOp", "count", []string{iterations, c.Int64("one", 1)}, graphs.Type("dtype", int64Type))
+	one := c.Node("Cast", "applied/count", []string{finite}, graphs.Type("SrcT", dtpb.DataType_DT_BOOL), graphs.Type("DstT", int64Type))
+	counted := c.Node("AssignAddVariableOp", "count", []string{iterations, one}, graphs.Type("dtype", int64Type))
 	iteration := c.Read("iteration", iterations, int64Type, counted)
 
 	var updates []string

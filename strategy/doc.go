@@ -5,8 +5,8 @@
 // the gradients of the summed weighted losses, their global norm, clipping, and
 // one call of the export's update per variable.
 //
-// A step whose loss or gradient norm is not finite changes no variable; it is
-// counted, and its result says that it was not applied.
+// A step whose loss or gradient norm is not finite changes no variable and
+// is not counted, and its result says that it was not applied.
 //
 // Tensors go to the graph stacked: the features of one dtype and one set of axes
 // are one feed. TensorFlow caches an executor under every order in which
