@@ -131,12 +131,7 @@ func (d *Decoder) Decode(record []byte, v *Values) error {
 	for i := range v.values {
 		v.values[i].reset(KindNone)
 	}
-	return parseExample(record, func(key []byte) *Value {
-		if slot, ok := d.index[string(key)]; ok {
-			return &v.values[slot]
-		}
-		return nil
-	})
+	return parseExample(record, v)
 }
 
 // Values holds the features of one Example in the order of a decoder's names.
@@ -144,6 +139,13 @@ func (d *Decoder) Decode(record []byte, v *Values) error {
 type Values struct {
 	decoder *Decoder
 	values  []Value
+}
+
+func (v *Values) slot(name []byte) *Value {
+	if i, ok := v.decoder.index[string(name)]; ok {
+		return &v.values[i]
+	}
+	return nil
 }
 
 // At returns the feature at position i, of KindNone where it is missing. It is
@@ -188,16 +190,8 @@ func (v *Values) check(i int, want Kind) error {
 // ParseExample decodes all features of a record, sorted by name. Byte strings
 // lie in the record itself. An error is an ExampleError.
 func ParseExample(record []byte) ([]Feature, error) {
-	m := map[string]*Value{}
-	err := parseExample(record, func(key []byte) *Value {
-		v, ok := m[string(key)]
-		if !ok {
-			v = new(Value)
-			m[string(key)] = v
-		}
-		return v
-	})
-	if err != nil {
+	m := allFeatures{}
+	if err := parseExample(record, m); err != nil {
 		return nil, err
 	}
 	features := make([]Feature, 0, len(m))
@@ -206,4 +200,15 @@ func ParseExample(record []byte) ([]Feature, error) {
 	}
 	slices.SortFunc(features, func(a, b Feature) int { return strings.Compare(a.Name, b.Name) })
 	return features, nil
+}
+
+type allFeatures map[string]*Value
+
+func (m allFeatures) slot(name []byte) *Value {
+	v, ok := m[string(name)]
+	if !ok {
+		v = new(Value)
+		m[string(name)] = v
+	}
+	return v
 }

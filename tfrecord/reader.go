@@ -68,7 +68,11 @@ func MaxRecordBytes(n int64) ReaderOption {
 // Logger sets where skipped damage (as a warning) and the fate of index files
 // (for debugging) are written. The default is nowhere.
 func Logger(l *slog.Logger) ReaderOption {
-	return func(c *readerConfig) { c.log = l }
+	return func(c *readerConfig) {
+		if l != nil {
+			c.log = l
+		}
+	}
 }
 
 func newReaderConfig(opts []ReaderOption) readerConfig {
@@ -152,7 +156,7 @@ func newReader(r io.Reader, name string, size int64, cfg readerConfig) (*Reader,
 	raw := &source{r: r}
 	br := bufio.NewReaderSize(raw, sniffBytes)
 	rd := &Reader{cfg: cfg, name: name, raw: raw, src: br, size: size, compression: sniff(br)}
-	if raw.err != nil {
+	if raw.err != nil && br.Buffered() == 0 {
 		return nil, fmt.Errorf("%s: %w", name, raw.err)
 	}
 	if rd.compression != None {
@@ -246,19 +250,23 @@ func (rd *Reader) next() ([]byte, error) {
 // stream ends cleanly; or a failure of the source, which is no damage.
 func (rd *Reader) frame() (data []byte, reason string, err error) {
 	have := rd.fill(headerBytes)
-	if rd.raw.err != nil {
+	switch {
+	case have == headerBytes:
+	case rd.raw.err != nil:
 		return nil, "", rd.ioError()
-	}
-	if have == 0 && rd.srcErr == io.EOF {
+	case have == 0 && rd.srcErr == io.EOF:
 		return nil, "", io.EOF
-	}
-	if have < headerBytes {
+	default:
 		return nil, rd.shortReason(reasonTruncatedHeader(have)), nil
 	}
 	header := rd.buf[rd.r:][:headerBytes]
 	length, ok := parseHeader(header)
 	if !ok {
-		return nil, reasonLengthCRC(header), nil
+		reason := reasonLengthCRC(header)
+		if rd.pos() == 0 {
+			reason += " (not a TFRecord file, or damaged from its first bytes on)"
+		}
+		return nil, reason, nil
 	}
 	if length > uint64(rd.cfg.maxRecord) {
 		return nil, reasonTooLong(length, rd.cfg.maxRecord), nil
@@ -267,11 +275,10 @@ func (rd *Reader) frame() (data []byte, reason string, err error) {
 	if rd.size >= 0 && int64(end) > rd.size-rd.pos() {
 		return nil, reasonTruncated(length+footerBytes, rd.size-rd.pos()-headerBytes), nil
 	}
-	have = rd.fill(end)
-	if rd.raw.err != nil {
-		return nil, "", rd.ioError()
-	}
-	if have < end {
+	if have = rd.fill(end); have < end {
+		if rd.raw.err != nil {
+			return nil, "", rd.ioError()
+		}
 		return nil, rd.shortReason(reasonTruncated(length+footerBytes, int64(have-headerBytes))), nil
 	}
 	b := rd.buf[rd.r:][headerBytes:end:end]

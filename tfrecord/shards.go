@@ -27,6 +27,9 @@ var (
 	shardSimple = regexp.MustCompile(`^(.+)-(\d{1,9})-(\d{1,9})(\.tf_?records?(?:\.\w+)*)$`)
 )
 
+// yearEnd tells the date 2024-05-12 from shard 5 of 12 of the base 2024.
+var yearEnd = regexp.MustCompile(`(^|\D)(19|20)\d\d$`)
+
 type shardParts struct {
 	base, suffix string
 	shard, count int
@@ -34,18 +37,21 @@ type shardParts struct {
 }
 
 func parseShard(name string) (shardParts, bool) {
+	if strings.HasSuffix(name, indexSuffix) {
+		return shardParts{}, false
+	}
 	dir, file := filepath.Split(name)
 	m, sep := shardOf.FindStringSubmatch(file), "-of-"
 	if m == nil {
 		m, sep = shardSimple.FindStringSubmatch(file), "-"
-	}
-	if m == nil {
-		return shardParts{}, false
+		if m == nil || len(m[2]) == 2 && len(m[3]) == 2 && yearEnd.MatchString(m[1]) {
+			return shardParts{}, false
+		}
 	}
 	p := shardParts{base: dir + m[1], suffix: m[4]}
 	p.shard, _ = strconv.Atoi(m[2])
 	p.count, _ = strconv.Atoi(m[3])
-	if p.shard >= p.count {
+	if p.count == 0 || p.shard > p.count {
 		return shardParts{}, false
 	}
 	p.format = fmt.Sprintf("%%s-%%0%dd%s%%0%dd%%s", len(m[2]), sep, len(m[3]))
@@ -58,7 +64,8 @@ func (p shardParts) sibling(shard int) string {
 
 // ParseShardName takes the name of a shard apart. The base keeps the folder of
 // the name. Besides ShardName's own form it knows base.tfrecord-00002-of-00010
-// and base-2-10.tfrecord.
+// and base-2-10.tfrecord. In sets of others that count from 1, the last shard
+// equals the count.
 func ParseShardName(name string) (base string, shard, count int, ok bool) {
 	p, ok := parseShard(name)
 	return p.base, p.shard, p.count, ok
@@ -104,15 +111,32 @@ func Glob(pattern string) ([]string, error) {
 			return ok && !strings.HasSuffix(name, indexSuffix)
 		})
 	}
-	return glob(pattern, escapeGlob(pattern)+"*", func(name string) bool {
-		if !recordFile.MatchString(name) {
-			return false
-		}
+	names, err := glob(pattern, escapeGlob(pattern)+"*", func(name string) bool {
 		if p, ok := parseShard(name); ok {
-			return p.base == pattern || recordFile.ReplaceAllString(p.base, "") == pattern
+			return p.base == pattern && (p.suffix == "" || recordFile.MatchString(name)) || stem(p.base) == pattern
 		}
-		return recordFile.ReplaceAllString(name, "") == pattern
+		return stem(name) == pattern
 	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names[1:] {
+		a, aok := parseShard(names[0])
+		b, bok := parseShard(name)
+		if !aok || !bok || a.base != b.base {
+			return nil, &ShardError{pattern, fmt.Sprintf("%s and %s both go by this name: give the one that is meant", names[0], name)}
+		}
+	}
+	return names, nil
+}
+
+// stem returns the name without the ending of a record file, or nothing where
+// there is no such ending.
+func stem(name string) string {
+	if at := recordFile.FindStringIndex(name); at != nil {
+		return name[:at[0]]
+	}
+	return ""
 }
 
 func glob(asked, pattern string, keep func(name string) bool) ([]string, error) {
@@ -130,76 +154,82 @@ func glob(asked, pattern string, keep func(name string) bool) ([]string, error) 
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%s: no TFRecord files: %w", asked, fs.ErrNotExist)
 	}
-	return names, sortShards(names)
+	if err := sortShards(names); err != nil {
+		return nil, err
+	}
+	return names, nil
 }
 
 // sortShards sorts names by base and shard number and checks that the sets are
 // whole.
 func sortShards(names []string) error {
-	type set struct {
-		base  string
-		parts []shardParts
-		names []string
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		pa, oka := parseShard(a)
-		pb, okb := parseShard(b)
-		if !oka || !okb || pa.base != pb.base {
-			ka, kb := a, b
-			if oka {
-				ka = pa.base
-			}
-			if okb {
-				kb = pb.base
-			}
-			return cmp.Or(cmp.Compare(ka, kb), cmp.Compare(a, b))
+	files := make([]shardFile, len(names))
+	for i, n := range names {
+		files[i] = shardFile{name: n, set: n}
+		if p, ok := parseShard(n); ok {
+			files[i] = shardFile{name: n, set: p.base, shardParts: p}
 		}
-		return cmp.Or(cmp.Compare(pa.count, pb.count), cmp.Compare(pa.shard, pb.shard), cmp.Compare(a, b))
+	}
+	slices.SortFunc(files, func(a, b shardFile) int {
+		return cmp.Or(cmp.Compare(a.set, b.set), cmp.Compare(a.count, b.count), cmp.Compare(a.shard, b.shard), cmp.Compare(a.name, b.name))
 	})
-	var sets []*set
-	for _, n := range names {
-		p, ok := parseShard(n)
-		if !ok {
-			continue
-		}
-		if len(sets) == 0 || sets[len(sets)-1].base != p.base {
-			sets = append(sets, &set{base: p.base})
-		}
-		s := sets[len(sets)-1]
-		s.parts, s.names = append(s.parts, p), append(s.names, n)
+	for i, f := range files {
+		names[i] = f.name
 	}
-	for _, s := range sets {
-		if err := checkSet(s.parts, s.names); err != nil {
-			return err
+	for len(files) > 0 {
+		n := 1
+		for n < len(files) && files[n].set == files[0].set {
+			n++
 		}
+		if files[0].count > 0 {
+			if err := checkSet(files[:n]); err != nil {
+				return err
+			}
+		}
+		files = files[n:]
 	}
 	return nil
 }
 
+// shardFile is a file that Glob found: a shard of a set, or a set of its own,
+// whose count is 0.
+type shardFile struct {
+	name, set string
+	shardParts
+}
+
 // checkSet checks the shards of one base, which are sorted.
-func checkSet(parts []shardParts, names []string) error {
+func checkSet(files []shardFile) error {
+	one, count := files[0], files[0].count
 	have := map[int]bool{}
-	for i, p := range parts {
-		if p.count != parts[0].count {
-			return &ShardError{names[0], fmt.Sprintf("there is a set of %d and one of %d, as %s: remove one", parts[0].count, p.count, names[i])}
+	for i, f := range files {
+		if f.count != count {
+			return &ShardError{one.name, fmt.Sprintf("there is a set of %d and one of %d, as %s: remove one", count, f.count, f.name)}
 		}
-		if have[p.shard] {
-			return &ShardError{names[i-1], fmt.Sprintf("%s is the same shard: remove one", names[i])}
+		if have[f.shard] {
+			return &ShardError{files[i-1].name, fmt.Sprintf("%s is the same shard: remove one", f.name)}
 		}
-		have[p.shard] = true
+		have[f.shard] = true
 	}
+	// A pattern may pick some shards of a set that is whole in its folder.
+	dir, _ := filepath.Split(one.base)
+	entries, _ := os.ReadDir(cmp.Or(dir, "."))
+	for _, e := range entries {
+		if p, ok := parseShard(dir + e.Name()); ok && p.base == one.base && p.count == count {
+			have[p.shard] = true
+		}
+	}
+	first := 0
+	if have[count] {
+		if first = 1; have[0] {
+			return &ShardError{one.name, fmt.Sprintf("there are shards 0 and %d of %d, one too many: remove one", count, count)}
+		}
+	}
+	total := count - len(have)
 	var missing []string
-	total := 0
-	for i := range parts[0].count {
-		if have[i] {
-			continue
-		}
-		name := parts[0].sibling(i)
-		if _, err := os.Stat(name); err == nil {
-			continue
-		}
-		if total++; total <= 3 {
-			missing = append(missing, filepath.Base(name))
+	for i := first; len(missing) < min(total, 3); i++ {
+		if !have[i] {
+			missing = append(missing, filepath.Base(one.sibling(i)))
 		}
 	}
 	if total == 0 {
@@ -209,7 +239,7 @@ func checkSet(parts []shardParts, names []string) error {
 	if total > len(missing) {
 		list += fmt.Sprintf(" and %d more", total-len(missing))
 	}
-	return &ShardError{names[0], fmt.Sprintf("%d of %d missing: %s", total, parts[0].count, list)}
+	return &ShardError{one.name, fmt.Sprintf("%d of %d missing: %s", total, count, list)}
 }
 
 // escapeGlob makes a path a pattern that matches only itself.

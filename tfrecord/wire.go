@@ -27,12 +27,17 @@ const (
 // kind of a feature win, and fields of an unknown number or an unexpected wire
 // type are passed over.
 type parser struct {
-	b      []byte
-	lookup func(key []byte) *Value // where a feature goes; nil passes over it
+	b  []byte
+	to destination
 }
 
-func parseExample(record []byte, lookup func(key []byte) *Value) error {
-	p := parser{record, lookup}
+// destination tells where the feature of a name goes; nil passes over it.
+type destination interface {
+	slot(name []byte) *Value
+}
+
+func parseExample(record []byte, to destination) error {
+	p := parser{record, to}
 	for pos := 0; pos < len(record); {
 		f, err := p.field(pos, len(record))
 		if err != nil {
@@ -87,7 +92,7 @@ func (p *parser) entry(start, end int) error {
 		}
 		pos = f.end
 	}
-	v := p.lookup(key)
+	v := p.to.slot(key)
 	if v == nil {
 		return nil
 	}
@@ -268,7 +273,7 @@ func (p *parser) errorf(offset int, format string, args ...any) error {
 
 // AppendExample appends a serialized tf.train.Example of the given features.
 // They are written in the order of their names, so that equal features give
-// equal bytes, which are those of TensorFlow's deterministic serialization.
+// equal bytes, which are those of protobuf's deterministic serialization.
 // Two features of one name, or a name that is not UTF-8, are an error.
 func AppendExample(dst []byte, features ...Feature) ([]byte, error) {
 	byName := func(a, b Feature) int { return strings.Compare(a.Name, b.Name) }
