@@ -1,0 +1,22 @@
+// Package tfenv keeps TensorFlow's own log off the terminal of a program that
+// imports it, unless the user asks for it:
+//
+//	import _ "github.com/gorbit-ml/gorbit/internal/tfenv"
+//
+// TensorFlow logs from the constructors of its library (that oneDNN is on, what
+// the CPU could do) and reads TF_CPP_MIN_LOG_LEVEL once, at its first line. All
+// that happens before a Go program's first instruction, so setting the variable
+// from Go is too late, and setting it from C is too: the constructors of a
+// library run before those of the program, and what runs earlier still comes
+// before the C library has taken up the environment.
+//
+// What a program can do is bring a getenv of its own, which the dynamic linker
+// gives to every library in place of the C library's. This one answers from
+// the environment, and where TF_CPP_MIN_LOG_LEVEL is not set there, with 2: errors
+// are logged, warnings and notes are not. The environment itself stays as it is, for
+// the program and for its children.
+//
+// The package works with every binding and imports none.
+package tfenv
+
+import "C"
