@@ -1,0 +1,415 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	tf "github.com/wamuir/graft/tensorflow"
+)
+
+// Source is a set of named tensors to load weights from. [Bundle] and
+// [Safetensors] are sources.
+type Source interface {
+	Path() string
+	Entries() []Entry
+	// Resolve finds the entry that a name means, where that is not the entry's own name.
+	Resolve(name string) (entry string, ok bool)
+	Read(ctx context.Context, names ...string) (map[string]*tf.Tensor, error)
+}
+
+// OpenSource opens weights to start from: a safetensors file, a checkpoint by
+// its prefix or index file, or a folder that holds one of these (the newest
+// checkpoint, variables/variables of a SavedModel, model.safetensors). The close
+// function is never nil where err is.
+func OpenSource(path string, opts ...Option) (src Source, close func() error, err error) {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return openSourceDir(path, opts...)
+	}
+	if err != nil {
+		if _, missing := os.Stat(IndexPath(path)); missing != nil {
+			return nil, nil, fmt.Errorf("open weights: %w", err)
+		}
+		return openSourceBundle(path, opts...)
+	}
+	if prefix, ok := strings.CutSuffix(path, ".index"); ok {
+		return openSourceBundle(prefix, opts...)
+	}
+	if i := strings.LastIndex(path, ".data-"); i >= 0 {
+		if _, err := os.Stat(IndexPath(path[:i])); err == nil {
+			return openSourceBundle(path[:i], opts...)
+		}
+	}
+	if kind := foreignKind(path); kind != "" {
+		return nil, nil, fmt.Errorf("open weights: %s is %s, which cannot be read: save it as safetensors", path, kind)
+	}
+	s, err := OpenSafetensors(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, s.Close, nil
+}
+
+func openSourceBundle(prefix string, opts ...Option) (Source, func() error, error) {
+	b, err := OpenBundle(prefix, opts...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b, func() error { return nil }, nil
+}
+
+func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
+	if data, err := os.ReadFile(filepath.Join(dir, StateName)); err == nil {
+		if state, err := parseState(data); err == nil && state.latest != "" {
+			prefix := state.latest
+			if !filepath.IsAbs(prefix) {
+				prefix = filepath.Join(dir, prefix)
+			}
+			return openSourceBundle(prefix, opts...)
+		}
+	}
+	for _, prefix := range []string{filepath.Join(dir, "variables", "variables"), filepath.Join(dir, "variables")} {
+		if _, err := os.Stat(IndexPath(prefix)); err == nil {
+			return openSourceBundle(prefix, opts...)
+		}
+	}
+	s, err := OpenSafetensors(filepath.Join(dir, "model.safetensors"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("open weights: %s holds no checkpoint, SavedModel or model.safetensors", dir)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, s.Close, nil
+}
+
+// foreignKind recognises files that users take for weights that can be read.
+func foreignKind(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var head [8]byte
+	n, _ := io.ReadFull(f, head[:])
+	switch start := string(head[:n]); {
+	case strings.HasPrefix(start, "PK\x03\x04"), strings.HasPrefix(start, "\x80\x02"):
+		return "a PyTorch pickle or another archive"
+	case strings.HasPrefix(start, "\x89HDF\r\n"):
+		return "an HDF5 file"
+	}
+	return ""
+}
+
+// Wanted is a variable to be filled.
+type Wanted struct {
+	Name  string // its path, under which a checkpoint of this model has it
+	DType tf.DataType
+	Shape []int64
+	// Foreign lists the names it may have elsewhere, best first.
+	Foreign []Candidate
+}
+
+// Candidate is a name that a variable may have in weights of other origin.
+type Candidate struct {
+	Name      string
+	Transpose bool // the matrix is stored there with its axes exchanged
+}
+
+// Match is a variable that was filled.
+type Match struct {
+	Name       string
+	Source     Entry // what it was filled from
+	Transposed bool
+}
+
+// Mismatch is a variable whose counterpart does not fit.
+type Mismatch struct {
+	Want       Wanted
+	Source     Entry
+	Transposed bool // the counterpart was to be transposed first
+}
+
+// LoadReport says what became of every wanted variable and every stored tensor.
+type LoadReport struct {
+	Path       string
+	Matched    []Match
+	Missing    []Wanted
+	Mismatched []Mismatch
+	Unused     []Entry
+	// Prefix is what the file's names have before the candidates', such as
+	// "bert."; Stripped is what the candidates have before the file's.
+	Prefix, Stripped string
+}
+
+// LoadError says that weights do not fill all wanted variables.
+type LoadError struct{ Report *LoadReport }
+
+func (e *LoadError) Error() string {
+	r := e.Report
+	if len(r.Matched) == 0 && len(r.Mismatched) == 0 {
+		return fmt.Sprintf("%s: none of the %d variables is in it (it holds %s)", r.Path, len(r.Missing), abbreviate(entryNames(r.Unused)))
+	}
+	var parts []string
+	if n := len(r.Missing); n > 0 {
+		list := make([]string, n)
+		for i, w := range r.Missing {
+			list[i] = w.Name
+		}
+		parts = append(parts, fmt.Sprintf("%d variables are missing (%s)", n, abbreviate(list)))
+	}
+	if n := len(r.Mismatched); n > 0 {
+		list := make([]string, n)
+		for i, m := range r.Mismatched {
+			list[i] = fmt.Sprintf("%s wants %s, %s is %s", m.Want.Name, m.Want.typeString(), m.Source.Name, m.sourceType())
+		}
+		parts = append(parts, fmt.Sprintf("%d variables do not fit (%s)", n, abbreviate(list)))
+	}
+	return fmt.Sprintf("%s: %s", r.Path, strings.Join(parts, "; "))
+}
+
+func entryNames(list []Entry) []string {
+	names := make([]string, len(list))
+	for i, e := range list {
+		names[i] = e.Name
+	}
+	return names
+}
+
+// candidates lists every name of w, its own first.
+func (w Wanted) candidates() []Candidate {
+	return append([]Candidate{{Name: w.Name}}, w.Foreign...)
+}
+
+func (w Wanted) typeString() string { return DTypeName(w.DType) + shapeString(w.Shape) }
+
+func (m Mismatch) sourceType() string {
+	if m.Transposed {
+		return m.Source.typeString() + " transposed"
+	}
+	return m.Source.typeString()
+}
+
+// Strict returns a [LoadError] unless every wanted variable was filled.
+func (r *LoadReport) Strict() error {
+	if len(r.Missing) == 0 && len(r.Mismatched) == 0 {
+		return nil
+	}
+	return &LoadError{r}
+}
+
+// Summary is the first line of the report.
+func (r *LoadReport) Summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d matched, %d missing, %d mismatched, %d unused", r.Path,
+		len(r.Matched), len(r.Missing), len(r.Mismatched), len(r.Unused))
+	if r.Prefix != "" {
+		fmt.Fprintf(&b, " (names there begin with %q)", r.Prefix)
+	}
+	if r.Stripped != "" {
+		fmt.Fprintf(&b, " (names there lack %q)", r.Stripped)
+	}
+	return b.String()
+}
+
+// String lists every tensor on a line of its own.
+func (r *LoadReport) String() string {
+	var b strings.Builder
+	b.WriteString(r.Summary())
+	for _, m := range r.Matched {
+		fmt.Fprintf(&b, "\n  matched     %s <- %s", m.Name, m.Source)
+		if m.Transposed {
+			b.WriteString(" transposed")
+		}
+	}
+	for _, w := range r.Missing {
+		fmt.Fprintf(&b, "\n  missing     %s %s", w.Name, w.typeString())
+	}
+	for _, m := range r.Mismatched {
+		fmt.Fprintf(&b, "\n  mismatched  %s %s <- %s %s", m.Want.Name, m.Want.typeString(), m.Source.Name, m.sourceType())
+	}
+	for _, e := range r.Unused {
+		fmt.Fprintf(&b, "\n  unused      %s", e)
+	}
+	return b.String()
+}
+
+// Load fills variables from a source. A variable is looked for under its own
+// name, then under its foreign names, then under all of these with the prefix that
+// most of the file's names have before them, or lack: files of one model differ by
+// a "bert." or "model/" in front of all names. Floating-point types are converted to
+// the wanted one, others must be equal, and so must shapes after transposing.
+//
+// What is not there, or does not fit, is in the report and not an error, unless
+// nothing matched at all; [LoadReport.Strict] makes it one.
+func Load(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[string]*tf.Tensor, *LoadReport, error) {
+	report := &LoadReport{Path: src.Path()}
+	entries := make(map[string]Entry, len(src.Entries()))
+	for _, e := range src.Entries() {
+		entries[e.Name] = e
+	}
+	resolve := func(name string) (Entry, bool) {
+		key, ok := src.Resolve(name)
+		if !ok {
+			return Entry{}, false
+		}
+		e, ok := entries[key]
+		return e, ok
+	}
+	report.Prefix, report.Stripped = affixes(src, want)
+	find := func(w Wanted) (Entry, bool, bool) {
+		for _, c := range w.candidates() {
+			if e, ok := resolve(c.Name); ok {
+				return e, c.Transpose, true
+			}
+		}
+		if report.Prefix == "" && report.Stripped == "" {
+			return Entry{}, false, false
+		}
+		for _, c := range w.candidates() {
+			if short, ok := strings.CutPrefix(c.Name, report.Stripped); ok {
+				if e, ok := resolve(report.Prefix + short); ok {
+					return e, c.Transpose, true
+				}
+			}
+		}
+		return Entry{}, false, false
+	}
+	used := map[string]bool{ObjectGraphKey: true}
+	fitting := map[string]Wanted{}
+	for _, w := range want {
+		e, transpose, ok := find(w)
+		if !ok {
+			report.Missing = append(report.Missing, w)
+			continue
+		}
+		used[e.Name] = true
+		if !fits(w, e, transpose) {
+			report.Mismatched = append(report.Mismatched, Mismatch{w, e, transpose})
+			continue
+		}
+		report.Matched = append(report.Matched, Match{w.Name, e, transpose})
+		fitting[w.Name] = w
+	}
+	for _, e := range src.Entries() {
+		if !used[e.Name] {
+			report.Unused = append(report.Unused, e)
+		}
+	}
+	if len(want) > 0 && len(report.Matched) == 0 {
+		return nil, report, &LoadError{report}
+	}
+	tensors, err := readMatches(ctx, src, report.Matched, fitting, opts)
+	return tensors, report, err
+}
+
+// readMatches reads what matched, a part at a time, and converts it.
+func readMatches(ctx context.Context, src Source, matched []Match, want map[string]Wanted, opts []Option) (map[string]*tf.Tensor, error) {
+	r := &reshaper{}
+	for _, o := range opts {
+		o(&r.opts)
+	}
+	defer r.close()
+	out := make(map[string]*tf.Tensor, len(matched))
+	for start := 0; start < len(matched); {
+		var names []string
+		end, bytes := start, int64(0)
+		for end < len(matched) && (end == start || bytes+matched[end].Source.Size <= readBatch) {
+			bytes += matched[end].Source.Size
+			if n := matched[end].Source.Name; !slices.Contains(names, n) {
+				names = append(names, n)
+			}
+			end++
+		}
+		tensors, err := src.Read(ctx, names...)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range matched[start:end] {
+			t, err := r.apply(tensors[m.Source.Name], want[m.Name].DType, m.Transposed)
+			if err != nil {
+				return nil, fmt.Errorf("%s: tensor %q: %w", src.Path(), m.Source.Name, err)
+			}
+			out[m.Name] = t
+		}
+		start = end
+	}
+	return out, nil
+}
+
+func isFloat(t tf.DataType) bool {
+	return t == tf.Float || t == tf.Double || t == tf.Half || t == tf.Bfloat16
+}
+
+// fits reports whether e can fill w.
+func fits(w Wanted, e Entry, transpose bool) bool {
+	if e.DType != w.DType && !(isFloat(e.DType) && isFloat(w.DType)) {
+		return false
+	}
+	shape := e.Shape
+	if transpose {
+		if len(shape) != 2 {
+			return false
+		}
+		shape = []int64{shape[1], shape[0]}
+	}
+	return slices.Equal(shape, w.Shape)
+}
+
+// affixes finds what stands before the candidate names in most of the source's
+// names, or before the source's names in most of the candidates: by elements,
+// which end at a dot or a slash. Both are empty where the names agree as they are.
+func affixes(src Source, want []Wanted) (prefix, stripped string) {
+	list := entryNames(src.Entries())
+	if b, ok := src.(interface{ Names() []string }); ok {
+		list = b.Names()
+	}
+	names := map[string]bool{}
+	before := map[string][]string{} // by the end of a name, what stands before it
+	for _, name := range list {
+		names[name] = true
+		for i := range len(name) {
+			if name[i] == '.' || name[i] == '/' {
+				before[name[i+1:]] = append(before[name[i+1:]], name[:i+1])
+			}
+		}
+	}
+	type change struct{ add, strip string }
+	votes := map[change]int{}
+	for _, w := range want {
+		// A variable votes once for each change, however many of its names agree.
+		mine := map[change]bool{}
+		for _, c := range w.candidates() {
+			if _, ok := src.Resolve(c.Name); ok {
+				mine[change{}] = true
+			}
+			for _, add := range before[c.Name] {
+				mine[change{add: add}] = true
+			}
+			for i := range len(c.Name) {
+				if (c.Name[i] == '.' || c.Name[i] == '/') && names[c.Name[i+1:]] {
+					mine[change{strip: c.Name[:i+1]}] = true
+				}
+			}
+		}
+		for ch := range mine {
+			votes[ch]++
+		}
+	}
+	best := change{}
+	for ch, n := range votes {
+		a, b := votes[best], len(ch.add)+len(ch.strip)
+		shorter := b < len(best.add)+len(best.strip)
+		if n > a || n == a && (shorter || b == len(best.add)+len(best.strip) && ch.add+"\x00"+ch.strip < best.add+"\x00"+best.strip) {
+			best = ch
+		}
+	}
+	return best.add, best.strip
+}
