@@ -1,0 +1,209 @@
+package runner
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Sums are what one or more steps added up, by output name: "loss_sum",
+// "weight_sum", "confusion" and so on. They are always sums and never means, so
+// steps, replicas and short batches add up exactly. Each is a flat row-major
+// slice; a scalar has one element.
+type Sums map[string][]float64
+
+// Add adds other to s, element by element. Names that s lacks are copied. An
+// output that changed its length is an error, and s is then unchanged.
+func (s Sums) Add(other Sums) error {
+	for name, v := range other {
+		if have, ok := s[name]; ok && len(have) != len(v) {
+			return fmt.Errorf("output %q has %d elements, and had %d before", name, len(v), len(have))
+		}
+	}
+	for name, v := range other {
+		have, ok := s[name]
+		if !ok {
+			s[name] = slices.Clone(v)
+			continue
+		}
+		for i := range v {
+			have[i] += v[i]
+		}
+	}
+	return nil
+}
+
+// scalar returns the one element of a named output.
+func (s Sums) scalar(name string) (float64, error) {
+	v, ok := s[name]
+	if !ok {
+		return 0, fmt.Errorf("no output %q among %s", name, nameList(s))
+	}
+	if len(v) != 1 {
+		return 0, fmt.Errorf("output %q has %d elements, want 1", name, len(v))
+	}
+	return v[0], nil
+}
+
+// MarshalJSON writes the sums such that UnmarshalJSON gives the same bits back,
+// infinities and NaN included (JSON has no numbers for those: they are the
+// strings "inf", "-inf" and "nan").
+func (s Sums) MarshalJSON() ([]byte, error) {
+	m := make(map[string][]number, len(s))
+	for name, v := range s {
+		n := make([]number, len(v))
+		for i := range v {
+			n[i] = number(v[i])
+		}
+		m[name] = n
+	}
+	return json.Marshal(m)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *Sums) UnmarshalJSON(b []byte) error {
+	var m map[string][]number
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	*s = make(Sums, len(m))
+	for name, n := range m {
+		v := make([]float64, len(n))
+		for i := range n {
+			v[i] = float64(n[i])
+		}
+		(*s)[name] = v
+	}
+	return nil
+}
+
+// Outputs are the metrics computed from Sums (loss, accuracy, f1, ...) and the
+// scalars of a step (learning_rate, gradient_norm), by name.
+type Outputs map[string]float64
+
+// String formats the outputs as Orbit prints them, as a Python dict with sorted
+// keys: {'accuracy': 0.75, 'loss': 0.6931472}. Values are printed to the
+// shortest digits that give the same float32. Unlike Orbit, which breaks a long
+// dict into several lines, it stays on one line, so that a log can be searched
+// line by line.
+func (o Outputs) String() string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, name := range slices.Sorted(maps.Keys(o)) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(pythonString(name))
+		b.WriteString(": ")
+		b.WriteString(pythonFloat(o[name]))
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// MarshalJSON writes the outputs as a JSON object; values that are not finite
+// are the strings "inf", "-inf" and "nan".
+func (o Outputs) MarshalJSON() ([]byte, error) {
+	m := make(map[string]number, len(o))
+	for name, v := range o {
+		m[name] = number(v)
+	}
+	return json.Marshal(m)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (o *Outputs) UnmarshalJSON(b []byte) error {
+	var m map[string]number
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	*o = make(Outputs, len(m))
+	for name, n := range m {
+		(*o)[name] = float64(n)
+	}
+	return nil
+}
+
+// get returns a named output, or an error that lists the names there are.
+func (o Outputs) get(name string) (float64, error) {
+	v, ok := o[name]
+	if !ok {
+		return 0, fmt.Errorf("no metric %q among %s", name, nameList(o))
+	}
+	return v, nil
+}
+
+// number is a float64 that survives JSON whatever its value.
+type number float64
+
+func (n number) MarshalJSON() ([]byte, error) {
+	f := float64(n)
+	switch {
+	case math.IsNaN(f):
+		return []byte(`"nan"`), nil
+	case math.IsInf(f, 1):
+		return []byte(`"inf"`), nil
+	case math.IsInf(f, -1):
+		return []byte(`"-inf"`), nil
+	}
+	return strconv.AppendFloat(nil, f, 'g', -1, 64), nil
+}
+
+func (n *number) UnmarshalJSON(b []byte) error {
+	switch string(b) {
+	case `"nan"`:
+		*n = number(math.NaN())
+	case `"inf"`:
+		*n = number(math.Inf(1))
+	case `"-inf"`:
+		*n = number(math.Inf(-1))
+	default:
+		var f float64
+		if err := json.Unmarshal(b, &f); err != nil {
+			return err
+		}
+		*n = number(f)
+	}
+	return nil
+}
+
+// pythonFloat formats v as Python's repr of a NumPy float32 does: shortest
+// digits, an exponent below 1e-4 and from 1e16 on, ".0" on whole numbers.
+func pythonFloat(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "nan"
+	case math.IsInf(v, 1):
+		return "inf"
+	case math.IsInf(v, -1):
+		return "-inf"
+	}
+	bits := 32
+	if f := float64(float32(v)); math.IsInf(f, 0) || f == 0 && v != 0 {
+		bits = 64 // outside float32's range
+	}
+	if a := math.Abs(v); v != 0 && (a < 1e-4 || a >= 1e16) {
+		return strconv.FormatFloat(v, 'e', -1, bits)
+	}
+	s := strconv.FormatFloat(v, 'f', -1, bits)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
+
+// pythonString quotes s as a Python string literal in single quotes.
+func pythonString(s string) string {
+	q := strconv.Quote(s)
+	q = strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+	return "'" + strings.ReplaceAll(q, "'", `\'`) + "'"
+}
+
+// nameList lists the names of a map for an error message.
+func nameList[V any](m map[string]V) string {
+	return "[" + strings.Join(slices.Sorted(maps.Keys(m)), " ") + "]"
+}

@@ -1,0 +1,201 @@
+"""Writes golden.json: schedules, metrics and number formats from outside Go.
+
+Run from this folder with the checkout's Python:  ../../.venv/bin/python golden.py
+
+Schedules: Keras' own where it has them, else the multipliers that Hugging
+Face's get_*_schedule functions hand to LambdaLR, written down from their
+documentation (neither torch nor transformers is needed). Metrics: from lists of
+single predictions by their textbook definitions, F1 also by Keras, and the
+correlation coefficient as Gorodkin defines it, by covariances of one-hot
+vectors. Formats: NumPy's repr.
+"""
+
+import json
+import math
+import os
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+import numpy as np
+import tensorflow as tf
+
+PEAK = 5e-5
+
+
+def hf_warmup(step, warmup):
+    return step / max(1, warmup)
+
+
+def hf_constant(step, warmup):
+    return hf_warmup(step, warmup) if step < warmup else 1.0
+
+
+def hf_linear(step, warmup, total):
+    if step < warmup:
+        return hf_warmup(step, warmup)
+    return max(0.0, (total - step) / max(1, total - warmup))
+
+
+def hf_polynomial(step, warmup, total, end, power):
+    if step < warmup:
+        return hf_warmup(step, warmup)
+    if step > total:
+        return end / PEAK
+    remaining = 1 - (step - warmup) / (total - warmup)
+    return ((PEAK - end) * remaining**power + end) / PEAK
+
+
+def hf_cosine(step, warmup, total, cycles=0.5, min_rate=0.0):
+    if step < warmup:
+        return hf_warmup(step, warmup)
+    progress = (step - warmup) / max(1, total - warmup)
+    factor = 0.5 * (1 + math.cos(math.pi * cycles * 2 * progress))
+    return max(0.0, factor * (1 - min_rate) + min_rate)
+
+
+def hf_restarts(step, warmup, total, cycles=1):
+    if step < warmup:
+        return hf_warmup(step, warmup)
+    progress = (step - warmup) / max(1, total - warmup)
+    if progress >= 1:
+        return 0.0
+    return max(0.0, 0.5 * (1 + math.cos(math.pi * ((cycles * progress) % 1.0))))
+
+
+def hf_inverse_sqrt(step, warmup, timescale=None):
+    if step < warmup:
+        return hf_warmup(step, warmup)
+    timescale = timescale or warmup or 10_000
+    return 1 / math.sqrt((step + timescale - warmup) / timescale)
+
+
+def schedules():
+    cases = []
+
+    def add(source, config, steps, rate, tolerance=1e-12):
+        config = {"peak_learning_rate": PEAK, **config}
+        values = [[s, float(rate(s))] for s in steps]
+        cases.append({"source": source, "config": config, "values": values, "tolerance": tolerance})
+
+    def hf(config, steps, multiplier):
+        add("transformers", config, steps, lambda s: PEAK * multiplier(s))
+
+    # What MRPC makes of 3 epochs of 3,668 pairs in batches of 32.
+    total, warmup = 345, math.ceil(345 * 0.1)
+    steps = [0, 1, 2, 17, warmup - 1, warmup, warmup + 1, 100, 200, 300, total - 1, total]
+    beyond = [total + 1, total + 50]
+    ratio = {"total_steps": total, "warmup_ratio": 0.1}
+    hf({"name": "constant"}, steps + beyond, lambda s: hf_constant(s, 0))
+    hf({"name": "constant", "warmup_steps": 10}, steps + beyond, lambda s: hf_constant(s, 10))
+    hf({"name": "linear", **ratio}, steps + beyond, lambda s: hf_linear(s, warmup, total))
+    hf({"name": "linear", "total_steps": total}, steps + beyond, lambda s: hf_linear(s, 0, total))
+    hf({"name": "linear", "total_steps": 10, "warmup_steps": 10}, [0, 9, 10, 11], lambda s: hf_linear(s, 10, 10))
+    for power in (1.0, 2.0, 0.5):
+        hf({"name": "polynomial", **ratio, "power": power, "end_learning_rate": 1e-7}, steps + beyond,
+           lambda s, power=power: hf_polynomial(s, warmup, total, 1e-7, power))
+    hf({"name": "cosine", **ratio}, steps, lambda s: hf_cosine(s, warmup, total))
+    hf({"name": "cosine", **ratio, "cycles": 1.5}, steps, lambda s: hf_cosine(s, warmup, total, 1.5))
+    hf({"name": "cosine", **ratio, "end_learning_rate": PEAK / 10}, steps, lambda s: hf_cosine(s, warmup, total, 0.5, 0.1))
+    hf({"name": "cosine_with_restarts", **ratio}, steps + beyond, lambda s: hf_restarts(s, warmup, total))
+    hf({"name": "cosine_with_restarts", **ratio, "cycles": 4}, steps + beyond, lambda s: hf_restarts(s, warmup, total, 4))
+    hf({"name": "inverse_sqrt", "warmup_steps": 35}, steps + beyond, lambda s: hf_inverse_sqrt(s, 35))
+    hf({"name": "inverse_sqrt"}, steps + [20_000], lambda s: hf_inverse_sqrt(s, 0))
+    hf({"name": "inverse_sqrt", "warmup_steps": 35, "timescale": 500}, steps, lambda s: hf_inverse_sqrt(s, 35, 500))
+
+    keras = tf.keras.optimizers.schedules  # float32 inside
+    plain = [0, 1, 50, 172, 173, 300, 344, 345, 346, 1000]
+    add("keras PolynomialDecay", {"name": "polynomial", "total_steps": total, "power": 2.0, "end_learning_rate": 1e-6},
+        plain, keras.PolynomialDecay(PEAK, total, 1e-6, power=2.0), 1e-5)
+    add("keras PolynomialDecay", {"name": "linear", "total_steps": total, "end_learning_rate": 1e-6},
+        plain, keras.PolynomialDecay(PEAK, total, 1e-6), 1e-5)
+    add("keras CosineDecay", {"name": "cosine", "total_steps": total, "end_learning_rate": PEAK / 4},
+        plain, keras.CosineDecay(PEAK, total, alpha=0.25), 1e-5)
+    add("keras CosineDecay with warmup", {"name": "cosine", "total_steps": total + 20, "warmup_steps": 20},
+        plain, keras.CosineDecay(0.0, total, warmup_target=PEAK, warmup_steps=20), 1e-5)
+    # Keras' restarts go on for ever: compared up to the total only.
+    add("keras CosineDecayRestarts", {"name": "cosine_with_restarts", "total_steps": 400, "cycles": 4, "end_learning_rate": PEAK / 10},
+        [0, 1, 50, 99, 100, 101, 250, 399], keras.CosineDecayRestarts(PEAK, 100, t_mul=1.0, m_mul=1.0, alpha=0.1), 1e-5)
+    return cases
+
+
+def ratio(a, b):
+    return a / b if b else 0.0
+
+
+def metrics_of(labels, predictions, weights, classes):
+    """By definition, one example at a time."""
+    labels, predictions, weights = map(np.asarray, (labels, predictions, weights))
+    out = {"accuracy": ratio(weights[labels == predictions].sum(), weights.sum())}
+    per_class = []
+    for k in range(classes):
+        tp = weights[(labels == k) & (predictions == k)].sum()
+        fp = weights[(labels != k) & (predictions == k)].sum()
+        fn = weights[(labels == k) & (predictions != k)].sum()
+        per_class.append((ratio(tp, tp + fp), ratio(tp, tp + fn), ratio(2 * tp, 2 * tp + fp + fn), tp + fp + fn > 0))
+    if classes == 2:
+        out["precision"], out["recall"], out["f1"] = per_class[1][:3]
+    else:
+        there = [c[:3] for c in per_class if c[3]]
+        out["macro_precision"], out["macro_recall"], out["macro_f1"] = (float(v) for v in np.mean(there, axis=0))
+
+    # Gorodkin: cov(X, Y) / sqrt(cov(X, X) cov(Y, Y)) over one-hot rows.
+    x, y = np.eye(classes)[labels], np.eye(classes)[predictions]
+
+    def cov(a, b):
+        a = a - np.average(a, axis=0, weights=weights)
+        b = b - np.average(b, axis=0, weights=weights)
+        return sum((weights[:, None] * a * b).sum(axis=0))
+
+    constant = len(set(labels[weights > 0])) < 2 or len(set(predictions[weights > 0])) < 2
+    out["mcc"] = 0.0 if constant else cov(x, y) / math.sqrt(cov(x, x) * cov(y, y))
+    return {k: float(v) for k, v in out.items()}
+
+
+def metrics():
+    cases = []
+    rng = np.random.default_rng(7)
+
+    def add(name, labels, predictions, classes, weights=None):
+        weights = np.ones(len(labels)) if weights is None else np.asarray(weights, float)
+        confusion = np.zeros((classes, classes))
+        for t, p, w in zip(labels, predictions, weights):
+            confusion[t, p] += w
+        want = metrics_of(labels, predictions, weights, classes)
+        keras = tf.keras.metrics.F1Score(average=None)
+        keras.update_state(np.eye(classes)[labels].astype("float32"), np.eye(classes)[predictions].astype("float32"),
+                           sample_weight=weights.astype("float32"))
+        f1 = keras.result().numpy()
+        if classes == 2:
+            assert abs(f1[1] - want["f1"]) < 1e-6, name
+        elif len(set(labels) | set(predictions)) == classes:
+            assert abs(f1.mean() - want["macro_f1"]) < 1e-6, name
+        cases.append({"name": name, "confusion": confusion.flatten().tolist(), "want": want})
+
+    for classes in (2, 3, 5):
+        labels = rng.integers(0, classes, 200)
+        predictions = np.where(rng.random(200) < 0.6, labels, rng.integers(0, classes, 200))
+        add(f"{classes} classes", labels, predictions, classes)
+        add(f"{classes} classes, weighted", labels, predictions, classes, rng.random(200))
+        add(f"{classes} classes, perfect", labels, labels, classes)
+        add(f"{classes} classes, always class 0", labels, labels * 0, classes)
+        add(f"{classes} classes, always class 0, weighted", labels, labels * 0, classes, rng.random(200))
+    add("never positive, none predicted", [0] * 5, [0] * 5, 2)
+    add("all positive", [1] * 5, [1] * 5, 2)
+    add("no true positive", [1, 1, 0], [0, 0, 1], 2)
+    add("all wrong", [0, 1, 2], [1, 2, 0], 3)
+    add("a class that never occurs", [0, 1, 3, 3], [0, 1, 1, 3], 5)
+    return cases
+
+
+def formats():
+    values = [0.0, -0.0, 1.0, -2.0, 0.1, 0.6931472, 1 / 3, 2e-5, 5e-05, 1e-4, 9.9999e-5, 123456.789, 1e7, 16777216.0,
+              1e15, 1e16, 3.4e38, 1e-38, 0.84, 0.7573529411764706, 100.0, 1e-45]
+    return [[v, repr(float(str(np.float32(v))))] for v in values]
+
+
+if __name__ == "__main__":
+    golden = {"schedules": schedules(), "metrics": metrics(), "formats": formats()}
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden.json"), "w") as f:
+        json.dump(golden, f, indent=None, separators=(",", ":"))
+        f.write("\n")
