@@ -1,0 +1,106 @@
+// Command bench is the Go half of compare.py, which holds the tokenizer against
+// the tokenizers library: for speed, and id for id.
+//
+//	bench -vocab vocab.txt FILE       encodes the lines of FILE on one goroutine
+//	bench -vocab vocab.txt -ids       reads {"a", "b", "max_len"} a line, writes ids
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/text"
+)
+
+func main() {
+	vocab := flag.String("vocab", "vocab.txt", "vocabulary")
+	config := flag.String("config", `{"Lowercase": true}`, "text.Config as JSON")
+	ids := flag.Bool("ids", false, "answer requests on standard input with ids")
+	maxLen := flag.Int("max-len", 128, "ids to keep")
+	repeat := flag.Int("repeat", 3, "rounds, of which the fastest counts")
+	batch := flag.Bool("batch", false, "encode batches on all cores instead")
+	flag.Parse()
+	if err := run(*vocab, *config, *ids, *maxLen, *repeat, *batch, flag.Arg(0)); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(vocab, config string, ids bool, maxLen, repeat int, batch bool, file string) error {
+	var cfg text.Config
+	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
+		return fmt.Errorf("-config: %w", err)
+	}
+	start := time.Now()
+	v, err := text.LoadVocab(vocab)
+	if err != nil {
+		return err
+	}
+	tok, err := text.NewTokenizer(v, cfg)
+	if err != nil {
+		return err
+	}
+	load := time.Since(start)
+	if ids {
+		return answer(tok)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+	pairs := make([]text.Pair, len(lines))
+	for i, s := range lines {
+		pairs[i].A = s
+	}
+	tokens, best := 0, time.Duration(1<<62)
+	var e text.Encoding
+	for range repeat {
+		tokens, start = 0, time.Now()
+		if batch {
+			for _, e := range tok.EncodeBatch(pairs, maxLen) {
+				tokens += len(e.IDs)
+			}
+		} else {
+			for _, s := range lines {
+				tok.EncodeInto(&e, s, "", maxLen)
+				tokens += len(e.IDs)
+			}
+		}
+		best = min(best, time.Since(start))
+	}
+	return json.NewEncoder(os.Stdout).Encode(map[string]any{
+		"sentences":         len(lines),
+		"tokens":            tokens,
+		"seconds":           best.Seconds(),
+		"sentences_per_sec": float64(len(lines)) / best.Seconds(),
+		"mb_per_sec":        float64(len(data)) / best.Seconds() / 1e6,
+		"load_ms":           float64(load.Microseconds()) / 1e3,
+	})
+}
+
+// answer encodes one request a line.
+func answer(tok *text.Tokenizer) error {
+	in := bufio.NewReaderSize(os.Stdin, 1<<20)
+	out := bufio.NewWriter(os.Stdout)
+	dec, enc := json.NewDecoder(in), json.NewEncoder(out)
+	for dec.More() {
+		var q struct {
+			A, B   string
+			MaxLen int `json:"max_len"`
+		}
+		if err := dec.Decode(&q); err != nil {
+			return err
+		}
+		e := tok.Encode(q.A, q.B, q.MaxLen)
+		if err := enc.Encode([2][]int32{e.IDs, e.TypeIDs}); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}

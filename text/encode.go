@@ -1,0 +1,107 @@
+package text
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Encoding is a text, or a pair of texts, as a BERT model takes it.
+type Encoding struct {
+	IDs       []int32 // [CLS] a [SEP], or [CLS] a [SEP] b [SEP]
+	TypeIDs   []int32 // 0 up to the first [SEP], 1 after it; as long as IDs
+	Truncated bool    // whether tokens were left out
+}
+
+// Pair is a text with, or without, a second one.
+type Pair struct{ A, B string }
+
+// Encode returns the ids of a text, or of a pair where b is not empty, with the
+// special tokens, cut to at most maxLen ids in all; maxLen 0 or less sets no limit.
+//
+// A pair that is too long loses tokens from its ends, the longer text first, as the
+// tokenizers library does it: with room for n tokens, a text of n/2 or fewer stays
+// whole and the other gets what is left; else each gets n/2, and the longer one (b,
+// of equals) the odd token. The special tokens stay however small maxLen is.
+func (t *Tokenizer) Encode(a, b string, maxLen int) Encoding {
+	var e Encoding
+	t.EncodeInto(&e, a, b, maxLen)
+	return e
+}
+
+// EncodeInto is [Tokenizer.Encode] into the slices that e has, which grow as needed.
+func (t *Tokenizer) EncodeInto(e *Encoding, a, b string, maxLen int) {
+	ids := append(e.IDs[:0], t.cls)
+	ids = t.AppendIDs(ids, a)
+	lenA, lenB := len(ids)-1, 0
+	ids = append(ids, t.sep)
+	if b != "" {
+		ids = t.AppendIDs(ids, b)
+		lenB = len(ids) - lenA - 2
+		ids = append(ids, t.sep)
+	}
+	keepA, keepB := lenA, lenB
+	if maxLen > 0 && len(ids) > maxLen {
+		specials := len(ids) - lenA - lenB
+		keepA, keepB = longestFirst(lenA, lenB, max(0, maxLen-specials))
+		if b != "" {
+			copy(ids[keepA+2:], ids[lenA+2:lenA+2+keepB])
+			ids = ids[:keepA+keepB+3]
+			ids[len(ids)-1] = t.sep
+		} else {
+			ids = ids[:keepA+2]
+		}
+		ids[keepA+1] = t.sep
+	}
+	types := e.TypeIDs[:0]
+	for i := range ids {
+		kind := int32(0)
+		if i > keepA+1 {
+			kind = 1
+		}
+		types = append(types, kind)
+	}
+	*e = Encoding{IDs: ids, TypeIDs: types, Truncated: keepA+keepB < lenA+lenB}
+}
+
+// longestFirst returns how much of two texts of a and b tokens is kept where there
+// is room for n, fewer than a+b.
+func longestFirst(a, b, n int) (int, int) {
+	short, long := min(a, b), 0
+	if rest := n - short; rest >= short {
+		long = rest
+	} else {
+		short, long = n/2, n-n/2
+	}
+	if a > b {
+		return long, short
+	}
+	return short, long
+}
+
+// batchChunk is how many texts of a batch a goroutine takes at a time.
+const batchChunk = 64
+
+// EncodeBatch encodes many texts as [Tokenizer.Encode] does, on all cores. The
+// result has the order of the texts.
+func (t *Tokenizer) EncodeBatch(texts []Pair, maxLen int) []Encoding {
+	out := make([]Encoding, len(texts))
+	chunks := (len(texts) + batchChunk - 1) / batchChunk
+	var taken atomic.Int64
+	var wg sync.WaitGroup
+	for range min(chunks, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for {
+				lo := int(taken.Add(1)-1) * batchChunk
+				if lo >= len(texts) {
+					return
+				}
+				for i := lo; i < min(lo+batchChunk, len(texts)); i++ {
+					out[i] = t.Encode(texts[i].A, texts[i].B, maxLen)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}

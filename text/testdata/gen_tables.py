@@ -1,0 +1,194 @@
+"""Writes ../tables.go: what each Unicode code point becomes in a BERT tokenizer.
+
+The tables are read off the behaviour of the tokenizers library, one code point
+at a time, rather than taken from a Unicode release: the library mixes several
+(its categories are those of Unicode 8, its case mapping is newer), and a model
+was trained on what the library does.
+
+    python -m venv hf && hf/bin/pip install tokenizers==0.23.3
+    hf/bin/python text/testdata/gen_tables.py && gofmt -w text/tables.go
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import unicodedata
+from collections.abc import Callable, Iterable
+
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+POINTS = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000]
+STEPS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+HANGUL = range(0xAC00, 0xD7A4)
+
+
+def bert(step: str) -> Callable[[str], str]:
+    """One step of the normalizer, without the others."""
+    off = dict.fromkeys(STEPS, False)
+    return normalizers.BertNormalizer(**{**off, step: True}).normalize_str
+
+
+def spans(points: Iterable[int]) -> list[list[int]]:
+    """Runs [lo, hi] of consecutive code points; the surrogates do not break a run."""
+    out = []
+    for p in points:
+        if out and (p == out[-1][1] + 1 or (out[-1][1] == 0xD7FF and p == 0xE000)):
+            out[-1][1] = p
+        else:
+            out.append([p, p])
+    return out
+
+
+def lower_runs(pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Runs (lo, hi, stride, delta) of code points that lower case moves by one delta."""
+    out = []
+    for p, q in pairs:
+        if out:
+            run = out[-1]
+            step = p - run[1]
+            if q - p == run[3] and step in (1, 2) and (run[0] == run[1] or step == run[2]):
+                run[1], run[2] = p, step
+                continue
+        out.append([p, p, 1, q - p])
+    return out
+
+
+def combining_classes(nfd: Callable[[str], str]) -> dict[int, int]:
+    """The canonical combining class of each code point that has one.
+
+    NFD swaps two marks when the first has the higher class, so marks of known class
+    find it.
+    """
+
+    def swaps(a: str, b: str) -> bool:
+        return a != b and nfd("a" + a + b) == "a" + b + a
+
+    refs = {}
+    for p in POINTS:
+        c = chr(p)
+        k = unicodedata.combining(c)
+        if k and k not in refs and nfd(c) == c and (swaps(c, "\u0334") or swaps("\u0345", c)):
+            refs[k] = c
+    order = sorted(refs)
+    for a, b in itertools.pairwise(order):
+        assert swaps(refs[b], refs[a]) and not swaps(refs[a], refs[b]), (a, b)
+    found = {}
+    for p in POINTS:
+        c = chr(p)
+        if nfd(c) != c or not (swaps(c, "\u0334") or swaps("\u0345", c)):
+            continue
+        same = [k for k in order if not swaps(c, refs[k]) and not swaps(refs[k], c)]
+        assert len(same) == 1, (hex(p), same)
+        found[p] = same[0]
+    assert found[0x334] == 1 and found[0x345] == 240
+    return found
+
+
+def main() -> None:
+    """Writes tables.go."""
+    clean, chinese, strip, lower = (bert(step) for step in STEPS)
+    nfd = normalizers.NFD().normalize_str
+    split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+
+    drop, space, ideograph, nonspacing, punct, white = [], [], [], [], [], []
+    lowered, decomposed = [], []
+    for p in POINTS:
+        c = chr(p)
+        k = clean(c)
+        assert k in ("", " ", c)
+        if k == "":
+            drop.append(p)
+        elif k == " ":
+            space.append(p)
+        if chinese(c) != c:
+            assert chinese(c) == f" {c} "
+            ideograph.append(p)
+        d = nfd(c)
+        if d != c:
+            if p in HANGUL:
+                s = p - 0xAC00
+                want = [0x1100 + s // 588, 0x1161 + s % 588 // 28] + (
+                    [0x11A7 + s % 28] if s % 28 else []
+                )
+                assert [ord(x) for x in d] == want
+            else:
+                decomposed.append((c, d))
+        elif strip(c) != c:
+            assert strip(c) == ""
+            nonspacing.append(p)
+        if lower(c) != c:
+            lowered.append((p, lower(c)))
+        pieces = len(split(f"a{c}a"))
+        if pieces == 3:
+            punct.append(p)
+        elif pieces == 2:
+            white.append(p)
+
+    long = [(p, q) for p, q in lowered if len(q) != 1]
+    assert long == [(0x130, "i\u0307")], long
+    classes = combining_classes(nfd)
+    runs = []
+    for p, k in classes.items():
+        if runs and runs[-1][1] == p - 1 and runs[-1][2] == k:
+            runs[-1][1] = p
+        else:
+            runs.append([p, p, k])
+
+    with open(os.path.join(HERE, "..", "tables.go"), "w", encoding="utf-8") as out:
+
+        def say(line: str) -> None:
+            print(line, file=out)
+
+        source = f"tokenizers {tokenizers.__version__}"
+        say(f"// Code generated by testdata/gen_tables.py from {source}. DO NOT EDIT.\n")
+        say("package text\n")
+        for name, what, points in (
+            ("removed", "code points that cleaning removes", drop),
+            ("blanked", "code points that cleaning turns into a space", space),
+            ("ideographs", "code points that the CJK rule makes words of their own", ideograph),
+            ("nonspacing", "marks that accent stripping removes", nonspacing),
+            ("punctuation", "code points that are words of their own", punct),
+            ("whitespace", "code points that part words", white),
+        ):
+            say(f"// {name} are the {what}.")
+            say(f"var {name} = []span{{")
+            for lo, hi in spans(points):
+                say(f"\t{{{lo:#x}, {hi:#x}}},")
+            say("}\n")
+        say("// lowerRuns is the lower case of every code point that has one but U+0130.")
+        say("var lowerRuns = []lowerRun{")
+        for lo, hi, stride, delta in lower_runs([(p, ord(q)) for p, q in lowered if len(q) == 1]):
+            say(f"\t{{{lo:#x}, {hi:#x}, {stride}, {delta}}},")
+        say("}\n")
+        say("// combining are the canonical combining classes other than 0.")
+        say("var combining = []combiningRun{")
+        for lo, hi, k in runs:
+            say(f"\t{{{lo:#x}, {hi:#x}, {k}}},")
+        say("}\n")
+        say("// decompositions lists each code point that NFD decomposes, Hangul syllables")
+        say("// aside, followed by its full decomposition and a line feed.")
+        say('const decompositions = "" +')
+        lines = []
+        for i in range(0, len(decomposed), 8):
+            text = "".join(c + d + "\n" for c, d in decomposed[i : i + 8])
+            lines.append('\t"' + "".join(escape(x) for x in text) + '"')
+        say(" +\n".join(lines))
+
+
+def escape(c: str) -> str:
+    """A character inside a Go string."""
+    p = ord(c)
+    if c == "\n":
+        return "\\n"
+    if c in '"\\':
+        return "\\" + c
+    if 32 <= p < 127:
+        return c
+    return f"\\u{p:04x}" if p < 0x10000 else f"\\U{p:08x}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+package text
+
+import (
+	"slices"
+	"strings"
+)
+
+// trie is a double-array trie over the bytes of the vocabulary's tokens: the child
+// of node n by byte c is cell[n].base+c if that cell's parent is n. The tokens that
+// continue a word hang below the node of "##", so one trie serves both kinds.
+type trie struct {
+	cells []cell
+	// inner is the node of "##", or dead where no token begins so.
+	inner int32
+}
+
+type cell struct {
+	base   int32 // where the children are counted from
+	parent int32 // -1: the cell is free
+	id     int32 // -1: no token ends here
+}
+
+const (
+	root = 0
+	// dead is a node without children and without a way to it.
+	dead = 1
+	// continuation marks the tokens that continue a word.
+	continuation = "##"
+)
+
+// next returns the child of node by c, and whether there is one.
+func (t *trie) next(node int32, c byte) (int32, bool) {
+	n := t.cells[node].base + int32(c)
+	return n, t.cells[n].parent == node
+}
+
+// find returns the id of a token, or -1.
+func (t *trie) find(token string) int32 {
+	n := t.walk(token)
+	return t.cells[n].id
+}
+
+// walk returns the node of a string, or dead.
+func (t *trie) walk(s string) int32 {
+	n := int32(root)
+	for i := range len(s) {
+		var ok bool
+		if n, ok = t.next(n, s[i]); !ok {
+			return dead
+		}
+	}
+	return n
+}
+
+// newTrie builds the trie of tokens, whose ids are their positions; of equal
+// tokens the last counts, and empty ones are left out.
+func newTrie(tokens []string) trie {
+	order := make([]int32, 0, len(tokens))
+	for i, s := range tokens {
+		if s != "" {
+			order = append(order, int32(i))
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return strings.Compare(tokens[a], tokens[b]) })
+
+	b := builder{last: none}
+	b.grow(512)
+	b.take(root, -2)
+	b.take(dead, -2)
+
+	// Breadth first, so that the upper levels, where most steps are, lie together.
+	type span struct {
+		lo, hi int // the node's tokens in order
+		node   int32
+		depth  int
+	}
+	queue := []span{{0, len(order), root, 0}}
+	var labels []byte
+	var bounds []int
+	for head := 0; head < len(queue); head++ {
+		q := queue[head]
+		lo := q.lo
+		for lo < q.hi && len(tokens[order[lo]]) == q.depth {
+			b.cells[q.node].id = order[lo]
+			lo++
+		}
+		if lo == q.hi {
+			continue
+		}
+		labels, bounds = labels[:0], bounds[:0]
+		for i := lo; i < q.hi; i++ {
+			if c := tokens[order[i]][q.depth]; len(labels) == 0 || c != labels[len(labels)-1] {
+				labels, bounds = append(labels, c), append(bounds, i)
+			}
+		}
+		base := b.place(labels)
+		b.cells[q.node].base = base
+		for k, c := range labels {
+			child := base + int32(c)
+			b.take(child, q.node)
+			hi := q.hi
+			if k+1 < len(labels) {
+				hi = bounds[k+1]
+			}
+			queue = append(queue, span{bounds[k], hi, child, q.depth + 1})
+		}
+	}
+
+	t := trie{cells: slices.Clone(b.cells)}
+	t.inner = t.walk(continuation)
+	return t
+}
+
+// builder is a double array under construction. Its free cells form a list in
+// ascending order, which never runs out: the array grows as its end comes near.
+type builder struct {
+	cells []cell
+	links []link
+	last  int32 // the highest free cell
+	from  int32 // the free cell where searches begin
+}
+
+type link struct{ prev, next int32 }
+
+// none ends the list of free cells.
+const none = -1
+
+// grow adds n free cells.
+func (b *builder) grow(n int) {
+	for range n {
+		i := int32(len(b.cells))
+		b.cells = append(b.cells, cell{parent: -1, id: -1})
+		b.links = append(b.links, link{b.last, none})
+		if b.last != none {
+			b.links[b.last].next = i
+		}
+		b.last = i
+	}
+}
+
+// take makes a free cell, never the last one, a child of parent.
+func (b *builder) take(i, parent int32) {
+	l := b.links[i]
+	if l.prev != none {
+		b.links[l.prev].next = l.next
+	}
+	b.links[l.next].prev = l.prev
+	if b.from == i {
+		b.from = l.next
+	}
+	b.cells[i].parent = parent
+}
+
+// place finds a base from which the cells of all labels (ascending) are free. A
+// base is followed by 256 cells and more, since any byte may be looked up from it.
+func (b *builder) place(labels []byte) int32 {
+	// A search that passes over this many cells leaves them behind for good, which
+	// keeps the whole build linear and wastes few.
+	const patience = 64
+	tried := 0
+	for at := b.from; ; at = b.links[at].next {
+		if int(at)+512 > len(b.cells) {
+			b.grow(max(512, len(b.cells)/2))
+		}
+		if base := at - int32(labels[0]); base > dead && b.fits(base, labels) {
+			return base
+		}
+		if tried++; tried%patience == 0 {
+			b.from = b.links[at].next
+		}
+	}
+}
+
+func (b *builder) fits(base int32, labels []byte) bool {
+	for _, c := range labels {
+		if b.cells[base+int32(c)].parent != -1 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,120 @@
+package text
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The special tokens of a BERT vocabulary.
+const (
+	Pad  = "[PAD]"
+	Unk  = "[UNK]"
+	Cls  = "[CLS]"
+	Sep  = "[SEP]"
+	Mask = "[MASK]"
+)
+
+// maxVocab bounds the entries of a vocabulary: far above any real one, and low
+// enough for ids, trie cells and their offsets to stay within 32 bits.
+const maxVocab = 1 << 24
+
+// Vocab is a WordPiece vocabulary: tokens, numbered by their line in the file
+// from 0. It does not change once made, and is safe for concurrent use.
+type Vocab struct {
+	tokens []string
+	trie   trie
+}
+
+// VocabError tells what is wrong with a vocabulary file, and where. Line counts
+// from 1; it is 0 where the fault is of the file as a whole.
+type VocabError struct {
+	Path   string
+	Line   int
+	Reason string
+}
+
+func (e *VocabError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("vocabulary %s: %s", e.Path, e.Reason)
+	}
+	return fmt.Sprintf("vocabulary %s:%d: %s", e.Path, e.Line, e.Reason)
+}
+
+// LoadVocab reads a vocab.txt: UTF-8, one token a line. See [ParseVocab].
+func LoadVocab(path string) (*Vocab, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("vocabulary: %w", err)
+	}
+	return ParseVocab(data, path)
+}
+
+// ParseVocab reads a vocabulary from the bytes of a vocab.txt; name stands for the
+// file in errors.
+//
+// A byte order mark at the start, carriage returns and white space after a token
+// are dropped, and so are empty lines at the end. An empty line elsewhere keeps
+// its id, which no text reaches, so that the ids of the tokens after it stand.
+// Where a token occurs twice, text gets the id of its last line.
+// A vocabulary without [UNK], [CLS] or [SEP] is an error.
+func ParseVocab(data []byte, name string) (*Vocab, error) {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	data = bytes.TrimRight(data, "\r\n")
+	if len(data) == 0 {
+		return nil, &VocabError{Path: name, Reason: "the file is empty"}
+	}
+	if n := bytes.Count(data, []byte("\n")) + 1; n > maxVocab {
+		return nil, &VocabError{Path: name, Reason: fmt.Sprintf("%d lines are more than a vocabulary's %d", n, maxVocab)}
+	}
+	v := &Vocab{}
+	for line := range bytes.Lines(data) {
+		if !utf8.Valid(line) {
+			return nil, &VocabError{Path: name, Line: len(v.tokens) + 1, Reason: "not valid UTF-8"}
+		}
+		v.tokens = append(v.tokens, string(bytes.TrimRightFunc(line, unicode.IsSpace)))
+	}
+	v.trie = newTrie(v.tokens)
+	for _, s := range []string{Unk, Cls, Sep} {
+		if _, ok := v.ID(s); !ok {
+			return nil, &VocabError{Path: name, Reason: "has no " + s + ": expected a BERT vocab.txt with one token a line"}
+		}
+	}
+	return v, nil
+}
+
+// Size returns the number of ids: every id is below it. It is what a model's
+// embedding table must have as rows.
+func (v *Vocab) Size() int { return len(v.tokens) }
+
+// Token returns the token of an id, and "" for an id out of range.
+func (v *Vocab) Token(id int32) string {
+	if id < 0 || int(id) >= len(v.tokens) {
+		return ""
+	}
+	return v.tokens[id]
+}
+
+// ID returns the id of a token.
+func (v *Vocab) ID(token string) (int32, bool) {
+	if token == "" {
+		return 0, false
+	}
+	id := v.trie.find(token)
+	return id, id >= 0
+}
+
+// Tokens returns the tokens of ids, parted by spaces: for people to read.
+func (v *Vocab) Tokens(ids []int32) string {
+	var b strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(v.Token(id))
+	}
+	return b.String()
+}
