@@ -1,0 +1,224 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Example is a tokenized text with its special tokens and without padding.
+type Example struct {
+	IDs     []int32
+	TypeIDs []int32 // as many as IDs, or none: all 0
+	Label   int32
+	Labeled bool // Label is one
+}
+
+// FromExamples packs examples into one Batch, as a Dataset does with records.
+// Of the configuration it uses Packing, RowLength, FixedRowLength, Truncate,
+// Labels, NumLabels, VocabSize and NumTypes. An example that does not keep to
+// them gives a RecordError without a file.
+func FromExamples(cfg Config, examples []Example) (*Batch, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validateRows(); err != nil {
+		return nil, err
+	}
+	switch n := int64(len(examples)); {
+	case n == 0:
+		return nil, errors.New("no examples to make a batch of")
+	case n*int64(cfg.RowLength) > math.MaxInt32:
+		return nil, fmt.Errorf("a batch of %d examples in rows of %d tokens is too large: positions must be below 2^31", n, cfg.RowLength)
+	}
+	a := assembler{cfg: &cfg}
+	for i, e := range examples {
+		bad := func(feature, reason string) error {
+			return &RecordError{Record: int64(i), Feature: feature, Reason: reason}
+		}
+		ids, types := e.IDs, e.TypeIDs
+		if len(types) > 0 && len(types) != len(ids) {
+			return nil, bad(TypeIDs, reasonLength(len(types), len(ids), "token ids"))
+		}
+		if reason := appendTokens(&a, ids, nil, inputIDs); reason != "" {
+			return nil, bad(InputIDs, reason)
+		}
+		if reason := appendTokens(&a, types, nil, typeIDs); reason != "" {
+			return nil, bad(TypeIDs, reason)
+		}
+		labeled := e.Labeled && cfg.Labels != LabelsNone
+		switch {
+		case labeled:
+			if reason := cfg.checkLabel(int64(e.Label)); reason != "" {
+				return nil, bad(LabelIDs, reason)
+			}
+		case cfg.Labels == LabelsRequired:
+			return nil, bad(LabelIDs, "is missing")
+		}
+		if reason := a.end(RecordID{File: -1, Record: int64(i)}, e.Label, labeled); reason != "" {
+			return nil, bad(InputIDs, reason)
+		}
+	}
+	return a.batch(), nil
+}
+
+func reasonLength(have, want int, what string) string {
+	return fmt.Sprintf("holds %d values, expected %d, as many as there are %s", have, want, what)
+}
+
+// checkLabel returns what is wrong with a label.
+func (c *Config) checkLabel(v int64) string {
+	switch {
+	case c.NumLabels > 0 && (v < 0 || v >= int64(c.NumLabels)):
+		return fmt.Sprintf("is %d, expected a label of 0 to %d", v, c.NumLabels-1)
+	case v < math.MinInt32 || v > math.MaxInt32:
+		return fmt.Sprintf("is %d, expected a label of 32 bits", v)
+	case v < 0:
+		return fmt.Sprintf("is %d, expected a label of 0 or more", v)
+	}
+	return ""
+}
+
+// assembler gathers the examples of one batch and lays them into rows. It is
+// reused from batch to batch, and its memory with it.
+type assembler struct {
+	cfg *Config
+
+	tokens  [2][]int32 // input and type ids, one example after the other
+	lengths []int32
+	labels  []int32
+	records []RecordID
+
+	start              int // of the example being gathered, in tokens
+	labeled, truncated int
+	packer             packer
+}
+
+// The two kinds of token numbers, as indices of assembler.tokens.
+const (
+	inputIDs = iota
+	typeIDs
+)
+
+func (a *assembler) reset() {
+	for i := range a.tokens {
+		a.tokens[i] = a.tokens[i][:0]
+	}
+	a.lengths, a.labels, a.records = a.lengths[:0], a.labels[:0], a.records[:0]
+	a.start, a.labeled, a.truncated = 0, 0, 0
+}
+
+// appendTokens takes over the numbers of an example's tokens, those where mask
+// is 0 left out, and returns what is wrong with one.
+func appendTokens[T int32 | int64](a *assembler, values []T, mask []int64, kind int) string {
+	limit, what := uint64(math.MaxInt32)+1, ""
+	switch {
+	case kind == inputIDs && a.cfg.VocabSize > 0:
+		limit, what = min(limit, uint64(a.cfg.VocabSize)), "the size of the vocabulary"
+	case kind == typeIDs && a.cfg.NumTypes > 0:
+		limit, what = min(limit, uint64(a.cfg.NumTypes)), "the number of token types"
+	}
+	dst := a.tokens[kind]
+	for i, v := range values {
+		if mask != nil && mask[i] == 0 {
+			continue
+		}
+		if uint64(v) >= limit { // negative numbers as well
+			if what == "" {
+				return fmt.Sprintf("holds %d at position %d, expected 0 to %d", v, i, limit-1)
+			}
+			return fmt.Sprintf("holds %d at position %d, expected 0 to %d: %s is %d", v, i, limit-1, what, limit)
+		}
+		dst = append(dst, int32(v))
+	}
+	a.tokens[kind] = dst
+	return ""
+}
+
+// end finishes an example, whose tokens were appended before, and returns what
+// is wrong with its length. Types that are not given are 0.
+func (a *assembler) end(id RecordID, label int32, labeled bool) string {
+	start := a.start
+	n := len(a.tokens[inputIDs]) - start
+	if n == 0 {
+		return "holds no tokens, expected at least one"
+	}
+	if len(a.tokens[typeIDs]) == start {
+		a.tokens[typeIDs] = append(a.tokens[typeIDs], make([]int32, n)...)
+	}
+	if limit := a.cfg.RowLength; n > limit {
+		if !a.cfg.Truncate {
+			return fmt.Sprintf("holds %d tokens, more than the row length of %d", n, limit)
+		}
+		for i, t := range a.tokens {
+			t[start+limit-1] = t[len(t)-1]
+			a.tokens[i] = t[:start+limit]
+		}
+		n = limit
+		a.truncated++
+	}
+	if labeled {
+		a.labeled++
+	} else {
+		label = 0
+	}
+	a.start += n
+	a.lengths = append(a.lengths, int32(n))
+	a.labels = append(a.labels, label)
+	a.records = append(a.records, id)
+	return ""
+}
+
+// batch returns the examples gathered so far as a Batch, of which there is at
+// least one.
+func (a *assembler) batch() *Batch {
+	n := len(a.lengths)
+	rows, length := a.packer.pack(a.cfg.Packing, a.lengths, a.cfg.RowLength, a.cfg.FixedRowLength)
+
+	// One piece of memory holds all features of a type.
+	cells := rows * length
+	ints := make([]int32, 4*cells+2*n)
+	shapes := [...]int{rows, length, n}
+	take := func(n int) []int32 {
+		t := ints[:n:n]
+		ints = ints[n:]
+		return t
+	}
+	ids, types, seqs, positions := take(cells), take(cells), take(cells), take(cells)
+	cls, labels := take(n), take(n)
+	weights := make([]float32, n)
+
+	from := 0
+	for i, p := range a.packer.places {
+		l := int(a.lengths[i])
+		at := int(p.row)*length + int(p.start)
+		copy(ids[at:], a.tokens[inputIDs][from:from+l])
+		copy(types[at:], a.tokens[typeIDs][from:from+l])
+		for k := range l {
+			seqs[at+k] = p.seq
+			positions[at+k] = int32(k)
+		}
+		cls[i] = int32(at)
+		weights[i] = 1
+		from += l
+	}
+	copy(labels, a.labels)
+
+	grid, axis := shapes[:2:2], shapes[2:3:3]
+	return &Batch{
+		Features: []Feature{
+			{Name: InputIDs, Shape: grid, Int32: ids},
+			{Name: TypeIDs, Shape: grid, Int32: types},
+			{Name: SequenceIDs, Shape: grid, Int32: seqs},
+			{Name: PositionIDs, Shape: grid, Int32: positions},
+			{Name: ClsPositions, Shape: axis, Int32: cls},
+			{Name: LabelIDs, Shape: axis, Int32: labels},
+			{Name: ExampleWeights, Shape: axis, Float32: weights},
+		},
+		Examples:  n,
+		Labeled:   a.labeled,
+		Truncated: a.truncated,
+		Tokens:    from,
+		Rows:      rows,
+		RowLength: length,
+		Records:   append([]RecordID(nil), a.records...),
+	}
+}

@@ -1,0 +1,73 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// benchmarkFile writes records of the lengths of MRPC's pairs.
+func benchmarkFile(b *testing.B, n int) string {
+	lengths := mrpc(1)
+	path := filepath.Join(b.TempDir(), "bench.tfrecord")
+	w, err := tfrecord.Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for k := range n {
+		ids, types := make([]int64, lengths[k%len(lengths)]), make([]int64, lengths[k%len(lengths)])
+		for i := range ids {
+			ids[i] = int64(mix(uint64(k+i)) % 30522)
+			types[i] = int64(2 * i / len(ids))
+		}
+		if err := w.Write(record(b, ints("input_ids", ids...), ints("segment_ids", types...), ints("label_ids", int64(k%2)), ints("example_id", int64(k)))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
+// BenchmarkNext takes the whole path from a file to batches.
+func BenchmarkNext(b *testing.B) {
+	path := benchmarkFile(b, 50_000)
+	for _, size := range []int{32, 1024} {
+		for _, readers := range []int{1, 2} {
+			b.Run(fmt.Sprintf("batch=%d/readers=%d", size, readers), func(b *testing.B) {
+				d, err := Open(context.Background(), Config{Files: []string{path}, BatchSize: size, Readers: readers, VocabSize: 30522, NumLabels: 2, NumTypes: 2})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer d.Close()
+				n := 0
+				b.ReportAllocs()
+				for b.Loop() {
+					batch, err := d.Next(context.Background())
+					if err != nil {
+						b.Fatal(err)
+					}
+					n += batch.Examples
+				}
+				b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "examples/s")
+			})
+		}
+	}
+}
+
+func BenchmarkFromExamples(b *testing.B) {
+	var examples []Example
+	for k := range 32 {
+		examples = append(examples, sample(k))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := FromExamples(Config{}, examples); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package dataset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// Shuffle is how the records of an epoch are put in order.
+type Shuffle string
+
+// The ways to shuffle.
+const (
+	// ShuffleFull draws the records in a permutation of the whole set, another
+	// one in every epoch. It is the default.
+	ShuffleFull Shuffle = "full"
+	// ShuffleBuffer draws blocks of neighbouring records in a permutation of
+	// all blocks, and shuffles the records of as many blocks as the buffer
+	// holds. It is for sets that are larger than memory, on disks that are slow
+	// to read here and there.
+	ShuffleBuffer Shuffle = "buffer"
+	// ShuffleNone draws the records in the order of the files.
+	ShuffleNone Shuffle = "none"
+)
+
+// Packing is how examples are laid into rows.
+type Packing string
+
+// The ways to pack.
+const (
+	// PackBestFit puts the examples of a batch, longest first, each into the row
+	// with the least room left for it, and makes the rows as short as serves
+	// that best. It is the default.
+	PackBestFit Packing = "best-fit"
+	// PackFirstFit puts the examples of a batch, in drawing order, each into the
+	// first row that has room for it.
+	PackFirstFit Packing = "first-fit"
+	// PackNone gives every example a row of its own, as long as the longest
+	// example of the batch.
+	PackNone Packing = "none"
+)
+
+// Labels is what is expected of the label in the records.
+type Labels string
+
+// What can be expected of labels.
+const (
+	LabelsRequired Labels = "required" // a record without a label is an error; the default
+	LabelsOptional Labels = "optional" // a record without a label has label 0 and does not count in Batch.Labeled
+	LabelsNone     Labels = "none"     // labels are not read
+)
+
+// FeatureNames lists the names under which the features of a record are looked
+// for; of several that a record has, the first in the list counts. A nil list
+// stands for the default, an empty one that is not nil for a feature that is
+// not read.
+type FeatureNames struct {
+	InputIDs []string // token ids
+	TypeIDs  []string // segment of each token; all 0 if not read
+	Mask     []string // 1 for a token, 0 for padding, which is dropped; may be absent from a record
+	Label    []string // class number
+	Real     []string // one number, 0 in records that only fill up a batch and are left out; may be absent
+}
+
+// DefaultFeatureNames returns the names that are looked for by default: those of
+// gorbit convert first, then those of BERT's and the Model Garden's own tools and
+// of Hugging Face's.
+func DefaultFeatureNames() FeatureNames {
+	return FeatureNames{
+		InputIDs: []string{"input_ids", "input_word_ids"},
+		TypeIDs:  []string{"segment_ids", "token_type_ids", "input_type_ids", "type_ids"},
+		Mask:     []string{"input_mask", "attention_mask"},
+		Label:    []string{"label_ids", "label", "labels"},
+		Real:     []string{"is_real_example"},
+	}
+}
+
+// The defaults of numbers in Config.
+const (
+	DefaultRowLength = 128
+	DefaultBuffer    = 65536
+)
+
+const (
+	maxRowLength = 1 << 16
+	maxBatchSize = 1 << 24
+)
+
+// Config says what a Dataset reads and how it makes batches of it. The zero
+// value of a field stands for its default.
+type Config struct {
+	// Files are TFRecord files, folders, patterns or bases of shard names, as
+	// tfrecord.Glob takes them. Their order is the order of the records.
+	Files []string
+	// BatchSize is the number of records drawn for a batch, however they are
+	// packed.
+	BatchSize int
+	// Epochs is how often the whole set is drawn; 0 is without end.
+	Epochs int64
+	// DropRemainder leaves out the last batch of an epoch where it has fewer
+	// than BatchSize records.
+	DropRemainder bool
+
+	// Shuffle is ShuffleFull by default.
+	Shuffle Shuffle
+	// Seed chooses the permutations.
+	Seed uint64
+	// Buffer is the number of records that ShuffleBuffer shuffles at a time,
+	// DefaultBuffer by default.
+	Buffer int
+
+	// Packing is PackBestFit by default.
+	Packing Packing
+	// RowLength is the greatest length of a row, and so of an example, in
+	// tokens; DefaultRowLength by default.
+	RowLength int
+	// FixedRowLength makes all rows RowLength long. Otherwise the rows of a
+	// batch are no longer than they need to be.
+	FixedRowLength bool
+	// Truncate shortens an example that is longer than RowLength to its first
+	// RowLength-1 tokens and its last one, which is the final [SEP]. Otherwise
+	// it is an error.
+	Truncate bool
+
+	// Features are the names of features in the records.
+	Features FeatureNames
+	// Labels is LabelsRequired by default.
+	Labels Labels
+	// NumLabels, VocabSize and NumTypes bound the labels, the token ids and the
+	// type ids: all are at least 0 and less than these. 0 is no bound.
+	NumLabels, VocabSize, NumTypes int
+
+	// OnCorrupt says what happens on a record that is damaged or is no
+	// tf.train.Example: an error, or a batch with one example less. A record
+	// whose features are not as expected is an error in either case.
+	OnCorrupt tfrecord.Policy
+
+	// Readers is the number of goroutines that read and pack, by default as
+	// many as there are CPUs, but at most 8. The batches do not depend on it.
+	Readers int
+	// Prefetch is the number of batches made ahead, by default 2 for every
+	// reader.
+	Prefetch int
+	// Logger receives a warning for every batch that lacks damaged records; nil
+	// is silent.
+	Logger *slog.Logger
+}
+
+// Validate reports the first setting that makes no sense.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	switch {
+	case len(c.Files) == 0:
+		return errors.New("no files of records are given")
+	case c.BatchSize < 1 || c.BatchSize > maxBatchSize:
+		return fmt.Errorf("batch size is %d, expected 1 to %d", c.BatchSize, maxBatchSize)
+	case int64(c.BatchSize)*int64(c.RowLength) > math.MaxInt32:
+		return fmt.Errorf("a batch of %d examples in rows of %d tokens is too large: positions must be below 2^31", c.BatchSize, c.RowLength)
+	case c.Epochs < 0:
+		return fmt.Errorf("number of epochs is %d, expected 0 (without end) or more", c.Epochs)
+	case c.Shuffle != ShuffleFull && c.Shuffle != ShuffleBuffer && c.Shuffle != ShuffleNone:
+		return fmt.Errorf("shuffle is %q, expected %q, %q or %q", c.Shuffle, ShuffleFull, ShuffleBuffer, ShuffleNone)
+	case c.Buffer < 1:
+		return fmt.Errorf("shuffle buffer is of %d records, expected 1 or more", c.Buffer)
+	case c.OnCorrupt != tfrecord.Fail && c.OnCorrupt != tfrecord.Skip:
+		return fmt.Errorf("policy on corrupt records is %d, expected tfrecord.Fail or tfrecord.Skip", c.OnCorrupt)
+	case c.Readers < 1:
+		return fmt.Errorf("number of readers is %d, expected 1 or more", c.Readers)
+	case c.Prefetch < 1:
+		return fmt.Errorf("number of batches made ahead is %d, expected 1 or more", c.Prefetch)
+	case len(c.Features.InputIDs) == 0:
+		return errors.New("no name is given for the feature of token ids")
+	case len(c.Features.Label) == 0 && c.Labels == LabelsRequired:
+		return errors.New("labels are required and no name is given for their feature")
+	}
+	return c.validateRows()
+}
+
+// validateRows checks the part of the configuration that FromExamples uses.
+func (c Config) validateRows() error {
+	switch {
+	case c.Packing != PackBestFit && c.Packing != PackFirstFit && c.Packing != PackNone:
+		return fmt.Errorf("packing is %q, expected %q, %q or %q", c.Packing, PackBestFit, PackFirstFit, PackNone)
+	case c.RowLength < 1 || c.RowLength > maxRowLength:
+		return fmt.Errorf("row length is %d tokens, expected 1 to %d", c.RowLength, maxRowLength)
+	case c.Labels != LabelsRequired && c.Labels != LabelsOptional && c.Labels != LabelsNone:
+		return fmt.Errorf("labels are %q, expected %q, %q or %q", c.Labels, LabelsRequired, LabelsOptional, LabelsNone)
+	case c.NumLabels < 0 || c.VocabSize < 0 || c.NumTypes < 0:
+		return fmt.Errorf("numbers of labels, tokens and types are %d, %d and %d, expected 0 (no bound) or more", c.NumLabels, c.VocabSize, c.NumTypes)
+	}
+	return nil
+}
+
+// withDefaults returns the configuration with defaults in place of zeros.
+func (c Config) withDefaults() Config {
+	c.Shuffle = cmp.Or(c.Shuffle, ShuffleFull)
+	c.Buffer = cmp.Or(c.Buffer, DefaultBuffer)
+	c.Packing = cmp.Or(c.Packing, PackBestFit)
+	c.RowLength = cmp.Or(c.RowLength, DefaultRowLength)
+	c.Labels = cmp.Or(c.Labels, LabelsRequired)
+	c.Readers = cmp.Or(c.Readers, min(runtime.GOMAXPROCS(0), 8))
+	c.Prefetch = cmp.Or(c.Prefetch, 2*c.Readers)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := DefaultFeatureNames()
+	for _, f := range []struct{ names, defaults *[]string }{
+		{&c.Features.InputIDs, &d.InputIDs},
+		{&c.Features.TypeIDs, &d.TypeIDs},
+		{&c.Features.Mask, &d.Mask},
+		{&c.Features.Label, &d.Label},
+		{&c.Features.Real, &d.Real},
+	} {
+		if *f.names == nil {
+			*f.names = *f.defaults
+		}
+	}
+	return c
+}

@@ -1,0 +1,47 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrClosed is returned by a Dataset after Close.
+var ErrClosed = errors.New("dataset is closed")
+
+// RecordError reports a record whose content is not as expected.
+type RecordError struct {
+	File    string // path; empty for an example that FromExamples was given
+	Record  int64  // number of the record in the file, or of the example, from 0
+	Feature string // the feature at fault; empty where it is the whole record
+	Reason  string // what is wrong and what was expected
+	Err     error  // the cause, if another package found it
+}
+
+// Error names the file, the record and the feature, and says what is wrong.
+func (e *RecordError) Error() string {
+	var b strings.Builder
+	if e.File == "" {
+		fmt.Fprintf(&b, "example %d: ", e.Record)
+	} else {
+		fmt.Fprintf(&b, "%s: record %d: ", e.File, e.Record)
+	}
+	if e.Feature != "" {
+		fmt.Fprintf(&b, "feature %q ", e.Feature)
+	}
+	b.WriteString(e.Reason)
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *RecordError) Unwrap() error { return e.Err }
+
+// StateError reports a State that belongs to other data or settings.
+type StateError struct {
+	Differences []string // one clause for each
+}
+
+// Error names everything that differs.
+func (e *StateError) Error() string {
+	return "the saved position in the data does not fit: " + strings.Join(e.Differences, "; ")
+}

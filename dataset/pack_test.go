@@ -1,0 +1,235 @@
+package dataset
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// mrpcLengths is how many of the training pairs of MRPC have 19, 20, ... tokens
+// in BERT's uncased vocabulary, special tokens included.
+var mrpcLengths = []int{
+	2, 0, 2, 3, 2, 2, 11, 15, 12, 29, 19, 20, 31, 46, 37, 46, 46, 63, 70, 82, 61, 72, 86, 73, 74, 92, 112, 97, 91, 76, 88, 93,
+	105, 84, 109, 109, 95, 91, 86, 97, 115, 104, 119, 89, 74, 106, 73, 69, 69, 59, 68, 56, 44, 43, 36, 40, 26, 24, 19, 23, 13,
+	11, 14, 5, 10, 8, 1, 3, 4, 2, 3, 1, 1, 0, 0, 0, 0, 2, 1, 1, 0, 2, 0, 0, 1,
+}
+
+// mrpc returns the lengths of MRPC's training pairs in a random order.
+func mrpc(seed uint64) []int32 {
+	var all []int32
+	for i, n := range mrpcLengths {
+		for range n {
+			all = append(all, int32(19+i))
+		}
+	}
+	r := rand.New(rand.NewPCG(seed, 0))
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+var packings = []Packing{PackBestFit, PackFirstFit, PackNone}
+
+// checkPlaces fails the test unless the places are rows without overlap, whose
+// examples are numbered from 1 from left to right and stand side by side.
+func checkPlaces(t *testing.T, p *packer, how Packing, lengths []int32, limit int, fixed bool) (rows, rowLength int) {
+	t.Helper()
+	rows, rowLength = p.pack(how, lengths, limit, fixed)
+	if rows < 1 || rows > len(lengths) || rowLength > limit || fixed && rowLength != limit {
+		t.Fatalf("%s: %d rows of %d for %d examples of at most %d", how, rows, rowLength, len(lengths), limit)
+	}
+	at := make([][]int, rows)
+	for i, pl := range p.places {
+		at[pl.row] = append(at[pl.row], i)
+	}
+	longest := 0
+	for r, examples := range at {
+		slices.SortFunc(examples, func(a, b int) int { return int(p.places[a].seq - p.places[b].seq) })
+		end := int32(0)
+		for k, i := range examples {
+			if pl := p.places[i]; pl.seq != int32(k+1) || pl.start != end {
+				t.Fatalf("%s: row %d: example %d of it is number %d and starts at %d, expected %d", how, r, k+1, pl.seq, pl.start, end)
+			}
+			end += lengths[i]
+		}
+		if end == 0 || int(end) > rowLength {
+			t.Fatalf("%s: row %d holds %d tokens, expected 1 to %d", how, r, end, rowLength)
+		}
+		longest = max(longest, int(end))
+	}
+	if !fixed && longest != rowLength {
+		t.Fatalf("%s: rows are %d long and the fullest holds %d", how, rowLength, longest)
+	}
+	return rows, rowLength
+}
+
+func TestPackLaws(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var p packer
+	for range 400 {
+		limit := 1 + r.IntN(300)
+		lengths := make([]int32, 1+r.IntN(100))
+		for i := range lengths {
+			lengths[i] = int32(1 + r.IntN(limit))
+			if r.IntN(3) == 0 {
+				lengths[i] = int32(1 + r.IntN(min(limit, 5)))
+			}
+		}
+		for _, how := range packings {
+			for _, fixed := range []bool{false, true} {
+				checkPlaces(t, &p, how, lengths, limit, fixed)
+				places := slices.Clone(p.places)
+				fresh := packer{}
+				fresh.pack(how, lengths, limit, fixed)
+				if !slices.Equal(places, fresh.places) {
+					t.Fatalf("%s: a used packer and a new one differ", how)
+				}
+			}
+		}
+	}
+}
+
+// naiveFirstFit and naiveBestFit are the textbook's forms of the two.
+func naiveFirstFit(lengths []int32, limit int) []int32 {
+	var used []int
+	rowOf := make([]int32, len(lengths))
+	for i, l := range lengths {
+		r := slices.IndexFunc(used, func(u int) bool { return u+int(l) <= limit })
+		if r < 0 {
+			r = len(used)
+			used = append(used, 0)
+		}
+		used[r] += int(l)
+		rowOf[i] = int32(r)
+	}
+	return rowOf
+}
+
+func naiveBestFit(lengths []int32, limit int) (rows int) {
+	sorted := slices.Clone(lengths)
+	slices.SortFunc(sorted, func(a, b int32) int { return int(b - a) })
+	var used []int
+	for _, l := range sorted {
+		best := -1
+		for r, u := range used {
+			if u+int(l) <= limit && (best < 0 || u > used[best]) {
+				best = r
+			}
+		}
+		if best < 0 {
+			best = len(used)
+			used = append(used, 0)
+		}
+		used[best] += int(l)
+	}
+	return len(used)
+}
+
+func TestPackAgreesWithTheTextbook(t *testing.T) {
+	var p packer
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		limit := 1 + r.IntN(200)
+		lengths := make([]int32, 1+r.IntN(70))
+		for i := range lengths {
+			lengths[i] = int32(1 + r.IntN(limit))
+		}
+		p.pack(PackFirstFit, lengths, limit, true)
+		for i, row := range naiveFirstFit(lengths, limit) {
+			if p.places[i].row != row {
+				t.Fatalf("first fit of %v in %d puts example %d in row %d, expected %d", lengths, limit, i, p.places[i].row, row)
+			}
+		}
+		if rows, _ := p.pack(PackBestFit, lengths, limit, true); rows != naiveBestFit(lengths, limit) {
+			t.Fatalf("best fit of %v in %d takes %d rows, expected %d", lengths, limit, rows, naiveBestFit(lengths, limit))
+		}
+	}
+}
+
+func TestPackOnOneRow(t *testing.T) {
+	var p packer
+	if rows, length := p.pack(PackBestFit, []int32{3, 5, 2}, 128, false); rows != 1 || length != 10 {
+		t.Errorf("10 tokens make %d rows of %d, expected 1 of 10", rows, length)
+	}
+	if rows, length := p.pack(PackNone, []int32{3, 5, 2}, 128, false); rows != 3 || length != 5 {
+		t.Errorf("one example per row makes %d rows of %d, expected 3 of 5", rows, length)
+	}
+}
+
+// density returns the share of cells that hold tokens over all batches.
+func density(how Packing, lengths []int32, batch, limit int, fixed bool) float64 {
+	var p packer
+	tokens, cells := 0, 0
+	for b := range slices.Chunk(lengths, batch) {
+		rows, length := p.pack(how, b, limit, fixed)
+		cells += rows * length
+		for _, l := range b {
+			tokens += int(l)
+		}
+	}
+	return float64(tokens) / float64(cells)
+}
+
+func TestDensityOnMRPC(t *testing.T) {
+	lengths := append(append(mrpc(1), mrpc(2)...), mrpc(3)...)
+	for _, c := range []struct {
+		how   Packing
+		batch int
+		limit int
+		fixed bool
+		least float64
+	}{
+		{PackBestFit, 32, 128, false, 0.965},
+		{PackBestFit, 16, 128, false, 0.95},
+		{PackBestFit, 256, 128, false, 0.965},
+		{PackBestFit, 32, 256, false, 0.97},
+		{PackBestFit, 32, 512, false, 0.98},
+		{PackBestFit, 32, 128, true, 0.92},
+		{PackFirstFit, 32, 128, false, 0.86},
+		{PackNone, 32, 128, false, 0.60},
+	} {
+		d := density(c.how, lengths, c.batch, c.limit, c.fixed)
+		t.Logf("%-9s batch %3d, rows of at most %d, fixed %5v: %.4f", c.how, c.batch, c.limit, c.fixed, d)
+		if d < c.least {
+			t.Errorf("%s, batch %d, rows of %d: density is %.4f, expected at least %.3f", c.how, c.batch, c.limit, d, c.least)
+		}
+	}
+}
+
+func FuzzPack(f *testing.F) {
+	f.Add([]byte{3, 1, 2, 3, 4, 5}, uint16(5), false)
+	f.Add([]byte{0, 1, 1, 1}, uint16(0), true)
+	f.Add([]byte{2, 200, 255, 7}, uint16(299), false)
+	var p packer
+	f.Fuzz(func(t *testing.T, b []byte, max uint16, fixed bool) {
+		if len(b) < 2 {
+			return
+		}
+		limit := int(max)%1024 + 1
+		lengths := make([]int32, 0, len(b))
+		for i, v := range b[1:] {
+			lengths = append(lengths, int32((int(v)+i%3*256)%limit+1))
+		}
+		checkPlaces(t, &p, packings[int(b[0])%len(packings)], lengths, limit, fixed)
+	})
+}
+
+func BenchmarkPack(b *testing.B) {
+	lengths := mrpc(1)
+	for _, how := range []Packing{PackBestFit, PackFirstFit} {
+		for _, size := range []int{32, 256, 2048} {
+			b.Run(string(how)+"/"+strconv.Itoa(size), func(b *testing.B) {
+				var p packer
+				n := 0
+				b.ReportAllocs()
+				for b.Loop() {
+					for batch := range slices.Chunk(lengths, size) {
+						p.pack(how, batch, 128, false)
+						n += len(batch)
+					}
+				}
+				b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "examples/s")
+			})
+		}
+	}
+}

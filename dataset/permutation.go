@@ -1,0 +1,100 @@
+package dataset
+
+import (
+	"math"
+	"math/bits"
+)
+
+// rounds is the number of half rounds of the permutation's network. Sets of
+// fewer than 20 records need about 16 to look shuffled by chi-square; large ones
+// would do with 8.
+const rounds = 20
+
+// permutation is a bijection of the numbers 0 to n-1, computed one number at a
+// time and never held in memory.
+//
+// It is an unbalanced Feistel network on the pairs (l, r) with l < a, r < b
+// and a*b only just above n (Black and Rogaway, "Ciphers with Arbitrary Finite
+// Domains", 2002): a half round adds a keyed hash of one half to the other,
+// modulo that one's range. Results of n and more are put through again until
+// one is below n, which keeps it a bijection.
+type permutation struct {
+	n, a, b uint64
+	keys    [rounds]uint64
+}
+
+// newPermutation returns the permutation of n numbers that belongs to a key.
+func newPermutation(n int64, key uint64) permutation {
+	p := permutation{n: uint64(n)}
+	p.a = uint64(math.Ceil(math.Sqrt(float64(n))))
+	p.b = (p.n + p.a - 1) / p.a
+	for i := range p.keys {
+		key += golden
+		p.keys[i] = mix(key)
+	}
+	return p
+}
+
+// at returns the number that i is taken to.
+func (p *permutation) at(i int64) int64 {
+	x := uint64(i)
+	for {
+		l, r := x%p.a, x/p.a
+		for k := 0; k < rounds; k += 2 {
+			l = add(l, scale(mix(r+p.keys[k]), p.a), p.a)
+			r = add(r, scale(mix(l+p.keys[k+1]), p.b), p.b)
+		}
+		if x = r*p.a + l; x < p.n {
+			return int64(x)
+		}
+	}
+}
+
+// inverse returns the number that is taken to i.
+func (p *permutation) inverse(i int64) int64 {
+	x := uint64(i)
+	for {
+		l, r := x%p.a, x/p.a
+		for k := rounds - 2; k >= 0; k -= 2 {
+			r = add(r, p.b-scale(mix(l+p.keys[k+1]), p.b), p.b)
+			l = add(l, p.a-scale(mix(r+p.keys[k]), p.a), p.a)
+		}
+		if x = r*p.a + l; x < p.n {
+			return int64(x)
+		}
+	}
+}
+
+// add returns x+y modulo m, for x < m and y <= m.
+func add(x, y, m uint64) uint64 {
+	if x += y; x >= m {
+		x -= m
+	}
+	return x
+}
+
+// scale takes a hash evenly to the numbers below m.
+func scale(hash, m uint64) uint64 {
+	hi, _ := bits.Mul64(hash, m)
+	return hi
+}
+
+// golden is 2^64 over the golden ratio, the step of SplitMix64.
+const golden = 0x9e3779b97f4a7c15
+
+// mix is the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast Splittable
+// Pseudorandom Number Generators", 2014).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// key hashes a seed with what the key is for, one number after the other.
+func key(seed uint64, uses ...uint64) uint64 {
+	k := mix(seed + golden)
+	for _, u := range uses {
+		k = mix((k ^ mix(u+golden)) + golden)
+	}
+	return k
+}

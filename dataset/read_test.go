@@ -1,0 +1,168 @@
+package dataset
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+var (
+	ints   = tfrecord.Int64Feature
+	floats = tfrecord.FloatFeature
+)
+
+// readOne returns the only example of a record.
+func readOne(t *testing.T, cfg Config, rec []byte) (*Batch, error) {
+	t.Helper()
+	var f files
+	f.add("dir/one.tfrecord", memory{"dir/one.tfrecord", [][]byte{sampleRecord(t, 0), rec}})
+	cfg.BatchSize, cfg.Epochs, cfg.Shuffle, cfg.Readers, cfg.Files = 1, 1, ShuffleNone, 1, f.paths
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	cfg = cfg.withDefaults()
+	b, _, _, err := newReader(&cfg, &f).read(0, 1, 2)
+	return b, err
+}
+
+func TestRecordForms(t *testing.T) {
+	want := Example{IDs: []int32{101, 7, 8, 102}, TypeIDs: []int32{0, 0, 1, 1}, Label: 1, Labeled: true}
+	for _, c := range []struct {
+		name     string
+		cfg      Config
+		features []tfrecord.Feature
+		want     Example
+	}{
+		{"own names", Config{}, []tfrecord.Feature{ints("input_ids", 101, 7, 8, 102), ints("segment_ids", 0, 0, 1, 1), ints("label_ids", 1), ints("example_id", 9)}, want},
+		{"names of Hugging Face", Config{}, []tfrecord.Feature{ints("input_ids", 101, 7, 8, 102, 0), ints("token_type_ids", 0, 0, 1, 1, 0), ints("attention_mask", 1, 1, 1, 1, 0), ints("labels", 1)}, want},
+		{"names of TensorFlow 2", Config{}, []tfrecord.Feature{ints("input_word_ids", 101, 7, 8, 102, 0), ints("input_type_ids", 0, 0, 1, 1, 0), ints("input_mask", 1, 1, 1, 1, 0), ints("label", 1)}, want},
+		{"the first name counts", Config{}, []tfrecord.Feature{ints("input_word_ids", 5), ints("input_ids", 101, 7, 8, 102), ints("segment_ids", 0, 0, 1, 1), ints("label", 0), ints("label_ids", 1)}, want},
+		{"a name without a list does not count", Config{}, []tfrecord.Feature{{Name: "input_ids"}, ints("input_word_ids", 101, 7, 8, 102), ints("segment_ids", 0, 0, 1, 1), ints("label_ids", 1)}, want},
+		{"a mask with holes", Config{}, []tfrecord.Feature{ints("input_ids", 101, 0, 7, 0, 8, 102), ints("segment_ids", 0, 5, 0, 5, 1, 1), ints("input_mask", 1, 0, 1, 0, 1, 1), ints("label_ids", 1)}, want},
+		{"padding of any id", Config{VocabSize: 103, NumTypes: 2}, []tfrecord.Feature{ints("input_ids", 101, 7, 8, 102, -1), ints("segment_ids", 0, 0, 1, 1, 99), ints("input_mask", 1, 1, 1, 1, 0), ints("label_ids", 1)}, want},
+		{"names of the user", Config{Features: FeatureNames{InputIDs: []string{"x"}, TypeIDs: []string{"y"}, Label: []string{"z"}}}, []tfrecord.Feature{ints("x", 101, 7, 8, 102), ints("y", 0, 0, 1, 1), ints("z", 1), ints("input_ids", 3)}, want},
+		{"no types", Config{Features: FeatureNames{TypeIDs: []string{}}}, []tfrecord.Feature{ints("input_ids", 101, 102), ints("label_ids", 1)}, Example{IDs: []int32{101, 102}, TypeIDs: []int32{0, 0}, Label: 1, Labeled: true}},
+		{"mask not read", Config{Features: FeatureNames{Mask: []string{}}}, []tfrecord.Feature{ints("input_ids", 101, 102), ints("segment_ids", 0, 0), ints("input_mask", 1, 0), ints("label_ids", 1)}, Example{IDs: []int32{101, 102}, TypeIDs: []int32{0, 0}, Label: 1, Labeled: true}},
+		{"label optional and there", Config{Labels: LabelsOptional}, []tfrecord.Feature{ints("input_ids", 101, 7, 8, 102), ints("segment_ids", 0, 0, 1, 1), ints("label_ids", 1)}, want},
+		{"label optional and missing", Config{Labels: LabelsOptional}, []tfrecord.Feature{ints("input_ids", 101), ints("segment_ids", 0)}, Example{IDs: []int32{101}, TypeIDs: []int32{0}}},
+		{"label optional and empty", Config{Labels: LabelsOptional}, []tfrecord.Feature{ints("input_ids", 101), ints("segment_ids", 0), ints("label_ids")}, Example{IDs: []int32{101}, TypeIDs: []int32{0}}},
+		{"label not read", Config{Labels: LabelsNone, NumLabels: 2}, []tfrecord.Feature{ints("input_ids", 101), ints("segment_ids", 0), floats("label_ids", 0.5)}, Example{IDs: []int32{101}, TypeIDs: []int32{0}}},
+		{"truncated", Config{RowLength: 3, Truncate: true}, []tfrecord.Feature{ints("input_ids", 101, 7, 8, 9, 102), ints("segment_ids", 0, 0, 0, 0, 1), ints("label_ids", 1)}, Example{IDs: []int32{101, 7, 102}, TypeIDs: []int32{0, 0, 1}, Label: 1, Labeled: true}},
+		{"as long as a row", Config{RowLength: 4}, []tfrecord.Feature{ints("input_ids", 101, 7, 8, 102), ints("segment_ids", 0, 0, 1, 1), ints("label_ids", 1)}, want},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, err := readOne(t, c.cfg, record(t, c.features...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := unpack(t, b)[0]
+			got.Labeled = b.Labeled == 1
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("example is %+v, expected %+v", got, c.want)
+			}
+			if (b.Truncated == 1) != c.cfg.Truncate {
+				t.Errorf("%d examples are truncated", b.Truncated)
+			}
+		})
+	}
+}
+
+func TestRecordErrors(t *testing.T) {
+	ids, types, label := ints("input_ids", 101, 7, 102), ints("segment_ids", 0, 1, 1), ints("label_ids", 1)
+	many := []tfrecord.Feature{types, label}
+	for i := range 30 {
+		many = append(many, ints(fmt.Sprintf("x%02d", i), 1))
+	}
+	for _, c := range []struct {
+		name     string
+		cfg      Config
+		features []tfrecord.Feature
+		feature  string
+		reason   string
+	}{
+		{"no ids", Config{}, []tfrecord.Feature{types, label, ints("ids", 1)}, "input_ids", `is missing (nor is there input_word_ids); the record has "ids", "label_ids", "segment_ids"`},
+		{"no features at all", Config{}, nil, "input_ids", `is missing (nor is there input_word_ids); the record has no features`},
+		{"a record of many features", Config{}, many, "input_ids", `"x17" and 12 more`},
+		{"no types", Config{}, []tfrecord.Feature{ids, label}, "segment_ids", `is missing (nor is there token_type_ids, input_type_ids, type_ids); the record has "input_ids", "label_ids"`},
+		{"no label", Config{}, []tfrecord.Feature{ids, types}, "label_ids", `is missing (nor is there label, labels); the record has "input_ids", "segment_ids"`},
+		{"one name only", Config{Features: FeatureNames{Label: []string{"class"}}}, []tfrecord.Feature{ids, types, label}, "class", `is missing; the record has "input_ids", "label_ids", "segment_ids"`},
+		{"ids as text", Config{}, []tfrecord.Feature{tfrecord.BytesFeature("input_ids", []byte("a")), types, label}, "input_ids", "holds bytes values, expected int64"},
+		{"label as a float", Config{}, []tfrecord.Feature{ids, types, floats("label", 0.5)}, "label", "holds float values, expected int64"},
+		{"two labels", Config{}, []tfrecord.Feature{ids, types, ints("label_ids", 1, 0)}, "label_ids", "holds 2 values, expected one label"},
+		{"two optional labels", Config{Labels: LabelsOptional}, []tfrecord.Feature{ids, types, ints("label_ids", 1, 0)}, "label_ids", "holds 2 values, expected one label"},
+		{"an empty label", Config{}, []tfrecord.Feature{ids, types, ints("label_ids")}, "label_ids", "holds 0 values, expected one label"},
+		{"label out of range", Config{NumLabels: 2}, []tfrecord.Feature{ids, types, ints("label_ids", 2)}, "label_ids", "is 2, expected a label of 0 to 1"},
+		{"optional label out of range", Config{NumLabels: 2, Labels: LabelsOptional}, []tfrecord.Feature{ids, types, ints("label_ids", -1)}, "label_ids", "is -1, expected a label of 0 to 1"},
+		{"negative label", Config{}, []tfrecord.Feature{ids, types, ints("label_ids", -1)}, "label_ids", "is -1, expected a label of 0 or more"},
+		{"huge label", Config{}, []tfrecord.Feature{ids, types, ints("label_ids", 1<<40)}, "label_ids", "expected a label of 32 bits"},
+		{"id outside the vocabulary", Config{VocabSize: 102}, []tfrecord.Feature{ids, types, label}, "input_ids", "holds 102 at position 2, expected 0 to 101: the size of the vocabulary is 102"},
+		{"negative id", Config{}, []tfrecord.Feature{ints("input_ids", -5, 1, 1), types, label}, "input_ids", "holds -5 at position 0, expected 0 to 2147483647"},
+		{"huge id", Config{}, []tfrecord.Feature{ints("input_ids", 1, 1<<33, 1), types, label}, "input_ids", "holds 8589934592 at position 1"},
+		{"type out of range", Config{NumTypes: 1}, []tfrecord.Feature{ids, types, label}, "segment_ids", "holds 1 at position 1, expected 0 to 0: the number of token types is 1"},
+		{"fewer types than ids", Config{}, []tfrecord.Feature{ids, ints("segment_ids", 0), label}, "segment_ids", "holds 1 values, expected 3, as many as there are input_ids"},
+		{"empty types", Config{}, []tfrecord.Feature{ids, ints("segment_ids"), label}, "segment_ids", "holds 0 values, expected 3, as many as there are input_ids"},
+		{"a shorter mask", Config{}, []tfrecord.Feature{ids, types, label, ints("input_mask", 1, 1)}, "input_mask", "holds 2 values, expected 3, as many as there are input_ids"},
+		{"an empty mask", Config{}, []tfrecord.Feature{ids, types, label, ints("input_mask")}, "input_mask", "holds 0 values, expected 3, as many as there are input_ids"},
+		{"a mask of other numbers", Config{}, []tfrecord.Feature{ids, types, label, ints("input_mask", 1, 2, 1)}, "input_mask", "holds 2 at position 1, expected 1 for a token or 0 for padding"},
+		{"a mask of floats", Config{}, []tfrecord.Feature{ids, types, label, floats("input_mask", 1, 1, 1)}, "input_mask", "holds float values, expected int64"},
+		{"no tokens", Config{}, []tfrecord.Feature{ints("input_ids"), ints("segment_ids"), label}, "input_ids", "holds no tokens, expected at least one"},
+		{"nothing but padding", Config{}, []tfrecord.Feature{ids, types, label, ints("input_mask", 0, 0, 0)}, "input_ids", "holds no tokens, expected at least one"},
+		{"too long", Config{RowLength: 2}, []tfrecord.Feature{ids, types, label}, "input_ids", "holds 3 tokens, more than the row length of 2"},
+		{"filling mark of text", Config{}, []tfrecord.Feature{ids, types, label, tfrecord.BytesFeature("is_real_example", []byte("1"))}, "is_real_example", "holds bytes values, expected int64"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, policy := range []tfrecord.Policy{tfrecord.Fail, tfrecord.Skip} {
+				c.cfg.OnCorrupt = policy
+				_, err := readOne(t, c.cfg, record(t, c.features...))
+				e := asRecordError(t, err)
+				if e.File != "dir/one.tfrecord" || e.Record != 1 || e.Feature != c.feature || !strings.Contains(e.Reason, c.reason) {
+					t.Errorf("error is %+v, expected feature %q and %q", e, c.feature, c.reason)
+				}
+				if want := fmt.Sprintf("dir/one.tfrecord: record 1: feature %q ", c.feature); !strings.HasPrefix(err.Error(), want) {
+					t.Errorf("error reads %q, expected it to begin with %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestFindRecord(t *testing.T) {
+	var f files
+	sizes := []int{0, 3, 0, 0, 1, 5, 0}
+	for i, n := range sizes {
+		f.add(fmt.Sprint(i), memory{records: make([][]byte, n)})
+	}
+	n := int64(0)
+	for i, size := range sizes {
+		for r := range int64(size) {
+			if got := f.find(n); got != (RecordID{i, r}) {
+				t.Errorf("record %d of all is %v, expected record %d of file %d", n, got, r, i)
+			}
+			n++
+		}
+	}
+	if f.len() != n {
+		t.Errorf("%d records in all, expected %d", f.len(), n)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add(sampleRecord(f, 1))
+	f.Add(record(f, ints("input_ids", 1, 2, 0), ints("segment_ids", 0, 1, 0), ints("input_mask", 1, 1, 0), ints("label", 1)))
+	f.Add(record(f, ints("input_ids"), ints("segment_ids"), ints("label_ids", -1), ints("is_real_example", 0)))
+	f.Fuzz(func(t *testing.T, rec []byte) {
+		for _, cfg := range []Config{{}, {Truncate: true, RowLength: 3, Labels: LabelsOptional, VocabSize: 1000}} {
+			b, err := readOne(t, cfg, rec)
+			if err != nil {
+				asRecordError(t, err)
+				continue
+			}
+			if b.Examples > 0 {
+				unpack(t, b)
+			}
+		}
+	})
+}
