@@ -1,0 +1,149 @@
+package layout
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func valid() *Description {
+	return &Description{
+		Format: Format, Version: Version, Task: "classification",
+		Labels: []string{"no", "yes"}, Vocab: "vocab.txt", Lowercase: true, MaxLength: 128,
+		Inputs:  map[string]string{InputIDs: "serving_default_input_ids:0", AttentionMask: "serving_default_attention_mask:0", TokenTypeIDs: "serving_default_token_type_ids:0"},
+		Outputs: map[string]string{Probabilities: "StatefulPartitionedCall:1"},
+		Model:   json.RawMessage(`{"num_labels":2}`),
+	}
+}
+
+func TestParse(t *testing.T) {
+	data, err := json.Marshal(valid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(d)
+	if err != nil || string(again) != string(data) {
+		t.Errorf("parsed and written again it reads %s (%v), before %s", again, err, data)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	if err := valid().Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		change func(*Description)
+		want   string
+	}{
+		{func(d *Description) { d.Format = "x" }, `format is "x", expected "gorbit-serving"`},
+		{func(d *Description) { d.Version = 2 }, "version is 2, this program reads version 1: export the model again"},
+		{func(d *Description) { d.Labels = d.Labels[:1] }, "labels: 1 names, expected 2 or more"},
+		{func(d *Description) { d.Labels[1] = "no" }, `labels: "no" is there twice`},
+		{func(d *Description) { d.Labels[1] = "" }, `labels: "" is empty or has a tab or a line break`},
+		{func(d *Description) { d.MaxLength = 2 }, "max_length is 2; an example has 3 tokens or more"},
+		{func(d *Description) { d.Vocab = "../../etc/passwd" }, `vocab is "../../etc/passwd", expected the name of a file in assets`},
+		{func(d *Description) { d.Vocab = ".." }, `vocab is "..", expected the name of a file in assets`},
+		{func(d *Description) { delete(d.Inputs, InputIDs) }, `inputs: input_ids: "" is no tensor, expected operation:index`},
+		{func(d *Description) { d.Outputs[Probabilities] = "x:-1" }, `outputs: probabilities: "x:-1" is no tensor, expected operation:index`},
+	} {
+		d := valid()
+		test.change(d)
+		if err := d.Validate(); err == nil || err.Error() != test.want {
+			t.Errorf("got %v, want %s", err, test.want)
+		}
+	}
+}
+
+func TestParseTensor(t *testing.T) {
+	if op, i, err := ParseTensor("StatefulPartitionedCall:1"); err != nil || op != "StatefulPartitionedCall" || i != 1 {
+		t.Errorf("got %q %d %v", op, i, err)
+	}
+	for _, bad := range []string{"", "a", ":0", "a:", "a:b", "a:-1", "a:1x", "a:01", "a: 1"} {
+		if _, _, err := ParseTensor(bad); err == nil {
+			t.Errorf("%q was taken for a tensor", bad)
+		}
+	}
+}
+
+// TestRead removes one file after the other from a folder.
+func TestRead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "model")
+	put := func(path string, data []byte) {
+		t.Helper()
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(want string) {
+		t.Helper()
+		_, err := Read(dir)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("got %v, want a sentence with: %s", err, want)
+		}
+	}
+	remove := func(path string) {
+		t.Helper()
+		if err := os.Remove(filepath.Join(dir, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	expect("no such folder")
+	description, err := json.Marshal(valid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(DescriptionFile, description)
+	expect("not a SavedModel: it has no saved_model.pb")
+	put(ModelFile, nil)
+	expect("no variables/variables.index")
+	put(VariablesPrefix+".index", nil)
+	expect("its vocabulary assets/vocab.txt is missing")
+	put(VocabFile, []byte("[UNK]\n"))
+	if d, err := Read(dir); err != nil || d.MaxLength != 128 {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	put(DescriptionFile, description[:20])
+	expect("not a description of a model")
+	remove(DescriptionFile)
+	expect("not one that gorbit export wrote")
+	put("assets/gorbit.json", nil)
+	expect("a graph to train, not a trained model")
+
+	dir = filepath.Join(dir, ModelFile)
+	expect("not a folder")
+}
+
+func FuzzParse(f *testing.F) {
+	data, err := json.Marshal(valid())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte(`{"format":"gorbit-serving","version":1,"labels":["a","b"],"vocab":".","max_length":3}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := Parse(data)
+		if err != nil {
+			return
+		}
+		for _, name := range []string{d.Inputs[InputIDs], d.Outputs[Probabilities]} {
+			op, i, err := ParseTensor(name)
+			if err != nil || op == "" || i < 0 {
+				t.Errorf("accepted the tensor %q", name)
+			}
+		}
+		if filepath.Base(d.Vocab) != d.Vocab {
+			t.Errorf("accepted the vocabulary %q outside the assets", d.Vocab)
+		}
+	})
+}
