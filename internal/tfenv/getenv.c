@@ -8,6 +8,7 @@ static const struct {
 	const char *name, *value;
 } defaults[] = {
 	{"TF_CPP_MIN_LOG_LEVEL", "2"},
+	{"TF_ENABLE_ONEDNN_OPTS", "1"},
 };
 
 /* Takes the place of the C library's getenv in every library of the program. */

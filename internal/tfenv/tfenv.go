@@ -16,6 +16,10 @@
 // are logged, warnings and notes are not. The environment itself stays as it is, for
 // the program and for its children.
 //
+// In the same way oneDNN is on unless TF_ENABLE_ONEDNN_OPTS says otherwise:
+// TensorFlow's own default depends on the processor, and so would a run's results
+// in their last digits. OneDNN changes it for a program that has read what to use.
+//
 // The package works with every binding and imports none.
 package tfenv
 

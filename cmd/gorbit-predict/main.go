@@ -1,0 +1,183 @@
+// Command gorbit-predict answers with a model that gorbit export wrote.
+//
+// It stands on github.com/galeone/tfgo alone, the usual way to load a
+// SavedModel in Go, and on package text for the tokens: no part of gorbit that
+// trains is in it. Read it as an example of serving a trained model from a Go program.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	_ "github.com/gorbit-ml/gorbit/internal/tfenv"
+)
+
+// version is set by the linker.
+var version = "devel"
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// usageError is a wrong way to call the program.
+type usageError struct{ error }
+
+// run is the program, less the process.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	cmd := newCommand()
+	cmd.SetArgs(args)
+	cmd.SetIn(stdin)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	var usage usageError
+	if errors.As(err, &usage) {
+		fmt.Fprintf(stderr, "gorbit-predict: %v (see gorbit-predict --help)\n", err)
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "gorbit-predict: %v\n", err)
+	return exitFailed
+}
+
+type options struct {
+	model     string
+	texts     []string
+	pairs     []string
+	file      string
+	format    string
+	batchSize int
+}
+
+func newCommand() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "gorbit-predict --model FOLDER (--text TEXT ... | --file FILE)",
+		Short: "Answer with a trained model",
+		Long: `Answers with a model that gorbit export wrote: the most probable label of each
+text or pair of texts, and the probabilities.
+
+Texts come from --text (and --text-pair), each as often as there are examples, or
+from a file. A file whose name ends in .jsonl holds one object a line, with a field
+"text" and maybe a field "text_pair". Any other file, and standard input, holds one
+text a line, and maybe a tab and the second text after it.
+
+An answer is one line: label, its probability, and the text, parted by tabs; or, with
+--format json, an object with the fields text, text_pair, label and probabilities.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.`,
+		Example: `  gorbit-predict --model served/reviews --text "A gripping, beautifully shot film."
+  gorbit-predict --model served/mrpc --text "He said so." --text-pair "So he said."
+  gorbit-predict --model served/reviews --file reviews.txt --format json
+  cat reviews.txt | gorbit-predict --model served/reviews --file -`,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unexpected argument %q: texts are given with --text", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return usageError{err}
+			}
+			return predict(cmd.Context(), o, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.model, "model", "", "`folder` that gorbit export wrote")
+	flags.StringArrayVar(&o.texts, "text", nil, "`text` to answer about; may be repeated")
+	flags.StringArrayVar(&o.pairs, "text-pair", nil, "second `text` of a pair; as often as --text")
+	flags.StringVar(&o.file, "file", "", "`file` of texts, - for standard input")
+	flags.StringVar(&o.format, "format", "text", "of the answers: text or json")
+	flags.IntVar(&o.batchSize, "batch-size", 32, "examples that the model sees at once")
+	return cmd
+}
+
+func (o options) validate() error {
+	switch {
+	case o.model == "":
+		return errors.New("--model is missing")
+	case len(o.texts) == 0 && o.file == "":
+		return errors.New("there is nothing to answer: give --text or --file")
+	case len(o.texts) > 0 && o.file != "":
+		return errors.New("--text and --file exclude each other")
+	case len(o.pairs) > 0 && len(o.pairs) != len(o.texts):
+		return fmt.Errorf("--text-pair is given %d times and --text %d times", len(o.pairs), len(o.texts))
+	case !slices.Contains([]string{"text", "json"}, o.format):
+		return fmt.Errorf("--format %q is neither text nor json", o.format)
+	case o.batchSize < 1:
+		return fmt.Errorf("--batch-size %d is less than 1", o.batchSize)
+	}
+	return nil
+}
+
+func predict(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) error {
+	in := source(&list{texts: o.texts, pairs: o.pairs})
+	switch o.file {
+	case "":
+	case "-":
+		in = newLines(stdin, "standard input", parseTSV)
+		// Whoever types waits for an answer to each line.
+		if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			o.batchSize = 1
+		}
+	default:
+		f, err := os.Open(o.file)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = newLines(f, o.file, parserOf(o.file))
+	}
+	m, err := loadModel(o.model)
+	if err != nil {
+		return err
+	}
+	write := writeText
+	if o.format == "json" {
+		write = writeJSON
+	}
+	for {
+		examples, err := batch(in, o.batchSize)
+		if err != nil {
+			return err
+		}
+		if len(examples) == 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		probabilities, err := m.probabilities(examples)
+		if err != nil {
+			return err
+		}
+		for i, e := range examples {
+			if err := write(stdout, e, m.labels, probabilities[i]); err != nil {
+				return fmt.Errorf("write the answers: %w", err)
+			}
+		}
+	}
+}

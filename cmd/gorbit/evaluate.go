@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/job"
+)
+
+// runFlags are those of the commands that read a run.
+type runFlags struct {
+	run        string
+	checkpoint string
+	settings   []string
+}
+
+func (r *runFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&r.run, "run", "", "folder of the run (required)")
+	f.StringVar(&r.checkpoint, "checkpoint", "latest", "latest, best, or a step")
+	f.StringArrayVar(&r.settings, "set", nil, "one param of the run, as section.name=value")
+}
+
+// open opens the run, with its checkpoint loaded unless the caller does that.
+func (r *runFlags) open(ctx context.Context, env job.Env, load bool) (*job.Run, int64, error) {
+	if r.run == "" {
+		return nil, 0, usagef("--run is required: the folder of a run")
+	}
+	if p, err := job.ReadParams(r.run + "/params.yaml"); err == nil {
+		if err := useOneDNN(p.Runtime.OneDNN); err != nil {
+			return nil, 0, err
+		}
+	}
+	run, err := job.OpenRun(ctx, r.run, r.settings, env)
+	if err != nil || !load {
+		return run, 0, err
+	}
+	step, err := run.Load(ctx, r.checkpoint)
+	if err != nil {
+		run.Close()
+		return nil, 0, err
+	}
+	return run, step, nil
+}
+
+func newEvaluate(g *globals) *cobra.Command {
+	var r runFlags
+	var split string
+	var follow, asJSON bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "evaluate --run FOLDER [flags]",
+		Short: "Evaluate a run's checkpoint",
+		Long: `Evaluates a checkpoint of a run on a split of its data. With --follow every new
+checkpoint is evaluated as a training process writes it, until none came for
+--timeout.`,
+		Example: `  gorbit evaluate --run runs/mrpc --checkpoint best
+  gorbit evaluate --run runs/mrpc --follow --timeout 30m`,
+		Args: noArgs,
+	}
+	r.add(cmd)
+	f := cmd.Flags()
+	f.StringVar(&split, "split", "", "split of the data (default: the run's data.eval)")
+	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint as it comes")
+	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for a checkpoint; 0 waits for ever")
+	f.BoolVar(&asJSON, "json", false, "print the result as one line of JSON and nothing else")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out := cmd.OutOrStdout()
+		lines := out
+		if asJSON {
+			lines = cmd.ErrOrStderr()
+		}
+		env, stop, err := g.env(lines)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		run, step, err := r.open(cmd.Context(), env, !follow)
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		var result map[string]float64
+		if follow {
+			result, err = run.EvaluateContinuously(cmd.Context(), split, timeout)
+		} else {
+			result, err = run.Evaluate(cmd.Context(), split)
+		}
+		if err != nil {
+			return err
+		}
+		if !asJSON {
+			return nil
+		}
+		line, err := json.Marshal(map[string]any{"step": step, "outputs": result})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out, "%s\n", line)
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,95 @@
+// Command gorbit trains TensorFlow models from Go: it converts text to TFRecords,
+// trains exported graphs on them, evaluates, predicts and exports.
+//
+// Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged
+// (records, checkpoints or rows that are not what they should be), 75 stopped by
+// a signal after saving: the same command continues.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/job"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// Exit codes, as the package comment documents them.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitUsage   = 2
+	exitDamaged = 3
+	exitStopped = 75
+)
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+// run runs the command line and returns the exit code.
+func run(args []string) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	go func() {
+		s, ok := <-signals
+		if !ok {
+			return
+		}
+		fmt.Fprintf(os.Stderr, "gorbit: %v: saving and stopping within a step; once more to stop at once\n", s)
+		cancel(fmt.Errorf("%v", s))
+		<-signals
+		os.Exit(exitFailed)
+	}()
+
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	code := exitCode(err)
+	// A run that stopped as it was told to has said so already.
+	if code != exitStopped {
+		fmt.Fprintln(os.Stderr, "gorbit: "+err.Error())
+	}
+	return code
+}
+
+// usageError is a mistake on the command line.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// exitCode tells the kinds of failure apart.
+func exitCode(err error) int {
+	switch {
+	case errors.Is(err, runner.ErrStopped) || errors.Is(err, context.Canceled):
+		return exitStopped
+	case is[*usageError](err), is[*job.ParamsError](err):
+		return exitUsage
+	case is[*tfrecord.CorruptError](err), is[*tfrecord.ShardError](err), is[*tfrecord.ExampleError](err), is[*dataset.RecordError](err),
+		is[*checkpoint.CorruptError](err), is[*checkpoint.AllDamagedError](err), is[*convert.RowError](err):
+		return exitDamaged
+	}
+	return exitFailed
+}
+
+func is[T error](err error) bool {
+	var target T
+	return errors.As(err, &target)
+}

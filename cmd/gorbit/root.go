@@ -1,0 +1,94 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/gorbit-ml/gorbit/internal/progress"
+	"github.com/gorbit-ml/gorbit/job"
+)
+
+// globals are the flags of every command.
+type globals struct {
+	logLevel string
+	progress string
+	allowOps []string
+}
+
+func newRoot() *cobra.Command {
+	g := new(globals)
+	root := &cobra.Command{
+		Use:   "gorbit",
+		Short: "Train TensorFlow models from Go",
+		Long: `gorbit trains exported TensorFlow graphs without Python in the training loop.
+
+Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged,
+75 stopped by a signal after saving (the same command continues).`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; see %s --help", err, cmd.CommandPath())
+	})
+	f := root.PersistentFlags()
+	f.StringVar(&g.logLevel, "log-level", "info", "least level to log: debug, info, warn or error")
+	f.StringVar(&g.progress, "progress", "auto", "progress bar: auto (on a terminal), on or off")
+	f.StringSliceVar(&g.allowOps, "allow-op", nil, "let a graph use this operation, which reaches files, processes or Python (an export runs code)")
+	root.AddCommand(newConvert(g), newTrain(g), newEvaluate(g), newPredict(g), newExport(g), newInspect(g), newVersion())
+	return root
+}
+
+// noArgs refuses arguments that are no flags: a forgotten "--" is the usual cause.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// env returns what a job prints to, and a function that ends the printing. Lines
+// go to out, the log and the progress bar to standard error.
+func (g *globals) env(out io.Writer) (job.Env, func(), error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
+		return job.Env{}, nil, usagef("--log-level %q is not debug, info, warn or error", g.logLevel)
+	}
+	bar := false
+	switch g.progress {
+	case "auto":
+		bar = term.IsTerminal(int(os.Stderr.Fd()))
+	case "on":
+		bar = true
+	case "off":
+	default:
+		return job.Env{}, nil, usagef("--progress %q is not auto, on or off", g.progress)
+	}
+	env := job.Env{Out: out, AllowOps: g.allowOps}
+	var errOut io.Writer = os.Stderr
+	stop := func() {}
+	if bar {
+		b := progress.New(os.Stderr)
+		env.Observer, env.Out, errOut = b, b.Above(out), b.Above(os.Stderr)
+		stop = b.Close
+	}
+	env.Log = slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{
+		Level: level,
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey && len(groups) == 0 {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+	return env, stop, nil
+}
+
+// oneLine joins the lines of a help text.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/internal/tfenv"
+	"github.com/gorbit-ml/gorbit/job"
+)
+
+func newTrain(g *globals) *cobra.Command {
+	var run string
+	var files, settings []string
+	cmd := &cobra.Command{
+		Use:   "train --graph EXPORT --data DATA --run FOLDER [flags]",
+		Short: "Train an exported graph, or continue a run",
+		Long: `Trains an exported graph on TFRecords and evaluates as it goes.
+
+A run is described by params: defaults, then the files of --params in order, then
+--set, then the other flags. They are written, resolved, to FOLDER/params.yaml. If
+FOLDER holds a checkpoint, the run continues from it: after a stop of any kind the
+same command ends in the same variables, bit for bit. SIGINT and SIGTERM save and
+stop within a step, with exit code 75.`,
+		Example: `  gorbit train --graph graphs/mrpc --data data/mrpc --init model.safetensors --run runs/mrpc --epochs 3
+  gorbit train --params base.yaml --params mrpc.yaml --set optimizer.learning_rate=1e-4 --run runs/mrpc
+  gorbit train --params runs/mrpc/params.yaml --run runs/again`,
+		Args: noArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&run, "run", "", "folder of the run (required)")
+	f.StringArrayVar(&files, "params", nil, "YAML file of params; several may be given, later ones win")
+	f.StringArrayVar(&settings, "set", nil, "one param, as section.name=value; see params.yaml of any run for the names")
+	f.Bool("print-params", false, "print the resolved params and exit")
+
+	// Flags for the params that are set most often.
+	short := []struct{ flag, param, help string }{
+		{"graph", "graph", "folder of the export"},
+		{"data", "data.dir", "folder of the records"},
+		{"init", "init", "initial weights: safetensors file, checkpoint or run folder"},
+		{"strict", "strict", "fail where --init lacks a variable or holds more"},
+		{"epochs", "train.epochs", "epochs to train"},
+		{"steps", "train.steps", "steps to train, instead of epochs"},
+		{"batch-size", "train.batch_size", "global batch size, in examples"},
+		{"learning-rate", "optimizer.learning_rate", "peak learning rate"},
+		{"schedule", "optimizer.schedule", "constant, linear, polynomial, cosine, cosine_with_restarts or inverse_sqrt"},
+		{"warmup-ratio", "optimizer.warmup_ratio", "share of all steps spent warming up"},
+		{"warmup-steps", "optimizer.warmup_steps", "steps spent warming up, instead of a share"},
+		{"steps-per-loop", "train.steps_per_loop", "steps between two log lines"},
+		{"eval-interval", "train.eval_interval", "steps between evaluations (0: every epoch, -1: at the end, -2: none)"},
+		{"checkpoint-interval", "checkpoint.interval", "steps between checkpoints (0: as evaluations)"},
+		{"on-corrupt", "data.on_corrupt", "damaged records: fail or skip"},
+		{"seed", "seed", "seed of the data's order and the graph's random numbers"},
+	}
+	params := job.Defaults()
+	values := make(map[string]*string)
+	for _, s := range short {
+		v := new(string)
+		values[s.flag] = v
+		help := s.help + " [" + s.param + "]"
+		f.StringVar(v, s.flag, "", help)
+	}
+	f.Lookup("strict").NoOptDefVal = "true"
+
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, s := range short {
+			if f.Changed(s.flag) {
+				value := *values[s.flag]
+				if s.param == "graph" || s.param == "init" || s.param == "data.dir" || s.param == "optimizer.schedule" {
+					value = strconv.Quote(value)
+				}
+				settings = append(settings, s.param+"="+value)
+			}
+		}
+		if err := params.Load(files, settings); err != nil {
+			return err
+		}
+		if show, _ := f.GetBool("print-params"); show {
+			text, err := params.YAML()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		}
+		if run == "" {
+			return usagef("--run is required: the folder of the run")
+		}
+		if err := keepOneDNN(&params, run, settings); err != nil {
+			return err
+		}
+		env, stop, err := g.env(cmd.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		defer stop()
+		_, err = job.Train(cmd.Context(), params, run, env)
+		return err
+	}
+	return cmd
+}
+
+// keepOneDNN makes TensorFlow use oneDNN as the run began with, or as the params
+// say for a new run: the two settings round differently. TensorFlow reads the
+// setting when its library is loaded, so another one means to start anew.
+func keepOneDNN(p *job.Params, run string, settings []string) error {
+	if before, err := job.ReadParams(filepath.Join(run, "params.yaml")); err == nil {
+		p.Runtime.OneDNN = before.Runtime.OneDNN
+	}
+	return useOneDNN(p.Runtime.OneDNN)
+}
+
+// useOneDNN restarts the program with the setting where it runs with the other.
+func useOneDNN(setting string) error {
+	if setting != "on" && setting != "off" {
+		return nil // Validate says so
+	}
+	return tfenv.OneDNN(setting == "on", os.Args)
+}

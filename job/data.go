@@ -1,0 +1,148 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// data is a folder of records with what is known of it.
+type data struct {
+	dir      string
+	manifest *convert.Manifest // nil where the folder has none
+}
+
+// openData opens a data folder. One without a manifest is fine: its files are
+// found by name.
+func openData(dir string) (*data, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("data %s: no such folder", dir)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("data %s: not a folder", dir)
+	}
+	d := &data{dir: dir}
+	m, err := convert.ReadManifest(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		d.manifest = m
+	}
+	return d, nil
+}
+
+// check holds the data against the graph that is to be fed with it.
+func (d *data) check(c *graphs.Contract) error {
+	if d.manifest == nil {
+		return nil
+	}
+	if got, want := d.manifest.Vocab.Size, c.Model.ConfigInt("vocab_size"); want > 0 && got != want {
+		return fmt.Errorf("data %s was made with a vocabulary of %d tokens, the graph has %d: convert with the model's vocabulary, or export with --vocab-size %d", d.dir, got, want, got)
+	}
+	if got, want := len(d.manifest.Labels), c.Model.NumLabels; got > 0 && want > 0 && got != want {
+		return fmt.Errorf("data %s has %d labels, the graph %d: export with --num-labels %d", d.dir, got, want, got)
+	}
+	return nil
+}
+
+// files returns what a split's records are in: its files by the manifest, or
+// else whatever has the name.
+func (d *data) files(split string) ([]string, error) {
+	if d.manifest != nil {
+		if s, ok := d.manifest.Splits[split]; ok {
+			var out []string
+			for _, f := range s.Files {
+				out = append(out, filepath.Join(d.dir, f.Name))
+			}
+			return out, nil
+		}
+	}
+	if filepath.IsAbs(split) {
+		return []string{split}, nil
+	}
+	return []string{filepath.Join(d.dir, split)}, nil
+}
+
+// open opens a split.
+func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split string, train bool, log *slog.Logger) (*dataset.Dataset, error) {
+	files, err := d.files(split)
+	if err != nil {
+		return nil, err
+	}
+	config := p.dataset(files, train)
+	config.VocabSize = c.Model.ConfigInt("vocab_size")
+	config.NumTypes = c.Model.ConfigInt("type_vocab_size")
+	config.NumLabels = c.Model.NumLabels
+	config.Logger = log
+	set, err := dataset.Open(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("split %s: %w", split, err)
+	}
+	return set, nil
+}
+
+// source gives a Dataset's batches to the trainer.
+type source struct {
+	*dataset.Dataset
+	start dataset.State
+}
+
+func newSource(d *dataset.Dataset) *source { return &source{d, d.State()} }
+
+// Next implements runner.BatchReader.
+func (s *source) Next(ctx context.Context) (runner.Batch[*dataset.Batch], error) {
+	b, err := s.Dataset.Next(ctx)
+	if err != nil {
+		return runner.Batch[*dataset.Batch]{}, err
+	}
+	return runner.Batch[*dataset.Batch]{
+		Payload:  b,
+		Examples: b.Examples,
+		Tokens:   b.Tokens,
+		Epoch:    b.Epoch,
+		Position: b.State,
+		Records: func() []string {
+			names := make([]string, len(b.Records))
+			for i := range names {
+				names[i] = b.Describe(i)
+			}
+			return names
+		},
+	}, nil
+}
+
+// Seek implements runner.Source.
+func (s *source) Seek(position json.RawMessage) error {
+	if position == nil {
+		return s.Restore(s.start)
+	}
+	var state dataset.State
+	if err := json.Unmarshal(position, &state); err != nil {
+		return err
+	}
+	return s.Restore(state)
+}
+
+// features hands a batch to a strategy. The two packages know nothing of each
+// other; their feature types have the same fields.
+func features(b *dataset.Batch) []strategy.Feature {
+	out := make([]strategy.Feature, len(b.Features))
+	for i, f := range b.Features {
+		out[i] = strategy.Feature(f)
+	}
+	return out
+}

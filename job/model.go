@@ -1,0 +1,199 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// checkpointFolder is where a run's checkpoints are.
+const checkpointFolder = "checkpoints"
+
+// model lets the loop reach a strategy, and a strategy the checkpoints.
+type model struct {
+	*strategy.OneDevice
+	export  *graphs.Export
+	scalars strategy.Scalars
+	manager *checkpoint.Manager
+	// best is the best evaluation so far, whose checkpoint is kept; nil for none.
+	best *runner.NewBestMetric
+}
+
+// Step implements runner.Model.
+func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyper) (runner.StepResult, error) {
+	scalars := make(strategy.Scalars, len(m.scalars)+1)
+	for name, value := range m.scalars {
+		scalars[name] = value
+	}
+	scalars["learning_rate"] = hyper.LearningRate
+	r, err := m.OneDevice.Step(ctx, features(batch), [2]int64{hyper.Seed, hyper.Step}, scalars)
+	if err != nil {
+		return runner.StepResult{}, err
+	}
+	return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied}, nil
+}
+
+// Evaluate implements runner.EvalModel.
+func (m *model) Evaluate(ctx context.Context, batch *dataset.Batch) (runner.Sums, error) {
+	sums, err := m.OneDevice.Evaluate(ctx, features(batch))
+	return sums, err
+}
+
+// entries lists the variables that a checkpoint must hold.
+func (m *model) entries() []checkpoint.Entry {
+	var out []checkpoint.Entry
+	for _, v := range m.Variables() {
+		out = append(out, checkpoint.Entry{Name: v.Name, DType: v.DType, Shape: v.Shape})
+	}
+	return out
+}
+
+// Save implements runner.Checkpointer. The values that are read share their
+// memory with the variables until the next step changes them, which then works
+// on a copy: writing goes on while training does.
+func (m *model) Save(ctx context.Context, step int64, state []byte) (<-chan runner.Saved, error) {
+	var names []string
+	for _, v := range m.Variables() {
+		names = append(names, v.Name)
+	}
+	values, err := m.Read(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	tensors := make([]checkpoint.NamedTensor, len(names))
+	for i, name := range names {
+		tensors[i] = checkpoint.NamedTensor{Name: name, Value: values[i]}
+	}
+	if err := m.manager.Save(ctx, step, tensors, state); err != nil {
+		return nil, err
+	}
+	isBest := false
+	if m.best != nil {
+		_, at, ok := m.best.Best()
+		isBest = ok && at == step
+	}
+	done := make(chan runner.Saved, 1)
+	go func() {
+		err := m.manager.Wait(ctx)
+		if err == nil && isBest {
+			err = m.manager.Protect(step)
+		}
+		done <- runner.Saved{Path: m.prefix(step), Err: err}
+	}()
+	return done, nil
+}
+
+func (m *model) prefix(step int64) string {
+	return filepath.Join(m.manager.Dir(), fmt.Sprintf("ckpt-%d", step))
+}
+
+// Latest implements runner.Checkpointer.
+func (m *model) Latest(context.Context) (string, error) {
+	c, err := m.manager.Latest()
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) || errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return c.Prefix, err
+}
+
+// Restore implements runner.Checkpointer.
+func (m *model) Restore(ctx context.Context, path string) (runner.Restored, error) {
+	var r *checkpoint.Restored
+	var err error
+	if path == "" {
+		r, err = m.manager.Restore(ctx, m.entries())
+		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+			return runner.Restored{}, nil
+		}
+	} else {
+		var c checkpoint.Checkpoint
+		if c, err = m.find(path); err == nil {
+			r, err = m.manager.RestoreFrom(ctx, c, m.entries())
+		}
+	}
+	if err != nil {
+		return runner.Restored{}, err
+	}
+	if err := m.Assign(ctx, r.Tensors); err != nil {
+		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
+	}
+	return runner.Restored{Path: r.Prefix, Step: r.Step, State: r.State}, nil
+}
+
+// find returns the checkpoint with the given prefix.
+func (m *model) find(prefix string) (checkpoint.Checkpoint, error) {
+	all, err := m.manager.All()
+	if err != nil {
+		return checkpoint.Checkpoint{}, err
+	}
+	for _, c := range all {
+		if c.Prefix == prefix {
+			return c, nil
+		}
+	}
+	return checkpoint.Checkpoint{}, fmt.Errorf("checkpoint %s: %w", prefix, fs.ErrNotExist)
+}
+
+// initialize gives the model its first values: those of the export, then what
+// init holds.
+func (m *model) initialize(ctx context.Context, init string, strict bool, log *slog.Logger) error {
+	var wanted []checkpoint.Wanted
+	var names []string
+	for _, v := range m.export.Contract.Variables {
+		w := checkpoint.Wanted{Name: v.Name, Shape: v.Shape, DType: tf.Float}
+		for _, name := range v.Foreign {
+			w.Foreign = append(w.Foreign, checkpoint.Candidate{Name: name, Transpose: v.Transpose})
+		}
+		wanted = append(wanted, w)
+		names = append(names, v.Name)
+	}
+	prefix := filepath.Join(m.export.Path, "variables", "variables")
+	bundle, err := checkpoint.OpenBundle(prefix)
+	if err != nil {
+		return fmt.Errorf("the export's initial variables: %w", err)
+	}
+	values, err := bundle.Read(ctx, names...)
+	if err != nil {
+		return fmt.Errorf("the export's initial variables: %w", err)
+	}
+	if init != "" {
+		if folder := filepath.Join(init, checkpointFolder); isDir(folder) {
+			init = folder
+		}
+		source, closeSource, err := checkpoint.OpenSource(init)
+		if err != nil {
+			return fmt.Errorf("init: %w", err)
+		}
+		defer closeSource()
+		loaded, report, err := checkpoint.Load(ctx, source, wanted)
+		if err == nil && strict {
+			err = report.Strict()
+		}
+		if err != nil {
+			return fmt.Errorf("init: %w", err)
+		}
+		log.Info("initial weights: " + report.String())
+		for name, value := range loaded {
+			values[name] = value
+		}
+	}
+	return m.Assign(ctx, values)
+}
+
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}

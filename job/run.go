@@ -1,0 +1,199 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// Run is a run folder opened for reading: to evaluate, predict or export. It may
+// be one that another process is training in.
+type Run struct {
+	Folder string
+	Params Params
+	// Export is the run's graph.
+	Export *graphs.Export
+	// Manifest describes the run's data; nil where that had no manifest.
+	Manifest *convert.Manifest
+
+	env   Env
+	model *model
+}
+
+// OpenRun opens a run folder and composes its graph for evaluation. Its variables
+// hold nothing until Load or EvaluateContinuously has restored a checkpoint.
+func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*Run, error) {
+	p, err := ReadParams(filepath.Join(folder, paramsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is not a run folder: it has no %s, which gorbit train writes", folder, paramsFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Load(nil, settings); err != nil {
+		return nil, err
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	r := &Run{Folder: folder, Params: p, env: env}
+	if r.Export, err = openExport(p.Graph, env); err != nil {
+		return nil, err
+	}
+	r.Manifest, err = convert.ReadManifestFile(filepath.Join(folder, dataFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{
+		Dir:            filepath.Join(folder, checkpointFolder),
+		ReadOnly:       true,
+		IntraOpThreads: p.Runtime.IntraOpThreads,
+		Logger:         env.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s, err := strategy.NewOneDevice(ctx, r.Export, p.strategy(strategy.FunctionsEvaluate), env.Log)
+	if err != nil {
+		return nil, err
+	}
+	r.model = &model{OneDevice: s, export: r.Export, manager: manager}
+	return r, nil
+}
+
+// Close frees the graph.
+func (r *Run) Close() error {
+	return errors.Join(r.model.manager.Close(), r.model.OneDevice.Close())
+}
+
+// VocabPath returns the run's vocabulary file, "" where it has none.
+func (r *Run) VocabPath() string {
+	path := filepath.Join(r.Folder, vocabFile)
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
+// Load restores a checkpoint: "" or "latest" for the newest whole one, "best" for
+// the best by the run's metric, or a step. It returns the step.
+func (r *Run) Load(ctx context.Context, which string) (int64, error) {
+	prefix := ""
+	switch which {
+	case "", "latest":
+	case "best":
+		steps := r.model.manager.Protected()
+		if len(steps) == 0 {
+			return 0, fmt.Errorf("run %s has no best checkpoint: it was not evaluated yet, or checkpoint.best was empty", r.Folder)
+		}
+		prefix = r.model.prefix(steps[len(steps)-1])
+	default:
+		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
+		if err != nil {
+			return 0, &ParamsError{fmt.Errorf("checkpoint %q is not latest, best or a step", which)}
+		}
+		prefix = r.model.prefix(step)
+	}
+	restored, err := r.model.Restore(ctx, prefix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("run %s has no checkpoint %s; it has %s", r.Folder, which, r.steps())
+	}
+	if err != nil {
+		return 0, err
+	}
+	if restored.Path == "" {
+		return 0, fmt.Errorf("run %s has no checkpoint yet", r.Folder)
+	}
+	return restored.Step, nil
+}
+
+func (r *Run) steps() string {
+	all, err := r.model.manager.All()
+	if err != nil || len(all) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, c := range all {
+		out = append(out, strconv.FormatInt(c.Step, 10))
+	}
+	return strings.Join(out, ", ")
+}
+
+// controller returns a controller that only evaluates, on a split ("" is the
+// run's).
+func (r *Run) controller(ctx context.Context, split string) (*runner.Controller, error) {
+	if split == "" {
+		split = r.Params.Data.Eval
+	}
+	records, err := openData(r.Params.Data.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := records.check(r.Export.Contract); err != nil {
+		return nil, err
+	}
+	open, batches, err := evaluationData(ctx, r.Params, r.Export.Contract, records, split, r.env.Log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := runner.NewController(runner.Config{
+		Evaluator:   runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, Observer: r.env.Observer}),
+		Checkpoints: r.model,
+		Out:         r.env.Out,
+		Observer:    r.env.Observer,
+	})
+	if err != nil {
+		return nil, &ParamsError{err}
+	}
+	return c, nil
+}
+
+// Evaluate evaluates the loaded checkpoint on a split, "" for the run's own.
+func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error) {
+	c, err := r.controller(ctx, split)
+	if err != nil {
+		return nil, err
+	}
+	return c.Evaluate(ctx, evalSteps(r.Params))
+}
+
+// EvaluateContinuously evaluates every new checkpoint of the run until none came
+// for the given time.
+func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration) (runner.Outputs, error) {
+	c, err := r.controller(ctx, split)
+	if err != nil {
+		return nil, err
+	}
+	return c.EvaluateContinuously(ctx, runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout})
+}
+
+// Variables returns the model's loaded variables by name.
+func (r *Run) Variables(ctx context.Context) (map[string]*tf.Tensor, error) {
+	var names []string
+	for _, v := range r.model.Variables() {
+		names = append(names, v.Name)
+	}
+	values, err := r.model.Read(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]*tf.Tensor, len(names))
+	for i, name := range names {
+		out[name] = values[i]
+	}
+	return out, nil
+}

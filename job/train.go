@@ -1,0 +1,386 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/summary"
+)
+
+// Files of a run folder.
+const (
+	paramsFile = "params.yaml"
+	dataFile   = "data.json"
+	vocabFile  = "vocab.txt"
+)
+
+// Env is what a job needs of the program around it.
+type Env struct {
+	// Out takes the lines that tell of progress, one Write each.
+	Out io.Writer
+	// Log takes everything else.
+	Log *slog.Logger
+	// Observer watches the steps, for a progress bar; nil for none.
+	Observer runner.Observer
+	// AllowOps names operations that reach beyond the graph and are let run all
+	// the same, see graphs.Export.RefuseUnsafe.
+	AllowOps []string
+}
+
+// Train trains what the params say in a run folder, and evaluates. A folder that
+// holds a checkpoint is continued from it; the same params then end in the same
+// variables, bit for bit, as if the run had not been stopped. It returns the last
+// evaluation's outputs, nil where there was none.
+//
+// The error is a runner.ErrStopped where the context was cancelled: the run was
+// saved within a step.
+func Train(ctx context.Context, p Params, folder string, env Env) (runner.Outputs, error) {
+	if err := p.Absolute(); err != nil {
+		return nil, err
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	export, err := openExport(p.Graph, env)
+	if err != nil {
+		return nil, err
+	}
+	contract := export.Contract
+	scalars, err := scalarsOf(p, contract)
+	if err != nil {
+		return nil, err
+	}
+	records, err := openData(p.Data.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := records.check(contract); err != nil {
+		return nil, err
+	}
+	train, err := records.open(ctx, p, contract, p.Data.Train, true, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer train.Close()
+	steps, err := intervals(&p, train.BatchesPerEpoch())
+	if err != nil {
+		return nil, err
+	}
+	var evaluations func(context.Context) (runner.BatchReader[*dataset.Batch], error)
+	var evalBatches int64
+	if p.Train.EvalInterval != noEval {
+		if evaluations, evalBatches, err = evaluationData(ctx, p, contract, records, p.Data.Eval, env.Log); err != nil {
+			return nil, err
+		}
+	}
+
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, err
+	}
+	unlock, err := checkpoint.Lock(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := writeFolder(folder, p, records, env.Log); err != nil {
+		return nil, err
+	}
+
+	s, err := strategy.NewOneDevice(ctx, export, p.strategy(strategy.FunctionsTrain), env.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{
+		Dir:            filepath.Join(folder, checkpointFolder),
+		MaxToKeep:      p.Checkpoint.MaxToKeep,
+		KeepEvery:      time.Duration(p.Checkpoint.KeepEveryHours * float64(time.Hour)),
+		IntraOpThreads: p.Runtime.IntraOpThreads,
+		Logger:         env.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer manager.Close()
+	m := &model{OneDevice: s, export: export, scalars: scalars, manager: manager}
+
+	trainer, err := runner.NewStandardTrainer(m, newSource(train), runner.TrainerConfig{
+		Schedule:   p.schedule(steps),
+		Seed:       p.Seed,
+		MaxSkipped: onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
+		Out:        env.Out,
+		Observer:   env.Observer,
+	})
+	if err != nil {
+		return nil, &ParamsError{err}
+	}
+	metrics, err := openMetrics(filepath.Join(folder, metricsFile))
+	if err != nil {
+		return nil, err
+	}
+	defer metrics.Close()
+	config := runner.Config{
+		Trainer:         trainer,
+		Checkpoints:     m,
+		StepsPerLoop:    p.Train.StepsPerLoop,
+		SaveInterval:    p.Checkpoint.Interval,
+		SummaryInterval: p.Summary.Interval,
+		MaxRollbacks:    onlyIf(p.Train.OnNonFinite == "rollback", p.Train.MaxNonFinite),
+		TrainActions:    []runner.Action{metrics.action("train")},
+		EvalActions:     []runner.Action{metrics.action("eval")},
+		Persist:         map[string]runner.Persistent{"metrics": metrics},
+		Out:             env.Out,
+		Observer:        env.Observer,
+	}
+	if evaluations != nil {
+		config.Evaluator = runner.NewStandardEvaluator(m, evaluations, runner.EvaluatorConfig{Batches: evalBatches, Observer: env.Observer})
+		if err := keepBest(p, m, &config); err != nil {
+			return nil, err
+		}
+	}
+	if p.Summary.Enabled {
+		closeSummaries, err := openSummaries(folder, p, export, m, &config)
+		if err != nil {
+			return nil, err
+		}
+		defer closeSummaries()
+	}
+	controller, err := runner.NewController(config)
+	if err != nil {
+		return nil, &ParamsError{err}
+	}
+
+	restored, err := controller.Restore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if restored == "" {
+		if err := metrics.Restore(nil); err != nil {
+			return nil, err
+		}
+		if err := m.initialize(ctx, p.Init, p.Strict, env.Log); err != nil {
+			return nil, err
+		}
+	}
+	env.Log.Info("training", "steps", steps, "steps_per_epoch", train.BatchesPerEpoch(), "examples", train.NumExamples(),
+		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
+	var out runner.Outputs
+	if evaluations == nil {
+		err = controller.Train(ctx, steps)
+	} else {
+		out, err = controller.TrainAndEvaluate(ctx, steps, evalSteps(p), max(p.Train.EvalInterval, 0))
+	}
+	if d := train.Damaged(); d.Records > 0 {
+		env.Log.Warn("damaged records were skipped", "records", d.Records)
+	}
+	return out, err
+}
+
+func onlyIf(condition bool, n int64) int64 {
+	if condition {
+		return n
+	}
+	return 0
+}
+
+func evalSteps(p Params) int64 {
+	if p.Eval.Steps == 0 {
+		return runner.UntilEnd
+	}
+	return p.Eval.Steps
+}
+
+// openExport opens an export and refuses operations that reach beyond the graph.
+func openExport(path string, env Env) (*graphs.Export, error) {
+	export, err := graphs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return export, export.RefuseUnsafe(env.AllowOps)
+}
+
+// scalarsOf returns the scalars that stay the same for a run.
+func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
+	s := strategy.Scalars{"weight_decay": p.Optimizer.WeightDecay, "clip_norm": p.Optimizer.ClipNorm}
+	known := c.AllHyperparameters()
+	for name, value := range p.Optimizer.Hyperparameters {
+		if !slices.ContainsFunc(known, func(h graphs.Hyperparameter) bool { return h.Name == name }) {
+			var names []string
+			for _, h := range known {
+				names = append(names, h.Name)
+			}
+			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter, only %v", name, names)}
+		}
+		if math.IsNaN(value) || math.IsInf(value, 0) {
+			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s is %v", name, value)}
+		}
+		s[name] = value
+	}
+	return s, nil
+}
+
+// intervals resolves the params that are counted in epochs, and returns the
+// number of steps of the run.
+func intervals(p *Params, stepsPerEpoch int64) (int64, error) {
+	if stepsPerEpoch < 1 {
+		return 0, &ParamsError{fmt.Errorf("split %s of %s gives no batch of %d examples: lower train.batch_size or turn data.drop_remainder off", p.Data.Train, p.Data.Dir, p.Train.BatchSize)}
+	}
+	steps := p.Train.Steps
+	if steps == 0 {
+		steps = max(1, int64(math.Round(p.Train.Epochs*float64(stepsPerEpoch))))
+	}
+	if p.Train.EvalInterval == 0 {
+		p.Train.EvalInterval = stepsPerEpoch
+	}
+	if p.Checkpoint.Interval == 0 {
+		p.Checkpoint.Interval = stepsPerEpoch
+		if p.Train.EvalInterval > 0 {
+			p.Checkpoint.Interval = p.Train.EvalInterval
+		}
+	}
+	if p.Checkpoint.Best != "" && p.Train.EvalInterval > 0 && p.Train.EvalInterval%p.Checkpoint.Interval != 0 {
+		return 0, &ParamsError{fmt.Errorf("train.eval_interval %d is not a multiple of checkpoint.interval %d: the best checkpoint is one that was evaluated; change either, or set checkpoint.best to \"\"", p.Train.EvalInterval, p.Checkpoint.Interval)}
+	}
+	if err := p.schedule(steps).Validate(); err != nil {
+		return 0, &ParamsError{fmt.Errorf("optimizer: %w", err)}
+	}
+	return steps, nil
+}
+
+// evaluationData checks that a split can be read and returns how to open it
+// anew for every evaluation, and its number of batches.
+func evaluationData(ctx context.Context, p Params, c *graphs.Contract, records *data, split string, log *slog.Logger) (func(context.Context) (runner.BatchReader[*dataset.Batch], error), int64, error) {
+	open := func(ctx context.Context) (*dataset.Dataset, error) {
+		return records.open(ctx, p, c, split, false, log)
+	}
+	first, err := open(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	batches := first.BatchesPerEpoch()
+	if err := first.Close(); err != nil {
+		return nil, 0, err
+	}
+	return func(ctx context.Context) (runner.BatchReader[*dataset.Batch], error) {
+		d, err := open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return newSource(d), nil
+	}, batches, nil
+}
+
+// writeFolder writes what the run was started with. A folder that was there is
+// compared, and differences are told.
+func writeFolder(folder string, p Params, records *data, log *slog.Logger) error {
+	path := filepath.Join(folder, paramsFile)
+	content, err := p.YAML()
+	if err != nil {
+		return err
+	}
+	before, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil && !bytes.Equal(before, content) {
+		log.Warn("the params are not those that the run began with", "changed", changedLines(before, content))
+	}
+	if err := replaceFile(path, content); err != nil {
+		return err
+	}
+	if records.manifest == nil {
+		return nil
+	}
+	for from, to := range map[string]string{convert.ManifestName: dataFile, records.manifest.Vocab.File: vocabFile} {
+		content, err := os.ReadFile(filepath.Join(records.dir, from))
+		if err != nil {
+			return err
+		}
+		if err := replaceFile(filepath.Join(folder, to), content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changedLines lists the lines of the new content that the old one lacks.
+func changedLines(before, after []byte) []string {
+	old := make(map[string]bool)
+	for _, line := range bytes.Split(before, []byte("\n")) {
+		old[string(line)] = true
+	}
+	var out []string
+	for _, line := range bytes.Split(after, []byte("\n")) {
+		if !old[string(line)] {
+			out = append(out, string(bytes.TrimSpace(line)))
+		}
+	}
+	return out
+}
+
+// replaceFile writes a file that is there whole or not at all.
+func replaceFile(path string, content []byte) error {
+	part := path + ".part"
+	if err := os.WriteFile(part, content, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}
+
+// keepBest adds what keeps the best checkpoint, and what stops early.
+func keepBest(p Params, m *model, config *runner.Config) error {
+	if p.Checkpoint.Best == "" {
+		return nil
+	}
+	order := runner.HigherIsBetter
+	if p.Checkpoint.BestMode == "min" {
+		order = runner.LowerIsBetter
+	}
+	best := runner.NewBest(p.Checkpoint.Best, order)
+	config.Persist["best"] = best
+	config.EvalActions = append(config.EvalActions, best.Commit)
+	m.best = best
+	if p.Train.Patience > 0 {
+		stopping, err := runner.NewEarlyStopping(p.Checkpoint.Best, order, p.Train.Patience, 0)
+		if err != nil {
+			return &ParamsError{err}
+		}
+		config.Persist["early_stopping"] = stopping
+		config.EvalActions = append(config.EvalActions, stopping.Check)
+	}
+	return nil
+}
+
+// openSummaries adds the TensorBoard writers.
+func openSummaries(folder string, p Params, export *graphs.Export, m *model, config *runner.Config) (func(), error) {
+	train, err := summary.NewWriter(filepath.Join(folder, "train"))
+	if err != nil {
+		return nil, err
+	}
+	eval, err := summary.NewWriter(filepath.Join(folder, "eval"))
+	if err != nil {
+		train.Close()
+		return nil, err
+	}
+	config.TrainSummaries, config.EvalSummaries = train, eval
+	return func() {
+		train.Close()
+		eval.Close()
+	}, nil
+}
