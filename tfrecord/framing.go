@@ -37,6 +37,14 @@ func appendHeader(dst []byte, n int) []byte {
 	return binary.LittleEndian.AppendUint32(dst, maskedCRC(dst[len(dst)-8:]))
 }
 
+// AppendRecord appends one framed record: what a Writer writes, for those who
+// keep their own buffer.
+func AppendRecord(dst, record []byte) []byte {
+	dst = appendHeader(dst, len(record))
+	dst = append(dst, record...)
+	return binary.LittleEndian.AppendUint32(dst, maskedCRC(record))
+}
+
 // CorruptError reports bytes that are not what the TFRecord format demands.
 type CorruptError struct {
 	Path        string      // the file, or the name given to NewReader

@@ -387,7 +387,7 @@ func (rd *Reader) fill(n int) int {
 	return min(n, rd.w-rd.r)
 }
 
-const initialBuffer = 256 << 10
+const initialBuffer = 64 << 10
 
 // makeRoom moves what is at hand to the front of the buffer, which doubles
 // when that alone would leave it more than half full.

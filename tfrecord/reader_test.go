@@ -19,14 +19,19 @@ func stream(t testing.TB, c Compression, records ...[]byte) ([]byte, []int64) {
 	var buf bytes.Buffer
 	w := NewWriter(&buf, Compress(c))
 	var offsets []int64
+	var framed []byte
 	for _, r := range records {
 		offsets = append(offsets, w.Size())
+		framed = AppendRecord(framed, r)
 		if err := w.Write(r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if w.Size() != int64(len(framed)) || w.Records() != int64(len(records)) || c == None && !bytes.Equal(buf.Bytes(), framed) {
+		t.Fatalf("%d records in %d bytes, AppendRecord makes %d", w.Records(), w.Size(), len(framed))
 	}
 	return buf.Bytes(), offsets
 }

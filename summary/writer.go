@@ -1,0 +1,312 @@
+package summary
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	summarypb "github.com/wamuir/graft/tensorflow/core/framework/summary_go_proto"
+	tensorpb "github.com/wamuir/graft/tensorflow/core/framework/tensor_go_proto"
+	shapepb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
+	typespb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	eventpb "github.com/wamuir/graft/tensorflow/core/util/event_go_proto"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+const (
+	fileVersion = "brain.Event:2"
+	sourceName  = "github.com/gorbit-ml/gorbit/summary"
+	filePrefix  = "events.out.tfevents."
+	fileSuffix  = ".v2"
+
+	defaultInterval = 10 * time.Second
+	defaultLimit    = 64 << 20
+	maxSpare        = 1 << 20 // the largest buffer that is kept for reuse
+)
+
+// Option is a setting of NewWriter.
+type Option func(*Writer)
+
+// FlushEvery sets how often events reach the file by themselves. The default is
+// 10 seconds; 0 leaves it to Flush and Close.
+func FlushEvery(d time.Duration) Option {
+	return func(w *Writer) { w.interval = d }
+}
+
+// Clock sets where wall times come from, those of the events and the one in the
+// file's name. The default is time.Now.
+func Clock(now func() time.Time) Option {
+	return func(w *Writer) { w.now = now }
+}
+
+// ResumeAt tells that the run in the folder goes on at the given step, the first
+// to be done again: the events of this step and later ones are taken out of the
+// event files that are there, so that every point is in the folder once. A
+// TensorBoard that has read them already is told as by Restart.
+func ResumeAt(step int64) Option {
+	return func(w *Writer) { w.resume, w.resumeAt = true, step }
+}
+
+// Writer writes one event file. It is safe for concurrent use.
+type Writer struct {
+	interval time.Duration
+	limit    int // of what may gather before a caller does wait
+	now      func() time.Time
+	resume   bool
+	resumeAt int64
+	file     *os.File
+	stop     chan struct{} // closed by Close
+	stopped  sync.WaitGroup
+
+	// io is held while the file is written, mu never is.
+	io    sync.Mutex
+	spare []byte
+	size  int64
+
+	mu      sync.Mutex
+	pending []byte // framed events that have not reached the file
+	err     error  // of the file; sticky
+	closed  bool
+}
+
+// NewWriter makes a new event file in a folder, which it makes too if need be.
+// Files that are there already stay as they are, and the name of the new one
+// sorts behind theirs, since TensorBoard reads the files of a run in that order.
+func NewWriter(dir string, opts ...Option) (*Writer, error) {
+	w := &Writer{interval: defaultInterval, limit: defaultLimit, now: time.Now, stop: make(chan struct{})}
+	for _, o := range opts {
+		o(w)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	if w.resume {
+		if err := rewind(dir, w.resumeAt); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if w.file, err = create(dir, w.now()); err != nil {
+		return nil, err
+	}
+	w.add(&eventpb.Event{
+		What:           &eventpb.Event_FileVersion{FileVersion: fileVersion},
+		SourceMetadata: &eventpb.SourceMetadata{Writer: sourceName},
+	})
+	if w.resume {
+		w.Restart(w.resumeAt)
+	}
+	if err := w.Flush(); err != nil {
+		w.file.Close()
+		return nil, err
+	}
+	if w.interval > 0 {
+		w.stopped.Go(w.flushAtIntervals)
+	}
+	return w, nil
+}
+
+// create makes an event file named as TensorFlow names them:
+// events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER.v2.
+func create(dir string, now time.Time) (*os.File, error) {
+	host, err := os.Hostname()
+	if err != nil || strings.ContainsRune(host, filepath.Separator) {
+		host = "localhost"
+	}
+	secs, err := secondsBehind(dir, now.Unix())
+	if err != nil {
+		return nil, err
+	}
+	for n := 0; ; n++ {
+		name := fmt.Sprintf("%s%010d.%s.%d.%d%s", filePrefix, secs, host, os.Getpid(), n, fileSuffix)
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err == nil || !errors.Is(err, os.ErrExist) {
+			return f, err
+		}
+	}
+}
+
+// secondsBehind returns the given time or the first second that no event file
+// of the folder has in its name yet, whichever is later: a run that is killed
+// and started again within one second must not sort by its process number.
+func secondsBehind(dir string, secs int64) (int64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), filePrefix)
+		digits, _, _ := strings.Cut(rest, ".")
+		// Ten digits reach until the year 2286, and more would not sort.
+		if s, err := strconv.ParseInt(digits, 10, 64); ok && err == nil && len(digits) == 10 && s < 9_999_999_999 {
+			secs = max(secs, s+1)
+		}
+	}
+	return secs, nil
+}
+
+// Path returns the path of the event file.
+func (w *Writer) Path() string { return w.file.Name() }
+
+// Scalar adds a point to the time series of a tag. It is stored as a float32.
+func (w *Writer) Scalar(tag string, step int64, value float64) {
+	w.summary("scalars", tag, step, &tensorpb.TensorProto{
+		Dtype:         typespb.DataType_DT_FLOAT,
+		TensorShape:   &shapepb.TensorShapeProto{},
+		TensorContent: binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(value))),
+	})
+}
+
+// Text adds a text, which TensorBoard shows as Markdown.
+func (w *Writer) Text(tag string, step int64, text string) {
+	w.summary("text", tag, step, &tensorpb.TensorProto{
+		Dtype:       typespb.DataType_DT_STRING,
+		TensorShape: &shapepb.TensorShapeProto{},
+		StringVal:   [][]byte{[]byte(strings.ToValidUTF8(text, "\ufffd"))},
+	})
+}
+
+// Histogram adds the distribution of the values in a number of buckets of equal
+// width; 30 is TensorFlow's default. Values that are not finite are left out.
+func (w *Writer) Histogram(tag string, step int64, values []float32, buckets int) {
+	buckets = max(buckets, 1)
+	rows := histogram(values, buckets)
+	content := make([]byte, 0, 8*len(rows))
+	for _, x := range rows {
+		content = binary.LittleEndian.AppendUint64(content, math.Float64bits(x))
+	}
+	w.summary("histograms", tag, step, &tensorpb.TensorProto{
+		Dtype: typespb.DataType_DT_DOUBLE,
+		TensorShape: &shapepb.TensorShapeProto{Dim: []*shapepb.TensorShapeProto_Dim{
+			{Size: int64(buckets)}, {Size: 3},
+		}},
+		TensorContent: content,
+	})
+}
+
+// Graph adds a serialized GraphDef, which TensorBoard draws.
+func (w *Writer) Graph(graphDef []byte) {
+	w.add(&eventpb.Event{What: &eventpb.Event_GraphDef{GraphDef: graphDef}})
+}
+
+// Restart tells that the run goes on at the given step, the first to be done
+// again, as after a return to an earlier checkpoint: TensorBoard drops the
+// points of this step and later ones that it has read before. They stay in the
+// files, where other readers find them first and the new ones behind them.
+func (w *Writer) Restart(step int64) {
+	// To TensorBoard, the first start in a folder is the beginning of the run
+	// and only the next one a restart. The first may be missing here.
+	for range 2 {
+		w.add(&eventpb.Event{
+			Step: step,
+			What: &eventpb.Event_SessionLog{SessionLog: &eventpb.SessionLog{Status: eventpb.SessionLog_START}},
+		})
+	}
+}
+
+func (w *Writer) summary(plugin, tag string, step int64, tensor *tensorpb.TensorProto) {
+	w.add(&eventpb.Event{
+		Step: step,
+		What: &eventpb.Event_Summary{Summary: &summarypb.Summary{Value: []*summarypb.Summary_Value{{
+			Tag:      strings.ToValidUTF8(tag, "\ufffd"),
+			Value:    &summarypb.Summary_Value_Tensor{Tensor: tensor},
+			Metadata: &summarypb.SummaryMetadata{PluginData: &summarypb.SummaryMetadata_PluginData{PluginName: plugin}},
+		}}}},
+	})
+}
+
+// add gives an event its wall time and lets it gather with the others.
+func (w *Writer) add(e *eventpb.Event) {
+	w.mu.Lock()
+	if w.err != nil || w.closed {
+		w.mu.Unlock()
+		return
+	}
+	// The clock is read under the lock, so that wall times rise in the file.
+	e.WallTime = float64(w.now().UnixMicro()) / 1e6
+	record, err := proto.Marshal(e)
+	if err != nil {
+		w.err = fmt.Errorf("%s: %w", w.file.Name(), err)
+	} else {
+		w.pending = tfrecord.AppendRecord(w.pending, record)
+	}
+	full := len(w.pending) > w.limit
+	w.mu.Unlock()
+	if full {
+		_ = w.flush() // sticky, and reported by the caller's own Flush
+	}
+}
+
+// Flush hands all events so far to the operating system, and reports the first
+// failure to do so, now or earlier.
+func (w *Writer) Flush() error {
+	w.mu.Lock()
+	closed := w.closed
+	w.mu.Unlock()
+	if closed {
+		return fmt.Errorf("%s: %w", w.file.Name(), os.ErrClosed)
+	}
+	return w.flush()
+}
+
+func (w *Writer) flush() error {
+	w.io.Lock()
+	defer w.io.Unlock()
+	w.mu.Lock()
+	b, err := w.pending, w.err
+	w.pending = w.spare[:0]
+	w.mu.Unlock()
+
+	if err == nil && len(b) > 0 {
+		if _, err = w.file.Write(b); err == nil {
+			w.size += int64(len(b))
+		} else {
+			// What is there stays readable to its end.
+			_ = w.file.Truncate(w.size)
+			w.mu.Lock()
+			w.err = err
+			w.mu.Unlock()
+		}
+	}
+	if w.spare = b; cap(b) > maxSpare {
+		w.spare = nil
+	}
+	return err
+}
+
+func (w *Writer) flushAtIntervals() {
+	tick := time.NewTicker(w.interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			_ = w.flush() // sticky, and reported by the caller's own Flush
+		case <-w.stop:
+			return
+		}
+	}
+}
+
+// Close flushes and closes the file, and reports the first failure, now or
+// earlier. The second Close does nothing.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	again := w.closed
+	w.closed = true
+	w.mu.Unlock()
+	if again {
+		return nil
+	}
+	close(w.stop)
+	w.stopped.Wait()
+	return errors.Join(w.flush(), w.file.Close())
+}
