@@ -2,6 +2,7 @@ package text
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -91,17 +92,36 @@ func (t *Tokenizer) EncodeBatch(texts []Pair, maxLen int) []Encoding {
 	var wg sync.WaitGroup
 	for range min(chunks, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
+			var scratch Encoding
+			var ids []int32
 			for {
 				lo := int(taken.Add(1)-1) * batchChunk
 				if lo >= len(texts) {
 					return
 				}
-				for i := lo; i < min(lo+batchChunk, len(texts)); i++ {
-					out[i] = t.Encode(texts[i].A, texts[i].B, maxLen)
-				}
+				hi := min(lo+batchChunk, len(texts))
+				ids = t.encodeChunk(out[lo:hi], texts[lo:hi], maxLen, &scratch, ids[:0])
 			}
 		})
 	}
 	wg.Wait()
 	return out
+}
+
+// encodeChunk encodes texts into out, all of them in one piece of memory. It
+// returns ids, its working space, for the next chunk.
+func (t *Tokenizer) encodeChunk(out []Encoding, texts []Pair, maxLen int, scratch *Encoding, ids []int32) []int32 {
+	var lengths [batchChunk]int
+	for i, p := range texts {
+		t.EncodeInto(scratch, p.A, p.B, maxLen)
+		ids = append(append(ids, scratch.IDs...), scratch.TypeIDs...)
+		lengths[i], out[i].Truncated = len(scratch.IDs), scratch.Truncated
+	}
+	rest := slices.Clone(ids)
+	for i := range out {
+		n := lengths[i]
+		out[i].IDs, out[i].TypeIDs = rest[:n:n], rest[n:2*n:2*n]
+		rest = rest[2*n:]
+	}
+	return ids
 }
