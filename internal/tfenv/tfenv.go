@@ -16,11 +16,17 @@
 // are logged, warnings and notes are not. The environment itself stays as it is, for
 // the program and for its children.
 //
-// In the same way oneDNN is on unless TF_ENABLE_ONEDNN_OPTS says otherwise:
+// Part of TensorFlow 2.18 logs through a copy of Abseil inside its library, which
+// heeds no variable and has no switch that a program could reach. Its lines go
+// through fwrite to standard error, and the package's fwrite drops those that are
+// less severe than TF_CPP_MIN_LOG_LEVEL.
+//
+// oneDNN, in the same way, is on unless TF_ENABLE_ONEDNN_OPTS says otherwise:
 // TensorFlow's own default depends on the processor, and so would a run's results
 // in their last digits. OneDNN changes it for a program that has read what to use.
 //
 // The package works with every binding and imports none.
 package tfenv
 
+// #cgo linux LDFLAGS: -ldl
 import "C"
