@@ -348,6 +348,9 @@ func (c *Controller) run(ctx context.Context, p plan, evalSteps int64) (err erro
 			out, err = c.evaluate(ctx, evalSteps)
 			if err == nil || errors.Is(err, ErrStopTraining) {
 				c.evaluated = &Evaluation{Step: c.Step(), Outputs: out}
+				if c.saved == c.Step() {
+					c.saved = -1 // with this evaluation still to be done
+				}
 			}
 		case workTrain:
 			var loop timedLoop
@@ -510,6 +513,14 @@ func (c *Controller) rollBack(ctx context.Context, cause error, nonFinite *NonFi
 	rollbacks := c.rollbacks + 1
 	if err := c.adopt(restored, true); err != nil {
 		return fmt.Errorf("%w; going back to %s: %w", cause, restored.Path, err)
+	}
+	if err := c.cfg.Checkpoints.DiscardAfter(context.WithoutCancel(ctx), restored.Step); err != nil {
+		return fmt.Errorf("%w; going back to %s: %w", cause, restored.Path, err)
+	}
+	for _, s := range []Summaries{c.cfg.TrainSummaries, c.cfg.EvalSummaries} {
+		if s != nil {
+			s.Restart(restored.Step + 1)
+		}
 	}
 	c.rollbacks = rollbacks
 	c.logf("train | step: % 6d | %s: going back to step %d (%d of at most %d)",

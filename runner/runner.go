@@ -48,7 +48,8 @@ type Checkpointer interface {
 	// Save saves the variables as they are now. It returns as soon as training
 	// may go on; the channel (buffered, one value) tells when the checkpoint is
 	// complete. See SavedNow for an implementation that has nothing to do in the
-	// background. It is not called again before that value was received.
+	// background. It is not called again before that value was received. A step
+	// that was saved before is replaced.
 	Save(ctx context.Context, step int64, state []byte) (<-chan Saved, error)
 	// Latest names the newest complete checkpoint, "" where there is none.
 	Latest(ctx context.Context) (string, error)
@@ -56,6 +57,9 @@ type Checkpointer interface {
 	// one; then a Restored without Path says that there is none. A checkpoint
 	// that has gone is an fs.ErrNotExist.
 	Restore(ctx context.Context, path string) (Restored, error)
+	// DiscardAfter deletes the checkpoints of later steps, for training went back
+	// to this one.
+	DiscardAfter(ctx context.Context, step int64) error
 }
 
 // Saved is the outcome of a save: the path of a complete checkpoint or an error.
@@ -82,6 +86,10 @@ type Restored struct {
 type Summaries interface {
 	Scalar(tag string, step int64, value float64)
 	Flush() error
+	// Restart tells that training went back and goes on at the given step, the
+	// first to be done again. (After the restart of a process the steps behind
+	// the restored one are for whoever opened the files to take back.)
+	Restart(step int64)
 }
 
 // Phases of a run, as an Observer sees them.

@@ -302,6 +302,7 @@ func (t *StandardTrainer[P]) State() (json.RawMessage, error) {
 func (t *StandardTrainer[P]) Restore(step int64, raw json.RawMessage, keepInput bool) error {
 	state := TrainerState{Seed: t.cfg.Seed, Schedule: t.cfg.Schedule}
 	if raw != nil {
+		state = TrainerState{}
 		if err := json.Unmarshal(raw, &state); err != nil {
 			return fmt.Errorf("trainer state: %w", err)
 		}

@@ -305,6 +305,9 @@ func (d *fakeDisk) Save(ctx context.Context, step int64, state []byte) (<-chan S
 		path: fmt.Sprintf("run/ckpt-%d", step), step: p.model.count, weight: p.model.weight,
 		state: bytes.Clone(state), lines: lines, flush: flush,
 	}
+	if n := len(p.disk); n > 0 && p.disk[n-1].step > step {
+		return nil, fmt.Errorf("%s is newer than step %d", p.disk[n-1].path, step)
+	}
 	finish := func() Saved {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -354,6 +357,15 @@ func (d *fakeDisk) Restore(_ context.Context, path string) (Restored, error) {
 	return Restored{}, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
 }
 
+func (d *fakeDisk) DiscardAfter(_ context.Context, step int64) error {
+	p := (*process)(d)
+	p.event()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.disk = slices.DeleteFunc(p.disk, func(s savedState) bool { return s.step > step })
+	return nil
+}
+
 // fakeLog takes the log lines.
 type fakeLog process
 
@@ -377,6 +389,13 @@ type fakeSummaries struct {
 
 func (s *fakeSummaries) Scalar(tag string, step int64, v float64) {
 	s.pending = append(s.pending, fmt.Sprintf("%s/%s %d %v", s.dir, tag, step, v))
+}
+
+func (s *fakeSummaries) Restart(step int64) {
+	s.event()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.summaries = append(s.summaries, fmt.Sprintf("%s restarts at %d", s.dir, step))
 }
 
 func (s *fakeSummaries) Flush() error {

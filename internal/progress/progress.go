@@ -1,0 +1,258 @@
+// Package progress shows the progress of a run as a bar on the last line of a
+// terminal, with log lines scrolling above it. Where there is no terminal it
+// shows nothing and lets the lines through untouched.
+//
+// A line of the bar looks like
+//
+//	train  52% [=========>          ] (180/345) 0:53 left, loss 0.4321, 3.1 steps/s, 99 examples/s, epoch 2
+//
+// and is cut at the end on a narrow terminal.
+//
+// Rates are means over the time spent in the phase, nested phases (an
+// evaluation within training) left out; the time left follows from them.
+package progress
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/gorbit-ml/gorbit/runner"
+)
+
+const (
+	// redrawInterval is the time between two drawings; steps in between are
+	// counted and not drawn.
+	redrawInterval = 100 * time.Millisecond
+
+	barWidth       = 20
+	narrowBarWidth = 10 // on terminals of fewer columns than wideTerminal
+	wideTerminal   = 100
+
+	eraseLine = "\r\x1b[K"
+)
+
+// Bar is a runner.Observer that draws a bar on a terminal. It is safe for
+// concurrent use.
+type Bar struct {
+	mu      sync.Mutex
+	out     io.Writer  // the terminal; nil: nothing is drawn
+	columns func() int // its width
+	phases  []*phase   // innermost last
+	drawn   bool       // a bar is on the terminal's last line
+	drawnAt time.Time
+	midLine bool // the last thing written above the bar was no whole line
+}
+
+var _ runner.Observer = (*Bar)(nil)
+
+// phase is training or an evaluation.
+type phase struct {
+	name     string
+	total    int64
+	last     runner.StepInfo
+	steps    int64 // done in this phase; a rollback takes none back
+	examples int64
+	spent    time.Duration // before since
+	since    time.Time
+}
+
+// New returns a bar that is drawn on f (usually standard error) where f is a
+// terminal that can erase a line. The environment variable CI, when set to
+// anything but "" or "false", keeps it from drawing.
+func New(f *os.File) *Bar {
+	ci := os.Getenv("CI")
+	if !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" || ci != "" && ci != "false" {
+		return &Bar{}
+	}
+	return newBar(f, func() int {
+		width, _, err := term.GetSize(int(f.Fd()))
+		if err != nil || width <= 0 {
+			return 80
+		}
+		return width
+	})
+}
+
+func newBar(out io.Writer, columns func() int) *Bar { return &Bar{out: out, columns: columns} }
+
+// Writer returns a writer to w for whatever is to appear above the bar: the
+// bar is taken away before each write, and drawn again once the line is whole.
+// All that goes to the bar's terminal while the bar is in use must go through
+// such a writer.
+func (b *Bar) Writer(w io.Writer) io.Writer {
+	if b.out == nil {
+		return w
+	}
+	return above{b, w}
+}
+
+type above struct {
+	bar *Bar
+	w   io.Writer
+}
+
+func (a above) Write(p []byte) (int, error) {
+	b := a.bar
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.erase()
+	n, err := a.w.Write(p)
+	if n > 0 {
+		b.midLine = !bytes.HasSuffix(p[:n], []byte("\n"))
+	}
+	b.draw()
+	return n, err
+}
+
+// Begin implements runner.Observer.
+func (b *Bar) Begin(name string, step, total int64) {
+	if b.out == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if n := len(b.phases); n > 0 {
+		outer := b.phases[n-1]
+		outer.spent += now.Sub(outer.since)
+	}
+	b.phases = append(b.phases, &phase{name: name, total: total, last: runner.StepInfo{Step: step}, since: now})
+	b.draw()
+}
+
+// Step implements runner.Observer.
+func (b *Bar) Step(info runner.StepInfo) {
+	if b.out == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.phases) == 0 {
+		return
+	}
+	p := b.phases[len(b.phases)-1]
+	p.last = info
+	p.steps++
+	p.examples += int64(info.Examples)
+	if !b.drawn || time.Since(b.drawnAt) >= redrawInterval || info.Step == p.total {
+		b.draw()
+	}
+}
+
+// End implements runner.Observer. The bar of the outermost phase disappears.
+func (b *Bar) End() {
+	if b.out == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.phases) == 0 {
+		return
+	}
+	b.phases = b.phases[:len(b.phases)-1]
+	if n := len(b.phases); n > 0 {
+		b.phases[n-1].since = time.Now()
+	}
+	b.erase()
+	b.draw()
+}
+
+// erase takes the bar off the terminal. Errors of drawing are ignored: a run
+// does not end because its bar cannot be seen.
+func (b *Bar) erase() {
+	if b.drawn {
+		_, _ = io.WriteString(b.out, eraseLine)
+		b.drawn = false
+	}
+}
+
+func (b *Bar) draw() {
+	if len(b.phases) == 0 || b.midLine {
+		return
+	}
+	now, columns := time.Now(), b.columns()
+	width := barWidth
+	if columns < wideTerminal {
+		width = narrowBarWidth
+	}
+	line := b.phases[len(b.phases)-1].line(now, width)
+	if most := max(columns-1, 0); len(line) > most { // ASCII throughout
+		line = line[:most]
+	}
+	_, _ = io.WriteString(b.out, eraseLine+line)
+	b.drawn, b.drawnAt = true, now
+}
+
+// line is the text of the bar.
+func (p *phase) line(now time.Time, width int) string {
+	head := fmt.Sprintf("%s (%d)", p.name, p.last.Step)
+	if p.total > 0 {
+		head = p.name + bar(p.last.Step, p.total, width)
+	}
+	var facts []string
+	fact := func(format string, args ...any) { facts = append(facts, fmt.Sprintf(format, args...)) }
+	if p.steps > 0 {
+		seconds := (p.spent + now.Sub(p.since)).Seconds()
+		if left := p.total - p.last.Step; p.total > 0 && left >= 0 {
+			fact("%s left", clock(float64(left)*seconds/float64(p.steps)))
+		}
+		fact("loss %.4g", p.last.Loss)
+		if seconds > 0 {
+			fact("%s steps/s", rate(float64(p.steps)/seconds))
+			if p.examples > 0 {
+				fact("%s examples/s", rate(float64(p.examples)/seconds))
+			}
+		}
+	}
+	if p.last.Epoch > 0 {
+		fact("epoch %d", p.last.Epoch+1)
+	}
+	return strings.TrimRight(head+" "+strings.Join(facts, ", "), " ")
+}
+
+// rate formats a number per second to three digits or as a whole number.
+func rate(v float64) string {
+	if v >= 100 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// bar renders share, bar and count. A new bar each time has no memory of
+// earlier steps, which go backwards at a rollback.
+func bar(step, total int64, width int) string {
+	p := progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(io.Discard),
+		progressbar.OptionSetWidth(width),
+		progressbar.OptionSetPredictTime(false),
+		progressbar.OptionSetElapsedTime(false),
+		progressbar.OptionShowCount(),
+		progressbar.OptionSetTheme(progressbar.Theme{
+			Saucer: "=", SaucerHead: ">", SaucerPadding: " ", BarStart: "[", BarEnd: "]",
+		}),
+	)
+	if err := p.Set64(min(max(step, 0), total)); err != nil {
+		return fmt.Sprintf(" (%d/%d)", step, total)
+	}
+	return strings.TrimRight(strings.TrimPrefix(p.String(), "\r"), " ")
+}
+
+// clock formats seconds as 0:53 or 1:02:03.
+func clock(seconds float64) string {
+	if !(seconds < 1e9) {
+		return "for ever"
+	}
+	s := int64(seconds + 0.5)
+	if s >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}
