@@ -118,7 +118,7 @@ func (c *Controller) Restore(ctx context.Context) (string, error) {
 	c.logf("restoring or initializing model...")
 	restored, err := c.cfg.Checkpoints.Restore(ctx, "")
 	if err != nil || restored.Path == "" {
-		return "", err
+		return "", asStop(ctx, err)
 	}
 	if err := c.adopt(restored, false); err != nil {
 		return "", err

@@ -30,8 +30,11 @@ func (c *countingTrainer) Restore(step int64, _ json.RawMessage, _ bool) error {
 // memory is a Checkpointer that remembers steps and states.
 type memory struct {
 	Checkpointer
-	saves []string
+	saves    []string
+	restored Restored
 }
+
+func (m *memory) Restore(context.Context, string) (Restored, error) { return m.restored, nil }
 
 func (m *memory) Save(_ context.Context, step int64, state []byte) (<-chan Saved, error) {
 	m.saves = append(m.saves, fmt.Sprint(step))

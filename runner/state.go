@@ -56,6 +56,9 @@ func ParseRunState(b []byte) (RunState, error) {
 	if s.Version < 1 || s.Version > stateVersion {
 		return RunState{}, fmt.Errorf("run state: version %d, and this program knows 1 to %d", s.Version, stateVersion)
 	}
+	if s.Step < 0 {
+		return RunState{}, fmt.Errorf("run state: step %d: want 0 or more", s.Step)
+	}
 	return s, nil
 }
 

@@ -270,6 +270,7 @@ func (t *StandardTrainer[P]) close() (Outputs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics of step %d: %w", t.step, err)
 	}
+	out = withRoom(out)
 	out["learning_rate"] = t.open.LearningRate
 	out["gradient_norm"] = t.open.GradientNorm
 	t.open = OpenLoop{}

@@ -258,6 +258,15 @@ func TestTrainerTellsOfChanges(t *testing.T) {
 	}
 }
 
+func TestTrainerWithoutMetrics(t *testing.T) {
+	tr := newTrainer(t, &scriptedModel{results: []StepResult{good(1)}}, &listSource{batches: batches(1)},
+		func(c *TrainerConfig) { c.Metrics = func(Sums) (Outputs, error) { return nil, nil } })
+	loop, err := tr.Train(context.Background(), 1)
+	if err != nil || loop.Outputs.String() != "{'gradient_norm': 3.0, 'learning_rate': 1.0}" {
+		t.Errorf("%v, %v", loop.Outputs, err)
+	}
+}
+
 func TestTrainerConfigValidate(t *testing.T) {
 	ok := ScheduleConfig{Name: Constant}
 	for _, c := range []TrainerConfig{{}, {Schedule: ok, MaxSkipped: -1}, {Schedule: ok, MaxEpochs: -1}} {

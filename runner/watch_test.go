@@ -142,11 +142,13 @@ func TestRestoreChecks(t *testing.T) {
 		{"none", oneCheckpoint{}, 0, ""},
 		{"fine", oneCheckpoint{restored: Restored{Path: "c", Step: 9, State: []byte(`{"version":1,"step":9}`)}}, 9, ""},
 		{"of another program", oneCheckpoint{restored: Restored{Path: "c", Step: 9}}, 9, ""},
+		{"told to stop", oneCheckpoint{err: context.Canceled}, 0, "stopped: context canceled"},
 		{"unreadable", oneCheckpoint{err: errors.New("ckpt-9: bad checksum")}, 0, "ckpt-9: bad checksum"},
 		{"state of another step", oneCheckpoint{restored: Restored{Path: "c", Step: 8, State: []byte(`{"version":1,"step":9}`)}}, 0,
 			"checkpoint c: run state of step 9: the graph counts 8 updates where the run counts 9"},
 		{"newer state", oneCheckpoint{restored: Restored{Path: "c", Step: 9, State: []byte(`{"version":2,"step":9}`)}}, 0,
 			"checkpoint c: run state: version 2, and this program knows 1 to 1"},
+		{"negative step", oneCheckpoint{restored: Restored{Path: "c", Step: -1, State: []byte(`{"version":1,"step":-1}`)}}, 0, "step -1"},
 		{"no version", oneCheckpoint{restored: Restored{Path: "c", Step: 9, State: []byte(`{"step":9}`)}}, 0, "version 0"},
 		{"no JSON", oneCheckpoint{restored: Restored{Path: "c", Step: 9, State: []byte(`{"ver`)}}, 0, "checkpoint c: run state: unexpected end"},
 		{"bad trainer state", oneCheckpoint{restored: Restored{Path: "c", Step: 9, State: []byte(`{"version":1,"step":9,"trainer":7}`)}}, 0,
@@ -163,7 +165,9 @@ func TestRestoreChecks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			path, err := controller.Restore(context.Background())
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			path, err := controller.Restore(ctx)
 			if (err == nil) != (c.error == "") || err != nil && !strings.Contains(err.Error(), c.error) {
 				t.Errorf("error is %v, want %q", err, c.error)
 			}
