@@ -90,32 +90,93 @@ def schedules():
     hf({"name": "constant", "warmup_steps": 10}, steps + beyond, lambda s: hf_constant(s, 10))
     hf({"name": "linear", **ratio}, steps + beyond, lambda s: hf_linear(s, warmup, total))
     hf({"name": "linear", "total_steps": total}, steps + beyond, lambda s: hf_linear(s, 0, total))
-    hf({"name": "linear", "total_steps": 10, "warmup_steps": 10}, [0, 9, 10, 11], lambda s: hf_linear(s, 10, 10))
+    hf(
+        {"name": "linear", "total_steps": 10, "warmup_steps": 10},
+        [0, 9, 10, 11],
+        lambda s: hf_linear(s, 10, 10),
+    )
     for power in (1.0, 2.0, 0.5):
-        hf({"name": "polynomial", **ratio, "power": power, "end_learning_rate": 1e-7}, steps + beyond,
-           lambda s, power=power: hf_polynomial(s, warmup, total, 1e-7, power))
+        hf(
+            {"name": "polynomial", **ratio, "power": power, "end_learning_rate": 1e-7},
+            steps + beyond,
+            lambda s, power=power: hf_polynomial(s, warmup, total, 1e-7, power),
+        )
     hf({"name": "cosine", **ratio}, steps, lambda s: hf_cosine(s, warmup, total))
-    hf({"name": "cosine", **ratio, "cycles": 1.5}, steps, lambda s: hf_cosine(s, warmup, total, 1.5))
-    hf({"name": "cosine", **ratio, "end_learning_rate": PEAK / 10}, steps, lambda s: hf_cosine(s, warmup, total, 0.5, 0.1))
-    hf({"name": "cosine_with_restarts", **ratio}, steps + beyond, lambda s: hf_restarts(s, warmup, total))
-    hf({"name": "cosine_with_restarts", **ratio, "cycles": 4}, steps + beyond, lambda s: hf_restarts(s, warmup, total, 4))
-    hf({"name": "inverse_sqrt", "warmup_steps": 35}, steps + beyond, lambda s: hf_inverse_sqrt(s, 35))
+    hf(
+        {"name": "cosine", **ratio, "cycles": 1.5},
+        steps,
+        lambda s: hf_cosine(s, warmup, total, 1.5),
+    )
+    hf(
+        {"name": "cosine", **ratio, "end_learning_rate": PEAK / 10},
+        steps,
+        lambda s: hf_cosine(s, warmup, total, 0.5, 0.1),
+    )
+    hf(
+        {"name": "cosine_with_restarts", **ratio},
+        steps + beyond,
+        lambda s: hf_restarts(s, warmup, total),
+    )
+    hf(
+        {"name": "cosine_with_restarts", **ratio, "cycles": 4},
+        steps + beyond,
+        lambda s: hf_restarts(s, warmup, total, 4),
+    )
+    hf(
+        {"name": "inverse_sqrt", "warmup_steps": 35},
+        steps + beyond,
+        lambda s: hf_inverse_sqrt(s, 35),
+    )
     hf({"name": "inverse_sqrt"}, steps + [20_000], lambda s: hf_inverse_sqrt(s, 0))
-    hf({"name": "inverse_sqrt", "warmup_steps": 35, "timescale": 500}, steps, lambda s: hf_inverse_sqrt(s, 35, 500))
+    hf(
+        {"name": "inverse_sqrt", "warmup_steps": 35, "timescale": 500},
+        steps,
+        lambda s: hf_inverse_sqrt(s, 35, 500),
+    )
 
     keras = tf.keras.optimizers.schedules  # float32 inside
     plain = [0, 1, 50, 172, 173, 300, 344, 345, 346, 1000]
-    add("keras PolynomialDecay", {"name": "polynomial", "total_steps": total, "power": 2.0, "end_learning_rate": 1e-6},
-        plain, keras.PolynomialDecay(PEAK, total, 1e-6, power=2.0), 1e-5)
-    add("keras PolynomialDecay", {"name": "linear", "total_steps": total, "end_learning_rate": 1e-6},
-        plain, keras.PolynomialDecay(PEAK, total, 1e-6), 1e-5)
-    add("keras CosineDecay", {"name": "cosine", "total_steps": total, "end_learning_rate": PEAK / 4},
-        plain, keras.CosineDecay(PEAK, total, alpha=0.25), 1e-5)
-    add("keras CosineDecay with warmup", {"name": "cosine", "total_steps": total + 20, "warmup_steps": 20},
-        plain, keras.CosineDecay(0.0, total, warmup_target=PEAK, warmup_steps=20), 1e-5)
+    add(
+        "keras PolynomialDecay",
+        {"name": "polynomial", "total_steps": total, "power": 2.0, "end_learning_rate": 1e-6},
+        plain,
+        keras.PolynomialDecay(PEAK, total, 1e-6, power=2.0),
+        1e-5,
+    )
+    add(
+        "keras PolynomialDecay",
+        {"name": "linear", "total_steps": total, "end_learning_rate": 1e-6},
+        plain,
+        keras.PolynomialDecay(PEAK, total, 1e-6),
+        1e-5,
+    )
+    add(
+        "keras CosineDecay",
+        {"name": "cosine", "total_steps": total, "end_learning_rate": PEAK / 4},
+        plain,
+        keras.CosineDecay(PEAK, total, alpha=0.25),
+        1e-5,
+    )
+    add(
+        "keras CosineDecay with warmup",
+        {"name": "cosine", "total_steps": total + 20, "warmup_steps": 20},
+        plain,
+        keras.CosineDecay(0.0, total, warmup_target=PEAK, warmup_steps=20),
+        1e-5,
+    )
     # Keras' restarts go on for ever: compared up to the total only.
-    add("keras CosineDecayRestarts", {"name": "cosine_with_restarts", "total_steps": 400, "cycles": 4, "end_learning_rate": PEAK / 10},
-        [0, 1, 50, 99, 100, 101, 250, 399], keras.CosineDecayRestarts(PEAK, 100, t_mul=1.0, m_mul=1.0, alpha=0.1), 1e-5)
+    add(
+        "keras CosineDecayRestarts",
+        {
+            "name": "cosine_with_restarts",
+            "total_steps": 400,
+            "cycles": 4,
+            "end_learning_rate": PEAK / 10,
+        },
+        [0, 1, 50, 99, 100, 101, 250, 399],
+        keras.CosineDecayRestarts(PEAK, 100, t_mul=1.0, m_mul=1.0, alpha=0.1),
+        1e-5,
+    )
     return cases
 
 
@@ -132,12 +193,21 @@ def metrics_of(labels, predictions, weights, classes):
         tp = weights[(labels == k) & (predictions == k)].sum()
         fp = weights[(labels != k) & (predictions == k)].sum()
         fn = weights[(labels == k) & (predictions != k)].sum()
-        per_class.append((ratio(tp, tp + fp), ratio(tp, tp + fn), ratio(2 * tp, 2 * tp + fp + fn), tp + fp + fn > 0))
+        per_class.append(
+            (
+                ratio(tp, tp + fp),
+                ratio(tp, tp + fn),
+                ratio(2 * tp, 2 * tp + fp + fn),
+                tp + fp + fn > 0,
+            )
+        )
     if classes == 2:
         out["precision"], out["recall"], out["f1"] = per_class[1][:3]
     else:
         there = [c[:3] for c in per_class if c[3]]
-        out["macro_precision"], out["macro_recall"], out["macro_f1"] = (float(v) for v in np.mean(there, axis=0))
+        out["macro_precision"], out["macro_recall"], out["macro_f1"] = (
+            float(v) for v in np.mean(there, axis=0)
+        )
 
     # Gorodkin: cov(X, Y) / sqrt(cov(X, X) cov(Y, Y)) over one-hot rows.
     x, y = np.eye(classes)[labels], np.eye(classes)[predictions]
@@ -163,8 +233,11 @@ def metrics():
             confusion[t, p] += w
         want = metrics_of(labels, predictions, weights, classes)
         keras = tf.keras.metrics.F1Score(average=None)
-        keras.update_state(np.eye(classes)[labels].astype("float32"), np.eye(classes)[predictions].astype("float32"),
-                           sample_weight=weights.astype("float32"))
+        keras.update_state(
+            np.eye(classes)[labels].astype("float32"),
+            np.eye(classes)[predictions].astype("float32"),
+            sample_weight=weights.astype("float32"),
+        )
         f1 = keras.result().numpy()
         if classes == 2:
             assert abs(f1[1] - want["f1"]) < 1e-6, name
@@ -179,7 +252,13 @@ def metrics():
         add(f"{classes} classes, weighted", labels, predictions, classes, rng.random(200))
         add(f"{classes} classes, perfect", labels, labels, classes)
         add(f"{classes} classes, always class 0", labels, labels * 0, classes)
-        add(f"{classes} classes, always class 0, weighted", labels, labels * 0, classes, rng.random(200))
+        add(
+            f"{classes} classes, always class 0, weighted",
+            labels,
+            labels * 0,
+            classes,
+            rng.random(200),
+        )
     add("never positive, none predicted", [0] * 5, [0] * 5, 2)
     add("all positive", [1] * 5, [1] * 5, 2)
     add("no true positive", [1, 1, 0], [0, 0, 1], 2)
@@ -189,8 +268,30 @@ def metrics():
 
 
 def formats():
-    values = [0.0, -0.0, 1.0, -2.0, 0.1, 0.6931472, 1 / 3, 2e-5, 5e-05, 1e-4, 9.9999e-5, 123456.789, 1e7, 16777216.0,
-              1e15, 1e16, 3.4e38, 1e-38, 0.84, 0.7573529411764706, 100.0, 1e-45]
+    values = [
+        0.0,
+        -0.0,
+        1.0,
+        -2.0,
+        0.1,
+        0.6931472,
+        1 / 3,
+        2e-5,
+        5e-05,
+        1e-4,
+        9.9999e-5,
+        123456.789,
+        1e7,
+        16777216.0,
+        1e15,
+        1e16,
+        3.4e38,
+        1e-38,
+        0.84,
+        0.7573529411764706,
+        100.0,
+        1e-45,
+    ]
     return [[v, repr(float(str(np.float32(v))))] for v in values]
 
 
