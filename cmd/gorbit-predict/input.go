@@ -59,7 +59,7 @@ func (l *list) next() (example, error) {
 	return e, nil
 }
 
-// lines is a source that reads one example a line. Blank lines are passed over.
+// lines is a source that reads one example a line.
 type lines struct {
 	r     *bufio.Reader
 	name  string
@@ -72,23 +72,18 @@ func newLines(r io.Reader, name string, parse func(string) (example, error)) *li
 }
 
 func (l *lines) next() (example, error) {
-	for {
-		line, err := l.read()
-		if err != nil {
-			return example{}, err
-		}
-		if strings.TrimSpace(line) == "" {
-			continue
-		}
-		if !utf8.ValidString(line) {
-			return example{}, fmt.Errorf("%s:%d: not valid UTF-8", l.name, l.line)
-		}
-		e, err := l.parse(line)
-		if err != nil {
-			return example{}, fmt.Errorf("%s:%d: %w", l.name, l.line, err)
-		}
-		return e, nil
+	line, err := l.read()
+	if err != nil {
+		return example{}, err
 	}
+	if !utf8.ValidString(line) {
+		return example{}, fmt.Errorf("%s:%d: not valid UTF-8", l.name, l.line)
+	}
+	e, err := l.parse(line)
+	if err != nil {
+		return example{}, fmt.Errorf("%s:%d: %w", l.name, l.line, err)
+	}
+	return e, nil
 }
 
 // read returns the next line without its end, or io.EOF after the last one.

@@ -6,12 +6,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -78,8 +78,8 @@ from a file. A file whose name ends in .jsonl holds one object a line, with a fi
 "text" and maybe a field "text_pair". Any other file, and standard input, holds one
 text a line, and maybe a tab and the second text after it.
 
-An answer is one line: label, its probability, and the text, parted by tabs; or, with
---format json, an object with the fields text, text_pair, label and probabilities.
+Each answer is one line, in the order of the texts: the label and its probability
+(text, tsv), or an object with label, index, score, probabilities and logits (json).
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		Example: `  gorbit-predict --model served/reviews --text "A gripping, beautifully shot film."
@@ -110,7 +110,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	flags.StringArrayVar(&o.texts, "text", nil, "`text` to answer about; may be repeated")
 	flags.StringArrayVar(&o.pairs, "text-pair", nil, "second `text` of a pair; as often as --text")
 	flags.StringVar(&o.file, "file", "", "`file` of texts, - for standard input")
-	flags.StringVar(&o.format, "format", "text", "of the answers: text or json")
+	flags.StringVar(&o.format, "format", "text", "of the answers: text, tsv (label, score) or json")
 	flags.IntVar(&o.batchSize, "batch-size", 32, "examples that the model sees at once")
 	return cmd
 }
@@ -125,8 +125,8 @@ func (o options) validate() error {
 		return errors.New("--text and --file exclude each other")
 	case len(o.pairs) > 0 && len(o.pairs) != len(o.texts):
 		return fmt.Errorf("--text-pair is given %d times and --text %d times", len(o.pairs), len(o.texts))
-	case !slices.Contains([]string{"text", "json"}, o.format):
-		return fmt.Errorf("--format %q is neither text nor json", o.format)
+	case printers[o.format] == nil:
+		return fmt.Errorf("--format %q is not text, tsv or json", o.format)
 	case o.batchSize < 1:
 		return fmt.Errorf("--batch-size %d is less than 1", o.batchSize)
 	}
@@ -155,29 +155,26 @@ func predict(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) 
 	if err != nil {
 		return err
 	}
-	write := writeText
-	if o.format == "json" {
-		write = writeJSON
-	}
+	w := bufio.NewWriter(stdout)
 	for {
 		examples, err := batch(in, o.batchSize)
-		if err != nil {
+		if err != nil || len(examples) == 0 {
 			return err
-		}
-		if len(examples) == 0 {
-			return nil
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		probabilities, err := m.probabilities(examples)
+		answers, err := m.answer(examples)
 		if err != nil {
 			return err
 		}
-		for i, e := range examples {
-			if err := write(stdout, e, m.labels, probabilities[i]); err != nil {
+		for _, a := range answers {
+			if err := printers[o.format](w, a); err != nil {
 				return fmt.Errorf("write the answers: %w", err)
 			}
+		}
+		if err := w.Flush(); err != nil {
+			return fmt.Errorf("write the answers: %w", err)
 		}
 	}
 }

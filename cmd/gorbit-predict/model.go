@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -21,7 +23,7 @@ type model struct {
 	maxLength int
 
 	inputIDs, attentionMask, tokenTypeIDs tf.Output
-	output                                tf.Output
+	outputs                               []tf.Output // probabilities, logits
 }
 
 func loadModel(dir string) (*model, error) {
@@ -38,17 +40,44 @@ func loadModel(dir string) (*model, error) {
 		return nil, err
 	}
 	m := &model{tokenizer: tokenizer, labels: d.Labels, maxLength: d.MaxLength}
-	err = catch(func() {
-		m.saved = tfgo.LoadModel(dir, []string{layout.Tag}, nil)
-		m.inputIDs = m.tensor(d.Inputs[layout.InputIDs])
-		m.attentionMask = m.tensor(d.Inputs[layout.AttentionMask])
-		m.tokenTypeIDs = m.tensor(d.Inputs[layout.TokenTypeIDs])
-		m.output = m.tensor(d.Outputs[layout.Probabilities])
-	})
+	path, done, err := plainPath(dir)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", dir, err)
 	}
+	defer done()
+	err = catch(func() {
+		m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil)
+		m.inputIDs = m.tensor(d.Inputs[layout.InputIDs])
+		m.attentionMask = m.tensor(d.Inputs[layout.AttentionMask])
+		m.tokenTypeIDs = m.tensor(d.Inputs[layout.TokenTypeIDs])
+		m.outputs = []tf.Output{m.tensor(d.Outputs[layout.Probabilities]), m.tensor(d.Outputs[layout.Logits])}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("model %s: TensorFlow cannot load it: %w", dir, err)
+	}
 	return m, nil
+}
+
+// plainPath returns a path of the folder that TensorFlow takes literally: it
+// matches the names of variables' files as patterns, so a folder such as
+// "lr[1e-5]" is reached through a link of a plain name. Call done after loading.
+func plainPath(dir string) (path string, done func(), err error) {
+	if !strings.ContainsAny(dir, `*?[\`) {
+		return dir, func() {}, nil
+	}
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	temp, err := os.MkdirTemp("", "gorbit-predict-")
+	if err != nil {
+		return "", nil, err
+	}
+	path = filepath.Join(temp, "model")
+	if err := os.Symlink(dir, path); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(temp))
+	}
+	return path, func() { os.RemoveAll(temp) }, nil
 }
 
 // tensor finds a tensor of the graph by its name, which layout has checked.
@@ -60,8 +89,8 @@ func (m *model) tensor(name string) tf.Output {
 	return m.saved.Op(operation, index)
 }
 
-// probabilities answers a batch: one probability per label for each example.
-func (m *model) probabilities(examples []example) ([][]float32, error) {
+// answer answers a batch.
+func (m *model) answer(examples []example) ([]answer, error) {
 	pairs := make([]text.Pair, len(examples))
 	for i, e := range examples {
 		pairs[i] = text.Pair{A: e.text, B: e.pair}
@@ -87,16 +116,24 @@ func (m *model) probabilities(examples []example) ([][]float32, error) {
 		}
 		feeds[output] = t
 	}
-	var answers []*tf.Tensor
-	if err := catch(func() { answers = m.saved.Exec([]tf.Output{m.output}, feeds) }); err != nil {
-		return nil, err
+	var out []*tf.Tensor
+	if err := catch(func() { out = m.saved.Exec(m.outputs, feeds) }); err != nil {
+		return nil, fmt.Errorf("TensorFlow cannot answer: %w", err)
 	}
-	out, ok := answers[0].Value().([][]float32)
-	if !ok || len(out) != len(examples) || len(out[0]) != len(m.labels) {
-		return nil, fmt.Errorf("the model gives %v %v for %d examples and %d labels",
-			answers[0].DataType(), answers[0].Shape(), len(examples), len(m.labels))
+	values := make([][][]float32, len(out))
+	for i, t := range out {
+		v, ok := t.Value().([][]float32)
+		if !ok || len(v) != len(examples) || len(v[0]) != len(m.labels) {
+			return nil, fmt.Errorf("the model gives %v %v for %d examples and %d labels",
+				t.DataType(), t.Shape(), len(examples), len(m.labels))
+		}
+		values[i] = v
 	}
-	return out, nil
+	answers := make([]answer, len(examples))
+	for i := range answers {
+		answers[i] = newAnswer(m.labels, values[0][i], values[1][i])
+	}
+	return answers, nil
 }
 
 // rows makes an n by length matrix of zeros.
@@ -118,7 +155,7 @@ func catch(f func()) (err error) {
 			panic(p)
 		case error, string:
 			line, _, _ := strings.Cut(fmt.Sprint(p), "\n")
-			err = fmt.Errorf("TensorFlow: %s", line)
+			err = errors.New(line)
 		default:
 			panic(p)
 		}

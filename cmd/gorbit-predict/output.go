@@ -4,44 +4,52 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 )
 
-// best returns the number of the most probable class.
-func best(probabilities []float32) int {
-	at := 0
-	for i, p := range probabilities {
-		if p > probabilities[at] {
-			at = i
+// answer is what the model says of an example, as gorbit predict prints it.
+type answer struct {
+	Label         string    `json:"label"`
+	Index         int       `json:"index"`
+	Score         float64   `json:"score"`
+	Probabilities []float64 `json:"probabilities"`
+	Logits        []float64 `json:"logits"`
+}
+
+func newAnswer(labels []string, probabilities, logits []float32) answer {
+	a := answer{Probabilities: widen(probabilities), Logits: widen(logits)}
+	for i, p := range a.Probabilities {
+		if p > a.Probabilities[a.Index] {
+			a.Index = i
 		}
 	}
-	return at
+	a.Label, a.Score = labels[a.Index], a.Probabilities[a.Index]
+	return a
 }
 
-// oneLine keeps a text within its field of a line.
-var oneLine = strings.NewReplacer("\t", " ", "\n", " ", "\r", " ")
-
-func writeText(w io.Writer, e example, labels []string, probabilities []float32) error {
-	at := best(probabilities)
-	line := fmt.Sprintf("%s\t%.4f\t%s", labels[at], probabilities[at], oneLine.Replace(e.text))
-	if e.pair != "" {
-		line += "\t" + oneLine.Replace(e.pair)
+func widen(values []float32) []float64 {
+	out := make([]float64, len(values))
+	for i, v := range values {
+		out[i] = float64(v)
 	}
-	_, err := fmt.Fprintln(w, line)
-	return err
+	return out
 }
 
-func writeJSON(w io.Writer, e example, labels []string, probabilities []float32) error {
-	answer := struct {
-		Text          string             `json:"text"`
-		Pair          string             `json:"text_pair,omitempty"`
-		Label         string             `json:"label"`
-		Probabilities map[string]float32 `json:"probabilities"`
-	}{e.text, e.pair, labels[best(probabilities)], make(map[string]float32, len(labels))}
-	for i, p := range probabilities {
-		answer.Probabilities[labels[i]] = p
-	}
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(answer)
+// printers write an answer, by the names of the formats.
+var printers = map[string]func(io.Writer, answer) error{
+	"text": func(w io.Writer, a answer) error {
+		_, err := fmt.Fprintf(w, "%s (%.1f %%)\n", a.Label, 100*a.Score)
+		return err
+	},
+	"tsv": func(w io.Writer, a answer) error {
+		_, err := fmt.Fprintf(w, "%s\t%.6f\n", a.Label, a.Score)
+		return err
+	},
+	"json": func(w io.Writer, a answer) error {
+		line, err := json.Marshal(a)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%s\n", line)
+		return err
+	},
 }

@@ -36,12 +36,13 @@ const Tag = "serve"
 // Signature is the name of the signature that answers.
 const Signature = "serving_default"
 
-// Names of the signature's tensors: int32 [B, S] each, and float32 [B, labels].
+// Names of the signature's tensors: three of int32 [B, S], two of float32 [B, labels].
 const (
 	InputIDs      = "input_ids"
 	AttentionMask = "attention_mask"
 	TokenTypeIDs  = "token_type_ids"
 	Probabilities = "probabilities"
+	Logits        = "logits"
 )
 
 // maxDescriptionBytes bounds the description: the names of a million labels fit.
@@ -166,8 +167,10 @@ func (d *Description) Validate() error {
 			return fmt.Errorf("inputs: %s: %w", name, err)
 		}
 	}
-	if _, _, err := ParseTensor(d.Outputs[Probabilities]); err != nil {
-		return fmt.Errorf("outputs: %s: %w", Probabilities, err)
+	for _, name := range []string{Probabilities, Logits} {
+		if _, _, err := ParseTensor(d.Outputs[name]); err != nil {
+			return fmt.Errorf("outputs: %s: %w", name, err)
+		}
 	}
 	return nil
 }

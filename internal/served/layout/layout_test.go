@@ -13,7 +13,7 @@ func valid() *Description {
 		Format: Format, Version: Version, Task: "classification",
 		Labels: []string{"no", "yes"}, Vocab: "vocab.txt", Lowercase: true, MaxLength: 128,
 		Inputs:  map[string]string{InputIDs: "serving_default_input_ids:0", AttentionMask: "serving_default_attention_mask:0", TokenTypeIDs: "serving_default_token_type_ids:0"},
-		Outputs: map[string]string{Probabilities: "StatefulPartitionedCall:1"},
+		Outputs: map[string]string{Probabilities: "StatefulPartitionedCall:1", Logits: "StatefulPartitionedCall:0"},
 		Model:   json.RawMessage(`{"num_labels":2}`),
 	}
 }
@@ -136,7 +136,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, name := range []string{d.Inputs[InputIDs], d.Outputs[Probabilities]} {
+		for _, name := range []string{d.Inputs[InputIDs], d.Outputs[Logits]} {
 			op, i, err := ParseTensor(name)
 			if err != nil || op == "" || i < 0 {
 				t.Errorf("accepted the tensor %q", name)

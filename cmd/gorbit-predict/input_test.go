@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func readAll(t *testing.T, l *lines) ([]example, error) {
+	t.Helper()
+	var out []example
+	for {
+		e, err := l.next()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		out = append(out, e)
+	}
+}
+
+func TestLines(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		input string
+		parse func(string) (example, error)
+		want  []example
+		err   string
+	}{
+		{"last line without end", "a\nb", parseTSV, []example{{"a", ""}, {"b", ""}}, ""},
+		{"blank lines are texts", "a\n\nb\n", parseTSV, []example{{"a", ""}, {"", ""}, {"b", ""}}, ""},
+		{"quotes mean nothing", "\"a\tb\"\n", parseTSV, []example{{`"a`, `b"`}}, ""},
+		{"byte order mark and CRLF", "\xef\xbb\xbfa\r\nb\tc\r\n", parseTSV, []example{{"a", ""}, {"b", "c"}}, ""},
+		{"long line", strings.Repeat("ab ", 100_000) + "\nb\n", parseTSV, []example{{strings.Repeat("ab ", 100_000), ""}, {"b", ""}}, ""},
+		{"objects", `{"text":"a"}` + "\n" + `{"text_pair":"c","text":"b\tb"}`, parseJSON, []example{{"a", ""}, {"b\tb", "c"}}, ""},
+		{"no text", `{"text":"a"}` + "\n{}\n", parseJSON, []example{{"a", ""}}, `in:2: the field "text" is missing`},
+		{"no object", `["a"]`, parseJSON, nil, `in:1: not an object with the field "text"`},
+		{"text of another type", `{"text":1}`, parseJSON, nil, "in:1: not an object"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := readAll(t, newLines(iotest.OneByteReader(strings.NewReader(test.input)), "in", test.parse))
+			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+				t.Errorf("error %v, want %q", err, test.err)
+			}
+			if len(got) != len(test.want) {
+				t.Fatalf("%d examples, want %d", len(got), len(test.want))
+			}
+			for i := range got {
+				if got[i] != test.want[i] {
+					t.Errorf("example %d is %q, want %q", i, got[i], test.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestLineWithoutEnd(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader("a\n"), strings.NewReader(strings.Repeat("x", maxLineBytes+1)))
+	got, err := readAll(t, newLines(endless, "in", parseTSV))
+	if len(got) != 1 || err == nil || !strings.Contains(err.Error(), "in:2: a line of more than") {
+		t.Errorf("%d examples, error %v", len(got), err)
+	}
+}
+
+func TestReadError(t *testing.T) {
+	failing := io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errors.New("disk on fire")))
+	got, err := readAll(t, newLines(failing, "in", parseTSV))
+	if len(got) != 1 || err == nil || err.Error() != "in:2: disk on fire" {
+		t.Errorf("%d examples, error %v", len(got), err)
+	}
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add("a\tb\nc\n", false)
+	f.Add(`{"text":"a","text_pair":"b"}`, true)
+	f.Fuzz(func(t *testing.T, input string, objects bool) {
+		parse := parseTSV
+		if objects {
+			parse = parseJSON
+		}
+		got, err := readAll(t, newLines(strings.NewReader(input), "in", parse))
+		if most := strings.Count(input, "\n") + 1; len(got) > most {
+			t.Errorf("%d examples in %d lines", len(got), most)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "in:") {
+			t.Errorf("an error that names no line: %v", err)
+		}
+	})
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/testenv"
+)
+
+//go:embed testdata/make_model.py
+var makeModel string
+
+// program makes the test binary run the program itself.
+const program = "GORBIT_PREDICT_PROGRAM"
+
+var made struct {
+	sync.Once
+	dir    string
+	golden [][]float64
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(program) != "" {
+		main()
+	}
+	code := m.Run()
+	os.RemoveAll(made.dir)
+	os.Exit(code)
+}
+
+// fixture returns a model and its answers on ("a b c") and ("d e", "f g").
+func fixture(t *testing.T) (model string, golden [][]float64) {
+	t.Helper()
+	made.Do(func() {
+		dir, err := os.MkdirTemp("", "gorbit-predict")
+		if err != nil {
+			t.Fatal(err)
+		}
+		made.dir = dir
+		testenv.RunPython(t, makeModel, dir)
+		data, err := os.ReadFile(filepath.Join(dir, "golden.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(data, &made.golden); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if len(made.golden) != 2 {
+		t.Fatal("the model was not made")
+	}
+	return filepath.Join(made.dir, "model"), made.golden
+}
+
+// call runs the program within the test.
+func call(stdin string, args ...string) (code int, stdout, stderr string) {
+	var out, log strings.Builder
+	code = run(context.Background(), args, strings.NewReader(stdin), &out, &log)
+	return code, out.String(), log.String()
+}
+
+func parseAnswers(t *testing.T, stdout string) []answer {
+	t.Helper()
+	var out []answer
+	for line := range strings.Lines(stdout) {
+		var a answer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func checkAnswers(t *testing.T, stdout string, golden ...[]float64) {
+	t.Helper()
+	answers := parseAnswers(t, stdout)
+	if len(answers) != len(golden) {
+		t.Fatalf("%d answers, want %d:\n%s", len(answers), len(golden), stdout)
+	}
+	for i, a := range answers {
+		likeliest := 0
+		for j, p := range golden[i] {
+			if p > golden[i][likeliest] {
+				likeliest = j
+			}
+			if math.Abs(p-a.Probabilities[j]) > 1e-6 {
+				t.Errorf("answer %d: probabilities %v, want %v", i, a.Probabilities, golden[i])
+			}
+		}
+		if want := []string{"bad", "fair", "good"}[likeliest]; a.Label != want || a.Index != likeliest || a.Score != a.Probabilities[likeliest] {
+			t.Errorf("answer %d is %+v, want %s", i, a, want)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	model, golden := fixture(t)
+	folder := t.TempDir()
+	jsonl := filepath.Join(folder, "texts.jsonl")
+	if err := os.WriteFile(jsonl, []byte(`{"text":"d e","text_pair":"f g"}`+"\n"+`{"text":"A  b c","id":7}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tsv := filepath.Join(folder, "texts.tsv")
+	if err := os.WriteFile(tsv, []byte("\ufeffa b c\r\nd e\tf g\r\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(folder, "lr[1e-5]*")
+	if err := os.Symlink(model, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name  string
+		stdin string
+		args  []string
+		want  [][]float64
+	}{
+		{"text", "", []string{"--text", "a b c"}, golden[:1]},
+		{"texts with pairs", "", []string{"--text", "d e", "--text-pair", "f g", "--text", "a b c", "--text-pair", ""}, [][]float64{golden[1], golden[0]}},
+		{"jsonl", "", []string{"--file", jsonl}, [][]float64{golden[1], golden[0]}},
+		{"tsv", "", []string{"--file", tsv}, golden},
+		{"standard input", "a b c\nd e\tf g\na b c", []string{"--file", "-", "--batch-size", "2"}, [][]float64{golden[0], golden[1], golden[0]}},
+		{"no texts", "", []string{"--file", "-"}, nil},
+		{"folder named as a pattern", "", []string{"--model", link, "--text", "a b c"}, golden[:1]},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := call(test.stdin, append([]string{"--model", model, "--format", "json"}, test.args...)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			checkAnswers(t, stdout, test.want...)
+		})
+	}
+}
+
+func TestFormats(t *testing.T) {
+	model, golden := fixture(t)
+	score := 0.0
+	for _, p := range golden[0] {
+		score = max(score, p)
+	}
+	for format, want := range map[string]string{"text": "fair (99.2 %)\n", "tsv": "fair\t0.99"} {
+		code, stdout, stderr := call("", "--model", model, "--text", "a b c", "--format", format)
+		if code != 0 || stderr != "" || !strings.HasPrefix(stdout, want) {
+			t.Errorf("%s: exit code %d, %q, %q; want %q (golden score %f)", format, code, stdout, stderr, want, score)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	model, _ := fixture(t)
+	broken := func(file string, data string) string {
+		t.Helper()
+		dir := filepath.Join(t.TempDir(), "model")
+		if err := os.CopyFS(dir, os.DirFS(model)); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(file))
+		err := os.WriteFile(path, []byte(data), 0o666)
+		if data == "" {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	empty := t.TempDir()
+	for _, test := range []struct {
+		name  string
+		code  int
+		stdin string
+		args  []string
+		want  string
+	}{
+		{"no model", 2, "", []string{"--text", "a"}, "--model is missing"},
+		{"nothing to do", 2, "", []string{"--model", model}, "nothing to answer"},
+		{"both", 2, "", []string{"--model", model, "--text", "a", "--file", "b"}, "exclude each other"},
+		{"pairs", 2, "", []string{"--model", model, "--text", "a", "--text", "b", "--text-pair", "c"}, "--text-pair is given 1 times and --text 2 times"},
+		{"format", 2, "", []string{"--model", model, "--text", "a", "--format", "xml"}, `--format "xml" is not text, tsv or json`},
+		{"batch size", 2, "", []string{"--model", model, "--text", "a", "--batch-size", "0"}, "--batch-size 0"},
+		{"unknown flag", 2, "", []string{"--modle", model}, "unknown flag: --modle"},
+		{"argument", 2, "", []string{"--model", model, "text"}, `unexpected argument "text"`},
+		{"missing file", 1, "", []string{"--model", model, "--file", filepath.Join(empty, "x.txt")}, "x.txt: no such file"},
+		{"missing folder", 1, "", []string{"--model", filepath.Join(empty, "x"), "--text", "a"}, "no such folder"},
+		{"empty folder", 1, "", []string{"--model", empty, "--text", "a"}, "not a SavedModel"},
+		{"no vocabulary", 1, "", []string{"--model", broken("assets/vocab.txt", ""), "--text", "a"}, "its vocabulary assets/vocab.txt is missing"},
+		{"bad vocabulary", 1, "", []string{"--model", broken("assets/vocab.txt", "a\nb\n"), "--text", "a"}, "assets/vocab.txt"},
+		{"no description", 1, "", []string{"--model", broken("assets/gorbit-serving.json", ""), "--text", "a"}, "not one that gorbit export wrote"},
+		{"bad graph", 1, "", []string{"--model", broken("saved_model.pb", "no protobuf"), "--text", "a"}, "TensorFlow cannot load it"},
+		{"cut variables", 1, "", []string{"--model", broken("variables/variables.data-00000-of-00001", "short"), "--text", "a"}, "TensorFlow cannot load it"},
+		{"three fields", 1, "a\nb\tc\td\n", []string{"--model", model, "--file", "-"}, "standard input:2: 3 fields"},
+		{"not UTF-8", 1, "a\nb\xff\n", []string{"--model", model, "--file", "-"}, "standard input:2: not valid UTF-8"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, _, stderr := call(test.stdin, test.args...)
+			if code != test.code || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit code %d, want %d, and %q, want a sentence with %q", code, test.code, stderr, test.want)
+			}
+			if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "gorbit-predict: ") {
+				t.Errorf("not one line of the program's: %q", stderr)
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	code, stdout, _ := call("", "--help")
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{"--model", "--text", "--text-pair", "--file", "--format", "--batch-size", "Exit codes", "Examples"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the help text does not mention %s", want)
+		}
+	}
+}
+
+// TestProcess runs the program as a process: its exit code, and that TensorFlow's
+// library keeps quiet.
+func TestProcess(t *testing.T) {
+	model, golden := fixture(t)
+	start := func(args ...string) (stdout, stderr string, err error) {
+		cmd := exec.Command(os.Args[0], args...)
+		for _, v := range os.Environ() {
+			if !strings.HasPrefix(v, "TF_") {
+				cmd.Env = append(cmd.Env, v)
+			}
+		}
+		cmd.Env = append(cmd.Env, program+"=1")
+		var out, log strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &log
+		err = cmd.Run()
+		return out.String(), log.String(), err
+	}
+	stdout, stderr, err := start("--model", model, "--text", "a b c", "--format", "json")
+	if err != nil || stderr != "" {
+		t.Errorf("%v, standard error: %s", err, stderr)
+	}
+	checkAnswers(t, stdout, golden[0])
+	if _, _, err := start("--bogus"); err == nil || err.Error() != "exit status 2" {
+		t.Errorf("a wrong flag gave %v", err)
+	}
+}
+
+// TestNoTraining holds the program to its promise: the usual Go loader, and
+// nothing of gorbit's own binding, which the linker would refuse beside it.
+func TestNoTraining(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(out), "github.com/galeone/tfgo\n") || strings.Contains(string(out), "wamuir/graft") {
+		t.Error("the program is to stand on tfgo and not on graft")
+	}
+}
