@@ -228,8 +228,8 @@ func TestFlush(t *testing.T) {
 		t.Errorf("%d events after Close", n)
 	}
 	w.Scalar("a", 3, 1)
-	if err := w.Flush(); !errors.Is(err, os.ErrClosed) || count() != 3 {
-		t.Errorf("Flush after Close: %v", err)
+	if err := w.Flush(); !errors.Is(err, os.ErrClosed) || count() != 3 || len(w.pending) != 0 {
+		t.Errorf("Flush after Close: %v, %d bytes pending", err, len(w.pending))
 	}
 	if err := w.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
@@ -427,8 +427,27 @@ scalars old [(0, 7.0), (1, 7.0), (2, 7.0)]
 text params [(0, b'lr: 1')]
 `
 	plain := strings.Replace(want, "(4, 41.0)", "(4, 40.0), (4, 41.0)", 1)
-	if got := testenv.RunPython(t, script, dir); got != want+plain {
+	got := testenv.RunPython(t, script, dir)
+	if got != want+plain {
 		t.Errorf("TensorBoard reads\n%s\nwant\n%s\n%s", got, want, plain)
+	}
+
+	// A restart alone, after files without any.
+	dir = t.TempDir()
+	for first := range 2 {
+		w := open(t, dir)
+		if first > 0 {
+			w.Restart(2)
+		}
+		for step := 2 * first; step < 4; step++ {
+			w.Scalar("loss", int64(step), float64(first))
+		}
+		w.Graph([]byte{0x22, 0})
+		closeWriter(t, w)
+	}
+	got, _, _ = strings.Cut(testenv.RunPython(t, script, dir), "]")
+	if !strings.HasSuffix(got, "scalars loss [(0, 0.0), (1, 0.0), (2, 1.0), (3, 1.0)") {
+		t.Errorf("TensorBoard reads\n%s", got)
 	}
 }
 
@@ -480,16 +499,22 @@ func TestResumeAt(t *testing.T) {
 	if read(one) != whole {
 		t.Error("a file that has nothing to lose was touched")
 	}
-	if st, err := os.Stat(one); err != nil || st.Mode().Perm() != 0o640 {
-		t.Errorf("permissions %v, %v", st.Mode(), err)
-	}
 	for path, want := range map[string][]int64{one: {0, 1, 2, 3}, two: {4, 5, 6, 7}, three: {8, 9, 10}} {
 		if got := steps(path); !slices.Equal(got, want) {
 			t.Errorf("steps %v, want %v", got, want)
 		}
 	}
+	// A torn end alone is reason enough to rewrite a file.
+	tear(t, three)
+	five := write(11, 12, ResumeAt(11))
+	if got := steps(three); !slices.Equal(got, []int64{8, 9}) {
+		t.Errorf("steps %v of a torn file", got)
+	}
 	four := write(0, 1, ResumeAt(0))
-	for _, path := range []string{one, two, three} {
+	if st, err := os.Stat(one); err != nil || st.Mode().Perm() != 0o640 {
+		t.Errorf("permissions %v of a rewritten file, %v", st.Mode(), err)
+	}
+	for _, path := range []string{one, two, three, five} {
 		if all := events(t, path); len(all) != 1 || all[0].GetFileVersion() != fileVersion {
 			t.Errorf("%v are left", all)
 		}
@@ -498,7 +523,7 @@ func TestResumeAt(t *testing.T) {
 		t.Errorf("steps %v", got)
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 4 {
+	if err != nil || len(entries) != 5 {
 		t.Errorf("files %v, %v", entries, err)
 	}
 }

@@ -89,10 +89,9 @@ func magic(head []byte) Compression {
 	if len(head) >= 3 && head[0] == 0x1f && head[1] == 0x8b && head[2] == 8 {
 		return Gzip
 	}
-	// Deflate, a window of at most 32 KiB, the check bits of RFC 1950, and no
-	// preset dictionary, which nobody could supply.
+	// Deflate, a window of at most 32 KiB, and the check bits of RFC 1950.
 	if len(head) >= 2 && head[0]&0x0f == 8 && head[0]>>4 <= 7 &&
-		(uint(head[0])<<8|uint(head[1]))%31 == 0 && head[1]&0x20 == 0 {
+		(uint(head[0])<<8|uint(head[1]))%31 == 0 {
 		return Zlib
 	}
 	return None

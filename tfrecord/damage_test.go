@@ -140,6 +140,7 @@ func TestErrorText(t *testing.T) {
 		{"not a TFRecord", []byte("id\ttext\n1\tno record\n"), "(not a TFRecord file, or damaged from its first bytes on)"},
 		{"gzip cut", zipped[:len(zipped)-9], "of the uncompressed content: damaged gzip data: unexpected EOF"},
 		{"gzip checksum", flip(zipped, len(zipped)-8), "record 2 at byte 43 of the uncompressed content: damaged gzip data: "},
+		{"zlib cut", deflated(t, Zlib, data)[:8], "of the uncompressed content: damaged zlib data: unexpected EOF"},
 		{"gzip header", zipped[:5], "record 0 at byte 0 of the uncompressed content: damaged gzip data: "},
 	}
 	for _, tt := range tests {
@@ -159,7 +160,7 @@ func TestErrorText(t *testing.T) {
 // decide what is allocated.
 func TestLyingLength(t *testing.T) {
 	data, _ := stream(t, None, []byte("good"))
-	lie := append(appendHeader(bytes.Clone(data), 1<<31-100), "short"...)
+	lie := append(appendHeader(bytes.Clone(data), 1<<31-100), make([]byte, 1<<20)...)
 	whole, _ := stream(t, None, []byte("after"))
 	for name, bad := range map[string][]byte{"at the end": lie, "in the middle": append(bytes.Clone(lie), whole...)} {
 		unsized, err := NewReader(bytes.NewReader(bad), "test")
@@ -177,31 +178,47 @@ func TestLyingLength(t *testing.T) {
 				_, err = rd.Next()
 			}
 			wantCorrupt(t, err, 1, 20)
-			if len(rd.buf) > 4*initialBuffer {
+			limit := initialBuffer
+			if rd == unsized {
+				limit = 4 << 20
+			}
+			if len(rd.buf) > limit {
 				t.Errorf("%s: a buffer of %d bytes for a stream of %d", name, len(rd.buf), len(bad))
 			}
 		}
 	}
-	got, rd, err := readAll(t, bytes.NewReader(append(lie, whole...)), OnCorrupt(Skip))
-	if err != nil || !equalRecords(got, [][]byte{[]byte("good"), []byte("after")}) {
-		t.Errorf("read %q, %v", got, err)
+	rd, err := Open(writeFile(t, "x", append(lie, whole...)), OnCorrupt(Skip))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if rd.Skipped() != (Skipped{1, 17}) {
-		t.Errorf("skipped %+v", rd.Skipped())
+	defer rd.Close()
+	for _, want := range []string{"good", "after"} {
+		if got, err := rd.Next(); err != nil || string(got) != want {
+			t.Errorf("read %q, %v, want %q", got, err, want)
+		}
+	}
+	if _, err := rd.Next(); err != io.EOF || rd.Skipped() != (Skipped{1, 12 + 1<<20}) || len(rd.buf) > initialBuffer {
+		t.Errorf("skipped %+v with a buffer of %d bytes, %v", rd.Skipped(), len(rd.buf), err)
 	}
 }
 
-// A file of nothing but lying headers takes linear time, which a quadratic
-// scan of this size would not end in.
-func TestHeadersOnly(t *testing.T) {
-	var bad []byte
-	const n = 200_000
+// Files of lying headers, each over half of what follows, take linear time.
+func TestLyingHeaders(t *testing.T) {
+	const n = 100_000
+	var headers, between []byte
 	for i := range n {
-		bad = appendHeader(bad, (n-i)*headerBytes/2)
+		headers = appendHeader(headers, (n-i)*headerBytes/2)
+		between = appendHeader(between, (n-i)*(headerBytes+frameBytes)/2)
+		between = AppendRecord(between, nil)
 	}
-	got, rd, err := readAll(t, bytes.NewReader(bad), OnCorrupt(Skip))
-	if err != nil || len(got) != 0 || rd.Skipped().Bytes != int64(len(bad)) {
-		t.Errorf("%d records, skipped %+v of %d bytes, %v", len(got), rd.Skipped(), len(bad), err)
+	for name, bad := range map[string][]byte{"headers only": headers, "between records": between} {
+		_, rd, err := readAll(t, bytes.NewReader(bad), OnCorrupt(Skip))
+		if err != nil || rd.Skipped().Bytes < n*headerBytes {
+			t.Errorf("%s: skipped %+v, %v", name, rd.Skipped(), err)
+		}
+		if bound := int64(checkAllowance + (checkFactor+1)*len(bad)); rd.checked > bound {
+			t.Errorf("%s: %d bytes checked of %d", name, rd.checked, len(bad))
+		}
 	}
 }
 
@@ -210,9 +227,17 @@ func TestNestedRecords(t *testing.T) {
 	inner, _ := stream(t, None, []byte("inner"))
 	data, offsets := stream(t, None, []byte("before"), inner, []byte("after"))
 	data[offsets[2]-1] ^= 1
-	got, _, err := readAll(t, bytes.NewReader(data), OnCorrupt(Skip))
-	if err != nil || !equalRecords(got, [][]byte{[]byte("before"), []byte("after")}) {
-		t.Errorf("read %q, %v", got, err)
+	for _, tt := range []struct {
+		data []byte
+		want [][]byte
+	}{
+		{data, [][]byte{[]byte("before"), []byte("after")}},
+		{data[:offsets[2]], [][]byte{[]byte("before")}},
+	} {
+		got, _, err := readAll(t, bytes.NewReader(tt.data), OnCorrupt(Skip))
+		if err != nil || !equalRecords(got, tt.want) {
+			t.Errorf("read %q, %v, want %q", got, err, tt.want)
+		}
 	}
 }
 
@@ -283,11 +308,18 @@ func TestReadFailure(t *testing.T) {
 	for _, c := range []Compression{None, Gzip, Zlib} {
 		data, _ := stream(t, c, want...)
 		for n := range data {
-			r := io.MultiReader(bytes.NewReader(data[:n]), iotest.ErrReader(failure))
-			_, _, err := readAll(t, r, OnCorrupt(Skip))
-			if !errors.Is(err, failure) || !strings.HasPrefix(err.Error(), "test: ") {
-				t.Fatalf("%v, failure after %d bytes: %v", c, n, err)
+			for _, policy := range []Policy{Fail, Skip} {
+				r := io.MultiReader(bytes.NewReader(data[:n]), iotest.ErrReader(failure))
+				_, _, err := readAll(t, r, OnCorrupt(policy))
+				if !errors.Is(err, failure) || !strings.HasPrefix(err.Error(), "test: ") {
+					t.Fatalf("%v, %v, failure after %d bytes: %v", c, policy, n, err)
+				}
 			}
+		}
+		// In the middle of the search for the next record, too.
+		r := io.MultiReader(bytes.NewReader(deflated(t, c, make([]byte, 100))), iotest.ErrReader(failure))
+		if _, _, err := readAll(t, r, OnCorrupt(Skip)); c != Zlib && !errors.Is(err, failure) {
+			t.Errorf("%v, failure after damage: %v", c, err)
 		}
 	}
 }

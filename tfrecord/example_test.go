@@ -240,29 +240,29 @@ func TestDecoder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := NewDecoder("ids", "text", "weight", "absent", "empty", "ids")
+	d := NewDecoder("ids", "ids", "text", "weight", "absent", "empty")
 	var v Values
 	for range 2 { // values of one record must not leak into the next
 		if err := d.Decode(record, &v); err != nil {
 			t.Fatal(err)
 		}
-		for _, i := range []int{0, 5} {
+		for _, i := range []int{0, 1} {
 			if ids, err := v.Int64s(i); err != nil || !slices.Equal(ids, []int64{101, -7, 102}) {
 				t.Errorf("ids: %v, %v", ids, err)
 			}
 		}
-		if s, err := v.Bytes(1); err != nil || len(s) != 2 || string(s[1]) != "two" {
+		if s, err := v.Bytes(2); err != nil || len(s) != 2 || string(s[1]) != "two" {
 			t.Errorf("text: %q, %v", s, err)
 		}
-		if w, err := v.Floats(2); err != nil || !slices.Equal(w, []float32{0.5}) {
+		if w, err := v.Floats(3); err != nil || !slices.Equal(w, []float32{0.5}) {
 			t.Errorf("weight: %v, %v", w, err)
 		}
-		if e, err := v.Int64s(4); err != nil || len(e) != 0 || v.At(4).Len() != 0 {
+		if e, err := v.Int64s(5); err != nil || len(e) != 0 || v.At(5).Len() != 0 {
 			t.Errorf("empty: %v, %v", e, err)
 		}
 		for i, want := range map[int]string{
 			0: `feature "ids" holds int64 values, expected float`,
-			3: `feature "absent" is missing, expected float values`,
+			4: `feature "absent" is missing, expected float values`,
 		} {
 			_, err := v.Floats(i)
 			var fe *FeatureError
@@ -271,11 +271,19 @@ func TestDecoder(t *testing.T) {
 			}
 		}
 	}
-	if _, err := v.Int64s(1); err == nil {
+	if _, err := v.Int64s(2); err == nil {
 		t.Error("text passes for int64")
 	}
-	if _, err := v.Bytes(2); err == nil {
+	if _, err := v.Bytes(3); err == nil {
 		t.Error("weight passes for bytes")
+	}
+	if err := d.Decode(nil, &v); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		if v.At(i).Kind != KindNone || v.At(i).Len() != 0 {
+			t.Errorf("an empty record leaves %+v at %d", v.At(i), i)
+		}
 	}
 	if err := NewDecoder("absent").Decode(record, &v); err != nil || v.At(0).Kind != KindNone {
 		t.Errorf("another decoder: %+v, %v", v.At(0), err)

@@ -2,6 +2,7 @@ package tfrecord
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -82,6 +83,7 @@ func TestIndexIsRebuilt(t *testing.T) {
 	other, _ := stream(t, None, want[1:]...)
 	// The same size and time, other records in other places.
 	swapped, _ := stream(t, None, slices.Concat(want[10:], want[:10])...)
+	tail, _ := stream(t, None, slices.Concat(want[:18], want[19:], want[18:19])...)
 	reseal := func(b []byte) []byte {
 		return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 	}
@@ -128,6 +130,7 @@ func TestIndexIsRebuilt(t *testing.T) {
 		{"offset of 2^63", edit(func(b []byte) []byte { b[len(b)-5] = 0x80; return reseal(b[:len(b)-4]) }), want, "index offset"},
 		{"the file was replaced", replace(other), want[1:], "an earlier state"},
 		{"and has the same size and time", replace(swapped), slices.Concat(want[10:], want[:10]), "an earlier state"},
+		{"and begins the same", replace(tail), slices.Concat(want[:18], want[19:], want[18:19]), "an earlier state"},
 		{"the file was touched", func(t *testing.T, path string) {
 			if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
 				t.Fatal(err)
@@ -288,8 +291,9 @@ func TestRecordReusesBuffer(t *testing.T) {
 	for range 30 {
 		next()
 	}
-	if n := testing.AllocsPerRun(90, next); n != 0 {
-		t.Errorf("%v allocations per record", n)
+	room := cap(buf)
+	if n := testing.AllocsPerRun(90, next); n != 0 || cap(buf) != room {
+		t.Errorf("%v allocations per record, room for %d bytes after %d", n, cap(buf), room)
 	}
 }
 
@@ -314,6 +318,37 @@ func TestIndexedCompressed(t *testing.T) {
 	if _, err = OpenIndexed(path); err == nil || !strings.Contains(err.Error(), "temporary file") {
 		t.Errorf("without a folder for temporary files: %v", err)
 	}
+}
+
+// A file that changes while it is indexed is no file to index. The log's
+// handler is what runs in the middle.
+func TestIndexOfChangingFile(t *testing.T) {
+	data, offsets := stream(t, None, sample(5)...)
+	data[offsets[2]] ^= 1
+	path := writeFile(t, "x.tfrecord", data)
+	h := handler(func() {
+		if err := os.WriteFile(path, data[:offsets[4]], 0o666); err != nil {
+			t.Fatal(err)
+		}
+	})
+	_, err := OpenIndexed(path, OnCorrupt(Skip), Logger(slog.New(h)))
+	if err == nil || err.Error() != path+": changed while it was read" {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(path + ".index"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an index was written: %v", err)
+	}
+}
+
+// handler is a slog.Handler that does something at every record.
+type handler func()
+
+func (handler) Enabled(context.Context, slog.Level) bool { return true }
+func (h handler) WithAttrs([]slog.Attr) slog.Handler     { return h }
+func (h handler) WithGroup(string) slog.Handler          { return h }
+func (h handler) Handle(context.Context, slog.Record) error {
+	h()
+	return nil
 }
 
 func TestOpenIndexedErrors(t *testing.T) {

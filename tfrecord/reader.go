@@ -104,6 +104,7 @@ type Reader struct {
 	number  int64 // of the next record
 	offset  int64 // of the record given out last
 	skipped Skipped
+	checked int64 // bytes of data whose checksum was computed and failed
 	err     error // sticky
 }
 
@@ -245,6 +246,14 @@ func (rd *Reader) next() ([]byte, error) {
 	}
 }
 
+// Data is checked only as long as the bytes that failed before stay in this
+// relation to the position in the stream. Real damage is far from it; a file of
+// lying headers, each over all that follows, would cost quadratic time.
+const (
+	checkFactor    = 16
+	checkAllowance = 64 << 20
+)
+
 // frame looks at what lies at the current position, consuming nothing: the
 // data of a whole record; or the reason why there is none; or io.EOF where the
 // stream ends cleanly; or a failure of the source, which is no damage.
@@ -283,7 +292,11 @@ func (rd *Reader) frame() (data []byte, reason string, err error) {
 	}
 	b := rd.buf[rd.r:][headerBytes:end:end]
 	data, footer := b[:length:length], b[length:]
+	if rd.checked > checkAllowance+checkFactor*rd.pos() {
+		return nil, "too many headers before it have led to nothing", nil
+	}
 	if binary.LittleEndian.Uint32(footer) != maskedCRC(data) {
+		rd.checked += int64(length)
 		return nil, reasonDataCRC(data, footer), nil
 	}
 	return data, "", nil
@@ -298,13 +311,6 @@ func (rd *Reader) shortReason(reason string) string {
 	return fmt.Sprintf("damaged %s data: %v", rd.compression, rd.srcErr)
 }
 
-// scanFactor and scanAllowance bound the bytes that resync checks per byte it
-// passes, so that a file made of lying headers costs linear time.
-const (
-	scanFactor    = 16
-	scanAllowance = 64 << 20
-)
-
 // resync moves from a damaged record to the next whole one, or to the end of
 // the stream, and returns how many bytes it passed.
 func (rd *Reader) resync() (lost int64, err error) {
@@ -313,15 +319,13 @@ func (rd *Reader) resync() (lost int64, err error) {
 		return int64(n), nil
 	}
 	// Every byte may be where the next record begins.
-	var checked int64
 	for rd.r < rd.w {
 		rd.r++
 		lost++
 		if rd.fill(headerBytes) < headerBytes {
 			break
 		}
-		length, ok := parseHeader(rd.buf[rd.r:])
-		if !ok || length > uint64(rd.cfg.maxRecord) || checked > scanAllowance+scanFactor*lost {
+		if _, ok := parseHeader(rd.buf[rd.r:]); !ok {
 			continue
 		}
 		_, reason, err := rd.frame()
@@ -331,10 +335,6 @@ func (rd *Reader) resync() (lost int64, err error) {
 		if reason == "" {
 			return lost, nil
 		}
-		checked += int64(length)
-	}
-	if rd.raw.err != nil {
-		return lost, rd.ioError()
 	}
 	lost += int64(rd.w - rd.r)
 	rd.r = rd.w

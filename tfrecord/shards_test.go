@@ -82,6 +82,7 @@ func TestGlob(t *testing.T) {
 		{"a missing shard", "train-00000-of-00003.tfrecord train-00002-of-00003.tfrecord", "train", "", "1 of 3 missing: train-00001-of-00003.tfrecord"},
 		{"a missing shard in a folder", "train-00000-of-00002.tfrecord dev-00000-of-00001.tfrecord", ".", "", "train-00001-of-00002.tfrecord"},
 		{"a missing shard of a pattern", "t-00001-of-00003.tfrecord t-00002-of-00003.tfrecord", "t-*", "", "1 of 3 missing: t-00000-of-00003.tfrecord"},
+		{"a missing shard beside another set", "t-00000-of-00002.tfrecord t-00001-of-00003.tfrecord", "t-*-of-00002.tfrecord", "", "1 of 2 missing: t-00001-of-00002.tfrecord"},
 		{"many missing shards", "train-00001-of-99999.tfrecord", "train", "", "99998 of 99999 missing: train-00000-of-99999.tfrecord, train-00002-of-99999.tfrecord, train-00003-of-99999.tfrecord and 99995 more"},
 		{"absurdly many", "train-1-of-999999999.tfrecord", "train", "", "999999998 of 999999999 missing"},
 		{"from 0 and from 1", "t-0-of-1.tfrecord t-1-of-1.tfrecord", "t", "", "one too many"},
