@@ -231,6 +231,19 @@ func (b *Bundle) Names() []string {
 	return names
 }
 
+// roots lists the children of the object graph's root, as prefixes of paths.
+func (b *Bundle) roots() []string {
+	g, err := b.ObjectGraph()
+	if g == nil || err != nil || len(g.nodes) == 0 {
+		return nil
+	}
+	var list []string
+	for _, e := range g.nodes[0].order {
+		list = append(list, e.name+"/")
+	}
+	return list
+}
+
 // Entry returns the entry with the given key.
 func (b *Bundle) Entry(key string) (Entry, bool) {
 	i, ok := b.byName[key]

@@ -116,12 +116,15 @@ func (e *SaveError) Error() string {
 // Unwrap gives the cause.
 func (e *SaveError) Unwrap() error { return e.Err }
 
-// withErrno gives an error of TensorFlow, which is a text only, the error
-// number that its text names, so that callers can ask for it.
-func withErrno(err error) error {
+// fromTensorFlow takes what concerns the file out of an error of TensorFlow, whose
+// further lines tell of the graph, and gives it the error number that its text
+// names, so that callers can ask for it.
+func fromTensorFlow(err error) error {
 	if err == nil {
 		return nil
 	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	err = errors.New(strings.TrimSpace(line))
 	for _, errno := range []syscall.Errno{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.EIO,
 	} {
@@ -132,7 +135,7 @@ func withErrno(err error) error {
 	return err
 }
 
-// errnoError keeps TensorFlow's words, which name the file, and adds the number.
+// errnoError keeps the words, which name the file, and adds the number.
 type errnoError struct {
 	err   error
 	errno syscall.Errno

@@ -215,3 +215,5 @@ func writeFile(t testing.TB, path string, data []byte) {
 		t.Fatal(err)
 	}
 }
+
+func newFloats(n int) (*tf.Tensor, error) { return tf.NewTensor(make([]float32, n)) }

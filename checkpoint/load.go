@@ -368,13 +368,13 @@ func fits(w Wanted, e Entry, transpose bool) bool {
 // which end at a dot or a slash. Both are empty where the names agree as they are.
 func affixes(src Source, want []Wanted) (prefix, stripped string) {
 	list := entryNames(src.Entries())
-	if b, ok := src.(interface{ Names() []string }); ok {
-		list = b.Names()
+	var roots []string
+	if b, ok := src.(*Bundle); ok {
+		// Variables may have more paths than the shortest, by which they are listed.
+		list, roots = b.Names(), b.roots()
 	}
-	names := map[string]bool{}
 	before := map[string][]string{} // by the end of a name, what stands before it
 	for _, name := range list {
-		names[name] = true
 		for i := range len(name) {
 			if name[i] == '.' || name[i] == '/' {
 				before[name[i+1:]] = append(before[name[i+1:]], name[:i+1])
@@ -393,8 +393,16 @@ func affixes(src Source, want []Wanted) (prefix, stripped string) {
 			for _, add := range before[c.Name] {
 				mine[change{add: add}] = true
 			}
+			for _, root := range roots {
+				if _, ok := src.Resolve(root + c.Name); ok {
+					mine[change{add: root}] = true
+				}
+			}
 			for i := range len(c.Name) {
-				if (c.Name[i] == '.' || c.Name[i] == '/') && names[c.Name[i+1:]] {
+				if c.Name[i] != '.' && c.Name[i] != '/' {
+					continue
+				}
+				if _, ok := src.Resolve(c.Name[i+1:]); ok {
 					mine[change{strip: c.Name[:i+1]}] = true
 				}
 			}

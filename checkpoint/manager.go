@@ -105,6 +105,7 @@ type Manager struct {
 	files files
 	// bundle writes a checkpoint; a field so that tests can stop it halfway.
 	bundle func(ctx context.Context, prefix string, tensors []NamedTensor, opts ...Option) error
+	now    func() time.Time
 
 	mu        sync.Mutex
 	tracked   []Checkpoint // kept by number, oldest first
@@ -121,20 +122,22 @@ type Manager struct {
 // OpenManager opens a folder of checkpoints. Unless it is opened for reading
 // only, whatever a killed save left behind is finished or removed.
 func OpenManager(cfg ManagerConfig) (*Manager, error) {
-	return openManager(cfg, osFiles{}, WriteBundle)
+	return openManager(&Manager{cfg: cfg, files: osFiles{}, bundle: WriteBundle, now: time.Now})
 }
 
-func openManager(cfg ManagerConfig, files files, bundle func(context.Context, string, []NamedTensor, ...Option) error) (*Manager, error) {
-	if err := cfg.Validate(); err != nil {
+// openManager opens a manager whose configuration and means are set.
+func openManager(m *Manager) (*Manager, error) {
+	if err := m.cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Name == "" {
-		cfg.Name = "ckpt"
+	if m.cfg.Name == "" {
+		m.cfg.Name = "ckpt"
 	}
-	m := &Manager{cfg: cfg, log: cfg.Logger, files: files, bundle: bundle, damaged: map[int64]bool{}, preserved: time.Now()}
-	if m.log == nil {
+	if m.log = m.cfg.Logger; m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
+	m.damaged, m.preserved = map[int64]bool{}, m.now()
+	cfg := m.cfg
 	if cfg.ReadOnly {
 		return m, nil
 	}
@@ -297,7 +300,7 @@ func (m *Manager) track(state folderState) {
 			saved[step] = at
 		}
 	}
-	now := time.Now()
+	now := m.now()
 	if !state.preserved.IsZero() && state.preserved.Before(now) {
 		m.preserved = state.preserved
 	}
@@ -740,7 +743,7 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor) 
 			m.files.remove(name)
 		}
 	}
-	return m.record(Checkpoint{Step: step, Prefix: final, Time: time.Now()})
+	return m.record(Checkpoint{Step: step, Prefix: final, Time: m.now()})
 }
 
 // record notes a durable checkpoint in the state file and deletes those that are
@@ -934,6 +937,13 @@ func (m *Manager) Wait(ctx context.Context) error {
 		case <-flight:
 		}
 	}
+}
+
+// Busy reports whether a save is in flight.
+func (m *Manager) Busy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.inflight != nil
 }
 
 // Close waits for the save in flight, refuses further ones, and returns an error

@@ -247,7 +247,11 @@ func (g *ObjectGraph) list() error {
 			if budget -= len(optimizer) + len(s.name); budget < 0 {
 				return fmt.Errorf("object graph: its paths are too long")
 			}
-			add(s.node, strings.TrimPrefix(optimizer+"/"+s.name+"/"+variable, "/"))
+			place := s.name + "/" + variable
+			if id != 0 {
+				place = optimizer + "/" + place
+			}
+			add(s.node, place)
 		}
 	}
 	return nil

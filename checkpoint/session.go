@@ -164,7 +164,7 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 	}
 	if _, err := s.sess.Run(feeds, nil, []*tf.Operation{save}); err != nil {
 		removeTempStates(prefix)
-		return withErrno(err)
+		return fromTensorFlow(err)
 	}
 	for _, path := range []string{DataPath(prefix, 0, 1), IndexPath(prefix)} {
 		if err := syncFile(path); err != nil {
@@ -290,7 +290,7 @@ func (b *Bundle) explain(ctx context.Context, list []Entry, err error) error {
 	if cause := b.verify(ctx, parts); cause != nil {
 		return cause
 	}
-	return fmt.Errorf("read checkpoint %s: %w", b.prefix, withErrno(err))
+	return fmt.Errorf("read checkpoint %s: %w", b.prefix, fromTensorFlow(err))
 }
 
 // plainPrefix returns a prefix that RestoreV2 takes literally. It matches the
