@@ -7,16 +7,42 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Optional
+
+# Nothing here imports TensorFlow before the arguments have been found good: it
+# takes seconds, and may not be there.
+from gorbit_export import config as configs
+
+TENSORFLOW = "2.18"
+"""The release whose graphs gorbit's library runs."""
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Exports what the arguments say. Returns the exit code: 0, 1 failed, 2 usage."""
-    from gorbit_export import config as configs
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exports what the arguments say.
 
+    Returns:
+        The exit code: 0 done, 1 failed, 130 interrupted. Wrong usage exits with 2.
+    """
+    args = _parser().parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    start = time.monotonic()
+    try:
+        _export(args)
+    except (ValueError, OSError, ImportError, MemoryError) as err:
+        print(f"gorbit_export: {_sentence(err)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("gorbit_export: interrupted, nothing was written", file=sys.stderr)
+        return 130
+    print(f"exported to {args.out} in {time.monotonic() - start:.1f} s")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m gorbit_export",
         description="Exports a training graph as a SavedModel that gorbit drives from Go.",
+        epilog="Exit codes: 0 done, 1 failed, 2 usage.",
     )
     models = parser.add_subparsers(dest="model", required=True, metavar="MODEL")
     classifier = models.add_parser(
@@ -25,69 +51,95 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         description="BERT with a classification head, for sentences and sentence pairs.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    classifier.add_argument(
+    add = classifier.add_argument
+    add(
         "--config",
         required=True,
         help=f"{', '.join(configs.PRESETS)}, or a bert_config.json / config.json file",
     )
-    classifier.add_argument("--out", required=True, help="folder to write; must not exist")
-    classifier.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
-    classifier.add_argument("--num-labels", type=int, default=2, help="number of classes")
-    classifier.add_argument(
+    add("--out", required=True, help="folder to write; must not exist")
+    add("--overwrite", action="store_true", help="replace the export in --out, if there is one")
+    add("--num-labels", type=int, default=2, help="number of classes, 2 or more")
+    add(
         "--pooling",
         choices=["first", "mean"],
         default="first",
         help="first: BERT's own pooler on the first token; mean: the mean of all tokens",
     )
-    classifier.add_argument("--optimizer", choices=["adamw"], default="adamw")
-    classifier.add_argument("--vocab-size", type=int, help="instead of the configuration's")
-    classifier.add_argument("--seed", type=int, default=0, help="of the initial weights")
-    args = parser.parse_args(argv)
+    add("--optimizer", choices=["adamw"], default="adamw", help="how variables are updated")
+    add("--vocab-size", type=int, help="instead of the configuration's")
+    add("--seed", type=_seed, default=0, help="of the initial weights")
+    return parser
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    start = time.monotonic()
-    try:
-        _export(args)
-    except (ValueError, OSError) as err:
-        print(f"gorbit_export: {err}", file=sys.stderr)
-        return 1
-    print(f"exported to {args.out} in {time.monotonic() - start:.1f} s")
-    return 0
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text} does not fit 64 bits")
+    return value
+
+
+_seed.__name__ = "int"  # argparse says "invalid int value" for what is no number
 
 
 def _export(args: argparse.Namespace) -> None:
     import dataclasses
     import pathlib
-    import shutil
-
-    from gorbit_export import config as configs
 
     config = configs.load(args.config)
     if args.vocab_size is not None:
         config = dataclasses.replace(config, vocab_size=args.vocab_size)
-    out = pathlib.Path(args.out)
-    if out.exists():
-        if not args.overwrite:
-            raise ValueError(f"{out} exists already: remove it, or say --overwrite")
-        # Only an export is replaced, never a folder that --out names by mistake.
-        if not (out / "assets" / "gorbit.json").is_file():
-            raise ValueError(f"{out} exists and is no export: not overwriting it")
-
+    _check_memory(config)
+    _check_tensorflow()
     import tensorflow as tf
 
     from gorbit_export import classifier, export, optimizers
 
-    if not tf.__version__.startswith("2.18."):
-        raise ValueError(f"TensorFlow {tf.__version__} is installed; gorbit needs 2.18")
-    task = classifier.Classification(config, args.num_labels, args.pooling, args.seed)
-    if out.exists():
-        shutil.rmtree(out)
-    module = export.write(task, optimizers.OPTIMIZERS[args.optimizer](), out)
+    out = pathlib.Path(args.out)
+    export.refuse_existing(out, args.overwrite)
+    try:
+        task = classifier.Classification(config, args.num_labels, args.pooling, args.seed)
+        module = export.write(task, optimizers.OPTIMIZERS[args.optimizer](), out, args.overwrite)
+    except tf.errors.OpError as err:  # a full disk, memory that is not there
+        raise OSError(err.message) from err
     print(
         f"{args.model}: {export.parameters(module):,} parameters "
         f"in {len(module.variables_by_path)} variables"
     )
+
+
+def _check_memory(config: configs.BertConfig) -> None:
+    """Raises MemoryError for a model that cannot be made here, as a slip of a digit gives."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return
+    needed = 3 * 4 * config.parameters  # float32: weights and two slots
+    if needed > memory:
+        raise MemoryError(
+            f"a model of {config.parameters:,} parameters takes {needed / 1e9:,.0f} GB with its "
+            f"optimizer slots; this machine has {memory / 1e9:,.0f} GB"
+        )
+
+
+def _check_tensorflow() -> None:
+    """Raises ImportError unless the release that gorbit runs can be imported."""
+    wanted = f"pip install 'tensorflow-cpu=={TENSORFLOW}.*'"
+    try:
+        import tensorflow as tf
+    except ImportError as err:
+        raise ImportError(f"TensorFlow cannot be imported ({err}): {wanted}") from err
+    if not tf.__version__.startswith(TENSORFLOW + "."):
+        raise ImportError(
+            f"TensorFlow {tf.__version__} is installed; gorbit needs {TENSORFLOW}: {wanted}"
+        )
+
+
+def _sentence(err: Exception) -> str:
+    """Gives an error as one line, an OSError without its number."""
+    if isinstance(err, OSError) and err.strerror:
+        return f"{err.filename}: {err.strerror.lower()}" if err.filename else err.strerror.lower()
+    return " ".join(str(err).split())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Optional
 
 import tensorflow as tf
 
@@ -13,8 +12,9 @@ from gorbit_export.config import BertConfig
 
 Tensor = tf.Tensor
 
-# Sites of random numbers in an encoder layer; the embeddings use site 0 of
-# layer 0's block, heads use sites from HEAD_SITE on.
+# The embeddings draw at site 0; layer i at sites 1 + 4 i (attention weights),
+# 2 + 4 i (attention output) and 3 + 4 i (feed-forward output); heads from
+# HEAD_SITE on.
 _SITES_PER_LAYER = 4
 HEAD_SITE = 1 << 20
 
@@ -36,9 +36,9 @@ class SelfAttention(tf.Module):
         super().__init__()
         h, std = config.hidden_size, config.initializer_range
         self.query = layers.Dense(h, h, std, seed, f"{foreign}.self.query")
-        self.key = layers.Dense(h, h, std, seed + 1, f"{foreign}.self.key")
-        self.value = layers.Dense(h, h, std, seed + 2, f"{foreign}.self.value")
-        self.output = layers.Dense(h, h, std, seed + 3, f"{foreign}.output.dense")
+        self.key = layers.Dense(h, h, std, seed, f"{foreign}.self.key")
+        self.value = layers.Dense(h, h, std, seed, f"{foreign}.self.value")
+        self.output = layers.Dense(h, h, std, seed, f"{foreign}.output.dense")
         self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{foreign}.output.LayerNorm")
 
 
@@ -50,7 +50,7 @@ class FeedForward(tf.Module):
         super().__init__()
         h, i, std = config.hidden_size, config.intermediate_size, config.initializer_range
         self.intermediate = layers.Dense(h, i, std, seed, f"{foreign}.intermediate.dense")
-        self.output = layers.Dense(i, h, std, seed + 1, f"{foreign}.output.dense")
+        self.output = layers.Dense(i, h, std, seed, f"{foreign}.output.dense")
         self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{foreign}.output.LayerNorm")
 
 
@@ -62,7 +62,7 @@ class EncoderLayer(tf.Module):
         super().__init__()
         foreign = f"encoder.layer.{index}"
         self.attention = SelfAttention(config, seed, f"{foreign}.attention")
-        self.feed_forward = FeedForward(config, seed + 4, foreign)
+        self.feed_forward = FeedForward(config, seed, foreign)
 
     def weights(self) -> list[tf.Variable]:
         """The variables in the order in which Encoder._layer takes them."""
@@ -84,10 +84,10 @@ class Embeddings(tf.Module):
         name = "embeddings"
         self.word = layers.Embedding(config.vocab_size, h, std, seed, f"{name}.word_embeddings")
         self.position = layers.Embedding(
-            config.max_position_embeddings, h, std, seed + 1, f"{name}.position_embeddings"
+            config.max_position_embeddings, h, std, seed, f"{name}.position_embeddings"
         )
         self.type = layers.Embedding(
-            config.type_vocab_size, h, std, seed + 2, f"{name}.token_type_embeddings"
+            config.type_vocab_size, h, std, seed, f"{name}.token_type_embeddings"
         )
         self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{name}.LayerNorm")
 
@@ -111,12 +111,12 @@ class Encoder(tf.Module):
                 f"hidden_act {config.hidden_act!r} is not one of {', '.join(ops.ACTIVATIONS)}"
             )
         self._config = config
-        self.embeddings = Embeddings(config, 1000 * seed + 1)
-        self.layers = [
-            EncoderLayer(config, i, 1000 * seed + 11 + 10 * i)
-            for i in range(config.num_hidden_layers)
-        ]
-        self._layer_function = tf.function(self._layer, autograph=False)
+        self.embeddings = Embeddings(config, seed)
+        self.layers = [EncoderLayer(config, i, seed) for i in range(config.num_hidden_layers)]
+        function = tf.function(self._layer, autograph=False)
+        # Behind a lambda: a module saves the tf.functions among its attributes,
+        # and this one is to be saved as a part of those that call it only.
+        self._call_layer = lambda *args: function(*args)
 
     @property
     def config(self) -> BertConfig:
@@ -129,7 +129,7 @@ class Encoder(tf.Module):
         type_ids: Tensor,
         sequence_ids: Tensor,
         position_ids: Tensor,
-        dropout: Optional[Dropout] = None,
+        dropout: Dropout | None = None,
     ) -> Tensor:
         """Encodes rows.
 
@@ -155,9 +155,9 @@ class Encoder(tf.Module):
         for i, layer in enumerate(self.layers):
             weights = [tf.convert_to_tensor(w) for w in layer.weights()]
             if dropout is None:
-                x = self._layer_function(x, bias, shape, None, None, None, None, weights)
+                x = self._call_layer(x, bias, shape, None, None, None, None, weights)
             else:
-                x = self._layer_function(
+                x = self._call_layer(
                     x,
                     bias,
                     shape,
@@ -174,10 +174,10 @@ class Encoder(tf.Module):
         x: Tensor,
         bias: Tensor,
         shape: Tensor,
-        hidden_dropout: Optional[Tensor],
-        attention_dropout: Optional[Tensor],
-        random_key: Optional[Tensor],
-        random_counter: Optional[Tensor],
+        hidden_dropout: Tensor | None,
+        attention_dropout: Tensor | None,
+        random_key: Tensor | None,
+        random_counter: Tensor | None,
         weights: list[Tensor],
     ) -> Tensor:
         """One encoder layer: x float32 [R * S, H], bias [R, 1, S, S], shape int32 (R, S)."""
@@ -239,3 +239,16 @@ def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: s
     chosen = tf.equal(tf.gather(keys, cls_positions)[:, None], keys[None, :])
     share = tf.cast(chosen, hidden.dtype)
     return tf.matmul(share / tf.reduce_sum(share, 1, keepdims=True), hidden)
+
+
+def flops(config: BertConfig) -> dict[str, int]:
+    """Counts the forward pass's matrix products, two operations per multiply-add.
+
+    Returns:
+        "per_token", and "per_token_pair" for every pair of positions of a row.
+    """
+    c, h = config, config.hidden_size
+    return {
+        "per_token": c.num_hidden_layers * (8 * h * h + 4 * h * c.intermediate_size),
+        "per_token_pair": c.num_hidden_layers * 4 * h,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -12,6 +12,9 @@ from gorbit_export.config import BertConfig
 
 Tensor = tf.Tensor
 POOLINGS = ("first", "mean")
+
+MAX_LABELS = 10_000
+"""Bounds the confusion matrix of an evaluation, which has the square of it."""
 
 
 class BertClassifier(tf.Module):
@@ -25,22 +28,22 @@ class BertClassifier(tf.Module):
     def __init__(self, config: BertConfig, num_labels: int, pooling: str, seed: int) -> None:
         """Makes the variables, initialized from `seed`."""
         super().__init__()
-        if num_labels < 2:
-            raise ValueError(f"a classifier needs 2 labels or more, not {num_labels}")
+        if not 2 <= num_labels <= MAX_LABELS:
+            raise ValueError(f"a classifier has 2 to {MAX_LABELS} labels, not {num_labels}")
         if pooling not in POOLINGS:
             raise ValueError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
         h, std = config.hidden_size, config.initializer_range
         self._pooling = pooling
         self.encoder = bert.Encoder(config, seed)
         if pooling == "first":
-            self.pooler = layers.Dense(h, h, std, 1000 * seed + 901, "pooler.dense")
-        self.classifier = layers.Dense(h, num_labels, std, 1000 * seed + 902, "classifier")
+            self.pooler = layers.Dense(h, h, std, seed, "pooler.dense")
+        self.classifier = layers.Dense(h, num_labels, std, seed, "classifier")
 
     def __call__(
         self,
         features: dict[str, Tensor],
-        dropout: Optional[bert.Dropout] = None,
-        classifier_dropout: Optional[Tensor] = None,
+        dropout: bert.Dropout | None = None,
+        classifier_dropout: Tensor | None = None,
     ) -> Tensor:
         """Gives logits, float32 [B, C], from packed features."""
         hidden = self.encoder(
@@ -56,6 +59,10 @@ class BertClassifier(tf.Module):
         if dropout is not None:
             x = ops.dropout(x, classifier_dropout, dropout.random.site(bert.HEAD_SITE))
         return self.classifier(x)
+
+
+def _rate(name: str, default: float, text: str) -> task.Hyperparameter:
+    return task.Hyperparameter(name, default, text, 0.0, 1.0)
 
 
 class Classification(task.Task):
@@ -79,30 +86,26 @@ class Classification(task.Task):
             task.Feature("labels", tf.int32, ("examples",), label=True),
             task.Feature("example_weights", tf.float32, ("examples",), label=True),
         ]
-        hidden = config.hidden_dropout_prob
-        attention = config.attention_probs_dropout_prob
+        rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
+        head = config.classifier_dropout
         self.hyperparameters = [
-            task.Hyperparameter("hidden_dropout", hidden, "rate after embeddings and sublayers"),
-            task.Hyperparameter("attention_dropout", attention, "rate on attention weights"),
-            task.Hyperparameter("classifier_dropout", hidden, "rate before the classifier"),
-            task.Hyperparameter("label_smoothing", 0.0, "share spread evenly over all labels"),
+            _rate("hidden_dropout", rates[0], "rate after embeddings and sublayers"),
+            _rate("attention_dropout", rates[1], "rate on attention weights"),
+            _rate(
+                "classifier_dropout", rates[0] if head is None else head, "before the classifier"
+            ),
+            _rate("label_smoothing", 0.0, "share spread evenly over all labels"),
         ]
 
     def description(self) -> dict[str, Any]:
         """See Task."""
-        c = self._config
-        h, labels = c.hidden_size, self._num_labels
+        h, labels = self._config.hidden_size, self._num_labels
+        head = 2 * h * labels + (2 * h * h if self._pooling == "first" else 0)
         return {
             "architecture": "bert-classifier",
             "num_labels": labels,
             "pooling": self._pooling,
-            # Matrix products of the forward pass, two operations per multiply-add:
-            # per token, per pair of positions in a row, per example.
-            "flops": {
-                "per_token": c.num_hidden_layers * (8 * h * h + 4 * h * c.intermediate_size),
-                "per_token_pair": c.num_hidden_layers * 4 * h,
-                "per_example": 2 * h * labels + (2 * h * h if self._pooling == "first" else 0),
-            },
+            "flops": {**bert.flops(self._config), "per_example": head},
             "config": dataclasses.asdict(self._config),
         }
 
@@ -160,14 +163,19 @@ class Classification(task.Task):
     def _sums(
         self, logits: Tensor, features: dict[str, Tensor], smoothing: Tensor
     ) -> dict[str, Tensor]:
-        """Cross entropy with label smoothing (Szegedy et al. 2016), summed over examples."""
+        """Cross entropy with label smoothing (Szegedy et al. 2016), summed over examples.
+
+        A label out of range makes the loss NaN, so that no step is made from it; examples
+        of weight 0 may hold anything.
+        """
         labels, weights = features["labels"], features["example_weights"]
-        log_probabilities = tf.nn.log_softmax(logits)
         target = self._one_hot(labels) * (1 - smoothing) + smoothing / self._num_labels
-        losses = -tf.reduce_sum(target * log_probabilities, -1)
+        losses = -tf.reduce_sum(target * tf.nn.log_softmax(logits), -1)
+        known = (labels >= 0) & (labels < self._num_labels)
+        losses = tf.where(known, losses, float("nan"))
         correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
         return {
-            "loss_sum": tf.reduce_sum(losses * weights),
+            "loss_sum": tf.reduce_sum(tf.math.multiply_no_nan(losses, weights)),
             "weight_sum": tf.reduce_sum(weights),
             "accuracy_sum": tf.reduce_sum(correct * weights),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -12,7 +13,8 @@ from typing import Any
 class BertConfig:
     """Sizes and constants of a BERT encoder, under Google's field names.
 
-    The dropout rates are defaults only: exported graphs take them as inputs.
+    The dropout rates are defaults only: exported graphs take them as inputs. A
+    classifier_dropout of None stands for hidden_dropout_prob.
     """
 
     hidden_size: int
@@ -25,6 +27,7 @@ class BertConfig:
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
 
@@ -51,17 +54,35 @@ class BertConfig:
                 f"hidden_size {self.hidden_size} is not a multiple of "
                 f"num_attention_heads {self.num_attention_heads}"
             )
-        for field in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        if not isinstance(self.hidden_act, str):
+            raise ValueError(f"hidden_act must be a name, not {self.hidden_act!r}")
+        for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             value = getattr(self, field)
-            if not 0 <= value < 1:
-                raise ValueError(f"{field} must be in [0, 1), not {value!r}")
-        if self.layer_norm_eps <= 0 or self.initializer_range <= 0:
-            raise ValueError("layer_norm_eps and initializer_range must be positive")
+            if field == "classifier_dropout" and value is None:
+                continue
+            if not _is_number(value) or not 0 <= value < 1:
+                raise ValueError(f"{field} must be a number in [0, 1), not {value!r}")
+        for field in ("layer_norm_eps", "initializer_range"):
+            value = getattr(self, field)
+            if not _is_number(value) or value <= 0:
+                raise ValueError(f"{field} must be a positive number, not {value!r}")
 
     @property
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained numbers of the encoder, without any head or pooler."""
+        h, i = self.hidden_size, self.intermediate_size
+        tables = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        layer = 4 * (h * h + h) + (h * i + i) + (i * h + h) + 2 * (h + h)
+        return tables * h + 2 * h + self.num_hidden_layers * layer
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 PRESETS = {
@@ -76,6 +97,15 @@ PRESETS = {
 """The named configurations. tiny to medium are the sizes of Turc et al. (2019),
 minilm is that of Wang et al. (2020) with 6 layers, base and large those of
 Devlin et al. (2018); all with the uncased English vocabulary's size."""
+
+
+_REQUIRED = {
+    "model_type": "bert",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+"""What makes the model of a configuration file, where it says so, another than this one."""
 
 
 def load(name: str) -> BertConfig:
@@ -96,18 +126,16 @@ def load(name: str) -> BertConfig:
             f"{name!r} is neither a named configuration ({', '.join(PRESETS)}) nor a JSON file"
         )
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as err:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as err:
         raise ValueError(f"{path}: not JSON: {err}") from err
     if not isinstance(values, dict):
         raise ValueError(f"{path}: not a JSON object")
-    if values.get("model_type", "bert") != "bert":
-        raise ValueError(f"{path}: describes a {values['model_type']!r} model, not bert")
-    if values.get("position_embedding_type", "absolute") != "absolute":
-        raise ValueError(
-            f"{path}: position_embedding_type {values['position_embedding_type']!r} "
-            "is not supported, only 'absolute'"
-        )
+    for field, only in _REQUIRED.items():
+        if values.get(field, only) != only:
+            raise ValueError(f"{path}: {field} {values[field]!r} is not supported, only {only!r}")
+    if values.get("embedding_size", values.get("hidden_size")) != values.get("hidden_size"):
+        raise ValueError(f"{path}: embedding_size must be hidden_size, as in every BERT")
     fields = {field.name: field for field in dataclasses.fields(BertConfig)}
     missing = [
         name
@@ -118,5 +146,5 @@ def load(name: str) -> BertConfig:
         raise ValueError(f"{path}: lacks {', '.join(missing)}")
     try:
         return BertConfig(**{k: v for k, v in values.items() if k in fields})
-    except (ValueError, TypeError) as err:
+    except (ValueError, OverflowError) as err:
         raise ValueError(f"{path}: {err}") from err

@@ -5,14 +5,15 @@ docs/contract.md says what the functions take and give.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import inspect
 import json
 import pathlib
 import shutil
+import tempfile
 from typing import Any, Callable
 
-import numpy as np
 import tensorflow as tf
 
 from gorbit_export import layers, ops
@@ -93,11 +94,16 @@ class Export(tf.Module):
             "gradients": (self._gradients, [*features, *seed, *pass_scalars]),
             "update": (self._update, [*handles, gradient, iteration, *update_scalars]),
             "train_step": (self._train_step, step_specs),
-            "evaluate": (lambda **kw: task.evaluate_sums(kw), features),
-            "predict": (lambda **kw: task.predict(kw), inputs),
+            "evaluate": (lambda **values: task.evaluate_sums(values), features),
+            "predict": (lambda **values: task.predict(values), inputs),
         }
         for name, (body, specs) in functions.items():
             setattr(self, name, _function(name, body, specs))
+
+    @property
+    def task(self) -> Task:
+        """What is exported."""
+        return self._task
 
     @property
     def variables_by_path(self) -> dict[str, tf.Variable]:
@@ -105,8 +111,10 @@ class Export(tf.Module):
         return self._layout.variables
 
     def _gradients(self, seed: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        features = {f.name: inputs[f.name] for f in self._task.features}
+        scalars = {h.name: inputs[h.name] for h in self._task.hyperparameters}
         with tf.GradientTape() as tape:
-            sums = self._task.train_sums(inputs, inputs, ops.Random.from_seed(seed))
+            sums = dict(self._task.train_sums(features, scalars, ops.Random.from_seed(seed)))
         gradients = tape.gradient(
             sums["loss_sum"], list(self.variables_by_path.values()), unconnected_gradients="zero"
         )
@@ -140,23 +148,29 @@ class Export(tf.Module):
         scale = unit * clip_scale(norm, clip_norm)
         iteration = self.optimizer.iterations.assign_add(1, read_value=True)
         scalars = {h.name: inputs[h.name] for h in self._optimizer.hyperparameters}
-        for path, variable in self.variables_by_path.items():
-            decays = self._task.decays(path)
-            self.update(
-                variable=variable.handle,
-                gradient=gradients[path] * scale,
-                iteration=iteration,
-                learning_rate=inputs["learning_rate"],
-                weight_decay=inputs["weight_decay"] if decays else tf.constant(0.0),
-                **{slot: value.handle for slot, value in self._layout.slots[path].items()},
-                **scalars,
-            )
-        return {**sums, "gradient_norm": norm, "iterations": iteration}
+
+        def update_all() -> Tensor:
+            for path, variable in self.variables_by_path.items():
+                decays = self._task.decays(path)
+                self.update(
+                    variable=variable.handle,
+                    gradient=gradients[path] * scale,
+                    iteration=iteration,
+                    learning_rate=inputs["learning_rate"],
+                    weight_decay=inputs["weight_decay"] if decays else tf.constant(0.0),
+                    **{slot: value.handle for slot, value in self._layout.slots[path].items()},
+                    **scalars,
+                )
+            return tf.constant(True)
+
+        finite = tf.math.is_finite(norm) & tf.math.is_finite(sums["loss_sum"])
+        applied = tf.cond(finite, update_all, lambda: tf.constant(False))
+        return {**sums, "gradient_norm": norm, "applied": applied, "iterations": iteration}
 
     def contract(self) -> dict[str, Any]:
         """The content of gorbit.json."""
         task, optimizer = self._task, self._optimizer
-        foreign = {v.ref(): f for v, f in _foreign(task.model)}
+        foreign = _foreign(task.model)
         return {
             "format": "gorbit",
             "version": VERSION,
@@ -180,14 +194,7 @@ class Export(tf.Module):
                 for feature in task.features
             ],
             "variables": [
-                {
-                    "name": path,
-                    "shape": variable.shape.as_list(),
-                    "dtype": variable.dtype.name,
-                    "weight_decay": bool(task.decays(path)),
-                    "foreign": list(foreign[variable.ref()].names),
-                    **({"transpose": True} if foreign[variable.ref()].transpose else {}),
-                }
+                _describe_variable(path, variable, task.decays(path), foreign.get(variable.ref()))
                 for path, variable in self.variables_by_path.items()
             ],
         }
@@ -207,83 +214,121 @@ def _function(name: str, body: Callable[..., Any], specs: list[tf.TensorSpec]) -
 
 
 def _variable_paths(module: tf.Module, prefix: str) -> list[tuple[str, tf.Variable]]:
-    """Lists a module's variables by their paths in the object graph, sorted by path."""
+    """Lists a module's variables by their shortest paths in the object graph, sorted by path.
+
+    Raises:
+        ValueError: if a variable is not trained; the contract has no place for it.
+    """
     found: dict[str, tf.Variable] = {}
-    seen: set[int] = set()
-
-    def walk(node: Any, path: str) -> None:
-        if id(node) in seen:
-            return
-        seen.add(id(node))
+    seen: set[int] = {id(module)}
+    queue = collections.deque([(prefix, module)])
+    while queue:
+        path, node = queue.popleft()
         if isinstance(node, tf.Variable):
+            if not node.trainable:
+                raise ValueError(f"variable {path} is not trainable; an export trains all it has")
             found[path] = node
-        elif isinstance(node, tf.Module):
-            for name, child in vars(node).items():
-                walk(child, f"{path}/{name}")
-        elif isinstance(node, (list, tuple)):
-            for i, child in enumerate(node):
-                walk(child, f"{path}/{i}")
-
-    walk(module, prefix)
+            continue
+        for name, child in sorted(tf.train.TrackableView.children(node).items()):
+            if id(child) not in seen:
+                seen.add(id(child))
+                queue.append((f"{path}/{name}", child))
     return sorted(found.items())
 
 
-def _foreign(module: tf.Module) -> list[tuple[tf.Variable, layers.Foreign]]:
-    return [
-        pair
+def _foreign(module: tf.Module) -> dict[Any, layers.Foreign]:
+    """Maps the references of variables to what other releases call them."""
+    return {
+        variable.ref(): foreign
         for sub in [module, *module.submodules]
         if isinstance(sub, layers.Layer)
-        for pair in sub.foreign()
-    ]
-
-
-def _describe(hyperparameter: Hyperparameter) -> dict[str, Any]:
-    return {
-        "name": hyperparameter.name,
-        "default": hyperparameter.default,
-        "help": hyperparameter.help,
+        for variable, foreign in sub.foreign()
     }
 
 
-def write(task: Task, optimizer: Optimizer, out: str | pathlib.Path) -> Export:
-    """Writes the export of a task to a new folder.
+def _describe(hyperparameter: Hyperparameter) -> dict[str, Any]:
+    out = {
+        "name": hyperparameter.name,
+        "default": hyperparameter.default,
+        "help": hyperparameter.help,
+        "minimum": hyperparameter.minimum,
+    }
+    if hyperparameter.below is not None:
+        out["below"] = hyperparameter.below
+    return out
+
+
+def _describe_variable(
+    path: str, variable: tf.Variable, decays: bool, foreign: layers.Foreign | None
+) -> dict[str, Any]:
+    out = {
+        "name": path,
+        "shape": variable.shape.as_list(),
+        "dtype": variable.dtype.name,
+        "weight_decay": decays,
+        "foreign": list(foreign.names) if foreign else [],
+    }
+    if foreign and foreign.transpose:
+        out["transpose"] = True
+    return out
+
+
+def write(
+    task: Task, optimizer: Optimizer, out: str | pathlib.Path, overwrite: bool = False
+) -> Export:
+    """Writes the export of a task to a folder, which appears when it is complete.
 
     The folder holds the training SavedModel, `assets/gorbit.json`, and in
     `serving/` the SavedModel that serves the trained model, less its
     variables: gorbit adds those of a checkpoint.
 
-    Raises:
-        FileExistsError: if `out` exists already.
-    """
-    out = pathlib.Path(out)
-    if out.exists():
-        raise FileExistsError(f"{out} exists already")
-    module = Export(task, optimizer)
-    part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.parent.mkdir(parents=True, exist_ok=True)
+    Args:
+        task: what to export.
+        optimizer: how it is trained.
+        out: the folder to make.
+        overwrite: whether to replace an export that is there. Anything else is not replaced.
 
+    Raises:
+        FileExistsError: if `out` exists and is not to be replaced.
+    """
+    out = pathlib.Path(out).absolute()
+    refuse_existing(out, overwrite)
+    module = Export(task, optimizer)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as part:
+        new = pathlib.Path(part, "new")
+        _write(module, new)
+        if out.exists():
+            out.rename(pathlib.Path(part, "old"))
+        new.rename(out)
+    return module
+
+
+def refuse_existing(out: pathlib.Path, overwrite: bool) -> None:
+    """Raises FileExistsError or NotADirectoryError if an export must not be written to `out`."""
+    if out.parent.exists() and not out.parent.is_dir():
+        raise NotADirectoryError(f"{out.parent} is not a folder")
+    if not out.exists() and not out.is_symlink():
+        return
+    if not overwrite:
+        raise FileExistsError(f"{out} exists already: remove it, or say --overwrite")
+    if out.is_symlink() or not (out / CONTRACT_FILE).is_file():
+        raise FileExistsError(f"{out} exists and is no export: not overwriting it")
+
+
+def _write(module: Export, out: pathlib.Path) -> None:
+    task = module.task
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    # The class checks of tf.function do not apply to resource arguments.
-    tf.saved_model.save(
-        module, str(part), signatures=_serving_signature(task), options=options
-    )
+    tf.saved_model.save(module, str(out), _serving_signature(task), options)
     serving = tf.Module()
     serving.model = task.model
-    tf.saved_model.save(
-        serving,
-        str(part / SERVING_FOLDER),
-        signatures=_serving_signature(task),
-        options=options,
-    )
-    shutil.rmtree(part / SERVING_FOLDER / "variables")
-    for fingerprint in part.rglob("fingerprint.pb"):
-        fingerprint.unlink()
-    contract = part / CONTRACT_FILE
+    tf.saved_model.save(serving, str(out / SERVING_FOLDER), _serving_signature(task), options)
+    shutil.rmtree(out / SERVING_FOLDER / "variables")
+    # It names the variables' checksum, which is another once the model is trained.
+    (out / SERVING_FOLDER / "fingerprint.pb").unlink()
+    contract = out / CONTRACT_FILE
     contract.parent.mkdir(exist_ok=True)
     contract.write_text(json.dumps(module.contract(), indent=1) + "\n", encoding="utf-8")
-    part.rename(out)
-    return module
 
 
 def _serving_signature(task: Task) -> dict[str, Any]:
@@ -294,4 +339,4 @@ def _serving_signature(task: Task) -> dict[str, Any]:
 
 def parameters(module: Export) -> int:
     """Counts the model's trained numbers."""
-    return sum(int(np.prod(v.shape)) for v in module.variables_by_path.values())
+    return sum(v.shape.num_elements() for v in module.variables_by_path.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -25,6 +26,16 @@ class Foreign:
     transpose: bool = False
 
 
+def initial(shape: list[int], stddev: float, seed: int, name: str) -> Tensor:
+    """Draws float32 from a normal distribution cut off at two deviations.
+
+    The numbers are a function of the seed and the name alone, so a layer starts
+    out the same in every model that has a layer of its name and shape.
+    """
+    key = [seed, zlib.crc32(name.encode())]
+    return tf.random.stateless_truncated_normal(shape, key, stddev=stddev)
+
+
 class Layer(tf.Module):
     """A module that knows what its variables are called elsewhere."""
 
@@ -33,15 +44,9 @@ class Layer(tf.Module):
         super().__init__()
         self._foreign: tuple[tuple[str, Foreign], ...] = ()
 
-    def _add(
-        self,
-        name: str,
-        shape: list[int],
-        initializer: tf.keras.initializers.Initializer,
-        foreign: Foreign,
-    ) -> None:
-        """Makes a float32 variable and sets it as the attribute `name`."""
-        setattr(self, name, tf.Variable(initializer(shape, tf.float32), name=name))
+    def _add(self, name: str, value: Tensor, foreign: Foreign) -> None:
+        """Makes a variable that starts at a value, and sets it as the attribute `name`."""
+        setattr(self, name, tf.Variable(value, name=name))
         self._foreign = (*self._foreign, (name, foreign))
 
     def foreign(self) -> Iterator[tuple[tf.Variable, Foreign]]:
@@ -54,10 +59,10 @@ class Embedding(Layer):
     """A table of vectors."""
 
     def __init__(self, rows: int, width: int, stddev: float, seed: int, foreign: str) -> None:
-        """Makes the table, float32 [rows, width], from a truncated normal distribution."""
+        """Makes the table, float32 [rows, width], of random numbers."""
         super().__init__()
-        initializer = tf.keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
-        self._add("table", [rows, width], initializer, Foreign((foreign + ".weight",)))
+        weight = f"{foreign}.weight"
+        self._add("table", initial([rows, width], stddev, seed, weight), Foreign((weight,)))
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Looks up int [N], giving float32 [N, width]."""
@@ -68,12 +73,12 @@ class Dense(Layer):
     """An affine map; the kernel is stored [inputs, outputs]."""
 
     def __init__(self, inputs: int, outputs: int, stddev: float, seed: int, foreign: str) -> None:
-        """Makes the kernel from a truncated normal distribution, and the bias of zeros."""
+        """Makes the kernel of random numbers and the bias of zeros."""
         super().__init__()
-        initializer = tf.keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
-        self._add("kernel", [inputs, outputs], initializer, Foreign((foreign + ".weight",), True))
-        zeros = tf.keras.initializers.Zeros()
-        self._add("bias", [outputs], zeros, Foreign((foreign + ".bias",)))
+        weight = f"{foreign}.weight"
+        kernel = initial([inputs, outputs], stddev, seed, weight)
+        self._add("kernel", kernel, Foreign((weight,), transpose=True))
+        self._add("bias", tf.zeros([outputs]), Foreign((f"{foreign}.bias",)))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Maps float32 [N, inputs] to [N, outputs]."""
@@ -87,9 +92,8 @@ class LayerNorm(Layer):
         """Makes a scale of ones and a bias of zeros."""
         super().__init__()
         self._epsilon = epsilon
-        ones, zeros = tf.keras.initializers.Ones(), tf.keras.initializers.Zeros()
-        self._add("scale", [width], ones, Foreign((foreign + ".weight", foreign + ".gamma")))
-        self._add("bias", [width], zeros, Foreign((foreign + ".bias", foreign + ".beta")))
+        self._add("scale", tf.ones([width]), Foreign((f"{foreign}.weight", f"{foreign}.gamma")))
+        self._add("bias", tf.zeros([width]), Foreign((f"{foreign}.bias", f"{foreign}.beta")))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Normalizes float32 [..., width]."""

@@ -46,7 +46,9 @@ class Random:
         return Random(self.key, self.counter + offset)
 
     def bits16(self, shape: Tensor) -> Tensor:
-        """Draws uniform 16 bit numbers as int32 values would be too wide.
+        """Draws uniform 16 bit numbers, of which a 128 bit block of Philox holds eight.
+
+        Number n is half n % 2 (the low one first) of the stream's 32 bit word n // 2.
 
         Returns:
             int16 of the shape: every value from -32768 to 32767 is as likely.
@@ -66,15 +68,15 @@ class Random:
 def dropout(x: Tensor, rate: Tensor, random: Random) -> Tensor:
     """Sets elements to zero with probability `rate` and scales the others up.
 
-    The rate is rounded to a multiple of 1/65536 and the scale is that of the
-    rounded rate, so the expectation is exact. A rate of 0 returns x unchanged.
+    The rate is rounded to a multiple of 1/65536 below 1, and the scale is that of
+    the rounded rate, so the expectation is exact. A rate of 0 returns x unchanged.
 
     Args:
         x: float tensor of any shape.
         rate: float32 scalar in [0, 1).
         random: the site's stream.
     """
-    dropped = tf.round(rate * 65536.0)
+    dropped = tf.clip_by_value(tf.round(rate * 65536.0), 0.0, 65535.0)
     scale = tf.cast(65536.0 / (65536.0 - dropped), x.dtype)
     threshold = tf.cast(tf.cast(dropped, tf.int32) - 32768, tf.int16)
     keep = random.bits16(tf.shape(x)) >= threshold

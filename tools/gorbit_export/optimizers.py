@@ -61,8 +61,8 @@ class AdamW(Optimizer):
     def __init__(self) -> None:
         """Takes the paper's constants as defaults."""
         self.hyperparameters = [
-            Hyperparameter("beta_1", 0.9, "decay of the first moment"),
-            Hyperparameter("beta_2", 0.999, "decay of the second moment"),
+            Hyperparameter("beta_1", 0.9, "decay of the first moment", below=1.0),
+            Hyperparameter("beta_2", 0.999, "decay of the second moment", below=1.0),
             Hyperparameter("epsilon", 1e-8, "added to the root of the second moment"),
         ]
 
@@ -78,26 +78,29 @@ class AdamW(Optimizer):
     ) -> None:
         """See Optimizer."""
         beta_1, beta_2 = hyperparameters["beta_1"], hyperparameters["beta_2"]
-        # The powers go through float64: 0.999^t in float32 is off by 1e-4 relative
-        # in 1 - 0.999^t at the first steps.
+        # In float64: 1 - 0.999^t loses four of float32's seven digits at the first steps.
         t = tf.cast(iteration, tf.float64)
-        power_1 = tf.cast(tf.pow(tf.cast(beta_1, tf.float64), t), tf.float32)
-        power_2 = tf.cast(tf.pow(tf.cast(beta_2, tf.float64), t), tf.float32)
+        power_1 = tf.pow(tf.cast(beta_1, tf.float64), t)
+        power_2 = tf.pow(tf.cast(beta_2, tf.float64), t)
+        root = tf.sqrt(1 - power_2)
+        rate = tf.cast(learning_rate, tf.float64) * root / (1 - power_1)
+        epsilon = tf.cast(hyperparameters["epsilon"], tf.float64) * root
         value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.float32)
         tf.raw_ops.AssignSubVariableOp(
             resource=variable, value=value * (learning_rate * weight_decay)
         )
-        # The kernel adds its epsilon to sqrt(v), the paper to sqrt(v_hat).
+        # The kernel's own correction is left out by powers of 0. It adds its
+        # epsilon to sqrt(v) where the paper adds one to sqrt(v_hat), hence root.
         tf.raw_ops.ResourceApplyAdam(
             var=variable,
             m=slots["m"],
             v=slots["v"],
-            beta1_power=power_1,
-            beta2_power=power_2,
-            lr=learning_rate,
+            beta1_power=0.0,
+            beta2_power=0.0,
+            lr=tf.cast(rate, tf.float32),
             beta1=beta_1,
             beta2=beta_2,
-            epsilon=hyperparameters["epsilon"] * tf.sqrt(1 - power_2),
+            epsilon=tf.cast(epsilon, tf.float32),
             grad=gradient,
         )
 

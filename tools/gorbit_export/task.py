@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, Optional
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -37,11 +37,21 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameter:
-    """A float32 scalar input of a function, which a user tunes without a new export."""
+    """A float32 scalar input of a function, which a user tunes without a new export.
+
+    Attributes:
+        name: as the functions' inputs are called.
+        default: used where the user says nothing.
+        help: one line for the user.
+        minimum: smallest value that makes sense.
+        below: first value that is too large; none where any is as good.
+    """
 
     name: str
     default: float
     help: str
+    minimum: float = 0.0
+    below: float | None = None
 
     def spec(self) -> tf.TensorSpec:
         """The function argument that takes the scalar."""
@@ -51,14 +61,14 @@ class Hyperparameter:
 class Task(abc.ABC):
     """A model with a loss, as the export contract sees it.
 
-    A new architecture or head is one subclass. The module's attributes named in
-    `model` decide the variables' names.
+    A new architecture or head is one subclass. The attributes of the module `model`,
+    of its modules and so on, decide the variables' names.
     """
 
     name: str
     """What the task is called in gorbit.json, for instance "classification"."""
     model: tf.Module
-    """Holds every variable."""
+    """Holds every variable. All of them are trained."""
     features: list[Feature]
     """What a batch holds."""
     hyperparameters: list[Hyperparameter]
@@ -66,7 +76,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
-        """The model's part of gorbit.json: architecture, configuration, sizes."""
+        """The model's part of gorbit.json: architecture, configuration, FLOPs."""
 
     @abc.abstractmethod
     def train_sums(
@@ -83,10 +93,10 @@ class Task(abc.ABC):
         """Named outputs, from the features that are no labels. The first axis is examples."""
 
     @abc.abstractmethod
-    def serving(self) -> tuple[list[tf.TensorSpec], Any]:
+    def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
         """The inputs of the serving signature, and the function from them to named outputs."""
 
-    def decays(self, path: str) -> Optional[bool]:
+    def decays(self, path: str) -> bool:
         """Whether weight decay applies to a variable; not to biases and norms by default."""
         parts = path.split("/")
         return parts[-1] != "bias" and not any("norm" in part for part in parts)

@@ -7,40 +7,12 @@ import numpy as np
 import plain_bert
 import pytest
 import tensorflow as tf
-from conftest import ROOT, pack, random_examples
+from helpers import NO_DROPOUT, ROOT, SMALL, batch, jitter, pack, random_examples, scalars, tensors
 
 from gorbit_export import bert, config, ops
 from gorbit_export.classifier import Classification
 from gorbit_export.export import Export
 from gorbit_export.optimizers import AdamW
-
-SMALL = config.BertConfig(32, 3, 4, 64, vocab_size=50, max_position_embeddings=16)
-NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
-
-
-def batch(seed: int = 0, count: int = 6) -> tuple[list, dict, dict]:
-    """Gives examples, the packed features, and the features of one example per row."""
-    examples = random_examples(count, SMALL.vocab_size, seed)
-    labels = {
-        "labels": np.arange(count, dtype=np.int32) % 3,
-        "example_weights": np.linspace(0.5, 2, count).astype(np.float32),
-    }
-    packed = pack(examples, [[0, 3], [2, 1, 5], [4]]) | labels
-    return examples, packed, pack(examples, [[i] for i in range(count)]) | labels
-
-
-def tensors(features: dict) -> dict:
-    return {name: tf.constant(value) for name, value in features.items()}
-
-
-def scalars(**values: float) -> dict:
-    return {name: tf.constant(value, tf.float32) for name, value in values.items()}
-
-
-def jitter(module: tf.Module) -> None:
-    """Moves zeros and ones away from their special values."""
-    for i, v in enumerate(module.variables):
-        v.assign_add(tf.random.stateless_normal(v.shape, [i, 1]) * 0.1)
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
@@ -92,9 +64,7 @@ def test_predictions_and_evaluation_equal_plain_model():
 
     sums = export.evaluate(**tensors(packed))
     confusion = np.zeros((3, 3))
-    for label, guess, weight in zip(
-        packed["labels"], want.argmax(-1), packed["example_weights"]
-    ):
+    for label, guess, weight in zip(packed["labels"], want.argmax(-1), packed["example_weights"]):
         confusion[label, guess] += weight
     np.testing.assert_allclose(sums["confusion"], confusion, rtol=1e-6)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(packed["labels"], want)
@@ -127,8 +97,10 @@ def test_padding_changes_nothing():
 
 def test_dropout_is_a_function_of_the_seed():
     task = Classification(SMALL, 2, "first")
+    jitter(task.model)
     export = Export(task, AdamW())
     _, packed, _ = batch()
+    packed["labels"] %= 2
     rates = scalars(
         hidden_dropout=0.3, attention_dropout=0.2, classifier_dropout=0.1, label_smoothing=0.0
     )
@@ -218,3 +190,125 @@ def test_real_weights_give_the_reference_forward_pass(shared_data: pathlib.Path)
         np.testing.assert_allclose(hidden[-1, :8], case["last_hidden_last_0_8"], atol=1e-4)
         np.testing.assert_allclose(hidden.sum(), case["last_hidden_sum"], rtol=1e-4, atol=1e-2)
         np.testing.assert_allclose(np.abs(hidden).sum(), case["last_hidden_abs_sum"], rtol=1e-4)
+
+
+@pytest.fixture(scope="module", params=["first", "mean"])
+def small_export(request) -> Export:
+    task = Classification(SMALL, 3, request.param)
+    jitter(task.model)
+    return Export(task, AdamW())
+
+
+def sums_of(export: Export, features: dict) -> dict:
+    rates = scalars(**NO_DROPOUT, label_smoothing=0.1)
+    got = export.gradients(**tensors(features), seed=tf.constant([1, 2], tf.int64), **rates)
+    return {name: value.numpy().astype(np.float64) for name, value in got.items()}
+
+
+def assert_same_sums(got: dict, want: dict) -> None:
+    assert set(got) == set(want)
+    gradients = [v for name, v in want.items() if name.startswith("gradient/")]
+    norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=2e-5, atol=1e-6 * norm, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_packing_changes_nothing(small_export, seed):
+    """Whatever the rows, their order and the order in them: the sums are the same."""
+    rng = np.random.default_rng(seed)
+    count = 9
+    examples = random_examples(count, SMALL.vocab_size, seed)
+    labels = rng.integers(0, 3, count).astype(np.int32)
+    weights = rng.uniform(0.1, 2, count).astype(np.float32)
+
+    def features(order: np.ndarray, cuts: list[int]) -> dict:
+        rows = [list(row) for row in np.split(np.arange(count), cuts)]
+        shuffled = [examples[i] for i in order]
+        return pack(shuffled, rows) | {"labels": labels[order], "example_weights": weights[order]}
+
+    want = sums_of(small_export, features(np.arange(count), list(range(1, count))))
+    for _ in range(3):
+        cuts = sorted(rng.choice(np.arange(1, count), rng.integers(0, 5), replace=False))
+        got = sums_of(small_export, features(rng.permutation(count), cuts))
+        assert_same_sums(got, want)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_over_any_split_add_up(small_export, seed):
+    rng = np.random.default_rng(seed)
+    count = 8
+    examples = random_examples(count, SMALL.vocab_size, seed)
+    labels = rng.integers(0, 3, count).astype(np.int32)
+    weights = rng.uniform(0.1, 2, count).astype(np.float32)
+
+    def sums(chosen: np.ndarray) -> dict:
+        rows = [list(range(i, min(i + 2, len(chosen)))) for i in range(0, len(chosen), 2)]
+        features = pack([examples[i] for i in chosen], rows)
+        return sums_of(
+            small_export,
+            features | {"labels": labels[chosen], "example_weights": weights[chosen]},
+        )
+
+    whole = sums(np.arange(count))
+    parts = np.split(rng.permutation(count), sorted(rng.integers(1, count, 2)))
+    added: dict = {}
+    for part in parts:
+        if len(part):
+            for name, value in sums(part).items():
+                added[name] = added.get(name, 0) + value
+    assert_same_sums(added, whole)
+
+
+def test_embedding_gradient():
+    table = tf.Variable(tf.random.stateless_normal([7, 3], [1, 2]))
+    ids = tf.constant([2, 5, 2, 0, 2])
+    upstream = tf.random.stateless_normal([5, 3], [3, 4])
+    with tf.GradientTape(persistent=True) as tape:
+        mine, plain = ops.embedding(table, ids), tf.gather(tf.identity(table), ids)
+    np.testing.assert_array_equal(mine, plain)
+    got = tape.gradient(mine, table, upstream)
+    want = tf.convert_to_tensor(tape.gradient(plain, table, upstream))
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert not np.any(got.numpy()[[1, 3, 4, 6]])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        ops.embedding(table, tf.constant([7]))
+
+
+def philox(key: tuple[int, int], counter: list[int]) -> list[int]:
+    """One block of Philox 4x32-10 (Salmon et al. 2011): four 32 bit words."""
+    (k0, k1), c = key, list(counter)
+    for _ in range(10):
+        low, high = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+        c = [
+            (high >> 32) ^ c[1] ^ k0,
+            high & 0xFFFFFFFF,
+            (low >> 32) ^ c[3] ^ k1,
+            low & 0xFFFFFFFF,
+        ]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c
+
+
+@pytest.mark.parametrize("seed", [[0, 0], [7, 123], [-1, 1 << 40]])
+@pytest.mark.parametrize("site", [0, 5, bert.HEAD_SITE])
+def test_random_numbers_are_the_documented_ones(seed, site):
+    """docs/contract.md says which numbers a site draws: anyone can draw them again."""
+    a, b = (s & (1 << 64) - 1 for s in seed)
+    mask = 0xFFFFFFFF
+    mixed = philox((0x3EC8F720, 0x02461E29), [a & mask, a >> 32, b & mask, b >> 32])
+    high = (mixed[2] | mixed[3] << 32) + site & (1 << 64) - 1
+    words = []
+    for block in range(3):
+        words += philox((mixed[0], mixed[1]), [block, 0, high & mask, high >> 32])
+    want = np.array(words, np.uint32).view(np.int16)[:21]
+    stream = ops.Random.from_seed(tf.constant(seed, tf.int64)).site(site)
+    np.testing.assert_array_equal(stream.bits16(tf.constant([3, 7])), want.reshape(3, 7))
+
+
+@pytest.mark.parametrize("rate", [1.0, 1.5, -0.5])
+def test_dropout_of_a_wrong_rate_stays_finite(rate):
+    y = ops.dropout(
+        tf.ones([999]), tf.constant(rate), ops.Random.from_seed(tf.constant([1, 2], tf.int64))
+    )
+    assert np.all(np.isfinite(y))

@@ -1,0 +1,187 @@
+"""The command line: exit codes, what is overwritten, and errors without traceback."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from gorbit_export import __main__ as command
+from gorbit_export import config
+
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "vocab_size": 20,
+    "max_position_embeddings": 8,
+}
+
+
+@pytest.fixture
+def small(tmp_path) -> str:
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(SMALL))
+    return str(path)
+
+
+def run(*args: object) -> int:
+    return command.main(["bert-classifier", *map(str, args)])
+
+
+def contract(out: pathlib.Path) -> dict:
+    return json.loads((out / "assets" / "gorbit.json").read_text())
+
+
+def test_exports_what_the_options_say(small, tmp_path, capsys):
+    out = tmp_path / "a" / "b" / "graph"
+    options = ["--num-labels", 5, "--pooling", "mean", "--vocab-size", 30, "--seed", 3]
+    assert run("--config", small, "--out", out, *options) == 0
+    model = contract(out)["model"]
+    assert (model["num_labels"], model["pooling"]) == (5, "mean")
+    assert model["config"]["vocab_size"] == 30
+    sizes = {v["name"]: v["shape"] for v in contract(out)["variables"]}
+    assert sizes["model/encoder/embeddings/word/table"] == [30, 16]
+    total = config.BertConfig(**{**SMALL, "vocab_size": 30}).parameters + 16 * 5 + 5
+    assert f"{total:,} parameters" in capsys.readouterr().out
+    assert [p.name for p in out.parent.iterdir()] == ["graph"], "something was left beside it"
+
+
+def test_overwrites_exports_only(small, tmp_path, capsys):
+    out = tmp_path / "graph"
+    assert run("--config", small, "--out", out) == 0
+    (out / "old").touch()
+    assert run("--config", small, "--out", out) == 1
+    assert capsys.readouterr().err == (
+        f"gorbit_export: {out} exists already: remove it, or say --overwrite\n"
+    )
+    assert (out / "old").exists()
+    assert run("--config", small, "--out", out, "--overwrite", "--num-labels", 3) == 0
+    assert contract(out)["model"]["num_labels"] == 3
+    assert not (out / "old").exists()
+
+    capsys.readouterr()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("years of work")
+    (tmp_path / "link").symlink_to(out)
+    for path in (other, other / "thesis.tex", tmp_path / "link"):
+        assert run("--config", small, "--out", path, "--overwrite") == 1
+        assert capsys.readouterr().err == (
+            f"gorbit_export: {path} exists and is no export: not overwriting it\n"
+        )
+    assert (other / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_failed_export_leaves_the_old_one(small, tmp_path, monkeypatch, capsys):
+    import tensorflow as tf
+
+    out = tmp_path / "graph"
+    assert run("--config", small, "--out", out) == 0
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    before = (out / "saved_model.pb").read_bytes()
+    assert run("--config", small, "--out", out, "--overwrite") == 1
+    assert capsys.readouterr().err == "gorbit_export: No space left on device\n"
+    assert (out / "saved_model.pb").read_bytes() == before
+    assert {p.name for p in tmp_path.iterdir()} == {"graph", "small.json"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--num-labels", 1], "a classifier has 2 to 10000 labels, not 1"),
+        (["--num-labels", -1], "a classifier has 2 to 10000 labels, not -1"),
+        (["--num-labels", 10**12], f"a classifier has 2 to 10000 labels, not {10**12}"),
+        (["--vocab-size", 0], "vocab_size must be a positive integer, not 0"),
+        (["--vocab-size", 10**14], "takes 19,200,000 GB with its optimizer slots; this machine"),
+        (["--config", "giant"], "'giant' is neither a named configuration (tiny, mini"),
+        (["--out", "/dev/null/graph"], "/dev/null is not a folder"),
+    ],
+)
+def test_failures_are_one_sentence(small, tmp_path, capsys, options, message):
+    assert run("--config", small, "--out", tmp_path / "out", *options) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("gorbit_export: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_activation_is_named(tmp_path, capsys):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({**SMALL, "hidden_act": "mish"}))
+    assert run("--config", path, "--out", tmp_path / "out") == 1
+    assert "hidden_act 'mish' is not one of gelu, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["gpt"],
+        ["bert-classifier"],
+        ["bert-classifier", "--config", "tiny"],
+        ["bert-classifier", "--config", "tiny", "--out", "x", "--num-labels", "two"],
+        ["bert-classifier", "--config", "tiny", "--out", "x", "--pooling", "max"],
+        ["bert-classifier", "--config", "tiny", "--out", "x", "--optimizer", "sgd"],
+        ["bert-classifier", "--config", "tiny", "--out", "x", "--seed", str(1 << 63)],
+        ["bert-classifier", "--config", "tiny", "--out", "x", "--nonsense"],
+    ],
+)
+def test_wrong_usage_exits_with_2(args, capsys):
+    with pytest.raises(SystemExit) as exit:
+        command.main(args)
+    assert exit.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_help_is_complete(capsys):
+    with pytest.raises(SystemExit) as exit:
+        command.main(["bert-classifier", "--help"])
+    assert exit.value.code == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for text in ("--config", "base, large, or a bert_config.json", "--seed", "(default: adamw)"):
+        assert text in out
+
+
+FAKE = """
+import sys, types
+{module}
+from gorbit_export.__main__ import main
+sys.exit(main(["bert-classifier", "--config", "tiny", "--out", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (
+            "sys.modules['tensorflow'] = None",
+            "gorbit_export: TensorFlow cannot be imported (import of tensorflow halted; None in "
+            "sys.modules): pip install 'tensorflow-cpu==2.18.*'\n",
+        ),
+        (
+            "m = sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
+            "m.__version__ = '2.20.0'",
+            "gorbit_export: TensorFlow 2.20.0 is installed; gorbit needs 2.18: "
+            "pip install 'tensorflow-cpu==2.18.*'\n",
+        ),
+    ],
+)
+def test_other_tensorflow_is_said(tmp_path, module, message):
+    script = FAKE.format(module=module)
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(command.__file__).parents[1])},
+    )
+    assert (run.returncode, run.stderr) == (1, message)
+    assert not (tmp_path / "out").exists()
