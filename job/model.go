@@ -192,8 +192,12 @@ func (m *model) initialize(ctx context.Context, init string, strict bool, log *s
 	return m.Assign(ctx, values)
 }
 
-
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
+}
+
+// DiscardAfter implements runner.Checkpointer.
+func (m *model) DiscardAfter(_ context.Context, step int64) error {
+	return m.manager.DiscardAfter(step)
 }

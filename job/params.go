@@ -8,6 +8,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -231,6 +234,12 @@ func (p *Params) decode(data []byte) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
+	if err == nil {
+		var node yaml.Node
+		if err = yaml.Unmarshal(data, &node); err == nil {
+			err = wholeNumbers(&node, reflect.TypeFor[Params](), "")
+		}
+	}
 	var typeError *yaml.TypeError
 	if errors.As(err, &typeError) {
 		return errors.New(plain(typeError.Errors[0]))
@@ -238,13 +247,48 @@ func (p *Params) decode(data []byte) error {
 	return err
 }
 
+// wholeNumbers refuses fractions where a whole number belongs: the YAML library
+// cuts them off.
+func wholeNumbers(node *yaml.Node, t reflect.Type, path string) error {
+	switch {
+	case node.Kind == yaml.DocumentNode:
+		return wholeNumbers(node.Content[0], t, path)
+	case node.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			name := node.Content[i].Value
+			for f := range t.Fields() {
+				if f.Tag.Get("yaml") == name {
+					if err := wholeNumbers(node.Content[i+1], f.Type, strings.TrimPrefix(path+"."+name, ".")); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	case node.Kind == yaml.ScalarNode && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64) && node.ShortTag() == "!!float":
+		if v, err := strconv.ParseFloat(node.Value, 64); err != nil || v != math.Trunc(v) {
+			return fmt.Errorf("%s: expected a whole number, not %s", path, node.Value)
+		}
+	}
+	return nil
+}
+
+var mismatch = regexp.MustCompile("cannot unmarshal !!\\w+ (.*)into ([\\w.]+)$")
+
 // plain rewords the YAML library's complaints in the terms of a params file.
 func plain(s string) string {
 	if _, rest, ok := strings.Cut(s, "field "); ok && strings.Contains(rest, " not found in type ") {
 		name, _, _ := strings.Cut(rest, " not found")
 		return "there is no param " + name
 	}
-	return strings.NewReplacer("!!str ", "", "!!int ", "", "!!float ", "", "!!map", "a section", "!!seq", "a list").Replace(s)
+	if m := mismatch.FindStringSubmatch(s); m != nil {
+		kinds := map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "bool": "true or false", "string": "a text"}
+		kind, ok := kinds[m[2]]
+		if !ok {
+			kind = "a section with names in it"
+		}
+		return fmt.Sprintf("expected %s, not %s", kind, strings.Trim(m[1], "` "))
+	}
+	return s
 }
 
 // ReadParams reads a params.yaml that a run wrote.

@@ -27,7 +27,8 @@ type TextPair struct {
 	First, Second string
 }
 
-// Tokenizer returns the tokenizer of the run's vocabulary, or of another one.
+// Tokenizer returns the tokenizer of the run's data. A vocabulary other than ""
+// and a lowercase other than nil take the place of the data's.
 func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) {
 	if vocab == "" {
 		vocab = r.VocabPath()
@@ -43,15 +44,12 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 		return nil, fmt.Errorf("vocabulary %s has %d tokens, the graph has %d", vocab, v.Size(), want)
 	}
 	config := text.Uncased()
-	lower := true
 	if r.Manifest != nil {
-		lower = r.Manifest.Vocab.Lowercase
+		config = r.Manifest.TokenizerConfig()
 	}
 	if lowercase != nil {
-		lower = *lowercase
-	}
-	if !lower {
-		config = text.Config{}
+		config.Lowercase = *lowercase
+		config.Accents = text.AccentsByCase
 	}
 	return text.NewTokenizer(v, config)
 }
@@ -59,7 +57,7 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 // PredictTexts answers on texts, in order. Longer ones than a row are shortened,
 // longest first.
 func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, texts []TextPair) ([]Prediction, error) {
-	maxLength := r.maxLength()
+	maxLength := r.MaxLength()
 	pairs := make([]text.Pair, len(texts))
 	for i, t := range texts {
 		pairs[i] = text.Pair{A: t.First, B: t.Second}
@@ -86,8 +84,8 @@ func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, texts
 	return out, nil
 }
 
-// maxLength is the most tokens that an example of the run may have.
-func (r *Run) maxLength() int {
+// MaxLength is the most tokens that an example of the run may have.
+func (r *Run) MaxLength() int {
 	if r.Manifest != nil && r.Manifest.MaxLength > 0 {
 		return min(r.Manifest.MaxLength, r.Params.Data.RowLength)
 	}

@@ -32,6 +32,19 @@ type Run struct {
 
 	env   Env
 	model *model
+	// prefix is the checkpoint that Load restored.
+	prefix string
+}
+
+// pinned is a Checkpointer that restores one checkpoint and saves nothing.
+type pinned struct {
+	*model
+	prefix string
+}
+
+// Restore implements runner.Checkpointer.
+func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error) {
+	return p.model.Restore(ctx, p.prefix)
 }
 
 // OpenRun opens a run folder and composes its graph for evaluation. Its variables
@@ -54,7 +67,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if r.Export, err = openExport(p.Graph, env); err != nil {
 		return nil, err
 	}
-	r.Manifest, err = convert.ReadManifestFile(filepath.Join(folder, dataFile))
+	r.Manifest, err = convert.ReadManifest(filepath.Join(folder, dataFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -118,6 +131,7 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	if restored.Path == "" {
 		return 0, fmt.Errorf("run %s has no checkpoint yet", r.Folder)
 	}
+	r.prefix = restored.Path
 	return restored.Step, nil
 }
 
@@ -135,7 +149,7 @@ func (r *Run) steps() string {
 
 // controller returns a controller that only evaluates, on a split ("" is the
 // run's).
-func (r *Run) controller(ctx context.Context, split string) (*runner.Controller, error) {
+func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer) (*runner.Controller, error) {
 	if split == "" {
 		split = r.Params.Data.Eval
 	}
@@ -152,7 +166,7 @@ func (r *Run) controller(ctx context.Context, split string) (*runner.Controller,
 	}
 	c, err := runner.NewController(runner.Config{
 		Evaluator:   runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, Observer: r.env.Observer}),
-		Checkpoints: r.model,
+		Checkpoints: checkpoints,
 		Out:         r.env.Out,
 		Observer:    r.env.Observer,
 	})
@@ -162,10 +176,14 @@ func (r *Run) controller(ctx context.Context, split string) (*runner.Controller,
 	return c, nil
 }
 
-// Evaluate evaluates the loaded checkpoint on a split, "" for the run's own.
+// Evaluate evaluates the checkpoint that was loaded on a split, "" for the run's
+// own.
 func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error) {
-	c, err := r.controller(ctx, split)
+	c, err := r.controller(ctx, split, &pinned{r.model, r.prefix})
 	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Restore(ctx); err != nil {
 		return nil, err
 	}
 	return c.Evaluate(ctx, evalSteps(r.Params))
@@ -174,7 +192,7 @@ func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error
 // EvaluateContinuously evaluates every new checkpoint of the run until none came
 // for the given time.
 func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration) (runner.Outputs, error) {
-	c, err := r.controller(ctx, split)
+	c, err := r.controller(ctx, split, r.model)
 	if err != nil {
 		return nil, err
 	}

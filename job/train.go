@@ -20,7 +20,6 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
-	"github.com/gorbit-ml/gorbit/summary"
 )
 
 // Files of a run folder.
@@ -154,12 +153,12 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 			return nil, err
 		}
 	}
+	board := new(board)
 	if p.Summary.Enabled {
-		closeSummaries, err := openSummaries(folder, p, export, m, &config)
-		if err != nil {
-			return nil, err
+		config.TrainSummaries, config.EvalSummaries = &board.train, &board.eval
+		if p.Summary.Histograms {
+			config.EvalActions = append(config.EvalActions, board.histograms(m))
 		}
-		defer closeSummaries()
 	}
 	controller, err := runner.NewController(config)
 	if err != nil {
@@ -177,6 +176,12 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		if err := m.initialize(ctx, p.Init, p.Strict, env.Log); err != nil {
 			return nil, err
 		}
+	}
+	if p.Summary.Enabled {
+		if err := board.open(folder, controller.Step(), p, s); err != nil {
+			return nil, err
+		}
+		defer board.close(env.Log)
 	}
 	env.Log.Info("training", "steps", steps, "steps_per_epoch", train.BatchesPerEpoch(), "examples", train.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
@@ -365,22 +370,4 @@ func keepBest(p Params, m *model, config *runner.Config) error {
 		config.EvalActions = append(config.EvalActions, stopping.Check)
 	}
 	return nil
-}
-
-// openSummaries adds the TensorBoard writers.
-func openSummaries(folder string, p Params, export *graphs.Export, m *model, config *runner.Config) (func(), error) {
-	train, err := summary.NewWriter(filepath.Join(folder, "train"))
-	if err != nil {
-		return nil, err
-	}
-	eval, err := summary.NewWriter(filepath.Join(folder, "eval"))
-	if err != nil {
-		train.Close()
-		return nil, err
-	}
-	config.TrainSummaries, config.EvalSummaries = train, eval
-	return func() {
-		train.Close()
-		eval.Close()
-	}, nil
 }

@@ -74,11 +74,10 @@ checkpoint is evaluated as a training process writes it, until none came for
 		if asJSON {
 			lines = cmd.ErrOrStderr()
 		}
-		env, stop, err := g.env(lines)
+		env, err := g.env(lines)
 		if err != nil {
 			return err
 		}
-		defer stop()
 		run, step, err := r.open(cmd.Context(), env, !follow)
 		if err != nil {
 			return err

@@ -57,11 +57,10 @@ order of the questions.`,
 		if format != "text" && format != "tsv" && format != "json" {
 			return usagef("--format %q is not text, tsv or json", format)
 		}
-		env, stop, err := g.env(cmd.ErrOrStderr())
+		env, err := g.env(cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}
-		defer stop()
 		run, _, err := r.open(cmd.Context(), env, true)
 		if err != nil {
 			return err

@@ -4,10 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/gorbit-ml/gorbit/internal/progress"
 	"github.com/gorbit-ml/gorbit/job"
@@ -39,7 +37,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged,
 	})
 	f := root.PersistentFlags()
 	f.StringVar(&g.logLevel, "log-level", "info", "least level to log: debug, info, warn or error")
-	f.StringVar(&g.progress, "progress", "auto", "progress bar: auto (on a terminal), on or off")
+	f.StringVar(&g.progress, "progress", "auto", "progress bar: auto (on a terminal) or off")
 	f.StringSliceVar(&g.allowOps, "allow-op", nil, "let a graph use this operation, which reaches files, processes or Python (an export runs code)")
 	root.AddCommand(newConvert(g), newTrain(g), newEvaluate(g), newPredict(g), newExport(g), newInspect(g), newVersion())
 	return root
@@ -53,30 +51,21 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// env returns what a job prints to, and a function that ends the printing. Lines
-// go to out, the log and the progress bar to standard error.
-func (g *globals) env(out io.Writer) (job.Env, func(), error) {
+// env returns what a job prints to. Lines go to out, the log and the progress bar
+// to standard error.
+func (g *globals) env(out io.Writer) (job.Env, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
-		return job.Env{}, nil, usagef("--log-level %q is not debug, info, warn or error", g.logLevel)
+		return job.Env{}, usagef("--log-level %q is not debug, info, warn or error", g.logLevel)
 	}
-	bar := false
-	switch g.progress {
-	case "auto":
-		bar = term.IsTerminal(int(os.Stderr.Fd()))
-	case "on":
-		bar = true
-	case "off":
-	default:
-		return job.Env{}, nil, usagef("--progress %q is not auto, on or off", g.progress)
+	if g.progress != "auto" && g.progress != "off" {
+		return job.Env{}, usagef("--progress %q is not auto or off", g.progress)
 	}
 	env := job.Env{Out: out, AllowOps: g.allowOps}
 	var errOut io.Writer = os.Stderr
-	stop := func() {}
-	if bar {
-		b := progress.New(os.Stderr)
-		env.Observer, env.Out, errOut = b, b.Above(out), b.Above(os.Stderr)
-		stop = b.Close
+	if g.progress == "auto" {
+		bar := progress.New(os.Stderr)
+		env.Observer, env.Out, errOut = bar, bar.Writer(out), bar.Writer(os.Stderr)
 	}
 	env.Log = slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{
 		Level: level,
@@ -87,8 +76,5 @@ func (g *globals) env(out io.Writer) (job.Env, func(), error) {
 			return a
 		},
 	}))
-	return env, stop, nil
+	return env, nil
 }
-
-// oneLine joins the lines of a help text.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -91,11 +91,10 @@ stop within a step, with exit code 75.`,
 		if err := keepOneDNN(&params, run, settings); err != nil {
 			return err
 		}
-		env, stop, err := g.env(cmd.OutOrStdout())
+		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
 			return err
 		}
-		defer stop()
 		_, err = job.Train(cmd.Context(), params, run, env)
 		return err
 	}

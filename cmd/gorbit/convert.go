@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+func newConvert(g *globals) *cobra.Command {
+	c := convert.Config{}
+	var train, dev, test, extra []string
+	var format, charset, compression string
+	var threshold float64
+	var cased bool
+	cmd := &cobra.Command{
+		Use:   "convert --task TASK --vocab VOCAB --train FILE [--dev FILE] --out FOLDER [flags]",
+		Short: "Convert labelled texts to TFRecords",
+		Long: `Tokenizes labelled texts and writes them as shards of TFRecords, with the
+vocabulary and a manifest (label names, lengths, checksums) beside them. The same
+input, flags and seed give the same bytes.
+
+Tasks: ` + strings.Join(convert.Tasks(), ", ") + `. The task "text" is for any tab-separated,
+CSV or JSON-lines file whose columns --text-column, --pair-column and --label-column
+name (by their numbers, from 1 on, with --no-header).`,
+		Example: `  gorbit convert --task mrpc --vocab vocab.txt --train train.tsv --dev dev.tsv --out data/mrpc
+  gorbit convert --vocab vocab.txt --train reviews.csv --text-column review --label-column stars --split-by-hash id --out data/reviews`,
+		Args: noArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Task, "task", convert.TextTask, "kind of the files: "+strings.Join(convert.Tasks(), ", "))
+	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary, a token per line (required)")
+	f.StringArrayVar(&train, "train", nil, "file of the training split; several may be given")
+	f.StringArrayVar(&dev, "dev", nil, "file of the dev split")
+	f.StringArrayVar(&test, "test", nil, "file of the test split")
+	f.StringArrayVar(&extra, "split", nil, "file of another split, as name=file")
+	f.StringVar(&c.Out, "out", "", "folder to write (required)")
+	f.BoolVar(&c.Overwrite, "overwrite", false, "replace a dataset that is there")
+	f.BoolVar(&cased, "cased", false, "keep case and accents, for cased vocabularies")
+	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "take [SEP] and the like in a text as plain characters")
+	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "most tokens of a record, [CLS] and [SEP] included")
+	f.StringVar(&format, "format", "auto", "tsv (no quoting), csv or jsonl; auto goes by the file's name")
+	f.StringVar(&charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
+	f.BoolVar(&c.NoHeader, "no-header", false, "the files begin with a row of data")
+	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
+	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair")
+	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label")
+	f.StringSliceVar(&c.Labels, "labels", nil, "labels in the order of their numbers (default: sorted)")
+	f.Float64Var(&threshold, "label-threshold", 0, "the label column holds scores: below this is the first label (negative), else the second (positive)")
+	f.StringVar(&c.SplitByHash, "split-by-hash", "", "column by whose hash rows of train go to dev")
+	f.Float64Var(&c.DevFraction, "dev-fraction", convert.DefaultDevFraction, "with --split-by-hash: the share that goes to dev")
+	f.StringVar(&c.DevIDs, "dev-ids", "", "file of ids whose rows of train go to dev, as GLUE's dev_ids.tsv")
+	f.IntVar(&c.Shards, "shards", 1, "files per split")
+	f.StringVar(&compression, "compression", "none", "none, gzip or zlib")
+	f.BoolVar(&c.Shuffle, "shuffle", false, "write the records of a split in an order drawn from --seed")
+	f.Uint64Var(&c.Seed, "seed", 0, "of --shuffle")
+	f.BoolVar(&c.SkipBadRows, "skip-bad-rows", false, "pass over rows that cannot be used, and count them")
+	f.IntVar(&c.Workers, "workers", 0, "rows tokenized at once (0: one per core)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for split, files := range map[string][]string{convert.Train: train, convert.Dev: dev, convert.Test: test} {
+			for _, file := range files {
+				c.Inputs = append(c.Inputs, convert.Input{Split: split, Path: file})
+			}
+		}
+		for _, s := range extra {
+			name, file, ok := strings.Cut(s, "=")
+			if !ok {
+				return usagef("--split %q is not of the form name=file", s)
+			}
+			c.Inputs = append(c.Inputs, convert.Input{Split: name, Path: file})
+		}
+		literal := c.Tokenizer.LiteralSpecials
+		c.Tokenizer = text.Uncased()
+		if cased {
+			c.Tokenizer = text.Config{}
+		}
+		c.Tokenizer.LiteralSpecials = literal
+		if format != "auto" {
+			c.Format = convert.Format(format)
+		}
+		c.Charset = convert.Charset(charset)
+		if f.Changed("label-threshold") {
+			c.LabelThreshold = &threshold
+		}
+		if c.SplitByHash == "" && !f.Changed("dev-fraction") {
+			c.DevFraction = 0
+		}
+		var err error
+		if c.Compression, err = tfrecord.ParseCompression(compression); err != nil {
+			return usagef("--compression: %w", err)
+		}
+		if err := c.Validate(); err != nil {
+			// Several mistakes are joined by new lines; one at a time is enough.
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			return usagef("%s", first)
+		}
+		env, err := g.env(cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		m, err := convert.Run(cmd.Context(), c, env.Log)
+		var exists *convert.ExistsError
+		if errors.As(err, &exists) {
+			return fmt.Errorf("%w: say --overwrite to replace it", err)
+		}
+		if err != nil {
+			return err
+		}
+		return printManifest(cmd, c.Out, m)
+	}
+	return cmd
+}
+
+// printManifest prints a table of the splits.
+func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "split\trecords\tfiles\ttokens\tlength min/mean/max\tshortened\tlabels\n")
+	for _, name := range sortedSplits(m) {
+		s := m.Splits[name]
+		var labels []string
+		for i, n := range s.LabelCounts {
+			labels = append(labels, fmt.Sprintf("%s: %d", m.Labels[i], n))
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d/%.1f/%d\t%d\t%s\n", name, s.Records, len(s.Files), s.Tokens,
+			s.Lengths.Min, s.Lengths.Mean, s.Lengths.Max, s.Truncated, strings.Join(labels, ", "))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, s := range m.Sources {
+		if s.Skipped > 0 {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d of %d rows could not be used and were passed over\n", s.Name, s.Skipped, s.Rows)
+		}
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s\n", out)
+	return err
+}
+
+func sortedSplits(m *convert.Manifest) []string { return slices.Sorted(maps.Keys(m.Splits)) }

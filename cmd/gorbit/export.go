@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/internal/served"
+)
+
+func newExport(g *globals) *cobra.Command {
+	var r runFlags
+	var o served.Options
+	cmd := &cobra.Command{
+		Use:   "export --run FOLDER --out FOLDER [flags]",
+		Short: "Write a run's model as a SavedModel to serve",
+		Long: `Writes a SavedModel with the variables of a run's checkpoint in it. Its signature
+serving_default takes input_ids, attention_mask and token_type_ids, int32 [batch,
+length], and gives logits and probabilities. The vocabulary and the labels lie in
+its assets. TensorFlow Serving, Python, tfgo and gorbit-predict load it.`,
+		Example: `  gorbit export --run runs/mrpc --checkpoint best --out served/mrpc
+  gorbit-predict --model served/mrpc --text "He left." --text-pair "He went away."`,
+		Args: noArgs,
+	}
+	r.add(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.Out, "out", "", "folder to write (required)")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace a served model that is there")
+	f.StringVar(&o.Vocab, "vocab", "", "vocabulary file (default: the run's)")
+	f.BoolVar(&o.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as the run's data)")
+	f.StringSliceVar(&o.Labels, "labels", nil, "names of the labels (default: those of the run's data)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if o.Out == "" {
+			return usagef("--out is required: the folder to write")
+		}
+		env, err := g.env(cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		run, step, err := r.open(cmd.Context(), env, true)
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		o.Export = run.Export
+		o.MaxLength = run.MaxLength()
+		if o.Vocab == "" {
+			if o.Vocab = run.VocabPath(); o.Vocab == "" {
+				return usagef("the run has no vocabulary, since its data has no manifest: name one with --vocab")
+			}
+		}
+		if run.Manifest != nil {
+			if !f.Changed("lowercase") {
+				o.Lowercase = run.Manifest.Vocab.Lowercase
+			}
+			if o.Labels == nil {
+				o.Labels = run.Manifest.Labels
+			}
+		}
+		for i := len(o.Labels); i < run.Export.Contract.Model.NumLabels; i++ {
+			o.Labels = append(o.Labels, fmt.Sprint(i))
+		}
+		if o.Variables, err = run.Variables(cmd.Context()); err != nil {
+			return err
+		}
+		if err := served.Write(cmd.Context(), o); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\n", step, o.Out)
+		return err
+	}
+	return cmd
+}
