@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"runtime"
 	"slices"
 	"sort"
@@ -92,7 +91,7 @@ type OneDevice struct {
 	pending int
 }
 
-// newSession is what both the strategy and its tests make sessions with.
+// sessionConfig returns a serialized ConfigProto.
 func sessionConfig(c Config) ([]byte, error) {
 	return proto.Marshal(&cpb.ConfigProto{
 		IntraOpParallelismThreads: int32(c.IntraOpThreads),
@@ -142,6 +141,9 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, config Config, log
 
 // Close frees the session and its variables.
 func (s *OneDevice) Close() error { return s.session.Close() }
+
+// GraphDef returns the composed graph, serialized.
+func (s *OneDevice) GraphDef() ([]byte, error) { return s.plan.builder.Marshal() }
 
 // Variables lists what a checkpoint of this strategy holds, sorted by name.
 func (s *OneDevice) Variables() []VariableSpec { return s.plan.variables }
@@ -352,17 +354,6 @@ func (s *OneDevice) Assign(ctx context.Context, values map[string]*tf.Tensor) er
 		return fmt.Errorf("assign variables: %w", err)
 	}
 	return nil
-}
-
-// DefaultEnvironment sets what TensorFlow reads from the environment when its
-// library loads, where the user has not set it. It must be called before the
-// first use of TensorFlow.
-func DefaultEnvironment() {
-	for name, value := range map[string]string{"TF_CPP_MIN_LOG_LEVEL": "2"} {
-		if _, ok := os.LookupEnv(name); !ok {
-			os.Setenv(name, value)
-		}
-	}
 }
 
 var dtypes = map[string]struct {
