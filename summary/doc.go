@@ -12,7 +12,8 @@
 // precision of a float64. Tags and texts are UTF-8; bytes that are not are
 // replaced.
 //
-// Writing never waits for the disk: events gather in memory and reach the file
-// at intervals, on [Writer.Flush] and on [Writer.Close], which also report if
-// that has failed. After a failure the writer drops what it is given.
+// Writing does not wait for the disk until 64 MiB have gathered: events stay in
+// memory and reach the file at intervals, on [Writer.Flush] and on
+// [Writer.Close], which also report if that has failed. After a failure the
+// writer drops what it is given.
 package summary

@@ -58,7 +58,7 @@ const sniffBytes = 64 << 10
 //
 // A record header confirmed by its checksum is taken at its word, since its
 // length may look like any magic number. Otherwise gzip's magic number decides.
-// That of zlib is so weak that one in 2,000 damaged headers has it, so it must
+// That of zlib is so weak that one in 1,000 damaged headers has it, so it must
 // also inflate to something.
 func sniff(br *bufio.Reader) Compression {
 	head, _ := br.Peek(headerBytes)
