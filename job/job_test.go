@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -573,4 +574,24 @@ func TestParams(t *testing.T) {
 	if a, _ := again.YAML(); !bytes.Equal(a, text) {
 		t.Errorf("params.yaml does not read back as it was written:\n%s\n%s", a, text)
 	}
+}
+
+// TestParamsAreDocumented holds docs/run.md against the params that exist.
+func TestParamsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join(testenv.Root(), "docs", "run.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walk func(typ reflect.Type, path string)
+	walk = func(typ reflect.Type, path string) {
+		for f := range typ.Fields() {
+			name := strings.TrimPrefix(path+"."+f.Tag.Get("yaml"), ".")
+			if f.Type.Kind() == reflect.Struct {
+				walk(f.Type, name)
+			} else if !bytes.Contains(doc, []byte("`"+name+"`")) {
+				t.Errorf("docs/run.md does not speak of %s", name)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Params](), "")
 }
