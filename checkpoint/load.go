@@ -72,6 +72,10 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 			if !filepath.IsAbs(prefix) {
 				prefix = filepath.Join(dir, prefix)
 			}
+			if _, err := os.Stat(IndexPath(prefix)); err != nil {
+				// The folder was moved since.
+				prefix = filepath.Join(dir, filepath.Base(prefix))
+			}
 			return openSourceBundle(prefix, opts...)
 		}
 	}

@@ -444,7 +444,7 @@ func TestManagerDamage(t *testing.T) {
 		_, err := openTest(t, ManagerConfig{Dir: dir}).Restore(background, nil)
 		var lost *AllDamagedError
 		var corrupt *CorruptError
-		if !errors.As(err, &lost) || len(lost.Skipped) != 3 || !errors.As(err, &corrupt) || errors.Is(err, ErrNoCheckpoint) {
+		if !errors.As(err, &lost) || len(lost.Skipped) != 3 || !errors.As(err, &corrupt) || errors.Is(err, ErrNoCheckpoint) || !strings.Contains(err.Error(), "none of 3 checkpoints is whole") {
 			t.Errorf("error %v", err)
 		}
 	})

@@ -6,18 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/klauspost/compress/snappy"
+	tf "github.com/wamuir/graft/tensorflow"
+	shapes "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
+	types "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	versions "github.com/wamuir/graft/tensorflow/core/framework/versions_go_proto"
+	tfproto "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+	"google.golang.org/protobuf/proto"
 )
 
 // tableBuilder writes tables of many blocks and with compression, which
 // TensorFlow reads but does not write at the sizes of a test.
 type tableBuilder struct {
 	out     bytes.Buffer
-	index   []byte
 	snappy  bool
 	perPart int // entries per block
 	restart int // entries per restart point
@@ -182,12 +190,11 @@ func TestTableHostile(t *testing.T) {
 			return one(append(body, le32(0, 1)...))(b)
 		}, "too long"},
 		{"snappy bomb", func(b *tableBuilder) []byte {
-			h := b.block(nil)
 			bomb := append(binary.AppendUvarint(nil, 1<<31), 0)
 			start := b.out.Len()
 			body := append(bytes.Clone(bomb), blockSnappy)
 			b.out.Write(binary.LittleEndian.AppendUint32(body, mask(crc32.Checksum(body, castagnoli))))
-			h = binary.AppendUvarint(binary.AppendUvarint(nil, uint64(start)), uint64(len(bomb)))
+			h := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(start)), uint64(len(bomb)))
 			return b.finish([]string{"z"}, [][]byte{h})
 		}, "snappy length"},
 		{"not snappy", func(b *tableBuilder) []byte {
@@ -211,6 +218,126 @@ func TestTableHostile(t *testing.T) {
 		if !errors.As(err, &corrupt) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want a CorruptError with %q", test.name, err, test.want)
 		}
+	}
+}
+
+// header and entry are what a bundle's table holds.
+func header(h *tfproto.BundleHeaderProto) []byte {
+	data, err := proto.Marshal(h)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func entry(dtype tf.DataType, shape []int64, shard int32, offset, size int64, crc uint32) []byte {
+	p := &tfproto.BundleEntryProto{
+		Dtype: types.DataType(dtype), ShardId: shard, Offset: offset, Size: size, Crc32C: mask(crc), Shape: &shapes.TensorShapeProto{},
+	}
+	for _, d := range shape {
+		p.Shape.Dim = append(p.Shape.Dim, &shapes.TensorShapeProto_Dim{Size: d})
+	}
+	data, err := proto.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// A well-sealed index whose entries lie.
+func TestIndexHostile(t *testing.T) {
+	good := header(&tfproto.BundleHeaderProto{NumShards: 2})
+	ok := entry(tf.Float, []int64{2}, 1, 0, 8, 0)
+	unknownRank, err := proto.Marshal(&tfproto.BundleEntryProto{Dtype: types.DataType_DT_FLOAT, Shape: &shapes.TensorShapeProto{UnknownRank: true}, Size: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name          string
+		key           string
+		header, entry []byte
+		want          string
+	}{
+		{"good", "x", good, ok, ""},
+		{"no header", "x", nil, ok, "not the header"},
+		{"header is garbage", "x", []byte{0xff, 0xff}, ok, "bad header"},
+		{"no data files", "x", header(&tfproto.BundleHeaderProto{}), ok, "0 data files"},
+		{"too many data files", "x", header(&tfproto.BundleHeaderProto{NumShards: 1 << 30}), ok, "data files"},
+		{"byte order", "x", header(&tfproto.BundleHeaderProto{NumShards: 1, Endianness: 7}), ok, "byte order 7"},
+		{"entry is garbage", "x", good, []byte{0xff, 0xff}, "bad entry"},
+		{"no such type", "x", good, entry(77, []int64{2}, 0, 0, 8, 0), "unknown type 77"},
+		{"reference type", "x", good, entry(101, []int64{2}, 0, 0, 8, 0), "unknown type 101"},
+		{"unknown rank", "x", good, unknownRank, "unknown rank"},
+		{"negative dimension", "x", good, entry(tf.Float, []int64{-2, -1}, 0, 0, 8, 0), "bad shape [-2,-1]"},
+		{"shape overflows", "x", good, entry(tf.Float, []int64{1 << 40, 1 << 40}, 0, 0, 8, 0), "bad shape"},
+		{"size of another shape", "x", good, entry(tf.Float, []int64{3}, 0, 0, 8, 0), "takes 12 bytes, stored are 8"},
+		{"fewer bytes than strings", "x", good, entry(tf.String, []int64{30}, 0, 0, 8, 0), "at least 30 bytes"},
+		{"data file beyond the last", "x", good, entry(tf.Float, []int64{2}, 2, 0, 8, 0), "data file 2 of 2"},
+		{"negative data file", "x", good, entry(tf.Float, []int64{2}, -1, 0, 8, 0), "data file -1"},
+		{"negative offset", "x", good, entry(tf.Float, []int64{2}, 0, -8, 8, 0), "8 bytes at -8"},
+		{"offset overflows", "x", good, entry(tf.Float, []int64{2}, 0, 1<<63-4, 8, 0), "8 bytes at"},
+		{"a slice that lies", "\x00\x01\x04w\x00\x01", good, entry(tf.Float, []int64{3}, 0, 0, 8, 0), "takes 12 bytes"},
+	} {
+		keys, values := []string{"", test.key}, [][]byte{test.header, test.entry}
+		if test.header == nil {
+			keys, values = keys[1:], values[1:]
+		}
+		prefix := filepath.Join(t.TempDir(), "x")
+		writeFile(t, IndexPath(prefix), (&tableBuilder{perPart: 1, restart: 1}).build(keys, values))
+		_, err := OpenBundle(prefix)
+		if test.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", test.name, err)
+			}
+			continue
+		}
+		var corrupt *CorruptError
+		if !errors.As(err, &corrupt) || corrupt.Path != IndexPath(prefix) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want a CorruptError with %q", test.name, err, test.want)
+		}
+	}
+	// A later version of the format is not damage.
+	later := header(&tfproto.BundleHeaderProto{NumShards: 1, Version: &versions.VersionDef{Producer: 3, MinConsumer: 2}})
+	prefix := filepath.Join(t.TempDir(), "x")
+	writeFile(t, IndexPath(prefix), (&tableBuilder{perPart: 1, restart: 1}).build([]string{""}, [][]byte{later}))
+	if _, err := OpenBundle(prefix); err == nil || errors.As(err, new(*CorruptError)) || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("a later version: %v", err)
+	}
+}
+
+// A checkpoint from a machine of the other byte order; TensorFlow is the judge.
+func TestBigEndian(t *testing.T) {
+	be := binary.BigEndian
+	sum := func(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
+	numbers := be.AppendUint32(be.AppendUint32(nil, math.Float32bits(1.5)), math.Float32bits(-2))
+	lengths := be.AppendUint32(be.AppendUint32(nil, 3), 200)
+	check := be.AppendUint32(nil, mask(sum(lengths)))
+	body := "one" + strings.Repeat("y", 200)
+	text := append(append([]byte{3, 0xc8, 0x01}, check...), body...)
+	prefix := filepath.Join(t.TempDir(), "x")
+	writeFile(t, DataPath(prefix, 0, 1), append(bytes.Clone(numbers), text...))
+	writeFile(t, IndexPath(prefix), (&tableBuilder{perPart: 9, restart: 1}).build([]string{"", "n", "s"}, [][]byte{
+		header(&tfproto.BundleHeaderProto{NumShards: 1, Endianness: tfproto.BundleHeaderProto_BIG}),
+		entry(tf.Float, []int64{2}, 0, 0, 8, sum(numbers)),
+		entry(tf.String, []int64{2}, 0, 8, int64(len(text)), sum(append(append(lengths, check...), body...))),
+	}))
+	b, err := OpenBundle(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Verify(background); err != nil {
+		t.Error(err)
+	}
+	want := []string{"one", body[3:]}
+	if got, err := b.Strings("s"); err != nil || !slices.Equal(got, want) {
+		t.Errorf("strings %q, error %v", got, err)
+	}
+	got, err := b.Read(background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got["s"].Value().([]string), want) || !slices.Equal(got["n"].Value().([]float32), []float32{1.5, -2}) {
+		t.Errorf("TensorFlow reads %v and %v", got["n"].Value(), got["s"].Value())
 	}
 }
 

@@ -1,0 +1,389 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	tf "github.com/wamuir/graft/tensorflow"
+)
+
+// Due reports whether Interval steps have passed since the last save or restore.
+func (m *Manager) Due(step int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cfg.Interval > 0 && step >= m.last+m.cfg.Interval
+}
+
+// Save begins to write a checkpoint of variables under their paths, with a state
+// of the caller's that comes back from Restore, and returns while it is written.
+// The tensors must be copies that nobody writes to, such as those that a session
+// returned; they are let go, and their memory is collected, when they are written.
+//
+// At most one save is in flight: Save waits for the one before, and returns its
+// error, a [SaveError], if it failed. The new save has begun in that case, too.
+// The context bounds the waiting; a save that has begun is finished.
+//
+// A save of a step that was saved before replaces that checkpoint. One of an
+// earlier step than the newest checkpoint is refused, for restoring takes the
+// newest: [Manager.DiscardAfter] removes what a run that goes back leaves.
+func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, state []byte) error {
+	if m.cfg.ReadOnly {
+		return &SaveError{step, m.prefix(step), errors.New("the folder was opened for reading only")}
+	}
+	if step < 0 {
+		return &SaveError{step, m.prefix(step), errors.New("negative step")}
+	}
+	if err := m.lockIdle(ctx); err != nil {
+		return &SaveError{step, m.prefix(step), err}
+	}
+	defer m.mu.Unlock()
+	refuse := func(err error) error {
+		return errors.Join(m.takeFailure(), &SaveError{step, m.prefix(step), err})
+	}
+	if m.closed {
+		return refuse(errors.New("the manager is closed"))
+	}
+	if newest := m.newest(); newest.Step > step {
+		return refuse(fmt.Errorf("%s is newer", newest.Prefix))
+	}
+	all, err := m.withState(tensors, state)
+	if err != nil {
+		return refuse(err)
+	}
+	done := make(chan struct{})
+	m.inflight, m.last = done, step
+	go func() {
+		err := m.write(context.WithoutCancel(ctx), step, all)
+		// The binding frees tensors by finalizers only, and the collector does not
+		// know how large they are.
+		clear(all)
+		runtime.GC()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err != nil {
+			err = &SaveError{step, m.prefix(step), err}
+			m.log.Error("checkpoint was not saved", "error", err)
+			m.failed = errors.Join(m.failed, err)
+		}
+		m.inflight = nil
+		close(done)
+	}()
+	return m.takeFailure()
+}
+
+// lockIdle waits until no save is in flight, and returns with mu held.
+func (m *Manager) lockIdle(ctx context.Context) error {
+	for {
+		m.mu.Lock()
+		flight := m.inflight
+		if flight == nil {
+			return nil
+		}
+		m.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the checkpoint in flight: %w", context.Cause(ctx))
+		case <-flight:
+		}
+	}
+}
+
+// newest returns the newest checkpoint that is kept by number.
+func (m *Manager) newest() Checkpoint {
+	m.folder.Lock()
+	defer m.folder.Unlock()
+	if len(m.tracked) == 0 {
+		return Checkpoint{Step: -1}
+	}
+	return m.tracked[len(m.tracked)-1]
+}
+
+// takeFailure returns the error of a background save, once.
+func (m *Manager) takeFailure() error {
+	err := m.failed
+	m.failed = nil
+	return err
+}
+
+// withState turns variables into bundle entries: their keys, the object graph,
+// the state and the counter. It counts the save.
+func (m *Manager) withState(tensors []NamedTensor, state []byte) ([]NamedTensor, error) {
+	stateTensor, err := tf.NewTensor(string(state))
+	if err != nil {
+		return nil, err
+	}
+	counter, err := tf.NewTensor(m.counter + 1)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]NamedTensor, 0, len(tensors)+3)
+	all = append(all, tensors...)
+	all = append(all, NamedTensor{StateVariable, stateTensor}, NamedTensor{CounterVariable, counter})
+	names := make([]string, len(all))
+	for i, t := range all {
+		if t.Value == nil {
+			return nil, fmt.Errorf("variable %q has no value", t.Name)
+		}
+		names[i] = t.Name
+		all[i].Name = VariableKey(t.Name)
+	}
+	graph, err := BuildObjectGraph(names)
+	if err != nil {
+		return nil, err
+	}
+	graphTensor, err := tf.NewTensor(string(graph))
+	if err != nil {
+		return nil, err
+	}
+	m.counter++
+	return append(all, NamedTensor{ObjectGraphKey, graphTensor}), nil
+}
+
+// write makes a checkpoint durable, then records it, then prunes.
+func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor) error {
+	temp, final := m.tempPrefix(step), m.prefix(step)
+	discard := func() {
+		for _, name := range m.filesOf(temp) {
+			m.files.remove(name)
+		}
+	}
+	discard()
+	err := m.bundle(ctx, temp, tensors, WithIntraOpThreads(m.cfg.IntraOpThreads))
+	if err == nil {
+		err = whole(Checkpoint{Prefix: temp})
+	}
+	if err != nil {
+		discard()
+		return err
+	}
+	if err := m.files.rename(DataPath(temp, 0, 1), DataPath(final, 0, 1)); err != nil {
+		discard()
+		return err
+	}
+	// From here on the data is in place and recover can finish the save from the
+	// index, so an error must leave that where it is.
+	if err := m.files.syncDir(m.cfg.Dir); err != nil {
+		return err
+	}
+	if err := m.files.rename(IndexPath(temp), IndexPath(final)); err != nil {
+		return err
+	}
+	if err := m.files.syncDir(m.cfg.Dir); err != nil {
+		return err
+	}
+	for _, name := range m.filesOf(final) {
+		// A checkpoint that this one replaced may have had more data files.
+		if name != DataPath(final, 0, 1) && name != IndexPath(final) {
+			m.files.remove(name)
+		}
+	}
+	return m.record(Checkpoint{Step: step, Prefix: final, Time: m.now()})
+}
+
+// record notes a durable checkpoint in the state file and deletes those that are
+// no longer kept. The state file is written before anything is deleted, so that
+// it never names a checkpoint that is gone.
+func (m *Manager) record(c Checkpoint) error {
+	m.folder.Lock()
+	defer m.folder.Unlock()
+	delete(m.damaged, c.Step)
+	m.tracked = append(slices.DeleteFunc(m.tracked, func(t Checkpoint) bool { return t.Step == c.Step }), c)
+	if err := m.sweep(); err != nil {
+		return err
+	}
+	// Damaged checkpoints are worth less than what was saved since, and would be
+	// tried first at every restore.
+	for step := range m.damaged {
+		if err := m.delete(Checkpoint{Step: step, Prefix: m.prefix(step)}); err == nil {
+			delete(m.damaged, step)
+		}
+	}
+	return nil
+}
+
+func (m *Manager) sweep() error {
+	var kept, gone []Checkpoint
+	preserved := m.preserved
+	for i, c := range m.tracked {
+		switch {
+		case m.cfg.MaxToKeep == 0 || i >= len(m.tracked)-m.cfg.MaxToKeep || slices.Contains(m.protected, c.Step):
+			kept = append(kept, c)
+		case m.cfg.KeepEvery > 0 && !c.Time.Before(preserved.Add(m.cfg.KeepEvery)):
+			// Kept for good, and out of the state file, which would grow for ever.
+			preserved = c.Time
+		default:
+			gone = append(gone, c)
+		}
+	}
+	m.tracked, m.preserved = kept, preserved
+	err := m.saveState()
+	if err != nil {
+		// Nothing is deleted while the state file may still name it.
+		m.tracked = append(gone, m.tracked...)
+		sortBySteps(m.tracked)
+		return fmt.Errorf("the checkpoint is saved, the state file is not: %w", err)
+	}
+	for _, c := range gone {
+		if err := m.delete(c); err != nil {
+			m.log.Warn("an old checkpoint could not be deleted", "checkpoint", c.Prefix, "error", err)
+		}
+	}
+	return nil
+}
+
+// delete removes a checkpoint, its index first: without that nobody opens it.
+func (m *Manager) delete(c Checkpoint) error {
+	if err := m.files.remove(IndexPath(c.Prefix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var err error
+	for _, name := range m.filesOf(c.Prefix) {
+		if e := m.files.remove(name); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = e
+		}
+	}
+	return err
+}
+
+// filesOf lists what lies in the folder under a prefix, whether whole or not.
+func (m *Manager) filesOf(prefix string) []string {
+	list, _ := os.ReadDir(m.cfg.Dir)
+	var names []string
+	for _, f := range list {
+		if base, ending := splitFile(f.Name()); ending != "" && base == filepath.Base(prefix) {
+			names = append(names, filepath.Join(m.cfg.Dir, f.Name()))
+		}
+	}
+	return names
+}
+
+func (m *Manager) saveState() error {
+	if len(m.tracked) == 0 {
+		err := m.files.remove(filepath.Join(m.cfg.Dir, StateName))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	state := folderState{preserved: m.preserved}
+	for _, c := range m.tracked {
+		state.latest = filepath.Base(c.Prefix)
+		state.all = append(state.all, state.latest)
+		state.times = append(state.times, c.Time)
+	}
+	return m.replaceFile(StateName, state.text())
+}
+
+// replaceFile writes a file of the folder in one instant.
+func (m *Manager) replaceFile(name string, data []byte) error {
+	temp, final := filepath.Join(m.cfg.Dir, tempPrefix+name), filepath.Join(m.cfg.Dir, name)
+	err := m.files.write(temp, data)
+	if err == nil {
+		err = m.files.rename(temp, final)
+	}
+	if err != nil {
+		m.files.remove(temp)
+		return err
+	}
+	return m.files.syncDir(m.cfg.Dir)
+}
+
+// Protect keeps the checkpoints of the given steps whatever their number, such as
+// the best so far, and gives up those protected before. The list outlives the process.
+func (m *Manager) Protect(steps ...int64) error {
+	if m.cfg.ReadOnly {
+		return fmt.Errorf("protect checkpoints of %s: the folder was opened for reading only", m.cfg.Dir)
+	}
+	m.folder.Lock()
+	defer m.folder.Unlock()
+	steps = slices.Clone(steps)
+	slices.Sort(steps)
+	steps = slices.Compact(steps)
+	if slices.Equal(steps, m.protected) {
+		return nil
+	}
+	if steps == nil {
+		steps = []int64{}
+	}
+	data, err := json.Marshal(steps)
+	if err == nil {
+		err = m.replaceFile(protectedName, append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("protect checkpoints of %s: %w", m.cfg.Dir, err)
+	}
+	m.protected = steps
+	return nil
+}
+
+// Protected lists the protected steps.
+func (m *Manager) Protected() []int64 {
+	m.folder.Lock()
+	defer m.folder.Unlock()
+	return slices.Clone(m.protected)
+}
+
+// DiscardAfter deletes the checkpoints of steps beyond the given one, for a run
+// that goes on from there.
+func (m *Manager) DiscardAfter(step int64) error {
+	if m.cfg.ReadOnly {
+		return fmt.Errorf("discard checkpoints of %s: the folder was opened for reading only", m.cfg.Dir)
+	}
+	if err := m.lockIdle(context.Background()); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	m.folder.Lock()
+	defer m.folder.Unlock()
+	list, err := m.scan()
+	if err != nil {
+		return fmt.Errorf("checkpoints: %w", err)
+	}
+	m.tracked = slices.DeleteFunc(m.tracked, func(c Checkpoint) bool { return c.Step > step })
+	if err := m.saveState(); err != nil {
+		return fmt.Errorf("discard checkpoints of %s: %w", m.cfg.Dir, err)
+	}
+	for _, c := range list {
+		if c.Step <= step {
+			continue
+		}
+		if err := m.delete(c); err != nil {
+			return fmt.Errorf("discard checkpoint %s: %w", c.Prefix, err)
+		}
+	}
+	m.last = min(m.last, step)
+	return nil
+}
+
+// Wait waits for the save in flight and returns its error, or that of one before
+// which nobody has seen.
+func (m *Manager) Wait(ctx context.Context) error {
+	if err := m.lockIdle(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	return m.takeFailure()
+}
+
+// Busy reports whether a save is in flight.
+func (m *Manager) Busy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.inflight != nil
+}
+
+// Close waits for the save in flight, refuses further ones, and returns an error
+// that nobody has seen.
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	return m.Wait(context.Background())
+}
