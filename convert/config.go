@@ -1,0 +1,311 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// The names of the splits that Run itself knows.
+const (
+	Train = "train"
+	Dev   = "dev"
+	Test  = "test"
+)
+
+// Format is how an input file is laid out.
+type Format string
+
+// The formats. Auto goes by the name of the file.
+const (
+	Auto  Format = ""
+	TSV   Format = "tsv"   // tab-separated, no quoting: .tsv, .txt
+	CSV   Format = "csv"   // comma-separated, quoted as in RFC 4180: .csv
+	JSONL Format = "jsonl" // one JSON object a line: .jsonl, .ndjson
+)
+
+// Charset is the encoding of an input file's text.
+type Charset string
+
+// The encodings. The zero value means UTF8.
+const (
+	UTF8        Charset = "utf-8"
+	Latin1      Charset = "latin-1"
+	Windows1252 Charset = "windows-1252"
+)
+
+// Limits of the settings.
+const (
+	DefaultMaxLength   = 128
+	DefaultDevFraction = 0.1
+
+	maxShards    = 512     // files written to at once
+	maxMaxLength = 1 << 20 // ids of a record
+	maxLabels    = 10000
+)
+
+// Input is one file of a split.
+type Input struct {
+	Split string // such as train, dev or test: letters, digits and _
+	Path  string
+}
+
+// Config says what to convert, and how.
+type Config struct {
+	// Task is one of Tasks; "" means TextTask.
+	Task string
+	// Inputs are the files, in order. Several may belong to one split.
+	Inputs []Input
+	// Out is the folder of the dataset, made if it is not there.
+	Out string
+	// Overwrite replaces a dataset that is there.
+	Overwrite bool
+
+	// Vocab is the vocabulary's file, and Tokenizer how text is prepared for it.
+	Vocab     string
+	Tokenizer text.Config
+	// MaxLength is the most ids of a record, special tokens included; 0 means
+	// DefaultMaxLength.
+	MaxLength int
+
+	// Format and Charset describe the inputs.
+	Format  Format
+	Charset Charset
+	// NoHeader says that the files begin with a row of data; columns are then named
+	// by their numbers, from 1 on. Of TSV and CSV only.
+	NoHeader bool
+	// TextColumn, PairColumn and LabelColumn name the columns of TextTask; without
+	// the latter two there is no second text, or no label.
+	TextColumn, PairColumn, LabelColumn string
+	// Labels lists the labels in the order of their ids. Without it they are those
+	// of the training split (of all splits, where there is none): in numeric order
+	// if all are integers, else sorted by bytes.
+	Labels []string
+	// LabelThreshold makes the label column one of scores: a score below it is the
+	// first of the two Labels (by default negative), any other the second
+	// (positive).
+	LabelThreshold *float64
+
+	// SplitByHash names a column by whose hash rows of the training split go to the
+	// dev split, where the inputs have none: a DevFraction of them (0 means
+	// DefaultDevFraction). Rows that agree in the column stay together.
+	SplitByHash string
+	DevFraction float64
+	// DevIDs is a file of tab-separated ids, as GLUE's dev_ids.tsv for MRPC: the rows
+	// of the training split that have those ids go to the dev split.
+	DevIDs string
+
+	// Shards is how many files each split is cut into; 0 means 1. A split of fewer
+	// records has that many files.
+	Shards int
+	// Compression is that of the files.
+	Compression tfrecord.Compression
+	// Shuffle puts the records of each split in an order drawn from Seed, rather
+	// than that of the rows.
+	Shuffle bool
+	Seed    uint64
+
+	// SkipBadRows passes over rows that cannot be used, and counts them, rather than
+	// end with a RowError.
+	SkipBadRows bool
+	// Workers is how many rows are tokenized at once; 0 means one a core.
+	Workers int
+	// Progress, if set, is told how far Run has come, by one goroutine at a time.
+	Progress func(Progress)
+}
+
+// Progress is how far Run has come.
+type Progress struct {
+	Path  string // the file being read
+	Rows  int64  // rows read of all files
+	Bytes int64  // bytes read of all files, of Total
+	Total int64
+}
+
+// Validate tells whether the settings make sense together. It looks at no file.
+func (c *Config) Validate() error {
+	return errors.Join(c.validateInputs(), c.validateColumns(), c.validateSplitting(), c.validateOutput())
+}
+
+func (c *Config) validateInputs() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
+	if len(c.Inputs) == 0 {
+		fail("no input files are given")
+	}
+	for _, in := range c.Inputs {
+		if !validSplit(in.Split) {
+			fail("split %q: expected a name of letters, digits and _", in.Split)
+		}
+		if in.Path == "" {
+			fail("the %s split has a file without a name", in.Split)
+			continue
+		}
+		if _, err := c.formatOf(in.Path); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL}, c.Format) {
+		fail("format %q: expected tsv, csv or jsonl", c.Format)
+	}
+	if !slices.Contains([]Charset{"", UTF8, Latin1, Windows1252}, c.Charset) {
+		fail("encoding %q: expected utf-8, latin-1 or windows-1252", c.Charset)
+	}
+	if c.Vocab == "" {
+		fail("no vocabulary is given")
+	}
+	if err := c.Tokenizer.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.MaxLength != 0 && (c.MaxLength < 3 || c.MaxLength > maxMaxLength) {
+		fail("maximum length %d: expected 3 to %d", c.MaxLength, maxMaxLength)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateColumns() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
+	if !slices.Contains(Tasks(), c.taskName()) {
+		fail("task %q: expected one of %s", c.Task, strings.Join(Tasks(), ", "))
+	} else if c.taskName() == TextTask {
+		if c.TextColumn == "" {
+			fail("no text column is given")
+		}
+		if c.LabelColumn == "" && (len(c.Labels) > 0 || c.LabelThreshold != nil) {
+			fail("labels are described, and no label column is given")
+		}
+	} else {
+		if c.TextColumn != "" || c.PairColumn != "" || c.LabelColumn != "" || c.NoHeader {
+			fail("task %s has columns of its own: name columns with task %s only", c.Task, TextTask)
+		}
+		if len(c.Labels) > 0 || c.LabelThreshold != nil {
+			fail("task %s has labels of its own", c.Task)
+		}
+		if c.Format != Auto && c.Format != TSV {
+			fail("task %s is published as tsv: use task %s for %s", c.Task, TextTask, c.Format)
+		}
+	}
+	for i, l := range c.Labels {
+		if l == "" || strings.TrimSpace(l) != l || slices.Contains(c.Labels[:i], l) {
+			fail("label %q: expected labels that differ, without space around them", l)
+		}
+	}
+	if t := c.LabelThreshold; t != nil {
+		if math.IsNaN(*t) || math.IsInf(*t, 0) {
+			fail("label threshold %v: expected a number", *t)
+		}
+		if len(c.Labels) != 0 && len(c.Labels) != 2 {
+			fail("a label threshold makes 2 labels, %d are given", len(c.Labels))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateSplitting() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
+	if c.SplitByHash == "" && c.DevFraction != 0 {
+		fail("a dev fraction is given, and no column to split by")
+	}
+	if !(c.DevFraction >= 0 && c.DevFraction < 1) {
+		fail("dev fraction %v: expected more than 0 and less than 1", c.DevFraction)
+	}
+	if c.SplitByHash != "" && c.DevIDs != "" {
+		fail("the dev split is given both by hash and by ids")
+	}
+	if c.DevIDs != "" && len(tasks[c.taskName()].ids) == 0 {
+		fail("task %s has no ids to split by", c.taskName())
+	}
+	if c.SplitByHash != "" || c.DevIDs != "" {
+		if c.has(Dev) {
+			fail("the dev split has a file already: rows of the train split cannot go to it")
+		}
+		if !c.has(Train) {
+			fail("there is no train split to take the dev split from")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateOutput() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
+	if c.Out == "" {
+		fail("no output folder is given")
+	}
+	if c.Shards < 0 || c.Shards > maxShards {
+		fail("%d shards: expected 1 to %d", c.Shards, maxShards)
+	}
+	if c.Compression > tfrecord.Zlib {
+		fail("compression %d: expected none, gzip or zlib", c.Compression)
+	}
+	if c.Workers < 0 {
+		fail("%d workers: expected 0 or more", c.Workers)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) taskName() string {
+	if c.Task == "" {
+		return TextTask
+	}
+	return c.Task
+}
+
+// task returns the columns and labels of the task.
+func (c *Config) task() task {
+	if t, ok := tasks[c.taskName()]; ok {
+		if t.names == nil {
+			t.names = t.values
+		}
+		return t
+	}
+	t := task{text: c.TextColumn, pair: c.PairColumn, label: c.LabelColumn, values: c.Labels}
+	if c.LabelThreshold != nil && t.values == nil {
+		t.values = []string{"negative", "positive"}
+	}
+	t.names = t.values
+	return t
+}
+
+func (c *Config) has(split string) bool {
+	return slices.ContainsFunc(c.Inputs, func(in Input) bool { return in.Split == split })
+}
+
+func (c *Config) formatOf(path string) (Format, error) {
+	if c.Format != Auto {
+		return c.Format, nil
+	}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".tsv", ".txt":
+		return TSV, nil
+	case ".csv":
+		return CSV, nil
+	case ".jsonl", ".ndjson":
+		return JSONL, nil
+	}
+	if c.taskName() != TextTask {
+		return TSV, nil
+	}
+	return Auto, fmt.Errorf("convert: the format of %s does not show in its name: say tsv, csv or jsonl", path)
+}
+
+// needsLabels tells whether every row of a split must have a label: what trains or
+// measures does.
+func needsLabels(split string) bool {
+	return split == Train || strings.HasPrefix(split, Dev) || strings.HasPrefix(split, "val")
+}
+
+func validSplit(s string) bool {
+	ok := func(r rune) bool {
+		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	}
+	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool { return !ok(r) })
+}

@@ -1,0 +1,75 @@
+package convert
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+func TestValidate(t *testing.T) {
+	ok := func() Config {
+		return Config{TextColumn: "t", Vocab: "v", Out: "o", Inputs: []Input{{Train, "x.tsv"}}}
+	}
+	nan := math.NaN()
+	one := 1.0
+	tests := []struct {
+		name   string
+		change func(*Config)
+		want   string // of the error; "" where there is none
+	}{
+		{"plain", func(c *Config) {}, ""},
+		{"task", func(c *Config) { c.Task, c.TextColumn = "mrpc", "" }, ""},
+		{"task whose file has no telling name", func(c *Config) { c.Task, c.TextColumn, c.Inputs[0].Path = "mrpc", "", "x" }, ""},
+		{"score", func(c *Config) { c.LabelColumn, c.LabelThreshold = "l", &one }, ""},
+		{"hash", func(c *Config) { c.SplitByHash, c.DevFraction = "i", 0.5 }, ""},
+		{"ids", func(c *Config) { c.Task, c.TextColumn, c.DevIDs = "mrpc", "", "i" }, ""},
+		{"no inputs", func(c *Config) { c.Inputs = nil }, "convert: no input files are given"},
+		{"split name", func(c *Config) { c.Inputs[0].Split = "a/b" }, `convert: split "a/b": expected a name of letters, digits and _`},
+		{"no split name", func(c *Config) { c.Inputs[0].Split = "" }, `convert: split "": expected a name of letters, digits and _`},
+		{"no path", func(c *Config) { c.Inputs[0].Path = "" }, "convert: the train split has a file without a name"},
+		{"format unknown", func(c *Config) { c.Inputs[0].Path = "x.json" }, "convert: the format of x.json does not show in its name: say tsv, csv or jsonl"},
+		{"format", func(c *Config) { c.Format = "xml" }, `convert: format "xml": expected tsv, csv or jsonl`},
+		{"encoding", func(c *Config) { c.Charset = "utf-16" }, `convert: encoding "utf-16": expected utf-8, latin-1 or windows-1252`},
+		{"no vocabulary", func(c *Config) { c.Vocab = "" }, "convert: no vocabulary is given"},
+		{"tokenizer", func(c *Config) { c.Tokenizer = text.Config{MaxWordChars: -1} }, "text: MaxWordChars is -1, expected 0 or more"},
+		{"length", func(c *Config) { c.MaxLength = 2 }, "convert: maximum length 2: expected 3 to 1048576"},
+		{"no such task", func(c *Config) { c.Task = "stsb" }, `convert: task "stsb": expected one of text, cola, mnli, mrpc, qnli, qqp, rte, sst2, wnli`},
+		{"no text column", func(c *Config) { c.TextColumn = "" }, "convert: no text column is given"},
+		{"labels without column", func(c *Config) { c.Labels = []string{"a"} }, "convert: labels are described, and no label column is given"},
+		{"task with columns", func(c *Config) { c.Task = "sst2" }, "convert: task sst2 has columns of its own: name columns with task text only"},
+		{"task with labels", func(c *Config) { c.Task, c.TextColumn, c.Labels = "sst2", "", []string{"a"} }, "convert: task sst2 has labels of its own"},
+		{"task in csv", func(c *Config) { c.Task, c.TextColumn, c.Format = "sst2", "", CSV }, "convert: task sst2 is published as tsv: use task text for csv"},
+		{"label twice", func(c *Config) { c.LabelColumn, c.Labels = "l", []string{"a", "a"} }, `convert: label "a": expected labels that differ, without space around them`},
+		{"label with space", func(c *Config) { c.LabelColumn, c.Labels = "l", []string{" a"} }, `convert: label " a": expected labels that differ, without space around them`},
+		{"threshold", func(c *Config) { c.LabelColumn, c.LabelThreshold = "l", &nan }, "convert: label threshold NaN: expected a number"},
+		{"threshold with three labels", func(c *Config) { c.LabelColumn, c.LabelThreshold, c.Labels = "l", &one, []string{"a", "b", "c"} }, "convert: a label threshold makes 2 labels, 3 are given"},
+		{"fraction alone", func(c *Config) { c.DevFraction = 0.1 }, "convert: a dev fraction is given, and no column to split by"},
+		{"fraction", func(c *Config) { c.SplitByHash, c.DevFraction = "i", 1 }, "convert: dev fraction 1: expected more than 0 and less than 1"},
+		{"fraction NaN", func(c *Config) { c.SplitByHash, c.DevFraction = "i", nan }, "convert: dev fraction NaN: expected more than 0 and less than 1"},
+		{"ids of text", func(c *Config) { c.DevIDs = "i" }, "convert: task text has no ids to split by"},
+		{"hash and dev", func(c *Config) { c.SplitByHash = "i"; c.Inputs = append(c.Inputs, Input{Dev, "y.tsv"}) }, "convert: the dev split has a file already: rows of the train split cannot go to it"},
+		{"hash without train", func(c *Config) { c.SplitByHash = "i"; c.Inputs[0].Split = Test }, "convert: there is no train split to take the dev split from"},
+		{"hash and ids", func(c *Config) { c.Task, c.TextColumn, c.SplitByHash, c.DevIDs = "mrpc", "", "i", "j" }, "convert: the dev split is given both by hash and by ids"},
+		{"no output", func(c *Config) { c.Out = "" }, "convert: no output folder is given"},
+		{"shards", func(c *Config) { c.Shards = 513 }, "convert: 513 shards: expected 1 to 512"},
+		{"compression", func(c *Config) { c.Compression = tfrecord.Zlib + 1 }, "convert: compression 3: expected none, gzip or zlib"},
+		{"workers", func(c *Config) { c.Workers = -1 }, "convert: -1 workers: expected 0 or more"},
+		{"two faults", func(c *Config) { c.Out, c.Shards = "", -1 }, "convert: no output folder is given\nconvert: -1 shards: expected 1 to 512"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := ok()
+			tt.change(&cfg)
+			err := cfg.Validate()
+			if tt.want == "" && err != nil {
+				t.Errorf("got %v", err)
+			}
+			if tt.want != "" && (err == nil || err.Error() != tt.want) {
+				t.Errorf("got %v\nexpected %s", err, strings.ReplaceAll(tt.want, "\n", " / "))
+			}
+		})
+	}
+}

@@ -1,0 +1,29 @@
+package convert
+
+import "fmt"
+
+// RowError is a row of an input that cannot be used.
+type RowError struct {
+	Path   string
+	Line   int64 // counts from 1; where a row takes several lines, its first
+	Reason string
+}
+
+func (e *RowError) Error() string { return fmt.Sprintf("%s:%d: %s", e.Path, e.Line, e.Reason) }
+
+// ManifestError is a dataset whose manifest, or a file that it names, is not what
+// it should be.
+type ManifestError struct {
+	Path   string // the manifest or the file
+	Reason string
+}
+
+func (e *ManifestError) Error() string { return fmt.Sprintf("dataset: %s: %s", e.Path, e.Reason) }
+
+// ExistsError says that the output folder holds a dataset, or parts of one, that
+// Run was not told to replace.
+type ExistsError struct{ Path string }
+
+func (e *ExistsError) Error() string {
+	return fmt.Sprintf("%s exists already: choose another folder, or overwrite it", e.Path)
+}

@@ -1,0 +1,142 @@
+package convert
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// words are the vocabulary of the tests, behind the special tokens.
+var words = []string{"good", "bad", "film", "a", "b", "c", "d", "e", `"`, "é", "ö", "x", ",", "."}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// write makes files in a new folder and returns it. A vocab.txt is always there.
+func write(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	vocab := append([]string{text.Pad, text.Unk, text.Cls, text.Sep, text.Mask}, words...)
+	put(t, filepath.Join(dir, "vocab.txt"), strings.Join(vocab, "\n")+"\n")
+	for name, content := range files {
+		put(t, filepath.Join(dir, name), content)
+	}
+	return dir
+}
+
+func put(t testing.TB, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// in completes a configuration: its paths are made to be in dir, its output is a
+// folder there.
+func in(dir string, cfg Config) Config {
+	cfg.Inputs = slices.Clone(cfg.Inputs)
+	for i := range cfg.Inputs {
+		cfg.Inputs[i].Path = filepath.Join(dir, cfg.Inputs[i].Path)
+	}
+	if cfg.DevIDs != "" {
+		cfg.DevIDs = filepath.Join(dir, cfg.DevIDs)
+	}
+	cfg.Vocab = filepath.Join(dir, "vocab.txt")
+	cfg.Out = filepath.Join(dir, "out")
+	return cfg
+}
+
+func mustRun(t testing.TB, cfg Config) *Manifest {
+	t.Helper()
+	m, err := Run(context.Background(), cfg, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// example is a record, its ids as tokens.
+type example struct {
+	tokens   string
+	segments []int64
+	label    int64 // -1: none
+	id       int64
+}
+
+// records reads the records of a split back, shard after shard.
+func records(t testing.TB, cfg Config, split string) []example {
+	t.Helper()
+	m, err := ReadManifest(cfg.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Verify(context.Background(), cfg.Out); err != nil {
+		t.Fatal(err)
+	}
+	v, err := text.LoadVocab(filepath.Join(cfg.Out, m.Vocab.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Splits[split]
+	if s == nil {
+		t.Fatalf("there is no split %s", split)
+	}
+	var out []example
+	dec := tfrecord.NewDecoder(InputIDs, SegmentIDs, LabelIDs, ExampleID)
+	for _, f := range s.Files {
+		r, err := tfrecord.Open(filepath.Join(cfg.Out, f.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(out)
+		for {
+			data, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			var vals tfrecord.Values
+			if err = errors.Join(err, dec.Decode(data, &vals)); err != nil {
+				t.Fatal(err)
+			}
+			var ids []int32
+			for _, id := range vals.At(0).Int64s {
+				ids = append(ids, int32(id))
+			}
+			e := example{v.Tokens(ids), slices.Clone(vals.At(1).Int64s), -1, vals.At(3).Int64s[0]}
+			if vals.At(2).Kind != tfrecord.KindNone {
+				e.label = vals.At(2).Int64s[0]
+			}
+			if len(e.segments) != len(ids) {
+				t.Fatalf("%s: %d ids, %d segment ids", f.Name, len(ids), len(e.segments))
+			}
+			out = append(out, e)
+		}
+		r.Close()
+		if int64(len(out)-n) != f.Records {
+			t.Fatalf("%s holds %d records, the manifest says %d", f.Name, len(out)-n, f.Records)
+		}
+	}
+	return out
+}
+
+// lines returns "label tokens" of records, without the special tokens at the ends.
+func shown(names []string, all []example) []string {
+	var out []string
+	for _, e := range all {
+		label := "-"
+		if e.label >= 0 {
+			label = names[e.label]
+		}
+		s := strings.TrimSuffix(strings.TrimPrefix(e.tokens, "[CLS] "), " [SEP]")
+		out = append(out, label+": "+strings.ReplaceAll(s, " [SEP] ", " | "))
+	}
+	return out
+}

@@ -1,0 +1,135 @@
+package convert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// labels turns what a label column holds into ids.
+type labels struct {
+	names     []string // in id order
+	ids       map[string]int64
+	threshold *float64
+}
+
+// id returns the id of a label, or the reason why it has none.
+func (l *labels) id(s string) (int64, string) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return 0, "the label is empty"
+	}
+	if l.threshold == nil {
+		id, ok := l.ids[s]
+		if !ok {
+			return 0, fmt.Sprintf("label %q is none of %s", clip(s), list(l.names))
+		}
+		return id, ""
+	}
+	score, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(score) || math.IsInf(score, 0) {
+		return 0, fmt.Sprintf("score %q is not a number", clip(s))
+	}
+	if score < *l.threshold {
+		return 0, ""
+	}
+	return 1, ""
+}
+
+// newLabels returns the labels of a conversion, which it collects from the inputs
+// where the configuration does not list them. Without a label column there are none.
+func newLabels(ctx context.Context, cfg *Config) (*labels, error) {
+	t := cfg.task()
+	if t.label == "" {
+		return &labels{}, nil
+	}
+	l := &labels{names: t.names, threshold: cfg.LabelThreshold}
+	values := t.values
+	if values == nil {
+		var err error
+		if values, err = collectLabels(ctx, cfg, t.label); err != nil {
+			return nil, err
+		}
+		l.names = values
+	}
+	l.ids = make(map[string]int64, len(values))
+	for i, v := range values {
+		l.ids[v] = int64(i)
+	}
+	return l, nil
+}
+
+// collectLabels returns the labels that occur, in order.
+func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, error) {
+	seen := map[string]bool{}
+	for _, in := range cfg.Inputs {
+		if cfg.has(Train) && in.Split != Train {
+			continue
+		}
+		if err := collectFrom(ctx, cfg, in, name, seen); err != nil {
+			return nil, err
+		}
+	}
+	if len(seen) == 0 {
+		return nil, fmt.Errorf("convert: column %q holds no labels", name)
+	}
+	values := make([]string, 0, len(seen))
+	numbers := true
+	for v := range seen {
+		values = append(values, v)
+		n, err := strconv.ParseInt(v, 10, 64)
+		numbers = numbers && err == nil && strconv.FormatInt(n, 10) == v
+	}
+	if !numbers {
+		slices.Sort(values)
+		return values, nil
+	}
+	slices.SortFunc(values, func(a, b string) int {
+		m, _ := strconv.ParseInt(a, 10, 64)
+		n, _ := strconv.ParseInt(b, 10, 64)
+		if m < n {
+			return -1
+		}
+		return 1
+	})
+	return values, nil
+}
+
+func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen map[string]bool) error {
+	t, err := openTable(cfg, in.Path, []column{{name: name, optional: !needsLabels(in.Split)}})
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	for {
+		if t.read%1024 == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		fields, line, _, err := t.next()
+		if err == io.EOF {
+			return nil
+		}
+		var bad *RowError
+		if errors.As(err, &bad) && cfg.SkipBadRows {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		v := strings.TrimSpace(fields[0].text)
+		if v == "" || seen[v] {
+			continue
+		}
+		if len(seen) == maxLabels {
+			return &RowError{in.Path, line, fmt.Sprintf("column %q holds more than %d different labels: list the labels, or give a threshold for scores", name, maxLabels)}
+		}
+		seen[v] = true
+	}
+}

@@ -1,0 +1,287 @@
+package convert
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/text"
+)
+
+// What a manifest says of itself.
+const (
+	ManifestName    = "manifest.json"
+	ManifestFormat  = "gorbit-dataset"
+	ManifestVersion = 1
+
+	maxManifest = 64 << 20
+)
+
+// Manifest describes a dataset: the content of its manifest.json.
+type Manifest struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	// Task is one of Tasks, and Columns where its texts and labels come from.
+	Task    string  `json:"task"`
+	Columns Columns `json:"columns"`
+	// Labels are the labels' names in the order of their ids; none, if the dataset
+	// has no labels.
+	Labels         []string `json:"labels"`
+	LabelThreshold *float64 `json:"label_threshold,omitempty"`
+	Vocab          Vocab    `json:"vocab"`
+	// MaxLength is the most ids that a record may have.
+	MaxLength int               `json:"max_length"`
+	Splits    map[string]*Split `json:"splits"`
+	Sources   []Source          `json:"sources"`
+}
+
+// Columns names the columns of the sources; those not used are "".
+type Columns struct {
+	Text  string `json:"text"`
+	Pair  string `json:"text_pair,omitempty"`
+	Label string `json:"label,omitempty"`
+}
+
+// Vocab describes the vocabulary and how text is prepared for it.
+type Vocab struct {
+	File            string `json:"file"`
+	Size            int    `json:"size"` // the number of ids
+	SHA256          string `json:"sha256"`
+	Lowercase       bool   `json:"lowercase"`
+	StripAccents    bool   `json:"strip_accents"`
+	LiteralSpecials bool   `json:"literal_specials,omitempty"`
+	Unclean         bool   `json:"unclean,omitempty"`
+	JoinIdeographs  bool   `json:"join_ideographs,omitempty"`
+	MaxWordChars    int    `json:"max_word_chars"`
+}
+
+// Split describes the records of one split.
+type Split struct {
+	Files     []File `json:"files"`
+	Records   int64  `json:"records"`
+	Tokens    int64  `json:"tokens"`    // ids, special tokens included
+	Truncated int64  `json:"truncated"` // records that lost tokens to MaxLength
+	// Lengths are the numbers of ids of the records.
+	Lengths Lengths `json:"lengths"`
+	// LabelCounts are the records of each label, in the order of the ids; records
+	// without a label are in none.
+	LabelCounts []int64 `json:"label_counts,omitempty"`
+}
+
+// File is a file of a dataset.
+type File struct {
+	Name    string `json:"name"`
+	Records int64  `json:"records"`
+	Bytes   int64  `json:"bytes"`
+	SHA256  string `json:"sha256"`
+}
+
+// Lengths says how long records are.
+type Lengths struct {
+	Min  int     `json:"min"`
+	Max  int     `json:"max"`
+	Mean float64 `json:"mean"`
+	// Histogram counts the records of 1 to Step ids, of Step+1 to 2 Step, and so on.
+	Step      int     `json:"step"`
+	Histogram []int64 `json:"histogram"`
+}
+
+// Source is a file that records were made from.
+type Source struct {
+	Split   string `json:"split"`
+	Name    string `json:"name"` // without its folder
+	Bytes   int64  `json:"bytes"`
+	SHA256  string `json:"sha256"`
+	Rows    int64  `json:"rows"`              // rows of data, bad ones included
+	Skipped int64  `json:"skipped,omitempty"` // bad rows passed over
+}
+
+// TokenizerConfig returns the settings that the dataset's texts were tokenized
+// with.
+func (m *Manifest) TokenizerConfig() text.Config {
+	accents := text.KeepAccents
+	if m.Vocab.StripAccents {
+		accents = text.StripAccents
+	}
+	return text.Config{
+		Lowercase:       m.Vocab.Lowercase,
+		Accents:         accents,
+		LiteralSpecials: m.Vocab.LiteralSpecials,
+		Unclean:         m.Vocab.Unclean,
+		JoinIdeographs:  m.Vocab.JoinIdeographs,
+		MaxWordChars:    m.Vocab.MaxWordChars,
+	}
+}
+
+// ReadManifest reads the manifest of a dataset, given its folder or the manifest
+// itself, and checks that it is one. It looks at no other file: see
+// [Manifest.Verify]. Its error is a [ManifestError], or that of the file system.
+func ReadManifest(path string) (*Manifest, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, ManifestName)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("dataset: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	if err != nil {
+		return nil, fmt.Errorf("dataset: %s: %w", path, err)
+	}
+	m, reason := parseManifest(data)
+	if reason != "" {
+		return nil, &ManifestError{path, reason}
+	}
+	return m, nil
+}
+
+// parseManifest returns a manifest, or the reason why data is none.
+func parseManifest(data []byte) (*Manifest, string) {
+	if len(data) > maxManifest {
+		return nil, fmt.Sprintf("is longer than %d bytes", maxManifest)
+	}
+	// Another version may not even have the same types, so what it is comes first.
+	var head struct {
+		Format  string `json:"format"`
+		Version int    `json:"version"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, "is not a manifest: " + err.Error()
+	}
+	if head.Format != ManifestFormat {
+		return nil, fmt.Sprintf("is of format %s, expected %q", clip(fmt.Sprintf("%q", head.Format)), ManifestFormat)
+	}
+	if head.Version != ManifestVersion {
+		return nil, fmt.Sprintf("is of version %d, this program knows version %d", head.Version, ManifestVersion)
+	}
+	m := &Manifest{}
+	if err := json.Unmarshal(data, m); err != nil {
+		return nil, "is not a manifest: " + err.Error()
+	}
+	return m, m.fault()
+}
+
+// fault returns what is wrong within a manifest, or "".
+func (m *Manifest) fault() string {
+	if !localName(m.Vocab.File) || m.Vocab.Size <= 0 {
+		return fmt.Sprintf("the vocabulary is %s with %d ids", clip(fmt.Sprintf("%q", m.Vocab.File)), m.Vocab.Size)
+	}
+	if m.MaxLength <= 0 || m.Vocab.MaxWordChars < 0 {
+		return fmt.Sprintf("the maximum length is %d, that of a word %d", m.MaxLength, m.Vocab.MaxWordChars)
+	}
+	for i, l := range m.Labels {
+		if l == "" || slices.Contains(m.Labels[:i], l) {
+			return fmt.Sprintf("label %d is empty or there twice: %s", i, clip(fmt.Sprintf("%q", l)))
+		}
+	}
+	names := map[string]bool{m.Vocab.File: true, ManifestName: true}
+	for _, split := range slices.Sorted(maps.Keys(m.Splits)) {
+		s := m.Splits[split]
+		if s == nil || !validSplit(split) {
+			return fmt.Sprintf("split %s has no content or no proper name", clip(fmt.Sprintf("%q", split)))
+		}
+		var records int64
+		for _, f := range s.Files {
+			if !localName(f.Name) || names[f.Name] {
+				return fmt.Sprintf("split %s: file %s is there twice or outside the folder", split, clip(fmt.Sprintf("%q", f.Name)))
+			}
+			if f.Records < 0 || f.Bytes < 0 {
+				return fmt.Sprintf("split %s: %s has %d records in %d bytes", split, f.Name, f.Records, f.Bytes)
+			}
+			names[f.Name] = true
+			records += f.Records
+		}
+		if records != s.Records {
+			return fmt.Sprintf("split %s has %d records, its files have %d", split, s.Records, records)
+		}
+		if len(s.LabelCounts) > len(m.Labels) {
+			return fmt.Sprintf("split %s counts %d labels of %d", split, len(s.LabelCounts), len(m.Labels))
+		}
+	}
+	return ""
+}
+
+// localName tells whether a name means a file in the dataset's own folder.
+func localName(s string) bool {
+	return s != "" && s == filepath.Base(s) && filepath.IsLocal(s) && s != "."
+}
+
+// Verify reads the vocabulary and every file of every split in dir and holds their
+// sizes and checksums against the manifest. Its error is a [ManifestError] that names
+// the first file at fault, or that of the file system or of ctx.
+func (m *Manifest) Verify(ctx context.Context, dir string) error {
+	check := func(name, sum string, size int64) error {
+		path := filepath.Join(dir, name)
+		gotSize, gotSum, err := hashFile(ctx, path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return &ManifestError{path, "is missing"}
+		case err != nil:
+			return fmt.Errorf("dataset: %w", err)
+		case size >= 0 && gotSize != size:
+			return &ManifestError{path, fmt.Sprintf("has %d bytes, the manifest says %d", gotSize, size)}
+		case gotSum != sum:
+			return &ManifestError{path, fmt.Sprintf("has the SHA-256 %s, the manifest says %s", gotSum, clip(sum))}
+		}
+		return nil
+	}
+	if err := check(m.Vocab.File, m.Vocab.SHA256, -1); err != nil {
+		return err
+	}
+	for _, split := range slices.Sorted(maps.Keys(m.Splits)) {
+		for _, f := range m.Splits[split].Files {
+			if err := check(f.Name, f.SHA256, f.Bytes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hashFile returns a file's size and SHA-256 in hex.
+func hashFile(ctx context.Context, path string) (int64, string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	var size int64
+	for buf := make([]byte, 1<<20); ; {
+		if err := ctx.Err(); err != nil {
+			return 0, "", err
+		}
+		n, err := f.Read(buf)
+		h.Write(buf[:n])
+		size += int64(n)
+		if err == io.EOF {
+			return size, hex.EncodeToString(h.Sum(nil)), nil
+		}
+		if err != nil {
+			return 0, "", err
+		}
+	}
+}
+
+// encode returns the manifest as its file holds it.
+func (m *Manifest) encode() ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(m); err != nil {
+		return nil, fmt.Errorf("convert: manifest: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,473 @@
+package convert
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// The features of a record.
+const (
+	InputIDs   = "input_ids"   // with [CLS] and [SEP], unpadded
+	SegmentIDs = "segment_ids" // as many: 1 for the second text and its [SEP], else 0
+	LabelIDs   = "label_ids"   // one number, absent where the row has no label
+	ExampleID  = "example_id"  // one number: that of the row in its file, from 0
+)
+
+// chunkRows is how many rows are handed from goroutine to goroutine at a time.
+const chunkRows = 256
+
+// warnRows is how many of a file's bad rows are told one by one.
+const warnRows = 10
+
+// Run converts the files that cfg names and returns the manifest of the dataset
+// written. After an error nothing has been written, and a dataset that was to be
+// replaced is as it was, unless its replacement failed in the moment of being moved
+// into place: then there is no manifest.
+//
+// A row that cannot be used is a [*RowError], one where a dataset is in the way an
+// [*ExistsError].
+func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Manifest, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.MaxLength == 0 {
+		cfg.MaxLength = DefaultMaxLength
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = runtime.GOMAXPROCS(0)
+	}
+	c := &conversion{cfg: &cfg, log: log, writers: map[string]*splitWriter{}}
+	defer c.abandon()
+	if err := c.prepare(ctx); err != nil {
+		return nil, err
+	}
+	for _, in := range cfg.Inputs {
+		if err := c.convert(ctx, in); err != nil {
+			return nil, err
+		}
+	}
+	return c.finish(ctx)
+}
+
+// conversion is one call of Run.
+type conversion struct {
+	cfg       *Config
+	log       *slog.Logger
+	vocab     []byte
+	tokenizer *text.Tokenizer
+	out       *output
+	labels    *labels
+	splitter  *splitter
+	writers   map[string]*splitWriter
+	manifest  *Manifest
+	progress  Progress
+	rows      map[string]int64 // rows of a split's files before the current one
+}
+
+// splits returns the names of the splits to be written, in order.
+func (c *Config) splits() []string {
+	var names []string
+	for _, in := range c.Inputs {
+		if !slices.Contains(names, in.Split) {
+			names = append(names, in.Split)
+		}
+	}
+	if c.SplitByHash != "" || c.DevIDs != "" {
+		names = append(names, Dev)
+	}
+	return names
+}
+
+// prepare reads and opens all that rows need.
+func (c *conversion) prepare(ctx context.Context) error {
+	cfg := c.cfg
+	var err error
+	if c.vocab, err = os.ReadFile(cfg.Vocab); err != nil {
+		return fmt.Errorf("convert: vocabulary: %w", err)
+	}
+	v, err := text.ParseVocab(c.vocab, cfg.Vocab)
+	if err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	if c.tokenizer, err = text.NewTokenizer(v, cfg.Tokenizer); err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	for _, in := range cfg.Inputs {
+		info, err := os.Stat(in.Path)
+		if err != nil {
+			return fmt.Errorf("convert: %w", err)
+		}
+		if info.IsDir() {
+			return fmt.Errorf("convert: %s is a folder, expected a file", in.Path)
+		}
+		c.progress.Total += info.Size()
+	}
+	if c.out, err = openOutput(cfg, c.vocab); err != nil {
+		return err
+	}
+	if c.labels, err = newLabels(ctx, cfg); err != nil {
+		return err
+	}
+	if c.splitter, err = newSplitter(cfg); err != nil {
+		return err
+	}
+	for _, name := range cfg.splits() {
+		if c.writers[name], err = newSplitWriter(c.out, name, cfg, len(c.labels.names)); err != nil {
+			delete(c.writers, name)
+			return err
+		}
+	}
+	c.rows = map[string]int64{}
+	c.manifest = c.newManifest(v)
+	return nil
+}
+
+func (c *conversion) newManifest(v *text.Vocab) *Manifest {
+	t := c.cfg.task()
+	sum := sha256.Sum256(c.vocab)
+	set := c.cfg.Tokenizer
+	m := &Manifest{
+		Format:         ManifestFormat,
+		Version:        ManifestVersion,
+		Task:           c.cfg.taskName(),
+		Columns:        Columns{t.text, t.pair, t.label},
+		Labels:         append([]string{}, c.labels.names...),
+		LabelThreshold: c.cfg.LabelThreshold,
+		Vocab: Vocab{
+			File:            vocabName,
+			Size:            v.Size(),
+			SHA256:          hex.EncodeToString(sum[:]),
+			Lowercase:       set.Lowercase,
+			StripAccents:    set.Accents == text.StripAccents || set.Accents == text.AccentsByCase && set.Lowercase,
+			LiteralSpecials: set.LiteralSpecials,
+			Unclean:         set.Unclean,
+			JoinIdeographs:  set.JoinIdeographs,
+			MaxWordChars:    set.MaxWordChars,
+		},
+		MaxLength: c.cfg.MaxLength,
+		Splits:    map[string]*Split{},
+	}
+	if m.Vocab.MaxWordChars == 0 {
+		m.Vocab.MaxWordChars = text.DefaultMaxWordChars
+	}
+	return m
+}
+
+// chunk is some rows on their way: read, then tokenized, then written, in the order
+// read.
+type chunk struct {
+	rows  []row
+	bytes int64 // of the file, read so far
+	err   error // what ended the reading after these rows
+	data  []byte
+	done  chan struct{} // closed once the rows are records
+}
+
+// row is a row, then the record made from it.
+type row struct {
+	fields []field
+	line   int64
+	number int64
+	bad    *RowError
+
+	dev       bool // goes to the dev split instead
+	record    []byte
+	length    int
+	label     int64
+	truncated bool
+}
+
+// convert reads one file and writes its records.
+func (c *conversion) convert(ctx context.Context, in Input) error {
+	columns, extra := c.columns(in)
+	t, err := openTable(c.cfg, in.Path, columns)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+
+	work := make(chan *chunk)
+	ordered := make(chan *chunk, 2*c.cfg.Workers)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(work)
+		defer close(ordered)
+		for {
+			k := readChunk(t)
+			for _, to := range []chan *chunk{ordered, work} {
+				select {
+				case to <- k:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			if k.err != nil {
+				return nil
+			}
+		}
+	})
+	for range c.cfg.Workers {
+		g.Go(func() error {
+			var e encoder
+			for k := range work {
+				for i := range k.rows {
+					c.encode(&e, k, &k.rows[i], in, extra)
+				}
+				close(k.done)
+			}
+			return nil
+		})
+	}
+	source := Source{Split: in.Split, Name: filepath.Base(in.Path)}
+	g.Go(func() error {
+		before := c.progress
+		for k := range ordered {
+			select {
+			case <-k.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if err := c.write(k, in, &source); err != nil {
+				return err
+			}
+			c.progress = Progress{in.Path, before.Rows + source.Rows, before.Bytes + k.bytes, before.Total}
+			if c.cfg.Progress != nil {
+				c.cfg.Progress(c.progress)
+			}
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if source.Rows == source.Skipped {
+		return fmt.Errorf("convert: %s holds no rows", in.Path)
+	}
+	if source.Skipped > 0 {
+		c.log.Warn("bad rows were skipped", "file", in.Path, "skipped", source.Skipped, "rows", source.Rows)
+	}
+	source.Bytes, source.SHA256 = t.raw.n, hex.EncodeToString(t.raw.h.Sum(nil))
+	c.manifest.Sources = append(c.manifest.Sources, source)
+	c.rows[in.Split] += source.Rows
+	return nil
+}
+
+// columns returns the columns to read of a file: text, second text, label, and from
+// extra on those that the splitter looks at. Those not used have no name and are in
+// no file.
+func (c *conversion) columns(in Input) (columns []column, extra int) {
+	t := c.cfg.task()
+	columns = []column{
+		{name: t.text, words: true},
+		{name: t.pair, words: true, optional: t.pair == ""},
+		{name: t.label, optional: t.label == "" || !needsLabels(in.Split)},
+	}
+	extra = len(columns)
+	if in.Split == Train {
+		columns = append(columns, c.splitter.columns(c.cfg)...)
+	}
+	return columns, extra
+}
+
+// readChunk reads the next rows.
+func readChunk(t *table) *chunk {
+	k := &chunk{rows: make([]row, 0, chunkRows), done: make(chan struct{})}
+	for len(k.rows) < chunkRows && k.err == nil {
+		fields, line, number, err := t.next()
+		r := row{fields: fields, line: line, number: number}
+		if err != nil && !errors.As(err, &r.bad) {
+			k.err = err
+			break
+		}
+		k.rows = append(k.rows, r)
+	}
+	k.bytes = t.raw.n
+	return k
+}
+
+// encoder is the working space of a goroutine that makes records.
+type encoder struct {
+	encoding           text.Encoding
+	ids, types, scalar []int64
+}
+
+// encode makes a row's record.
+func (c *conversion) encode(e *encoder, k *chunk, r *row, in Input, extra int) {
+	if r.bad != nil {
+		return
+	}
+	fail := func(format string, args ...any) {
+		r.bad = &RowError{in.Path, r.line, fmt.Sprintf(format, args...)}
+	}
+	a, b, label := r.fields[0], r.fields[1], r.fields[2]
+	t := c.cfg.task()
+	c.tokenizer.EncodeInto(&e.encoding, a.text, b.text, c.cfg.MaxLength)
+	first, second := e.lengths()
+	// Nothing may be left of a text that is there, too, if the limit is very low.
+	if first == 0 && len(c.tokenizer.AppendIDs(nil, a.text)) == 0 {
+		fail("column %q holds no text", t.text)
+		return
+	}
+	if t.pair != "" && second == 0 && len(c.tokenizer.AppendIDs(nil, b.text)) == 0 {
+		fail("column %q holds no text", t.pair)
+		return
+	}
+	r.label = -1
+	if t.label != "" && (label.ok || needsLabels(in.Split)) {
+		id, reason := c.labels.id(label.text)
+		if reason != "" {
+			fail("%s", reason)
+			return
+		}
+		r.label = id
+	}
+	r.dev = in.Split == Train && c.splitter.inDev(r.fields[extra:])
+
+	e.ids, e.types = widen(e.ids[:0], e.encoding.IDs), widen(e.types[:0], e.encoding.TypeIDs)
+	e.scalar = append(e.scalar[:0], c.rows[in.Split]+r.number, r.label)
+	features := []tfrecord.Feature{
+		tfrecord.Int64Feature(ExampleID, e.scalar[:1]...),
+		tfrecord.Int64Feature(InputIDs, e.ids...),
+		tfrecord.Int64Feature(SegmentIDs, e.types...),
+		tfrecord.Int64Feature(LabelIDs, e.scalar[1:]...),
+	}
+	if r.label < 0 {
+		features = features[:3]
+	}
+	start := len(k.data)
+	data, err := tfrecord.AppendExample(k.data, features...)
+	if err != nil {
+		fail("%v", err)
+		return
+	}
+	k.data = data
+	r.record = data[start:len(data):len(data)]
+	r.length, r.truncated = len(e.ids), e.encoding.Truncated
+	r.fields = nil
+}
+
+// lengths returns how many tokens of the two texts the encoding has.
+func (e *encoder) lengths() (int, int) {
+	ids, types := e.encoding.IDs, e.encoding.TypeIDs
+	second := 0
+	for second < len(types) && types[len(types)-1-second] == 1 {
+		second++
+	}
+	return len(ids) - second - 2, max(0, second-1)
+}
+
+func widen(dst []int64, src []int32) []int64 {
+	for _, v := range src {
+		dst = append(dst, int64(v))
+	}
+	return dst
+}
+
+// write writes a chunk's records, up to the first bad row unless those are skipped.
+func (c *conversion) write(k *chunk, in Input, source *Source) error {
+	for i := range k.rows {
+		r := &k.rows[i]
+		source.Rows++
+		if r.bad != nil {
+			if !c.cfg.SkipBadRows {
+				return r.bad
+			}
+			if source.Skipped++; source.Skipped <= warnRows {
+				c.log.Warn("bad row", "error", r.bad)
+			}
+			continue
+		}
+		split := in.Split
+		if r.dev {
+			split = Dev
+		}
+		if err := c.writers[split].add(r.record, r.length, r.label, r.truncated); err != nil {
+			return err
+		}
+	}
+	if k.err != io.EOF {
+		return k.err
+	}
+	return nil
+}
+
+// finish completes the files and moves them into place.
+func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
+	if err := c.checkDev(); err != nil {
+		return nil, err
+	}
+	splits := c.cfg.splits()
+	names := []string{vocabName}
+	for _, name := range splits {
+		w := c.writers[name]
+		if err := w.finish(ctx, c.cfg.Seed, c.log); err != nil {
+			return nil, err
+		}
+		c.manifest.Splits[name] = &w.info
+		for _, f := range w.info.Files {
+			names = append(names, f.Name)
+		}
+	}
+	if err := c.out.writeFile(vocabName, c.vocab); err != nil {
+		return nil, err
+	}
+	data, err := c.manifest.encode()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.out.writeFile(ManifestName, data); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := c.out.publish(names, splits); err != nil {
+		return nil, err
+	}
+	for _, name := range splits {
+		s := c.manifest.Splits[name]
+		c.log.Info("split written", "split", name, "records", s.Records, "files", len(s.Files),
+			"tokens", s.Tokens, "longest", s.Lengths.Max, "truncated", s.Truncated)
+	}
+	return c.manifest, nil
+}
+
+// checkDev holds a dev split taken from the training file against what was asked.
+func (c *conversion) checkDev() error {
+	if c.splitter.devIDs == nil && c.splitter.below == 0 {
+		return nil
+	}
+	train, dev := c.writers[Train].info.Records, c.writers[Dev].info.Records
+	if dev == 0 || train == 0 {
+		return fmt.Errorf("convert: of the training file's rows, %d go to the dev split and %d stay: expected some of each", dev, train)
+	}
+	if n := int64(len(c.splitter.devIDs)); n > dev {
+		c.log.Warn("some ids for the dev split are in no row", "file", c.cfg.DevIDs, "ids", n, "rows", dev)
+	}
+	return nil
+}
+
+// abandon lets go of all that is open, and removes what has not been moved into
+// place.
+func (c *conversion) abandon() {
+	for _, w := range c.writers {
+		w.abandon()
+	}
+	if c.out != nil {
+		c.out.close()
+	}
+}

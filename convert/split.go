@@ -1,0 +1,103 @@
+package convert
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// splitter decides which split a row of the training file goes to.
+type splitter struct {
+	// devIDs are the ids of the rows for the dev split, tab-separated.
+	devIDs map[string]bool
+	// below is the hash from which on a row stays in the training split; 0 where
+	// rows are not split by hash.
+	below uint64
+}
+
+func newSplitter(cfg *Config) (*splitter, error) {
+	s := &splitter{}
+	if cfg.SplitByHash != "" {
+		fraction := cfg.DevFraction
+		if fraction == 0 {
+			fraction = DefaultDevFraction
+		}
+		s.below = uint64(math.Ceil(math.Ldexp(fraction, 64)))
+	}
+	if cfg.DevIDs == "" {
+		return s, nil
+	}
+	s.devIDs = map[string]bool{}
+	n := len(cfg.task().ids)
+	ids := *cfg
+	// The list has neither header nor column names, whatever the task's files have.
+	ids.Task, ids.NoHeader, ids.Format, ids.Charset = TextTask, true, TSV, UTF8
+	var columns []column
+	for i := range n {
+		columns = append(columns, column{name: fmt.Sprint(i + 1)})
+	}
+	t, err := openTable(&ids, cfg.DevIDs, columns)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	if t.width != n {
+		return nil, &RowError{cfg.DevIDs, 1, fmt.Sprintf("has %s, expected the ids of a row: %d", count(t.width, "column"), n)}
+	}
+	for {
+		fields, _, _, err := t.next()
+		if err == io.EOF {
+			return s, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.devIDs[joinIDs(fields)] = true
+	}
+}
+
+// columns are those that the splitter looks at.
+func (s *splitter) columns(cfg *Config) []column {
+	var out []column
+	if s.devIDs != nil {
+		for _, id := range cfg.task().ids {
+			out = append(out, column{name: id})
+		}
+	}
+	if s.below > 0 {
+		out = append(out, column{name: cfg.SplitByHash})
+	}
+	return out
+}
+
+// inDev tells whether a row of the training file, of which it is given the columns
+// that it asked for, goes to the dev split.
+func (s *splitter) inDev(fields []field) bool {
+	switch {
+	case s.devIDs != nil:
+		return s.devIDs[joinIDs(fields)]
+	case s.below > 0:
+		return hashOf(fields[0].text) < s.below
+	}
+	return false
+}
+
+// hashOf is the first eight bytes of the SHA-256 of a text, as a big-endian number.
+func hashOf(s string) uint64 {
+	sum := sha256.Sum256([]byte(s))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+func joinIDs(fields []field) string {
+	var b strings.Builder
+	for i, f := range fields {
+		if i > 0 {
+			b.WriteByte('\t')
+		}
+		b.WriteString(strings.TrimSpace(f.text))
+	}
+	return b.String()
+}

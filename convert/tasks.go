@@ -1,0 +1,66 @@
+package convert
+
+import (
+	"maps"
+	"slices"
+)
+
+// task is what is known of the files of a named task.
+type task struct {
+	text, pair, label string
+	// values are the labels as the files have them, names as people read them.
+	values, names []string
+	// bare names the columns of files without a header line, for the one task that
+	// has such files. A file whose first row holds the name of the text column has
+	// a header all the same.
+	bare []string
+	// ids are the columns that a list of ids refers to.
+	ids []string
+}
+
+// tasks are the GLUE tasks of one text, or two, and one class. Test files have the
+// same text columns and lack the label.
+var tasks = map[string]task{
+	"cola": {
+		text: "sentence", label: "label",
+		values: []string{"0", "1"}, names: []string{"unacceptable", "acceptable"},
+		bare: []string{"source", "label", "mark", "sentence"},
+	},
+	"sst2": {
+		text: "sentence", label: "label",
+		values: []string{"0", "1"}, names: []string{"negative", "positive"},
+	},
+	"mrpc": {
+		text: "#1 String", pair: "#2 String", label: "Quality",
+		values: []string{"0", "1"}, names: []string{"not_equivalent", "equivalent"},
+		ids: []string{"#1 ID", "#2 ID"},
+	},
+	"qqp": {
+		text: "question1", pair: "question2", label: "is_duplicate",
+		values: []string{"0", "1"}, names: []string{"not_duplicate", "duplicate"},
+	},
+	"mnli": {
+		text: "sentence1", pair: "sentence2", label: "gold_label",
+		values: []string{"contradiction", "entailment", "neutral"},
+	},
+	"qnli": {
+		text: "question", pair: "sentence", label: "label",
+		values: []string{"entailment", "not_entailment"},
+	},
+	"rte": {
+		text: "sentence1", pair: "sentence2", label: "label",
+		values: []string{"entailment", "not_entailment"},
+	},
+	"wnli": {
+		text: "sentence1", pair: "sentence2", label: "label",
+		values: []string{"0", "1"}, names: []string{"not_entailment", "entailment"},
+	},
+}
+
+// TextTask is the task of files whose columns the configuration names.
+const TextTask = "text"
+
+// Tasks returns the names of the tasks, TextTask first.
+func Tasks() []string {
+	return append([]string{TextTask}, slices.Sorted(maps.Keys(tasks))...)
+}

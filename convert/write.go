@@ -1,0 +1,378 @@
+package convert
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"log/slog"
+	"math/bits"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gofrs/flock"
+
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+const (
+	lockName   = ".convert.lock"
+	asideName  = ".convert.tmp" // the folder within the output where files are made
+	vocabName  = "vocab.txt"
+	indexAlias = ".index" // what tfrecord appends to the name of a file's index
+)
+
+// output is the dataset's folder while it is written. Files are made aside and
+// moved into place at the end.
+type output struct {
+	dir, aside string
+	overwrite  bool
+	lock       *flock.Flock
+	made       bool // whether dir was not there before
+}
+
+// openOutput takes hold of the folder of a dataset, which one program at a time can
+// have, and refuses one that holds a dataset that is to be kept.
+func openOutput(cfg *Config, vocab []byte) (_ *output, err error) {
+	o := &output{dir: cfg.Out, aside: filepath.Join(cfg.Out, asideName), overwrite: cfg.Overwrite}
+	if _, err := os.Stat(cfg.Out); errors.Is(err, fs.ErrNotExist) {
+		o.made = true
+	}
+	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	o.lock = flock.New(filepath.Join(cfg.Out, lockName))
+	held, err := o.lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	if !held {
+		return nil, fmt.Errorf("convert: another program is writing a dataset to %s", cfg.Out)
+	}
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	if !cfg.Overwrite {
+		if err := o.refuse(cfg.splits()); err != nil {
+			return nil, err
+		}
+		// The vocabulary given may well be the one that lies there.
+		path := filepath.Join(cfg.Out, vocabName)
+		if there, err := os.ReadFile(path); err == nil && !bytes.Equal(there, vocab) {
+			return nil, &ExistsError{path}
+		}
+	}
+	// One that was killed leaves its files.
+	if err := os.RemoveAll(o.aside); err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	if err := os.Mkdir(o.aside, 0o777); err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	return o, nil
+}
+
+// old returns the names of the files of a dataset in the folder, the manifest first,
+// and of others that would be taken for shards of the given splits.
+func (o *output) old(splits []string) ([]string, error) {
+	var names []string
+	if m, err := ReadManifest(o.dir); err == nil {
+		for split := range m.Splits {
+			splits = append(slices.Clip(splits), split)
+		}
+	}
+	entries, err := os.ReadDir(o.dir)
+	if err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if name == ManifestName {
+			names = slices.Insert(names, 0, name)
+			continue
+		}
+		base, _, _, ok := tfrecord.ParseShardName(strings.TrimSuffix(name, indexAlias))
+		if ok && slices.Contains(splits, base) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// refuse gives an error if there is something to be kept.
+func (o *output) refuse(splits []string) error {
+	old, err := o.old(splits)
+	if err == nil && len(old) > 0 {
+		err = &ExistsError{filepath.Join(o.dir, old[0])}
+	}
+	return err
+}
+
+// publish moves the files made aside into place, the manifest last.
+func (o *output) publish(names, splits []string) error {
+	if !o.overwrite {
+		if err := o.refuse(splits); err != nil {
+			return err
+		}
+	}
+	old, err := o.old(splits)
+	if err != nil {
+		return err
+	}
+	for _, name := range old {
+		if err := os.Remove(filepath.Join(o.dir, name)); err != nil {
+			return fmt.Errorf("convert: %w", err)
+		}
+	}
+	for _, name := range append(slices.Clip(names), ManifestName) {
+		if err := os.Rename(filepath.Join(o.aside, name), filepath.Join(o.dir, name)); err != nil {
+			return fmt.Errorf("convert: %w", err)
+		}
+	}
+	return syncDir(o.dir)
+}
+
+// close removes what is left aside and lets go of the folder. A folder that it made
+// and that is empty goes too.
+func (o *output) close() {
+	os.RemoveAll(o.aside)
+	os.Remove(o.lock.Path())
+	o.lock.Unlock()
+	if o.made {
+		os.Remove(o.dir)
+	}
+}
+
+// writeFile makes a small file aside.
+func (o *output) writeFile(name string, data []byte) error {
+	f, err := os.OpenFile(filepath.Join(o.aside, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	return nil
+}
+
+// shard is a record file in the making.
+type shard struct {
+	path  string
+	file  *os.File
+	w     *tfrecord.Writer
+	hash  hash.Hash
+	bytes int64
+}
+
+func newShard(path string, compression tfrecord.Compression) (*shard, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	s := &shard{path: path, file: f, hash: sha256.New()}
+	s.w = tfrecord.NewWriter(s, tfrecord.Compress(compression))
+	return s, nil
+}
+
+// Write takes the bytes of the file.
+func (s *shard) Write(p []byte) (int, error) {
+	n, err := s.file.Write(p)
+	s.hash.Write(p[:n])
+	s.bytes += int64(n)
+	return n, err
+}
+
+// finish completes the file and describes it.
+func (s *shard) finish() (File, error) {
+	err := s.w.Close()
+	if err == nil {
+		err = s.file.Sync()
+	}
+	if err := errors.Join(err, s.file.Close()); err != nil {
+		return File{}, fmt.Errorf("convert: %w", err)
+	}
+	return File{Records: s.w.Records(), Bytes: s.bytes, SHA256: hex.EncodeToString(s.hash.Sum(nil))}, nil
+}
+
+// splitWriter writes the records of a split, dealing them out to its shards in turn.
+type splitWriter struct {
+	name   string
+	out    *output
+	shards []*shard
+	compr  tfrecord.Compression
+	spool  *tfrecord.Writer // takes the records while they are to be shuffled
+	info   Split
+	next   int
+}
+
+const lengthStep = 16
+
+func newSplitWriter(out *output, name string, cfg *Config, labels int) (*splitWriter, error) {
+	s := &splitWriter{name: name, out: out, compr: cfg.Compression}
+	s.info.Lengths.Step = lengthStep
+	s.info.Lengths.Histogram = []int64{}
+	if labels > 0 {
+		s.info.LabelCounts = make([]int64, labels)
+	}
+	if cfg.Shuffle {
+		var err error
+		if s.spool, err = tfrecord.Create(s.spoolPath()); err != nil {
+			return nil, fmt.Errorf("convert: %w", err)
+		}
+	}
+	for i := range max(1, cfg.Shards) {
+		sh, err := newShard(filepath.Join(out.aside, fmt.Sprintf("%s.%d", name, i)), cfg.Compression)
+		if err != nil {
+			s.abandon()
+			return nil, err
+		}
+		s.shards = append(s.shards, sh)
+	}
+	return s, nil
+}
+
+func (s *splitWriter) spoolPath() string { return filepath.Join(s.out.aside, s.name+".spool") }
+
+// add takes a record of so many ids; label is -1 where it has none.
+func (s *splitWriter) add(record []byte, length int, label int64, truncated bool) error {
+	s.info.Records++
+	s.info.Tokens += int64(length)
+	if truncated {
+		s.info.Truncated++
+	}
+	if label >= 0 {
+		s.info.LabelCounts[label]++
+	}
+	l := &s.info.Lengths
+	if s.info.Records == 1 || length < l.Min {
+		l.Min = length
+	}
+	l.Max = max(l.Max, length)
+	for len(l.Histogram) <= (length-1)/lengthStep {
+		l.Histogram = append(l.Histogram, 0)
+	}
+	l.Histogram[(length-1)/lengthStep]++
+	if s.spool != nil {
+		if err := s.spool.Write(record); err != nil {
+			return fmt.Errorf("convert: %w", err)
+		}
+		return nil
+	}
+	return s.deal(record)
+}
+
+func (s *splitWriter) deal(record []byte) error {
+	if err := s.shards[s.next].w.Write(record); err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	s.next = (s.next + 1) % len(s.shards)
+	return nil
+}
+
+// finish completes the shards and gives them their names.
+func (s *splitWriter) finish(ctx context.Context, seed uint64, log *slog.Logger) error {
+	if s.spool != nil {
+		if err := s.shuffle(ctx, seed, log); err != nil {
+			return err
+		}
+	}
+	if s.info.Records > 0 {
+		s.info.Lengths.Mean = float64(s.info.Tokens) / float64(s.info.Records)
+	}
+	n := int(min(int64(len(s.shards)), max(1, s.info.Records)))
+	for i, sh := range s.shards {
+		f, err := sh.finish()
+		if err != nil {
+			return err
+		}
+		if i >= n {
+			// Dealt in turn, records run out for the last shards first.
+			if err := os.Remove(sh.path); err != nil {
+				return fmt.Errorf("convert: %w", err)
+			}
+			continue
+		}
+		f.Name = tfrecord.ShardName(s.name, i, n)
+		if err := os.Rename(sh.path, filepath.Join(s.out.aside, f.Name)); err != nil {
+			return fmt.Errorf("convert: %w", err)
+		}
+		s.info.Files = append(s.info.Files, f)
+	}
+	return nil
+}
+
+// shuffle deals out the records that were put aside, in an order that depends on the
+// seed, the split's name and their number.
+func (s *splitWriter) shuffle(ctx context.Context, seed uint64, log *slog.Logger) error {
+	err := s.spool.Close()
+	if err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	spool, err := tfrecord.OpenIndexed(s.spoolPath(), tfrecord.Logger(log))
+	if err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	defer spool.Close()
+	var record []byte
+	for i, k := range permutation(spool.Len(), seed, hashOf(s.name)) {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if record, err = spool.Record(int(k), record); err != nil {
+			return fmt.Errorf("convert: %w", err)
+		}
+		if err := s.deal(record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandon closes what is open after a failure.
+func (s *splitWriter) abandon() {
+	if s.spool != nil {
+		s.spool.Close()
+	}
+	for _, sh := range s.shards {
+		sh.file.Close()
+	}
+}
+
+// permutation returns the numbers below n in an order drawn by Fisher and Yates's
+// method from a PCG-DXSM generator, which gives the same on every machine.
+func permutation(n int, seed, stream uint64) []int64 {
+	rng := rand.NewPCG(seed, stream)
+	p := make([]int64, n)
+	for i := range p {
+		p[i] = int64(i)
+	}
+	for i := n - 1; i > 0; i-- {
+		j, _ := bits.Mul64(rng.Uint64(), uint64(i+1))
+		p[i], p[j] = p[j], p[i]
+	}
+	return p
+}
