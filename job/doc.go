@@ -5,6 +5,7 @@
 // A run lives in a folder:
 //
 //	params.yaml        what the run was started with, resolved
+//	init.txt           what the initial weights filled, tensor by tensor
 //	checkpoints/       ckpt-<step>.*, and TensorFlow's checkpoint state file
 //	metrics.jsonl      one line per loop and evaluation, without times: equal bit
 //	                   for bit however often the run was stopped and resumed

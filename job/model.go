@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -148,7 +149,10 @@ func (m *model) find(prefix string) (checkpoint.Checkpoint, error) {
 
 // initialize gives the model its first values: those of the export, then what
 // init holds.
-func (m *model) initialize(ctx context.Context, init string, strict bool, log *slog.Logger) error {
+//
+// What became of every tensor of init is written to reportPath; what did not match
+// is told on out, too.
+func (m *model) initialize(ctx context.Context, init string, strict bool, reportPath string, out io.Writer) error {
 	var wanted []checkpoint.Wanted
 	var names []string
 	for _, v := range m.export.Contract.Variables {
@@ -184,7 +188,16 @@ func (m *model) initialize(ctx context.Context, init string, strict bool, log *s
 		if err != nil {
 			return fmt.Errorf("init: %w", err)
 		}
-		log.Info("initial weights: " + report.String())
+		if err := replaceFile(reportPath, []byte(report.String()+"\n")); err != nil {
+			return err
+		}
+		for line := range strings.Lines(report.String() + "\n") {
+			if !strings.HasPrefix(line, "  matched ") {
+				if _, err := io.WriteString(out, line); err != nil {
+					return err
+				}
+			}
+		}
 		for name, value := range loaded {
 			values[name] = value
 		}

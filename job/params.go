@@ -30,7 +30,7 @@ type Params struct {
 	// run folder, or a safetensors file; "" is what the export holds. Variables
 	// that it lacks keep the export's values.
 	Init string `yaml:"init"`
-	// Strict makes a variable that Init lacks, or holds more than, an error.
+	// Strict makes a variable that Init lacks, or has in another shape, an error.
 	Strict bool `yaml:"strict"`
 	// Seed decides the order of the data and the graph's random numbers.
 	Seed int64 `yaml:"seed"`

@@ -27,6 +27,7 @@ const (
 	paramsFile = "params.yaml"
 	dataFile   = "data.json"
 	vocabFile  = "vocab.txt"
+	initFile   = "init.txt"
 )
 
 // Env is what a job needs of the program around it.
@@ -173,7 +174,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		if err := metrics.Restore(nil); err != nil {
 			return nil, err
 		}
-		if err := m.initialize(ctx, p.Init, p.Strict, env.Log); err != nil {
+		if err := m.initialize(ctx, p.Init, p.Strict, filepath.Join(folder, initFile), env.Out); err != nil {
 			return nil, err
 		}
 	}
