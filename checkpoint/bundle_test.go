@@ -261,6 +261,33 @@ func TestEveryByteFlipped(t *testing.T) {
 	}
 }
 
+// Damage in a part of a tensor that was saved in slices is that tensor's.
+func TestDamagedSlice(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata/slices")); err != nil {
+		t.Fatal(err)
+	}
+	prefix := filepath.Join(dir, "model")
+	path := DataPath(prefix, 0, 1)
+	data := readFile(t, path)
+	data[3] ^= 1
+	writeFile(t, path, data)
+	b, err := OpenBundle(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, read := b.Read(background, "w/part")
+	for _, err := range []error{b.Verify(background), read} {
+		var corrupt *CorruptError
+		if !errors.As(err, &corrupt) || corrupt.Tensor != "w/part" || corrupt.Path != path {
+			t.Errorf("error %v", err)
+		}
+	}
+	if got := sliceOwner("\x00a\x00\xffb\xff\x00c\x00\x01\x01\x02"); got != "a\x00b\xffc" {
+		t.Errorf("the owner of a slice is %q", got)
+	}
+}
+
 // Reading alone, without Verify, names the damaged tensor too, whether TensorFlow
 // found the damage or we did.
 func TestReadDamaged(t *testing.T) {
