@@ -47,7 +47,7 @@ type rowReader interface {
 // table reads the columns asked for out of a file.
 type table struct {
 	path  string
-	file  *os.File
+	file  io.Closer
 	raw   *meter
 	rows  rowReader
 	first *firstRow // a row already read, to be given out again
@@ -77,21 +77,27 @@ func (m *meter) Read(p []byte) (int, error) {
 }
 
 // openTable opens a file and finds the columns in it.
-func openTable(cfg *Config, path string, columns []column) (t *table, err error) {
-	format, err := cfg.formatOf(path)
-	if err != nil {
-		return nil, err
-	}
+func openTable(cfg *Config, path string, columns []column) (*table, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			file.Close()
-		}
-	}()
-	t = &table{path: path, file: file, raw: &meter{r: file, h: sha256.New()}}
+	t, err := newTable(cfg, file, path, columns)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	t.file = file
+	return t, nil
+}
+
+// newTable reads a table from a stream, which path stands for.
+func newTable(cfg *Config, r io.Reader, path string, columns []column) (*table, error) {
+	format, err := cfg.formatOf(path)
+	if err != nil {
+		return nil, err
+	}
+	t := &table{path: path, raw: &meter{r: r, h: sha256.New()}}
 	text, err := decode(bufio.NewReaderSize(t.raw, 1<<16), path, cfg.Charset)
 	if err != nil {
 		return nil, err
