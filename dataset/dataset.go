@@ -306,8 +306,13 @@ func (d *Dataset) Close() error {
 	d.closeOnce.Do(func() {
 		close(d.closing)
 		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.halt()
+		made := d.made
+		d.made, d.pending = nil, nil
+		d.mu.Unlock()
+		// Waited for without the lock: a Next that comes now returns at once.
+		if made != nil {
+			made.stop()
+		}
 		var errs []error
 		for _, c := range d.closers {
 			errs = append(errs, c.Close())
