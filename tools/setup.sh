@@ -4,11 +4,16 @@
 # library for Go (.tf). A second run finds nothing to do and says nothing.
 #
 # Usage: tools/setup.sh [cpu|gpu|tpu]
+#   The flavour of the TensorFlow library; without one, the flavour that is set
+#   up already, or cpu.
 # Environment: PYTHON, the interpreter to make .venv with (3.9 to 3.12).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-flavour=${1:-cpu}
+fail() { echo "setup: $*" >&2; exit 1; }
+
+flavour=${1:-$(cut -d' ' -f1 .tf/stamp 2>/dev/null || true)}
+flavour=${flavour:-cpu}
 case "$flavour" in
 cpu) wheel='tensorflow-cpu==2.18.*' ;;
 gpu) wheel='tensorflow[and-cuda]==2.18.*' ;;
@@ -16,10 +21,18 @@ tpu) wheel='tensorflow-tpu==2.18.0' ;;
 *) echo "setup: TF=$flavour is none of cpu, gpu, tpu" >&2; exit 2 ;;
 esac
 
-fail() { echo "setup: $*" >&2; exit 1; }
-
+[ "$(uname -s)" = Linux ] || fail "this is $(uname -s); TensorFlow's library for Go is set up on Linux only"
 command -v go >/dev/null || fail "Go is missing: install Go 1.26 or later (https://go.dev/dl) and put it on PATH"
-command -v "${CC:-cc}" >/dev/null || fail "a C compiler is missing: install gcc or clang (Debian: apt-get install gcc libc6-dev)"
+go version >/dev/null 2>&1 || fail "$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null) is too old: install Go 1.26 or later (https://go.dev/dl) and put it on PATH"
+
+# cgo takes gcc unless told otherwise, also where only another compiler is there.
+cc=${CC:-}
+for c in "$(go env CC)" cc clang; do
+  [ -n "$cc" ] || ! command -v "${c%% *}" >/dev/null || cc=$c
+done
+if [ -z "$cc" ] || ! echo '#include <stdlib.h>' | $cc -x c -fsyntax-only - 2>/dev/null; then
+  fail "a C compiler that works is missing: install gcc or clang (Debian, Ubuntu: apt-get install gcc libc6-dev)"
+fi
 
 usable() { "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; }
 python=${PYTHON:-}
@@ -31,36 +44,51 @@ if [ -z "$python" ]; then
 fi
 usable "$python" || fail "$python is not a Python 3.9 to 3.12: TensorFlow 2.18 has no other"
 
-# The stamp holds what the environment was made from: a change of flavour or
-# of the requirements makes it again.
-want="$flavour $("$python" -V 2>&1) $(cat tools/pyproject.toml tools/setup.sh | cksum)"
-if [ "$(cat .tf/stamp 2>/dev/null || true)" = "$want" ] && [ -x .venv/bin/python ] && [ -e .tf/lib/libtensorflow.so ]; then
+# The stamp holds what the set-up was made from: a change of the flavour, the
+# place, the interpreter or the requirements makes it again.
+want="$flavour $PWD $("$python" -V 2>&1) $cc $(cat tools/pyproject.toml tools/setup.sh | cksum)"
+have=$(cat .tf/stamp 2>/dev/null || true)
+if [ "$have" = "$want" ] && [ -x .venv/bin/python ] && [ -e .tf/lib/libtensorflow.so ]; then
   exit 0
 fi
 
-echo "setup: Python environment and TensorFlow ($wheel) in .venv; this happens once"
+# quietly runs a command whose output matters only if it fails. It takes, first,
+# what to say then.
+quietly() {
+  local say=$1 log=.tf/setup.log
+  shift
+  "$@" >"$log" 2>&1 </dev/null || fail "$say (what it said is in $PWD/$log)"
+}
+
+echo "setup: $wheel and the exporter into .venv, the library for Go into .tf; this happens once and takes a minute or two"
 rm -rf .tf
 mkdir -p .tf/lib
-if ! [ -x .venv/bin/python ] || ! usable .venv/bin/python; then
+# The wheels of two flavours hold the same files, and an environment does not
+# work at another place.
+if [ "${have%% Python *}" != "$flavour $PWD" ] || ! usable .venv/bin/python || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   rm -rf .venv
-  "$python" -m venv .venv || fail "could not make a virtual environment: install the venv module (Debian: apt-get install python3-venv)"
+  quietly "could not make a virtual environment: install Python's venv and pip (Debian, Ubuntu: apt-get install python3-venv)" \
+    "$python" -m venv .venv
 fi
-.venv/bin/python -m pip install --quiet --disable-pip-version-check "$wheel"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable './tools[test]'
+pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input)
+quietly "pip could not install $wheel: check the network, or the package index that pip uses" "${pip[@]}" "$wheel"
+quietly "pip could not install the exporter: check the network, or the package index that pip uses" "${pip[@]}" --editable './tools[test]'
 
-# The wheel's library under the names that a linker looks for.
+# The wheel's library under the names that a linker looks for. At run time it is
+# found in the wheel itself, where it looks for libraries of its own.
 tf=$(.venv/bin/python -c 'import importlib.util as u; print(u.find_spec("tensorflow").submodule_search_locations[0])')
 [ -e "$tf/libtensorflow_cc.so.2" ] || fail "$tf holds no libtensorflow_cc.so.2: not a TensorFlow 2.18 wheel?"
-ln -sf "$tf/libtensorflow_cc.so.2" .tf/lib/libtensorflow.so
-ln -sf "$tf/libtensorflow_cc.so.2" .tf/lib/libtensorflow_cc.so.2
-ln -sf "$tf/libtensorflow_framework.so.2" .tf/lib/libtensorflow_framework.so
-ln -sf "$tf/libtensorflow_framework.so.2" .tf/lib/libtensorflow_framework.so.2
-ln -sfn "$tf/include" .tf/include
+ln -s "$tf/libtensorflow_cc.so.2" .tf/lib/libtensorflow.so
+ln -s "$tf/libtensorflow_cc.so.2" .tf/lib/libtensorflow_cc.so.2
+ln -s "$tf/libtensorflow_framework.so.2" .tf/lib/libtensorflow_framework.so
+ln -s "$tf/libtensorflow_framework.so.2" .tf/lib/libtensorflow_framework.so.2
+ln -s "$tf/include" .tf/include
 
 cat > .tf/env <<ENV
 # Made by tools/setup.sh: what cgo needs to find TensorFlow.
+export CC="$cc"
 export CGO_ENABLED=1
-export CGO_CFLAGS="-O2 -I$PWD/.tf/include"
-export CGO_LDFLAGS="-L$PWD/.tf/lib -Wl,-rpath,$PWD/.tf/lib"
+export CGO_CFLAGS="-O2 '-I$PWD/.tf/include'"
+export CGO_LDFLAGS="'-L$PWD/.tf/lib' '-Wl,-rpath,$tf' '-Wl,-rpath,$PWD/.tf/lib'"
 ENV
 echo "$want" > .tf/stamp

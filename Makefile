@@ -1,0 +1,83 @@
+# Everything is set up inside the checkout: .venv (Python, TensorFlow, the
+# exporter), .tf (the library for Go) and .cache (the demo's data).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+# The flavour of TensorFlow's library: cpu, gpu or tpu. Without one, the flavour
+# that is set up already, or cpu.
+TF ?=
+
+# Every recipe that builds Go has what cgo needs. Builds do not ask git for the
+# version, which fails where the checkout belongs to another user.
+GO := source .tf/env && GOFLAGS="$${GOFLAGS:-} -buildvcs=false" go
+PYTHON := .venv/bin/python
+
+VERSION := $(shell git describe --tags --dirty --match 'v*' 2>/dev/null)
+LDFLAGS := $(if $(VERSION),-X main.version=$(VERSION:v%=%))
+
+PACKAGES := ./...
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## Say what can be made
+	@echo "Everything is set up inside the checkout, by itself, when it is first needed."
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Set up Python, TensorFlow and its library (TF=cpu|gpu|tpu)
+	@tools/setup.sh $(TF)
+
+.PHONY: build
+build: setup ## Build bin/gorbit and bin/gorbit-predict
+	@mkdir -p bin
+	@$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/gorbit ./cmd/gorbit-predict
+
+.PHONY: demo
+demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, answer
+	@tools/demo.sh
+
+.PHONY: test
+test: lint race pytest gotest ## Pass every test
+
+.PHONY: lint
+lint: setup ## Check the formatting and the usual mistakes of the code
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find cmd internal [a-z]*/ -name '*.go')); \
+	  [ -z "$$unformatted" ] || { echo "not gofmt's format:" $$unformatted >&2; exit 1; }
+	$(GO) vet $(PACKAGES)
+	$(GO) tool staticcheck $(PACKAGES)
+	$(PYTHON) -m ruff check --quiet tools
+	$(PYTHON) -m ruff format --quiet --check tools
+
+.PHONY: gotest
+gotest: setup ## Run Go's tests
+	$(GO) test $(PACKAGES)
+
+.PHONY: race
+race: setup ## Run Go's tests under the race detector
+	$(GO) test -race $(RACE)
+
+.PHONY: pytest
+pytest: setup ## Run Python's tests
+	cd tools && ../$(PYTHON) -m pytest -q
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)
+	@source .tf/env; \
+	grep -rlE '^func Fuzz' --include='*_test.go' . | grep -v '^./\.' | while read -r file; do \
+	  for target in $$(grep -oE '^func Fuzz[A-Za-z0-9_]*' "$$file" | cut -d' ' -f2); do \
+	    echo "$$(dirname "$$file") $$target"; \
+	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
+	  done; \
+	done
+
+.PHONY: clean
+clean: ## Remove what was built and what the demo made
+	rm -rf bin demo
+
+.PHONY: distclean
+distclean: clean ## Remove what was set up and fetched, too
+	rm -rf .venv .tf .cache tools/*.egg-info
