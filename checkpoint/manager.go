@@ -273,14 +273,25 @@ func (m *Manager) load() error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if data, err := os.ReadFile(filepath.Join(m.cfg.Dir, protectedName)); err == nil {
-		if err := json.Unmarshal(data, &m.protected); err != nil {
-			m.log.Warn("the list of protected checkpoints is damaged", "dir", m.cfg.Dir, "error", err)
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
+	m.protected, err = m.readProtected()
+	return err
+}
+
+// readProtected reads the list of protected steps. A damaged list is told and taken
+// as empty: it costs a checkpoint that would have been kept, not the run.
+func (m *Manager) readProtected() ([]int64, error) {
+	data, err := os.ReadFile(filepath.Join(m.cfg.Dir, protectedName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return nil
+	if err != nil {
+		return nil, err
+	}
+	var steps []int64
+	if err := json.Unmarshal(data, &steps); err != nil {
+		m.log.Warn("the list of protected checkpoints is damaged", "dir", m.cfg.Dir, "error", err)
+	}
+	return steps, nil
 }
 
 func (m *Manager) track(state folderState) {

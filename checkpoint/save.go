@@ -323,11 +323,15 @@ func (m *Manager) Protect(steps ...int64) error {
 	return nil
 }
 
-// Protected lists the protected steps.
-func (m *Manager) Protected() []int64 {
+// Protected lists the protected steps. A folder that was opened for reading only is
+// looked at anew, for another process may change the list.
+func (m *Manager) Protected() ([]int64, error) {
 	m.folder.Lock()
 	defer m.folder.Unlock()
-	return slices.Clone(m.protected)
+	if m.cfg.ReadOnly {
+		return m.readProtected()
+	}
+	return slices.Clone(m.protected), nil
 }
 
 // DiscardAfter deletes the checkpoints of steps beyond the given one, for a run

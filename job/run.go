@@ -109,7 +109,10 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	switch which {
 	case "", "latest":
 	case "best":
-		steps := r.model.manager.Protected()
+		steps, err := r.model.manager.Protected()
+		if err != nil {
+			return 0, err
+		}
 		if len(steps) == 0 {
 			return 0, fmt.Errorf("run %s has no best checkpoint: it was not evaluated yet, or checkpoint.best was empty", r.Folder)
 		}
