@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/gorbit-ml/gorbit/internal/testenv"
+)
+
+// TestMain lets the test binary be the gorbit command of the scripts.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"gorbit": func() { os.Exit(run(os.Args[1:])) },
+	})
+}
+
+// TestScripts runs the command line as a user would. Scripts find a small export
+// in $GRAPH.
+func TestScripts(t *testing.T) {
+	graph := exportSmall(t)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GRAPH", graph)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exitcode": exitCodeIs,
+			"flip":     flipByte,
+			"truncate": truncateFile,
+		},
+	})
+}
+
+// exportSmall exports a model that knows the vocabulary of the scripts: 40 tokens.
+func exportSmall(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.json")
+	if err := os.WriteFile(config, []byte(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+		"intermediate_size": 64, "vocab_size": 40, "max_position_embeddings": 32}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	graph := filepath.Join(dir, "graph")
+	testenv.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
+		"bert-classifier", "--config", config, "--pooling", "mean", "--out", graph)
+	return graph
+}
+
+// exitCodeIs runs a command and compares its exit code: exitcode 2 gorbit train.
+// What it printed is for stdout and stderr to look at, as after exec.
+func exitCodeIs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exitcode N command...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if exit, ok := err.(*exec.ExitError); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// flipByte changes one bit of a file: flip FILE OFFSET.
+func flipByte(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	var offset int
+	_, err := fmt.Sscan(args[1], &offset)
+	ts.Check(err)
+	content, err := os.ReadFile(path)
+	ts.Check(err)
+	content[offset] ^= 4
+	ts.Check(os.WriteFile(path, content, 0o644))
+}
+
+// truncateFile cuts a file: truncate FILE LENGTH.
+func truncateFile(ts *testscript.TestScript, _ bool, args []string) {
+	var length int64
+	_, err := fmt.Sscan(args[1], &length)
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), length))
+}
