@@ -142,7 +142,8 @@ func (m *confusion) mcc() float64 {
 		varP -= m.predicted[k] * m.predicted[k]
 		varT -= m.labels[k] * m.labels[k]
 	}
-	return ratio(cov, math.Sqrt(varP)*math.Sqrt(varT))
+	// Rounding may lead beyond the ends.
+	return max(-1, min(1, ratio(cov, math.Sqrt(varP)*math.Sqrt(varT))))
 }
 
 // occurring counts the classes that have weight.
