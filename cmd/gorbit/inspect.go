@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+)
+
+func newInspect(*globals) *cobra.Command {
+	var dot string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "inspect GRAPH [flags]",
+		Short: "Show what an export holds",
+		Long: `Checks an export against the training contract and shows its functions, variables,
+parameters, operations per token, hyperparameters and operations in use, and those
+among them that reach files, processes or Python. Nothing of the graph is run.`,
+		Example: `  gorbit inspect graphs/mrpc
+  gorbit inspect graphs/mrpc --dot model.dot && dot -Tsvg model.dot > model.svg`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("give one graph to inspect; see %s --help", cmd.CommandPath())
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dot, "dot", "", "write a drawing of the model to this file, for Graphviz; - is standard output")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		export, err := graphs.Open(args[0])
+		if err != nil {
+			return err
+		}
+		if dot == "-" {
+			return export.Dot(cmd.OutOrStdout())
+		}
+		if dot != "" {
+			f, err := os.Create(dot)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if err := export.Dot(f); err != nil {
+				return err
+			}
+			return f.Close()
+		}
+		report := graphs.Inspect(export)
+		if asJSON {
+			e := json.NewEncoder(cmd.OutOrStdout())
+			e.SetIndent("", "  ")
+			return e.Encode(report)
+		}
+		return report.Write(cmd.OutOrStdout())
+	}
+	return cmd
+}
