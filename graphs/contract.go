@@ -2,9 +2,13 @@ package graphs
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
+	"math"
 	"path/filepath"
+	"regexp"
+	"slices"
 )
 
 // ContractVersion is the version of gorbit.json that this package reads.
@@ -36,8 +40,7 @@ type Model struct {
 }
 
 // FLOPs counts the floating point operations of the forward pass's matrix
-// products, a multiplication and an addition each as one. Training takes three
-// times as many.
+// products, a multiplication and an addition each as one.
 type FLOPs struct {
 	// PerToken is what every token costs whatever the length of its row.
 	PerToken float64 `json:"per_token"`
@@ -46,6 +49,19 @@ type FLOPs struct {
 	// PerExample is the cost of the head.
 	PerExample float64 `json:"per_example"`
 }
+
+// trainingFactor is what the forward and the backward pass cost of a forward pass:
+// the backward pass has two products for each of its.
+const trainingFactor = 3
+
+// Forward returns what a token of a row of the given length costs in the forward
+// pass, its share of the attention with it and the head's cost left out.
+func (f FLOPs) Forward(rowLength int) float64 {
+	return f.PerToken + f.PerTokenPair*float64(rowLength)
+}
+
+// Training returns what a token of a row of the given length costs in a training step.
+func (f FLOPs) Training(rowLength int) float64 { return trainingFactor * f.Forward(rowLength) }
 
 // ConfigInt returns a whole number of the model's configuration, or 0 where it
 // has none of that name.
@@ -76,6 +92,24 @@ type Hyperparameter struct {
 	Name    string  `json:"name"`
 	Default float64 `json:"default"`
 	Help    string  `json:"help"`
+	// Minimum is the smallest value that makes sense, Below the first one that is
+	// too large; nil where there is none.
+	Minimum *float64 `json:"minimum,omitempty"`
+	Below   *float64 `json:"below,omitempty"`
+}
+
+// Check returns an error if a value makes no sense.
+func (h Hyperparameter) Check(value float64) error {
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return fmt.Errorf("%s is %v; it must be a number", h.Name, value)
+	}
+	if h.Minimum != nil && value < *h.Minimum {
+		return fmt.Errorf("%s is %v; it must be at least %v", h.Name, value, *h.Minimum)
+	}
+	if h.Below != nil && value >= *h.Below {
+		return fmt.Errorf("%s is %v; it must be below %v", h.Name, value, *h.Below)
+	}
+	return nil
 }
 
 // Feature is a named tensor of a batch. Axes of one name have one length.
@@ -124,76 +158,118 @@ func (e *ContractError) Error() string {
 const maxContractBytes = 64 << 20
 
 func readContract(dir string) (*Contract, error) {
-	path := filepath.Join(dir, filepath.FromSlash(ContractFile))
-	info, err := os.Stat(path)
+	data, err := readFile(filepath.Join(dir, filepath.FromSlash(ContractFile)), maxContractBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &ContractError{dir, "no " + ContractFile + "; export it with python -m gorbit_export"}
+	}
 	if err != nil {
-		if os.IsNotExist(err) {
-			return nil, &ContractError{dir, "no " + ContractFile + "; export it with python -m gorbit_export"}
-		}
-		return nil, err
+		return nil, fmt.Errorf("graph %s: %w", dir, err)
 	}
-	if info.Size() > maxContractBytes {
-		return nil, &ContractError{dir, fmt.Sprintf("%s has %d bytes, at most %d are read", ContractFile, info.Size(), maxContractBytes)}
-	}
-	data, err := os.ReadFile(path)
+	c, err := parseContract(data)
 	if err != nil {
-		return nil, err
-	}
-	c := new(Contract)
-	if err := json.Unmarshal(data, c); err != nil {
 		return nil, &ContractError{dir, fmt.Sprintf("%s: %v", ContractFile, err)}
-	}
-	if reason := c.check(); reason != "" {
-		return nil, &ContractError{dir, ContractFile + ": " + reason}
 	}
 	return c, nil
 }
 
-// check returns what is wrong with the contract alone, "" if nothing is.
-func (c *Contract) check() string {
+func parseContract(data []byte) (*Contract, error) {
+	c := new(Contract)
+	err := json.Unmarshal(data, c)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return nil, fmt.Errorf("not JSON at byte %d of %d: %w", syntax.Offset, len(data), err)
+	case errors.As(err, &kind):
+		return nil, fmt.Errorf("field %s is a JSON %s, expected %s", kind.Field, kind.Value, kind.Type)
+	case err != nil:
+		return nil, err
+	}
+	return c, c.check()
+}
+
+// nodeName is what TensorFlow allows as the name of a node: variables are
+// nodes of a composed graph.
+var nodeName = regexp.MustCompile(`^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`)
+
+// maxName bounds a variable's name.
+const maxName = 1 << 10
+
+// maxElements bounds a variable, so that sizes in bytes do not overflow.
+const maxElements = 1 << 48
+
+// check returns what is wrong with the contract alone.
+func (c *Contract) check() error {
 	switch {
 	case c.Format != "gorbit":
-		return fmt.Sprintf("format is %q, expected \"gorbit\"", c.Format)
+		return fmt.Errorf("format is %q, expected \"gorbit\"", c.Format)
 	case c.Version != ContractVersion:
-		return fmt.Sprintf("version %d; this program reads version %d: export the graph again", c.Version, ContractVersion)
+		return fmt.Errorf("version %d; this program reads version %d: export the graph again", c.Version, ContractVersion)
 	case len(c.Variables) == 0:
-		return "no variables"
+		return errors.New("no variables")
 	case len(c.Features) == 0:
-		return "no features"
+		return errors.New("no features")
 	case c.Optimizer.Iterations == "":
-		return "optimizer.iterations is empty"
+		return errors.New("optimizer.iterations is empty")
 	case c.State == "":
-		return "state is empty"
+		return errors.New("state is empty")
 	}
-	seen := make(map[string]bool)
+	inputs := make(map[string]bool)
 	for _, f := range c.Features {
-		if f.Name == "" || seen[f.Name] {
-			return fmt.Sprintf("feature %q is unnamed or there twice", f.Name)
+		if f.Name == "" || inputs[f.Name] {
+			return fmt.Errorf("feature %q is unnamed or there twice", f.Name)
 		}
-		seen[f.Name] = true
+		inputs[f.Name] = true
 		if f.DType != "int32" && f.DType != "float32" {
-			return fmt.Sprintf("feature %s is of dtype %s; int32 and float32 are fed", f.Name, f.DType)
+			return fmt.Errorf("feature %s is of dtype %s; int32 and float32 are fed", f.Name, f.DType)
 		}
 	}
 	for _, h := range c.AllHyperparameters() {
-		if h.Name == "" || seen[h.Name] {
-			return fmt.Sprintf("hyperparameter %q is unnamed or there twice", h.Name)
+		if h.Name == "" || inputs[h.Name] {
+			return fmt.Errorf("hyperparameter %q is unnamed or there twice", h.Name)
 		}
-		seen[h.Name] = true
+		inputs[h.Name] = true
+		if err := h.Check(h.Default); err != nil {
+			return fmt.Errorf("hyperparameter %w", err)
+		}
 	}
-	clear(seen)
+	slots := make(map[string]bool)
+	for _, s := range c.Optimizer.Slots {
+		if s == "" || slots[s] {
+			return fmt.Errorf("slot %q is unnamed or there twice", s)
+		}
+		slots[s] = true
+	}
+	variables := make(map[string]bool)
 	for _, v := range c.Variables {
-		if v.Name == "" || seen[v.Name] {
-			return fmt.Sprintf("variable %q is unnamed or there twice", v.Name)
+		if len(v.Name) > maxName || !nodeName.MatchString(v.Name) {
+			return fmt.Errorf("variable %.64q has a name that TensorFlow does not take", v.Name)
 		}
-		seen[v.Name] = true
+		if variables[v.Name] {
+			return fmt.Errorf("variable %s is there twice", v.Name)
+		}
+		variables[v.Name] = true
+		if v.DType != "float32" {
+			return fmt.Errorf("variable %s is of dtype %s; float32 is trained", v.Name, v.DType)
+		}
+		elements := int64(1)
 		for _, d := range v.Shape {
-			if d < 1 {
-				return fmt.Sprintf("variable %s has shape %v", v.Name, v.Shape)
+			if d < 1 || d > maxElements/elements {
+				return fmt.Errorf("variable %s has shape %v", v.Name, v.Shape)
 			}
+			elements *= d
 		}
 	}
-	return ""
+	flops := c.Model.FLOPs
+	if min(flops.PerToken, flops.PerTokenPair, flops.PerExample) < 0 {
+		return errors.New("model.flops has a negative count")
+	}
+	return nil
+}
+
+// has says whether a variable of that name is trained.
+func (c *Contract) has(variable string) bool {
+	return slices.ContainsFunc(c.Variables, func(v Variable) bool { return v.Name == variable })
 }
 
 // AllHyperparameters returns the scalars of the training pass and of the update.

@@ -2,19 +2,19 @@ package graphs
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
+	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
-	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
+	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	vpb "github.com/wamuir/graft/tensorflow/core/framework/versions_go_proto"
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
-	"google.golang.org/protobuf/proto"
 )
 
 // GradientPrefix begins the names of the gradients function's outputs that are
@@ -24,12 +24,6 @@ const GradientPrefix = "gradient/"
 // ServingFolder is the folder of an export that holds its serving SavedModel,
 // less the variables.
 const ServingFolder = "serving"
-
-// modelFile is what a SavedModel's graphs are in.
-const modelFile = "saved_model.pb"
-
-// maxModelBytes is protobuf's own limit on a message.
-const maxModelBytes = 2<<30 - 1
 
 // Arg is an argument or an output of a function.
 type Arg struct {
@@ -41,17 +35,11 @@ type Arg struct {
 }
 
 func (a Arg) String() string {
-	if !a.Ranked {
-		return fmt.Sprintf("%s %s any shape", a.Name, dtypeName(a.DType))
+	shape := "any shape"
+	if a.Ranked {
+		shape = shapeText(a.Shape)
 	}
-	dims := make([]string, len(a.Shape))
-	for i, d := range a.Shape {
-		dims[i] = "?"
-		if d >= 0 {
-			dims[i] = fmt.Sprint(d)
-		}
-	}
-	return fmt.Sprintf("%s %s [%s]", a.Name, dtypeName(a.DType), strings.Join(dims, ","))
+	return a.Name + " " + dtypeName(a.DType) + " " + shape
 }
 
 // Function is one function of the contract.
@@ -80,18 +68,24 @@ type Export struct {
 	Functions map[string]*Function
 	// TensorFlow is the version that wrote the export.
 	TensorFlow string
+	// ModelBytes is the size of saved_model.pb.
+	ModelBytes int64
 
-	library  map[string]*fpb.FunctionDef
-	grads    []*fpb.GradientDef
+	library  library
 	versions *vpb.VersionDef
+	// serving is the graph of ServingFolder, nil if there is none.
+	serving *spb.MetaGraphDef
 }
+
+// functionNames are the functions of the contract.
+var functionNames = []string{"gradients", "update", "evaluate", "predict", "train_step"}
 
 // Open reads the export at a path and checks it against the contract.
 //
 // The error is a *ContractError where the path holds a SavedModel that cannot be
 // driven, and says what a SavedModel is where it holds none.
 func Open(path string) (*Export, error) {
-	model, err := readModel(path)
+	model, size, err := readModel(path)
 	if err != nil {
 		return nil, err
 	}
@@ -99,231 +93,122 @@ func Open(path string) (*Export, error) {
 	if err != nil {
 		return nil, err
 	}
+	e, err := newExport(path, contract, model)
+	if err != nil {
+		return nil, &ContractError{path, err.Error()}
+	}
+	e.ModelBytes = size
+	serving := filepath.Join(path, ServingFolder)
+	if _, err := os.Stat(serving); err == nil {
+		if e.serving, _, err = readModel(serving); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// newExport checks a model against its contract.
+func newExport(path string, contract *Contract, model *spb.MetaGraphDef) (*Export, error) {
 	e := &Export{
 		Path:       path,
 		Contract:   contract,
 		Functions:  make(map[string]*Function),
 		TensorFlow: model.GetMetaInfoDef().GetTensorflowVersion(),
-		library:    make(map[string]*fpb.FunctionDef),
-		grads:      model.GetGraphDef().GetLibrary().GetGradient(),
+		library:    newLibrary(model.GetGraphDef().GetLibrary()),
 		versions:   model.GetGraphDef().GetVersions(),
-	}
-	for _, f := range model.GetGraphDef().GetLibrary().GetFunction() {
-		e.library[f.GetSignature().GetName()] = f
 	}
 	objects, err := readObjects(model.GetObjectGraphDef())
 	if err != nil {
-		return nil, &ContractError{path, err.Error()}
+		return nil, err
 	}
-	for _, name := range []string{"gradients", "update", "evaluate", "predict", "train_step"} {
-		f, err := objects.function(name)
-		if err != nil {
-			return nil, &ContractError{path, err.Error()}
-		}
-		def, ok := e.library[f.GraphName]
-		if !ok {
-			return nil, &ContractError{path, fmt.Sprintf("function %s: %s is not in the function library", name, f.GraphName)}
-		}
-		if err := matchSignature(f, def); err != nil {
-			return nil, &ContractError{path, fmt.Sprintf("function %s: %v", name, err)}
-		}
-		e.Functions[name] = f
-	}
-	if err := e.check(objects); err != nil {
-		return nil, &ContractError{path, err.Error()}
-	}
-	return e, nil
-}
-
-func readModel(path string) (*spb.MetaGraphDef, error) {
-	file := filepath.Join(path, modelFile)
-	info, err := os.Stat(file)
-	if err != nil {
-		if _, dirErr := os.Stat(path); dirErr != nil {
-			return nil, fmt.Errorf("graph %s: no such folder", path)
-		}
-		return nil, fmt.Errorf("graph %s: not a SavedModel: it has no %s", path, modelFile)
-	}
-	if info.Size() > maxModelBytes {
-		return nil, fmt.Errorf("graph %s: %s has %d bytes, more than a protobuf message may have", path, modelFile, info.Size())
-	}
-	data, err := os.ReadFile(file)
+	names, err := e.checkVariables(objects)
 	if err != nil {
 		return nil, err
 	}
-	var model spb.SavedModel
-	if err := proto.Unmarshal(data, &model); err != nil {
-		return nil, fmt.Errorf("graph %s: not a SavedModel: %s cannot be parsed: %w", path, modelFile, err)
-	}
-	if len(model.GetMetaGraphs()) != 1 || model.GetMetaGraphs()[0].GetObjectGraphDef() == nil {
-		return nil, &ContractError{path, "not written by TensorFlow 2's tf.saved_model.save (it has no object graph)"}
-	}
-	return model.GetMetaGraphs()[0], nil
-}
-
-// objects is the object graph of a SavedModel.
-type objects struct {
-	graph *spb.SavedObjectGraph
-	// paths names every node by its shortest path from the root.
-	paths map[int32]string
-}
-
-func readObjects(graph *spb.SavedObjectGraph) (*objects, error) {
-	nodes := graph.GetNodes()
-	if len(nodes) == 0 {
-		return nil, fmt.Errorf("the object graph is empty")
-	}
-	o := &objects{graph: graph, paths: map[int32]string{0: ""}}
-	for queue := []int32{0}; len(queue) > 0; queue = queue[1:] {
-		at := queue[0]
-		for _, child := range nodes[at].GetChildren() {
-			id := child.GetNodeId()
-			if id < 0 || int(id) >= len(nodes) {
-				return nil, fmt.Errorf("the object graph refers to node %d of %d", id, len(nodes))
-			}
-			if _, ok := o.paths[id]; ok {
-				continue
-			}
-			o.paths[id] = strings.TrimPrefix(o.paths[at]+"/"+child.GetLocalName(), "/")
-			queue = append(queue, id)
+	for _, name := range functionNames {
+		f, err := objects.function(name, names)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return o, nil
-}
-
-// child returns the root's child of that name, nil if there is none.
-func (o *objects) child(name string) *spb.SavedObject {
-	for _, c := range o.graph.GetNodes()[0].GetChildren() {
-		if c.GetLocalName() == name {
-			return o.graph.GetNodes()[c.GetNodeId()]
+		def, ok := e.library.functions[f.GraphName]
+		if !ok {
+			return nil, fmt.Errorf("function %s: %s is not in the function library", name, f.GraphName)
 		}
-	}
-	return nil
-}
-
-func (o *objects) function(name string) (*Function, error) {
-	object := o.child(name)
-	if object == nil {
-		return nil, fmt.Errorf("no function %s", name)
-	}
-	var graphName string
-	switch concrete := object.GetFunction().GetConcreteFunctions(); {
-	case len(concrete) == 1:
-		graphName = concrete[0]
-	case len(concrete) > 1:
-		return nil, fmt.Errorf("function %s was traced %d times; it must have one signature", name, len(concrete))
-	case object.GetBareConcreteFunction() != nil:
-		graphName = object.GetBareConcreteFunction().GetConcreteFunctionName()
-	default:
-		return nil, fmt.Errorf("%s is not a function that was traced", name)
-	}
-	concrete, ok := o.graph.GetConcreteFunctions()[graphName]
-	if !ok {
-		return nil, fmt.Errorf("function %s: the object graph has no %s", name, graphName)
-	}
-	f := &Function{Name: name, GraphName: graphName}
-	if err := flatten(concrete.GetCanonicalizedInputSignature(), "", &f.Inputs); err != nil {
-		return nil, fmt.Errorf("function %s: inputs: %w", name, err)
-	}
-	if err := flatten(concrete.GetOutputSignature(), "", &f.Outputs); err != nil {
-		return nil, fmt.Errorf("function %s: outputs: %w", name, err)
-	}
-	for _, id := range concrete.GetBoundInputs() {
-		path, ok := o.paths[id]
-		if !ok || int(id) >= len(o.graph.GetNodes()) || o.graph.GetNodes()[id].GetVariable() == nil {
-			return nil, fmt.Errorf("function %s captures node %d, which is no variable (constants and tables cannot be captured)", name, id)
+		if err := matchSignature(f, def); err != nil {
+			return nil, fmt.Errorf("function %s: %w", name, err)
 		}
-		f.Captures = append(f.Captures, path)
+		e.Functions[name] = f
 	}
-	return f, nil
-}
-
-// variable returns a variable's dtype and shape.
-func (o *objects) variable(path string) (Arg, bool) {
-	for id, p := range o.paths {
-		if p != path {
-			continue
-		}
-		if v := o.graph.GetNodes()[id].GetVariable(); v != nil {
-			return newArg(path, v.GetDtype(), v.GetShape()), true
-		}
-	}
-	return Arg{}, false
-}
-
-// flatten lists the leaves of a structured value in TensorFlow's order
-// (tf.nest.flatten: the keys of a dict sorted). Outputs are named by their keys.
-func flatten(v *spb.StructuredValue, key string, out *[]Arg) error {
-	switch k := v.GetKind().(type) {
-	case *spb.StructuredValue_TensorSpecValue:
-		name := k.TensorSpecValue.GetName()
-		if key != "" {
-			name = key
-		}
-		*out = append(*out, newArg(name, k.TensorSpecValue.GetDtype(), k.TensorSpecValue.GetShape()))
-	case *spb.StructuredValue_TupleValue:
-		for _, item := range k.TupleValue.GetValues() {
-			if err := flatten(item, key, out); err != nil {
-				return err
-			}
-		}
-	case *spb.StructuredValue_ListValue:
-		for _, item := range k.ListValue.GetValues() {
-			if err := flatten(item, key, out); err != nil {
-				return err
-			}
-		}
-	case *spb.StructuredValue_DictValue:
-		fields := k.DictValue.GetFields()
-		keys := make([]string, 0, len(fields))
-		for key := range fields {
-			keys = append(keys, key)
-		}
-		sort.Strings(keys)
-		for _, key := range keys {
-			if err := flatten(fields[key], key, out); err != nil {
-				return err
-			}
-		}
-	case *spb.StructuredValue_NoneValue:
-	default:
-		return fmt.Errorf("a %T is neither a tensor nor a structure of tensors", k)
-	}
-	return nil
-}
-
-func newArg(name string, dtype dtpb.DataType, shape *tspb.TensorShapeProto) Arg {
-	a := Arg{Name: name, DType: dtype, Ranked: !shape.GetUnknownRank()}
-	for _, d := range shape.GetDim() {
-		a.Shape = append(a.Shape, d.GetSize())
-	}
-	return a
+	return e, e.checkFunctions()
 }
 
 // matchSignature checks that a function takes and gives what the object graph says.
 func matchSignature(f *Function, def *fpb.FunctionDef) error {
 	in, out := def.GetSignature().GetInputArg(), def.GetSignature().GetOutputArg()
 	if want := len(f.Inputs) + len(f.Captures); len(in) != want {
-		return fmt.Errorf("takes %d arguments, the object graph says %d", len(in), want)
+		return fmt.Errorf("%s takes %d arguments, the object graph says %d", f.GraphName, len(in), want)
 	}
 	if len(out) != len(f.Outputs) {
-		return fmt.Errorf("gives %d outputs, the object graph says %d", len(out), len(f.Outputs))
+		return fmt.Errorf("%s gives %d outputs, the object graph says %d", f.GraphName, len(out), len(f.Outputs))
 	}
-	for i, a := range f.Inputs {
-		if in[i].GetType() != a.DType {
-			return fmt.Errorf("argument %s is of %s, the object graph says %s", a.Name, dtypeName(in[i].GetType()), dtypeName(a.DType))
+	for i, arg := range in {
+		name, dtype := "of captured variable ", dtpb.DataType_DT_RESOURCE
+		if i < len(f.Inputs) {
+			name, dtype = f.Inputs[i].Name, f.Inputs[i].DType
+		} else {
+			name += f.Captures[i-len(f.Inputs)]
+		}
+		if arg.GetType() != dtype {
+			return fmt.Errorf("argument %s is of dtype %s in %s, the object graph says %s", name, dtypeName(arg.GetType()), f.GraphName, dtypeName(dtype))
 		}
 	}
 	for i, a := range f.Outputs {
 		if out[i].GetType() != a.DType {
-			return fmt.Errorf("output %s is of %s, the object graph says %s", a.Name, dtypeName(out[i].GetType()), dtypeName(a.DType))
+			return fmt.Errorf("output %s is of dtype %s in %s, the object graph says %s", a.Name, dtypeName(out[i].GetType()), f.GraphName, dtypeName(a.DType))
 		}
 	}
 	return nil
 }
 
-// check holds the functions against the contract.
-func (e *Export) check(objects *objects) error {
+// checkVariables holds the variables against the contract, and returns their names
+// by node.
+func (e *Export) checkVariables(objects *objects) (map[int32]string, error) {
+	c := e.Contract
+	names := make(map[int32]string)
+	find := func(want Arg, what string) error {
+		id, got, ok := objects.variable(want.Name)
+		if !ok {
+			return fmt.Errorf("%s %s is not in the object graph", what, want.Name)
+		}
+		if other, ok := names[id]; ok {
+			return fmt.Errorf("%s %s is the same variable as %s", what, want.Name, other)
+		}
+		names[id] = want.Name
+		if err := conforms(got, want); err != nil {
+			return fmt.Errorf("%s %w", what, err)
+		}
+		return nil
+	}
+	for _, v := range c.Variables {
+		want := Arg{Name: v.Name, DType: dtypeOf(v.DType), Shape: v.Shape, Ranked: true}
+		if err := find(want, "variable"); err != nil {
+			return nil, err
+		}
+		for _, slot := range c.Optimizer.Slots {
+			want.Name = SlotName(slot, v.Name)
+			if err := find(want, "slot"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := find(scalar(c.Optimizer.Iterations, dtpb.DataType_DT_INT64), "variable"); err != nil {
+		return nil, err
+	}
+	return names, find(scalar(c.State, dtpb.DataType_DT_STRING), "variable")
+}
+
+// checkFunctions holds the functions against the contract.
+func (e *Export) checkFunctions() error {
 	c := e.Contract
 	var features, inputs []Arg
 	for _, f := range c.Features {
@@ -359,24 +244,7 @@ func (e *Export) check(objects *objects) error {
 	sums := []Arg{scalar("loss_sum", dtpb.DataType_DT_FLOAT), scalar("weight_sum", dtpb.DataType_DT_FLOAT)}
 	gradients := slices.Clone(sums)
 	for _, v := range c.Variables {
-		want := Arg{Name: v.Name, DType: dtypeOf(v.DType), Shape: v.Shape, Ranked: true}
-		got, ok := objects.variable(v.Name)
-		if !ok {
-			return fmt.Errorf("variable %s is in %s but not in the object graph", v.Name, ContractFile)
-		}
-		if err := conforms(got, want); err != nil {
-			return fmt.Errorf("variable %w", err)
-		}
-		want.Name = GradientPrefix + v.Name
-		gradients = append(gradients, want)
-		for _, slot := range c.Optimizer.Slots {
-			if _, ok := objects.variable(SlotName(slot, v.Name)); !ok {
-				return fmt.Errorf("variable %s has no slot %s", v.Name, SlotName(slot, v.Name))
-			}
-		}
-	}
-	if got, ok := objects.variable(c.Optimizer.Iterations); !ok || got.DType != dtpb.DataType_DT_INT64 {
-		return fmt.Errorf("no int64 variable %s", c.Optimizer.Iterations)
+		gradients = append(gradients, Arg{Name: GradientPrefix + v.Name, DType: dtypeOf(v.DType), Shape: v.Shape, Ranked: true})
 	}
 
 	for _, want := range []struct {
@@ -410,7 +278,7 @@ func (e *Export) check(objects *objects) error {
 	for _, name := range []string{"gradients", "evaluate", "predict"} {
 		for _, capture := range e.Functions[name].Captures {
 			if !known[capture] {
-				return fmt.Errorf("function %s captures %s, which is not among the variables of %s", name, capture, ContractFile)
+				return fmt.Errorf("function %s captures %s; the step gives it the model's variables only", name, capture)
 			}
 		}
 	}
@@ -423,21 +291,22 @@ func scalar(name string, dtype dtpb.DataType) Arg {
 
 // conformAll checks that each wanted argument is there and, if exact, no other.
 func conformAll(got, want []Arg, exact bool) error {
+	byName := make(map[string]Arg, len(got))
+	for _, g := range got {
+		byName[g.Name] = g
+	}
 	for _, w := range want {
-		i := slices.IndexFunc(got, func(a Arg) bool { return a.Name == w.Name })
-		if i < 0 {
+		g, ok := byName[w.Name]
+		if !ok {
 			return fmt.Errorf("%s is missing (expected %s)", w.Name, w)
 		}
-		if err := conforms(got[i], w); err != nil {
+		if err := conforms(g, w); err != nil {
 			return err
 		}
+		delete(byName, w.Name)
 	}
-	if exact && len(got) > len(want) {
-		for _, g := range got {
-			if !slices.ContainsFunc(want, func(a Arg) bool { return a.Name == g.Name }) {
-				return fmt.Errorf("%s is not known to %s", g.Name, ContractFile)
-			}
-		}
+	if exact && len(byName) > 0 {
+		return fmt.Errorf("%s is not known to %s", sortedKeys(byName)[0], ContractFile)
 	}
 	return nil
 }
@@ -474,42 +343,88 @@ func dtypeOf(name string) dtpb.DataType {
 	return dtpb.DataType(dtpb.DataType_value["DT_"+strings.ToUpper(name)])
 }
 
-// Library returns the functions that the named functions of the contract call,
-// with them.
-func (e *Export) Library(names ...string) *fpb.FunctionDefLibrary {
+// library is a function library by name.
+type library struct {
+	functions map[string]*fpb.FunctionDef
+	gradients []*fpb.GradientDef
+}
+
+func newLibrary(def *fpb.FunctionDefLibrary) library {
+	l := library{make(map[string]*fpb.FunctionDef, len(def.GetFunction())), def.GetGradient()}
+	for _, f := range def.GetFunction() {
+		l.functions[f.GetSignature().GetName()] = f
+	}
+	return l
+}
+
+// reach returns the names of the functions that the roots lead to, with them.
+func (l library) reach(roots ...string) map[string]bool {
+	gradients := make(map[string][]string)
+	for _, g := range l.gradients {
+		gradients[g.GetFunctionName()] = append(gradients[g.GetFunctionName()], g.GetGradientFunc())
+	}
 	reached := make(map[string]bool)
-	var visit func(name string)
-	visit = func(name string) {
-		def, ok := e.library[name]
+	for len(roots) > 0 {
+		name := roots[len(roots)-1]
+		roots = roots[:len(roots)-1]
+		def, ok := l.functions[name]
 		if !ok || reached[name] {
-			return
+			continue
 		}
 		reached[name] = true
+		roots = append(roots, gradients[name]...)
 		for _, node := range def.GetNodeDef() {
-			visit(node.GetOp())
-			for _, attr := range node.GetAttr() {
-				visit(attr.GetFunc().GetName())
-				for _, f := range attr.GetList().GetFunc() {
-					visit(f.GetName())
-				}
+			roots = appendCallees(roots, node)
+		}
+	}
+	return reached
+}
+
+// appendCallees adds the names that a node may call a function by: its operation,
+// and the functions among its attributes.
+func appendCallees(names []string, node *npb.NodeDef) []string {
+	names = append(names, node.GetOp())
+	var visit func(attrs map[string]*apb.AttrValue)
+	visit = func(attrs map[string]*apb.AttrValue) {
+		for _, attr := range attrs {
+			for _, f := range attr.GetList().GetFunc() {
+				names = append(names, f.GetName())
+				visit(f.GetAttr())
+			}
+			if f := attr.GetFunc(); f != nil {
+				names = append(names, f.GetName())
+				visit(f.GetAttr())
 			}
 		}
 	}
+	visit(node.GetAttr())
+	return names
+}
+
+// Library returns the functions that the named functions of the contract call,
+// with them.
+func (e *Export) Library(names ...string) *fpb.FunctionDefLibrary {
+	reached := e.reach(names...)
+	out := new(fpb.FunctionDefLibrary)
+	for _, name := range sortedKeys(reached) {
+		out.Function = append(out.Function, e.library.functions[name])
+	}
+	for _, g := range e.library.gradients {
+		if reached[g.GetFunctionName()] {
+			out.Gradient = append(out.Gradient, g)
+		}
+	}
+	return out
+}
+
+func (e *Export) reach(names ...string) map[string]bool {
+	var roots []string
 	for _, name := range names {
 		if f, ok := e.Functions[name]; ok {
-			visit(f.GraphName)
+			roots = append(roots, f.GraphName)
 		}
 	}
-	library := new(fpb.FunctionDefLibrary)
-	for _, name := range sortedKeys(reached) {
-		library.Function = append(library.Function, e.library[name])
-	}
-	for _, g := range e.grads {
-		if reached[g.GetFunctionName()] {
-			library.Gradient = append(library.Gradient, g)
-		}
-	}
-	return library
+	return e.library.reach(roots...)
 }
 
 // NewBuilder returns a builder of a graph that may call the named functions.
@@ -521,10 +436,5 @@ func (e *Export) NewBuilder(functions ...string) *Builder {
 }
 
 func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
+	return slices.Sorted(maps.Keys(m))
 }

@@ -146,7 +146,8 @@ class Export(tf.Module):
         squares = [tf.nn.l2_loss(g) for g in gradients.values()]
         norm = tf.sqrt(2 * tf.add_n(squares)) * unit
         scale = unit * clip_scale(norm, clip_norm)
-        iteration = self.optimizer.iterations.assign_add(1, read_value=True)
+        finite = tf.math.is_finite(norm) & tf.math.is_finite(sums["loss_sum"])
+        iteration = self.optimizer.iterations.assign_add(tf.cast(finite, tf.int64), read_value=True)
         scalars = {h.name: inputs[h.name] for h in self._optimizer.hyperparameters}
 
         def update_all() -> Tensor:
@@ -163,7 +164,6 @@ class Export(tf.Module):
                 )
             return tf.constant(True)
 
-        finite = tf.math.is_finite(norm) & tf.math.is_finite(sums["loss_sum"])
         applied = tf.cond(finite, update_all, lambda: tf.constant(False))
         return {**sums, "gradient_norm": norm, "applied": applied, "iterations": iteration}
 

@@ -1,0 +1,202 @@
+package graphs
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Dot draws the export in Graphviz' language: its variables, in boxes for the
+// modules that they belong to, and each function of the contract, in a box with
+// the functions that it leads to and the number of calls on the edges.
+func (e *Export) Dot(w io.Writer) error {
+	d := &dotWriter{w: bufio.NewWriter(w)}
+	d.open("digraph gorbit")
+	d.line("graph [rankdir=LR, compound=true, fontname=Helvetica, fontsize=12, label=%s]", quote(e.Path))
+	d.line("node [shape=box, style=filled, fillcolor=white, fontname=Helvetica, fontsize=10]")
+	d.line("edge [fontname=Helvetica, fontsize=9]")
+
+	root := &module{}
+	for _, v := range e.Contract.Variables {
+		root.add(strings.Split(v.Name, "/"), v)
+	}
+	tail := d.module(root, "cluster")
+	for _, name := range functionNames {
+		d.function(e, e.Functions[name], tail)
+	}
+	d.close()
+	return d.w.Flush()
+}
+
+// module is a node of the tree that the variables' names make.
+type module struct {
+	name      string
+	children  []*module
+	byName    map[string]*module
+	variables []Variable
+}
+
+// add puts a variable where its path says.
+func (m *module) add(path []string, v Variable) {
+	for _, name := range path[:len(path)-1] {
+		c, ok := m.byName[name]
+		if !ok {
+			c = &module{name: name}
+			if m.byName == nil {
+				m.byName = make(map[string]*module)
+			}
+			m.byName[name] = c
+			m.children = append(m.children, c)
+		}
+		m = c
+	}
+	m.variables = append(m.variables, v)
+}
+
+// dotWriter writes lines, indented by the blocks around them. Errors stay in w.
+type dotWriter struct {
+	w     *bufio.Writer
+	depth int
+}
+
+func (d *dotWriter) line(format string, args ...any) {
+	fmt.Fprintf(d.w, "%s%s\n", strings.Repeat("  ", d.depth), fmt.Sprintf(format, args...))
+}
+
+func (d *dotWriter) open(header string) {
+	d.line("%s {", header)
+	d.depth++
+}
+
+func (d *dotWriter) close() {
+	d.depth--
+	d.line("}")
+}
+
+// module draws a module: a box with its modules in it, or a node where it has
+// none. It returns the name of a node inside, for edges to start at.
+func (d *dotWriter) module(m *module, path string) string {
+	var text []string
+	if m.name != "" {
+		text = append(text, m.name)
+	}
+	for _, v := range m.variables {
+		text = append(text, v.Name[strings.LastIndexByte(v.Name, '/')+1:]+" "+shapeText(v.Shape))
+	}
+	inside := path + "/."
+	if len(m.children) == 0 || len(m.variables) > 0 {
+		d.line("%s [label=%s]", quote(inside), quote(strings.Join(text, "\n")))
+	}
+	slices.SortStableFunc(m.children, func(a, b *module) int { return cmp.Compare(number(a.name), number(b.name)) })
+	last := ""
+	for i, c := range m.children {
+		p := path + "/" + c.name
+		if len(c.children) > 0 {
+			d.open("subgraph " + quote(p))
+			d.line("label=%s", quote(c.name))
+		}
+		node := d.module(c, p)
+		if len(c.children) > 0 {
+			d.close()
+		}
+		if i == 0 && len(m.variables) == 0 {
+			inside = node
+		}
+		// Modules with numbers for names follow each other: side by side, not stacked.
+		if number(c.name) > 0 && last != "" {
+			d.line("%s -> %s [style=invis]", quote(last), quote(node))
+		}
+		last = node
+	}
+	return inside
+}
+
+// number returns the number that a name is, or -1.
+func number(name string) int {
+	n, err := strconv.Atoi(name)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// function draws the functions that f leads to, and an edge to it from the
+// variables, of which tail is a node.
+func (d *dotWriter) function(e *Export, f *Function, tail string) {
+	id := func(graphName string) string { return quote(f.Name + ":" + graphName) }
+	reached := e.reach(f.Name)
+	d.open("subgraph " + quote("cluster function "+f.Name))
+	d.line("label=%s", quote(f.Name))
+	d.line("style=filled")
+	d.line("fillcolor=aliceblue")
+	for _, name := range sortedKeys(reached) {
+		def := e.library.functions[name]
+		d.line("%s [label=%s]", id(name), quote(fmt.Sprintf("%s\n%d nodes", shortName(name), len(def.GetNodeDef()))))
+	}
+	for _, name := range sortedKeys(reached) {
+		calls := make(map[string]int)
+		for _, node := range e.library.functions[name].GetNodeDef() {
+			for _, callee := range appendCallees(nil, node) {
+				if reached[callee] {
+					calls[callee]++
+				}
+			}
+		}
+		for _, callee := range sortedKeys(calls) {
+			d.line("%s -> %s [label=%s]", id(name), id(callee), quote(fmt.Sprintf("× %d", calls[callee])))
+		}
+	}
+	d.close()
+	used := 0
+	for _, c := range f.Captures {
+		if e.Contract.has(c) {
+			used++
+		}
+	}
+	if used > 0 {
+		d.line("%s -> %s [label=%s%s]", quote(tail), id(f.GraphName), quote(fmt.Sprintf("%d variables", used)), cluster(tail))
+	}
+}
+
+// cluster lets an edge start at the outermost box around its tail.
+func cluster(tail string) string {
+	if parts := strings.Split(tail, "/"); len(parts) > 3 {
+		return ", ltail=" + quote(strings.Join(parts[:2], "/"))
+	}
+	return ""
+}
+
+// generated is what TensorFlow puts around a function's name in the library.
+var generated = regexp.MustCompile(`^__(inference|forward)_+|(_\d+)+$`)
+
+func shortName(graphName string) string {
+	if s := generated.ReplaceAllString(graphName, ""); s != "" {
+		return s
+	}
+	return graphName
+}
+
+// quote writes a string of the language: quotes and backslashes are escaped, and
+// other control characters than line breaks, which centre the lines, left out.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r >= ' ':
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
