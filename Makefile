@@ -14,7 +14,7 @@ TF ?=
 # Every recipe that builds Go has what cgo needs. Builds do not ask git for the
 # version, which fails where the checkout belongs to another user.
 GO := source .tf/env && GOFLAGS="$${GOFLAGS:-} -buildvcs=false" go
-PYTHON := .venv/bin/python
+PY := .venv/bin/python
 
 VERSION := $(shell git describe --tags --dirty --match 'v*' 2>/dev/null)
 LDFLAGS := $(if $(VERSION),-X main.version=$(VERSION:v%=%))
@@ -49,8 +49,8 @@ lint: setup ## Check the formatting and the usual mistakes of the code
 	  [ -z "$$unformatted" ] || { echo "not gofmt's format:" $$unformatted >&2; exit 1; }
 	$(GO) vet $(PACKAGES)
 	$(GO) tool staticcheck $(PACKAGES)
-	$(PYTHON) -m ruff check --quiet tools
-	$(PYTHON) -m ruff format --quiet --check tools
+	$(PY) -m ruff check --quiet tools
+	$(PY) -m ruff format --quiet --check tools
 
 .PHONY: gotest
 gotest: setup ## Run Go's tests
@@ -62,7 +62,7 @@ race: setup ## Run Go's tests under the race detector
 
 .PHONY: pytest
 pytest: setup ## Run Python's tests
-	cd tools && ../$(PYTHON) -m pytest -q
+	cd tools && ../$(PY) -m pytest -q
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)

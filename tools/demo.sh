@@ -39,7 +39,7 @@ run bin/gorbit export --run demo/run --out demo/served
 
 texts=(
   --text "A gripping, beautifully shot film that stays with you."
-  --text "Two hours of my life that I will never get back."
+  --text "Badly written, tedious, and far too long."
   --text "Not the masterpiece it wants to be, but great fun all the same."
 )
 run bin/gorbit predict --run demo/run "${texts[@]}"
