@@ -272,7 +272,7 @@ func wholeNumbers(node *yaml.Node, t reflect.Type, path string) error {
 	return nil
 }
 
-var mismatch = regexp.MustCompile("cannot unmarshal !!\\w+ (.*)into ([\\w.]+)$")
+var mismatch = regexp.MustCompile(`cannot unmarshal !!\w+ (.*)into ([\w.]+)$`)
 
 // plain rewords the YAML library's complaints in the terms of a params file.
 func plain(s string) string {
