@@ -27,7 +27,8 @@ type group struct {
 
 // plan is a composed graph with the names of the nodes that calls go through.
 type plan struct {
-	builder   *graphs.Builder
+	builder *graphs.Builder
+	// init sets the variables that start at zero. It is the first thing to run.
 	init      string
 	variables []VariableSpec
 	reads     map[string]string
@@ -141,8 +142,8 @@ func (c *composer) variables(train bool) error {
 		if err := add(contract.Optimizer.Iterations, "int64", nil, true); err != nil {
 			return err
 		}
-		c.plan.init = c.Group("init", zeros...)
 	}
+	c.plan.init = c.Group("init", zeros...)
 	slices.SortFunc(c.plan.variables, func(a, b VariableSpec) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
