@@ -12,6 +12,7 @@ import (
 	"github.com/galeone/tfgo"
 
 	"github.com/gorbit-ml/gorbit/internal/served/layout"
+	"github.com/gorbit-ml/gorbit/internal/tfenv"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -45,15 +46,20 @@ func loadModel(dir string) (*model, error) {
 		return nil, fmt.Errorf("model %s: %w", dir, err)
 	}
 	defer done()
+	err = tfenv.Hush(func() error {
+		return catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil) })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("model %s: TensorFlow cannot load it: %w", dir, err)
+	}
 	err = catch(func() {
-		m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil)
 		m.inputIDs = m.tensor(d.Inputs[layout.InputIDs])
 		m.attentionMask = m.tensor(d.Inputs[layout.AttentionMask])
 		m.tokenTypeIDs = m.tensor(d.Inputs[layout.TokenTypeIDs])
 		m.outputs = []tf.Output{m.tensor(d.Outputs[layout.Probabilities]), m.tensor(d.Outputs[layout.Logits])}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("model %s: TensorFlow cannot load it: %w", dir, err)
+		return nil, fmt.Errorf("model %s: %w", dir, err)
 	}
 	return m, nil
 }
