@@ -136,7 +136,7 @@ func (d *dotWriter) function(e *Export, f *Function, tail string) {
 	d.line("fillcolor=aliceblue")
 	for _, name := range sortedKeys(reached) {
 		def := e.library.functions[name]
-		d.line("%s [label=%s]", id(name), quote(fmt.Sprintf("%s\n%d nodes", shortName(name), len(def.GetNodeDef()))))
+		d.line("%s [label=%s]", id(name), quote(shortName(name)+"\n"+count(len(def.GetNodeDef()), "node")))
 	}
 	for _, name := range sortedKeys(reached) {
 		calls := make(map[string]int)
@@ -159,7 +159,7 @@ func (d *dotWriter) function(e *Export, f *Function, tail string) {
 		}
 	}
 	if used > 0 {
-		d.line("%s -> %s [label=%s%s]", quote(tail), id(f.GraphName), quote(fmt.Sprintf("%d variables", used)), cluster(tail))
+		d.line("%s -> %s [label=%s%s]", quote(tail), id(f.GraphName), quote(count(used, "variable")), cluster(tail))
 	}
 }
 

@@ -180,7 +180,7 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	p.row("model", strings.Join(model, ", "))
 	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, bytesText(r.SavedModelBytes)))
-	p.row("parameters", fmt.Sprintf("%s in %d variables, %s; weight decay on %s", thousands(r.Parameters), len(r.Variables), bytesText(r.VariableBytes), thousands(r.DecayedParameters)))
+	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", thousands(r.Parameters), count(len(r.Variables), "variable"), bytesText(r.VariableBytes), thousands(r.DecayedParameters)))
 	p.row("optimizer", fmt.Sprintf("%s, slots %s: %s", r.Optimizer, listText(r.Slots), bytesText(r.SlotBytes)))
 
 	if len(r.FLOPs) > 0 {
@@ -195,7 +195,7 @@ func (r *Report) Write(w io.Writer) error {
 		p.row(h.Name, fmt.Sprint(h.Default), h.Help)
 	}
 	for _, f := range r.Functions {
-		p.title(fmt.Sprintf("function %s: %d variables captured, %d nodes in %d functions", f.Name, f.Captures, f.Nodes, f.Functions))
+		p.title(fmt.Sprintf("function %s: captures %s, %s in %s", f.Name, count(f.Captures, "variable"), count(f.Nodes, "node"), count(f.Functions, "function")))
 		for _, a := range f.Inputs {
 			p.arg("in", a)
 		}
@@ -208,7 +208,7 @@ func (r *Report) Write(w io.Writer) error {
 			p.arg("out", a)
 		}
 		if gradients > 0 {
-			p.row("out", GradientPrefix+"...", "float32", fmt.Sprintf("one of each of %d variables", gradients))
+			p.row("out", GradientPrefix+"...", "float32", "of "+count(gradients, "variable"))
 		}
 	}
 	p.title("variables")
@@ -276,6 +276,14 @@ func shapeText(shape []int64) string {
 		}
 	}
 	return "[" + strings.Join(dims, ",") + "]"
+}
+
+// count writes a number of things.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 func listText(list []string) string {
