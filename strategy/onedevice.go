@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/tfenv"
 )
 
 // Config is what a user chooses of a strategy.
@@ -132,10 +131,7 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, config Config, log
 	for _, op := range graph.Operations() {
 		s.ops[op.Name()] = &op
 	}
-	if err := tfenv.Hush(func() error {
-		_, err := session.Run(nil, nil, []*tf.Operation{s.ops[p.init]})
-		return err
-	}); err != nil {
+	if _, err := session.Run(nil, nil, []*tf.Operation{s.ops[p.init]}); err != nil {
 		session.Close()
 		return nil, fmt.Errorf("prepare %s: %w", export.Path, err)
 	}

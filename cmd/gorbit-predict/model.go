@@ -12,7 +12,6 @@ import (
 	"github.com/galeone/tfgo"
 
 	"github.com/gorbit-ml/gorbit/internal/served/layout"
-	"github.com/gorbit-ml/gorbit/internal/tfenv"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -46,9 +45,7 @@ func loadModel(dir string) (*model, error) {
 		return nil, fmt.Errorf("model %s: %w", dir, err)
 	}
 	defer done()
-	err = tfenv.Hush(func() error {
-		return catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil) })
-	})
+	err = catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil) })
 	if err != nil {
 		return nil, fmt.Errorf("model %s: TensorFlow cannot load it: %w", dir, err)
 	}
