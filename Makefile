@@ -19,6 +19,9 @@ PY := .venv/bin/python
 VERSION := $(shell git describe --tags --dirty --match 'v*' 2>/dev/null)
 LDFLAGS := $(if $(VERSION),-X main.version=$(VERSION:v%=%))
 
+# Tests need no notes of TensorFlow's.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
 PACKAGES := ./...
 # What is worth the race detector: all that starts goroutines. The commands are
 # tested as processes of their own, which it does not see.
