@@ -19,8 +19,8 @@ import (
 	_ "github.com/gorbit-ml/gorbit/internal/tfenv"
 )
 
-// version is set by the linker.
-var version = "devel"
+// version is set by the linker: -X main.version=...
+var version = "0.1.0"
 
 // Exit codes.
 const (
