@@ -60,17 +60,21 @@ lint: setup ## Check the formatting and the usual mistakes of the code
 	@$(PY) -m ruff format --quiet --check tools
 
 .PHONY: pytest
-pytest: setup ## Run Python's tests
+pytest: fetch ## Run Python's tests
 	@echo "pytest tools"
 	@cd tools && ../$(PY) -m pytest -q
 
+.PHONY: fetch
+fetch: setup ## Fetch the demo's weights and reviews, which tests use as well
+	@tools/fetch_demo.sh
+
 .PHONY: gotest
-gotest: setup ## Run Go's tests
+gotest: fetch ## Run Go's tests
 	@echo "go test $(PACKAGES)"
 	@$(GO) test $(PACKAGES)
 
 .PHONY: race
-race: setup ## Run Go's tests under the race detector
+race: fetch ## Run Go's tests under the race detector
 	@echo "go test -race $(RACE)"
 	@$(GO) test -race $(RACE)
 
