@@ -430,6 +430,7 @@ func TestErrors(t *testing.T) {
 		{"no split", func(p *Params) { p.Data.Train = "test" }, "split test"},
 		{"no init", func(p *Params) { p.Init = "/nowhere.safetensors" }, "/nowhere.safetensors"},
 		{"unknown hyperparameter", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"momentum": 1} }, "the graph has no such hyperparameter"},
+		{"hyperparameter out of range", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 2} }, "optimizer.hyperparameters.hidden_dropout is 2"},
 		{"long examples", func(p *Params) { p.Data.RowLength = 8 }, "more than the row length of 8"},
 		{"truncated record", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { return b[:len(b)-3] }) }, "train-00000-of-00001.tfrecord"},
 		{"flipped bit", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { b[200] ^= 4; return b }) }, "train-00000-of-00001.tfrecord"},
@@ -487,6 +488,87 @@ func TestCheckpointOfAnotherModel(t *testing.T) {
 	var mismatch *checkpoint.MismatchError
 	if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "pooler") {
 		t.Errorf("got %v", err)
+	}
+
+	// The graph that pools by the mean has all its variables in a checkpoint of
+	// the other, and is another model all the same.
+	run = filepath.Join(t.TempDir(), "other")
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	p.Graph, _ = fixture(t)
+	const want = "the pooling was first and is mean"
+	if _, err := Train(context.Background(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("training on: got %v, want an error with %q", err, want)
+	}
+	r, err := OpenRun(context.Background(), run, []string{"graph=" + p.Graph}, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Load(context.Background(), "latest"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("loading: got %v, want an error with %q", err, want)
+	}
+}
+
+// A command that is refused must not change what the run was started with: the
+// run is still to be continued, evaluated and exported with that.
+func TestRefusedCommandLeavesFolder(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps = 3
+	run := filepath.Join(t.TempDir(), "run")
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	read := func() map[string]string {
+		out := make(map[string]string)
+		for _, name := range []string{paramsFile, metricsFile} {
+			content, err := os.ReadFile(filepath.Join(run, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[name] = string(content)
+		}
+		return out
+	}
+	before := read()
+	for name, change := range map[string]func(*Params){
+		"batch size": func(p *Params) { p.Train.BatchSize = 8 },
+		"seed":       func(p *Params) { p.Seed = 7 },
+		"shuffle":    func(p *Params) { p.Data.Shuffle = "none" },
+	} {
+		q := p
+		q.Train.Steps = 6
+		change(&q)
+		_, err := Train(context.Background(), q, run, quiet())
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if after := read(); !reflect.DeepEqual(before, after) {
+			t.Errorf("%s: the folder was %q and is %q", name, before, after)
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	before := Defaults()
+	before.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.8, "epsilon": 1e-6}
+	after := Defaults()
+	after.Eval.BatchSize = before.Train.BatchSize // a line that the old file had elsewhere
+	after.Graph = "g"
+	after.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.7, "beta_2": 0.9}
+	want := []string{
+		"eval.batch_size was 64 and is 32",
+		`graph was "" and is "g"`,
+		"optimizer.hyperparameters.beta_1 was 0.8 and is 0.7",
+		"optimizer.hyperparameters.beta_2 is 0.9 now",
+		"optimizer.hyperparameters.epsilon was 1e-06",
+	}
+	if got := changes(before, after); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := changes(before, before); got != nil {
+		t.Errorf("got %q of equal params", got)
 	}
 }
 

@@ -127,6 +127,9 @@ func (m *model) Restore(ctx context.Context, path string) (runner.Restored, erro
 	if err != nil {
 		return runner.Restored{}, err
 	}
+	if err := graphIdentity(m.export.Contract.Model).check(r.State); err != nil {
+		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
+	}
 	if err := m.Assign(ctx, r.Tensors); err != nil {
 		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
 	}

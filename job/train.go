@@ -1,17 +1,20 @@
 package job
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
@@ -98,9 +101,6 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		return nil, err
 	}
 	defer unlock()
-	if err := writeFolder(folder, p, records, env.Log); err != nil {
-		return nil, err
-	}
 
 	s, err := strategy.NewOneDevice(ctx, export, p.strategy(strategy.FunctionsTrain), env.Log)
 	if err != nil {
@@ -144,7 +144,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		MaxRollbacks:    onlyIf(p.Train.OnNonFinite == "rollback", p.Train.MaxNonFinite),
 		TrainActions:    []runner.Action{metrics.action("train")},
 		EvalActions:     []runner.Action{metrics.action("eval")},
-		Persist:         map[string]runner.Persistent{"metrics": metrics},
+		Persist:         map[string]runner.Persistent{"metrics": metrics, graphState: graphIdentity(contract.Model)},
 		Out:             env.Out,
 		Observer:        env.Observer,
 	}
@@ -177,6 +177,10 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		if err := m.initialize(ctx, p.Init, p.Strict, filepath.Join(folder, initFile), env.Out); err != nil {
 			return nil, err
 		}
+	}
+	// Not before: a command that is refused leaves the folder as it was.
+	if err := writeFolder(folder, p, records, env.Log); err != nil {
+		return nil, err
 	}
 	if p.Summary.Enabled {
 		if err := board.open(folder, controller.Step(), p, s); err != nil {
@@ -226,15 +230,16 @@ func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
 	s := strategy.Scalars{"weight_decay": p.Optimizer.WeightDecay, "clip_norm": p.Optimizer.ClipNorm}
 	known := c.AllHyperparameters()
 	for name, value := range p.Optimizer.Hyperparameters {
-		if !slices.ContainsFunc(known, func(h graphs.Hyperparameter) bool { return h.Name == name }) {
+		at := slices.IndexFunc(known, func(h graphs.Hyperparameter) bool { return h.Name == name })
+		if at < 0 {
 			var names []string
 			for _, h := range known {
 				names = append(names, h.Name)
 			}
-			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter, only %v", name, names)}
+			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter, only %s", name, strings.Join(names, ", "))}
 		}
-		if math.IsNaN(value) || math.IsInf(value, 0) {
-			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s is %v", name, value)}
+		if err := known[at].Check(value); err != nil {
+			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%w", err)}
 		}
 		s[name] = value
 	}
@@ -300,12 +305,15 @@ func writeFolder(folder string, p Params, records *data, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	before, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err == nil && !bytes.Equal(before, content) {
-		log.Warn("the params are not those that the run began with", "changed", changedLines(before, content))
+	before, err := ReadParams(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		log.Warn("the params that the run began with cannot be read", "error", err)
+	default:
+		if changed := changes(before, p); len(changed) > 0 {
+			log.Warn("the params are not those that the run began with", "changed", strings.Join(changed, "; "))
+		}
 	}
 	if err := replaceFile(path, content); err != nil {
 		return err
@@ -325,18 +333,53 @@ func writeFolder(folder string, p Params, records *data, log *slog.Logger) error
 	return nil
 }
 
-// changedLines lists the lines of the new content that the old one lacks.
-func changedLines(before, after []byte) []string {
-	old := make(map[string]bool)
-	for _, line := range bytes.Split(before, []byte("\n")) {
-		old[string(line)] = true
-	}
-	var out []string
-	for _, line := range bytes.Split(after, []byte("\n")) {
-		if !old[string(line)] {
-			out = append(out, string(bytes.TrimSpace(line)))
+// changes lists the params that differ, by name.
+func changes(before, after Params) []string {
+	was, is := flat(before), flat(after)
+	names := slices.Collect(maps.Keys(was))
+	for name := range is {
+		if _, ok := was[name]; !ok {
+			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
+	var out []string
+	for _, name := range names {
+		w, inWas := was[name]
+		i, inIs := is[name]
+		switch {
+		case !inWas:
+			out = append(out, fmt.Sprintf("%s is %v now", name, i))
+		case !inIs:
+			out = append(out, fmt.Sprintf("%s was %v", name, w))
+		case w != i:
+			out = append(out, fmt.Sprintf("%s was %v and is %v", name, w, i))
+		}
+	}
+	return out
+}
+
+// flat returns the params by their names: section.name.
+func flat(p Params) map[string]any {
+	out := make(map[string]any)
+	var add func(path string, v reflect.Value)
+	add = func(path string, v reflect.Value) {
+		switch v.Kind() {
+		case reflect.Struct:
+			for f, field := range v.Fields() {
+				add(strings.TrimPrefix(path+"."+f.Tag.Get("yaml"), "."), field)
+			}
+		case reflect.Map:
+			for key, value := range v.Seq2() {
+				add(path+"."+key.String(), value)
+			}
+		case reflect.String:
+			out[path] = strconv.Quote(v.String())
+		default:
+			out[path] = v.Interface()
+		}
+	}
+	add("", reflect.ValueOf(p))
 	return out
 }
 
