@@ -3,7 +3,9 @@
 //
 // Open reads saved_model.pb, its object graph and assets/gorbit.json, and
 // checks that the functions are there and take and give what the contract
-// says. Nothing of TensorFlow runs for that: an export is data to this package.
+// says. Nothing of TensorFlow runs for that: an export is data to this package,
+// and one that may be damaged or hostile. Inspect and Dot describe it;
+// RefuseUnsafe stops one whose operations reach files, processes or Python.
 // The Builder makes GraphDefs from an export's functions and single operations;
 // package strategy composes training graphs with it.
 //

@@ -312,3 +312,30 @@ def test_dropout_of_a_wrong_rate_stays_finite(rate):
         tf.ones([999]), tf.constant(rate), ops.Random.from_seed(tf.constant([1, 2], tf.int64))
     )
     assert np.all(np.isfinite(y))
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_flops_are_those_of_the_products(pooling, monkeypatch):
+    """Counts the multiplications of every product as it is computed."""
+    task = Classification(SMALL, 3, pooling)
+    _, packed, _ = batch()
+    inputs = {f.name: packed[f.name] for f in task.features if not f.label}
+    (rows, length), count = inputs["input_ids"].shape, len(inputs["cls_positions"])
+    counted = [0]
+    matmul = tf.matmul
+
+    def counting(a: tf.Tensor, b: tf.Tensor, **kwargs: bool) -> tf.Tensor:
+        out = matmul(a, b, **kwargs)
+        counted[0] += 2 * int(tf.size(out)) * a.shape[-1]
+        return out
+
+    monkeypatch.setattr(tf, "matmul", counting)
+    tf.config.run_functions_eagerly(True)
+    try:
+        task.predict(tensors(inputs))
+    finally:
+        tf.config.run_functions_eagerly(False)
+    flops = task.description()["flops"]
+    want = rows * length * (flops["per_token"] + flops["per_token_pair"] * length)
+    pool = 2 * count * rows * length * SMALL.hidden_size
+    assert counted[0] == want + flops["per_example"] * count + pool
