@@ -56,6 +56,13 @@ func (d *data) check(c *graphs.Contract) error {
 	if got, want := len(d.manifest.Labels), c.Model.NumLabels; got > 0 && want > 0 && got != want {
 		return fmt.Errorf("data %s has %d labels, the graph %d: export with --num-labels %d", d.dir, got, want, got)
 	}
+	if most := c.Model.ConfigInt("max_position_embeddings"); most > 0 {
+		for name, split := range d.manifest.Splits {
+			if split.Lengths.Max > most {
+				return fmt.Errorf("data %s: split %s has examples of up to %d tokens, the graph has %d positions: convert with --max-length %d", d.dir, name, split.Lengths.Max, most, most)
+			}
+		}
+	}
 	return nil
 }
 
