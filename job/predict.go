@@ -2,10 +2,13 @@ package job
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/text"
 )
@@ -35,6 +38,15 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	}
 	if vocab == "" {
 		return nil, fmt.Errorf("run %s has no vocabulary, since its data has no manifest: name one with --vocab", r.Folder)
+	}
+	if m := r.Manifest; m != nil && vocab == r.VocabPath() {
+		content, err := os.ReadFile(vocab)
+		if err != nil {
+			return nil, err
+		}
+		if fmt.Sprintf("%x", sha256.Sum256(content)) != m.Vocab.SHA256 {
+			return nil, &convert.ManifestError{Path: vocab, Reason: "is not the vocabulary of the run's data: its checksum differs"}
+		}
 	}
 	v, err := text.LoadVocab(vocab)
 	if err != nil {

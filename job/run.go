@@ -152,7 +152,7 @@ func (r *Run) steps() string {
 
 // controller returns a controller that only evaluates, on a split ("" is the
 // run's).
-func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer) (*runner.Controller, error) {
+func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer, actions ...runner.Action) (*runner.Controller, error) {
 	if split == "" {
 		split = r.Params.Data.Eval
 	}
@@ -169,6 +169,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	}
 	c, err := runner.NewController(runner.Config{
 		Evaluator:   runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, Observer: r.env.Observer}),
+		EvalActions: actions,
 		Checkpoints: checkpoints,
 		Out:         r.env.Out,
 		Observer:    r.env.Observer,
@@ -193,13 +194,16 @@ func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error
 }
 
 // EvaluateContinuously evaluates every new checkpoint of the run until none came
-// for the given time.
-func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration) (runner.Outputs, error) {
-	c, err := r.controller(ctx, split, r.model)
+// for the given time, and hands each result to a function.
+func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration, each func(step int64, out runner.Outputs) error) error {
+	c, err := r.controller(ctx, split, r.model, func(_ context.Context, step int64, out runner.Outputs) error {
+		return each(step, out)
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return c.EvaluateContinuously(ctx, runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout})
+	_, err = c.EvaluateContinuously(ctx, runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout})
+	return err
 }
 
 // Variables returns the model's loaded variables by name.

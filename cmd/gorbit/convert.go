@@ -65,9 +65,13 @@ name (by their numbers, from 1 on, with --no-header).`,
 	f.BoolVar(&c.SkipBadRows, "skip-bad-rows", false, "pass over rows that cannot be used, and count them")
 	f.IntVar(&c.Workers, "workers", 0, "rows tokenized at once (0: one per core)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		for split, files := range map[string][]string{convert.Train: train, convert.Dev: dev, convert.Test: test} {
-			for _, file := range files {
-				c.Inputs = append(c.Inputs, convert.Input{Split: split, Path: file})
+		// In one order, so that the manifest is the same every time.
+		for _, split := range []struct {
+			name  string
+			files []string
+		}{{convert.Train, train}, {convert.Dev, dev}, {convert.Test, test}} {
+			for _, file := range split.files {
+				c.Inputs = append(c.Inputs, convert.Input{Split: split.name, Path: file})
 			}
 		}
 		for _, s := range extra {
@@ -109,7 +113,7 @@ name (by their numbers, from 1 on, with --no-header).`,
 		m, err := convert.Run(cmd.Context(), c, env.Log)
 		var exists *convert.ExistsError
 		if errors.As(err, &exists) {
-			return fmt.Errorf("%w: say --overwrite to replace it", err)
+			return fmt.Errorf("%s exists already: choose another folder, or say --overwrite to replace it", exists.Path)
 		}
 		if err != nil {
 			return err

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/job"
+	"github.com/gorbit-ml/gorbit/runner"
 )
 
 // runFlags are those of the commands that read a run.
@@ -67,10 +70,16 @@ checkpoint is evaluated as a training process writes it, until none came for
 	f.StringVar(&split, "split", "", "split of the data (default: the run's data.eval)")
 	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint as it comes")
 	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for a checkpoint; 0 waits for ever")
-	f.BoolVar(&asJSON, "json", false, "print the result as one line of JSON and nothing else")
+	f.BoolVar(&asJSON, "json", false, "print each result as one line of JSON and nothing else")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		out := cmd.OutOrStdout()
-		lines := out
+		if follow && cmd.Flags().Changed("checkpoint") {
+			return usagef("--follow evaluates every new checkpoint: give no --checkpoint")
+		}
+		if timeout < 0 {
+			return usagef("--timeout is %v, expected 0 (for ever) or more", timeout)
+		}
+		out := &checkedWriter{w: cmd.OutOrStdout()}
+		var lines io.Writer = out
 		if asJSON {
 			lines = cmd.ErrOrStderr()
 		}
@@ -83,24 +92,39 @@ checkpoint is evaluated as a training process writes it, until none came for
 			return err
 		}
 		defer run.Close()
-		var result map[string]float64
+		report := func(step int64, result runner.Outputs) error {
+			if !asJSON {
+				return nil
+			}
+			line, err := json.Marshal(map[string]any{"step": step, "outputs": result})
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(out, "%s\n", line)
+			return err
+		}
 		if follow {
-			result, err = run.EvaluateContinuously(cmd.Context(), split, timeout)
+			err = run.EvaluateContinuously(cmd.Context(), split, timeout, report)
 		} else {
-			result, err = run.Evaluate(cmd.Context(), split)
+			var result runner.Outputs
+			if result, err = run.Evaluate(cmd.Context(), split); err == nil {
+				err = report(step, result)
+			}
 		}
-		if err != nil {
-			return err
-		}
-		if !asJSON {
-			return nil
-		}
-		line, err := json.Marshal(map[string]any{"step": step, "outputs": result})
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(out, "%s\n", line)
-		return err
+		return cmp.Or(err, out.err)
 	}
 	return cmd
+}
+
+// checkedWriter keeps the first error of its writer: lines are the answer of an
+// evaluation, so that one which cannot be written is a failure.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.err = cmp.Or(c.err, err)
+	return n, err
 }

@@ -28,6 +28,7 @@ its assets. TensorFlow Serving, Python, tfgo and gorbit-predict load it.`,
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace a served model that is there")
 	f.StringVar(&o.Vocab, "vocab", "", "vocabulary file (default: the run's)")
 	f.BoolVar(&o.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as the run's data)")
+	f.Lookup("lowercase").DefValue = "" // help has said so
 	f.StringSliceVar(&o.Labels, "labels", nil, "names of the labels (default: those of the run's data)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Out == "" {
@@ -44,6 +45,12 @@ its assets. TensorFlow Serving, Python, tfgo and gorbit-predict load it.`,
 		defer run.Close()
 		o.Export = run.Export
 		o.MaxLength = run.MaxLength()
+		if o.Vocab != "" || run.VocabPath() != "" {
+			// A vocabulary that the run would not predict with is not served either.
+			if _, err := run.Tokenizer(o.Vocab, nil); err != nil {
+				return err
+			}
+		}
 		if o.Vocab == "" {
 			if o.Vocab = run.VocabPath(); o.Vocab == "" {
 				return usagef("the run has no vocabulary, since its data has no manifest: name one with --vocab")
@@ -57,8 +64,10 @@ its assets. TensorFlow Serving, Python, tfgo and gorbit-predict load it.`,
 				o.Labels = run.Manifest.Labels
 			}
 		}
-		for i := len(o.Labels); i < run.Export.Contract.Model.NumLabels; i++ {
-			o.Labels = append(o.Labels, fmt.Sprint(i))
+		if len(o.Labels) == 0 {
+			for i := range run.Export.Contract.Model.NumLabels {
+				o.Labels = append(o.Labels, fmt.Sprint(i))
+			}
 		}
 		if o.Variables, err = run.Variables(cmd.Context()); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
@@ -47,7 +48,11 @@ func run(args []string) int {
 		if !ok {
 			return
 		}
-		fmt.Fprintf(os.Stderr, "gorbit: %v: saving and stopping within a step; once more to stop at once\n", s)
+		doing := "stopping"
+		if len(args) > 0 && args[0] == "train" {
+			doing = "saving and stopping within a step"
+		}
+		fmt.Fprintf(os.Stderr, "gorbit: %v: %s; once more to stop at once\n", s, doing)
 		cancel(fmt.Errorf("%v", s))
 		<-signals
 		os.Exit(exitFailed)
@@ -62,9 +67,21 @@ func run(args []string) int {
 	code := exitCode(err)
 	// A run that stopped as it was told to has said so already.
 	if code != exitStopped {
-		fmt.Fprintln(os.Stderr, "gorbit: "+err.Error())
+		fmt.Fprintln(os.Stderr, "gorbit: "+oneLine(err.Error()))
 	}
 	return code
+}
+
+// oneLine makes one line of a message: TensorFlow adds lines that say where in
+// its graph an error came up, and joined errors have a line each.
+func oneLine(message string) string {
+	var kept []string
+	for line := range strings.Lines(message) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "[[") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "; ")
 }
 
 // usageError is a mistake on the command line.
@@ -83,7 +100,7 @@ func exitCode(err error) int {
 	case is[*usageError](err), is[*job.ParamsError](err):
 		return exitUsage
 	case is[*tfrecord.CorruptError](err), is[*tfrecord.ShardError](err), is[*tfrecord.ExampleError](err), is[*dataset.RecordError](err),
-		is[*checkpoint.CorruptError](err), is[*checkpoint.AllDamagedError](err), is[*convert.RowError](err):
+		is[*checkpoint.CorruptError](err), is[*checkpoint.AllDamagedError](err), is[*convert.RowError](err), is[*convert.ManifestError](err):
 		return exitDamaged
 	}
 	return exitFailed

@@ -9,9 +9,11 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/job"
 )
 
@@ -40,6 +42,7 @@ order of the questions.`,
 	f.StringVar(&split, "split", "", "split of the run's data")
 	f.StringVar(&vocab, "vocab", "", "vocabulary file (default: the run's)")
 	f.BoolVar(&lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as the run's data)")
+	f.Lookup("lowercase").DefValue = "" // help has said so
 	f.StringVar(&format, "format", "text", "text, tsv (label, score) or json (one object per line)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		given := 0
@@ -50,6 +53,11 @@ order of the questions.`,
 		}
 		if given != 1 {
 			return usagef("give one of --text, --file and --split")
+		}
+		for name, value := range map[string]string{"file": file, "split": split} {
+			if f.Changed(name) && value == "" {
+				return usagef("--%s is empty", name)
+			}
 		}
 		if len(pairs) > 0 && len(pairs) != len(texts) {
 			return usagef("%d --text and %d --text-pair: give one --text-pair per --text, or none", len(texts), len(pairs))
@@ -119,17 +127,26 @@ func linesOf(name string, r io.Reader) func() (job.TextPair, error) {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, maxLine)
 	line := 0
+	bad := func(line int, format string, args ...any) error {
+		return &convert.RowError{Path: name, Line: int64(line), Reason: fmt.Sprintf(format, args...)}
+	}
 	return func() (job.TextPair, error) {
 		if !scanner.Scan() {
-			if err := scanner.Err(); err != nil {
+			switch err := scanner.Err(); {
+			case errors.Is(err, bufio.ErrTooLong):
+				return job.TextPair{}, bad(line+1, "a line of more than %d bytes", maxLine)
+			case err != nil:
 				return job.TextPair{}, fmt.Errorf("%s:%d: %w", name, line+1, err)
 			}
 			return job.TextPair{}, io.EOF
 		}
 		line++
+		if !utf8.Valid(scanner.Bytes()) {
+			return job.TextPair{}, bad(line, "not valid UTF-8")
+		}
 		first, second, _ := strings.Cut(strings.TrimSuffix(scanner.Text(), "\r"), "\t")
 		if strings.Contains(second, "\t") {
-			return job.TextPair{}, fmt.Errorf("%s:%d: more than one tab; a line is a text, or two with a tab between them", name, line)
+			return job.TextPair{}, bad(line, "more than one tab; a line is a text, or two with a tab between them")
 		}
 		return job.TextPair{First: first, Second: second}, nil
 	}

@@ -21,8 +21,9 @@ type globals struct {
 func newRoot() *cobra.Command {
 	g := new(globals)
 	root := &cobra.Command{
-		Use:   "gorbit",
-		Short: "Train TensorFlow models from Go",
+		Use:     "gorbit",
+		Short:   "Train TensorFlow models from Go",
+		Version: version,
 		Long: `gorbit trains exported TensorFlow graphs without Python in the training loop.
 
 Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged,
