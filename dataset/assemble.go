@@ -144,9 +144,13 @@ func (a *assembler) end(id RecordID, label int32, labeled bool) string {
 	if len(a.tokens[typeIDs]) == start {
 		a.tokens[typeIDs] = append(a.tokens[typeIDs], make([]int32, n)...)
 	}
-	if limit := a.cfg.RowLength; n > limit {
+	limit, what := a.cfg.RowLength, "the row length of"
+	if m := a.cfg.MaxTokens; m > 0 && m < limit {
+		limit, what = m, "the limit of"
+	}
+	if n > limit {
 		if !a.cfg.Truncate {
-			return fmt.Sprintf("holds %d tokens, more than the row length of %d", n, limit)
+			return fmt.Sprintf("holds %d tokens, more than %s %d", n, what, limit)
 		}
 		for i, t := range a.tokens {
 			t[start+limit-1] = t[len(t)-1]

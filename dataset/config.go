@@ -119,12 +119,15 @@ type Config struct {
 	// RowLength is the greatest length of a row, and so of an example, in
 	// tokens; DefaultRowLength by default.
 	RowLength int
+	// MaxTokens bounds an example where that is less than a row, as where a model
+	// has fewer positions; 0 means RowLength.
+	MaxTokens int
 	// FixedRowLength makes all rows RowLength long. Otherwise the rows of a
 	// batch are no longer than they need to be.
 	FixedRowLength bool
-	// Truncate shortens an example that is longer than RowLength to its first
-	// RowLength-1 tokens and its last one, which is the final [SEP]. Otherwise
-	// it is an error.
+	// Truncate shortens an example that is longer than RowLength, or MaxTokens, to
+	// its first tokens and its last one, which is the final [SEP]. Otherwise it is
+	// an error.
 	Truncate bool
 
 	// Features are the names of features in the records.
@@ -188,6 +191,8 @@ func (c Config) validateRows() error {
 		return fmt.Errorf("packing is %q, expected %q, %q or %q", c.Packing, PackBestFit, PackFirstFit, PackNone)
 	case c.RowLength < 1 || c.RowLength > maxRowLength:
 		return fmt.Errorf("row length is %d tokens, expected 1 to %d", c.RowLength, maxRowLength)
+	case c.MaxTokens < 0:
+		return fmt.Errorf("most tokens of an example are %d, expected 0 (as many as a row has) or more", c.MaxTokens)
 	case c.Labels != LabelsRequired && c.Labels != LabelsOptional && c.Labels != LabelsNone:
 		return fmt.Errorf("labels are %q, expected %q, %q or %q", c.Labels, LabelsRequired, LabelsOptional, LabelsNone)
 	case c.NumLabels < 0 || c.VocabSize < 0 || c.NumTypes < 0:

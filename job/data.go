@@ -93,13 +93,32 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 	config := p.dataset(files, train)
 	config.VocabSize = c.Model.ConfigInt("vocab_size")
 	config.NumTypes = c.Model.ConfigInt("type_vocab_size")
+	config.MaxTokens = c.Model.ConfigInt("max_position_embeddings")
 	config.NumLabels = c.Model.NumLabels
 	config.Logger = log
 	set, err := dataset.Open(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("split %s: %w", split, err)
 	}
+	if err := d.complete(split, set); err != nil {
+		set.Close()
+		return nil, err
+	}
 	return set, nil
+}
+
+// complete holds what a split's files hold against the manifest. Damaged records
+// that are passed over may be missing.
+func (d *data) complete(split string, set *dataset.Dataset) error {
+	if d.manifest == nil || d.manifest.Splits[split] == nil {
+		return nil
+	}
+	got, want := set.NumExamples(), d.manifest.Splits[split].Records
+	if got == want || got < want && set.Damaged().Records > 0 {
+		return nil
+	}
+	return &convert.ManifestError{Path: filepath.Join(d.dir, convert.ManifestName),
+		Reason: fmt.Sprintf("split %s has %d records, and its files hold %d: convert the data again", split, want, got)}
 }
 
 // source gives a Dataset's batches to the trainer.

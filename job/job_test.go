@@ -432,10 +432,26 @@ func TestErrors(t *testing.T) {
 		{"unknown hyperparameter", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"momentum": 1} }, "the graph has no such hyperparameter"},
 		{"hyperparameter out of range", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 2} }, "optimizer.hyperparameters.hidden_dropout is 2"},
 		{"long examples", func(p *Params) { p.Data.RowLength = 8 }, "more than the row length of 8"},
+		{"examples beyond the positions", func(p *Params) {
+			p.Data.Dir, p.Data.RowLength = t.TempDir(), 2*rowLength
+			for _, split := range []string{"train", "dev"} {
+				record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", make([]int64, rowLength+1)...),
+					tfrecord.Int64Feature("segment_ids", make([]int64, rowLength+1)...), tfrecord.Int64Feature("label_ids", 1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				w, err := tfrecord.Create(filepath.Join(p.Data.Dir, split+"-00000-of-00001.tfrecord"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(w.Write(record), w.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, "holds 25 tokens, more than the limit of 24"},
 		{"truncated record", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { return b[:len(b)-3] }) }, "train-00000-of-00001.tfrecord"},
 		{"flipped bit", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { b[200] ^= 4; return b }) }, "train-00000-of-00001.tfrecord"},
 		{"empty file", func(p *Params) { p.Data.Dir = damaged(func([]byte) []byte { return nil }) }, "train-00000-of-00001.tfrecord"},
-		{"intervals", func(p *Params) { p.Train.EvalInterval, p.Checkpoint.Interval = 5, 3 }, "not a multiple of checkpoint.interval"},
 		{"no best metric", func(p *Params) { p.Checkpoint.Best = "bleu" }, "bleu"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -153,7 +153,7 @@ func (m *model) find(prefix string) (checkpoint.Checkpoint, error) {
 // initialize gives the model its first values: those of the export, then what
 // init holds.
 //
-// What became of every tensor of init is written to reportPath; what did not match
+// What became of every tensor of init is written to reportPath; what was not filled
 // is told on out, too.
 func (m *model) initialize(ctx context.Context, init string, strict bool, reportPath string, out io.Writer) error {
 	var wanted []checkpoint.Wanted
@@ -194,11 +194,10 @@ func (m *model) initialize(ctx context.Context, init string, strict bool, report
 		if err := replaceFile(reportPath, []byte(report.String()+"\n")); err != nil {
 			return err
 		}
+		fmt.Fprintf(out, "initial weights from %s; %s has them all\n", report.Summary(), reportPath)
 		for line := range strings.Lines(report.String() + "\n") {
-			if !strings.HasPrefix(line, "  matched ") {
-				if _, err := io.WriteString(out, line); err != nil {
-					return err
-				}
+			if strings.HasPrefix(line, "  missing ") || strings.HasPrefix(line, "  mismatched ") {
+				fmt.Fprint(out, line)
 			}
 		}
 		for name, value := range loaded {

@@ -122,6 +122,7 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(Predicti
 	config.Labels = dataset.LabelsNone
 	config.VocabSize = r.Export.Contract.Model.ConfigInt("vocab_size")
 	config.NumTypes = r.Export.Contract.Model.ConfigInt("type_vocab_size")
+	config.MaxTokens = r.Export.Contract.Model.ConfigInt("max_position_embeddings")
 	config.Logger = r.env.Log
 	d, err := dataset.Open(ctx, config)
 	if err != nil {

@@ -81,6 +81,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		return nil, err
 	}
 	defer train.Close()
+	given := p
 	steps, err := intervals(&p, train.BatchesPerEpoch())
 	if err != nil {
 		return nil, err
@@ -140,6 +141,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		Checkpoints:     m,
 		StepsPerLoop:    p.Train.StepsPerLoop,
 		SaveInterval:    p.Checkpoint.Interval,
+		SaveEvaluated:   p.Checkpoint.Best != "",
 		SummaryInterval: p.Summary.Interval,
 		MaxRollbacks:    onlyIf(p.Train.OnNonFinite == "rollback", p.Train.MaxNonFinite),
 		TrainActions:    []runner.Action{metrics.action("train")},
@@ -179,7 +181,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		}
 	}
 	// Not before: a command that is refused leaves the folder as it was.
-	if err := writeFolder(folder, p, records, env.Log); err != nil {
+	if err := writeFolder(folder, given, records, env.Log); err != nil {
 		return nil, err
 	}
 	if p.Summary.Enabled {
@@ -187,6 +189,9 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 			return nil, err
 		}
 		defer board.close(env.Log)
+	}
+	if done := controller.Step(); done > steps {
+		env.Log.Warn("the run is further than asked for: nothing is left to train", "step", done, "steps", steps)
 	}
 	env.Log.Info("training", "steps", steps, "steps_per_epoch", train.BatchesPerEpoch(), "examples", train.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
@@ -264,9 +269,6 @@ func intervals(p *Params, stepsPerEpoch int64) (int64, error) {
 		if p.Train.EvalInterval > 0 {
 			p.Checkpoint.Interval = p.Train.EvalInterval
 		}
-	}
-	if p.Checkpoint.Best != "" && p.Train.EvalInterval > 0 && p.Train.EvalInterval%p.Checkpoint.Interval != 0 {
-		return 0, &ParamsError{fmt.Errorf("train.eval_interval %d is not a multiple of checkpoint.interval %d: the best checkpoint is one that was evaluated; change either, or set checkpoint.best to \"\"", p.Train.EvalInterval, p.Checkpoint.Interval)}
 	}
 	if err := p.schedule(steps).Validate(); err != nil {
 		return 0, &ParamsError{fmt.Errorf("optimizer: %w", err)}
@@ -392,10 +394,36 @@ func replaceFile(path string, content []byte) error {
 	return os.Rename(part, path)
 }
 
+// metricsOf returns the metrics that evaluations of a graph give, of made-up sums.
+func metricsOf(export *graphs.Export) (runner.Outputs, error) {
+	sums := make(runner.Sums)
+	for _, a := range export.Functions["evaluate"].Outputs {
+		n := int64(1)
+		for _, d := range a.Shape {
+			n *= max(d, 1)
+		}
+		if a.Name == confusion && len(a.Shape) == 2 && a.Shape[0] < 1 {
+			n = int64(export.Contract.Model.NumLabels) * int64(export.Contract.Model.NumLabels)
+		}
+		sums[a.Name] = slices.Repeat([]float64{1}, int(n))
+	}
+	return runner.Metrics(sums)
+}
+
+// confusion is the sum whose open dimensions are the labels.
+const confusion = "confusion"
+
 // keepBest adds what keeps the best checkpoint, and what stops early.
 func keepBest(p Params, m *model, config *runner.Config) error {
 	if p.Checkpoint.Best == "" {
 		return nil
+	}
+	metrics, err := metricsOf(m.export)
+	if err != nil {
+		return err
+	}
+	if _, ok := metrics[p.Checkpoint.Best]; !ok {
+		return &ParamsError{fmt.Errorf("checkpoint.best is %q; evaluations of this graph give %s", p.Checkpoint.Best, strings.Join(slices.Sorted(maps.Keys(metrics)), ", "))}
 	}
 	order := runner.HigherIsBetter
 	if p.Checkpoint.BestMode == "min" {

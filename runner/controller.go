@@ -25,6 +25,9 @@ type Config struct {
 	// SaveInterval is the number of steps between checkpoints; 0 means one at
 	// the end of training only. That one is always saved.
 	SaveInterval int64
+	// SaveEvaluated saves a checkpoint after every evaluation, too, so that the
+	// best model that was seen is on the disk.
+	SaveEvaluated bool
 	// SummaryInterval is the number of steps between training summaries; 0
 	// means one for every loop. Evaluations are always summarized.
 	SummaryInterval int64
@@ -291,11 +294,12 @@ func (c *Controller) need(method string, have bool, what string) error {
 
 func (c *Controller) plan(total int64) plan {
 	return plan{
-		total:   max(total, UntilEnd),
-		loop:    c.cfg.StepsPerLoop,
-		save:    c.cfg.SaveInterval,
-		summary: c.cfg.SummaryInterval,
-		saves:   c.cfg.Checkpoints != nil,
+		total:     max(total, UntilEnd),
+		loop:      c.cfg.StepsPerLoop,
+		save:      c.cfg.SaveInterval,
+		saveEvals: c.cfg.SaveEvaluated,
+		summary:   c.cfg.SummaryInterval,
+		saves:     c.cfg.Checkpoints != nil,
 	}
 }
 

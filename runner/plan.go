@@ -11,6 +11,7 @@ type plan struct {
 	eval      int64 // 0: only at the end
 	evaluates bool  // whether there are evaluations at all
 	saves     bool  // whether there are checkpoints at all
+	saveEvals bool  // whether every evaluation between is followed by a checkpoint
 }
 
 // position is where a run is.
@@ -44,7 +45,8 @@ func (p plan) next(at position) work {
 		if p.evaluates && at.evaluated != at.step && (over || multiple(at.step, p.eval)) {
 			return workEvaluate
 		}
-		if p.saves && at.saved != at.step && (over || multiple(at.step, p.save)) {
+		due := over || multiple(at.step, p.save) || p.saveEvals && p.evaluates && multiple(at.step, p.eval)
+		if p.saves && at.saved != at.step && due {
 			return workSave
 		}
 	}

@@ -11,7 +11,7 @@ func TestPlanLaws(t *testing.T) {
 	for range 2000 {
 		p := plan{
 			total: 1 + int64(r.IntN(40)), loop: 1 + interval(), save: interval(), summary: interval(), eval: interval(),
-			saves: r.IntN(4) > 0, evaluates: r.IntN(4) > 0,
+			saves: r.IntN(4) > 0, evaluates: r.IntN(4) > 0, saveEvals: r.IntN(2) > 0,
 		}
 		ends := map[int64]bool{}
 		for step := int64(0); step < p.total; step = p.loopEnd(step) {
@@ -41,7 +41,7 @@ func TestPlanLaws(t *testing.T) {
 				t.Fatalf("%+v at %+v: %v", p, at, got)
 			}
 			at.evaluated = step
-			saves := p.saves && (last || multiple(step, p.save))
+			saves := p.saves && (last || multiple(step, p.save) || p.saveEvals && evaluates)
 			if got := p.next(at); saves != (got == workSave) {
 				t.Fatalf("%+v at %+v: %v", p, at, got)
 			}

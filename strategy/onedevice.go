@@ -127,6 +127,10 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, config Config, log
 	if err != nil {
 		return nil, fmt.Errorf("start a session: %w", err)
 	}
+	if err := checkDevice(session, config.Device); err != nil {
+		session.Close()
+		return nil, err
+	}
 	s := &OneDevice{export: export, session: session, log: log, plan: p, ops: make(map[string]*tf.Operation)}
 	for _, op := range graph.Operations() {
 		s.ops[op.Name()] = &op
@@ -136,6 +140,37 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, config Config, log
 		return nil, fmt.Errorf("prepare %s: %w", export.Path, err)
 	}
 	return s, ctx.Err()
+}
+
+// DeviceError says that a device is not on this machine.
+type DeviceError struct {
+	Device string
+	Have   []string
+}
+
+func (e *DeviceError) Error() string {
+	return fmt.Sprintf("there is no device %q; this machine has %s", e.Device, strings.Join(e.Have, ", "))
+}
+
+// checkDevice returns a *DeviceError where the session has no such device:
+// TensorFlow would take another one without a word.
+func checkDevice(session *tf.Session, device string) error {
+	if device == "" {
+		return nil
+	}
+	devices, err := session.ListDevices()
+	if err != nil {
+		return fmt.Errorf("list the devices: %w", err)
+	}
+	e := &DeviceError{Device: device}
+	for _, d := range devices {
+		// The full name, or its end: /device:GPU:0.
+		if strings.EqualFold(d.Name, device) || strings.HasSuffix(strings.ToLower(d.Name), strings.ToLower("/"+strings.TrimPrefix(device, "/"))) {
+			return nil
+		}
+		e.Have = append(e.Have, d.Name[strings.LastIndexByte(d.Name, '/'):])
+	}
+	return e
 }
 
 // Close frees the session and its variables.

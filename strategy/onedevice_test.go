@@ -3,6 +3,7 @@ package strategy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"math"
 	"os"
@@ -277,5 +278,24 @@ func TestStepErrors(t *testing.T) {
 	}
 	if _, err := open(t, dir, FunctionsEvaluate).Step(ctx, g.features(), g.Seed, g.Scalars); err == nil {
 		t.Error("a graph composed for evaluation made a step")
+	}
+}
+
+func TestUnknownDevice(t *testing.T) {
+	dir := t.TempDir()
+	testenv.RunPython(t, golden, dir, "mean")
+	export, err := graphs.Open(filepath.Join(dir, "graph"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for device, ok := range map[string]bool{"/device:CPU:0": true, "cpu:7": false, "/device:GPU:99": false, "U:0": false} {
+		s, err := NewOneDevice(context.Background(), export, Config{Device: device, Functions: FunctionsEvaluate}, slog.New(slog.DiscardHandler))
+		if err == nil {
+			s.Close()
+		}
+		var unknown *DeviceError
+		if ok != (err == nil) || !ok && !errors.As(err, &unknown) {
+			t.Errorf("%s: %v", device, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -34,6 +35,14 @@ func loadModel(dir string) (*model, error) {
 	vocab, err := text.LoadVocab(filepath.Join(dir, layout.AssetsFolder, d.Vocab))
 	if err != nil {
 		return nil, err
+	}
+	var sizes struct {
+		Config struct {
+			VocabSize int `json:"vocab_size"`
+		} `json:"config"`
+	}
+	if err := json.Unmarshal(d.Model, &sizes); err == nil && sizes.Config.VocabSize > 0 && vocab.Size() != sizes.Config.VocabSize {
+		return nil, fmt.Errorf("model %s: its vocabulary has %d tokens, the graph %d: export the model again", dir, vocab.Size(), sizes.Config.VocabSize)
 	}
 	tokenizer, err := text.NewTokenizer(vocab, text.Config{Lowercase: d.Lowercase})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/job"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -41,7 +42,7 @@ func run(args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	go func() {
 		s, ok := <-signals
@@ -97,7 +98,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, runner.ErrStopped) || errors.Is(err, context.Canceled):
 		return exitStopped
-	case is[*usageError](err), is[*job.ParamsError](err):
+	case is[*usageError](err), is[*job.ParamsError](err), is[*strategy.DeviceError](err):
 		return exitUsage
 	case is[*tfrecord.CorruptError](err), is[*tfrecord.ShardError](err), is[*tfrecord.ExampleError](err), is[*dataset.RecordError](err),
 		is[*checkpoint.CorruptError](err), is[*checkpoint.AllDamagedError](err), is[*convert.RowError](err), is[*convert.ManifestError](err):

@@ -2,8 +2,10 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -95,6 +97,8 @@ stop within a step, with exit code 75.`,
 		if err != nil {
 			return err
 		}
+		// A reader of the lines that goes away does not end the run.
+		signal.Ignore(syscall.SIGPIPE)
 		_, err = job.Train(cmd.Context(), params, run, env)
 		return err
 	}
