@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/questions"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -23,11 +24,6 @@ type Prediction struct {
 	Score         float64   `json:"score"`
 	Probabilities []float64 `json:"probabilities"`
 	Logits        []float64 `json:"logits"`
-}
-
-// TextPair is what is predicted on; Second is empty for single texts.
-type TextPair struct {
-	First, Second string
 }
 
 // Tokenizer returns the tokenizer of the run's data. A vocabulary other than ""
@@ -68,11 +64,11 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 
 // PredictTexts answers on texts, in order. Longer ones than a row are shortened,
 // longest first.
-func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, texts []TextPair) ([]Prediction, error) {
+func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, texts []questions.Example) ([]Prediction, error) {
 	maxLength := r.MaxLength()
 	pairs := make([]text.Pair, len(texts))
 	for i, t := range texts {
-		pairs[i] = text.Pair{A: t.First, B: t.Second}
+		pairs[i] = text.Pair{A: t.Text, B: t.Pair}
 	}
 	encodings := tokenizer.EncodeBatch(pairs, maxLength)
 	var out []Prediction

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/gorbit-ml/gorbit/internal/questions"
 	_ "github.com/gorbit-ml/gorbit/internal/tfenv"
 )
 
@@ -134,11 +135,11 @@ func (o options) validate() error {
 }
 
 func predict(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) error {
-	in := source(&list{texts: o.texts, pairs: o.pairs})
+	in := questions.Source(&questions.List{Texts: o.texts, Pairs: o.pairs})
 	switch o.file {
 	case "":
 	case "-":
-		in = newLines(stdin, "standard input", parseTSV)
+		in = questions.NewLines(stdin, "standard input", questions.ParseTSV)
 		// Whoever types waits for an answer to each line.
 		if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 			o.batchSize = 1
@@ -149,7 +150,7 @@ func predict(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) 
 			return err
 		}
 		defer f.Close()
-		in = newLines(f, o.file, parserOf(o.file))
+		in = questions.NewLines(f, o.file, questions.ParserOf(o.file))
 	}
 	m, err := loadModel(o.model)
 	if err != nil {
@@ -157,7 +158,7 @@ func predict(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) 
 	}
 	w := bufio.NewWriter(stdout)
 	for {
-		examples, err := batch(in, o.batchSize)
+		examples, err := questions.Batch(in, o.batchSize)
 		if err != nil || len(examples) == 0 {
 			return err
 		}

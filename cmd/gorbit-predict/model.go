@@ -12,6 +12,7 @@ import (
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 	"github.com/galeone/tfgo"
 
+	"github.com/gorbit-ml/gorbit/internal/questions"
 	"github.com/gorbit-ml/gorbit/internal/served/layout"
 	"github.com/gorbit-ml/gorbit/text"
 )
@@ -102,10 +103,10 @@ func (m *model) tensor(name string) tf.Output {
 }
 
 // answer answers a batch.
-func (m *model) answer(examples []example) ([]answer, error) {
+func (m *model) answer(examples []questions.Example) ([]answer, error) {
 	pairs := make([]text.Pair, len(examples))
 	for i, e := range examples {
-		pairs[i] = text.Pair{A: e.text, B: e.pair}
+		pairs[i] = text.Pair{A: e.Text, B: e.Pair}
 	}
 	encodings := m.tokenizer.EncodeBatch(pairs, m.maxLength)
 	length := 0

@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/questions"
 	"github.com/gorbit-ml/gorbit/job"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -101,7 +102,7 @@ func exitCode(err error) int {
 	case is[*usageError](err), is[*job.ParamsError](err), is[*strategy.DeviceError](err):
 		return exitUsage
 	case is[*tfrecord.CorruptError](err), is[*tfrecord.ShardError](err), is[*tfrecord.ExampleError](err), is[*dataset.RecordError](err),
-		is[*checkpoint.CorruptError](err), is[*checkpoint.AllDamagedError](err), is[*convert.RowError](err), is[*convert.ManifestError](err):
+		is[*checkpoint.CorruptError](err), is[*checkpoint.AllDamagedError](err), is[*convert.RowError](err), is[*convert.ManifestError](err), is[*questions.LineError](err):
 		return exitDamaged
 	}
 	return exitFailed

@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
-	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/questions"
 	"github.com/gorbit-ml/gorbit/job"
 )
 
@@ -27,7 +25,8 @@ func newPredict(g *globals) *cobra.Command {
 		Short: "Answer with a run's checkpoint",
 		Long: `Classifies texts with a checkpoint of a run: those of --text (each with the
 --text-pair of the same place, if the task has pairs), the lines of a file (a tab
-between the two texts of a pair), or a split of the run's data. Answers come in the
+between the two texts of a pair; objects with text and text_pair in a .jsonl file),
+or a split of the run's data. Answers come in the
 order of the questions.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
   gorbit predict --run runs/reviews --file reviews.txt --format json
@@ -84,7 +83,7 @@ order of the questions.`,
 			if f.Changed("lowercase") {
 				lower = &lowercase
 			}
-			next := textsOf(texts, pairs)
+			source := questions.Source(&questions.List{Texts: texts, Pairs: pairs})
 			if file != "" {
 				var in io.Reader = cmd.InOrStdin()
 				if file != "-" {
@@ -95,83 +94,27 @@ order of the questions.`,
 					defer opened.Close()
 					in = opened
 				}
-				next = linesOf(file, in)
+				source = questions.NewLines(in, file, questions.ParserOf(file))
 			}
-			err = predictTexts(cmd.Context(), run, vocab, lower, next, each)
+			err = predictTexts(cmd.Context(), run, vocab, lower, source, each)
 		}
 		return errors.Join(err, w.Flush())
 	}
 	return cmd
 }
 
-// textsOf gives the texts of the command line.
-func textsOf(texts, pairs []string) func() (job.TextPair, error) {
-	i := -1
-	return func() (job.TextPair, error) {
-		if i++; i >= len(texts) {
-			return job.TextPair{}, io.EOF
-		}
-		t := job.TextPair{First: texts[i]}
-		if len(pairs) > 0 {
-			t.Second = pairs[i]
-		}
-		return t, nil
-	}
-}
-
-// maxLine bounds a line of a file of texts: far more than a model reads.
-const maxLine = 16 << 20
-
-// linesOf gives the lines of a file, a tab between the texts of a pair.
-func linesOf(name string, r io.Reader) func() (job.TextPair, error) {
-	scanner := bufio.NewScanner(r)
-	scanner.Buffer(nil, maxLine)
-	line := 0
-	bad := func(line int, format string, args ...any) error {
-		return &convert.RowError{Path: name, Line: int64(line), Reason: fmt.Sprintf(format, args...)}
-	}
-	return func() (job.TextPair, error) {
-		if !scanner.Scan() {
-			switch err := scanner.Err(); {
-			case errors.Is(err, bufio.ErrTooLong):
-				return job.TextPair{}, bad(line+1, "a line of more than %d bytes", maxLine)
-			case err != nil:
-				return job.TextPair{}, fmt.Errorf("%s:%d: %w", name, line+1, err)
-			}
-			return job.TextPair{}, io.EOF
-		}
-		line++
-		if !utf8.Valid(scanner.Bytes()) {
-			return job.TextPair{}, bad(line, "not valid UTF-8")
-		}
-		first, second, _ := strings.Cut(strings.TrimSuffix(scanner.Text(), "\r"), "\t")
-		if strings.Contains(second, "\t") {
-			return job.TextPair{}, bad(line, "more than one tab; a line is a text, or two with a tab between them")
-		}
-		return job.TextPair{First: first, Second: second}, nil
-	}
-}
-
 // predictTexts answers as the texts come, some hundred at a time.
-func predictTexts(ctx context.Context, run *job.Run, vocab string, lowercase *bool, next func() (job.TextPair, error), each func(job.Prediction) error) error {
+func predictTexts(ctx context.Context, run *job.Run, vocab string, lowercase *bool, in questions.Source, each func(job.Prediction) error) error {
 	tokenizer, err := run.Tokenizer(vocab, lowercase)
 	if err != nil {
 		return err
 	}
-	for end := false; !end; {
-		var texts []job.TextPair
-		for len(texts) < 512 && !end {
-			t, err := next()
-			switch {
-			case err == io.EOF:
-				end = true
-			case err != nil:
-				return err
-			default:
-				texts = append(texts, t)
-			}
+	for {
+		examples, err := questions.Batch(in, 512)
+		if err != nil || len(examples) == 0 {
+			return err
 		}
-		answers, err := run.PredictTexts(ctx, tokenizer, texts)
+		answers, err := run.PredictTexts(ctx, tokenizer, examples)
 		if err != nil {
 			return err
 		}
@@ -181,7 +124,6 @@ func predictTexts(ctx context.Context, run *job.Run, vocab string, lowercase *bo
 			}
 		}
 	}
-	return nil
 }
 
 func printPrediction(w io.Writer, format string, p job.Prediction) error {

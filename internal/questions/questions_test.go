@@ -1,4 +1,4 @@
-package main
+package questions
 
 import (
 	"errors"
@@ -8,11 +8,11 @@ import (
 	"testing/iotest"
 )
 
-func readAll(t *testing.T, l *lines) ([]example, error) {
+func readAll(t *testing.T, l *Lines) ([]Example, error) {
 	t.Helper()
-	var out []example
+	var out []Example
 	for {
-		e, err := l.next()
+		e, err := l.Next()
 		if errors.Is(err, io.EOF) {
 			return out, nil
 		}
@@ -27,22 +27,22 @@ func TestLines(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		input string
-		parse func(string) (example, error)
-		want  []example
+		parse func(string) (Example, error)
+		want  []Example
 		err   string
 	}{
-		{"last line without end", "a\nb", parseTSV, []example{{"a", ""}, {"b", ""}}, ""},
-		{"blank lines are texts", "a\n\nb\n", parseTSV, []example{{"a", ""}, {"", ""}, {"b", ""}}, ""},
-		{"quotes mean nothing", "\"a\tb\"\n", parseTSV, []example{{`"a`, `b"`}}, ""},
-		{"byte order mark and CRLF", "\xef\xbb\xbfa\r\nb\tc\r\n", parseTSV, []example{{"a", ""}, {"b", "c"}}, ""},
-		{"long line", strings.Repeat("ab ", 100_000) + "\nb\n", parseTSV, []example{{strings.Repeat("ab ", 100_000), ""}, {"b", ""}}, ""},
-		{"objects", `{"text":"a"}` + "\n" + `{"text_pair":"c","text":"b\tb"}`, parseJSON, []example{{"a", ""}, {"b\tb", "c"}}, ""},
-		{"no text", `{"text":"a"}` + "\n{}\n", parseJSON, []example{{"a", ""}}, `in:2: the field "text" is missing`},
-		{"no object", `["a"]`, parseJSON, nil, `in:1: not an object with the field "text"`},
-		{"text of another type", `{"text":1}`, parseJSON, nil, "in:1: not an object"},
+		{"last line without end", "a\nb", ParseTSV, []Example{{"a", ""}, {"b", ""}}, ""},
+		{"blank lines are texts", "a\n\nb\n", ParseTSV, []Example{{"a", ""}, {"", ""}, {"b", ""}}, ""},
+		{"quotes mean nothing", "\"a\tb\"\n", ParseTSV, []Example{{`"a`, `b"`}}, ""},
+		{"byte order mark and CRLF", "\xef\xbb\xbfa\r\nb\tc\r\n", ParseTSV, []Example{{"a", ""}, {"b", "c"}}, ""},
+		{"long line", strings.Repeat("ab ", 100_000) + "\nb\n", ParseTSV, []Example{{strings.Repeat("ab ", 100_000), ""}, {"b", ""}}, ""},
+		{"objects", `{"text":"a"}` + "\n" + `{"text_pair":"c","text":"b\tb"}`, ParseJSON, []Example{{"a", ""}, {"b\tb", "c"}}, ""},
+		{"no text", `{"text":"a"}` + "\n{}\n", ParseJSON, []Example{{"a", ""}}, `in:2: the field "text" is missing`},
+		{"no object", `["a"]`, ParseJSON, nil, `in:1: not an object with the field "text"`},
+		{"text of another type", `{"text":1}`, ParseJSON, nil, "in:1: not an object"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := readAll(t, newLines(iotest.OneByteReader(strings.NewReader(test.input)), "in", test.parse))
+			got, err := readAll(t, NewLines(iotest.OneByteReader(strings.NewReader(test.input)), "in", test.parse))
 			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 				t.Errorf("error %v, want %q", err, test.err)
 			}
@@ -60,7 +60,7 @@ func TestLines(t *testing.T) {
 
 func TestLineWithoutEnd(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader("a\n"), strings.NewReader(strings.Repeat("x", maxLineBytes+1)))
-	got, err := readAll(t, newLines(endless, "in", parseTSV))
+	got, err := readAll(t, NewLines(endless, "in", ParseTSV))
 	if len(got) != 1 || err == nil || !strings.Contains(err.Error(), "in:2: a line of more than") {
 		t.Errorf("%d examples, error %v", len(got), err)
 	}
@@ -68,7 +68,7 @@ func TestLineWithoutEnd(t *testing.T) {
 
 func TestReadError(t *testing.T) {
 	failing := io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errors.New("disk on fire")))
-	got, err := readAll(t, newLines(failing, "in", parseTSV))
+	got, err := readAll(t, NewLines(failing, "in", ParseTSV))
 	if len(got) != 1 || err == nil || err.Error() != "in:2: disk on fire" {
 		t.Errorf("%d examples, error %v", len(got), err)
 	}
@@ -78,11 +78,11 @@ func FuzzLines(f *testing.F) {
 	f.Add("a\tb\nc\n", false)
 	f.Add(`{"text":"a","text_pair":"b"}`, true)
 	f.Fuzz(func(t *testing.T, input string, objects bool) {
-		parse := parseTSV
+		parse := ParseTSV
 		if objects {
-			parse = parseJSON
+			parse = ParseJSON
 		}
-		got, err := readAll(t, newLines(strings.NewReader(input), "in", parse))
+		got, err := readAll(t, NewLines(strings.NewReader(input), "in", parse))
 		if most := strings.Count(input, "\n") + 1; len(got) > most {
 			t.Errorf("%d examples in %d lines", len(got), most)
 		}
