@@ -337,7 +337,7 @@ func writeFolder(folder string, p Params, records *data, log *slog.Logger) error
 
 // changes lists the params that differ, by name.
 func changes(before, after Params) []string {
-	was, is := flat(before), flat(after)
+	was, is := before.Flat(), after.Flat()
 	names := slices.Collect(maps.Keys(was))
 	for name := range is {
 		if _, ok := was[name]; !ok {
@@ -361,8 +361,8 @@ func changes(before, after Params) []string {
 	return out
 }
 
-// flat returns the params by their names: section.name.
-func flat(p Params) map[string]any {
+// Flat returns the params by their names, section.name; texts are quoted.
+func (p Params) Flat() map[string]any {
 	out := make(map[string]any)
 	var add func(path string, v reflect.Value)
 	add = func(path string, v reflect.Value) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -58,10 +59,11 @@ stop within a step, with exit code 75.`,
 	}
 	params := job.Defaults()
 	values := make(map[string]*string)
+	defaults := params.Flat()
 	for _, s := range short {
 		v := new(string)
 		values[s.flag] = v
-		help := s.help + " [" + s.param + "]"
+		help := fmt.Sprintf("%s [%s, default %v]", s.help, s.param, defaults[s.param])
 		f.StringVar(v, s.flag, "", help)
 	}
 	f.Lookup("strict").NoOptDefVal = "true"
