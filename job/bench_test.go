@@ -31,7 +31,7 @@ func BenchmarkStep(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	set, err := records.open(ctx, p, export.Contract, p.Data.Train, true, env.Log)
+	set, err := records.open(ctx, p, export.Contract, p.Data.Train, toTrain, env.Log)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -68,29 +68,37 @@ func (d *data) check(c *graphs.Contract) error {
 
 // files returns what a split's records are in: its files by the manifest, or
 // else whatever has the name.
-func (d *data) files(split string) ([]string, error) {
+func (d *data) files(split string) []string {
 	if d.manifest != nil {
 		if s, ok := d.manifest.Splits[split]; ok {
 			var out []string
 			for _, f := range s.Files {
 				out = append(out, filepath.Join(d.dir, f.Name))
 			}
-			return out, nil
+			return out
 		}
 	}
 	if filepath.IsAbs(split) {
-		return []string{split}, nil
+		return []string{split}
 	}
-	return []string{filepath.Join(d.dir, split)}, nil
+	return []string{filepath.Join(d.dir, split)}
 }
 
+// use is what a split is opened for.
+type use int
+
+const (
+	toTrain use = iota
+	toEvaluate
+	toPredict // labels are not read
+)
+
 // open opens a split.
-func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split string, train bool, log *slog.Logger) (*dataset.Dataset, error) {
-	files, err := d.files(split)
-	if err != nil {
-		return nil, err
+func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split string, use use, log *slog.Logger) (*dataset.Dataset, error) {
+	config := p.dataset(d.files(split), use == toTrain)
+	if use == toPredict {
+		config.Labels = dataset.LabelsNone
 	}
-	config := p.dataset(files, train)
 	config.VocabSize = c.Model.ConfigInt("vocab_size")
 	config.NumTypes = c.Model.ConfigInt("type_vocab_size")
 	config.MaxTokens = c.Model.ConfigInt("max_position_embeddings")

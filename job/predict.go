@@ -110,19 +110,9 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(Predicti
 	if err := records.check(r.Export.Contract); err != nil {
 		return err
 	}
-	files, err := records.files(split)
+	d, err := records.open(ctx, r.Params, r.Export.Contract, split, toPredict, r.env.Log)
 	if err != nil {
 		return err
-	}
-	config := r.Params.dataset(files, false)
-	config.Labels = dataset.LabelsNone
-	config.VocabSize = r.Export.Contract.Model.ConfigInt("vocab_size")
-	config.NumTypes = r.Export.Contract.Model.ConfigInt("type_vocab_size")
-	config.MaxTokens = r.Export.Contract.Model.ConfigInt("max_position_embeddings")
-	config.Logger = r.env.Log
-	d, err := dataset.Open(ctx, config)
-	if err != nil {
-		return fmt.Errorf("split %s: %w", split, err)
 	}
 	defer d.Close()
 	for {

@@ -76,7 +76,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if err := records.check(contract); err != nil {
 		return nil, err
 	}
-	train, err := records.open(ctx, p, contract, p.Data.Train, true, env.Log)
+	train, err := records.open(ctx, p, contract, p.Data.Train, toTrain, env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +280,7 @@ func intervals(p *Params, stepsPerEpoch int64) (int64, error) {
 // anew for every evaluation, and its number of batches.
 func evaluationData(ctx context.Context, p Params, c *graphs.Contract, records *data, split string, log *slog.Logger) (func(context.Context) (runner.BatchReader[*dataset.Batch], error), int64, error) {
 	open := func(ctx context.Context) (*dataset.Dataset, error) {
-		return records.open(ctx, p, c, split, false, log)
+		return records.open(ctx, p, c, split, toEvaluate, log)
 	}
 	first, err := open(ctx)
 	if err != nil {
