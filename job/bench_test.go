@@ -36,7 +36,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer set.Close()
-	s, err := strategy.NewOneDevice(ctx, export, p.strategy(strategy.FunctionsTrain), env.Log)
+	s, err := strategy.NewOneDevice(ctx, export, p.strategy(strategy.FunctionsTrain))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	s, err := strategy.NewOneDevice(ctx, r.Export, p.strategy(strategy.FunctionsEvaluate), env.Log)
+	s, err := strategy.NewOneDevice(ctx, r.Export, p.strategy(strategy.FunctionsEvaluate))
 	if err != nil {
 		return nil, err
 	}

@@ -103,7 +103,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	}
 	defer unlock()
 
-	s, err := strategy.NewOneDevice(ctx, export, p.strategy(strategy.FunctionsTrain), env.Log)
+	s, err := strategy.NewOneDevice(ctx, export, p.strategy(strategy.FunctionsTrain))
 	if err != nil {
 		return nil, err
 	}

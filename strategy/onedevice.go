@@ -3,7 +3,6 @@ package strategy
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
 	"sort"
@@ -83,7 +82,6 @@ type VariableSpec struct {
 type OneDevice struct {
 	export  *graphs.Export
 	session *tf.Session
-	log     *slog.Logger
 	plan    *plan
 	ops     map[string]*tf.Operation
 
@@ -103,7 +101,7 @@ func sessionConfig(c Config) ([]byte, error) {
 
 // NewOneDevice composes the export's graph for one device. The variables hold
 // nothing until Assign has set them; slots and the count of iterations are zero.
-func NewOneDevice(ctx context.Context, export *graphs.Export, config Config, log *slog.Logger) (*OneDevice, error) {
+func NewOneDevice(ctx context.Context, export *graphs.Export, config Config) (*OneDevice, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -131,7 +129,7 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, config Config, log
 		session.Close()
 		return nil, err
 	}
-	s := &OneDevice{export: export, session: session, log: log, plan: p, ops: make(map[string]*tf.Operation)}
+	s := &OneDevice{export: export, session: session, plan: p, ops: make(map[string]*tf.Operation)}
 	for _, op := range graph.Operations() {
 		s.ops[op.Name()] = &op
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -116,7 +115,7 @@ func open(t testing.TB, dir string, functions Functions) *OneDevice {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewOneDevice(context.Background(), export, Config{Functions: functions}, slog.New(slog.DiscardHandler))
+	s, err := NewOneDevice(context.Background(), export, Config{Functions: functions})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +288,7 @@ func TestUnknownDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for device, ok := range map[string]bool{"/device:CPU:0": true, "cpu:7": false, "/device:GPU:99": false, "U:0": false} {
-		s, err := NewOneDevice(context.Background(), export, Config{Device: device, Functions: FunctionsEvaluate}, slog.New(slog.DiscardHandler))
+		s, err := NewOneDevice(context.Background(), export, Config{Device: device, Functions: FunctionsEvaluate})
 		if err == nil {
 			s.Close()
 		}
