@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
@@ -204,7 +205,26 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if d := train.Damaged(); d.Records > 0 {
 		env.Log.Warn("damaged records were skipped", "records", d.Records)
 	}
+	if t := controller.Times(); t.InModel > 0 {
+		env.Log.Info("trained", "seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3),
+			"peak_memory_mb", peakMemory()>>20)
+	}
 	return out, err
+}
+
+// rounded returns a number with so many digits behind the point, for people.
+func rounded(v float64, digits int) float64 {
+	unit := math.Pow10(digits)
+	return math.Round(v*unit) / unit
+}
+
+// peakMemory is the most bytes that the process had in memory.
+func peakMemory() int64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return usage.Maxrss << 10
 }
 
 func onlyIf(condition bool, n int64) int64 {

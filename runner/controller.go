@@ -83,6 +83,10 @@ type Controller struct {
 	evaluated    *Evaluation
 	rollbacks    int64
 	early        *EarlyStop
+
+	times    Times     // of this process
+	reported Times     // times when the last loop was reported
+	counted  time.Time // up to when times.Training counts
 }
 
 // NewController returns a controller at the trainer's step. To continue an
@@ -111,6 +115,17 @@ func (c *Controller) Step() int64 {
 // LastEvaluation is the last evaluation that TrainAndEvaluate completed, in this
 // process or an earlier one of the run; nil before the first.
 func (c *Controller) LastEvaluation() *Evaluation { return c.evaluated }
+
+// Times says where the time of training went in this process, up to the last loop
+// that was reported.
+func (c *Controller) Times() Times { return c.reported }
+
+// count adds the time since it was last called to the time of training.
+func (c *Controller) count() {
+	now := time.Now()
+	c.times.Training += now.Sub(c.counted)
+	c.counted = now
+}
 
 // Restore restores the newest whole checkpoint and returns its path, "" where
 // there is none.
@@ -323,6 +338,7 @@ func (c *Controller) run(ctx context.Context, p plan, evalSteps int64) (err erro
 		}
 	}()
 
+	c.counted = time.Now()
 	dataEnded := false
 	for {
 		if err := c.pollSave(); err != nil {
@@ -349,7 +365,9 @@ func (c *Controller) run(ctx context.Context, p plan, evalSteps int64) (err erro
 		case workEvaluate:
 			// It counts as done once its actions have run.
 			var out Outputs
+			c.count()
 			out, err = c.evaluate(ctx, evalSteps)
+			c.counted = time.Now()
 			if err == nil || errors.Is(err, ErrStopTraining) {
 				c.evaluated = &Evaluation{Step: c.Step(), Outputs: out}
 				if c.saved == c.Step() {
@@ -412,6 +430,7 @@ func (c *Controller) train(ctx context.Context, p plan) (timedLoop, error) {
 	to := p.loopEnd(from)
 	start := time.Now()
 	loop, err := c.cfg.Trainer.Train(ctx, to-from)
+	c.times.InModel += loop.InModel
 	timed := timedLoop{Loop: loop, seconds: time.Since(start).Seconds()}
 	if errors.Is(err, ErrEndOfData) {
 		if c.Step() == 0 {
@@ -428,6 +447,9 @@ func (c *Controller) train(ctx context.Context, p plan) (timedLoop, error) {
 
 // reportLoop tells of a loop that ended: line, summaries, actions.
 func (c *Controller) reportLoop(ctx context.Context, loop timedLoop, summarize bool) error {
+	c.count()
+	since := Times{c.times.Training - c.reported.Training, c.times.InModel - c.reported.InModel}
+	c.reported = c.times
 	step, out := c.Step(), loop.Outputs
 	c.logf("train | step: % 6d | steps/sec: % 6.1f | output: %v", step, loop.perSecond(loop.Steps), out)
 	if summarize && c.cfg.TrainSummaries != nil {
@@ -436,6 +458,9 @@ func (c *Controller) reportLoop(ctx context.Context, loop timedLoop, summarize b
 		out["examples_per_second"] = loop.perSecond(loop.Examples)
 		if loop.Tokens > 0 {
 			out["tokens_per_second"] = loop.perSecond(loop.Tokens)
+		}
+		if since.InModel > 0 {
+			out["loop_overhead_percent"] = 100 * since.Overhead()
 		}
 		if err := summarizeOutputs(c.cfg.TrainSummaries, step, out); err != nil {
 			return fmt.Errorf("training summaries: %w", err)

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"time"
 )
 
 // UntilEnd, given as a number of steps, means: until the data ends.
@@ -34,6 +35,27 @@ type Loop struct {
 	// Outputs are the metrics of the closed loop, nil where it was left open
 	// or is empty.
 	Outputs Outputs
+	// InModel is the time that the call spent in the model's steps; 0 where the
+	// trainer does not tell.
+	InModel time.Duration
+}
+
+// Times says where the time of training went.
+type Times struct {
+	// Training is all of it but the evaluations: input, steps, reports, and
+	// waiting for a save.
+	Training time.Duration
+	// InModel is the part of Training that was spent in the model's steps.
+	InModel time.Duration
+}
+
+// Overhead is the share of the time of training that was not spent in the
+// model's steps, from 0 to 1.
+func (t Times) Overhead() float64 {
+	if t.Training <= 0 {
+		return 0
+	}
+	return float64(t.Training-t.InModel) / float64(t.Training)
 }
 
 // An Evaluator measures the model as it is. Steps below 0 mean to the end of

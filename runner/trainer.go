@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"time"
 )
 
 // Batch is one global batch with what the loop must know about it; P is
@@ -134,6 +135,7 @@ type StandardTrainer[P any] struct {
 	position any // of the last batch used; json.RawMessage after a restore
 	skipped  int64
 	open     OpenLoop
+	inModel  time.Duration // spent in the model's steps so far
 }
 
 // NewStandardTrainer returns a trainer at step 0 and the beginning of the data.
@@ -159,6 +161,14 @@ func (t *StandardTrainer[P]) Step() int64 { return t.step }
 // Train implements Trainer. Its outputs are the metrics of the loop, plus the
 // learning_rate and the gradient_norm of its last step.
 func (t *StandardTrainer[P]) Train(ctx context.Context, steps int64) (Loop, error) {
+	inModel := t.inModel
+	loop, err := t.train(ctx, steps)
+	loop.InModel = t.inModel - inModel
+	return loop, err
+}
+
+// train is Train without the time in the model.
+func (t *StandardTrainer[P]) train(ctx context.Context, steps int64) (Loop, error) {
 	var loop Loop
 	for loop.Steps < steps {
 		if err := stopError(ctx); err != nil {
@@ -195,7 +205,9 @@ func (t *StandardTrainer[P]) Train(ctx context.Context, steps int64) (Loop, erro
 // run runs one step and reports whether it was applied.
 func (t *StandardTrainer[P]) run(ctx context.Context, batch *Batch[P]) (bool, error) {
 	hyper := Hyper{Step: t.step, LearningRate: t.cfg.Schedule.At(t.step), Seed: t.cfg.Seed}
+	start := time.Now()
 	result, err := t.model.Step(context.WithoutCancel(ctx), batch.Payload, hyper)
+	t.inModel += time.Since(start)
 	if err != nil {
 		return false, fmt.Errorf("step %d on %s: %w", t.step+1, recordList(batch.records()), err)
 	}
