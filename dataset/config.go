@@ -33,9 +33,8 @@ type Packing string
 
 // The ways to pack.
 const (
-	// PackBestFit puts the examples of a batch, longest first, each into the row
-	// with the least room left for it, and makes the rows as short as serves
-	// that best. It is the default.
+	// PackBestFit searches for the number and the length of rows that hold the
+	// examples of a batch in the fewest cells. It is the default.
 	PackBestFit Packing = "best-fit"
 	// PackFirstFit puts the examples of a batch, in drawing order, each into the
 	// first row that has room for it.

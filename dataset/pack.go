@@ -24,6 +24,12 @@ type packer struct {
 	head  []int32  // a row with so much room, by room; valid where open has the bit
 	open  []uint64 // which rooms rows have, as a bit set
 	tree  []int32  // the largest room below a node, for first-fit
+
+	distinct []int32 // the lengths that occur, longest first
+	have     []int32 // examples by length
+	left     []int32 // of them, those not yet laid
+	picks    []pick  // what fill has laid
+	last     [tightRoom]uint8
 }
 
 // pack gives every example its place in p.places and returns the shape of the
@@ -47,10 +53,10 @@ func (p *packer) pack(how Packing, lengths []int32, limit int, fixed bool) (rows
 	default:
 		p.sort(lengths, limit)
 		in = p.sorted
-		if !fixed {
-			limit = p.shorten(lengths, limit)
+		rows, rowLength = p.bestFit(lengths, limit)
+		if rows > 1 {
+			rows, rowLength = p.tighten(lengths, limit, fixed, rows, rowLength)
 		}
-		rows, rowLength = p.bestFit(lengths, limit, n)
 	}
 	if fixed {
 		rowLength = limit
@@ -71,40 +77,204 @@ func (p *packer) pack(how Packing, lengths []int32, limit int, fixed bool) (rows
 	return rows, rowLength
 }
 
-// shortenTries bounds how many layouts shorten looks at.
-const shortenTries = 48
+// The bounds of the search for a tight layout.
+const (
+	tightTries  = 48  // layouts that are tried
+	tightShapes = 16  // numbers of rows that are tried
+	tightRoom   = 128 // room at which a row is finished with the best sum of lengths
+	tightShare  = 5   // how many times its even share of the spare cells a row may waste
+)
 
-// shorten returns the row length, at most limit, with which bestFit spends the
-// fewest cells. Rows are few, so at the full length the last one is often half
-// empty, and the same number of shorter rows, or one row more, holds the same
-// examples.
-func (p *packer) shorten(lengths []int32, limit int) int {
-	longest, sum := int(lengths[p.sorted[0]]), 0
-	for _, l := range lengths {
+// tighten looks for rows of at most limit tokens that have fewer cells than
+// the rows given, and returns those it found, or the ones given. Rows are few,
+// so at the full length the last one is often half empty, and the same number of
+// shorter rows, or one row more, holds the same examples. Shapes are tried from
+// the fewest cells up, so that the first that serves is the best.
+func (p *packer) tighten(lengths []int32, limit int, fixed bool, rows, fullest int) (int, int) {
+	sum := 0
+	p.distinct = p.distinct[:0]
+	p.have = resize(p.have, limit+1)
+	p.left = resize(p.left, limit+1)
+	clear(p.have)
+	for _, i := range p.sorted {
+		l := lengths[i]
+		if p.have[l]++; p.have[l] == 1 {
+			p.distinct = append(p.distinct, l)
+		}
 		sum += int(l)
 	}
-	full, used := p.bestFit(lengths, limit, len(lengths))
-	best, cells := limit, full*used
-	tries := shortenTries
-	for rows := (sum + limit - 1) / limit; rows <= full+2; rows++ {
-		for l := max(longest, (sum+rows-1)/rows); l <= limit && rows*l < cells; l++ {
-			if tries--; tries < 0 {
-				return best
+	longest := int(p.distinct[0])
+	least := (sum + limit - 1) / limit
+	if fixed {
+		for r := least; r < rows; r++ {
+			if got, used := p.fill(r, limit, sum); got > 0 {
+				p.assign(lengths)
+				return got, used
 			}
-			if got, used := p.bestFit(lengths, l, rows); got > 0 {
-				best, cells = l, got*used
+		}
+		return rows, fullest
+	}
+
+	var shapes [tightShapes]struct{ rows, length int }
+	step := max(1, least/(2*tightShapes))
+	for i := range shapes {
+		r := least + i*step
+		shapes[i].rows, shapes[i].length = r, max(longest, (sum+r-1)/r)
+	}
+	from := 0 // cells that the next shape has at least
+	for range tightTries {
+		best, cells := -1, rows*fullest
+		for i := range shapes {
+			s := &shapes[i]
+			if short := from - s.rows*s.length; short > 0 {
+				s.length += (short + s.rows - 1) / s.rows
+			}
+			if c := s.rows * s.length; c < cells && s.length <= limit {
+				best, cells = i, c
+			}
+		}
+		if best < 0 {
+			break
+		}
+		s := &shapes[best]
+		if got, used := p.fill(s.rows, s.length, sum); got > 0 {
+			p.assign(lengths)
+			return got, used
+		}
+		s.length++
+		from = cells + cells/1024
+	}
+	return rows, fullest
+}
+
+// pick says that an example of a length lies in a row.
+type pick struct{ length, row int32 }
+
+// fill lays all lengths into at most so many rows of a limit and returns how many
+// rows it took and the tokens of the fullest, or zeros where they do not fit.
+// Each row begins with the longest that is left, goes on with the longest that
+// fit, and is finished with the lengths whose sum fills it best: the sums that
+// can be reached are a set of bits, to which every length adds itself, shifted.
+// A row need not be full while cells can be spared, which leaves the lengths that
+// go well together for the rows that need them.
+func (p *packer) fill(most, limit, sum int) (rows, fullest int) {
+	spare := most*limit - sum
+	left := p.left[:len(p.have)]
+	copy(left, p.have)
+	lens := p.distinct
+	p.picks = p.picks[:0]
+	for ; rows < most; rows++ {
+		for len(lens) > 0 && left[lens[0]] == 0 {
+			lens = lens[1:]
+		}
+		if len(lens) == 0 {
+			break
+		}
+		room := limit
+		k := 0
+		for k < len(lens) {
+			l := lens[k]
+			if left[l] == 0 || int(l) > room {
+				k++
+				continue
+			}
+			if room < min(limit, tightRoom) {
 				break
+			}
+			left[l]--
+			room -= int(l)
+			p.picks = append(p.picks, pick{l, int32(rows)})
+		}
+		if room > 0 && k < len(lens) {
+			waste := min(spare, tightShare*spare/(most-rows))
+			best := p.sums(lens[k:], left, room, max(0, room-waste))
+			room -= best
+			for best > 0 {
+				l := int32(p.last[best])
+				left[l]--
+				best -= int(l)
+				p.picks = append(p.picks, pick{l, int32(rows)})
+			}
+		}
+		if spare -= room; spare < 0 {
+			return 0, 0
+		}
+		fullest = max(fullest, limit-room)
+	}
+	for _, l := range lens {
+		if left[l] > 0 {
+			return 0, 0
+		}
+	}
+	return rows, fullest
+}
+
+// sums returns the greatest sum of lengths, of which there are as many as left
+// says, that is at most room, or the first that is found of at least enough.
+// p.last holds the length that a sum ends with. Room is below tightRoom.
+func (p *packer) sums(lens, left []int32, room, enough int) int {
+	// Bit s of low, or s-64 of high, stands for the sum s.
+	low, high := uint64(1), uint64(0)
+	upToLow, upToHigh := ^uint64(0), uint64(0)
+	if room < 63 {
+		upToLow = 1<<(room+1) - 1
+	} else {
+		upToHigh = 1<<(room-63) - 1
+	}
+	for _, l := range lens {
+		for n := left[l]; n > 0; n-- {
+			var newLow, newHigh uint64
+			if l < 64 {
+				newLow, newHigh = low<<l, high<<l|low>>(64-l)
+			} else {
+				newHigh = low << (l - 64)
+			}
+			newLow &= upToLow &^ low
+			newHigh &= upToHigh &^ high
+			if newLow|newHigh == 0 {
+				break
+			}
+			low |= newLow
+			high |= newHigh
+			best := bits.Len64(newLow) - 1
+			if newHigh != 0 {
+				best = bits.Len64(newHigh) + 63
+			}
+			for ; newLow != 0; newLow &= newLow - 1 {
+				p.last[bits.TrailingZeros64(newLow)] = uint8(l)
+			}
+			for ; newHigh != 0; newHigh &= newHigh - 1 {
+				p.last[64+bits.TrailingZeros64(newHigh)%64] = uint8(l)
+			}
+			if best >= enough {
+				return best
 			}
 		}
 	}
-	return best
+	if high != 0 {
+		return bits.Len64(high) + 63
+	}
+	return bits.Len64(low) - 1
+}
+
+// assign gives the rows of the picks to examples, of equal lengths in their own
+// order.
+func (p *packer) assign(lengths []int32) {
+	at := p.left
+	for k := len(p.sorted) - 1; k >= 0; k-- {
+		at[lengths[p.sorted[k]]] = int32(k)
+	}
+	for _, c := range p.picks {
+		p.rowOf[p.sorted[at[c.length]]] = c.row
+		at[c.length]++
+	}
 }
 
 // bestFit puts the examples, longest first, each into the row that has the
 // least room left for it. It returns the number of rows and the tokens of the
-// fullest, or zeros where it needs more rows than most. Rows are found by
-// their room, so an example costs the same however many rows there are.
-func (p *packer) bestFit(lengths []int32, limit, most int) (rows, fullest int) {
+// fullest. Rows are found by their room, so an example costs the same however
+// many rows there are.
+func (p *packer) bestFit(lengths []int32, limit int) (rows, fullest int) {
 	p.head = resize(p.head, limit+1)
 	p.open = resize(p.open, limit/64+1)
 	p.next = resize(p.next, len(lengths))
@@ -122,9 +292,6 @@ func (p *packer) bestFit(lengths []int32, limit, most int) (rows, fullest int) {
 		var row int32
 		room := limit
 		if set == 0 {
-			if rows == most {
-				return 0, 0
-			}
 			row = int32(rows)
 			rows++
 		} else {
