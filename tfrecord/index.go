@@ -35,7 +35,8 @@ func MaxInflatedBytes(n int64) ReaderOption {
 // concurrent use.
 type IndexedFile struct {
 	path        string
-	file        *os.File // plain records: the file itself, or its content inflated
+	content     *mapping // plain records: the file itself, or its content inflated
+	inflated    bool
 	compression Compression
 	maxRecord   int64
 	index       index
@@ -77,7 +78,7 @@ func openIndexed(f *os.File, path string, size int64, cfg readerConfig) (*Indexe
 	if size < 0 {
 		return nil, fmt.Errorf("%s: is no regular file, which random access needs", path)
 	}
-	x := &IndexedFile{path: path, file: f, maxRecord: cfg.maxRecord}
+	x := &IndexedFile{path: path, maxRecord: cfg.maxRecord}
 	id, err := identify(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -87,6 +88,7 @@ func openIndexed(f *os.File, path string, size int64, cfg readerConfig) (*Indexe
 	switch {
 	case err == nil && (idx.skipped == Skipped{} || cfg.policy == Skip):
 		x.index = idx
+		x.serve(f, cfg)
 		return x, nil
 	case err == nil:
 		// The scan below will find the damage and report it.
@@ -101,7 +103,10 @@ func openIndexed(f *os.File, path string, size int64, cfg readerConfig) (*Indexe
 	}
 	defer rd.Close()
 	if rd.Compression() != None {
-		return x, x.inflate(rd)
+		if err := x.inflate(rd); err != nil {
+			return nil, err
+		}
+		return x, f.Close()
 	}
 	if x.index, err = scan(rd); err != nil {
 		return nil, err
@@ -112,7 +117,16 @@ func openIndexed(f *os.File, path string, size int64, cfg readerConfig) (*Indexe
 	if err := writeIndex(indexPath, id, x.index); err != nil {
 		cfg.log.Debug("index is kept in memory", "index", indexPath, "reason", err)
 	}
+	x.serve(f, cfg)
 	return x, nil
+}
+
+// serve takes over the file of the indexed content.
+func (x *IndexedFile) serve(f *os.File, cfg readerConfig) {
+	var err error
+	if x.content, err = newMapping(f, x.index.size); err != nil {
+		cfg.log.Debug("file is not mapped into memory", "file", x.path, "reason", err)
+	}
 }
 
 // scan reads all records and returns where they begin.
@@ -143,8 +157,8 @@ func (x *IndexedFile) inflate(rd *Reader) (err error) {
 		tmp.Close()
 		return err
 	}
-	x.file.Close()
-	x.file, x.compression, x.index = tmp, rd.Compression(), idx
+	x.inflated, x.compression, x.index = true, rd.Compression(), idx
+	x.serve(tmp, rd.cfg)
 	return nil
 }
 
@@ -180,7 +194,15 @@ func (x *IndexedFile) Path() string { return x.path }
 func (x *IndexedFile) Skipped() Skipped { return x.index.skipped }
 
 // Close closes the file.
-func (x *IndexedFile) Close() error { return x.file.Close() }
+func (x *IndexedFile) Close() error {
+	if x.inflated {
+		// The memory may stay mapped for a while; what it takes on disk need not.
+		if err := x.content.Truncate(0); err != nil && !errors.Is(err, os.ErrClosed) {
+			return errors.Join(err, x.content.Close())
+		}
+	}
+	return x.content.Close()
+}
 
 // oneRead is how much is read at once in the hope that it is the record and
 // little else.
@@ -198,6 +220,9 @@ func (x *IndexedFile) Record(i int, buf []byte) ([]byte, error) {
 		end = x.index.offsets[i+1]
 	}
 	span := end - offset // the record, and after it what was skipped
+	if data, ok := x.content.record(buf, offset, span, x.maxRecord); ok {
+		return data, nil
+	}
 	buf, err := x.read(i, buf[:0], offset, min(span, oneRead))
 	if err != nil {
 		return nil, err
@@ -235,7 +260,7 @@ func (x *IndexedFile) Record(i int, buf []byte) ([]byte, error) {
 func (x *IndexedFile) read(i int, buf []byte, offset, n int64) ([]byte, error) {
 	have := len(buf)
 	buf = slices.Grow(buf, int(n)-have)[:n]
-	m, err := x.file.ReadAt(buf[have:], offset+int64(have))
+	m, err := x.content.ReadAt(buf[have:], offset+int64(have))
 	if err != nil && err != io.EOF {
 		return nil, fmt.Errorf("%s: reading record %d at byte %d: %w", x.path, i, offset, err)
 	}
