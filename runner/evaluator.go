@@ -17,6 +17,10 @@ type EvaluatorConfig struct {
 	// Batches is the number of batches of a whole pass where it is known, for
 	// the Observer only.
 	Batches int64
+	// InFlight is the number of calls of the model at a time; 0 means 1. More
+	// than one needs a model that several goroutines may call. The outputs are
+	// the same: sums are added in the order of the batches.
+	InFlight int
 	// Metrics computes the outputs; nil means Metrics.
 	Metrics MetricsFunc
 	// Observer may be nil.
@@ -65,6 +69,30 @@ func (e *StandardEvaluator[P]) Evaluate(ctx context.Context, steps int64) (out O
 		defer func() { err = errors.Join(err, closer.Close()) }()
 	}
 	sums := Sums{}
+	var calls []*evalCall[P] // in flight, oldest first
+	defer func() {
+		for _, c := range calls {
+			<-c.done
+		}
+	}()
+	// oldest adds up what the oldest call gives.
+	oldest := func() error {
+		c := calls[0]
+		<-c.done
+		calls = calls[1:]
+		if c.err == nil {
+			c.err = sums.Add(c.sums)
+		}
+		if c.err != nil {
+			return fmt.Errorf("evaluation batch %d on %s: %w", c.number, recordList(c.batch.records()), c.err)
+		}
+		info := StepInfo{Step: c.number, Epoch: c.batch.Epoch, Examples: c.batch.Examples, Tokens: c.batch.Tokens}
+		if loss, weight := sums[LossSum], sums[WeightSum]; len(loss) == 1 && len(weight) == 1 {
+			info.Loss = loss[0] / weight[0]
+		}
+		e.cfg.Observer.Step(info)
+		return nil
+	}
 	for n := int64(0); steps < 0 || n < steps; n++ {
 		if err := stopError(ctx); err != nil {
 			return nil, err
@@ -76,18 +104,17 @@ func (e *StandardEvaluator[P]) Evaluate(ctx context.Context, steps int64) (out O
 		if err != nil {
 			return nil, fmt.Errorf("evaluation data: %w", asStop(ctx, err))
 		}
-		got, err := e.model.Evaluate(context.WithoutCancel(ctx), batch.Payload)
-		if err == nil {
-			err = sums.Add(got)
+		calls = append(calls, e.call(context.WithoutCancel(ctx), n+1, batch))
+		if len(calls) >= e.cfg.InFlight {
+			if err := oldest(); err != nil {
+				return nil, err
+			}
 		}
-		if err != nil {
-			return nil, fmt.Errorf("evaluation batch %d on %s: %w", n+1, recordList(batch.records()), err)
+	}
+	for len(calls) > 0 {
+		if err := oldest(); err != nil {
+			return nil, err
 		}
-		info := StepInfo{Step: n + 1, Epoch: batch.Epoch, Examples: batch.Examples, Tokens: batch.Tokens}
-		if loss, weight := sums[LossSum], sums[WeightSum]; len(loss) == 1 && len(weight) == 1 {
-			info.Loss = loss[0] / weight[0]
-		}
-		e.cfg.Observer.Step(info)
 	}
 	if len(sums) == 0 {
 		return nil, errors.New("evaluation data: no batch")
@@ -96,4 +123,29 @@ func (e *StandardEvaluator[P]) Evaluate(ctx context.Context, steps int64) (out O
 		return nil, errors.New("evaluation data: no example has any weight")
 	}
 	return e.cfg.Metrics(sums)
+}
+
+// evalCall is a call of the model on a batch. Its outcome is there once done is
+// closed.
+type evalCall[P any] struct {
+	number int64 // of the batch, from 1
+	batch  Batch[P]
+	done   chan struct{}
+	sums   Sums
+	err    error
+}
+
+// call calls the model, in the background where several calls may be in flight.
+func (e *StandardEvaluator[P]) call(ctx context.Context, number int64, batch Batch[P]) *evalCall[P] {
+	c := &evalCall[P]{number: number, batch: batch, done: make(chan struct{})}
+	run := func() {
+		defer close(c.done)
+		c.sums, c.err = e.model.Evaluate(ctx, batch.Payload)
+	}
+	if e.cfg.InFlight > 1 {
+		go run()
+	} else {
+		run()
+	}
+	return c
 }
