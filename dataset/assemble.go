@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Example is a tokenized text with its special tokens and without padding.
@@ -89,6 +90,7 @@ type assembler struct {
 
 	start              int // of the example being gathered, in tokens
 	labeled, truncated int
+	count              []int32 // 0, 1, 2, ...
 	packer             packer
 }
 
@@ -116,18 +118,37 @@ func appendTokens[T int32 | int64](a *assembler, values []T, mask []int64, kind 
 	case kind == typeIDs && a.cfg.NumTypes > 0:
 		limit, what = min(limit, uint64(a.cfg.NumTypes)), "the number of token types"
 	}
+	outside := func(i int) string {
+		v := values[i]
+		if what == "" {
+			return fmt.Sprintf("holds %d at position %d, expected 0 to %d", v, i, limit-1)
+		}
+		return fmt.Sprintf("holds %d at position %d, expected 0 to %d: %s is %d", v, i, limit-1, what, limit)
+	}
 	dst := a.tokens[kind]
-	for i, v := range values {
-		if mask != nil && mask[i] == 0 {
-			continue
-		}
-		if uint64(v) >= limit { // negative numbers as well
-			if what == "" {
-				return fmt.Sprintf("holds %d at position %d, expected 0 to %d", v, i, limit-1)
+	if mask != nil {
+		for i, v := range values {
+			if mask[i] == 0 {
+				continue
 			}
-			return fmt.Sprintf("holds %d at position %d, expected 0 to %d: %s is %d", v, i, limit-1, what, limit)
+			if uint64(v) >= limit { // negative numbers as well
+				return outside(i)
+			}
+			dst = append(dst, int32(v))
 		}
-		dst = append(dst, int32(v))
+		a.tokens[kind] = dst
+		return ""
+	}
+	n := len(dst)
+	dst = slices.Grow(dst, len(values))[:n+len(values)]
+	to := dst[n:]
+	over := uint64(0) // has its highest bit if a number is outside
+	for i, v := range values[:len(to)] {
+		to[i] = int32(v)
+		over |= uint64(v) | (limit - 1 - uint64(v))
+	}
+	if over>>63 != 0 {
+		return outside(slices.IndexFunc(values, func(v T) bool { return uint64(v) >= limit }))
 	}
 	a.tokens[kind] = dst
 	return ""
@@ -177,10 +198,9 @@ func (a *assembler) batch() *Batch {
 	n := len(a.lengths)
 	rows, length := a.packer.pack(a.cfg.Packing, a.lengths, a.cfg.RowLength, a.cfg.FixedRowLength)
 
-	// One piece of memory holds all features of a type.
+	// One piece of memory holds all numbers of a type.
 	cells := rows * length
 	ints := make([]int32, 4*cells+2*n)
-	shapes := [...]int{rows, length, n}
 	take := func(n int) []int32 {
 		t := ints[:n:n]
 		ints = ints[n:]
@@ -189,6 +209,9 @@ func (a *assembler) batch() *Batch {
 	ids, types, seqs, positions := take(cells), take(cells), take(cells), take(cells)
 	cls, labels := take(n), take(n)
 	weights := make([]float32, n)
+	for len(a.count) < length {
+		a.count = append(a.count, int32(len(a.count)))
+	}
 
 	from := 0
 	for i, p := range a.packer.places {
@@ -196,9 +219,10 @@ func (a *assembler) batch() *Batch {
 		at := int(p.row)*length + int(p.start)
 		copy(ids[at:], a.tokens[inputIDs][from:from+l])
 		copy(types[at:], a.tokens[typeIDs][from:from+l])
-		for k := range l {
-			seqs[at+k] = p.seq
-			positions[at+k] = int32(k)
+		copy(positions[at:], a.count[:l])
+		seq := seqs[at : at+l]
+		for k := range seq {
+			seq[k] = p.seq
 		}
 		cls[i] = int32(at)
 		weights[i] = 1
@@ -206,17 +230,24 @@ func (a *assembler) batch() *Batch {
 	}
 	copy(labels, a.labels)
 
-	grid, axis := shapes[:2:2], shapes[2:3:3]
-	return &Batch{
-		Features: []Feature{
-			{Name: InputIDs, Shape: grid, Int32: ids},
-			{Name: TypeIDs, Shape: grid, Int32: types},
-			{Name: SequenceIDs, Shape: grid, Int32: seqs},
-			{Name: PositionIDs, Shape: grid, Int32: positions},
-			{Name: ClsPositions, Shape: axis, Int32: cls},
-			{Name: LabelIDs, Shape: axis, Int32: labels},
-			{Name: ExampleWeights, Shape: axis, Float32: weights},
-		},
+	// And one piece of memory all of what describes them.
+	b := &struct {
+		Batch
+		features [7]Feature
+		shapes   [3]int
+	}{shapes: [...]int{rows, length, n}}
+	grid, axis := b.shapes[:2:2], b.shapes[2:3:3]
+	b.features = [...]Feature{
+		{Name: InputIDs, Shape: grid, Int32: ids},
+		{Name: TypeIDs, Shape: grid, Int32: types},
+		{Name: SequenceIDs, Shape: grid, Int32: seqs},
+		{Name: PositionIDs, Shape: grid, Int32: positions},
+		{Name: ClsPositions, Shape: axis, Int32: cls},
+		{Name: LabelIDs, Shape: axis, Int32: labels},
+		{Name: ExampleWeights, Shape: axis, Float32: weights},
+	}
+	b.Batch = Batch{
+		Features:  b.features[:],
 		Examples:  n,
 		Labeled:   a.labeled,
 		Truncated: a.truncated,
@@ -225,4 +256,5 @@ func (a *assembler) batch() *Batch {
 		RowLength: length,
 		Records:   append([]RecordID(nil), a.records...),
 	}
+	return &b.Batch
 }

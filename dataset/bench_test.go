@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -45,6 +47,7 @@ func BenchmarkNext(b *testing.B) {
 				}
 				defer d.Close()
 				n := 0
+				used := processorTime(b)
 				b.ReportAllocs()
 				for b.Loop() {
 					batch, err := d.Next(context.Background())
@@ -54,6 +57,7 @@ func BenchmarkNext(b *testing.B) {
 					n += batch.Examples
 				}
 				b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "examples/s")
+				b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(n), "cpu-ns/example")
 			})
 		}
 	}
@@ -70,4 +74,14 @@ func BenchmarkFromExamples(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// processorTime returns what the process has used of all processors, which other
+// programs on the machine disturb less than the time that passes.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -83,7 +82,11 @@ func DefaultFeatureNames() FeatureNames {
 const (
 	DefaultRowLength = 128
 	DefaultBuffer    = 65536
+	DefaultReaders   = 2
 )
+
+// aheadExamples is how many examples a job of a reader has by default.
+const aheadExamples = 512
 
 const (
 	maxRowLength = 1 << 16
@@ -142,11 +145,13 @@ type Config struct {
 	// whose features are not as expected is an error in either case.
 	OnCorrupt tfrecord.Policy
 
-	// Readers is the number of goroutines that read and pack, by default as
-	// many as there are CPUs, but at most 8. The batches do not depend on it.
+	// Readers is the number of goroutines that read and pack, DefaultReaders by
+	// default: one makes hundreds of thousands of examples a second, and what is
+	// made ahead makes up for a slow disk. The batches do not depend on it.
 	Readers int
-	// Prefetch is the number of batches made ahead, by default 2 for every
-	// reader.
+	// Prefetch is the number of batches made ahead, by default as many as hold
+	// 1,024 examples for every reader, but at least 2 for each. Small batches are
+	// handed over several at a time, so that a reader can work on half of them.
 	Prefetch int
 	// Logger receives a warning for every batch that lacks damaged records; nil
 	// is silent.
@@ -207,8 +212,8 @@ func (c Config) withDefaults() Config {
 	c.Packing = cmp.Or(c.Packing, PackBestFit)
 	c.RowLength = cmp.Or(c.RowLength, DefaultRowLength)
 	c.Labels = cmp.Or(c.Labels, LabelsRequired)
-	c.Readers = cmp.Or(c.Readers, min(runtime.GOMAXPROCS(0), 8))
-	c.Prefetch = cmp.Or(c.Prefetch, 2*c.Readers)
+	c.Readers = cmp.Or(c.Readers, DefaultReaders)
+	c.Prefetch = cmp.Or(c.Prefetch, 2*c.Readers*max(1, aheadExamples/max(c.BatchSize, 1)))
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -29,12 +30,13 @@ type Dataset struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu      sync.Mutex // held by all methods but Close
-	state   State      // behind the last batch
-	made    *prefetch  // nil while no batch is being made
-	err     error      // what ended the batches
-	barren  int64      // batches in a row without an example
-	pending chan result
+	mu      sync.Mutex    // held by all methods but Close
+	state   State         // behind the last batch
+	made    *prefetch     // nil while no batch is being made
+	err     error         // what ended the batches
+	barren  int64         // batches in a row without an example
+	pending chan []result // what is waited for
+	ready   []result      // made, and not yet returned
 }
 
 // Open opens the files of the configuration. Their indexes are read, or built
@@ -59,7 +61,7 @@ func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(cfg.Readers)
+	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, p := range paths {
 		g.Go(func() error {
 			if err := gctx.Err(); err != nil {
@@ -260,27 +262,43 @@ func (d *Dataset) wait(ctx context.Context) (result, error) {
 	if err := ctx.Err(); err != nil {
 		return result{}, err
 	}
+	if len(d.ready) == 0 {
+		if err := d.receive(ctx); err != nil {
+			return result{}, err
+		}
+		if len(d.ready) == 0 {
+			return result{err: io.EOF}, nil
+		}
+	}
+	r := d.ready[0]
+	d.ready[0] = result{} // its batch belongs to the caller
+	d.ready = d.ready[1:]
+	return r, nil
+}
+
+// receive waits for results. At the end of all there are none.
+func (d *Dataset) receive(ctx context.Context) error {
 	if d.pending == nil {
 		select {
 		case p, ok := <-d.made.queue:
 			if !ok {
-				return result{err: io.EOF}, nil
+				return nil
 			}
 			d.pending = p
 		case <-ctx.Done():
-			return result{}, ctx.Err()
+			return ctx.Err()
 		case <-d.closing:
-			return result{}, ErrClosed
+			return ErrClosed
 		}
 	}
 	select {
-	case r := <-d.pending:
+	case d.ready = <-d.pending:
 		d.pending = nil
-		return r, nil
+		return nil
 	case <-ctx.Done():
-		return result{}, ctx.Err()
+		return ctx.Err()
 	case <-d.closing:
-		return result{}, ErrClosed
+		return ErrClosed
 	}
 }
 
@@ -288,7 +306,7 @@ func (d *Dataset) wait(ctx context.Context) (result, error) {
 func (d *Dataset) halt() {
 	if d.made != nil {
 		d.made.stop()
-		d.made, d.pending = nil, nil
+		d.made, d.pending, d.ready = nil, nil, nil
 	}
 }
 
@@ -307,7 +325,7 @@ func (d *Dataset) Close() error {
 		close(d.closing)
 		d.mu.Lock()
 		made := d.made
-		d.made, d.pending = nil, nil
+		d.made, d.pending, d.ready = nil, nil, nil
 		d.mu.Unlock()
 		// Waited for without the lock: a Next that comes now returns at once.
 		if made != nil {

@@ -39,14 +39,31 @@ func newOrder(mode Shuffle, n int64, seed uint64, buffer int) *order {
 	return o
 }
 
+// draw returns the records that are drawn at the positions of an epoch from start
+// to end, in the memory of draws.
+func (o *order) draw(draws []int64, epoch, start, end int64) []int64 {
+	draws = draws[:0]
+	for pos := start; pos < end; pos++ {
+		draws = append(draws, pos)
+	}
+	switch o.mode {
+	case ShuffleFull:
+		o.begin(epoch)
+		o.perm.atEach(draws)
+	case ShuffleBuffer:
+		for i, pos := range draws {
+			draws[i] = o.at(epoch, pos)
+		}
+	}
+	return draws
+}
+
 // at returns the record that is drawn at a position of an epoch.
 func (o *order) at(epoch, pos int64) int64 {
 	if o.mode == ShuffleNone {
 		return pos
 	}
-	if epoch != o.epoch {
-		o.begin(epoch)
-	}
+	o.begin(epoch)
 	if o.mode == ShuffleFull {
 		return o.perm.at(pos)
 	}
@@ -70,7 +87,11 @@ func (o *order) at(epoch, pos int64) int64 {
 	return o.perm.at(i/o.block)*o.block + i%o.block
 }
 
+// begin makes ready for an epoch.
 func (o *order) begin(epoch int64) {
+	if epoch == o.epoch {
+		return
+	}
 	o.epoch = epoch
 	if o.mode == ShuffleFull {
 		o.perm = newPermutation(o.n, key(o.seed, useRecords, uint64(epoch)))

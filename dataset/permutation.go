@@ -50,6 +50,39 @@ func (p *permutation) at(i int64) int64 {
 	}
 }
 
+// lanes is how many numbers atEach takes at a time: the rounds of one number
+// wait for each other, and those of another fill the gaps.
+const lanes = 4
+
+// atEach replaces each number by the one that it is taken to.
+func (p *permutation) atEach(numbers []int64) {
+	for ; len(numbers) >= lanes; numbers = numbers[lanes:] {
+		var l, r [lanes]uint64
+		for i := range lanes {
+			x := uint64(numbers[i])
+			l[i], r[i] = x%p.a, x/p.a
+		}
+		for k := 0; k < rounds; k += 2 {
+			for i := range lanes {
+				l[i] = add(l[i], scale(mix(r[i]+p.keys[k]), p.a), p.a)
+			}
+			for i := range lanes {
+				r[i] = add(r[i], scale(mix(l[i]+p.keys[k+1]), p.b), p.b)
+			}
+		}
+		for i := range lanes {
+			x := int64(r[i]*p.a + l[i])
+			if x >= int64(p.n) {
+				x = p.at(x)
+			}
+			numbers[i] = x
+		}
+	}
+	for i, x := range numbers {
+		numbers[i] = p.at(x)
+	}
+}
+
 // inverse returns the number that is taken to i.
 func (p *permutation) inverse(i int64) int64 {
 	x := uint64(i)

@@ -11,36 +11,43 @@ type result struct {
 	err     error
 }
 
-// job is a batch to be made.
+// job is some consecutive batches to be made, which are handed over together: to
+// wake the other side takes longer than to make a small batch.
 type job struct {
-	epoch, start, end int64
-	next              State
-	to                chan<- result
+	from  State
+	count int
+	to    chan<- []result
 }
+
+// mostTogether bounds the batches of a job.
+const mostTogether = 64
 
 // prefetch makes batches ahead. Which records a batch holds depends on its
 // position alone, so readers make whole batches independently of each other,
 // and the queue brings them into order.
 type prefetch struct {
-	queue chan chan result // one for every batch, in order; closed behind the last
+	queue chan chan []result // one for every job, in order; closed behind the last
 	quit  chan struct{}
 	done  sync.WaitGroup
 }
 
 // startPrefetch starts making the batches from a position on.
 func startPrefetch(cfg *Config, f *files, from State) *prefetch {
-	p := &prefetch{queue: make(chan chan result, cfg.Prefetch), quit: make(chan struct{})}
+	together := min(max(cfg.Prefetch/(2*cfg.Readers), 1), mostTogether)
+	p := &prefetch{queue: make(chan chan []result, max(cfg.Prefetch/together, 1)), quit: make(chan struct{})}
 	jobs := make(chan job)
 	p.done.Go(func() {
 		defer close(jobs)
 		defer close(p.queue)
-		size, records := int64(cfg.BatchSize), f.len()
-		for s := from; cfg.Epochs == 0 || s.Epoch < cfg.Epochs; {
-			to := make(chan result, 1)
-			j := job{epoch: s.Epoch, start: s.Position, end: min(s.Position+size, records), to: to}
-			s.Position = j.end
-			s = s.normal()
-			j.next = s
+		s := from
+		// The first batch is waited for, so it comes alone.
+		for count := 1; s.before(cfg.Epochs); count = min(2*count, together) {
+			to := make(chan []result, 1)
+			j := job{from: s, to: to}
+			for j.count < count && s.before(cfg.Epochs) {
+				s = s.after()
+				j.count++
+			}
 			select {
 			case p.queue <- to:
 			case <-p.quit:
@@ -57,13 +64,45 @@ func startPrefetch(cfg *Config, f *files, from State) *prefetch {
 		p.done.Go(func() {
 			r := newReader(cfg, f)
 			for j := range jobs {
-				res := result{next: j.next}
-				res.batch, res.skipped, res.damage, res.err = r.read(j.epoch, j.start, j.end)
-				j.to <- res
+				j.to <- p.make(r, j)
 			}
 		})
 	}
 	return p
+}
+
+// make makes the batches of a job, up to one that cannot be made.
+func (p *prefetch) make(r *reader, j job) []result {
+	results := make([]result, 0, j.count)
+	for s := j.from; len(results) < j.count; {
+		select {
+		case <-p.quit:
+			return results // which nobody waits for
+		default:
+		}
+		res := result{next: s.after()}
+		res.batch, res.skipped, res.damage, res.err = r.read(s.Epoch, s.Position, s.end())
+		results = append(results, res)
+		if res.err != nil {
+			break
+		}
+		s = res.next
+	}
+	return results
+}
+
+// before reports whether a batch is left in so many epochs, 0 being without end.
+func (s State) before(epochs int64) bool { return epochs == 0 || s.Epoch < epochs }
+
+// end returns the position behind the batch at s.
+func (s State) end() int64 {
+	return min(s.Position+int64(s.Settings.BatchSize), s.Settings.Records)
+}
+
+// after returns the position of the batch that follows the one at s.
+func (s State) after() State {
+	s.Position = s.end()
+	return s.normal()
 }
 
 // stop ends all goroutines, at the latest when each has made its batch.

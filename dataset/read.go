@@ -67,8 +67,9 @@ type reader struct {
 	values                       tfrecord.Values
 	ids, types, mask, label, yes fields
 
-	buf []byte
-	asm assembler
+	draws []int64
+	buf   []byte
+	asm   assembler
 }
 
 func newReader(cfg *Config, f *files) *reader {
@@ -90,8 +91,9 @@ func newReader(cfg *Config, f *files) *reader {
 // and the first one's error are returned.
 func (r *reader) read(epoch, start, end int64) (b *Batch, skipped int64, damage, err error) {
 	r.asm.reset()
-	for pos := start; pos < end; pos++ {
-		id := r.files.find(r.order.at(epoch, pos))
+	r.draws = r.order.draw(r.draws, epoch, start, end)
+	for _, n := range r.draws {
+		id := r.files.find(n)
 		if err := r.add(id); err != nil {
 			if r.cfg.OnCorrupt != tfrecord.Skip || !damaged(err) {
 				return nil, 0, nil, err

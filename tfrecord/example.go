@@ -124,13 +124,17 @@ func NewDecoder(features ...string) *Decoder {
 // nothing once v has grown to the size of the records. An error is an
 // ExampleError, and leaves v undefined.
 func (d *Decoder) Decode(record []byte, v *Values) error {
-	v.decoder = d
+	if v.decoder != d {
+		v.decoder, v.seen = d, v.seen[:0]
+	}
 	if len(v.values) != len(d.index) {
 		v.values = make([]Value, len(d.index))
 	}
-	for i := range v.values {
-		v.values[i].reset(KindNone)
+	v.reset()
+	if v.usual(record) {
+		return nil
 	}
+	v.reset()
 	return parseExample(record, v)
 }
 
@@ -139,6 +143,13 @@ func (d *Decoder) Decode(record []byte, v *Values) error {
 type Values struct {
 	decoder *Decoder
 	values  []Value
+	seen    []seen // by place in the record
+}
+
+func (v *Values) reset() {
+	for i := range v.values {
+		v.values[i].reset(KindNone)
+	}
 }
 
 func (v *Values) slot(name []byte) *Value {

@@ -64,7 +64,7 @@ func example(entries ...message) message {
 	return message{}.bytes(1, features)
 }
 
-func bits(f float32) uint32 { return math.Float32bits(f) }
+func bitsOf(f float32) uint32 { return math.Float32bits(f) }
 
 // wireCases are Examples that no serializer of today writes and every parser
 // must understand, with what they hold. FuzzExample starts from them too.
@@ -80,7 +80,7 @@ var wireCases = []struct {
 	{"both", example(entry("x", int64s(message{}.varint(1, 1).bytes(1, []byte{0xac, 2}).varint(1, 3).bytes(1, nil)))), []Feature{Int64Feature("x", 1, 300, 3)}},
 	{"negative", example(entry("x", int64s(message{}.varint(1, math.MaxUint64).varint(1, 1<<63)))), []Feature{Int64Feature("x", -1, math.MinInt64)}},
 	{"long varint", example(entry("x", int64s(message{}.bytes(1, []byte{0x81, 0x80, 0})))), []Feature{Int64Feature("x", 1)}},
-	{"unpacked floats", example(entry("x", floats(message{}.fixed32(1, bits(1.5)).fixed32(1, bits(-2))))), []Feature{FloatFeature("x", 1.5, -2)}},
+	{"unpacked floats", example(entry("x", floats(message{}.fixed32(1, bitsOf(1.5)).fixed32(1, bitsOf(-2))))), []Feature{FloatFeature("x", 1.5, -2)}},
 	{"bytes", example(entry("x", strs(message{}.bytes(1, []byte("a")).bytes(1, nil)))), []Feature{BytesFeature("x", []byte("a"), []byte{})}},
 	{"repeated key", example(entry("x", int64s(message{}.varint(1, 1))), entry("y", int64s(nil)), entry("x", int64s(message{}.varint(1, 2)))), []Feature{Int64Feature("x", 2), Int64Feature("y")}},
 	{"repeated key of other kind", example(entry("x", int64s(message{}.varint(1, 1))), entry("x", floats(message{}.fixed32(1, 0)))), []Feature{FloatFeature("x", 0)}},
@@ -225,7 +225,7 @@ func fromProto(pb *examplepb.Example) []Feature {
 func equalFeatures(a, b []Feature) bool {
 	return slices.EqualFunc(a, b, func(a, b Feature) bool {
 		return a.Name == b.Name && a.Kind == b.Kind && slices.Equal(a.Int64s, b.Int64s) &&
-			slices.EqualFunc(a.Floats, b.Floats, func(x, y float32) bool { return bits(x) == bits(y) }) &&
+			slices.EqualFunc(a.Floats, b.Floats, func(x, y float32) bool { return bitsOf(x) == bitsOf(y) }) &&
 			slices.EqualFunc(a.Bytes, b.Bytes, bytes.Equal)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -158,28 +159,64 @@ func (p *parser) int64List(v *Value, pos, end int) error {
 }
 
 func (p *parser) varints(v *Value, pos, end int) error {
-	b, list := p.b[:end], v.Int64s
-	for pos < len(b) {
-		// Token ids take one byte or two.
-		if x := b[pos]; x < 0x80 {
-			list = append(list, int64(x))
-			pos++
+	b, list := p.b[pos:end], v.Int64s
+	at := len(list)
+	list = slices.Grow(list, len(b))[:at+len(b)] // no varint is shorter than a byte
+	i := 0
+	for i+8 <= len(b) {
+		x := binary.LittleEndian.Uint64(b[i:])
+		if x&0x8080808080808080 == 0 {
+			to := list[at : at+8 : at+8]
+			for k := range to {
+				to[k] = int64(x >> (8 * k) & 0x7f)
+			}
+			at += 8
+			i += 8
 			continue
 		}
-		if pos+1 < len(b) && b[pos+1] < 0x80 {
-			list = append(list, int64(b[pos]&0x7f)|int64(b[pos+1])<<7)
-			pos += 2
+		// Token ids take up to three bytes, so two of them lie in these eight.
+		first, n := shortVarint(x)
+		second, m := shortVarint(x >> (8 * n))
+		if n <= 3 && m <= 3 {
+			list[at], list[at+1] = first, second
+			at += 2
+			i += n + m
 			continue
 		}
-		x, n := protowire.ConsumeVarint(b[pos:])
+		x, n = protowire.ConsumeVarint(b[i:])
 		if n < 0 {
-			return p.errorf(pos, "%v", protowire.ParseError(n))
+			return p.errorf(pos+i, "%v", protowire.ParseError(n))
 		}
-		list = append(list, int64(x))
-		pos += n
+		list[at] = int64(x)
+		at++
+		i += n
 	}
-	v.Int64s = list
+	for i < len(b) {
+		if x := b[i]; x < 0x80 {
+			list[at] = int64(x)
+			at++
+			i++
+			continue
+		}
+		x, n := protowire.ConsumeVarint(b[i:])
+		if n < 0 {
+			return p.errorf(pos+i, "%v", protowire.ParseError(n))
+		}
+		list[at] = int64(x)
+		at++
+		i += n
+	}
+	v.Int64s = list[:at]
 	return nil
+}
+
+// shortVarint returns the varint in the lowest bytes of x and its size, which is
+// above 3 if the varint is longer than 3 bytes. It does not branch, since sizes
+// cannot be foreseen.
+func shortVarint(x uint64) (int64, int) {
+	n := bits.TrailingZeros64(^x&0x80808080)/8 + 1
+	x &= 1<<(8*n&63) - 1
+	return int64(x&0x7f | x>>1&0x3f80 | x>>2&0x1fc000), n
 }
 
 func (p *parser) floatList(v *Value, pos, end int) error {

@@ -1,0 +1,116 @@
+package tfrecord
+
+import (
+	"encoding/binary"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Records are nearly always written in one way: every message once, the key
+// before the value, numbers packed, and the features in the same order in all
+// records of a file.
+
+const (
+	tagFeatures = exampleFeatures<<3 | byte(protowire.BytesType)
+	tagEntry    = featuresFeature<<3 | byte(protowire.BytesType)
+	tagKey      = entryKey<<3 | byte(protowire.BytesType)
+	tagValue    = entryValue<<3 | byte(protowire.BytesType)
+	tagInt64s   = byte(KindInt64)<<3 | byte(protowire.BytesType)
+	tagPacked   = listValue<<3 | byte(protowire.BytesType)
+)
+
+// seen is the feature that came first at some place in a record.
+type seen struct {
+	name string
+	slot int // -1 for a feature that was not asked for
+}
+
+// usual decodes a record that is written in the usual way and whose features
+// asked for are numbers. Otherwise it returns false and leaves v undefined.
+func (v *Values) usual(record []byte) bool {
+	p := parser{b: record}
+	i, end := p.message(0, len(record), tagFeatures)
+	if i < 0 || end != len(record) {
+		return false
+	}
+	for place := 0; i < len(record); place++ {
+		at, entryEnd := p.message(i, len(record), tagEntry)
+		if at < 0 {
+			return false
+		}
+		i = entryEnd
+		key, keyEnd := p.message(at, entryEnd, tagKey)
+		if key < 0 {
+			return false
+		}
+		at, end = p.message(keyEnd, entryEnd, tagValue)
+		if at < 0 || end != entryEnd {
+			return false
+		}
+		slot, ok := v.place(place, record[key:keyEnd])
+		if !ok {
+			return false
+		}
+		if slot < 0 {
+			continue
+		}
+		value := &v.values[slot]
+		value.reset(KindNone)
+		if at == end {
+			continue
+		}
+		if at, end = p.message(at, entryEnd, tagInt64s); at < 0 || end != entryEnd {
+			return false
+		}
+		value.Kind = KindInt64
+		if at == end {
+			continue
+		}
+		if at, end = p.message(at, entryEnd, tagPacked); at < 0 || end != entryEnd || p.varints(value, at, end) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// place returns the slot of the feature at some place in the record, or -1, and
+// false where its name is none.
+func (v *Values) place(k int, name []byte) (slot int, ok bool) {
+	if k < len(v.seen) && v.seen[k].name == string(name) {
+		return v.seen[k].slot, true
+	}
+	if !utf8.Valid(name) {
+		return 0, false
+	}
+	slot, ok = v.decoder.index[string(name)]
+	if !ok {
+		slot = -1
+	}
+	if k == len(v.seen) && k < mostSeen {
+		v.seen = append(v.seen, seen{string(name), slot})
+	}
+	return slot, true
+}
+
+// mostSeen bounds what is remembered of records of many features.
+const mostSeen = 64
+
+// message returns where the content of a field of a tag begins and ends, or -1
+// where there is none at pos that ends by end.
+func (p *parser) message(pos, end int, tag byte) (int, int) {
+	if end-pos < 2 || p.b[pos] != tag {
+		return -1, -1
+	}
+	length, n := uint64(p.b[pos+1]), 1
+	if length >= 0x80 {
+		if length, n = binary.Uvarint(p.b[pos+1 : end]); n <= 0 {
+			return -1, -1
+		}
+	}
+	pos += 1 + n
+	if length > uint64(end-pos) {
+		return -1, -1
+	}
+	return pos, pos + int(length)
+}
