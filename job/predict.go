@@ -5,8 +5,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"iter"
 	"os"
+	"slices"
 	"strconv"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -62,34 +67,62 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	return text.NewTokenizer(v, config)
 }
 
-// PredictTexts answers on texts, in order. Longer ones than a row are shortened,
-// longest first.
-func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, texts []questions.Example) ([]Prediction, error) {
-	maxLength := r.MaxLength()
-	pairs := make([]text.Pair, len(texts))
-	for i, t := range texts {
-		pairs[i] = text.Pair{A: t.Text, B: t.Pair}
+// PredictTexts answers on texts, in order, and hands each answer to a function.
+// Longer ones than a row are shortened, longest first.
+func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, in questions.Source, each func(Prediction) error) error {
+	return r.answer(ctx, r.encode(tokenizer, in), each)
+}
+
+// encode gives the examples of texts, a window at a time.
+func (r *Run) encode(tokenizer *text.Tokenizer, in questions.Source) iter.Seq2[[]dataset.Example, error] {
+	return func(yield func([]dataset.Example, error) bool) {
+		number, warned := 0, false
+		for {
+			var pairs []text.Pair
+			var err error
+			for len(pairs) < windowExamples && err == nil {
+				var e questions.Example
+				if e, err = in.Next(); err != nil {
+					break
+				}
+				number++
+				if !warned {
+					warned = r.warnOfPair(number, e.Pair != "")
+				}
+				pairs = append(pairs, text.Pair{A: e.Text, B: e.Pair})
+			}
+			if len(pairs) > 0 {
+				examples := make([]dataset.Example, len(pairs))
+				for i, e := range tokenizer.EncodeBatch(pairs, r.MaxLength()) {
+					examples[i] = dataset.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
+				}
+				if !yield(examples, nil) {
+					return
+				}
+			}
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+		}
 	}
-	encodings := tokenizer.EncodeBatch(pairs, maxLength)
-	var out []Prediction
-	for len(encodings) > 0 {
-		n := min(len(encodings), r.Params.Eval.BatchSize)
-		examples := make([]dataset.Example, n)
-		for i, e := range encodings[:n] {
-			examples[i] = dataset.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
-		}
-		encodings = encodings[n:]
-		config := r.Params.dataset(nil, false)
-		config.RowLength, config.Labels = maxLength, dataset.LabelsNone
-		batch, err := dataset.FromExamples(config, examples)
-		if err != nil {
-			return nil, err
-		}
-		if out, err = r.predict(ctx, batch, out); err != nil {
-			return nil, err
-		}
+}
+
+// warnOfPair warns of an example that is a pair where the run's data has single
+// texts, or the other way round, and reports whether it did.
+func (r *Run) warnOfPair(number int, pair bool) bool {
+	if r.Manifest == nil || pair == (r.Manifest.Columns.Pair != "") {
+		return false
 	}
-	return out, nil
+	if pair {
+		r.env.Log.Warn("the run learned from single texts: its answers on pairs mean little", "first", number)
+	} else {
+		r.env.Log.Warn("the run learned from pairs of texts: its answers on single ones mean little", "first", number)
+	}
+	return true
 }
 
 // MaxLength is the most tokens that an example of the run may have.
@@ -110,33 +143,182 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(Predicti
 	if err := records.check(r.Export.Contract); err != nil {
 		return err
 	}
-	d, err := records.open(ctx, r.Params, r.Export.Contract, split, toPredict, r.env.Log)
+	// One example per row, so that they are easily taken out again.
+	p := r.Params
+	p.Data.Packing = string(dataset.PackNone)
+	p.Eval.BatchSize = min(windowExamples, max(1, windowCells/p.Data.RowLength))
+	d, err := records.open(ctx, p, r.Export.Contract, split, toPredict, r.env.Log)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	for {
-		batch, err := d.Next(ctx)
-		if err == io.EOF {
-			return nil
+	return r.answer(ctx, func(yield func([]dataset.Example, error) bool) {
+		for {
+			batch, err := d.Next(ctx)
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(unpack(batch), nil) {
+				return
+			}
 		}
-		if err != nil {
-			return err
+	}, each)
+}
+
+// unpack returns the examples of a batch with one per row.
+func unpack(b *dataset.Batch) []dataset.Example {
+	ids, types, sequences := b.Feature(dataset.InputIDs), b.Feature(dataset.TypeIDs), b.Feature(dataset.SequenceIDs)
+	out := make([]dataset.Example, b.Examples)
+	for i := range out {
+		from, to := i*b.RowLength, (i+1)*b.RowLength
+		if n := slices.Index(sequences.Int32[from:to], 0); n >= 0 {
+			to = from + n
 		}
-		answers, err := r.predict(ctx, batch, nil)
-		if err != nil {
-			return err
+		out[i] = dataset.Example{IDs: ids.Int32[from:to], TypeIDs: types.Int32[from:to]}
+	}
+	return out
+}
+
+const (
+	// callsInFlight is the number of session calls at a time when evaluating and
+	// predicting: what one call leaves idle, in operations that are too small for
+	// all cores, the other takes.
+	callsInFlight = 2
+	// callCells bounds the positions of a call that predicts. Fewer leave cores
+	// idle, more do not stay in the caches.
+	callCells = 1024
+	// windowExamples is the number of examples that are put in order by length,
+	// and windowCells bounds them where rows are long.
+	windowExamples = 1024
+	windowCells    = 1 << 20
+)
+
+// window is some of the examples to answer on, which are answered together.
+type window struct {
+	calls   []call
+	answers []Prediction
+	err     error // what ended the examples, instead of answers
+}
+
+// call is a batch of a window's examples.
+type call struct {
+	batch  *dataset.Batch
+	places []int // of the examples in the window
+}
+
+// answer answers on examples and hands each answer to a function, in order. The
+// next window of examples is made, and the last one's answers are handed over,
+// while the model runs.
+func (r *Run) answer(ctx context.Context, windows iter.Seq2[[]dataset.Example, error], each func(Prediction) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	made, answered := make(chan *window, 1), make(chan *window, 1)
+	go func() { // not waited for: it may hang on standard input
+		defer close(made)
+		for examples, err := range windows {
+			w := &window{err: err}
+			if err == nil {
+				w.calls, w.err = r.cut(examples)
+				w.answers = make([]Prediction, len(examples))
+			}
+			if !send(ctx, made, w) {
+				return
+			}
 		}
-		for _, a := range answers {
+	}()
+	var predicting sync.WaitGroup
+	defer predicting.Wait()
+	defer cancel()
+	predicting.Go(func() {
+		defer close(answered)
+		for w, ok := receive(ctx, made); ok; w, ok = receive(ctx, made) {
+			if w.err == nil {
+				w.err = r.predict(ctx, w)
+			}
+			if !send(ctx, answered, w) {
+				return
+			}
+		}
+	})
+	for w := range answered {
+		if w.err != nil {
+			return w.err
+		}
+		for _, a := range w.answers {
 			if err := each(a); err != nil {
 				return err
 			}
 		}
 	}
+	return ctx.Err()
 }
 
-// predict appends the answers on a batch.
-func (r *Run) predict(ctx context.Context, batch *dataset.Batch, out []Prediction) ([]Prediction, error) {
+func send[T any](ctx context.Context, to chan<- T, v T) bool {
+	select {
+	case to <- v:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func receive[T any](ctx context.Context, from <-chan T) (v T, ok bool) {
+	select {
+	case v, ok = <-from:
+	case <-ctx.Done():
+	}
+	return v, ok
+}
+
+// cut makes batches of examples of like lengths: short ones spend nothing on long
+// ones' rows.
+func (r *Run) cut(examples []dataset.Example) ([]call, error) {
+	order := make([]int, len(examples))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return len(examples[j].IDs) - len(examples[i].IDs) })
+	config := r.Params.dataset(nil, false)
+	config.Labels = dataset.LabelsNone
+	var calls []call
+	for len(order) > 0 {
+		config.RowLength = max(1, len(examples[order[0]].IDs))
+		n := min(len(order), max(1, callCells/config.RowLength))
+		some := make([]dataset.Example, n)
+		for i, place := range order[:n] {
+			some[i] = examples[place]
+		}
+		batch, err := dataset.FromExamples(config, some)
+		if err != nil {
+			return nil, err
+		}
+		calls = append(calls, call{batch, order[:n]})
+		order = order[n:]
+	}
+	return calls, nil
+}
+
+// predict fills in the answers of a window.
+func (r *Run) predict(ctx context.Context, w *window) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(callsInFlight)
+	for _, c := range w.calls {
+		g.Go(func() error {
+			answers, err := r.predictBatch(ctx, c.batch)
+			for i, a := range answers {
+				w.answers[c.places[i]] = a
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// predictBatch returns the answers on a batch.
+func (r *Run) predictBatch(ctx context.Context, batch *dataset.Batch) ([]Prediction, error) {
 	values, err := r.model.Predict(ctx, features(batch))
 	if err != nil {
 		return nil, err
@@ -146,7 +328,8 @@ func (r *Run) predict(ctx context.Context, batch *dataset.Batch, out []Predictio
 		return nil, fmt.Errorf("predict gave %d probabilities and %d logits for %d examples", len(probabilities), len(logits), batch.Examples)
 	}
 	n := len(probabilities) / batch.Examples
-	for i := range batch.Examples {
+	out := make([]Prediction, batch.Examples)
+	for i := range out {
 		p := Prediction{Probabilities: probabilities[i*n : (i+1)*n], Logits: logits[i*n : (i+1)*n]}
 		for j, v := range p.Probabilities {
 			if v > p.Probabilities[p.Index] {
@@ -158,7 +341,7 @@ func (r *Run) predict(ctx context.Context, batch *dataset.Batch, out []Predictio
 		if r.Manifest != nil && p.Index < len(r.Manifest.Labels) {
 			p.Label = r.Manifest.Labels[p.Index]
 		}
-		out = append(out, p)
+		out[i] = p
 	}
 	return out, nil
 }

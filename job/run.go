@@ -168,7 +168,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		return nil, err
 	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator:   runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, Observer: r.env.Observer}),
+		Evaluator:   runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: callsInFlight, Observer: r.env.Observer}),
 		EvalActions: actions,
 		Checkpoints: checkpoints,
 		Out:         r.env.Out,

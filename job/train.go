@@ -152,7 +152,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		Observer:        env.Observer,
 	}
 	if evaluations != nil {
-		config.Evaluator = runner.NewStandardEvaluator(m, evaluations, runner.EvaluatorConfig{Batches: evalBatches, Observer: env.Observer})
+		config.Evaluator = runner.NewStandardEvaluator(m, evaluations, runner.EvaluatorConfig{Batches: evalBatches, InFlight: callsInFlight, Observer: env.Observer})
 		if err := keepBest(p, m, &config); err != nil {
 			return nil, err
 		}

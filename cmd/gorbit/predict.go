@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,34 +95,15 @@ order of the questions.`,
 				}
 				source = questions.NewLines(in, file, questions.ParserOf(file))
 			}
-			err = predictTexts(cmd.Context(), run, vocab, lower, source, each)
+			tokenizer, failed := run.Tokenizer(vocab, lower)
+			if failed != nil {
+				return failed
+			}
+			err = run.PredictTexts(cmd.Context(), tokenizer, source, each)
 		}
 		return errors.Join(err, w.Flush())
 	}
 	return cmd
-}
-
-// predictTexts answers as the texts come, some hundred at a time.
-func predictTexts(ctx context.Context, run *job.Run, vocab string, lowercase *bool, in questions.Source, each func(job.Prediction) error) error {
-	tokenizer, err := run.Tokenizer(vocab, lowercase)
-	if err != nil {
-		return err
-	}
-	for {
-		examples, err := questions.Batch(in, 512)
-		if err != nil || len(examples) == 0 {
-			return err
-		}
-		answers, err := run.PredictTexts(ctx, tokenizer, examples)
-		if err != nil {
-			return err
-		}
-		for _, a := range answers {
-			if err := each(a); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 func printPrediction(w io.Writer, format string, p job.Prediction) error {
