@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"testing"
@@ -70,4 +71,57 @@ func BenchmarkStep(b *testing.B) {
 	b.ReportMetric(float64(b.N*p.Train.BatchSize)/seconds, "examples/s")
 	b.ReportMetric(float64(tokens)/seconds, "tokens/s")
 	b.ReportMetric(100*float64(tokens)/float64(positions), "%real")
+}
+
+// BenchmarkPredict answers on GORBIT_BENCH_SPLIT of a run, GORBIT_BENCH_RUN: as
+// gorbit predict does, and by the session calls alone, made up beforehand and
+// run one after the other.
+func BenchmarkPredict(b *testing.B) {
+	folder, split := os.Getenv("GORBIT_BENCH_RUN"), cmp.Or(os.Getenv("GORBIT_BENCH_SPLIT"), "test")
+	if folder == "" {
+		b.Skip("GORBIT_BENCH_RUN names no run")
+	}
+	ctx := context.Background()
+	r, err := OpenRun(ctx, folder, nil, quiet())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Load(ctx, ""); err != nil {
+		b.Fatal(err)
+	}
+	var calls []call
+	examples := 0
+	for window, err := range r.examples(ctx, split) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		some, err := r.cut(window)
+		if err != nil {
+			b.Fatal(err)
+		}
+		calls = append(calls, some...)
+		examples += len(window)
+	}
+	rate := func(b *testing.B) {
+		b.ReportMetric(float64(b.N*examples)/b.Elapsed().Seconds(), "examples/s")
+	}
+	b.Run("calls alone", func(b *testing.B) {
+		for b.Loop() {
+			for _, c := range calls {
+				if _, err := r.model.Predict(ctx, features(c.batch)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		rate(b)
+	})
+	b.Run("whole", func(b *testing.B) {
+		for b.Loop() {
+			if err := r.PredictSplit(ctx, split, func(Prediction) error { return nil }); err != nil {
+				b.Fatal(err)
+			}
+		}
+		rate(b)
+	})
 }

@@ -136,23 +136,18 @@ func (r *Run) MaxLength() int {
 // PredictSplit answers on the records of a split, in order, and hands each
 // answer to a function.
 func (r *Run) PredictSplit(ctx context.Context, split string, each func(Prediction) error) error {
-	records, err := openData(r.Params.Data.Dir)
-	if err != nil {
-		return err
-	}
-	if err := records.check(r.Export.Contract); err != nil {
-		return err
-	}
-	// One example per row, so that they are easily taken out again.
-	p := r.Params
-	p.Data.Packing = string(dataset.PackNone)
-	p.Eval.BatchSize = min(windowExamples, max(1, windowCells/p.Data.RowLength))
-	d, err := records.open(ctx, p, r.Export.Contract, split, toPredict, r.env.Log)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return r.answer(ctx, func(yield func([]dataset.Example, error) bool) {
+	return r.answer(ctx, r.examples(ctx, split), each)
+}
+
+// examples gives the examples of a split, a window at a time.
+func (r *Run) examples(ctx context.Context, split string) iter.Seq2[[]dataset.Example, error] {
+	return func(yield func([]dataset.Example, error) bool) {
+		d, err := r.openSplit(ctx, split)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer d.Close()
 		for {
 			batch, err := d.Next(ctx)
 			if err == io.EOF {
@@ -166,7 +161,23 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(Predicti
 				return
 			}
 		}
-	}, each)
+	}
+}
+
+// openSplit opens a split for prediction, with one example per row, so that they
+// are easily taken out again.
+func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, error) {
+	records, err := openData(r.Params.Data.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := records.check(r.Export.Contract); err != nil {
+		return nil, err
+	}
+	p := r.Params
+	p.Data.Packing = string(dataset.PackNone)
+	p.Eval.BatchSize = min(windowExamples, max(1, windowCells/p.Data.RowLength))
+	return records.open(ctx, p, r.Export.Contract, split, toPredict, r.env.Log)
 }
 
 // unpack returns the examples of a batch with one per row.
