@@ -30,7 +30,7 @@ func FromExamples(cfg Config, examples []Example) (*Batch, error) {
 	case n*int64(cfg.RowLength) > math.MaxInt32:
 		return nil, fmt.Errorf("a batch of %d examples in rows of %d tokens is too large: positions must be below 2^31", n, cfg.RowLength)
 	}
-	a := assembler{cfg: &cfg}
+	a := assembler{cfg: &cfg, pool: new(pool)}
 	for i, e := range examples {
 		bad := func(feature, reason string) error {
 			return &RecordError{Record: int64(i), Feature: feature, Reason: reason}
@@ -81,7 +81,8 @@ func (c *Config) checkLabel(v int64) string {
 // assembler gathers the examples of one batch and lays them into rows. It is
 // reused from batch to batch, and its memory with it.
 type assembler struct {
-	cfg *Config
+	cfg  *Config
+	pool *pool
 
 	tokens  [2][]int32 // input and type ids, one example after the other
 	lengths []int32
@@ -200,7 +201,8 @@ func (a *assembler) batch() *Batch {
 
 	// One piece of memory holds all numbers of a type.
 	cells := rows * length
-	ints := make([]int32, 4*cells+2*n)
+	m := a.pool.take(4*cells+2*n, n)
+	ints := m.ints
 	take := func(n int) []int32 {
 		t := ints[:n:n]
 		ints = ints[n:]
@@ -208,7 +210,7 @@ func (a *assembler) batch() *Batch {
 	}
 	ids, types, seqs, positions := take(cells), take(cells), take(cells), take(cells)
 	cls, labels := take(n), take(n)
-	weights := make([]float32, n)
+	weights := m.floats
 	for len(a.count) < length {
 		a.count = append(a.count, int32(len(a.count)))
 	}
@@ -235,7 +237,8 @@ func (a *assembler) batch() *Batch {
 		Batch
 		features [7]Feature
 		shapes   [3]int
-	}{shapes: [...]int{rows, length, n}}
+		lease    lease
+	}{shapes: [...]int{rows, length, n}, lease: lease{a.pool, m}}
 	grid, axis := b.shapes[:2:2], b.shapes[2:3:3]
 	b.features = [...]Feature{
 		{Name: InputIDs, Shape: grid, Int32: ids},
@@ -255,6 +258,7 @@ func (a *assembler) batch() *Batch {
 		Rows:      rows,
 		RowLength: length,
 		Records:   append([]RecordID(nil), a.records...),
+		lease:     &b.lease,
 	}
 	return &b.Batch
 }

@@ -27,7 +27,7 @@ type Feature struct {
 }
 
 // Batch is what one step is fed with. It belongs to whoever received it: no
-// other batch shares memory with it.
+// other batch shares memory with it, unless it has been released.
 type Batch struct {
 	Features []Feature
 
@@ -43,6 +43,7 @@ type Batch struct {
 	State   State      // the position behind the batch: restored, the next batch is the following one
 
 	files []string
+	lease *lease
 }
 
 // Feature returns the feature of a name, or nil.

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"path/filepath"
 	"syscall"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
+
+var benchmarkRecords = flag.String("records", "", "TFRecord file that BenchmarkNext reads instead of its own")
 
 // benchmarkFile writes records of the lengths of MRPC's pairs.
 func benchmarkFile(b *testing.B, n int) string {
@@ -37,29 +40,39 @@ func benchmarkFile(b *testing.B, n int) string {
 
 // BenchmarkNext takes the whole path from a file to batches.
 func BenchmarkNext(b *testing.B) {
-	path := benchmarkFile(b, 50_000)
-	for _, size := range []int{32, 1024} {
-		for _, readers := range []int{1, 2} {
-			b.Run(fmt.Sprintf("batch=%d/readers=%d", size, readers), func(b *testing.B) {
-				d, err := Open(context.Background(), Config{Files: []string{path}, BatchSize: size, Readers: readers, VocabSize: 30522, NumLabels: 2, NumTypes: 2})
+	path := *benchmarkRecords
+	if path == "" {
+		path = benchmarkFile(b, 100_000)
+	}
+	for _, c := range []struct {
+		shuffle Shuffle
+		batch   int
+		readers int
+	}{
+		{ShuffleBuffer, 32, 1}, {ShuffleBuffer, 32, 2}, {ShuffleFull, 32, 1}, {ShuffleFull, 32, 2},
+		{ShuffleFull, 1024, 1}, {ShuffleFull, 1024, 2},
+	} {
+		b.Run(fmt.Sprintf("shuffle=%s/batch=%d/readers=%d", c.shuffle, c.batch, c.readers), func(b *testing.B) {
+			d, err := Open(context.Background(), Config{Files: []string{path}, BatchSize: c.batch, Readers: c.readers, Shuffle: c.shuffle, Buffer: 10_000,
+				VocabSize: 30522, NumLabels: 2, NumTypes: 2})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer d.Close()
+			n := 0
+			used := processorTime(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				batch, err := d.Next(context.Background())
 				if err != nil {
 					b.Fatal(err)
 				}
-				defer d.Close()
-				n := 0
-				used := processorTime(b)
-				b.ReportAllocs()
-				for b.Loop() {
-					batch, err := d.Next(context.Background())
-					if err != nil {
-						b.Fatal(err)
-					}
-					n += batch.Examples
-				}
-				b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "examples/s")
-				b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(n), "cpu-ns/example")
-			})
-		}
+				n += batch.Examples
+				batch.Release()
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "examples/s")
+			b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(n), "cpu-ns/example")
+		})
 	}
 }
 

@@ -25,6 +25,7 @@ type Dataset struct {
 	damaged  tfrecord.Skipped
 	settings Settings
 	closers  []io.Closer
+	free     pool
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
@@ -225,7 +226,7 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 		case d.err != nil:
 			return nil, d.err
 		case d.made == nil:
-			d.made = startPrefetch(&d.cfg, &d.files, d.state)
+			d.made = startPrefetch(&d.cfg, &d.files, &d.free, d.state)
 		}
 		r, err := d.wait(ctx)
 		if err != nil {

@@ -26,6 +26,7 @@ type order struct {
 	short, deficit        int64 // the slot of the last block, and how many records it lacks
 	drawn                 int64 // number of the window that inner belongs to, or -1
 	inner                 permutation
+	slots                 []int64
 }
 
 func newOrder(mode Shuffle, n int64, seed uint64, buffer int) *order {
@@ -51,40 +52,50 @@ func (o *order) draw(draws []int64, epoch, start, end int64) []int64 {
 		o.begin(epoch)
 		o.perm.atEach(draws)
 	case ShuffleBuffer:
-		for i, pos := range draws {
-			draws[i] = o.at(epoch, pos)
+		o.begin(epoch)
+		for rest := draws; len(rest) > 0; {
+			rest = rest[o.drawWindow(rest):]
 		}
 	}
 	return draws
 }
 
-// at returns the record that is drawn at a position of an epoch.
-func (o *order) at(epoch, pos int64) int64 {
-	if o.mode == ShuffleNone {
-		return pos
-	}
-	o.begin(epoch)
-	if o.mode == ShuffleFull {
-		return o.perm.at(pos)
-	}
-
+// drawWindow replaces the positions that lie in the same window as the first by
+// the records drawn there, and returns how many these are.
+func (o *order) drawWindow(positions []int64) int {
 	// Positions behind the short block are moved up by what it lacks, which
 	// makes a division find windows and slots.
-	w := pos / (o.window * o.block)
-	if pos >= o.before((o.short/o.window+1)*o.window) {
-		w = (pos + o.deficit) / (o.window * o.block)
+	w := positions[0] / (o.window * o.block)
+	if positions[0] >= o.before((o.short/o.window+1)*o.window) {
+		w = (positions[0] + o.deficit) / (o.window * o.block)
 	}
-	start := o.before(w * o.window)
+	start, end := o.before(w*o.window), o.before(min((w+1)*o.window, o.blocks))
 	if w != o.drawn {
-		size := o.before(min((w+1)*o.window, o.blocks)) - start
-		o.inner = newPermutation(size, key(o.seed, useWindow, uint64(epoch), uint64(w)))
+		o.inner = newPermutation(end-start, key(o.seed, useWindow, uint64(o.epoch), uint64(w)))
 		o.drawn = w
 	}
-	i := start + o.inner.at(pos-start)
-	if i >= o.before(o.short+1) {
-		i += o.deficit
+	n := 0
+	for n < len(positions) && positions[n] < end {
+		positions[n] -= start
+		n++
 	}
-	return o.perm.at(i/o.block)*o.block + i%o.block
+	positions = positions[:n]
+	o.inner.atEach(positions)
+
+	o.slots = o.slots[:0]
+	for i, p := range positions {
+		p += start
+		if p >= o.before(o.short+1) {
+			p += o.deficit
+		}
+		o.slots = append(o.slots, p/o.block)
+		positions[i] = p % o.block
+	}
+	o.perm.atEach(o.slots)
+	for i, block := range o.slots {
+		positions[i] += block * o.block
+	}
+	return n
 }
 
 // begin makes ready for an epoch.

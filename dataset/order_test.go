@@ -98,3 +98,26 @@ func TestBufferReadsBlocks(t *testing.T) {
 		blocks[b] = o.drawn
 	}
 }
+
+// at returns the record that is drawn at a position of an epoch.
+func (o *order) at(epoch, pos int64) int64 { return o.draw(nil, epoch, pos, pos+1)[0] }
+
+func TestDrawsDoNotDependOnBatches(t *testing.T) {
+	for _, mode := range []Shuffle{ShuffleFull, ShuffleBuffer, ShuffleNone} {
+		for _, n := range []int64{1, 7, 97, 1000} {
+			for _, buffer := range []int{1, 10, 200, 5000} {
+				single, many := newOrder(mode, n, 5, buffer), newOrder(mode, n, 5, buffer)
+				for _, size := range []int64{1, 3, 4, 32, n} {
+					for start := int64(0); start < n; start += size {
+						end := min(start+size, n)
+						for i, got := range many.draw(nil, 2, start, end) {
+							if want := single.at(2, start+int64(i)); got != want {
+								t.Fatalf("%s of %d, buffer %d: position %d draws %d in a batch of %d, alone %d", mode, n, buffer, start+int64(i), got, size, want)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}

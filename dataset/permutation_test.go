@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -123,5 +124,21 @@ func BenchmarkPermutation(b *testing.B) {
 	p := newPermutation(1_000_003, 7)
 	for i := range b.N {
 		p.at(int64(i % 1_000_003))
+	}
+}
+
+func TestPermutationOfEach(t *testing.T) {
+	for _, n := range []int64{1, 2, 3, 10, 1000, 1_000_003} {
+		p := newPermutation(n, key(3, uint64(n)))
+		for count := range 12 {
+			var numbers, want []int64
+			for i := range count {
+				numbers = append(numbers, int64(i)*7919%n)
+				want = append(want, p.at(numbers[i]))
+			}
+			if p.atEach(numbers); !slices.Equal(numbers, want) {
+				t.Errorf("%d numbers below %d are taken to %v, expected %v", count, n, numbers, want)
+			}
+		}
 	}
 }

@@ -32,7 +32,7 @@ type prefetch struct {
 }
 
 // startPrefetch starts making the batches from a position on.
-func startPrefetch(cfg *Config, f *files, from State) *prefetch {
+func startPrefetch(cfg *Config, f *files, free *pool, from State) *prefetch {
 	together := min(max(cfg.Prefetch/(2*cfg.Readers), 1), mostTogether)
 	p := &prefetch{queue: make(chan chan []result, max(cfg.Prefetch/together, 1)), quit: make(chan struct{})}
 	jobs := make(chan job)
@@ -62,7 +62,7 @@ func startPrefetch(cfg *Config, f *files, from State) *prefetch {
 	})
 	for range cfg.Readers {
 		p.done.Go(func() {
-			r := newReader(cfg, f)
+			r := newReader(cfg, f, free)
 			for j := range jobs {
 				j.to <- p.make(r, j)
 			}

@@ -16,6 +16,10 @@ type source interface {
 	Record(i int, buf []byte) ([]byte, error)
 }
 
+// toucher is a source whose records can be fetched into the processor's caches,
+// all of a batch at a time and not one after the other.
+type toucher interface{ Touch(i int) }
+
 // files are the records of all files, numbered from the first to the last.
 type files struct {
 	paths   []string
@@ -68,12 +72,13 @@ type reader struct {
 	ids, types, mask, label, yes fields
 
 	draws []int64
+	drawn []RecordID
 	buf   []byte
 	asm   assembler
 }
 
-func newReader(cfg *Config, f *files) *reader {
-	r := &reader{cfg: cfg, files: f, order: newOrder(cfg.Shuffle, f.len(), cfg.Seed, cfg.Buffer), asm: assembler{cfg: cfg}}
+func newReader(cfg *Config, f *files, free *pool) *reader {
+	r := &reader{cfg: cfg, files: f, order: newOrder(cfg.Shuffle, f.len(), cfg.Seed, cfg.Buffer), asm: assembler{cfg: cfg, pool: free}}
 	var names []string
 	add := func(n []string) fields {
 		names = append(names, n...)
@@ -92,8 +97,15 @@ func newReader(cfg *Config, f *files) *reader {
 func (r *reader) read(epoch, start, end int64) (b *Batch, skipped int64, damage, err error) {
 	r.asm.reset()
 	r.draws = r.order.draw(r.draws, epoch, start, end)
+	r.drawn = r.drawn[:0]
 	for _, n := range r.draws {
 		id := r.files.find(n)
+		r.drawn = append(r.drawn, id)
+		if s, ok := r.files.sources[id.File].(toucher); ok {
+			s.Touch(int(id.Record))
+		}
+	}
+	for _, id := range r.drawn {
 		if err := r.add(id); err != nil {
 			if r.cfg.OnCorrupt != tfrecord.Skip || !damaged(err) {
 				return nil, 0, nil, err

@@ -24,7 +24,7 @@ func readOne(t *testing.T, cfg Config, rec []byte) (*Batch, error) {
 		t.Fatal(err)
 	}
 	cfg = cfg.withDefaults()
-	b, _, _, err := newReader(&cfg, &f).read(0, 1, 2)
+	b, _, _, err := newReader(&cfg, &f, new(pool)).read(0, 1, 2)
 	return b, err
 }
 

@@ -215,11 +215,8 @@ func (x *IndexedFile) Record(i int, buf []byte) ([]byte, error) {
 	if i < 0 || i >= len(x.index.offsets) {
 		return nil, fmt.Errorf("%s: there is no record %d: the file holds %d", x.path, i, len(x.index.offsets))
 	}
-	offset, end := x.index.offsets[i], x.index.size
-	if i+1 < len(x.index.offsets) {
-		end = x.index.offsets[i+1]
-	}
-	span := end - offset // the record, and after it what was skipped
+	offset := x.index.offsets[i]
+	span := x.end(i) - offset // the record, and after it what was skipped
 	if data, ok := x.content.record(buf, offset, span, x.maxRecord); ok {
 		return data, nil
 	}
@@ -265,6 +262,23 @@ func (x *IndexedFile) read(i int, buf []byte, offset, n int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: reading record %d at byte %d: %w", x.path, i, offset, err)
 	}
 	return buf[:have+m], nil
+}
+
+// Touch brings a record nearer to the processor, for a call of Record soon. It is
+// worth while for several records at once, whose memory is then fetched at the
+// same time.
+func (x *IndexedFile) Touch(i int) {
+	if i >= 0 && i < len(x.index.offsets) {
+		x.content.touch(x.index.offsets[i], x.end(i))
+	}
+}
+
+// end returns where record i ends, with what was skipped behind it.
+func (x *IndexedFile) end(i int) int64 {
+	if i+1 < len(x.index.offsets) {
+		return x.index.offsets[i+1]
+	}
+	return x.index.size
 }
 
 func (x *IndexedFile) corrupt(i int, reason string) error {

@@ -42,14 +42,7 @@ func (m *mapping) record(buf []byte, offset, span, longest int64) (data []byte, 
 		return nil, false
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			if _, fault := r.(interface{ Addr() uintptr }); !fault {
-				panic(r)
-			}
-			data, ok = nil, false
-		}
-	}()
+	defer recoverFault(func() { data, ok = nil, false })
 	frame := m.data[offset : offset+span]
 	length, whole := parseHeader(frame)
 	if !whole || length > uint64(span-frameBytes) || length > uint64(longest) {
@@ -59,6 +52,40 @@ func (m *mapping) record(buf []byte, offset, span, longest int64) (data []byte, 
 	runtime.KeepAlive(m)
 	data = buf[:length]
 	return data, binary.LittleEndian.Uint32(buf[length:]) == maskedCRC(data)
+}
+
+// cacheLine is the least that a processor fetches, and mostTouched what touch
+// fetches of a record: a processor goes on by itself.
+const (
+	cacheLine   = 64
+	mostTouched = 8 * cacheLine
+)
+
+// touch reads the beginning of what lies between offset and end, if it can be.
+func (m *mapping) touch(offset, end int64) {
+	if end > int64(len(m.data)) || m.closed.Load() {
+		return
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer recoverFault(nil)
+	var sum byte
+	for at := offset; at < min(end, offset+mostTouched); at += cacheLine {
+		sum += m.data[at]
+	}
+	runtime.KeepAlive(sum)
+	runtime.KeepAlive(m)
+}
+
+// recoverFault, deferred, ends a panic over memory that cannot be read.
+func recoverFault(then func()) {
+	if r := recover(); r != nil {
+		if _, fault := r.(interface{ Addr() uintptr }); !fault {
+			panic(r)
+		}
+		if then != nil {
+			then()
+		}
+	}
 }
 
 // Close closes the file. Its memory is unmapped once nobody can be reading it.
