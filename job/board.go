@@ -64,6 +64,49 @@ func (b *board) close(log *slog.Logger) {
 	}
 }
 
+// followed is the event file of evaluations that follow a run. It is opened at
+// the first of them, and goes back with the run.
+type followed struct {
+	folder string
+	w      *summary.Writer
+	step   int64 // of the last evaluation
+	err    error
+}
+
+// Scalar implements runner.Summaries.
+func (f *followed) Scalar(tag string, step int64, value float64) {
+	switch {
+	case f.err != nil:
+		return
+	case f.w == nil:
+		if f.w, f.err = summary.NewWriter(f.folder, summary.ResumeAt(step)); f.err != nil {
+			return
+		}
+	case step < f.step:
+		f.w.Restart(step)
+	}
+	f.step = step
+	f.w.Scalar(tag, step, value)
+}
+
+// Flush implements runner.Summaries.
+func (f *followed) Flush() error {
+	if f.err != nil || f.w == nil {
+		return f.err
+	}
+	return f.w.Flush()
+}
+
+// Restart implements runner.Summaries.
+func (f *followed) Restart(int64) {}
+
+func (f *followed) close() error {
+	if f.w == nil {
+		return nil
+	}
+	return f.w.Close()
+}
+
 // histograms returns an action that writes the distribution of every trained
 // variable.
 func (b *board) histograms(m *model) runner.Action {

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,8 +152,8 @@ func (r *Run) steps() string {
 }
 
 // controller returns a controller that only evaluates, on a split ("" is the
-// run's).
-func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer, actions ...runner.Action) (*runner.Controller, error) {
+// run's). Summaries may be nil.
+func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer, summaries runner.Summaries, actions ...runner.Action) (*runner.Controller, error) {
 	if split == "" {
 		split = r.Params.Data.Eval
 	}
@@ -168,11 +169,12 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		return nil, err
 	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator:   runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: callsInFlight, Observer: r.env.Observer}),
-		EvalActions: actions,
-		Checkpoints: checkpoints,
-		Out:         r.env.Out,
-		Observer:    r.env.Observer,
+		Evaluator:     runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: callsInFlight, Observer: r.env.Observer}),
+		EvalActions:   actions,
+		EvalSummaries: summaries,
+		Checkpoints:   checkpoints,
+		Out:           r.env.Out,
+		Observer:      r.env.Observer,
 	})
 	if err != nil {
 		return nil, &ParamsError{err}
@@ -183,7 +185,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 // Evaluate evaluates the checkpoint that was loaded on a split, "" for the run's
 // own.
 func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error) {
-	c, err := r.controller(ctx, split, &pinned{r.model, r.prefix})
+	c, err := r.controller(ctx, split, &pinned{r.model, r.prefix}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -193,10 +195,45 @@ func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error
 	return c.Evaluate(ctx, evalSteps(r.Params))
 }
 
+// AwaitRun waits until a training process has begun to write a run folder, at most
+// for the given time; 0 is for ever.
+func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env) error {
+	var late <-chan time.Time
+	if timeout > 0 {
+		late = time.After(timeout)
+	}
+	for said := false; ; said = true {
+		_, err := os.Stat(filepath.Join(folder, paramsFile))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if !said {
+			fmt.Fprintf(env.Out, "waiting for a run in %s...\n", folder)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late:
+			return fmt.Errorf("no run began in %s in %v", folder, timeout)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
 // EvaluateContinuously evaluates every new checkpoint of the run until none came
-// for the given time, and hands each result to a function.
-func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration, each func(step int64, out runner.Outputs) error) error {
-	c, err := r.controller(ctx, split, r.model, func(_ context.Context, step int64, out runner.Outputs) error {
+// for the given time, and hands each result to a function. Results go to an event
+// file of the split's own: those of train and eval belong to the process that
+// trains, which takes back events when it starts anew.
+func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration, each func(step int64, out runner.Outputs) error) (err error) {
+	split = cmp.Or(split, r.Params.Data.Eval)
+	var summaries runner.Summaries
+	if r.Params.Summary.Enabled {
+		name := "eval-" + strings.ReplaceAll(split, string(filepath.Separator), "-")
+		followed := &followed{folder: filepath.Join(r.Folder, name)}
+		defer func() { err = errors.Join(err, followed.close()) }()
+		summaries = followed
+	}
+	c, err := r.controller(ctx, split, r.model, summaries, func(_ context.Context, step int64, out runner.Outputs) error {
 		return each(step, out)
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,8 @@ func (r *runFlags) open(ctx context.Context, env job.Env, load bool) (*job.Run, 
 	if r.run == "" {
 		return nil, 0, usagef("--run is required: the folder of a run")
 	}
-	if p, err := job.ReadParams(r.run + "/params.yaml"); err == nil {
+	// What is wrong with the params OpenRun says.
+	if p, err := job.ReadParams(filepath.Join(r.run, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
 		if err := useOneDNN(p.Runtime.OneDNN); err != nil {
 			return nil, 0, err
 		}
@@ -60,7 +62,8 @@ func newEvaluate(g *globals) *cobra.Command {
 		Short: "Evaluate a run's checkpoint",
 		Long: `Evaluates a checkpoint of a run on a split of its data. With --follow every new
 checkpoint is evaluated as a training process writes it, until none came for
---timeout.`,
+--timeout; the run may be one that has not begun yet. Results go to TensorBoard as
+well, to the folder eval-SPLIT of the run.`,
 		Example: `  gorbit evaluate --run runs/mrpc --checkpoint best
   gorbit evaluate --run runs/mrpc --follow --timeout 30m`,
 		Args: noArgs,
@@ -69,7 +72,7 @@ checkpoint is evaluated as a training process writes it, until none came for
 	f := cmd.Flags()
 	f.StringVar(&split, "split", "", "split of the data (default: the run's data.eval)")
 	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint as it comes")
-	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for a checkpoint; 0 waits for ever")
+	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 waits for ever")
 	f.BoolVar(&asJSON, "json", false, "print each result as one line of JSON and nothing else")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if follow && cmd.Flags().Changed("checkpoint") {
@@ -86,6 +89,11 @@ checkpoint is evaluated as a training process writes it, until none came for
 		env, err := g.env(lines)
 		if err != nil {
 			return err
+		}
+		if follow && r.run != "" {
+			if err := job.AwaitRun(cmd.Context(), r.run, timeout, env); err != nil {
+				return err
+			}
 		}
 		run, step, err := r.open(cmd.Context(), env, !follow)
 		if err != nil {

@@ -92,12 +92,16 @@ stop within a step, with exit code 75.`,
 		if run == "" {
 			return usagef("--run is required: the folder of the run")
 		}
-		if err := keepOneDNN(&params, run, settings); err != nil {
+		asked := params.Runtime.OneDNN
+		if err := keepOneDNN(&params, run); err != nil {
 			return err
 		}
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
 			return err
+		}
+		if kept := params.Runtime.OneDNN; kept != asked {
+			env.Log.Warn("a run keeps the runtime.onednn that it began with", "asked", asked, "kept", kept)
 		}
 		// A reader of the lines that goes away does not end the run.
 		signal.Ignore(syscall.SIGPIPE)
@@ -110,7 +114,7 @@ stop within a step, with exit code 75.`,
 // keepOneDNN makes TensorFlow use oneDNN as the run began with, or as the params
 // say for a new run: the two settings round differently. TensorFlow reads the
 // setting when its library is loaded, so another one means to start anew.
-func keepOneDNN(p *job.Params, run string, settings []string) error {
+func keepOneDNN(p *job.Params, run string) error {
 	if before, err := job.ReadParams(filepath.Join(run, "params.yaml")); err == nil {
 		p.Runtime.OneDNN = before.Runtime.OneDNN
 	}
