@@ -22,6 +22,9 @@ LDFLAGS := $(if $(VERSION),-X main.version=$(VERSION:v%=%))
 # Tests need no notes of TensorFlow's.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
+# Options of bench, such as --quick; all of them with --help.
+BENCH ?=
+
 PACKAGES := ./...
 # What is worth the race detector: all that starts goroutines. The commands are
 # tested as processes of their own, which it does not see.
@@ -56,13 +59,14 @@ lint: setup ## Check the formatting and the usual mistakes of the code
 	  [ -z "$$unformatted" ] || { echo "not in gofmt's format:" $$unformatted >&2; exit 1; }
 	@$(GO) vet $(PACKAGES)
 	@$(GO) tool staticcheck $(PACKAGES)
-	@$(PY) -m ruff check --quiet tools
-	@$(PY) -m ruff format --quiet --check tools
+	@$(PY) -m ruff check --quiet tools bench
+	@$(PY) -m ruff format --quiet --check tools bench
 
 .PHONY: pytest
 pytest: fetch ## Run Python's tests
-	@echo "pytest tools"
+	@echo "pytest tools bench"
 	@cd tools && ../$(PY) -m pytest -q
+	@cd bench && ../$(PY) -m pytest -q tests
 
 .PHONY: fetch
 fetch: setup ## Fetch the demo's weights and reviews, which tests use as well
@@ -88,10 +92,14 @@ fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)
 	  done; \
 	done
 
+.PHONY: bench
+bench: build fetch ## Measure gorbit and its peers (BENCH="--quick", BENCH="--help")
+	@$(PY) bench $(BENCH)
+
 .PHONY: clean
 clean: ## Remove what was built and what the demo made
 	rm -rf bin demo
 
 .PHONY: distclean
 distclean: clean ## Remove what was set up and fetched, too
-	rm -rf .venv .tf .cache tools/*.egg-info
+	rm -rf .venv .tf .cache bench/.work tools/*.egg-info

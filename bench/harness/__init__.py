@@ -1,0 +1,1 @@
+"""Plans, runs, times and writes down measurements, with the standard library alone."""

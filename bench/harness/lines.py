@@ -1,0 +1,70 @@
+"""The lines by which a run says how it goes.
+
+A worker in Python prints
+
+    bench: step N              N steps are done
+    bench: step N tokens T     the same, T real tokens having been in these steps
+    bench: info {...}          versions and settings
+
+and programs of other kinds have parsers of their own that give the same marks.
+The times are those at which the lines arrive, so that all peers share one clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+_STEP = re.compile(r"bench: step (\d+)(?: tokens (\d+))?$")
+_INFO = "bench: info "
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """A point that a run has reached.
+
+    Attributes:
+        done: steps, examples or answers so far.
+        tokens: real tokens so far, if the run counts them.
+    """
+
+    done: int
+    tokens: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """Versions and settings, by name."""
+
+    values: dict[str, Any]
+
+
+class Reporter:
+    """Prints the lines of a worker."""
+
+    def __init__(self) -> None:
+        """Starts at no step."""
+        self._tokens: int | None = None
+
+    def step(self, done: int, tokens: int | None = None) -> None:
+        """Says that `done` steps are over; `tokens` is how many were in the latest ones."""
+        if tokens is None:
+            print(f"bench: step {done}", flush=True)
+            return
+        self._tokens = (self._tokens or 0) + tokens
+        print(f"bench: step {done} tokens {self._tokens}", flush=True)
+
+    def info(self, **values: object) -> None:
+        """Tells versions and settings."""
+        print(_INFO + json.dumps(values), flush=True)
+
+
+def parse(line: str) -> Mark | Info | None:
+    """What a worker's line says, None if it is any other line."""
+    if match := _STEP.match(line):
+        return Mark(int(match[1]), int(match[2]) if match[2] else None)
+    if line.startswith(_INFO):
+        return Info(json.loads(line[len(_INFO) :]))
+    return None

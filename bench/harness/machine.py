@@ -1,0 +1,84 @@
+"""The machine: what it is, how busy it is, what its children are told."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_TOLD_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd")
+
+ISA = {
+    "avx2": {
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    },
+}
+"""What keeps the libraries to the instructions of older processors."""
+
+# What a user may have set for other programs would decide the measurement.
+_UNSET = re.compile(
+    r"(OMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|ATEN|TF|XLA|KERAS|TORCH|PYTORCH|RAYON|GORBIT)_"
+)
+
+
+def busy_seconds(stat: str) -> float:
+    """Processor seconds that the machine was busy for since it started.
+
+    Args:
+        stat: the content of /proc/stat. Time stolen by other guests counts as busy.
+    """
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / _TICKS
+
+
+def process_seconds(stat: str) -> float:
+    """Processor seconds of a process, from its /proc/PID/stat.
+
+    Includes those of children that it has waited for.
+    """
+    fields = stat.rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def read(path: str) -> str:
+    """The content of a file of /proc, "" if it has gone."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def environment(isa: str | None = None, **values: str) -> dict[str, str]:
+    """The environment of a run: the caller's, less what tunes libraries."""
+    env = {k: v for k, v in os.environ.items() if not _UNSET.match(k)}
+    env.update(
+        TF_CPP_MIN_LOG_LEVEL="2",
+        CUDA_VISIBLE_DEVICES="-1",
+        HF_HUB_OFFLINE="1",
+        KERAS_BACKEND="tensorflow",
+        PYTHONDONTWRITEBYTECODE="1",
+    )
+    if isa:
+        env.update(ISA[isa])
+    env.update(values)
+    return env
+
+
+def describe() -> dict[str, object]:
+    """The processor, its instruction sets, cores and memory."""
+    info = read("/proc/cpuinfo")
+    model = re.search(r"^model name\s*: (.*)$", info, re.M)
+    flags = re.search(r"^(?:flags|Features)\s*: (.*)$", info, re.M)
+    present = set(flags[1].split()) if flags else set()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": model[1].strip() if model else platform.machine(),
+        "flags": [flag for flag in _TOLD_FLAGS if flag in present],
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(memory / 1e9),
+        "kernel": platform.release(),
+    }

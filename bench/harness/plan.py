@@ -1,0 +1,115 @@
+"""What is measured: sizes, lengths, jobs, and the order in which they run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+VOCAB = 30522
+LENGTH = 128
+BATCH = 32
+EXAMPLES = 3668
+DROPOUT = 0.1
+LEARNING_RATE = 2e-5
+WEIGHT_DECAY = 0.01
+CLIP_NORM = 1.0
+WARMUP_RATIO = 0.1
+POSITIONS = 512
+
+LENGTHS = ("mrpc", "full")
+"""mrpc: pairs as long as those of MRPC; full: every position is a token."""
+
+WARM_STEPS = 2
+"""Steps of a run that come before its rate is taken."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The shape of a BERT encoder."""
+
+    layers: int
+    hidden: int
+    heads: int
+    inner: int
+
+    @property
+    def train_flop_per_token(self) -> int:
+        """Operations of the dense layers' products, forward and backward, for one token.
+
+        Attention's own products, which depend on the lengths, are not counted:
+        they add 2 % at 53 tokens and 5 % at 128 for minilm.
+        """
+        return 6 * self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.inner)
+
+
+SIZES = {
+    "tiny": Size(2, 128, 2, 512),
+    "minilm": Size(6, 384, 12, 1536),
+    "base": Size(12, 768, 12, 3072),
+}
+
+STEPS = {"tiny": 100, "minilm": 20, "base": 6}
+"""Steps that a run is timed for."""
+
+QUICK_STEPS = {"tiny": 20, "minilm": 6, "base": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One run of one variant of a peer.
+
+    Attributes:
+        variant: the peer's name for the settings.
+        size: of the model, a key of SIZES.
+        lengths: one of LENGTHS.
+        steps: steps to time, behind WARM_STEPS.
+        data: folder that harness.data made.
+        scratch: empty folder that is the run's own.
+        options: whatever else the peer needs, by name.
+    """
+
+    variant: str
+    size: str = "tiny"
+    lengths: str = "mrpc"
+    steps: int = 1
+    data: str = ""
+    scratch: str = ""
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def total_steps(self) -> int:
+        """All steps of the run."""
+        return WARM_STEPS + self.steps
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps in which the learning rate rises."""
+        return max(1, int(self.total_steps * WARMUP_RATIO))
+
+    @property
+    def shape(self) -> Size:
+        """The size's numbers."""
+        return SIZES[self.size]
+
+    def to_json(self) -> str:
+        """The job on one line."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The job that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+def interleave(variants: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
+    """Yields A B C, A B C, ... with the number of the round, counted from 1.
+
+    What changes on the machine in the meantime then meets all variants alike.
+    """
+    for number in range(1, rounds + 1):
+        for variant in variants:
+            yield number, variant

@@ -1,0 +1,147 @@
+"""Runs one program and observes it from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from harness import machine
+from harness.lines import Info, Mark
+
+DISTURBED = 0.1
+"""Cores that others may keep busy before a run counts as disturbed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stamp:
+    """A mark with its time.
+
+    Attributes:
+        at: seconds since the program's start.
+        busy: processor seconds of the whole machine since then.
+        own: processor seconds of the program since then.
+    """
+
+    mark: Mark
+    at: float
+    busy: float
+    own: float
+
+
+@dataclasses.dataclass
+class Observation:
+    """What was seen of a run.
+
+    Attributes:
+        stamps: marks in the order of their arrival.
+        info: what the program told about itself.
+        seconds: from start to end.
+        others: cores that the rest of the machine kept busy on average, from start to end.
+        peak_bytes: the largest memory that the program held.
+        error: why the run is no good, "" if it is.
+    """
+
+    stamps: list[Stamp] = dataclasses.field(default_factory=list)
+    info: dict[str, Any] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    others: float = 0.0
+    peak_bytes: int = 0
+    error: str = ""
+
+
+@contextlib.contextmanager
+def exclusive(path: str | None) -> Iterator[None]:
+    """Holds the lock of a file, by which measurements of several users keep apart."""
+    if not path:
+        yield
+        return
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def observe(
+    command: Sequence[str],
+    parse: Callable[[str], Mark | Info | None],
+    env: dict[str, str],
+    cwd: str,
+    timeout: float,
+) -> Observation:
+    """Runs a command to its end and stamps the marks among its lines."""
+    seen = Observation()
+    with tempfile.TemporaryFile() as errors:
+        busy = _busy()
+        start = time.perf_counter()
+        try:
+            child = subprocess.Popen(
+                command,
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as err:
+            seen.error = f"{command[0]}: {err.strerror}"
+            return seen
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            _kill(child)
+
+        timer = threading.Timer(timeout, stop)
+        timer.start()
+        tail: list[str] = []
+        usage = None
+        try:
+            stat = f"/proc/{child.pid}/stat"
+            for raw in child.stdout or ():
+                at = time.perf_counter() - start
+                line = raw.decode(errors="replace").rstrip()
+                event = parse(line)
+                if isinstance(event, Mark):
+                    own = machine.process_seconds(machine.read(stat))
+                    seen.stamps.append(Stamp(event, at, _busy() - busy, own))
+                elif isinstance(event, Info):
+                    seen.info.update(event.values)
+                elif line:
+                    tail = [*tail[-4:], line]
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            timer.cancel()
+            if child.returncode is None:
+                _kill(child)
+                child.wait()
+        seen.seconds = time.perf_counter() - start
+        own = usage.ru_utime + usage.ru_stime
+        seen.others = max(0.0, (_busy() - busy - own) / seen.seconds)
+        seen.peak_bytes = usage.ru_maxrss * 1024
+        if late.is_set():
+            seen.error = f"took longer than {timeout:.0f} s"
+        elif child.returncode != 0:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip().splitlines() or tail
+            last = said[-1].strip() if said else "said nothing"
+            seen.error = f"exit code {child.returncode}: {last}"
+    return seen
+
+
+def _busy() -> float:
+    return machine.busy_seconds(machine.read("/proc/stat"))
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)

@@ -1,0 +1,79 @@
+"""Makes the written part of a suite: title, table, and what belongs beside it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from harness import machine, stats, tables
+
+if TYPE_CHECKING:
+    from peers.base import Peer
+
+VERSIONS = ("gorbit", "tensorflow", "tf_keras", "keras", "keras_hub", "torch", "transformers")
+"""Names of versions in the order in which they are told."""
+
+Cells = Callable[[stats.Variant], list[str]]
+
+
+def rows(
+    peers: Sequence[Peer], lines: Sequence[stats.Line], cells: Cells, width: int
+) -> list[list[str]]:
+    """A row for every variant of every peer, failed ones too.
+
+    Args:
+        peers: those that were to be measured.
+        lines: raw results.
+        cells: makes the cells between the name and the runs.
+        width: how many cells these are.
+    """
+    by = stats.variants(lines)
+    table = []
+    for peer in peers:
+        for variant in peer.variants:
+            runs = by.get((peer.name, variant.name), stats.Variant((), 0, False, ("was not run",)))
+            if runs.lines:
+                table.append([variant.title, *cells(runs), counted(runs)])
+            else:
+                reason = tables.cell(runs.errors[0])
+                table.append([variant.title, *[""] * width, f"failed: {reason}"])
+    return table
+
+
+def counted(runs: stats.Variant) -> str:
+    """How many runs a row stands on, and what became of the others."""
+    text = str(len(runs.lines))
+    if runs.only_disturbed:
+        text += ", all disturbed"
+    if runs.discarded:
+        text += f", {runs.discarded} disturbed left out"
+    if runs.errors:
+        text += f", {len(runs.errors)} failed: {tables.cell(runs.errors[0])}"
+    return text
+
+
+def versions(lines: Sequence[stats.Line]) -> str:
+    """The versions that the runs told, by peer."""
+    told: dict[str, dict[str, str]] = {}
+    for line in lines:
+        known = told.setdefault(line["peer"], {})
+        known.update({name: line[name] for name in VERSIONS if name in line})
+    return "; ".join(
+        f"{peer}: "
+        + ", ".join(f"{name.replace('_', '-')} {known[name]}" for name in VERSIONS if name in known)
+        for peer, known in told.items()
+        if known
+    )
+
+
+def surroundings(lines: Sequence[stats.Line]) -> str:
+    """Date, machine and versions, in a sentence or two."""
+    about = machine.describe()
+    flags = ", ".join(str(f) for f in about["flags"]) or "no vector extensions"  # type: ignore[attr-defined]
+    text = (
+        f"{datetime.date.today().isoformat()}, {about['cpu']} ({flags}), {about['cores']} cores, "
+        f"{about['memory_gb']} GB, Linux {about['kernel']}."
+    )
+    known = versions(lines)
+    return f"{text} {known}." if known else text

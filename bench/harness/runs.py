@@ -1,0 +1,145 @@
+"""Runs entries of a plan in turn and collects their lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from harness import machine, plan, process, stats
+from harness.venvs import Venv
+
+if TYPE_CHECKING:
+    from peers.base import Peer, Variant
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How runs are made.
+
+    Attributes:
+        root: the checkout.
+        work: folder for all that is made and not kept.
+        venvs: the peers' environments by name; "" is the project's own.
+        rounds: how often every variant runs.
+        retries: how often a disturbed run is repeated.
+        timeout: seconds after which a run is ended.
+        isa: a key of machine.ISA, or None.
+        lock: file whose lock is held during every run, or None.
+        say: prints a line.
+    """
+
+    root: str
+    work: str
+    venvs: dict[str, Venv]
+    rounds: int
+    retries: int
+    timeout: float
+    isa: str | None
+    lock: str | None
+    say: Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A variant of a peer, with its job and the way to its numbers."""
+
+    peer: Peer
+    variant: Variant
+    job: plan.Job
+    numbers: Callable[[process.Observation], stats.Line]
+
+
+def once(settings: Settings, entry: Entry, number: int) -> stats.Line:
+    """Runs an entry, again where it was disturbed, and gives the line of its last run.
+
+    Disturbed runs before it are counted under `repeated`.
+    """
+    line: stats.Line = {}
+    for attempt in range(settings.retries + 1):
+        line = _attempt(settings, entry, number)
+        if attempt:
+            line["repeated"] = attempt
+        if "error" in line or not stats.disturbed(line):
+            break
+    return line
+
+
+def _attempt(settings: Settings, entry: Entry, number: int) -> stats.Line:
+    line: stats.Line = {
+        "peer": entry.peer.name,
+        "variant": entry.variant.name,
+        "round": number,
+    }
+    venv = settings.venvs[entry.peer.venv]
+    if venv.error:
+        return {**line, "error": venv.error}
+    os.makedirs(settings.work, exist_ok=True)
+    scratch = tempfile.mkdtemp(prefix="run-", dir=settings.work)
+    try:
+        job = dataclasses.replace(entry.job, scratch=scratch)
+        with process.exclusive(settings.lock):
+            seen = process.observe(
+                entry.peer.command(job, venv.python),
+                entry.peer.parse,
+                machine.environment(settings.isa, **entry.variant.env),
+                settings.root,
+                settings.timeout,
+            )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    line.update(rounded(entry.numbers(seen)))
+    line.update({k: v for k, v in seen.info.items() if k != "rate"})
+    return line
+
+
+def rounded(line: stats.Line) -> stats.Line:
+    """The line with six digits per number."""
+    return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in line.items()}
+
+
+def everything(settings: Settings, entries: Sequence[Entry]) -> list[stats.Line]:
+    """Runs all entries in turn, round by round.
+
+    An entry that failed is not run again: its reason stands in its line.
+    """
+    lines: list[stats.Line] = []
+    failed: set[int] = set()
+    indices = range(len(entries))
+    for number, i in plan.interleave(indices, settings.rounds):
+        if i in failed:
+            continue
+        line = once(settings, entries[i], number)
+        if "error" in line:
+            failed.add(i)
+        lines.append(line)
+        settings.say(told(line))
+    return lines
+
+
+def told(line: stats.Line) -> str:
+    """A line for people."""
+    text = f"  {line['round']}. {line['peer']} {line['variant']}: "
+    if "error" in line:
+        return text + "FAILED: " + line["error"]
+    if "examples_per_s" in line:
+        text += f"{line['examples_per_s']:.4g} examples/s, "
+        text += f"first step after {line['first_step_s']:.1f} s, "
+    else:
+        text += f"{line['rate']:.4g}/s, "
+    text += f"{line['peak_gb']:.2f} GB"
+    if stats.disturbed(line):
+        text += f", DISTURBED: others kept {line['others']:.2f} cores busy"
+    return text
+
+
+def save(path: str, lines: Sequence[stats.Line]) -> None:
+    """Writes raw lines, replacing the file whole."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".tmp", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    os.replace(path + ".tmp", path)

@@ -1,0 +1,67 @@
+"""The peers' Python environments."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Venv:
+    """An environment.
+
+    Attributes:
+        python: its interpreter.
+        error: why it is not to be had, "" if it is.
+    """
+
+    python: str
+    error: str = ""
+
+
+def existing(folder: str, name: str) -> Venv:
+    """The environment `name` that someone else has made below a folder."""
+    python = os.path.join(os.path.abspath(folder), name, "bin", "python")
+    return Venv(python, "" if os.access(python, os.X_OK) else f"{python} is not there")
+
+
+def install(folder: str, name: str, requirements: str, say: Callable[[str], None]) -> Venv:
+    """Makes an environment from a requirements file, unless that was done before.
+
+    Nothing but what the file names is installed: it is complete, and leaves out
+    dependencies that would overwrite others.
+    """
+    home = os.path.join(folder, name)
+    python = os.path.join(home, "bin", "python")
+    stamp = os.path.join(home, "bench-stamp")
+    with open(requirements, "rb") as file:
+        want = hashlib.sha256(file.read() + sys.version.encode()).hexdigest()
+    if os.path.exists(stamp):
+        with open(stamp) as file:
+            if file.read() == want:
+                return Venv(python)
+    say(f"installing {os.path.basename(requirements)} into {home}; this happens once")
+    shutil.rmtree(home, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    for command in (
+        [sys.executable, "-m", "venv", "--without-pip", home],
+        [*pip, "install", "--quiet", "--no-input", "--no-deps", "--requirement", requirements],
+    ):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except OSError as err:
+            return Venv(python, f"could not be installed: {command[0]}: {err.strerror}")
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            why = next(
+                (line for line in said if line.startswith("ERROR")), said[-1] if said else ""
+            )
+            return Venv(python, f"could not be installed: {why}")
+    with open(stamp, "w") as file:
+        file.write(want)
+    return Venv(python)

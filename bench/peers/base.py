@@ -1,0 +1,76 @@
+"""What the orchestrator asks of a peer."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from harness import lines, plan
+
+BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(BENCH)
+
+ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "1"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One way to run a peer.
+
+    Attributes:
+        name: its name in jobs and results, a word.
+        title: its row in tables.
+        env: environment variables that it sets.
+    """
+
+    name: str
+    title: str
+    env: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class Peer(Protocol):
+    """A program that is measured.
+
+    Attributes:
+        name: a word.
+        venv: the environment that it runs in, the name of a requirements file; "" needs none.
+        variants: at least one.
+    """
+
+    name: str
+    venv: str
+    variants: Sequence[Variant]
+
+    def command(self, job: plan.Job, python: str) -> list[str]:
+        """The command that runs a job, with the environment's Python."""
+        ...
+
+    def parse(self, line: str) -> lines.Mark | lines.Info | None:
+        """What a line of the command's output says."""
+        ...
+
+
+class Worker:
+    """A peer in Python: a subclass implements `run`, which its own environment executes.
+
+    Subclasses import nothing but the standard library at their top, since the
+    orchestrator imports them as well.
+    """
+
+    name: str
+    venv: str
+    variants: Sequence[Variant]
+
+    def command(self, job: plan.Job, python: str) -> list[str]:
+        """Starts worker.py."""
+        return [python, os.path.join(BENCH, "worker.py"), self.name, job.to_json()]
+
+    def parse(self, line: str) -> lines.Mark | lines.Info | None:
+        """Reads what the worker's Reporter prints."""
+        return lines.parse(line)
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Does the job and reports its steps."""
+        raise NotImplementedError

@@ -1,0 +1,219 @@
+"""Hugging Face: the Trainer, the pipeline, and a plain forward pass."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from harness import lines, plan
+from peers.base import Variant, Worker
+
+
+class Trainer(Worker):
+    """transformers.Trainer, batches padded to their longest example."""
+
+    name = "hf"
+    venv = "hf"
+    variants = (
+        Variant("longest", "Hugging Face Trainer, padded to the longest"),
+        Variant("grouped", "Hugging Face Trainer, group_by_length"),
+    )
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Trains, a mark per step with the tokens of its batch."""
+        import datasets
+        import torch
+        import transformers
+
+        report.info(torch=torch.__version__, transformers=transformers.__version__)
+        transformers.logging.set_verbosity_error()
+        datasets.disable_progress_bars()
+        with open(os.path.join(job.data, "examples.json")) as file:
+            data = datasets.Dataset.from_dict(json.load(file))
+        tokenizer = _tokenizer(job.scratch)
+        pad = transformers.DataCollatorWithPadding(tokenizer)
+        tokens: list[int] = []
+
+        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
+            batch = pad(features)
+            tokens.append(int(batch["attention_mask"].sum()))
+            return batch
+
+        class Clock(transformers.TrainerCallback):
+            """Reports the end of every step."""
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+                # The loader may have made batches ahead.
+                report.step(state.global_step, tokens[state.global_step - 1])
+
+        grouped = job.variant == "grouped"
+
+        class Timed(transformers.Trainer):
+            """The Trainer; what is timed of grouped batches is spread over their lengths."""
+
+            def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
+                sampler = super()._get_train_sampler(*args, **kwargs)
+                if not grouped:
+                    return sampler
+                return Spread(sampler, job.total_steps, len(data))
+
+        arguments = transformers.TrainingArguments(
+            output_dir=os.path.join(job.scratch, "out"),
+            use_cpu=True,
+            per_device_train_batch_size=plan.BATCH,
+            max_steps=job.total_steps,
+            learning_rate=plan.LEARNING_RATE,
+            weight_decay=plan.WEIGHT_DECAY,
+            max_grad_norm=plan.CLIP_NORM,
+            warmup_steps=job.warmup_steps,
+            lr_scheduler_type="linear",
+            logging_strategy="no",
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            train_sampling_strategy="group_by_length" if grouped else "random",
+            seed=42,
+        )
+        trainer = Timed(
+            model=transformers.BertForSequenceClassification(_config(job)),
+            args=arguments,
+            train_dataset=data,
+            data_collator=collate,
+            processing_class=tokenizer,
+            callbacks=[Clock()],
+        )
+        trainer.train()
+
+
+class Spread:
+    """Takes batches at even distances out of a sampler that sorts by length.
+
+    Such a sampler deals with some 30 to 50 batches at a time and begins with the longest
+    examples. A few steps from its start would be the longest there are, and their
+    neighbours in length no measure of how well the others go together.
+    """
+
+    def __init__(self, sampler: Any, steps: int, examples: int) -> None:
+        """Wraps a sampler of transformers' LengthGroupedSampler."""
+        self._sampler, self._steps = sampler, steps
+        # The sampler's own rule for how many batches it sorts together.
+        self._group = max(1, min(examples // (plan.BATCH * 4), 50))
+
+    def __len__(self) -> int:
+        """As many examples as the sampler has."""
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yields the indices of examples."""
+        timed = self._steps - plan.WARM_STEPS
+        if timed >= self._group:
+            return iter(self._sampler)
+        order = list(self._sampler)
+        batches = [order[i : i + plan.BATCH] for i in range(0, len(order), plan.BATCH)]
+        chosen = list(spread(self._group, timed))
+        first = chosen[: plan.WARM_STEPS] or [0]
+        warm = list(itertools.islice(itertools.cycle(first), plan.WARM_STEPS))
+        picked = [batches[i] for i in (*warm, *chosen)]
+        rest = [b for i, b in enumerate(batches) if i not in chosen]
+        return itertools.chain.from_iterable(picked + rest)
+
+
+def spread(group: int, count: int) -> Iterator[int]:
+    """Yields `count` numbers below `group` at even distances."""
+    for i in range(count):
+        yield (2 * i + 1) * group // (2 * count)
+
+
+class Predict(Worker):
+    """Classifies pairs of texts with the weights that gorbit has."""
+
+    name = "hf-predict"
+    venv = "hf"
+    variants = (
+        Variant("pipeline", "Hugging Face pipeline, batches of 32"),
+        Variant("forward", "Hugging Face tokenizer and model, batches of 32"),
+    )
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Answers every pair, a mark per batch."""
+        import torch
+        import transformers
+
+        report.info(torch=torch.__version__, transformers=transformers.__version__)
+        with open(job.options["pairs"], encoding="utf-8") as file:
+            pairs = [tuple(line.rstrip("\n").split("\t")) for line in file]
+        tokenizer = transformers.BertTokenizerFast(job.options["vocab"], model_max_length=128)
+        model = transformers.BertForSequenceClassification.from_pretrained(job.options["weights"])
+        model.eval()
+        labels: list[int] = []
+        report.step(0)
+        if job.variant == "pipeline":
+            pipe = transformers.pipeline(
+                "text-classification", model=model, tokenizer=tokenizer, device="cpu"
+            )
+            asked = ({"text": a, "text_pair": b} for a, b in pairs)
+            for answer in pipe(asked, batch_size=plan.BATCH, truncation=True):
+                labels.append(model.config.label2id[answer["label"]])
+                if len(labels) % plan.BATCH == 0:
+                    report.step(len(labels))
+        else:
+            with torch.inference_mode():
+                for i in range(0, len(pairs), plan.BATCH):
+                    first, second = zip(*pairs[i : i + plan.BATCH])
+                    batch = tokenizer(
+                        list(first),
+                        list(second),
+                        truncation=True,
+                        padding=True,
+                        return_tensors="pt",
+                    )
+                    labels += model(**batch).logits.argmax(-1).tolist()
+                    report.step(len(labels))
+        report.step(len(labels))
+        report.info(ones=sum(labels))
+
+
+class Weights(Worker):
+    """Writes a model with random weights, for gorbit and Hugging Face to begin with."""
+
+    name = "hf-weights"
+    venv = "hf"
+    variants = (Variant("weights", ""),)
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Saves config.json and model.safetensors into the folder `weights`."""
+        import torch
+        import transformers
+
+        torch.manual_seed(0)
+        model = transformers.BertForSequenceClassification(_config(job))
+        model.save_pretrained(job.options["weights"])
+
+
+def _config(job: plan.Job) -> Any:
+    import transformers
+
+    return transformers.BertConfig(
+        vocab_size=plan.VOCAB,
+        hidden_size=job.shape.hidden,
+        num_hidden_layers=job.shape.layers,
+        num_attention_heads=job.shape.heads,
+        intermediate_size=job.shape.inner,
+        hidden_dropout_prob=plan.DROPOUT,
+        attention_probs_dropout_prob=plan.DROPOUT,
+        max_position_embeddings=plan.POSITIONS,
+        num_labels=2,
+    )
+
+
+def _tokenizer(scratch: str) -> Any:
+    """A tokenizer that is only asked to pad."""
+    import transformers
+
+    path = os.path.join(scratch, "vocab.txt")
+    with open(path, "w") as file:
+        file.write("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    return transformers.BertTokenizerFast(path)

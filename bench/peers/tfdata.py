@@ -1,0 +1,107 @@
+"""TensorFlow's input pipelines, without a model."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import Any
+
+from harness import lines, plan
+from peers.base import Variant, Worker
+
+WARM_BATCHES = 200
+BATCHES = {"batched": 8000, "ragged": 8000, "garden": 2000}
+
+
+class Reader(Worker):
+    """tf.data over TFRecords, drained in the graph."""
+
+    name = "tfdata"
+    venv = "tfm"
+    variants = (
+        Variant("batched", "tf.data, batched parse_example, padded to 128"),
+        Variant("ragged", "tf.data, batched parse_example, ragged, padded to the longest"),
+        Variant("garden", "Model Garden's loader, record by record"),
+    )
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Reads batches in shuffled order and marks how many examples there were."""
+        import tensorflow as tf
+
+        report.info(tensorflow=tf.__version__)
+        data = {"batched": _batched, "ragged": _ragged, "garden": _garden}[job.variant](job)
+
+        @tf.function
+        def drain(iterator: Any, batches: tf.Tensor) -> tf.Tensor:
+            total = tf.constant(0)
+            for _ in tf.range(batches):
+                total += tf.reduce_sum([tf.size(t) for t in tf.nest.flatten(next(iterator))])
+            return total
+
+        iterator = iter(data)
+        drain(iterator, tf.constant(WARM_BATCHES)).numpy()
+        report.step(0)
+        drain(iterator, tf.constant(BATCHES[job.variant])).numpy()
+        report.step(BATCHES[job.variant] * plan.BATCH)
+
+
+def _batched(job: plan.Job) -> Any:
+    import tensorflow as tf
+
+    names = ("input_ids", "input_mask", "segment_ids")
+    spec = {name: tf.io.FixedLenFeature([plan.LENGTH], tf.int64) for name in names}
+    spec["label_ids"] = tf.io.FixedLenFeature([], tf.int64)
+
+    def parse(records: Any) -> dict[str, Any]:
+        parsed = tf.io.parse_example(records, spec)
+        return {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
+
+    return _pipeline(job, "padded", parse)
+
+
+def _ragged(job: plan.Job) -> Any:
+    import tensorflow as tf
+
+    spec: dict[str, Any] = {
+        name: tf.io.RaggedFeature(tf.int64) for name in ("input_ids", "segment_ids")
+    }
+    spec["label_ids"] = tf.io.FixedLenFeature([], tf.int64)
+
+    def parse(records: Any) -> dict[str, Any]:
+        parsed = tf.io.parse_example(records, spec)
+        ids = tf.cast(parsed["input_ids"], tf.int32)
+        return {
+            "input_ids": ids.to_tensor(),
+            "input_mask": tf.sequence_mask(ids.row_lengths(), dtype=tf.int32),
+            "segment_ids": tf.cast(parsed["segment_ids"], tf.int32).to_tensor(),
+            "label_ids": tf.cast(parsed["label_ids"], tf.int32),
+        }
+
+    return _pipeline(job, "gorbit", parse)
+
+
+def _pipeline(job: plan.Job, folder: str, parse: Any) -> Any:
+    import tensorflow as tf
+
+    files = sorted(glob.glob(os.path.join(job.data, folder, "*.tfrecord")))
+    return (
+        tf.data.TFRecordDataset(files)
+        .repeat()
+        .shuffle(1000, seed=1)
+        .batch(plan.BATCH, drop_remainder=True)
+        .map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _garden(job: plan.Job) -> Any:
+    from official.nlp.data import sentence_prediction_dataloader as loader
+
+    config = loader.SentencePredictionDataConfig(
+        input_path=",".join(sorted(glob.glob(os.path.join(job.data, "padded", "*")))),
+        global_batch_size=plan.BATCH,
+        is_training=True,
+        seq_length=plan.LENGTH,
+        drop_remainder=True,
+    )
+    return loader.SentencePredictionDataLoader(config).load()

@@ -1,0 +1,148 @@
+"""What the suites share: the command line's choices, and where results go."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+from collections.abc import Sequence
+
+from harness import machine, plan, runs, stats, tables
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the command line chose.
+
+    Attributes:
+        settings: how runs are made.
+        sizes: keys of plan.SIZES.
+        lengths: of plan.LENGTHS.
+        peers: names of the peers to train with, all if empty.
+        steps: timed steps of a run; 0 is by size.
+        quick: whether to take the fewest steps.
+        gorbit: the program, and `version` what it says it is.
+        docs: the document for the tables, or None.
+        results: folder for raw lines.
+        pairs: file of text pairs to classify, or None.
+        vocab: vocabulary for texts.
+        text: file of texts to tokenize, or None.
+        command: the command line, as typed.
+    """
+
+    settings: runs.Settings
+    sizes: Sequence[str]
+    lengths: Sequence[str]
+    peers: Sequence[str]
+    steps: int
+    quick: bool
+    gorbit: str
+    version: str
+    docs: str | None
+    results: str
+    pairs: str | None
+    vocab: str
+    text: str | None
+    command: str
+
+    def steps_of(self, size: str) -> int:
+        """Timed steps for a model of a size."""
+        return self.steps or (plan.QUICK_STEPS if self.quick else plan.STEPS)[size]
+
+    @property
+    def suffix(self) -> str:
+        """Behind names of results, to keep apart what was measured with fewer instructions."""
+        return f"-{self.settings.isa}" if self.settings.isa else ""
+
+    def titled(self, title: str) -> str:
+        """The title, with what the processor was kept to."""
+        if not self.settings.isa:
+            return title
+        told = " ".join(f"{k}={v}" for k, v in machine.ISA[self.settings.isa].items())
+        return f"{title}, kept to {self.settings.isa.upper()} by {told}"
+
+
+class PrepareError(Exception):
+    """Something that measurements need could not be made."""
+
+
+def publish(
+    options: Options, name: str, title: str, text: str, lines: Sequence[stats.Line]
+) -> None:
+    """Prints a part, keeps its raw lines, and puts it into the document."""
+    name += options.suffix
+    title = options.titled(title)
+    options.settings.say(f"\n**{title}.**\n\n{text}\n")
+    path = os.path.join(options.results, f"{name}.jsonl")
+    runs.save(path, lines)
+    options.settings.say(f"raw lines: {path}")
+    if options.docs:
+        content = f"**{title}.**\n\n{text}\n\n    {options.command}"
+        tables.write(options.docs, name, content, title)
+        options.settings.say(f"table: {options.docs}, {name}")
+
+
+def data(options: Options, lengths: str) -> tuple[str, float]:
+    """The folder of the examples, made where it is not there, and their mean length."""
+    import peers
+    from peers import data as making
+
+    recipe = pathlib.Path(making.__file__).read_bytes() + pathlib.Path(plan.__file__).read_bytes()
+    folder = os.path.join(options.settings.work, "data", f"{lengths}-{_key(recipe)}")
+    about = os.path.join(folder, "about.json")
+    if not os.path.exists(about):
+        options.settings.say(f"making examples of {lengths} lengths")
+        work(options, peers.DATA, plan.Job("data", lengths=lengths, data=folder))
+    known = json.loads(pathlib.Path(about).read_text())
+    return folder, known["tokens"] / known["examples"]
+
+
+def graph(options: Options, size: str) -> str:
+    """The export of a classifier of a size, made where it is not there."""
+    sources = sorted(pathlib.Path(options.settings.root, "tools", "gorbit_export").glob("*.py"))
+    key = _key(b"".join(source.read_bytes() for source in sources))
+    folder = os.path.join(options.settings.work, "graphs", f"{size}-{key}")
+    if not os.path.exists(folder):
+        options.settings.say(f"exporting {size}")
+        python = options.settings.venvs[""].python
+        command = [python, "-m", "gorbit_export", "bert-classifier", "--config", size]
+        call(options, [*command, "--out", folder])
+    return folder
+
+
+def work(options: Options, peer: object, job: plan.Job) -> None:
+    """Runs a worker that is not measured."""
+    from peers.base import Worker
+
+    assert isinstance(peer, Worker)
+    venv = options.settings.venvs[peer.venv]
+    if venv.error:
+        raise PrepareError(f"{peer.venv}: {venv.error}")
+    call(options, peer.command(job, venv.python))
+
+
+def call(options: Options, command: Sequence[str], cwd: str | None = None) -> str:
+    """Runs a command that is not measured, and gives what it prints.
+
+    Raises:
+        PrepareError: if it fails, with its last words.
+    """
+    done = subprocess.run(
+        command,
+        cwd=cwd or options.settings.root,
+        env=machine.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise PrepareError(f"{' '.join(command[:4])} ...: {said[-1] if said else 'failed'}")
+    return done.stdout
+
+
+def _key(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:8]

@@ -1,0 +1,41 @@
+"""Input: batches of 32 out of TFRecords, without a model."""
+
+from __future__ import annotations
+
+import os
+
+import peers
+from harness import plan, report, runs, stats, tables
+from suites import base
+
+HEADER = ("", "examples/s", "runs")
+
+
+def run(options: base.Options) -> None:
+    """Measures the readers and publishes their table."""
+    folder, _ = base.data(options, "mrpc")
+    test = os.path.join(options.settings.work, "dataset.test")
+    build = f"source .tf/env && go test -c -o '{test}' ./dataset"
+    base.call(options, ["bash", "-c", build])
+    entries = [
+        runs.Entry(
+            peer,
+            variant,
+            plan.Job(variant.name, data=folder, options={"dataset_test": test}),
+            stats.told,
+        )
+        for peer in peers.INPUT
+        for variant in peer.variants
+    ]
+    options.settings.say(f"input: {options.settings.rounds} rounds")
+    lines = runs.everything(options.settings, entries)
+
+    def cells(variant: stats.Variant) -> list[str]:
+        return [tables.spread(variant.summary("rate"))]
+
+    table = tables.markdown(HEADER, report.rows(peers.INPUT, lines, cells, 1))
+    note = (
+        "Examples of MRPC's lengths, shuffled, decoded, made into batches of 32; gorbit packs "
+        f"them into rows, too. Median (least to greatest). {report.surroundings(lines)}"
+    )
+    base.publish(options, "input", "Reading batches of 32", f"{table}\n\n{note}", lines)

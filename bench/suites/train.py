@@ -1,0 +1,143 @@
+"""Training: the same steps through every peer, and the machine's peak beside them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import peers
+from harness import plan, report, runs, stats, tables
+from peers.base import Peer, Variant
+from suites import base
+
+HEADER = (
+    "",
+    "examples/s",
+    "real tokens/s",
+    "share of the GEMM peak",
+    "gorbit's rate is",
+    "first step done after, s",
+    "peak memory, GB",
+    "runs",
+)
+DESCRIPTION = {
+    "mrpc": "pairs of MRPC's lengths, {mean:.0f} tokens on average",
+    "full": "pairs of 128 tokens",
+}
+
+
+def run(options: base.Options) -> None:
+    """Measures every size with all lengths."""
+    chosen = [p for p in peers.TRAIN if not options.peers or p.name in options.peers]
+    warm(options, chosen)
+    for size in options.sizes:
+        for lengths in options.lengths:
+            measure(options, chosen, size, lengths)
+
+
+def warm(options: base.Options, chosen: Sequence[Peer]) -> None:
+    """Runs every peer for a moment, so that the first that counts finds warm caches."""
+    base.data(options, "mrpc")
+    base.graph(options, "tiny")
+    options.settings.say("warm-up, not counted")
+    entries = [training(options, peer, peer.variants[0], "tiny", "mrpc", 1) for peer in chosen]
+    for entry in entries:
+        options.settings.say(runs.told(runs.once(options.settings, entry, 0)))
+
+
+def training(
+    options: base.Options, peer: Peer, variant: Variant, size: str, lengths: str, steps: int
+) -> runs.Entry:
+    """An entry that trains."""
+    folder, mean = base.data(options, lengths)
+    needs = {"graph": base.graph(options, size), "gorbit": options.gorbit}
+    job = plan.Job(variant.name, size, lengths, steps, folder, options=needs)
+    numbers = functools.partial(stats.training, job=job, mean_tokens=mean)
+    return runs.Entry(peer, variant, job, numbers)
+
+
+def measure(options: base.Options, chosen: Sequence[Peer], size: str, lengths: str) -> None:
+    """Measures one size with one kind of lengths, and publishes it."""
+    _, mean = base.data(options, lengths)
+    steps, rows = options.steps_of(size), str(round(plan.BATCH * mean))
+    entries = [
+        runs.Entry(
+            peers.GEMM,
+            variant,
+            plan.Job(variant.name, size, lengths, options={"rows": rows}),
+            stats.told,
+        )
+        for variant in peers.GEMM.variants
+    ]
+    entries += [
+        training(options, peer, variant, size, lengths, steps)
+        for peer in chosen
+        for variant in peer.variants
+    ]
+    options.settings.say(
+        f"{size}, {lengths}: {steps} steps a run, {options.settings.rounds} rounds"
+    )
+    lines = runs.everything(options.settings, entries)
+    for line in lines:
+        if line["peer"] == "gorbit":
+            line["gorbit"] = options.version
+    described = DESCRIPTION[lengths].format(mean=mean)
+    title = f"Training {size}, {described}"
+    base.publish(
+        options,
+        f"train-{size}-{lengths}",
+        title,
+        written(options, chosen, lines, size, steps),
+        lines,
+    )
+
+
+def written(
+    options: base.Options,
+    chosen: Sequence[Peer],
+    lines: Sequence[stats.Line],
+    size: str,
+    steps: int,
+) -> str:
+    """The table and what belongs to it."""
+    by = stats.variants(lines)
+    peaks = [
+        (variant.title, by[("gemm", variant.name)])
+        for variant in peers.GEMM.variants
+        if ("gemm", variant.name) in by
+    ]
+    rates = [summary for _, runs in peaks if (summary := runs.summary("rate"))]
+    peak = max((summary.median for summary in rates), default=None)
+    ours = by.get(("gorbit", "train"))
+    own = ours.summary("examples_per_s") if ours else None
+
+    def cells(runs: stats.Variant) -> list[str]:
+        rate, flop = runs.summary("examples_per_s"), runs.summary("tflops")
+        assert rate and flop
+        return [
+            tables.spread(rate),
+            tables.middle(runs.summary("tokens_per_s")),
+            f"{flop.median * 1e12 / peak:.0%}" if peak else "",
+            f"{own.median / rate.median:.2f} times" if own and own != rate else "",
+            tables.spread(runs.summary("first_step_s")),
+            tables.spread(runs.summary("peak_gb")),
+        ]
+
+    def told(title: str, runs: stats.Variant) -> str:
+        summary = runs.summary("rate")
+        if summary is None:
+            return f"{title} failed: {tables.cell(runs.errors[0])}"
+        return f"{title} {tables.number(summary.median / 1e9)} (runs: {report.counted(runs)})"
+
+    table = tables.markdown(HEADER, report.rows(chosen, lines, cells, len(HEADER) - 2))
+    flop = plan.SIZES[size].train_flop_per_token / 1e6
+    repeated = sum(line.get("repeated", 0) for line in lines)
+    notes = [
+        f"Batches of {plan.BATCH}, float32, {steps} steps a run behind {plan.WARM_STEPS} "
+        "that do not count; median (least to greatest).",
+        f"GEMM peak in these shapes, GFLOP/s: {', '.join(told(*peak) for peak in peaks)}. "
+        f"A token takes {flop:.3g} MFLOP of dense products.",
+        f"Disturbed runs that were repeated: {repeated}." if repeated else "",
+        report.surroundings(lines),
+    ]
+    return f"{table}\n\n{' '.join(note for note in notes if note)}"

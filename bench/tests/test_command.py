@@ -1,0 +1,114 @@
+"""The command line and the environments."""
+
+import json
+import os
+import re
+
+import pytest
+
+from harness import cli, venvs
+from peers.base import BENCH
+from suites import text
+
+
+def chosen(monkeypatch, argv):
+    monkeypatch.setattr(cli, "version", lambda program: "1")
+    return cli.choose(cli.parser().parse_args(argv), argv)
+
+
+def test_quick_leaves_the_document_and_the_results_alone(monkeypatch):
+    options = chosen(monkeypatch, ["--quick", "--venvs", "/nowhere"])
+    assert options.docs is None
+    assert ".work" in options.results
+    assert (options.sizes, options.lengths, options.settings.rounds) == (["minilm"], ["mrpc"], 1)
+    assert options.steps_of("minilm") < 10
+
+
+def test_everything_is_published_unless_quick(monkeypatch):
+    options = chosen(monkeypatch, ["--venvs", "/nowhere", "--isa", "avx2"])
+    assert options.docs.endswith("docs/benchmarks.md")
+    assert options.sizes == ["tiny", "minilm", "base"]
+    assert options.suffix == "-avx2"
+    assert "AVX2 by ONEDNN_MAX_CPU_ISA=AVX2" in options.titled("T")
+
+
+def test_environments_that_are_missing_are_named(monkeypatch, tmp_path, capsys):
+    options = chosen(monkeypatch, ["--quick", "--venvs", str(tmp_path)])
+    for name in ("hf", "keras", "tfm"):
+        error = f"{tmp_path}/{name}/bin/python is not there"
+        assert options.settings.venvs[name].error == error
+        assert f"{name}: {error}" in capsys.readouterr().out or name != "hf"
+
+
+def test_the_command_to_type_holds_no_places_of_this_machine():
+    assert cli.typed([]) == "make bench"
+    argv = ["--quick", "--lock", "/tmp/l", "--sizes", "tiny", "--venvs=/x", "--docs", "/d"]
+    assert cli.typed(argv) == 'make bench BENCH="--quick --sizes tiny"'
+
+
+@pytest.mark.parametrize("argv", [["--rounds", "0"], ["--sizes", "huge"], ["--retries", "-1"]])
+def test_wrong_usage(argv):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(argv)
+    assert stopped.value.code == 2
+
+
+def test_a_program_that_is_not_there_ends_the_command(capsys):
+    assert cli.main(["--quick", "--venvs", "/nowhere", "--gorbit", "/no/gorbit"]) == 1
+    assert "bench: /no/gorbit: No such file" in capsys.readouterr().err
+
+
+def test_requirements_are_pinned_names():
+    folder = os.path.join(BENCH, "requirements")
+    assert sorted(os.listdir(folder)) == ["hf.txt", "keras.txt", "tfm.txt"]
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name)) as file:
+            lines = [line.strip() for line in file if not line.startswith("#")]
+        assert lines
+        for line in lines:
+            assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line), (name, line)
+
+
+def test_an_install_that_fails_gives_pips_reason(tmp_path):
+    requirements = tmp_path / "x.txt"
+    requirements.write_text("/no/such/package.whl\n")
+    said = []
+    venv = venvs.install(str(tmp_path / "venvs"), "x", str(requirements), said.append)
+    assert venv.error.startswith("could not be installed: ERROR")
+    assert len(said) == 1
+
+
+def test_an_environment_is_made_once(tmp_path):
+    requirements = tmp_path / "x.txt"
+    requirements.write_text("# nothing\n")
+    said = []
+    for _ in range(2):
+        venv = venvs.install(str(tmp_path / "venvs"), "x", str(requirements), said.append)
+        assert venv.error == ""
+        assert os.access(venv.python, os.X_OK)
+    assert len(said) == 1
+    requirements.write_text("# something else\n")
+    venvs.install(str(tmp_path / "venvs"), "x", str(requirements), said.append)
+    assert len(said) == 2
+
+
+def test_rounds_of_the_tokenizers():
+    rounds = [
+        {
+            "go": {"sentences_per_cpu": 700000.4},
+            "rust": {"encode_batch": 20000.2, "encode_batch_fast": 25000},
+        },
+        {
+            "go": {"sentences_per_cpu": 800000},
+            "rust": {"encode_batch": 21000, "encode_batch_fast": 26000},
+        },
+        {"sentences_per_cpu_second": {"go": 750000}},
+    ]
+    got = text.parse("\n".join(map(json.dumps, rounds)))
+    assert [(line["round"], line["peer"], line["rate"]) for line in got[:4]] == [
+        (1, "gorbit", 700000),
+        (1, "encode_batch", 20000),
+        (1, "encode_batch_fast", 25000),
+        (2, "gorbit", 800000),
+    ]
+    assert len(got) == 6
