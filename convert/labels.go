@@ -67,16 +67,23 @@ func newLabels(ctx context.Context, cfg *Config) (*labels, error) {
 // collectLabels returns the labels that occur, in order.
 func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, error) {
 	seen := map[string]bool{}
+	rows := 0
 	for _, in := range cfg.Inputs {
 		if cfg.has(Train) && in.Split != Train {
 			continue
 		}
-		if err := collectFrom(ctx, cfg, in, name, seen); err != nil {
+		n, err := collectFrom(ctx, cfg, in, name, seen)
+		if err != nil {
 			return nil, err
 		}
+		rows += n
 	}
 	if len(seen) == 0 {
 		return nil, fmt.Errorf("convert: column %q holds no labels", name)
+	}
+	if reason := noLabels(seen, rows); reason != "" {
+		return nil, fmt.Errorf("convert: column %q holds %d different values in %d rows%s, which are no labels: name the column of labels, list the labels, or give a threshold for scores; there may be %d labels at most",
+			name, len(seen), rows, reason, maxLabels)
 	}
 	values := make([]string, 0, len(seen))
 	numbers := true
@@ -100,36 +107,69 @@ func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, err
 	return values, nil
 }
 
-func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen map[string]bool) error {
+// plentyLabels is how many different values a column may hold without a look at
+// what they are.
+const plentyLabels = 100
+
+// noLabels returns what speaks against so many values being labels: most rows
+// have one of their own, or they are fractions.
+func noLabels(seen map[string]bool, rows int) string {
+	if len(seen) <= plentyLabels {
+		return ""
+	}
+	if 2*len(seen) > rows {
+		return ", most of them in one row only"
+	}
+	fractions := false
+	for v := range seen {
+		n, err := strconv.ParseFloat(v, 64)
+		if err != nil {
+			return ""
+		}
+		fractions = fractions || n != math.Trunc(n)
+	}
+	if fractions {
+		return ", numbers with fractions"
+	}
+	return ""
+}
+
+// collectFrom adds the labels of a file and returns how many rows have one.
+func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen map[string]bool) (rows int, err error) {
 	t, err := openTable(cfg, in.Path, []column{{name: name, optional: !needsLabels(in.Split)}})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer t.close()
+	fields := make([]field, 1)
 	for {
 		if t.read%1024 == 0 {
 			if err := ctx.Err(); err != nil {
-				return err
+				return 0, err
 			}
 		}
-		fields, line, _, err := t.next()
+		line, _, err := t.next(fields)
 		if err == io.EOF {
-			return nil
+			return rows, nil
 		}
 		var bad *RowError
-		if errors.As(err, &bad) && cfg.SkipBadRows {
+		if cfg.SkipBadRows && errors.As(err, &bad) {
 			continue
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 		v := strings.TrimSpace(fields[0].text)
-		if v == "" || seen[v] {
+		if v == "" {
+			continue
+		}
+		rows++
+		if seen[v] {
 			continue
 		}
 		if len(seen) == maxLabels {
-			return &RowError{in.Path, line, fmt.Sprintf("column %q holds more than %d different labels: list the labels, or give a threshold for scores", name, maxLabels)}
+			return 0, &RowError{in.Path, line, fmt.Sprintf("column %q holds more than %d different labels: list the labels, or give a threshold for scores", name, maxLabels)}
 		}
-		seen[v] = true
+		seen[strings.Clone(v)] = true // not the whole row
 	}
 }

@@ -104,7 +104,7 @@ func newTable(cfg *Config, r io.Reader, path string, columns []column) (*table, 
 	}
 	switch format {
 	case TSV:
-		t.rows = &tsvRows{lines{r: text, path: path}}
+		t.rows = &tsvRows{lines: lines{r: text, path: path}}
 	case CSV:
 		t.rows = newCSVRows(text, path)
 	case JSONL:
@@ -187,9 +187,10 @@ func (t *table) wrongWidth(n int, line int64) error {
 	return &RowError{t.path, line, fmt.Sprintf("has %s, expected %d", count(n, "column"), t.width)}
 }
 
-// next returns the fields of the columns asked for, the line that the row begins
-// on, and the row's number. The fields are the caller's to keep.
-func (t *table) next() (fields []field, line, number int64, err error) {
+// next puts the fields of the columns asked for into fields and returns the line
+// that the row begins on, and the row's number. Their texts are the caller's to
+// keep.
+func (t *table) next(fields []field) (line, number int64, err error) {
 	var all []field
 	if t.first != nil {
 		all, line, err = t.first.fields, t.first.line, t.first.err
@@ -206,15 +207,15 @@ func (t *table) next() (fields []field, line, number int64, err error) {
 		t.read++
 	}
 	if err != nil {
-		return nil, line, number, err
+		return line, number, err
 	}
-	fields = make([]field, len(t.index))
 	for i, k := range t.index {
+		fields[i] = field{}
 		if k >= 0 {
 			fields[i] = all[k]
 		}
 	}
-	return fields, line, number, nil
+	return line, number, nil
 }
 
 func (t *table) close() error { return t.file.Close() }
@@ -291,19 +292,23 @@ func notUTF8(path string, line int64, s []byte, at int) error {
 }
 
 // tsvRows are lines cut at tabs. Quotation marks mean nothing.
-type tsvRows struct{ lines }
+type tsvRows struct {
+	lines
+	fields []field
+}
 
 func (r *tsvRows) next() ([]field, int64, error) {
 	line, err := r.lines.next()
 	if err != nil {
 		return nil, r.n, err
 	}
-	parts := strings.Split(string(line), "\t")
-	fields := make([]field, len(parts))
-	for i, p := range parts {
-		fields[i] = field{p, true}
+	r.fields = r.fields[:0]
+	for rest, more := string(line), true; more; {
+		var part string
+		part, rest, more = strings.Cut(rest, "\t")
+		r.fields = append(r.fields, field{part, true})
 	}
-	return fields, r.n, nil
+	return r.fields, r.n, nil
 }
 
 // csvRows are rows as RFC 4180 has them: a quoted field may hold commas and lines.

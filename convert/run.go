@@ -286,8 +286,12 @@ func (c *conversion) columns(in Input) (columns []column, extra int) {
 // readChunk reads the next rows.
 func readChunk(t *table) *chunk {
 	k := &chunk{rows: make([]row, 0, chunkRows), done: make(chan struct{})}
+	width := len(t.index)
+	all := make([]field, chunkRows*width)
 	for len(k.rows) < chunkRows && k.err == nil {
-		fields, line, number, err := t.next()
+		var fields []field
+		fields, all = all[:width:width], all[width:]
+		line, number, err := t.next(fields)
 		r := row{fields: fields, line: line, number: number}
 		if err != nil && !errors.As(err, &r.bad) {
 			k.err = err
@@ -303,6 +307,7 @@ func readChunk(t *table) *chunk {
 type encoder struct {
 	encoding           text.Encoding
 	ids, types, scalar []int64
+	features           []tfrecord.Feature
 }
 
 // encode makes a row's record.
@@ -339,15 +344,14 @@ func (c *conversion) encode(e *encoder, k *chunk, r *row, in Input, extra int) {
 
 	e.ids, e.types = widen(e.ids[:0], e.encoding.IDs), widen(e.types[:0], e.encoding.TypeIDs)
 	e.scalar = append(e.scalar[:0], c.rows[in.Split]+r.number, r.label)
-	features := []tfrecord.Feature{
+	features := append(e.features[:0], // in the order of their names
 		tfrecord.Int64Feature(ExampleID, e.scalar[:1]...),
-		tfrecord.Int64Feature(InputIDs, e.ids...),
-		tfrecord.Int64Feature(SegmentIDs, e.types...),
-		tfrecord.Int64Feature(LabelIDs, e.scalar[1:]...),
+		tfrecord.Int64Feature(InputIDs, e.ids...))
+	if r.label >= 0 {
+		features = append(features, tfrecord.Int64Feature(LabelIDs, e.scalar[1:]...))
 	}
-	if r.label < 0 {
-		features = features[:3]
-	}
+	features = append(features, tfrecord.Int64Feature(SegmentIDs, e.types...))
+	e.features = features
 	start := len(k.data)
 	data, err := tfrecord.AppendExample(k.data, features...)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -368,6 +369,34 @@ func TestTooManyLabels(t *testing.T) {
 	var row *RowError
 	if !errors.As(err, &row) || row.Line != maxLabels+2 {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestValuesThatAreNoLabels(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		rows       int
+		label      func(i int) string
+	}{
+		{"a number of its own", "holds 3000 different values in 3000 rows, most of them in one row only, which are no labels", 3000, strconv.Itoa},
+		{"a text of its own", "holds 300 different values in 300 rows, most of them in one row only", 300, func(i int) string { return fmt.Sprint("x", i) }},
+		{"scores", "holds 101 different values in 1000 rows, numbers with fractions", 1000, func(i int) string { return fmt.Sprint(float64(i%101) / 8) }},
+		{"few scores", "", 1000, func(i int) string { return fmt.Sprint(float64(i%100) / 8) }},
+		{"many classes", "", 1000, func(i int) string { return strconv.Itoa(i % 500) }},
+		{"few rows", "", 100, strconv.Itoa},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var b strings.Builder
+			b.WriteString("t\tl\n")
+			for i := range c.rows {
+				fmt.Fprintf(&b, "a\t%s\n", c.label(i))
+			}
+			cfg := in(write(t, map[string]string{"x.tsv": b.String()}), Config{TextColumn: "t", LabelColumn: "l", Inputs: []Input{{Train, "x.tsv"}}})
+			_, err := Run(context.Background(), cfg, quiet)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), `column "l" `+c.want)) {
+				t.Errorf("got %v, expected %q", err, c.want)
+			}
+		})
 	}
 }
 

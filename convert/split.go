@@ -47,8 +47,9 @@ func newSplitter(cfg *Config) (*splitter, error) {
 	if t.width != n {
 		return nil, &RowError{cfg.DevIDs, 1, fmt.Sprintf("has %s, expected the ids of a row: %d", count(t.width, "column"), n)}
 	}
+	fields := make([]field, len(columns))
 	for {
-		fields, _, _, err := t.next()
+		_, _, err := t.next(fields)
 		if err == io.EOF {
 			return s, nil
 		}

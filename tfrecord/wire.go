@@ -315,8 +315,11 @@ func (p *parser) errorf(offset int, format string, args ...any) error {
 func AppendExample(dst []byte, features ...Feature) ([]byte, error) {
 	byName := func(a, b Feature) int { return strings.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(features, byName) {
-		features = slices.SortedFunc(slices.Values(features), byName)
+		features = slices.Clone(features)
+		slices.SortFunc(features, byName)
 	}
+	var few [8]sizes
+	all := few[:0]
 	size := 0
 	for i := range features {
 		f := &features[i]
@@ -326,33 +329,50 @@ func AppendExample(dst []byte, features ...Feature) ([]byte, error) {
 		case i > 0 && features[i-1].Name == f.Name:
 			return dst, fmt.Errorf("feature %q is given twice", f.Name)
 		}
-		size += sizeField(sizeEntry(f))
+		of := sizesOf(f)
+		all = append(all, of)
+		size += sizeField(of.entry)
 	}
 	dst = slices.Grow(dst, sizeField(size))
 	dst = appendLength(dst, exampleFeatures, size)
 	for i := range features {
 		f := &features[i]
-		list := sizeList(&f.Value)
-		dst = appendLength(dst, featuresFeature, sizeEntry(f))
+		of := all[i]
+		dst = appendLength(dst, featuresFeature, of.entry)
 		dst = appendLength(dst, entryKey, len(f.Name))
 		dst = append(dst, f.Name...)
 		if f.Kind == KindNone {
 			dst = appendLength(dst, entryValue, 0)
 			continue
 		}
-		dst = appendLength(dst, entryValue, sizeField(list))
-		dst = appendLength(dst, protowire.Number(f.Kind), list)
-		dst = appendList(dst, &f.Value)
+		dst = appendLength(dst, entryValue, sizeField(of.list))
+		dst = appendLength(dst, protowire.Number(f.Kind), of.list)
+		dst = appendList(dst, &f.Value, of.packed)
 	}
 	return dst, nil
 }
 
-func sizeEntry(f *Feature) int {
+// sizes are the bytes of a feature's map entry, of its list, and of the numbers
+// packed in that.
+type sizes struct{ entry, list, packed int }
+
+func sizesOf(f *Feature) (of sizes) {
 	value := 0
-	if f.Kind != KindNone {
-		value = sizeField(sizeList(&f.Value))
+	switch f.Kind {
+	case KindNone:
+	case KindBytes:
+		for _, b := range f.Bytes {
+			of.list += sizeField(len(b))
+		}
+		value = sizeField(of.list)
+	default:
+		if of.packed = sizePacked(&f.Value); of.packed > 0 {
+			of.list = sizeField(of.packed)
+		}
+		value = sizeField(of.list)
 	}
-	return sizeField(len(f.Name)) + sizeField(value)
+	of.entry = sizeField(len(f.Name)) + sizeField(value)
+	return of
 }
 
 // sizeField returns the size of a length-delimited field, whose number is
@@ -369,25 +389,12 @@ func sizePacked(v *Value) (n int) {
 	return n
 }
 
-func sizeList(v *Value) (n int) {
-	if v.Kind == KindBytes {
-		for _, b := range v.Bytes {
-			n += sizeField(len(b))
-		}
-		return n
-	}
-	if n = sizePacked(v); n > 0 {
-		return sizeField(n)
-	}
-	return 0
-}
-
 func appendLength(dst []byte, num protowire.Number, n int) []byte {
 	dst = protowire.AppendTag(dst, num, protowire.BytesType)
 	return protowire.AppendVarint(dst, uint64(n))
 }
 
-func appendList(dst []byte, v *Value) []byte {
+func appendList(dst []byte, v *Value, packed int) []byte {
 	if v.Kind == KindBytes {
 		for _, b := range v.Bytes {
 			dst = appendLength(dst, listValue, len(b))
@@ -395,11 +402,10 @@ func appendList(dst []byte, v *Value) []byte {
 		}
 		return dst
 	}
-	n := sizePacked(v)
-	if n == 0 {
+	if packed == 0 {
 		return dst
 	}
-	dst = appendLength(dst, listValue, n)
+	dst = appendLength(dst, listValue, packed)
 	if v.Kind == KindFloat {
 		for _, x := range v.Floats {
 			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(x))
