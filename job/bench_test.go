@@ -37,7 +37,9 @@ func BenchmarkStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer set.Close()
-	s, err := strategy.NewOneDevice(ctx, export, p.strategy(strategy.FunctionsTrain))
+	config := p.strategy(strategy.FunctionsTrain)
+	config.StandardOps = os.Getenv("GORBIT_BENCH_STANDARD") != ""
+	s, err := strategy.NewOneDevice(ctx, export, config)
 	if err != nil {
 		b.Fatal(err)
 	}

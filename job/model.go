@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -93,9 +92,6 @@ func (m *model) Save(ctx context.Context, step int64, state []byte) (<-chan runn
 			err = m.manager.Protect(step)
 		}
 		done <- runner.Saved{Path: m.prefix(step), Err: err}
-		// The values that were read are garbage now, as large as the model with its
-		// slots, and the collector, which does not see their size, is in no hurry.
-		runtime.GC()
 	}()
 	return done, nil
 }
