@@ -195,6 +195,7 @@ func (x *IndexedFile) Skipped() Skipped { return x.index.skipped }
 
 // Close closes the file.
 func (x *IndexedFile) Close() error {
+	x.content.closed.Store(true)
 	if x.inflated {
 		// The memory may stay mapped for a while; what it takes on disk need not.
 		if err := x.content.Truncate(0); err != nil && !errors.Is(err, os.ErrClosed) {
@@ -282,6 +283,9 @@ func (x *IndexedFile) end(i int) int64 {
 }
 
 func (x *IndexedFile) corrupt(i int, reason string) error {
+	if x.content.closed.Load() {
+		return fmt.Errorf("%s: reading record %d: %w", x.path, i, os.ErrClosed)
+	}
 	return &CorruptError{Path: x.path, Record: int64(i), Offset: x.index.offsets[i], Compression: x.compression, Reason: reason}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // mapping is a file whose content is mapped into memory as well, where reading
-// takes no system call. It is safe for concurrent use, Close included.
+// takes no system call. Its memory is unmapped once nobody can be reading it.
 type mapping struct {
 	*os.File
 	data   []byte // nothing where the file cannot be mapped
@@ -86,10 +86,4 @@ func recoverFault(then func()) {
 			then()
 		}
 	}
-}
-
-// Close closes the file. Its memory is unmapped once nobody can be reading it.
-func (m *mapping) Close() error {
-	m.closed.Store(true)
-	return m.File.Close()
 }

@@ -167,16 +167,15 @@ func (p *parser) varints(v *Value, pos, end int) error {
 		x := binary.LittleEndian.Uint64(b[i:])
 		if x&0x8080808080808080 == 0 {
 			to := list[at : at+8 : at+8]
-			for k := range to {
-				to[k] = int64(x >> (8 * k) & 0x7f)
-			}
+			to[0], to[1], to[2], to[3] = int64(x&0x7f), int64(x>>8&0x7f), int64(x>>16&0x7f), int64(x>>24&0x7f)
+			to[4], to[5], to[6], to[7] = int64(x>>32&0x7f), int64(x>>40&0x7f), int64(x>>48&0x7f), int64(x>>56)
 			at += 8
 			i += 8
 			continue
 		}
 		// Token ids take up to three bytes, so two of them lie in these eight.
 		first, n := shortVarint(x)
-		second, m := shortVarint(x >> (8 * n))
+		second, m := shortVarint(x >> (8 * n & 63))
 		if n <= 3 && m <= 3 {
 			list[at], list[at+1] = first, second
 			at += 2

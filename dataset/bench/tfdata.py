@@ -22,7 +22,6 @@ import os
 import random
 import resource
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,6 @@ def pipeline(kind: str, data: Path, batch: int, buffer: int) -> tf.data.Dataset:
     name = "plain" if kind == "batch-ragged" else "padded"
     records = tf.data.TFRecordDataset(str(data / f"{name}.tfrecord")).repeat()
     records = records.shuffle(buffer)
-    parse: Callable[[Any], dict[str, Any]]
     if kind == "batch-ragged":
         names = ("input_ids", "segment_ids", "label_ids")
         spec = {name: tf.io.RaggedFeature(tf.int64) for name in names}
