@@ -83,8 +83,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--retries",
         type=_natural,
-        default=1,
-        help="how often a disturbed run is repeated (default: 1)",
+        help="how often a disturbed run is repeated (default: 1; with --quick, 0)",
     )
     add(
         "--timeout",
@@ -147,7 +146,7 @@ def choose(args: argparse.Namespace, argv: Sequence[str]) -> base.Options:
         work=work,
         venvs=environments(args, suites, work),
         rounds=args.rounds or (1 if args.quick else 3),
-        retries=args.retries,
+        retries=int(not args.quick) if args.retries is None else args.retries,
         timeout=args.timeout,
         isa=args.isa,
         lock=args.lock and os.path.abspath(args.lock),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 _STEP = re.compile(r"bench: step (\d+)(?: tokens (\d+))?$")
@@ -39,6 +40,11 @@ class Info:
     """Versions and settings, by name."""
 
     values: dict[str, Any]
+
+
+def answers(scores: Sequence[float]) -> Info:
+    """How many answers there were, and the mean of the probabilities they were given with."""
+    return Info({"answers": len(scores), "mean_score": sum(scores) / len(scores)})
 
 
 class Reporter:

@@ -60,7 +60,6 @@ def environment(isa: str | None = None, **values: str) -> dict[str, str]:
         CUDA_VISIBLE_DEVICES="-1",
         HF_HUB_OFFLINE="1",
         KERAS_BACKEND="tensorflow",
-        PYTHONDONTWRITEBYTECODE="1",
     )
     if isa:
         env.update(ISA[isa])

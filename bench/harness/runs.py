@@ -92,8 +92,7 @@ def _attempt(settings: Settings, entry: Entry, number: int) -> stats.Line:
             )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    line.update(rounded(entry.numbers(seen)))
-    line.update({k: v for k, v in seen.info.items() if k != "rate"})
+    line.update(rounded({**seen.info, **entry.numbers(seen)}))
     return line
 
 

@@ -78,10 +78,11 @@ def told(seen: Observation) -> Line:
         return {"error": seen.error}
     line: Line = {"seconds": seen.seconds, "peak_gb": seen.peak_bytes / 1e9, "others": seen.others}
     if "rate" in seen.info:
-        line["rate"] = seen.info["rate"]
+        line.update({k: seen.info[k] for k in ("rate", "cpu_us") if k in seen.info})
     elif len(seen.stamps) > 1 and seen.stamps[-1].at > seen.stamps[0].at:
         a, b = seen.stamps[0], seen.stamps[-1]
         line["rate"] = (b.mark.done - a.mark.done) / (b.at - a.at)
+        line["cpu_us"] = (b.own - a.own) / (b.mark.done - a.mark.done) * 1e6
         line["others"] = max(seen.others, others_busy(a, b))
     else:
         return {"error": "said nothing of how fast it was"}

@@ -8,8 +8,9 @@ import re
 from harness import lines, plan
 from peers.base import Variant
 
+_ANSWER = re.compile(r"\t([\d.e+-]+)$")
 _STEP = re.compile(r"train \| step:\s+(\d+) \| steps/sec:")
-_BENCHMARK = re.compile(r"BenchmarkNext/.*\s([\d.e+]+) examples/s")
+_BENCHMARK = re.compile(r"BenchmarkNext/\S+\s.*?([\d.e+]+) cpu-ns/example\s+([\d.e+]+) examples/s")
 
 
 class Train:
@@ -53,13 +54,15 @@ class Input:
         """Runs the test binary of package dataset."""
         return [
             *(job.options["dataset_test"], "-test.run", "^$", "-test.benchtime", "2s"),
-            *("-test.bench", f"^BenchmarkNext$/^batch={plan.BATCH}$/^{job.variant}$"),
+            *("-test.bench", f"Next$/^shuffle=full$/^batch={plan.BATCH}$/^{job.variant}$"),
         ]
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
         """Reads the benchmark's line."""
         match = _BENCHMARK.match(line)
-        return lines.Info({"rate": float(match[1])}) if match else None
+        if not match:
+            return None
+        return lines.Info({"rate": float(match[2]), "cpu_us": float(match[1]) / 1000})
 
 
 class Predict:
@@ -71,11 +74,11 @@ class Predict:
 
     def __init__(self) -> None:
         """Has seen no answer."""
-        self._answers = 0
+        self._scores: list[float] = []
 
     def command(self, job: plan.Job, python: str) -> list[str]:
         """Answers in lines of tab-separated values, one per question."""
-        self._answers = 0
+        self._scores = []
         return [
             *(job.options["gorbit"], "predict", "--progress", "off", "--format", "tsv"),
             *("--run", job.options["run"], "--file", job.options["pairs"]),
@@ -83,8 +86,9 @@ class Predict:
         ]
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
-        """Counts the answers."""
-        if "\t" not in line:
+        """Counts the answers and takes the mean of their scores."""
+        match = _ANSWER.search(line)
+        if not match:
             return None
-        self._answers += 1
-        return lines.Mark(self._answers)
+        self._scores.append(float(match[1]))
+        return lines.answers(self._scores)

@@ -138,7 +138,7 @@ class Predict(Worker):
     )
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
-        """Answers every pair, a mark per batch."""
+        """Answers every pair, and tells the mean of the scores."""
         import torch
         import transformers
 
@@ -148,17 +148,15 @@ class Predict(Worker):
         tokenizer = transformers.BertTokenizerFast(job.options["vocab"], model_max_length=128)
         model = transformers.BertForSequenceClassification.from_pretrained(job.options["weights"])
         model.eval()
-        labels: list[int] = []
-        report.step(0)
+        scores: list[float] = []
         if job.variant == "pipeline":
             pipe = transformers.pipeline(
                 "text-classification", model=model, tokenizer=tokenizer, device="cpu"
             )
             asked = ({"text": a, "text_pair": b} for a, b in pairs)
-            for answer in pipe(asked, batch_size=plan.BATCH, truncation=True):
-                labels.append(model.config.label2id[answer["label"]])
-                if len(labels) % plan.BATCH == 0:
-                    report.step(len(labels))
+            scores += [
+                answer["score"] for answer in pipe(asked, batch_size=plan.BATCH, truncation=True)
+            ]
         else:
             with torch.inference_mode():
                 for i in range(0, len(pairs), plan.BATCH):
@@ -170,10 +168,8 @@ class Predict(Worker):
                         padding=True,
                         return_tensors="pt",
                     )
-                    labels += model(**batch).logits.argmax(-1).tolist()
-                    report.step(len(labels))
-        report.step(len(labels))
-        report.info(ones=sum(labels))
+                    scores += model(**batch).logits.softmax(-1).max(-1).values.tolist()
+        report.info(**lines.answers(scores).values)
 
 
 class Weights(Worker):

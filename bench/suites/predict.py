@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import shutil
+from collections.abc import Sequence
 
 import peers
-from harness import plan, report, runs, stats, tables
+from harness import plan, process, report, runs, stats, tables
 from peers import gorbit
 from suites import base
 
-HEADER = ("", "seconds from start to end", "pairs/s once started", "peak memory, GB", "runs")
+HEADER = ("", "one pair, s", "all pairs, s", "pairs/s between", "peak memory, GB", "runs")
 
 
 def run(options: base.Options) -> None:
@@ -29,48 +31,73 @@ def run(options: base.Options) -> None:
 
 
 def measure(options: base.Options, size: str, path: str, count: int) -> None:
-    """Measures one size."""
-    chosen = {"pairs": path, "vocab": options.vocab, "gorbit": options.gorbit}
+    """Measures one size: with a single pair, which is the start, and with all."""
+    chosen = {"vocab": options.vocab, "gorbit": options.gorbit}
     chosen["weights"] = os.path.join(options.settings.work, "weights", size)
-    problem = ""
+    initial = os.path.join(chosen["weights"], "model.safetensors")
     try:
-        if not os.path.exists(os.path.join(chosen["weights"], "model.safetensors")):
+        if not os.path.exists(initial):
             base.work(options, peers.WEIGHTS, plan.Job("weights", size, options=chosen))
     except base.PrepareError as err:
         # Gorbit is measured all the same, with the weights of its export.
-        problem = str(err)
+        initial = ""
         options.settings.say(f"predict: {err}")
-    chosen["run"] = trained(options, size, "" if problem else chosen["weights"])
+    chosen["run"] = trained(options, size, initial)
     entries = [
-        runs.Entry(peer, variant, plan.Job(variant.name, size, options=chosen), stats.told)
+        runs.Entry(
+            peer,
+            variant,
+            plan.Job(variant.name, size, options={**chosen, "pairs": file}),
+            functools.partial(timed, pairs=number),
+        )
         for peer in peers.PREDICT
         for variant in peer.variants
+        for number, file in ((1, f"{path}.first"), (count, path))
     ]
     options.settings.say(f"predict {size}: {count} pairs, {options.settings.rounds} rounds")
-    for peer in peers.PREDICT:
-        entry = next(e for e in entries if e.peer is peer)
-        options.settings.say(runs.told(runs.once(options.settings, entry, 0)))
+    for entry in entries[::2]:
+        options.settings.say("  warm-up" + runs.told(runs.once(options.settings, entry, 0)))
     lines = runs.everything(options.settings, entries)
+    title = f"Classifying {count} pairs with {size}"
+    base.publish(options, f"predict-{size}", title, written(options, lines, count), lines)
+
+
+def timed(seen: process.Observation, pairs: int) -> stats.Line:
+    """The numbers of a run that answers some pairs."""
+    if not seen.error and seen.info.get("answers") != pairs:
+        return {"error": f"{seen.info.get('answers', 0)} answers to {pairs} pairs"}
+    seen.info["rate"] = pairs / seen.seconds
+    return {**stats.told(seen), "pairs": pairs}
+
+
+def written(options: base.Options, lines: Sequence[stats.Line], count: int) -> str:
+    """The table and what belongs to it."""
+    starts = stats.variants(line for line in lines if line.get("pairs") == 1)
+    scores = {
+        f"{line['peer']} {line['variant']}": line["mean_score"]
+        for line in lines
+        if line.get("pairs") == count
+    }
 
     def cells(variant: stats.Variant) -> list[str]:
-        return [tables.spread(variant.summary(name)) for name in ("seconds", "rate", "peak_gb")]
+        line = variant.lines[0]
+        start = starts.get((line["peer"], line["variant"]))
+        one, every = start and start.summary("seconds"), variant.summary("seconds")
+        known = one and every and every.median > one.median
+        return [
+            tables.spread(one or None),
+            tables.spread(every),
+            tables.number((count - 1) / (every.median - one.median)) if known else "",
+            tables.spread(variant.summary("peak_gb")),
+        ]
 
-    table = tables.markdown(HEADER, report.rows(peers.PREDICT, lines, cells, len(HEADER) - 2))
-    note = f"{count} pairs of {os.path.basename(options.pairs or '')}; median (least to greatest). "
-    ones = {
-        line["peer"] if line["peer"] != "hf-predict" else line["variant"]: line["ones"]
-        for line in lines
-        if "ones" in line
-    }
-    if ones:
-        told = ", ".join(f"{name} {number}" for name, number in ones.items())
-        note += f"Answers that are the second label: {told}. "
-    base.publish(
-        options,
-        f"predict-{size}",
-        f"Prediction with {size}",
-        f"{table}\n\n{note}{report.surroundings(lines)}",
-        lines,
+    rest = [line for line in lines if line.get("pairs") != 1]
+    table = tables.markdown(HEADER, report.rows(peers.PREDICT, rest, cells, len(HEADER) - 2))
+    told = ", ".join(f"{name} {score:.5f}" for name, score in scores.items())
+    return (
+        f"{table}\n\nPairs of {os.path.basename(options.pairs or '')}; from the start of the "
+        "process to its end, texts to labels; median (least to greatest). The same random weights "
+        f"everywhere; mean probability of the answers: {told}. {report.surroundings(lines)}"
     )
 
 
@@ -86,10 +113,12 @@ def pairs(options: base.Options) -> tuple[int, str]:
     os.makedirs(options.settings.work, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(f"{row[first]}\t{row[second]}\n" for row in rows)
+    with open(f"{path}.first", "w", encoding="utf-8") as file:
+        file.write(f"{rows[0][first]}\t{rows[0][second]}\n")
     return len(rows), path
 
 
-def trained(options: base.Options, size: str, weights: str) -> str:
+def trained(options: base.Options, size: str, initial: str) -> str:
     """A run folder whose checkpoint holds the weights, unchanged by a step that is next to none."""
     folder, _ = base.data(options, "mrpc")
     graph = base.graph(options, size)
@@ -107,7 +136,7 @@ def trained(options: base.Options, size: str, weights: str) -> str:
         *gorbit.Train().command(job, ""),
         *("--learning-rate", "1e-30", "--set", "optimizer.weight_decay=0"),
     ]
-    if weights:
-        command += ["--init", os.path.join(weights, "model.safetensors")]
+    if initial:
+        command += ["--init", initial]
     base.call(options, command)
     return os.path.join(run, "run")

@@ -8,7 +8,7 @@ import peers
 from harness import plan, report, runs, stats, tables
 from suites import base
 
-HEADER = ("", "examples/s", "runs")
+HEADER = ("", "examples/s", "processor time per example, µs", "runs")
 
 
 def run(options: base.Options) -> None:
@@ -31,9 +31,9 @@ def run(options: base.Options) -> None:
     lines = runs.everything(options.settings, entries)
 
     def cells(variant: stats.Variant) -> list[str]:
-        return [tables.spread(variant.summary("rate"))]
+        return [tables.spread(variant.summary(name)) for name in ("rate", "cpu_us")]
 
-    table = tables.markdown(HEADER, report.rows(peers.INPUT, lines, cells, 1))
+    table = tables.markdown(HEADER, report.rows(peers.INPUT, lines, cells, len(HEADER) - 2))
     note = (
         "Examples of MRPC's lengths, shuffled, decoded, made into batches of 32; gorbit packs "
         f"them into rows, too. Median (least to greatest). {report.surroundings(lines)}"

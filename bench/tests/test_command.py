@@ -21,6 +21,7 @@ def test_quick_leaves_the_document_and_the_results_alone(monkeypatch):
     assert options.docs is None
     assert ".work" in options.results
     assert (options.sizes, options.lengths, options.settings.rounds) == (["minilm"], ["mrpc"], 1)
+    assert options.settings.retries == 0
     assert options.steps_of("minilm") < 10
 
 
@@ -28,6 +29,7 @@ def test_everything_is_published_unless_quick(monkeypatch):
     options = chosen(monkeypatch, ["--venvs", "/nowhere", "--isa", "avx2"])
     assert options.docs.endswith("docs/benchmarks.md")
     assert options.sizes == ["tiny", "minilm", "base"]
+    assert options.settings.retries == 1
     assert options.suffix == "-avx2"
     assert "AVX2 by ONEDNN_MAX_CPU_ISA=AVX2" in options.titled("T")
 

@@ -56,13 +56,14 @@ def test_gorbit_train(line, want):
     ("line", "want"),
     [
         (
-            "BenchmarkNext/batch=32/readers=1-2   27364   86012 ns/op   371998 examples/s"
+            "BenchmarkNext/shuffle=full/batch=32/readers=1-2   27364   86012 ns/op"
+            "   1800 cpu-ns/example   371998 examples/s"
             "   9216 B/op   8 allocs/op",
-            lines.Info({"rate": 371998.0}),
+            lines.Info({"rate": 371998.0, "cpu_us": 1.8}),
         ),
         (
-            "BenchmarkNext/batch=32/readers=2-2 9 8 ns/op 1.5e+06 examples/s",
-            lines.Info({"rate": 1.5e6}),
+            "BenchmarkNext/batch=32-2 9 8 ns/op 5 cpu-ns/example 1.5e+06 examples/s",
+            lines.Info({"rate": 1.5e6, "cpu_us": 0.005}),
         ),
         ("PASS", None),
         ("goos: linux", None),
@@ -74,8 +75,9 @@ def test_gorbit_input(line, want):
 
 def test_gorbit_predict_counts_answers():
     peer = gorbit.Predict()
-    assert [peer.parse(s) for s in ("label\tscore", "note", "1\t0.9")] == [
-        lines.Mark(1),
+    assert [peer.parse(s) for s in ("1\t0.75", "note", "label\tscore", "0\t0.25")] == [
+        lines.Info({"answers": 1, "mean_score": 0.75}),
         None,
-        lines.Mark(2),
+        None,
+        lines.Info({"answers": 2, "mean_score": 0.5}),
     ]

@@ -81,6 +81,7 @@ def test_rate_between_the_first_and_the_last_mark():
     seen = Observation([stamp(0, 8), stamp(32, 9), stamp(96, 10)], seconds=11)
     line = stats.told(seen)
     assert (line["rate"], line["seconds"]) == (48, 11)
+    assert line["cpu_us"] == pytest.approx(2e6 / 96)
 
 
 def test_nothing_told_is_an_error():
