@@ -5,6 +5,12 @@ import (
 	"testing"
 )
 
+func (p *pool) size() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.free)
+}
+
 func TestReleasedBatchesMakeNoDifference(t *testing.T) {
 	f := samples(t, 203)
 	for _, how := range packings {
@@ -25,14 +31,14 @@ func TestReleasedBatchesMakeNoDifference(t *testing.T) {
 			if b.Features != nil || b.Feature(InputIDs) != nil {
 				t.Fatalf("%s: batch %d still has features", how, i)
 			}
-			if n := len(d.free.free); n > i+1 {
+			if n := d.free.size(); n > i+1 {
 				t.Fatalf("%s: %d pieces of memory are free after %d batches", how, n, i+1)
 			}
 		}
 		if next(t, d) != nil {
 			t.Errorf("%s: more than %d batches", how, len(want))
 		}
-		if len(d.free.free) == 0 {
+		if d.free.size() == 0 {
 			t.Errorf("%s: nothing is free", how)
 		}
 	}
