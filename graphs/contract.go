@@ -12,7 +12,7 @@ import (
 )
 
 // ContractVersion is the version of gorbit.json that this package reads.
-const ContractVersion = 1
+const ContractVersion = 2
 
 // ContractFile is the path of the contract inside an export.
 const ContractFile = "assets/gorbit.json"

@@ -236,6 +236,7 @@ func (e *Export) checkFunctions() error {
 	}
 	update = append(update,
 		Arg{Name: "gradient", DType: dtpb.DataType_DT_FLOAT},
+		scalar("gradient_scale", dtpb.DataType_DT_FLOAT),
 		scalar("iteration", dtpb.DataType_DT_INT64),
 		scalar("learning_rate", dtpb.DataType_DT_FLOAT),
 		scalar("weight_decay", dtpb.DataType_DT_FLOAT))

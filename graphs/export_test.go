@@ -142,7 +142,7 @@ func TestOpen(t *testing.T) {
 	if i := gradients.Output("mean_loss"); i != -1 {
 		t.Errorf("mean_loss is output %d", i)
 	}
-	if got := fmt.Sprint(e.Functions["update"].Inputs); got != "[variable resource [] m resource [] v resource [] gradient float32 any shape iteration int64 [] "+
+	if got := fmt.Sprint(e.Functions["update"].Inputs); got != "[variable resource [] m resource [] v resource [] gradient float32 any shape gradient_scale float32 [] iteration int64 [] "+
 		"learning_rate float32 [] weight_decay float32 [] beta_1 float32 [] beta_2 float32 [] epsilon float32 []]" {
 		t.Errorf("update takes %s", got)
 	}
@@ -171,9 +171,10 @@ func TestLibrary(t *testing.T) {
 		{"", ""},
 		{"no such function", ""},
 		{"update", "update"},
-		{"predict", "layer predict"},
-		{"evaluate predict", "layer evaluate predict"},
-		{"gradients", "layer backward__layer gradients"},
+		{"predict", "attention gelu layer residual_norm predict"},
+		{"evaluate predict", "attention gelu layer residual_norm evaluate predict"},
+		{"gradients", "layer backward__layer attention_dropout attention_dropout_gradient gelu gelu_gradient " +
+			"residual_norm_dropout residual_norm_dropout_gradient gradients"},
 	} {
 		if got := names(strings.Split(test.functions, " ")...); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.functions, got, test.want)
@@ -539,8 +540,8 @@ func TestContractErrors(t *testing.T) {
 		old, new, want string
 	}{
 		{`"gorbit"`, `"orbit"`, `format is "orbit", expected "gorbit"`},
-		{`"version": 1`, `"version": 2`, "version 2; this program reads version 1: export the graph again"},
-		{`"version": 1`, `"version": "1"`, "field version is a JSON string, expected int"},
+		{`"version": 2`, `"version": 1`, "version 1; this program reads version 2: export the graph again"},
+		{`"version": 2`, `"version": "2"`, "field version is a JSON string, expected int"},
 		{`"optimizer/iterations"`, `""`, "optimizer.iterations is empty"},
 		{`"runner_state"`, `null`, "state is empty"},
 		{`"per_token": 8`, `"per_token": -8`, "model.flops has a negative count"},

@@ -16,7 +16,7 @@ import (
 
 func FuzzContract(f *testing.F) {
 	f.Add([]byte(miniatureContract))
-	f.Add([]byte(`{"format": "gorbit", "version": 1, "variables": [{"shape": [9223372036854775807, 2]}]}`))
+	f.Add([]byte(`{"format": "gorbit", "version": 2, "variables": [{"shape": [9223372036854775807, 2]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := parseContract(data)
 		if err != nil {

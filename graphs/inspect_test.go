@@ -14,7 +14,7 @@ import (
 
 const miniatureReport = `  graph       mini
   model       regression, line
-  TensorFlow  2.18.1, contract version 1, saved_model.pb 1.23 kB
+  TensorFlow  2.18.1, contract version 2, saved_model.pb 1.23 kB
   parameters  2 in 1 variable, 8 B; weight decay on 2
   optimizer   momentum, slots m: 8 B
 
@@ -37,13 +37,14 @@ function gradients: captures 1 variable, 5 nodes in 2 functions
   out  gradient/...  float32  of 1 variable
 
 function update: captures 0 variables, 1 node in 1 function
-  in  variable       resource  []
-  in  m              resource  []
-  in  gradient       float32   any shape
-  in  iteration      int64     []
-  in  learning_rate  float32   []
-  in  weight_decay   float32   []
-  in  beta           float32   []
+  in  variable        resource  []
+  in  m               resource  []
+  in  gradient        float32   any shape
+  in  gradient_scale  float32   []
+  in  iteration       int64     []
+  in  learning_rate   float32   []
+  in  weight_decay    float32   []
+  in  beta            float32   []
 
 function evaluate: captures 1 variable, 3 nodes in 2 functions
   in   x           float32  [?]
@@ -285,9 +286,9 @@ func TestDot(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	// 4 embeddings, 8 modules a layer, pooler and classifier; 3 functions lead from
-	// gradients, 2 from evaluate and predict each, 1 is update, 7 are train_step's.
-	if nodes, _ := checkDot(t, text); nodes != 4+2*8+2+3+2+2+1+7 {
+	// 4 embeddings, 8 modules a layer, pooler and classifier; 9 functions lead from
+	// gradients, 5 from evaluate and predict each, 1 is update, 13 are train_step's.
+	if nodes, _ := checkDot(t, text); nodes != 4+2*8+2+9+5+5+1+13 {
 		t.Errorf("%d nodes", nodes)
 	}
 	for _, want := range []string{

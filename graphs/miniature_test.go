@@ -15,7 +15,7 @@ import (
 )
 
 const miniatureContract = `{
- "format": "gorbit", "version": 1, "task": "regression",
+ "format": "gorbit", "version": 2, "task": "regression",
  "model": {"architecture": "line", "flops": {"per_token": 8, "per_token_pair": 1, "per_example": 2},
            "config": {"max_position_embeddings": 200}},
  "optimizer": {"name": "momentum", "slots": ["m"], "iterations": "optimizer/iterations",
@@ -59,7 +59,7 @@ func miniature(t testing.TB) (*Contract, *spb.SavedModel) {
 		"gradients": m.function("gradients", []Arg{x, y, seed, float("noise")},
 			append([]Arg{float("gradient/model/w", 2)}, sums...), []int32{w}, call, node("Mul"), node("Mul")),
 		"update": m.function("update", []Arg{handle("variable"), handle("m"), {Name: "gradient", DType: dtpb.DataType_DT_FLOAT},
-			iteration, float("learning_rate"), float("weight_decay"), float("beta")}, nil, nil, node("ResourceApplyMomentum")),
+			float("gradient_scale"), iteration, float("learning_rate"), float("weight_decay"), float("beta")}, nil, nil, node("ResourceApplyMomentum")),
 		"evaluate": m.function("evaluate", []Arg{x, y}, sums, []int32{w}, call),
 		"predict":  m.function("predict", []Arg{x}, []Arg{float("value", -1)}, []int32{w}, node("Mul")),
 		"train_step": m.function("train_step", []Arg{x, y, seed, float("noise"), float("learning_rate"), float("weight_decay"), float("beta"), float("clip_norm")},

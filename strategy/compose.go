@@ -10,6 +10,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/kernels"
 )
 
 const (
@@ -68,10 +69,11 @@ type composer struct {
 	feeds   map[string]string // node of each feature
 	groups  []group
 	plan    *plan
+	kernels bool
 }
 
-// compose builds the graph of one replica.
-func compose(export *graphs.Export, config Config) (*plan, error) {
+// compose builds the graph of one replica, with the package's own kernels in it or not.
+func compose(export *graphs.Export, config Config, own bool) (*plan, error) {
 	functions := []string{"evaluate", "predict"}
 	if config.Functions == FunctionsTrain {
 		functions = append(functions, "gradients", "update")
@@ -82,6 +84,10 @@ func compose(export *graphs.Export, config Config) (*plan, error) {
 		handles: make(map[string]string),
 		feeds:   make(map[string]string),
 		plan:    &plan{reads: make(map[string]string), assigns: make(map[string]assignment)},
+		kernels: own,
+	}
+	if own {
+		c.substitute()
 	}
 	c.plan.builder = c.Builder
 	c.OnDevice(config.Device)
@@ -95,6 +101,19 @@ func compose(export *graphs.Export, config Config) (*plan, error) {
 		c.trainStep()
 	}
 	return c.plan, nil
+}
+
+// substitute puts the package's kernels in the place of the functions that they do.
+// TensorFlow lets no function with side effects say what it implements: the
+// update is known by the optimizer's name.
+func (c *composer) substitute() {
+	ops := kernels.Ops()
+	c.Substitute(ops)
+	for _, op := range ops {
+		if op.Implements == "gorbit."+c.export.Contract.Optimizer.Name {
+			c.SubstituteFunction(c.export.Functions["update"], op)
+		}
+	}
 }
 
 // variables adds every variable with its reading and assignment, and the
@@ -208,6 +227,20 @@ func (c *composer) call(name string) *callPlan {
 	return p
 }
 
+// squares adds the sum of all elements' squares.
+func (c *composer) squares(tensors []string) string {
+	n, typeT := graphs.Int("N", int64(len(tensors))), graphs.Type("T", float32Type)
+	if c.kernels {
+		return c.Node(kernels.Squares, "squares", tensors, n)
+	}
+	var halves []string
+	for i, t := range tensors {
+		halves = append(halves, c.Node("L2Loss", fmt.Sprintf("squares/%d", i), []string{t}, typeT))
+	}
+	half := c.Node("AddN", "squares/half", halves, n, typeT)
+	return c.Node("Mul", "squares", []string{half, c.Float("squares/two", 2)}, typeT)
+}
+
 // trainStep adds the step: gradients, the global norm, one update per variable.
 func (c *composer) trainStep() {
 	contract := c.export.Contract
@@ -243,13 +276,11 @@ func (c *composer) trainStep() {
 	// update waits for it, so no variable changes while a gradient is computed.
 	typeT := graphs.Type("T", float32Type)
 	unit := c.Node("Reciprocal", "unit", []string{out("weight_sum")}, typeT)
-	var squares []string
+	var all []string
 	for _, v := range contract.Variables {
-		squares = append(squares, c.Node("L2Loss", "square/"+v.Name, []string{out(graphs.GradientPrefix + v.Name)}, typeT))
+		all = append(all, out(graphs.GradientPrefix+v.Name))
 	}
-	total := c.Node("AddN", "squares", squares, graphs.Int("N", int64(len(squares))), typeT)
-	doubled := c.Node("Mul", "squares/doubled", []string{total, c.Float("two", 2)}, typeT)
-	root := c.Node("Sqrt", "squares/root", []string{doubled}, typeT)
+	root := c.Node("Sqrt", "squares/root", []string{c.squares(all)}, typeT)
 	norm := c.Node("Mul", "norm", []string{root, unit}, typeT)
 
 	// clip_norm / max(norm, clip_norm), or 1 where clip_norm is 0 or less.
@@ -275,11 +306,12 @@ func (c *composer) trainStep() {
 	var updates []string
 	for _, v := range contract.Variables {
 		arguments := map[string]string{
-			"variable":      c.handles[v.Name],
-			"gradient":      c.Node("Mul", "scaled/"+v.Name, []string{out(graphs.GradientPrefix + v.Name), scale}, typeT),
-			"iteration":     iteration,
-			"learning_rate": rate,
-			"weight_decay":  inputs["weight_decay"],
+			"variable":       c.handles[v.Name],
+			"gradient":       out(graphs.GradientPrefix + v.Name),
+			"gradient_scale": scale,
+			"iteration":      iteration,
+			"learning_rate":  rate,
+			"weight_decay":   inputs["weight_decay"],
 		}
 		if !v.WeightDecay {
 			arguments["weight_decay"] = c.Float("no_decay/"+v.Name, 0)

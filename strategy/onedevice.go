@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/kernels"
 )
 
 // Config is what a user chooses of a strategy.
@@ -29,6 +30,9 @@ type Config struct {
 	// Functions are the parts of the contract to compose: FunctionsTrain to
 	// train, FunctionsEvaluate to evaluate and predict only.
 	Functions Functions
+	// StandardOps keeps to TensorFlow's own operations. Without it, the kernels
+	// of package internal/kernels stand in their place where the device is a CPU.
+	StandardOps bool
 }
 
 // Functions says what a composed graph can do.
@@ -105,39 +109,53 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, config Config) (*O
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	p, err := compose(export, config)
-	if err != nil {
-		return nil, err
-	}
-	graph := tf.NewGraph()
-	def, err := p.builder.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
-	}
-	if err := graph.Import(def, ""); err != nil {
-		return nil, fmt.Errorf("compose %s: TensorFlow %s refuses the graph: %w", export.Path, tf.Version(), err)
-	}
 	sc, err := sessionConfig(config)
 	if err != nil {
 		return nil, err
 	}
+	graph := tf.NewGraph()
 	session, err := tf.NewSession(graph, &tf.SessionOptions{Config: sc})
 	if err != nil {
 		return nil, fmt.Errorf("start a session: %w", err)
 	}
-	if err := checkDevice(session, config.Device); err != nil {
+	s := &OneDevice{export: export, session: session, ops: make(map[string]*tf.Operation)}
+	if err := s.prepare(graph, config); err != nil {
 		session.Close()
 		return nil, err
 	}
-	s := &OneDevice{export: export, session: session, plan: p, ops: make(map[string]*tf.Operation)}
+	return s, ctx.Err()
+}
+
+// prepare composes the graph for the device that the session has, and sets the
+// variables that start at zero.
+func (s *OneDevice) prepare(graph *tf.Graph, config Config) error {
+	device, err := findDevice(s.session, config.Device)
+	if err != nil {
+		return err
+	}
+	own := device.Type == "CPU" && !config.StandardOps
+	if own {
+		if err := kernels.Register(); err != nil {
+			return err
+		}
+	}
+	if s.plan, err = compose(s.export, config, own); err != nil {
+		return err
+	}
+	def, err := s.plan.builder.Marshal()
+	if err != nil {
+		return fmt.Errorf("compose %s: %w", s.export.Path, err)
+	}
+	if err := graph.Import(def, ""); err != nil {
+		return fmt.Errorf("compose %s: TensorFlow %s refuses the graph: %w", s.export.Path, tf.Version(), err)
+	}
 	for _, op := range graph.Operations() {
 		s.ops[op.Name()] = &op
 	}
-	if _, err := session.Run(nil, nil, []*tf.Operation{s.ops[p.init]}); err != nil {
-		session.Close()
-		return nil, fmt.Errorf("prepare %s: %w", export.Path, err)
+	if _, err := s.session.Run(nil, nil, []*tf.Operation{s.ops[s.plan.init]}); err != nil {
+		return fmt.Errorf("prepare %s: %w", s.export.Path, err)
 	}
-	return s, ctx.Err()
+	return nil
 }
 
 // DeviceError says that a device is not on this machine.
@@ -150,25 +168,27 @@ func (e *DeviceError) Error() string {
 	return fmt.Sprintf("there is no device %q; this machine has %s", e.Device, strings.Join(e.Have, ", "))
 }
 
-// checkDevice returns a *DeviceError where the session has no such device:
+// findDevice returns the device of a name, or the one that TensorFlow takes where
+// none is said. It returns a *DeviceError where the session has no such device:
 // TensorFlow would take another one without a word.
-func checkDevice(session *tf.Session, device string) error {
-	if device == "" {
-		return nil
-	}
+func findDevice(session *tf.Session, device string) (tf.Device, error) {
 	devices, err := session.ListDevices()
 	if err != nil {
-		return fmt.Errorf("list the devices: %w", err)
+		return tf.Device{}, fmt.Errorf("list the devices: %w", err)
+	}
+	if device == "" {
+		i := max(0, slices.IndexFunc(devices, func(d tf.Device) bool { return d.Type == "GPU" }))
+		return devices[i], nil
 	}
 	e := &DeviceError{Device: device}
 	for _, d := range devices {
 		// The full name, or its end: /device:GPU:0.
 		if strings.EqualFold(d.Name, device) || strings.HasSuffix(strings.ToLower(d.Name), strings.ToLower("/"+strings.TrimPrefix(device, "/"))) {
-			return nil
+			return d, nil
 		}
 		e.Have = append(e.Have, d.Name[strings.LastIndexByte(d.Name, '/'):])
 	}
-	return e
+	return tf.Device{}, e
 }
 
 // Close frees the session and its variables.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import tensorflow as tf
 
@@ -106,10 +105,9 @@ class Encoder(tf.Module):
     def __init__(self, config: BertConfig, seed: int = 0) -> None:
         """Makes the variables, initialized from `seed`."""
         super().__init__()
-        if config.hidden_act not in ops.ACTIVATIONS:
-            raise ValueError(
-                f"hidden_act {config.hidden_act!r} is not one of {', '.join(ops.ACTIVATIONS)}"
-            )
+        if config.hidden_act not in ops.BIASED_ACTIVATIONS:
+            known = ", ".join(ops.BIASED_ACTIVATIONS)
+            raise ValueError(f"hidden_act {config.hidden_act!r} is not one of {known}")
         self._config = config
         self.embeddings = Embeddings(config, seed)
         self.layers = [EncoderLayer(config, i, seed) for i in range(config.num_hidden_layers)]
@@ -144,23 +142,18 @@ class Encoder(tf.Module):
         Returns:
             float32 [R * S, H], the last layer's output, row after row.
         """
-        shape = tf.shape(input_ids)
         flat = (tf.reshape(ids, [-1]) for ids in (input_ids, position_ids, type_ids))
         x = self.embeddings(*flat)
         if dropout is not None:
             x = ops.dropout(x, dropout.hidden, dropout.random.site(0))
-        same = tf.equal(sequence_ids[:, :, None], sequence_ids[:, None, :])
-        # Finite, so that a softmax over padding alone stays a number.
-        bias = tf.where(same, 0.0, -1e9)[:, None, :, :]
         for i, layer in enumerate(self.layers):
             weights = [tf.convert_to_tensor(w) for w in layer.weights()]
             if dropout is None:
-                x = self._call_layer(x, bias, shape, None, None, None, None, weights)
+                x = self._call_layer(x, sequence_ids, None, None, None, None, weights)
             else:
                 x = self._call_layer(
                     x,
-                    bias,
-                    shape,
+                    sequence_ids,
                     dropout.hidden,
                     dropout.attention,
                     dropout.random.key,
@@ -172,46 +165,37 @@ class Encoder(tf.Module):
     def _layer(
         self,
         x: Tensor,
-        bias: Tensor,
-        shape: Tensor,
+        sequence_ids: Tensor,
         hidden_dropout: Tensor | None,
         attention_dropout: Tensor | None,
         random_key: Tensor | None,
         random_counter: Tensor | None,
         weights: list[Tensor],
     ) -> Tensor:
-        """One encoder layer: x float32 [R * S, H], bias [R, 1, S, S], shape int32 (R, S)."""
+        """One encoder layer: x float32 [R * S, H], sequence_ids int32 [R, S]."""
         wq, bq, wk, bk, wv, bv, wo, bo, wi, bi, wf, bf, ns1, nb1, ns2, nb2 = weights
         c = self._config
-        rows, length = shape[0], shape[1]
-        heads, size = c.num_attention_heads, c.head_size
-        train = random_key is not None
-        random = ops.Random(random_key, random_counter) if train else None
+        sites: list[ops.Random | None] = [None] * 3
+        if random_key is not None:
+            random = ops.Random(random_key, random_counter)
+            sites = [random, random.site(1), random.site(2)]
 
-        # One product for query, key and value, unstacked: the gradient of slicing
-        # would fill a tensor of zeros per slice.
-        kernel, kernel_bias = tf.concat([wq, wk, wv], 1), tf.concat([bq, bk, bv], 0)
-        qkv = tf.nn.bias_add(tf.matmul(x, kernel), kernel_bias)
-        qkv = tf.transpose(tf.reshape(qkv, [rows, length, 3, heads, size]), [2, 0, 3, 1, 4])
-        query, key, value = tf.unstack(qkv, num=3)
-        scores = tf.matmul(query * (1 / math.sqrt(size)), key, transpose_b=True) + bias
-        weights_of_values = tf.nn.softmax(scores)
-        if train:
-            weights_of_values = ops.dropout(weights_of_values, attention_dropout, random)
-        context = tf.transpose(tf.matmul(weights_of_values, value), [0, 2, 1, 3])
-        context = tf.reshape(context, [rows * length, c.hidden_size])
+        # One product for query, key and value.
+        qkv = tf.matmul(x, tf.concat([wq, wk, wv], 1))
+        context = ops.attention(
+            qkv,
+            tf.concat([bq, bk, bv], 0),
+            sequence_ids,
+            c.num_attention_heads,
+            attention_dropout,
+            sites[0],
+        )
+        z = tf.matmul(context, wo)
+        x = ops.residual_norm(z, bo, x, ns1, nb1, c.layer_norm_eps, hidden_dropout, sites[1])
 
-        y = tf.nn.bias_add(tf.matmul(context, wo), bo)
-        if train:
-            y = ops.dropout(y, hidden_dropout, random.site(1))
-        x = ops.layer_norm(x + y, ns1, nb1, c.layer_norm_eps)
-
-        activation = ops.ACTIVATIONS[c.hidden_act]
-        y = activation(tf.nn.bias_add(tf.matmul(x, wi), bi))
-        y = tf.nn.bias_add(tf.matmul(y, wf), bf)
-        if train:
-            y = ops.dropout(y, hidden_dropout, random.site(2))
-        return ops.layer_norm(x + y, ns2, nb2, c.layer_norm_eps)
+        y = ops.BIASED_ACTIVATIONS[c.hidden_act](tf.matmul(x, wi), bi)
+        z = tf.matmul(y, wf)
+        return ops.residual_norm(z, bf, x, ns2, nb2, c.layer_norm_eps, hidden_dropout, sites[2])
 
 
 def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: str) -> Tensor:

@@ -22,7 +22,7 @@ from gorbit_export.task import Hyperparameter, Task
 
 Tensor = tf.Tensor
 
-VERSION = 1
+VERSION = 2
 """Version of the contract and of gorbit.json."""
 CONTRACT_FILE = "assets/gorbit.json"
 SERVING_FOLDER = "serving"
@@ -87,12 +87,16 @@ class Export(tf.Module):
         update_scalars = [h.spec() for h in [*_SCALARS, *optimizer.hyperparameters]]
         handles = [tf.TensorSpec([], tf.resource, name) for name in ("variable", *optimizer.slots)]
         gradient = tf.TensorSpec(None, tf.float32, "gradient")
+        gradient_scale = tf.TensorSpec([], tf.float32, "gradient_scale")
         iteration = tf.TensorSpec([], tf.int64, "iteration")
         step_specs = [*features, *seed, *pass_scalars, *update_scalars, _CLIP.spec()]
 
         functions = {
             "gradients": (self._gradients, [*features, *seed, *pass_scalars]),
-            "update": (self._update, [*handles, gradient, iteration, *update_scalars]),
+            "update": (
+                self._update,
+                [*handles, gradient, gradient_scale, iteration, *update_scalars],
+            ),
             "train_step": (self._train_step, step_specs),
             "evaluate": (lambda **values: task.evaluate_sums(values), features),
             "predict": (lambda **values: task.predict(values), inputs),
@@ -126,6 +130,7 @@ class Export(tf.Module):
         self,
         variable: Tensor,
         gradient: Tensor,
+        gradient_scale: Tensor,
         iteration: Tensor,
         learning_rate: Tensor,
         weight_decay: Tensor,
@@ -133,7 +138,14 @@ class Export(tf.Module):
     ) -> dict[str, Tensor]:
         slots = {name: inputs[name] for name in self._optimizer.slots}
         self._optimizer.update(
-            variable, slots, gradient, iteration, learning_rate, weight_decay, inputs
+            variable,
+            slots,
+            gradient,
+            gradient_scale,
+            iteration,
+            learning_rate,
+            weight_decay,
+            inputs,
         )
         return {}
 
@@ -155,7 +167,8 @@ class Export(tf.Module):
                 decays = self._task.decays(path)
                 self.update(
                     variable=variable.handle,
-                    gradient=gradients[path] * scale,
+                    gradient=gradients[path],
+                    gradient_scale=scale,
                     iteration=iteration,
                     learning_rate=inputs["learning_rate"],
                     weight_decay=inputs["weight_decay"] if decays else tf.constant(0.0),

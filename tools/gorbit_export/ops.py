@@ -1,15 +1,33 @@
-"""Building blocks whose gradients are written out, and stateless randomness."""
+"""Building blocks whose gradients are written out, and stateless randomness.
+
+The blocks that take most of a step beside the matrix products are graph functions
+of their own, forward and backward, and each says by its `_implements` attribute
+what it computes ("gorbit.bias_gelu"). A runtime that has a faster implementation
+for its hardware puts it in their place; any other runs them as they are.
+docs/contract.md lists them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Callable
+from typing import Any, Callable
 
 import tensorflow as tf
 
 Tensor = tf.Tensor
 _PHILOX = 1  # tensorflow/core/framework/rng_alg.h
+_IMPLEMENTS = "_implements"
+
+
+def block(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a body a graph function that implements "gorbit.NAME", after the body's name."""
+    name = body.__name__.strip("_")
+    function = tf.function(
+        body, autograph=False, experimental_attributes={_IMPLEMENTS: f"gorbit.{name}"}
+    )
+    # Behind a lambda, so that no module saves it as a function of its own.
+    return lambda *args: function(*args)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +83,22 @@ class Random:
         return tf.reshape(halves[:count], shape)
 
 
+def _dropped(rate: Tensor) -> Tensor:
+    """How many of the 65536 numbers of 16 bits dropout drops, a float32 scalar."""
+    return tf.clip_by_value(tf.round(rate * 65536.0), 0.0, 65535.0)
+
+
+def _factor(rate: Tensor) -> Tensor:
+    """What dropout multiplies by what it keeps."""
+    return 65536.0 / (65536.0 - _dropped(rate))
+
+
+def _keep(shape: Tensor, rate: Tensor, random: Random) -> Tensor:
+    """Draws what dropout keeps, bool of the shape."""
+    threshold = tf.cast(tf.cast(_dropped(rate), tf.int32) - 32768, tf.int16)
+    return random.bits16(shape) >= threshold
+
+
 def dropout(x: Tensor, rate: Tensor, random: Random) -> Tensor:
     """Sets elements to zero with probability `rate` and scales the others up.
 
@@ -76,59 +110,172 @@ def dropout(x: Tensor, rate: Tensor, random: Random) -> Tensor:
         rate: float32 scalar in [0, 1).
         random: the site's stream.
     """
-    dropped = tf.clip_by_value(tf.round(rate * 65536.0), 0.0, 65535.0)
-    scale = tf.cast(65536.0 / (65536.0 - dropped), x.dtype)
-    threshold = tf.cast(tf.cast(dropped, tf.int32) - 32768, tf.int16)
-    keep = random.bits16(tf.shape(x)) >= threshold
+    keep, scale = _keep(tf.shape(x), rate, random), _factor(rate)
 
     @tf.custom_gradient
     def apply(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        mask = tf.cast(keep, x.dtype) * scale
+        mask = tf.cast(keep, x.dtype) * tf.cast(scale, x.dtype)
         return x * mask, lambda dy: dy * mask
 
     return apply(x)
 
 
-def layer_norm(x: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Layer normalization over the last axis (Ba et al. 2016).
+def _normalize(x: Tensor, epsilon: Tensor | float) -> tuple[Tensor, Tensor]:
+    """The normalized rows of x, and the reciprocals of their deviations."""
+    centered = x - tf.reduce_mean(x, -1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centered), -1, keepdims=True)
+    reciprocal = tf.math.rsqrt(variance + epsilon)
+    return centered * reciprocal, reciprocal
 
-    The gradient is the closed form dx = r * (g - mean(g) - n * mean(g * n)) with
-    g = dy * scale, n the normalized input and r the reciprocal deviation.
+
+def _normalize_gradient(
+    dy: Tensor, normalized: Tensor, reciprocal: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, scale and offset of a layer norm.
+
+    dx = r * (g - mean(g) - n * mean(g * n)) with g = dy * scale, n the normalized
+    input and r the reciprocal deviation.
     """
+    g = dy * scale
+    dx = reciprocal * (
+        g
+        - tf.reduce_mean(g, -1, keepdims=True)
+        - normalized * tf.reduce_mean(g * normalized, -1, keepdims=True)
+    )
+    axes = list(range(dy.shape.rank - 1))
+    return dx, tf.reduce_sum(dy * normalized, axes), tf.reduce_sum(dy, axes)
+
+
+def layer_norm(x: Tensor, scale: Tensor, offset: Tensor, epsilon: float) -> Tensor:
+    """Layer normalization over the last axis (Ba et al. 2016)."""
 
     @tf.custom_gradient
     def apply(
-        x: Tensor, scale: Tensor, bias: Tensor
+        x: Tensor, scale: Tensor, offset: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]]:
-        centered = x - tf.reduce_mean(x, -1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(centered), -1, keepdims=True)
-        reciprocal = tf.math.rsqrt(variance + epsilon)
-        normalized = centered * reciprocal
+        normalized, reciprocal = _normalize(x, epsilon)
+        return normalized * scale + offset, lambda dy: _normalize_gradient(
+            dy, normalized, reciprocal, scale
+        )
 
-        def gradient(dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            g = dy * scale
-            dx = reciprocal * (
-                g
-                - tf.reduce_mean(g, -1, keepdims=True)
-                - normalized * tf.reduce_mean(g * normalized, -1, keepdims=True)
-            )
-            axes = list(range(x.shape.rank - 1))
-            return dx, tf.reduce_sum(dy * normalized, axes), tf.reduce_sum(dy, axes)
-
-        return normalized * scale + bias, gradient
-
-    return apply(x, scale, bias)
+    return apply(x, scale, offset)
 
 
-@tf.custom_gradient
-def gelu(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The Gaussian error linear unit, exact: x * Phi(x) (Hendrycks & Gimpel 2016)."""
+def _bias_gradient(dy: Tensor) -> Tensor:
+    return tf.raw_ops.BiasAddGrad(out_backprop=dy)
+
+
+@block
+def _residual_norm(
+    x: Tensor, residual: Tensor, scale: Tensor, offset: Tensor, epsilon: Tensor
+) -> Tensor:
+    normalized, _ = _normalize(residual + x, epsilon)
+    return normalized * scale + offset
+
+
+@block
+def _residual_norm_dropout(
+    x: Tensor,
+    residual: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    epsilon: Tensor,
+    rate: Tensor,
+    key: Tensor,
+    counter: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    keep = _keep(tf.shape(x), rate, Random(key, counter))
+    kept = x * (tf.cast(keep, x.dtype) * _factor(rate))
+    normalized, reciprocal = _normalize(residual + kept, epsilon)
+    return normalized * scale + offset, normalized, reciprocal, keep
+
+
+@block
+def _residual_norm_dropout_gradient(
+    dy: Tensor,
+    scale: Tensor,
+    rate: Tensor,
+    key: Tensor,
+    counter: Tensor,
+    normalized: Tensor,
+    reciprocal: Tensor,
+    keep: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    del key, counter  # for an implementation that draws again instead of keeping
+    dresidual, dscale, doffset = _normalize_gradient(dy, normalized, reciprocal, scale)
+    dx = dresidual * (tf.cast(keep, dy.dtype) * _factor(rate))
+    return dx, _bias_gradient(dx), dresidual, dscale, doffset
+
+
+def residual_norm(
+    z: Tensor,
+    bias: Tensor,
+    residual: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    epsilon: float,
+    rate: Tensor | None = None,
+    random: Random | None = None,
+) -> Tensor:
+    """layer_norm(residual + dropout(z + bias)): the end of a transformer's sublayer.
+
+    Args:
+        z: float32 [T, H], the sublayer's last product.
+        bias: float32 [H], of that product.
+        residual: float32 [T, H], the sublayer's input.
+        scale: float32 [H], of the norm.
+        offset: float32 [H], of the norm.
+        epsilon: added to the variance.
+        rate: float32 scalar, of the dropout; none to draw nothing.
+        random: the site's stream.
+
+    Returns:
+        float32 [T, H].
+    """
+    epsilon = tf.constant(epsilon, tf.float32)
+    if random is None:
+        return _residual_norm(tf.nn.bias_add(z, bias), residual, scale, offset, epsilon)
+    drawn = (rate, random.key, random.counter)
+
+    @tf.custom_gradient
+    def apply(
+        z: Tensor, bias: Tensor, residual: Tensor, scale: Tensor, offset: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
+        x = tf.nn.bias_add(z, bias)
+        y, *saved = _residual_norm_dropout(x, residual, scale, offset, epsilon, *drawn)
+        return y, lambda dy: _residual_norm_dropout_gradient(dy, scale, *drawn, *saved)
+
+    return apply(z, bias, residual, scale, offset)
+
+
+@block
+def _gelu(x: Tensor) -> Tensor:
+    return gelu(x)
+
+
+@block
+def _gelu_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     cdf = 0.5 + 0.5 * tf.math.erf(x * math.sqrt(0.5))
+    # The density's constant factor is a term of the exponent: one pass less.
+    density = tf.exp(-0.5 * math.log(2 * math.pi) - 0.5 * tf.square(x))
+    dx = dy * (cdf + x * density)
+    return dx, _bias_gradient(dx)
 
-    def gradient(dy: Tensor) -> Tensor:
-        return dy * (cdf + x * (tf.exp(-0.5 * tf.square(x)) * (1 / math.sqrt(2 * math.pi))))
 
-    return x * cdf, gradient
+def bias_gelu(z: Tensor, bias: Tensor) -> Tensor:
+    """gelu(z + bias), of a product z, float32 [T, F], and its bias, float32 [F]."""
+
+    @tf.custom_gradient
+    def apply(z: Tensor, bias: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+        x = tf.nn.bias_add(z, bias)
+        return _gelu(x), lambda dy: _gelu_gradient(dy, x)
+
+    return apply(z, bias)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The Gaussian error linear unit, exact: x * Phi(x) (Hendrycks & Gimpel 2016)."""
+    return x * (0.5 + 0.5 * tf.math.erf(x * math.sqrt(0.5)))
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -136,16 +283,142 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return tf.nn.gelu(x, approximate=True)
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": gelu,
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
-    "relu": tf.nn.relu,
-    "silu": tf.nn.silu,
-    "swish": tf.nn.silu,
-    "tanh": tf.nn.tanh,
+def _biased(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda z, bias: activation(tf.nn.bias_add(z, bias))
+
+
+BIASED_ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "gelu": bias_gelu,
+    "gelu_new": _biased(gelu_tanh),
+    "gelu_pytorch_tanh": _biased(gelu_tanh),
+    "relu": _biased(tf.nn.relu),
+    "silu": _biased(tf.nn.silu),
+    "swish": _biased(tf.nn.silu),
+    "tanh": _biased(tf.nn.tanh),
 }
-"""Activation functions by the names that configuration files use."""
+"""Activation functions of a product and its bias, by the names that configuration files use."""
+
+
+def _split_heads(qkv: Tensor, sequence_ids: Tensor, heads: Tensor) -> list[Tensor]:
+    """Query (scaled), key and value, float32 [R, heads, S, D]."""
+    shape = tf.shape(sequence_ids)
+    width = qkv.shape[1] // 3
+    x = tf.reshape(qkv, tf.stack([shape[0], shape[1], 3, heads, width // heads]))
+    query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]), num=3)
+    return [query * _score_scale(width, heads), key, value]
+
+
+def _score_scale(width: int, heads: Tensor) -> Tensor:
+    return tf.math.rsqrt(tf.cast(width // heads, tf.float32))
+
+
+def _attention_weights(query: Tensor, key: Tensor, sequence_ids: Tensor) -> Tensor:
+    same = tf.equal(sequence_ids[:, :, None], sequence_ids[:, None, :])
+    # Finite, so that a softmax over padding alone stays a number.
+    bias = tf.where(same, 0.0, -1e9)[:, None, :, :]
+    return tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + bias)
+
+
+def _join_heads(x: Tensor, width: int) -> Tensor:
+    """[R, heads, S, D] to [R * S, width]."""
+    return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), [-1, width])
+
+
+@block
+def _attention(qkv: Tensor, sequence_ids: Tensor, heads: Tensor) -> Tensor:
+    query, key, value = _split_heads(qkv, sequence_ids, heads)
+    weights = _attention_weights(query, key, sequence_ids)
+    return _join_heads(tf.matmul(weights, value), qkv.shape[1] // 3)
+
+
+@block
+def _attention_dropout(
+    qkv: Tensor,
+    sequence_ids: Tensor,
+    heads: Tensor,
+    rate: Tensor,
+    random_key: Tensor,
+    random_counter: Tensor,
+) -> tuple[Tensor, ...]:
+    query, key, value = _split_heads(qkv, sequence_ids, heads)
+    weights = _attention_weights(query, key, sequence_ids)
+    keep = _keep(tf.shape(weights), rate, Random(random_key, random_counter))
+    dropped = weights * tf.cast(keep, weights.dtype)
+    # The kept weights' factor is put on the values, of which there are fewer.
+    value *= _factor(rate)
+    context = _join_heads(tf.matmul(dropped, value), qkv.shape[1] // 3)
+    return context, query, key, value, weights, dropped
+
+
+@block
+def _attention_dropout_gradient(
+    dy: Tensor,
+    qkv: Tensor,
+    sequence_ids: Tensor,
+    heads: Tensor,
+    rate: Tensor,
+    random_key: Tensor,
+    random_counter: Tensor,
+    context: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weights: Tensor,
+    dropped: Tensor,
+) -> tuple[Tensor, Tensor]:
+    del random_key, random_counter  # for one that computes again instead of keeping
+    shape, width = tf.shape(sequence_ids), qkv.shape[1] // 3
+    by_head = tf.stack([shape[0], shape[1], heads, width // heads])
+    dcontext = tf.transpose(tf.reshape(dy, by_head), [0, 2, 1, 3])
+    # The softmax's inner product of weights and their gradient is that of the
+    # context and its gradient, which is shorter (Dao et al. 2022).
+    inner = tf.reduce_sum(tf.reshape(dy * context, by_head), -1)
+    inner = tf.transpose(inner, [0, 2, 1])[:, :, :, None]
+    dvalue = tf.matmul(dropped, dcontext, transpose_a=True) * _factor(rate)
+    dscores = dropped * tf.matmul(dcontext, value, transpose_b=True) - weights * inner
+    dquery = tf.matmul(dscores, key) * _score_scale(width, heads)
+    dkey = tf.matmul(dscores, query, transpose_a=True)
+    dx = tf.transpose(tf.stack([dquery, dkey, dvalue]), [1, 3, 0, 2, 4])
+    dqkv = tf.reshape(dx, [-1, 3 * width])
+    return dqkv, _bias_gradient(dqkv)
+
+
+def attention(
+    qkv: Tensor,
+    bias: Tensor,
+    sequence_ids: Tensor,
+    heads: int,
+    rate: Tensor | None = None,
+    random: Random | None = None,
+) -> Tensor:
+    """Multi-head self-attention (Vaswani et al. 2017) within the sequences of packed rows.
+
+    Args:
+        qkv: float32 [R * S, 3 * H], the product that holds query, key and value
+            side by side, each head after head.
+        bias: float32 [3 * H], of that product.
+        sequence_ids: int32 [R, S]: a position sees those of its row that have its number.
+        heads: a divisor of H.
+        rate: float32 scalar, of the dropout of attention weights; none to draw nothing.
+        random: the site's stream; it is drawn for [R, heads, S, S].
+
+    Returns:
+        float32 [R * S, H].
+    """
+    heads = tf.constant(heads, tf.int32)
+    if random is None:
+        return _attention(tf.nn.bias_add(qkv, bias), sequence_ids, heads)
+    rest = (sequence_ids, heads, rate, random.key, random.counter)
+
+    @tf.custom_gradient
+    def apply(
+        qkv: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+        x = tf.nn.bias_add(qkv, bias)
+        context, *saved = _attention_dropout(x, *rest)
+        return context, lambda dy: _attention_dropout_gradient(dy, x, *rest, context, *saved)
+
+    return apply(qkv, bias)
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:

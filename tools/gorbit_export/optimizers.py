@@ -30,6 +30,7 @@ class Optimizer(abc.ABC):
         variable: Tensor,
         slots: dict[str, Tensor],
         gradient: Tensor,
+        gradient_scale: Tensor,
         iteration: Tensor,
         learning_rate: Tensor,
         weight_decay: Tensor,
@@ -40,7 +41,8 @@ class Optimizer(abc.ABC):
         Args:
             variable: resource handle of a float32 variable.
             slots: handles by slot name.
-            gradient: of the mean loss, clipped; float32 of the variable's shape.
+            gradient: of the sum of losses, float32 of the variable's shape.
+            gradient_scale: float32 scalar that makes it that of the mean loss, clipped.
             iteration: int64, 1 at the first update.
             learning_rate: float32 scalar.
             weight_decay: float32 scalar, 0 for variables without decay.
@@ -71,6 +73,7 @@ class AdamW(Optimizer):
         variable: Tensor,
         slots: dict[str, Tensor],
         gradient: Tensor,
+        gradient_scale: Tensor,
         iteration: Tensor,
         learning_rate: Tensor,
         weight_decay: Tensor,
@@ -83,8 +86,8 @@ class AdamW(Optimizer):
         power_1 = tf.pow(tf.cast(beta_1, tf.float64), t)
         power_2 = tf.pow(tf.cast(beta_2, tf.float64), t)
         root = tf.sqrt(1 - power_2)
-        rate = tf.cast(learning_rate, tf.float64) * root / (1 - power_1)
         epsilon = tf.cast(hyperparameters["epsilon"], tf.float64) * root
+        rate = tf.cast(learning_rate, tf.float64) * root / (1 - power_1)
         value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.float32)
         tf.raw_ops.AssignSubVariableOp(
             resource=variable, value=value * (learning_rate * weight_decay)
@@ -101,7 +104,7 @@ class AdamW(Optimizer):
             beta1=beta_1,
             beta2=beta_2,
             epsilon=tf.cast(epsilon, tf.float32),
-            grad=gradient,
+            grad=gradient * gradient_scale,
         )
 
 

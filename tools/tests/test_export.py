@@ -118,6 +118,7 @@ def test_contract_describes_the_functions(exported):
         "variable": ("resource", 0),
         **slots,
         "gradient": ("float32", None),
+        "gradient_scale": ("float32", 0),
         "iteration": ("int64", 0),
         **common,
         **optimizer,

@@ -36,7 +36,8 @@ class Updated:
         self.adamw.update(
             self.variable.handle,
             slots,
-            gradient,
+            gradient * 4.0,
+            tf.constant(0.25),
             iteration,
             learning_rate,
             weight_decay,

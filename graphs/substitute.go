@@ -1,0 +1,84 @@
+package graphs
+
+import (
+	"slices"
+
+	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
+	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
+	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
+	opb "github.com/wamuir/graft/tensorflow/core/framework/op_def_go_proto"
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	"google.golang.org/protobuf/proto"
+)
+
+// implementsAttr is TensorFlow's attribute of a function that names what it computes.
+const implementsAttr = "_implements"
+
+// Op is an operation that computes what some functions do.
+type Op struct {
+	// Name of the operation, for instance "GorbitGelu".
+	Name string
+	// Implements is what such a function's _implements attribute says, for
+	// instance "gorbit.gelu".
+	Implements string
+	// Inputs and Outputs are in the order of the function's; shapes are not looked at.
+	Inputs, Outputs []Arg
+}
+
+// SubstituteFunction makes a function of the export consist of an operation alone,
+// whatever it says that it implements, and reports whether their dtypes agreed.
+func (b *Builder) SubstituteFunction(f *Function, op Op) bool {
+	for i, def := range b.def.GetLibrary().GetFunction() {
+		if def.GetSignature().GetName() == f.GraphName && fits(def.GetSignature(), op) {
+			b.def.Library.Function[i] = substitute(def, op)
+			return true
+		}
+	}
+	return false
+}
+
+// Substitute makes every function of the graph that implements what one of the
+// operations does, and takes and gives the same dtypes, consist of that operation
+// alone. It returns the number of functions.
+func (b *Builder) Substitute(ops []Op) int {
+	count := 0
+	for i, f := range b.def.GetLibrary().GetFunction() {
+		name := string(f.GetAttr()[implementsAttr].GetS())
+		for _, op := range ops {
+			if name == op.Implements && fits(f.GetSignature(), op) {
+				b.def.Library.Function[i] = substitute(f, op)
+				count++
+			}
+		}
+	}
+	return count
+}
+
+func fits(signature *opb.OpDef, op Op) bool {
+	same := func(d *opb.OpDef_ArgDef, a Arg) bool { return d.GetType() == a.DType }
+	return slices.EqualFunc(signature.GetInputArg(), op.Inputs, same) &&
+		slices.EqualFunc(signature.GetOutputArg(), op.Outputs, same)
+}
+
+func substitute(f *fpb.FunctionDef, op Op) *fpb.FunctionDef {
+	const node = "op"
+	body := &npb.NodeDef{Name: node, Op: op.Name, Attr: make(map[string]*apb.AttrValue)}
+	stateful := false
+	for _, a := range f.GetSignature().GetInputArg() {
+		body.Input = append(body.Input, a.GetName())
+		stateful = stateful || a.GetType() == dtpb.DataType_DT_RESOURCE
+	}
+	out := proto.CloneOf(f)
+	out.NodeDef = []*npb.NodeDef{body}
+	out.Ret = make(map[string]string, len(op.Outputs))
+	for i, a := range f.GetSignature().GetOutputArg() {
+		out.Ret[a.GetName()] = node + ":" + op.Outputs[i].Name + ":0"
+	}
+	out.ControlRet = nil
+	out.Signature.ControlOutput = nil
+	if stateful {
+		out.ControlRet = map[string]string{node: node}
+		out.Signature.ControlOutput = []string{node}
+	}
+	return out
+}

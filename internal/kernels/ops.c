@@ -1,0 +1,530 @@
+// The operations, as TensorFlow sees them.
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "tensorflow/c/kernels.h"
+#include "tensorflow/c/kernels_experimental.h"
+
+// ops.h names these as only C++ may.
+typedef struct TF_OpDefinitionBuilder TF_OpDefinitionBuilder;
+typedef struct TF_ShapeInferenceContext TF_ShapeInferenceContext;
+typedef struct TF_ShapeHandle TF_ShapeHandle;
+typedef struct TF_DimensionHandle TF_DimensionHandle;
+#include "tensorflow/c/ops.h"
+
+// A call of an operation. The first failure is kept, and everything after it is void.
+typedef struct {
+  TF_OpKernelContext* context;
+  TF_Status* status;
+  TF_Tensor* held[24];
+  int count;
+} Call;
+
+static bool ok(const Call* c) { return TF_GetCode(c->status) == TF_OK; }
+
+static void fail(Call* c, TF_Code code, const char* text) {
+  if (ok(c)) TF_SetStatus(c->status, code, text);
+}
+
+static Call begin(TF_OpKernelContext* context) {
+  return (Call){.context = context, .status = TF_NewStatus()};
+}
+
+static void end(Call* c) {
+  if (!ok(c)) TF_OpKernelContext_Failure(c->context, c->status);
+  for (int i = 0; i < c->count; i++) TF_DeleteTensor(c->held[i]);
+  TF_DeleteStatus(c->status);
+}
+
+static TF_Tensor* hold(Call* c, TF_Tensor* t) {
+  if (t == NULL) {
+    fail(c, TF_RESOURCE_EXHAUSTED, "out of memory");
+    return NULL;
+  }
+  c->held[c->count++] = t;
+  return ok(c) ? t : NULL;
+}
+
+static TF_Tensor* input(Call* c, int i) {
+  TF_Tensor* t = NULL;
+  if (!ok(c)) return NULL;
+  TF_GetInput(c->context, i, &t, c->status);
+  return ok(c) ? hold(c, t) : NULL;
+}
+
+static int64_t elements(const TF_Tensor* t) { return t == NULL ? 0 : TF_TensorElementCount(t); }
+static float* floats(const TF_Tensor* t) { return t == NULL ? NULL : TF_TensorData(t); }
+
+static int64_t dim(Call* c, const TF_Tensor* t, int rank, int i) {
+  if (t == NULL) return 0;
+  if (TF_NumDims(t) != rank) {
+    fail(c, TF_INVALID_ARGUMENT, "an input is not of the rank that it should be");
+    return 0;
+  }
+  return TF_Dim(t, i);
+}
+
+// vector returns the floats of an input that must hold n.
+static const float* vector(Call* c, int i, int64_t n) {
+  TF_Tensor* t = input(c, i);
+  if (ok(c) && elements(t) != n) {
+    fail(c, TF_INVALID_ARGUMENT, "an input is not of the size that it should be");
+  }
+  return floats(t);
+}
+
+static float scalar(Call* c, int i) {
+  const float* x = vector(c, i, 1);
+  return ok(c) ? *x : 0;
+}
+
+static float* output(Call* c, int i, int rank, const int64_t* dims) {
+  if (!ok(c)) return NULL;
+  size_t bytes = sizeof(float);
+  for (int k = 0; k < rank; k++) bytes *= (size_t)dims[k];
+  return floats(hold(c, TF_AllocateOutput(c->context, i, TF_FLOAT, dims, rank, bytes, c->status)));
+}
+
+// instead makes an output in the memory of an input, if nobody else needs that.
+static float* instead(Call* c, int in, int out, int rank, const int64_t* dims) {
+  if (!ok(c)) return NULL;
+  int used = 0;
+  return floats(hold(c, TF_ForwardInputOrAllocateOutput(c->context, &in, 1, out, dims, rank, &used,
+                                                        c->status)));
+}
+
+// nothing makes an empty output, in the place of what TensorFlow's own operations keep.
+static void nothing(Call* c, int i, TF_DataType type) {
+  if (!ok(c)) return;
+  int64_t zero = 0;
+  hold(c, TF_AllocateOutput(c->context, i, type, &zero, 1, 0, c->status));
+}
+
+static Dropout dropout(Call* c, int rate, int key, int counter) {
+  Dropout d = {.factor = 1};
+  float r = scalar(c, rate);
+  TF_Tensor *k = input(c, key), *n = input(c, counter);
+  if (!ok(c)) return d;
+  if (elements(k) != 1 || elements(n) != 2) {
+    fail(c, TF_INVALID_ARGUMENT, "a random key has one number and a counter two");
+    return d;
+  }
+  // As tf.round does: halves go to the even number.
+  float dropped = nearbyintf(r * 65536.0f);
+  dropped = dropped > 0 ? dropped < 65535 ? dropped : 65535 : 0;
+  d.key = *(uint64_t*)TF_TensorData(k);
+  d.low = ((uint64_t*)TF_TensorData(n))[0];
+  d.high = ((uint64_t*)TF_TensorData(n))[1];
+  d.threshold = (int32_t)dropped - 32768;
+  d.factor = 65536.0f / (65536.0f - dropped);
+  d.on = dropped > 0;
+  return d;
+}
+
+static int64_t blocks(int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
+
+// Adds up partial sums [n, stride], from an offset on.
+static void gather(const float* partial, int64_t n, int64_t stride, int64_t width, float* out) {
+  memset(out, 0, (size_t)width * sizeof(float));
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t j = 0; j < width; j++) out[j] += partial[i * stride + j];
+  }
+}
+
+static float* memory(Call* c, int64_t n) {
+  if (!ok(c)) return NULL;
+  float* p = malloc((size_t)(n > 0 ? n : 1) * sizeof(float));
+  if (p == NULL) fail(c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  return p;
+}
+
+// gelu(x) -> y
+static void gelu(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  TF_Tensor* x = input(&c, 0);
+  int64_t dims[] = {dim(&c, x, 2, 0), dim(&c, x, 2, 1)};
+  float* y = output(&c, 0, 2, dims);
+  if (ok(&c)) {
+    Gelu g = {.rows = dims[0], .width = dims[1], .x = floats(x), .y = y};
+    gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu, &g);
+  }
+  end(&c);
+}
+
+// gelu_gradient(dy, x) -> dx, dbias
+static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  TF_Tensor *dy = input(&c, 0), *x = input(&c, 1);
+  int64_t dims[] = {dim(&c, dy, 2, 0), dim(&c, dy, 2, 1)};
+  if (ok(&c) && elements(x) != elements(dy)) {
+    fail(&c, TF_INVALID_ARGUMENT, "a gradient differs in size from what it is of");
+  }
+  float* dx = instead(&c, 0, 0, 2, dims);
+  float* dbias = output(&c, 1, 1, dims + 1);
+  float* partial = memory(&c, blocks(dims[0]) * dims[1]);
+  if (ok(&c)) {
+    Gelu g = {.rows = dims[0], .width = dims[1], .x = floats(x), .dy = floats(dy), .y = dx,
+              .partial = partial};
+    gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu_gradient, &g);
+    gather(partial, blocks(dims[0]), dims[1], dims[1], dbias);
+  }
+  free(partial);
+  end(&c);
+}
+
+// residual_norm(x, residual, scale, offset, epsilon) -> y, and
+// residual_norm_dropout(..., rate, key, counter) -> y, normalized, reciprocal, keep
+static void norm(TF_OpKernelContext* context, bool train) {
+  Call c = begin(context);
+  TF_Tensor* x = input(&c, 0);
+  int64_t dims[] = {dim(&c, x, 2, 0), dim(&c, x, 2, 1)};
+  Norm n = {.rows = dims[0], .width = dims[1], .x = floats(x)};
+  n.residual = vector(&c, 1, dims[0] * dims[1]);
+  n.scale = vector(&c, 2, dims[1]);
+  n.offset = vector(&c, 3, dims[1]);
+  n.epsilon = scalar(&c, 4);
+  n.y = output(&c, 0, 2, dims);
+  if (train) {
+    n.dropout = dropout(&c, 5, 6, 7);
+    n.normalized = output(&c, 1, 2, dims);
+    n.reciprocal = output(&c, 2, 2, (int64_t[]){dims[0], 1});
+    nothing(&c, 3, TF_BOOL);
+  }
+  if (ok(&c) && dims[1] > 0) gorbit_parallel(blocks(dims[0]), gorbit_tasks()->norm, &n);
+  if (n.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  end(&c);
+}
+
+static void residual_norm(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  norm(context, false);
+}
+
+static void residual_norm_dropout(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  norm(context, true);
+}
+
+// residual_norm_dropout_gradient(dy, scale, rate, key, counter, normalized, reciprocal, keep)
+// -> dx, dbias, dresidual, dscale, doffset
+static void residual_norm_dropout_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  TF_Tensor* dy = input(&c, 0);
+  int64_t dims[] = {dim(&c, dy, 2, 0), dim(&c, dy, 2, 1)};
+  Norm n = {.rows = dims[0], .width = dims[1], .dy = floats(dy)};
+  n.scale = vector(&c, 1, dims[1]);
+  n.dropout = dropout(&c, 2, 3, 4);
+  n.normalized = (float*)vector(&c, 5, dims[0] * dims[1]);
+  n.reciprocal = (float*)vector(&c, 6, dims[0]);
+  n.dx = output(&c, 0, 2, dims);
+  float* dbias = output(&c, 1, 1, dims + 1);
+  n.dresidual = instead(&c, 0, 2, 2, dims);
+  float* dscale = output(&c, 3, 1, dims + 1);
+  float* doffset = output(&c, 4, 1, dims + 1);
+  int64_t count = blocks(dims[0]), width = dims[1];
+  n.partial = memory(&c, count * 3 * width);
+  if (ok(&c) && width > 0) {
+    gorbit_parallel(count, gorbit_tasks()->norm_gradient, &n);
+    gather(n.partial, count, 3 * width, width, dbias);
+    gather(n.partial + width, count, 3 * width, width, dscale);
+    gather(n.partial + 2 * width, count, 3 * width, width, doffset);
+  }
+  if (n.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  free(n.partial);
+  end(&c);
+}
+
+// Divides rows of sequence numbers into runs. Returns NULL and 0 without memory.
+static Run* divide(Call* c, const int32_t* ids, int64_t rows, int64_t length, int64_t* count) {
+  *count = 0;
+  if (!ok(c)) return NULL;
+  int64_t room = rows + 8;
+  Run* run = malloc((size_t)room * sizeof(Run));
+  for (int64_t row = 0; run != NULL && row < rows; row++, ids += length) {
+    int64_t first = *count;
+    bool whole = true;  // whether every number of the row stands in one place
+    for (int64_t i = 0, j; i < length; i = j) {
+      for (j = i + 1; j < length && ids[j] == ids[i];) j++;
+      if (ids[i] == 0) continue;
+      for (int64_t k = first; k < *count; k++) whole &= ids[run[k].column] != ids[i];
+      if (*count == room) {
+        room *= 2;
+        Run* more = realloc(run, (size_t)room * sizeof(Run));
+        if (more == NULL) free(run);
+        run = more;
+        if (run == NULL) break;
+      }
+      run[(*count)++] = (Run){.row = row, .column = i, .length = j - i};
+    }
+    if (run == NULL || whole) continue;
+    int64_t begin = run[first].column, end = run[*count - 1].column + run[*count - 1].length;
+    run[first] = (Run){.row = row, .column = begin, .length = end - begin, .ids = ids + begin};
+    *count = first + 1;
+  }
+  if (run == NULL) {
+    *count = 0;
+    fail(c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  }
+  return run;
+}
+
+// Sets to zero what stands at positions that are in no run.
+static void clear(const Attention* a, int64_t rows, float* out, int64_t width) {
+  int64_t token = 0;
+  for (int64_t i = 0; i <= a->runs; i++) {
+    int64_t begin = rows * a->row_length;
+    if (i < a->runs) begin = a->run[i].row * a->row_length + a->run[i].column;
+    memset(out + token * width, 0, (size_t)((begin - token) * width) * sizeof(float));
+    if (i < a->runs) token = begin + a->run[i].length;
+  }
+}
+
+// What forward and backward have in common: qkv, sequence_ids, heads from input i on.
+static Attention shape(Call* c, int i, int64_t* rows, int64_t* tokens) {
+  TF_Tensor *qkv = input(c, i), *ids = input(c, i + 1), *heads = input(c, i + 2);
+  Attention a = {.qkv = floats(qkv)};
+  *rows = dim(c, ids, 2, 0);
+  a.row_length = dim(c, ids, 2, 1);
+  *tokens = dim(c, qkv, 2, 0);
+  int64_t width = dim(c, qkv, 2, 1);
+  if (!ok(c)) return a;
+  a.heads = elements(heads) == 1 ? *(int32_t*)TF_TensorData(heads) : 0;
+  a.width = width / 3;
+  if (a.heads < 1 || width != 3 * a.width || a.width % a.heads != 0 ||
+      *tokens != *rows * a.row_length) {
+    fail(c, TF_INVALID_ARGUMENT, "attention's inputs do not fit together");
+    return a;
+  }
+  a.run = divide(c, TF_TensorData(ids), *rows, a.row_length, &a.runs);
+  return a;
+}
+
+// attention(qkv, sequence_ids, heads) -> context, and
+// attention_dropout(..., rate, key, counter) -> context, query, key, value, weights, dropped
+static void attend(TF_OpKernelContext* context, bool train) {
+  Call c = begin(context);
+  int64_t rows, tokens;
+  Attention a = shape(&c, 0, &rows, &tokens);
+  a.y = output(&c, 0, 2, (int64_t[]){tokens, a.width});
+  if (train) {
+    a.dropout = dropout(&c, 3, 4, 5);
+    // The softmax's maximum and its reciprocal sum stand where TensorFlow's own
+    // operations keep the queries; the other places stay empty.
+    a.save = output(&c, 1, 3, (int64_t[]){tokens, a.heads, 2});
+    for (int i = 2; i < 6; i++) nothing(&c, i, TF_FLOAT);
+  }
+  if (ok(&c)) {
+    clear(&a, rows, a.y, a.width);
+    gorbit_parallel(a.runs * a.heads, gorbit_tasks()->attention, &a);
+  }
+  if (a.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  free((void*)a.run);
+  end(&c);
+}
+
+static void attention(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend(context, false);
+}
+
+static void attention_dropout(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend(context, true);
+}
+
+// attention_dropout_gradient(dy, qkv, sequence_ids, heads, rate, key, counter, context, query,
+// key, value, weights, dropped) -> dqkv, dbias
+static void attention_dropout_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t rows, tokens;
+  Attention a = shape(&c, 1, &rows, &tokens);
+  int64_t width = 3 * a.width;
+  a.dy = vector(&c, 0, tokens * a.width);
+  a.dropout = dropout(&c, 4, 5, 6);
+  a.context = vector(&c, 7, tokens * a.width);
+  a.saved = vector(&c, 8, tokens * a.heads * 2);
+  a.dqkv = output(&c, 0, 2, (int64_t[]){tokens, width});
+  float* dbias = output(&c, 1, 1, &width);
+  a.partial = memory(&c, a.runs * width);
+  if (ok(&c)) {
+    clear(&a, rows, a.dqkv, width);
+    gorbit_parallel(a.runs * a.heads, gorbit_tasks()->attention_gradient, &a);
+    gather(a.partial, a.runs, width, width, dbias);
+  }
+  if (a.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  free((void*)a.run);
+  free(a.partial);
+  end(&c);
+}
+
+static void copy(TF_OpKernelContext* unused, TF_Tensor* from, TF_Tensor* to) {
+  (void)unused;
+  memcpy(TF_TensorData(to), TF_TensorData(from), TF_TensorByteSize(from));
+  TF_DeleteTensor(from);
+  TF_DeleteTensor(to);
+}
+
+static float* state(Call* c, int i, int64_t n) {
+  TF_Tensor* t = NULL;
+  if (!ok(c)) return NULL;
+  TF_GetInputTensorFromVariable(c->context, i, false, false, false, copy, &t, c->status);
+  if (!ok(c) || hold(c, t) == NULL) return NULL;
+  if (TF_TensorType(t) != TF_FLOAT || elements(t) != n) {
+    fail(c, TF_INVALID_ARGUMENT, "a variable and its gradient differ in type or size");
+  }
+  return floats(t);
+}
+
+// adamw(variable, m, v, gradient, gradient_scale, iteration, learning_rate, weight_decay, beta_1,
+// beta_2, epsilon)
+static void adamw(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  TF_Tensor* gradient = input(&c, 3);
+  int64_t n = elements(gradient);
+  Adam a = {.n = n, .gradient = floats(gradient), .scale = scalar(&c, 4)};
+  TF_Tensor* iteration = input(&c, 5);
+  double t = ok(&c) && elements(iteration) == 1 ? (double)*(int64_t*)TF_TensorData(iteration) : 1;
+  float rate = scalar(&c, 6), decay = scalar(&c, 7);
+  a.beta_1 = scalar(&c, 8);
+  a.beta_2 = scalar(&c, 9);
+  double epsilon = scalar(&c, 10);
+  a.variable = state(&c, 0, n);
+  a.m = state(&c, 1, n);
+  a.v = state(&c, 2, n);
+  if (ok(&c)) {
+    double root = sqrt(1 - pow(a.beta_2, t));
+    a.rate = (float)(rate * root / (1 - pow(a.beta_1, t)));
+    a.epsilon = (float)(epsilon * root);
+    a.decay = rate * decay;
+    gorbit_parallel((n + kChunk - 1) / kChunk, gorbit_tasks()->adam, &a);
+  }
+  end(&c);
+}
+
+// squares(x, ...) -> the sum of all elements' squares
+static void squares(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  double total = 0;
+  for (int i = 0; ok(&c) && i < TF_NumInputs(context); i++) {
+    TF_Tensor* x = NULL;
+    TF_GetInput(context, i, &x, c.status);
+    if (!ok(&c)) break;
+    int64_t chunks = (elements(x) + kChunk - 1) / kChunk;
+    Squares s = {.x = floats(x), .n = elements(x), .partial = malloc((size_t)(chunks + 1) * 8)};
+    if (s.partial == NULL) {
+      fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
+    } else {
+      gorbit_parallel(chunks, gorbit_tasks()->squares, &s);
+      for (int64_t k = 0; k < chunks; k++) total += s.partial[k];
+      free(s.partial);
+    }
+    TF_DeleteTensor(x);
+  }
+  float* out = output(&c, 0, 0, NULL);
+  if (ok(&c)) *out = (float)total;
+  end(&c);
+}
+
+static void unknown(TF_ShapeInferenceContext* context, TF_Status* status) {
+  TF_ShapeInferenceContextSetUnknownShape(context, status);
+}
+
+// same gives the first output the first input's shape.
+static void same(TF_ShapeInferenceContext* context, TF_Status* status) {
+  TF_ShapeInferenceContextSetUnknownShape(context, status);
+  TF_ShapeHandle* handle = TF_NewShapeHandle();
+  if (TF_GetCode(status) == TF_OK) TF_ShapeInferenceContextGetInput(context, 0, handle, status);
+  if (TF_GetCode(status) == TF_OK) TF_ShapeInferenceContextSetOutput(context, 0, handle, status);
+  TF_DeleteShapeHandle(handle);
+}
+
+static void none(TF_ShapeInferenceContext* context, TF_Status* status) {
+  (void)context;
+  (void)status;
+}
+
+#define DRAWN "rate: float", "key: uint64", "counter: uint64"
+
+static const struct {
+  const char* name;
+  void (*compute)(void*, TF_OpKernelContext*);
+  void (*infer)(TF_ShapeInferenceContext*, TF_Status*);
+  bool stateful;
+  const char *in[14], *out[7];
+} kOps[] = {
+    {"GorbitGelu", gelu, same, false, {"x: float"}, {"y: float"}},
+    {"GorbitGeluGradient", gelu_gradient, same, false, {"dy: float", "x: float"},
+     {"dx: float", "dbias: float"}},
+    {"GorbitResidualNorm", residual_norm, same, false,
+     {"x: float", "residual: float", "scale: float", "offset: float", "epsilon: float"},
+     {"y: float"}},
+    {"GorbitResidualNormDropout", residual_norm_dropout, same, false,
+     {"x: float", "residual: float", "scale: float", "offset: float", "epsilon: float", DRAWN},
+     {"y: float", "normalized: float", "reciprocal: float", "keep: bool"}},
+    {"GorbitResidualNormDropoutGradient", residual_norm_dropout_gradient, same, false,
+     {"dy: float", "scale: float", DRAWN, "normalized: float", "reciprocal: float", "keep: bool"},
+     {"dx: float", "dbias: float", "dresidual: float", "dscale: float", "doffset: float"}},
+    {"GorbitAttention", attention, unknown, false,
+     {"qkv: float", "sequence_ids: int32", "heads: int32"}, {"context: float"}},
+    {"GorbitAttentionDropout", attention_dropout, unknown, false,
+     {"qkv: float", "sequence_ids: int32", "heads: int32", DRAWN},
+     {"context: float", "q: float", "k: float", "v: float", "weights: float", "dropped: float"}},
+    {"GorbitAttentionDropoutGradient", attention_dropout_gradient, unknown, false,
+     {"dy: float", "qkv: float", "sequence_ids: int32", "heads: int32", DRAWN, "context: float",
+      "q: float", "k: float", "v: float", "weights: float", "dropped: float"},
+     {"dqkv: float", "dbias: float"}},
+    {"GorbitAdamw", adamw, none, true,
+     {"variable: resource", "m: resource", "v: resource", "gradient: float",
+      "gradient_scale: float", "iteration: int64", "learning_rate: float", "weight_decay: float",
+      "beta_1: float", "beta_2: float", "epsilon: float"},
+     {NULL}},
+    {"GorbitSquares", squares, unknown, false, {"x: N * float"}, {"sum: float"}},
+};
+
+static void* nothing_to_make(TF_OpKernelConstruction* unused) {
+  (void)unused;
+  return NULL;
+}
+
+static void nothing_to_delete(void* unused) { (void)unused; }
+
+// gorbit_register makes the operations and their CPU kernels known to TensorFlow.
+void gorbit_register(TF_Status* status) {
+  for (size_t i = 0; i < sizeof kOps / sizeof *kOps; i++) {
+    TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder(kOps[i].name);
+    for (int k = 0; kOps[i].in[k] != NULL; k++) {
+      if (strstr(kOps[i].in[k], "N * ")) TF_OpDefinitionBuilderAddAttr(op, "N: int >= 1");
+      TF_OpDefinitionBuilderAddInput(op, kOps[i].in[k]);
+    }
+    for (int k = 0; kOps[i].out[k] != NULL; k++) {
+      TF_OpDefinitionBuilderAddOutput(op, kOps[i].out[k]);
+    }
+    TF_OpDefinitionBuilderSetIsStateful(op, kOps[i].stateful);
+    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, kOps[i].infer);
+    TF_RegisterOpDefinition(op, status);
+    if (TF_GetCode(status) != TF_OK) return;
+    TF_KernelBuilder* kernel = TF_NewKernelBuilder(kOps[i].name, "CPU", nothing_to_make,
+                                                   kOps[i].compute, nothing_to_delete);
+    TF_RegisterKernelBuilder(kOps[i].name, kernel, status);
+    if (TF_GetCode(status) != TF_OK) return;
+  }
+}
+
+// gorbit_instructions names the instruction set that the kernels use here.
+const char* gorbit_instructions(void) { return gorbit_tasks()->name; }
+
+// gorbit_op returns the name of an operation (kind 0), or of its inputs (1) or
+// outputs (2) as "name: type"; NULL beyond the last.
+const char* gorbit_op(int op, int kind, int i) {
+  if ((size_t)op >= sizeof kOps / sizeof *kOps) return NULL;
+  return kind == 0 ? kOps[op].name : kind == 1 ? kOps[op].in[i] : kOps[op].out[i];
+}

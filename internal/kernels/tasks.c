@@ -1,0 +1,54 @@
+// The tasks, compiled for several instruction sets, of which one is chosen when
+// the program runs.
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels.h"
+
+#pragma GCC diagnostic ignored "-Wpsabi"  // vectors are passed between inlined functions only
+#pragma GCC optimize("no-math-errno")      // or square roots are taken one by one
+
+#define PASTE2(a, b) a##_##b
+#define PASTE(a, b) PASTE2(a, b)
+#define NAME(name) PASTE(name, ISA)
+#define STRING2(x) #x
+#define STRING(x) STRING2(x)
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#define ISA avx512
+#define W 16
+#include "tasks.h"
+#undef ISA
+#undef W
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#define ISA avx2
+#define W 8
+#include "tasks.h"
+#undef ISA
+#undef W
+#pragma GCC pop_options
+
+#endif
+
+#define ISA generic
+#define W 4
+#include "tasks.h"
+
+const Tasks* gorbit_tasks(void) {
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    return &tasks_avx512;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &tasks_avx2;
+#endif
+  return &tasks_generic;
+}

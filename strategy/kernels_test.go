@@ -1,0 +1,207 @@
+package strategy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/kernels"
+	"github.com/gorbit-ml/gorbit/internal/testenv"
+)
+
+// kernelModels exports models whose sizes are and are not multiples of a vector's.
+const kernelModels = `
+import sys
+import tensorflow as tf
+from gorbit_export import classifier, config, export, optimizers
+
+for name, hidden, heads, inner in (("even", 64, 2, 128), ("odd", 42, 3, 50), ("narrow", 12, 4, 9)):
+    c = config.BertConfig(hidden, 1, heads, inner, vocab_size=30, max_position_embeddings=64)
+    export.write(classifier.Classification(c, 3, "mean"), optimizers.AdamW(), f"{sys.argv[1]}/{name}/graph")
+`
+
+// layout lays sequences into rows: each row lists sequence numbers, 0 is padding.
+func layout(rng *rand.Rand, rows [][]int32) []Feature {
+	length := len(rows[0])
+	ids, types, sequences, positions := Feature{Name: "input_ids"}, Feature{Name: "type_ids"},
+		Feature{Name: "sequence_ids"}, Feature{Name: "position_ids"}
+	cls, labels, weights := Feature{Name: "cls_positions"}, Feature{Name: "labels"}, Feature{Name: "example_weights"}
+	for r, row := range rows {
+		seen := make(map[int32]int32)
+		for i, id := range row {
+			if id != 0 && seen[id] == 0 {
+				cls.Int32 = append(cls.Int32, int32(r*length+i))
+				labels.Int32 = append(labels.Int32, rng.Int32N(3))
+				weights.Float32 = append(weights.Float32, 0.5+rng.Float32())
+			}
+			ids.Int32 = append(ids.Int32, rng.Int32N(30))
+			types.Int32 = append(types.Int32, rng.Int32N(2))
+			sequences.Int32 = append(sequences.Int32, id)
+			positions.Int32 = append(positions.Int32, seen[id])
+			seen[id]++
+		}
+	}
+	out := []Feature{ids, types, sequences, positions, cls, labels, weights}
+	for i := range out {
+		if i < 4 {
+			out[i].Shape = []int{len(rows), length}
+		} else {
+			out[i].Shape = []int{len(cls.Int32)}
+		}
+	}
+	return out
+}
+
+// run returns n numbers of a sequence, for layout.
+func run(n int, id int32) []int32 {
+	out := make([]int32, n)
+	for i := range out {
+		out[i] = id
+	}
+	return out
+}
+
+func row(parts ...[]int32) []int32 {
+	var out []int32
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+// TestKernelsEqualStandardOps holds the kernels against TensorFlow's operations:
+// gradients and updated variables of a step, sums of an evaluation, logits.
+func TestKernelsEqualStandardOps(t *testing.T) {
+	dir := t.TempDir()
+	testenv.RunPython(t, kernelModels, dir)
+	layouts := map[string][][]int32{
+		"packed":         {row(run(20, 1), run(13, 2), run(7, 0)), row(run(1, 1), run(39, 2)), run(40, 1)},
+		"one token":      {{1}},
+		"empty row":      {run(9, 0), row(run(8, 1), run(1, 0))},
+		"padding first":  {row(run(5, 0), run(12, 3), run(1, 0), run(2, 1))},
+		"interleaved":    {row(run(4, 1), run(5, 2), run(3, 1), run(2, 0), run(6, 2)), row(run(19, 1), run(1, 2))},
+		"many rows":      {run(17, 1), run(17, 1), run(17, 1), run(17, 2), row(run(16, 1), run(1, 2))},
+		"longer than 32": {run(63, 1), row(run(33, 1), run(30, 2))},
+	}
+	for _, model := range []string{"even", "odd", "narrow"} {
+		export, err := graphs.Open(filepath.Join(dir, model, "graph"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := context.Background()
+		open := func(standard bool) *OneDevice {
+			s, err := NewOneDevice(ctx, export, Config{StandardOps: standard})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			def, err := s.GraphDef()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, op := range kernels.Ops() {
+				if used := bytes.Contains(def, []byte(op.Name)); used == standard {
+					t.Fatalf("standard operations %v, but %s in the graph: %v", standard, op.Name, used)
+				}
+			}
+			return s
+		}
+		own, standard := open(false), open(true)
+		for name, rows := range layouts {
+			for _, rate := range []float64{0, 0.3} {
+				t.Run(fmt.Sprintf("%s/%s/%v", model, name, rate), func(t *testing.T) {
+					rng := rand.New(rand.NewPCG(3, 5))
+					start(t, own, rng)
+					for _, v := range own.Variables() {
+						tensors, err := own.Read(ctx, v.Name)
+						if err == nil {
+							err = standard.Assign(ctx, map[string]*tf.Tensor{v.Name: tensors[0]})
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+					features := layout(rng, rows)
+					scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 0.7, "hidden_dropout": rate,
+						"attention_dropout": rate, "classifier_dropout": rate, "beta_1": 0.5, "epsilon": 1e-4}
+					compare(t, own, standard, func(s *OneDevice) (*Result, error) {
+						return s.Step(ctx, features, [2]int64{1 << 40, 77}, scalars)
+					})
+					compare(t, own, standard, func(s *OneDevice) (*Result, error) {
+						sums, err := s.Evaluate(ctx, features)
+						return &Result{Sums: sums}, err
+					})
+					compare(t, own, standard, func(s *OneDevice) (*Result, error) {
+						sums, err := s.Predict(ctx, features)
+						return &Result{Sums: sums}, err
+					})
+				})
+			}
+		}
+	}
+}
+
+// start gives every variable random values: biases and offsets, too.
+func start(t *testing.T, s *OneDevice, rng *rand.Rand) {
+	t.Helper()
+	for _, v := range s.Variables() {
+		if v.Name == s.export.Contract.Optimizer.Iterations {
+			continue
+		}
+		n := int64(1)
+		for _, d := range v.Shape {
+			n *= d
+		}
+		flat := make([]float32, n)
+		for i := range flat {
+			flat[i] = float32(rng.NormFloat64() * 0.3)
+			if v.Slot {
+				flat[i] = float32(math.Abs(float64(flat[i])))
+			}
+		}
+		value, err := newTensor(v.DType, v.Shape, raw(flat))
+		if err == nil {
+			err = s.Assign(context.Background(), map[string]*tf.Tensor{v.Name: value})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func compare(t *testing.T, own, standard *OneDevice, call func(*OneDevice) (*Result, error)) {
+	t.Helper()
+	got, err := call(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := call(standard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !near(got.GradientNorm, want.GradientNorm, 1e-5) || got.Applied != want.Applied {
+		t.Errorf("gradient norm %v, standard %v", got.GradientNorm, want.GradientNorm)
+	}
+	equal := func(name string, got, want []float64) {
+		for i := range want {
+			if !near(got[i], want[i], 1e-5) {
+				t.Errorf("%s[%d] is %v, standard %v", name, i, got[i], want[i])
+				return
+			}
+		}
+	}
+	for name := range want.Sums {
+		equal(name, got.Sums[name], want.Sums[name])
+	}
+	after := variables(t, standard)
+	for name, values := range variables(t, own) {
+		equal(name, values, after[name])
+	}
+}
