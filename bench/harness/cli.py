@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
+    # Both end the run at hand with its program, also in the background.
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, _interrupt)
     try:
         options = choose(args, argv)
         for name in args.only or (["train"] if args.quick else list(SUITES)):
@@ -227,6 +231,10 @@ def typed(argv: Sequence[str]) -> str:
 def say(text: str) -> None:
     """Prints a line at once."""
     print(text, flush=True)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _positive(text: str) -> int:
