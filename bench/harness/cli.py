@@ -176,7 +176,7 @@ def choose(args: argparse.Namespace, argv: Sequence[str]) -> base.Options:
 
 
 def version(program: str) -> str:
-    """What gorbit says it is.
+    """What gorbit says it is, and the commit of the checkout if git knows it.
 
     Raises:
         base.PrepareError: if it cannot be run.
@@ -187,7 +187,13 @@ def version(program: str) -> str:
         raise base.PrepareError(f"{program}: {err.strerror}") from err
     if done.returncode:
         raise base.PrepareError(f"{program} --version: exit code {done.returncode}")
-    return done.stdout.split()[-1]
+    said = done.stdout.split()[-1]
+    describe = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        commit = ""
+    return f"{said} ({commit})" if commit else said
 
 
 def environments(

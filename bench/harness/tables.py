@@ -28,7 +28,9 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         if len(row) != len(header):
             raise ValueError(f"a row of {len(row)} cells under {len(header)} titles: {row}")
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
+    return "\n".join(
+        "|" + "".join(f" {cell} |" if cell else " |" for cell in cells) for cells in lines
+    )
 
 
 def number(value: float) -> str:

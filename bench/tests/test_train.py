@@ -1,0 +1,88 @@
+"""The table of training."""
+
+import dataclasses
+
+import pytest
+
+import peers
+from harness import cli
+from suites import base, train
+
+
+@pytest.fixture
+def options(monkeypatch):
+    monkeypatch.setattr(cli, "version", lambda program: "1")
+    argv = ["--quick", "--venvs", "/nowhere"]
+    return cli.choose(cli.parser().parse_args(argv), argv)
+
+
+def line(peer, variant, examples, others=0.0):
+    return {
+        "peer": peer,
+        "variant": variant,
+        "round": 1,
+        "examples_per_s": examples,
+        "tokens_per_s": examples * 53,
+        "tflops": examples * 53 * 63.7e-6,
+        "first_step_s": 4.0,
+        "peak_gb": 1.5,
+        "others": others,
+    }
+
+
+def peak(variant, rate):
+    return {"peer": "gemm", "variant": variant, "round": 1, "rate": rate, "others": 0.0}
+
+
+def test_every_peer_has_a_row(options):
+    """Orbit ran, Keras failed, and of Hugging Face nothing is known."""
+    lines = [
+        peak("onednn", 300e9),
+        peak("eigen", 200e9),
+        line("gorbit", "train", 60.0),
+        line("orbit", "default", 20.0),
+        line("orbit", "onednn", 30.0, others=0.5),
+        {"peer": "keras", "variant": "default", "round": 1, "error": "exit code 1: no memory"},
+        {"peer": "keras", "variant": "onednn", "round": 1, "error": "exit code 1: no memory"},
+    ]
+    text = train.written(options, peers.TRAIN, lines, "minilm", 6)
+    table, notes = text.split("\n\n")
+    assert table.splitlines()[2:] == [
+        "| **gorbit** | 60.0 | 3,180 | 68% | | 4.00 | 1.50 | 1 |",
+        "| Orbit, Model Garden | 20.0 | 1,060 | 23% | 3.00 times | 4.00 | 1.50 | 1 |",
+        "| Orbit, Model Garden, oneDNN on | 30.0 | 1,590 | 34% | 2.00 times | 4.00 | 1.50 "
+        "| 1, all disturbed |",
+        "| Keras 3 fit | | | | | | | failed: exit code 1: no memory |",
+        "| Keras 3 fit, oneDNN on | | | | | | | failed: exit code 1: no memory |",
+        "| Hugging Face Trainer, padded to the longest | | | | | | | failed: was not run |",
+        "| Hugging Face Trainer, group_by_length | | | | | | | failed: was not run |",
+    ]
+    assert "oneDNN on 300 (runs: 1), oneDNN off 200 (runs: 1)" in notes
+    assert "63.7 MFLOP" in notes
+
+
+def test_a_table_without_gorbit_and_without_a_peak(options):
+    """The others' rows do not depend on them."""
+    lines = [
+        {"peer": "gemm", "variant": "onednn", "round": 1, "error": "exit code 1: x"},
+        {"peer": "gorbit", "variant": "train", "round": 1, "error": "exit code 2: usage"},
+        line("orbit", "default", 20.0),
+    ]
+    text = train.written(options, peers.TRAIN[:2], lines, "minilm", 6)
+    assert "| **gorbit** | | | | | | | failed: exit code 2: usage |" in text
+    assert "| Orbit, Model Garden | 20.0 | 1,060 | | | 4.00 | 1.50 | 1 |" in text
+    assert "oneDNN on failed: exit code 1: x" in text
+
+
+def test_tables_of_fewer_instructions_stand_apart(options, tmp_path):
+    settings = dataclasses.replace(options.settings, isa="avx2", say=lambda text: None)
+    document = tmp_path / "doc.md"
+    options = dataclasses.replace(
+        options, settings=settings, docs=str(document), results=str(tmp_path / "results")
+    )
+    base.publish(options, "train-tiny-mrpc", "Training tiny", "| table |", [{"peer": "x"}])
+    assert (tmp_path / "results" / "train-tiny-mrpc-avx2.jsonl").read_text() == '{"peer": "x"}\n'
+    text = document.read_text()
+    assert "<!-- bench:begin train-tiny-mrpc-avx2 -->" in text
+    assert "**Training tiny, kept to AVX2 by ONEDNN_MAX_CPU_ISA=AVX2" in text
+    assert 'make bench BENCH="--quick"' in text
