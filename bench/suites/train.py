@@ -137,7 +137,8 @@ def written(
     notes = [
         f"Batches of {plan.BATCH}, float32, {steps} steps a run behind {plan.WARM_STEPS} "
         "that do not count; median (least to greatest).",
-        f"GEMM peak in these shapes, the fastest run, GFLOP/s: {', '.join(told(*peak) for peak in peaks)}. "
+        "GEMM peak in these shapes, the fastest run, GFLOP/s: "
+        f"{', '.join(told(*peak) for peak in peaks)}. "
         f"A token takes {flop:.3g} MFLOP of dense products.",
         f"Disturbed runs that were repeated: {repeated}." if repeated else "",
         report.surroundings(lines),
