@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/runner"
@@ -64,6 +65,7 @@ func BenchmarkStep(b *testing.B) {
 		step(i)
 	}
 	tokens, positions = 0, 0
+	before := usage(b)
 	n := int64(3)
 	for b.Loop() {
 		step(n)
@@ -73,6 +75,11 @@ func BenchmarkStep(b *testing.B) {
 	b.ReportMetric(float64(b.N*p.Train.BatchSize)/seconds, "examples/s")
 	b.ReportMetric(float64(tokens)/seconds, "tokens/s")
 	b.ReportMetric(100*float64(tokens)/float64(positions), "%real")
+	after := usage(b)
+	processor := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	b.ReportMetric(float64(processor)/1e9/float64(b.N), "cpu-s/op")
+	b.ReportMetric(float64(after.Minflt-before.Minflt)/float64(b.N), "faults/op")
+	b.ReportMetric(float64(after.Maxrss)/1024, "peak-MB")
 }
 
 // BenchmarkPredict answers on GORBIT_BENCH_SPLIT of a run, GORBIT_BENCH_RUN: as
@@ -126,4 +133,12 @@ func BenchmarkPredict(b *testing.B) {
 		}
 		rate(b)
 	})
+}
+
+func usage(b *testing.B) syscall.Rusage {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u
 }

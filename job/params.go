@@ -154,6 +154,9 @@ type RuntimeParams struct {
 	// OneDNN is on or off. Results of the two differ in the last digits, so a
 	// run keeps what it began with.
 	OneDNN string `yaml:"onednn"`
+	// Kernels is on for this program's own CPU kernels, off for TensorFlow's
+	// operations throughout. A run keeps this too, for the same reason.
+	Kernels string `yaml:"kernels"`
 }
 
 // Defaults returns the params of a run that says nothing.
@@ -168,7 +171,7 @@ func Defaults() Params {
 			WeightDecay: 0.01, ClipNorm: 1, Hyperparameters: map[string]float64{}},
 		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: "accuracy", BestMode: "max"},
 		Summary:    SummaryParams{Enabled: true},
-		Runtime:    RuntimeParams{OneDNN: "on"},
+		Runtime:    RuntimeParams{OneDNN: "on", Kernels: "on"},
 	}
 }
 
@@ -371,6 +374,8 @@ func (p Params) Validate() error {
 		return bad("summary.interval is %d, expected 0 (every loop) or more", p.Summary.Interval)
 	case p.Runtime.OneDNN != "on" && p.Runtime.OneDNN != "off":
 		return bad("runtime.onednn is %q, expected on or off", p.Runtime.OneDNN)
+	case p.Runtime.Kernels != "on" && p.Runtime.Kernels != "off":
+		return bad("runtime.kernels is %q, expected on or off", p.Runtime.Kernels)
 	}
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
 		return bad("data.on_corrupt: %w", err)
@@ -392,7 +397,8 @@ const noEval = -2
 
 func (p Params) strategy(functions strategy.Functions) strategy.Config {
 	return strategy.Config{Device: p.Runtime.Device, IntraOpThreads: p.Runtime.IntraOpThreads,
-		InterOpThreads: p.Runtime.InterOpThreads, Functions: functions}
+		InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
+		StandardOps: p.Runtime.Kernels == "off"}
 }
 
 // dataset returns the configuration of one pass in order, for evaluation, or of

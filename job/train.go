@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,6 +195,9 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if done := controller.Step(); done > steps {
 		env.Log.Warn("the run is further than asked for: nothing is left to train", "step", done, "steps", steps)
 	}
+	runtime := s.Runtime()
+	env.Log.Info("runtime", "device", runtime.Device, "onednn", p.Runtime.OneDNN, "kernels", cmp.Or(runtime.Kernels, "off"),
+		"intra_op_threads", runtime.IntraOpThreads, "inter_op_threads", runtime.InterOpThreads)
 	env.Log.Info("training", "steps", steps, "steps_per_epoch", train.BatchesPerEpoch(), "examples", train.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
 	var out runner.Outputs

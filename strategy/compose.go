@@ -37,6 +37,7 @@ type plan struct {
 	train     *trainPlan
 	evaluate  *callPlan
 	predict   *callPlan
+	kernels   int // functions that are kernels of ours
 }
 
 type assignment struct {
@@ -108,7 +109,7 @@ func compose(export *graphs.Export, config Config, own bool) (*plan, error) {
 // update is known by the optimizer's name.
 func (c *composer) substitute() {
 	ops := kernels.Ops()
-	c.Substitute(ops)
+	c.plan.kernels = c.Substitute(ops)
 	for _, op := range ops {
 		if op.Implements == "gorbit."+c.export.Contract.Optimizer.Name {
 			c.SubstituteFunction(c.export.Functions["update"], op)

@@ -25,7 +25,8 @@ type Config struct {
 	// TensorFlow's choice.
 	Device string
 	// IntraOpThreads and InterOpThreads bound TensorFlow's pools; 0 is one
-	// thread per core.
+	// thread per core, and one inter-op thread where the kernels of package
+	// internal/kernels are used.
 	IntraOpThreads, InterOpThreads int
 	// Functions are the parts of the contract to compose: FunctionsTrain to
 	// train, FunctionsEvaluate to evaluate and predict only.
@@ -88,19 +89,36 @@ type OneDevice struct {
 	session *tf.Session
 	plan    *plan
 	ops     map[string]*tf.Operation
+	runtime Runtime
 
 	collect sync.Mutex
 	pending int
 }
 
 // sessionConfig returns a serialized ConfigProto.
-func sessionConfig(c Config) ([]byte, error) {
+func sessionConfig(c Config, rewrites *cpb.RewriterConfig) ([]byte, error) {
 	return proto.Marshal(&cpb.ConfigProto{
 		IntraOpParallelismThreads: int32(c.IntraOpThreads),
 		InterOpParallelismThreads: int32(c.InterOpThreads),
 		AllowSoftPlacement:        true,
 		GpuOptions:                &cpb.GPUOptions{AllowGrowth: true},
+		GraphOptions:              &cpb.GraphOptions{RewriteOptions: rewrites},
 	})
+}
+
+// fewRewrites leaves out of TensorFlow's graph optimizer what finds nothing to do in
+// a graph of kernels: half of the time from the start of a session to its first step
+// is the optimizer's.
+func fewRewrites() *cpb.RewriterConfig {
+	return &cpb.RewriterConfig{
+		MetaOptimizerIterations: cpb.RewriterConfig_ONE,
+		DisableTfgOptimizer:     true,
+		LayoutOptimizer:         cpb.RewriterConfig_OFF,
+		LoopOptimization:        cpb.RewriterConfig_OFF,
+		ShapeOptimization:       cpb.RewriterConfig_OFF,
+		ImplementationSelector:  cpb.RewriterConfig_OFF,
+		MemoryOptimization:      cpb.RewriterConfig_NO_MEM_OPT,
+	}
 }
 
 // NewOneDevice composes the export's graph for one device. The variables hold
@@ -109,39 +127,60 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, config Config) (*O
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	sc, err := sessionConfig(config)
+	device, err := findDevice(config.Device)
 	if err != nil {
 		return nil, err
 	}
-	graph := tf.NewGraph()
-	session, err := tf.NewSession(graph, &tf.SessionOptions{Config: sc})
-	if err != nil {
-		return nil, fmt.Errorf("start a session: %w", err)
+	own := device.Type == "CPU" && !config.StandardOps
+	if own {
+		if err := kernels.Register(); err != nil {
+			return nil, err
+		}
 	}
-	s := &OneDevice{export: export, session: session, ops: make(map[string]*tf.Operation)}
-	if err := s.prepare(graph, config); err != nil {
+	p, err := compose(export, config, own)
+	if err != nil {
+		return nil, err
+	}
+	var rewrites *cpb.RewriterConfig // nil is TensorFlow's default
+	if p.kernels > 0 {
+		rewrites = fewRewrites()
+		if config.InterOpThreads == 0 {
+			// What is left is a chain of operations that use all cores each: running
+			// two at a time makes both slower.
+			config.InterOpThreads = 1
+		}
+	}
+	graph := tf.NewGraph()
+	session, err := newSession(graph, config, rewrites)
+	if err != nil {
+		return nil, err
+	}
+	s := &OneDevice{export: export, session: session, plan: p, ops: make(map[string]*tf.Operation),
+		runtime: Runtime{Device: device.Name, IntraOpThreads: config.IntraOpThreads, InterOpThreads: config.InterOpThreads}}
+	if p.kernels > 0 {
+		s.runtime.Kernels = kernels.Instructions()
+	}
+	if err := s.load(graph); err != nil {
 		session.Close()
 		return nil, err
 	}
 	return s, ctx.Err()
 }
 
-// prepare composes the graph for the device that the session has, and sets the
-// variables that start at zero.
-func (s *OneDevice) prepare(graph *tf.Graph, config Config) error {
-	device, err := findDevice(s.session, config.Device)
+func newSession(graph *tf.Graph, config Config, rewrites *cpb.RewriterConfig) (*tf.Session, error) {
+	options, err := sessionConfig(config, rewrites)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	own := device.Type == "CPU" && !config.StandardOps
-	if own {
-		if err := kernels.Register(); err != nil {
-			return err
-		}
+	session, err := tf.NewSession(graph, &tf.SessionOptions{Config: options})
+	if err != nil {
+		return nil, fmt.Errorf("start a session: %w", err)
 	}
-	if s.plan, err = compose(s.export, config, own); err != nil {
-		return err
-	}
+	return session, nil
+}
+
+// load imports the composed graph, and sets the variables that start at zero.
+func (s *OneDevice) load(graph *tf.Graph) error {
 	def, err := s.plan.builder.Marshal()
 	if err != nil {
 		return fmt.Errorf("compose %s: %w", s.export.Path, err)
@@ -158,6 +197,21 @@ func (s *OneDevice) prepare(graph *tf.Graph, config Config) error {
 	return nil
 }
 
+// Runtime is what a strategy runs with.
+type Runtime struct {
+	// Device is TensorFlow's full name of it.
+	Device string
+	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's pools; 0 is
+	// one thread per core.
+	IntraOpThreads, InterOpThreads int
+	// Kernels names the instructions that the package's own kernels use: avx512,
+	// avx2 or generic; "" if the graph has TensorFlow's operations alone.
+	Kernels string
+}
+
+// Runtime returns what the model runs with.
+func (s *OneDevice) Runtime() Runtime { return s.runtime }
+
 // DeviceError says that a device is not on this machine.
 type DeviceError struct {
 	Device string
@@ -169,9 +223,14 @@ func (e *DeviceError) Error() string {
 }
 
 // findDevice returns the device of a name, or the one that TensorFlow takes where
-// none is said. It returns a *DeviceError where the session has no such device:
+// none is said. It returns a *DeviceError where there is no such device:
 // TensorFlow would take another one without a word.
-func findDevice(session *tf.Session, device string) (tf.Device, error) {
+func findDevice(device string) (tf.Device, error) {
+	session, err := newSession(tf.NewGraph(), Config{}, nil)
+	if err != nil {
+		return tf.Device{}, err
+	}
+	defer session.Close()
 	devices, err := session.ListDevices()
 	if err != nil {
 		return tf.Device{}, fmt.Errorf("list the devices: %w", err)

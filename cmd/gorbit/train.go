@@ -92,16 +92,17 @@ stop within a step, with exit code 75.`,
 		if run == "" {
 			return usagef("--run is required: the folder of the run")
 		}
-		asked := params.Runtime.OneDNN
-		if err := keepOneDNN(&params, run); err != nil {
+		asked := params.Runtime
+		keepRounding(&params, run)
+		if err := useOneDNN(params.Runtime.OneDNN); err != nil {
 			return err
 		}
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
 			return err
 		}
-		if kept := params.Runtime.OneDNN; kept != asked {
-			env.Log.Warn("a run keeps the runtime.onednn that it began with", "asked", asked, "kept", kept)
+		if kept := params.Runtime; kept != asked {
+			env.Log.Warn("a run keeps the runtime.onednn and runtime.kernels that it began with", "onednn", kept.OneDNN, "kernels", kept.Kernels)
 		}
 		// A reader of the lines that goes away does not end the run.
 		signal.Ignore(syscall.SIGPIPE)
@@ -111,17 +112,16 @@ stop within a step, with exit code 75.`,
 	return cmd
 }
 
-// keepOneDNN makes TensorFlow use oneDNN as the run began with, or as the params
-// say for a new run: the two settings round differently. TensorFlow reads the
-// setting when its library is loaded, so another one means to start anew.
-func keepOneDNN(p *job.Params, run string) error {
+// keepRounding sets the params that decide how sums are rounded to what the run
+// began with.
+func keepRounding(p *job.Params, run string) {
 	if before, err := job.ReadParams(filepath.Join(run, "params.yaml")); err == nil {
-		p.Runtime.OneDNN = before.Runtime.OneDNN
+		p.Runtime.OneDNN, p.Runtime.Kernels = before.Runtime.OneDNN, before.Runtime.Kernels
 	}
-	return useOneDNN(p.Runtime.OneDNN)
 }
 
-// useOneDNN restarts the program with the setting where it runs with the other.
+// useOneDNN makes TensorFlow use oneDNN or not. TensorFlow reads the setting when its
+// library is loaded, so the program starts anew where it runs with the other.
 func useOneDNN(setting string) error {
 	if setting != "on" && setting != "off" {
 		return nil // Validate says so

@@ -134,11 +134,11 @@ static void gather(const float* partial, int64_t n, int64_t stride, int64_t widt
   }
 }
 
-static float* memory(Call* c, int64_t n) {
+// temporary returns memory for n floats that lasts until the call's end.
+static float* temporary(Call* c, int64_t n) {
   if (!ok(c)) return NULL;
-  float* p = malloc((size_t)(n > 0 ? n : 1) * sizeof(float));
-  if (p == NULL) fail(c, TF_RESOURCE_EXHAUSTED, "out of memory");
-  return p;
+  TF_AllocatorAttributes attributes = {.struct_size = TF_ALLOCATOR_ATTRIBUTES_STRUCT_SIZE};
+  return floats(hold(c, TF_AllocateTemp(c->context, TF_FLOAT, &n, 1, &attributes, c->status)));
 }
 
 // gelu(x) -> y
@@ -166,14 +166,13 @@ static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
   }
   float* dx = instead(&c, 0, 0, 2, dims);
   float* dbias = output(&c, 1, 1, dims + 1);
-  float* partial = memory(&c, blocks(dims[0]) * dims[1]);
+  float* partial = temporary(&c, blocks(dims[0]) * dims[1]);
   if (ok(&c)) {
     Gelu g = {.rows = dims[0], .width = dims[1], .x = floats(x), .dy = floats(dy), .y = dx,
               .partial = partial};
     gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu_gradient, &g);
     gather(partial, blocks(dims[0]), dims[1], dims[1], dbias);
   }
-  free(partial);
   end(&c);
 }
 
@@ -228,7 +227,7 @@ static void residual_norm_dropout_gradient(void* unused, TF_OpKernelContext* con
   float* dscale = output(&c, 3, 1, dims + 1);
   float* doffset = output(&c, 4, 1, dims + 1);
   int64_t count = blocks(dims[0]), width = dims[1];
-  n.partial = memory(&c, count * 3 * width);
+  n.partial = temporary(&c, count * 3 * width);
   if (ok(&c) && width > 0) {
     gorbit_parallel(count, gorbit_tasks()->norm_gradient, &n);
     gather(n.partial, count, 3 * width, width, dbias);
@@ -236,7 +235,6 @@ static void residual_norm_dropout_gradient(void* unused, TF_OpKernelContext* con
     gather(n.partial + 2 * width, count, 3 * width, width, doffset);
   }
   if (n.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
-  free(n.partial);
   end(&c);
 }
 
@@ -352,7 +350,7 @@ static void attention_dropout_gradient(void* unused, TF_OpKernelContext* context
   a.saved = vector(&c, 8, tokens * a.heads * 2);
   a.dqkv = output(&c, 0, 2, (int64_t[]){tokens, width});
   float* dbias = output(&c, 1, 1, &width);
-  a.partial = memory(&c, a.runs * width);
+  a.partial = temporary(&c, a.runs * width);
   if (ok(&c)) {
     clear(&a, rows, a.dqkv, width);
     gorbit_parallel(a.runs * a.heads, gorbit_tasks()->attention_gradient, &a);
@@ -360,7 +358,6 @@ static void attention_dropout_gradient(void* unused, TF_OpKernelContext* context
   }
   if (a.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
   free((void*)a.run);
-  free(a.partial);
   end(&c);
 }
 
