@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -90,6 +92,8 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 		"many rows":      {run(17, 1), run(17, 1), run(17, 1), run(17, 2), row(run(16, 1), run(1, 2))},
 		"longer than 32": {run(63, 1), row(run(33, 1), run(30, 2))},
 	}
+	defer kernels.Use("")
+	cases := 0
 	for _, model := range []string{"even", "odd", "narrow"} {
 		export, err := graphs.Open(filepath.Join(dir, model, "graph"))
 		if err != nil {
@@ -114,9 +118,15 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 			return s
 		}
 		own, standard := open(false), open(true)
-		for name, rows := range layouts {
+		for _, name := range slices.Sorted(maps.Keys(layouts)) {
+			rows := layouts[name]
 			for _, rate := range []float64{0, 0.3} {
-				t.Run(fmt.Sprintf("%s/%s/%v", model, name, rate), func(t *testing.T) {
+				instructions := []string{"avx512", "avx2", "generic"}[cases%3]
+				cases++
+				t.Run(fmt.Sprintf("%s/%s/%v/%s", model, name, rate, instructions), func(t *testing.T) {
+					if err := kernels.Use(instructions); err != nil {
+						t.Skip(err)
+					}
 					rng := rand.New(rand.NewPCG(3, 5))
 					start(t, own, rng)
 					for _, v := range own.Variables() {

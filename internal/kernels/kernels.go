@@ -2,8 +2,10 @@ package kernels
 
 // #cgo CFLAGS: -O3 -Wall
 // #cgo LDFLAGS: -ltensorflow -ltensorflow_framework -lm -lpthread
+// #include <stdbool.h>
 // #include <stdlib.h>
 // #include "tensorflow/c/tf_status.h"
+// bool gorbit_use(const char* name);
 // void gorbit_register(TF_Status* status);
 // const char* gorbit_instructions(void);
 // const char* gorbit_op(int op, int kind, int i);
@@ -12,8 +14,10 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
+	"unsafe"
 
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
@@ -24,10 +28,18 @@ import (
 // tensors.
 const Squares = "GorbitSquares"
 
+// InstructionsVariable names the environment variable by which a user has the
+// kernels keep to an instruction set: avx512, avx2 or generic. Two machines with
+// different processors round alike only with the same one.
+const InstructionsVariable = "GORBIT_KERNELS"
+
 // Register makes the operations known to TensorFlow. It may be called again.
 func Register() error { return register() }
 
 var register = sync.OnceValue(func() error {
+	if err := Use(os.Getenv(InstructionsVariable)); err != nil {
+		return fmt.Errorf("%s: %w", InstructionsVariable, err)
+	}
 	status := C.TF_NewStatus()
 	defer C.TF_DeleteStatus(status)
 	C.gorbit_register(status)
@@ -37,8 +49,19 @@ var register = sync.OnceValue(func() error {
 	return nil
 })
 
-// Instructions names the instruction set that the kernels use on this processor:
-// avx512, avx2 or generic.
+// Use makes the kernels use an instruction set, "" for the widest that the processor
+// has. It must not be called while kernels run.
+func Use(instructions string) error {
+	name := C.CString(instructions)
+	defer C.free(unsafe.Pointer(name))
+	if !C.gorbit_use(name) {
+		return fmt.Errorf("this processor does not have the kernels' instructions %q (avx512, avx2, generic)", instructions)
+	}
+	return nil
+}
+
+// Instructions names the instruction set that the kernels use, once they are
+// registered.
 func Instructions() string { return C.GoString(C.gorbit_instructions()) }
 
 // Ops lists the operations that stand for functions of an export.

@@ -84,7 +84,11 @@ typedef struct {
   void (*squares)(void*, int64_t);
 } Tasks;
 
-// gorbit_tasks returns the tasks for the widest instructions that this processor has.
+// gorbit_use chooses an instruction set by its name, "" for the widest. It returns
+// false where this processor does not have it. It is not for several threads.
+bool gorbit_use(const char* name);
+
+// gorbit_tasks returns the tasks for the chosen instructions.
 const Tasks* gorbit_tasks(void);
 
 #endif

@@ -41,14 +41,30 @@
 #define W 4
 #include "tasks.h"
 
-const Tasks* gorbit_tasks(void) {
+// The sets that this processor has, the widest first.
+static const Tasks* const* available(void) {
+  static const Tasks* sets[4];
+  int n = 0;
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return &tasks_avx512;
+    sets[n++] = &tasks_avx512;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &tasks_avx2;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets[n++] = &tasks_avx2;
 #endif
-  return &tasks_generic;
+  sets[n++] = &tasks_generic;
+  return sets;
 }
+
+static const Tasks* chosen;
+
+bool gorbit_use(const char* name) {
+  const Tasks* const* set = available();
+  while (*set != NULL && name[0] != '\0' && strcmp((*set)->name, name) != 0) set++;
+  if (*set == NULL) return false;
+  chosen = *set;
+  return true;
+}
+
+const Tasks* gorbit_tasks(void) { return chosen; }

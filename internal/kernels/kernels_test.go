@@ -1,0 +1,52 @@
+package kernels
+
+import (
+	"strings"
+	"testing"
+
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+)
+
+func TestRegister(t *testing.T) {
+	for range 2 {
+		if err := Register(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if name := Instructions(); name != "avx512" && name != "avx2" && name != "generic" {
+		t.Errorf("instructions %q", name)
+	}
+}
+
+func TestUse(t *testing.T) {
+	defer Use("")
+	if err := Use("generic"); err != nil || Instructions() != "generic" {
+		t.Errorf("%v, instructions %s", err, Instructions())
+	}
+	if err := Use("mmx"); err == nil || !strings.Contains(err.Error(), `"mmx"`) {
+		t.Errorf("got %v", err)
+	}
+	if Instructions() != "generic" {
+		t.Errorf("instructions %s after a refusal", Instructions())
+	}
+}
+
+func TestOps(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, op := range Ops() {
+		seen[op.Implements] = true
+		if len(op.Inputs) == 0 {
+			t.Errorf("%s has no inputs", op.Name)
+		}
+		for _, a := range append(op.Inputs, op.Outputs...) {
+			if a.Name == "" || a.DType == dtpb.DataType_DT_INVALID {
+				t.Errorf("%s: argument %q of dtype %v", op.Name, a.Name, a.DType)
+			}
+		}
+	}
+	for _, name := range []string{"gorbit.gelu", "gorbit.residual_norm_dropout_gradient", "gorbit.attention", "gorbit.adamw"} {
+		if !seen[name] {
+			t.Errorf("no operation for %s", name)
+		}
+	}
+}
