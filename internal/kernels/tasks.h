@@ -334,10 +334,9 @@ typedef struct {
   float *q, *k, *v, *kt, *vt, *o, *weights, *scores, *numbers;
 } NAME(Room);
 
-static bool NAME(room)(NAME(Room) * r, int64_t n, int64_t d, int64_t row_length) {
+static bool NAME(room)(NAME(Room) * r, int64_t n, int64_t d) {
   r->n = n, r->d = d;
   r->np = (n + W - 1) / W * W, r->dp = (d + W - 1) / W * W;
-  (void)row_length;
   r->random = 4 * (n / 8 + 2 + W);
   int64_t rows = n * r->dp, columns = d * r->np, square = n * r->np;
   float* p = gorbit_scratch(4 * rows + 2 * columns + 2 * square + r->random);
@@ -366,16 +365,13 @@ INLINE void NAME(transpose)(float* to, int64_t np, const float* from, int64_t dp
   }
 }
 
-// Multiplies W weights of a row by dropout's 0 or 1.
-INLINE void NAME(drop)(const Attention* a, const Run* run, int64_t head, int64_t i, float* weights,
-                       int64_t np, uint32_t* random) {
+// Draws the numbers of row i of a run's weights.
+INLINE const int16_t* NAME(numbers)(const Attention* a, const Run* run, int64_t head, int64_t i,
+                                    uint32_t* random) {
   int64_t s = a->row_length;
   int64_t first = ((run->row * a->heads + head) * s + run->column + i) * s + run->column;
   NAME(draw)(&a->dropout, first, run->length, random);
-  const int16_t* numbers = (const int16_t*)random + first % 8;
-  for (int64_t j = 0; j < np; j += W) {
-    STORE(weights + j, LOAD(weights + j) * NAME(mask)(&a->dropout, numbers + j, 1.0f));
-  }
+  return (const int16_t*)random + first % 8;
 }
 
 INLINE void NAME(hide)(const Run* run, int64_t i, float* scores) {
@@ -390,7 +386,7 @@ static void NAME(attention)(void* argument, int64_t task) {
   const Run* run = a->run + task / a->heads;
   int64_t head = task % a->heads, n = run->length, d = a->width / a->heads, h = a->width;
   NAME(Room) r;
-  if (!NAME(room)(&r, n, d, a->row_length)) {
+  if (!NAME(room)(&r, n, d)) {
     a->failed = true;
     return;
   }
@@ -424,7 +420,11 @@ static void NAME(attention)(void* argument, int64_t task) {
       float* save = a->save + ((token + i) * a->heads + head) * 2;
       save[0] = most, save[1] = share;
     }
-    if (a->dropout.on) NAME(drop)(a, run, head, i, s, r.np, (uint32_t*)r.numbers);
+    if (!a->dropout.on) continue;
+    const int16_t* numbers = NAME(numbers)(a, run, head, i, (uint32_t*)r.numbers);
+    for (int64_t j = 0; j < r.np; j += W) {
+      STORE(s + j, LOAD(s + j) * NAME(mask)(&a->dropout, numbers + j, 1.0f));
+    }
   }
   NAME(product)(r.o, r.dp, r.scores, r.np, 1, r.v, r.dp, n, r.dp, n);
   float factor = a->dropout.on ? a->dropout.factor : 1.0f;
@@ -452,7 +452,7 @@ static void NAME(attention_gradient)(void* argument, int64_t task) {
   const Run* run = a->run + task / a->heads;
   int64_t head = task % a->heads, n = run->length, d = a->width / a->heads, h = a->width;
   NAME(Room) r;
-  if (!NAME(room)(&r, n, d, a->row_length)) {
+  if (!NAME(room)(&r, n, d)) {
     a->failed = true;
     return;
   }
@@ -484,15 +484,11 @@ static void NAME(attention_gradient)(void* argument, int64_t task) {
     }
     // scores become weights * (mask * gradient - inner), weights become weights * mask.
     if (a->dropout.on) {
-      for (int64_t j = 0; j < r.np; j += W) STORE(s + j, LOAD(s + j) * LOAD(w + j));
-      NAME(drop)(a, run, head, i, s, r.np, (uint32_t*)r.numbers);
-      const int64_t first = ((run->row * a->heads + head) * a->row_length + run->column + i) *
-                                a->row_length + run->column;
-      const int16_t* numbers = (const int16_t*)r.numbers + first % 8;
+      const int16_t* numbers = NAME(numbers)(a, run, head, i, (uint32_t*)r.numbers);
       for (int64_t j = 0; j < r.np; j += W) {
-        vf e = LOAD(w + j);
-        STORE(s + j, LOAD(s + j) - e * inner);
-        STORE(w + j, e * NAME(mask)(&a->dropout, numbers + j, 1.0f));
+        vf e = LOAD(w + j), kept = e * NAME(mask)(&a->dropout, numbers + j, 1.0f);
+        STORE(s + j, LOAD(s + j) * kept - e * inner);
+        STORE(w + j, kept);
       }
     } else {
       for (int64_t j = 0; j < r.np; j += W) {
@@ -502,7 +498,7 @@ static void NAME(attention_gradient)(void* argument, int64_t task) {
   }
   float* dqkv = a->dqkv + token * 3 * h + head * d;
   float* sum = a->partial + (task / a->heads) * 3 * h + head * d;
-  // The places of the transposed matrices, n * dp at least as np * d may be less, are free now.
+  // The values are not needed any more, so their place takes each product in turn.
   NAME(product)(r.v, r.dp, r.weights, 1, r.np, r.o, r.dp, n, r.dp, n);
   NAME(give)(dqkv + 2 * h, 3 * h, sum + 2 * h, r.v, r.dp, n, d, 1.0f);
   NAME(product)(r.v, r.dp, r.scores, r.np, 1, r.k, r.dp, n, r.dp, n);
