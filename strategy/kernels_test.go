@@ -93,6 +93,7 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 		"longer than 32": {run(63, 1), row(run(33, 1), run(30, 2))},
 	}
 	defer kernels.Use("")
+	defer kernels.Threads(0)
 	cases := 0
 	for _, model := range []string{"even", "odd", "narrow"} {
 		export, err := graphs.Open(filepath.Join(dir, model, "graph"))
@@ -127,6 +128,7 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 					if err := kernels.Use(instructions); err != nil {
 						t.Skip(err)
 					}
+					kernels.Threads(cases % 4)
 					rng := rand.New(rand.NewPCG(3, 5))
 					start(t, own, rng)
 					for _, v := range own.Variables() {

@@ -136,6 +136,7 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, config Config) (*O
 		if err := kernels.Register(); err != nil {
 			return nil, err
 		}
+		kernels.Threads(config.IntraOpThreads)
 	}
 	p, err := compose(export, config, own)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -101,6 +102,7 @@ stop within a step, with exit code 75.`,
 		if err != nil {
 			return err
 		}
+		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfenv.MallocKeeps())
 		if kept := params.Runtime; kept != asked {
 			env.Log.Warn("a run keeps the runtime.onednn and runtime.kernels that it began with", "onednn", kept.OneDNN, "kernels", kept.Kernels)
 		}

@@ -19,6 +19,7 @@ static pthread_mutex_t taken = PTHREAD_MUTEX_INITIALIZER;  // by the call that h
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static int workers;
+static atomic_int helpers = kMaxThreads;  // workers that may take part in one call
 
 // The current call. A worker takes part if it comes while the call is open, and
 // nobody waits for one that comes too late.
@@ -56,7 +57,7 @@ static void* worker(void* unused) {
     pthread_mutex_lock(&mutex);
     while (atomic_load(&call) == seen) pthread_cond_wait(&wake, &mutex);
     seen = atomic_load(&call);
-    bool part = job.open;
+    bool part = job.open && atomic_load(&job.busy) < atomic_load(&helpers);
     if (part) atomic_fetch_add(&job.busy, 1);
     pthread_mutex_unlock(&mutex);
     if (part) {
@@ -83,9 +84,11 @@ static void start(void) {
   pthread_attr_destroy(&attributes);
 }
 
+void gorbit_threads(int n) { atomic_store(&helpers, n > 0 ? n - 1 : kMaxThreads); }
+
 void gorbit_parallel(int64_t n, void (*task)(void*, int64_t), void* argument) {
   pthread_once(&once, start);
-  if (n < 2 || workers == 0 || pthread_mutex_trylock(&taken) != 0) {
+  if (n < 2 || workers == 0 || atomic_load(&helpers) == 0 || pthread_mutex_trylock(&taken) != 0) {
     for (int64_t i = 0; i < n; i++) task(argument, i);
     return;
   }

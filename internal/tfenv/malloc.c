@@ -1,0 +1,29 @@
+#include <malloc.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool kept;
+
+/* Has malloc keep what is freed instead of giving large pieces back to the system,
+ * which a training step takes again at once, page by page. Not where the user has
+ * said how malloc is to behave. */
+__attribute__((constructor)) static void keep(void) {
+#ifdef __GLIBC__
+	static const char *const said[] = {"MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_"};
+	const char *tunables = getenv("GLIBC_TUNABLES");
+	if (tunables != NULL && strstr(tunables, "glibc.malloc.") != NULL) {
+		return;
+	}
+	for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+		if (getenv(said[i]) != NULL) {
+			return;
+		}
+	}
+	kept = mallopt(M_MMAP_MAX, 0) && mallopt(M_TRIM_THRESHOLD, INT_MAX) && mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
+
+/* Whether malloc was told to keep its memory. */
+bool gorbit_malloc_keeps(void) { return kept; }
