@@ -67,6 +67,13 @@ def _parser() -> argparse.ArgumentParser:
         help="first: BERT's own pooler on the first token; mean: the mean of all tokens",
     )
     add("--optimizer", choices=["adamw"], default="adamw", help="how variables are updated")
+    add(
+        "--recompute",
+        choices=["none", "layers"],
+        default="none",
+        help="layers: keep only the encoder layers' inputs for the backward pass and compute "
+        "the rest again, which takes less memory and more time",
+    )
     add("--vocab-size", type=int, help="instead of the configuration's")
     add("--seed", type=_seed, default=0, help="of the initial weights")
     return parser
@@ -98,7 +105,9 @@ def _export(args: argparse.Namespace) -> None:
     out = pathlib.Path(args.out)
     export.refuse_existing(out, args.overwrite)
     try:
-        task = classifier.Classification(config, args.num_labels, args.pooling, args.seed)
+        task = classifier.Classification(
+            config, args.num_labels, args.pooling, args.seed, args.recompute
+        )
         module = export.write(task, optimizers.OPTIMIZERS[args.optimizer](), out, args.overwrite)
     except tf.errors.OpError as err:  # a full disk, memory that is not there
         raise OSError(err.message) from err

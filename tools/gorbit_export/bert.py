@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Callable
 
 import tensorflow as tf
 
@@ -16,6 +17,10 @@ Tensor = tf.Tensor
 # HEAD_SITE on.
 _SITES_PER_LAYER = 4
 HEAD_SITE = 1 << 20
+
+RECOMPUTE = ("none", "layers")
+"""What a backward pass may compute again instead of keeping it: nothing, or every
+layer of the encoder, from its input (Chen et al. 2016)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,13 +107,15 @@ class Encoder(tf.Module):
     with that layer's weights, so an exported graph holds it once.
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0) -> None:
-        """Makes the variables, initialized from `seed`."""
+    def __init__(self, config: BertConfig, seed: int = 0, recompute: str = "none") -> None:
+        """Makes the variables, initialized from `seed`. `recompute` is one of RECOMPUTE."""
         super().__init__()
+        if recompute not in RECOMPUTE:
+            raise ValueError(f"recompute {recompute!r} is not one of {', '.join(RECOMPUTE)}")
         if config.hidden_act not in ops.BIASED_ACTIVATIONS:
             known = ", ".join(ops.BIASED_ACTIVATIONS)
             raise ValueError(f"hidden_act {config.hidden_act!r} is not one of {known}")
-        self._config = config
+        self._config, self._recompute = config, recompute
         self.embeddings = Embeddings(config, seed)
         self.layers = [EncoderLayer(config, i, seed) for i in range(config.num_hidden_layers)]
         function = tf.function(self._layer, autograph=False)
@@ -150,17 +157,44 @@ class Encoder(tf.Module):
             weights = [tf.convert_to_tensor(w) for w in layer.weights()]
             if dropout is None:
                 x = self._call_layer(x, sequence_ids, None, None, None, None, weights)
+                continue
+            rest = (
+                sequence_ids,
+                dropout.hidden,
+                dropout.attention,
+                dropout.random.key,
+                dropout.random.site(1 + _SITES_PER_LAYER * i).counter,
+            )
+            if self._recompute == "layers":
+                x = self._recomputed_layer(x, rest, weights)
             else:
-                x = self._call_layer(
-                    x,
-                    sequence_ids,
-                    dropout.hidden,
-                    dropout.attention,
-                    dropout.random.key,
-                    dropout.random.site(1 + _SITES_PER_LAYER * i).counter,
-                    weights,
-                )
+                x = self._call_layer(x, *rest, weights)
         return x
+
+    def _recomputed_layer(
+        self, x: Tensor, rest: tuple[Tensor, ...], weights: list[Tensor]
+    ) -> Tensor:
+        """A layer that keeps its input alone, and computes itself again for its gradient."""
+
+        @tf.custom_gradient
+        def apply(x: Tensor, *weights: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
+            # What no tape watches is called without the outputs that a gradient needs.
+            unwatched = [tf.stop_gradient(w) for w in weights]
+            y = self._call_layer(tf.stop_gradient(x), *rest, unwatched)
+
+            def gradient(dy: Tensor) -> list[Tensor]:
+                again = _after([dy], [x, *rest, *weights])
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    inputs = [again[0], *again[1 + len(rest) :]]
+                    tape.watch(inputs)
+                    y = self._call_layer(*again[: 1 + len(rest)], inputs[1:])
+                gradients = tape.gradient(y, inputs, dy)
+                # The weights' gradients before the next layer's turn.
+                return _after(gradients[1:], gradients[:1]) + gradients[1:]
+
+            return y, gradient
+
+        return apply(x, *weights)
 
     def _layer(
         self,
@@ -196,6 +230,13 @@ class Encoder(tf.Module):
         y = ops.BIASED_ACTIVATIONS[c.hidden_act](tf.matmul(x, wi), bi)
         z = tf.matmul(y, wf)
         return ops.residual_norm(z, bf, x, ns2, nb2, c.layer_norm_eps, hidden_dropout, sites[2])
+
+
+def _after(before: list[Tensor], tensors: list[Tensor]) -> list[Tensor]:
+    """The same tensors, there only when those `before` are."""
+    # A call that is taken apart leaves no control dependency behind: identities do.
+    with tf.control_dependencies([tf.identity(t) for t in before]):
+        return [tf.identity(t) for t in tensors]
 
 
 def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: str) -> Tensor:

@@ -25,8 +25,15 @@ class BertClassifier(tf.Module):
     no further layer, as sentence encoders trained for mean pooling want it.
     """
 
-    def __init__(self, config: BertConfig, num_labels: int, pooling: str, seed: int) -> None:
-        """Makes the variables, initialized from `seed`."""
+    def __init__(
+        self,
+        config: BertConfig,
+        num_labels: int,
+        pooling: str,
+        seed: int,
+        recompute: str = "none",
+    ) -> None:
+        """Makes the variables, initialized from `seed`. `recompute` is one of bert.RECOMPUTE."""
         super().__init__()
         if not 2 <= num_labels <= MAX_LABELS:
             raise ValueError(f"a classifier has 2 to {MAX_LABELS} labels, not {num_labels}")
@@ -34,7 +41,7 @@ class BertClassifier(tf.Module):
             raise ValueError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
         h, std = config.hidden_size, config.initializer_range
         self._pooling = pooling
-        self.encoder = bert.Encoder(config, seed)
+        self.encoder = bert.Encoder(config, seed, recompute)
         if pooling == "first":
             self.pooler = layers.Dense(h, h, std, seed, "pooler.dense")
         self.classifier = layers.Dense(h, num_labels, std, seed, "classifier")
@@ -71,11 +78,17 @@ class Classification(task.Task):
     name = "classification"
 
     def __init__(
-        self, config: BertConfig, num_labels: int = 2, pooling: str = "first", seed: int = 0
+        self,
+        config: BertConfig,
+        num_labels: int = 2,
+        pooling: str = "first",
+        seed: int = 0,
+        recompute: str = "none",
     ) -> None:
         """Makes the model."""
-        self.model = BertClassifier(config, num_labels, pooling, seed)
+        self.model = BertClassifier(config, num_labels, pooling, seed, recompute)
         self._config, self._num_labels, self._pooling = config, num_labels, pooling
+        self._recompute = recompute
         rows = ("rows", "length")
         self.features = [
             task.Feature("input_ids", tf.int32, rows),
@@ -105,6 +118,7 @@ class Classification(task.Task):
             "architecture": "bert-classifier",
             "num_labels": labels,
             "pooling": self._pooling,
+            "recompute": self._recompute,
             "flops": {**bert.flops(self._config), "per_example": head},
             "config": dataclasses.asdict(self._config),
         }

@@ -1,0 +1,133 @@
+"""Layers that are computed again in the backward pass: the same numbers, less memory."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import SMALL, batch, jitter, scalars, tensors
+
+from gorbit_export import __main__ as command
+from gorbit_export.classifier import Classification
+from gorbit_export.export import CONTRACT_FILE, Export
+from gorbit_export.optimizers import AdamW
+
+RATES = {"hidden_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.3}
+
+
+def sums(recompute: str, rates: dict) -> dict:
+    task = Classification(SMALL, 3, "mean", recompute=recompute)
+    jitter(task.model)
+    _, packed, _ = batch()
+    got = Export(task, AdamW()).gradients(
+        **tensors(packed),
+        seed=tf.constant([1, 2], tf.int64),
+        **scalars(**rates, label_smoothing=0.1),
+    )
+    return {name: value.numpy() for name, value in got.items()}
+
+
+def test_gradients_are_the_same_with_dropout():
+    want, got = sums("none", RATES), sums("layers", RATES)
+    assert set(got) == set(want)
+    scale = max(np.abs(v).max() for name, v in want.items() if name.startswith("gradient/"))
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-6, atol=1e-6 * scale, err_msg=name)
+    other = sums("layers", {**RATES, "hidden_dropout": 0.2})
+    assert other["loss_sum"] != want["loss_sum"], "dropout is off"
+
+
+PEAK = """
+import re, sys
+import numpy as np, tensorflow as tf
+from gorbit_export import classifier, config, export, optimizers
+
+def megabytes(field):
+    text = open("/proc/self/status").read()
+    return int(re.search(field + r":\\s+(\\d+)", text)[1]) / 1024
+
+rows, length = 32, 128
+c = config.BertConfig(64, 8, 4, 256, vocab_size=50, max_position_embeddings=length)
+task = classifier.Classification(c, 2, "mean", recompute=sys.argv[1])
+module = export.Export(task, optimizers.AdamW())
+shape = (rows, length)
+features = {
+    "input_ids": np.ones(shape),
+    "type_ids": np.zeros(shape),
+    "sequence_ids": np.ones(shape),
+    "position_ids": np.tile(np.arange(length), (rows, 1)),
+    "cls_positions": np.arange(rows) * length,
+    "labels": np.arange(rows) % 2,
+}
+features = {name: tf.constant(value, tf.int32) for name, value in features.items()}
+scalars = {
+    h.name: tf.constant(h.default, tf.float32)
+    for h in [*task.hyperparameters, *optimizers.AdamW().hyperparameters]
+}
+for name in ("learning_rate", "weight_decay", "clip_norm"):
+    scalars[name] = tf.constant(1e-3)
+step = module.train_step.get_concrete_function()
+before = megabytes("VmRSS")
+for i in range(2):
+    seed = tf.constant([1, i], tf.int64)
+    step(**features, example_weights=tf.ones([rows]), seed=seed, **scalars)
+print(megabytes("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
+def test_a_step_takes_less_memory():
+    """The optimizer of graphs has not made one of the two computations of a layer.
+
+    Each step is run by a process of its own: what one has freed is not given back.
+    """
+
+    def peak(recompute: str) -> float:
+        folder = str(pathlib.Path(command.__file__).parents[1])
+        run = subprocess.run(
+            [sys.executable, "-c", PEAK, recompute],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": folder},
+        )
+        assert run.returncode == 0, run.stderr
+        return float(run.stdout)
+
+    none, layers = peak("none"), peak("layers")
+    assert layers < 0.6 * none, f"{layers:.0f} MiB, and {none:.0f} MiB without"
+
+
+@pytest.mark.parametrize("recompute", ["none", "layers"])
+def test_the_contract_names_it(tmp_path, recompute):
+    size = tmp_path / "size.json"
+    size.write_text(
+        json.dumps(
+            {
+                "hidden_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "intermediate_size": 32,
+                "vocab_size": 20,
+            }
+        )
+    )
+    out = tmp_path / "graph"
+    args = ["--config", str(size), "--out", str(out)]
+    args += ["--recompute", recompute] if recompute != "none" else []
+    assert command.main(["bert-classifier", *args]) == 0
+    assert json.loads((out / CONTRACT_FILE).read_text())["model"]["recompute"] == recompute
+
+
+def test_another_kind_is_refused(capsys):
+    with pytest.raises(ValueError, match="recompute 'all' is not one of none, layers"):
+        Classification(SMALL, 3, "mean", recompute="all")
+    with pytest.raises(SystemExit) as exit:
+        command.main(
+            ["bert-classifier", "--config", "tiny", "--out", "x", "--recompute", "attention"]
+        )
+    assert exit.value.code == 2
+    assert "invalid choice: 'attention'" in capsys.readouterr().err
