@@ -227,11 +227,14 @@ func (e *DeviceError) Error() string {
 // none is said. It returns a *DeviceError where there is no such device:
 // TensorFlow would take another one without a word.
 func findDevice(device string) (tf.Device, error) {
-	session, err := newSession(tf.NewGraph(), Config{}, nil)
+	graph := tf.NewGraph()
+	session, err := newSession(graph, Config{}, nil)
 	if err != nil {
 		return tf.Device{}, err
 	}
 	defer session.Close()
+	// The graph's finalizer frees what the session refers to.
+	defer runtime.KeepAlive(graph)
 	devices, err := session.ListDevices()
 	if err != nil {
 		return tf.Device{}, fmt.Errorf("list the devices: %w", err)
