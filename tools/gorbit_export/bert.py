@@ -183,14 +183,14 @@ class Encoder(tf.Module):
             y = self._call_layer(tf.stop_gradient(x), *rest, unwatched)
 
             def gradient(dy: Tensor) -> list[Tensor]:
-                again = _after([dy], [x, *rest, *weights])
+                # Not before dy is there: else it is done along with the first computation,
+                # or made one with it, and everything is kept after all.
+                again = _after(dy, [x, *rest, *weights])
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     inputs = [again[0], *again[1 + len(rest) :]]
                     tape.watch(inputs)
                     y = self._call_layer(*again[: 1 + len(rest)], inputs[1:])
-                gradients = tape.gradient(y, inputs, dy)
-                # The weights' gradients before the next layer's turn.
-                return _after(gradients[1:], gradients[:1]) + gradients[1:]
+                return tape.gradient(y, inputs, dy)
 
             return y, gradient
 
@@ -232,10 +232,10 @@ class Encoder(tf.Module):
         return ops.residual_norm(z, bf, x, ns2, nb2, c.layer_norm_eps, hidden_dropout, sites[2])
 
 
-def _after(before: list[Tensor], tensors: list[Tensor]) -> list[Tensor]:
-    """The same tensors, there only when those `before` are."""
-    # A call that is taken apart leaves no control dependency behind: identities do.
-    with tf.control_dependencies([tf.identity(t) for t in before]):
+def _after(before: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """The same tensors, there only when the one `before` is."""
+    # On an identity, for a control dependency on a call is lost when the call is inlined.
+    with tf.control_dependencies([tf.identity(before)]):
         return [tf.identity(t) for t in tensors]
 
 
