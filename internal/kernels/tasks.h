@@ -327,24 +327,28 @@ static void NAME(product)(float* c, int64_t ldc, const float* a, int64_t am, int
   }
 }
 
-// Where a task of attention keeps its matrices. n is the run's length, d the width
-// of a head; np and dp are those rounded up to vectors.
+// A task of attention, one head of one run, and where it keeps its matrices. n is
+// the run's length, d the width of a head; np and dp are those rounded up to vectors.
 typedef struct {
-  int64_t n, d, np, dp, random;  // random: 32 bit words
-  float *q, *k, *v, *kt, *vt, *o, *weights, *scores, *numbers;
+  const Run* run;
+  int64_t head, token;  // token: the run's first, in the flat rows
+  int64_t n, d, np, dp;
+  float *q, *k, *v, *kt, *vt, *o, *weights, *scores;
+  uint32_t* random;
 } NAME(Room);
 
-static bool NAME(room)(NAME(Room) * r, int64_t n, int64_t d) {
-  r->n = n, r->d = d;
+static bool NAME(room)(NAME(Room) * r, const Attention* a, int64_t task) {
+  r->run = a->run + task / a->heads, r->head = task % a->heads;
+  r->token = r->run->row * a->row_length + r->run->column;
+  int64_t n = r->n = r->run->length, d = r->d = a->width / a->heads;
   r->np = (n + W - 1) / W * W, r->dp = (d + W - 1) / W * W;
-  r->random = 4 * (n / 8 + 2 + W);
   int64_t rows = n * r->dp, columns = d * r->np, square = n * r->np;
-  float* p = gorbit_scratch(4 * rows + 2 * columns + 2 * square + r->random);
+  float* p = gorbit_scratch(4 * rows + 2 * columns + 2 * square + 4 * (n / 8 + 2 + W));
   if (p == NULL) return false;
   r->q = p, r->k = r->q + rows, r->v = r->k + rows, r->o = r->v + rows;
   r->kt = r->o + rows, r->vt = r->kt + columns;
   r->weights = r->vt + columns, r->scores = r->weights + square;
-  r->numbers = r->scores + square;
+  r->random = (uint32_t*)(r->scores + square);
   return true;
 }
 
@@ -366,41 +370,43 @@ INLINE void NAME(transpose)(float* to, int64_t np, const float* from, int64_t dp
 }
 
 // Draws the numbers of row i of a run's weights.
-INLINE const int16_t* NAME(numbers)(const Attention* a, const Run* run, int64_t head, int64_t i,
-                                    uint32_t* random) {
-  int64_t s = a->row_length;
-  int64_t first = ((run->row * a->heads + head) * s + run->column + i) * s + run->column;
-  NAME(draw)(&a->dropout, first, run->length, random);
-  return (const int16_t*)random + first % 8;
+INLINE const int16_t* NAME(numbers)(const Attention* a, const NAME(Room) * r, int64_t i) {
+  int64_t s = a->row_length, column = r->run->column;
+  int64_t first = ((r->run->row * a->heads + r->head) * s + column + i) * s + column;
+  NAME(draw)(&a->dropout, first, r->n, r->random);
+  return (const int16_t*)r->random + first % 8;
 }
 
-INLINE void NAME(hide)(const Run* run, int64_t i, float* scores) {
-  if (run->ids == NULL) return;
-  for (int64_t j = 0; j < run->length; j++) {
-    if (run->ids[j] != run->ids[i]) scores[j] = -1e9f;
+// Takes query (scaled), key and value, and computes the scores of all pairs; what a
+// position does not see has one that no exponential survives.
+static void NAME(score)(const Attention* a, const NAME(Room) * r, float* scores) {
+  int64_t n = r->n, d = r->d, h = a->width;
+  const float* qkv = a->qkv + r->token * 3 * h + r->head * d;
+  NAME(take)(r->q, r->dp, qkv, 3 * h, n, d, 1.0f / sqrtf((float)d));
+  NAME(take)(r->k, r->dp, qkv + h, 3 * h, n, d, 1.0f);
+  NAME(take)(r->v, r->dp, qkv + 2 * h, 3 * h, n, d, 1.0f);
+  NAME(transpose)(r->kt, r->np, r->k, r->dp, n, d);
+  NAME(product)(scores, r->np, r->q, r->dp, 1, r->kt, r->np, n, r->np, d);
+  const int32_t* ids = r->run->ids;
+  for (int64_t i = 0; i < n; i++, scores += r->np) {
+    for (int64_t j = 0; ids != NULL && j < n; j++) {
+      if (ids[j] != ids[i]) scores[j] = -1e9f;
+    }
+    for (int64_t j = n; j < r->np; j++) scores[j] = -INFINITY;
   }
 }
 
 static void NAME(attention)(void* argument, int64_t task) {
   Attention* a = argument;
-  const Run* run = a->run + task / a->heads;
-  int64_t head = task % a->heads, n = run->length, d = a->width / a->heads, h = a->width;
   NAME(Room) r;
-  if (!NAME(room)(&r, n, d)) {
+  if (!NAME(room)(&r, a, task)) {
     a->failed = true;
     return;
   }
-  int64_t token = run->row * a->row_length + run->column;
-  const float* qkv = a->qkv + token * 3 * h + head * d;
-  NAME(take)(r.q, r.dp, qkv, 3 * h, n, d, 1.0f / sqrtf((float)d));
-  NAME(take)(r.k, r.dp, qkv + h, 3 * h, n, d, 1.0f);
-  NAME(take)(r.v, r.dp, qkv + 2 * h, 3 * h, n, d, 1.0f);
-  NAME(transpose)(r.kt, r.np, r.k, r.dp, n, d);
-  NAME(product)(r.scores, r.np, r.q, r.dp, 1, r.kt, r.np, n, r.np, d);
+  int64_t n = r.n, d = r.d, h = a->width, head = r.head, token = r.token;
+  NAME(score)(a, &r, r.scores);
   for (int64_t i = 0; i < n; i++) {
     float* s = r.scores + i * r.np;
-    NAME(hide)(run, i, s);
-    for (int64_t j = n; j < r.np; j++) s[j] = -INFINITY;
     vf top = LOAD(s);
     for (int64_t j = W; j < r.np; j += W) {
       vf x = LOAD(s + j);
@@ -421,7 +427,7 @@ static void NAME(attention)(void* argument, int64_t task) {
       save[0] = most, save[1] = share;
     }
     if (!a->dropout.on) continue;
-    const int16_t* numbers = NAME(numbers)(a, run, head, i, (uint32_t*)r.numbers);
+    const int16_t* numbers = NAME(numbers)(a, &r, i);
     for (int64_t j = 0; j < r.np; j += W) {
       STORE(s + j, LOAD(s + j) * NAME(mask)(&a->dropout, numbers + j, 1.0f));
     }
@@ -449,32 +455,23 @@ INLINE void NAME(give)(float* to, int64_t stride, float* sum, const float* from,
 
 static void NAME(attention_gradient)(void* argument, int64_t task) {
   Attention* a = argument;
-  const Run* run = a->run + task / a->heads;
-  int64_t head = task % a->heads, n = run->length, d = a->width / a->heads, h = a->width;
   NAME(Room) r;
-  if (!NAME(room)(&r, n, d)) {
+  if (!NAME(room)(&r, a, task)) {
     a->failed = true;
     return;
   }
-  int64_t token = run->row * a->row_length + run->column;
-  const float* qkv = a->qkv + token * 3 * h + head * d;
+  int64_t n = r.n, d = r.d, h = a->width, head = r.head, token = r.token;
   float root = 1.0f / sqrtf((float)d);
   float factor = a->dropout.on ? a->dropout.factor : 1.0f;
-  NAME(take)(r.q, r.dp, qkv, 3 * h, n, d, root);
-  NAME(take)(r.k, r.dp, qkv + h, 3 * h, n, d, 1.0f);
-  NAME(take)(r.v, r.dp, qkv + 2 * h, 3 * h, n, d, 1.0f);
-  NAME(transpose)(r.kt, r.np, r.k, r.dp, n, d);
+  NAME(score)(a, &r, r.weights);
   NAME(transpose)(r.vt, r.np, r.v, r.dp, n, d);
   const float* dy = a->dy + token * h + head * d;
   const float* y = a->context + token * h + head * d;
   NAME(take)(r.o, r.dp, dy, h, n, d, factor);  // the gradient of the context, scaled
 
-  NAME(product)(r.weights, r.np, r.q, r.dp, 1, r.kt, r.np, n, r.np, d);
   NAME(product)(r.scores, r.np, r.o, r.dp, 1, r.vt, r.np, n, r.np, d);
   for (int64_t i = 0; i < n; i++) {
     float *w = r.weights + i * r.np, *s = r.scores + i * r.np;
-    NAME(hide)(run, i, w);
-    for (int64_t j = n; j < r.np; j++) w[j] = -INFINITY;
     const float* save = a->saved + ((token + i) * a->heads + head) * 2;
     float inner = 0;
     for (int64_t j = 0; j < d; j++) inner += dy[i * h + j] * y[i * h + j];
@@ -484,7 +481,7 @@ static void NAME(attention_gradient)(void* argument, int64_t task) {
     }
     // scores become weights * (mask * gradient - inner), weights become weights * mask.
     if (a->dropout.on) {
-      const int16_t* numbers = NAME(numbers)(a, run, head, i, (uint32_t*)r.numbers);
+      const int16_t* numbers = NAME(numbers)(a, &r, i);
       for (int64_t j = 0; j < r.np; j += W) {
         vf e = LOAD(w + j), kept = e * NAME(mask)(&a->dropout, numbers + j, 1.0f);
         STORE(s + j, LOAD(s + j) * kept - e * inner);
