@@ -85,6 +85,11 @@ def parser() -> argparse.ArgumentParser:
         "--rounds", type=_positive, help="how often each variant runs (default: 3; with --quick, 1)"
     )
     add(
+        "--add",
+        action="store_true",
+        help="count the rounds of training that the raw lines hold already as earlier ones",
+    )
+    add(
         "--retries",
         type=_natural,
         help="how often a disturbed run is repeated (default: 1; with --quick, 0)",
@@ -163,6 +168,7 @@ def choose(args: argparse.Namespace, argv: Sequence[str]) -> base.Options:
         lengths=args.lengths or (["mrpc"] if args.quick else list(plan.LENGTHS)),
         peers=args.peers or [],
         steps=args.steps or 0,
+        add=args.add,
         quick=args.quick,
         gorbit=os.path.abspath(args.gorbit),
         version=version(os.path.abspath(args.gorbit)),
@@ -227,9 +233,9 @@ def typed(argv: Sequence[str]) -> str:
     for arg in argv:
         if skip:
             skip = False
-        elif arg in ("--lock", "--venvs", "--docs", "--results"):
+        elif arg in ("--lock", "--venvs", "--docs", "--results", "--gorbit"):
             skip = True
-        elif arg.split("=")[0] not in ("--lock", "--venvs", "--docs", "--results"):
+        elif arg.split("=")[0] not in ("--lock", "--venvs", "--docs", "--results", "--gorbit"):
             kept.append(arg)
     return f'make bench BENCH="{shlex.join(kept)}"' if kept else "make bench"
 

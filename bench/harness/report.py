@@ -55,13 +55,19 @@ def counted(runs: stats.Variant) -> str:
 
 def versions(lines: Sequence[stats.Line]) -> str:
     """The versions that the runs told, by peer."""
-    told: dict[str, dict[str, str]] = {}
+    told: dict[str, dict[str, list[str]]] = {}
     for line in lines:
         known = told.setdefault(line["peer"], {})
-        known.update({name: line[name] for name in VERSIONS if name in line})
+        for name in VERSIONS:
+            if name in line and line[name] not in known.setdefault(name, []):
+                known[name].append(line[name])
     return "; ".join(
         f"{peer}: "
-        + ", ".join(f"{name.replace('_', '-')} {known[name]}" for name in VERSIONS if name in known)
+        + ", ".join(
+            f"{name.replace('_', '-')} {' and '.join(known[name])}"
+            for name in VERSIONS
+            if name in known
+        )
         for peer, known in told.items()
         if known
     )
@@ -75,5 +81,8 @@ def surroundings(lines: Sequence[stats.Line]) -> str:
         f"{datetime.date.today().isoformat()}, {about['cpu']} ({flags}), {about['cores']} cores, "
         f"{about['memory_gb']} GB, Linux {about['kernel']}."
     )
+    begun = sorted({line["round"]: line["at"] for line in reversed(lines) if "at" in line}.items())
+    if begun:
+        text += f" Rounds begun at {', '.join(at for _, at in begun)}."
     known = versions(lines)
     return f"{text} {known}." if known else text

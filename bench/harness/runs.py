@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import os
 import shutil
@@ -74,6 +75,7 @@ def _attempt(settings: Settings, entry: Entry, number: int) -> stats.Line:
         "peer": entry.peer.name,
         "variant": entry.variant.name,
         "round": number,
+        "at": datetime.datetime.now().isoformat(" ", "minutes"),
     }
     venv = settings.venvs[entry.peer.venv]
     if venv.error:
@@ -134,6 +136,20 @@ def told(line: stats.Line) -> str:
     if stats.disturbed(line):
         text += f", DISTURBED: others kept {line['others']:.2f} cores busy"
     return text
+
+
+def load(path: str) -> list[stats.Line]:
+    """Reads raw lines; there are none where there is no file."""
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def joined(earlier: Sequence[stats.Line], later: Sequence[stats.Line]) -> list[stats.Line]:
+    """Lines of two measurements, the later one's rounds numbered on."""
+    before = max((line["round"] for line in earlier), default=0)
+    return [*earlier, *({**line, "round": before + line["round"]} for line in later)]
 
 
 def save(path: str, lines: Sequence[stats.Line]) -> None:

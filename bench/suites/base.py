@@ -23,6 +23,7 @@ class Options:
         lengths: of plan.LENGTHS.
         peers: names of the peers to train with, all if empty.
         steps: timed steps of a run; 0 is by size.
+        add: whether rounds measured before are counted.
         quick: whether to take the fewest steps.
         gorbit: the program, and `version` what it says it is.
         docs: the document for the tables, or None.
@@ -38,6 +39,7 @@ class Options:
     lengths: Sequence[str]
     peers: Sequence[str]
     steps: int
+    add: bool
     quick: bool
     gorbit: str
     version: str
@@ -73,16 +75,20 @@ def publish(
     options: Options, name: str, title: str, text: str, lines: Sequence[stats.Line]
 ) -> None:
     """Prints a part, keeps its raw lines, and puts it into the document."""
-    name += options.suffix
     title = options.titled(title)
     options.settings.say(f"\n**{title}.**\n\n{text}\n")
-    path = os.path.join(options.results, f"{name}.jsonl")
+    path = raw(options, name)
     runs.save(path, lines)
     options.settings.say(f"raw lines: {path}")
     if options.docs:
         content = f"**{title}.**\n\n{text}\n\n    {options.command}"
-        tables.write(options.docs, name, content, title)
-        options.settings.say(f"table: {options.docs}, {name}")
+        tables.write(options.docs, name + options.suffix, content, title)
+        options.settings.say(f"table: {options.docs}, {name}{options.suffix}")
+
+
+def raw(options: Options, name: str) -> str:
+    """The file of a part's raw lines."""
+    return os.path.join(options.results, f"{name}{options.suffix}.jsonl")
 
 
 def data(options: Options, lengths: str) -> tuple[str, float]:

@@ -81,13 +81,17 @@ def measure(options: base.Options, chosen: Sequence[Peer], size: str, lengths: s
     )
     lines = runs.everything(options.settings, entries)
     for line in lines:
+        line["steps"] = steps
         if line["peer"] == "gorbit":
             line["gorbit"] = options.version
+    name = f"train-{size}-{lengths}"
+    if options.add:
+        lines = runs.joined(runs.load(base.raw(options, name)), lines)
     described = DESCRIPTION[lengths].format(mean=mean)
     title = f"Training {size}, {described}"
     base.publish(
         options,
-        f"train-{size}-{lengths}",
+        name,
         title,
         written(options, chosen, lines, size, steps),
         lines,
@@ -133,10 +137,11 @@ def written(
 
     table = tables.markdown(HEADER, report.rows(chosen, lines, cells, len(HEADER) - 2))
     flop = plan.SIZES[size].train_flop_per_token / 1e6
+    timed = sorted({line.get("steps", steps) for line in lines})
     repeated = sum(line.get("repeated", 0) for line in lines)
     notes = [
-        f"Batches of {plan.BATCH}, float32, {steps} steps a run behind {plan.WARM_STEPS} "
-        "that do not count; median (least to greatest).",
+        f"Batches of {plan.BATCH}, float32, {' or '.join(map(str, timed))} steps a run behind "
+        f"{plan.WARM_STEPS} that do not count; median (least to greatest).",
         "GEMM peak in these shapes, the fastest run, GFLOP/s: "
         f"{', '.join(told(*peak) for peak in peaks)}. "
         f"A token takes {flop:.3g} MFLOP of dense products.",

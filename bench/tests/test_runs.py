@@ -145,3 +145,16 @@ def test_a_lock_is_held_by_one_at_a_time(settings, tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with open(path) as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_rounds_are_added_to_those_kept(tmp_path):
+    path = str(tmp_path / "kept.jsonl")
+    assert runs.load(path) == []
+    runs.save(path, [{"peer": "a", "round": 1}, {"peer": "a", "round": 2}])
+    got = runs.joined(runs.load(path), [{"peer": "a", "round": 1}])
+    assert [line["round"] for line in got] == [1, 2, 3]
+
+
+def test_versions_that_differ_are_all_told():
+    got = report.versions([{"peer": "x", "torch": v} for v in ("1", "2", "1")])
+    assert got == "x: torch 1 and 2"
