@@ -2,6 +2,7 @@ package graphs
 
 import (
 	"fmt"
+	"slices"
 
 	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
@@ -75,7 +76,7 @@ func (b *Builder) Node(op, name string, inputs []string, attrs ...Attr) string {
 		name = fmt.Sprintf("%s_%d", name, n)
 	}
 	b.names[name]++
-	node := &npb.NodeDef{Name: name, Op: op, Input: inputs, Device: b.device, Attr: make(map[string]*apb.AttrValue, len(attrs))}
+	node := &npb.NodeDef{Name: name, Op: op, Input: slices.Clone(inputs), Device: b.device, Attr: make(map[string]*apb.AttrValue, len(attrs))}
 	for _, a := range attrs {
 		node.Attr[a.Name] = a.Value
 	}
@@ -97,6 +98,16 @@ func (b *Builder) Const(name string, value *tpb.TensorProto) string {
 // Float adds a float32 scalar.
 func (b *Builder) Float(name string, v float32) string {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_FLOAT, TensorShape: shapeProto(nil), FloatVal: []float32{v}})
+}
+
+// Int32 adds an int32 scalar.
+func (b *Builder) Int32(name string, v int32) string {
+	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT32, TensorShape: shapeProto(nil), IntVal: []int32{v}})
+}
+
+// Int32s adds an int32 vector.
+func (b *Builder) Int32s(name string, v []int32) string {
+	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT32, TensorShape: shapeProto([]int64{int64(len(v))}), IntVal: v})
 }
 
 // Int64 adds an int64 scalar.

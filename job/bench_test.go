@@ -40,12 +40,12 @@ func BenchmarkStep(b *testing.B) {
 	defer set.Close()
 	config := p.strategy(strategy.FunctionsTrain)
 	config.StandardOps = os.Getenv("GORBIT_BENCH_STANDARD") != ""
-	s, err := strategy.NewOneDevice(ctx, export, config)
+	s, err := strategy.NewOneDevice(ctx, export, "", config)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	m := &model{OneDevice: s, export: export}
+	m := &model{Model: s, export: export}
 	if err := m.initialize(ctx, "", false, "", env.Out); err != nil {
 		b.Fatal(err)
 	}

@@ -32,12 +32,12 @@ func TestCallsLeaveNothing(t *testing.T) {
 	if err := set.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := strategy.NewOneDevice(t.Context(), export, p.strategy(strategy.FunctionsTrain))
+	s, err := p.openModel(t.Context(), export, strategy.FunctionsTrain)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	m := &model{OneDevice: s, export: export}
+	m := &model{Model: s, export: export}
 	if err := m.initialize(t.Context(), "", false, "", quiet().Out); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,10 +25,15 @@ const checkpointFolder = "checkpoints"
 
 // model lets the loop reach a strategy, and a strategy the checkpoints.
 type model struct {
-	*strategy.OneDevice
+	*strategy.Model
 	export  *graphs.Export
 	scalars strategy.Scalars
 	manager *checkpoint.Manager
+	// rows says how a micro-batch's examples are laid into rows.
+	rows dataset.Config
+	// accumulate is how many micro-batches a replica takes for an update.
+	accumulate int
+	log        *slog.Logger
 	// best is the best evaluation so far, whose checkpoint is kept; nil for none.
 	best *runner.NewBestMetric
 }
@@ -39,16 +45,45 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 		scalars[name] = value
 	}
 	scalars["learning_rate"] = hyper.LearningRate
-	r, err := m.OneDevice.Step(ctx, features(batch), [2]int64{hyper.Seed, hyper.Step}, scalars)
-	if err != nil {
-		return runner.StepResult{}, err
+	for {
+		micro, err := m.divide(batch)
+		if err != nil {
+			return runner.StepResult{}, err
+		}
+		r, err := m.Model.Step(ctx, micro, [2]int64{hyper.Seed, hyper.Step}, scalars)
+		if oom := (*strategy.OutOfMemoryError)(nil); errors.As(err, &oom) && len(micro) < batch.Examples {
+			m.accumulate *= 2
+			m.log.Warn("out of memory: micro-batches are halved, the global batch stays what it is",
+				"step", hyper.Step+1, "accumulate", m.accumulate, "error", oom.Err)
+			continue
+		}
+		if err != nil {
+			return runner.StepResult{}, err
+		}
+		return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied}, nil
 	}
-	return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied}, nil
+}
+
+// divide makes the micro-batches of a batch.
+func (m *model) divide(batch *dataset.Batch) ([][]strategy.Feature, error) {
+	n := m.Replicas() * max(1, m.accumulate)
+	if n == 1 {
+		return [][]strategy.Feature{features(batch)}, nil
+	}
+	parts, err := batch.Split(m.rows, n)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]strategy.Feature, n)
+	for i, p := range parts {
+		out[i] = features(p)
+	}
+	return out, nil
 }
 
 // Evaluate implements runner.EvalModel.
 func (m *model) Evaluate(ctx context.Context, batch *dataset.Batch) (runner.Sums, error) {
-	sums, err := m.OneDevice.Evaluate(ctx, features(batch))
+	sums, err := m.Model.Evaluate(ctx, features(batch))
 	return sums, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -41,6 +42,7 @@ type Params struct {
 	Optimizer  OptimizerParams  `yaml:"optimizer"`
 	Checkpoint CheckpointParams `yaml:"checkpoint"`
 	Summary    SummaryParams    `yaml:"summary"`
+	Strategy   StrategyParams   `yaml:"strategy"`
 	Runtime    RuntimeParams    `yaml:"runtime"`
 }
 
@@ -143,6 +145,36 @@ type SummaryParams struct {
 	Histograms bool `yaml:"histograms"`
 }
 
+// StrategyParams say where the replicas of the model are and how a batch is divided
+// among them. None of them changes what a checkpoint holds: a run may go on with
+// others.
+type StrategyParams struct {
+	// Name is one, mirrored (several devices of this machine), multiworker
+	// (several machines), or auto: multiworker where Workers are named, mirrored
+	// where Devices are several or there are several GPUs, else one.
+	Name string `yaml:"name"`
+	// Devices of this machine, such as gpu:4, or cpu:2 for virtual ones; "" is all
+	// GPUs. Those of workers are for each worker to say.
+	Devices string `yaml:"devices"`
+	// Workers are the addresses of gorbit worker processes, host:port, with commas
+	// between.
+	Workers string `yaml:"workers"`
+	// Accumulate is how many micro-batches a replica takes one after the other and
+	// adds up for an update. It is doubled where memory runs out.
+	Accumulate int `yaml:"accumulate"`
+	// ShardOptimizer keeps the optimizer's slots of every variable on one replica
+	// instead of on all.
+	ShardOptimizer bool `yaml:"shard_optimizer"`
+	// BucketMB is how many MiB of gradients the replicas reduce together.
+	BucketMB float64 `yaml:"bucket_mb"`
+	// WorkerTimeout is how long a worker may be silent, or take to come (back).
+	WorkerTimeout time.Duration `yaml:"worker_timeout"`
+	// MaxRestarts is how often a run goes on from its last checkpoint after a worker
+	// was lost. Elastic lets it go on without the worker.
+	MaxRestarts int  `yaml:"max_restarts"`
+	Elastic     bool `yaml:"elastic"`
+}
+
 // RuntimeParams are about this machine.
 type RuntimeParams struct {
 	// Device is a TensorFlow device such as /device:GPU:0; "" is its choice.
@@ -171,7 +203,9 @@ func Defaults() Params {
 			WeightDecay: 0.01, ClipNorm: 1, Hyperparameters: map[string]float64{}},
 		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: "accuracy", BestMode: "max"},
 		Summary:    SummaryParams{Enabled: true},
-		Runtime:    RuntimeParams{OneDNN: "on", Kernels: "on"},
+		Strategy: StrategyParams{Name: strategyAuto, Accumulate: 1, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
+			WorkerTimeout: time.Minute, MaxRestarts: 3},
+		Runtime: RuntimeParams{OneDNN: "on", Kernels: "on"},
 	}
 }
 
@@ -377,6 +411,12 @@ func (p Params) Validate() error {
 	case p.Runtime.Kernels != "on" && p.Runtime.Kernels != "off":
 		return bad("runtime.kernels is %q, expected on or off", p.Runtime.Kernels)
 	}
+	if err := p.Strategy.validate(); err != nil {
+		return bad("strategy.%w", err)
+	}
+	if p.Runtime.Device != "" && p.Strategy.kind() != strategyOne {
+		return bad("runtime.device is %q, which is for strategy one: name devices with strategy.devices", p.Runtime.Device)
+	}
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
 		return bad("data.on_corrupt: %w", err)
 	}
@@ -396,9 +436,8 @@ func (p Params) Validate() error {
 const noEval = -2
 
 func (p Params) strategy(functions strategy.Functions) strategy.Config {
-	return strategy.Config{Device: p.Runtime.Device, IntraOpThreads: p.Runtime.IntraOpThreads,
-		InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
-		StandardOps: p.Runtime.Kernels == "off"}
+	return strategy.Config{IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
+		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
 }
 
 // dataset returns the configuration of one pass in order, for evaluation, or of

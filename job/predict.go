@@ -315,7 +315,7 @@ func (r *Run) cut(examples []dataset.Example) ([]call, error) {
 // predict fills in the answers of a window.
 func (r *Run) predict(ctx context.Context, w *window) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(callsInFlight)
+	g.SetLimit(callsInFlight * r.model.Replicas())
 	for _, c := range w.calls {
 		g.Go(func() error {
 			answers, err := r.predictBatch(ctx, c.batch)

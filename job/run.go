@@ -58,6 +58,8 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
+	// Where the run was trained says nothing of where it is evaluated.
+	p.Strategy = Defaults().Strategy
 	if err := p.Load(nil, settings); err != nil {
 		return nil, err
 	}
@@ -81,17 +83,17 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	s, err := strategy.NewOneDevice(ctx, r.Export, p.strategy(strategy.FunctionsEvaluate))
+	s, err := p.openModel(ctx, r.Export, strategy.FunctionsEvaluate)
 	if err != nil {
 		return nil, err
 	}
-	r.model = &model{OneDevice: s, export: r.Export, manager: manager}
+	r.model = &model{Model: s, export: r.Export, manager: manager}
 	return r, nil
 }
 
 // Close frees the graph.
 func (r *Run) Close() error {
-	return errors.Join(r.model.manager.Close(), r.model.OneDevice.Close())
+	return errors.Join(r.model.manager.Close(), r.model.Model.Close())
 }
 
 // VocabPath returns the run's vocabulary file, "" where it has none.
@@ -169,7 +171,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		return nil, err
 	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator:     runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: callsInFlight, Observer: r.env.Observer}),
+		Evaluator:     runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: callsInFlight * r.model.Replicas(), Observer: r.env.Observer}),
 		EvalActions:   actions,
 		EvalSummaries: summaries,
 		Checkpoints:   checkpoints,

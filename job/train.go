@@ -105,11 +105,6 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	}
 	defer unlock()
 
-	s, err := strategy.NewOneDevice(ctx, export, p.strategy(strategy.FunctionsTrain))
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
 	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{
 		Dir:            filepath.Join(folder, checkpointFolder),
 		MaxToKeep:      p.Checkpoint.MaxToKeep,
@@ -121,10 +116,58 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		return nil, err
 	}
 	defer manager.Close()
-	m := &model{OneDevice: s, export: export, scalars: scalars, manager: manager}
+	t := &training{params: p, given: given, folder: folder, env: env, export: export, scalars: scalars, records: records,
+		data: newSource(train), steps: steps, evaluations: evaluations, evalBatches: evalBatches, manager: manager}
+	return t.run(ctx)
+}
 
-	trainer, err := runner.NewStandardTrainer(m, newSource(train), runner.TrainerConfig{
-		Schedule:   p.schedule(steps),
+// training is a run with all that outlasts the loss of a worker.
+type training struct {
+	params, given Params // given is what the user wrote, before intervals were worked out
+	folder        string
+	env           Env
+	export        *graphs.Export
+	scalars       strategy.Scalars
+	records       *data
+	data          *source
+	steps         int64
+	evaluations   func(context.Context) (runner.BatchReader[*dataset.Batch], error)
+	evalBatches   int64
+	manager       *checkpoint.Manager
+}
+
+// run trains, and goes on from the last checkpoint where a worker was lost.
+func (t *training) run(ctx context.Context) (runner.Outputs, error) {
+	for restarts := 0; ; restarts++ {
+		out, err := t.attempt(ctx)
+		lost := lostWorker(err)
+		if lost == nil || ctx.Err() != nil {
+			return out, err
+		}
+		if restarts >= t.params.Strategy.MaxRestarts {
+			if restarts == 0 {
+				return nil, err
+			}
+			return nil, fmt.Errorf("%w; the run was taken up again %d times (strategy.max_restarts)", err, restarts)
+		}
+		t.env.Log.Warn("a worker was lost: the run goes on from its last checkpoint", "error", err,
+			"restart", restarts+1, "max_restarts", t.params.Strategy.MaxRestarts)
+	}
+}
+
+// attempt trains until the end, or until a worker is lost.
+func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
+	p, env, contract, folder := t.params, t.env, t.export.Contract, t.folder
+	s, err := p.openModel(ctx, t.export, strategy.FunctionsTrain)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	m := &model{Model: s, export: t.export, scalars: t.scalars, manager: t.manager,
+		rows: p.dataset(nil, true), accumulate: p.Strategy.Accumulate, log: env.Log}
+
+	trainer, err := runner.NewStandardTrainer(m, t.data, runner.TrainerConfig{
+		Schedule:   p.schedule(t.steps),
 		Seed:       p.Seed,
 		MaxSkipped: onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
 		Out:        env.Out,
@@ -152,8 +195,8 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		Out:             env.Out,
 		Observer:        env.Observer,
 	}
-	if evaluations != nil {
-		config.Evaluator = runner.NewStandardEvaluator(m, evaluations, runner.EvaluatorConfig{Batches: evalBatches, InFlight: callsInFlight, Observer: env.Observer})
+	if t.evaluations != nil {
+		config.Evaluator = runner.NewStandardEvaluator(m, t.evaluations, runner.EvaluatorConfig{Batches: t.evalBatches, InFlight: callsInFlight * s.Replicas(), Observer: env.Observer})
 		if err := keepBest(p, m, &config); err != nil {
 			return nil, err
 		}
@@ -183,7 +226,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		}
 	}
 	// Not before: a command that is refused leaves the folder as it was.
-	if err := writeFolder(folder, given, records, env.Log); err != nil {
+	if err := writeFolder(folder, t.given, t.records, env.Log); err != nil {
 		return nil, err
 	}
 	if p.Summary.Enabled {
@@ -192,21 +235,25 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		}
 		defer board.close(env.Log)
 	}
-	if done := controller.Step(); done > steps {
-		env.Log.Warn("the run is further than asked for: nothing is left to train", "step", done, "steps", steps)
+	if done := controller.Step(); done > t.steps {
+		env.Log.Warn("the run is further than asked for: nothing is left to train", "step", done, "steps", t.steps)
 	}
 	runtime := s.Runtime()
-	env.Log.Info("runtime", "device", runtime.Device, "onednn", p.Runtime.OneDNN, "kernels", cmp.Or(runtime.Kernels, "off"),
+	env.Log.Info("runtime", "devices", deviceNames(runtime.Devices), "onednn", p.Runtime.OneDNN, "kernels", cmp.Or(runtime.Kernels, "off"),
 		"intra_op_threads", runtime.IntraOpThreads, "inter_op_threads", runtime.InterOpThreads)
-	env.Log.Info("training", "steps", steps, "steps_per_epoch", train.BatchesPerEpoch(), "examples", train.NumExamples(),
+	if n := s.Replicas() * m.accumulate; n > 1 {
+		env.Log.Info("strategy", "replicas", s.Replicas(), "accumulate", m.accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
+			"shard_optimizer", p.Strategy.ShardOptimizer && s.Replicas() > 1, "optimizer_mb_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
+	}
+	env.Log.Info("training", "steps", t.steps, "steps_per_epoch", t.data.BatchesPerEpoch(), "examples", t.data.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
 	var out runner.Outputs
-	if evaluations == nil {
-		err = controller.Train(ctx, steps)
+	if t.evaluations == nil {
+		err = controller.Train(ctx, t.steps)
 	} else {
-		out, err = controller.TrainAndEvaluate(ctx, steps, evalSteps(p), max(p.Train.EvalInterval, 0))
+		out, err = controller.TrainAndEvaluate(ctx, t.steps, evalSteps(p), max(p.Train.EvalInterval, 0))
 	}
-	if d := train.Damaged(); d.Records > 0 {
+	if d := t.data.Damaged(); d.Records > 0 {
 		env.Log.Warn("damaged records were skipped", "records", d.Records)
 	}
 	if t := controller.Times(); t.InModel > 0 {

@@ -18,12 +18,18 @@ const (
 	int64Type   = dtpb.DataType_DT_INT64
 )
 
-// group is a feed: the features of one dtype and one set of axes, stacked.
-type group struct {
-	placeholder string
-	features    []string
-	dtype       tf.DataType
-	rank        int
+// layout says what a graph is composed for.
+type layout struct {
+	// devices of the replicas, one each.
+	devices   []string
+	functions Functions
+	// own puts the package's own kernels in.
+	own bool
+	// shard gives every variable an owner among the replicas, which alone keeps
+	// its slots.
+	shard bool
+	// bucket is how many bytes of gradients are reduced together.
+	bucket int64
 }
 
 // plan is a composed graph with the names of the nodes that calls go through.
@@ -32,76 +38,154 @@ type plan struct {
 	// init sets the variables that start at zero. It is the first thing to run.
 	init      string
 	variables []VariableSpec
-	reads     map[string]string
-	assigns   map[string]assignment
-	train     *trainPlan
-	evaluate  *callPlan
-	predict   *callPlan
-	kernels   int // functions that are kernels of ours
+	// reads has the reading of every variable on every replica that has it, the
+	// first one's first.
+	reads   map[string][]string
+	assigns map[string]assignment
+	train   *trainPlan
+	// evaluate and predict have a call on every replica.
+	evaluate []*callPlan
+	predict  []*callPlan
+	kernels  int // functions that are kernels of ours
+	// slotBytes is the size of the optimizer's slots on every replica.
+	slotBytes []int64
 }
 
+// assignment sets a variable on all replicas that have it.
 type assignment struct {
 	value, assign string
 	spec          VariableSpec
 }
 
+// trainPlan is the training step. A step of one micro-batch per replica is one
+// call; a step of several is a call for each, which adds to the accumulators, and
+// then the application of these.
 type trainPlan struct {
-	groups     []group
+	feeds      *feedPlan
 	scalars    []graphs.Hyperparameter
 	scalarFeed string
-	seed       string
+	seeds      string
 	sums       []string
-	fetches    []string // sums, gradient norm, applied, iterations
-	done       string
+	// sumFetches are the sums of all replicas, replica after replica.
+	sumFetches []string
+	step       applyPlan
+	// first sets the accumulators, next adds to them.
+	first, next string
+	// totals is fed with the sums of weights and of losses that apply needs.
+	totals string
+	apply  applyPlan
+}
+
+// applyPlan is a way to the variables' new values.
+type applyPlan struct {
+	fetches []string // gradient norm, applied, iterations
+	done    string
 }
 
 type callPlan struct {
 	name    string
-	groups  []group
+	feeds   *feedPlan
 	outputs []string
 	fetches []string
+}
+
+// replica is one copy of the model in the graph.
+type replica struct {
+	prefix       string // of its nodes' names
+	device, host string // host is the CPU beside the device
+	handles      map[string]string
+	accumulators map[string]string
+	inputs       map[string]string // of gradients and update
 }
 
 // composer holds what the parts of a graph share.
 type composer struct {
 	*graphs.Builder
-	export  *graphs.Export
-	handles map[string]string
-	feeds   map[string]string // node of each feature
-	groups  []group
-	plan    *plan
-	kernels bool
+	layout
+	export   *graphs.Export
+	replicas []*replica
+	// owners of the variables, by name, where the optimizer is sharded.
+	owners map[string]int
+	plan   *plan
+	// instance counts the collectives of the graph.
+	instance int32
 }
 
-// compose builds the graph of one replica, with the package's own kernels in it or not.
-func compose(export *graphs.Export, config Config, own bool) (*plan, error) {
+// compose builds the graph of all replicas.
+func compose(export *graphs.Export, l layout) (*plan, error) {
+	train := l.functions == FunctionsTrain
 	functions := []string{"evaluate", "predict"}
-	if config.Functions == FunctionsTrain {
+	if train {
 		functions = append(functions, "gradients", "update")
 	}
 	c := &composer{
 		Builder: export.NewBuilder(functions...),
+		layout:  l,
 		export:  export,
-		handles: make(map[string]string),
-		feeds:   make(map[string]string),
-		plan:    &plan{reads: make(map[string]string), assigns: make(map[string]assignment)},
-		kernels: own,
+		plan:    &plan{reads: make(map[string][]string), assigns: make(map[string]assignment)},
 	}
-	if own {
+	for i, device := range l.devices {
+		r := &replica{device: device, host: hostOf(device), handles: make(map[string]string)}
+		if i > 0 {
+			r.prefix = fmt.Sprintf("replica_%d/", i)
+		}
+		c.replicas = append(c.replicas, r)
+	}
+	if l.shard {
+		c.owners = owners(export.Contract, len(l.devices))
+	}
+	if l.own {
 		c.substitute()
 	}
 	c.plan.builder = c.Builder
-	c.OnDevice(config.Device)
-	if err := c.variables(config.Functions == FunctionsTrain); err != nil {
+	if err := c.variables(train); err != nil {
 		return nil, err
 	}
-	c.features()
-	c.plan.evaluate = c.call("evaluate")
-	c.plan.predict = c.call("predict")
-	if config.Functions == FunctionsTrain {
+	for _, r := range c.replicas {
+		c.plan.evaluate = append(c.plan.evaluate, c.call(r, "evaluate"))
+		c.plan.predict = append(c.plan.predict, c.call(r, "predict"))
+	}
+	if train {
 		c.trainStep()
 	}
 	return c.plan, nil
+}
+
+// hostOf returns the CPU beside a device: the device itself if it is one.
+func hostOf(device string) string {
+	i := strings.LastIndex(strings.ToUpper(device), "DEVICE:")
+	if i < 0 || strings.HasPrefix(strings.ToUpper(device[i:]), "DEVICE:CPU:") {
+		return device
+	}
+	return device[:i] + "device:CPU:0"
+}
+
+// owners gives every variable to a replica: largest first, each to the one that
+// has the fewest bytes.
+func owners(contract *graphs.Contract, replicas int) map[string]int {
+	order := slices.Clone(contract.Variables)
+	slices.SortStableFunc(order, func(a, b graphs.Variable) int { return int(elements(b.Shape) - elements(a.Shape)) })
+	loads := make([]int64, replicas)
+	out := make(map[string]int, len(order))
+	for _, v := range order {
+		least := 0
+		for i, load := range loads {
+			if load < loads[least] {
+				least = i
+			}
+		}
+		loads[least] += elements(v.Shape)
+		out[v.Name] = least
+	}
+	return out
+}
+
+func elements(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
 }
 
 // substitute puts the package's kernels in the place of the functions that they do.
@@ -117,110 +201,90 @@ func (c *composer) substitute() {
 	}
 }
 
+// keeps reports whether a replica has a slot of a variable.
+func (c *composer) keeps(replica int, variable string) bool {
+	return !c.shard || c.owners[variable] == replica
+}
+
 // variables adds every variable with its reading and assignment, and the
 // initialization of those that start at zero.
 func (c *composer) variables(train bool) error {
 	contract := c.export.Contract
+	c.plan.slotBytes = make([]int64, len(c.replicas))
 	var zeros []string
-	add := func(name, dtype string, shape []int64, slot bool) error {
+	add := func(name, dtype string, shape []int64, slot bool, has func(int) bool) error {
 		t, ok := dtypes[dtype]
 		if !ok {
 			return fmt.Errorf("variable %s is of dtype %s, which is not trained", name, dtype)
 		}
-		handle := c.Variable(name, t.proto, shape)
 		spec := VariableSpec{Name: name, DType: t.tf, Shape: shape, Slot: slot}
-		c.handles[name] = handle
 		c.plan.variables = append(c.plan.variables, spec)
-		c.plan.reads[name] = c.Read("read/"+name, handle, t.proto)
+		c.OnDevice(c.replicas[0].host)
 		value := c.Placeholder("value/"+name, t.proto, shape)
-		c.plan.assigns[name] = assignment{value, c.Assign("assign/"+name, handle, value, t.proto), spec}
-		if !slot {
-			return nil
+		var assigns []string
+		for i, r := range c.replicas {
+			if !has(i) {
+				continue
+			}
+			c.OnDevice(r.device)
+			handle := c.Variable(r.prefix+name, t.proto, shape)
+			r.handles[name] = handle
+			c.plan.reads[name] = append(c.plan.reads[name], c.Read(r.prefix+"read/"+name, handle, t.proto))
+			assigns = append(assigns, c.Assign(r.prefix+"assign/"+name, handle, value, t.proto))
+			if !slot {
+				continue
+			}
+			c.plan.slotBytes[i] += elements(shape) * int64(t.size)
+			zero := c.Int64(r.prefix+"zero/value/"+name, 0)
+			if t.proto == float32Type {
+				zero = c.Float(r.prefix+"zero/value/"+name, 0)
+			}
+			fill := c.Node("Fill", r.prefix+"zero/fill/"+name, []string{c.Int64s(r.prefix+"zero/shape/"+name, shape), zero},
+				graphs.Type("T", t.proto), graphs.Type("index_type", int64Type))
+			zeros = append(zeros, c.Assign(r.prefix+"zero/"+name, handle, fill, t.proto))
 		}
-		zero := c.Int64("zero/value/"+name, 0)
-		if t.proto == float32Type {
-			zero = c.Float("zero/value/"+name, 0)
+		assign := assigns[0]
+		if len(assigns) > 1 {
+			c.OnDevice(c.replicas[0].host)
+			assign = c.Group("assigned/"+name, assigns...)
 		}
-		fill := c.Node("Fill", "zero/fill/"+name, []string{c.Int64s("zero/shape/"+name, shape), zero},
-			graphs.Type("T", t.proto), graphs.Type("index_type", int64Type))
-		zeros = append(zeros, c.Assign("zero/"+name, handle, fill, t.proto))
+		c.plan.assigns[name] = assignment{value, assign, spec}
 		return nil
 	}
+	everywhere := func(int) bool { return true }
 	for _, v := range contract.Variables {
-		if err := add(v.Name, v.DType, v.Shape, false); err != nil {
+		if err := add(v.Name, v.DType, v.Shape, false, everywhere); err != nil {
 			return err
 		}
 	}
 	if train {
 		for _, v := range contract.Variables {
 			for _, slot := range contract.Optimizer.Slots {
-				if err := add(graphs.SlotName(slot, v.Name), v.DType, v.Shape, true); err != nil {
+				has := func(i int) bool { return c.keeps(i, v.Name) }
+				if err := add(graphs.SlotName(slot, v.Name), v.DType, v.Shape, true, has); err != nil {
 					return err
 				}
 			}
 		}
-		if err := add(contract.Optimizer.Iterations, "int64", nil, true); err != nil {
+		// One count is enough where one replica decides for all.
+		has := func(i int) bool { return !c.shard || i == 0 }
+		if err := add(contract.Optimizer.Iterations, "int64", nil, true, has); err != nil {
 			return err
 		}
 	}
+	c.OnDevice(c.replicas[0].host)
 	c.plan.init = c.Group("init", zeros...)
 	slices.SortFunc(c.plan.variables, func(a, b VariableSpec) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
-// features adds one placeholder per group and takes it apart. Labels are groups
-// of their own: prediction does without them.
-func (c *composer) features() {
-	type key struct {
-		dtype, axes string
-		label       bool
-	}
-	index := make(map[key]int)
-	for _, f := range c.export.Contract.Features {
-		k := key{f.DType, strings.Join(f.Axes, ","), f.Label}
-		i, ok := index[k]
-		if !ok {
-			i = len(c.groups)
-			index[k] = i
-			c.groups = append(c.groups, group{dtype: dtypes[f.DType].tf, rank: len(f.Axes)})
-		}
-		c.groups[i].features = append(c.groups[i].features, f.Name)
-	}
-	for i := range c.groups {
-		g := &c.groups[i]
-		shape := []int64{int64(len(g.features))}
-		for range g.rank {
-			shape = append(shape, -1)
-		}
-		t := float32Type
-		if g.dtype == tf.Int32 {
-			t = dtpb.DataType_DT_INT32
-		}
-		g.placeholder = c.Placeholder(fmt.Sprintf("features/%d", i), t, shape)
-		parts := c.Node("Unpack", g.placeholder+"/unpack", []string{g.placeholder},
-			graphs.Int("num", int64(len(g.features))), graphs.Int("axis", 0), graphs.Type("T", t))
-		for j, name := range g.features {
-			c.feeds[name] = fmt.Sprintf("%s:%d", parts, j)
-		}
-	}
-}
-
-// groupsOf returns the groups that a function's inputs come from.
-func (c *composer) groupsOf(f *graphs.Function) []group {
-	var out []group
-	for _, g := range c.groups {
-		if slices.ContainsFunc(f.Inputs, func(a graphs.Arg) bool { return slices.Contains(g.features, a.Name) }) {
-			out = append(out, g)
-		}
-	}
-	return out
-}
-
-// call adds a call of a function that takes features alone.
-func (c *composer) call(name string) *callPlan {
+// call adds a replica's call of a function that takes features alone.
+func (c *composer) call(r *replica, name string) *callPlan {
 	f := c.export.Functions[name]
-	node := c.Call(name, f, c.feeds, c.handles)
-	p := &callPlan{name: name, groups: c.groupsOf(f)}
+	feeds, inputs := c.feed(r.prefix+name+"/features", f, []*replica{r})
+	c.OnDevice(r.device)
+	node := c.Call(r.prefix+name, f, inputs[0], r.handles)
+	p := &callPlan{name: name, feeds: feeds}
 	for i, a := range f.Outputs {
 		p.outputs = append(p.outputs, a.Name)
 		p.fetches = append(p.fetches, fmt.Sprintf("%s:%d", node, i))
@@ -228,103 +292,287 @@ func (c *composer) call(name string) *callPlan {
 	return p
 }
 
-// squares adds the sum of all elements' squares.
-func (c *composer) squares(tensors []string) string {
-	n, typeT := graphs.Int("N", int64(len(tensors))), graphs.Type("T", float32Type)
-	if c.kernels {
-		return c.Node(kernels.Squares, "squares", tensors, n)
-	}
-	var halves []string
-	for i, t := range tensors {
-		halves = append(halves, c.Node("L2Loss", fmt.Sprintf("squares/%d", i), []string{t}, typeT))
-	}
-	half := c.Node("AddN", "squares/half", halves, n, typeT)
-	return c.Node("Mul", "squares", []string{half, c.Float("squares/two", 2)}, typeT)
-}
-
-// trainStep adds the step: gradients, the global norm, one update per variable.
+// trainStep adds the step: the replicas' gradients, and the ways from there to
+// the variables.
 func (c *composer) trainStep() {
 	contract := c.export.Contract
-	gradients, update := c.export.Functions["gradients"], c.export.Functions["update"]
-	t := &trainPlan{groups: c.groupsOf(gradients)}
+	gradients := c.export.Functions["gradients"]
+	t := &trainPlan{}
 	c.plan.train = t
+	features, inputs := c.feed("features", gradients, c.replicas)
+	t.feeds = features
 
+	c.OnDevice(c.replicas[0].host)
 	t.scalars = append([]graphs.Hyperparameter{{Name: "learning_rate"}, {Name: "weight_decay"}, {Name: "clip_norm", Default: 1}},
 		contract.AllHyperparameters()...)
 	t.scalarFeed = c.Placeholder("scalars", float32Type, []int64{int64(len(t.scalars))})
-	unpacked := c.Node("Unpack", "scalars/unpack", []string{t.scalarFeed},
-		graphs.Int("num", int64(len(t.scalars))), graphs.Int("axis", 0), graphs.Type("T", float32Type))
-	inputs := make(map[string]string)
-	for i, h := range t.scalars {
-		inputs[h.Name] = fmt.Sprintf("%s:%d", unpacked, i)
-	}
-	for name, node := range c.feeds {
-		inputs[name] = node
-	}
-	t.seed = c.Placeholder("seed", int64Type, []int64{2})
-	inputs["seed"] = t.seed
+	t.seeds = c.Placeholder("seed", int64Type, []int64{int64(len(c.replicas)), 2})
+	seeds := c.Node("Unpack", "seed/unpack", []string{t.seeds},
+		graphs.Int("num", int64(len(c.replicas))), graphs.Int("axis", 0), graphs.Type("T", int64Type))
 
-	call := c.Call("gradients", gradients, inputs, c.handles)
-	out := func(name string) string { return fmt.Sprintf("%s:%d", call, gradients.Output(name)) }
-	for _, a := range gradients.Outputs {
-		if !strings.HasPrefix(a.Name, graphs.GradientPrefix) {
-			t.sums = append(t.sums, a.Name)
-			t.fetches = append(t.fetches, out(a.Name))
+	grads := make([]map[string]string, len(c.replicas))
+	weights, losses := make([]string, len(c.replicas)), make([]string, len(c.replicas))
+	for i, r := range c.replicas {
+		r.inputs = inputs[i]
+		c.OnDevice(r.host)
+		unpacked := c.Node("Unpack", r.prefix+"scalars/unpack", []string{t.scalarFeed},
+			graphs.Int("num", int64(len(t.scalars))), graphs.Int("axis", 0), graphs.Type("T", float32Type))
+		for j, h := range t.scalars {
+			r.inputs[h.Name] = fmt.Sprintf("%s:%d", unpacked, j)
+		}
+		r.inputs["seed"] = fmt.Sprintf("%s:%d", seeds, i)
+
+		c.OnDevice(r.device)
+		call := c.Call(r.prefix+"gradients", gradients, r.inputs, r.handles)
+		out := func(name string) string { return fmt.Sprintf("%s:%d", call, gradients.Output(name)) }
+		grads[i] = make(map[string]string)
+		for _, a := range gradients.Outputs {
+			if name, ok := strings.CutPrefix(a.Name, graphs.GradientPrefix); ok {
+				grads[i][name] = out(a.Name)
+				continue
+			}
+			if i == 0 {
+				t.sums = append(t.sums, a.Name)
+			}
+			t.sumFetches = append(t.sumFetches, out(a.Name))
+		}
+		weights[i], losses[i] = out("weight_sum"), out("loss_sum")
+	}
+	order := c.backward(gradients)
+	t.step = c.apply("", order, grads, weights, losses, false)
+
+	// The same by way of accumulators.
+	var first, next []string
+	accumulated := make([]map[string]string, len(c.replicas))
+	for i, r := range c.replicas {
+		c.OnDevice(r.device)
+		var all []string
+		for _, v := range contract.Variables {
+			all = append(all, grads[i][v.Name])
+		}
+		// No accumulator changes unless all gradients are there: a micro-batch that
+		// does not fit in memory leaves them as they were.
+		made := c.Group(r.prefix+"accumulator/made", nodesOf(all)...)
+		accumulated[i] = make(map[string]string)
+		for _, v := range contract.Variables {
+			name := r.prefix + "accumulator/" + v.Name
+			handle := c.Variable(name, float32Type, v.Shape)
+			first = append(first, c.Node("AssignVariableOp", r.prefix+"accumulate/first/"+v.Name,
+				[]string{handle, grads[i][v.Name], "^" + made}, graphs.Type("dtype", float32Type)))
+			next = append(next, c.Node("AssignAddVariableOp", r.prefix+"accumulate/next/"+v.Name,
+				[]string{handle, grads[i][v.Name], "^" + made}, graphs.Type("dtype", float32Type)))
+			accumulated[i][v.Name] = c.Read(r.prefix+"accumulated/"+v.Name, handle, float32Type)
 		}
 	}
-
-	// The norm of the mean loss' gradient: the sum's, over the weight. Every
-	// update waits for it, so no variable changes while a gradient is computed.
-	typeT := graphs.Type("T", float32Type)
-	unit := c.Node("Reciprocal", "unit", []string{out("weight_sum")}, typeT)
-	var all []string
-	for _, v := range contract.Variables {
-		all = append(all, out(graphs.GradientPrefix+v.Name))
+	c.OnDevice(c.replicas[0].host)
+	t.first, t.next = c.Group("accumulate/first", first...), c.Group("accumulate/next", next...)
+	t.totals = c.Placeholder("totals", float32Type, []int64{2})
+	for i, r := range c.replicas {
+		c.OnDevice(r.host)
+		totals := c.Node("Unpack", r.prefix+"totals/unpack", []string{t.totals},
+			graphs.Int("num", 2), graphs.Int("axis", 0), graphs.Type("T", float32Type))
+		weights[i], losses[i] = totals+":0", totals+":1"
 	}
-	root := c.Node("Sqrt", "squares/root", []string{c.squares(all)}, typeT)
-	norm := c.Node("Mul", "norm", []string{root, unit}, typeT)
+	t.apply = c.apply("apply/", order, accumulated, weights, losses, true)
+}
+
+// nodesOf returns the nodes that tensors come from.
+func nodesOf(tensors []string) []string {
+	var out []string
+	for _, t := range tensors {
+		node, _, _ := strings.Cut(t, ":")
+		if !slices.Contains(out, node) {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
+// backward returns the trained variables in the order in which a function makes
+// their gradients.
+func (c *composer) backward(gradients *graphs.Function) []graphs.Variable {
+	order := slices.Clone(c.export.Contract.Variables)
+	depth := c.Depths(gradients)
+	slices.SortStableFunc(order, func(a, b graphs.Variable) int {
+		return depth[graphs.GradientPrefix+a.Name] - depth[graphs.GradientPrefix+b.Name]
+	})
+	return order
+}
+
+// apply adds a way from the replicas' gradients to new values of the variables.
+// Weights and losses are the replicas' sums, or already those of all where total
+// says so.
+func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool) applyPlan {
+	switch {
+	case len(c.replicas) == 1:
+		return c.mirrored(prefix, grads, weights, losses)
+	case c.shard:
+		return c.sharded(prefix, grads, weights, losses, total)
+	}
+	grads, weights, losses = c.reduce(prefix, order, grads, weights, losses, total)
+	return c.mirrored(prefix, grads, weights, losses)
+}
+
+// mirrored lets every replica apply the same update. Gradients and sums are those of
+// all replicas.
+func (c *composer) mirrored(prefix string, grads []map[string]string, weights, losses []string) applyPlan {
+	contract := c.export.Contract
+	var p applyPlan
+	var done []string
+	for i, r := range c.replicas {
+		c.OnDevice(r.device)
+		var all []string
+		for _, v := range contract.Variables {
+			all = append(all, grads[i][v.Name])
+		}
+		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), weights[i], losses[i])
+		for _, v := range contract.Variables {
+			done = append(done, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d))
+		}
+		done = append(done, d.counted)
+		if i == 0 {
+			p.fetches = []string{d.norm, d.finite, d.iteration}
+		}
+	}
+	c.OnDevice(c.replicas[0].host)
+	p.done = c.Group(prefix+"done", done...)
+	return p
+}
+
+// sharded lets every variable's owner update it and hand the value on. The first
+// replica decides for all.
+func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool) applyPlan {
+	contract := c.export.Contract
+	typeT, n := graphs.Type("T", float32Type), graphs.Int("N", int64(len(c.replicas)))
+	totals := make(map[string]string)
+	owned := make([][]string, len(c.replicas))
+	for _, v := range contract.Variables {
+		owner := c.owners[v.Name]
+		var parts []string
+		for i := range c.replicas {
+			parts = append(parts, grads[i][v.Name])
+		}
+		c.OnDevice(c.replicas[owner].device)
+		totals[v.Name] = c.Node("AddN", prefix+"reduced/"+v.Name, parts, n, typeT)
+		owned[owner] = append(owned[owner], totals[v.Name])
+	}
+	var squares []string
+	for i, r := range c.replicas {
+		if len(owned[i]) > 0 {
+			c.OnDevice(r.device)
+			squares = append(squares, c.squares(r.prefix+prefix+"squares", owned[i]))
+		}
+	}
+	first := c.replicas[0]
+	c.OnDevice(first.device)
+	all := squares[0]
+	if len(squares) > 1 {
+		all = c.Node("AddN", prefix+"squares/all", squares, graphs.Int("N", int64(len(squares))), typeT)
+	}
+	weight, loss := weights[0], losses[0]
+	if !total {
+		weight = c.Node("AddN", prefix+"reduced/weight_sum", weights, n, typeT)
+		loss = c.Node("AddN", prefix+"reduced/loss_sum", losses, n, typeT)
+	}
+	d := c.decide(prefix, first, all, weight, loss)
+	done := []string{d.counted}
+	for _, v := range contract.Variables {
+		owner := c.replicas[c.owners[v.Name]]
+		c.OnDevice(owner.device)
+		updated := c.update(prefix, owner, v, totals[v.Name], d)
+		value := c.Read(prefix+"updated/"+v.Name, owner.handles[v.Name], float32Type, updated)
+		done = append(done, updated)
+		for _, r := range c.replicas {
+			if r != owner {
+				c.OnDevice(r.device)
+				done = append(done, c.Assign(r.prefix+prefix+"take/"+v.Name, r.handles[v.Name], value, float32Type))
+			}
+		}
+	}
+	c.OnDevice(first.host)
+	return applyPlan{fetches: []string{d.norm, d.finite, d.iteration}, done: c.Group(prefix+"done", done...)}
+}
+
+// squares adds the sum of all elements' squares.
+func (c *composer) squares(name string, tensors []string) string {
+	n, typeT := graphs.Int("N", int64(len(tensors))), graphs.Type("T", float32Type)
+	if c.own {
+		return c.Node(kernels.Squares, name, tensors, n)
+	}
+	var halves []string
+	for i, t := range tensors {
+		halves = append(halves, c.Node("L2Loss", fmt.Sprintf("%s/%d", name, i), []string{t}, typeT))
+	}
+	half := c.Node("AddN", name+"/half", halves, n, typeT)
+	return c.Node("Mul", name, []string{half, c.Float(name+"/two", 2)}, typeT)
+}
+
+// decision is what the updates of a replica depend on.
+type decision struct {
+	norm, finite, counted, iteration string
+	scale, rate                      string
+}
+
+// decide adds the norm of the mean loss' gradient (the sum's, over the weight),
+// the clipping, and whether the step is applied at all. Every update waits for it,
+// so no variable changes while a gradient is computed.
+func (c *composer) decide(prefix string, r *replica, squares, weight, loss string) decision {
+	typeT := graphs.Type("T", float32Type)
+	unit := c.Node("Reciprocal", prefix+"unit", []string{weight}, typeT)
+	root := c.Node("Sqrt", prefix+"squares/root", []string{squares}, typeT)
+	norm := c.Node("Mul", prefix+"norm", []string{root, unit}, typeT)
 
 	// clip_norm / max(norm, clip_norm), or 1 where clip_norm is 0 or less.
-	clip := inputs["clip_norm"]
-	larger := c.Node("Maximum", "clip/larger", []string{norm, clip}, typeT)
-	ratio := c.Node("RealDiv", "clip/ratio", []string{clip, larger}, typeT)
-	on := c.Node("Greater", "clip/on", []string{clip, c.Float("clip/zero", 0)}, typeT)
-	factor := c.Node("SelectV2", "clip/factor", []string{on, ratio, c.Float("clip/one", 1)}, typeT)
-	scale := c.Node("Mul", "scale", []string{unit, factor}, typeT)
+	clip := r.inputs["clip_norm"]
+	larger := c.Node("Maximum", prefix+"clip/larger", []string{norm, clip}, typeT)
+	ratio := c.Node("RealDiv", prefix+"clip/ratio", []string{clip, larger}, typeT)
+	on := c.Node("Greater", prefix+"clip/on", []string{clip, c.Float(prefix+"clip/zero", 0)}, typeT)
+	factor := c.Node("SelectV2", prefix+"clip/factor", []string{on, ratio, c.Float(prefix+"clip/one", 1)}, typeT)
+	scale := c.Node("Mul", prefix+"scale", []string{unit, factor}, typeT)
 
 	// A dead learning rate stops the updates of a step that is not finite.
-	finite := c.Node("LogicalAnd", "applied", []string{
-		c.Node("IsFinite", "applied/norm", []string{norm}, typeT),
-		c.Node("IsFinite", "applied/loss", []string{out("loss_sum")}, typeT),
+	finite := c.Node("LogicalAnd", prefix+"applied", []string{
+		c.Node("IsFinite", prefix+"applied/norm", []string{norm}, typeT),
+		c.Node("IsFinite", prefix+"applied/loss", []string{loss}, typeT),
 	})
-	rate := c.Node("Switch", "applied/rate", []string{inputs["learning_rate"], finite}, typeT) + ":1"
+	rate := c.Node("Switch", prefix+"applied/rate", []string{r.inputs["learning_rate"], finite}, typeT) + ":1"
 
-	iterations := c.handles[contract.Optimizer.Iterations]
-	one := c.Node("Cast", "applied/count", []string{finite}, graphs.Type("SrcT", dtpb.DataType_DT_BOOL), graphs.Type("DstT", int64Type))
-	counted := c.Node("AssignAddVariableOp", "count", []string{iterations, one}, graphs.Type("dtype", int64Type))
-	iteration := c.Read("iteration", iterations, int64Type, counted)
+	iterations := r.handles[c.export.Contract.Optimizer.Iterations]
+	one := c.Node("Cast", prefix+"applied/count", []string{finite}, graphs.Type("SrcT", dtpb.DataType_DT_BOOL), graphs.Type("DstT", int64Type))
+	counted := c.Node("AssignAddVariableOp", prefix+"count", []string{iterations, one}, graphs.Type("dtype", int64Type))
+	iteration := c.Read(prefix+"iteration", iterations, int64Type, counted)
+	return decision{norm, finite, counted, iteration, scale, rate}
+}
 
-	var updates []string
-	for _, v := range contract.Variables {
-		arguments := map[string]string{
-			"variable":       c.handles[v.Name],
-			"gradient":       out(graphs.GradientPrefix + v.Name),
-			"gradient_scale": scale,
-			"iteration":      iteration,
-			"learning_rate":  rate,
-			"weight_decay":   inputs["weight_decay"],
-		}
-		if !v.WeightDecay {
-			arguments["weight_decay"] = c.Float("no_decay/"+v.Name, 0)
-		}
-		for _, slot := range contract.Optimizer.Slots {
-			arguments[slot] = c.handles[graphs.SlotName(slot, v.Name)]
-		}
-		for _, h := range contract.Optimizer.Hyperparameters {
-			arguments[h.Name] = inputs[h.Name]
-		}
-		updates = append(updates, c.Call("update/"+v.Name, update, arguments, nil))
+// update adds the update of one variable of a replica.
+func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient string, d decision) string {
+	contract := c.export.Contract
+	arguments := map[string]string{
+		"variable":       r.handles[v.Name],
+		"gradient":       gradient,
+		"gradient_scale": d.scale,
+		"iteration":      d.iteration,
+		"learning_rate":  d.rate,
+		"weight_decay":   r.inputs["weight_decay"],
 	}
-	t.done = c.Group("done", append(updates, counted)...)
-	t.fetches = append(t.fetches, norm, finite, iteration)
+	if !v.WeightDecay {
+		arguments["weight_decay"] = c.Float(prefix+"no_decay/"+v.Name, 0)
+	}
+	for _, slot := range contract.Optimizer.Slots {
+		arguments[slot] = r.handles[graphs.SlotName(slot, v.Name)]
+	}
+	for _, h := range contract.Optimizer.Hyperparameters {
+		arguments[h.Name] = r.inputs[h.Name]
+	}
+	return c.Call(prefix+"update/"+v.Name, c.export.Functions["update"], arguments, nil)
+}
+
+var dtypes = map[string]struct {
+	proto dtpb.DataType
+	tf    tf.DataType
+	size  int
+}{
+	"float32": {dtpb.DataType_DT_FLOAT, tf.Float, 4},
+	"int32":   {dtpb.DataType_DT_INT32, tf.Int32, 4},
+	"int64":   {dtpb.DataType_DT_INT64, tf.Int64, 8},
 }

@@ -29,8 +29,8 @@ for name, hidden, heads, inner in (("even", 64, 2, 128), ("odd", 42, 3, 50), ("n
     export.write(classifier.Classification(c, 3, "mean"), optimizers.AdamW(), f"{sys.argv[1]}/{name}/graph")
 `
 
-// layout lays sequences into rows: each row lists sequence numbers, 0 is padding.
-func layout(rng *rand.Rand, rows [][]int32) []Feature {
+// layRows lays sequences into rows: each row lists sequence numbers, 0 is padding.
+func layRows(rng *rand.Rand, rows [][]int32) []Feature {
 	length := len(rows[0])
 	ids, types, sequences, positions := Feature{Name: "input_ids"}, Feature{Name: "type_ids"},
 		Feature{Name: "sequence_ids"}, Feature{Name: "position_ids"}
@@ -61,7 +61,7 @@ func layout(rng *rand.Rand, rows [][]int32) []Feature {
 	return out
 }
 
-// run returns n numbers of a sequence, for layout.
+// run returns n numbers of a sequence, for layRows.
 func run(n int, id int32) []int32 {
 	out := make([]int32, n)
 	for i := range out {
@@ -101,8 +101,8 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx := context.Background()
-		open := func(standard bool) *OneDevice {
-			s, err := NewOneDevice(ctx, export, Config{StandardOps: standard})
+		open := func(standard bool) *Model {
+			s, err := NewOneDevice(ctx, export, "", Config{StandardOps: standard})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,17 +140,17 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					features := layout(rng, rows)
+					features := layRows(rng, rows)
 					scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 0.7, "hidden_dropout": rate,
 						"attention_dropout": rate, "classifier_dropout": rate, "beta_1": 0.5, "epsilon": 1e-4}
-					compare(t, own, standard, func(s *OneDevice) (*Result, error) {
-						return s.Step(ctx, features, [2]int64{1 << 40, 77}, scalars)
+					compare(t, own, standard, func(s *Model) (*Result, error) {
+						return s.Step(ctx, [][]Feature{features}, [2]int64{1 << 40, 77}, scalars)
 					})
-					compare(t, own, standard, func(s *OneDevice) (*Result, error) {
+					compare(t, own, standard, func(s *Model) (*Result, error) {
 						sums, err := s.Evaluate(ctx, features)
 						return &Result{Sums: sums}, err
 					})
-					compare(t, own, standard, func(s *OneDevice) (*Result, error) {
+					compare(t, own, standard, func(s *Model) (*Result, error) {
 						sums, err := s.Predict(ctx, features)
 						return &Result{Sums: sums}, err
 					})
@@ -161,8 +161,9 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 }
 
 // start gives every variable random values: biases and offsets, too.
-func start(t *testing.T, s *OneDevice, rng *rand.Rand) {
+func start(t *testing.T, s *Model, rng *rand.Rand) {
 	t.Helper()
+	values := make(map[string]*tf.Tensor)
 	for _, v := range s.Variables() {
 		if v.Name == s.export.Contract.Optimizer.Iterations {
 			continue
@@ -179,16 +180,17 @@ func start(t *testing.T, s *OneDevice, rng *rand.Rand) {
 			}
 		}
 		value, err := newTensor(v.DType, v.Shape, raw(flat))
-		if err == nil {
-			err = s.Assign(context.Background(), map[string]*tf.Tensor{v.Name: value})
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		values[v.Name] = value
+	}
+	if err := s.Assign(context.Background(), values); err != nil {
+		t.Fatal(err)
 	}
 }
 
-func compare(t *testing.T, own, standard *OneDevice, call func(*OneDevice) (*Result, error)) {
+func compare(t *testing.T, own, standard *Model, call func(*Model) (*Result, error)) {
 	t.Helper()
 	got, err := call(own)
 	if err != nil {

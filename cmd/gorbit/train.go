@@ -55,6 +55,14 @@ stop within a step, with exit code 75.`,
 		{"steps-per-loop", "train.steps_per_loop", "steps between two log lines"},
 		{"eval-interval", "train.eval_interval", "steps between evaluations (0: every epoch, -1: at the end, -2: none)"},
 		{"checkpoint-interval", "checkpoint.interval", "steps between checkpoints (0: as evaluations)"},
+		{"strategy", "strategy.name", "auto, one, mirrored (several devices of this machine) or multiworker (several machines)"},
+		{"devices", "strategy.devices", "devices of this machine with a replica each: gpu:N, or cpu:N for virtual ones"},
+		{"workers", "strategy.workers", "addresses of gorbit worker processes, host:port,host:port"},
+		{"accumulate", "strategy.accumulate", "micro-batches per replica and update"},
+		{"shard-optimizer", "strategy.shard_optimizer", "keep the optimizer's state of each variable on one replica only"},
+		{"worker-timeout", "strategy.worker_timeout", "how long a worker may be silent, or take to come"},
+		{"max-restarts", "strategy.max_restarts", "how often to go on from the last checkpoint after a worker was lost"},
+		{"elastic", "strategy.elastic", "go on without a worker that does not come back"},
 		{"on-corrupt", "data.on_corrupt", "damaged records: fail or skip"},
 		{"seed", "seed", "seed of the data's order and the graph's random numbers"},
 	}
@@ -67,13 +75,15 @@ stop within a step, with exit code 75.`,
 		help := fmt.Sprintf("%s [%s, default %v]", s.help, s.param, defaults[s.param])
 		f.StringVar(v, s.flag, "", help)
 	}
-	f.Lookup("strict").NoOptDefVal = "true"
+	for _, name := range []string{"strict", "shard-optimizer", "elastic"} {
+		f.Lookup(name).NoOptDefVal = "true"
+	}
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, s := range short {
 			if f.Changed(s.flag) {
 				value := *values[s.flag]
-				if s.param == "graph" || s.param == "init" || s.param == "data.dir" || s.param == "optimizer.schedule" {
+				if _, text := defaults[s.param].(string); text {
 					value = strconv.Quote(value)
 				}
 				settings = append(settings, s.param+"="+value)

@@ -109,13 +109,13 @@ func readJSON[T any](t testing.TB, path string) T {
 	return v
 }
 
-func open(t testing.TB, dir string, functions Functions) *OneDevice {
+func open(t testing.TB, dir string, functions Functions) *Model {
 	t.Helper()
 	export, err := graphs.Open(filepath.Join(dir, "graph"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewOneDevice(context.Background(), export, Config{Functions: functions})
+	s, err := NewOneDevice(context.Background(), export, "", Config{Functions: functions})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func open(t testing.TB, dir string, functions Functions) *OneDevice {
 	return s
 }
 
-func variables(t testing.TB, s *OneDevice) map[string][]float64 {
+func variables(t testing.TB, s *Model) map[string][]float64 {
 	t.Helper()
 	var names []string
 	for _, v := range s.Variables() {
@@ -174,7 +174,7 @@ func TestComposedStepEqualsTrainStep(t *testing.T) {
 				t.Fatalf("%d golden steps", len(steps))
 			}
 			for i, g := range steps {
-				r, err := s.Step(context.Background(), g.features(), g.Seed, g.Scalars)
+				r, err := s.Step(context.Background(), [][]Feature{g.features()}, g.Seed, g.Scalars)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -212,7 +212,7 @@ func TestComposedStepEqualsTrainStep(t *testing.T) {
 
 // notFinite checks that a step with an infinite loss leaves everything,
 // the count of iterations too, as it was.
-func notFinite(t *testing.T, s *OneDevice, g goldenStep) {
+func notFinite(t *testing.T, s *Model, g goldenStep) {
 	before := variables(t, s)
 	features := g.features()
 	for i := range features {
@@ -220,7 +220,7 @@ func notFinite(t *testing.T, s *OneDevice, g goldenStep) {
 			features[i].Float32[0] = float32(math.Inf(1))
 		}
 	}
-	r, err := s.Step(context.Background(), features, g.Seed, g.Scalars)
+	r, err := s.Step(context.Background(), [][]Feature{features}, g.Seed, g.Scalars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,12 +270,12 @@ func TestStepErrors(t *testing.T) {
 		for k, v := range g.Scalars {
 			scalars[k] = v
 		}
-		_, err := s.Step(ctx, test.change(g.features(), scalars), g.Seed, scalars)
+		_, err := s.Step(ctx, [][]Feature{test.change(g.features(), scalars)}, g.Seed, scalars)
 		if err == nil || err.Error() != test.want {
 			t.Errorf("%s: got %v, want %s", test.name, err, test.want)
 		}
 	}
-	if _, err := open(t, dir, FunctionsEvaluate).Step(ctx, g.features(), g.Seed, g.Scalars); err == nil {
+	if _, err := open(t, dir, FunctionsEvaluate).Step(ctx, [][]Feature{g.features()}, g.Seed, g.Scalars); err == nil {
 		t.Error("a graph composed for evaluation made a step")
 	}
 }
@@ -288,7 +288,7 @@ func TestUnknownDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for device, ok := range map[string]bool{"/device:CPU:0": true, "cpu:7": false, "/device:GPU:99": false, "U:0": false} {
-		s, err := NewOneDevice(context.Background(), export, Config{Device: device, Functions: FunctionsEvaluate})
+		s, err := NewOneDevice(context.Background(), export, device, Config{Functions: FunctionsEvaluate})
 		if err == nil {
 			s.Close()
 		}

@@ -1,0 +1,119 @@
+package dataset
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Split divides the examples of a batch among n batches, so that all have about
+// as many tokens, and lays each one's into rows of its own. The examples of a part
+// keep their order. Of the configuration it uses Packing, RowLength and
+// FixedRowLength.
+//
+// Every example is in exactly one part. A part that gets none, since there are
+// fewer examples than parts, holds one token in an example of weight 0: Examples
+// and Tokens of such a batch are 0.
+func (b *Batch) Split(cfg Config, n int) ([]*Batch, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validateRows(); err != nil {
+		return nil, err
+	}
+	if n < 1 {
+		return nil, fmt.Errorf("a batch cannot be split in %d", n)
+	}
+	examples, err := b.spans()
+	if err != nil {
+		return nil, err
+	}
+	ids, types := b.Feature(InputIDs).Int32, b.Feature(TypeIDs).Int32
+	labels, weights := b.Feature(LabelIDs).Int32, b.Feature(ExampleWeights).Float32
+	out := make([]*Batch, n)
+	for i, part := range share(examples, n) {
+		a := assembler{cfg: &cfg, pool: new(pool)}
+		for _, e := range part {
+			s := examples[e]
+			a.tokens[inputIDs] = append(a.tokens[inputIDs], ids[s.from:s.to]...)
+			a.tokens[typeIDs] = append(a.tokens[typeIDs], types[s.from:s.to]...)
+			a.lengths = append(a.lengths, int32(s.to-s.from))
+			a.labels = append(a.labels, labels[e])
+			a.records = append(a.records, b.Records[e])
+		}
+		if len(part) == 0 {
+			a.tokens[inputIDs], a.tokens[typeIDs] = []int32{0}, []int32{0}
+			a.lengths, a.labels = []int32{1}, []int32{0}
+		}
+		p := a.batch()
+		w := p.Feature(ExampleWeights).Float32
+		for k, e := range part {
+			w[k] = weights[e]
+		}
+		if len(part) == 0 {
+			w[0] = 0
+			p.Examples, p.Tokens = 0, 0
+		}
+		p.Epoch, p.State, p.files = b.Epoch, b.State, b.files
+		out[i] = p
+	}
+	return out, nil
+}
+
+// span is where an example's tokens are in the flattened rows.
+type span struct{ from, to int }
+
+// spans finds the examples in the rows.
+func (b *Batch) spans() ([]span, error) {
+	if b.Features == nil {
+		return nil, errors.New("the batch has been released")
+	}
+	sequences, cls := b.Feature(SequenceIDs).Int32, b.Feature(ClsPositions).Int32
+	out := make([]span, len(cls))
+	for i, at := range cls {
+		from := int(at)
+		row := sequences[from : (from/b.RowLength+1)*b.RowLength]
+		n := slices.IndexFunc(row, func(s int32) bool { return s != row[0] })
+		if n < 0 {
+			n = len(row)
+		}
+		out[i] = span{from, from + n}
+	}
+	return out, nil
+}
+
+// share divides examples among n parts: longest first, each to the part with the
+// fewest tokens so far (of several, the first).
+func share(examples []span, n int) [][]int {
+	order := make([]int, len(examples))
+	for i := range order {
+		order[i] = i
+	}
+	length := func(e int) int { return examples[e].to - examples[e].from }
+	slices.SortStableFunc(order, func(i, j int) int { return length(j) - length(i) })
+	parts := make([][]int, n)
+	least := make(loads, n)
+	for i := range least {
+		least[i].part = i
+	}
+	for _, e := range order {
+		l := &least[0]
+		parts[l.part] = append(parts[l.part], e)
+		l.tokens += length(e)
+		heap.Fix(&least, 0)
+	}
+	for _, p := range parts {
+		slices.Sort(p)
+	}
+	return parts
+}
+
+// loads is a heap of parts by what they hold.
+type loads []struct{ tokens, part int }
+
+func (l loads) Len() int { return len(l) }
+func (l loads) Less(i, j int) bool {
+	return l[i].tokens < l[j].tokens || l[i].tokens == l[j].tokens && l[i].part < l[j].part
+}
+func (l loads) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+func (l loads) Push(any)      {}
+func (l loads) Pop() any      { return nil }

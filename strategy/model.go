@@ -1,0 +1,751 @@
+package strategy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+
+	tf "github.com/wamuir/graft/tensorflow"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/kernels"
+)
+
+// Config is what a user chooses of a strategy.
+type Config struct {
+	// IntraOpThreads and InterOpThreads bound TensorFlow's pools; 0 is the cores
+	// divided among the replicas of the process, and one inter-op thread for each
+	// where the kernels of package internal/kernels are used.
+	IntraOpThreads, InterOpThreads int
+	// Functions are the parts of the contract to compose: FunctionsTrain to
+	// train, FunctionsEvaluate to evaluate and predict only.
+	Functions Functions
+	// StandardOps keeps to TensorFlow's own operations. Without it, the kernels
+	// of package internal/kernels stand in their place where all devices are CPUs.
+	StandardOps bool
+	// ShardOptimizer has every variable's slots on one replica, its owner, instead
+	// of on all: gradients are added up there, and the new value goes to the others.
+	ShardOptimizer bool
+	// BucketBytes is how many bytes of gradients the replicas reduce together; 0 is
+	// DefaultBucketBytes.
+	BucketBytes int64
+}
+
+// DefaultBucketBytes is how many bytes of gradients are reduced together.
+const DefaultBucketBytes = 1 << 20
+
+// Functions says what a composed graph can do.
+type Functions int
+
+const (
+	// FunctionsTrain composes the training step, evaluation and prediction.
+	FunctionsTrain Functions = iota
+	// FunctionsEvaluate composes evaluation and prediction, without slots.
+	FunctionsEvaluate
+)
+
+// Validate returns an error that names the field at fault.
+func (c Config) Validate() error {
+	if c.IntraOpThreads < 0 || c.InterOpThreads < 0 {
+		return fmt.Errorf("intra-op threads %d and inter-op threads %d must not be negative", c.IntraOpThreads, c.InterOpThreads)
+	}
+	if c.BucketBytes < 0 {
+		return fmt.Errorf("buckets of %d bytes: expected 0 (%d) or more", c.BucketBytes, DefaultBucketBytes)
+	}
+	return nil
+}
+
+// Scalars are the numbers of one step that a user tunes: learning_rate,
+// weight_decay, clip_norm (0 is off), and the contract's hyperparameters. Those
+// that are not set have the contract's defaults; learning_rate must be set.
+type Scalars map[string]float64
+
+// Result is what a step or an evaluation gives.
+type Result struct {
+	// Sums by output name, flat; never means.
+	Sums map[string][]float64
+	// GradientNorm is the global norm of the mean loss' gradient before clipping.
+	GradientNorm float64
+	// Applied is false where the loss or the norm was not finite: no variable changed.
+	Applied bool
+	// Iterations is the graph's own count of steps after this one.
+	Iterations int64
+}
+
+// VariableSpec names a variable of the composed graph: a trained variable, a
+// slot, or the count of iterations.
+type VariableSpec struct {
+	Name  string
+	DType tf.DataType
+	Shape []int64
+	// Slot is set for the variables that exist for the optimizer's sake, which
+	// start at zero and need not be there in what a run begins with.
+	Slot bool
+}
+
+// Model is a model on one or more replicas. Its methods may be called from
+// several goroutines, Step from one at a time.
+type Model struct {
+	export  *graphs.Export
+	session *tf.Session
+	plan    *plan
+	ops     map[string]*tf.Operation
+	runtime Runtime
+	cluster Cluster // nil within one process
+	updates int64   // the count of iterations as it was last seen
+
+	mu      sync.Mutex
+	pending int
+	calls   []int // evaluations and predictions in flight, by replica
+}
+
+// target is where a model runs.
+type target struct {
+	devices []string // of the replicas
+	cpus    int      // virtual CPU devices of the process; 0 is one
+	master  string   // address of the session's master; "" for one in this process
+	leader  string   // that agrees on the groups of collectives; "" within a process
+	own     bool     // all devices are CPUs
+	cluster Cluster
+}
+
+// sessionConfig returns a serialized ConfigProto.
+func (t target) sessionConfig(c Config, rewrites *cpb.RewriterConfig) ([]byte, error) {
+	config := &cpb.ConfigProto{
+		IntraOpParallelismThreads: int32(c.IntraOpThreads),
+		InterOpParallelismThreads: int32(c.InterOpThreads),
+		AllowSoftPlacement:        true,
+		GpuOptions:                &cpb.GPUOptions{AllowGrowth: true},
+		GraphOptions:              &cpb.GraphOptions{RewriteOptions: rewrites},
+	}
+	if t.cpus > 1 {
+		config.DeviceCount = map[string]int32{"CPU": int32(t.cpus)}
+	}
+	if t.leader != "" {
+		config.Experimental = &cpb.ConfigProto_Experimental{CollectiveGroupLeader: t.leader}
+	}
+	return proto.Marshal(config)
+}
+
+// fewRewrites leaves out of TensorFlow's graph optimizer what finds nothing to do in
+// a graph of kernels: half of the time from the start of a session to its first step
+// is the optimizer's.
+func fewRewrites() *cpb.RewriterConfig {
+	return &cpb.RewriterConfig{
+		MetaOptimizerIterations: cpb.RewriterConfig_ONE,
+		DisableTfgOptimizer:     true,
+		LayoutOptimizer:         cpb.RewriterConfig_OFF,
+		LoopOptimization:        cpb.RewriterConfig_OFF,
+		ShapeOptimization:       cpb.RewriterConfig_OFF,
+		ImplementationSelector:  cpb.RewriterConfig_OFF,
+		MemoryOptimization:      cpb.RewriterConfig_NO_MEM_OPT,
+	}
+}
+
+// NewOneDevice composes the export's graph for one device, such as
+// "/device:GPU:0"; "" is TensorFlow's choice. The variables hold nothing until
+// Assign has set them; slots and the count of iterations are zero.
+func NewOneDevice(ctx context.Context, export *graphs.Export, device string, config Config) (*Model, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	found, err := target{}.find(config, device)
+	if err != nil {
+		return nil, err
+	}
+	name := device
+	if name == "" && found.Type == "GPU" {
+		name = shortName(found.Name)
+	}
+	return newModel(ctx, export, target{devices: []string{name}, own: found.Type == "CPU"}, config)
+}
+
+// NewMirrored composes the export's graph for several devices of this process, each
+// of which has a replica of the model. All replicas hold the same values, bit for
+// bit. Variables begin as those of NewOneDevice.
+func NewMirrored(ctx context.Context, export *graphs.Export, devices Devices, config Config) (*Model, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	t := target{devices: devices.Names(), own: true}
+	for _, d := range t.devices {
+		if n, ok := cpuNumber(d); ok {
+			t.cpus = max(t.cpus, n+1)
+		}
+	}
+	if t.own = t.cpus > 0; t.own && config.IntraOpThreads == 0 {
+		config.IntraOpThreads = max(1, runtime.NumCPU()/len(t.devices))
+	}
+	if t.own && config.InterOpThreads == 0 {
+		config.InterOpThreads = len(t.devices)
+	}
+	for _, d := range t.devices {
+		found, err := t.find(config, d)
+		if err != nil {
+			return nil, err
+		}
+		t.own = t.own && found.Type == "CPU"
+	}
+	return newModel(ctx, export, t, config)
+}
+
+// Cluster is some TensorFlow servers that work together. All is known of it when it
+// is handed over, and it outlives the model.
+type Cluster interface {
+	// Target is the address of the server that a session is made with, such as
+	// "grpc://localhost:2222".
+	Target() string
+	// GroupLeader is the task that agrees on groups of collectives.
+	GroupLeader() string
+	// Devices are the full names of the replicas' devices.
+	Devices() []string
+	// Failed is closed when one of the servers is lost; Err then says why.
+	Failed() <-chan struct{}
+	Err() error
+}
+
+// NewMultiWorker composes the export's graph for the devices of several servers, as
+// NewMirrored does for those of one process. Every call returns the cluster's error
+// once a server is lost.
+func NewMultiWorker(ctx context.Context, export *graphs.Export, cluster Cluster, config Config) (*Model, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	t := target{devices: cluster.Devices(), master: cluster.Target(), leader: cluster.GroupLeader(), own: true, cluster: cluster}
+	if len(t.devices) == 0 {
+		return nil, errors.New("the cluster has no devices")
+	}
+	for _, d := range t.devices {
+		_, cpu := cpuNumber(d)
+		t.own = t.own && cpu
+	}
+	return newModel(ctx, export, t, config)
+}
+
+// newModel composes the graph, and starts a session with it.
+func newModel(ctx context.Context, export *graphs.Export, t target, config Config) (*Model, error) {
+	own := t.own && !config.StandardOps
+	if own {
+		if err := kernels.Register(); err != nil {
+			return nil, err
+		}
+		kernels.Threads(config.IntraOpThreads)
+	}
+	p, err := compose(export, layout{
+		devices:   t.devices,
+		functions: config.Functions,
+		own:       own,
+		shard:     config.ShardOptimizer && len(t.devices) > 1,
+		bucket:    cmp.Or(config.BucketBytes, DefaultBucketBytes),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var rewrites *cpb.RewriterConfig // nil is TensorFlow's default
+	if p.kernels > 0 {
+		rewrites = fewRewrites()
+		if config.InterOpThreads == 0 {
+			// What is left is a chain of operations that use all cores each: running
+			// two at a time makes both slower.
+			config.InterOpThreads = 1
+		}
+	}
+	graph := tf.NewGraph()
+	session, err := t.newSession(graph, config, rewrites)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{export: export, session: session, plan: p, ops: make(map[string]*tf.Operation), cluster: t.cluster, calls: make([]int, len(t.devices)),
+		runtime: Runtime{Devices: t.devices, IntraOpThreads: config.IntraOpThreads, InterOpThreads: config.InterOpThreads,
+			OptimizerBytes: p.slotBytes}}
+	if p.kernels > 0 {
+		m.runtime.Kernels = kernels.Instructions()
+	}
+	if err := m.load(ctx, graph); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, ctx.Err()
+}
+
+func (t target) newSession(graph *tf.Graph, config Config, rewrites *cpb.RewriterConfig) (*tf.Session, error) {
+	options, err := t.sessionConfig(config, rewrites)
+	if err != nil {
+		return nil, err
+	}
+	session, err := tf.NewSession(graph, &tf.SessionOptions{Target: t.master, Config: options})
+	if err != nil {
+		return nil, fmt.Errorf("start a session: %w", err)
+	}
+	return session, nil
+}
+
+// load imports the composed graph, and sets the variables that start at zero.
+func (m *Model) load(ctx context.Context, graph *tf.Graph) error {
+	def, err := m.plan.builder.Marshal()
+	if err != nil {
+		return fmt.Errorf("compose %s: %w", m.export.Path, err)
+	}
+	if err := graph.Import(def, ""); err != nil {
+		return fmt.Errorf("compose %s: TensorFlow %s refuses the graph: %w", m.export.Path, tf.Version(), err)
+	}
+	for _, op := range graph.Operations() {
+		m.ops[op.Name()] = &op
+	}
+	if _, err := m.run(ctx, nil, nil, m.ops[m.plan.init]); err != nil {
+		return fmt.Errorf("prepare %s: %w", m.export.Path, err)
+	}
+	return nil
+}
+
+// Runtime is what a strategy runs with.
+type Runtime struct {
+	// Devices of the replicas, one each; "" is TensorFlow's choice of a CPU.
+	Devices []string
+	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's pools; 0 is
+	// one thread per core.
+	IntraOpThreads, InterOpThreads int
+	// Kernels names the instructions that the package's own kernels use: avx512,
+	// avx2 or generic; "" if the graph has TensorFlow's operations alone.
+	Kernels string
+	// OptimizerBytes is the size of the optimizer's slots on each replica.
+	OptimizerBytes []int64
+}
+
+// Runtime returns what the model runs with.
+func (m *Model) Runtime() Runtime { return m.runtime }
+
+// DeviceError says that a device is not on this machine.
+type DeviceError struct {
+	Device string
+	Have   []string
+}
+
+func (e *DeviceError) Error() string {
+	return fmt.Sprintf("there is no device %q; this machine has %s", e.Device, strings.Join(e.Have, ", "))
+}
+
+// CountGPUs returns the number of GPUs that TensorFlow finds.
+func CountGPUs(config Config) (int, error) {
+	devices, err := target{}.list(config)
+	n := 0
+	for _, d := range devices {
+		if d.Type == "GPU" {
+			n++
+		}
+	}
+	return n, err
+}
+
+// list returns the devices of the process.
+func (t target) list(config Config) ([]tf.Device, error) {
+	graph := tf.NewGraph()
+	session, err := t.newSession(graph, config, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	// The graph's finalizer frees what the session refers to.
+	defer runtime.KeepAlive(graph)
+	devices, err := session.ListDevices()
+	if err != nil {
+		return nil, fmt.Errorf("list the devices: %w", err)
+	}
+	return devices, nil
+}
+
+// find returns the device of a name, or the one that TensorFlow takes where
+// none is said. It returns a *DeviceError where there is no such device:
+// TensorFlow would take another one without a word.
+func (t target) find(config Config, device string) (tf.Device, error) {
+	devices, err := t.list(config)
+	if err != nil {
+		return tf.Device{}, err
+	}
+	if device == "" {
+		i := max(0, slices.IndexFunc(devices, func(d tf.Device) bool { return d.Type == "GPU" }))
+		return devices[i], nil
+	}
+	e := &DeviceError{Device: device}
+	for _, d := range devices {
+		// The full name, or its end: /device:GPU:0.
+		if strings.EqualFold(d.Name, device) || strings.HasSuffix(strings.ToLower(d.Name), strings.ToLower("/"+strings.TrimPrefix(device, "/"))) {
+			return d, nil
+		}
+		e.Have = append(e.Have, shortName(d.Name))
+	}
+	return tf.Device{}, e
+}
+
+func shortName(device string) string { return device[strings.LastIndexByte(device, '/'):] }
+
+// Close frees the session and its variables. A session whose cluster is lost is
+// left alone: closing it would wait for servers that are not there.
+func (m *Model) Close() error {
+	if m.cluster != nil {
+		select {
+		case <-m.cluster.Failed():
+			return nil
+		default:
+		}
+	}
+	return m.session.Close()
+}
+
+// Replicas is the number of copies of the model.
+func (m *Model) Replicas() int { return len(m.runtime.Devices) }
+
+// GraphDef returns the composed graph, serialized.
+func (m *Model) GraphDef() ([]byte, error) { return m.plan.builder.Marshal() }
+
+// Variables lists what a checkpoint of this strategy holds, sorted by name.
+func (m *Model) Variables() []VariableSpec { return m.plan.variables }
+
+// output returns an output of a node by the builder's "node:index" notation.
+func (m *Model) output(ref string) tf.Output {
+	name, index := ref, 0
+	if i := strings.LastIndexByte(ref, ':'); i >= 0 {
+		name = ref[:i]
+		fmt.Sscan(ref[i+1:], &index)
+	}
+	return m.ops[name].Output(index)
+}
+
+func (m *Model) outputs(refs []string) []tf.Output {
+	out := make([]tf.Output, len(refs))
+	for i, ref := range refs {
+		out[i] = m.output(ref)
+	}
+	return out
+}
+
+// run calls the session and keeps the memory of past calls' tensors bounded:
+// the binding frees a tensor when Go's collector finds it dead, and the
+// collector does not see its size.
+func (m *Model) run(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets ...*tf.Operation) ([]*tf.Tensor, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	out, err := m.call(feeds, fetches, targets)
+	m.mu.Lock()
+	m.pending++
+	full := m.pending >= 256
+	if full {
+		m.pending = 0
+	}
+	m.mu.Unlock()
+	if full {
+		go runtime.GC()
+	}
+	return out, err
+}
+
+// call calls the session. A call that waits for a lost server is given up.
+func (m *Model) call(feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
+	if m.cluster == nil {
+		return m.session.Run(feeds, fetches, targets)
+	}
+	type result struct {
+		out []*tf.Tensor
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		out, err := m.session.Run(feeds, fetches, targets)
+		done <- result{out, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, m.lost(r.err)
+		}
+		return r.out, nil
+	case <-m.cluster.Failed():
+		return nil, m.cluster.Err()
+	}
+}
+
+// lost returns the cluster's error where a server is lost: the session's own says
+// little of it, and often comes first.
+func (m *Model) lost(err error) error {
+	if oom(err) {
+		return err
+	}
+	select {
+	case <-m.cluster.Failed():
+		return m.cluster.Err()
+	case <-time.After(lostGrace):
+		return &SessionLostError{err}
+	}
+}
+
+// lostGrace is how long an error that looks like a lost server waits for the cluster
+// to name it.
+const lostGrace = 5 * time.Second
+
+// SessionLostError says that a session with other servers broke without any of them
+// being known to be lost. A new session may go on.
+type SessionLostError struct{ Err error }
+
+func (e *SessionLostError) Error() string {
+	return "the session with the workers broke: " + e.Err.Error()
+}
+func (e *SessionLostError) Unwrap() error { return e.Err }
+
+// feed makes the feeds of the replicas' batches by their outputs.
+func (m *Model) feed(p *feedPlan, batches ...[]Feature) (map[tf.Output]*tf.Tensor, error) {
+	tensors, err := p.tensors(batches)
+	if err != nil {
+		return nil, err
+	}
+	feeds := make(map[tf.Output]*tf.Tensor, len(tensors)+2)
+	for name, t := range tensors {
+		feeds[m.output(name)] = t
+	}
+	return feeds, nil
+}
+
+// OutOfMemoryError says that a step did not fit in a device's memory and changed
+// nothing.
+type OutOfMemoryError struct{ Err error }
+
+func (e *OutOfMemoryError) Error() string { return "out of memory: " + e.Err.Error() }
+func (e *OutOfMemoryError) Unwrap() error { return e.Err }
+
+// oom reports whether TensorFlow says that memory ran out. The binding gives its
+// message alone.
+func oom(err error) bool { return strings.Contains(err.Error(), "OOM when allocating") }
+
+// stepError returns an *OutOfMemoryError where memory ran out before any variable
+// was changed: updates begin behind the count of iterations.
+func (m *Model) stepError(ctx context.Context, err error) error {
+	err = fmt.Errorf("training step: %w", err)
+	if !oom(err) {
+		return err
+	}
+	out, readErr := m.Read(ctx, m.export.Contract.Optimizer.Iterations)
+	if readErr != nil || out[0].Value().(int64) != m.updates {
+		return err
+	}
+	return &OutOfMemoryError{err}
+}
+
+// Step makes one optimizer update from a global batch that was divided into
+// micro-batches: as many as there are replicas, or a multiple of that, which every
+// replica then takes one after the other and adds up before the update. How the
+// batch was divided changes nothing but rounding and random numbers. The seed decides
+// all randomness of the step; callers give every step its own.
+//
+// An *OutOfMemoryError has changed nothing: the same step may be made again, of
+// smaller micro-batches.
+func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, scalars Scalars) (*Result, error) {
+	p := m.plan.train
+	if p == nil {
+		return nil, fmt.Errorf("the graph was composed for evaluation only")
+	}
+	n := m.Replicas()
+	if len(batches) == 0 || len(batches)%n != 0 {
+		return nil, fmt.Errorf("%d micro-batches cannot be divided among %d replicas", len(batches), n)
+	}
+	values := make([]float32, len(p.scalars))
+	for i, h := range p.scalars {
+		values[i] = float32(h.Default)
+		if v, ok := scalars[h.Name]; ok {
+			values[i] = float32(v)
+		}
+	}
+	for name := range scalars {
+		if !slices.ContainsFunc(p.scalars, func(h graphs.Hyperparameter) bool { return h.Name == name }) {
+			return nil, fmt.Errorf("the graph has no hyperparameter %q", name)
+		}
+	}
+	shared, err := newTensor(tf.Float, []int64{int64(len(values))}, raw(values))
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Sums: make(map[string][]float64, len(p.sums))}
+	rounds := len(batches) / n
+	for k := range rounds {
+		feeds, err := m.feed(p.feeds, batches[k*n:(k+1)*n]...)
+		if err != nil {
+			return nil, err
+		}
+		feeds[m.output(p.scalarFeed)] = shared
+		var seeds []int64
+		for i := range n {
+			own := microSeed(seed, k*n+i)
+			seeds = append(seeds, own[:]...)
+		}
+		if feeds[m.output(p.seeds)], err = newTensor(tf.Int64, []int64{int64(n), 2}, raw(seeds)); err != nil {
+			return nil, err
+		}
+		fetches, done := p.sumFetches, p.first
+		switch {
+		case rounds == 1:
+			fetches, done = slices.Concat(p.sumFetches, p.step.fetches), p.step.done
+		case k > 0:
+			done = p.next
+		}
+		out, err := m.run(ctx, feeds, m.outputs(fetches), m.ops[done])
+		if err != nil {
+			return nil, m.stepError(ctx, err)
+		}
+		if err := r.add(p.sums, out[:len(p.sumFetches)]); err != nil {
+			return nil, err
+		}
+		if rounds == 1 {
+			m.decided(r, out[len(p.sumFetches):])
+			return r, nil
+		}
+	}
+	totals := []float32{float32(r.Sums["weight_sum"][0]), float32(r.Sums["loss_sum"][0])}
+	feeds := map[tf.Output]*tf.Tensor{m.output(p.scalarFeed): shared}
+	if feeds[m.output(p.totals)], err = newTensor(tf.Float, []int64{2}, raw(totals)); err != nil {
+		return nil, err
+	}
+	out, err := m.run(ctx, feeds, m.outputs(p.apply.fetches), m.ops[p.apply.done])
+	if err != nil {
+		return nil, m.stepError(ctx, err)
+	}
+	m.decided(r, out)
+	return r, nil
+}
+
+// microSeed returns the seed of a micro-batch of a step. The first one's is the
+// step's own; the others' are drawn from it and the number by SplitMix64.
+func microSeed(seed [2]int64, i int) [2]int64 {
+	if i == 0 {
+		return seed
+	}
+	x := uint64(seed[0]) + uint64(i)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return [2]int64{int64(x ^ x>>31), seed[1]}
+}
+
+// add adds the sums of all replicas, those of one after those of the other.
+func (r *Result) add(names []string, tensors []*tf.Tensor) error {
+	for i, t := range tensors {
+		name := names[i%len(names)]
+		values, err := floats(t)
+		if err != nil {
+			return fmt.Errorf("output %s: %w", name, err)
+		}
+		sum := r.Sums[name]
+		if sum == nil {
+			r.Sums[name] = values
+			continue
+		}
+		for j, v := range values {
+			sum[j] += v
+		}
+	}
+	return nil
+}
+
+// decided takes over what the step decided.
+func (m *Model) decided(r *Result, out []*tf.Tensor) {
+	r.GradientNorm = float64(out[0].Value().(float32))
+	r.Applied = out[1].Value().(bool)
+	r.Iterations = out[2].Value().(int64)
+	m.updates = r.Iterations
+}
+
+// Evaluate gives the metric sums of a batch, which one of the replicas computes.
+func (m *Model) Evaluate(ctx context.Context, features []Feature) (map[string][]float64, error) {
+	return m.onReplica(ctx, m.plan.evaluate, features)
+}
+
+// Predict gives the named outputs of a batch, flat; their first axis is examples.
+// One of the replicas computes them.
+func (m *Model) Predict(ctx context.Context, features []Feature) (map[string][]float64, error) {
+	return m.onReplica(ctx, m.plan.predict, features)
+}
+
+// onReplica calls a function on the replica that has the fewest calls in flight.
+func (m *Model) onReplica(ctx context.Context, plans []*callPlan, features []Feature) (map[string][]float64, error) {
+	m.mu.Lock()
+	replica := slices.Index(m.calls, slices.Min(m.calls))
+	m.calls[replica]++
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.calls[replica]--
+		m.mu.Unlock()
+	}()
+	p := plans[replica]
+	feeds, err := m.feed(p.feeds, features)
+	if err != nil {
+		return nil, err
+	}
+	out, err := m.run(ctx, feeds, m.outputs(p.fetches))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name, err)
+	}
+	values := make(map[string][]float64, len(out))
+	for i, name := range p.outputs {
+		if values[name], err = floats(out[i]); err != nil {
+			return nil, fmt.Errorf("%s: output %s: %w", p.name, name, err)
+		}
+	}
+	return values, nil
+}
+
+// Read returns the values of variables. A value may share its memory with the
+// variable until the next step, which then makes a copy: reading costs nothing,
+// and the step after it is as much slower as copying takes.
+func (m *Model) Read(ctx context.Context, names ...string) ([]*tf.Tensor, error) {
+	fetches := make([]tf.Output, len(names))
+	for i, name := range names {
+		reads := m.plan.reads[name]
+		if len(reads) == 0 {
+			return nil, fmt.Errorf("no variable %s", name)
+		}
+		fetches[i] = m.output(reads[0])
+	}
+	out, err := m.run(ctx, nil, fetches)
+	if err != nil {
+		return nil, fmt.Errorf("read variables: %w", err)
+	}
+	return out, nil
+}
+
+// Assign sets variables.
+func (m *Model) Assign(ctx context.Context, values map[string]*tf.Tensor) error {
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	feeds := make(map[tf.Output]*tf.Tensor, len(values))
+	var targets []*tf.Operation
+	for _, name := range names {
+		a, ok := m.plan.assigns[name]
+		if !ok {
+			return fmt.Errorf("no variable %s", name)
+		}
+		spec := a.spec
+		if t := values[name]; t.DataType() != spec.DType || !slices.Equal(t.Shape(), spec.Shape) && len(spec.Shape)+len(t.Shape()) > 0 {
+			return fmt.Errorf("variable %s has shape %v, the value %v", name, spec.Shape, t.Shape())
+		}
+		feeds[m.output(a.value)] = values[name]
+		targets = append(targets, m.ops[a.assign])
+	}
+	if _, err := m.run(ctx, feeds, nil, targets...); err != nil {
+		return fmt.Errorf("assign variables: %w", err)
+	}
+	if t := values[m.export.Contract.Optimizer.Iterations]; t != nil {
+		m.updates = t.Value().(int64)
+	}
+	return nil
+}

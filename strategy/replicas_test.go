@@ -1,0 +1,371 @@
+package strategy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/testenv"
+)
+
+// replicaModel exports a model with two layers.
+const replicaModel = `
+import sys
+from gorbit_export import classifier, config, export, optimizers
+
+c = config.BertConfig(32, 2, 2, 48, vocab_size=30, max_position_embeddings=16)
+export.write(classifier.Classification(c, 3, "mean"), optimizers.AdamW(), sys.argv[1] + "/graph")
+`
+
+// replicaExport opens an export of replicaModel, which is made once.
+func replicaExport(t testing.TB) *graphs.Export {
+	t.Helper()
+	replicaDir.once.Do(func() {
+		dir, err := os.MkdirTemp("", "replicas")
+		if err != nil {
+			t.Fatal(err)
+		}
+		testenv.RunPython(t, replicaModel, dir)
+		replicaDir.path = dir
+	})
+	export, err := graphs.Open(filepath.Join(replicaDir.path, "graph"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return export
+}
+
+var replicaDir struct {
+	once sync.Once
+	path string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(replicaDir.path)
+	os.Exit(code)
+}
+
+var rows16 = dataset.Config{RowLength: 16}
+
+// randomBatch makes a batch of examples with weights of their own.
+func randomBatch(t testing.TB, rng *rand.Rand, n int) *dataset.Batch {
+	t.Helper()
+	examples := make([]dataset.Example, n)
+	for i := range examples {
+		e := dataset.Example{Label: rng.Int32N(3), Labeled: true}
+		for range 1 + rng.IntN(16) {
+			e.IDs = append(e.IDs, rng.Int32N(30))
+			e.TypeIDs = append(e.TypeIDs, rng.Int32N(2))
+		}
+		examples[i] = e
+	}
+	b, err := dataset.FromExamples(rows16, examples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range b.Feature(dataset.ExampleWeights).Float32 {
+		b.Feature(dataset.ExampleWeights).Float32[i] = 0.5 + rng.Float32()
+	}
+	return b
+}
+
+// micro divides a batch.
+func micro(t testing.TB, b *dataset.Batch, n int) [][]Feature {
+	t.Helper()
+	parts, err := b.Split(rows16, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([][]Feature, n)
+	for i, p := range parts {
+		for _, f := range p.Features {
+			out[i] = append(out[i], Feature(f))
+		}
+	}
+	return out
+}
+
+// held reads every variable from every replica that has it.
+func held(t testing.TB, m *Model) map[string][]*tf.Tensor {
+	t.Helper()
+	var names []string
+	var fetches []tf.Output
+	for _, v := range m.Variables() {
+		for _, ref := range m.plan.reads[v.Name] {
+			names = append(names, v.Name)
+			fetches = append(fetches, m.output(ref))
+		}
+	}
+	values, err := m.run(context.Background(), nil, fetches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string][]*tf.Tensor)
+	for i, name := range names {
+		out[name] = append(out[name], values[i])
+	}
+	return out
+}
+
+func bytesOf(t testing.TB, v *tf.Tensor) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if _, err := v.WriteContentsTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// way is one of the ways to train the same.
+type way struct {
+	name       string
+	replicas   int
+	accumulate int
+	config     Config
+}
+
+var ways = []way{
+	{"accumulate 4", 1, 4, Config{}},
+	{"mirrored 2", 2, 1, Config{}},
+	{"mirrored 4", 4, 1, Config{}},
+	{"mirrored 2, standard operations", 2, 1, Config{StandardOps: true}},
+	{"mirrored 2, a bucket per variable", 2, 1, Config{BucketBytes: 1}},
+	{"mirrored 3, a bucket for all", 3, 1, Config{BucketBytes: 1 << 30}},
+	{"mirrored 2, accumulate 3", 2, 3, Config{}},
+	{"sharded 2", 2, 1, Config{ShardOptimizer: true}},
+	{"sharded 4, accumulate 2", 4, 2, Config{ShardOptimizer: true}},
+	{"sharded 3, standard operations", 3, 1, Config{ShardOptimizer: true, StandardOps: true}},
+}
+
+// TestWaysAgree holds every way to divide a batch against one replica that takes it
+// whole, uneven last batches included: variables and slots after 20 steps, and what
+// each step says. Replicas must agree with each other bit for bit.
+func TestWaysAgree(t *testing.T) {
+	export := replicaExport(t)
+	ctx := context.Background()
+	one, err := NewOneDevice(ctx, export, "", Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	trained := train(t, one, 1)
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			m, err := w.open(ctx, export)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			agree(t, m, train(t, m, w.accumulate), one, trained)
+		})
+	}
+}
+
+func (w way) open(ctx context.Context, export *graphs.Export) (*Model, error) {
+	if w.replicas == 1 {
+		return NewOneDevice(ctx, export, "", w.config)
+	}
+	return NewMirrored(ctx, export, Devices{"CPU", w.replicas}, w.config)
+}
+
+// train makes 20 steps without dropout, with last batches of an epoch among them
+// that are smaller than the number of replicas.
+func train(t *testing.T, m *Model, accumulate int) []*Result {
+	t.Helper()
+	start(t, m, rand.New(rand.NewPCG(3, 5)))
+	rng := rand.New(rand.NewPCG(7, 8))
+	var out []*Result
+	for step := range 20 {
+		n := 13
+		if step%5 == 4 {
+			n = 1 + step/5
+		}
+		b := randomBatch(t, rng, n)
+		scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 1, "hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}
+		r, err := m.Step(context.Background(), micro(t, b, m.Replicas()*accumulate), [2]int64{1, int64(step)}, scalars)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func agree(t *testing.T, m *Model, got []*Result, one *Model, want []*Result) {
+	t.Helper()
+	for step, w := range want {
+		g := got[step]
+		if !near(g.GradientNorm, w.GradientNorm, 1e-5) || !g.Applied || g.Iterations != w.Iterations {
+			t.Fatalf("step %d: norm %v, applied %v, iteration %d; one replica has %v, %v, %d",
+				step, g.GradientNorm, g.Applied, g.Iterations, w.GradientNorm, w.Applied, w.Iterations)
+		}
+		for name, sum := range w.Sums {
+			for i := range sum {
+				if !near(g.Sums[name][i], sum[i], 1e-5) {
+					t.Fatalf("step %d: %s is %v, of one replica %v", step, name, g.Sums[name], sum)
+				}
+			}
+		}
+	}
+	theirs, wanted := held(t, m), held(t, one)
+	for _, v := range one.Variables() {
+		all := theirs[v.Name]
+		for i, other := range all[1:] {
+			if !bytes.Equal(bytesOf(t, other), bytesOf(t, all[0])) {
+				t.Errorf("%s differs between replica 0 and replica %d", v.Name, i+1)
+			}
+		}
+		mine, err := floats(all[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		his, err := floats(wanted[v.Name][0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range his {
+			if math.Abs(mine[i]-his[i]) > 1e-5 {
+				t.Errorf("%s[%d] is %v, of one replica %v", v.Name, i, mine[i], his[i])
+				break
+			}
+		}
+	}
+}
+
+// TestShardedSlots wants every slot on one replica, and all of them balanced.
+func TestShardedSlots(t *testing.T) {
+	export := replicaExport(t)
+	bytesPer := func(replicas int, shard bool) []int64 {
+		l := layout{devices: Devices{"CPU", replicas}.Names(), shard: shard, bucket: 1}
+		p, err := compose(export, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range p.variables {
+			n := replicas
+			if shard && v.Slot {
+				n = 1
+			}
+			if len(p.reads[v.Name]) != n {
+				t.Errorf("%s is on %d of %d replicas", v.Name, len(p.reads[v.Name]), replicas)
+			}
+		}
+		return p.slotBytes
+	}
+	whole := bytesPer(4, false)
+	largest := int64(0)
+	for _, v := range export.Contract.Variables {
+		largest = max(largest, 2*4*elements(v.Shape))
+	}
+	for i, n := range bytesPer(4, true) {
+		if most := whole[i]/4 + largest; n > most || n == 0 {
+			t.Errorf("replica %d keeps %d bytes of slots, expected at most %d", i, n, most)
+		}
+	}
+}
+
+// TestNotFiniteEverywhere wants a step that is not finite on one replica to change
+// nothing on any.
+func TestNotFiniteEverywhere(t *testing.T) {
+	export := replicaExport(t)
+	ctx := context.Background()
+	for _, w := range []way{{"mirrored", 2, 1, Config{}}, {"sharded", 2, 1, Config{ShardOptimizer: true}}, {"accumulated", 1, 2, Config{}}, {"both", 2, 2, Config{ShardOptimizer: true}}} {
+		t.Run(w.name, func(t *testing.T) {
+			m, err := w.open(ctx, export)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			rng := rand.New(rand.NewPCG(1, 1))
+			start(t, m, rng)
+			before := variables(t, m)
+			parts := micro(t, randomBatch(t, rng, 9), m.Replicas()*w.accumulate)
+			for i := range parts[1] {
+				if f := &parts[1][i]; f.Name == dataset.ExampleWeights {
+					f.Float32[0] = float32(math.Inf(1))
+				}
+			}
+			r, err := m.Step(ctx, parts, [2]int64{1, 1}, Scalars{"learning_rate": 0.1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Applied || r.Iterations != 0 {
+				t.Errorf("applied %v, iteration %d", r.Applied, r.Iterations)
+			}
+			for name, all := range held(t, m) {
+				want := before[name]
+				for _, value := range all {
+					got, err := floats(value)
+					if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+						t.Fatalf("%s has changed: %v", name, err)
+					}
+				}
+			}
+			// And the next one is applied.
+			if r, err = m.Step(ctx, micro(t, randomBatch(t, rng, 9), m.Replicas()*w.accumulate), [2]int64{1, 1}, Scalars{"learning_rate": 0.1}); err != nil || !r.Applied {
+				t.Fatalf("the step after it: %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+// TestEvaluateOnReplicas wants the same sums and outputs from every replica.
+func TestEvaluateOnReplicas(t *testing.T) {
+	export := replicaExport(t)
+	ctx := context.Background()
+	m, err := NewMirrored(ctx, export, Devices{"CPU", 3}, Config{Functions: FunctionsEvaluate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	rng := rand.New(rand.NewPCG(1, 1))
+	start(t, m, rng)
+	features := micro(t, randomBatch(t, rng, 9), 1)[0]
+	var sums, outputs []string
+	for i := range m.calls {
+		// The others are busy.
+		for j := range m.calls {
+			m.calls[j] = 1
+		}
+		m.calls[i] = 0
+		s, err := m.Evaluate(ctx, features)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.calls[i] = 0
+		o, err := m.Predict(ctx, features)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums, outputs = append(sums, fmt.Sprint(s)), append(outputs, fmt.Sprint(o))
+	}
+	for i := range sums {
+		if sums[i] != sums[0] || outputs[i] != outputs[0] {
+			t.Errorf("replica %d gives %s, replica 0 %s", i, sums[i], sums[0])
+		}
+	}
+}
+
+func TestParseDevices(t *testing.T) {
+	for text, want := range map[string]Devices{"cpu": {"CPU", 1}, "cpu:4": {"CPU", 4}, "GPU:2": {"GPU", 2}} {
+		if got, err := ParseDevices(text); err != nil || got != want {
+			t.Errorf("%s is %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "cpu:0", "cpu:-1", "cpu:x", "tpu:1", "cpu:99999999999"} {
+		if got, err := ParseDevices(text); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}
