@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/internal/fleet"
+)
+
+func newWorker(g *globals) *cobra.Command {
+	c := fleet.SupervisorConfig{Version: version, ChildLog: os.Stderr}
+	var child bool
+	cmd := &cobra.Command{
+		Use:   "worker [--listen HOST:PORT] [--devices DEVICES] [flags]",
+		Short: "Lend this machine's devices to a training run",
+		Long: `Listens for gorbit train --workers and lends it this machine's devices, one run
+after the other. Every session has a process of its own for TensorFlow's server, which
+ends with it; the worker itself goes on until it is stopped.
+
+TensorFlow's gRPC has no authentication: who reaches the worker, or the servers that it
+starts on ports of their own, can run any program on this machine. Without --listen only this
+machine reaches it; give it an address of a private network, never a public one.`,
+		Example: `  gorbit worker --listen 10.0.0.2:2222 --devices gpu
+  gorbit worker --listen 127.0.0.1:0 --devices cpu:2 --threads 1`,
+		Args: noArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:2222", "address to listen on; without a host it is loopback, 0.0.0.0 is every address, port 0 any free one")
+	f.StringVar(&c.Devices, "devices", "cpu:1", "cpu:N (N devices that share the cores), gpu (all) or gpu:N")
+	f.IntVar(&c.Threads, "threads", 0, "threads that an operation may use, in place of what the run says; 0 leaves it to the run")
+	f.BoolVar(&child, "child", false, "")
+	if err := f.MarkHidden("child"); err != nil {
+		panic(err)
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if child {
+			return fleet.Child(cmd.Context())
+		}
+		env, err := g.env(cmd.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		program, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		c.Command, c.Log = []string{program, "worker", "--child"}, env.Log
+		if err := c.Validate(); err != nil {
+			return usagef("%w", err)
+		}
+		s, err := fleet.Listen(c)
+		if err != nil {
+			return fmt.Errorf("worker: %w", err)
+		}
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "listening on %s with %s\n", s.Addr(), c.Devices); err != nil {
+			return err
+		}
+		const open = "TensorFlow's gRPC has no authentication: who reaches this worker can run programs here, so keep it in a private network"
+		if s.Loopback() {
+			env.Log.Info(open)
+		} else {
+			env.Log.Warn(open)
+		}
+		return s.Serve(cmd.Context())
+	}
+	return cmd
+}

@@ -1,0 +1,176 @@
+package tfserver
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	_ "github.com/gorbit-ml/gorbit/internal/tfenv"
+)
+
+// TestMain lets the test binary be a process with a server at the address of its
+// second argument.
+func TestMain(m *testing.M) {
+	if len(os.Args) != 3 || os.Args[1] != "serve" {
+		os.Exit(m.Run())
+	}
+	if err := serve(netip.MustParseAddr(os.Args[2])); err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+}
+
+func serve(host netip.Addr) error {
+	port, release, err := Reserve(host)
+	if err != nil {
+		return err
+	}
+	name := host
+	if host.IsUnspecified() {
+		name = netip.MustParseAddr("127.0.0.1")
+	}
+	server, err := Start(Config{Cluster: []string{netip.AddrPortFrom(name, uint16(port)).String()}, Host: host, CPUs: 2})
+	if err := errors.Join(err, release()); err != nil {
+		return err
+	}
+	devices, err := server.Devices()
+	if err != nil {
+		return err
+	}
+	fmt.Println(strings.Join(devices, " "))
+	fmt.Println(port)
+	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
+	return err
+}
+
+// listening returns the addresses on which the process listens at a port.
+func listening(t *testing.T, pid, port int) []string {
+	t.Helper()
+	var out []string
+	for _, table := range []string{"tcp", "tcp6"} {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			// sl local_address rem_address st ...; addresses are words of 4 bytes in
+			// the machine's order.
+			f := strings.Fields(line)
+			if len(f) < 4 || f[3] != "0A" {
+				continue
+			}
+			host, p, _ := strings.Cut(f[1], ":")
+			if p != fmt.Sprintf("%04X", port) {
+				continue
+			}
+			raw, err := hex.DecodeString(host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := 0; i < len(raw); i += 4 {
+				slices.Reverse(raw[i : i+4])
+			}
+			ip, ok := netip.AddrFromSlice(raw)
+			if !ok {
+				t.Fatalf("address %s", host)
+			}
+			out = append(out, ip.Unmap().String())
+		}
+	}
+	return out
+}
+
+// TestListensAtOneAddress starts servers, one a process, and looks where they
+// listen.
+func TestListensAtOneAddress(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1", "0.0.0.0"} {
+		t.Run(host, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "serve", host)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				in.Write([]byte("\n"))
+				if err := cmd.Wait(); err != nil {
+					t.Error(err)
+				}
+			}()
+			lines := bufio.NewScanner(out)
+			lines.Scan()
+			if want := Leader + "/device:CPU:0 " + Leader + "/device:CPU:1"; lines.Text() != want {
+				t.Fatalf("devices %q, want %q", lines.Text(), want)
+			}
+			lines.Scan()
+			var port int
+			if _, err := fmt.Sscan(lines.Text(), &port); err != nil {
+				t.Fatalf("port: %v", err)
+			}
+			got := listening(t, cmd.Process.Pid, port)
+			want := []string{host}
+			if host == "0.0.0.0" {
+				want = []string{"::"}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("the server listens on %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestReservedPortIsNobodyElses(t *testing.T) {
+	host := netip.MustParseAddr("127.0.0.1")
+	seen := make(map[int]bool)
+	for range 200 {
+		port, release, err := Reserve(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		if seen[port] {
+			t.Fatalf("port %d was given twice", port)
+		}
+		seen[port] = true
+	}
+}
+
+// TestNoFactory asks for a protocol that no library has, which is what asking a
+// library without gRPC comes to.
+func TestNoFactory(t *testing.T) {
+	_, err := Start(Config{Cluster: []string{"127.0.0.1:1"}, Host: netip.MustParseAddr("127.0.0.1"), CPUs: 1, protocol: "none"})
+	var missing *FactoryError
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "No server factory") || !strings.Contains(err.Error(), "wheel") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	local := netip.MustParseAddr("127.0.0.1")
+	for want, c := range map[string]Config{
+		"task 1 of a cluster of 1": {Cluster: []string{"a:1"}, Task: 1, Host: local, CPUs: 1},
+		"no address":               {Cluster: []string{"a:1"}, CPUs: 1},
+		"0 CPU devices":            {Cluster: []string{"a:1"}, Host: local},
+		"-2 GPU devices":           {Cluster: []string{"a:1"}, Host: local, CPUs: 1, GPUs: -2},
+		"-1 and 0 threads":         {Cluster: []string{"a:1"}, Host: local, CPUs: 1, IntraOpThreads: -1},
+		`"0" is not a port`:        {Cluster: []string{"a:0"}, Host: local, CPUs: 1},
+		"missing port":             {Cluster: []string{"a"}, Host: local, CPUs: 1},
+	} {
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
