@@ -32,7 +32,7 @@ func TestCallsLeaveNothing(t *testing.T) {
 	if err := set.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := p.openModel(t.Context(), export, strategy.FunctionsTrain)
+	s, err := p.openLocal(t.Context(), export, strategy.FunctionsTrain)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -31,8 +32,9 @@ type Run struct {
 	// Manifest describes the run's data; nil where that had no manifest.
 	Manifest *convert.Manifest
 
-	env   Env
-	model *model
+	env     Env
+	model   *model
+	workers *fleet.Fleet // nil within this process
 	// prefix is the checkpoint that Load restored.
 	prefix string
 }
@@ -83,17 +85,21 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.openModel(ctx, r.Export, strategy.FunctionsEvaluate)
+	s, workers, err := p.openModel(ctx, r.Export, strategy.FunctionsEvaluate, env)
 	if err != nil {
 		return nil, err
 	}
-	r.model = &model{Model: s, export: r.Export, manager: manager}
+	r.model, r.workers = &model{Model: s, export: r.Export, manager: manager}, workers
 	return r, nil
 }
 
 // Close frees the graph.
 func (r *Run) Close() error {
-	return errors.Join(r.model.manager.Close(), r.model.Model.Close())
+	err := errors.Join(r.model.manager.Close(), r.model.Model.Close())
+	if r.workers != nil {
+		err = errors.Join(err, r.workers.Close())
+	}
+	return err
 }
 
 // VocabPath returns the run's vocabulary file, "" where it has none.

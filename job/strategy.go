@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
@@ -93,8 +94,44 @@ func (s StrategyParams) validate() error {
 	return nil
 }
 
-// openModel composes the export's graph for the devices that the params say.
-func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
+// openModel composes the export's graph for the devices that the params say. Closing
+// the model's workers, if it has some, is left to the returned function.
+func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, env Env) (*strategy.Model, *fleet.Fleet, error) {
+	if p.Strategy.kind() != strategyMultiWorker {
+		m, err := p.openLocal(ctx, export, functions)
+		return m, nil, err
+	}
+	f, err := fleet.Connect(ctx, fleet.Config{Addresses: p.Strategy.addresses(), Timeout: p.Strategy.WorkerTimeout, Log: env.Log, Version: env.Version,
+		IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, NoOneDNN: p.Runtime.OneDNN == "off"})
+	if err != nil {
+		return nil, nil, err
+	}
+	config := p.strategy(functions)
+	config.Patience = p.Strategy.WorkerTimeout
+	m, err := strategy.NewMultiWorker(ctx, export, cluster{f}, config)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return m, f, nil
+}
+
+// cluster lets a strategy reach the workers.
+type cluster struct{ *fleet.Fleet }
+
+// GroupLeader implements strategy.Cluster.
+func (c cluster) GroupLeader() string { return fleet.GroupLeader }
+
+// Devices implements strategy.Cluster.
+func (c cluster) Devices() []string {
+	var out []string
+	for _, w := range c.Workers() {
+		out = append(out, w.Devices...)
+	}
+	return out
+}
+
+// openLocal composes the graph for devices of this process.
+func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
 	config := p.strategy(functions)
 	kind, devices := p.Strategy.kind(), strategy.Devices{Type: "GPU"}
 	if p.Strategy.Devices != "" {
@@ -121,12 +158,40 @@ func (p Params) openModel(ctx context.Context, export *graphs.Export, functions 
 	return strategy.NewOneDevice(ctx, export, device, config)
 }
 
-// lostWorker returns the error that a run can go on after in a new session, or nil.
-func lostWorker(err error) error {
+// lostWorker reports whether a run can go on after an error in a new session: a
+// worker, or the connection among them, was lost.
+func lostWorker(err error) bool {
 	if lost := (*strategy.SessionLostError)(nil); errors.As(err, &lost) {
-		return lost
+		return true
 	}
-	return nil
+	w := (*fleet.WorkerError)(nil)
+	return errors.As(err, &w) && w.Phase != fleet.PhaseConnect && w.Phase != fleet.PhaseGreet
+}
+
+// without returns the params without the workers that an error of connecting names,
+// and whether any is left.
+func (s StrategyParams) without(err error) (StrategyParams, bool) {
+	gone := make(map[string]bool)
+	var find func(error)
+	find = func(err error) {
+		if w := (*fleet.WorkerError)(nil); errors.As(err, &w) {
+			gone[w.Address] = true
+		}
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range many.Unwrap() {
+				find(e)
+			}
+		}
+	}
+	find(err)
+	var left []string
+	for _, address := range s.addresses() {
+		if !gone[address] {
+			left = append(left, address)
+		}
+	}
+	s.Workers = strings.Join(left, ",")
+	return s, len(gone) > 0 && len(left) > 0
 }
 
 // deviceNames are the devices for people.

@@ -41,6 +41,8 @@ type Env struct {
 	Out io.Writer
 	// Log takes everything else.
 	Log *slog.Logger
+	// Version of the program, for workers of other versions.
+	Version string
 	// Observer watches the steps, for a progress bar; nil for none.
 	Observer runner.Observer
 	// AllowOps names operations that reach beyond the graph and are let run all
@@ -138,29 +140,37 @@ type training struct {
 
 // run trains, and goes on from the last checkpoint where a worker was lost.
 func (t *training) run(ctx context.Context) (runner.Outputs, error) {
-	for restarts := 0; ; restarts++ {
+	for restarts := 0; ; {
 		out, err := t.attempt(ctx)
-		lost := lostWorker(err)
-		if lost == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil {
 			return out, err
 		}
-		if restarts >= t.params.Strategy.MaxRestarts {
-			if restarts == 0 {
-				return nil, err
-			}
-			return nil, fmt.Errorf("%w; the run was taken up again %d times (strategy.max_restarts)", err, restarts)
+		if left, some := t.params.Strategy.without(err); t.params.Strategy.Elastic && restarts > 0 && some && !lostWorker(err) {
+			t.env.Log.Warn("going on without workers that did not come back", "error", err, "left", left.Workers)
+			t.params.Strategy = left
+			continue
 		}
+		if !lostWorker(err) || restarts >= t.params.Strategy.MaxRestarts {
+			if restarts > 0 {
+				err = fmt.Errorf("%w; restarts so far: %d of at most %d (strategy.max_restarts)", err, restarts, t.params.Strategy.MaxRestarts)
+			}
+			return nil, err
+		}
+		restarts++
 		t.env.Log.Warn("a worker was lost: the run goes on from its last checkpoint", "error", err,
-			"restart", restarts+1, "max_restarts", t.params.Strategy.MaxRestarts)
+			"restart", restarts, "max_restarts", t.params.Strategy.MaxRestarts)
 	}
 }
 
 // attempt trains until the end, or until a worker is lost.
 func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
 	p, env, contract, folder := t.params, t.env, t.export.Contract, t.folder
-	s, err := p.openModel(ctx, t.export, strategy.FunctionsTrain)
+	s, workers, err := p.openModel(ctx, t.export, strategy.FunctionsTrain, env)
 	if err != nil {
 		return nil, err
+	}
+	if workers != nil {
+		defer workers.Close()
 	}
 	defer s.Close()
 	m := &model{Model: s, export: t.export, scalars: t.scalars, manager: t.manager,

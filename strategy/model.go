@@ -36,6 +36,10 @@ type Config struct {
 	// ShardOptimizer has every variable's slots on one replica, its owner, instead
 	// of on all: gradients are added up there, and the new value goes to the others.
 	ShardOptimizer bool
+	// Patience bounds the calls of a session with other servers, so that none hangs
+	// for ever; 0 is no bound. A call may take as long, and five times longer than the
+	// longest before it; before the first has ended, ten times as long.
+	Patience time.Duration
 	// BucketBytes is how many bytes of gradients the replicas reduce together; 0 is
 	// DefaultBucketBytes.
 	BucketBytes int64
@@ -104,9 +108,12 @@ type Model struct {
 	cluster Cluster // nil within one process
 	updates int64   // the count of iterations as it was last seen
 
+	patience time.Duration
+
 	mu      sync.Mutex
 	pending int
-	calls   []int // evaluations and predictions in flight, by replica
+	calls   []int         // evaluations and predictions in flight, by replica
+	longest time.Duration // that a call has taken
 }
 
 // target is where a model runs.
@@ -265,7 +272,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{export: export, session: session, plan: p, ops: make(map[string]*tf.Operation), cluster: t.cluster, calls: make([]int, len(t.devices)),
+	m := &Model{export: export, session: session, plan: p, ops: make(map[string]*tf.Operation), cluster: t.cluster, patience: config.Patience, calls: make([]int, len(t.devices)),
 		runtime: Runtime{Devices: t.devices, IntraOpThreads: config.IntraOpThreads, InterOpThreads: config.InterOpThreads,
 			OptimizerBytes: p.slotBytes}}
 	if p.kernels > 0 {
@@ -436,7 +443,7 @@ func (m *Model) run(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetches
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	out, err := m.call(feeds, fetches, targets)
+	out, err := m.call(ctx, feeds, fetches, targets)
 	m.mu.Lock()
 	m.pending++
 	full := m.pending >= 256
@@ -451,7 +458,7 @@ func (m *Model) run(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetches
 }
 
 // call calls the session. A call that waits for a lost server is given up.
-func (m *Model) call(feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
+func (m *Model) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
 	if m.cluster == nil {
 		return m.session.Run(feeds, fetches, targets)
 	}
@@ -460,18 +467,38 @@ func (m *Model) call(feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, target
 		err error
 	}
 	done := make(chan result, 1)
+	start := time.Now()
 	go func() {
 		out, err := m.session.Run(feeds, fetches, targets)
 		done <- result{out, err}
 	}()
+	m.mu.Lock()
+	limit := m.patience + 5*m.longest
+	if m.longest == 0 {
+		limit = 10 * m.patience
+	}
+	m.mu.Unlock()
+	var late <-chan time.Time
+	if m.patience > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case r := <-done:
 		if r.err != nil {
 			return nil, m.lost(r.err)
 		}
+		m.mu.Lock()
+		m.longest = max(m.longest, time.Since(start))
+		m.mu.Unlock()
 		return r.out, nil
+	case <-late:
+		return nil, &SessionLostError{fmt.Errorf("no answer to a call for %v, while all workers are there: can they reach each other?", limit.Round(time.Second))}
 	case <-m.cluster.Failed():
 		return nil, m.cluster.Err()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 
@@ -485,8 +512,19 @@ func (m *Model) lost(err error) error {
 	case <-m.cluster.Failed():
 		return m.cluster.Err()
 	case <-time.After(lostGrace):
+		if !unavailable(err) {
+			return err
+		}
 		return &SessionLostError{err}
 	}
+}
+
+// unavailable reports whether an error may come of a server or a connection that was
+// lost, by the words that TensorFlow and gRPC use: the binding gives no codes.
+func unavailable(err error) bool {
+	text := strings.ToLower(err.Error())
+	return slices.ContainsFunc([]string{"socket closed", "connection reset", "failed to connect", "unavailable", "collective ops is aborted",
+		"aborted", "cancelled", "deadline exceeded", "end of file", "broken pipe"}, func(s string) bool { return strings.Contains(text, s) })
 }
 
 // lostGrace is how long an error that looks like a lost server waits for the cluster

@@ -62,7 +62,7 @@ func (g *globals) env(out io.Writer) (job.Env, error) {
 	if g.progress != "auto" && g.progress != "off" {
 		return job.Env{}, usagef("--progress %q is not auto or off", g.progress)
 	}
-	env := job.Env{Out: out, AllowOps: g.allowOps}
+	env := job.Env{Out: out, AllowOps: g.allowOps, Version: version}
 	var errOut io.Writer = os.Stderr
 	if g.progress == "auto" {
 		bar := progress.New(os.Stderr)
