@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/internal/testenv"
 )
 
@@ -50,10 +53,57 @@ var replicaDir struct {
 	path string
 }
 
+// TestMain lets the test binary be a worker's child, too.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "child" {
+		if err := fleet.Child(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code := m.Run()
 	os.RemoveAll(replicaDir.path)
 	os.Exit(code)
+}
+
+// servers lets the strategy reach a fleet.
+type servers struct{ *fleet.Fleet }
+
+func (s servers) GroupLeader() string { return fleet.GroupLeader }
+func (s servers) Devices() []string {
+	var out []string
+	for _, w := range s.Workers() {
+		out = append(out, w.Devices...)
+	}
+	return out
+}
+
+// startWorkers starts workers and connects to them.
+func startWorkers(t *testing.T, n int, devices string) servers {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var addresses []string
+	var serving sync.WaitGroup
+	for range n {
+		s, err := fleet.Listen(fleet.SupervisorConfig{Listen: "127.0.0.1:0", Devices: devices, Threads: 1, Command: []string{os.Args[0], "child"},
+			Log: slog.New(slog.DiscardHandler), ChildLog: io.Discard})
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses = append(addresses, s.Addr())
+		serving.Go(func() { s.Serve(ctx) })
+	}
+	t.Cleanup(func() {
+		cancel()
+		serving.Wait()
+	})
+	f, err := fleet.Connect(ctx, fleet.Config{Addresses: addresses, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return servers{f}
 }
 
 var rows16 = dataset.Config{RowLength: 16}
@@ -130,22 +180,26 @@ func bytesOf(t testing.TB, v *tf.Tensor) []byte {
 // way is one of the ways to train the same.
 type way struct {
 	name       string
+	workers    int // with as many devices each as there are replicas; 0 is this process
 	replicas   int
 	accumulate int
 	config     Config
 }
 
 var ways = []way{
-	{"accumulate 4", 1, 4, Config{}},
-	{"mirrored 2", 2, 1, Config{}},
-	{"mirrored 4", 4, 1, Config{}},
-	{"mirrored 2, standard operations", 2, 1, Config{StandardOps: true}},
-	{"mirrored 2, a bucket per variable", 2, 1, Config{BucketBytes: 1}},
-	{"mirrored 3, a bucket for all", 3, 1, Config{BucketBytes: 1 << 30}},
-	{"mirrored 2, accumulate 3", 2, 3, Config{}},
-	{"sharded 2", 2, 1, Config{ShardOptimizer: true}},
-	{"sharded 4, accumulate 2", 4, 2, Config{ShardOptimizer: true}},
-	{"sharded 3, standard operations", 3, 1, Config{ShardOptimizer: true, StandardOps: true}},
+	{"accumulate 4", 0, 1, 4, Config{}},
+	{"mirrored 2", 0, 2, 1, Config{}},
+	{"mirrored 4", 0, 4, 1, Config{}},
+	{"mirrored 2, standard operations", 0, 2, 1, Config{StandardOps: true}},
+	{"mirrored 2, a bucket per variable", 0, 2, 1, Config{BucketBytes: 1}},
+	{"mirrored 3, a bucket for all", 0, 3, 1, Config{BucketBytes: 1 << 30}},
+	{"mirrored 2, accumulate 3", 0, 2, 3, Config{}},
+	{"sharded 2", 0, 2, 1, Config{ShardOptimizer: true}},
+	{"sharded 4, accumulate 2", 0, 4, 2, Config{ShardOptimizer: true}},
+	{"sharded 3, standard operations", 0, 3, 1, Config{ShardOptimizer: true, StandardOps: true}},
+	{"2 workers", 2, 1, 1, Config{}},
+	{"2 workers, sharded", 2, 1, 1, Config{ShardOptimizer: true}},
+	{"2 workers with 2 devices, accumulate 2", 2, 2, 2, Config{}},
 }
 
 // TestWaysAgree holds every way to divide a batch against one replica that takes it
@@ -162,7 +216,7 @@ func TestWaysAgree(t *testing.T) {
 	trained := train(t, one, 1)
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
-			m, err := w.open(ctx, export)
+			m, err := w.open(t, export)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,7 +226,11 @@ func TestWaysAgree(t *testing.T) {
 	}
 }
 
-func (w way) open(ctx context.Context, export *graphs.Export) (*Model, error) {
+func (w way) open(t *testing.T, export *graphs.Export) (*Model, error) {
+	ctx := context.Background()
+	if w.workers > 0 {
+		return NewMultiWorker(ctx, export, startWorkers(t, w.workers, fmt.Sprintf("cpu:%d", w.replicas)), w.config)
+	}
 	if w.replicas == 1 {
 		return NewOneDevice(ctx, export, "", w.config)
 	}
@@ -280,9 +338,9 @@ func TestShardedSlots(t *testing.T) {
 func TestNotFiniteEverywhere(t *testing.T) {
 	export := replicaExport(t)
 	ctx := context.Background()
-	for _, w := range []way{{"mirrored", 2, 1, Config{}}, {"sharded", 2, 1, Config{ShardOptimizer: true}}, {"accumulated", 1, 2, Config{}}, {"both", 2, 2, Config{ShardOptimizer: true}}} {
+	for _, w := range []way{{"mirrored", 0, 2, 1, Config{}}, {"sharded", 0, 2, 1, Config{ShardOptimizer: true}}, {"accumulated", 0, 1, 2, Config{}}, {"both", 0, 2, 2, Config{ShardOptimizer: true}}} {
 		t.Run(w.name, func(t *testing.T) {
-			m, err := w.open(ctx, export)
+			m, err := w.open(t, export)
 			if err != nil {
 				t.Fatal(err)
 			}
