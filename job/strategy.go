@@ -168,6 +168,18 @@ func lostWorker(err error) bool {
 	return errors.As(err, &w) && w.Phase != fleet.PhaseConnect && w.Phase != fleet.PhaseGreet
 }
 
+// lostCause is the part of an error that says which worker was lost. What the run was
+// doing then does not matter.
+func lostCause(err error) error {
+	if w := (*fleet.WorkerError)(nil); errors.As(err, &w) {
+		return w
+	}
+	if s := (*strategy.SessionLostError)(nil); errors.As(err, &s) {
+		return s
+	}
+	return err
+}
+
 // without returns the params without the workers that an error of connecting names,
 // and whether any is left.
 func (s StrategyParams) without(err error) (StrategyParams, bool) {

@@ -157,7 +157,7 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 			return nil, err
 		}
 		restarts++
-		t.env.Log.Warn("a worker was lost: the run goes on from its last checkpoint", "error", err,
+		t.env.Log.Warn("a worker was lost: the run goes on from its last checkpoint", "error", lostCause(err),
 			"restart", restarts, "max_restarts", t.params.Strategy.MaxRestarts)
 	}
 }
@@ -266,7 +266,7 @@ func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
 	if d := t.data.Damaged(); d.Records > 0 {
 		env.Log.Warn("damaged records were skipped", "records", d.Records)
 	}
-	if t := controller.Times(); t.InModel > 0 {
+	if t := controller.Times(); t.InModel > 0 && !lostWorker(err) {
 		env.Log.Info("trained", "seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3),
 			"peak_memory_mb", peakMemory()>>20)
 	}
