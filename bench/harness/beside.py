@@ -51,6 +51,7 @@ class Beside:
         self._running: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
         self._family: list[int] = []
         self._peak = 0
+        self._seconds = 0.0
 
     def __enter__(self) -> Beside:
         """Starts all, and waits for those that are to listen.
@@ -128,9 +129,11 @@ class Beside:
         return self._peak
 
     def seconds(self) -> float:
-        """Processor seconds of the processes that the last sample saw."""
+        """Processor seconds of the processes that the last sample saw, never less than before."""
         stats = (machine.read(f"/proc/{pid}/stat") for pid in self._family)
-        return sum(map(machine.process_seconds, stats))
+        # Those of a program that has ended cannot be read any more.
+        self._seconds = max(self._seconds, sum(map(machine.process_seconds, stats)))
+        return self._seconds
 
     def stop(self) -> None:
         """Asks the programs to end, and ends what is left of them and their children."""
