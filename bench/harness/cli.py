@@ -13,9 +13,15 @@ from collections.abc import Sequence
 import peers
 from harness import machine, plan, runs, venvs
 from peers.base import BENCH, ROOT
-from suites import base, predict, reading, text, train
+from suites import base, predict, reading, strategy, text, train
 
-SUITES = {"train": train.run, "input": reading.run, "text": text.run, "predict": predict.run}
+SUITES = {
+    "train": train.run,
+    "input": reading.run,
+    "text": text.run,
+    "predict": predict.run,
+    "strategy": strategy.run,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         "--sizes",
         nargs="+",
         choices=list(plan.SIZES),
-        help="models (default: all; with --quick, minilm)",
+        help="models (default: all, strategy never base; with --quick, minilm)",
     )
     add(
         "--lengths",
@@ -87,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--add",
         action="store_true",
-        help="count the rounds of training that the raw lines hold already as earlier ones",
+        help="train, strategy: count the rounds that the raw lines hold already as earlier ones",
     )
     add(
         "--retries",
@@ -213,6 +219,8 @@ def environments(
         asked += peers.INPUT
     if "predict" in suites and args.pairs:
         asked += peers.PREDICT
+    if "strategy" in suites:
+        asked += peers.STRATEGY
     names = {p.venv for p in asked if p.venv} | ({"hf"} if "text" in suites else set())
     found = {"": venvs.Venv(sys.executable)}
     for name in sorted(names):

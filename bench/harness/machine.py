@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Sequence
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _TOLD_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd")
@@ -41,6 +42,45 @@ def process_seconds(stat: str) -> float:
     """
     fields = stat.rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / _TICKS
+
+
+def started(pid: int) -> int:
+    """When a process began, in ticks since the machine did; 0 if it has ended."""
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[19]) if fields and fields[0] not in "ZX" else 0
+
+
+def family(roots: Sequence[int]) -> list[int]:
+    """The processes, and all that they have started, as far as these live."""
+    if not roots:
+        return []
+    children: dict[int, list[int]] = {}
+    living = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    for pid in living:
+        fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        if fields:
+            children.setdefault(int(fields[1]), []).append(pid)
+    found = [pid for pid in roots if pid in living]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process has held so far, 0 if it has gone."""
+    match = re.search(r"^VmHWM:\s*(\d+) kB", read(f"/proc/{pid}/status"), re.M)
+    return int(match[1]) * 1024 if match else 0
+
+
+def listening(port: int) -> bool:
+    """Whether a process of this machine listens on a TCP port; asks the kernel, not the port."""
+    ours, listen = f":{port:04X}", "0A"
+    rows = (line.split() for name in ("tcp", "tcp6") for line in _sockets(name))
+    return any(row[1].endswith(ours) and row[3] == listen for row in rows)
+
+
+def _sockets(name: str) -> list[str]:
+    return read(f"/proc/net/{name}").splitlines()[1:]
 
 
 def read(path: str) -> str:

@@ -70,6 +70,7 @@ class Job:
         data: folder that harness.data made.
         scratch: empty folder that is the run's own.
         options: whatever else the peer needs, by name.
+        ports: two of this machine that are the run's own.
     """
 
     variant: str
@@ -79,6 +80,7 @@ class Job:
     data: str = ""
     scratch: str = ""
     options: dict[str, str] = dataclasses.field(default_factory=dict)
+    ports: list[int] = dataclasses.field(default_factory=list)
 
     @property
     def total_steps(self) -> int:

@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from harness import machine
+from harness.beside import Beside, Companion, StartError, words
 from harness.lines import Info, Mark
 
 DISTURBED = 0.1
 """Cores that others may keep busy before a run counts as disturbed."""
+
+_PERIOD = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Stamp:
     Attributes:
         at: seconds since the program's start.
         busy: processor seconds of the whole machine since then.
-        own: processor seconds of the program since then.
+        own: processor seconds of the program, and of those beside it, since then.
     """
 
     mark: Mark
@@ -46,7 +49,7 @@ class Observation:
         info: what the program told about itself.
         seconds: from start to end.
         others: cores that the rest of the machine kept busy on average, from start to end.
-        peak_bytes: the largest memory that the program held.
+        peak_bytes: the largest memory that the program held, and those beside it.
         error: why the run is no good, "" if it is.
     """
 
@@ -75,13 +78,16 @@ def observe(
     env: dict[str, str],
     cwd: str,
     timeout: float,
+    companions: Sequence[Companion] = (),
 ) -> Observation:
-    """Runs a command to its end and stamps the marks among its lines."""
+    """Runs a command to its end and stamps the marks among its lines.
+
+    Companions run beside it. One that fails before the command ends, ends it.
+    """
     seen = Observation()
-    with tempfile.TemporaryFile() as errors:
-        busy = _busy()
-        start = time.perf_counter()
-        try:
+    busy, start = _busy(), time.perf_counter()
+    try:
+        with tempfile.TemporaryFile() as errors, Beside(companions, env, cwd) as beside:
             child = subprocess.Popen(
                 command,
                 env=env,
@@ -91,51 +97,66 @@ def observe(
                 stderr=errors,
                 start_new_session=True,
             )
-        except OSError as err:
-            seen.error = f"{command[0]}: {err.strerror}"
-            return seen
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            _kill(child)
-
-        timer = threading.Timer(timeout, stop)
-        timer.start()
-        tail: list[str] = []
-        usage = None
-        try:
-            stat = f"/proc/{child.pid}/stat"
-            for raw in child.stdout or ():
-                at = time.perf_counter() - start
-                line = raw.decode(errors="replace").rstrip()
-                event = parse(line)
-                if isinstance(event, Mark):
-                    own = machine.process_seconds(machine.read(stat))
-                    seen.stamps.append(Stamp(event, at, _busy() - busy, own))
-                elif isinstance(event, Info):
-                    seen.info.update(event.values)
-                elif line:
-                    tail = [*tail[-4:], line]
-            _, status, usage = os.wait4(child.pid, 0)
-            child.returncode = os.waitstatus_to_exitcode(status)
-        finally:
-            timer.cancel()
-            if child.returncode is None:
-                _kill(child)
-                child.wait()
-        seen.seconds = time.perf_counter() - start
-        own = usage.ru_utime + usage.ru_stime
-        seen.others = max(0.0, (_busy() - busy - own) / seen.seconds)
-        seen.peak_bytes = usage.ru_maxrss * 1024
-        if late.is_set():
-            seen.error = f"took longer than {timeout:.0f} s"
-        elif child.returncode != 0:
-            errors.seek(0)
-            said = errors.read().decode(errors="replace").strip().splitlines() or tail
-            last = said[-1].strip() if said else "said nothing"
-            seen.error = f"exit code {child.returncode}: {last}"
+            with _watched(child, beside, timeout) as ended:
+                stat = f"/proc/{child.pid}/stat"
+                tail: list[str] = []
+                for raw in child.stdout or ():
+                    at = time.perf_counter() - start
+                    line = raw.decode(errors="replace").rstrip()
+                    event = parse(line)
+                    if isinstance(event, Mark):
+                        own = machine.process_seconds(machine.read(stat)) + beside.seconds()
+                        seen.stamps.append(Stamp(event, at, _busy() - busy, own))
+                    elif isinstance(event, Info):
+                        seen.info.update(event.values)
+                    elif line:
+                        tail = [*tail[-4:], line]
+                _, status, usage = os.wait4(child.pid, 0)
+                child.returncode = os.waitstatus_to_exitcode(status)
+            seen.seconds = time.perf_counter() - start
+            own = usage.ru_utime + usage.ru_stime + beside.seconds()
+            seen.others = max(0.0, (_busy() - busy - own) / seen.seconds)
+            seen.peak_bytes = usage.ru_maxrss * 1024 + beside.peak_bytes
+            if ended:
+                seen.error = ended[0]
+            elif child.returncode != 0:
+                errors.seek(0)
+                said = words(errors.read() or "\n".join(tail).encode())
+                seen.error = f"exit code {child.returncode}: {said}"
+    except StartError as err:
+        seen.error = str(err)
+    except OSError as err:
+        seen.error = f"{command[0]}: {err.strerror}"
     return seen
+
+
+@contextlib.contextmanager
+def _watched(child: subprocess.Popen[bytes], beside: Beside, timeout: float) -> Iterator[list[str]]:
+    """Ends a program that takes too long or whose companions fail; gives the reason, if any."""
+    over, reasons = threading.Event(), []
+    until = time.monotonic() + timeout
+
+    def watch() -> None:
+        while not over.wait(_PERIOD):
+            beside.sample()
+            reason = beside.failure()
+            if time.monotonic() > until:
+                reason = f"took longer than {timeout:.0f} s"
+            if reason:
+                reasons.append(reason)
+                _kill(child)
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield reasons
+    finally:
+        over.set()
+        watcher.join()
+        if child.returncode is None:
+            _kill(child)
+            child.wait()
 
 
 def _busy() -> float:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from harness import machine, plan, process, stats
+from harness import beside, machine, plan, process, stats
 from harness.venvs import Venv
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _attempt(settings: Settings, entry: Entry, number: int) -> stats.Line:
     os.makedirs(settings.work, exist_ok=True)
     scratch = tempfile.mkdtemp(prefix="run-", dir=settings.work)
     try:
-        job = dataclasses.replace(entry.job, scratch=scratch)
+        job = dataclasses.replace(entry.job, scratch=scratch, ports=beside.free_ports(2))
         with process.exclusive(settings.lock):
             seen = process.observe(
                 entry.peer.command(job, venv.python),
@@ -91,6 +91,7 @@ def _attempt(settings: Settings, entry: Entry, number: int) -> stats.Line:
                 machine.environment(settings.isa, **entry.variant.env),
                 settings.root,
                 settings.timeout,
+                entry.peer.beside(job, venv.python),
             )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from peers import data, gemm, gorbit, hf, keras, orbit, tfdata
+from peers import data, distribute, gemm, gorbit, hf, keras, orbit, tfdata
 from peers.base import Peer, Worker
 
 TRAIN: tuple[Peer, ...] = (gorbit.Train(), orbit.Orbit(), keras.Fit(), hf.Trainer())
 INPUT: tuple[Peer, ...] = (gorbit.Input(), tfdata.Reader())
 PREDICT: tuple[Peer, ...] = (gorbit.Predict(), hf.Predict())
+STRATEGY: tuple[Peer, ...] = (gorbit.Strategies(), distribute.Distribute())
 GEMM = gemm.Gemm()
 DATA = data.Data()
 WEIGHTS = hf.Weights()
@@ -15,7 +16,7 @@ WEIGHTS = hf.Weights()
 
 def worker(name: str) -> Worker:
     """The peer in Python that has this name."""
-    for peer in (*TRAIN, *INPUT, *PREDICT, GEMM, DATA, WEIGHTS):
+    for peer in (*TRAIN, *INPUT, *PREDICT, *STRATEGY, GEMM, DATA, WEIGHTS):
         if peer.name == name and isinstance(peer, Worker):
             return peer
     raise KeyError(name)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from harness import lines, plan
+from harness.beside import Companion
 
 BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(BENCH)
@@ -47,12 +48,25 @@ class Peer(Protocol):
         """The command that runs a job, with the environment's Python."""
         ...
 
+    def beside(self, job: plan.Job, python: str) -> list[Companion]:
+        """What runs beside the command and is ended with it."""
+        ...
+
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
         """What a line of the command's output says."""
         ...
 
 
-class Worker:
+class Alone:
+    """A peer beside whose command nothing runs."""
+
+    def beside(self, job: plan.Job, python: str) -> list[Companion]:
+        """Nothing."""
+        del job, python
+        return []
+
+
+class Worker(Alone):
     """A peer in Python: a subclass implements `run`, which its own environment executes.
 
     Subclasses import nothing but the standard library at their top, since the

@@ -6,14 +6,15 @@ import os
 import re
 
 from harness import lines, plan
-from peers.base import Variant
+from harness.beside import Companion
+from peers.base import Alone, Variant
 
 _ANSWER = re.compile(r"\t([\d.e+-]+)$")
 _STEP = re.compile(r"train \| step:\s+(\d+) \| steps/sec:")
 _BENCHMARK = re.compile(r"BenchmarkNext/\S+\s.*?([\d.e+]+) cpu-ns/example\s+([\d.e+]+) examples/s")
 
 
-class Train:
+class Train(Alone):
     """gorbit train, a line per step, without evaluations."""
 
     name = "gorbit"
@@ -40,7 +41,43 @@ class Train:
         return lines.Mark(int(match[1])) if match else None
 
 
-class Input:
+class Strategies(Train):
+    """gorbit train with each of its strategies, two threads in all."""
+
+    variants = (
+        Variant("one", "**gorbit**, one device of two threads"),
+        Variant("mirrored", "**gorbit**, mirrored, two devices of one thread"),
+        Variant("workers", "**gorbit**, multiworker, two processes of one thread"),
+    )
+
+    def command(self, job: plan.Job, python: str) -> list[str]:
+        """Trains into the scratch folder."""
+        threads = "2" if job.variant == "one" else "1"
+        chosen = {
+            "one": [],
+            "mirrored": ["--strategy", "mirrored", "--devices", "cpu:2"],
+            "workers": ["--strategy", "multiworker", "--workers", ",".join(_addresses(job))],
+        }[job.variant]
+        command = super().command(job, python)
+        return [*command, "--set", f"runtime.intra_op_threads={threads}", *chosen]
+
+    def beside(self, job: plan.Job, python: str) -> list[Companion]:
+        """The two workers."""
+        if job.variant != "workers":
+            return []
+        return [
+            Companion(
+                [job.options["gorbit"], "worker", "--listen", address, "--threads", "1"], port
+            )
+            for address, port in zip(_addresses(job), job.ports)
+        ]
+
+
+def _addresses(job: plan.Job) -> list[str]:
+    return [f"127.0.0.1:{port}" for port in job.ports]
+
+
+class Input(Alone):
     """The benchmark of gorbit's reader."""
 
     name = "gorbit-input"
@@ -65,7 +102,7 @@ class Input:
         return lines.Info({"rate": float(match[2]), "cpu_us": float(match[1]) / 1000})
 
 
-class Predict:
+class Predict(Alone):
     """gorbit predict on a file of pairs."""
 
     name = "gorbit-predict"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from typing import Any
 
 from harness import lines, plan
 from peers.base import ONEDNN, Variant, Worker
@@ -21,18 +22,25 @@ class Orbit(Worker):
         Variant("onednn", "Orbit, Model Garden, oneDNN on", ONEDNN),
     )
 
+    def strategy(self, job: plan.Job) -> Any:
+        """Where the replicas live; the first that is asked of TensorFlow."""
+        del job
+        from official.common import distribute_utils
+
+        return distribute_utils.get_distribution_strategy("one_device", num_gpus=0)
+
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
         """Trains, a mark per loop."""
         import orbit
         import tensorflow as tf
         import tf_keras
-        from official.common import distribute_utils
         from official.modeling import optimization
         from official.nlp.configs import bert, encoders
         from official.nlp.data import sentence_prediction_dataloader as loader
         from official.nlp.tasks import sentence_prediction
 
         _ = bert
+        strategy = self.strategy(job)
         report.info(tensorflow=tf.__version__, tf_keras=tf_keras.__version__)
         shape = job.shape
         encoder = encoders.BertEncoderConfig(
@@ -85,7 +93,6 @@ class Orbit(Worker):
                 },
             }
         )
-        strategy = distribute_utils.get_distribution_strategy("one_device", num_gpus=0)
 
         class Trainer(orbit.StandardTrainer):
             """The usual trainer of a Model Garden task."""

@@ -26,7 +26,7 @@ def test_minilm_takes_64_mflop_per_token():
 
 
 def test_jobs_survive_json():
-    job = plan.Job("grouped", "base", "full", 6, "/data", "/scratch", {"graph": "/g"})
+    job = plan.Job("grouped", "base", "full", 6, "/data", "/scratch", {"graph": "/g"}, [7, 8])
     assert plan.Job.from_json(job.to_json()) == job
     assert job.total_steps == 6 + plan.WARM_STEPS
 
@@ -51,6 +51,6 @@ def test_long_runs_take_grouped_batches_as_they_come():
 def test_every_worker_is_found_by_its_name():
     import peers
 
-    for peer in (*peers.TRAIN, *peers.INPUT, *peers.PREDICT):
+    for peer in (*peers.TRAIN, *peers.INPUT, *peers.PREDICT, *peers.STRATEGY):
         if isinstance(peer, peers.Worker):
             assert peers.worker(peer.name) is peer

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from harness import lines, plan, report, runs, stats, venvs
+from harness.beside import Companion
 from peers.base import Variant
 
 
@@ -18,6 +19,9 @@ class Fake:
 
     def command(self, job, python):
         return [python, "-c", self.code]
+
+    def beside(self, job, python):
+        return []
 
     def parse(self, line):
         return lines.parse(line)
@@ -83,6 +87,24 @@ def test_peers_that_fail_stand_in_the_table_with_their_reasons(settings):
         ["Silent", "", "failed: said nothing of how fast it was"],
         ["Forgotten", "", "failed: was not run"],
     ]
+
+
+def test_every_run_has_ports_of_its_own(settings):
+    class Asking(Fake):
+        def command(self, job, python):
+            told = f'bench: info {{"rate": 1.0, "ports": {job.ports}}}'
+            return [python, "-c", f"print({told!r})"]
+
+        def beside(self, job, python):
+            code = (
+                "import socket, time; s = socket.create_server(('127.0.0.1', "
+                f"{job.ports[0]})); time.sleep(600)"
+            )
+            return [Companion([python, "-c", code], job.ports[0])]
+
+    got = runs.everything(settings(), [entry(Asking("a", ""))])
+    assert ["error" in line for line in got] == [False, False]
+    assert all(len(set(line["ports"])) == 2 for line in got)
 
 
 def test_what_failed_is_not_run_again(settings, tmp_path):

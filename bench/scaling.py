@@ -1,0 +1,459 @@
+"""Computes the tables of docs/scaling.md: bytes on the wire, memory and step times on paper.
+
+Usage: python bench/scaling.py [DOCUMENT], which replaces the tables in the document
+(default: docs/scaling.md). Nothing is measured or read; the document explains the formulas.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import heapq
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from harness import plan, tables
+from peers.base import ROOT
+
+Row = tuple[str, Callable[[int], str]]
+"""A row's name, and its cell for a number of replicas."""
+
+REPLICAS = (8, 64, 1024)
+ACCUMULATE = (1, 4, 16)
+FLOAT = 4
+"""Bytes of a float32."""
+SLOTS = 2
+"""What AdamW keeps beside a variable."""
+BUCKET = 25e6
+EFFICIENT = 0.8
+"""The share of the step's time that computing must have for a mode to count as scaling."""
+MOST = 1 << 14
+"""Up to how many replicas a limit is looked for."""
+
+MODELS = {"BERT-base": plan.SIZES["base"], "BERT-large": plan.Size(24, 1024, 16, 4096)}
+
+# Of composed graphs, see the document: what they hold whatever the variables, and what each adds.
+NODES, NODES_PER_VARIABLE = 42, 24.63
+BYTES_PER_VARIABLE = 5810
+INLINED, INLINED_PER_LAYER = 1089, 1506.5
+LARGEST_GRAPH = 2**31
+
+POSITION_BYTES, EXAMPLE_BYTES = 16, 12
+"""Of the features: four int32 per position; first position, label and weight per example."""
+READ = 1_048_000
+"""Examples that one process reads and packs in a second on two cores, docs/input.md."""
+MICRO_BATCH = 32
+TOKENS = 128
+EXAMPLE = POSITION_BYTES * TOKENS + EXAMPLE_BYTES
+"""Bytes of an example that fills its positions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """A replica's speed and its link.
+
+    Attributes:
+        name: what tables call it.
+        flops: per second, of the model's dense products, everything counted in.
+        hop: seconds that a message takes however short it is.
+        bandwidth: bytes per second, in each direction.
+        wire: bytes of a gradient's number on the wire.
+    """
+
+    name: str
+    flops: float
+    hop: float
+    bandwidth: float
+    wire: int = FLOAT
+
+
+HARDWARE = (
+    Hardware("2 CPU cores, 10 Gbit/s", 254.6e9, 100e-6, 1.25e9),
+    Hardware("GPU in float32, 100 Gbit/s", 60e12, 100e-6, 12.5e9),
+    Hardware("GPU in bf16, 100 Gbit/s", 200e12, 100e-6, 12.5e9),
+    Hardware("GPU in bf16, gradients too", 200e12, 100e-6, 12.5e9, 2),
+)
+
+
+def variables(size: plan.Size) -> dict[str, tuple[int, ...]]:
+    """The shapes of a classifier of two labels with BERT's pooler, as the exporter makes them."""
+    h, inner = size.hidden, size.inner
+
+    def dense(name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        return {f"{name}/kernel": (rows, columns), f"{name}/bias": (columns,)}
+
+    def norm(name: str) -> dict[str, tuple[int, ...]]:
+        return {f"{name}/scale": (h,), f"{name}/bias": (h,)}
+
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings/word/table": (plan.VOCAB, h),
+        "embeddings/position/table": (plan.POSITIONS, h),
+        "embeddings/type/table": (2, h),
+        **norm("embeddings/norm"),
+    }
+    for i in range(size.layers):
+        attention, feed = f"layers/{i}/attention", f"layers/{i}/feed_forward"
+        for name in ("query", "key", "value", "output"):
+            shapes |= dense(f"{attention}/{name}", h, h)
+        shapes |= norm(f"{attention}/norm")
+        shapes |= dense(f"{feed}/intermediate", h, inner) | dense(f"{feed}/output", inner, h)
+        shapes |= norm(f"{feed}/norm")
+    return shapes | dense("pooler", h, h) | dense("classifier", h, 2)
+
+
+def numbers(size: plan.Size) -> list[int]:
+    """How many numbers each variable has."""
+    return [math.prod(shape) for shape in variables(size).values()]
+
+
+def split(size: plan.Size, parts: int) -> list[int]:
+    """The same with the word embedding cut into parts of whole rows."""
+    table, *rest = numbers(size)
+    rows = [(plan.VOCAB + i) // parts for i in range(parts)]
+    assert table == sum(rows) * size.hidden
+    return [*(n * size.hidden for n in rows if n), *rest]
+
+
+def owners(sizes: Iterable[int], replicas: int) -> list[list[int]]:
+    """The variables that each replica owns: the largest first, always to the least loaded."""
+    owned: list[list[int]] = [[] for _ in range(replicas)]
+    loads = [(0, i) for i in range(replicas)]
+    for size in sorted(sizes, reverse=True):
+        load, least = loads[0]
+        owned[least].append(size)
+        heapq.heapreplace(loads, (load + size, least))
+    return owned
+
+
+def buckets(sizes: Sequence[int], limit: float) -> list[int]:
+    """Bytes of the buckets that whole gradients are put into, in the order of the backward pass."""
+    made, filled = [], 0
+    for size in reversed(sizes):
+        filled += size * FLOAT
+        if filled >= limit:
+            made.append(filled)
+            filled = 0
+    return [*made, filled] if filled else made
+
+
+def ring_bytes(total: float, replicas: int) -> float:
+    """What a replica sends in a ring all-reduce of so many bytes; it receives as much."""
+    return 2 * (replicas - 1) / replicas * total
+
+
+def ring_seconds(made: Sequence[float], replicas: int, hardware: Hardware) -> float:
+    """The time of ring all-reduces of buckets one behind the other."""
+    hops = 2 * (replicas - 1) * len(made) * hardware.hop
+    share = hardware.wire / FLOAT
+    return hops + ring_bytes(sum(made) * share, replicas) / hardware.bandwidth
+
+
+def owner_bytes(owned: Sequence[Sequence[int]], total: int) -> list[int]:
+    """What each replica sends where gradients go to owners and values come back from them."""
+    loads = [sum(some) for some in owned]
+    return [FLOAT * (total - load + (len(owned) - 1) * load) for load in loads]
+
+
+def owner_seconds(owned: Sequence[Sequence[int]], hardware: Hardware) -> float:
+    """The time of reducing to owners and sending values, which the busiest owner decides.
+
+    It receives all gradients of its variables, and sends its new values to everybody, a
+    message each; a message's fixed time is counted as the owner's own.
+    """
+    others = len(owned) - 1
+
+    def busy(some: Sequence[int]) -> float:
+        received = others * sum(some) * hardware.wire / hardware.bandwidth
+        sent = others * sum(some) * FLOAT / hardware.bandwidth
+        return received + sent + 2 * others * len(some) * hardware.hop
+
+    return max(map(busy, owned))
+
+
+def compute_seconds(size: plan.Size, hardware: Hardware) -> float:
+    """The time of one micro-batch."""
+    return MICRO_BATCH * TOKENS * size.train_flop_per_token / hardware.flops
+
+
+def ring_step(size: plan.Size, hardware: Hardware, replicas: int, accumulate: int) -> float:
+    """The share of a step in which is computed, all-reducing in the better of two ways.
+
+    Either in buckets, during the backward pass of the last micro-batch, which takes two thirds
+    of its time; the last bucket's reduction is always waited for. Or all at once, behind it.
+    """
+    compute = compute_seconds(size, hardware)
+    made = buckets(numbers(size), BUCKET)
+    in_buckets = ring_seconds(made, replicas, hardware)
+    last = ring_seconds(made[-1:], replicas, hardware)
+    waited = max(last, in_buckets - compute * 2 / 3)
+    waited = min(waited, ring_seconds([sum(made)], replicas, hardware))
+    return accumulate * compute / (accumulate * compute + waited)
+
+
+def owner_step(
+    size: plan.Size, hardware: Hardware, replicas: int, accumulate: int, parts: bool
+) -> float:
+    """The same with owners, nothing of it during the backward pass."""
+    owned = owners(split(size, replicas) if parts else numbers(size), replicas)
+    compute = accumulate * compute_seconds(size, hardware)
+    return compute / (compute + owner_seconds(owned, hardware))
+
+
+def largest(holds: Callable[[int], bool]) -> int:
+    """The largest number of replicas of which something holds, if it holds of all smaller ones."""
+    low, high = 1, MOST
+    if holds(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def model_table() -> str:
+    """What the models are made of."""
+    rows = []
+    for name, size in MODELS.items():
+        sizes = numbers(size)
+        total, (second, first) = sum(sizes), sorted(sizes)[-2:]
+        rows.append(
+            [
+                name,
+                str(len(sizes)),
+                f"{total:,}",
+                mega(FLOAT * total),
+                f"{mega(FLOAT * first)} ({first / total:.1%})",
+                f"{mega(FLOAT * second)} ({second / total:.1%})",
+                str(len(buckets(sizes, BUCKET))),
+                f"{size.train_flop_per_token / 1e6:,.0f}",
+            ]
+        )
+    header = (
+        "",
+        "variables, V",
+        "numbers, P",
+        "4P, MB",
+        "word embedding, MB",
+        "next largest, MB",
+        "buckets",
+        "MFLOP per token",
+    )
+    return tables.markdown(header, rows)
+
+
+def by_replicas(title: str, rows: Callable[[plan.Size], Sequence[Row]]) -> str:
+    """A table with a column for each number of replicas."""
+    return tables.markdown(
+        (title, *map(str, REPLICAS)),
+        [
+            [f"{name}, {text}", *map(cell, REPLICAS)]
+            for name, size in MODELS.items()
+            for text, cell in rows(size)
+        ],
+    )
+
+
+def wire_rows(size: plan.Size) -> list[Row]:
+    """Bytes that a replica sends in a step."""
+    sizes = numbers(size)
+    total = sum(sizes)
+
+    def ring(n: int, wire: float = FLOAT) -> str:
+        return mega(ring_bytes(wire * total, n))
+
+    def sharded(n: int, sizes: Sequence[int]) -> str:
+        each = owner_bytes(owners(sizes, n), total)
+        return f"{mega(sum(each) / n)}; {mega(max(each))}"
+
+    return [
+        ("all-reduce", ring),
+        *(
+            (f"per micro-batch of {k}", functools.partial(ring, wire=FLOAT / k))
+            for k in ACCUMULATE[1:]
+        ),
+        ("all-reduce, gradients in bf16", functools.partial(ring, wire=2)),
+        ("sharded: mean; busiest owner", lambda n: sharded(n, sizes)),
+        ("sharded, embedding split", lambda n: sharded(n, split(size, n))),
+    ]
+
+
+def memory_rows(size: plan.Size) -> list[Row]:
+    """What a replica holds, without activations."""
+    sizes = numbers(size)
+    total = sum(sizes)
+
+    def shard(n: int, sizes: Sequence[int]) -> int:
+        return max(map(sum, owners(sizes, n)))
+
+    def sharded(n: int, sizes: Sequence[int]) -> str:
+        return mega(FLOAT * (2 * total + SLOTS * shard(n, sizes)))
+
+    def arriving(n: int, sizes: Sequence[int]) -> str:
+        return mega(FLOAT * (n - 1) * shard(n, sizes))
+
+    whole = FLOAT * (2 + SLOTS) * total
+    return [
+        ("all-reduce", lambda n: mega(whole)),
+        ("accumulating 4 or 16", lambda n: mega(whole + FLOAT * total)),
+        ("computing in bf16", lambda n: mega(whole + 2 * total)),
+        ("sharded", lambda n: sharded(n, sizes)),
+        ("sharded, embedding split", lambda n: sharded(n, split(size, n))),
+        ("arriving at the busiest owner", lambda n: arriving(n, sizes)),
+        ("arriving, embedding split", lambda n: arriving(n, split(size, n))),
+    ]
+
+
+def time_table() -> str:
+    """Seconds of computing and of all-reducing."""
+    rows = []
+    for name, size in MODELS.items():
+        sizes = numbers(size)
+        for hardware in HARDWARE:
+            ways = buckets(sizes, BUCKET), [FLOAT * sum(sizes)]
+            rows.append(
+                [
+                    f"{name}, {hardware.name}",
+                    seconds(compute_seconds(size, hardware)),
+                    *(
+                        "; ".join(seconds(ring_seconds(way, n, hardware)) for way in ways)
+                        for n in REPLICAS
+                    ),
+                ]
+            )
+    return tables.markdown(("seconds", "a micro-batch", *map(str, REPLICAS)), rows)
+
+
+def efficiency_table() -> str:
+    """Shares of steps, and how far each mode goes."""
+    rows = []
+    for name, size in MODELS.items():
+        for hardware in HARDWARE:
+            for k in ACCUMULATE:
+                modes = [
+                    functools.partial(ring_step, size, hardware, accumulate=k),
+                    functools.partial(owner_step, size, hardware, accumulate=k, parts=False),
+                    functools.partial(owner_step, size, hardware, accumulate=k, parts=True),
+                ]
+                rows.append(
+                    [
+                        f"{name}, {hardware.name}, {k}",
+                        *(" / ".join(f"{mode(n):.0%}" for n in REPLICAS) for mode in modes),
+                        " / ".join(
+                            atmost(largest(lambda n, mode=mode: mode(n) >= EFFICIENT))
+                            for mode in modes
+                        ),
+                    ]
+                )
+    told = " / ".join(map(str, REPLICAS))
+    header = (
+        f"computing's share at {told}",
+        "all-reduce",
+        "sharded",
+        "embedding split",
+        f"replicas up to which it is {EFFICIENT:.0%}",
+    )
+    return tables.markdown(header, rows)
+
+
+def input_table() -> str:
+    """What the chief sends, and up to how many replicas it can."""
+    rows = []
+    for name, size in MODELS.items():
+        for hardware in HARDWARE[:3]:
+            rate = MICRO_BATCH / compute_seconds(size, hardware)
+            rows.append(
+                [
+                    f"{name}, {hardware.name}",
+                    tables.number(rate),
+                    *(f"{tables.number(n * rate * EXAMPLE / 1e6)}" for n in REPLICAS),
+                    f"{hardware.bandwidth / (rate * EXAMPLE):,.0f}",
+                    f"{READ / rate:,.0f}",
+                ]
+            )
+    header = (
+        "the chief's input",
+        "examples/s of a replica",
+        *(f"MB/s at {n}" for n in REPLICAS),
+        "replicas that its link feeds",
+        "replicas that its reader feeds",
+    )
+    return tables.markdown(header, rows)
+
+
+def session_table() -> str:
+    """The size of a session's one graph."""
+    rows = []
+    for name, size in MODELS.items():
+        count = len(variables(size))
+        nodes, size_bytes = NODES + NODES_PER_VARIABLE * count, BYTES_PER_VARIABLE * count
+        inlined = INLINED + INLINED_PER_LAYER * size.layers
+        for title, each in (
+            ("nodes", nodes),
+            ("nodes, functions inlined", inlined),
+            ("MB", size_bytes / 1e6),
+        ):
+            rows.append(
+                [
+                    f"{name}, {title}",
+                    tables.number(each),
+                    *(tables.number(n * each) for n in REPLICAS),
+                    f"{LARGEST_GRAPH / size_bytes:,.0f}" if title == "MB" else "",
+                ]
+            )
+    header = ("", "a replica", *map(str, REPLICAS), "replicas in 2 GiB")
+    return tables.markdown(header, rows)
+
+
+def connection_table() -> str:
+    """Connections between worker processes."""
+    rows = []
+    for devices in (1, 8):
+        workers = [n // devices for n in REPLICAS]
+        rows += [
+            [f"workers, {devices} a process", *map(str, workers)],
+            ["of a worker, all-reduce: ring", *(str(min(2, n - 1)) for n in workers)],
+            ["of the chief's server and of the group's leader", *(f"{n - 1:,}" for n in workers)],
+            ["of a worker, sharded", *(f"{2 * (n - 1):,}" for n in workers)],
+            ["in all, sharded", *(f"{n * (n - 1):,}" for n in workers)],
+        ]
+    return tables.markdown(("replicas", *map(str, REPLICAS)), rows)
+
+
+def mega(count: float) -> str:
+    """Bytes in MB."""
+    return tables.number(count / 1e6) if count else "0"
+
+
+def seconds(value: float) -> str:
+    """A time with three digits that count."""
+    return f"{value:.3g}"
+
+
+def atmost(count: int) -> str:
+    """A limit, or that none was found."""
+    return f"over {MOST:,}" if count == MOST else f"{count:,}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "models": model_table,
+    "wire": lambda: by_replicas("MB sent by a replica in a step", wire_rows),
+    "memory": lambda: by_replicas("MB in a replica", memory_rows),
+    "time": time_table,
+    "efficiency": efficiency_table,
+    "input": input_table,
+    "session": session_table,
+    "connections": connection_table,
+}
+
+
+def main(argv: Sequence[str]) -> None:
+    """Replaces the tables of a document."""
+    document = argv[0] if argv else os.path.join(ROOT, "docs", "scaling.md")
+    for name, table in TABLES.items():
+        tables.write(document, f"scaling-{name}", table(), name)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,116 @@
+"""Figures on paper."""
+
+import math
+
+import pytest
+
+import scaling
+from harness import plan
+
+BASE, LARGE = scaling.MODELS.values()
+LINK = scaling.Hardware("link", 1e12, 1e-3, 1e9)
+
+
+def test_the_models_are_those_that_are_published():
+    """109,482,240 and 335,141,888 numbers with the pooler, and a classifier of two labels."""
+    assert sum(scaling.numbers(BASE)) == 109_482_240 + 768 * 2 + 2
+    assert sum(scaling.numbers(LARGE)) == 335_141_888 + 1024 * 2 + 2
+
+
+def test_variables_are_those_of_an_export():
+    """The export of tiny has 41 variables of 4,386,178 numbers."""
+    tiny = scaling.variables(plan.SIZES["tiny"])
+    assert len(tiny) == 41
+    assert sum(map(math.prod, tiny.values())) == 4_386_178
+    assert tiny["layers/1/feed_forward/output/kernel"] == (512, 128)
+
+
+def test_splitting_keeps_every_row():
+    for parts in (1, 7, 64, 40_000):
+        got = scaling.split(BASE, parts)
+        assert sum(got) == sum(scaling.numbers(BASE))
+        assert all(n % 768 == 0 for n in got[: min(parts, plan.VOCAB)])
+
+
+def test_owners_are_balanced_and_own_everything_once():
+    owned = scaling.owners([7, 5, 4, 3, 1], 2)
+    assert owned == [[7, 3], [5, 4, 1]]
+    few = scaling.owners([7, 5], 4)
+    assert few == [[7], [5], [], []]
+
+
+def test_the_word_embedding_is_the_largest_shard():
+    for replicas in scaling.REPLICAS:
+        loads = [sum(some) for some in scaling.owners(scaling.numbers(BASE), replicas)]
+        assert max(loads) == plan.VOCAB * 768
+    parts = [sum(some) for some in scaling.owners(scaling.split(BASE, 8), 8)]
+    assert max(parts) < 1.05 * sum(parts) / 8
+
+
+def test_ring_bytes():
+    assert scaling.ring_bytes(800, 1) == 0
+    assert scaling.ring_bytes(800, 2) == 800
+    assert scaling.ring_bytes(800, 8) == 1400
+
+
+def test_owners_send_what_a_ring_sends_if_they_are_balanced():
+    owned = [[10], [10], [10], [10]]
+    assert scaling.owner_bytes(owned, 40) == [scaling.ring_bytes(160, 4)] * 4
+    assert scaling.owner_bytes([[30], [10]], 40) == [160, 160]
+    assert scaling.owner_bytes([[40], [], []], 40) == [320, 160, 160]
+
+
+def test_ring_seconds_are_hops_and_bytes():
+    assert scaling.ring_seconds([1e9], 2, LINK) == pytest.approx(0.002 + 1)
+    assert scaling.ring_seconds([5e8, 5e8], 2, LINK) == pytest.approx(0.004 + 1)
+    half = scaling.Hardware("half", 1e12, 1e-3, 1e9, 2)
+    assert scaling.ring_seconds([1e9], 2, half) == pytest.approx(0.002 + 0.5)
+
+
+def test_the_busiest_owner_decides():
+    assert scaling.owner_seconds([[250_000_000], []], LINK) == pytest.approx(2 + 0.002)
+    assert scaling.owner_seconds([[1], [1], [1, 1]], LINK) == pytest.approx(0.008, rel=1e-3)
+
+
+def test_buckets_hold_whole_gradients_last_first():
+    assert scaling.buckets([5, 1, 2, 3], 18) == [20, 24]
+    assert scaling.buckets([1, 2, 3], 18) == [20, 4]
+
+
+def test_a_reduction_that_hides_costs_its_last_bucket():
+    slow = scaling.Hardware("slow", 1e9, 0, 1e12)
+    sizes = scaling.numbers(BASE)
+    compute = scaling.compute_seconds(BASE, slow)
+    last = scaling.ring_seconds(scaling.buckets(sizes, scaling.BUCKET)[-1:], 8, slow)
+    assert scaling.ring_step(BASE, slow, 8, 1) == pytest.approx(compute / (compute + last))
+
+
+def test_accumulating_and_more_replicas():
+    for hardware in scaling.HARDWARE:
+        shares = [scaling.ring_step(BASE, hardware, 64, k) for k in scaling.ACCUMULATE]
+        assert shares == sorted(shares)
+        assert scaling.ring_step(BASE, hardware, 1024, 1) < shares[0]
+
+
+def test_the_largest_number_of_replicas():
+    assert scaling.largest(lambda n: n <= 37) == 37
+    assert scaling.largest(lambda n: n < 2) == 1
+    assert scaling.largest(lambda n: True) == scaling.MOST
+
+
+def test_tables_are_replaced_in_the_document(tmp_path):
+    path = tmp_path / "scaling.md"
+    scaling.main([str(path)])
+    once = path.read_text()
+    for name in scaling.TABLES:
+        assert f"<!-- bench:begin scaling-{name} -->\n|" in once
+    assert "| BERT-base, all-reduce | 766 | 862 | 875 |" in once
+    scaling.main([str(path)])
+    assert path.read_text() == once
+
+
+def test_the_document_holds_the_tables_that_are_computed():
+    with open(f"{scaling.ROOT}/docs/scaling.md", encoding="utf-8") as file:
+        document = file.read()
+    for name, table in scaling.TABLES.items():
+        assert f"{scaling.tables.begin(f'scaling-{name}')}\n{table()}\n" in document, name
