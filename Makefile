@@ -96,6 +96,15 @@ fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)
 bench: build fetch ## Measure gorbit and its peers (BENCH="--quick", BENCH="--help")
 	@$(PY) bench $(BENCH)
 
+# Options of check-gpu, such as "--config tiny"; all of them with --help.
+CHECK ?=
+
+.PHONY: check-gpu
+check-gpu: ## Compare this machine's GPUs with its CPU, and measure them
+	@$${PYTHON:-python3} tools/check_gpu.py --probe
+	@$(MAKE) --no-print-directory TF=gpu build
+	@$(PY) tools/check_gpu.py $(CHECK)
+
 .PHONY: clean
 clean: ## Remove what was built and what the demo made
 	rm -rf bin demo

@@ -60,7 +60,9 @@ quietly() {
   "$@" >"$log" 2>&1 </dev/null || fail "$say (what it said is in $PWD/$log)"
 }
 
-echo "setup: $wheel and the exporter into .venv, the library for Go into .tf; this happens once and takes a minute or two"
+size=
+[ "$flavour" != gpu ] || size=' (with CUDA, 5 GB)'
+echo "setup: $wheel$size and the exporter into .venv, the library for Go into .tf; this happens once and takes a minute or two"
 rm -rf .tf
 mkdir -p .tf/lib
 # The wheels of two flavours hold the same files, and an environment does not
@@ -75,9 +77,15 @@ quietly "pip could not install $wheel: check the network, or the package index t
 quietly "pip could not install the exporter: check the network, or the package index that pip uses" "${pip[@]}" --editable './tools[test]'
 
 # The wheel's library under the names that a linker looks for. At run time it is
-# found in the wheel itself, where it looks for libraries of its own.
+# found in the wheel itself: it looks for libraries of its own, CUDA's among them,
+# and for the compiler of XLA's kernels beside the path that it was loaded from.
 tf=$(.venv/bin/python -c 'import importlib.util as u; print(u.find_spec("tensorflow").submodule_search_locations[0])')
 [ -e "$tf/libtensorflow_cc.so.2" ] || fail "$tf holds no libtensorflow_cc.so.2: not a TensorFlow 2.18 wheel?"
+if [ "$flavour" = gpu ]; then
+  for file in cudnn/lib/libcudnn.so.9 cublas/lib/libcublas.so.12 cuda_runtime/lib/libcudart.so.12 cuda_nvcc/bin/ptxas; do
+    [ -e "$tf/../nvidia/$file" ] || fail "pip installed TensorFlow without nvidia/$file, which it needs on a GPU: check that nothing keeps pip from installing nvidia-*-cu12"
+  done
+fi
 ln -s "$tf/libtensorflow_cc.so.2" .tf/lib/libtensorflow.so
 ln -s "$tf/libtensorflow_cc.so.2" .tf/lib/libtensorflow_cc.so.2
 ln -s "$tf/libtensorflow_framework.so.2" .tf/lib/libtensorflow_framework.so

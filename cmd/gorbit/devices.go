@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	tf "github.com/wamuir/graft/tensorflow"
+	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/internal/cuda"
+	"github.com/gorbit-ml/gorbit/internal/kernels"
+	"github.com/gorbit-ml/gorbit/internal/launch"
+)
+
+// offer is what TensorFlow offers in this process.
+type offer struct {
+	TensorFlow string    `json:"tensorflow"`
+	CUDA       cuda.Info `json:"cuda"`
+	Devices    []device  `json:"devices"`
+}
+
+// device is one of TensorFlow's devices.
+type device struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	// MemoryLimitBytes is what TensorFlow may take of the device's memory; of
+	// CPUs it knows no bound, and says 256 MiB.
+	MemoryLimitBytes int64 `json:"memory_limit_bytes"`
+	// Model is the maker's name of it.
+	Model string `json:"model,omitempty"`
+	// Cores and Kernels, of CPUs: how many, which all CPU devices share, and the
+	// instructions that gorbit's own kernels use.
+	Cores   int    `json:"cores,omitempty"`
+	Kernels string `json:"kernels,omitempty"`
+	// Capability is the compute capability of a GPU.
+	Capability string `json:"capability,omitempty"`
+}
+
+func newDevices(*globals) *cobra.Command {
+	var spec string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "devices [flags]",
+		Short: "List the devices that TensorFlow offers here",
+		Long: `Lists the devices of this machine as TensorFlow sees them, with the names that
+runtime.device takes, and the versions of TensorFlow and CUDA.`,
+		Example: `  gorbit devices
+  gorbit devices --devices cpu:4 --json`,
+		Args: noArgs,
+	}
+	cmd.Flags().StringVar(&spec, "devices", "", "devices to ask for: cpu:4 makes 4 virtual devices of the CPU, gpu:2 takes the first 2 GPUs")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		asked, err := launch.ParseDevices(spec)
+		if err != nil {
+			return usagef("--devices: %w", err)
+		}
+		found, err := listDevices(asked)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			e := json.NewEncoder(cmd.OutOrStdout())
+			e.SetIndent("", "  ")
+			return e.Encode(found)
+		}
+		return found.write(cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// listDevices asks TensorFlow for its devices, of one type if one is asked for.
+func listDevices(asked launch.Devices) (*offer, error) {
+	config := &cpb.ConfigProto{GpuOptions: &cpb.GPUOptions{AllowGrowth: true}}
+	if asked.Count > 0 {
+		config.DeviceCount = map[string]int32{asked.Type: int32(asked.Count)}
+	}
+	options, err := proto.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	graph := tf.NewGraph()
+	session, err := tf.NewSession(graph, &tf.SessionOptions{Config: options})
+	if err != nil {
+		return nil, fmt.Errorf("start a session: %w", err)
+	}
+	defer session.Close()
+	// The graph's finalizer frees what the session refers to.
+	defer runtime.KeepAlive(graph)
+	list, err := session.ListDevices()
+	if err != nil {
+		return nil, fmt.Errorf("list the devices: %w", err)
+	}
+	if err := kernels.Register(); err != nil {
+		return nil, err
+	}
+	o := &offer{TensorFlow: tf.Version(), CUDA: cuda.Query(), Devices: []device{}}
+	gpus := 0
+	for _, d := range list {
+		if asked.Type != "" && d.Type != asked.Type {
+			continue
+		}
+		found := device{Name: d.Name[strings.LastIndexByte(d.Name, '/'):], Type: d.Type, MemoryLimitBytes: d.MemoryLimitBytes}
+		switch d.Type {
+		case "CPU":
+			found.Model, found.Cores, found.Kernels = processor(), runtime.NumCPU(), kernels.Instructions()
+		case "GPU":
+			if gpus < len(o.CUDA.GPUs) {
+				found.Model, found.Capability = o.CUDA.GPUs[gpus].Name, o.CUDA.GPUs[gpus].Capability
+			}
+			gpus++
+		}
+		o.Devices = append(o.Devices, found)
+	}
+	if len(o.Devices) < max(asked.Count, 1) {
+		return nil, o.missing(asked)
+	}
+	return o, nil
+}
+
+// missing says why there are fewer devices than were asked for.
+func (o *offer) missing(asked launch.Devices) error {
+	switch {
+	case asked.Type == "GPU" && !o.CUDA.Built:
+		return errors.New("this TensorFlow library has no CUDA: make setup TF=gpu takes the one that has")
+	case asked.Type == "GPU" && o.CUDA.Driver == "":
+		return errors.New("there is no GPU here, or no driver for it: CUDA finds no libcuda.so.1, or that finds no device")
+	}
+	return fmt.Errorf("%d devices of type %s were asked for, and TensorFlow offers %d", max(asked.Count, 1), asked.Type, len(o.Devices))
+}
+
+// write prints a table, and the versions below it.
+func (o *offer) write(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "device\ttype\tmemory limit\twhat it is\n")
+	for _, d := range o.Devices {
+		// TensorFlow does not bound the memory of CPUs; what it says stands for nothing.
+		memory := "-"
+		if d.Type != "CPU" {
+			memory = fmt.Sprintf("%.1f GiB", float64(d.MemoryLimitBytes)/(1<<30))
+		}
+		what := []string{}
+		if d.Model != "" {
+			what = append(what, d.Model)
+		}
+		if d.Cores > 0 {
+			what = append(what, fmt.Sprintf("%d cores", d.Cores), "kernels "+d.Kernels)
+		}
+		if d.Capability != "" {
+			what = append(what, "compute capability "+d.Capability)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.Name, d.Type, memory, strings.Join(what, ", "))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	library := "without CUDA"
+	if o.CUDA.Built {
+		library = fmt.Sprintf("with CUDA %s, driver %s", known(o.CUDA.Runtime), known(o.CUDA.Driver))
+	}
+	_, err := fmt.Fprintf(out, "TensorFlow %s %s\n", o.TensorFlow, library)
+	return err
+}
+
+func known(version string) string {
+	if version == "" {
+		return "not found"
+	}
+	return version
+}
+
+// processor returns the name that the kernel has of the CPU, "" where it has none.
+func processor() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if key, value, ok := strings.Cut(s.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

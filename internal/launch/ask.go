@@ -1,0 +1,117 @@
+package launch
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// maxHosts bounds what is asked for one by one.
+const maxHosts = 1000
+
+// Ask asks for a plan, question by question. An empty answer takes what stands
+// in brackets, which comes from the plan that is given; an answer that makes no
+// sense is asked for again.
+func Ask(in io.Reader, out io.Writer, from Plan) (Plan, error) {
+	a := &asker{in: bufio.NewScanner(in), out: out}
+	count := a.number("How many worker processes or hosts? (1: this machine alone)", max(1, len(from.Hosts)), 1, maxHosts)
+	p := Plan{Strategy: from.Strategy, LogLevel: from.LogLevel}
+	for i := range count {
+		var h Host
+		if i < len(from.Hosts) {
+			h = from.Hosts[i]
+		}
+		p.Hosts = append(p.Hosts, a.host(i, count, h))
+	}
+	if count == 1 && p.Hosts[0].Address == "" {
+		p.Strategy = a.text("Strategy? (auto, one, mirrored)", cmp.Or(from.Strategy, Auto), func(s string) error {
+			if s != Auto && s != One && s != Mirrored {
+				return fmt.Errorf("%q is none of auto, one, mirrored", s)
+			}
+			return nil
+		})
+	} else {
+		p.Strategy = MultiWorker
+	}
+	p.LogLevel.Chief = a.level("Least level to log of the training process?", cmp.Or(from.LogLevel.Chief, "info"))
+	if p.workers() {
+		p.LogLevel.Workers = a.level("Least level to log of the workers?", cmp.Or(from.LogLevel.Workers, "warn"))
+	}
+	if a.err != nil {
+		return Plan{}, a.err
+	}
+	return p, p.Validate()
+}
+
+// asker asks until an error, after which every answer is the default.
+type asker struct {
+	in  *bufio.Scanner
+	out io.Writer
+	err error
+}
+
+func (a *asker) host(i, count int, h Host) Host {
+	if count > 1 {
+		usual := cmp.Or(h.Address, fmt.Sprintf("127.0.0.1:%d", 2222+i))
+		address := a.text(fmt.Sprintf("Address of worker %d, HOST:PORT?", i), usual, checkAddress)
+		if address != h.Address {
+			h = Host{Address: address, Devices: h.Devices}
+		}
+	} else {
+		h.Address, h.Local = "", nil
+	}
+	what := "Its devices? (cpu, cpu:2, gpu, gpu:4, or any)"
+	h.Devices = a.text(what, cmp.Or(h.Devices, "any"), func(s string) error {
+		if s == "any" {
+			return nil
+		}
+		_, err := ParseDevices(s)
+		return err
+	})
+	if h.Devices == "any" {
+		h.Devices = ""
+	}
+	return h
+}
+
+func (a *asker) level(question, usual string) string {
+	return a.text(question+" ("+strings.Join(logLevels, ", ")+")", usual, func(s string) error { return checkLevel("the level", s) })
+}
+
+func (a *asker) number(question string, usual, least, most int) int {
+	answer := a.text(question, strconv.Itoa(usual), func(s string) error {
+		if n, err := strconv.Atoi(s); err != nil || n < least || n > most {
+			return fmt.Errorf("%q is no number from %d to %d", s, least, most)
+		}
+		return nil
+	})
+	n, _ := strconv.Atoi(answer)
+	return n
+}
+
+// text asks until the answer passes the check.
+func (a *asker) text(question, usual string, check func(string) error) string {
+	for a.err == nil {
+		if _, a.err = fmt.Fprintf(a.out, "%s [%s] ", question, usual); a.err != nil {
+			break
+		}
+		if !a.in.Scan() {
+			a.err = a.in.Err()
+			if a.err == nil {
+				a.err = errors.New("the input ended before all questions were answered")
+			}
+			break
+		}
+		answer := cmp.Or(strings.TrimSpace(a.in.Text()), usual)
+		err := check(answer)
+		if err == nil {
+			return answer
+		}
+		_, a.err = fmt.Fprintf(a.out, "%v\n", err)
+	}
+	return usual
+}

@@ -1,0 +1,119 @@
+package launch
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Command is a process of a run.
+type Command struct {
+	// Name is how lines of its output are marked, such as "worker 0".
+	Name string
+	// Address is what a worker listens on; "" for the chief.
+	Address string
+	// Local says whether the process runs on this machine.
+	Local bool
+	// Args are its arguments, the program's name first.
+	Args []string
+}
+
+// String returns the command line as one types it in a shell.
+func (c Command) String() string {
+	words := make([]string, len(c.Args))
+	for i, a := range c.Args {
+		words[i] = quote(a)
+	}
+	return strings.Join(words, " ")
+}
+
+// quote makes a shell take a word as it is.
+func quote(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./,:=@%+", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Commands are the processes of a run: a worker for each host, none where the
+// only host is the chief's own, and the chief.
+type Commands struct {
+	Workers []Command
+	Chief   Command
+}
+
+// ArgumentError says that arguments for gorbit train say what the plan says already.
+type ArgumentError struct{ Flag string }
+
+func (e *ArgumentError) Error() string {
+	return fmt.Sprintf("%s comes from the plan: leave it out behind --", e.Flag)
+}
+
+// planned are the flags of gorbit train that a plan decides.
+var planned = []string{"--strategy", "--workers", "--devices"}
+
+// Make returns the commands of a plan. Program is what runs on this machine;
+// on others it is "gorbit", from their PATH. The arguments are those of gorbit train.
+func (p Plan) Make(program string, args []string) (Commands, error) {
+	if err := p.Validate(); err != nil {
+		return Commands{}, &PlanError{Err: err}
+	}
+	for _, a := range args {
+		for _, flag := range planned {
+			if a == flag || strings.HasPrefix(a, flag+"=") {
+				return Commands{}, &ArgumentError{flag}
+			}
+		}
+	}
+	var c Commands
+	chief := append([]string{program, "train"}, level(p.LogLevel.Chief)...)
+	if !p.workers() {
+		strategy, devices := p.Strategy, p.Hosts[0].Devices
+		if d, _ := ParseDevices(devices); (strategy == "" || strategy == Auto) && d.Count > 1 {
+			strategy = Mirrored
+		}
+		if strategy != "" {
+			chief = append(chief, "--strategy", strategy)
+		}
+		if devices != "" {
+			chief = append(chief, "--devices", devices)
+		}
+		if n := p.Hosts[0].Threads; n > 0 {
+			chief = append(chief, "--set", fmt.Sprintf("runtime.intra_op_threads=%d", n))
+		}
+	} else {
+		var addresses []string
+		for i, h := range p.Hosts {
+			c.Workers = append(c.Workers, h.worker(i, program, p.LogLevel.Workers))
+			addresses = append(addresses, h.Address)
+		}
+		chief = append(chief, "--strategy", MultiWorker, "--workers", strings.Join(addresses, ","))
+	}
+	c.Chief = Command{Name: "train", Local: true, Args: append(chief, args...)}
+	return c, nil
+}
+
+func (h Host) worker(i int, program, logLevel string) Command {
+	c := Command{Name: fmt.Sprintf("worker %d", i), Address: h.Address, Local: h.local()}
+	if !c.Local {
+		program = "gorbit"
+	}
+	c.Args = append([]string{program, "worker"}, level(logLevel)...)
+	c.Args = append(c.Args, "--listen", h.Address)
+	if h.Devices != "" {
+		c.Args = append(c.Args, "--devices", h.Devices)
+	}
+	if h.Threads > 0 {
+		c.Args = append(c.Args, "--threads", fmt.Sprint(h.Threads))
+	}
+	return c
+}
+
+func level(l string) []string {
+	if l == "" {
+		return nil
+	}
+	return []string{"--log-level", l}
+}

@@ -1,0 +1,64 @@
+package launch
+
+import (
+	"bytes"
+	"io"
+	"sync"
+)
+
+// maxLine bounds what is kept of a line that does not end.
+const maxLine = 1 << 20
+
+// lines passes whole lines on, each in one Write and with a prefix, so that lines
+// of several processes do not mix.
+type lines struct {
+	prefix string
+
+	mu      sync.Mutex
+	out     io.Writer
+	partial []byte
+	last    string
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(p)
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			l.partial = append(l.partial, p...)
+			if len(l.partial) < maxLine {
+				return n, nil
+			}
+			p = nil
+		} else {
+			l.partial = append(l.partial, p[:i]...)
+			p = p[i+1:]
+		}
+		l.emit()
+	}
+	return n, nil
+}
+
+// emit passes on what there is as a line. A reader who went away does not end
+// the processes.
+func (l *lines) emit() {
+	if len(bytes.TrimSpace(l.partial)) > 0 {
+		l.last = string(bytes.TrimSpace(l.partial))
+	}
+	line := append([]byte(l.prefix), l.partial...)
+	_, _ = l.out.Write(append(line, '\n'))
+	l.partial = l.partial[:0]
+}
+
+// flush passes on a last line without an end, and returns the last line that was
+// not empty.
+func (l *lines) flush() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.partial) > 0 {
+		l.emit()
+	}
+	return l.last
+}

@@ -1,0 +1,241 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Strategies of a Plan.
+const (
+	Auto        = "auto"
+	One         = "one"
+	Mirrored    = "mirrored"
+	MultiWorker = "multiworker"
+)
+
+var (
+	strategies = []string{Auto, One, Mirrored, MultiWorker}
+	logLevels  = []string{"debug", "info", "warn", "error"}
+)
+
+// Plan says where a run trains.
+type Plan struct {
+	// Hosts are the machines, or processes of one machine, that compute. The
+	// first has TensorFlow's task 0.
+	Hosts []Host `yaml:"hosts"`
+	// Strategy is auto, one, mirrored or multiworker. Auto is multiworker unless
+	// there is one host only and it is this machine; then gorbit train chooses.
+	Strategy string `yaml:"strategy,omitempty"`
+	// LogLevel is what the processes log.
+	LogLevel LogLevel `yaml:"log_level,omitempty"`
+}
+
+// Host is a machine with devices, or a part of them.
+type Host struct {
+	// Address is the HOST:PORT that its worker listens on. One host that is this
+	// machine has no worker and needs none.
+	Address string `yaml:"address,omitempty"`
+	// Devices are "cpu", "gpu", "cpu:2" or "gpu:4"; "" is what the process finds.
+	Devices string `yaml:"devices,omitempty"`
+	// Threads bounds the worker's thread pools; 0 is one thread per core.
+	Threads int `yaml:"threads,omitempty"`
+	// Local says whether the host is this machine. Where it is not said, loopback
+	// addresses are.
+	Local *bool `yaml:"local,omitempty"`
+}
+
+// LogLevel is the least level that processes log: debug, info, warn or error; "" is
+// the program's default.
+type LogLevel struct {
+	Chief   string `yaml:"chief,omitempty"`
+	Workers string `yaml:"workers,omitempty"`
+}
+
+// PlanError says what is wrong with a plan.
+type PlanError struct {
+	// Path is the file, or "" for a plan that was not read from one.
+	Path string
+	Err  error
+}
+
+func (e *PlanError) Error() string {
+	if e.Path == "" {
+		return e.Err.Error()
+	}
+	return e.Path + ": " + e.Err.Error()
+}
+
+func (e *PlanError) Unwrap() error { return e.Err }
+
+// ReadPlan reads a plan from a YAML file. A file that is there and no plan is a
+// *PlanError.
+func ReadPlan(path string) (Plan, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Plan{}, err
+	}
+	var p Plan
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&p); err != nil && !errors.Is(err, io.EOF) {
+		return Plan{}, &PlanError{path, oneLine(err)}
+	}
+	if err := p.Validate(); err != nil {
+		return Plan{}, &PlanError{path, err}
+	}
+	return p, nil
+}
+
+var goType = regexp.MustCompile(` (in type|into) (launch\.|\[\]launch\.)?\w+`)
+
+// oneLine makes one sentence of the decoder's list of mistakes.
+func oneLine(err error) error {
+	var wrong *yaml.TypeError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	var mistakes []string
+	for _, m := range wrong.Errors {
+		mistakes = append(mistakes, goType.ReplaceAllString(m, ""))
+	}
+	return errors.New(strings.Join(mistakes, "; "))
+}
+
+// Write writes the plan to a file.
+func (p Plan) Write(path string) error {
+	text, err := p.YAML()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// YAML returns the plan as ReadPlan reads it.
+func (p Plan) YAML() ([]byte, error) {
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(p); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), e.Close()
+}
+
+// Validate returns an error that names the host or field at fault.
+func (p Plan) Validate() error {
+	if len(p.Hosts) == 0 {
+		return errors.New("hosts is empty: name one host at least, such as {address: 127.0.0.1:2222, devices: cpu:2}")
+	}
+	if p.Strategy != "" && !slices.Contains(strategies, p.Strategy) {
+		return fmt.Errorf("strategy is %q, expected one of %s", p.Strategy, strings.Join(strategies, ", "))
+	}
+	if err := checkLevel("log_level.chief", p.LogLevel.Chief); err != nil {
+		return err
+	}
+	if err := checkLevel("log_level.workers", p.LogLevel.Workers); err != nil {
+		return err
+	}
+	workers := p.workers()
+	if len(p.Hosts) > 1 && (p.Strategy == One || p.Strategy == Mirrored) {
+		return fmt.Errorf("strategy %s has its devices in one process, and hosts are %d: leave one host, or say multiworker", p.Strategy, len(p.Hosts))
+	}
+	seen := make(map[string]int)
+	for i, h := range p.Hosts {
+		if err := h.validate(workers); err != nil {
+			return fmt.Errorf("hosts[%d]: %w", i, err)
+		}
+		if j, ok := seen[h.Address]; ok && workers {
+			return fmt.Errorf("hosts[%d] and hosts[%d] have the same address %s: give each a port of its own", j, i, h.Address)
+		}
+		seen[h.Address] = i
+	}
+	return nil
+}
+
+func checkLevel(name, level string) error {
+	if level != "" && !slices.Contains(logLevels, level) {
+		return fmt.Errorf("%s is %q, expected one of %s", name, level, strings.Join(logLevels, ", "))
+	}
+	return nil
+}
+
+func (h Host) validate(worker bool) error {
+	if worker || h.Address != "" {
+		if err := checkAddress(h.Address); err != nil {
+			return err
+		}
+	}
+	if _, err := ParseDevices(h.Devices); err != nil {
+		return err
+	}
+	if h.Threads < 0 {
+		return fmt.Errorf("threads is %d, expected 0 or more", h.Threads)
+	}
+	return nil
+}
+
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("address %q is not HOST:PORT, such as 10.0.0.7:2222", address)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("address %q has port %q, expected a number from 1 to 65535", address, port)
+	}
+	// Others must reach it by this name, and lists of workers are cut at commas.
+	if host == "" || strings.ContainsAny(host, ", \t\n/=") || host[0] == '-' {
+		return fmt.Errorf("address %q names no host that others can reach", address)
+	}
+	return nil
+}
+
+// local reports whether the host is this machine.
+func (h Host) local() bool {
+	if h.Local != nil {
+		return *h.Local
+	}
+	host, _, err := net.SplitHostPort(h.Address)
+	if err != nil {
+		return h.Address == ""
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// workers reports whether the hosts run workers, and are not the chief's own.
+func (p Plan) workers() bool {
+	return p.Strategy == MultiWorker || len(p.Hosts) > 1 || len(p.Hosts) == 1 && !p.Hosts[0].local()
+}
+
+// Devices are what a process computes on.
+type Devices struct {
+	// Type is CPU or GPU; "" is whatever there is.
+	Type string
+	// Count is the number of devices, 0 for all GPUs or one CPU.
+	Count int
+}
+
+var devicesForm = regexp.MustCompile(`^(cpu|gpu)(?::([1-9][0-9]{0,3}))?$`)
+
+// ParseDevices reads "cpu", "gpu", "cpu:2", "gpu:4" or "".
+func ParseDevices(s string) (Devices, error) {
+	if s == "" {
+		return Devices{}, nil
+	}
+	m := devicesForm.FindStringSubmatch(s)
+	if m == nil {
+		return Devices{}, fmt.Errorf("devices %q are not of the form cpu, cpu:2, gpu or gpu:4", s)
+	}
+	n, _ := strconv.Atoi("0" + m[2])
+	return Devices{Type: strings.ToUpper(m[1]), Count: n}, nil
+}

@@ -1,0 +1,136 @@
+package launch
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hosts.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestPlansThatAreWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                      "hosts is empty",
+		"hosts: [{adress: a:1}]":                "line 1: field adress not found",
+		"hosts: 3":                              "line 1: cannot unmarshal",
+		"hosts: [{address: a}, {address: b:1}]": `hosts[0]: address "a" is not HOST:PORT`,
+		"hosts: [{address: a:0}, {address: b:1}]":                  `expected a number from 1 to 65535`,
+		"hosts: [{address: ':1'}, {address: b:1}]":                 "names no host",
+		"hosts: [{address: '-x:1'}, {address: b:1}]":               "names no host",
+		"hosts: [{address: 'a,b:1'}, {address: b:1}]":              "names no host",
+		"hosts: [{address: a:1}, {address: a:1}]":                  "hosts[0] and hosts[1] have the same address a:1",
+		"hosts: [{devices: tpu}]":                                  `devices "tpu" are not of the form`,
+		"hosts: [{devices: 'cpu:0'}]":                              `devices "cpu:0" are not of the form`,
+		"hosts: [{threads: -1}]":                                   "threads is -1",
+		"{hosts: [{}], strategy: many}":                            `strategy is "many"`,
+		"{hosts: [{}], strategy: multiworker}":                     `address "" is not HOST:PORT`,
+		"{hosts: [{address: a:1}, {address: b:1}], strategy: one}": "strategy one has its devices in one process",
+		"{hosts: [{}], log_level: {chief: loud}}":                  `log_level.chief is "loud"`,
+		"{hosts: [{}], log_level: {workers: loud}}":                `log_level.workers is "loud"`,
+	} {
+		path := write(t, text)
+		_, err := ReadPlan(path)
+		var wrong *PlanError
+		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s\n%v\nwant one line with %s", text, err, want)
+		}
+	}
+}
+
+func TestMake(t *testing.T) {
+	for _, test := range []struct{ plan, want string }{
+		{"hosts: [{}]", "G train --run r"},
+		{"hosts: [{devices: gpu}]", "G train --devices gpu --run r"},
+		{"hosts: [{devices: 'cpu:2'}]", "G train --strategy mirrored --devices cpu:2 --run r"},
+		{"{hosts: [{address: localhost:1, devices: 'cpu:2', threads: 1}], strategy: one, log_level: {chief: warn}}",
+			"G train --log-level warn --strategy one --devices cpu:2 --set runtime.intra_op_threads=1 --run r"},
+		{"{hosts: [{address: '[::1]:1'}], strategy: multiworker}", "here G worker --listen '[::1]:1'\nG train --strategy multiworker --workers '[::1]:1' --run r"},
+		{"hosts: [{address: 10.0.0.1:1}]", "there gorbit worker --listen 10.0.0.1:1\nG train --strategy multiworker --workers 10.0.0.1:1 --run r"},
+		{"{hosts: [{address: a:1, local: true, threads: 3}, {address: 127.0.0.1:2, devices: gpu, local: false}], log_level: {workers: error}}",
+			"here G worker --log-level error --listen a:1 --threads 3\nthere gorbit worker --log-level error --listen 127.0.0.1:2 --devices gpu\n" +
+				"G train --strategy multiworker --workers a:1,127.0.0.1:2 --run r"},
+	} {
+		p, err := ReadPlan(write(t, test.plan))
+		if err != nil {
+			t.Errorf("%s: %v", test.plan, err)
+			continue
+		}
+		c, err := p.Make("G", []string{"--run", "r"})
+		if err != nil {
+			t.Errorf("%s: %v", test.plan, err)
+			continue
+		}
+		got := ""
+		for _, w := range c.Workers {
+			got += map[bool]string{true: "here ", false: "there "}[w.Local] + w.String() + "\n"
+		}
+		if got += c.Chief.String(); got != test.want {
+			t.Errorf("%s\n%s\nwant\n%s", test.plan, got, test.want)
+		}
+	}
+}
+
+func TestMakeRefusesWhatThePlanSays(t *testing.T) {
+	for _, args := range [][]string{{"--workers", "a:1"}, {"--run", "r", "--devices=gpu"}, {"--strategy=one"}} {
+		var wrong *ArgumentError
+		if _, err := (Plan{Hosts: []Host{{}}}).Make("G", args); !errors.As(err, &wrong) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
+
+// A shell takes a printed command for the words that it was made of.
+func TestStringIsForAShell(t *testing.T) {
+	words := []string{"printf", `%s\n`, "plain", "", "two words", "it's", `"$HOME"`, "a;b|c&d", "*?[x]", "~", "é\t!", "a=b,c:d@e%f+g", "-x", "#x", `\`}
+	out, err := exec.Command("sh", "-c", Command{Args: words}.String()).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Join(words[2:], "\n") + "\n"; string(out) != want {
+		t.Errorf("%q\nwant %q", out, want)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	yes := true
+	for _, test := range []struct {
+		name, answers string
+		from, want    Plan
+	}{
+		{"defaults", strings.Repeat("\n", 4), Plan{}, Plan{Hosts: []Host{{}}, Strategy: Auto, LogLevel: LogLevel{Chief: "info"}}},
+		{"two hosts", "2\n\ncpu:2\n10.0.0.7:2222\ngpu\nwarn\nerror\n", Plan{}, Plan{Strategy: MultiWorker, LogLevel: LogLevel{"warn", "error"},
+			Hosts: []Host{{Address: "127.0.0.1:2222", Devices: "cpu:2"}, {Address: "10.0.0.7:2222", Devices: "gpu"}}}},
+		{"nonsense is asked for again", "none\n0\n1\ntpu\ngpu:2\nmultiworker\none\nloud\ndebug\n", Plan{},
+			Plan{Hosts: []Host{{Devices: "gpu:2"}}, Strategy: One, LogLevel: LogLevel{Chief: "debug"}}},
+		{"what was there stays", strings.Repeat("\n", 7), Plan{Hosts: []Host{{Address: "a:1", Local: &yes, Threads: 2}, {Address: "b:1", Devices: "gpu"}}},
+			Plan{Hosts: []Host{{Address: "a:1", Local: &yes, Threads: 2}, {Address: "b:1", Devices: "gpu"}}, Strategy: MultiWorker, LogLevel: LogLevel{"info", "warn"}}},
+	} {
+		out := new(output)
+		got, err := Ask(strings.NewReader(test.answers), out, test.from)
+		if err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %+v, %v\nwant %+v\n%s", test.name, got, err, test.want, out)
+			continue
+		}
+		path := filepath.Join(t.TempDir(), "p.yaml")
+		if err := got.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ReadPlan(path); err != nil || !reflect.DeepEqual(again, got) {
+			t.Errorf("%s: read back as %+v, %v", test.name, again, err)
+		}
+	}
+	if _, err := Ask(strings.NewReader("2\n"), new(output), Plan{}); err == nil {
+		t.Error("an input that ends early makes a plan")
+	}
+}

@@ -1,0 +1,201 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Config is how to run commands.
+type Config struct {
+	Commands
+	// Env is the environment of the processes; nil is this process' own.
+	Env []string
+	// MaxRestarts is how often workers may be started again, all of them together.
+	MaxRestarts int
+	// RestartDelay is the time between the end of a worker and its next start.
+	RestartDelay time.Duration
+	// Grace is how long a process may take to end when it is asked to, before it
+	// is killed.
+	Grace time.Duration
+	// Stdout gets the chief's standard output, Stderr its standard error and all
+	// that workers say. Both get whole lines, those of workers with a prefix.
+	Stdout, Stderr io.Writer
+	// Color shows prefixes in a colour per worker.
+	Color bool
+	// Log says what is started, stopped and started again.
+	Log *slog.Logger
+}
+
+// Validate returns an error that names the field at fault.
+func (c Config) Validate() error {
+	switch {
+	case len(c.Chief.Args) == 0:
+		return errors.New("there is no command for the chief")
+	case c.MaxRestarts < 0:
+		return fmt.Errorf("max restarts are %d, expected 0 or more", c.MaxRestarts)
+	case c.RestartDelay < 0 || c.Grace < 0:
+		return fmt.Errorf("restart delay %v and grace period %v must not be negative", c.RestartDelay, c.Grace)
+	}
+	return nil
+}
+
+// WorkerError says that a worker of this machine ended and was not, or not again, started.
+type WorkerError struct {
+	Name, Address string
+	// How it ended, such as "exit code 1" or "signal SIGKILL", and the last line
+	// that it wrote.
+	How, Last string
+	// Restarts is how often workers had been started again.
+	Restarts int
+	// Err is what kept it from starting at all.
+	Err error
+}
+
+func (e *WorkerError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("%s at %s: %v", e.Name, e.Address, e.Err)
+	}
+	s := fmt.Sprintf("%s at %s ended with %s", e.Name, e.Address, e.How)
+	if e.Restarts > 0 {
+		s += fmt.Sprintf(", after workers were started again %d times", e.Restarts)
+	}
+	if e.Last != "" {
+		s += fmt.Sprintf("; its last words: %s", e.Last)
+	}
+	return s
+}
+
+func (e *WorkerError) Unwrap() error { return e.Err }
+
+// exitUsage is the exit code of a program that was called wrongly, which it
+// will be again.
+const exitUsage = 2
+
+// Run runs the commands of this machine until the chief ends, and returns the
+// chief's exit code. A worker that ends before is started again.
+//
+// Where the context ends, the chief is asked to stop, and has saved when it
+// ends. Where a worker can be started no more, the chief is stopped as well and
+// the error is a *WorkerError. All processes are gone when Run returns.
+func Run(ctx context.Context, c Config) (int, error) {
+	if err := c.Validate(); err != nil {
+		return 0, err
+	}
+	l := &launcher{Config: c}
+	// Workers outlast the chief, which needs them to save.
+	serving, stopWorkers := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWorkers()
+	training, stopChief := context.WithCancelCause(ctx)
+	defer stopChief(nil)
+
+	var workers sync.WaitGroup
+	for i, w := range c.Workers {
+		if !w.Local {
+			continue
+		}
+		workers.Go(func() {
+			if err := l.serve(serving, i, w); err != nil {
+				stopChief(err)
+			}
+		})
+	}
+	stdout, stderr := &lines{out: c.Stdout}, &lines{out: c.Stderr}
+	end, err := l.run(training, c.Chief, stdout, stderr)
+	stdout.flush()
+	stderr.flush()
+	failed := context.Cause(training)
+	stopWorkers()
+	workers.Wait()
+	if err != nil {
+		return 0, err
+	}
+	code := exitCode(end)
+	var worker *WorkerError
+	if code != 0 && errors.As(failed, &worker) {
+		return 0, worker
+	}
+	if code == killed {
+		return 0, fmt.Errorf("%s ended with %s", c.Chief.Name, how(end))
+	}
+	return code, nil
+}
+
+// launcher is a run of its commands.
+type launcher struct {
+	Config
+
+	mu       sync.Mutex
+	restarts int
+}
+
+// serve runs a worker, and again when it ends, until the context ends. An
+// error is always a *WorkerError.
+func (l *launcher) serve(ctx context.Context, i int, c Command) error {
+	for {
+		out := &lines{prefix: l.prefix(i, c), out: l.Stderr}
+		end, err := l.run(ctx, c, out, out)
+		last := out.flush()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return &WorkerError{Name: c.Name, Address: c.Address, Err: err}
+		}
+		n, again := l.again()
+		if !again || exitCode(end) == exitUsage {
+			return &WorkerError{Name: c.Name, Address: c.Address, How: how(end), Last: last, Restarts: n}
+		}
+		l.Log.Warn("a worker ended and is started again; training goes on from the last checkpoint", "worker", c.Name, "address", c.Address,
+			"ended_with", how(end), "restart", n, "max_restarts", l.MaxRestarts)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(l.RestartDelay):
+		}
+	}
+}
+
+// again counts a restart, if there is one left.
+func (l *launcher) again() (restarts int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.restarts == l.MaxRestarts {
+		return l.restarts, false
+	}
+	l.restarts++
+	return l.restarts, true
+}
+
+// run runs a command until it ends, and stops it when the context ends. What it
+// returns first is how the process ended.
+func (l *launcher) run(ctx context.Context, c Command, stdout, stderr io.Writer) (end, err error) {
+	l.Log.Debug("start", "process", c.Name, "command", c.String())
+	p, err := start(c, l.Env, stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		if p.terminate(l.Grace) {
+			l.Log.Warn("a process was killed, since it did not end when asked to", "process", c.Name, "waited", l.Grace)
+		}
+	}
+	return p.err, nil
+}
+
+// colors are those of workers' prefixes, as a terminal numbers them.
+var colors = []int{36, 33, 35, 32, 34, 31}
+
+func (l *launcher) prefix(i int, c Command) string {
+	prefix := "[" + c.Name + "] "
+	if !l.Color {
+		return prefix
+	}
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", colors[i%len(colors)], prefix)
+}

@@ -1,0 +1,108 @@
+"""The check of GPUs, with a CPU in the GPU's place."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from helpers import ROOT
+
+CHECK = ROOT / "tools" / "check_gpu.py"
+sys.path.insert(0, str(CHECK.parent))
+import check_gpu  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def gorbit(tmp_path_factory) -> pathlib.Path:
+    """The program, built from this checkout."""
+    program = tmp_path_factory.mktemp("bin") / "gorbit"
+    build = f"source .tf/env && go build -buildvcs=false -o {program} ./cmd/gorbit"
+    subprocess.run(["bash", "-c", build], cwd=ROOT, check=True)
+    return program
+
+
+def check(*options: object) -> subprocess.CompletedProcess:
+    words = [sys.executable, CHECK, *options]
+    return subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
+
+
+def test_the_cpu_agrees_with_itself(gorbit, tmp_path):
+    options = ["--device", "cpu", "--config", "tiny", "--steps", 2, "--timed-steps", 5]
+    chosen = ["--precisions", "float32", "--strategies", "one"]
+    done = check(*options, *chosen, "--gorbit", gorbit, "--keep", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "| one cpu | float32 | 0.0e+00 | 0.0e+00 | 0.0e+00 | agrees |" in done.stdout
+    assert "All agree." in done.stdout
+    assert done.stdout.count("| one cpu | float32 |") == 2, "no rate"
+
+    # A run of other data does not agree with it.
+    run = tmp_path / "run-one-cpu-float32"
+    metrics = (run / "metrics.jsonl").read_text().splitlines()
+    entry = json.loads(metrics[-1])
+    entry["outputs"]["loss"] *= 1.001
+    (run / "metrics.jsonl").write_text("\n".join([*metrics[:-1], json.dumps(entry)]) + "\n")
+    args = check_gpu.parser().parse_args(["--steps", "2"])
+    case = check_gpu.Case("one cpu", "float32", ())
+    row, agrees = check_gpu.compare(
+        args, tmp_path / "graph-float32", tmp_path / "run-cpu-float32", run, case
+    )
+    assert not agrees
+    assert "| 1.0e-03 |" in row
+    assert "**differs**" in row
+
+
+def test_a_run_that_fails_is_a_row_and_the_exit_code(tmp_path):
+    program = tmp_path / "gorbit"
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        'devices) echo \'{"tensorflow": "2.18", "cuda": {}, "devices": [{"type": "CPU"}]}\' ;;\n'
+        "convert) ;;\n"
+        '*) case "$*" in *run-one*) echo "gorbit: no memory" >&2; exit 1 ;; esac ;;\n'
+        "esac\n"
+    )
+    program.chmod(0o755)
+    options = ["--device", "cpu", "--config", "tiny", "--timed-steps", 0, "--strategies", "one"]
+    done = check(*options, "--precisions", "float32", "--gorbit", program)
+    assert done.returncode == 1
+    row = f"| one cpu | float32 | | | | failed: exit code 1 of {program} train: gorbit: no memory |"
+    assert row in done.stdout
+    assert done.stderr == "check-gpu: does not agree with the CPU: one cpu in float32\n"
+
+
+def test_without_a_gpu_it_says_so():
+    try:
+        check_gpu.probe()
+    except check_gpu.CheckError as err:
+        said = f"check-gpu: {err}\n"
+    else:
+        pytest.skip("this machine has a GPU")
+    # The tests hide GPUs by a variable, which is not what is asked for here.
+    env = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+    done = subprocess.run(
+        [sys.executable, str(CHECK), "--probe"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("check-gpu: ")
+    assert done.stderr.count("\n") == 1
+    assert "libcuda.so.1" in said or "GPU" in said
+
+
+def test_mirrored_uses_all_gpus_or_two_virtual_ones():
+    args = check_gpu.parser().parse_args(["--strategies", "mirrored", "--precisions", "bf16"])
+    found = [check_gpu.cases(args, n)[0] for n in (1, 4)]
+    assert [c.name for c in found] == ["mirrored, 2 virtual gpus", "mirrored, 4 gpus"]
+    assert [c.flags[-1] for c in found] == ["gpu:2", "gpu:4"]
+
+
+@pytest.mark.parametrize("args", [["--device", "tpu"], ["--precisions", "int8"], ["--steps", "x"]])
+def test_wrong_usage_exits_with_2(args):
+    with pytest.raises(SystemExit) as exit:
+        check_gpu.main(args)
+    assert exit.value.code == 2
