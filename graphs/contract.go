@@ -133,6 +133,9 @@ type Variable struct {
 	// the other way round.
 	Foreign   []string `json:"foreign"`
 	Transpose bool     `json:"transpose"`
+	// Rows is the int32 feature whose numbers are the only rows of the variable
+	// that a batch's gradient can have other numbers than 0 in; "" is any.
+	Rows string `json:"rows"`
 }
 
 // Elements returns the number of elements of the variable.
@@ -258,6 +261,9 @@ func (c *Contract) check() error {
 				return fmt.Errorf("variable %s has shape %v", v.Name, v.Shape)
 			}
 			elements *= d
+		}
+		if v.Rows != "" && (len(v.Shape) == 0 || !slices.ContainsFunc(c.Features, func(f Feature) bool { return f.Name == v.Rows && f.DType == "int32" })) {
+			return fmt.Errorf("variable %s of shape %v has its rows by %q, which is not an int32 feature", v.Name, v.Shape, v.Rows)
 		}
 	}
 	flops := c.Model.FLOPs

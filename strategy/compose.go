@@ -71,6 +71,8 @@ type trainPlan struct {
 	step       applyPlan
 	// first sets the accumulators, next adds to them.
 	first, next string
+	// rows are fed with the numbers of the rows that gradients have, by feature.
+	rows map[string]string
 	// totals is fed with the sums of weights and of losses that apply needs.
 	totals string
 	apply  applyPlan
@@ -297,7 +299,7 @@ func (c *composer) call(r *replica, name string) *callPlan {
 func (c *composer) trainStep() {
 	contract := c.export.Contract
 	gradients := c.export.Functions["gradients"]
-	t := &trainPlan{}
+	t := &trainPlan{rows: make(map[string]string)}
 	c.plan.train = t
 	features, inputs := c.feed("features", gradients, c.replicas)
 	t.feeds = features
@@ -310,6 +312,13 @@ func (c *composer) trainStep() {
 	seeds := c.Node("Unpack", "seed/unpack", []string{t.seeds},
 		graphs.Int("num", int64(len(c.replicas))), graphs.Int("axis", 0), graphs.Type("T", int64Type))
 
+	if len(c.replicas) > 1 {
+		for _, v := range contract.Variables {
+			if v.Rows != "" && t.rows[v.Rows] == "" {
+				t.rows[v.Rows] = c.Placeholder("rows/"+v.Rows, dtpb.DataType_DT_INT32, []int64{-1})
+			}
+		}
+	}
 	grads := make([]map[string]string, len(c.replicas))
 	weights, losses := make([]string, len(c.replicas)), make([]string, len(c.replicas))
 	for i, r := range c.replicas {
@@ -449,11 +458,13 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	for _, v := range contract.Variables {
 		owner := c.owners[v.Name]
 		var parts []string
-		for i := range c.replicas {
-			parts = append(parts, grads[i][v.Name])
+		for i, r := range c.replicas {
+			c.OnDevice(r.device)
+			parts = append(parts, c.rowsOf(r.prefix+prefix+"rows/"+v.Name, v, grads[i][v.Name]))
 		}
 		c.OnDevice(c.replicas[owner].device)
-		totals[v.Name] = c.Node("AddN", prefix+"reduced/"+v.Name, parts, n, typeT)
+		total := c.Node("AddN", prefix+"reduced/"+v.Name, parts, n, typeT)
+		totals[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, grads[owner][v.Name], total)
 		owned[owner] = append(owned[owner], totals[v.Name])
 	}
 	var squares []string

@@ -611,6 +611,10 @@ func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, sc
 	if err != nil {
 		return nil, err
 	}
+	rows, err := p.rowFeeds(m.export.Contract, batches)
+	if err != nil {
+		return nil, err
+	}
 	r := &Result{Sums: make(map[string][]float64, len(p.sums))}
 	rounds := len(batches) / n
 	for k := range rounds {
@@ -630,6 +634,9 @@ func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, sc
 		fetches, done := p.sumFetches, p.first
 		switch {
 		case rounds == 1:
+			for name, t := range rows {
+				feeds[m.output(name)] = t
+			}
 			fetches, done = slices.Concat(p.sumFetches, p.step.fetches), p.step.done
 		case k > 0:
 			done = p.next
@@ -648,6 +655,9 @@ func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, sc
 	}
 	totals := []float32{float32(r.Sums["weight_sum"][0]), float32(r.Sums["loss_sum"][0])}
 	feeds := map[tf.Output]*tf.Tensor{m.output(p.scalarFeed): shared}
+	for name, t := range rows {
+		feeds[m.output(name)] = t
+	}
 	if feeds[m.output(p.totals)], err = newTensor(tf.Float, []int64{2}, raw(totals)); err != nil {
 		return nil, err
 	}
@@ -657,6 +667,42 @@ func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, sc
 	}
 	m.decided(r, out)
 	return r, nil
+}
+
+// rowFeeds makes the feeds that say which rows of variables the batches touch.
+func (p *trainPlan) rowFeeds(contract *graphs.Contract, batches [][]Feature) (map[string]*tf.Tensor, error) {
+	feeds := make(map[string]*tf.Tensor, len(p.rows))
+	for feature, placeholder := range p.rows {
+		most := int32(0)
+		for _, v := range contract.Variables {
+			if v.Rows == feature {
+				most = int32(v.Shape[0])
+			}
+		}
+		seen := make([]bool, most)
+		var rows []int32
+		for _, batch := range batches {
+			for _, f := range batch {
+				if f.Name != feature {
+					continue
+				}
+				for _, row := range f.Int32 {
+					// One that is outside is the lookup's to complain of.
+					if row >= 0 && row < most && !seen[row] {
+						seen[row] = true
+						rows = append(rows, row)
+					}
+				}
+			}
+		}
+		slices.Sort(rows)
+		t, err := newTensor(tf.Int32, []int64{int64(len(rows))}, raw(rows))
+		if err != nil {
+			return nil, fmt.Errorf("rows of %s: %w", feature, err)
+		}
+		feeds[placeholder] = t
+	}
+	return feeds, nil
 }
 
 // microSeed returns the seed of a micro-batch of a step. The first one's is the

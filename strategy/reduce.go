@@ -19,7 +19,8 @@ type bucket struct {
 }
 
 // buckets cuts the variables, in order, into pieces of about so many bytes. A
-// variable as large as that goes alone: it need not be copied into a vector.
+// variable as large as that goes alone: it need not be copied into a vector. So does
+// one of which only some rows are reduced.
 func buckets(order []graphs.Variable, bytes int64, sums bool) []bucket {
 	var out []bucket
 	var open bucket
@@ -32,7 +33,7 @@ func buckets(order []graphs.Variable, bytes int64, sums bool) []bucket {
 	}
 	for _, v := range order {
 		n := 4 * elements(v.Shape)
-		if n >= bytes {
+		if n >= bytes || v.Rows != "" {
 			out = append(out, bucket{variables: []graphs.Variable{v}})
 			continue
 		}
@@ -79,8 +80,10 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 				return before
 			}
 			if len(b.variables) == 1 && !b.sums {
-				v := b.variables[0].Name
-				reduced[i][v] = collective(grads[i][v])
+				v := b.variables[0]
+				own := grads[i][v.Name]
+				sum := collective(c.rowsOf(at+"/rows", v, own))
+				reduced[i][v.Name] = c.withRows(at, v, own, sum)
 				continue
 			}
 			flat := c.Int32s(at+"/flat", []int32{-1})
@@ -117,4 +120,26 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 	}
 	c.instance += int32(len(all))
 	return reduced, weights, losses
+}
+
+// rowsOf returns the rows of a variable's gradient that some replica has numbers in,
+// or all of it where that is not known.
+func (c *composer) rowsOf(name string, v graphs.Variable, gradient string) string {
+	if v.Rows == "" {
+		return gradient
+	}
+	return c.Node("GatherV2", name, []string{gradient, c.plan.train.rows[v.Rows], c.Int32(name+"/axis", 0)},
+		graphs.Type("Tparams", float32Type), graphs.Type("Tindices", dtpb.DataType_DT_INT32), graphs.Type("Taxis", dtpb.DataType_DT_INT32))
+}
+
+// withRows puts rows that rowsOf took, all replicas' added up, into a replica's own
+// gradient, whose other rows are 0 on every replica.
+func (c *composer) withRows(name string, v graphs.Variable, gradient, rows string) string {
+	if v.Rows == "" {
+		return rows
+	}
+	indices := c.Node("ExpandDims", name+"/indices", []string{c.plan.train.rows[v.Rows], c.Int32(name+"/indices/axis", 1)},
+		graphs.Type("T", dtpb.DataType_DT_INT32), graphs.Type("Tdim", dtpb.DataType_DT_INT32))
+	return c.Node("TensorScatterUpdate", name+"/whole", []string{gradient, indices, rows},
+		graphs.Type("T", float32Type), graphs.Type("Tindices", dtpb.DataType_DT_INT32))
 }

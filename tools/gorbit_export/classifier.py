@@ -123,6 +123,10 @@ class Classification(task.Task):
             "config": dataclasses.asdict(self._config),
         }
 
+    def rows(self, path: str) -> str | None:
+        """See Task. Words are looked up by input_ids alone."""
+        return "input_ids" if path == "model/encoder/embeddings/word/table" else None
+
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
     ) -> dict[str, Tensor]:

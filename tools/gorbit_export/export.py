@@ -207,7 +207,7 @@ class Export(tf.Module):
                 for feature in task.features
             ],
             "variables": [
-                _describe_variable(path, variable, task.decays(path), foreign.get(variable.ref()))
+                _describe_variable(path, variable, task, foreign.get(variable.ref()))
                 for path, variable in self.variables_by_path.items()
             ],
         }
@@ -272,17 +272,19 @@ def _describe(hyperparameter: Hyperparameter) -> dict[str, Any]:
 
 
 def _describe_variable(
-    path: str, variable: tf.Variable, decays: bool, foreign: layers.Foreign | None
+    path: str, variable: tf.Variable, task: Task, foreign: layers.Foreign | None
 ) -> dict[str, Any]:
     out = {
         "name": path,
         "shape": variable.shape.as_list(),
         "dtype": variable.dtype.name,
-        "weight_decay": decays,
+        "weight_decay": task.decays(path),
         "foreign": list(foreign.names) if foreign else [],
     }
     if foreign and foreign.transpose:
         out["transpose"] = True
+    if rows := task.rows(path):
+        out["rows"] = rows
     return out
 
 

@@ -100,3 +100,11 @@ class Task(abc.ABC):
         """Whether weight decay applies to a variable; not to biases and norms by default."""
         parts = path.split("/")
         return parts[-1] != "bias" and not any("norm" in part for part in parts)
+
+    def rows(self, path: str) -> str | None:
+        """The int32 feature whose numbers are the only rows that a variable's gradient has.
+
+        A batch's gradient is 0 in all other rows of the variable. None, the default,
+        promises nothing.
+        """
+        return None

@@ -287,6 +287,19 @@ def test_clipping(module, reset, clip_norm):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6 * np.abs(want).max())
 
 
+def test_gradients_have_no_rows_but_those_declared(module):
+    _, packed, _ = batch()
+    rates = {**NO_DROPOUT, "label_smoothing": 0.0}
+    sums = module.gradients(seed=tf.constant(SEED, tf.int64), **tensors(packed), **scalars(**rates))
+    declared = {path: rows for path in module.variables_by_path if (rows := module.task.rows(path))}
+    assert declared == {"model/encoder/embeddings/word/table": "input_ids"}
+    for path, feature in declared.items():
+        gradient = sums[f"gradient/{path}"].numpy()
+        others = np.setdiff1d(np.arange(gradient.shape[0]), packed[feature])
+        assert others.size
+        assert not gradient[others].any()
+
+
 @pytest.mark.parametrize("fault", ["weights of 0", "no examples", "infinite weight", "label"])
 def test_a_step_that_is_not_finite_changes_nothing(module, reset, fault):
     _, packed, _ = batch()
