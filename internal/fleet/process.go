@@ -24,9 +24,9 @@ type process struct {
 	ended chan struct{}
 }
 
-// spawn starts a child. It ends with the supervisor, however that ends: its input
-// closes, and the system kills it.
-func spawn(command []string, env []string, log io.Writer) (*process, error) {
+// spawn starts this program again with the given arguments, its name first. It ends with
+// the supervisor, however that ends: its input closes, and the system kills it.
+func spawn(args, env []string, log io.Writer) (*process, error) {
 	theirIn, ourOut, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -41,7 +41,8 @@ func spawn(command []string, env []string, log io.Writer) (*process, error) {
 	defer theirOut.Close()
 
 	p := &process{
-		cmd:   exec.Command(command[0], command[1:]...),
+		// The program that runs, also when its file was replaced since.
+		cmd:   &exec.Cmd{Path: "/proc/self/exe", Args: args},
 		link:  newLink(ourIn, ourOut),
 		ends:  []*os.File{ourIn, ourOut},
 		tail:  &tail{to: log},

@@ -41,8 +41,9 @@ type SupervisorConfig struct {
 	Threads int
 	// Version is that of the program.
 	Version string
-	// Command starts the program again so that it calls Child.
-	Command []string
+	// Child are the arguments, the program's name first, with which the program calls
+	// the function Child.
+	Child []string
 	// Log is the supervisor's log, and ChildLog takes what children print.
 	Log      *slog.Logger
 	ChildLog io.Writer
@@ -59,8 +60,8 @@ func (c SupervisorConfig) Validate() error {
 	if c.Threads < 0 || c.Threads > maxThreads {
 		return fmt.Errorf("%d threads; 0 to %d can be", c.Threads, maxThreads)
 	}
-	if len(c.Command) == 0 {
-		return errors.New("no command for the child")
+	if len(c.Child) == 0 {
+		return errors.New("no arguments for the child")
 	}
 	return nil
 }
@@ -312,7 +313,7 @@ func (s *Supervisor) session(ctx context.Context, l *link, h *hello) ending {
 				return ending{reason: "the chief is done", say: &message{Bye: new(bye)}}
 			case m.Reserve != nil && p == nil:
 				var err error
-				if p, err = spawn(s.config.Command, childEnv(m.Reserve.NoOneDNN), s.config.ChildLog); err != nil {
+				if p, err = spawn(s.config.Child, childEnv(m.Reserve.NoOneDNN), s.config.ChildLog); err != nil {
 					return fail(fmt.Errorf("cannot start a process for TensorFlow: %w", err))
 				}
 				readers.Go(func() { p.read(timeout, child, done) })
@@ -350,9 +351,10 @@ func (s *Supervisor) session(ctx context.Context, l *link, h *hello) ending {
 }
 
 // childEnv is the environment of a child: this one's with oneDNN as the chief has
-// it, and without proxies, which gRPC would send the workers' talk to.
+// it, and without proxies, which gRPC would send the workers' talk to. A child that
+// crashes says why, and not what all its goroutines did, unless the user wants that.
 func childEnv(noOneDNN bool) []string {
-	var out []string
+	out := []string{"GOTRACEBACK=none"}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch strings.ToLower(name) {
