@@ -354,7 +354,8 @@ type peer struct {
 
 	mu    sync.Mutex
 	phase Phase
-	since time.Time // of the phase, and in PhaseRun of the last message
+	since time.Time // of the phase
+	last  time.Time // of the last message
 	usage Usage
 	gone  bool // nothing more is read
 }
@@ -369,7 +370,11 @@ func (p *peer) enter(phase Phase) {
 func (p *peer) wrap(err error) *WorkerError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &WorkerError{Address: p.worker.Address, Phase: p.phase, Waited: time.Since(p.since), Err: err}
+	since := p.since
+	if p.phase == PhaseRun {
+		since = p.last
+	}
+	return &WorkerError{Address: p.worker.Address, Phase: p.phase, Waited: time.Since(since), Err: err}
 }
 
 // connect reaches the worker and learns what it is.
@@ -516,9 +521,7 @@ func (p *peer) heard(b *beat) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.phase == PhaseRun {
-		p.since = now
-	}
+	p.last = now
 	if b != nil && b.RSS > 0 {
 		p.usage = Usage{RSS: b.RSS, PeakRSS: b.PeakRSS, CPU: time.Duration(b.CPUMillis) * time.Millisecond, At: now}
 	}

@@ -140,9 +140,10 @@ const (
 type tail struct {
 	to io.Writer
 
-	mu    sync.Mutex
-	lines []string
-	part  []byte
+	mu     sync.Mutex
+	lines  []string
+	part   []byte
+	dumped bool
 }
 
 func (t *tail) Write(b []byte) (int, error) {
@@ -164,7 +165,12 @@ func (t *tail) Write(b []byte) (int, error) {
 }
 
 func (t *tail) end() {
-	if line := strings.TrimSpace(string(t.part)); line != "" {
+	line := strings.TrimSpace(string(t.part))
+	// What a crash says comes first, and then where everything was, registers last.
+	for _, begin := range []string{"PC=0x", "goroutine ", "runtime stack:"} {
+		t.dumped = t.dumped || strings.HasPrefix(line, begin)
+	}
+	if line != "" && !t.dumped {
 		t.lines = append(t.lines, line)
 		t.lines = t.lines[max(0, len(t.lines)-tailLines):]
 	}

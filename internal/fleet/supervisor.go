@@ -192,9 +192,10 @@ func (s *Supervisor) greet(ctx context.Context, conn *net.TCPConn) {
 		return
 	}
 	s.log.Info("a chief connected", "peer", peer)
+	begin := time.Now()
 	end := s.session(ctx, l, m.Hello)
 	s.free()
-	s.log.Info("the session is over, listening again", "peer", peer, "reason", end.reason, "lasted", time.Since(now.Since).Round(time.Second))
+	s.log.Info("the session is over, listening again", "peer", peer, "reason", end.reason, "lasted", time.Since(begin).Round(time.Millisecond))
 	if end.say != nil {
 		s.last(conn, l, *end.say)
 	}
@@ -351,10 +352,9 @@ func (s *Supervisor) session(ctx context.Context, l *link, h *hello) ending {
 }
 
 // childEnv is the environment of a child: this one's with oneDNN as the chief has
-// it, and without proxies, which gRPC would send the workers' talk to. A child that
-// crashes says why, and not what all its goroutines did, unless the user wants that.
+// it, and without proxies, which gRPC would send the workers' talk to.
 func childEnv(noOneDNN bool) []string {
-	out := []string{"GOTRACEBACK=none"}
+	var out []string
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch strings.ToLower(name) {
