@@ -42,11 +42,7 @@ machine reaches it; give it an address of a private network, never a public one.
 		if err != nil {
 			return err
 		}
-		program, err := os.Executable()
-		if err != nil {
-			return err
-		}
-		c.Command, c.Log = []string{program, "worker", "--child"}, env.Log
+		c.Child, c.Log = []string{"gorbit", "worker", "--child"}, env.Log
 		if err := c.Validate(); err != nil {
 			return usagef("%w", err)
 		}

@@ -51,7 +51,7 @@ func describe(err error) string {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "nothing was heard from it"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return "it closed the connection"
 	}
 	return err.Error()

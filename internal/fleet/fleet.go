@@ -105,7 +105,7 @@ type Fleet struct {
 	config Config
 	log    *slog.Logger
 	peers  []*peer
-	target string
+	relay  *relay
 
 	// ctx ends what runs in the background.
 	ctx        context.Context
@@ -165,10 +165,17 @@ func (f *Fleet) connect(ctx context.Context) error {
 	if err := f.each(ctx, func(p *peer, ctx context.Context) error { return p.start(ctx, cluster) }); err != nil {
 		return err
 	}
-	f.target = "grpc://" + cluster[0]
+	relay, err := newRelay(cluster[0])
+	if err != nil {
+		return fmt.Errorf("reach the workers: %w", err)
+	}
+	f.mu.Lock()
+	f.relay = relay
+	f.mu.Unlock()
 	for _, p := range f.peers {
 		p.enter(PhaseRun)
 	}
+	// A failure up to here may have found no relay to tell.
 	return f.Err()
 }
 
@@ -178,6 +185,14 @@ func (f *Fleet) each(ctx context.Context, do func(*peer, context.Context) error)
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, len(f.peers))
+	// One that has done its part may fail while others are waited for.
+	go func() {
+		select {
+		case <-f.failed:
+			cancel()
+		case <-inner.Done():
+		}
+	}()
 	var wg sync.WaitGroup
 	for i, p := range f.peers {
 		wg.Go(func() {
@@ -240,9 +255,10 @@ func (f *Fleet) sameNetwork() error {
 	}
 }
 
-// Target is what a TensorFlow session reaches all devices by: the server of the
-// first worker. The session's configuration has GroupLeader.
-func (f *Fleet) Target() string { return f.target }
+// Target is what a TensorFlow session of this process reaches all devices by. It leads to
+// the server of the first worker. The session's configuration has GroupLeader. Calls of the
+// session fail once the fleet has.
+func (f *Fleet) Target() string { return "grpc://" + f.relay.addr() }
 
 // Workers are the workers in the order of their tasks.
 func (f *Fleet) Workers() []Worker {
@@ -253,25 +269,28 @@ func (f *Fleet) Workers() []Worker {
 	return out
 }
 
-// Failed is closed when a worker has failed. What runs on the fleet may then wait
-// for ever, until Close.
+// Failed is closed when a worker has failed.
 func (f *Fleet) Failed() <-chan struct{} { return f.failed }
 
-// Err is the first failure, a *WorkerError, or nil.
+// Err is the first failure, a *WorkerError or what Fail was given, or nil.
 func (f *Fleet) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
-// fail notes a worker's failure, if it is the first.
-func (f *Fleet) fail(err error) {
+// Fail gives the fleet up, if it has not failed before: calls of TensorFlow sessions on
+// it end with this error, which nothing else can make them do.
+func (f *Fleet) Fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.over || f.err != nil {
 		return
 	}
 	f.err = err
+	if f.relay != nil {
+		f.relay.refuse(err.Error())
+	}
 	close(f.failed)
 }
 
@@ -294,9 +313,10 @@ func (f *Fleet) Usage() []Usage {
 	return out
 }
 
-// Close ends the session: every worker kills its TensorFlow process, which ends
-// the calls of TensorFlow sessions on the fleet, and listens for the next chief. It
-// returns when all have done so, or after some seconds with those that did not say so.
+// Close ends the session: every worker kills its TensorFlow process and listens for
+// the next chief. It returns when all have done so, or after some seconds with those that did
+// not say so. TensorFlow sessions on the fleet are to be closed before; a call of theirs
+// that comes later waits without end.
 func (f *Fleet) Close() error {
 	f.once.Do(func() {
 		f.mu.Lock()
@@ -311,6 +331,9 @@ func (f *Fleet) Close() error {
 		wg.Wait()
 		f.cancel()
 		f.background.Wait()
+		if f.relay != nil {
+			f.relay.close()
+		}
 		f.closed = errors.Join(errs...)
 	})
 	return f.closed
@@ -331,7 +354,8 @@ type peer struct {
 
 	mu    sync.Mutex
 	phase Phase
-	since time.Time // of the phase, and in PhaseRun of the last message
+	since time.Time // of the phase
+	last  time.Time // of the last message
 	usage Usage
 	gone  bool // nothing more is read
 }
@@ -346,7 +370,11 @@ func (p *peer) enter(phase Phase) {
 func (p *peer) wrap(err error) *WorkerError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &WorkerError{Address: p.worker.Address, Phase: p.phase, Waited: time.Since(p.since), Err: err}
+	since := p.since
+	if p.phase == PhaseRun {
+		since = p.last
+	}
+	return &WorkerError{Address: p.worker.Address, Phase: p.phase, Waited: time.Since(since), Err: err}
 }
 
 // connect reaches the worker and learns what it is.
@@ -457,7 +485,7 @@ func (p *peer) read() {
 	p.gone = true
 	p.mu.Unlock()
 	if err != nil {
-		p.fleet.fail(p.wrap(err))
+		p.fleet.Fail(p.wrap(err))
 	}
 	// The worker waits until its last words were read.
 	p.conn.Close()
@@ -493,9 +521,7 @@ func (p *peer) heard(b *beat) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.phase == PhaseRun {
-		p.since = now
-	}
+	p.last = now
 	if b != nil && b.RSS > 0 {
 		p.usage = Usage{RSS: b.RSS, PeakRSS: b.PeakRSS, CPU: time.Duration(b.CPUMillis) * time.Millisecond, At: now}
 	}

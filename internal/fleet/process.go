@@ -24,9 +24,9 @@ type process struct {
 	ended chan struct{}
 }
 
-// spawn starts a child. It ends with the supervisor, however that ends: its input
-// closes, and the system kills it.
-func spawn(command []string, env []string, log io.Writer) (*process, error) {
+// spawn starts this program again with the given arguments, its name first. It ends with
+// the supervisor, however that ends: its input closes, and the system kills it.
+func spawn(args, env []string, log io.Writer) (*process, error) {
 	theirIn, ourOut, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -41,7 +41,8 @@ func spawn(command []string, env []string, log io.Writer) (*process, error) {
 	defer theirOut.Close()
 
 	p := &process{
-		cmd:   exec.Command(command[0], command[1:]...),
+		// The program that runs, also when its file was replaced since.
+		cmd:   &exec.Cmd{Path: "/proc/self/exe", Args: args},
 		link:  newLink(ourIn, ourOut),
 		ends:  []*os.File{ourIn, ourOut},
 		tail:  &tail{to: log},
@@ -139,9 +140,10 @@ const (
 type tail struct {
 	to io.Writer
 
-	mu    sync.Mutex
-	lines []string
-	part  []byte
+	mu     sync.Mutex
+	lines  []string
+	part   []byte
+	dumped bool
 }
 
 func (t *tail) Write(b []byte) (int, error) {
@@ -163,7 +165,12 @@ func (t *tail) Write(b []byte) (int, error) {
 }
 
 func (t *tail) end() {
-	if line := strings.TrimSpace(string(t.part)); line != "" {
+	line := strings.TrimSpace(string(t.part))
+	// What a crash says comes first, and then where everything was, registers last.
+	for _, begin := range []string{"PC=0x", "goroutine ", "runtime stack:"} {
+		t.dumped = t.dumped || strings.HasPrefix(line, begin)
+	}
+	if line != "" && !t.dumped {
 		t.lines = append(t.lines, line)
 		t.lines = t.lines[max(0, len(t.lines)-tailLines):]
 	}

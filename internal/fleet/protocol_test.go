@@ -162,6 +162,17 @@ func TestTail(t *testing.T) {
 	}
 }
 
+// TestTailOfCrash keeps what a crash says, not its dump.
+func TestTailOfCrash(t *testing.T) {
+	log := new(tail)
+	if _, err := io.WriteString(log, "Check failed: x\nSIGABRT: abort\nPC=0x1 m=0 sigcode=0\n\ngoroutine 1 [running]:\nmain.main()\nrax 0x0\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(log.last(), "|"), "Check failed: x|SIGABRT: abort"; got != want {
+		t.Errorf("kept %q, want %q", got, want)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, line := range examples {
 		f.Add([]byte(line))

@@ -41,8 +41,9 @@ type SupervisorConfig struct {
 	Threads int
 	// Version is that of the program.
 	Version string
-	// Command starts the program again so that it calls Child.
-	Command []string
+	// Child are the arguments, the program's name first, with which the program calls
+	// the function Child.
+	Child []string
 	// Log is the supervisor's log, and ChildLog takes what children print.
 	Log      *slog.Logger
 	ChildLog io.Writer
@@ -59,8 +60,8 @@ func (c SupervisorConfig) Validate() error {
 	if c.Threads < 0 || c.Threads > maxThreads {
 		return fmt.Errorf("%d threads; 0 to %d can be", c.Threads, maxThreads)
 	}
-	if len(c.Command) == 0 {
-		return errors.New("no command for the child")
+	if len(c.Child) == 0 {
+		return errors.New("no arguments for the child")
 	}
 	return nil
 }
@@ -191,9 +192,10 @@ func (s *Supervisor) greet(ctx context.Context, conn *net.TCPConn) {
 		return
 	}
 	s.log.Info("a chief connected", "peer", peer)
+	begin := time.Now()
 	end := s.session(ctx, l, m.Hello)
 	s.free()
-	s.log.Info("the session is over, listening again", "peer", peer, "reason", end.reason, "lasted", time.Since(now.Since).Round(time.Second))
+	s.log.Info("the session is over, listening again", "peer", peer, "reason", end.reason, "lasted", time.Since(begin).Round(time.Millisecond))
 	if end.say != nil {
 		s.last(conn, l, *end.say)
 	}
@@ -312,7 +314,7 @@ func (s *Supervisor) session(ctx context.Context, l *link, h *hello) ending {
 				return ending{reason: "the chief is done", say: &message{Bye: new(bye)}}
 			case m.Reserve != nil && p == nil:
 				var err error
-				if p, err = spawn(s.config.Command, childEnv(m.Reserve.NoOneDNN), s.config.ChildLog); err != nil {
+				if p, err = spawn(s.config.Child, childEnv(m.Reserve.NoOneDNN), s.config.ChildLog); err != nil {
 					return fail(fmt.Errorf("cannot start a process for TensorFlow: %w", err))
 				}
 				readers.Go(func() { p.read(timeout, child, done) })

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/fleet"
+)
+
+// TestWorker connects to a worker as the command starts it, and stops it as a
+// terminal does.
+func TestWorker(t *testing.T) {
+	cmd := exec.Command("gorbit", "worker", "--listen", "127.0.0.1:0", "--devices", "cpu:2", "--threads", "1")
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, found := strings.CutPrefix(line, "listening on ")
+	address, rest, _ := strings.Cut(address, " ")
+	if !found || rest != "with cpu:2\n" {
+		t.Fatalf("printed %q", line)
+	}
+	f, err := fleet.Connect(t.Context(), fleet.Config{Addresses: []string{address}, Timeout: time.Minute, Version: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{fleet.GroupLeader + "/device:CPU:0", fleet.GroupLeader + "/device:CPU:1"}
+	if got := f.Workers()[0].Devices; !slices.Equal(got, want) {
+		t.Errorf("devices %v, want %v", got, want)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+		t.Errorf("printed %q too (%v)", rest, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, &log)
+	}
+	if !strings.Contains(log.String(), "TensorFlow's gRPC has no authentication") {
+		t.Errorf("no word of security:\n%s", &log)
+	}
+}
+
+func TestWorkerUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"not cpu:N":    {"--devices", "tpu"},
+		"missing port": {"--listen", "localhost"},
+		"-1 threads":   {"--threads", "-1"},
+		"no argument":  {"127.0.0.1:2222"},
+	} {
+		out, err := exec.Command("gorbit", append([]string{"worker"}, args...)...).CombinedOutput()
+		exit, ok := err.(*exec.ExitError)
+		if !ok || exit.ExitCode() != exitUsage || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %v, want %d and %s:\n%s", args, err, exitUsage, want, out)
+		}
+	}
+}
