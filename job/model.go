@@ -39,6 +39,9 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 		scalars[name] = value
 	}
 	scalars["learning_rate"] = hyper.LearningRate
+	if hyper.LossScale > 0 {
+		scalars[graphs.LossScale] = hyper.LossScale
+	}
 	r, err := m.OneDevice.Step(ctx, features(batch), [2]int64{hyper.Seed, hyper.Step}, scalars)
 	if err != nil {
 		return runner.StepResult{}, err

@@ -85,6 +85,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
+	warnPrecision(r.Export.Contract, s.Runtime().Device, env.Log)
 	r.model = &model{OneDevice: s, export: r.Export, manager: manager}
 	return r, nil
 }

@@ -110,6 +110,9 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		return nil, err
 	}
 	defer s.Close()
+	if err := allowPrecision(p, contract, s.Runtime().Device, env.Log); err != nil {
+		return nil, err
+	}
 	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{
 		Dir:            filepath.Join(folder, checkpointFolder),
 		MaxToKeep:      p.Checkpoint.MaxToKeep,
@@ -127,6 +130,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		Schedule:   p.schedule(steps),
 		Seed:       p.Seed,
 		MaxSkipped: onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
+		LossScale:  lossScale(p, contract),
 		Out:        env.Out,
 		Observer:   env.Observer,
 	})
@@ -196,7 +200,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		env.Log.Warn("the run is further than asked for: nothing is left to train", "step", done, "steps", steps)
 	}
 	runtime := s.Runtime()
-	env.Log.Info("runtime", "device", runtime.Device, "onednn", p.Runtime.OneDNN, "kernels", cmp.Or(runtime.Kernels, "off"),
+	env.Log.Info("runtime", "device", runtime.Device, "precision", contract.Precision, "onednn", p.Runtime.OneDNN, "kernels", cmp.Or(runtime.Kernels, "off"),
 		"intra_op_threads", runtime.IntraOpThreads, "inter_op_threads", runtime.InterOpThreads)
 	env.Log.Info("training", "steps", steps, "steps_per_epoch", train.BatchesPerEpoch(), "examples", train.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())

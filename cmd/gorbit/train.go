@@ -55,6 +55,7 @@ stop within a step, with exit code 75.`,
 		{"steps-per-loop", "train.steps_per_loop", "steps between two log lines"},
 		{"eval-interval", "train.eval_interval", "steps between evaluations (0: every epoch, -1: at the end, -2: none)"},
 		{"checkpoint-interval", "checkpoint.interval", "steps between checkpoints (0: as evaluations)"},
+		{"allow-slow-precision", "runtime.allow_slow_precision", "train a bf16 or fp16 graph where TensorFlow emulates it"},
 		{"on-corrupt", "data.on_corrupt", "damaged records: fail or skip"},
 		{"seed", "seed", "seed of the data's order and the graph's random numbers"},
 	}
@@ -68,6 +69,7 @@ stop within a step, with exit code 75.`,
 		f.StringVar(v, s.flag, "", help)
 	}
 	f.Lookup("strict").NoOptDefVal = "true"
+	f.Lookup("allow-slow-precision").NoOptDefVal = "true"
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, s := range short {
