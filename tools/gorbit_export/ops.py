@@ -6,9 +6,10 @@ what it computes ("gorbit.bias_gelu"). A runtime that has a faster implementatio
 for its hardware puts it in their place; any other runs them as they are.
 docs/contract.md lists them.
 
-A block computes in the dtype of the tensors that it is given, float32 or a narrower
-one. Biases, the parameters of norms and all their gradients are float32 in any case,
-and so is what is computed of a norm's statistics and of a softmax.
+What is given in a narrower dtype than float32 is given back in it. Attention's block
+then has that dtype, for its matrix products, and computes its softmax in float32; the
+other blocks are float32 in any case, and so are biases, the parameters of norms, and
+their gradients.
 """
 
 from __future__ import annotations
@@ -191,8 +192,8 @@ def _bias_gradient(dy: Tensor) -> Tensor:
 def _residual_norm(
     x: Tensor, residual: Tensor, scale: Tensor, offset: Tensor, epsilon: Tensor
 ) -> Tensor:
-    normalized, _ = _normalize(_wide(residual) + _wide(x), epsilon)
-    return cast(normalized * scale + offset, x.dtype)
+    normalized, _ = _normalize(residual + x, epsilon)
+    return normalized * scale + offset
 
 
 @block
@@ -207,10 +208,9 @@ def _residual_norm_dropout(
     counter: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     keep = _keep(tf.shape(x), rate, Random(key, counter))
-    kept = _wide(x) * (tf.cast(keep, tf.float32) * _factor(rate))
-    normalized, reciprocal = _normalize(_wide(residual) + kept, epsilon)
-    y = cast(normalized * scale + offset, x.dtype)
-    return y, cast(normalized, x.dtype), reciprocal, keep
+    kept = x * (tf.cast(keep, x.dtype) * _factor(rate))
+    normalized, reciprocal = _normalize(residual + kept, epsilon)
+    return normalized * scale + offset, normalized, reciprocal, keep
 
 
 @block
@@ -225,12 +225,9 @@ def _residual_norm_dropout_gradient(
     keep: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     del key, counter  # for an implementation that draws again instead of keeping
-    dresidual, dscale, doffset = _normalize_gradient(
-        _wide(dy), _wide(normalized), reciprocal, scale
-    )
-    dx = dresidual * (tf.cast(keep, tf.float32) * _factor(rate))
-    dbias = _bias_gradient(dx)
-    return cast(dx, dy.dtype), dbias, cast(dresidual, dy.dtype), dscale, doffset
+    dresidual, dscale, doffset = _normalize_gradient(dy, normalized, reciprocal, scale)
+    dx = dresidual * (tf.cast(keep, dy.dtype) * _factor(rate))
+    return dx, _bias_gradient(dx), dresidual, dscale, doffset
 
 
 def residual_norm(
@@ -260,16 +257,24 @@ def residual_norm(
     """
     epsilon = tf.constant(epsilon, tf.float32)
     if random is None:
-        return _residual_norm(_add_bias(z, bias), residual, scale, offset, epsilon)
+        y = _residual_norm(_wide(_add_bias(z, bias)), _wide(residual), scale, offset, epsilon)
+        return cast(y, z.dtype)
     drawn = (rate, random.key, random.counter)
 
     @tf.custom_gradient
     def apply(
         z: Tensor, bias: Tensor, residual: Tensor, scale: Tensor, offset: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
-        x = _add_bias(z, bias)
-        y, *saved = _residual_norm_dropout(x, residual, scale, offset, epsilon, *drawn)
-        return y, lambda dy: _residual_norm_dropout_gradient(dy, scale, *drawn, *saved)
+        x = _wide(_add_bias(z, bias))
+        y, *saved = _residual_norm_dropout(x, _wide(residual), scale, offset, epsilon, *drawn)
+
+        def gradient(dy: Tensor) -> tuple[Tensor, ...]:
+            dx, dbias, dresidual, dscale, doffset = _residual_norm_dropout_gradient(
+                _wide(dy), scale, *drawn, *saved
+            )
+            return cast(dx, z.dtype), dbias, cast(dresidual, z.dtype), dscale, doffset
+
+        return cast(y, z.dtype), gradient
 
     return apply(z, bias, residual, scale, offset)
 
@@ -294,7 +299,12 @@ def bias_gelu(z: Tensor, bias: Tensor) -> Tensor:
     @tf.custom_gradient
     def apply(z: Tensor, bias: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
         x = _add_bias(z, bias)
-        return _gelu(x), lambda dy: _gelu_gradient(dy, x)
+
+        def gradient(dy: Tensor) -> tuple[Tensor, Tensor]:
+            dx, dbias = _gelu_gradient(_wide(dy), _wide(x))
+            return cast(dx, z.dtype), dbias
+
+        return cast(_gelu(_wide(x)), z.dtype), gradient
 
     return apply(z, bias)
 
