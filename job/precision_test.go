@@ -64,7 +64,7 @@ func TestNarrowPrecisionLearns(t *testing.T) {
 	for _, precision := range []string{graphs.BF16, graphs.FP16} {
 		t.Run(precision, func(t *testing.T) {
 			p := narrow(t, precision)
-			p.Train.Epochs = 12
+			p.Train.Epochs, p.Train.EvalInterval, p.Checkpoint.Interval = 12, -1, 50
 			if precision == graphs.FP16 {
 				p.Optimizer.Hyperparameters[graphs.LossScale] = runner.MaxLossScale
 			}
