@@ -22,7 +22,7 @@ func (e *SlowPrecisionError) Error() string {
 	if e.Precision == graphs.FP16 {
 		lacks = "it is for GPUs"
 	}
-	return fmt.Sprintf("the graph computes in %s, and %s: TensorFlow would emulate it, at half of float32's speed or less; "+
+	return fmt.Sprintf("the graph computes in %s, and %s: TensorFlow would emulate it, at about half of float32's speed or less; "+
 		"export the graph with --precision float32, or say --allow-slow-precision (runtime.allow_slow_precision=true)", e.Precision, lacks)
 }
 
