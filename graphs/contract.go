@@ -17,11 +17,25 @@ const ContractVersion = 2
 // ContractFile is the path of the contract inside an export.
 const ContractFile = "assets/gorbit.json"
 
+// What a graph computes its matrix products and activations in. Variables, gradients
+// and updates are float32 in each.
+const (
+	Float32 = "float32"
+	BF16    = "bf16"
+	FP16    = "fp16"
+)
+
+// LossScale is the hyperparameter of fp16 graphs that their loss is multiplied, and
+// their gradients divided, by.
+const LossScale = "loss_scale"
+
 // Contract is the content of gorbit.json: what cannot be read off the functions.
 type Contract struct {
-	Format          string           `json:"format"`
-	Version         int              `json:"version"`
-	Task            string           `json:"task"`
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	Task    string `json:"task"`
+	// Precision is Float32, which gorbit.json may leave out, BF16 or FP16.
+	Precision       string           `json:"precision"`
 	Model           Model            `json:"model"`
 	Optimizer       Optimizer        `json:"optimizer"`
 	State           string           `json:"state"`
@@ -188,6 +202,9 @@ func parseContract(data []byte) (*Contract, error) {
 	case err != nil:
 		return nil, err
 	}
+	if c.Precision == "" {
+		c.Precision = Float32
+	}
 	return c, c.check()
 }
 
@@ -208,6 +225,10 @@ func (c *Contract) check() error {
 		return fmt.Errorf("format is %q, expected \"gorbit\"", c.Format)
 	case c.Version != ContractVersion:
 		return fmt.Errorf("version %d; this program reads version %d: export the graph again", c.Version, ContractVersion)
+	case c.Precision != Float32 && c.Precision != BF16 && c.Precision != FP16:
+		return fmt.Errorf("precision %q; this program knows %s, %s and %s", c.Precision, Float32, BF16, FP16)
+	case c.Precision == FP16 && !slices.ContainsFunc(c.Hyperparameters, func(h Hyperparameter) bool { return h.Name == LossScale }):
+		return fmt.Errorf("precision %s, but no hyperparameter %s", FP16, LossScale)
 	case len(c.Variables) == 0:
 		return errors.New("no variables")
 	case len(c.Features) == 0:

@@ -542,6 +542,9 @@ func TestContractErrors(t *testing.T) {
 		{`"gorbit"`, `"orbit"`, `format is "orbit", expected "gorbit"`},
 		{`"version": 2`, `"version": 1`, "version 1; this program reads version 2: export the graph again"},
 		{`"version": 2`, `"version": "2"`, "field version is a JSON string, expected int"},
+		{`"task"`, `"precision": "fp8", "task"`, `precision "fp8"; this program knows float32, bf16 and fp16`},
+		{`"task"`, `"precision": "fp16", "task"`, "precision fp16, but no hyperparameter loss_scale"},
+		{`"task"`, `"precision": 16, "task"`, "field precision is a JSON number, expected string"},
 		{`"optimizer/iterations"`, `""`, "optimizer.iterations is empty"},
 		{`"runner_state"`, `null`, "state is empty"},
 		{`"per_token": 8`, `"per_token": -8`, "model.flops has a negative count"},
@@ -571,8 +574,13 @@ func TestContractErrors(t *testing.T) {
 			t.Errorf("%s for %s: got %v, want %s", test.new, test.old, err, test.want)
 		}
 	}
-	if _, err := parseContract([]byte(miniatureContract)); err != nil {
-		t.Error(err)
+	c, err := parseContract([]byte(miniatureContract))
+	if err != nil || c.Precision != Float32 {
+		t.Errorf("a contract that names no precision has %+v, %v", c, err)
+	}
+	c, err = parseContract([]byte(strings.NewReplacer(`"task"`, `"precision": "fp16", "task"`, `"noise"`, `"loss_scale"`).Replace(miniatureContract)))
+	if err != nil || c.Precision != FP16 {
+		t.Errorf("got %+v, %v", c, err)
 	}
 	if _, err := parseContract([]byte("null")); err == nil {
 		t.Error("null is a contract")

@@ -17,6 +17,8 @@ type Report struct {
 	Architecture    string `json:"architecture"`
 	NumLabels       int    `json:"num_labels,omitempty"`
 	Pooling         string `json:"pooling,omitempty"`
+	// Precision is what products and activations are computed in; variables are float32.
+	Precision string `json:"precision"`
 	// SavedModelBytes is the size of saved_model.pb.
 	SavedModelBytes int64 `json:"saved_model_bytes"`
 
@@ -101,6 +103,7 @@ func Inspect(e *Export) *Report {
 		Architecture:    c.Model.Architecture,
 		NumLabels:       c.Model.NumLabels,
 		Pooling:         c.Model.Pooling,
+		Precision:       c.Precision,
 		SavedModelBytes: e.ModelBytes,
 		Parameters:      c.Parameters(),
 		Optimizer:       c.Optimizer.Name,
@@ -179,6 +182,7 @@ func (r *Report) Write(w io.Writer) error {
 		model = append(model, "pooling "+r.Pooling)
 	}
 	p.row("model", strings.Join(model, ", "))
+	p.row("precision", r.Precision)
 	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, bytesText(r.SavedModelBytes)))
 	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", thousands(r.Parameters), count(len(r.Variables), "variable"), bytesText(r.VariableBytes), thousands(r.DecayedParameters)))
 	p.row("optimizer", fmt.Sprintf("%s, slots %s: %s", r.Optimizer, listText(r.Slots), bytesText(r.SlotBytes)))

@@ -14,6 +14,7 @@ import (
 
 const miniatureReport = `  graph       mini
   model       regression, line
+  precision   float32
   TensorFlow  2.18.1, contract version 2, saved_model.pb 1.23 kB
   parameters  2 in 1 variable, 8 B; weight decay on 2
   optimizer   momentum, slots m: 8 B

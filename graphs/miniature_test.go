@@ -1,7 +1,6 @@
 package graphs
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -31,8 +30,8 @@ const miniatureContract = `{
 // one whose report is known to the last digit. Nothing could be trained by it.
 func miniature(t testing.TB) (*Contract, *spb.SavedModel) {
 	t.Helper()
-	contract := new(Contract)
-	if err := json.Unmarshal([]byte(miniatureContract), contract); err != nil {
+	contract, err := parseContract([]byte(miniatureContract))
+	if err != nil {
 		t.Fatal(err)
 	}
 	m := new(modelBuilder)

@@ -45,6 +45,9 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 		scalars[name] = value
 	}
 	scalars["learning_rate"] = hyper.LearningRate
+	if hyper.LossScale > 0 {
+		scalars[graphs.LossScale] = hyper.LossScale
+	}
 	for {
 		micro, err := m.divide(batch)
 		if err != nil {

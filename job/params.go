@@ -189,6 +189,8 @@ type RuntimeParams struct {
 	// Kernels is on for this program's own CPU kernels, off for TensorFlow's
 	// operations throughout. A run keeps this too, for the same reason.
 	Kernels string `yaml:"kernels"`
+	// AllowSlowPrecision lets a graph train whose precision the device emulates.
+	AllowSlowPrecision bool `yaml:"allow_slow_precision"`
 }
 
 // Defaults returns the params of a run that says nothing.

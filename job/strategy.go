@@ -205,11 +205,3 @@ func (s StrategyParams) without(err error) (StrategyParams, bool) {
 	s.Workers = strings.Join(left, ",")
 	return s, len(gone) > 0 && len(left) > 0
 }
-
-// deviceNames are the devices for people.
-func deviceNames(devices []string) string {
-	if len(devices) == 1 && devices[0] == "" {
-		return "CPU"
-	}
-	return strings.Join(devices, ",")
-}

@@ -173,6 +173,9 @@ func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
 		defer workers.Close()
 	}
 	defer s.Close()
+	if err := allowPrecision(p, contract, s.Runtime().Devices[0], env.Log); err != nil {
+		return nil, err
+	}
 	m := &model{Model: s, export: t.export, scalars: t.scalars, manager: t.manager,
 		rows: p.dataset(nil, true), accumulate: p.Strategy.Accumulate, log: env.Log}
 
@@ -180,6 +183,7 @@ func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
 		Schedule:   p.schedule(t.steps),
 		Seed:       p.Seed,
 		MaxSkipped: onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
+		LossScale:  lossScale(p, contract),
 		Out:        env.Out,
 		Observer:   env.Observer,
 	})
@@ -249,7 +253,7 @@ func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
 		env.Log.Warn("the run is further than asked for: nothing is left to train", "step", done, "steps", t.steps)
 	}
 	runtime := s.Runtime()
-	env.Log.Info("runtime", "devices", deviceNames(runtime.Devices), "onednn", p.Runtime.OneDNN, "kernels", cmp.Or(runtime.Kernels, "off"),
+	env.Log.Info("runtime", "devices", strings.Join(runtime.Devices, ","), "onednn", p.Runtime.OneDNN, "precision", contract.Precision, "kernels", cmp.Or(runtime.Kernels, "off"),
 		"intra_op_threads", runtime.IntraOpThreads, "inter_op_threads", runtime.InterOpThreads)
 	if n := s.Replicas() * m.accumulate; n > 1 {
 		env.Log.Info("strategy", "replicas", s.Replicas(), "accumulate", m.accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),

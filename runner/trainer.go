@@ -53,6 +53,9 @@ type Hyper struct {
 	Step         int64 // updates applied before this one
 	LearningRate float64
 	Seed         int64 // the run's seed: randomness is drawn from (Seed, Step)
+	// LossScale is what the model multiplies its loss by, and divides its gradient
+	// by again; 0 where TrainerConfig.LossScale is nil.
+	LossScale float64
 }
 
 // StepResult is what the graph says of one step.
@@ -83,6 +86,11 @@ type TrainerConfig struct {
 	// their loss or gradient is not finite; the next one fails. It needs a graph
 	// that does not apply such an update (StepResult.Applied).
 	MaxSkipped int64
+	// LossScale makes the loss scaled by a factor that is lowered where a gradient
+	// overflows; nil for models that need none. A batch whose gradient overflowed
+	// is passed over; it does not count for MaxSkipped. It needs a graph that does not
+	// apply such an update.
+	LossScale *LossScaleConfig
 	// MaxEpochs ends the data before the batch whose Epoch (from 0) reaches it;
 	// 0 means that only the source ends it.
 	MaxEpochs int64
@@ -102,6 +110,11 @@ func (c TrainerConfig) Validate() error {
 	if c.MaxEpochs < 0 {
 		return fmt.Errorf("trainer: %d epochs: want 0 or more", c.MaxEpochs)
 	}
+	if c.LossScale != nil {
+		if err := c.LossScale.Validate(); err != nil {
+			return fmt.Errorf("trainer: %w", err)
+		}
+	}
 	return c.Schedule.Validate()
 }
 
@@ -112,7 +125,9 @@ type TrainerState struct {
 	Seed     int64           `json:"seed"`
 	Schedule ScheduleConfig  `json:"schedule"`
 	Skipped  int64           `json:"skipped,omitempty"`
-	Open     *OpenLoop       `json:"open_loop,omitempty"` // where a loop was cut short
+	// LossScale is nil where the loss is not scaled.
+	LossScale *LossScaleState `json:"loss_scale,omitempty"`
+	Open      *OpenLoop       `json:"open_loop,omitempty"` // where a loop was cut short
 }
 
 // OpenLoop is a loop that has begun and not yet been reported.
@@ -134,6 +149,7 @@ type StandardTrainer[P any] struct {
 	epoch    int64
 	position any // of the last batch used; json.RawMessage after a restore
 	skipped  int64
+	scaler   *LossScaler // nil where the loss is not scaled
 	open     OpenLoop
 	inModel  time.Duration // spent in the model's steps so far
 }
@@ -152,14 +168,24 @@ func NewStandardTrainer[P any](model Model[P], data Source[P], cfg TrainerConfig
 	if cfg.Observer == nil {
 		cfg.Observer = noObserver{}
 	}
-	return &StandardTrainer[P]{model: model, data: data, cfg: cfg}, nil
+	t := &StandardTrainer[P]{model: model, data: data, cfg: cfg}
+	return t, t.newScaler()
+}
+
+// newScaler makes the loss scaler as it is at the beginning of a run.
+func (t *StandardTrainer[P]) newScaler() (err error) {
+	if t.cfg.LossScale != nil {
+		t.scaler, err = NewLossScaler(*t.cfg.LossScale)
+	}
+	return err
 }
 
 // Step returns the global step.
 func (t *StandardTrainer[P]) Step() int64 { return t.step }
 
 // Train implements Trainer. Its outputs are the metrics of the loop, plus the
-// learning_rate and the gradient_norm of its last step.
+// learning_rate and the gradient_norm of its last step; where the loss is scaled, also
+// the loss_scale and skipped_steps, the batches passed over so far for an overflow.
 func (t *StandardTrainer[P]) Train(ctx context.Context, steps int64) (Loop, error) {
 	inModel := t.inModel
 	loop, err := t.train(ctx, steps)
@@ -205,6 +231,9 @@ func (t *StandardTrainer[P]) train(ctx context.Context, steps int64) (Loop, erro
 // run runs one step and reports whether it was applied.
 func (t *StandardTrainer[P]) run(ctx context.Context, batch *Batch[P]) (bool, error) {
 	hyper := Hyper{Step: t.step, LearningRate: t.cfg.Schedule.At(t.step), Seed: t.cfg.Seed}
+	if t.scaler != nil {
+		hyper.LossScale = t.scaler.Scale()
+	}
 	start := time.Now()
 	result, err := t.model.Step(context.WithoutCancel(ctx), batch.Payload, hyper)
 	t.inModel += time.Since(start)
@@ -234,6 +263,13 @@ func (t *StandardTrainer[P]) run(ctx context.Context, batch *Batch[P]) (bool, er
 			GradientNorm: result.GradientNorm,
 			Records:      batch.records(),
 		}
+		// A loss that is not finite is not so for its scale, nor is a batch of no weight.
+		if t.scaler != nil && !result.Applied && finite(loss) && weight > 0 && finite(weight) && t.scaler.Overflowed() {
+			state := t.scaler.State()
+			logf(t.cfg.Out, "train | step: % 6d | %s: batch passed over, loss scale lowered from %v to %v (%d so far)",
+				nonFinite.Step, nonFinite.detail(), hyper.LossScale, state.Scale, state.Skipped)
+			return false, nil
+		}
 		return false, t.skip(nonFinite, result.Applied)
 	}
 	if t.open.Sums == nil {
@@ -246,6 +282,9 @@ func (t *StandardTrainer[P]) run(ctx context.Context, batch *Batch[P]) (bool, er
 	t.open.LearningRate = hyper.LearningRate
 	t.open.GradientNorm = result.GradientNorm
 	t.step = want
+	if t.scaler != nil {
+		t.scaler.Applied()
+	}
 	t.cfg.Observer.Step(StepInfo{
 		Step:     t.step,
 		Epoch:    t.epoch,
@@ -285,6 +324,10 @@ func (t *StandardTrainer[P]) close() (Outputs, error) {
 	out = withRoom(out)
 	out["learning_rate"] = t.open.LearningRate
 	out["gradient_norm"] = t.open.GradientNorm
+	if t.scaler != nil {
+		state := t.scaler.State()
+		out["loss_scale"], out["skipped_steps"] = state.Scale, float64(state.Skipped)
+	}
 	t.open = OpenLoop{}
 	return out, nil
 }
@@ -307,6 +350,10 @@ func (t *StandardTrainer[P]) State() (json.RawMessage, error) {
 	if t.open.Steps > 0 {
 		state.Open = &t.open
 	}
+	if t.scaler != nil {
+		scale := t.scaler.State()
+		state.LossScale = &scale
+	}
 	return json.Marshal(state)
 }
 
@@ -327,6 +374,14 @@ func (t *StandardTrainer[P]) Restore(step int64, raw json.RawMessage, keepInput 
 		t.position, t.epoch, t.skipped = nil, state.Epoch, 0
 		if state.Position != nil {
 			t.position = state.Position
+		}
+		if err := t.newScaler(); err != nil {
+			return err
+		}
+		if t.scaler != nil && state.LossScale != nil {
+			if err := t.scaler.Restore(*state.LossScale); err != nil {
+				return fmt.Errorf("trainer state: %w", err)
+			}
 		}
 	}
 	t.step = step

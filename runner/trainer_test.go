@@ -94,7 +94,7 @@ func TestTrainerStepsAndHyperparameters(t *testing.T) {
 	if got, want := loop.Outputs.String(), "{'gradient_norm': 3.0, 'learning_rate': 0.75, 'loss': 0.5}"; got != want {
 		t.Errorf("outputs are %s, want %s", got, want)
 	}
-	want := []Hyper{{0, 1, 42}, {1, 0.75, 42}}
+	want := []Hyper{{0, 1, 42, 0}, {1, 0.75, 42, 0}}
 	if fmt.Sprint(model.hypers) != fmt.Sprint(want) {
 		t.Errorf("hyperparameters are %v, want %v", model.hypers, want)
 	}

@@ -40,6 +40,8 @@ type worldConfig struct {
 	background                bool    // saves are written in the background
 	guard                     bool    // the graph does not apply updates that are not finite
 	nan, inf                  []int64 // batches that give such a loss
+	limit                     float64 // of a gradient that is scaled by the loss scale; 0: not scaled
+	grow                      int64   // steps until the loss scale is doubled
 	bad                       []int64 // batches that cannot be read
 	best                      string
 	patience                  int64
@@ -113,8 +115,12 @@ func (w *world) start(t testing.TB) *process {
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.model.process = p
 	schedule := ScheduleConfig{Name: w.schedule, PeakLearningRate: w.lr, WarmupSteps: 3, TotalSteps: max(w.total, 30)}
+	var scale *LossScaleConfig
+	if w.limit > 0 {
+		scale = &LossScaleConfig{Initial: 64, GrowthSteps: w.grow}
+	}
 	trainer, err := NewStandardTrainer[int64](&p.model, &fakeSource{process: p}, TrainerConfig{
-		Schedule: schedule, Seed: w.seed, MaxSkipped: w.skip, MaxEpochs: w.epochs, Out: (*fakeLog)(p),
+		Schedule: schedule, Seed: w.seed, MaxSkipped: w.skip, MaxEpochs: w.epochs, LossScale: scale, Out: (*fakeLog)(p),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -246,6 +252,8 @@ func (m *fakeModel) Step(ctx context.Context, id int64, h Hyper) (StepResult, er
 		loss, gradient, applied = math.NaN(), math.NaN(), !m.guard
 	case slices.Contains(m.inf, id):
 		gradient, applied = math.Inf(1), !m.guard
+	case m.limit > 0 && h.LossScale*float64(1+id%3) > m.limit:
+		gradient, applied = math.Inf(1), false
 	}
 	if applied {
 		m.weight -= h.LearningRate * gradient

@@ -114,11 +114,13 @@ type Model struct {
 	pending int
 	calls   []int         // evaluations and predictions in flight, by replica
 	longest time.Duration // that a call has taken
+	stuck   bool          // a call has not ended although its servers are lost
 }
 
 // target is where a model runs.
 type target struct {
 	devices []string // of the replicas
+	names   []string // of the devices, for people; nil is the same
 	cpus    int      // virtual CPU devices of the process; 0 is one
 	master  string   // address of the session's master; "" for one in this process
 	leader  string   // that agrees on the groups of collectives; "" within a process
@@ -174,7 +176,7 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 	if name == "" && found.Type == "GPU" {
 		name = shortName(found.Name)
 	}
-	return newModel(ctx, export, target{devices: []string{name}, own: found.Type == "CPU"}, config)
+	return newModel(ctx, export, target{devices: []string{name}, names: []string{shortName(found.Name)}, own: found.Type == "CPU"}, config)
 }
 
 // NewMirrored composes the export's graph for several devices of this process, each
@@ -216,9 +218,12 @@ type Cluster interface {
 	GroupLeader() string
 	// Devices are the full names of the replicas' devices.
 	Devices() []string
-	// Failed is closed when one of the servers is lost; Err then says why.
+	// Failed is closed when one of the servers is lost; Err then says why. Calls of
+	// the session end soon after.
 	Failed() <-chan struct{}
 	Err() error
+	// Fail makes the servers fail with an error.
+	Fail(error)
 }
 
 // NewMultiWorker composes the export's graph for the devices of several servers, as
@@ -275,6 +280,9 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	m := &Model{export: export, session: session, plan: p, ops: make(map[string]*tf.Operation), cluster: t.cluster, patience: config.Patience, calls: make([]int, len(t.devices)),
 		runtime: Runtime{Devices: t.devices, IntraOpThreads: config.IntraOpThreads, InterOpThreads: config.InterOpThreads,
 			OptimizerBytes: p.slotBytes}}
+	if t.names != nil {
+		m.runtime.Devices = t.names
+	}
 	if p.kernels > 0 {
 		m.runtime.Kernels = kernels.Instructions()
 	}
@@ -317,7 +325,7 @@ func (m *Model) load(ctx context.Context, graph *tf.Graph) error {
 
 // Runtime is what a strategy runs with.
 type Runtime struct {
-	// Devices of the replicas, one each; "" is TensorFlow's choice of a CPU.
+	// Devices of the replicas, one each.
 	Devices []string
 	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's pools; 0 is
 	// one thread per core.
@@ -396,15 +404,14 @@ func (t target) find(config Config, device string) (tf.Device, error) {
 
 func shortName(device string) string { return device[strings.LastIndexByte(device, '/'):] }
 
-// Close frees the session and its variables. A session whose cluster is lost is
-// left alone: closing it would wait for servers that are not there.
+// Close frees the session and its variables. A session with a call that does not end
+// is left alone: closing it would not end either.
 func (m *Model) Close() error {
-	if m.cluster != nil {
-		select {
-		case <-m.cluster.Failed():
-			return nil
-		default:
-		}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stuck {
+		runtime.SetFinalizer(m.session, nil)
+		return nil
 	}
 	return m.session.Close()
 }
@@ -494,12 +501,19 @@ func (m *Model) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetche
 		m.mu.Unlock()
 		return r.out, nil
 	case <-late:
-		return nil, &SessionLostError{fmt.Errorf("no answer to a call for %v, while all workers are there: can they reach each other?", limit.Round(time.Second))}
+		m.cluster.Fail(&SessionLostError{fmt.Errorf("no answer to a call for %v, while all workers are there: can they reach each other?", limit.Round(time.Second))})
 	case <-m.cluster.Failed():
-		return nil, m.cluster.Err()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		m.cluster.Fail(ctx.Err())
 	}
+	select {
+	case <-done:
+	case <-time.After(lostGrace):
+		m.mu.Lock()
+		m.stuck = true
+		m.mu.Unlock()
+	}
+	return nil, m.cluster.Err()
 }
 
 // lost returns the cluster's error where a server is lost: the session's own says
@@ -528,7 +542,7 @@ func unavailable(err error) bool {
 }
 
 // lostGrace is how long an error that looks like a lost server waits for the cluster
-// to name it.
+// to name it, and a call of a lost cluster for its end.
 const lostGrace = 5 * time.Second
 
 // SessionLostError says that a session with other servers broke without any of them

@@ -86,7 +86,7 @@ func startWorkers(t *testing.T, n int, devices string) servers {
 	var addresses []string
 	var serving sync.WaitGroup
 	for range n {
-		s, err := fleet.Listen(fleet.SupervisorConfig{Listen: "127.0.0.1:0", Devices: devices, Threads: 1, Command: []string{os.Args[0], "child"},
+		s, err := fleet.Listen(fleet.SupervisorConfig{Listen: "127.0.0.1:0", Devices: devices, Threads: 1, Child: []string{os.Args[0], "child"},
 			Log: slog.New(slog.DiscardHandler), ChildLog: io.Discard})
 		if err != nil {
 			t.Fatal(err)

@@ -63,6 +63,7 @@ stop within a step, with exit code 75.`,
 		{"worker-timeout", "strategy.worker_timeout", "how long a worker may be silent, or take to come"},
 		{"max-restarts", "strategy.max_restarts", "how often to go on from the last checkpoint after a worker was lost"},
 		{"elastic", "strategy.elastic", "go on without a worker that does not come back"},
+		{"allow-slow-precision", "runtime.allow_slow_precision", "train a bf16 or fp16 graph where TensorFlow emulates it"},
 		{"on-corrupt", "data.on_corrupt", "damaged records: fail or skip"},
 		{"seed", "seed", "seed of the data's order and the graph's random numbers"},
 	}
@@ -75,7 +76,7 @@ stop within a step, with exit code 75.`,
 		help := fmt.Sprintf("%s [%s, default %v]", s.help, s.param, defaults[s.param])
 		f.StringVar(v, s.flag, "", help)
 	}
-	for _, name := range []string{"strict", "shard-optimizer", "elastic"} {
+	for _, name := range []string{"strict", "shard-optimizer", "elastic", "allow-slow-precision"} {
 		f.Lookup(name).NoOptDefVal = "true"
 	}
 

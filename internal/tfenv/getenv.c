@@ -9,6 +9,8 @@ static const struct {
 } defaults[] = {
 	{"TF_CPP_MIN_LOG_LEVEL", "2"},
 	{"TF_ENABLE_ONEDNN_OPTS", "1"},
+	/* What a session with workers connects to first is on this machine. */
+	{"no_grpc_proxy", "127.0.0.1"},
 };
 
 /* Takes the place of the C library's getenv in every library of the program. */

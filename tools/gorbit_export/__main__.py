@@ -74,6 +74,13 @@ def _parser() -> argparse.ArgumentParser:
         help="layers: keep only the encoder layers' inputs for the backward pass and compute "
         "the rest again, which takes less memory and more time",
     )
+    add(
+        "--precision",
+        choices=["float32", "bf16", "fp16"],
+        default="float32",
+        help="what the encoder's matrix products and activations are computed in; variables, "
+        "gradients and the update are float32. fp16 comes with loss scaling",
+    )
     add("--vocab-size", type=int, help="instead of the configuration's")
     add("--seed", type=_seed, default=0, help="of the initial weights")
     return parser
@@ -106,7 +113,7 @@ def _export(args: argparse.Namespace) -> None:
     export.refuse_existing(out, args.overwrite)
     try:
         task = classifier.Classification(
-            config, args.num_labels, args.pooling, args.seed, args.recompute
+            config, args.num_labels, args.pooling, args.seed, args.recompute, args.precision
         )
         module = export.write(task, optimizers.OPTIMIZERS[args.optimizer](), out, args.overwrite)
     except tf.errors.OpError as err:  # a full disk, memory that is not there

@@ -107,15 +107,28 @@ class Encoder(tf.Module):
     with that layer's weights, so an exported graph holds it once.
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, recompute: str = "none") -> None:
-        """Makes the variables, initialized from `seed`. `recompute` is one of RECOMPUTE."""
+    def __init__(
+        self,
+        config: BertConfig,
+        seed: int = 0,
+        recompute: str = "none",
+        compute: tf.DType = tf.float32,
+    ) -> None:
+        """Makes the variables, float32, initialized from `seed`.
+
+        Args:
+            config: sizes.
+            seed: of the initial weights.
+            recompute: one of RECOMPUTE.
+            compute: dtype of the layers' products and activations.
+        """
         super().__init__()
         if recompute not in RECOMPUTE:
             raise ValueError(f"recompute {recompute!r} is not one of {', '.join(RECOMPUTE)}")
         if config.hidden_act not in ops.BIASED_ACTIVATIONS:
             known = ", ".join(ops.BIASED_ACTIVATIONS)
             raise ValueError(f"hidden_act {config.hidden_act!r} is not one of {known}")
-        self._config, self._recompute = config, recompute
+        self._config, self._recompute, self._compute = config, recompute, compute
         self.embeddings = Embeddings(config, seed)
         self.layers = [EncoderLayer(config, i, seed) for i in range(config.num_hidden_layers)]
         function = tf.function(self._layer, autograph=False)
@@ -147,14 +160,15 @@ class Encoder(tf.Module):
             dropout: rates and randomness; none at evaluation.
 
         Returns:
-            float32 [R * S, H], the last layer's output, row after row.
+            [R * S, H] of the dtype to compute in, the last layer's output, row after row.
         """
         flat = (tf.reshape(ids, [-1]) for ids in (input_ids, position_ids, type_ids))
         x = self.embeddings(*flat)
         if dropout is not None:
             x = ops.dropout(x, dropout.hidden, dropout.random.site(0))
+        x = ops.cast(x, self._compute)
         for i, layer in enumerate(self.layers):
-            weights = [tf.convert_to_tensor(w) for w in layer.weights()]
+            weights = [self._weight(w) for w in layer.weights()]
             if dropout is None:
                 x = self._call_layer(x, sequence_ids, None, None, None, None, weights)
                 continue
@@ -170,6 +184,11 @@ class Encoder(tf.Module):
             else:
                 x = self._call_layer(x, *rest, weights)
         return x
+
+    def _weight(self, variable: tf.Variable) -> Tensor:
+        """What a layer computes with: a matrix in the dtype of its products, else float32."""
+        value = tf.convert_to_tensor(variable)
+        return ops.cast(value, self._compute) if value.shape.rank == 2 else value
 
     def _recomputed_layer(
         self, x: Tensor, rest: tuple[Tensor, ...], weights: list[Tensor]
@@ -206,7 +225,7 @@ class Encoder(tf.Module):
         random_counter: Tensor | None,
         weights: list[Tensor],
     ) -> Tensor:
-        """One encoder layer: x float32 [R * S, H], sequence_ids int32 [R, S]."""
+        """One encoder layer: x [R * S, H], sequence_ids int32 [R, S]."""
         wq, bq, wk, bk, wv, bv, wo, bo, wi, bi, wf, bf, ns1, nb1, ns2, nb2 = weights
         c = self._config
         sites: list[ops.Random | None] = [None] * 3
@@ -246,13 +265,13 @@ def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: s
     well: sums in a fixed order, and next to nothing beside the encoder's cost.
 
     Args:
-        hidden: float32 [R * S, H].
+        hidden: [R * S, H].
         sequence_ids: int32 [R, S].
         cls_positions: int32 [B], the index of each example's first token in the flat rows.
         pooling: "first" for the first token's vector, "mean" for the mean over the tokens.
 
     Returns:
-        float32 [B, H].
+        [B, H] of the dtype of hidden.
     """
     shape = tf.shape(sequence_ids)
     positions = tf.range(shape[0] * shape[1])
@@ -262,8 +281,10 @@ def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: s
     # A number that only the tokens of one example share: row and sequence together.
     keys = tf.reshape(sequence_ids, [-1]) + positions // shape[1] * (shape[1] + 1)
     chosen = tf.equal(tf.gather(keys, cls_positions)[:, None], keys[None, :])
-    share = tf.cast(chosen, hidden.dtype)
-    return tf.matmul(share / tf.reduce_sum(share, 1, keepdims=True), hidden)
+    # Counted in float32: bfloat16 has no 257.
+    share = tf.cast(chosen, tf.float32)
+    share = ops.cast(share / tf.reduce_sum(share, 1, keepdims=True), hidden.dtype)
+    return tf.matmul(share, hidden)
 
 
 def flops(config: BertConfig) -> dict[str, int]:

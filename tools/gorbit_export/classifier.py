@@ -23,6 +23,8 @@ class BertClassifier(tf.Module):
     Pooling "first" is BERT's own: the first token's vector through a dense
     layer with tanh. "mean" takes the mean of the tokens' vectors, through
     no further layer, as sentence encoders trained for mean pooling want it.
+
+    What follows the pooling is float32 whatever the encoder computes in.
     """
 
     def __init__(
@@ -32,8 +34,9 @@ class BertClassifier(tf.Module):
         pooling: str,
         seed: int,
         recompute: str = "none",
+        compute: tf.DType = tf.float32,
     ) -> None:
-        """Makes the variables, initialized from `seed`. `recompute` is one of bert.RECOMPUTE."""
+        """Makes the variables. `seed`, `recompute` and `compute` are bert.Encoder's."""
         super().__init__()
         if not 2 <= num_labels <= MAX_LABELS:
             raise ValueError(f"a classifier has 2 to {MAX_LABELS} labels, not {num_labels}")
@@ -41,7 +44,7 @@ class BertClassifier(tf.Module):
             raise ValueError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
         h, std = config.hidden_size, config.initializer_range
         self._pooling = pooling
-        self.encoder = bert.Encoder(config, seed, recompute)
+        self.encoder = bert.Encoder(config, seed, recompute, compute)
         if pooling == "first":
             self.pooler = layers.Dense(h, h, std, seed, "pooler.dense")
         self.classifier = layers.Dense(h, num_labels, std, seed, "classifier")
@@ -61,6 +64,7 @@ class BertClassifier(tf.Module):
             dropout,
         )
         x = bert.pool(hidden, features["sequence_ids"], features["cls_positions"], self._pooling)
+        x = ops.cast(x, tf.float32)
         if self._pooling == "first":
             x = tf.tanh(self.pooler(x))
         if dropout is not None:
@@ -84,9 +88,15 @@ class Classification(task.Task):
         pooling: str = "first",
         seed: int = 0,
         recompute: str = "none",
+        precision: str = "float32",
     ) -> None:
-        """Makes the model."""
-        self.model = BertClassifier(config, num_labels, pooling, seed, recompute)
+        """Makes the model. `precision` is one of task.PRECISIONS."""
+        if precision not in task.PRECISIONS:
+            known = ", ".join(task.PRECISIONS)
+            raise ValueError(f"precision {precision!r} is not one of {known}")
+        self.precision = precision
+        compute = task.PRECISIONS[precision]
+        self.model = BertClassifier(config, num_labels, pooling, seed, recompute, compute)
         self._config, self._num_labels, self._pooling = config, num_labels, pooling
         self._recompute = recompute
         rows = ("rows", "length")

@@ -32,6 +32,9 @@ _SCALARS = [
     Hyperparameter("learning_rate", 0.0, "step size of this update"),
     Hyperparameter("weight_decay", 0.0, "decoupled decay, of the variables that take it"),
 ]
+_LOSS_SCALE = Hyperparameter(
+    "loss_scale", 1.0, "factor of the loss, which the gradients are divided by", minimum=1.0
+)
 _CLIP = Hyperparameter("clip_norm", 1.0, "global norm that gradients are clipped to; 0 is off")
 
 
@@ -83,7 +86,7 @@ class Export(tf.Module):
         features = [feature.spec() for feature in task.features]
         inputs = [feature.spec() for feature in task.features if not feature.label]
         seed = [tf.TensorSpec([2], tf.int64, "seed")]
-        pass_scalars = [h.spec() for h in task.hyperparameters]
+        pass_scalars = [h.spec() for h in self.hyperparameters]
         update_scalars = [h.spec() for h in [*_SCALARS, *optimizer.hyperparameters]]
         handles = [tf.TensorSpec([], tf.resource, name) for name in ("variable", *optimizer.slots)]
         gradient = tf.TensorSpec(None, tf.float32, "gradient")
@@ -110,6 +113,15 @@ class Export(tf.Module):
         return self._task
 
     @property
+    def hyperparameters(self) -> list[Hyperparameter]:
+        """The scalars that `gradients` takes: the task's, and what its precision needs."""
+        return [*self._task.hyperparameters, *([_LOSS_SCALE] if self._scaled else [])]
+
+    @property
+    def _scaled(self) -> bool:
+        return self._task.precision == "fp16"
+
+    @property
     def variables_by_path(self) -> dict[str, tf.Variable]:
         """The model's variables by slash path."""
         return self._layout.variables
@@ -119,11 +131,17 @@ class Export(tf.Module):
         scalars = {h.name: inputs[h.name] for h in self._task.hyperparameters}
         with tf.GradientTape() as tape:
             sums = dict(self._task.train_sums(features, scalars, ops.Random.from_seed(seed)))
+            loss = sums["loss_sum"]
+            if self._scaled:
+                loss *= inputs[_LOSS_SCALE.name]
         gradients = tape.gradient(
-            sums["loss_sum"], list(self.variables_by_path.values()), unconnected_gradients="zero"
+            loss, list(self.variables_by_path.values()), unconnected_gradients="zero"
         )
         for path, gradient in zip(self.variables_by_path, gradients):
-            sums[GRADIENT_PREFIX + path] = tf.convert_to_tensor(gradient)
+            gradient = tf.convert_to_tensor(gradient)
+            if self._scaled:
+                gradient /= inputs[_LOSS_SCALE.name]
+            sums[GRADIENT_PREFIX + path] = gradient
         return sums
 
     def _update(
@@ -151,7 +169,7 @@ class Export(tf.Module):
 
     def _train_step(self, clip_norm: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         names = [f.name for f in self._task.features] + ["seed"]
-        names += [h.name for h in self._task.hyperparameters]
+        names += [h.name for h in self.hyperparameters]
         sums = self.gradients(**{name: inputs[name] for name in names})
         gradients = {path: sums.pop(GRADIENT_PREFIX + path) for path in self.variables_by_path}
         unit = 1 / sums["weight_sum"]
@@ -188,6 +206,7 @@ class Export(tf.Module):
             "format": "gorbit",
             "version": VERSION,
             "task": task.name,
+            **({"precision": task.precision} if task.precision != "float32" else {}),
             "model": task.description(),
             "optimizer": {
                 "name": optimizer.name,
@@ -196,7 +215,7 @@ class Export(tf.Module):
                 "hyperparameters": [_describe(h) for h in optimizer.hyperparameters],
             },
             "state": "runner_state",
-            "hyperparameters": [_describe(h) for h in task.hyperparameters],
+            "hyperparameters": [_describe(h) for h in self.hyperparameters],
             "features": [
                 {
                     "name": feature.name,

@@ -5,6 +5,11 @@ of their own, forward and backward, and each says by its `_implements` attribute
 what it computes ("gorbit.bias_gelu"). A runtime that has a faster implementation
 for its hardware puts it in their place; any other runs them as they are.
 docs/contract.md lists them.
+
+What is given in a narrower dtype than float32 is given back in it. Attention's block
+then has that dtype, for its matrix products, and computes its softmax in float32; the
+other blocks are float32 in any case, and so are biases, the parameters of norms, and
+their gradients.
 """
 
 from __future__ import annotations
@@ -28,6 +33,20 @@ def block(body: Callable[..., Any]) -> Callable[..., Any]:
     )
     # Behind a lambda, so that no module saves it as a function of its own.
     return lambda *args: function(*args)
+
+
+def cast(x: Tensor, dtype: tf.DType) -> Tensor:
+    """The tensor in a dtype. One that has it is returned as it is: no node, no name is made."""
+    return x if x.dtype == dtype else tf.cast(x, dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return cast(x, tf.float32)
+
+
+def _scaled(x: Tensor, factor: Tensor) -> Tensor:
+    """The product with a float32 scalar, which is not rounded to the dtype of x before."""
+    return cast(_wide(x) * factor, x.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,8 +180,12 @@ def layer_norm(x: Tensor, scale: Tensor, offset: Tensor, epsilon: float) -> Tens
     return apply(x, scale, offset)
 
 
+def _add_bias(z: Tensor, bias: Tensor) -> Tensor:
+    return tf.nn.bias_add(z, cast(bias, z.dtype))
+
+
 def _bias_gradient(dy: Tensor) -> Tensor:
-    return tf.raw_ops.BiasAddGrad(out_backprop=dy)
+    return tf.raw_ops.BiasAddGrad(out_backprop=_wide(dy))
 
 
 @block
@@ -220,9 +243,9 @@ def residual_norm(
     """layer_norm(residual + dropout(z + bias)): the end of a transformer's sublayer.
 
     Args:
-        z: float32 [T, H], the sublayer's last product.
+        z: [T, H], the sublayer's last product.
         bias: float32 [H], of that product.
-        residual: float32 [T, H], the sublayer's input.
+        residual: [T, H] of the same dtype, the sublayer's input.
         scale: float32 [H], of the norm.
         offset: float32 [H], of the norm.
         epsilon: added to the variance.
@@ -230,20 +253,28 @@ def residual_norm(
         random: the site's stream.
 
     Returns:
-        float32 [T, H].
+        [T, H] of the same dtype.
     """
     epsilon = tf.constant(epsilon, tf.float32)
     if random is None:
-        return _residual_norm(tf.nn.bias_add(z, bias), residual, scale, offset, epsilon)
+        y = _residual_norm(_wide(_add_bias(z, bias)), _wide(residual), scale, offset, epsilon)
+        return cast(y, z.dtype)
     drawn = (rate, random.key, random.counter)
 
     @tf.custom_gradient
     def apply(
         z: Tensor, bias: Tensor, residual: Tensor, scale: Tensor, offset: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
-        x = tf.nn.bias_add(z, bias)
-        y, *saved = _residual_norm_dropout(x, residual, scale, offset, epsilon, *drawn)
-        return y, lambda dy: _residual_norm_dropout_gradient(dy, scale, *drawn, *saved)
+        x = _wide(_add_bias(z, bias))
+        y, *saved = _residual_norm_dropout(x, _wide(residual), scale, offset, epsilon, *drawn)
+
+        def gradient(dy: Tensor) -> tuple[Tensor, ...]:
+            dx, dbias, dresidual, dscale, doffset = _residual_norm_dropout_gradient(
+                _wide(dy), scale, *drawn, *saved
+            )
+            return cast(dx, z.dtype), dbias, cast(dresidual, z.dtype), dscale, doffset
+
+        return cast(y, z.dtype), gradient
 
     return apply(z, bias, residual, scale, offset)
 
@@ -263,12 +294,17 @@ def _gelu_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def bias_gelu(z: Tensor, bias: Tensor) -> Tensor:
-    """gelu(z + bias), of a product z, float32 [T, F], and its bias, float32 [F]."""
+    """gelu(z + bias), of a product z, [T, F], and its bias, float32 [F]."""
 
     @tf.custom_gradient
     def apply(z: Tensor, bias: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-        x = tf.nn.bias_add(z, bias)
-        return _gelu(x), lambda dy: _gelu_gradient(dy, x)
+        x = _add_bias(z, bias)
+
+        def gradient(dy: Tensor) -> tuple[Tensor, Tensor]:
+            dx, dbias = _gelu_gradient(_wide(dy), _wide(x))
+            return cast(dx, z.dtype), dbias
+
+        return cast(_gelu(_wide(x)), z.dtype), gradient
 
     return apply(z, bias)
 
@@ -284,7 +320,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 def _biased(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda z, bias: activation(tf.nn.bias_add(z, bias))
+    return lambda z, bias: activation(_add_bias(z, bias))
 
 
 BIASED_ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -300,12 +336,12 @@ BIASED_ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _split_heads(qkv: Tensor, sequence_ids: Tensor, heads: Tensor) -> list[Tensor]:
-    """Query (scaled), key and value, float32 [R, heads, S, D]."""
+    """Query (scaled), key and value, [R, heads, S, D]."""
     shape = tf.shape(sequence_ids)
     width = qkv.shape[1] // 3
     x = tf.reshape(qkv, tf.stack([shape[0], shape[1], 3, heads, width // heads]))
     query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]), num=3)
-    return [query * _score_scale(width, heads), key, value]
+    return [_scaled(query, _score_scale(width, heads)), key, value]
 
 
 def _score_scale(width: int, heads: Tensor) -> Tensor:
@@ -313,10 +349,11 @@ def _score_scale(width: int, heads: Tensor) -> Tensor:
 
 
 def _attention_weights(query: Tensor, key: Tensor, sequence_ids: Tensor) -> Tensor:
+    """The softmax of the scores, float32 [R, heads, S, S]."""
     same = tf.equal(sequence_ids[:, :, None], sequence_ids[:, None, :])
     # Finite, so that a softmax over padding alone stays a number.
     bias = tf.where(same, 0.0, -1e9)[:, None, :, :]
-    return tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + bias)
+    return tf.nn.softmax(_wide(tf.matmul(query, key, transpose_b=True)) + bias)
 
 
 def _join_heads(x: Tensor, width: int) -> Tensor:
@@ -327,7 +364,7 @@ def _join_heads(x: Tensor, width: int) -> Tensor:
 @block
 def _attention(qkv: Tensor, sequence_ids: Tensor, heads: Tensor) -> Tensor:
     query, key, value = _split_heads(qkv, sequence_ids, heads)
-    weights = _attention_weights(query, key, sequence_ids)
+    weights = cast(_attention_weights(query, key, sequence_ids), qkv.dtype)
     return _join_heads(tf.matmul(weights, value), qkv.shape[1] // 3)
 
 
@@ -341,11 +378,11 @@ def _attention_dropout(
     random_counter: Tensor,
 ) -> tuple[Tensor, ...]:
     query, key, value = _split_heads(qkv, sequence_ids, heads)
-    weights = _attention_weights(query, key, sequence_ids)
+    weights = cast(_attention_weights(query, key, sequence_ids), qkv.dtype)
     keep = _keep(tf.shape(weights), rate, Random(random_key, random_counter))
     dropped = weights * tf.cast(keep, weights.dtype)
     # The kept weights' factor is put on the values, of which there are fewer.
-    value *= _factor(rate)
+    value = _scaled(value, _factor(rate))
     context = _join_heads(tf.matmul(dropped, value), qkv.shape[1] // 3)
     return context, query, key, value, weights, dropped
 
@@ -372,11 +409,12 @@ def _attention_dropout_gradient(
     dcontext = tf.transpose(tf.reshape(dy, by_head), [0, 2, 1, 3])
     # The softmax's inner product of weights and their gradient is that of the
     # context and its gradient, which is shorter (Dao et al. 2022).
-    inner = tf.reduce_sum(tf.reshape(dy * context, by_head), -1)
+    inner = tf.reduce_sum(tf.reshape(_wide(dy) * _wide(context), by_head), -1)
     inner = tf.transpose(inner, [0, 2, 1])[:, :, :, None]
-    dvalue = tf.matmul(dropped, dcontext, transpose_a=True) * _factor(rate)
-    dscores = dropped * tf.matmul(dcontext, value, transpose_b=True) - weights * inner
-    dquery = tf.matmul(dscores, key) * _score_scale(width, heads)
+    dvalue = _scaled(tf.matmul(dropped, dcontext, transpose_a=True), _factor(rate))
+    dweights = _wide(tf.matmul(dcontext, value, transpose_b=True))
+    dscores = cast(_wide(dropped) * dweights - _wide(weights) * inner, dy.dtype)
+    dquery = _scaled(tf.matmul(dscores, key), _score_scale(width, heads))
     dkey = tf.matmul(dscores, query, transpose_a=True)
     dx = tf.transpose(tf.stack([dquery, dkey, dvalue]), [1, 3, 0, 2, 4])
     dqkv = tf.reshape(dx, [-1, 3 * width])
@@ -394,7 +432,7 @@ def attention(
     """Multi-head self-attention (Vaswani et al. 2017) within the sequences of packed rows.
 
     Args:
-        qkv: float32 [R * S, 3 * H], the product that holds query, key and value
+        qkv: [R * S, 3 * H], the product that holds query, key and value
             side by side, each head after head.
         bias: float32 [3 * H], of that product.
         sequence_ids: int32 [R, S]: a position sees those of its row that have its number.
@@ -403,18 +441,18 @@ def attention(
         random: the site's stream; it is drawn for [R, heads, S, S].
 
     Returns:
-        float32 [R * S, H].
+        [R * S, H] of the dtype of qkv.
     """
     heads = tf.constant(heads, tf.int32)
     if random is None:
-        return _attention(tf.nn.bias_add(qkv, bias), sequence_ids, heads)
+        return _attention(_add_bias(qkv, bias), sequence_ids, heads)
     rest = (sequence_ids, heads, rate, random.key, random.counter)
 
     @tf.custom_gradient
     def apply(
         qkv: Tensor, bias: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-        x = tf.nn.bias_add(qkv, bias)
+        x = _add_bias(qkv, bias)
         context, *saved = _attention_dropout(x, *rest)
         return context, lambda dy: _attention_dropout_gradient(dy, x, *rest, context, *saved)
 

@@ -12,6 +12,9 @@ from gorbit_export import ops
 
 Tensor = tf.Tensor
 
+PRECISIONS = {"float32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
+"""The dtypes that a model's products and activations may be computed in, by name."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
@@ -73,6 +76,10 @@ class Task(abc.ABC):
     """What a batch holds."""
     hyperparameters: list[Hyperparameter]
     """Scalars of the training pass."""
+    precision: str = "float32"
+    """What `train_sums`, `evaluate_sums` and `predict` compute in, one of PRECISIONS. What they
+    give is float32, as the variables are. With fp16 the loss is scaled before its gradient is
+    taken."""
 
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
