@@ -72,7 +72,7 @@ type trainPlan struct {
 	// first sets the accumulators, next adds to them.
 	first, next string
 	// rows are fed with the numbers of the rows that gradients have, by feature.
-	rows map[string]string
+	rows map[string]rowFeed
 	// totals is fed with the sums of weights and of losses that apply needs.
 	totals string
 	apply  applyPlan
@@ -299,7 +299,7 @@ func (c *composer) call(r *replica, name string) *callPlan {
 func (c *composer) trainStep() {
 	contract := c.export.Contract
 	gradients := c.export.Functions["gradients"]
-	t := &trainPlan{rows: make(map[string]string)}
+	t := &trainPlan{rows: make(map[string]rowFeed)}
 	c.plan.train = t
 	features, inputs := c.feed("features", gradients, c.replicas)
 	t.feeds = features
@@ -314,8 +314,9 @@ func (c *composer) trainStep() {
 
 	if len(c.replicas) > 1 {
 		for _, v := range contract.Variables {
-			if v.Rows != "" && t.rows[v.Rows] == "" {
-				t.rows[v.Rows] = c.Placeholder("rows/"+v.Rows, dtpb.DataType_DT_INT32, []int64{-1})
+			if v.Rows != "" && t.rows[v.Rows].rows == "" {
+				t.rows[v.Rows] = rowFeed{c.Placeholder("rows/"+v.Rows, dtpb.DataType_DT_INT32, []int64{-1}),
+					c.Placeholder("rows/class/"+v.Rows, dtpb.DataType_DT_INT32, nil)}
 			}
 		}
 	}

@@ -685,8 +685,8 @@ func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, sc
 
 // rowFeeds makes the feeds that say which rows of variables the batches touch.
 func (p *trainPlan) rowFeeds(contract *graphs.Contract, batches [][]Feature) (map[string]*tf.Tensor, error) {
-	feeds := make(map[string]*tf.Tensor, len(p.rows))
-	for feature, placeholder := range p.rows {
+	feeds := make(map[string]*tf.Tensor, 2*len(p.rows))
+	for feature, feed := range p.rows {
 		most := int32(0)
 		for _, v := range contract.Variables {
 			if v.Rows == feature {
@@ -710,11 +710,21 @@ func (p *trainPlan) rowFeeds(contract *graphs.Contract, batches [][]Feature) (ma
 			}
 		}
 		slices.Sort(rows)
-		t, err := newTensor(tf.Int32, []int64{int64(len(rows))}, raw(rows))
+		// Rows that are there twice are the same on both occasions.
+		class, size := rowClass(len(rows))
+		if len(rows) == 0 {
+			rows = []int32{0}
+		}
+		for len(rows) < size {
+			rows = append(rows, rows[len(rows)-1])
+		}
+		var err error
+		if feeds[feed.rows], err = newTensor(tf.Int32, []int64{int64(size)}, raw(rows)); err == nil {
+			feeds[feed.class], err = newTensor(tf.Int32, nil, raw([]int32{int32(class)}))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("rows of %s: %w", feature, err)
 		}
-		feeds[placeholder] = t
 	}
 	return feeds, nil
 }

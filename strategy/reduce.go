@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"math"
 
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
@@ -70,8 +71,9 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 		before := ""
 		for k, b := range all {
 			at := fmt.Sprintf("%s/%d", name, k)
+			key := c.Int32(at+"/instance_key", (c.instance+int32(k)+1)*rowClasses)
 			collective := func(tensor string) string {
-				inputs := []string{tensor, size, group, c.Int32(at+"/instance_key", c.instance+int32(k)+1)}
+				inputs := []string{tensor, size, group, key}
 				if before != "" {
 					inputs = append(inputs, "^"+before)
 				}
@@ -82,6 +84,10 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 			if len(b.variables) == 1 && !b.sums {
 				v := b.variables[0]
 				own := grads[i][v.Name]
+				if v.Rows != "" {
+					// TensorFlow wants one shape for ever of what has one key.
+					key = c.Node("AddV2", at+"/instance_key/class", []string{key, c.plan.train.rows[v.Rows].class}, graphs.Type("T", dtpb.DataType_DT_INT32))
+				}
 				sum := collective(c.rowsOf(at+"/rows", v, own))
 				reduced[i][v.Name] = c.withRows(at, v, own, sum)
 				continue
@@ -128,7 +134,7 @@ func (c *composer) rowsOf(name string, v graphs.Variable, gradient string) strin
 	if v.Rows == "" {
 		return gradient
 	}
-	return c.Node("GatherV2", name, []string{gradient, c.plan.train.rows[v.Rows], c.Int32(name+"/axis", 0)},
+	return c.Node("GatherV2", name, []string{gradient, c.plan.train.rows[v.Rows].rows, c.Int32(name+"/axis", 0)},
 		graphs.Type("Tparams", float32Type), graphs.Type("Tindices", dtpb.DataType_DT_INT32), graphs.Type("Taxis", dtpb.DataType_DT_INT32))
 }
 
@@ -138,8 +144,29 @@ func (c *composer) withRows(name string, v graphs.Variable, gradient, rows strin
 	if v.Rows == "" {
 		return rows
 	}
-	indices := c.Node("ExpandDims", name+"/indices", []string{c.plan.train.rows[v.Rows], c.Int32(name+"/indices/axis", 1)},
+	indices := c.Node("ExpandDims", name+"/indices", []string{c.plan.train.rows[v.Rows].rows, c.Int32(name+"/indices/axis", 1)},
 		graphs.Type("T", dtpb.DataType_DT_INT32), graphs.Type("Tdim", dtpb.DataType_DT_INT32))
 	return c.Node("TensorScatterUpdate", name+"/whole", []string{gradient, indices, rows},
 		graphs.Type("T", float32Type), graphs.Type("Tindices", dtpb.DataType_DT_INT32))
+}
+
+// rowFeed are the placeholders of the rows that gradients have.
+type rowFeed struct {
+	rows  string // int32, their numbers
+	class string // int32 [], the class of their number
+}
+
+// rowClasses bounds the classes of rowClass.
+const rowClasses = 256
+
+// rowClass rounds a number of rows up to one of few, at most a tenth more: the shape
+// of what is reduced does not change from step to step without need. It returns the
+// number's class as well.
+func rowClass(n int) (class, size int) {
+	for class := range rowClasses {
+		if size := int(math.Ceil(16 * math.Pow(2, float64(class)/8))); size >= n {
+			return class, size
+		}
+	}
+	return rowClasses - 1, n
 }

@@ -427,3 +427,17 @@ func TestParseDevices(t *testing.T) {
 		}
 	}
 }
+
+func TestRowClass(t *testing.T) {
+	before := -1
+	for n := range 200_000 {
+		class, size := rowClass(n)
+		if size < n || n > 16 && float64(size) > 1.1*float64(n)+1 || class < before || class >= rowClasses {
+			t.Fatalf("%d rows are %d of class %d", n, size, class)
+		}
+		if _, again := rowClass(size); again != size {
+			t.Fatalf("%d rows are %d, and those %d", n, size, again)
+		}
+		before = class
+	}
+}
