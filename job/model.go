@@ -69,7 +69,7 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 
 // divide makes the micro-batches of a batch.
 func (m *model) divide(batch *dataset.Batch) ([][]strategy.Feature, error) {
-	n := m.Replicas() * max(1, m.accumulate)
+	n := m.MicroBatches() * max(1, m.accumulate)
 	if n == 1 {
 		return [][]strategy.Feature{features(batch)}, nil
 	}

@@ -183,6 +183,9 @@ type RuntimeParams struct {
 	// one thread per core.
 	IntraOpThreads int `yaml:"intra_op_threads"`
 	InterOpThreads int `yaml:"inter_op_threads"`
+	// Lanes is how many micro-batches a CPU computes side by side; 0 is one per
+	// core on CPUs of up to four, else one. A run keeps what it began with.
+	Lanes int `yaml:"lanes"`
 	// OneDNN is on or off. Results of the two differ in the last digits, so a
 	// run keeps what it began with.
 	OneDNN string `yaml:"onednn"`
@@ -438,7 +441,7 @@ func (p Params) Validate() error {
 const noEval = -2
 
 func (p Params) strategy(functions strategy.Functions) strategy.Config {
-	return strategy.Config{IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
+	return strategy.Config{IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Lanes: p.Runtime.Lanes, Functions: functions,
 		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
 }
 

@@ -195,10 +195,6 @@ func unpack(b *dataset.Batch) []dataset.Example {
 }
 
 const (
-	// callsInFlight is the number of session calls at a time when evaluating and
-	// predicting: what one call leaves idle, in operations that are too small for
-	// all cores, the other takes.
-	callsInFlight = 2
 	// callCells bounds the positions of a call that predicts. Fewer leave cores
 	// idle, more do not stay in the caches.
 	callCells = 1024
@@ -315,7 +311,7 @@ func (r *Run) cut(examples []dataset.Example) ([]call, error) {
 // predict fills in the answers of a window.
 func (r *Run) predict(ctx context.Context, w *window) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(callsInFlight * r.model.Replicas())
+	g.SetLimit(r.model.InFlight())
 	for _, c := range w.calls {
 		g.Go(func() error {
 			answers, err := r.predictBatch(ctx, c.batch)

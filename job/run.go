@@ -178,7 +178,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		return nil, err
 	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator:     runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: callsInFlight * r.model.Replicas(), Observer: r.env.Observer}),
+		Evaluator:     runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: r.model.InFlight(), Observer: r.env.Observer}),
 		EvalActions:   actions,
 		EvalSummaries: summaries,
 		Checkpoints:   checkpoints,

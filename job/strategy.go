@@ -1,10 +1,12 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"time"
 
@@ -133,29 +135,37 @@ func (c cluster) Devices() []string {
 // openLocal composes the graph for devices of this process.
 func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
 	config := p.strategy(functions)
-	kind, devices := p.Strategy.kind(), strategy.Devices{Type: "GPU"}
+	kind, device := p.Strategy.kind(), p.Runtime.Device
+	devices := strategy.Devices{Type: "GPU", Count: strategy.CountGPUs()}
 	if p.Strategy.Devices != "" {
 		devices, _ = strategy.ParseDevices(p.Strategy.Devices)
-	} else if kind == strategyMirrored || kind == strategyAuto && p.Runtime.Device == "" {
-		n, err := strategy.CountGPUs(config)
-		if err != nil {
-			return nil, err
-		}
-		if n < 2 && kind == strategyMirrored {
-			return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; name devices with --devices, such as cpu:2", n)}
-		}
-		if devices.Count = n; n > 1 {
-			kind = strategyMirrored
-		}
+		device = devices.Names()[0]
+	} else if kind == strategyMirrored && devices.Count < 2 {
+		return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; name devices with --devices, such as cpu:2", devices.Count)}
 	}
-	if kind == strategyMirrored {
+	if kind == strategyMirrored || kind == strategyAuto && device == "" && devices.Count > 1 {
 		return strategy.NewMirrored(ctx, export, devices, config)
 	}
-	device := p.Runtime.Device
-	if device == "" && p.Strategy.Devices != "" {
-		device = devices.Names()[0]
+	if onCPU := device == "" && devices.Count == 0 || strings.Contains(strings.ToUpper(device), "CPU:"); onCPU {
+		config.Lanes = p.Runtime.lanes()
 	}
 	return strategy.NewOneDevice(ctx, export, device, config)
+}
+
+// mostLanes bounds the lanes that are taken unasked: beyond, operations that use many
+// cores were not measured against them.
+const mostLanes = 4
+
+// lanes is how many lanes a CPU has.
+func (r RuntimeParams) lanes() int {
+	cores := cmp.Or(r.IntraOpThreads, runtime.NumCPU())
+	switch {
+	case r.Lanes > 0:
+		return r.Lanes
+	case r.Kernels == "off" || r.InterOpThreads > 0 || cores > mostLanes:
+		return 1
+	}
+	return cores
 }
 
 // lostWorker reports whether a run can go on after an error in a new session: a

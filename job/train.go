@@ -210,7 +210,7 @@ func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
 		Observer:        env.Observer,
 	}
 	if t.evaluations != nil {
-		config.Evaluator = runner.NewStandardEvaluator(m, t.evaluations, runner.EvaluatorConfig{Batches: t.evalBatches, InFlight: callsInFlight * s.Replicas(), Observer: env.Observer})
+		config.Evaluator = runner.NewStandardEvaluator(m, t.evaluations, runner.EvaluatorConfig{Batches: t.evalBatches, InFlight: s.InFlight(), Observer: env.Observer})
 		if err := keepBest(p, m, &config); err != nil {
 			return nil, err
 		}
@@ -255,8 +255,8 @@ func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
 	runtime := s.Runtime()
 	env.Log.Info("runtime", "devices", strings.Join(runtime.Devices, ","), "onednn", p.Runtime.OneDNN, "precision", contract.Precision, "kernels", cmp.Or(runtime.Kernels, "off"),
 		"intra_op_threads", runtime.IntraOpThreads, "inter_op_threads", runtime.InterOpThreads)
-	if n := s.Replicas() * m.accumulate; n > 1 {
-		env.Log.Info("strategy", "replicas", s.Replicas(), "accumulate", m.accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
+	if n := s.MicroBatches() * m.accumulate; n > 1 {
+		env.Log.Info("strategy", "replicas", s.Replicas(), "lanes", s.MicroBatches()/s.Replicas(), "accumulate", m.accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
 			"shard_optimizer", p.Strategy.ShardOptimizer && s.Replicas() > 1, "optimizer_mb_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
 	env.Log.Info("training", "steps", t.steps, "steps_per_epoch", t.data.BatchesPerEpoch(), "examples", t.data.NumExamples(),

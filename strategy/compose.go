@@ -28,6 +28,9 @@ type layout struct {
 	// shard gives every variable an owner among the replicas, which alone keeps
 	// its slots.
 	shard bool
+	// shared has all replicas on one device with the same variables, so that they
+	// are lanes of one copy of the model. It goes with shard.
+	shared bool
 	// bucket is how many bytes of gradients are reduced together.
 	bucket int64
 }
@@ -133,7 +136,7 @@ func compose(export *graphs.Export, l layout) (*plan, error) {
 		}
 		c.replicas = append(c.replicas, r)
 	}
-	if l.shard {
+	if l.shard { // of lanes, too: what is done for the variables of each goes on side by side
 		c.owners = owners(export.Contract, len(l.devices))
 	}
 	if l.own {
@@ -143,7 +146,10 @@ func compose(export *graphs.Export, l layout) (*plan, error) {
 	if err := c.variables(train); err != nil {
 		return nil, err
 	}
-	for _, r := range c.replicas {
+	for i, r := range c.replicas {
+		if l.shared && i > 0 {
+			break
+		}
 		c.plan.evaluate = append(c.plan.evaluate, c.call(r, "evaluate"))
 		c.plan.predict = append(c.plan.predict, c.call(r, "predict"))
 	}
@@ -212,7 +218,11 @@ func (c *composer) keeps(replica int, variable string) bool {
 // initialization of those that start at zero.
 func (c *composer) variables(train bool) error {
 	contract := c.export.Contract
-	c.plan.slotBytes = make([]int64, len(c.replicas))
+	copies := len(c.replicas)
+	if c.shared {
+		copies = 1
+	}
+	c.plan.slotBytes = make([]int64, copies)
 	var zeros []string
 	add := func(name, dtype string, shape []int64, slot bool, has func(int) bool) error {
 		t, ok := dtypes[dtype]
@@ -225,6 +235,10 @@ func (c *composer) variables(train bool) error {
 		value := c.Placeholder("value/"+name, t.proto, shape)
 		var assigns []string
 		for i, r := range c.replicas {
+			if c.shared && i > 0 {
+				r.handles = c.replicas[0].handles
+				continue
+			}
 			if !has(i) {
 				continue
 			}
@@ -262,7 +276,7 @@ func (c *composer) variables(train bool) error {
 	if train {
 		for _, v := range contract.Variables {
 			for _, slot := range contract.Optimizer.Slots {
-				has := func(i int) bool { return c.keeps(i, v.Name) }
+				has := func(i int) bool { return c.shared || c.keeps(i, v.Name) }
 				if err := add(graphs.SlotName(slot, v.Name), v.DType, v.Shape, true, has); err != nil {
 					return err
 				}
@@ -449,8 +463,8 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 	return p
 }
 
-// sharded lets every variable's owner update it and hand the value on. The first
-// replica decides for all.
+// sharded lets every variable's owner update it and hand the value on, unless all
+// have the same variables. The first replica decides for all.
 func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool) applyPlan {
 	contract := c.export.Contract
 	typeT, n := graphs.Type("T", float32Type), graphs.Int("N", int64(len(c.replicas)))
@@ -492,8 +506,11 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 		owner := c.replicas[c.owners[v.Name]]
 		c.OnDevice(owner.device)
 		updated := c.update(prefix, owner, v, totals[v.Name], d)
-		value := c.Read(prefix+"updated/"+v.Name, owner.handles[v.Name], float32Type, updated)
 		done = append(done, updated)
+		if c.shared {
+			continue
+		}
+		value := c.Read(prefix+"updated/"+v.Name, owner.handles[v.Name], float32Type, updated)
 		for _, r := range c.replicas {
 			if r != owner {
 				c.OnDevice(r.device)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/cuda"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 )
 
@@ -36,6 +37,10 @@ type Config struct {
 	// ShardOptimizer has every variable's slots on one replica, its owner, instead
 	// of on all: gradients are added up there, and the new value goes to the others.
 	ShardOptimizer bool
+	// Lanes is how many micro-batches one device computes side by side, with the same
+	// variables; 0 is one. On a CPU of few cores, a lane for each is faster than one
+	// whose operations use all cores.
+	Lanes int
 	// Patience bounds the calls of a session with other servers, so that none hangs
 	// for ever; 0 is no bound. A call may take as long, and five times longer than the
 	// longest before it; before the first has ended, ten times as long.
@@ -62,6 +67,9 @@ const (
 func (c Config) Validate() error {
 	if c.IntraOpThreads < 0 || c.InterOpThreads < 0 {
 		return fmt.Errorf("intra-op threads %d and inter-op threads %d must not be negative", c.IntraOpThreads, c.InterOpThreads)
+	}
+	if c.Lanes < 0 || c.Lanes > 64 {
+		return fmt.Errorf("%d lanes: expected 0 (one) to 64", c.Lanes)
 	}
 	if c.BucketBytes < 0 {
 		return fmt.Errorf("buckets of %d bytes: expected 0 (%d) or more", c.BucketBytes, DefaultBucketBytes)
@@ -109,6 +117,7 @@ type Model struct {
 	updates int64   // the count of iterations as it was last seen
 
 	patience time.Duration
+	micro    int // micro-batches of a call
 
 	mu      sync.Mutex
 	pending int
@@ -121,6 +130,7 @@ type Model struct {
 type target struct {
 	devices []string // of the replicas
 	names   []string // of the devices, for people; nil is the same
+	shared  bool     // the replicas are lanes of one
 	cpus    int      // virtual CPU devices of the process; 0 is one
 	master  string   // address of the session's master; "" for one in this process
 	leader  string   // that agrees on the groups of collectives; "" within a process
@@ -168,6 +178,14 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	if config.Lanes > 1 {
+		if config.IntraOpThreads == 0 {
+			config.IntraOpThreads = max(1, runtime.NumCPU()/config.Lanes)
+		}
+		if config.InterOpThreads == 0 {
+			config.InterOpThreads = config.Lanes
+		}
+	}
 	found, err := target{}.find(config, device)
 	if err != nil {
 		return nil, err
@@ -176,7 +194,9 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 	if name == "" && found.Type == "GPU" {
 		name = shortName(found.Name)
 	}
-	return newModel(ctx, export, target{devices: []string{name}, names: []string{shortName(found.Name)}, own: found.Type == "CPU"}, config)
+	lanes := max(1, config.Lanes)
+	return newModel(ctx, export, target{devices: slices.Repeat([]string{name}, lanes), shared: lanes > 1,
+		names: []string{shortName(found.Name)}, own: found.Type == "CPU"}, config)
 }
 
 // NewMirrored composes the export's graph for several devices of this process, each
@@ -257,7 +277,8 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		devices:   t.devices,
 		functions: config.Functions,
 		own:       own,
-		shard:     config.ShardOptimizer && len(t.devices) > 1,
+		shard:     (config.ShardOptimizer || t.shared) && len(t.devices) > 1,
+		shared:    t.shared,
 		bucket:    cmp.Or(config.BucketBytes, DefaultBucketBytes),
 	})
 	if err != nil {
@@ -277,7 +298,8 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{export: export, session: session, plan: p, ops: make(map[string]*tf.Operation), cluster: t.cluster, patience: config.Patience, calls: make([]int, len(t.devices)),
+	m := &Model{export: export, session: session, plan: p, ops: make(map[string]*tf.Operation), cluster: t.cluster, patience: config.Patience, calls: make([]int, len(p.predict)),
+		micro: len(t.devices),
 		runtime: Runtime{Devices: t.devices, IntraOpThreads: config.IntraOpThreads, InterOpThreads: config.InterOpThreads,
 			OptimizerBytes: p.slotBytes}}
 	if t.names != nil {
@@ -350,17 +372,9 @@ func (e *DeviceError) Error() string {
 	return fmt.Sprintf("there is no device %q; this machine has %s", e.Device, strings.Join(e.Have, ", "))
 }
 
-// CountGPUs returns the number of GPUs that TensorFlow finds.
-func CountGPUs(config Config) (int, error) {
-	devices, err := target{}.list(config)
-	n := 0
-	for _, d := range devices {
-		if d.Type == "GPU" {
-			n++
-		}
-	}
-	return n, err
-}
+// CountGPUs returns the number of GPUs that TensorFlow can use. It starts no session:
+// the first one of a process decides about TensorFlow's threads.
+func CountGPUs() int { return len(cuda.Query().GPUs) }
 
 // list returns the devices of the process.
 func (t target) list(config Config) ([]tf.Device, error) {
@@ -418,6 +432,20 @@ func (m *Model) Close() error {
 
 // Replicas is the number of copies of the model.
 func (m *Model) Replicas() int { return len(m.runtime.Devices) }
+
+// MicroBatches is how many micro-batches are computed side by side: one on every
+// replica, or as many as a single one has lanes.
+func (m *Model) MicroBatches() int { return m.micro }
+
+// InFlight is how many evaluations or predictions at a time keep all devices busy:
+// one for each lane, else two for each replica, so that what one leaves idle, in
+// operations that are too small for all cores, the other takes.
+func (m *Model) InFlight() int {
+	if m.micro > m.Replicas() {
+		return m.micro
+	}
+	return 2 * m.Replicas()
+}
 
 // GraphDef returns the composed graph, serialized.
 func (m *Model) GraphDef() ([]byte, error) { return m.plan.builder.Marshal() }
@@ -593,8 +621,8 @@ func (m *Model) stepError(ctx context.Context, err error) error {
 }
 
 // Step makes one optimizer update from a global batch that was divided into
-// micro-batches: as many as there are replicas, or a multiple of that, which every
-// replica then takes one after the other and adds up before the update. How the
+// micro-batches: MicroBatches of them, or a multiple of that, which are then taken one
+// after the other and added up before the update. How the
 // batch was divided changes nothing but rounding and random numbers. The seed decides
 // all randomness of the step; callers give every step its own.
 //
@@ -605,9 +633,9 @@ func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, sc
 	if p == nil {
 		return nil, fmt.Errorf("the graph was composed for evaluation only")
 	}
-	n := m.Replicas()
+	n := m.micro
 	if len(batches) == 0 || len(batches)%n != 0 {
-		return nil, fmt.Errorf("%d micro-batches cannot be divided among %d replicas", len(batches), n)
+		return nil, fmt.Errorf("%d micro-batches cannot be taken %d at a time", len(batches), n)
 	}
 	values := make([]float32, len(p.scalars))
 	for i, h := range p.scalars {

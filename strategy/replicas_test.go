@@ -188,6 +188,8 @@ type way struct {
 
 var ways = []way{
 	{"accumulate 4", 0, 1, 4, Config{}},
+	{"2 lanes", 0, 1, 1, Config{Lanes: 2}},
+	{"3 lanes, accumulate 2, standard operations", 0, 1, 2, Config{Lanes: 3, StandardOps: true}},
 	{"mirrored 2", 0, 2, 1, Config{}},
 	{"mirrored 4", 0, 4, 1, Config{}},
 	{"mirrored 2, standard operations", 0, 2, 1, Config{StandardOps: true}},
@@ -251,7 +253,7 @@ func train(t *testing.T, m *Model, accumulate int) []*Result {
 		}
 		b := randomBatch(t, rng, n)
 		scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 1, "hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}
-		r, err := m.Step(context.Background(), micro(t, b, m.Replicas()*accumulate), [2]int64{1, int64(step)}, scalars)
+		r, err := m.Step(context.Background(), micro(t, b, m.MicroBatches()*accumulate), [2]int64{1, int64(step)}, scalars)
 		if err != nil {
 			t.Fatal(err)
 		}
