@@ -61,7 +61,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 		return nil, err
 	}
 	// Where the run was trained says nothing of where it is evaluated.
-	p.Strategy = Defaults().Strategy
+	p.Strategy, p.Runtime.Lanes = Defaults().Strategy, 0
 	if err := p.Load(nil, settings); err != nil {
 		return nil, err
 	}

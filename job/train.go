@@ -85,6 +85,9 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		return nil, err
 	}
 	defer train.Close()
+	if p.Runtime.Lanes == 0 {
+		p.Runtime.Lanes = p.Runtime.lanes()
+	}
 	given := p
 	steps, err := intervals(&p, train.BatchesPerEpoch())
 	if err != nil {
@@ -163,14 +166,20 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 }
 
 // attempt trains until the end, or until a worker is lost.
-func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
+func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) {
 	p, env, contract, folder := t.params, t.env, t.export.Contract, t.folder
 	s, workers, err := p.openModel(ctx, t.export, strategy.FunctionsTrain, env)
 	if err != nil {
 		return nil, err
 	}
 	if workers != nil {
-		defer workers.Close()
+		defer func() {
+			if lostWorker(err) {
+				workers.Close()
+			} else {
+				workers.Finish()
+			}
+		}()
 	}
 	defer s.Close()
 	if err := allowPrecision(p, contract, s.Runtime().Devices[0], env.Log); err != nil {
@@ -261,7 +270,6 @@ func (t *training) attempt(ctx context.Context) (runner.Outputs, error) {
 	}
 	env.Log.Info("training", "steps", t.steps, "steps_per_epoch", t.data.BatchesPerEpoch(), "examples", t.data.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
-	var out runner.Outputs
 	if t.evaluations == nil {
 		err = controller.Train(ctx, t.steps)
 	} else {

@@ -87,6 +87,8 @@ def measure(options: base.Options, chosen: Sequence[Peer], size: str, lengths: s
     name = f"train-{size}-{lengths}"
     if options.add:
         lines = runs.joined(runs.load(base.raw(options, name)), lines)
+        known = {line["peer"] for line in lines}
+        chosen = [p for p in peers.TRAIN if p in chosen or p.name in known]
     described = DESCRIPTION[lengths].format(mean=mean)
     title = f"Training {size}, {described}"
     base.publish(

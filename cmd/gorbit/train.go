@@ -1,18 +1,25 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/internal/tfenv"
 	"github.com/gorbit-ml/gorbit/job"
+	"github.com/gorbit-ml/gorbit/strategy"
 )
 
 func newTrain(g *globals) *cobra.Command {
@@ -114,15 +121,59 @@ stop within a step, with exit code 75.`,
 			return err
 		}
 		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfenv.MallocKeeps())
-		if kept := params.Runtime; kept != asked {
+		if kept := params.Runtime; kept.OneDNN != asked.OneDNN || kept.Kernels != asked.Kernels {
 			env.Log.Warn("a run keeps the runtime.onednn and runtime.kernels that it began with", "onednn", kept.OneDNN, "kernels", kept.Kernels)
 		}
 		// A reader of the lines that goes away does not end the run.
 		signal.Ignore(syscall.SIGPIPE)
-		_, err = job.Train(cmd.Context(), params, run, env)
-		return err
+		return trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env)
 	}
 	return cmd
+}
+
+// trainInCluster trains as TF_CONFIG says, if it is set: the first machine of the
+// cluster trains, with a worker of its own beside, and the others are workers until
+// that is done. Without it, or with workers named otherwise, it trains.
+func trainInCluster(ctx context.Context, out io.Writer, p job.Params, run string, env job.Env) error {
+	value := os.Getenv("TF_CONFIG")
+	if value == "" || p.Strategy.Name != "auto" && p.Strategy.Name != "multiworker" {
+		_, err := job.Train(ctx, p, run, env)
+		return err
+	}
+	cluster, err := job.ParseTFConfig(value)
+	if err != nil {
+		return err
+	}
+	workers := strings.Join(cluster.Workers, ",")
+	if len(cluster.Workers) == 1 || p.Strategy.Workers != "" && p.Strategy.Workers != workers {
+		_, err := job.Train(ctx, p, run, env)
+		return err
+	}
+	devices := p.Strategy.Devices
+	if devices == "" {
+		devices = "cpu:1"
+		if strategy.CountGPUs() > 0 {
+			devices = "gpu"
+		}
+	}
+	p.Strategy.Workers, p.Strategy.Devices = workers, ""
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	s, err := listen(out, env, fleet.SupervisorConfig{Listen: cluster.Workers[cluster.Task], Devices: devices, Once: true})
+	if err != nil {
+		return err
+	}
+	if cluster.Task > 0 {
+		return s.Serve(ctx)
+	}
+	// The worker outlasts a stop: saving needs it.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var group errgroup.Group
+	group.Go(func() error { return s.Serve(serving) })
+	_, err = job.Train(ctx, p, run, env)
+	stop()
+	return errors.Join(err, group.Wait())
 }
 
 // keepRounding sets the params that decide how sums are rounded to what the run
@@ -130,6 +181,9 @@ stop within a step, with exit code 75.`,
 func keepRounding(p *job.Params, run string) {
 	if before, err := job.ReadParams(filepath.Join(run, "params.yaml")); err == nil {
 		p.Runtime.OneDNN, p.Runtime.Kernels = before.Runtime.OneDNN, before.Runtime.Kernels
+		if p.Runtime.Lanes == 0 {
+			p.Runtime.Lanes = before.Runtime.Lanes
+		}
 	}
 }
 

@@ -2,15 +2,17 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/fleet"
+	"github.com/gorbit-ml/gorbit/job"
 )
 
 func newWorker(g *globals) *cobra.Command {
-	c := fleet.SupervisorConfig{Version: version, ChildLog: os.Stderr}
+	var c fleet.SupervisorConfig
 	var child bool
 	cmd := &cobra.Command{
 		Use:   "worker [--listen HOST:PORT] [--devices DEVICES] [flags]",
@@ -42,24 +44,33 @@ machine reaches it; give it an address of a private network, never a public one.
 		if err != nil {
 			return err
 		}
-		c.Child, c.Log = []string{"gorbit", "worker", "--child"}, env.Log
-		if err := c.Validate(); err != nil {
-			return usagef("%w", err)
-		}
-		s, err := fleet.Listen(c)
+		s, err := listen(cmd.OutOrStdout(), env, c)
 		if err != nil {
-			return fmt.Errorf("worker: %w", err)
-		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "listening on %s with %s\n", s.Addr(), c.Devices); err != nil {
 			return err
-		}
-		const open = "TensorFlow's gRPC has no authentication: who reaches this worker can run programs here, so keep it in a private network"
-		if s.Loopback() {
-			env.Log.Info(open)
-		} else {
-			env.Log.Warn(open)
 		}
 		return s.Serve(cmd.Context())
 	}
 	return cmd
+}
+
+// listen makes this process a worker, and says so.
+func listen(out io.Writer, env job.Env, c fleet.SupervisorConfig) (*fleet.Supervisor, error) {
+	c.Child, c.Log, c.ChildLog, c.Version = []string{"gorbit", "worker", "--child"}, env.Log, os.Stderr, version
+	if err := c.Validate(); err != nil {
+		return nil, usagef("%w", err)
+	}
+	s, err := fleet.Listen(c)
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	if _, err := fmt.Fprintf(out, "listening on %s with %s\n", s.Addr(), c.Devices); err != nil {
+		return nil, err
+	}
+	const open = "TensorFlow's gRPC has no authentication: who reaches this worker can run programs here, so keep it in a private network"
+	if s.Loopback() {
+		env.Log.Info(open)
+	} else {
+		env.Log.Warn(open)
+	}
+	return s, nil
 }

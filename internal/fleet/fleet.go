@@ -115,6 +115,7 @@ type Fleet struct {
 	failed chan struct{}
 	mu     sync.Mutex
 	err    error
+	done   bool // the run is over
 	over   bool // Close has begun
 	once   sync.Once
 	closed error
@@ -311,6 +312,20 @@ func (f *Fleet) Usage() []Usage {
 		out[i].Address = p.worker.Address
 	}
 	return out
+}
+
+// Finish is Close at the end of a run: workers that serve one run end as well.
+func (f *Fleet) Finish() error {
+	f.mu.Lock()
+	f.done = true
+	f.mu.Unlock()
+	return f.Close()
+}
+
+func (f *Fleet) isDone() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.done
 }
 
 // Close ends the session: every worker kills its TensorFlow process and listens for
@@ -627,7 +642,7 @@ func (p *peer) close(grace time.Duration) error {
 	}
 	p.enter(PhaseClose)
 	deadline := time.Now().Add(grace)
-	if err := p.link.write(message{Bye: new(bye)}, deadline); err != nil {
+	if err := p.link.write(message{Bye: &bye{Done: p.fleet.isDone()}}, deadline); err != nil {
 		return p.wrap(err)
 	}
 	timer := time.NewTimer(time.Until(deadline))

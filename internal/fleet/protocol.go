@@ -110,7 +110,10 @@ type failed struct {
 
 // bye ends a session from the chief's side, and is the worker's answer once its
 // child is gone.
-type bye struct{}
+type bye struct {
+	// Done says that the run is at its end, too.
+	Done bool `json:"done,omitempty"`
+}
 
 // check reports what no peer of this protocol would send.
 func (m message) check() error {

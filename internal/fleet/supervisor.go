@@ -44,6 +44,8 @@ type SupervisorConfig struct {
 	// Child are the arguments, the program's name first, with which the program calls
 	// the function Child.
 	Child []string
+	// Once ends Serve when a chief has said that its run is over.
+	Once bool
 	// Log is the supervisor's log, and ChildLog takes what children print.
 	Log      *slog.Logger
 	ChildLog io.Writer
@@ -71,6 +73,7 @@ type Supervisor struct {
 	config   SupervisorConfig
 	devices  Devices
 	listener net.Listener
+	end      context.CancelFunc // of Serve
 	host     netip.Addr
 	log      *slog.Logger
 	hello    hello
@@ -137,6 +140,7 @@ func (s *Supervisor) Serve(ctx context.Context) error {
 	defer s.sessions.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	s.end = cancel
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	defer s.listener.Close()
 	for {
@@ -199,6 +203,9 @@ func (s *Supervisor) greet(ctx context.Context, conn *net.TCPConn) {
 	if end.say != nil {
 		s.last(conn, l, *end.say)
 	}
+	if end.done && s.config.Once {
+		s.end()
+	}
 }
 
 // take gives the place to a chief, or returns who has it.
@@ -240,6 +247,7 @@ type event struct {
 type ending struct {
 	reason string
 	say    *message
+	done   bool // the run is over
 }
 
 // session serves a chief until its end. The child is gone when it returns.
@@ -311,7 +319,7 @@ func (s *Supervisor) session(ctx context.Context, l *link, h *hello) ending {
 				return ending{reason: "the chief is gone: " + describe(e.err)}
 			case m.Beat != nil:
 			case m.Bye != nil:
-				return ending{reason: "the chief is done", say: &message{Bye: new(bye)}}
+				return ending{reason: "the chief is done", say: &message{Bye: new(bye)}, done: m.Bye.Done}
 			case m.Reserve != nil && p == nil:
 				var err error
 				if p, err = spawn(s.config.Child, childEnv(m.Reserve.NoOneDNN), s.config.ChildLog); err != nil {
