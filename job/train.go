@@ -160,6 +160,10 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 			return nil, err
 		}
 		restarts++
+		// A run without a checkpoint begins again.
+		if err := t.data.Seek(nil); err != nil {
+			return nil, err
+		}
 		t.env.Log.Warn("a worker was lost: the run goes on from its last checkpoint", "error", lostCause(err),
 			"restart", restarts, "max_restarts", t.params.Strategy.MaxRestarts)
 	}

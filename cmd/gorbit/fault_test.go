@@ -1,0 +1,348 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/testenv"
+)
+
+// output collects what a process prints, to be looked at while it runs.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// running is a process of a test.
+type running struct {
+	t *testing.T
+	*exec.Cmd
+	out   output
+	ended chan struct{}
+	err   error
+}
+
+// start starts gorbit. What is left of it at the test's end is killed.
+func (u *user) start(t *testing.T, args ...string) *running {
+	t.Helper()
+	r := &running{t: t, Cmd: u.command("gorbit", args...), ended: make(chan struct{})}
+	r.Stdout, r.Stderr = &r.out, &r.out
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		r.err = r.Wait()
+		close(r.ended)
+	}()
+	t.Cleanup(func() {
+		r.Process.Signal(syscall.SIGCONT)
+		r.Process.Kill()
+		<-r.ended
+	})
+	return r
+}
+
+// await waits for something that comes about while the process runs.
+func (r *running) await(what string, there func() bool) {
+	r.t.Helper()
+	for !there() {
+		select {
+		case <-r.ended:
+			if !there() {
+				r.t.Fatalf("ended without %s: %v\n%s", what, r.err, &r.out)
+			}
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// says waits until the process has printed a text.
+func (r *running) says(text string) {
+	r.t.Helper()
+	r.await(fmt.Sprintf("%q", text), func() bool { return strings.Contains(r.out.String(), text) })
+}
+
+// exits waits for the process' end and wants an exit code.
+func (r *running) exits(code int) {
+	r.t.Helper()
+	<-r.ended
+	if got := r.ProcessState.ExitCode(); got != code {
+		r.t.Fatalf("exit code %d (%v), want %d\n%s", got, r.err, code, &r.out)
+	}
+}
+
+// child returns the process that a worker has for its session.
+func (r *running) child() int {
+	r.t.Helper()
+	var pid int
+	r.await("a child", func() bool {
+		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.Process.Pid))
+		for _, list := range lists {
+			content, _ := os.ReadFile(list)
+			if n, _ := fmt.Sscan(string(content), &pid); n == 1 {
+				return true
+			}
+		}
+		return false
+	})
+	return pid
+}
+
+// TestFaults breaks a training with two workers in many ways. It must go on by itself
+// and end with the variables of a training that was left alone, or end with one
+// sentence that names the worker.
+func TestFaults(t *testing.T) {
+	u := newUser(t)
+	u.write(400)
+	u.run("gorbit", "convert", "--vocab", "vocab.txt", "--train", "reviews.tsv", "--text-column", "text",
+		"--label-column", "label", "--labels", "bad,good", "--split-by-hash", "id", "--max-length", "24", "--out", "data")
+	if err := os.WriteFile(filepath.Join(u.dir, "config.json"), []byte(`{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+		"intermediate_size": 48, "vocab_size": 29, "max_position_embeddings": 32}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	u.run(testenv.Python(t), "-m", "gorbit_export", "bert-classifier", "--config", "config.json", "--pooling", "mean", "--out", "graph")
+
+	const steps = 360
+	worker := func(t *testing.T, address string) *running {
+		w := u.start(t, "worker", "--listen", address, "--threads", "1")
+		w.says("listening on ")
+		return w
+	}
+	address := func(w *running) string {
+		_, rest, _ := strings.Cut(w.out.String(), "listening on ")
+		return strings.Fields(rest)[0]
+	}
+	train := func(run string, more ...string) []string {
+		return append([]string{"train", "--graph", "graph", "--data", "data", "--run", run, "--steps", fmt.Sprint(steps), "--batch-size", "13",
+			"--learning-rate", "1e-3", "--steps-per-loop", "40", "--checkpoint-interval", "120", "--eval-interval", "-1", "--worker-timeout", "5s"}, more...)
+	}
+	two := func(t *testing.T, run string, more ...string) (chief, first, second *running) {
+		first, second = worker(t, "127.0.0.1:0"), worker(t, "127.0.0.1:0")
+		return u.start(t, train(run, append([]string{"--workers", address(first) + "," + address(second)}, more...)...)...), first, second
+	}
+
+	undisturbed, _, _ := two(t, "undisturbed")
+	undisturbed.exits(exitDone)
+	want, wantMetrics := u.state("undisturbed", steps)
+	same := func(t *testing.T, run string) {
+		t.Helper()
+		got, metrics := u.state(run, steps)
+		for name, value := range want {
+			if got[name] != value {
+				t.Errorf("%s differs from that of the undisturbed run", name)
+			}
+		}
+		if len(got) != len(want) || metrics != wantMetrics {
+			t.Errorf("%d tensors, want %d; metrics\n%swant\n%s", len(got), len(want), metrics, wantMetrics)
+		}
+	}
+	saving := func(run string) func() bool {
+		return func() bool {
+			all, _ := filepath.Glob(filepath.Join(u.dir, run, "checkpoints", ".saving-*"))
+			return len(all) > 0
+		}
+	}
+	kill := func(t *testing.T, pid int, signal syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(pid, signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	const lost = "a worker was lost: the run goes on from its last checkpoint"
+	for name, breaks := range map[string]func(t *testing.T, run string, chief, second *running){
+		"worker killed in a step": func(t *testing.T, run string, chief, second *running) {
+			chief.says("step:    200 ")
+			kill(t, second.Process.Pid, syscall.SIGKILL)
+			<-second.ended
+			worker(t, address(second))
+		},
+		"worker killed while a checkpoint is written": func(t *testing.T, run string, chief, second *running) {
+			chief.await("a checkpoint being written", saving(run))
+			kill(t, second.Process.Pid, syscall.SIGKILL)
+			<-second.ended
+			worker(t, address(second))
+		},
+		"worker killed at the start": func(t *testing.T, run string, chief, second *running) {
+			second.says("a chief connected")
+			kill(t, second.Process.Pid, syscall.SIGKILL)
+			<-second.ended
+			worker(t, address(second))
+		},
+		"its TensorFlow killed": func(t *testing.T, run string, chief, second *running) {
+			chief.says("step:    200 ")
+			kill(t, second.child(), syscall.SIGKILL)
+		},
+		"its TensorFlow stopped": func(t *testing.T, run string, chief, second *running) {
+			chief.says("step:    200 ")
+			kill(t, second.child(), syscall.SIGSTOP)
+		},
+		"worker stopped for longer than the deadline": func(t *testing.T, run string, chief, second *running) {
+			chief.says("step:     40 ")
+			kill(t, second.child(), syscall.SIGSTOP)
+			kill(t, second.Process.Pid, syscall.SIGSTOP)
+			chief.says(lost)
+			kill(t, second.Process.Pid, syscall.SIGCONT)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := strings.ReplaceAll(name, " ", "-")
+			chief, _, second := two(t, run)
+			breaks(t, run, chief, second)
+			chief.exits(exitDone)
+			if log := chief.out.String(); !strings.Contains(log, lost) || !strings.Contains(log, address(second)) {
+				t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
+			}
+			same(t, run)
+		})
+	}
+
+	t.Run("chief killed", func(t *testing.T) {
+		chief, first, second := two(t, "chief")
+		chief.says("step:    200 ")
+		workers := []*running{first, second}
+		children := []int{first.child(), second.child()}
+		kill(t, chief.Process.Pid, syscall.SIGKILL)
+		for i, w := range workers {
+			w.says("listening again")
+			w.await("its child's end", func() bool { return errors.Is(syscall.Kill(children[i], 0), syscall.ESRCH) })
+		}
+		u.start(t, train("chief", "--workers", address(first)+","+address(second))...).exits(exitDone)
+		same(t, "chief")
+	})
+	t.Run("stopped by a signal", func(t *testing.T) {
+		chief, first, second := two(t, "stopped")
+		chief.says("step:     40 ")
+		kill(t, chief.Process.Pid, syscall.SIGTERM)
+		chief.exits(exitStopped)
+		u.start(t, train("stopped", "--workers", address(first)+","+address(second))...).exits(exitDone)
+		same(t, "stopped")
+	})
+	t.Run("goes on with other devices", func(t *testing.T) {
+		chief, _, _ := two(t, "devices")
+		chief.says("step:     40 ")
+		kill(t, chief.Process.Pid, syscall.SIGTERM)
+		chief.exits(exitStopped)
+		log := u.run("gorbit", train("devices", "--devices", "cpu:3", "--shard-optimizer")...)
+		if !strings.Contains(log, "restored from checkpoint") || !strings.Contains(log, "step:    360 ") {
+			t.Errorf("the run did not go on:\n%s", log)
+		}
+	})
+	t.Run("a worker gone for good", func(t *testing.T) {
+		chief, _, second := two(t, "gone")
+		chief.says("step:     40 ")
+		kill(t, second.Process.Pid, syscall.SIGKILL)
+		chief.exits(exitFailed)
+		if log := chief.out.String(); !strings.Contains(log, "gorbit: worker "+address(second)+": connect: after 5s") {
+			t.Errorf("the last words are not of the worker:\n%s", log)
+		}
+	})
+	t.Run("elastic", func(t *testing.T) {
+		chief, _, second := two(t, "elastic", "--elastic")
+		chief.says("step:     40 ")
+		kill(t, second.Process.Pid, syscall.SIGKILL)
+		chief.exits(exitDone)
+		if log := chief.out.String(); !strings.Contains(log, "going on without workers that did not come back") {
+			t.Errorf("nothing of the worker left behind:\n%s", log)
+		}
+		u.state("elastic", steps)
+	})
+	t.Run("TF_CONFIG", func(t *testing.T) {
+		var addresses []string
+		for range 2 {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			addresses = append(addresses, l.Addr().String())
+			l.Close()
+		}
+		var all []*running
+		for i := range addresses {
+			t.Setenv("TF_CONFIG", fmt.Sprintf(`{"cluster": {"worker": [%q, %q]}, "task": {"type": "worker", "index": %d}}`, addresses[0], addresses[1], i))
+			r := &running{t: t, Cmd: u.command("gorbit", train("tfconfig")...), ended: make(chan struct{})}
+			// The user's environment has none of TensorFlow's variables.
+			r.Env = append(r.Env, "TF_CONFIG="+os.Getenv("TF_CONFIG"))
+			r.Stdout, r.Stderr = &r.out, &r.out
+			if err := r.Start(); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				r.err = r.Wait()
+				close(r.ended)
+			}()
+			t.Cleanup(func() { r.Process.Kill(); <-r.ended })
+			all = append(all, r)
+		}
+		for _, r := range all {
+			r.exits(exitDone)
+		}
+		same(t, "tfconfig")
+	})
+
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	babbling, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer babbling.Close()
+	go func() {
+		for {
+			conn, err := babbling.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n")
+			conn.Close()
+		}
+	}()
+	for name, test := range map[string]struct{ address, says string }{
+		"nobody listens":     {"127.0.0.1:1", "nothing listens there"},
+		"no such host":       {"nobody.invalid:2222", "check the host's name"},
+		"a silent port":      {silent.Addr().String(), "nothing was heard from it"},
+		"another protocol":   {babbling.Addr().String(), "is no gorbit worker"},
+		"not an address":     {"localhost", `"localhost" is not of the form host:port`},
+		"no port":            {"localhost:0", `"localhost:0" is not of the form host:port`},
+		"the same two times": {"a:1,a:1", "a:1 is named twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code := exitFailed
+			if strings.Contains(test.says, "form") || strings.Contains(test.says, "twice") {
+				code = exitUsage
+			}
+			chief := u.start(t, train("nobody", "--workers", test.address)...)
+			chief.exits(code)
+			lines := strings.Split(strings.TrimSpace(chief.out.String()), "\n")
+			if last := lines[len(lines)-1]; !strings.HasPrefix(last, "gorbit: ") || !strings.Contains(last, test.says) {
+				t.Errorf("the last words are %q, want %q", last, test.says)
+			}
+		})
+	}
+}
