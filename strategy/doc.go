@@ -1,15 +1,19 @@
 // Package strategy composes training graphs from an export for the hardware at
 // hand, and runs their steps through the TensorFlow C API.
 //
-// OneDevice is one copy of the model on one device. Its step is one session call:
-// the gradients of the summed weighted losses, their global norm, clipping, and
-// one call of the export's update per variable.
+// A Model is made for one device (NewOneDevice), for several of this process
+// (NewMirrored), or for those of several TensorFlow servers (NewMultiWorker). One
+// graph holds all replicas, and one session runs it. A step is the gradients of the
+// summed weighted losses of every replica's micro-batch, their sum over all, the
+// global norm, clipping, and one call of the export's update per variable: on every
+// replica, which then all hold the same bits, or, with a sharded optimizer, on the
+// variable's owner. Micro-batches beyond one per replica are added up in
+// accumulators first.
 //
 // A step whose loss or gradient norm is not finite changes no variable and
 // is not counted, and its result says that it was not applied.
 //
-// Tensors go to the graph stacked: the features of one dtype and one set of axes
-// are one feed. TensorFlow caches an executor under every order in which
+// Features go to the graph flat: those of one dtype, of all replicas, are one feed. TensorFlow caches an executor under every order in which
 // a call's feeds come, and the binding hands them over in a random order; a
 // handful of feeds keeps that cache small.
 package strategy

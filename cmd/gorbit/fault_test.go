@@ -327,7 +327,7 @@ func TestFaults(t *testing.T) {
 		"nobody listens":     {"127.0.0.1:1", "nothing listens there"},
 		"no such host":       {"nobody.invalid:2222", "check the host's name"},
 		"a silent port":      {silent.Addr().String(), "nothing was heard from it"},
-		"another protocol":   {babbling.Addr().String(), "is no gorbit worker"},
+		"another protocol":   {babbling.Addr().String(), "is not gorbit worker's protocol"},
 		"not an address":     {"localhost", `"localhost" is not of the form host:port`},
 		"no port":            {"localhost:0", `"localhost:0" is not of the form host:port`},
 		"the same two times": {"a:1,a:1", "a:1 is named twice"},
