@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -32,10 +33,12 @@ func (s StrategyParams) kind() string {
 	case s.Workers != "":
 		return strategyMultiWorker
 	case s.Devices != "":
-		if d, err := strategy.ParseDevices(s.Devices); err == nil && d.Count > 1 {
+		switch d, err := devices.Parse(s.Devices); {
+		case err == nil && d.Count > 1:
 			return strategyMirrored
+		case err == nil && d.Count == 1:
+			return strategyOne
 		}
-		return strategyOne
 	}
 	return strategyAuto
 }
@@ -59,7 +62,7 @@ func (s StrategyParams) validate() error {
 		return fmt.Errorf("name is %q, expected auto, one, mirrored or multiworker", s.Name)
 	}
 	if s.Devices != "" {
-		d, err := strategy.ParseDevices(s.Devices)
+		d, err := devices.Parse(s.Devices)
 		if err != nil {
 			return fmt.Errorf("devices: %w", err)
 		}
@@ -96,8 +99,8 @@ func (s StrategyParams) validate() error {
 	return nil
 }
 
-// openModel composes the export's graph for the devices that the params say. Closing
-// the model's workers, if it has some, is left to the returned function.
+// openModel composes the export's graph for the devices that the params say. The
+// model's workers, nil within this process, are to be closed after it.
 func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, env Env) (*strategy.Model, *fleet.Fleet, error) {
 	if p.Strategy.kind() != strategyMultiWorker {
 		m, err := p.openLocal(ctx, export, functions)
@@ -136,17 +139,26 @@ func (c cluster) Devices() []string {
 func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
 	config := p.strategy(functions)
 	kind, device := p.Strategy.kind(), p.Runtime.Device
-	devices := strategy.Devices{Type: "GPU", Count: strategy.CountGPUs()}
+	on := devices.Spec{Type: "GPU", Count: strategy.CountGPUs()}
 	if p.Strategy.Devices != "" {
-		devices, _ = strategy.ParseDevices(p.Strategy.Devices)
-		device = devices.Names()[0]
-	} else if kind == strategyMirrored && devices.Count < 2 {
-		return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; name devices with --devices, such as cpu:2", devices.Count)}
+		asked, err := devices.Parse(p.Strategy.Devices)
+		if err != nil {
+			return nil, err
+		}
+		if asked.Count == 0 {
+			asked.Count = on.Count
+		}
+		if on = asked; on.Count == 0 {
+			return nil, &ParamsError{fmt.Errorf("strategy.devices is %s, and this machine has no GPU that TensorFlow can use", p.Strategy.Devices)}
+		}
+		device = on.Names()[0]
+	} else if kind == strategyMirrored && on.Count < 2 {
+		return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; name devices with --devices, such as cpu:2", on.Count)}
 	}
-	if kind == strategyMirrored || kind == strategyAuto && device == "" && devices.Count > 1 {
-		return strategy.NewMirrored(ctx, export, devices, config)
+	if kind == strategyMirrored || kind == strategyAuto && p.Runtime.Device == "" && on.Count > 1 {
+		return strategy.NewMirrored(ctx, export, on, config)
 	}
-	if onCPU := device == "" && devices.Count == 0 || strings.Contains(strings.ToUpper(device), "CPU:"); onCPU {
+	if onCPU := device == "" && on.Count == 0 || strings.Contains(strings.ToUpper(device), "CPU:"); onCPU {
 		config.Lanes = p.Runtime.lanes()
 	}
 	return strategy.NewOneDevice(ctx, export, device, config)

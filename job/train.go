@@ -285,6 +285,11 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if t := controller.Times(); t.InModel > 0 && !lostWorker(err) {
 		env.Log.Info("trained", "seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3),
 			"peak_memory_mb", peakMemory()>>20)
+		if workers != nil {
+			for _, u := range workers.Usage() {
+				env.Log.Info("worker", "address", u.Address, "peak_memory_mb", u.PeakRSS>>20, "cpu_seconds", rounded(u.CPU.Seconds(), 1))
+			}
+		}
 	}
 	return out, err
 }

@@ -99,7 +99,6 @@ type replica struct {
 	prefix       string // of its nodes' names
 	device, host string // host is the CPU beside the device
 	handles      map[string]string
-	accumulators map[string]string
 	inputs       map[string]string // of gradients and update
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/cuda"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 )
 
@@ -202,11 +203,11 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 // NewMirrored composes the export's graph for several devices of this process, each
 // of which has a replica of the model. All replicas hold the same values, bit for
 // bit. Variables begin as those of NewOneDevice.
-func NewMirrored(ctx context.Context, export *graphs.Export, devices Devices, config Config) (*Model, error) {
+func NewMirrored(ctx context.Context, export *graphs.Export, on devices.Spec, config Config) (*Model, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	t := target{devices: devices.Names(), own: true}
+	t := target{devices: on.Names(), own: true}
 	for _, d := range t.devices {
 		if n, ok := cpuNumber(d); ok {
 			t.cpus = max(t.cpus, n+1)

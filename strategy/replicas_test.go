@@ -17,6 +17,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/internal/testenv"
 )
@@ -236,7 +237,7 @@ func (w way) open(t *testing.T, export *graphs.Export) (*Model, error) {
 	if w.replicas == 1 {
 		return NewOneDevice(ctx, export, "", w.config)
 	}
-	return NewMirrored(ctx, export, Devices{"CPU", w.replicas}, w.config)
+	return NewMirrored(ctx, export, devices.Spec{Type: "CPU", Count: w.replicas}, w.config)
 }
 
 // train makes 20 steps without dropout, with last batches of an epoch among them
@@ -307,7 +308,7 @@ func agree(t *testing.T, m *Model, got []*Result, one *Model, want []*Result) {
 func TestShardedSlots(t *testing.T) {
 	export := replicaExport(t)
 	bytesPer := func(replicas int, shard bool) []int64 {
-		l := layout{devices: Devices{"CPU", replicas}.Names(), shard: shard, bucket: 1}
+		l := layout{devices: devices.Spec{Type: "CPU", Count: replicas}.Names(), shard: shard, bucket: 1}
 		p, err := compose(export, l)
 		if err != nil {
 			t.Fatal(err)
@@ -384,7 +385,7 @@ func TestNotFiniteEverywhere(t *testing.T) {
 func TestEvaluateOnReplicas(t *testing.T) {
 	export := replicaExport(t)
 	ctx := context.Background()
-	m, err := NewMirrored(ctx, export, Devices{"CPU", 3}, Config{Functions: FunctionsEvaluate})
+	m, err := NewMirrored(ctx, export, devices.Spec{Type: "CPU", Count: 3}, Config{Functions: FunctionsEvaluate})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,19 +414,6 @@ func TestEvaluateOnReplicas(t *testing.T) {
 	for i := range sums {
 		if sums[i] != sums[0] || outputs[i] != outputs[0] {
 			t.Errorf("replica %d gives %s, replica 0 %s", i, sums[i], sums[0])
-		}
-	}
-}
-
-func TestParseDevices(t *testing.T) {
-	for text, want := range map[string]Devices{"cpu": {"CPU", 1}, "cpu:4": {"CPU", 4}, "GPU:2": {"GPU", 2}} {
-		if got, err := ParseDevices(text); err != nil || got != want {
-			t.Errorf("%s is %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "cpu:0", "cpu:-1", "cpu:x", "tpu:1", "cpu:99999999999"} {
-		if got, err := ParseDevices(text); err == nil {
-			t.Errorf("%q is %v", text, got)
 		}
 	}
 }

@@ -2,14 +2,17 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"runtime"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	tf "github.com/wamuir/graft/tensorflow"
@@ -17,8 +20,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/internal/cuda"
+	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
-	"github.com/gorbit-ml/gorbit/internal/launch"
 )
 
 // offer is what TensorFlow offers in this process.
@@ -47,22 +51,35 @@ type device struct {
 
 func newDevices(*globals) *cobra.Command {
 	var spec string
+	var workers []string
+	var timeout time.Duration
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "devices [flags]",
 		Short: "List the devices that TensorFlow offers here",
 		Long: `Lists the devices of this machine as TensorFlow sees them, with the names that
-runtime.device takes, and the versions of TensorFlow and CUDA.`,
+runtime.device takes, and the versions of TensorFlow and CUDA; or those that workers
+lend.`,
 		Example: `  gorbit devices
-  gorbit devices --devices cpu:4 --json`,
+  gorbit devices --devices cpu:4 --json
+  gorbit devices --workers 10.0.0.2:2222,10.0.0.3:2222`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&spec, "devices", "", "devices to ask for: cpu:4 makes 4 virtual devices of the CPU, gpu:2 takes the first 2 GPUs")
+	cmd.Flags().StringSliceVar(&workers, "workers", nil, "list the devices of gorbit worker processes, host:port,host:port")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait for the workers")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		asked, err := launch.ParseDevices(spec)
-		if err != nil {
-			return usagef("--devices: %w", err)
+		if len(workers) > 0 {
+			return listWorkers(cmd.Context(), cmd.OutOrStdout(), fleet.Config{Addresses: workers, Timeout: timeout,
+				Log: slog.New(slog.DiscardHandler), Version: version}, asJSON)
+		}
+		var asked devices.Spec
+		if spec != "" {
+			var err error
+			if asked, err = devices.Parse(spec); err != nil {
+				return usagef("--devices: %w", err)
+			}
 		}
 		found, err := listDevices(asked)
 		if err != nil {
@@ -78,8 +95,36 @@ runtime.device takes, and the versions of TensorFlow and CUDA.`,
 	return cmd
 }
 
+// listWorkers prints what workers lend.
+func listWorkers(ctx context.Context, out io.Writer, config fleet.Config, asJSON bool) error {
+	if err := config.Validate(); err != nil {
+		return usagef("%w", err)
+	}
+	f, err := fleet.Connect(ctx, config)
+	if err != nil {
+		return err
+	}
+	workers := f.Workers()
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if asJSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(workers)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "worker\tdevice\tcores\tkernels\tversions\n")
+	for _, k := range workers {
+		for _, d := range k.Devices {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\tgorbit %s, TensorFlow %s\n", k.Address, d, k.Cores, k.Instructions, k.Gorbit, k.TensorFlow)
+		}
+	}
+	return w.Flush()
+}
+
 // listDevices asks TensorFlow for its devices, of one type if one is asked for.
-func listDevices(asked launch.Devices) (*offer, error) {
+func listDevices(asked devices.Spec) (*offer, error) {
 	config := &cpb.ConfigProto{GpuOptions: &cpb.GPUOptions{AllowGrowth: true}}
 	if asked.Count > 0 {
 		config.DeviceCount = map[string]int32{asked.Type: int32(asked.Count)}
@@ -128,7 +173,7 @@ func listDevices(asked launch.Devices) (*offer, error) {
 }
 
 // missing says why there are fewer devices than were asked for.
-func (o *offer) missing(asked launch.Devices) error {
+func (o *offer) missing(asked devices.Spec) error {
 	switch {
 	case asked.Type == "GPU" && !o.CUDA.Built:
 		return errors.New("this TensorFlow library has no CUDA: make setup TF=gpu takes the one that has")

@@ -38,6 +38,10 @@ func TestWorker(t *testing.T) {
 	if !found || rest != "with cpu:2\n" {
 		t.Fatalf("printed %q", line)
 	}
+	listed, err := exec.Command("gorbit", "devices", "--workers", address).Output()
+	if err != nil || strings.Count(string(listed), address) != 2 || !strings.Contains(string(listed), fleet.GroupLeader+"/device:CPU:1") {
+		t.Errorf("gorbit devices --workers: %v\n%s", err, listed)
+	}
 	f, err := fleet.Connect(t.Context(), fleet.Config{Addresses: []string{address}, Timeout: time.Minute, Version: version})
 	if err != nil {
 		t.Fatal(err)

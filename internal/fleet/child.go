@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 	"github.com/gorbit-ml/gorbit/internal/tfserver"
 )
@@ -117,7 +118,7 @@ func (c *child) reserve(r *reserve) error {
 }
 
 func (c *child) answer(m message) error {
-	devices, err := ParseDevices(m.Start.Devices)
+	spec, err := devices.Parse(m.Start.Devices)
 	if err != nil {
 		return err
 	}
@@ -131,12 +132,12 @@ func (c *child) answer(m message) error {
 		IntraOpThreads: m.Start.IntraOpThreads, InterOpThreads: m.Start.InterOpThreads,
 	}
 	switch {
-	case devices.Kind == "cpu":
-		config.CPUs = devices.Count
-	case devices.Count == 0:
+	case spec.Type == "CPU":
+		config.CPUs = spec.Count
+	case spec.Count == 0:
 		config.GPUs = tfserver.AllGPUs
 	default:
-		config.GPUs = devices.Count
+		config.GPUs = spec.Count
 	}
 	server, err := tfserver.Start(config)
 	if err != nil {
@@ -149,7 +150,7 @@ func (c *child) answer(m message) error {
 	if err != nil {
 		return err
 	}
-	names, err := devices.of(all)
+	names, err := meant(spec, all)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 // protocol is the first thing that both sides say. Its number changes with what
@@ -201,7 +203,7 @@ func (s *start) check() error {
 		}
 	}
 	if s.Devices != "" {
-		_, err := ParseDevices(s.Devices)
+		_, err := devices.Parse(s.Devices)
 		return err
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 )
 
@@ -34,7 +35,7 @@ type SupervisorConfig struct {
 	// Listen is HOST:PORT. No host is 127.0.0.1; all addresses of the machine are
 	// 0.0.0.0. Port 0 is any free one.
 	Listen string
-	// Devices is what ParseDevices reads.
+	// Devices is what package devices reads.
 	Devices string
 	// Threads is how many threads an operation may use, in place of what a chief says;
 	// 0 leaves it to the chief.
@@ -56,7 +57,7 @@ func (c SupervisorConfig) Validate() error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("listen address: %w", err)
 	}
-	if _, err := ParseDevices(c.Devices); err != nil {
+	if _, err := devices.Parse(c.Devices); err != nil {
 		return err
 	}
 	if c.Threads < 0 || c.Threads > maxThreads {
@@ -71,7 +72,7 @@ func (c SupervisorConfig) Validate() error {
 // Supervisor is a worker: it listens for chiefs and serves one at a time.
 type Supervisor struct {
 	config   SupervisorConfig
-	devices  Devices
+	devices  devices.Spec
 	listener net.Listener
 	end      context.CancelFunc // of Serve
 	host     netip.Addr
@@ -99,7 +100,7 @@ func Listen(c SupervisorConfig) (*Supervisor, error) {
 	if err := kernels.Register(); err != nil {
 		return nil, err
 	}
-	devices, err := ParseDevices(c.Devices)
+	spec, err := devices.Parse(c.Devices)
 	if err != nil {
 		return nil, err
 	}
@@ -120,10 +121,10 @@ func Listen(c SupervisorConfig) (*Supervisor, error) {
 		return nil, err
 	}
 	return &Supervisor{
-		config: c, devices: devices, listener: listener, host: at.Addr().Unmap(), log: c.Log,
+		config: c, devices: spec, listener: listener, host: at.Addr().Unmap(), log: c.Log,
 		hello: hello{
 			Protocol: protocol, Gorbit: c.Version, TensorFlow: tf.Version(), Instructions: kernels.Instructions(),
-			Devices: devices.String(), PID: os.Getpid(), Cores: runtime.NumCPU(),
+			Devices: spec.String(), PID: os.Getpid(), Cores: runtime.NumCPU(),
 		},
 		greetings: make(chan struct{}, maxGreetings),
 	}, nil

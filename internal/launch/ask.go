@@ -8,6 +8,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 // maxHosts bounds what is asked for one by one.
@@ -69,7 +71,7 @@ func (a *asker) host(i, count int, h Host) Host {
 		if s == "any" {
 			return nil
 		}
-		_, err := ParseDevices(s)
+		_, err := devices.Parse(s)
 		return err
 	})
 	if h.Devices == "any" {

@@ -3,6 +3,8 @@ package launch
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 // Command is a process of a run.
@@ -70,15 +72,15 @@ func (p Plan) Make(program string, args []string) (Commands, error) {
 	var c Commands
 	chief := append([]string{program, "train"}, level(p.LogLevel.Chief)...)
 	if !p.workers() {
-		strategy, devices := p.Strategy, p.Hosts[0].Devices
-		if d, _ := ParseDevices(devices); (strategy == "" || strategy == Auto) && d.Count > 1 {
+		strategy, on := p.Strategy, p.Hosts[0].Devices
+		if d, err := devices.Parse(on); err == nil && (strategy == "" || strategy == Auto) && d.Count > 1 {
 			strategy = Mirrored
 		}
 		if strategy != "" {
 			chief = append(chief, "--strategy", strategy)
 		}
-		if devices != "" {
-			chief = append(chief, "--devices", devices)
+		if on != "" {
+			chief = append(chief, "--devices", on)
 		}
 		if n := p.Hosts[0].Threads; n > 0 {
 			chief = append(chief, "--set", fmt.Sprintf("runtime.intra_op_threads=%d", n))

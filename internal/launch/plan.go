@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 // Strategies of a Plan.
@@ -175,8 +177,10 @@ func (h Host) validate(worker bool) error {
 			return err
 		}
 	}
-	if _, err := ParseDevices(h.Devices); err != nil {
-		return err
+	if h.Devices != "" {
+		if _, err := devices.Parse(h.Devices); err != nil {
+			return err
+		}
 	}
 	if h.Threads < 0 {
 		return fmt.Errorf("threads is %d, expected 0 or more", h.Threads)
@@ -215,27 +219,4 @@ func (h Host) local() bool {
 // workers reports whether the hosts run workers, and are not the chief's own.
 func (p Plan) workers() bool {
 	return p.Strategy == MultiWorker || len(p.Hosts) > 1 || len(p.Hosts) == 1 && !p.Hosts[0].local()
-}
-
-// Devices are what a process computes on.
-type Devices struct {
-	// Type is CPU or GPU; "" is whatever there is.
-	Type string
-	// Count is the number of devices, 0 for all GPUs or one CPU.
-	Count int
-}
-
-var devicesForm = regexp.MustCompile(`^(cpu|gpu)(?::([1-9][0-9]{0,3}))?$`)
-
-// ParseDevices reads "cpu", "gpu", "cpu:2", "gpu:4" or "".
-func ParseDevices(s string) (Devices, error) {
-	if s == "" {
-		return Devices{}, nil
-	}
-	m := devicesForm.FindStringSubmatch(s)
-	if m == nil {
-		return Devices{}, fmt.Errorf("devices %q are not of the form cpu, cpu:2, gpu or gpu:4", s)
-	}
-	n, _ := strconv.Atoi("0" + m[2])
-	return Devices{Type: strings.ToUpper(m[1]), Count: n}, nil
 }
