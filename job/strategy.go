@@ -1,7 +1,6 @@
 package job
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,14 +169,13 @@ const mostLanes = 4
 
 // lanes is how many lanes a CPU has.
 func (r RuntimeParams) lanes() int {
-	cores := cmp.Or(r.IntraOpThreads, runtime.NumCPU())
 	switch {
 	case r.Lanes > 0:
 		return r.Lanes
-	case r.Kernels == "off" || r.InterOpThreads > 0 || cores > mostLanes:
+	case r.Kernels == "off" || r.IntraOpThreads > 0 || r.InterOpThreads > 0 || runtime.NumCPU() > mostLanes:
 		return 1
 	}
-	return cores
+	return runtime.NumCPU()
 }
 
 // lostWorker reports whether a run can go on after an error in a new session: a

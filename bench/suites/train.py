@@ -114,19 +114,40 @@ def written(
         for variant in peers.GEMM.variants
         if ("gemm", variant.name) in by
     ]
-    rates = [summary for _, runs in peaks if (summary := runs.summary("rate"))]
-    peak = max((summary.greatest for summary in rates), default=None)
     ours = by.get(("gorbit", "train"))
     own = ours.summary("examples_per_s") if ours else None
+    # The machine's speed changes from round to round: what is compared is of one round.
+    fastest: dict[int, float] = {}
+    for line in lines:
+        if line["peer"] == "gemm" and "rate" in line:
+            fastest[line["round"]] = max(fastest.get(line["round"], 0.0), line["rate"])
+    mine = {line["round"]: line["examples_per_s"] for line in (ours.lines if ours else ())}
+
+    def share(runs: stats.Variant) -> stats.Summary | None:
+        return stats.Summary.of(
+            line["tflops"] * 1e12 / fastest[line["round"]]
+            for line in runs.lines
+            if line["round"] in fastest
+        )
+
+    def ahead(runs: stats.Variant, rate: stats.Summary) -> str:
+        if own is None or rate == own:
+            return ""
+        same = stats.Summary.of(
+            mine[line["round"]] / line["examples_per_s"]
+            for line in runs.lines
+            if line["round"] in mine
+        )
+        return f"{same.median if same else own.median / rate.median:.2f} times"
 
     def cells(runs: stats.Variant) -> list[str]:
-        rate, flop = runs.summary("examples_per_s"), runs.summary("tflops")
-        assert rate and flop
+        rate, part = runs.summary("examples_per_s"), share(runs)
+        assert rate
         return [
             tables.spread(rate),
             tables.middle(runs.summary("tokens_per_s")),
-            f"{flop.median * 1e12 / peak:.0%}" if peak else "",
-            f"{own.median / rate.median:.2f} times" if own and own != rate else "",
+            f"{part.median:.0%}" if part else "",
+            ahead(runs, rate),
             tables.spread(runs.summary("first_step_s")),
             tables.spread(runs.summary("peak_gb")),
         ]
