@@ -58,9 +58,9 @@ class Tolerance:
 
 
 TOLERANCES = {
-    "float32": Tolerance(loss=1e-4, weights=1e-4, moved=0.05),
-    "bf16": Tolerance(loss=5e-2, weights=2e-2, moved=0.8),
-    "fp16": Tolerance(loss=1e-2, weights=1e-2, moved=0.5),
+    "float32": Tolerance(loss=1e-4, weights=1e-4, moved=5e-3),
+    "bf16": Tolerance(loss=5e-3, weights=5e-3, moved=0.25),
+    "fp16": Tolerance(loss=1e-3, weights=1e-3, moved=0.08),
 }
 
 

@@ -66,15 +66,15 @@ func (a *asker) host(i, count int, h Host) Host {
 	} else {
 		h.Address, h.Local = "", nil
 	}
-	what := "Its devices? (cpu, cpu:2, gpu, gpu:4, or any)"
-	h.Devices = a.text(what, cmp.Or(h.Devices, "any"), func(s string) error {
-		if s == "any" {
+	what := "Its devices? (cpu, cpu:2, gpu, gpu:4, or default)"
+	h.Devices = a.text(what, cmp.Or(h.Devices, "default"), func(s string) error {
+		if s == "default" {
 			return nil
 		}
 		_, err := devices.Parse(s)
 		return err
 	})
-	if h.Devices == "any" {
+	if h.Devices == "default" {
 		h.Devices = ""
 	}
 	return h

@@ -40,7 +40,10 @@ func TestMain(m *testing.M) {
 	case "worker":
 		fakeWorker(os.Args)
 	case "server":
-		select {}
+		fmt.Println("ready")
+		for {
+			time.Sleep(time.Hour)
+		}
 	case "train":
 		fakeTrain(os.Args)
 	case "launch":
@@ -68,7 +71,14 @@ func fakeWorker(args []string) {
 	if os.Getenv(fakeOrphan) == "" {
 		child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	}
+	ready, err := child.StdoutPipe()
+	if err != nil {
+		panic(err)
+	}
 	if err := child.Start(); err != nil {
+		panic(err)
+	}
+	if _, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
 		panic(err)
 	}
 	l, err := net.Listen("tcp", argument(args, "--listen"))
@@ -136,9 +146,15 @@ func fakeTrain(args []string) {
 			step()
 			fmt.Print("saved") // no end of line
 			os.Exit(75)
+		case "stop":
+			fmt.Fprintln(os.Stderr, "waiting")
+			<-term
+			os.Exit(75)
 		case "hang":
 			fmt.Fprintln(os.Stderr, "waiting")
-			select {}
+			for {
+				time.Sleep(time.Hour)
+			}
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (e *WorkerError) Error() string {
 	}
 	s := fmt.Sprintf("%s at %s ended with %s", e.Name, e.Address, e.How)
 	if e.Restarts > 0 {
-		s += fmt.Sprintf(", after workers were started again %d times", e.Restarts)
+		s += fmt.Sprintf(", after %d restarts of workers", e.Restarts)
 	}
 	if e.Last != "" {
 		s += fmt.Sprintf("; its last words: %s", e.Last)
@@ -146,8 +146,8 @@ func (l *launcher) serve(ctx context.Context, i int, c Command) error {
 		if err != nil {
 			return &WorkerError{Name: c.Name, Address: c.Address, Err: err}
 		}
-		n, again := l.again()
-		if !again || exitCode(end) == exitUsage {
+		n, again := l.again(exitCode(end))
+		if !again {
 			return &WorkerError{Name: c.Name, Address: c.Address, How: how(end), Last: last, Restarts: n}
 		}
 		l.Log.Warn("a worker ended and is started again; training goes on from the last checkpoint", "worker", c.Name, "address", c.Address,
@@ -160,11 +160,11 @@ func (l *launcher) serve(ctx context.Context, i int, c Command) error {
 	}
 }
 
-// again counts a restart, if there is one left.
-func (l *launcher) again() (restarts int, ok bool) {
+// again counts a restart after an exit code, if there is one left and it makes sense.
+func (l *launcher) again(code int) (restarts int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.restarts == l.MaxRestarts {
+	if code == exitUsage || l.restarts == l.MaxRestarts {
 		return l.restarts, false
 	}
 	l.restarts++

@@ -173,13 +173,13 @@ func TestWorkerIsStartedAgain(t *testing.T) {
 
 func TestWorkerThatDiesTooOften(t *testing.T) {
 	r := newTrial(t, 2, "step", "die:0", "step", "die:1", "step", "exit:0")
-	r.MaxRestarts, r.Grace = 1, 10*time.Second
+	r.MaxRestarts, r.Grace = 1, 100*time.Millisecond
 	_, err := r.run(t, context.Background())
 	var worker *WorkerError
 	if !errors.As(err, &worker) {
 		t.Fatalf("the error is %v, want a *WorkerError", err)
 	}
-	want := "worker 1 at " + r.Workers[1].Address + " ended with signal SIGKILL, after workers were started again 1 times; its last words: serving"
+	want := "worker 1 at " + r.Workers[1].Address + " ended with signal SIGKILL, after 1 restarts of workers; its last words: serving"
 	if worker.Error() != want {
 		t.Errorf("%v\nwant %s", worker, want)
 	}
@@ -258,7 +258,7 @@ func TestLaunchKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	cmd := exec.Command(program, "launch", freeAddress(t), "--do", "step", "wait")
+	cmd := exec.Command(program, "launch", freeAddress(t), "--do", "step", "stop")
 	cmd.Env = append(os.Environ(), fakeDir+"="+dir)
 	said := &output{text: "waiting"}
 	waiting := make(chan struct{})
