@@ -33,6 +33,8 @@ type layout struct {
 	shared bool
 	// bucket is how many bytes of gradients are reduced together.
 	bucket int64
+	// hint is CollectiveReduceV2's communication_hint.
+	hint string
 }
 
 // plan is a composed graph with the names of the nodes that calls go through.

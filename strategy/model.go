@@ -133,6 +133,8 @@ type target struct {
 	names   []string // of the devices, for people; nil is the same
 	shared  bool     // the replicas are lanes of one
 	cpus    int      // virtual CPU devices of the process; 0 is one
+	virtual int      // devices that the only GPU is to be; 0 is one
+	hint    string   // how collectives communicate; "" is TensorFlow's choice
 	master  string   // address of the session's master; "" for one in this process
 	leader  string   // that agrees on the groups of collectives; "" within a process
 	own     bool     // all devices are CPUs
@@ -150,6 +152,12 @@ func (t target) sessionConfig(c Config, rewrites *cpb.RewriterConfig) ([]byte, e
 	}
 	if t.cpus > 1 {
 		config.DeviceCount = map[string]int32{"CPU": int32(t.cpus)}
+	}
+	if t.virtual > 1 {
+		memory := float64(cuda.Query().GPUs[0].MemoryBytes) / (1 << 20)
+		each := slices.Repeat([]float32{float32(0.9 * memory / float64(t.virtual))}, t.virtual)
+		config.GpuOptions.Experimental = &cpb.GPUOptions_Experimental{
+			VirtualDevices: []*cpb.GPUOptions_Experimental_VirtualDevices{{MemoryLimitMb: each}}}
 	}
 	if t.leader != "" {
 		config.Experimental = &cpb.ConfigProto_Experimental{CollectiveGroupLeader: t.leader}
@@ -202,12 +210,20 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 
 // NewMirrored composes the export's graph for several devices of this process, each
 // of which has a replica of the model. All replicas hold the same values, bit for
-// bit. Variables begin as those of NewOneDevice.
+// bit. Variables begin as those of NewOneDevice. Several GPUs where there is one are
+// virtual ones, to try things out.
 func NewMirrored(ctx context.Context, export *graphs.Export, on devices.Spec, config Config) (*Model, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	t := target{devices: on.Names(), own: true}
+	if on.Type == "GPU" {
+		// TensorFlow takes NCCL only when told to, and NCCL does not take a GPU twice.
+		t.hint = "nccl"
+		if CountGPUs() == 1 && on.Count > 1 {
+			t.hint, t.virtual = "ring", on.Count
+		}
+	}
 	for _, d := range t.devices {
 		if n, ok := cpuNumber(d); ok {
 			t.cpus = max(t.cpus, n+1)
@@ -281,6 +297,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		shard:     (config.ShardOptimizer || t.shared) && len(t.devices) > 1,
 		shared:    t.shared,
 		bucket:    cmp.Or(config.BucketBytes, DefaultBucketBytes),
+		hint:      cmp.Or(t.hint, "auto"),
 	})
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 					inputs = append(inputs, "^"+before)
 				}
 				before = c.Node("CollectiveReduceV2", at, inputs, typeT, graphs.String("merge_op", "Add"), graphs.String("final_op", "Id"),
-					graphs.String("communication_hint", "auto"), graphs.Int("Nordering_token", 0))
+					graphs.String("communication_hint", c.hint), graphs.Int("Nordering_token", 0))
 				return before
 			}
 			if len(b.variables) == 1 && !b.sums {
