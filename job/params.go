@@ -323,7 +323,7 @@ func plain(s string) string {
 		return "there is no param " + name
 	}
 	if m := mismatch.FindStringSubmatch(s); m != nil {
-		kinds := map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "bool": "true or false", "string": "a text"}
+		kinds := map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "bool": "true or false", "string": "a text", "time.Duration": "a time such as 60s"}
 		kind, ok := kinds[m[2]]
 		if !ok {
 			kind = "a section with names in it"
