@@ -195,7 +195,11 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 			config.InterOpThreads = config.Lanes
 		}
 	}
-	found, err := target{}.find(config, device)
+	have, err := target{}.list(config)
+	if err != nil {
+		return nil, err
+	}
+	found, err := find(have, device)
 	if err != nil {
 		return nil, err
 	}
@@ -235,8 +239,12 @@ func NewMirrored(ctx context.Context, export *graphs.Export, on devices.Spec, co
 	if t.own && config.InterOpThreads == 0 {
 		config.InterOpThreads = len(t.devices)
 	}
+	have, err := t.list(config)
+	if err != nil {
+		return nil, err
+	}
 	for _, d := range t.devices {
-		found, err := t.find(config, d)
+		found, err := find(have, d)
 		if err != nil {
 			return nil, err
 		}
@@ -414,11 +422,7 @@ func (t target) list(config Config) ([]tf.Device, error) {
 // find returns the device of a name, or the one that TensorFlow takes where
 // none is said. It returns a *DeviceError where there is no such device:
 // TensorFlow would take another one without a word.
-func (t target) find(config Config, device string) (tf.Device, error) {
-	devices, err := t.list(config)
-	if err != nil {
-		return tf.Device{}, err
-	}
+func find(devices []tf.Device, device string) (tf.Device, error) {
 	if device == "" {
 		i := max(0, slices.IndexFunc(devices, func(d tf.Device) bool { return d.Type == "GPU" }))
 		return devices[i], nil
