@@ -419,7 +419,7 @@ func (p Params) Validate() error {
 	if err := p.Strategy.validate(); err != nil {
 		return bad("strategy.%w", err)
 	}
-	if p.Runtime.Device != "" && p.Strategy.kind() != strategyOne {
+	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == strategyMirrored || kind == strategyMultiWorker || p.Strategy.Devices != "") {
 		return bad("runtime.device is %q, which is for strategy one: name devices with strategy.devices", p.Runtime.Device)
 	}
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {

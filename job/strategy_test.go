@@ -79,3 +79,25 @@ func TestLostWorker(t *testing.T) {
 		}
 	}
 }
+
+func TestDeviceIsForOne(t *testing.T) {
+	for settings, fine := range map[string]bool{
+		"runtime.device=/device:CPU:0":                        true,
+		"strategy.name=one runtime.device=/device:CPU:0":      true,
+		"strategy.devices=cpu:2 runtime.device=/device:CPU:0": false,
+		"strategy.devices=cpu runtime.device=/device:CPU:0":   false,
+		"strategy.workers=a:1 runtime.device=/device:CPU:0":   false,
+		"strategy.name=mirrored runtime.device=/device:CPU:0": false,
+	} {
+		p := Defaults()
+		p.Graph, p.Data.Dir = "g", "d"
+		for setting := range strings.SplitSeq(settings, " ") {
+			if err := p.Set(setting); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.Validate(); (err == nil) != fine {
+			t.Errorf("%s: %v", settings, err)
+		}
+	}
+}
