@@ -48,7 +48,12 @@ type running struct {
 // start starts gorbit. What is left of it at the test's end is killed.
 func (u *user) start(t *testing.T, args ...string) *running {
 	t.Helper()
-	r := &running{t: t, Cmd: u.command("gorbit", args...), ended: make(chan struct{})}
+	return begin(t, u.command("gorbit", args...))
+}
+
+func begin(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	r := &running{t: t, Cmd: cmd, ended: make(chan struct{})}
 	r.Stdout, r.Stderr = &r.out, &r.out
 	if err := r.Start(); err != nil {
 		t.Fatal(err)
@@ -282,20 +287,9 @@ func TestFaults(t *testing.T) {
 		}
 		var all []*running
 		for i := range addresses {
-			t.Setenv("TF_CONFIG", fmt.Sprintf(`{"cluster": {"worker": [%q, %q]}, "task": {"type": "worker", "index": %d}}`, addresses[0], addresses[1], i))
-			r := &running{t: t, Cmd: u.command("gorbit", train("tfconfig")...), ended: make(chan struct{})}
-			// The user's environment has none of TensorFlow's variables.
-			r.Env = append(r.Env, "TF_CONFIG="+os.Getenv("TF_CONFIG"))
-			r.Stdout, r.Stderr = &r.out, &r.out
-			if err := r.Start(); err != nil {
-				t.Fatal(err)
-			}
-			go func() {
-				r.err = r.Wait()
-				close(r.ended)
-			}()
-			t.Cleanup(func() { r.Process.Kill(); <-r.ended })
-			all = append(all, r)
+			cmd := u.command("gorbit", train("tfconfig")...)
+			cmd.Env = append(cmd.Env, fmt.Sprintf(`TF_CONFIG={"cluster": {"worker": [%q, %q]}, "task": {"type": "worker", "index": %d}}`, addresses[0], addresses[1], i))
+			all = append(all, begin(t, cmd))
 		}
 		for _, r := range all {
 			r.exits(exitDone)
