@@ -303,8 +303,14 @@ func TestOpenRefuses(t *testing.T) {
 		{"hyperparameter that the graph has not", nil, func(c *Contract) {
 			c.Optimizer.Hyperparameters = append(c.Optimizer.Hyperparameters, Hyperparameter{Name: "momentum"})
 		}, "function update: input momentum is missing (expected momentum float32 [])"},
-		{"feature that the graph has not", nil, func(c *Contract) { c.Features[0].Name = "token_ids" },
-			"function gradients: input token_ids is missing (expected token_ids int32 [?,?])"},
+		{"feature that the graph has not", nil, func(c *Contract) {
+			c.Features[0].Name = "token_ids"
+			for i := range c.Variables {
+				c.Variables[i].Rows = ""
+			}
+		}, "function gradients: input token_ids is missing (expected token_ids int32 [?,?])"},
+		{"rows by a feature that is not there", nil, func(c *Contract) { c.Features[0].Name = "token_ids" },
+			`variable model/encoder/embeddings/word/table of shape [50 32] has its rows by "input_ids", which is not an int32 feature`},
 		{"prediction from labels", nil, func(c *Contract) {
 			for i := range c.Features {
 				c.Features[i].Label = false
@@ -565,6 +571,7 @@ func TestContractErrors(t *testing.T) {
 		{`"variables": [`, `"variables": {`, "not JSON at byte "},
 		{`"variables"`, `"weights"`, "no variables"},
 		{`"features"`, `"inputs"`, "no features"},
+		{`"weight_decay": true`, `"weight_decay": true, "rows": "x"`, `variable model/w of shape [2] has its rows by "x", which is not an int32 feature`},
 	} {
 		if strings.Count(miniatureContract, test.old) == 0 {
 			t.Fatalf("%s is not in the contract", test.old)

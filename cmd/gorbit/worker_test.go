@@ -69,10 +69,10 @@ func TestWorker(t *testing.T) {
 
 func TestWorkerUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"not cpu:N":    {"--devices", "tpu"},
-		"missing port": {"--listen", "localhost"},
-		"-1 threads":   {"--threads", "-1"},
-		"no argument":  {"127.0.0.1:2222"},
+		"not of the form": {"--devices", "tpu"},
+		"missing port":    {"--listen", "localhost"},
+		"-1 threads":      {"--threads", "-1"},
+		"no argument":     {"127.0.0.1:2222"},
 	} {
 		out, err := exec.Command("gorbit", append([]string{"worker"}, args...)...).CombinedOutput()
 		exit, ok := err.(*exec.ExitError)
