@@ -112,26 +112,11 @@ func (p Params) openModel(ctx context.Context, export *graphs.Export, functions 
 	}
 	config := p.strategy(functions)
 	config.Patience = p.Strategy.WorkerTimeout
-	m, err := strategy.NewMultiWorker(ctx, export, cluster{f}, config)
+	m, err := strategy.NewMultiWorker(ctx, export, f, config)
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
 	return m, f, nil
-}
-
-// cluster lets a strategy reach the workers.
-type cluster struct{ *fleet.Fleet }
-
-// GroupLeader implements strategy.Cluster.
-func (c cluster) GroupLeader() string { return fleet.GroupLeader }
-
-// Devices implements strategy.Cluster.
-func (c cluster) Devices() []string {
-	var out []string
-	for _, w := range c.Workers() {
-		out = append(out, w.Devices...)
-	}
-	return out
 }
 
 // openLocal composes the graph for devices of this process.

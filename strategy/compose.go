@@ -335,6 +335,7 @@ func (c *composer) trainStep() {
 			}
 		}
 	}
+	calls := make([]string, len(c.replicas)) // of gradients
 	grads := make([]map[string]string, len(c.replicas))
 	weights, losses := make([]string, len(c.replicas)), make([]string, len(c.replicas))
 	for i, r := range c.replicas {
@@ -349,6 +350,7 @@ func (c *composer) trainStep() {
 
 		c.OnDevice(r.device)
 		call := c.Call(r.prefix+"gradients", gradients, r.inputs, r.handles)
+		calls[i] = call
 		out := func(name string) string { return fmt.Sprintf("%s:%d", call, gradients.Output(name)) }
 		grads[i] = make(map[string]string)
 		for _, a := range gradients.Outputs {
@@ -371,13 +373,9 @@ func (c *composer) trainStep() {
 	accumulated := make([]map[string]string, len(c.replicas))
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
-		var all []string
-		for _, v := range contract.Variables {
-			all = append(all, grads[i][v.Name])
-		}
 		// No accumulator changes unless all gradients are there: a micro-batch that
 		// does not fit in memory leaves them as they were.
-		made := c.Group(r.prefix+"accumulator/made", nodesOf(all)...)
+		made := c.Group(r.prefix+"accumulator/made", calls[i])
 		accumulated[i] = make(map[string]string)
 		for _, v := range contract.Variables {
 			name := r.prefix + "accumulator/" + v.Name
@@ -399,18 +397,6 @@ func (c *composer) trainStep() {
 		weights[i], losses[i] = totals+":0", totals+":1"
 	}
 	t.apply = c.apply("apply/", order, accumulated, weights, losses, true)
-}
-
-// nodesOf returns the nodes that tensors come from.
-func nodesOf(tensors []string) []string {
-	var out []string
-	for _, t := range tensors {
-		node, _, _ := strings.Cut(t, ":")
-		if !slices.Contains(out, node) {
-			out = append(out, node)
-		}
-	}
-	return out
 }
 
 // backward returns the trained variables in the order in which a function makes

@@ -13,7 +13,8 @@
 // A step whose loss or gradient norm is not finite changes no variable and
 // is not counted, and its result says that it was not applied.
 //
-// Features go to the graph flat: those of one dtype, of all replicas, are one feed. TensorFlow caches an executor under every order in which
-// a call's feeds come, and the binding hands them over in a random order; a
-// handful of feeds keeps that cache small.
+// Features go to the graph flat: those of one dtype, of all replicas, are one feed.
+// TensorFlow caches an executor under every order in which a call's feeds come, and
+// the binding hands them over in a random order; a handful of feeds keeps that cache
+// small.
 package strategy

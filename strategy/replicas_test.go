@@ -68,20 +68,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// servers lets the strategy reach a fleet.
-type servers struct{ *fleet.Fleet }
-
-func (s servers) GroupLeader() string { return fleet.GroupLeader }
-func (s servers) Devices() []string {
-	var out []string
-	for _, w := range s.Workers() {
-		out = append(out, w.Devices...)
-	}
-	return out
-}
-
 // startWorkers starts workers and connects to them.
-func startWorkers(t *testing.T, n int, devices string) servers {
+func startWorkers(t *testing.T, n int, devices string) *fleet.Fleet {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var addresses []string
@@ -104,7 +92,7 @@ func startWorkers(t *testing.T, n int, devices string) servers {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return servers{f}
+	return f
 }
 
 var rows16 = dataset.Config{RowLength: 16}

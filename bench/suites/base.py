@@ -86,6 +86,15 @@ def publish(
         options.settings.say(f"table: {options.docs}, {name}{options.suffix}")
 
 
+def kept(options: Options, name: str, lines: Sequence[stats.Line], steps: int) -> list[stats.Line]:
+    """The lines of a part, marked, behind those of earlier rounds where these count."""
+    for line in lines:
+        line["steps"] = steps
+        if line["peer"] == "gorbit":
+            line["gorbit"] = options.version
+    return runs.joined(runs.load(raw(options, name)) if options.add else [], lines)
+
+
 def raw(options: Options, name: str) -> str:
     """The file of a part's raw lines."""
     return os.path.join(options.results, f"{name}{options.suffix}.jsonl")

@@ -61,13 +61,8 @@ def measure(options: base.Options, size: str) -> None:
         f"strategies, {size}: {steps} steps a run, {options.settings.rounds} rounds"
     )
     lines = runs.everything(options.settings, entries(options, peers.STRATEGY, size, steps))
-    for line in lines:
-        line["steps"] = steps
-        if line["peer"] == "gorbit":
-            line["gorbit"] = options.version
     name = f"strategy-{size}"
-    if options.add:
-        lines = runs.joined(runs.load(base.raw(options, name)), lines)
+    lines = base.kept(options, name, lines, steps)
     title = f"Two replicas against one device, {size}"
     base.publish(options, name, title, written(lines), lines)
 

@@ -80,15 +80,10 @@ def measure(options: base.Options, chosen: Sequence[Peer], size: str, lengths: s
         f"{size}, {lengths}: {steps} steps a run, {options.settings.rounds} rounds"
     )
     lines = runs.everything(options.settings, entries)
-    for line in lines:
-        line["steps"] = steps
-        if line["peer"] == "gorbit":
-            line["gorbit"] = options.version
     name = f"train-{size}-{lengths}"
-    if options.add:
-        lines = runs.joined(runs.load(base.raw(options, name)), lines)
-        known = {line["peer"] for line in lines}
-        chosen = [p for p in peers.TRAIN if p in chosen or p.name in known]
+    lines = base.kept(options, name, lines, steps)
+    known = {line["peer"] for line in lines}
+    chosen = [p for p in peers.TRAIN if p in chosen or p.name in known]
     described = DESCRIPTION[lengths].format(mean=mean)
     title = f"Training {size}, {described}"
     base.publish(

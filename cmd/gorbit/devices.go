@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -86,9 +85,7 @@ lend.`,
 			return err
 		}
 		if asJSON {
-			e := json.NewEncoder(cmd.OutOrStdout())
-			e.SetIndent("", "  ")
-			return e.Encode(found)
+			return writeJSON(cmd.OutOrStdout(), found)
 		}
 		return found.write(cmd.OutOrStdout())
 	}
@@ -109,9 +106,7 @@ func listWorkers(ctx context.Context, out io.Writer, config fleet.Config, asJSON
 		return err
 	}
 	if asJSON {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(workers)
+		return writeJSON(out, workers)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "worker\tdevice\tcores\tkernels\tversions\n")

@@ -177,25 +177,27 @@ func TestFaults(t *testing.T) {
 		}
 	}
 
+	// replace kills a worker and starts another at its address.
+	replace := func(t *testing.T, w *running) {
+		t.Helper()
+		kill(t, w.Process.Pid, syscall.SIGKILL)
+		<-w.ended
+		worker(t, address(w))
+	}
+
 	const lost = "a worker was lost: the run goes on from its last checkpoint"
 	for name, breaks := range map[string]func(t *testing.T, run string, chief, second *running){
 		"worker killed in a step": func(t *testing.T, run string, chief, second *running) {
 			chief.says("step:    200 ")
-			kill(t, second.Process.Pid, syscall.SIGKILL)
-			<-second.ended
-			worker(t, address(second))
+			replace(t, second)
 		},
 		"worker killed while a checkpoint is written": func(t *testing.T, run string, chief, second *running) {
 			chief.await("a checkpoint being written", saving(run))
-			kill(t, second.Process.Pid, syscall.SIGKILL)
-			<-second.ended
-			worker(t, address(second))
+			replace(t, second)
 		},
 		"worker killed at the start": func(t *testing.T, run string, chief, second *running) {
 			second.says("a chief connected")
-			kill(t, second.Process.Pid, syscall.SIGKILL)
-			<-second.ended
-			worker(t, address(second))
+			replace(t, second)
 		},
 		"its TensorFlow killed": func(t *testing.T, run string, chief, second *running) {
 			chief.says("step:    200 ")

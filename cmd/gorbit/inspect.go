@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -50,9 +49,7 @@ among them that reach files, processes or Python. Nothing of the graph is run.`,
 		}
 		report := graphs.Inspect(export)
 		if asJSON {
-			e := json.NewEncoder(cmd.OutOrStdout())
-			e.SetIndent("", "  ")
-			return e.Encode(report)
+			return writeJSON(cmd.OutOrStdout(), report)
 		}
 		return report.Write(cmd.OutOrStdout())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"io"
 	"log/slog"
 	"os"
@@ -42,6 +43,13 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged,
 	f.StringSliceVar(&g.allowOps, "allow-op", nil, "let a graph use this operation, which reaches files, processes or Python (an export runs code)")
 	root.AddCommand(newConvert(g), newTrain(g), newEvaluate(g), newPredict(g), newExport(g), newInspect(g), newWorker(g), newLaunch(g), newDevices(g), newVersion())
 	return root
+}
+
+// writeJSON prints a value as JSON for people and programs.
+func writeJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // noArgs refuses arguments that are no flags: a forgotten "--" is the usual cause.

@@ -270,6 +270,18 @@ func (f *Fleet) Workers() []Worker {
 	return out
 }
 
+// Devices are the names of all workers' devices, in the order of their tasks.
+func (f *Fleet) Devices() []string {
+	var out []string
+	for _, p := range f.peers {
+		out = append(out, p.worker.Devices...)
+	}
+	return out
+}
+
+// GroupLeader is what a session on the fleet names as the leader of its collectives.
+func (f *Fleet) GroupLeader() string { return GroupLeader }
+
 // Failed is closed when a worker has failed.
 func (f *Fleet) Failed() <-chan struct{} { return f.failed }
 
