@@ -140,6 +140,10 @@ type Config struct {
 	// type ids: all are at least 0 and less than these. 0 is no bound.
 	NumLabels, VocabSize, NumTypes int
 
+	// Part reads of every batch only the records of a part, so that several hosts
+	// draw the same batches together. The zero value is the whole.
+	Part Part
+
 	// OnCorrupt says what happens on a record that is damaged or is no
 	// tf.train.Example: an error, or a batch with one example less. A record
 	// whose features are not as expected is an error in either case.
@@ -155,8 +159,26 @@ type Config struct {
 	Prefetch int
 	// Logger receives a warning for every batch that lacks damaged records; nil
 	// is silent.
-	Logger *slog.Logger
+	Logger *slog.Logger `json:"-"`
 }
+
+// Part is a part of the draws of every batch: of B draws, those from B·From/Of up to
+// B·To/Of, rounded down. Parts that share From and To cover every draw once, and those
+// of one width differ by a draw at most. A position in the data means the same whatever
+// the part.
+type Part struct{ From, To, Of int }
+
+// of returns the part of the draws from start to end.
+func (p Part) of(start, end int64) (int64, int64) {
+	if p.Of == 0 {
+		return start, end
+	}
+	n := end - start
+	return start + n*int64(p.From)/int64(p.Of), start + n*int64(p.To)/int64(p.Of)
+}
+
+// maxParts keeps the arithmetic of parts within 64 bits.
+const maxParts = 1 << 20
 
 // Validate reports the first setting that makes no sense.
 func (c Config) Validate() error {
@@ -174,6 +196,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("shuffle is %q, expected %q, %q or %q", c.Shuffle, ShuffleFull, ShuffleBuffer, ShuffleNone)
 	case c.Buffer < 1:
 		return fmt.Errorf("shuffle buffer is of %d records, expected 1 or more", c.Buffer)
+	case c.Part != Part{} && (c.Part.From < 0 || c.Part.To <= c.Part.From || c.Part.Of < c.Part.To || c.Part.Of > maxParts):
+		return fmt.Errorf("part is %d to %d of %d, expected a part of at most %d", c.Part.From, c.Part.To, c.Part.Of, maxParts)
 	case c.OnCorrupt != tfrecord.Fail && c.OnCorrupt != tfrecord.Skip:
 		return fmt.Errorf("policy on corrupt records is %d, expected tfrecord.Fail or tfrecord.Skip", c.OnCorrupt)
 	case c.Readers < 1:

@@ -177,6 +177,17 @@ func (d *Dataset) Files() []string { return append([]string(nil), d.files.paths.
 // Describe names a record, such as "train-00000-of-00002.tfrecord:17".
 func (d *Dataset) Describe(id RecordID) string { return describe(d.files.paths, id) }
 
+// Drawn names the records that are drawn for the batch at a position of the dataset.
+// It reads none of them.
+func (d *Dataset) Drawn(s State) []RecordID {
+	draws := newOrder(d.cfg.Shuffle, d.files.len(), d.cfg.Seed, d.cfg.Buffer).draw(nil, s.Epoch, s.Position, s.end())
+	ids := make([]RecordID, len(draws))
+	for i, n := range draws {
+		ids[i] = d.files.find(n)
+	}
+	return ids
+}
+
 // State returns the position behind the batch that Next returned last.
 func (d *Dataset) State() State {
 	d.mu.Lock()
@@ -213,7 +224,8 @@ func (s State) normal() State {
 
 // Next returns the next batch, or io.EOF at the end of the configured epochs.
 // Damaged records that are skipped make their batch smaller; a batch that would
-// be empty is passed over. The context bounds the wait only: after it has ended
+// be empty is passed over, but not one of which a Part is read: that has one token in an
+// example of weight 0, as the empty parts of Split. The context bounds the wait only: after it has ended
 // Next can be called again. After any other error Next returns the same error
 // until Restore.
 func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
@@ -243,7 +255,8 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 		if r.skipped > 0 {
 			d.cfg.Logger.Warn("damaged records are skipped", "records", r.skipped, "skipped_so_far", d.state.Skipped, "first", r.damage)
 		}
-		if r.batch.Examples > 0 {
+		// What a part of a batch lacks, others may have.
+		if r.batch.Examples > 0 || d.cfg.Part.Of > 0 {
 			d.barren = 0
 			r.batch.State = d.state
 			return r.batch, nil

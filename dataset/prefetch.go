@@ -45,7 +45,7 @@ func startPrefetch(cfg *Config, f *files, free *pool, from State) *prefetch {
 			to := make(chan []result, 1)
 			j := job{from: s, to: to}
 			for j.count < count && s.before(cfg.Epochs) {
-				s = s.after()
+				s = s.After()
 				j.count++
 			}
 			select {
@@ -80,8 +80,9 @@ func (p *prefetch) make(r *reader, j job) []result {
 			return results // which nobody waits for
 		default:
 		}
-		res := result{next: s.after()}
-		res.batch, res.skipped, res.damage, res.err = r.read(s.Epoch, s.Position, s.end())
+		res := result{next: s.After()}
+		start, end := r.cfg.Part.of(s.Position, s.end())
+		res.batch, res.skipped, res.damage, res.err = r.read(s.Epoch, start, end)
 		results = append(results, res)
 		if res.err != nil {
 			break
@@ -99,8 +100,9 @@ func (s State) end() int64 {
 	return min(s.Position+int64(s.Settings.BatchSize), s.Settings.Records)
 }
 
-// after returns the position of the batch that follows the one at s.
-func (s State) after() State {
+// After returns the position of the batch that follows the one at s. Skipped stays what
+// it is.
+func (s State) After() State {
 	s.Position = s.end()
 	return s.normal()
 }

@@ -91,7 +91,8 @@ func newReader(cfg *Config, f *files, free *pool) *reader {
 }
 
 // read makes the batch of the records that an epoch draws at the positions from
-// start to end. It has no Examples where none of them is whole and real.
+// start to end. It has no Examples where none of them is whole and real, and then no
+// features either unless it is of a part.
 // Damaged records are left out of it if the configuration says so; their number
 // and the first one's error are returned.
 func (r *reader) read(epoch, start, end int64) (b *Batch, skipped int64, damage, err error) {
@@ -115,10 +116,14 @@ func (r *reader) read(epoch, start, end int64) (b *Batch, skipped int64, damage,
 			}
 		}
 	}
-	if len(r.asm.records) == 0 {
+	switch {
+	case len(r.asm.records) > 0:
+		b = r.asm.batch()
+	case r.cfg.Part.Of > 0:
+		b = r.asm.nothing()
+	default:
 		return &Batch{Epoch: epoch}, skipped, damage, nil
 	}
-	b = r.asm.batch()
 	b.Epoch, b.files = epoch, r.files.paths
 	return b, skipped, damage, nil
 }

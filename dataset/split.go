@@ -40,23 +40,31 @@ func (b *Batch) Split(cfg Config, n int) ([]*Batch, error) {
 			a.labels = append(a.labels, labels[e])
 			a.records = append(a.records, b.Records[e])
 		}
+		var p *Batch
 		if len(part) == 0 {
-			a.tokens[inputIDs], a.tokens[typeIDs] = []int32{0}, []int32{0}
-			a.lengths, a.labels = []int32{1}, []int32{0}
-		}
-		p := a.batch()
-		w := p.Feature(ExampleWeights).Float32
-		for k, e := range part {
-			w[k] = weights[e]
-		}
-		if len(part) == 0 {
-			w[0] = 0
-			p.Examples, p.Tokens = 0, 0
+			p = a.nothing()
+		} else {
+			p = a.batch()
+			w := p.Feature(ExampleWeights).Float32
+			for k, e := range part {
+				w[k] = weights[e]
+			}
 		}
 		p.Epoch, p.State, p.files = b.Epoch, b.State, b.files
 		out[i] = p
 	}
 	return out, nil
+}
+
+// nothing returns a batch of one token in an example of weight 0, which changes no sum.
+func (a *assembler) nothing() *Batch {
+	a.reset()
+	a.tokens[inputIDs], a.tokens[typeIDs] = append(a.tokens[inputIDs], 0), append(a.tokens[typeIDs], 0)
+	a.lengths, a.labels = append(a.lengths, 1), append(a.labels, 0)
+	b := a.batch()
+	b.Feature(ExampleWeights).Float32[0] = 0
+	b.Examples, b.Tokens = 0, 0
+	return b
 }
 
 // span is where an example's tokens are in the flattened rows.
@@ -66,6 +74,9 @@ type span struct{ from, to int }
 func (b *Batch) spans() ([]span, error) {
 	if b.Features == nil {
 		return nil, errors.New("the batch has been released")
+	}
+	if b.Examples == 0 {
+		return nil, nil
 	}
 	sequences, cls := b.Feature(SequenceIDs).Int32, b.Feature(ClsPositions).Int32
 	out := make([]span, len(cls))

@@ -120,6 +120,11 @@ func (b *Builder) Int64s(name string, v []int64) string {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT64, TensorShape: shapeProto([]int64{int64(len(v))}), Int64Val: v})
 }
 
+// Bytes adds a uint8 vector.
+func (b *Builder) Bytes(name string, v []byte) string {
+	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_UINT8, TensorShape: shapeProto([]int64{int64(len(v))}), TensorContent: v})
+}
+
 // Variable adds the handle of a resource variable.
 func (b *Builder) Variable(name string, dtype dtpb.DataType, shape []int64) string {
 	return b.Node("VarHandleOp", name, nil,

@@ -99,10 +99,7 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 	if use == toPredict {
 		config.Labels = dataset.LabelsNone
 	}
-	config.VocabSize = c.Model.ConfigInt("vocab_size")
-	config.NumTypes = c.Model.ConfigInt("type_vocab_size")
-	config.MaxTokens = c.Model.ConfigInt("max_position_embeddings")
-	config.NumLabels = c.Model.NumLabels
+	bound(&config, c)
 	config.Logger = log
 	set, err := dataset.Open(ctx, config)
 	if err != nil {
@@ -113,6 +110,14 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 		return nil, err
 	}
 	return set, nil
+}
+
+// bound sets what the graph allows in records.
+func bound(config *dataset.Config, c *graphs.Contract) {
+	config.VocabSize = c.Model.ConfigInt("vocab_size")
+	config.NumTypes = c.Model.ConfigInt("type_vocab_size")
+	config.MaxTokens = c.Model.ConfigInt("max_position_embeddings")
+	config.NumLabels = c.Model.NumLabels
 }
 
 // complete holds what a split's files hold against the manifest. Damaged records

@@ -23,6 +23,8 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/fleet"
+	"github.com/gorbit-ml/gorbit/internal/localinput"
 	"github.com/gorbit-ml/gorbit/internal/testenv"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -35,6 +37,10 @@ const (
 	childParams = "GORBIT_TEST_PARAMS"
 )
 
+// workerChild, as the first argument, makes it a worker's child; the second is the
+// folder of its data.
+const workerChild = "child"
+
 func TestMain(m *testing.M) {
 	if run := os.Getenv(childRun); run != "" {
 		p, err := ReadParams(os.Getenv(childParams))
@@ -42,6 +48,14 @@ func TestMain(m *testing.M) {
 			_, err = Train(context.Background(), p, run, quiet())
 		}
 		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) > 1 && os.Args[1] == workerChild {
+		localinput.Serve(localinput.Options{Dir: strings.Join(os.Args[2:], "")})
+		if err := fleet.Child(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -34,6 +34,8 @@ type model struct {
 	// accumulate is how many micro-batches a replica takes for an update.
 	accumulate int
 	log        *slog.Logger
+	// local gives the batches where the workers read them; nil where the chief does.
+	local *localSource
 	// best is the best evaluation so far, whose checkpoint is kept; nil for none.
 	best *runner.NewBestMetric
 }
@@ -49,12 +51,8 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 		scalars[graphs.LossScale] = hyper.LossScale
 	}
 	for {
-		micro, err := m.divide(batch)
-		if err != nil {
-			return runner.StepResult{}, err
-		}
-		r, err := m.Model.Step(ctx, micro, [2]int64{hyper.Seed, hyper.Step}, scalars)
-		if oom := (*strategy.OutOfMemoryError)(nil); errors.As(err, &oom) && len(micro) < batch.Examples {
+		r, err := m.update(ctx, batch, [2]int64{hyper.Seed, hyper.Step}, scalars)
+		if oom := (*strategy.OutOfMemoryError)(nil); errors.As(err, &oom) && m.MicroBatches()*m.accumulate < batch.Examples {
 			m.accumulate *= 2
 			m.log.Warn("out of memory: micro-batches are halved, the global batch stays what it is",
 				"step", hyper.Step+1, "accumulate", m.accumulate, "error", oom.Err)
@@ -65,6 +63,22 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 		}
 		return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied}, nil
 	}
+}
+
+// update makes a step of a batch that is here, or that the workers have.
+func (m *model) update(ctx context.Context, batch *dataset.Batch, seed [2]int64, scalars strategy.Scalars) (*strategy.Result, error) {
+	if m.local != nil {
+		drawn, err := m.local.take(ctx, batch, m.accumulate)
+		if err != nil {
+			return nil, err
+		}
+		return m.Model.StepDrawn(ctx, drawn, seed, scalars)
+	}
+	micro, err := m.divide(batch)
+	if err != nil {
+		return nil, err
+	}
+	return m.Model.Step(ctx, micro, seed, scalars)
 }
 
 // divide makes the micro-batches of a batch.

@@ -162,6 +162,9 @@ type StrategyParams struct {
 	// Accumulate is how many micro-batches a replica takes one after the other and
 	// adds up for an update. It is doubled where memory runs out.
 	Accumulate int `yaml:"accumulate"`
+	// Input is chief, which reads the batches of training for all, or local: every
+	// worker reads its own part of each.
+	Input string `yaml:"input"`
 	// ShardOptimizer keeps the optimizer's slots of every variable on one replica
 	// instead of on all.
 	ShardOptimizer bool `yaml:"shard_optimizer"`
@@ -208,7 +211,7 @@ func Defaults() Params {
 			WeightDecay: 0.01, ClipNorm: 1, Hyperparameters: map[string]float64{}},
 		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: "accuracy", BestMode: "max"},
 		Summary:    SummaryParams{Enabled: true},
-		Strategy: StrategyParams{Name: strategyAuto, Accumulate: 1, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
+		Strategy: StrategyParams{Name: strategyAuto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
 			WorkerTimeout: time.Minute, MaxRestarts: 3},
 		Runtime: RuntimeParams{OneDNN: "on", Kernels: "on"},
 	}

@@ -85,7 +85,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	s, workers, err := p.openModel(ctx, r.Export, strategy.FunctionsEvaluate, env)
+	s, workers, err := p.openModel(ctx, r.Export, strategy.FunctionsEvaluate, nil, env)
 	if err != nil {
 		return nil, err
 	}

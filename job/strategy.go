@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fleet"
+	"github.com/gorbit-ml/gorbit/internal/localinput"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
@@ -21,6 +22,12 @@ const (
 	strategyOne         = "one"
 	strategyMirrored    = "mirrored"
 	strategyMultiWorker = "multiworker"
+)
+
+// Who reads the batches of training.
+const (
+	inputChief = "chief"
+	inputLocal = "local"
 )
 
 // kind is the strategy that the params name, or mean by auto. Auto without devices
@@ -86,6 +93,10 @@ func (s StrategyParams) validate() error {
 		return fmt.Errorf("workers is %s, which is for strategy multiworker", s.Workers)
 	case s.kind() == strategyMultiWorker && s.Devices != "":
 		return fmt.Errorf("devices is %s: workers say themselves what devices they have, by gorbit worker --devices", s.Devices)
+	case s.Input != inputChief && s.Input != inputLocal:
+		return fmt.Errorf("input is %q, expected chief or local", s.Input)
+	case s.Input == inputLocal && s.kind() != strategyMultiWorker:
+		return fmt.Errorf("input is local, which is for strategy multiworker: one process reads its data itself")
 	case s.Accumulate < 1:
 		return fmt.Errorf("accumulate is %d, expected 1 or more", s.Accumulate)
 	case !(s.BucketMB > 0 && s.BucketMB <= 1<<20):
@@ -99,8 +110,9 @@ func (s StrategyParams) validate() error {
 }
 
 // openModel composes the export's graph for the devices that the params say. The
-// model's workers, nil within this process, are to be closed after it.
-func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, env Env) (*strategy.Model, *fleet.Fleet, error) {
+// model's workers, nil within this process, are to be closed after it. Local is what
+// they read themselves, nil where they read nothing.
+func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, local *localinput.Data, env Env) (*strategy.Model, *fleet.Fleet, error) {
 	if p.Strategy.kind() != strategyMultiWorker {
 		m, err := p.openLocal(ctx, export, functions)
 		return m, nil, err
@@ -111,9 +123,12 @@ func (p Params) openModel(ctx context.Context, export *graphs.Export, functions 
 		return nil, nil, err
 	}
 	config := p.strategy(functions)
-	config.Patience = p.Strategy.WorkerTimeout
+	config.Patience, config.LocalInput = p.Strategy.WorkerTimeout, local
 	m, err := strategy.NewMultiWorker(ctx, export, f, config)
 	if err != nil {
+		if bad := (*localinput.Error)(nil); errors.As(err, &bad) {
+			return nil, nil, errors.Join(bad, f.Finish())
+		}
 		return nil, nil, errors.Join(err, f.Close())
 	}
 	return m, f, nil

@@ -172,7 +172,7 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 // attempt trains until the end, or until a worker is lost.
 func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) {
 	p, env, contract, folder := t.params, t.env, t.export.Contract, t.folder
-	s, workers, err := p.openModel(ctx, t.export, strategy.FunctionsTrain, env)
+	s, workers, err := p.openModel(ctx, t.export, strategy.FunctionsTrain, p.localData(contract, t.data.Dataset), env)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,9 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	m := &model{Model: s, export: t.export, scalars: t.scalars, manager: t.manager,
 		rows: p.dataset(nil, true), accumulate: p.Strategy.Accumulate, log: env.Log}
 
-	trainer, err := runner.NewStandardTrainer(m, t.data, runner.TrainerConfig{
+	data, stopData := t.input(m)
+	defer stopData()
+	trainer, err := runner.NewStandardTrainer(m, data, runner.TrainerConfig{
 		Schedule:   p.schedule(t.steps),
 		Seed:       p.Seed,
 		MaxSkipped: onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),

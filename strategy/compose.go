@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
+	"github.com/gorbit-ml/gorbit/internal/localinput"
 )
 
 const (
@@ -35,6 +36,8 @@ type layout struct {
 	bucket int64
 	// hint is CollectiveReduceV2's communication_hint.
 	hint string
+	// local has the workers read the training features; nil feeds them.
+	local *localinput.Data
 }
 
 // plan is a composed graph with the names of the nodes that calls go through.
@@ -67,6 +70,7 @@ type assignment struct {
 // then the application of these.
 type trainPlan struct {
 	feeds      *feedPlan
+	local      *localPlan // in place of feeds, where workers read the features
 	scalars    []graphs.Hyperparameter
 	scalarFeed string
 	seeds      string
@@ -155,7 +159,9 @@ func compose(export *graphs.Export, l layout) (*plan, error) {
 		c.plan.predict = append(c.plan.predict, c.call(r, "predict"))
 	}
 	if train {
-		c.trainStep()
+		if err := c.trainStep(); err != nil {
+			return nil, err
+		}
 	}
 	return c.plan, nil
 }
@@ -311,13 +317,21 @@ func (c *composer) call(r *replica, name string) *callPlan {
 
 // trainStep adds the step: the replicas' gradients, and the ways from there to
 // the variables.
-func (c *composer) trainStep() {
+func (c *composer) trainStep() error {
 	contract := c.export.Contract
 	gradients := c.export.Functions["gradients"]
 	t := &trainPlan{rows: make(map[string]rowFeed)}
 	c.plan.train = t
-	features, inputs := c.feed("features", gradients, c.replicas)
-	t.feeds = features
+	var inputs []map[string]string
+	var err error
+	if c.local != nil {
+		t.local, inputs, err = c.readLocally(gradients)
+	} else {
+		t.feeds, inputs = c.feed("features", gradients, c.replicas)
+	}
+	if err != nil {
+		return err
+	}
 
 	c.OnDevice(c.replicas[0].host)
 	t.scalars = append([]graphs.Hyperparameter{{Name: "learning_rate"}, {Name: "weight_decay"}, {Name: "clip_norm", Default: 1}},
@@ -397,6 +411,7 @@ func (c *composer) trainStep() {
 		weights[i], losses[i] = totals+":0", totals+":1"
 	}
 	t.apply = c.apply("apply/", order, accumulated, weights, losses, true)
+	return nil
 }
 
 // backward returns the trained variables in the order in which a function makes

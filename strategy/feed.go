@@ -29,7 +29,50 @@ type feedPlan struct {
 // feed adds what feeds the replicas with a function's features. It returns the
 // nodes of the features for each replica.
 func (c *composer) feed(name string, f *graphs.Function, replicas []*replica) (*feedPlan, []map[string]string) {
-	p := &feedPlan{replicas: len(replicas)}
+	p := c.features(f)
+	p.replicas = len(replicas)
+	length := p.layoutLength()
+
+	c.OnDevice(replicas[0].host)
+	n := int64(len(replicas))
+	p.layout = c.Placeholder(name+"/layout", int64Type, []int64{n, length})
+	layouts := c.Node("Unpack", name+"/layouts", []string{p.layout}, graphs.Int("num", n), graphs.Int("axis", 0), graphs.Type("T", int64Type))
+	axis := c.Int32(name+"/axis", 0)
+	var totals string
+	if n > 1 {
+		p.totals = c.Placeholder(name+"/totals", int64Type, []int64{2, n})
+		totals = c.Node("Unpack", name+"/totals/unpack", []string{p.totals}, graphs.Int("num", 2), graphs.Int("axis", 0), graphs.Type("T", int64Type))
+	}
+	numbers := func(dtype string, t dtpb.DataType, kind, features int) (string, func(int) string) {
+		if features == 0 {
+			return "", func(int) string { return "" }
+		}
+		placeholder := c.Placeholder(name+"/"+dtype, t, []int64{-1})
+		if n == 1 {
+			return placeholder, func(int) string { return placeholder }
+		}
+		split := c.Node("SplitV", name+"/"+dtype+"/split", []string{placeholder, fmt.Sprintf("%s:%d", totals, kind), axis},
+			graphs.Int("num_split", n), graphs.Type("T", t), graphs.Type("Tlen", int64Type))
+		return placeholder, func(i int) string { return fmt.Sprintf("%s:%d", split, i) }
+	}
+	var ints, floats func(int) string
+	p.ints, ints = numbers("int32", dtpb.DataType_DT_INT32, 0, p.int32s)
+	p.floats, floats = numbers("float32", float32Type, 1, len(p.features)-p.int32s)
+
+	out := make([]map[string]string, len(replicas))
+	for i, r := range replicas {
+		own := name
+		if n > 1 {
+			own = r.prefix + name + "/own"
+		}
+		out[i] = c.cut(own, p, r, ints(i), floats(i), fmt.Sprintf("%s:%d", layouts, i))
+	}
+	return p, out
+}
+
+// features plans the features that a function takes.
+func (c *composer) features(f *graphs.Function) *feedPlan {
+	p := new(feedPlan)
 	for _, dtype := range []string{"int32", "float32"} {
 		for _, feature := range c.export.Contract.Features {
 			takes := slices.ContainsFunc(f.Inputs, func(a graphs.Arg) bool { return a.Name == feature.Name })
@@ -41,67 +84,45 @@ func (c *composer) feed(name string, f *graphs.Function, replicas []*replica) (*
 			p.int32s = len(p.features)
 		}
 	}
+	return p
+}
+
+// layoutLength is how many numbers a replica's layout has.
+func (p *feedPlan) layoutLength() int64 {
+	n := len(p.features)
+	for _, feature := range p.features {
+		n += len(feature.Axes)
+	}
+	return int64(n)
+}
+
+// cut adds what cuts a replica's features out of its numbers of each dtype by its
+// layout, and returns their nodes.
+func (c *composer) cut(own string, p *feedPlan, r *replica, ints, floats, layout string) map[string]string {
 	parts := []int64{int64(p.int32s), int64(len(p.features) - p.int32s)}
-	length := int64(len(p.features))
 	for _, feature := range p.features {
 		parts = append(parts, int64(len(feature.Axes)))
-		length += int64(len(feature.Axes))
 	}
-
-	c.OnDevice(replicas[0].host)
-	n := int64(len(replicas))
-	int32Type := dtpb.DataType_DT_INT32
-	p.layout = c.Placeholder(name+"/layout", int64Type, []int64{n, length})
-	layouts := c.Node("Unpack", name+"/layouts", []string{p.layout}, graphs.Int("num", n), graphs.Int("axis", 0), graphs.Type("T", int64Type))
-	axis := c.Int32(name+"/axis", 0)
-	var totals string
-	if n > 1 {
-		p.totals = c.Placeholder(name+"/totals", int64Type, []int64{2, n})
-		totals = c.Node("Unpack", name+"/totals/unpack", []string{p.totals}, graphs.Int("num", 2), graphs.Int("axis", 0), graphs.Type("T", int64Type))
+	c.OnDevice(r.host)
+	out := make(map[string]string)
+	axis := c.Int32(own+"/axis", 0)
+	layouts := c.Node("SplitV", own+"/layout/split", []string{layout, c.Int64s(own+"/layout/sizes", parts), axis},
+		graphs.Int("num_split", int64(len(parts))), graphs.Type("T", int64Type), graphs.Type("Tlen", int64Type))
+	take := func(dtype string, t dtpb.DataType, kind, from, to int, all string) {
+		if to == from {
+			return
+		}
+		split := c.Node("SplitV", own+"/"+dtype+"/features", []string{all, fmt.Sprintf("%s:%d", layouts, kind), axis},
+			graphs.Int("num_split", int64(to-from)), graphs.Type("T", t), graphs.Type("Tlen", int64Type))
+		for j := from; j < to; j++ {
+			feature := p.features[j].Name
+			out[feature] = c.Node("Reshape", own+"/"+feature, []string{fmt.Sprintf("%s:%d", split, j-from), fmt.Sprintf("%s:%d", layouts, 2+j)},
+				graphs.Type("T", t), graphs.Type("Tshape", int64Type))
+		}
 	}
-	numbers := func(dtype string, t dtpb.DataType, kind int) (string, func(int) string) {
-		if parts[kind] == 0 {
-			return "", nil
-		}
-		placeholder := c.Placeholder(name+"/"+dtype, t, []int64{-1})
-		if n == 1 {
-			return placeholder, func(int) string { return placeholder }
-		}
-		split := c.Node("SplitV", name+"/"+dtype+"/split", []string{placeholder, fmt.Sprintf("%s:%d", totals, kind), axis},
-			graphs.Int("num_split", n), graphs.Type("T", t), graphs.Type("Tlen", int64Type))
-		return placeholder, func(i int) string { return fmt.Sprintf("%s:%d", split, i) }
-	}
-	var ints, floats func(int) string
-	p.ints, ints = numbers("int32", int32Type, 0)
-	p.floats, floats = numbers("float32", float32Type, 1)
-
-	out := make([]map[string]string, len(replicas))
-	for i, r := range replicas {
-		own := name
-		if n > 1 {
-			own = r.prefix + name + "/own"
-		}
-		c.OnDevice(r.host)
-		out[i] = make(map[string]string)
-		axis := c.Int32(own+"/axis", 0)
-		layout := c.Node("SplitV", own+"/layout/split", []string{fmt.Sprintf("%s:%d", layouts, i), c.Int64s(own+"/layout/sizes", parts), axis},
-			graphs.Int("num_split", int64(len(parts))), graphs.Type("T", int64Type), graphs.Type("Tlen", int64Type))
-		take := func(dtype string, t dtpb.DataType, kind, from, to int, all func(int) string) {
-			if to == from {
-				return
-			}
-			split := c.Node("SplitV", own+"/"+dtype+"/features", []string{all(i), fmt.Sprintf("%s:%d", layout, kind), axis},
-				graphs.Int("num_split", int64(to-from)), graphs.Type("T", t), graphs.Type("Tlen", int64Type))
-			for j := from; j < to; j++ {
-				feature := p.features[j].Name
-				out[i][feature] = c.Node("Reshape", own+"/"+feature, []string{fmt.Sprintf("%s:%d", split, j-from), fmt.Sprintf("%s:%d", layout, 2+j)},
-					graphs.Type("T", t), graphs.Type("Tshape", int64Type))
-			}
-		}
-		take("int32", int32Type, 0, 0, p.int32s, ints)
-		take("float32", float32Type, 1, p.int32s, len(p.features), floats)
-	}
-	return p, out
+	take("int32", dtpb.DataType_DT_INT32, 0, 0, p.int32s, ints)
+	take("float32", float32Type, 1, p.int32s, len(p.features), floats)
+	return out
 }
 
 // tensors makes the feeds of a batch per replica. Features that the function does

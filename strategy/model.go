@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
@@ -21,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/cuda"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
+	"github.com/gorbit-ml/gorbit/internal/localinput"
 )
 
 // Config is what a user chooses of a strategy.
@@ -49,6 +51,9 @@ type Config struct {
 	// BucketBytes is how many bytes of gradients the replicas reduce together; 0 is
 	// DefaultBucketBytes.
 	BucketBytes int64
+	// LocalInput has every worker of a NewMultiWorker read its part of the batches of
+	// training: Draw and StepDrawn then take the place of Step. Nil has Step.
+	LocalInput *localinput.Data
 }
 
 // DefaultBucketBytes is how many bytes of gradients are reduced together.
@@ -114,8 +119,9 @@ type Model struct {
 	plan    *plan
 	ops     map[string]*tf.Operation
 	runtime Runtime
-	cluster Cluster // nil within one process
-	updates int64   // the count of iterations as it was last seen
+	cluster Cluster      // nil within one process
+	updates int64        // the count of iterations as it was last seen
+	tickets atomic.Int64 // of draws
 
 	patience time.Duration
 	micro    int // micro-batches of a call
@@ -286,7 +292,13 @@ func NewMultiWorker(ctx context.Context, export *graphs.Export, cluster Cluster,
 		_, cpu := cpuNumber(d)
 		t.own = t.own && cpu
 	}
-	return newModel(ctx, export, t, config)
+	m, err := newModel(ctx, export, t, config)
+	if err == nil && m.plan.train != nil && m.plan.train.local != nil {
+		if err = m.openInput(ctx); err != nil {
+			m.Close()
+		}
+	}
+	return m, err
 }
 
 // newModel composes the graph, and starts a session with it.
@@ -298,7 +310,13 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		}
 		kernels.Threads(config.IntraOpThreads)
 	}
+	if config.LocalInput != nil {
+		if err := localinput.Register(); err != nil {
+			return nil, err
+		}
+	}
 	p, err := compose(export, layout{
+		local:     config.LocalInput,
 		devices:   t.devices,
 		functions: config.Functions,
 		own:       own,
@@ -569,6 +587,9 @@ func (m *Model) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetche
 // lost returns the cluster's error where a server is lost: the session's own says
 // little of it, and often comes first.
 func (m *Model) lost(err error) error {
+	if bad := localinput.Find(err); bad != nil {
+		return bad
+	}
 	if oom(err) {
 		return err
 	}
@@ -651,14 +672,49 @@ func (m *Model) stepError(ctx context.Context, err error) error {
 // An *OutOfMemoryError has changed nothing: the same step may be made again, of
 // smaller micro-batches.
 func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, scalars Scalars) (*Result, error) {
+	if len(batches) == 0 || len(batches)%m.micro != 0 {
+		return nil, fmt.Errorf("%d micro-batches cannot be taken %d at a time", len(batches), m.micro)
+	}
+	if m.plan.train != nil && m.plan.train.local != nil {
+		return nil, errors.New("the workers read the features themselves")
+	}
+	return m.step(ctx, fedBatches(batches), len(batches)/m.micro, seed, scalars)
+}
+
+// stepInput is what a step is made of.
+type stepInput interface {
+	// feeds makes those of one round of so many.
+	feeds(m *Model, round, rounds int) (map[tf.Output]*tf.Tensor, error)
+	// numbers lists what a feature holds, in any order.
+	numbers(feature string) [][]int32
+}
+
+// fedBatches are micro-batches that are fed.
+type fedBatches [][]Feature
+
+func (b fedBatches) feeds(m *Model, round, _ int) (map[tf.Output]*tf.Tensor, error) {
+	return m.feed(m.plan.train.feeds, b[round*m.micro:(round+1)*m.micro]...)
+}
+
+func (b fedBatches) numbers(feature string) [][]int32 {
+	var out [][]int32
+	for _, batch := range b {
+		for _, f := range batch {
+			if f.Name == feature {
+				out = append(out, f.Int32)
+			}
+		}
+	}
+	return out
+}
+
+// step makes an update in one or more rounds.
+func (m *Model) step(ctx context.Context, in stepInput, rounds int, seed [2]int64, scalars Scalars) (*Result, error) {
 	p := m.plan.train
 	if p == nil {
 		return nil, fmt.Errorf("the graph was composed for evaluation only")
 	}
 	n := m.micro
-	if len(batches) == 0 || len(batches)%n != 0 {
-		return nil, fmt.Errorf("%d micro-batches cannot be taken %d at a time", len(batches), n)
-	}
 	values := make([]float32, len(p.scalars))
 	for i, h := range p.scalars {
 		values[i] = float32(h.Default)
@@ -675,14 +731,13 @@ func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, sc
 	if err != nil {
 		return nil, err
 	}
-	rows, err := p.rowFeeds(m.export.Contract, batches)
+	rows, err := p.rowFeeds(m.export.Contract, in)
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{Sums: make(map[string][]float64, len(p.sums))}
-	rounds := len(batches) / n
 	for k := range rounds {
-		feeds, err := m.feed(p.feeds, batches[k*n:(k+1)*n]...)
+		feeds, err := in.feeds(m, k, rounds)
 		if err != nil {
 			return nil, err
 		}
@@ -734,7 +789,7 @@ func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, sc
 }
 
 // rowFeeds makes the feeds that say which rows of variables the batches touch.
-func (p *trainPlan) rowFeeds(contract *graphs.Contract, batches [][]Feature) (map[string]*tf.Tensor, error) {
+func (p *trainPlan) rowFeeds(contract *graphs.Contract, in stepInput) (map[string]*tf.Tensor, error) {
 	feeds := make(map[string]*tf.Tensor, 2*len(p.rows))
 	for feature, feed := range p.rows {
 		most := int32(0)
@@ -745,17 +800,12 @@ func (p *trainPlan) rowFeeds(contract *graphs.Contract, batches [][]Feature) (ma
 		}
 		seen := make([]bool, most)
 		var rows []int32
-		for _, batch := range batches {
-			for _, f := range batch {
-				if f.Name != feature {
-					continue
-				}
-				for _, row := range f.Int32 {
-					// One that is outside is the lookup's to complain of.
-					if row >= 0 && row < most && !seen[row] {
-						seen[row] = true
-						rows = append(rows, row)
-					}
+		for _, numbers := range in.numbers(feature) {
+			for _, row := range numbers {
+				// One that is outside is the lookup's to complain of.
+				if row >= 0 && row < most && !seen[row] {
+					seen[row] = true
+					rows = append(rows, row)
 				}
 			}
 		}

@@ -65,6 +65,7 @@ stop within a step, with exit code 75.`,
 		{"strategy", "strategy.name", "auto, one, mirrored (several devices of this machine) or multiworker (several machines)"},
 		{"devices", "strategy.devices", "devices of this machine with a replica each: gpu:N, or cpu:N for virtual ones"},
 		{"workers", "strategy.workers", "addresses of gorbit worker processes, host:port,host:port"},
+		{"input", "strategy.input", "who reads the batches of training: chief, or local (every worker its own part)"},
 		{"accumulate", "strategy.accumulate", "micro-batches per replica and update"},
 		{"shard-optimizer", "strategy.shard_optimizer", "keep the optimizer's state of each variable on one replica only"},
 		{"worker-timeout", "strategy.worker_timeout", "how long a worker may be silent, or take to come"},
@@ -157,10 +158,13 @@ func trainInCluster(ctx context.Context, out io.Writer, p job.Params, run string
 		}
 	}
 	p.Strategy.Workers, p.Strategy.Devices = workers, ""
+	if err := p.Absolute(); err != nil {
+		return err
+	}
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	s, err := listen(out, env, fleet.SupervisorConfig{Listen: cluster.Workers[cluster.Task], Devices: devices, Once: true})
+	s, err := listen(out, env, fleet.SupervisorConfig{Listen: cluster.Workers[cluster.Task], Devices: devices, Once: true}, p.Data.Dir)
 	if err != nil {
 		return err
 	}

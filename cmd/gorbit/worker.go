@@ -3,17 +3,21 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/fleet"
+	"github.com/gorbit-ml/gorbit/internal/localinput"
 	"github.com/gorbit-ml/gorbit/job"
 )
 
 func newWorker(g *globals) *cobra.Command {
 	var c fleet.SupervisorConfig
 	var child bool
+	var data string
 	cmd := &cobra.Command{
 		Use:   "worker [--listen HOST:PORT] [--devices DEVICES] [flags]",
 		Short: "Lend this machine's devices to a training run",
@@ -32,19 +36,26 @@ machine reaches it; give it an address of a private network, never a public one.
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:2222", "address to listen on; without a host it is loopback, 0.0.0.0 is every address, port 0 any free one")
 	f.StringVar(&c.Devices, "devices", "cpu:1", "cpu:N (N devices that share the cores), gpu (all) or gpu:N")
 	f.IntVar(&c.Threads, "threads", 0, "threads that an operation may use, in place of what the run says; 0 leaves it to the run")
+	f.StringVar(&data, "data", "", "this machine's folder of the data, for runs with --input local; by default it is at the chief's path")
 	f.BoolVar(&child, "child", false, "")
 	if err := f.MarkHidden("child"); err != nil {
 		panic(err)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if child {
+			localinput.Serve(localinput.Options{Dir: data, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 			return fleet.Child(cmd.Context())
 		}
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
 			return err
 		}
-		s, err := listen(cmd.OutOrStdout(), env, c)
+		if data != "" {
+			if data, err = filepath.Abs(data); err != nil {
+				return err
+			}
+		}
+		s, err := listen(cmd.OutOrStdout(), env, c, data)
 		if err != nil {
 			return err
 		}
@@ -53,9 +64,14 @@ machine reaches it; give it an address of a private network, never a public one.
 	return cmd
 }
 
-// listen makes this process a worker, and says so.
-func listen(out io.Writer, env job.Env, c fleet.SupervisorConfig) (*fleet.Supervisor, error) {
-	c.Child, c.Log, c.ChildLog, c.Version = []string{"gorbit", "worker", "--child"}, env.Log, os.Stderr, version
+// listen makes this process a worker, and says so. Data is this machine's folder of the
+// data, "" for the chief's path.
+func listen(out io.Writer, env job.Env, c fleet.SupervisorConfig, data string) (*fleet.Supervisor, error) {
+	c.Child = []string{"gorbit", "worker", "--child"}
+	if data != "" {
+		c.Child = append(c.Child, "--data", data)
+	}
+	c.Log, c.ChildLog, c.Version = env.Log, os.Stderr, version
 	if err := c.Validate(); err != nil {
 		return nil, usagef("%w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
+	"github.com/gorbit-ml/gorbit/internal/localinput"
 	"github.com/gorbit-ml/gorbit/internal/tfserver"
 )
 
@@ -124,6 +125,9 @@ func (c *child) answer(m message) error {
 	}
 	// The server's first graph may have the kernels' operations.
 	if err := kernels.Register(); err != nil {
+		return err
+	}
+	if err := localinput.Register(); err != nil {
 		return err
 	}
 	kernels.Threads(m.Start.IntraOpThreads)
