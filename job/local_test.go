@@ -3,16 +3,24 @@ package job
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/fleet"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // startWorkers starts workers with a folder of data each, "" for the chief's, and
@@ -38,14 +46,15 @@ func startWorkers(t *testing.T, devices string, dirs ...string) string {
 	return strings.Join(addresses, ",")
 }
 
-// localParams is a run of 12 steps without dropout, in epochs whose fifth batch has one
-// example.
-func localParams(t *testing.T, input, workers string) Params {
+// localParams is a run of 9 steps without dropout, in epochs whose fifth batch has two
+// draws, one of which may be a damaged record.
+func localParams(t *testing.T, data, input, workers string) Params {
 	t.Helper()
 	p := testParams(t)
-	p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Train.StepsPerLoop = 43, 12, noEval, 1
-	p.Checkpoint.Interval, p.Checkpoint.Best = 4, ""
-	p.Optimizer.LearningRate = 1e-3
+	p.Data.Dir, p.Data.OnCorrupt = data, "skip"
+	p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Train.StepsPerLoop = 43, 9, noEval, 1
+	p.Checkpoint.Interval, p.Checkpoint.Best = 100, ""
+	p.Optimizer.LearningRate, p.Optimizer.Schedule, p.Optimizer.WarmupRatio = 1e-3, "constant", 0
 	for _, name := range []string{"hidden_dropout", "attention_dropout", "classifier_dropout"} {
 		p.Optimizer.Hyperparameters[name] = 0
 	}
@@ -54,11 +63,81 @@ func localParams(t *testing.T, input, workers string) Params {
 	return p
 }
 
-func mustTrain(t *testing.T, p Params, run string) {
+// damagedData is the fixture's data with a record more that is no Example.
+func damagedData(t *testing.T) string {
 	t.Helper()
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+	dir := filepath.Join(t.TempDir(), "data")
+	_, data := fixture(t)
+	if err := os.CopyFS(dir, os.DirFS(data)); err != nil {
 		t.Fatal(err)
 	}
+	path := filepath.Join(dir, "train-00000-of-00002.tfrecord")
+	os.Remove(path + ".index")
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := tfrecord.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Write([]byte("no example")), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	extra, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(old, extra...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// steps remembers what every step was made of.
+type steps struct {
+	runner.Observer
+	all []string
+}
+
+func (s *steps) Begin(string, int64, int64) {}
+func (s *steps) End()                       {}
+func (s *steps) Step(i runner.StepInfo) {
+	s.all = append(s.all, fmt.Sprintf("step %d, epoch %d: %d examples, %d tokens", i.Step, i.Epoch, i.Examples, i.Tokens))
+}
+
+func mustTrain(t *testing.T, p Params, run string) []string {
+	t.Helper()
+	seen := new(steps)
+	env := quiet()
+	env.Observer = seen
+	if _, err := Train(context.Background(), p, run, env); err != nil {
+		t.Fatal(err)
+	}
+	return seen.all
+}
+
+// skippedRecords is the number of damaged records that a run's last position counts.
+func skippedRecords(t *testing.T, run string) int64 {
+	t.Helper()
+	m, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(run, checkpointFolder), ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.Restore(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := runner.ParseRunState(r.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trainer runner.TrainerState
+	var position dataset.State
+	if err := errors.Join(json.Unmarshal(state.Trainer, &trainer), json.Unmarshal(trainer.Position, &position)); err != nil {
+		t.Fatal(err)
+	}
+	return position.Skipped
 }
 
 // alike holds the variables of two runs against each other.
@@ -84,68 +163,57 @@ func alike(t *testing.T, got, want string) {
 	}
 }
 
-// TestLocalInput wants the workers' own input to train what the chief's does.
+// TestLocalInput wants the workers' own input to train what the chief's does, step by
+// step, and to go on where the other stopped.
 func TestLocalInput(t *testing.T) {
 	dir := t.TempDir()
-	_, data := fixture(t)
+	data := damagedData(t)
 	own := filepath.Join(dir, "copied")
 	if err := os.CopyFS(own, os.DirFS(data)); err != nil {
 		t.Fatal(err)
 	}
 	one, two := startWorkers(t, "cpu:1", "", own), startWorkers(t, "cpu:2", own, "")
+	both := strings.Split(one, ",")[0] + "," + strings.Split(two, ",")[1]
 	for _, test := range []struct {
 		name, workers string
 		accumulate    int
 		shard         bool
 	}{
-		{"2 workers", one, 1, false},
 		{"2 workers, 2 devices, accumulate 2", two, 2, false},
-		{"2 workers, sharded optimizer, accumulate 2", one, 2, true},
-		{"a worker with 2 devices", strings.Split(two, ",")[0], 1, false},
-		{"workers of 1 and 2 devices", strings.Split(one, ",")[0] + "," + strings.Split(two, ",")[1], 1, true},
+		{"workers of 1 and 2 devices, sharded optimizer", both, 1, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var runs []string
+			var seen [][]string
 			for _, input := range []string{inputChief, inputLocal} {
-				p := localParams(t, input, test.workers)
+				p := localParams(t, data, input, test.workers)
 				p.Strategy.Accumulate, p.Strategy.ShardOptimizer = test.accumulate, test.shard
 				run := filepath.Join(t.TempDir(), input)
-				mustTrain(t, p, run)
+				seen = append(seen, mustTrain(t, p, run))
 				runs = append(runs, run)
 			}
 			alike(t, runs[1], runs[0])
-			sameLines(t, runs[1], runs[0])
+			if !slices.Equal(seen[1], seen[0]) {
+				t.Errorf("the steps were\n%s\nexpected\n%s", strings.Join(seen[1], "\n"), strings.Join(seen[0], "\n"))
+			}
+			if got, want := skippedRecords(t, runs[1]), skippedRecords(t, runs[0]); got != want || want == 0 {
+				t.Errorf("%d damaged records are counted, expected %d", got, want)
+			}
 		})
 	}
 	t.Run("goes on from the other's checkpoint", func(t *testing.T) {
 		undisturbed := filepath.Join(dir, "undisturbed")
-		mustTrain(t, localParams(t, inputLocal, one), undisturbed)
-		for _, first := range []string{inputChief, inputLocal} {
+		mustTrain(t, localParams(t, data, inputLocal, one), undisturbed)
+		for first, then := range map[string]string{inputChief: inputLocal, inputLocal: inputChief} {
 			run := filepath.Join(dir, first)
-			p := localParams(t, first, one)
-			p.Train.Steps, p.Optimizer.Schedule, p.Optimizer.WarmupRatio = 6, "constant", 0
+			p := localParams(t, data, first, one)
+			p.Train.Steps = 6
 			mustTrain(t, p, run)
-			p.Strategy.Input, p.Train.Steps = map[string]string{inputChief: inputLocal, inputLocal: inputChief}[first], 12
+			p.Strategy.Input, p.Train.Steps = then, 9
 			mustTrain(t, p, run)
+			alike(t, run, undisturbed)
 		}
-		alike(t, filepath.Join(dir, inputLocal), filepath.Join(dir, inputChief))
 	})
-}
-
-// sameLines wants the same numbers of examples and tokens in both metrics.
-func sameLines(t *testing.T, got, want string) {
-	t.Helper()
-	var lines [2]int
-	for i, run := range []string{got, want} {
-		text, err := os.ReadFile(filepath.Join(run, metricsFile))
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines[i] = strings.Count(string(text), "\n")
-	}
-	if lines[0] != lines[1] || lines[0] == 0 {
-		t.Errorf("%d lines of metrics, expected %d", lines[0], lines[1])
-	}
 }
 
 // TestLocalInputErrors wants one sentence that names the worker and what is wrong, and
@@ -178,7 +246,7 @@ func TestLocalInputErrors(t *testing.T) {
 			env := Env{Out: io.Discard, Log: slog.New(slog.NewTextHandler(&log, nil))}
 			workers := startWorkers(t, "cpu:1", "", test.dir)
 			run := filepath.Join(t.TempDir(), "run")
-			_, err := Train(context.Background(), localParams(t, inputLocal, workers), run, env)
+			_, err := Train(context.Background(), localParams(t, data, inputLocal, workers), run, env)
 			if err == nil {
 				t.Fatal("it trains")
 			}

@@ -152,7 +152,7 @@ func TestFaults(t *testing.T) {
 	undisturbed, _, _ := two(t, "undisturbed")
 	undisturbed.exits(exitDone)
 	want, wantMetrics := u.state("undisturbed", steps)
-	same := func(t *testing.T, run string) {
+	alike := func(t *testing.T, run string, want map[string]string, wantMetrics string) {
 		t.Helper()
 		got, metrics := u.state(run, steps)
 		for name, value := range want {
@@ -163,6 +163,10 @@ func TestFaults(t *testing.T) {
 		if len(got) != len(want) || metrics != wantMetrics {
 			t.Errorf("%d tensors, want %d; metrics\n%swant\n%s", len(got), len(want), metrics, wantMetrics)
 		}
+	}
+	same := func(t *testing.T, run string) {
+		t.Helper()
+		alike(t, run, want, wantMetrics)
 	}
 	saving := func(run string) func() bool {
 		return func() bool {
@@ -277,7 +281,9 @@ func TestFaults(t *testing.T) {
 		}
 		u.state("elastic", steps)
 	})
-	t.Run("TF_CONFIG", func(t *testing.T) {
+	// inCluster trains on two machines that TF_CONFIG names.
+	inCluster := func(t *testing.T, run string, more [2][]string) {
+		t.Helper()
 		var addresses []string
 		for range 2 {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -289,14 +295,54 @@ func TestFaults(t *testing.T) {
 		}
 		var all []*running
 		for i := range addresses {
-			cmd := u.command("gorbit", train("tfconfig")...)
+			cmd := u.command("gorbit", train(run, more[i]...)...)
 			cmd.Env = append(cmd.Env, fmt.Sprintf(`TF_CONFIG={"cluster": {"worker": [%q, %q]}, "task": {"type": "worker", "index": %d}}`, addresses[0], addresses[1], i))
 			all = append(all, begin(t, cmd))
 		}
 		for _, r := range all {
 			r.exits(exitDone)
 		}
+	}
+	t.Run("TF_CONFIG", func(t *testing.T) {
+		inCluster(t, "tfconfig", [2][]string{})
 		same(t, "tfconfig")
+	})
+
+	t.Run("local input", func(t *testing.T) {
+		chief, _, _ := two(t, "local", "--input", "local")
+		chief.exits(exitDone)
+		want, wantMetrics := u.state("local", steps)
+
+		chief, _, second := two(t, "local-killed", "--input", "local")
+		chief.says("step:    200 ")
+		replace(t, second)
+		chief.exits(exitDone)
+		if log := chief.out.String(); !strings.Contains(log, lost) || !strings.Contains(log, address(second)) {
+			t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
+		}
+		alike(t, "local-killed", want, wantMetrics)
+
+		chief, _, second = two(t, "local-elastic", "--input", "local", "--elastic")
+		chief.says("step:     40 ")
+		kill(t, second.Process.Pid, syscall.SIGKILL)
+		chief.exits(exitDone)
+		u.state("local-elastic", steps)
+
+		// Every machine has the data where it says.
+		if err := os.CopyFS(filepath.Join(u.dir, "copied"), os.DirFS(filepath.Join(u.dir, "data"))); err != nil {
+			t.Fatal(err)
+		}
+		inCluster(t, "local-tfconfig", [2][]string{{"--input", "local"}, {"--input", "local", "--data", "copied"}})
+		alike(t, "local-tfconfig", want, wantMetrics)
+
+		first := worker(t, "127.0.0.1:0")
+		second = u.start(t, "worker", "--listen", "127.0.0.1:0", "--data", "nowhere")
+		second.says("listening on ")
+		chief = u.start(t, train("local-nowhere", "--input", "local", "--workers", address(first)+","+address(second))...)
+		chief.exits(exitFailed)
+		if log := chief.out.String(); !strings.Contains(log, "gorbit: worker "+address(second)+": there is no file "+filepath.Join(u.dir, "nowhere")) || strings.Contains(log, lost) {
+			t.Errorf("the last words are not of the missing data:\n%s", log)
+		}
 	})
 
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
