@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -216,6 +219,9 @@ func TestLocalInput(t *testing.T) {
 	})
 }
 
+// afterStep begins an error that comes while a run trains.
+var afterStep = regexp.MustCompile(`^input after step \d+: `)
+
 // TestLocalInputErrors wants one sentence that names the worker and what is wrong, and
 // no restart.
 func TestLocalInputErrors(t *testing.T) {
@@ -240,6 +246,7 @@ func TestLocalInputErrors(t *testing.T) {
 			os.Remove(filepath.Join(dir, file+".index"))
 			records(t, filepath.Join(dir, file), 9, 83)
 		}), "the files have other names, sizes or numbers of records"},
+		{"a bad record", copied(func(dir string) { spoil(t, filepath.Join(dir, file), 17) }), file + `: record 17: feature "segment_ids" holds 9`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var log strings.Builder
@@ -251,15 +258,117 @@ func TestLocalInputErrors(t *testing.T) {
 				t.Fatal("it trains")
 			}
 			bad := strings.Split(workers, ",")[1]
-			if got := err.Error(); !strings.HasPrefix(got, "worker "+bad+": ") || !strings.Contains(got, test.want) || strings.Contains(got, "\n") {
+			if got := err.Error(); !strings.HasPrefix(afterStep.ReplaceAllString(got, ""), "worker "+bad+": ") || !strings.Contains(got, test.want) || strings.Contains(got, "\n") {
 				t.Errorf("the error is %q, expected one of %s with %q", got, bad, test.want)
 			}
 			if strings.Contains(log.String(), "a worker was lost") {
 				t.Errorf("it was tried again:\n%s", &log)
 			}
-			if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil {
+			if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil && test.name != "a bad record" {
 				t.Error("the folder of the run was written")
 			}
 		})
+	}
+}
+
+// spoil makes the last type id of a record of a file 9, and keeps the file's size.
+func spoil(t *testing.T, path string, record int) {
+	t.Helper()
+	f, err := tfrecord.OpenIndexed(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]byte
+	for i := range f.Len() {
+		r, err := f.Record(i, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, bytes.Clone(r))
+	}
+	last := len(all[record]) - 1
+	if all[record][last] > 1 {
+		t.Fatalf("the record does not end with a type id but with %d", all[record][last])
+	}
+	all[record][last] = 9
+	w, err := tfrecord.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if err := w.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDrawnAgain makes steps of batches that were drawn for fewer micro-batches, as
+// after memory ran out, and goes back in between.
+func TestDrawnAgain(t *testing.T) {
+	_, data := fixture(t)
+	ctx := context.Background()
+	p := localParams(t, data, inputLocal, startWorkers(t, "cpu:1", "", ""))
+	export, err := openExport(p.Graph, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := openData(p.Data.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := records.open(ctx, p, export.Contract, p.Data.Train, toTrain, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	s, workers, err := p.openModel(ctx, export, strategy.FunctionsTrain, p.localData(export.Contract, set), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer workers.Close()
+	defer s.Close()
+	scalars, err := scalarsOf(p, export.Contract)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &model{Model: s, export: export, scalars: scalars, accumulate: 1, log: quiet().Log}
+	local, wait := (&training{params: p, data: newSource(set)}).input(m)
+	defer wait()
+	if err := m.initialize(ctx, "", false, "", io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	// No rate: the same batch has the same loss at any step.
+	var losses [2][]float64
+	for pass, accumulate := range [][]int{{1, 1, 1, 1, 1}, {2, 2, 1, 3, 1}} {
+		if err := local.Seek(nil); err != nil {
+			t.Fatal(err)
+		}
+		for step, n := range accumulate {
+			b, err := local.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.accumulate = n
+			r, err := m.Step(ctx, b.Payload, runner.Hyper{Step: int64(step)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Sums[runner.WeightSum][0] != float64(b.Examples) {
+				t.Errorf("step %d has weight %v of %d examples", step, r.Sums[runner.WeightSum], b.Examples)
+			}
+			losses[pass] = append(losses[pass], r.Sums[runner.LossSum][0])
+		}
+	}
+	for i, want := range losses[0] {
+		if math.Abs(losses[1][i]-want) > 1e-4*want {
+			t.Errorf("losses are %v, expected %v", losses[1], losses[0])
+			break
+		}
+	}
+	if slices.Max(losses[0]) == slices.Min(losses[0]) {
+		t.Error("all batches have the same loss")
 	}
 }
