@@ -33,7 +33,9 @@ type model struct {
 	rows dataset.Config
 	// accumulate is how many micro-batches a replica takes for an update.
 	accumulate int
-	log        *slog.Logger
+	// examples are how many every replica, or lane, has trained on; nil for none yet.
+	examples []int64
+	log      *slog.Logger
 	// best is the best evaluation so far, whose checkpoint is kept; nil for none.
 	best *runner.NewBestMetric
 }
@@ -48,40 +50,54 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 	if hyper.LossScale > 0 {
 		scalars[graphs.LossScale] = hyper.LossScale
 	}
+	var r *strategy.Result
+	examples, err := m.fit(batch, hyper.Step, func(micro [][]strategy.Feature) (err error) {
+		r, err = m.Model.Step(ctx, micro, [2]int64{hyper.Seed, hyper.Step}, scalars)
+		return err
+	})
+	if err != nil {
+		return runner.StepResult{}, err
+	}
+	if m.examples == nil {
+		m.examples = make([]int64, m.MicroBatches())
+	}
+	for i, n := range examples {
+		m.examples[i%len(m.examples)] += int64(n)
+	}
+	return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied}, nil
+}
+
+// fit makes a step of micro-batches that fit in memory, from now on smaller ones where
+// these do not. It returns how many examples each has.
+func (m *model) fit(batch *dataset.Batch, done int64, step func([][]strategy.Feature) error) ([]int, error) {
 	for {
-		micro, err := m.divide(batch)
+		micro, examples, err := m.divide(batch)
 		if err != nil {
-			return runner.StepResult{}, err
+			return nil, err
 		}
-		r, err := m.Model.Step(ctx, micro, [2]int64{hyper.Seed, hyper.Step}, scalars)
+		err = step(micro)
 		if oom := (*strategy.OutOfMemoryError)(nil); errors.As(err, &oom) && len(micro) < batch.Examples {
-			m.accumulate *= 2
+			m.accumulate = 2 * max(1, m.accumulate)
 			m.log.Warn("out of memory: micro-batches are halved, the global batch stays what it is",
-				"step", hyper.Step+1, "accumulate", m.accumulate, "error", oom.Err)
+				"step", done+1, "accumulate", m.accumulate, "error", oom.Err)
 			continue
 		}
-		if err != nil {
-			return runner.StepResult{}, err
-		}
-		return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied}, nil
+		return examples, err
 	}
 }
 
-// divide makes the micro-batches of a batch.
-func (m *model) divide(batch *dataset.Batch) ([][]strategy.Feature, error) {
-	n := m.MicroBatches() * max(1, m.accumulate)
-	if n == 1 {
-		return [][]strategy.Feature{features(batch)}, nil
+// divide makes the micro-batches of a batch, and says how many examples each has.
+func (m *model) divide(batch *dataset.Batch) (out [][]strategy.Feature, examples []int, err error) {
+	parts := []*dataset.Batch{batch}
+	if n := m.MicroBatches() * max(1, m.accumulate); n > 1 {
+		if parts, err = batch.Split(m.rows, n); err != nil {
+			return nil, nil, err
+		}
 	}
-	parts, err := batch.Split(m.rows, n)
-	if err != nil {
-		return nil, err
+	for _, p := range parts {
+		out, examples = append(out, features(p)), append(examples, p.Examples)
 	}
-	out := make([][]strategy.Feature, n)
-	for i, p := range parts {
-		out[i] = features(p)
-	}
-	return out, nil
+	return out, examples, nil
 }
 
 // Evaluate implements runner.EvalModel.
