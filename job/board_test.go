@@ -28,25 +28,8 @@ func TestFollowedGoesBack(t *testing.T) {
 	if err := f.close(); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(f.folder, "events.*"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("event files %v, %v", files, err)
-	}
-	file, err := tfrecord.OpenIndexed(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
 	var scalars, restarts []int64
-	for i := range file.Len() {
-		record, err := file.Record(i, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var e eventpb.Event
-		if err := proto.Unmarshal(record, &e); err != nil {
-			t.Fatal(err)
-		}
+	for _, e := range readEvents(t, f.folder) {
 		switch e.What.(type) {
 		case *eventpb.Event_Summary:
 			scalars = append(scalars, e.Step)
@@ -71,4 +54,31 @@ func TestFollowedSaysWhatFails(t *testing.T) {
 	if err := f.close(); err != nil {
 		t.Errorf("closing: %v", err)
 	}
+}
+
+// readEvents returns the events of a folder with one file of them.
+func readEvents(t *testing.T, folder string) []*eventpb.Event {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "events.*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("event files %v, %v", files, err)
+	}
+	file, err := tfrecord.OpenIndexed(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var out []*eventpb.Event
+	for i := range file.Len() {
+		record, err := file.Record(i, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := new(eventpb.Event)
+		if err := proto.Unmarshal(record, e); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e)
+	}
+	return out
 }

@@ -134,6 +134,16 @@ func (s *localSource) Next(ctx context.Context) (runner.Batch[*dataset.Batch], e
 	}
 }
 
+// step makes a step of the last batch, and says how many examples each micro-batch has.
+func (s *localSource) step(ctx context.Context, batch *dataset.Batch, seed [2]int64, scalars strategy.Scalars) ([]int, *strategy.Result, error) {
+	drawn, err := s.take(ctx, batch, s.model.accumulate)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := s.model.StepDrawn(ctx, drawn, seed, scalars)
+	return drawn.Micro, r, err
+}
+
 // take returns what the workers have of the last batch, divided for so many
 // micro-batches per replica. It is drawn again where it was divided otherwise.
 func (s *localSource) take(ctx context.Context, batch *dataset.Batch, accumulate int) (*strategy.Drawn, error) {

@@ -342,6 +342,7 @@ func TestDrawnAgain(t *testing.T) {
 	}
 	// No rate: the same batch has the same loss at any step.
 	var losses [2][]float64
+	var total int64
 	for pass, accumulate := range [][]int{{1, 1, 1, 1, 1}, {2, 2, 1, 3, 1}} {
 		if err := local.Seek(nil); err != nil {
 			t.Fatal(err)
@@ -358,6 +359,9 @@ func TestDrawnAgain(t *testing.T) {
 			}
 			if r.Sums[runner.WeightSum][0] != float64(b.Examples) {
 				t.Errorf("step %d has weight %v of %d examples", step, r.Sums[runner.WeightSum], b.Examples)
+			}
+			if total += int64(b.Examples); m.examples[0]+m.examples[1] != total {
+				t.Errorf("after step %d, replicas have trained on %v examples, expected %d together", step, m.examples, total)
 			}
 			losses[pass] = append(losses[pass], r.Sums[runner.LossSum][0])
 		}

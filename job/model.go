@@ -33,7 +33,9 @@ type model struct {
 	rows dataset.Config
 	// accumulate is how many micro-batches a replica takes for an update.
 	accumulate int
-	log        *slog.Logger
+	// examples are how many every replica, or lane, has trained on; nil for none yet.
+	examples []int64
+	log      *slog.Logger
 	// local gives the batches where the workers read them; nil where the chief does.
 	local *localSource
 	// best is the best evaluation so far, whose checkpoint is kept; nil for none.
@@ -50,52 +52,72 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 	if hyper.LossScale > 0 {
 		scalars[graphs.LossScale] = hyper.LossScale
 	}
-	for {
-		r, err := m.update(ctx, batch, [2]int64{hyper.Seed, hyper.Step}, scalars)
-		if oom := (*strategy.OutOfMemoryError)(nil); errors.As(err, &oom) && m.MicroBatches()*m.accumulate < batch.Examples {
-			m.accumulate *= 2
-			m.log.Warn("out of memory: micro-batches are halved, the global batch stays what it is",
-				"step", hyper.Step+1, "accumulate", m.accumulate, "error", oom.Err)
-			continue
-		}
-		if err != nil {
-			return runner.StepResult{}, err
-		}
-		return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied}, nil
+	var r *strategy.Result
+	var examples []int
+	var err error
+	seed := [2]int64{hyper.Seed, hyper.Step}
+	if m.local != nil {
+		examples, err = m.shrink(batch, hyper.Step, func() (examples []int, err error) {
+			examples, r, err = m.local.step(ctx, batch, seed, scalars)
+			return examples, err
+		})
+	} else {
+		examples, err = m.fit(batch, hyper.Step, func(micro [][]strategy.Feature) (err error) {
+			r, err = m.Model.Step(ctx, micro, seed, scalars)
+			return err
+		})
 	}
+	if err != nil {
+		return runner.StepResult{}, err
+	}
+	if m.examples == nil {
+		m.examples = make([]int64, m.MicroBatches())
+	}
+	for i, n := range examples {
+		m.examples[i%len(m.examples)] += int64(n)
+	}
+	return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied}, nil
 }
 
-// update makes a step of a batch that is here, or that the workers have.
-func (m *model) update(ctx context.Context, batch *dataset.Batch, seed [2]int64, scalars strategy.Scalars) (*strategy.Result, error) {
-	if m.local != nil {
-		drawn, err := m.local.take(ctx, batch, m.accumulate)
+// fit makes a step of micro-batches that fit in memory. It returns how many examples
+// each has.
+func (m *model) fit(batch *dataset.Batch, done int64, step func([][]strategy.Feature) error) ([]int, error) {
+	return m.shrink(batch, done, func() ([]int, error) {
+		micro, examples, err := m.divide(batch)
 		if err != nil {
 			return nil, err
 		}
-		return m.Model.StepDrawn(ctx, drawn, seed, scalars)
-	}
-	micro, err := m.divide(batch)
-	if err != nil {
-		return nil, err
-	}
-	return m.Model.Step(ctx, micro, seed, scalars)
+		return examples, step(micro)
+	})
 }
 
-// divide makes the micro-batches of a batch.
-func (m *model) divide(batch *dataset.Batch) ([][]strategy.Feature, error) {
-	n := m.MicroBatches() * max(1, m.accumulate)
-	if n == 1 {
-		return [][]strategy.Feature{features(batch)}, nil
+// shrink makes a step, and where its micro-batches do not fit in memory, makes it, and
+// those that follow, of smaller ones. It returns how many examples each has.
+func (m *model) shrink(batch *dataset.Batch, done int64, step func() ([]int, error)) ([]int, error) {
+	for {
+		examples, err := step()
+		if oom := (*strategy.OutOfMemoryError)(nil); errors.As(err, &oom) && len(examples) < batch.Examples {
+			m.accumulate = 2 * max(1, m.accumulate)
+			m.log.Warn("out of memory: micro-batches are halved, the global batch stays what it is",
+				"step", done+1, "accumulate", m.accumulate, "error", oom.Err)
+			continue
+		}
+		return examples, err
 	}
-	parts, err := batch.Split(m.rows, n)
-	if err != nil {
-		return nil, err
+}
+
+// divide makes the micro-batches of a batch, and says how many examples each has.
+func (m *model) divide(batch *dataset.Batch) (out [][]strategy.Feature, examples []int, err error) {
+	parts := []*dataset.Batch{batch}
+	if n := m.MicroBatches() * max(1, m.accumulate); n > 1 {
+		if parts, err = batch.Split(m.rows, n); err != nil {
+			return nil, nil, err
+		}
 	}
-	out := make([][]strategy.Feature, n)
-	for i, p := range parts {
-		out[i] = features(p)
+	for _, p := range parts {
+		out, examples = append(out, features(p)), append(examples, p.Examples)
 	}
-	return out, nil
+	return out, examples, nil
 }
 
 // Evaluate implements runner.EvalModel.

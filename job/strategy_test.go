@@ -1,11 +1,18 @@
 package job
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -102,5 +109,142 @@ func TestDeviceIsForOne(t *testing.T) {
 		if err := p.Validate(); (err == nil) != fine {
 			t.Errorf("%s: %v", settings, err)
 		}
+	}
+}
+
+// TestReplicasAreWatched wants the table at the end and TensorBoard to say what every
+// replica did.
+func TestReplicasAreWatched(t *testing.T) {
+	p := testParams(t)
+	p.Strategy.Devices, p.Strategy.Accumulate = "cpu:2", 2
+	p.Train.EvalInterval = noEval
+	run := filepath.Join(t.TempDir(), "run")
+	var out strings.Builder
+	env := quiet()
+	env.Out = &out
+	if _, err := Train(context.Background(), p, run, env); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`(?m)^ +replica +examples/s +compute +reduce +update +input$`, `(?m)^ +/device:CPU:0 +[0-9.]+( +\d+%){4}$`, `(?m)^ +/device:CPU:1 +[0-9.]+( +\d+%){4}$`} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("nothing like %s in\n%s", want, out.String())
+		}
+	}
+	percent := make(map[string]float64) // of all parts, by replica and step
+	rates := make(map[string]float64)   // of both replicas and of all, by step
+	for _, e := range readEvents(t, filepath.Join(run, "train")) {
+		for _, v := range e.GetSummary().GetValue() {
+			content := v.GetTensor().GetTensorContent()
+			if len(content) != 4 {
+				continue // the params
+			}
+			value := float64(math.Float32frombits(binary.LittleEndian.Uint32(content)))
+			replica, part, ok := strings.Cut(v.Tag, "/")
+			switch {
+			case v.Tag == "examples_per_second":
+				rates[fmt.Sprint(e.Step, " all")] += value
+			case !ok || !strings.HasPrefix(replica, "replica_"):
+			case part == "examples_per_second":
+				rates[fmt.Sprint(e.Step, " replicas")] += value
+			default:
+				percent[fmt.Sprint(replica, " ", e.Step)] += value
+			}
+		}
+	}
+	if len(percent) < 2*10 {
+		t.Errorf("times at %v, expected both replicas at every loop's end", percent)
+	}
+	for at, sum := range percent {
+		if math.Abs(sum-100) > 0.1 {
+			t.Errorf("the parts of %s make %v %%", at, sum)
+		}
+	}
+	for at, all := range rates {
+		if step, whole := strings.CutSuffix(at, " all"); whole && math.Abs(rates[step+" replicas"]/all-1) > 1e-3 {
+			t.Errorf("step %s: the replicas' rates make %v, all of it is %v", step, rates[step+" replicas"], all)
+		}
+	}
+}
+
+// TestOutOfMemoryHalves makes a step again and again, of smaller micro-batches, until
+// it fits, and wants the result of the whole batch.
+func TestOutOfMemoryHalves(t *testing.T) {
+	ctx := context.Background()
+	p := testParams(t)
+	export, err := openExport(p.Graph, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := strategy.NewOneDevice(ctx, export, "", strategy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m := &model{Model: s, export: export, rows: p.dataset(nil, true), accumulate: 1, log: quiet().Log}
+	if err := m.initialize(ctx, "", false, filepath.Join(t.TempDir(), "init.txt"), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	records, err := openData(p.Data.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := records.open(ctx, p, export.Contract, p.Data.Train, toTrain, quiet().Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	batch, err := set.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := func(features []strategy.Feature) (n int) {
+		for _, f := range features {
+			if f.Name == dataset.InputIDs {
+				n = len(f.Int32)
+			}
+		}
+		return n
+	}
+	all := tokens(features(batch))
+	tries := 0
+	// It would be the sums of a step, too: the learning rate is 0.
+	try := func(fits int) (*strategy.Result, []int, error) {
+		var r *strategy.Result
+		examples, err := m.fit(batch, 0, func(micro [][]strategy.Feature) (err error) {
+			tries++
+			for _, features := range micro {
+				if tokens(features) > fits {
+					return fmt.Errorf("step: %w", &strategy.OutOfMemoryError{Err: errors.New("OOM when allocating")})
+				}
+			}
+			r, err = s.Step(ctx, micro, [2]int64{1, 1}, strategy.Scalars{"learning_rate": 0, "hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0})
+			return err
+		})
+		return r, examples, err
+	}
+	whole, _, err := try(all)
+	if err != nil || tries != 1 || m.accumulate != 1 {
+		t.Fatalf("%v in %d tries, accumulate %d", err, tries, m.accumulate)
+	}
+	tries = 0
+	parts, examples, err := try(all / 2)
+	if err != nil || tries < 2 || m.accumulate != 1<<(tries-1) || len(examples) != m.accumulate {
+		t.Fatalf("%v in %d tries, accumulate %d, examples %v", err, tries, m.accumulate, examples)
+	}
+	for name, sums := range whole.Sums {
+		for i, want := range sums {
+			if got := parts.Sums[name][i]; math.Abs(got-want) > 1e-5*math.Abs(want) {
+				t.Errorf("%s is %v in parts, %v as a whole", name, got, want)
+			}
+		}
+	}
+	// It goes on with what fits, and gives up at one example each.
+	tries = 0
+	if _, _, err = try(all / 2); err != nil || tries != 1 {
+		t.Errorf("%v in %d tries the next time", err, tries)
+	}
+	oom := (*strategy.OutOfMemoryError)(nil)
+	if _, _, err = try(0); !errors.As(err, &oom) || m.accumulate < batch.Examples {
+		t.Errorf("error %v at %d micro-batches of %d examples", err, m.accumulate, batch.Examples)
 	}
 }

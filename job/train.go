@@ -237,9 +237,17 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 			config.EvalActions = append(config.EvalActions, board.histograms(m))
 		}
 	}
+	var watched *replicas
+	if s.Replicas() > 1 {
+		watched = &replicas{model: m, fleet: workers}
+		config.TrainActions = append(config.TrainActions, watched.action(board, env.Log))
+	}
 	controller, err := runner.NewController(config)
 	if err != nil {
 		return nil, &ParamsError{err}
+	}
+	if watched != nil {
+		watched.times = controller.Times
 	}
 
 	restored, err := controller.Restore(ctx)
@@ -287,9 +295,9 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if t := controller.Times(); t.InModel > 0 && !lostWorker(err) {
 		env.Log.Info("trained", "seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3),
 			"peak_memory_mb", peakMemory()>>20)
-		if workers != nil {
-			for _, u := range workers.Usage() {
-				env.Log.Info("worker", "address", u.Address, "peak_memory_mb", u.PeakRSS>>20, "cpu_seconds", rounded(u.CPU.Seconds(), 1))
+		if watched != nil {
+			if err := watched.table(env.Out); err != nil {
+				return out, err
 			}
 		}
 	}
@@ -303,12 +311,20 @@ func rounded(v float64, digits int) float64 {
 }
 
 // peakMemory is the most bytes that the process had in memory.
-func peakMemory() int64 {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
+func peakMemory() int64 { return resources().Maxrss << 10 }
+
+// processorTime is what the process has computed, on all cores together.
+func processorTime() time.Duration {
+	u := resources()
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// resources are what the process has used, nothing where the system does not say.
+func resources() (u syscall.Rusage) {
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return syscall.Rusage{}
 	}
-	return usage.Maxrss << 10
+	return u
 }
 
 func onlyIf(condition bool, n int64) int64 {

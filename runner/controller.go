@@ -430,8 +430,10 @@ func (c *Controller) train(ctx context.Context, p plan) (timedLoop, error) {
 	to := p.loopEnd(from)
 	start := time.Now()
 	loop, err := c.cfg.Trainer.Train(ctx, to-from)
+	elapsed := time.Since(start)
+	c.times.InLoops += elapsed
 	c.times.InModel += loop.InModel
-	timed := timedLoop{Loop: loop, seconds: time.Since(start).Seconds()}
+	timed := timedLoop{Loop: loop, seconds: elapsed.Seconds()}
 	if errors.Is(err, ErrEndOfData) {
 		if c.Step() == 0 {
 			return timed, errors.New("the data ended before the first step")
@@ -448,7 +450,7 @@ func (c *Controller) train(ctx context.Context, p plan) (timedLoop, error) {
 // reportLoop tells of a loop that ended: line, summaries, actions.
 func (c *Controller) reportLoop(ctx context.Context, loop timedLoop, summarize bool) error {
 	c.count()
-	since := Times{c.times.Training - c.reported.Training, c.times.InModel - c.reported.InModel}
+	since := Times{Training: c.times.Training - c.reported.Training, InModel: c.times.InModel - c.reported.InModel}
 	c.reported = c.times
 	step, out := c.Step(), loop.Outputs
 	c.logf("train | step: % 6d | steps/sec: % 6.1f | output: %v", step, loop.perSecond(loop.Steps), out)

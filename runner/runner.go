@@ -45,7 +45,10 @@ type Times struct {
 	// Training is all of it but the evaluations: input, steps, reports, and
 	// waiting for a save.
 	Training time.Duration
-	// InModel is the part of Training that was spent in the model's steps.
+	// InLoops is the part of Training that was spent in loops, input and steps: what
+	// rates are measured by.
+	InLoops time.Duration
+	// InModel is the part of InLoops that was spent in the model's steps.
 	InModel time.Duration
 }
 

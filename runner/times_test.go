@@ -84,12 +84,12 @@ func TestTimes(t *testing.T) {
 		// Evaluations are not counted. What follows a report counts with the next
 		// loop: the summaries of the first two loops, the checkpoint of step 8.
 		const loop = 4 * (slowStep + slowInput)
-		want := Times{Training: 3*loop + 2*slowFlush + slowSave, InModel: 12 * slowStep}
+		want := Times{Training: 3*loop + 2*slowFlush + slowSave, InLoops: 3 * loop, InModel: 12 * slowStep}
 		if got := c.Times(); got != want {
 			t.Errorf("times %+v, want %+v", got, want)
 		}
 		for i, training := range []time.Duration{loop, loop + slowFlush, loop + slowFlush + slowSave} {
-			want := 100 * Times{training, 4 * slowStep}.Overhead()
+			want := 100 * Times{Training: training, InModel: 4 * slowStep}.Overhead()
 			if i >= len(summaries) || summaries[i] != want {
 				t.Fatalf("overheads %v %%, want %v %% in loop %d", summaries, want, i+1)
 			}

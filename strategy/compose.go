@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -77,7 +78,9 @@ type trainPlan struct {
 	sums       []string
 	// sumFetches are the sums of all replicas, replica after replica.
 	sumFetches []string
-	step       applyPlan
+	// clocks are each replica's of a micro-batch, none where there is one replica.
+	clocks []string
+	step   applyPlan
 	// first sets the accumulators, next adds to them.
 	first, next string
 	// rows are fed with the numbers of the rows that gradients have, by feature.
@@ -90,6 +93,7 @@ type trainPlan struct {
 // applyPlan is a way to the variables' new values.
 type applyPlan struct {
 	fetches []string // gradient norm, applied, iterations
+	clocks  []string // each replica's, none where there is one
 	done    string
 }
 
@@ -349,7 +353,7 @@ func (c *composer) trainStep() error {
 			}
 		}
 	}
-	calls := make([]string, len(c.replicas)) // of gradients
+	began := make([][]string, len(c.replicas)) // clocks at the beginning and behind the gradients
 	grads := make([]map[string]string, len(c.replicas))
 	weights, losses := make([]string, len(c.replicas)), make([]string, len(c.replicas))
 	for i, r := range c.replicas {
@@ -364,7 +368,6 @@ func (c *composer) trainStep() error {
 
 		c.OnDevice(r.device)
 		call := c.Call(r.prefix+"gradients", gradients, r.inputs, r.handles)
-		calls[i] = call
 		out := func(name string) string { return fmt.Sprintf("%s:%d", call, gradients.Output(name)) }
 		grads[i] = make(map[string]string)
 		for _, a := range gradients.Outputs {
@@ -378,26 +381,32 @@ func (c *composer) trainStep() error {
 			t.sumFetches = append(t.sumFetches, out(a.Name))
 		}
 		weights[i], losses[i] = out("weight_sum"), out("loss_sum")
+		if c.timed() {
+			// A call is done before its outputs are where TensorFlow inlines it.
+			var made []string
+			for _, v := range contract.Variables {
+				made = append(made, c.Node("Identity", r.prefix+"clock/made/"+v.Name, []string{grads[i][v.Name]}, graphs.Type("T", float32Type)))
+			}
+			began[i] = []string{c.clock(r.prefix+"clock/began", r, "", slices.Collect(maps.Values(inputs[i]))...), c.clock(r.prefix+"clock/computed", r, weights[i], made...)}
+			t.clocks = append(t.clocks, c.clocks(r.prefix+"clock", r, began[i]...))
+		}
 	}
 	order := c.backward(gradients)
-	t.step = c.apply("", order, grads, weights, losses, false)
+	t.step = c.apply("", order, grads, weights, losses, false, began)
 
 	// The same by way of accumulators.
 	var first, next []string
 	accumulated := make([]map[string]string, len(c.replicas))
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
-		// No accumulator changes unless all gradients are there: a micro-batch that
-		// does not fit in memory leaves them as they were.
-		made := c.Group(r.prefix+"accumulator/made", calls[i])
 		accumulated[i] = make(map[string]string)
 		for _, v := range contract.Variables {
 			name := r.prefix + "accumulator/" + v.Name
 			handle := c.Variable(name, float32Type, v.Shape)
 			first = append(first, c.Node("AssignVariableOp", r.prefix+"accumulate/first/"+v.Name,
-				[]string{handle, grads[i][v.Name], "^" + made}, graphs.Type("dtype", float32Type)))
+				[]string{handle, grads[i][v.Name]}, graphs.Type("dtype", float32Type)))
 			next = append(next, c.Node("AssignAddVariableOp", r.prefix+"accumulate/next/"+v.Name,
-				[]string{handle, grads[i][v.Name], "^" + made}, graphs.Type("dtype", float32Type)))
+				[]string{handle, grads[i][v.Name]}, graphs.Type("dtype", float32Type)))
 			accumulated[i][v.Name] = c.Read(r.prefix+"accumulated/"+v.Name, handle, float32Type)
 		}
 	}
@@ -409,8 +418,12 @@ func (c *composer) trainStep() error {
 		totals := c.Node("Unpack", r.prefix+"totals/unpack", []string{t.totals},
 			graphs.Int("num", 2), graphs.Int("axis", 0), graphs.Type("T", float32Type))
 		weights[i], losses[i] = totals+":0", totals+":1"
+		if c.timed() {
+			begin := c.clock(r.prefix+"apply/clock/began", r, "", totals)
+			began[i] = []string{begin, begin}
+		}
 	}
-	t.apply = c.apply("apply/", order, accumulated, weights, losses, true)
+	t.apply = c.apply("apply/", order, accumulated, weights, losses, true, began)
 	return nil
 }
 
@@ -427,21 +440,21 @@ func (c *composer) backward(gradients *graphs.Function) []graphs.Variable {
 
 // apply adds a way from the replicas' gradients to new values of the variables.
 // Weights and losses are the replicas' sums, or already those of all where total
-// says so.
-func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool) applyPlan {
+// says so. The replicas' clocks so far are handed on.
+func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool, began [][]string) applyPlan {
 	switch {
 	case len(c.replicas) == 1:
-		return c.mirrored(prefix, grads, weights, losses)
+		return c.mirrored(prefix, grads, weights, losses, began)
 	case c.shard:
-		return c.sharded(prefix, grads, weights, losses, total)
+		return c.sharded(prefix, grads, weights, losses, total, began)
 	}
 	grads, weights, losses = c.reduce(prefix, order, grads, weights, losses, total)
-	return c.mirrored(prefix, grads, weights, losses)
+	return c.mirrored(prefix, grads, weights, losses, began)
 }
 
 // mirrored lets every replica apply the same update. Gradients and sums are those of
 // all replicas.
-func (c *composer) mirrored(prefix string, grads []map[string]string, weights, losses []string) applyPlan {
+func (c *composer) mirrored(prefix string, grads []map[string]string, weights, losses []string, began [][]string) applyPlan {
 	contract := c.export.Contract
 	var p applyPlan
 	var done []string
@@ -452,10 +465,14 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 			all = append(all, grads[i][v.Name])
 		}
 		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), weights[i], losses[i])
+		updates := []string{d.counted}
 		for _, v := range contract.Variables {
-			done = append(done, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d))
+			updates = append(updates, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d))
 		}
-		done = append(done, d.counted)
+		done = append(done, updates...)
+		if c.timed() {
+			p.clocks = append(p.clocks, c.applied(prefix, r, began[i], d, append(all, weights[i], losses[i]), updates))
+		}
 		if i == 0 {
 			p.fetches = []string{d.norm, d.finite, d.iteration}
 		}
@@ -467,7 +484,7 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 
 // sharded lets every variable's owner update it and hand the value on, unless all
 // have the same variables. The first replica decides for all.
-func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool) applyPlan {
+func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool, began [][]string) applyPlan {
 	contract := c.export.Contract
 	typeT, n := graphs.Type("T", float32Type), graphs.Int("N", int64(len(c.replicas)))
 	totals := make(map[string]string)
@@ -503,25 +520,35 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 		loss = c.Node("AddN", prefix+"reduced/loss_sum", losses, n, typeT)
 	}
 	d := c.decide(prefix, first, all, weight, loss)
-	done := []string{d.counted}
+	done := make([][]string, len(c.replicas))
+	done[0] = []string{d.counted}
 	for _, v := range contract.Variables {
-		owner := c.replicas[c.owners[v.Name]]
-		c.OnDevice(owner.device)
-		updated := c.update(prefix, owner, v, totals[v.Name], d)
-		done = append(done, updated)
+		owner := c.owners[v.Name]
+		handle := c.replicas[owner].handles[v.Name]
+		c.OnDevice(c.replicas[owner].device)
+		updated := c.update(prefix, c.replicas[owner], v, totals[v.Name], d)
+		done[owner] = append(done[owner], updated)
 		if c.shared {
 			continue
 		}
-		value := c.Read(prefix+"updated/"+v.Name, owner.handles[v.Name], float32Type, updated)
-		for _, r := range c.replicas {
-			if r != owner {
+		value := c.Read(prefix+"updated/"+v.Name, handle, float32Type, updated)
+		for i, r := range c.replicas {
+			if i != owner {
 				c.OnDevice(r.device)
-				done = append(done, c.Assign(r.prefix+prefix+"take/"+v.Name, r.handles[v.Name], value, float32Type))
+				done[i] = append(done[i], c.Assign(r.prefix+prefix+"take/"+v.Name, r.handles[v.Name], value, float32Type))
 			}
 		}
 	}
+	p := applyPlan{fetches: []string{d.norm, d.finite, d.iteration}}
+	if c.timed() {
+		for i, r := range c.replicas {
+			// One that owns nothing waits for the decision.
+			p.clocks = append(p.clocks, c.applied(prefix, r, began[i], d, append(owned[i], d.scale), done[i]))
+		}
+	}
 	c.OnDevice(first.host)
-	return applyPlan{fetches: []string{d.norm, d.finite, d.iteration}, done: c.Group(prefix+"done", done...)}
+	p.done = c.Group(prefix+"done", slices.Concat(done...)...)
+	return p
 }
 
 // squares adds the sum of all elements' squares.

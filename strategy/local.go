@@ -23,6 +23,8 @@ type localPlan struct {
 	fetches []string
 	// rows are the features of which a draw tells the numbers.
 	rows []string
+	// replicas of each worker.
+	replicas []int
 }
 
 // readLocally adds the operations by which every worker reads the features of its
@@ -53,6 +55,7 @@ func (c *composer) readLocally(f *graphs.Function) (*localPlan, []map[string]str
 		if err != nil {
 			return nil, nil, err
 		}
+		p.replicas = append(p.replicas, to-from)
 		name := fmt.Sprintf("draw/%d", config.Worker)
 		c.OnDevice(c.replicas[from].host)
 		draw := c.Node(localinput.Draw, name, []string{c.Bytes(name+"/config", text), p.request})
@@ -82,8 +85,10 @@ type Drawn struct {
 	// out of it.
 	Examples, Labeled, Truncated, Tokens, Rows int
 	Skipped                                    int64
-	// Accumulate is how many micro-batches every replica has of it.
+	// Accumulate is how many micro-batches every replica has of it, and Micro how many
+	// examples each has, those that are computed together one after the other.
 	Accumulate int
+	Micro      []int
 
 	ticket int64
 	rows   map[string][][]int32
@@ -96,29 +101,35 @@ func (m *Model) Draw(ctx context.Context, epoch, position int64, accumulate int)
 	if m.plan.train == nil || m.plan.train.local == nil {
 		return nil, errors.New("the workers read no features themselves")
 	}
-	d := &Drawn{Accumulate: accumulate, ticket: m.tickets.Add(1), rows: make(map[string][][]int32)}
+	d := &Drawn{Accumulate: accumulate, Micro: make([]int, accumulate*m.micro), ticket: m.tickets.Add(1), rows: make(map[string][][]int32)}
 	out, err := m.draw(ctx, d.ticket, epoch, position, int64(accumulate))
 	if err != nil {
 		return nil, err
 	}
-	for i := 0; i < len(out); i += 2 {
-		stats, ok := out[i].Value().([]int64)
-		rows, fine := out[i+1].Value().([]int32)
-		if !ok || !fine || len(stats) != 6+len(m.plan.train.local.rows) {
-			return nil, fmt.Errorf("worker %d answers a draw with %v and %v", i/2, out[i].Shape(), out[i+1].Shape())
+	p := m.plan.train.local
+	first := 0 // replica of the worker
+	for i, replicas := range p.replicas {
+		stats, ok := out[2*i].Value().([]int64)
+		rows, fine := out[2*i+1].Value().([]int32)
+		if !ok || !fine || len(stats) != 6+len(p.rows)+accumulate*replicas {
+			return nil, fmt.Errorf("worker %d answers a draw with %v and %v", i, out[2*i].Shape(), out[2*i+1].Shape())
 		}
 		for k, sum := range []*int{&d.Examples, &d.Labeled, &d.Truncated, &d.Tokens, &d.Rows} {
 			*sum += int(stats[k])
 		}
 		d.Skipped += stats[5]
-		for k, feature := range m.plan.train.local.rows {
+		for k, feature := range p.rows {
 			n := stats[6+k]
 			if n < 0 || n > int64(len(rows)) {
-				return nil, fmt.Errorf("worker %d has %d numbers of %s among %d", i/2, n, feature, len(rows))
+				return nil, fmt.Errorf("worker %d has %d numbers of %s among %d", i, n, feature, len(rows))
 			}
 			d.rows[feature] = append(d.rows[feature], rows[:n])
 			rows = rows[n:]
 		}
+		for k, n := range stats[6+len(p.rows):] {
+			d.Micro[k/replicas*m.micro+first+k%replicas] = int(n)
+		}
+		first += replicas
 	}
 	return d, nil
 }

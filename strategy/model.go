@@ -130,6 +130,7 @@ type Model struct {
 	pending int
 	calls   []int         // evaluations and predictions in flight, by replica
 	longest time.Duration // that a call has taken
+	times   []Times       // of the replicas, none where there is one
 	stuck   bool          // a call has not ended although its servers are lost
 }
 
@@ -351,6 +352,9 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	}
 	if p.kernels > 0 {
 		m.runtime.Kernels = kernels.Instructions()
+	}
+	if p.train != nil {
+		m.times = make([]Times, len(p.train.clocks))
 	}
 	if err := m.load(ctx, graph); err != nil {
 		m.Close()
@@ -736,6 +740,7 @@ func (m *Model) step(ctx context.Context, in stepInput, rounds int, seed [2]int6
 		return nil, err
 	}
 	r := &Result{Sums: make(map[string][]float64, len(p.sums))}
+	clocks := make(tally, len(p.clocks))
 	for k := range rounds {
 		feeds, err := in.feeds(m, k, rounds)
 		if err != nil {
@@ -750,13 +755,13 @@ func (m *Model) step(ctx context.Context, in stepInput, rounds int, seed [2]int6
 		if feeds[m.output(p.seeds)], err = newTensor(tf.Int64, []int64{int64(n), 2}, raw(seeds)); err != nil {
 			return nil, err
 		}
-		fetches, done := p.sumFetches, p.first
+		fetches, done := slices.Concat(p.clocks, p.sumFetches), p.first
 		switch {
 		case rounds == 1:
 			for name, t := range rows {
 				feeds[m.output(name)] = t
 			}
-			fetches, done = slices.Concat(p.sumFetches, p.step.fetches), p.step.done
+			fetches, done = slices.Concat(p.step.clocks, p.sumFetches, p.step.fetches), p.step.done
 		case k > 0:
 			done = p.next
 		}
@@ -764,11 +769,14 @@ func (m *Model) step(ctx context.Context, in stepInput, rounds int, seed [2]int6
 		if err != nil {
 			return nil, m.stepError(ctx, err)
 		}
+		if out, err = clocks.take(out); err != nil {
+			return nil, err
+		}
 		if err := r.add(p.sums, out[:len(p.sumFetches)]); err != nil {
 			return nil, err
 		}
 		if rounds == 1 {
-			m.decided(r, out[len(p.sumFetches):])
+			m.decided(r, out[len(p.sumFetches):], clocks)
 			return r, nil
 		}
 	}
@@ -780,11 +788,14 @@ func (m *Model) step(ctx context.Context, in stepInput, rounds int, seed [2]int6
 	if feeds[m.output(p.totals)], err = newTensor(tf.Float, []int64{2}, raw(totals)); err != nil {
 		return nil, err
 	}
-	out, err := m.run(ctx, feeds, m.outputs(p.apply.fetches), m.ops[p.apply.done])
+	out, err := m.run(ctx, feeds, m.outputs(slices.Concat(p.apply.clocks, p.apply.fetches)), m.ops[p.apply.done])
 	if err != nil {
 		return nil, m.stepError(ctx, err)
 	}
-	m.decided(r, out)
+	if out, err = clocks.take(out); err != nil {
+		return nil, err
+	}
+	m.decided(r, out, clocks)
 	return r, nil
 }
 
@@ -861,8 +872,9 @@ func (r *Result) add(names []string, tensors []*tf.Tensor) error {
 	return nil
 }
 
-// decided takes over what the step decided.
-func (m *Model) decided(r *Result, out []*tf.Tensor) {
+// decided takes over what the step decided, and how long it took.
+func (m *Model) decided(r *Result, out []*tf.Tensor, took tally) {
+	m.took(took)
 	r.GradientNorm = float64(out[0].Value().(float32))
 	r.Applied = out[1].Value().(bool)
 	r.Iterations = out[2].Value().(int64)

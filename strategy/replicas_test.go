@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -213,6 +214,7 @@ func TestWaysAgree(t *testing.T) {
 			}
 			defer m.Close()
 			agree(t, m, train(t, m, w.accumulate), one, trained)
+			timed(t, m)
 		})
 	}
 }
@@ -249,6 +251,24 @@ func train(t *testing.T, m *Model, accumulate int) []*Result {
 		out = append(out, r)
 	}
 	return out
+}
+
+// timed wants every replica of several to know where its time went.
+func timed(t *testing.T, m *Model) {
+	t.Helper()
+	times := m.Times()
+	want := m.Replicas()
+	if want == 1 {
+		want = 0
+	}
+	if len(times) != want {
+		t.Fatalf("times of %d replicas, expected %d", len(times), want)
+	}
+	for i, r := range times {
+		if r.Compute <= 0 || r.Reduce < 0 || r.Update <= 0 || r.Compute+r.Reduce+r.Update > time.Hour {
+			t.Errorf("replica %d took %+v", i, r)
+		}
+	}
 }
 
 func agree(t *testing.T, m *Model, got []*Result, one *Model, want []*Result) {

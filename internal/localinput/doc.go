@@ -4,7 +4,7 @@
 // Two operations bring the numbers into the graph. They run on the worker's CPU, call
 // back into Go, and share what one process reads:
 //
-//	GorbitDraw  config uint8 [C], request int64 [4] -> stats int64 [6 + F], rows int32 [N]
+//	GorbitDraw  config uint8 [C], request int64 [4] -> stats int64 [6 + F + M], rows int32 [N]
 //	GorbitTake  request int64 [3], place int64 [2] -> int32s, float32s, layout int64 [L]
 //
 // Draw takes a [Config] as JSON, and a ticket, an epoch, a position in it and a number
@@ -13,7 +13,8 @@
 // ticket. The stats are the numbers of examples, of those with a label, of those that were
 // shortened, of tokens, of rows and of damaged records left out, and for each of the F
 // features that Config.Rows names, how many of the N numbers in rows are its own: the
-// different ones that it holds, in order. Batches at positions one after the other are
+// different ones that it holds, in order; then, for each of the M micro-batches, round
+// after round, its number of examples. Batches at positions one after the other are
 // read ahead.
 //
 // Ticket 0 reads nothing: it opens the data, and the first of the stats says whether

@@ -140,6 +140,13 @@ func TestDraw(t *testing.T) {
 		if weight != float32(b.Examples) {
 			t.Errorf("%v: the weights are %v, expected %d", at, weight, b.Examples)
 		}
+		each, all := got.numbers[stats+1:], int64(0)
+		for _, n := range each {
+			all += n
+		}
+		if len(each) != 6 || all != int64(b.Examples) {
+			t.Errorf("%v: the micro-batches have %v examples, expected 6 of together %d", at, each, b.Examples)
+		}
 		slices.Sort(held)
 		slices.Sort(ids)
 		if want := slices.Compact(held); !slices.Equal(got.rows, want) || got.numbers[stats] != int64(len(want)) {

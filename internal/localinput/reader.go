@@ -228,6 +228,9 @@ func (r *reader) draw(ticket, epoch, position, rounds int64) ([]int64, []int32, 
 		numbers = append(numbers, int64(len(own)))
 		rows = append(rows, own...)
 	}
+	for _, p := range parts {
+		numbers = append(numbers, int64(p.Examples))
+	}
 	return numbers, rows, nil
 }
 
