@@ -15,7 +15,8 @@
 // and the position in it. Therefore the number of readers does not matter, and
 // [Dataset.Restore] goes to a position by naming it: nothing is read again to
 // get there. [State] is that position together with the settings that it
-// depends on, and is refused by a Dataset of others.
+// depends on, and is refused by a Dataset of others. Several hosts can draw the same
+// batches together, each a [Part] of every one.
 //
 // # Records
 //
