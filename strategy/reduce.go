@@ -3,6 +3,7 @@ package strategy
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
@@ -54,63 +55,63 @@ func buckets(order []graphs.Variable, bytes int64, sums bool) []bucket {
 // reduce adds up the replicas' gradients, and their weight and loss sums unless
 // these are totals already, and gives every replica the result.
 //
-// Collectives of a replica run one after the other, in the order in which the
-// gradients are made: reducing overlaps with what is left of the backward pass, and
-// no two replicas wait for each other in different places.
+// A replica's buckets are reduced in the order in which the gradients are made, while
+// the rest of the backward pass goes on.
 func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool) ([]map[string]string, []string, []string) {
 	typeT := graphs.Type("T", float32Type)
-	all := buckets(order, c.bucket, !total)
 	reduced := make([]map[string]string, len(c.replicas))
-	weights, losses = append([]string(nil), weights...), append([]string(nil), losses...)
-	for i, r := range c.replicas {
+	for i := range reduced {
 		reduced[i] = make(map[string]string)
-		c.OnDevice(r.device)
-		name := r.prefix + prefix + "reduce"
-		size := c.Int32(name+"/group_size", int32(len(c.replicas)))
-		group := c.Int32(name+"/group_key", groupKey)
-		before := ""
-		for k, b := range all {
-			at := fmt.Sprintf("%s/%d", name, k)
-			key := c.Int32(at+"/instance_key", (c.instance+int32(k)+1)*rowClasses)
-			collective := func(tensor string) string {
-				inputs := []string{tensor, size, group, key}
-				if before != "" {
-					inputs = append(inputs, "^"+before)
-				}
-				before = c.Node("CollectiveReduceV2", at, inputs, typeT, graphs.String("merge_op", "Add"), graphs.String("final_op", "Id"),
-					graphs.String("communication_hint", c.hint), graphs.Int("Nordering_token", 0))
-				return before
+	}
+	weights, losses = append([]string(nil), weights...), append([]string(nil), losses...)
+	add := c.collective(prefix)
+	if len(c.replicas) <= mostExchanging && c.hint != "nccl" {
+		add = c.exchange
+	}
+	for k, b := range buckets(order, c.bucket, !total) {
+		at := func(i int) string { return fmt.Sprintf("%s%sreduce/%d", c.replicas[i].prefix, prefix, k) }
+		vectors := make([]string, len(c.replicas))
+		if len(b.variables) == 1 && !b.sums {
+			v := b.variables[0]
+			for i, r := range c.replicas {
+				c.OnDevice(r.device)
+				vectors[i] = c.rowsOf(at(i)+"/rows", v, grads[i][v.Name])
 			}
-			if len(b.variables) == 1 && !b.sums {
-				v := b.variables[0]
-				own := grads[i][v.Name]
-				if v.Rows != "" {
-					// TensorFlow wants one shape for ever of what has one key.
-					key = c.Node("AddV2", at+"/instance_key/class", []string{key, c.plan.train.rows[v.Rows].class}, graphs.Type("T", dtpb.DataType_DT_INT32))
-				}
-				sum := collective(c.rowsOf(at+"/rows", v, own))
-				reduced[i][v.Name] = c.withRows(at, v, own, sum)
-				continue
+			for i, sum := range add(at, vectors, v.Rows) {
+				c.OnDevice(c.replicas[i].device)
+				reduced[i][v.Name] = c.withRows(at(i), v, grads[i][v.Name], sum)
 			}
+			continue
+		}
+		var sizes []int64
+		for _, v := range b.variables {
+			sizes = append(sizes, elements(v.Shape))
+		}
+		if b.sums {
+			sizes = append(sizes, 2)
+		}
+		for i, r := range c.replicas {
+			c.OnDevice(r.device)
+			at := at(i)
 			flat := c.Int32s(at+"/flat", []int32{-1})
 			var parts []string
-			var sizes []int64
 			for _, v := range b.variables {
 				parts = append(parts, c.Node("Reshape", at+"/flat/"+v.Name, []string{grads[i][v.Name], flat}, typeT,
 					graphs.Type("Tshape", dtpb.DataType_DT_INT32)))
-				sizes = append(sizes, elements(v.Shape))
 			}
 			if b.sums {
 				parts = append(parts, c.Node("Pack", at+"/sums", []string{weights[i], losses[i]}, typeT, graphs.Int("N", 2), graphs.Int("axis", 0)))
-				sizes = append(sizes, 2)
 			}
-			axis := c.Int32(at+"/axis", 0)
-			vector := parts[0]
+			vectors[i] = parts[0]
 			if len(parts) > 1 {
-				vector = c.Node("ConcatV2", at+"/concat", append(parts, axis), typeT,
+				vectors[i] = c.Node("ConcatV2", at+"/concat", append(parts, c.Int32(at+"/concat/axis", 0)), typeT,
 					graphs.Int("N", int64(len(parts))), graphs.Type("Tidx", dtpb.DataType_DT_INT32))
 			}
-			split := c.Node("SplitV", at+"/split", []string{collective(vector), c.Int64s(at+"/sizes", sizes), axis}, typeT,
+		}
+		for i, sum := range add(at, vectors, "") {
+			c.OnDevice(c.replicas[i].device)
+			at := at(i)
+			split := c.Node("SplitV", at+"/split", []string{sum, c.Int64s(at+"/sizes", sizes), c.Int32(at+"/axis", 0)}, typeT,
 				graphs.Int("num_split", int64(len(sizes))), graphs.Type("Tlen", int64Type))
 			for j, v := range b.variables {
 				shape := c.Int64s(at+"/shape/"+v.Name, v.Shape)
@@ -124,8 +125,56 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 			}
 		}
 	}
-	c.instance += int32(len(all))
 	return reduced, weights, losses
+}
+
+// adder adds up a tensor of each replica and returns the sum on each. Nodes are named
+// after the replica's place; rows is the feature that the tensors' rows depend on, or "".
+type adder func(at func(int) string, tensors []string, rows string) []string
+
+// mostExchanging is how many replicas send each other all of their tensors.
+const mostExchanging = 2
+
+// exchange adds tensors up by plain edges: every replica gets all of them, and adds
+// them in the same order. Two replicas send no more bytes than in a ring, in one go.
+func (c *composer) exchange(at func(int) string, tensors []string, _ string) []string {
+	sums := make([]string, len(tensors))
+	for i, r := range c.replicas {
+		c.OnDevice(r.device)
+		sums[i] = c.Node("AddN", at(i)+"/sum", tensors, graphs.Type("T", float32Type), graphs.Int("N", int64(len(tensors))))
+	}
+	return sums
+}
+
+// collective adds tensors up by TensorFlow's collectives. Those of a replica run one
+// after the other, so that no two replicas wait for each other in different places.
+func (c *composer) collective(prefix string) adder {
+	before := make([]string, len(c.replicas))
+	sizes, groups := make([]string, len(c.replicas)), make([]string, len(c.replicas))
+	for i, r := range c.replicas {
+		c.OnDevice(r.device)
+		name := r.prefix + prefix + "reduce"
+		sizes[i] = c.Int32(name+"/group_size", int32(len(c.replicas)))
+		groups[i] = c.Int32(name+"/group_key", groupKey)
+	}
+	return func(at func(int) string, tensors []string, rows string) []string {
+		c.instance++
+		for i, r := range c.replicas {
+			c.OnDevice(r.device)
+			key := c.Int32(at(i)+"/instance_key", c.instance*rowClasses)
+			if rows != "" {
+				// TensorFlow wants one shape for ever of what has one key.
+				key = c.Node("AddV2", at(i)+"/instance_key/class", []string{key, c.plan.train.rows[rows].class}, graphs.Type("T", dtpb.DataType_DT_INT32))
+			}
+			inputs := []string{tensors[i], sizes[i], groups[i], key}
+			if before[i] != "" {
+				inputs = append(inputs, "^"+before[i])
+			}
+			before[i] = c.Node("CollectiveReduceV2", at(i), inputs, graphs.Type("T", float32Type), graphs.String("merge_op", "Add"), graphs.String("final_op", "Id"),
+				graphs.String("communication_hint", c.hint), graphs.Int("Nordering_token", 0))
+		}
+		return slices.Clone(before)
+	}
 }
 
 // rowsOf returns the rows of a variable's gradient that some replica has numbers in,
