@@ -2,7 +2,7 @@ package convert
 
 import (
 	"context"
-	"errors"
+	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -41,14 +41,15 @@ func (k *chunk) read(t *table) {
 	k.rows, k.text, k.data = k.rows[:0], k.text[:0], k.data[:0]
 	for len(k.rows) < chunkRows {
 		text, line, number, err := t.next()
-		r := row{line: line, number: number}
-		if err != nil && !errors.As(err, &r.bad) {
-			k.err = err
-			break
+		var bad *RowError
+		if err != nil {
+			if bad = asRowError(err); bad == nil {
+				k.err = err
+				break
+			}
 		}
 		k.text = append(k.text, text...)
-		r.end = len(k.text)
-		k.rows = append(k.rows, r)
+		k.rows = append(k.rows, row{end: len(k.text), line: line, number: number, bad: bad})
 	}
 	k.bytes = t.raw.n
 }
@@ -85,13 +86,16 @@ func each(ctx context.Context, t *table, workers int, newWorker func() func(*chu
 		g.Go(func() error {
 			do, c := newWorker(), cutter{t: t}
 			for k := range work {
-				text, start := string(k.text), 0
+				// Nothing changes the text or keeps a part of it until the chunk is used again.
+				text, start := unsafe.String(unsafe.SliceData(k.text), len(k.text)), 0
 				for i := range k.rows {
 					r := &k.rows[i]
 					if r.bad == nil {
 						fields, err := c.cut(text[start:r.end], r.line)
-						if !errors.As(err, &r.bad) {
+						if err == nil {
 							do(k, r, fields)
+						} else {
+							r.bad = asRowError(err)
 						}
 					}
 					start, r.record = r.end, len(k.data)

@@ -200,16 +200,17 @@ func (t *table) next() (text []byte, line, number int64, err error) {
 		text, line, err = t.rows.next()
 	}
 	number = t.read
-	if isBad(err) || err == nil {
+	if err == nil || asRowError(err) != nil {
 		t.read++
 	}
 	return text, line, number, err
 }
 
-// isBad tells whether an error is of one row alone.
-func isBad(err error) bool {
+// asRowError returns the error of a row, or nil where an error is another.
+func asRowError(err error) *RowError {
 	var bad *RowError
-	return errors.As(err, &bad)
+	errors.As(err, &bad)
+	return bad
 }
 
 // cutter cuts the rows of a table: each goroutine has one of its own.
