@@ -1,7 +1,7 @@
 // Command bench is the Go half of compare.py, which holds the tokenizer against
 // the tokenizers library: for speed, and id for id.
 //
-//	bench -vocab vocab.txt FILE       encodes the lines of FILE on one goroutine, or on -workers
+//	bench -vocab vocab.txt FILE       encodes the lines of FILE on one goroutine
 //	bench -vocab vocab.txt -ids       reads {"a", "b", "max_len"} a line, writes ids
 package main
 
@@ -11,10 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,15 +25,14 @@ func main() {
 	maxLen := flag.Int("max-len", 128, "ids to keep")
 	repeat := flag.Int("repeat", 3, "rounds, of which the fastest counts")
 	batch := flag.Bool("batch", false, "encode batches on all cores instead")
-	workers := flag.Int("workers", 1, "goroutines that encode, each into room of its own")
 	flag.Parse()
-	if err := run(*vocab, *config, *ids, *maxLen, *repeat, *batch, *workers, flag.Arg(0)); err != nil {
+	if err := run(*vocab, *config, *ids, *maxLen, *repeat, *batch, flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(vocab, config string, ids bool, maxLen, repeat int, batch bool, workers int, file string) error {
+func run(vocab, config string, ids bool, maxLen, repeat int, batch bool, file string) error {
 	var cfg text.Config
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
 		return fmt.Errorf("-config: %w", err)
@@ -64,6 +60,7 @@ func run(vocab, config string, ids bool, maxLen, repeat int, batch bool, workers
 		pairs[i].A = s
 	}
 	tokens, best, bestCPU := 0, time.Duration(1<<62), time.Duration(1<<62)
+	var e text.Encoding
 	for range repeat {
 		tokens, start = 0, time.Now()
 		cpu := cpuTime()
@@ -72,7 +69,10 @@ func run(vocab, config string, ids bool, maxLen, repeat int, batch bool, workers
 				tokens += len(e.IDs)
 			}
 		} else {
-			tokens = encode(tok, lines, maxLen, workers)
+			for _, s := range lines {
+				tok.EncodeInto(&e, s, "", maxLen)
+				tokens += len(e.IDs)
+			}
 		}
 		best = min(best, time.Since(start))
 		bestCPU = min(bestCPU, cpuTime()-cpu)
@@ -86,26 +86,6 @@ func run(vocab, config string, ids bool, maxLen, repeat int, batch bool, workers
 		"mb_per_sec":        float64(len(data)) / best.Seconds() / 1e6,
 		"load_ms":           float64(load.Microseconds()) / 1e3,
 	})
-}
-
-// encode encodes lines and returns how many ids they have.
-func encode(tok *text.Tokenizer, lines []string, maxLen, workers int) int {
-	var tokens atomic.Int64
-	var wg sync.WaitGroup
-	part := (len(lines) + workers - 1) / workers
-	for some := range slices.Chunk(lines, part) {
-		wg.Go(func() {
-			var e text.Encoding
-			n := 0
-			for _, s := range some {
-				tok.EncodeInto(&e, s, "", maxLen)
-				n += len(e.IDs)
-			}
-			tokens.Add(int64(n))
-		})
-	}
-	wg.Wait()
-	return int(tokens.Load())
 }
 
 // cpuTime returns the time that the processors have spent on this process.
