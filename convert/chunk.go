@@ -8,7 +8,7 @@ import (
 )
 
 // chunkRows is how many rows are handed from goroutine to goroutine at a time.
-const chunkRows = 256
+const chunkRows = 1024
 
 // chunk is some neighbouring rows on their way: read, then worked on, then taken in
 // the order read. It is used again for others.
