@@ -7,8 +7,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// chunkRows is how many rows are handed from goroutine to goroutine at a time.
-const chunkRows = 1024
+// chunkRows is how many rows are handed from goroutine to goroutine at a time, fewer
+// where they take chunkBytes.
+const (
+	chunkRows  = 1024
+	chunkBytes = 256 << 10
+)
 
 // chunk is some neighbouring rows on their way: read, then worked on, then taken in
 // the order read. It is used again for others.
@@ -39,7 +43,7 @@ type row struct {
 // read fills the chunk with the next rows.
 func (k *chunk) read(t *table) {
 	k.rows, k.text, k.data = k.rows[:0], k.text[:0], k.data[:0]
-	for len(k.rows) < chunkRows {
+	for len(k.rows) < chunkRows && len(k.text) < chunkBytes {
 		text, line, number, err := t.next()
 		var bad *RowError
 		if err != nil {
