@@ -27,9 +27,8 @@ BENCH ?=
 
 PACKAGES := ./...
 # What is worth the race detector: all that starts goroutines. The commands are
-# tested as processes of their own, which it does not see; so are workers, whose
-# deadlines are too short under it.
-RACE := $(addprefix ./,checkpoint convert dataset internal/launch internal/progress internal/tfenv job runner strategy summary text tfrecord)
+# tested as processes of their own, which it does not see.
+RACE := $(addprefix ./,checkpoint convert dataset internal/fleet internal/launch internal/progress internal/tfenv job runner strategy summary text tfrecord)
 FUZZTIME ?= 10s
 
 .PHONY: help

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"os"
 )
@@ -19,44 +20,24 @@ type osFiles struct{}
 
 func (osFiles) rename(from, to string) error { return os.Rename(from, to) }
 func (osFiles) remove(name string) error     { return os.Remove(name) }
-func (osFiles) syncDir(dir string) error     { return syncDir(dir) }
+func (osFiles) syncDir(dir string) error     { return flush(dir) }
 
 func (osFiles) write(name string, data []byte) error {
 	if err := os.WriteFile(name, data, 0o644); err != nil {
 		return err
 	}
-	return syncFile(name)
+	return flush(name)
 }
 
-// syncFile flushes a file's bytes to the disk. Some file systems report a full
-// disk only now.
-func syncFile(name string) error {
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	err = f.Sync()
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return fmt.Errorf("flush %s: %w", name, err)
-	}
-	return nil
-}
-
-// syncDir flushes a folder, which makes renames in it last.
-func syncDir(name string) error {
+// flush brings a file's bytes, or the renames in a folder, to the disk. Some file
+// systems report a full disk only now.
+func flush(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
-	err = f.Sync()
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return fmt.Errorf("flush folder %s: %w", name, err)
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("flush %s: %w", name, err)
 	}
 	return nil
 }

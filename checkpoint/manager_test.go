@@ -511,7 +511,7 @@ func (f *faultyFiles) syncDir(dir string) error {
 	if err := f.op("sync", ""); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return flush(dir)
 }
 
 func (f *faultyFiles) write(name string, data []byte) error {

@@ -167,11 +167,11 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 		return fromTensorFlow(err)
 	}
 	for _, path := range []string{DataPath(prefix, 0, 1), IndexPath(prefix)} {
-		if err := syncFile(path); err != nil {
+		if err := flush(path); err != nil {
 			return err
 		}
 	}
-	return syncDir(filepath.Dir(prefix))
+	return flush(filepath.Dir(prefix))
 }
 
 // removeTempStates deletes what a failed SaveV2 left beside prefix. Errors are of

@@ -30,19 +30,23 @@ func FuzzTable(f *testing.F) {
 				t.Fatalf("%q: %v", data, err)
 			}
 		}
-		tab, err := newTable(cfg, bytes.NewReader(data), "x", columns)
+		tab, err := newTable(cfg, &meter{r: bytes.NewReader(data)}, "x", columns)
 		if err != nil {
 			line(err)
 			return
 		}
+		c := cutter{t: tab}
 		for n := int64(0); ; n++ {
-			fields := make([]field, len(columns))
-			_, number, err := tab.next(fields)
+			text, at, number, err := tab.next()
 			if err == io.EOF {
 				break
 			}
 			if number != n {
 				t.Fatalf("%q: row %d has number %d", data, n, number)
+			}
+			var fields []field
+			if err == nil {
+				fields, err = c.cut(string(text), at)
 			}
 			if err != nil {
 				line(err)

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -136,40 +135,33 @@ func noLabels(seen map[string]bool, rows int) string {
 
 // collectFrom adds the labels of a file and returns how many rows have one.
 func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen map[string]bool) (rows int, err error) {
-	t, err := openTable(cfg, in.Path, []column{{name: name, optional: !needsLabels(in.Split)}})
+	t, err := openTable(cfg, in.Path, []column{{name: name, optional: !needsLabels(in.Split)}}, nil)
 	if err != nil {
 		return 0, err
 	}
 	defer t.close()
-	fields := make([]field, 1)
-	for {
-		if t.read%1024 == 0 {
-			if err := ctx.Err(); err != nil {
-				return 0, err
+	newWorker := func() func(*chunk, *row, []field) {
+		return func(_ *chunk, r *row, fields []field) { r.value = strings.TrimSpace(fields[0].text) }
+	}
+	err = each(ctx, t, cfg.Workers, newWorker, func(k *chunk) error {
+		for i := range k.rows {
+			switch r := &k.rows[i]; {
+			case r.bad != nil && !cfg.SkipBadRows:
+				return r.bad
+			case r.bad != nil || r.value == "":
+			case seen[r.value]:
+				rows++
+			case len(seen) == maxLabels:
+				return &RowError{in.Path, r.line, fmt.Sprintf("column %q holds more than %d different labels: list the labels, or give a threshold for scores", name, maxLabels)}
+			default:
+				rows++
+				seen[strings.Clone(r.value)] = true // not the whole row
 			}
 		}
-		line, _, err := t.next(fields)
-		if err == io.EOF {
-			return rows, nil
+		if k.err != io.EOF {
+			return k.err
 		}
-		var bad *RowError
-		if cfg.SkipBadRows && errors.As(err, &bad) {
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		v := strings.TrimSpace(fields[0].text)
-		if v == "" {
-			continue
-		}
-		rows++
-		if seen[v] {
-			continue
-		}
-		if len(seen) == maxLabels {
-			return 0, &RowError{in.Path, line, fmt.Sprintf("column %q holds more than %d different labels: list the labels, or give a threshold for scores", name, maxLabels)}
-		}
-		seen[strings.Clone(v)] = true // not the whole row
-	}
+		return nil
+	})
+	return rows, err
 }

@@ -3,7 +3,6 @@ package convert
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -37,11 +36,15 @@ type column struct {
 	words    bool   // holds text: in JSON, a string and no number
 }
 
-// rowReader reads the rows of a file one by one.
+// rowReader finds the rows of a file one by one.
 type rowReader interface {
-	// next returns all fields of a row and the line that it begins on. Its error is
-	// io.EOF, a *RowError after which reading may go on, or final.
-	next() (fields []field, line int64, err error)
+	// next returns a row, which is valid until the next call, and the line that it
+	// begins on. Its error is io.EOF, a *RowError after which reading may go on, or
+	// final.
+	next() (row []byte, line int64, err error)
+	// cut appends the fields of a row. It may be called by several goroutines. Its
+	// error is a *RowError.
+	cut(fields []field, row string, line int64) ([]field, error)
 }
 
 // table reads the columns asked for out of a file.
@@ -57,12 +60,11 @@ type table struct {
 }
 
 type firstRow struct {
-	fields []field
-	line   int64
-	err    error
+	text []byte
+	line int64
 }
 
-// meter counts and hashes what is read through it.
+// meter counts what is read through it, and hashes it where there is a hash.
 type meter struct {
 	r io.Reader
 	n int64
@@ -72,17 +74,20 @@ type meter struct {
 func (m *meter) Read(p []byte) (int, error) {
 	n, err := m.r.Read(p)
 	m.n += int64(n)
-	m.h.Write(p[:n])
+	if m.h != nil {
+		m.h.Write(p[:n])
+	}
 	return n, err
 }
 
-// openTable opens a file and finds the columns in it.
-func openTable(cfg *Config, path string, columns []column) (*table, error) {
+// openTable opens a file and finds the columns in it. What is read of it goes
+// through sum, which may be nil.
+func openTable(cfg *Config, path string, columns []column, sum hash.Hash) (*table, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
-	t, err := newTable(cfg, file, path, columns)
+	t, err := newTable(cfg, &meter{r: file, h: sum}, path, columns)
 	if err != nil {
 		file.Close()
 		return nil, err
@@ -92,23 +97,23 @@ func openTable(cfg *Config, path string, columns []column) (*table, error) {
 }
 
 // newTable reads a table from a stream, which path stands for.
-func newTable(cfg *Config, r io.Reader, path string, columns []column) (*table, error) {
+func newTable(cfg *Config, raw *meter, path string, columns []column) (*table, error) {
 	format, err := cfg.formatOf(path)
 	if err != nil {
 		return nil, err
 	}
-	t := &table{path: path, raw: &meter{r: r, h: sha256.New()}}
-	text, err := decode(bufio.NewReaderSize(t.raw, 1<<16), path, cfg.Charset)
+	t := &table{path: path, raw: raw}
+	text, err := decode(bufio.NewReaderSize(raw, 1<<16), path, cfg.Charset)
 	if err != nil {
 		return nil, err
 	}
 	switch format {
 	case TSV:
-		t.rows = &tsvRows{lines: lines{r: text, path: path}}
+		t.rows = &tsvRows{lines{r: text, path: path}}
 	case CSV:
 		t.rows = newCSVRows(text, path)
 	case JSONL:
-		t.rows = &jsonRows{lines: lines{r: text, path: path}, columns: columns}
+		t.rows = &jsonRows{lines{r: text, path: path}, columns}
 		for i := range columns {
 			t.index = append(t.index, i)
 		}
@@ -140,10 +145,14 @@ func decode(r *bufio.Reader, path string, charset Charset) (*bufio.Reader, error
 
 // findColumns reads the header, or the first row where there is none.
 func (t *table) findColumns(cfg *Config, columns []column) error {
-	fields, line, err := t.rows.next()
+	text, line, err := t.rows.next()
 	if err == io.EOF {
 		return &RowError{t.path, 1, "the file is empty"}
 	}
+	if err != nil {
+		return err
+	}
+	fields, err := t.rows.cut(nil, string(text), line)
 	if err != nil {
 		return err
 	}
@@ -158,14 +167,11 @@ func (t *table) findColumns(cfg *Config, columns []column) error {
 		for i := range names {
 			names[i] = strconv.Itoa(i + 1)
 		}
-		t.first = &firstRow{fields: slices.Clone(fields), line: line}
+		t.first = &firstRow{slices.Clone(text), line}
 	case bare != nil && !slices.Contains(names, cfg.task().text):
 		names = bare
 		t.width = len(bare)
-		t.first = &firstRow{fields: slices.Clone(fields), line: line}
-		if len(fields) != t.width {
-			t.first.err = t.wrongWidth(len(fields), line)
-		}
+		t.first = &firstRow{slices.Clone(text), line}
 	}
 	for _, c := range columns {
 		i := slices.Index(names, c.name)
@@ -183,39 +189,55 @@ func (t *table) findColumns(cfg *Config, columns []column) error {
 	return nil
 }
 
-func (t *table) wrongWidth(n int, line int64) error {
-	return &RowError{t.path, line, fmt.Sprintf("has %s, expected %d", count(n, "column"), t.width)}
-}
-
-// next puts the fields of the columns asked for into fields and returns the line
-// that the row begins on, and the row's number. Their texts are the caller's to
-// keep.
-func (t *table) next(fields []field) (line, number int64, err error) {
-	var all []field
+// next returns a row, which is valid until the next call, the line that it begins on,
+// and its number. Its error is io.EOF, a *RowError after which reading may go on, or
+// final.
+func (t *table) next() (text []byte, line, number int64, err error) {
 	if t.first != nil {
-		all, line, err = t.first.fields, t.first.line, t.first.err
+		text, line = t.first.text, t.first.line
 		t.first = nil
 	} else {
-		all, line, err = t.rows.next()
-		if err == nil && t.width > 0 && len(all) != t.width {
-			err = t.wrongWidth(len(all), line)
-		}
+		text, line, err = t.rows.next()
 	}
-	var bad *RowError
-	if err == nil || errors.As(err, &bad) {
-		number = t.read
+	number = t.read
+	if err == nil || asRowError(err) != nil {
 		t.read++
 	}
-	if err != nil {
-		return line, number, err
+	return text, line, number, err
+}
+
+// asRowError returns the error of a row, or nil where an error is another.
+func asRowError(err error) *RowError {
+	var bad *RowError
+	errors.As(err, &bad)
+	return bad
+}
+
+// cutter cuts the rows of a table: each goroutine has one of its own.
+type cutter struct {
+	t          *table
+	all, asked []field
+}
+
+// cut returns the fields of the columns asked for, which are valid until the next
+// call. Its error is a *RowError.
+func (c *cutter) cut(text string, line int64) ([]field, error) {
+	var err error
+	if c.all, err = c.t.rows.cut(c.all[:0], text, line); err != nil {
+		return nil, err
 	}
-	for i, k := range t.index {
-		fields[i] = field{}
-		if k >= 0 {
-			fields[i] = all[k]
+	if w := c.t.width; w > 0 && len(c.all) != w {
+		return nil, &RowError{c.t.path, line, fmt.Sprintf("has %s, expected %d", count(len(c.all), "column"), w)}
+	}
+	c.asked = c.asked[:0]
+	for _, k := range c.t.index {
+		if k < 0 {
+			c.asked = append(c.asked, field{})
+		} else {
+			c.asked = append(c.asked, c.all[k])
 		}
 	}
-	return line, number, nil
+	return c.asked, nil
 }
 
 func (t *table) close() error { return t.file.Close() }
@@ -226,98 +248,88 @@ type lines struct {
 	r    *bufio.Reader
 	path string
 	n    int64
-	buf  []byte
+	buf  []byte // a line longer than the reader's own room
 }
 
 // next returns the next line that is not empty.
-func (l *lines) next() ([]byte, error) {
+func (l *lines) next() ([]byte, int64, error) {
 	for {
 		line, err := l.line()
-		if err != nil {
-			return nil, err
-		}
-		if len(line) > 0 {
-			return line, nil
+		if err != nil || len(line) > 0 {
+			return line, l.n, err
 		}
 	}
 }
 
 func (l *lines) line() ([]byte, error) {
-	l.buf = l.buf[:0]
-	size := 0
-	for {
-		part, err := l.r.ReadSlice('\n')
-		size += len(part)
-		if size <= maxLine {
-			l.buf = append(l.buf, part...)
+	line, err := l.r.ReadSlice('\n')
+	size := len(line)
+	if err == bufio.ErrBufferFull {
+		l.buf = append(l.buf[:0], line...)
+		for err == bufio.ErrBufferFull {
+			line, err = l.r.ReadSlice('\n')
+			if size += len(line); size <= maxLine {
+				l.buf = append(l.buf, line...)
+			}
 		}
-		if err == bufio.ErrBufferFull {
-			continue
-		}
-		if err != nil && err != io.EOF {
-			return nil, fmt.Errorf("convert: %s: %w", l.path, err)
-		}
-		if size == 0 {
-			return nil, io.EOF
-		}
-		break
+		line = l.buf
+	}
+	if err != nil && err != io.EOF {
+		return nil, fmt.Errorf("convert: %s: %w", l.path, err)
+	}
+	if size == 0 {
+		return nil, io.EOF
 	}
 	l.n++
 	if size > maxLine {
 		return nil, &RowError{l.path, l.n, fmt.Sprintf("is longer than %d bytes", maxLine)}
 	}
-	line := bytes.TrimSuffix(bytes.TrimSuffix(l.buf, []byte("\n")), []byte("\r"))
-	if at := invalidUTF8(line); at >= 0 {
-		return nil, notUTF8(l.path, l.n, line, at)
-	}
-	return line, nil
+	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
 }
 
-// invalidUTF8 returns where in s the first byte is that is not UTF-8, or -1.
-func invalidUTF8(s []byte) int {
-	if utf8.Valid(s) {
-		return -1
+// checkUTF8 returns a *RowError for a text that is not UTF-8.
+func checkUTF8(path string, line int64, s string) error {
+	if utf8.ValidString(s) {
+		return nil
 	}
 	for i := 0; ; {
-		r, size := utf8.DecodeRune(s[i:])
+		r, size := utf8.DecodeRuneInString(s[i:])
 		if r == utf8.RuneError && size <= 1 {
-			return i
+			return &RowError{path, line, fmt.Sprintf("byte %#x at position %d is not UTF-8: if the file has another encoding, say which", s[i], i+1)}
 		}
 		i += size
 	}
 }
 
-func notUTF8(path string, line int64, s []byte, at int) error {
-	return &RowError{path, line, fmt.Sprintf("byte %#x at position %d is not UTF-8: if the file has another encoding, say which", s[at], at+1)}
-}
-
 // tsvRows are lines cut at tabs. Quotation marks mean nothing.
-type tsvRows struct {
-	lines
-	fields []field
+type tsvRows struct{ lines }
+
+func (r *tsvRows) cut(fields []field, row string, line int64) ([]field, error) {
+	if err := checkUTF8(r.path, line, row); err != nil {
+		return nil, err
+	}
+	return cutAt(fields, row, "\t"), nil
 }
 
-func (r *tsvRows) next() ([]field, int64, error) {
-	line, err := r.lines.next()
-	if err != nil {
-		return nil, r.n, err
-	}
-	r.fields = r.fields[:0]
-	for rest, more := string(line), true; more; {
+func cutAt(fields []field, row, sep string) []field {
+	for more := true; more; {
 		var part string
-		part, rest, more = strings.Cut(rest, "\t")
-		r.fields = append(r.fields, field{part, true})
+		part, row, more = strings.Cut(row, sep)
+		fields = append(fields, field{part, true})
 	}
-	return r.fields, r.n, nil
+	return fields
 }
 
 // csvRows are rows as RFC 4180 has them: a quoted field may hold commas and lines.
 type csvRows struct {
-	r      *csv.Reader
-	limit  *limited
-	path   string
-	fields []field
+	r     *csv.Reader
+	limit *limited
+	path  string
+	row   []byte
 }
+
+// csvSep stands between the fields of a row once it is read: it is in no text.
+const csvSep = "\xff"
 
 func newCSVRows(text io.Reader, path string) *csvRows {
 	limit := &limited{r: text}
@@ -343,7 +355,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (r *csvRows) next() ([]field, int64, error) {
+func (r *csvRows) next() ([]byte, int64, error) {
 	r.limit.left = maxLine
 	record, err := r.r.Read()
 	if err != nil {
@@ -357,15 +369,22 @@ func (r *csvRows) next() ([]field, int64, error) {
 		return nil, 0, err
 	}
 	start, _ := r.r.FieldPos(0)
-	r.fields = r.fields[:0]
+	r.row = r.row[:0]
 	for i, s := range record {
-		if !utf8.ValidString(s) {
-			line, _ := r.r.FieldPos(i)
-			return nil, int64(start), notUTF8(r.path, int64(line), []byte(s), invalidUTF8([]byte(s)))
+		line, _ := r.r.FieldPos(i)
+		if err := checkUTF8(r.path, int64(line), s); err != nil {
+			return nil, int64(start), err
 		}
-		r.fields = append(r.fields, field{s, true})
+		if i > 0 {
+			r.row = append(r.row, csvSep...)
+		}
+		r.row = append(r.row, s...)
 	}
-	return r.fields, int64(start), nil
+	return r.row, int64(start), nil
+}
+
+func (r *csvRows) cut(fields []field, row string, _ int64) ([]field, error) {
+	return cutAt(fields, row, csvSep), nil
 }
 
 // jsonRows are JSON objects, one a line. Its fields are those of the columns asked
@@ -373,27 +392,24 @@ func (r *csvRows) next() ([]field, int64, error) {
 type jsonRows struct {
 	lines
 	columns []column
-	fields  []field
 }
 
-func (r *jsonRows) next() ([]field, int64, error) {
-	line, err := r.lines.next()
-	if err != nil {
-		return nil, r.n, err
+func (r *jsonRows) cut(fields []field, row string, line int64) ([]field, error) {
+	if err := checkUTF8(r.path, line, row); err != nil {
+		return nil, err
 	}
 	var object map[string]json.RawMessage
-	if err := json.Unmarshal(line, &object); err != nil {
-		return nil, r.n, &RowError{r.path, r.n, "is not a JSON object: " + err.Error()}
+	if err := json.Unmarshal([]byte(row), &object); err != nil {
+		return nil, &RowError{r.path, line, "is not a JSON object: " + err.Error()}
 	}
-	r.fields = r.fields[:0]
 	for _, c := range r.columns {
 		f, reason := jsonField(object[c.name], c)
 		if reason != "" {
-			return nil, r.n, &RowError{r.path, r.n, reason}
+			return nil, &RowError{r.path, line, reason}
 		}
-		r.fields = append(r.fields, f)
+		fields = append(fields, f)
 	}
-	return r.fields, r.n, nil
+	return fields, nil
 }
 
 // jsonField returns a value as a field, or the reason why it is none.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,8 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -26,9 +23,6 @@ const (
 	LabelIDs   = "label_ids"   // one number, absent where the row has no label
 	ExampleID  = "example_id"  // one number: that of the row in its file, from 0
 )
-
-// chunkRows is how many rows are handed from goroutine to goroutine at a time.
-const chunkRows = 256
 
 // warnRows is how many of a file's bad rows are told one by one.
 const warnRows = 10
@@ -167,91 +161,32 @@ func (c *conversion) newManifest(v *text.Vocab) *Manifest {
 	return m
 }
 
-// chunk is some rows on their way: read, then tokenized, then written, in the order
-// read.
-type chunk struct {
-	rows  []row
-	bytes int64 // of the file, read so far
-	err   error // what ended the reading after these rows
-	data  []byte
-	done  chan struct{} // closed once the rows are records
-}
-
-// row is a row, then the record made from it.
-type row struct {
-	fields []field
-	line   int64
-	number int64
-	bad    *RowError
-
-	dev       bool // goes to the dev split instead
-	record    []byte
-	length    int
-	label     int64
-	truncated bool
-}
-
 // convert reads one file and writes its records.
 func (c *conversion) convert(ctx context.Context, in Input) error {
 	columns, extra := c.columns(in)
-	t, err := openTable(c.cfg, in.Path, columns)
+	sum := sha256.New()
+	t, err := openTable(c.cfg, in.Path, columns, sum)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-
-	work := make(chan *chunk)
-	ordered := make(chan *chunk, 2*c.cfg.Workers)
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		defer close(work)
-		defer close(ordered)
-		for {
-			k := readChunk(t)
-			for _, to := range []chan *chunk{ordered, work} {
-				select {
-				case to <- k:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-			if k.err != nil {
-				return nil
-			}
-		}
-	})
-	for range c.cfg.Workers {
-		g.Go(func() error {
-			var e encoder
-			for k := range work {
-				for i := range k.rows {
-					c.encode(&e, k, &k.rows[i], in, extra)
-				}
-				close(k.done)
-			}
-			return nil
-		})
-	}
 	source := Source{Split: in.Split, Name: filepath.Base(in.Path)}
-	g.Go(func() error {
-		before := c.progress
-		for k := range ordered {
-			select {
-			case <-k.done:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			if err := c.write(k, in, &source); err != nil {
-				return err
-			}
-			c.progress = Progress{in.Path, before.Rows + source.Rows, before.Bytes + k.bytes, before.Total}
-			if c.cfg.Progress != nil {
-				c.cfg.Progress(c.progress)
-			}
+	before := c.progress
+	newWorker := func() func(*chunk, *row, []field) {
+		var e encoder
+		return func(k *chunk, r *row, fields []field) { c.encode(&e, k, r, fields, in, extra) }
+	}
+	err = each(ctx, t, c.cfg.Workers, newWorker, func(k *chunk) error {
+		if err := c.write(k, in, &source); err != nil {
+			return err
+		}
+		c.progress = Progress{in.Path, before.Rows + source.Rows, before.Bytes + k.bytes, before.Total}
+		if c.cfg.Progress != nil {
+			c.cfg.Progress(c.progress)
 		}
 		return nil
 	})
-	if err := g.Wait(); err != nil {
+	if err != nil {
 		return err
 	}
 	if source.Rows == source.Skipped {
@@ -260,7 +195,7 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 	if source.Skipped > 0 {
 		c.log.Warn("bad rows were skipped", "file", in.Path, "skipped", source.Skipped, "rows", source.Rows)
 	}
-	source.Bytes, source.SHA256 = t.raw.n, hex.EncodeToString(t.raw.h.Sum(nil))
+	source.Bytes, source.SHA256 = t.raw.n, hex.EncodeToString(sum.Sum(nil))
 	c.manifest.Sources = append(c.manifest.Sources, source)
 	c.rows[in.Split] += source.Rows
 	return nil
@@ -283,42 +218,20 @@ func (c *conversion) columns(in Input) (columns []column, extra int) {
 	return columns, extra
 }
 
-// readChunk reads the next rows.
-func readChunk(t *table) *chunk {
-	k := &chunk{rows: make([]row, 0, chunkRows), done: make(chan struct{})}
-	width := len(t.index)
-	all := make([]field, chunkRows*width)
-	for len(k.rows) < chunkRows && k.err == nil {
-		var fields []field
-		fields, all = all[:width:width], all[width:]
-		line, number, err := t.next(fields)
-		r := row{fields: fields, line: line, number: number}
-		if err != nil && !errors.As(err, &r.bad) {
-			k.err = err
-			break
-		}
-		k.rows = append(k.rows, r)
-	}
-	k.bytes = t.raw.n
-	return k
-}
-
 // encoder is the working space of a goroutine that makes records.
 type encoder struct {
 	encoding           text.Encoding
 	ids, types, scalar []int64
 	features           []tfrecord.Feature
+	record             []byte
 }
 
-// encode makes a row's record.
-func (c *conversion) encode(e *encoder, k *chunk, r *row, in Input, extra int) {
-	if r.bad != nil {
-		return
-	}
+// encode makes a row's record and appends it to the chunk's data.
+func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []field, in Input, extra int) {
 	fail := func(format string, args ...any) {
 		r.bad = &RowError{in.Path, r.line, fmt.Sprintf(format, args...)}
 	}
-	a, b, label := r.fields[0], r.fields[1], r.fields[2]
+	a, b, label := fields[0], fields[1], fields[2]
 	t := c.cfg.task()
 	c.tokenizer.EncodeInto(&e.encoding, a.text, b.text, c.cfg.MaxLength)
 	first, second := e.lengths()
@@ -340,7 +253,7 @@ func (c *conversion) encode(e *encoder, k *chunk, r *row, in Input, extra int) {
 		}
 		r.label = id
 	}
-	r.dev = in.Split == Train && c.splitter.inDev(r.fields[extra:])
+	r.dev = in.Split == Train && c.splitter.inDev(fields[extra:])
 
 	e.ids, e.types = widen(e.ids[:0], e.encoding.IDs), widen(e.types[:0], e.encoding.TypeIDs)
 	e.scalar = append(e.scalar[:0], c.rows[in.Split]+r.number, r.label)
@@ -352,16 +265,13 @@ func (c *conversion) encode(e *encoder, k *chunk, r *row, in Input, extra int) {
 	}
 	features = append(features, tfrecord.Int64Feature(SegmentIDs, e.types...))
 	e.features = features
-	start := len(k.data)
-	data, err := tfrecord.AppendExample(k.data, features...)
-	if err != nil {
+	var err error
+	if e.record, err = tfrecord.AppendExample(e.record[:0], features...); err != nil {
 		fail("%v", err)
 		return
 	}
-	k.data = data
-	r.record = data[start:len(data):len(data)]
+	k.data = tfrecord.AppendRecord(k.data, e.record)
 	r.length, r.truncated = len(e.ids), e.encoding.Truncated
-	r.fields = nil
 }
 
 // lengths returns how many tokens of the two texts the encoding has.
@@ -383,8 +293,11 @@ func widen(dst []int64, src []int32) []int64 {
 
 // write writes a chunk's records, up to the first bad row unless those are skipped.
 func (c *conversion) write(k *chunk, in Input, source *Source) error {
+	start := 0
 	for i := range k.rows {
 		r := &k.rows[i]
+		framed := k.data[start:r.record]
+		start = r.record
 		source.Rows++
 		if r.bad != nil {
 			if !c.cfg.SkipBadRows {
@@ -399,7 +312,7 @@ func (c *conversion) write(k *chunk, in Input, source *Source) error {
 		if r.dev {
 			split = Dev
 		}
-		if err := c.writers[split].add(r.record, r.length, r.label, r.truncated); err != nil {
+		if err := c.writers[split].add(framed, r.length, r.label, r.truncated); err != nil {
 			return err
 		}
 	}

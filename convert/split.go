@@ -39,7 +39,7 @@ func newSplitter(cfg *Config) (*splitter, error) {
 	for i := range n {
 		columns = append(columns, column{name: fmt.Sprint(i + 1)})
 	}
-	t, err := openTable(&ids, cfg.DevIDs, columns)
+	t, err := openTable(&ids, cfg.DevIDs, columns, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -47,12 +47,16 @@ func newSplitter(cfg *Config) (*splitter, error) {
 	if t.width != n {
 		return nil, &RowError{cfg.DevIDs, 1, fmt.Sprintf("has %s, expected the ids of a row: %d", count(t.width, "column"), n)}
 	}
-	fields := make([]field, len(columns))
+	c := cutter{t: t}
 	for {
-		_, _, err := t.next(fields)
+		text, line, _, err := t.next()
 		if err == io.EOF {
 			return s, nil
 		}
+		if err != nil {
+			return nil, err
+		}
+		fields, err := c.cut(string(text), line)
 		if err != nil {
 			return nil, err
 		}

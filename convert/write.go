@@ -257,8 +257,8 @@ func newSplitWriter(out *output, name string, cfg *Config, labels int) (*splitWr
 
 func (s *splitWriter) spoolPath() string { return filepath.Join(s.out.aside, s.name+".spool") }
 
-// add takes a record of so many ids; label is -1 where it has none.
-func (s *splitWriter) add(record []byte, length int, label int64, truncated bool) error {
+// add takes a framed record of so many ids; label is -1 where it has none.
+func (s *splitWriter) add(framed []byte, length int, label int64, truncated bool) error {
 	s.info.Records++
 	s.info.Tokens += int64(length)
 	if truncated {
@@ -277,16 +277,16 @@ func (s *splitWriter) add(record []byte, length int, label int64, truncated bool
 	}
 	l.Histogram[(length-1)/lengthStep]++
 	if s.spool != nil {
-		if err := s.spool.Write(record); err != nil {
+		if err := s.spool.WriteFramed(framed); err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}
 		return nil
 	}
-	return s.deal(record)
+	return s.deal(framed)
 }
 
-func (s *splitWriter) deal(record []byte) error {
-	if err := s.shards[s.next].w.Write(record); err != nil {
+func (s *splitWriter) deal(framed []byte) error {
+	if err := s.shards[s.next].w.WriteFramed(framed); err != nil {
 		return fmt.Errorf("convert: %w", err)
 	}
 	s.next = (s.next + 1) % len(s.shards)
@@ -337,7 +337,7 @@ func (s *splitWriter) shuffle(ctx context.Context, seed uint64, log *slog.Logger
 		return fmt.Errorf("convert: %w", err)
 	}
 	defer spool.Close()
-	var record []byte
+	var record, framed []byte
 	for i, k := range permutation(spool.Len(), seed, hashOf(s.name)) {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -345,7 +345,8 @@ func (s *splitWriter) shuffle(ctx context.Context, seed uint64, log *slog.Logger
 		if record, err = spool.Record(int(k), record); err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}
-		if err := s.deal(record); err != nil {
+		framed = tfrecord.AppendRecord(framed[:0], record)
+		if err := s.deal(framed); err != nil {
 			return err
 		}
 	}

@@ -54,13 +54,10 @@ func (t *Tokenizer) EncodeInto(e *Encoding, a, b string, maxLen int) {
 		}
 		ids[keepA+1] = t.sep
 	}
-	types := e.TypeIDs[:0]
-	for i := range ids {
-		kind := int32(0)
-		if i > keepA+1 {
-			kind = 1
-		}
-		types = append(types, kind)
+	types := slices.Grow(e.TypeIDs[:0], len(ids))[:len(ids)]
+	clear(types[:keepA+2])
+	for i := keepA + 2; i < len(types); i++ {
+		types[i] = 1
 	}
 	*e = Encoding{IDs: ids, TypeIDs: types, Truncated: keepA+keepB < lenA+lenB}
 }

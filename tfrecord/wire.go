@@ -389,7 +389,11 @@ func sizePacked(v *Value) (n int) {
 }
 
 func appendLength(dst []byte, num protowire.Number, n int) []byte {
-	dst = protowire.AppendTag(dst, num, protowire.BytesType)
+	tag := byte(num)<<3 | byte(protowire.BytesType) // numbers are below 16 here
+	if n < 0x80 {
+		return append(dst, tag, byte(n))
+	}
+	dst = append(dst, tag)
 	return protowire.AppendVarint(dst, uint64(n))
 }
 
@@ -411,8 +415,31 @@ func appendList(dst []byte, v *Value, packed int) []byte {
 		}
 		return dst
 	}
-	for _, x := range v.Int64s {
-		dst = protowire.AppendVarint(dst, uint64(x))
+	return appendVarints(dst, v.Int64s, packed)
+}
+
+// appendVarints appends numbers that take size bytes in all.
+func appendVarints(dst []byte, list []int64, size int) []byte {
+	at := len(dst)
+	dst = slices.Grow(dst, size+4) // short numbers are written four bytes at a time
+	to := dst[at : at+size+4]
+	if size == len(list) {
+		for i, x := range list {
+			to[i] = byte(x)
+		}
+		return dst[:at+size]
 	}
-	return dst
+	i := 0
+	for _, x := range list {
+		n := protowire.SizeVarint(uint64(x))
+		if n > 3 {
+			i += binary.PutUvarint(to[i:], uint64(x))
+			continue
+		}
+		v := uint32(x)
+		v = v&0x7f | v<<1&0x7f00 | v<<2&0x7f0000 | 0x808080&(1<<(8*n-8)-1)
+		binary.LittleEndian.PutUint32(to[i:], v)
+		i += n
+	}
+	return dst[:at+size]
 }

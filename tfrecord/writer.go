@@ -97,6 +97,21 @@ func (w *Writer) Write(record []byte) error {
 	return nil
 }
 
+// WriteFramed appends one record that AppendRecord has framed, as Write does with
+// one that is not.
+func (w *Writer) WriteFramed(framed []byte) error {
+	if w.err != nil {
+		return w.err
+	}
+	if _, err := w.buf.Write(framed); err != nil {
+		w.err = err
+		return err
+	}
+	w.records++
+	w.size += int64(len(framed))
+	return nil
+}
+
 // Records returns how many records have been written.
 func (w *Writer) Records() int64 { return w.records }
 

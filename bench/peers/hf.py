@@ -133,6 +133,7 @@ class Predict(Worker):
     name = "hf-predict"
     venv = "hf"
     variants = (
+        Variant("single", "Hugging Face pipeline, one at a time, its default"),
         Variant("pipeline", "Hugging Face pipeline, batches of 32"),
         Variant("forward", "Hugging Face tokenizer and model, batches of 32"),
     )
@@ -149,14 +150,13 @@ class Predict(Worker):
         model = transformers.BertForSequenceClassification.from_pretrained(job.options["weights"])
         model.eval()
         scores: list[float] = []
-        if job.variant == "pipeline":
+        if job.variant != "forward":
+            size = 1 if job.variant == "single" else plan.BATCH
             pipe = transformers.pipeline(
                 "text-classification", model=model, tokenizer=tokenizer, device="cpu"
             )
             asked = ({"text": a, "text_pair": b} for a, b in pairs)
-            scores += [
-                answer["score"] for answer in pipe(asked, batch_size=plan.BATCH, truncation=True)
-            ]
+            scores += [answer["score"] for answer in pipe(asked, batch_size=size, truncation=True)]
         else:
             with torch.inference_mode():
                 for i in range(0, len(pairs), plan.BATCH):

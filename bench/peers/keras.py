@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from typing import Any
 
 from harness import lines, plan
+from peers import tfdata
 from peers.base import ONEDNN, Variant, Worker
 
 
@@ -30,13 +29,8 @@ class Fit(Worker):
             tensorflow=tf.__version__, keras=keras.__version__, keras_hub=keras_hub.__version__
         )
         shape, total, warm = job.shape, job.total_steps, job.warmup_steps
-        names = ("input_ids", "input_mask", "segment_ids")
-        spec = {name: tf.io.FixedLenFeature([plan.LENGTH], tf.int64) for name in names}
-        spec["label_ids"] = tf.io.FixedLenFeature([], tf.int64)
 
-        def parse(records: Any) -> tuple[dict[str, Any], Any]:
-            parsed = tf.io.parse_example(records, spec)
-            parsed = {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
+        def arrange(parsed: dict[str, Any]) -> tuple[dict[str, Any], Any]:
             features = {
                 "token_ids": parsed["input_ids"],
                 "segment_ids": parsed["segment_ids"],
@@ -44,15 +38,7 @@ class Fit(Worker):
             }
             return features, parsed["label_ids"]
 
-        files = sorted(glob.glob(os.path.join(job.data, "padded", "*")))
-        data = (
-            tf.data.TFRecordDataset(files)
-            .repeat()
-            .shuffle(1000, seed=1)
-            .batch(plan.BATCH, drop_remainder=True)
-            .map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-            .prefetch(tf.data.AUTOTUNE)
-        )
+        data = tfdata.batched(job, arrange)
         model = keras_hub.models.BertTextClassifier(
             backbone=keras_hub.models.BertBackbone(
                 vocabulary_size=plan.VOCAB,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from typing import Any
 
 from harness import lines, plan
+from peers import tfdata
 from peers.base import ONEDNN, Variant, Worker
 
 STEPS_PER_LOOP = 20
@@ -36,7 +35,6 @@ class Orbit(Worker):
         import tf_keras
         from official.modeling import optimization
         from official.nlp.configs import bert, encoders
-        from official.nlp.data import sentence_prediction_dataloader as loader
         from official.nlp.tasks import sentence_prediction
 
         _ = bert
@@ -61,13 +59,7 @@ class Orbit(Worker):
                 use_encoder_pooler=True,
                 encoder=encoders.EncoderConfig(type="bert", bert=encoder),
             ),
-            train_data=loader.SentencePredictionDataConfig(
-                input_path=",".join(sorted(glob.glob(os.path.join(job.data, "padded", "*")))),
-                global_batch_size=plan.BATCH,
-                is_training=True,
-                seq_length=plan.LENGTH,
-                drop_remainder=True,
-            ),
+            train_data=tfdata.garden(job),
         )
         optimizing = optimization.OptimizationConfig(
             {

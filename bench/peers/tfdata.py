@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Callable
 from typing import Any
 
 from harness import lines, plan
@@ -29,7 +30,7 @@ class Reader(Worker):
         import tensorflow as tf
 
         report.info(tensorflow=tf.__version__)
-        data = {"batched": _batched, "ragged": _ragged, "garden": _garden}[job.variant](job)
+        data = {"batched": batched, "ragged": _ragged, "garden": _garden}[job.variant](job)
 
         @tf.function
         def drain(iterator: Any, batches: tf.Tensor) -> tf.Tensor:
@@ -45,16 +46,17 @@ class Reader(Worker):
         report.step(BATCHES[job.variant] * plan.BATCH)
 
 
-def _batched(job: plan.Job) -> Any:
+def batched(job: plan.Job, arrange: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """Padded records, parsed a batch at a time; arrange makes of a batch what a model takes."""
     import tensorflow as tf
 
     names = ("input_ids", "input_mask", "segment_ids")
     spec = {name: tf.io.FixedLenFeature([plan.LENGTH], tf.int64) for name in names}
     spec["label_ids"] = tf.io.FixedLenFeature([], tf.int64)
 
-    def parse(records: Any) -> dict[str, Any]:
+    def parse(records: Any) -> Any:
         parsed = tf.io.parse_example(records, spec)
-        return {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
+        return arrange({name: tf.cast(value, tf.int32) for name, value in parsed.items()})
 
     return _pipeline(job, "padded", parse)
 
@@ -83,9 +85,8 @@ def _ragged(job: plan.Job) -> Any:
 def _pipeline(job: plan.Job, folder: str, parse: Any) -> Any:
     import tensorflow as tf
 
-    files = sorted(glob.glob(os.path.join(job.data, folder, "*.tfrecord")))
     return (
-        tf.data.TFRecordDataset(files)
+        tf.data.TFRecordDataset(_files(job, folder))
         .repeat()
         .shuffle(1000, seed=1)
         .batch(plan.BATCH, drop_remainder=True)
@@ -94,14 +95,24 @@ def _pipeline(job: plan.Job, folder: str, parse: Any) -> Any:
     )
 
 
-def _garden(job: plan.Job) -> Any:
+def garden(job: plan.Job) -> Any:
+    """The settings of the Model Garden's loader."""
     from official.nlp.data import sentence_prediction_dataloader as loader
 
-    config = loader.SentencePredictionDataConfig(
-        input_path=",".join(sorted(glob.glob(os.path.join(job.data, "padded", "*")))),
+    return loader.SentencePredictionDataConfig(
+        input_path=",".join(_files(job, "padded")),
         global_batch_size=plan.BATCH,
         is_training=True,
         seq_length=plan.LENGTH,
         drop_remainder=True,
     )
-    return loader.SentencePredictionDataLoader(config).load()
+
+
+def _garden(job: plan.Job) -> Any:
+    from official.nlp.data import sentence_prediction_dataloader as loader
+
+    return loader.SentencePredictionDataLoader(garden(job)).load()
+
+
+def _files(job: plan.Job, folder: str) -> list[str]:
+    return sorted(glob.glob(os.path.join(job.data, folder, "*.tfrecord")))

@@ -91,8 +91,7 @@ belongs in it and writes it. --ask does so in any case. See docs/launch.md.`,
 			return err
 		}
 		if code != exitDone {
-			// The training process has said why.
-			os.Exit(code)
+			return &chiefError{code}
 		}
 		return nil
 	}
@@ -148,4 +147,12 @@ func printCommands(out io.Writer, c launch.Commands) error {
 	}
 	_, err := fmt.Fprintf(out, "# the training process, here\n%s\n", c.Chief)
 	return err
+}
+
+// chiefError says that the training process that launch started has ended badly. It has
+// said why.
+type chiefError struct{ code int }
+
+func (e *chiefError) Error() string {
+	return fmt.Sprintf("the training ended with exit code %d", e.code)
 }

@@ -67,8 +67,8 @@ func run(args []string) int {
 		return exitDone
 	}
 	code := exitCode(err)
-	// A run that stopped as it was told to has said so already.
-	if code != exitStopped {
+	// A run that stopped as it was told to, and one that launch started, have said so.
+	if code != exitStopped && !is[*chiefError](err) {
 		fmt.Fprintln(os.Stderr, "gorbit: "+oneLine(err.Error()))
 	}
 	return code
@@ -96,6 +96,9 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(fo
 
 // exitCode tells the kinds of failure apart.
 func exitCode(err error) int {
+	if chief := (*chiefError)(nil); errors.As(err, &chief) {
+		return chief.code
+	}
 	switch {
 	case errors.Is(err, runner.ErrStopped) || errors.Is(err, context.Canceled):
 		return exitStopped

@@ -80,7 +80,7 @@ const (
 	// long is a timeout that no test waits for.
 	long = 2 * time.Minute
 	// short is one that some do. A worker can start within it on a busy machine.
-	short = 8 * time.Second
+	short = pace * 8 * time.Second
 	// settle lets a reduction that will wait get as far as that. What follows holds
 	// too if it does not.
 	settle = 500 * time.Millisecond

@@ -1,0 +1,6 @@
+//go:build race
+
+package fleet
+
+// pace makes room for the race detector.
+const pace = 3
