@@ -3,15 +3,17 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 static bool kept;
 
 /* Has malloc keep what is freed instead of giving large pieces back to the system,
- * which a training step takes again at once, page by page. Not where the user has
+ * which a training step takes again at once, page by page. What is kept grows with the
+ * number of malloc's arenas, eight per core if nobody bounds it. Not where the user has
  * said how malloc is to behave. */
 __attribute__((constructor)) static void keep(void) {
 #ifdef __GLIBC__
-	static const char *const said[] = {"MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_"};
+	static const char *const said[] = {"MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_ARENA_MAX"};
 	const char *tunables = getenv("GLIBC_TUNABLES");
 	if (tunables != NULL && strstr(tunables, "glibc.malloc.") != NULL) {
 		return;
@@ -21,7 +23,9 @@ __attribute__((constructor)) static void keep(void) {
 			return;
 		}
 	}
-	kept = mallopt(M_MMAP_MAX, 0) && mallopt(M_TRIM_THRESHOLD, INT_MAX) && mallopt(M_TOP_PAD, 64 << 20);
+	int cores = get_nprocs();
+	kept = mallopt(M_MMAP_MAX, 0) && mallopt(M_TRIM_THRESHOLD, INT_MAX) && mallopt(M_TOP_PAD, 64 << 20) &&
+		mallopt(M_ARENA_MAX, cores > 2 ? cores : 2);
 #endif
 }
 
