@@ -158,7 +158,7 @@ def written(
             return f"{title} failed: {tables.cell(runs.errors[0])}"
         return f"{title} {tables.number(summary.greatest / 1e9)} (runs: {report.counted(runs)})"
 
-    # TensorFlow takes nearly all of a GPU's memory at once: what it holds says nothing.
+    # TensorFlow under Python takes nearly all of a GPU's memory at once, needed or not.
     header = [h.replace("peak memory", "peak memory of the host") if gpu else h for h in HEADER]
     rows = report.rows(chosen, lines, cells, len(HEADER) - 2, gpu is not None)
     table = tables.markdown(header, rows)
