@@ -93,14 +93,16 @@ fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)
 	done
 
 .PHONY: bench
-bench: build fetch ## Measure gorbit and its peers (BENCH="--quick", BENCH="--help")
+bench: ## Measure gorbit and its peers (BENCH="--quick", BENCH="--gpu", BENCH="--help")
+	@$(if $(filter --gpu,$(BENCH)),$${PYTHON:-python3} tools/check_gpu.py --probe)
+	@$(MAKE) --no-print-directory $(if $(filter --gpu,$(BENCH)),TF=gpu) build fetch
 	@$(PY) bench $(BENCH)
 
 # Options of check-gpu, such as "--config tiny"; all of them with --help.
 CHECK ?=
 
 .PHONY: check-gpu
-check-gpu: ## Compare this machine's GPUs with its CPU, and measure them
+check-gpu: ## Compare this machine's GPUs with its CPU, and measure them and others on one
 	@$${PYTHON:-python3} tools/check_gpu.py --probe
 	@$(MAKE) --no-print-directory TF=gpu build
 	@$(PY) tools/check_gpu.py $(CHECK)

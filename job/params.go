@@ -444,7 +444,7 @@ func (p Params) Validate() error {
 const noEval = -2
 
 func (p Params) strategy(functions strategy.Functions) strategy.Config {
-	return strategy.Config{IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Lanes: p.Runtime.Lanes, Functions: functions,
+	return strategy.Config{IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
 		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
 }
 

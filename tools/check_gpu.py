@@ -6,14 +6,14 @@
 
 The same steps of the same model and data run on the CPU in float32 and on the device in each
 precision, on one device and mirrored over all GPUs, or over two virtual ones where there is one.
-Losses and variables must agree within the tolerances below. The report goes to standard output;
-the exit code is 1 where something does not agree or did not run.
+Losses and variables must agree within the tolerances below. Behind that comes the table of
+`bench --gpu --quick`: gorbit and its peers on one GPU. The report goes to standard output; the
+exit code is 1 where something does not agree or did not run, the table apart.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import dataclasses
 import json
 import os
@@ -28,6 +28,9 @@ import time
 from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+from harness import gpu  # noqa: E402 - of the bench, which is no package that is installed
+
 BATCH = 32
 VOCABULARY = 30522
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -82,12 +85,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         if args.device == "gpu":
-            probe()
+            gpu.find()
         if args.probe:
             return 0
         with tempfile.TemporaryDirectory(prefix="check-gpu-") as folder:
             return check(args, pathlib.Path(args.keep or folder))
-    except CheckError as err:
+    except (CheckError, gpu.NoGpuError) as err:
         print(f"check-gpu: {err}", file=sys.stderr)
         return 1
 
@@ -116,26 +119,10 @@ def parser() -> argparse.ArgumentParser:
         help="default: both",
     )
     add("--gorbit", default=str(ROOT / "bin" / "gorbit"), help="the program (default: bin/gorbit)")
+    add("--no-bench", action="store_true", help="leave out the table of gorbit and its peers")
     add("--keep", metavar="DIR", help="leave exports, data and runs in this folder")
     add("--timeout", type=int, default=1800, help="seconds for a command (default: 1800)")
     return p
-
-
-def probe() -> None:
-    """Raises CheckError where there is no GPU that CUDA can use."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        raise CheckError(
-            "this machine has no NVIDIA GPU, or no driver for it: libcuda.so.1 is not found"
-        ) from None
-    code = driver.cuInit(0)
-    if code != 0:
-        raise CheckError(f"NVIDIA's driver finds no GPU that it can use (cuInit gives {code})")
-    count = ctypes.c_int()
-    driver.cuDeviceGetCount(ctypes.byref(count))
-    if count.value == 0:
-        raise CheckError("NVIDIA's driver shows no GPU; is CUDA_VISIBLE_DEVICES set?")
 
 
 def check(args: argparse.Namespace, folder: pathlib.Path) -> int:
@@ -169,6 +156,8 @@ def check(args: argparse.Namespace, folder: pathlib.Path) -> int:
         )
     if args.timed_steps:
         speed(args, folder, data, graphs, offer)
+    if args.device == "gpu" and not args.no_bench:
+        bench(args)
     if failures:
         print(f"check-gpu: does not agree with the CPU: {', '.join(failures)}", file=sys.stderr)
         return 1
@@ -380,6 +369,16 @@ def speed(
         except CheckError as err:
             rate = f"failed: {err}"
         tell(f"| {case.name} | {case.precision} | {rate} |")
+
+
+def bench(args: argparse.Namespace) -> None:
+    """Lets the bench print its table; that it fails is said, and changes no exit code."""
+    tell("\nGorbit and its peers on one GPU, by bench --gpu --quick:\n")
+    words = [sys.executable, ROOT / "bench", "--gpu", "--quick", "--gorbit", args.gorbit]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    done = subprocess.run([str(w) for w in words], env=env, check=False)
+    if done.returncode != 0:
+        tell(f"\nThe table was not made: bench ended with exit code {done.returncode}.")
 
 
 def timed(words: list[str], args: argparse.Namespace) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import signal
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import peers
-from harness import machine, plan, runs, venvs
+from harness import gpu, machine, plan, runs, venvs
 from peers.base import BENCH, ROOT
 from suites import base, predict, reading, strategy, text, train
 
@@ -22,6 +23,8 @@ SUITES = {
     "predict": predict.run,
     "strategy": strategy.run,
 }
+ON_GPU = ("train", "predict")
+"""What is measured on GPUs; the strategies that are compared divide a CPU in two."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,9 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(stop, _interrupt)
     try:
         options = choose(args, argv)
-        for name in args.only or (["train"] if args.quick else list(SUITES)):
-            SUITES[name](options)
-    except base.PrepareError as err:
+        for name in asked(args):
+            if args.gpu and name not in ON_GPU:
+                say(f"{name}: skipped, it is measured on CPUs only")
+            else:
+                SUITES[name](options)
+    except (base.PrepareError, gpu.NoGpuError) as err:
         print(f"bench: {err}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -106,16 +112,23 @@ def parser() -> argparse.ArgumentParser:
         default=1200,
         help="seconds after which a run is ended (default: 1200)",
     )
-    add(
+    kept = p.add_mutually_exclusive_group()
+    kept.add_argument(
         "--isa",
         choices=list(machine.ISA),
         help="keep all libraries to the instructions of older processors",
+    )
+    kept.add_argument(
+        "--gpu",
+        action="store_true",
+        help=f"measure on one NVIDIA GPU, in tables of their own ({' and '.join(ON_GPU)} only)",
     )
     add("--lock", metavar="FILE", help="hold this file's lock (flock) during every run")
     add(
         "--venvs",
         metavar="DIR",
-        help="use the environments DIR/tfm, DIR/hf, DIR/keras instead of installing them",
+        help="use the environments DIR/tfm, DIR/hf, DIR/keras instead of installing them "
+        "(with --gpu: DIR/tfm-gpu, DIR/hf, DIR/keras-gpu)",
     )
     add(
         "--gorbit",
@@ -152,20 +165,27 @@ def choose(args: argparse.Namespace, argv: Sequence[str]) -> base.Options:
     """The options that the arguments stand for, the environments set up.
 
     Raises:
-        base.PrepareError: if gorbit cannot be run.
+        gpu.NoGpuError: if one is asked for and there is none.
+        base.PrepareError: if gorbit cannot be run, or not on the GPU.
     """
     work = os.path.join(BENCH, ".work")
-    suites = args.only or (["train"] if args.quick else list(SUITES))
+    device = gpu.find() if args.gpu else None
+    program = os.path.abspath(args.gorbit)
+    said = version(program)
+    if device:
+        say(f"on one GPU: {device}")
+        needs_gpu(program)
     settings = runs.Settings(
         root=ROOT,
         work=work,
-        venvs=environments(args, suites, work),
+        venvs=environments(args, work),
         rounds=args.rounds or (1 if args.quick else 3),
         retries=int(not args.quick) if args.retries is None else args.retries,
         timeout=args.timeout,
         isa=args.isa,
         lock=args.lock and os.path.abspath(args.lock),
         say=say,
+        gpu=device,
     )
     kept = not args.quick
     return base.Options(
@@ -176,8 +196,8 @@ def choose(args: argparse.Namespace, argv: Sequence[str]) -> base.Options:
         steps=args.steps or 0,
         add=args.add,
         quick=args.quick,
-        gorbit=os.path.abspath(args.gorbit),
-        version=version(os.path.abspath(args.gorbit)),
+        gorbit=program,
+        version=said,
         docs=args.docs or (os.path.join(ROOT, "docs", "benchmarks.md") if kept else None),
         results=args.results or os.path.join(BENCH if kept else work, "results"),
         pairs=args.pairs and os.path.abspath(args.pairs),
@@ -185,6 +205,24 @@ def choose(args: argparse.Namespace, argv: Sequence[str]) -> base.Options:
         text=args.text and os.path.abspath(args.text),
         command=typed(argv),
     )
+
+
+def asked(args: argparse.Namespace) -> list[str]:
+    """What is asked for, on GPUs also what is not measured there."""
+    return args.only or (["train"] if args.quick else list(SUITES))
+
+
+def needs_gpu(program: str) -> None:
+    """Sees that gorbit can use the GPU.
+
+    Raises:
+        base.PrepareError: if it cannot.
+    """
+    env = machine.environment(gpu=True)
+    done = subprocess.run([program, "devices", "--json"], env=env, capture_output=True, text=True)
+    kinds = [d["type"] for d in json.loads(done.stdout)["devices"]] if not done.returncode else []
+    if "GPU" not in kinds:
+        raise base.PrepareError(f"{program} finds no GPU: make TF=gpu build makes one that does")
 
 
 def version(program: str) -> str:
@@ -208,30 +246,38 @@ def version(program: str) -> str:
     return f"{said} ({commit})" if commit else said
 
 
-def environments(
-    args: argparse.Namespace, suites: Sequence[str], work: str
-) -> dict[str, venvs.Venv]:
+def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
     """The environments that the suites need, installed or found, and what is wrong with them."""
-    asked: list[peers.Peer] = []
-    if "train" in suites:
-        asked += [p for p in peers.TRAIN if not args.peers or p.name in args.peers]
-    if "input" in suites:
-        asked += peers.INPUT
-    if "predict" in suites and args.pairs:
-        asked += peers.PREDICT
-    if "strategy" in suites:
-        asked += peers.STRATEGY
-    names = {p.venv for p in asked if p.venv} | ({"hf"} if "text" in suites else set())
+    chosen = [name for name in asked(args) if not args.gpu or name in ON_GPU]
+    used: list[peers.Peer] = []
+    if "train" in chosen:
+        used += [p for p in peers.TRAIN if not args.peers or p.name in args.peers]
+    if "input" in chosen:
+        used += peers.INPUT
+    if "predict" in chosen and args.pairs:
+        used += peers.PREDICT
+    if "strategy" in chosen:
+        used += peers.STRATEGY
+    names = {p.venv for p in used if p.venv} | ({"hf"} if "text" in chosen else set())
     found = {"": venvs.Venv(sys.executable)}
     for name in sorted(names):
+        home, files = requirements(name, args.gpu)
         if args.venvs:
-            found[name] = venvs.existing(args.venvs, name)
+            found[name] = venvs.existing(args.venvs, home)
         else:
-            requirements = os.path.join(BENCH, "requirements", f"{name}.txt")
-            found[name] = venvs.install(os.path.join(work, "venvs"), name, requirements, say)
+            found[name] = venvs.install(os.path.join(work, "venvs"), home, files, say)
         if found[name].error:
             say(f"{name}: {found[name].error}")
     return found
+
+
+def requirements(name: str, gpu: bool) -> tuple[str, list[str]]:
+    """The folder of an environment and its requirements files, those of the device last."""
+    device = f"{name}-{'gpu' if gpu else 'cpu'}"
+    files = [os.path.join(BENCH, "requirements", f"{n}.txt") for n in (name, device)]
+    if not os.path.exists(files[1]):
+        return name, files[:1]
+    return device if gpu else name, files
 
 
 def typed(argv: Sequence[str]) -> str:

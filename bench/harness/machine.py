@@ -21,7 +21,8 @@ ISA = {
 
 # What a user may have set for other programs would decide the measurement.
 _UNSET = re.compile(
-    r"(OMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|ATEN|TF|XLA|KERAS|TORCH|PYTORCH|RAYON|GORBIT)_"
+    r"(OMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|ATEN|TF|XLA|KERAS|TORCH|PYTORCH|RAYON|GORBIT"
+    r"|NVIDIA_TF32|CUBLAS|CUBLASLT|CUDNN|ACCELERATE)_"
 )
 
 
@@ -92,12 +93,16 @@ def read(path: str) -> str:
         return ""
 
 
-def environment(isa: str | None = None, **values: str) -> dict[str, str]:
-    """The environment of a run: the caller's, less what tunes libraries."""
+def environment(isa: str | None = None, gpu: bool = False, **values: str) -> dict[str, str]:
+    """The environment of a run: the caller's, less what tunes libraries.
+
+    GPUs are hidden, all but the first that the caller sees if the run is to have one.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] if gpu else "-1"
     env = {k: v for k, v in os.environ.items() if not _UNSET.match(k)}
     env.update(
         TF_CPP_MIN_LOG_LEVEL="2",
-        CUDA_VISIBLE_DEVICES="-1",
+        CUDA_VISIBLE_DEVICES=visible,
         HF_HUB_OFFLINE="1",
         KERAS_BACKEND="tensorflow",
     )

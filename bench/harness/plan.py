@@ -26,6 +26,9 @@ LENGTHS = ("mrpc", "full")
 WARM_STEPS = 2
 """Steps of a run that come before its rate is taken."""
 
+GPU_WARM_STEPS = 20
+"""The same on a GPU, whose libraries try kernels for every new shape."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Size:
@@ -57,6 +60,10 @@ STEPS = {"tiny": 100, "minilm": 20, "base": 6}
 
 QUICK_STEPS = {"tiny": 20, "minilm": 6, "base": 2}
 
+GPU_STEPS = {"tiny": 1000, "minilm": 500, "base": 200}
+
+GPU_QUICK_STEPS = {"tiny": 200, "minilm": 100, "base": 40}
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -66,11 +73,12 @@ class Job:
         variant: the peer's name for the settings.
         size: of the model, a key of SIZES.
         lengths: one of LENGTHS.
-        steps: steps to time, behind WARM_STEPS.
+        steps: steps to time, behind the first ones.
         data: folder that harness.data made.
         scratch: empty folder that is the run's own.
         options: whatever else the peer needs, by name.
         ports: two of this machine that are the run's own.
+        gpu: whether it runs on the GPU.
     """
 
     variant: str
@@ -81,11 +89,21 @@ class Job:
     scratch: str = ""
     options: dict[str, str] = dataclasses.field(default_factory=dict)
     ports: list[int] = dataclasses.field(default_factory=list)
+    gpu: bool = False
+
+    @property
+    def warm_steps(self) -> int:
+        """Steps before those that are timed."""
+        return GPU_WARM_STEPS if self.gpu else WARM_STEPS
 
     @property
     def total_steps(self) -> int:
         """All steps of the run."""
-        return WARM_STEPS + self.steps
+        return self.warm_steps + self.steps
+
+    def counts(self, done: int) -> bool:
+        """Whether a number is taken from the time at which so many steps are done."""
+        return done in (1, self.warm_steps, self.total_steps)
 
     @property
     def warmup_steps(self) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from harness import machine, stats, tables
+from harness.gpu import Gpu
+from peers.base import variants
 
 if TYPE_CHECKING:
     from peers.base import Peer
@@ -18,7 +20,11 @@ Cells = Callable[[stats.Variant], list[str]]
 
 
 def rows(
-    peers: Sequence[Peer], lines: Sequence[stats.Line], cells: Cells, width: int
+    peers: Sequence[Peer],
+    lines: Sequence[stats.Line],
+    cells: Cells,
+    width: int,
+    gpu: bool = False,
 ) -> list[list[str]]:
     """A row for every variant of every peer, failed ones too.
 
@@ -27,11 +33,12 @@ def rows(
         lines: raw results.
         cells: makes the cells between the name and the runs.
         width: how many cells these are.
+        gpu: whether they were measured on the GPU.
     """
     by = stats.variants(lines)
     table = []
     for peer in peers:
-        for variant in peer.variants:
+        for variant in variants(peer, gpu):
             runs = by.get((peer.name, variant.name), stats.Variant((), 0, False, ("was not run",)))
             if runs.lines:
                 table.append([variant.title, *cells(runs), counted(runs)])
@@ -73,12 +80,13 @@ def versions(lines: Sequence[stats.Line]) -> str:
     )
 
 
-def surroundings(lines: Sequence[stats.Line]) -> str:
+def surroundings(lines: Sequence[stats.Line], gpu: Gpu | None = None) -> str:
     """Date, machine and versions, in a sentence or two."""
     about = machine.describe()
     flags = ", ".join(str(f) for f in about["flags"]) or "no vector extensions"  # type: ignore[attr-defined]
     text = (
-        f"{datetime.date.today().isoformat()}, {about['cpu']} ({flags}), {about['cores']} cores, "
+        f"{datetime.date.today().isoformat()}, {f'{gpu}, ' if gpu else ''}"
+        f"{about['cpu']} ({flags}), {about['cores']} cores, "
         f"{about['memory_gb']} GB, Linux {about['kernel']}."
     )
     begun = sorted({line["round"]: line["at"] for line in reversed(lines) if "at" in line}.items())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from harness import beside, machine, plan, process, stats
+from harness.gpu import Gpu
 from harness.venvs import Venv
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Settings:
         isa: a key of machine.ISA, or None.
         lock: file whose lock is held during every run, or None.
         say: prints a line.
+        gpu: the GPU to measure on, or None.
     """
 
     root: str
@@ -43,6 +45,12 @@ class Settings:
     isa: str | None
     lock: str | None
     say: Callable[[str], None]
+    gpu: Gpu | None = None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the GPU is what is measured."""
+        return self.gpu is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +96,7 @@ def _attempt(settings: Settings, entry: Entry, number: int) -> stats.Line:
             seen = process.observe(
                 entry.peer.command(job, venv.python),
                 entry.peer.parse,
-                machine.environment(settings.isa, **entry.variant.env),
+                machine.environment(settings.isa, settings.on_gpu, **entry.variant.env),
                 settings.root,
                 settings.timeout,
                 entry.peer.beside(job, venv.python),

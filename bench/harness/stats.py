@@ -49,7 +49,7 @@ def training(seen: Observation, job: plan.Job, mean_tokens: float) -> Line:
     """
     if seen.error:
         return {"error": seen.error}
-    behind = [s for s in seen.stamps if s.mark.done >= plan.WARM_STEPS]
+    behind = [s for s in seen.stamps if s.mark.done >= job.warm_steps]
     if len(behind) < 2:
         return {"error": f"{len(behind)} marks behind the warm-up, expected 2 or more"}
     first, begin, end = seen.stamps[0], behind[0], behind[-1]

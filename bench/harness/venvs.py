@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,27 +31,31 @@ def existing(folder: str, name: str) -> Venv:
     return Venv(python, "" if os.access(python, os.X_OK) else f"{python} is not there")
 
 
-def install(folder: str, name: str, requirements: str, say: Callable[[str], None]) -> Venv:
-    """Makes an environment from a requirements file, unless that was done before.
+def install(
+    folder: str, name: str, requirements: Sequence[str], say: Callable[[str], None]
+) -> Venv:
+    """Makes an environment from requirements files, unless that was done before.
 
-    Nothing but what the file names is installed: it is complete, and leaves out
+    Nothing but what the files name is installed: they are complete, and leave out
     dependencies that would overwrite others.
     """
     home = os.path.join(folder, name)
     python = os.path.join(home, "bin", "python")
     stamp = os.path.join(home, "bench-stamp")
-    with open(requirements, "rb") as file:
-        want = hashlib.sha256(file.read() + sys.version.encode()).hexdigest()
+    content = b"".join(pathlib.Path(file).read_bytes() for file in requirements)
+    want = hashlib.sha256(content + sys.version.encode()).hexdigest()
     if os.path.exists(stamp):
         with open(stamp) as file:
             if file.read() == want:
                 return Venv(python)
-    say(f"installing {os.path.basename(requirements)} into {home}; this happens once")
+    files = " and ".join(map(os.path.basename, requirements))
+    say(f"installing {files} into {home}; this happens once")
     shutil.rmtree(home, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    named = [word for file in requirements for word in ("--requirement", file)]
     for command in (
         [sys.executable, "-m", "venv", "--without-pip", home],
-        [*pip, "install", "--quiet", "--no-input", "--no-deps", "--requirement", requirements],
+        [*pip, "install", "--quiet", "--no-input", "--no-deps", *named],
     ):
         try:
             done = subprocess.run(command, capture_output=True, text=True)

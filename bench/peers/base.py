@@ -24,11 +24,13 @@ class Variant:
         name: its name in jobs and results, a word.
         title: its row in tables.
         env: environment variables that it sets.
+        on: what it is run on, "cpu", "gpu" or both.
     """
 
     name: str
     title: str
     env: dict[str, str] = dataclasses.field(default_factory=dict)
+    on: Sequence[str] = ("cpu", "gpu")
 
 
 class Peer(Protocol):
@@ -55,6 +57,11 @@ class Peer(Protocol):
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
         """What a line of the command's output says."""
         ...
+
+
+def variants(peer: Peer, gpu: bool) -> list[Variant]:
+    """The peer's variants that are run on the GPU, or those on the CPU."""
+    return [v for v in peer.variants if ("gpu" if gpu else "cpu") in v.on]
 
 
 class Alone:

@@ -33,6 +33,8 @@ class Train(Alone):
             *("--set", f"optimizer.weight_decay={plan.WEIGHT_DECAY}"),
             *("--set", f"optimizer.clip_norm={plan.CLIP_NORM}"),
             *("--set", f"data.row_length={plan.LENGTH}", "--set", "summary.enabled=false"),
+            *("--set", "data.drop_remainder=true"),
+            *(("--set", "runtime.device=/device:GPU:0") if job.gpu else ()),
         ]
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:

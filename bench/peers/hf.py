@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness import lines, plan
+from peers import device
 from peers.base import Variant, Worker
 
 
@@ -28,6 +29,7 @@ class Trainer(Worker):
         import torch
         import transformers
 
+        device.torch(job)
         report.info(torch=torch.__version__, transformers=transformers.__version__)
         transformers.logging.set_verbosity_error()
         datasets.disable_progress_bars()
@@ -46,6 +48,7 @@ class Trainer(Worker):
             """Reports the end of every step."""
 
             def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+                device.torch_done(job, state.global_step)
                 # The loader may have made batches ahead.
                 report.step(state.global_step, tokens[state.global_step - 1])
 
@@ -58,11 +61,11 @@ class Trainer(Worker):
                 sampler = super()._get_train_sampler(*args, **kwargs)
                 if not grouped:
                     return sampler
-                return Spread(sampler, job.total_steps, len(data))
+                return Spread(sampler, job.steps, len(data), job.warm_steps)
 
         arguments = transformers.TrainingArguments(
             output_dir=os.path.join(job.scratch, "out"),
-            use_cpu=True,
+            use_cpu=not job.gpu,
             per_device_train_batch_size=plan.BATCH,
             max_steps=job.total_steps,
             learning_rate=plan.LEARNING_RATE,
@@ -96,9 +99,9 @@ class Spread:
     neighbours in length no measure of how well the others go together.
     """
 
-    def __init__(self, sampler: Any, steps: int, examples: int) -> None:
+    def __init__(self, sampler: Any, timed: int, examples: int, warm: int) -> None:
         """Wraps a sampler of transformers' LengthGroupedSampler."""
-        self._sampler, self._steps = sampler, steps
+        self._sampler, self._timed, self._warm = sampler, timed, warm
         # The sampler's own rule for how many batches it sorts together.
         self._group = max(1, min(examples // (plan.BATCH * 4), 50))
 
@@ -108,14 +111,13 @@ class Spread:
 
     def __iter__(self) -> Iterator[int]:
         """Yields the indices of examples."""
-        timed = self._steps - plan.WARM_STEPS
-        if timed >= self._group:
+        if self._timed >= self._group:
             return iter(self._sampler)
         order = list(self._sampler)
         batches = [order[i : i + plan.BATCH] for i in range(0, len(order), plan.BATCH)]
-        chosen = list(spread(self._group, timed))
-        first = chosen[: plan.WARM_STEPS] or [0]
-        warm = list(itertools.islice(itertools.cycle(first), plan.WARM_STEPS))
+        chosen = list(spread(self._group, self._timed))
+        first = chosen[: self._warm] or [0]
+        warm = list(itertools.islice(itertools.cycle(first), self._warm))
         picked = [batches[i] for i in (*warm, *chosen)]
         rest = [b for i, b in enumerate(batches) if i not in chosen]
         return itertools.chain.from_iterable(picked + rest)
@@ -143,17 +145,18 @@ class Predict(Worker):
         import torch
         import transformers
 
+        where = device.torch(job)
         report.info(torch=torch.__version__, transformers=transformers.__version__)
         with open(job.options["pairs"], encoding="utf-8") as file:
             pairs = [tuple(line.rstrip("\n").split("\t")) for line in file]
         tokenizer = transformers.BertTokenizerFast(job.options["vocab"], model_max_length=128)
         model = transformers.BertForSequenceClassification.from_pretrained(job.options["weights"])
-        model.eval()
+        model.eval().to(where)
         scores: list[float] = []
         if job.variant != "forward":
             size = 1 if job.variant == "single" else plan.BATCH
             pipe = transformers.pipeline(
-                "text-classification", model=model, tokenizer=tokenizer, device="cpu"
+                "text-classification", model=model, tokenizer=tokenizer, device=where
             )
             asked = ({"text": a, "text_pair": b} for a, b in pairs)
             scores += [answer["score"] for answer in pipe(asked, batch_size=size, truncation=True)]
@@ -167,7 +170,7 @@ class Predict(Worker):
                         truncation=True,
                         padding=True,
                         return_tensors="pt",
-                    )
+                    ).to(where)
                     scores += model(**batch).logits.softmax(-1).max(-1).values.tolist()
         report.info(**lines.answers(scores).values)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness import lines, plan
-from peers import tfdata
+from peers import device, tfdata
 from peers.base import ONEDNN, Variant, Worker
 
 
@@ -15,8 +15,11 @@ class Fit(Worker):
     name = "keras"
     venv = "keras"
     variants = (
-        Variant("default", "Keras 3 fit"),
-        Variant("onednn", "Keras 3 fit, oneDNN on", ONEDNN),
+        Variant("default", "Keras 3 fit", on=("cpu",)),
+        Variant("onednn", "Keras 3 fit, oneDNN on", ONEDNN, on=("cpu",)),
+        # What "auto", the default, comes to where there is a GPU.
+        Variant("xla", "Keras 3 fit, with XLA as by default", on=("gpu",)),
+        Variant("plain", "Keras 3 fit, without XLA", on=("gpu",)),
     )
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
@@ -25,6 +28,7 @@ class Fit(Worker):
         import keras_hub
         import tensorflow as tf
 
+        device.tensorflow(job)
         report.info(
             tensorflow=tf.__version__, keras=keras.__version__, keras_hub=keras_hub.__version__
         )
@@ -72,12 +76,14 @@ class Fit(Worker):
             optimizer=optimizer,
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
+            jit_compile=False if job.variant == "plain" else "auto",
         )
 
         class Clock(keras.callbacks.Callback):
             """Reports the end of every step."""
 
             def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+                device.tensorflow_done(job, batch + 1)
                 report.step(batch + 1)
 
         model.fit(data, steps_per_epoch=total, epochs=1, verbose=0, callbacks=[Clock()])

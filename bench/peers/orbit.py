@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness import lines, plan
-from peers import tfdata
+from peers import device, tfdata
 from peers.base import ONEDNN, Variant, Worker
 
 STEPS_PER_LOOP = 20
@@ -18,15 +18,14 @@ class Orbit(Worker):
     venv = "tfm"
     variants = (
         Variant("default", "Orbit, Model Garden"),
-        Variant("onednn", "Orbit, Model Garden, oneDNN on", ONEDNN),
+        Variant("onednn", "Orbit, Model Garden, oneDNN on", ONEDNN, on=("cpu",)),
     )
 
     def strategy(self, job: plan.Job) -> Any:
         """Where the replicas live; the first that is asked of TensorFlow."""
-        del job
         from official.common import distribute_utils
 
-        return distribute_utils.get_distribution_strategy("one_device", num_gpus=0)
+        return distribute_utils.get_distribution_strategy("one_device", num_gpus=int(job.gpu))
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
         """Trains, a mark per loop."""
@@ -38,6 +37,7 @@ class Orbit(Worker):
         from official.nlp.tasks import sentence_prediction
 
         _ = bert
+        device.tensorflow(job)
         strategy = self.strategy(job)
         report.info(tensorflow=tf.__version__, tf_keras=tf_keras.__version__)
         shape = job.shape
@@ -122,7 +122,9 @@ class Orbit(Worker):
 
             def train_loop_end(self) -> dict[str, float]:
                 loss = float(self.loss.result())
-                report.step(int(self.optimizer.iterations.numpy()))
+                done = int(self.optimizer.iterations.numpy())
+                device.tensorflow_done(job, done)
+                report.step(done)
                 return {"training_loss": loss}
 
         trainer = Trainer()
@@ -134,5 +136,5 @@ class Orbit(Worker):
         )
         # The first step alone, then the rest of the warm-up: loops of any length
         # share one trace.
-        for until in (1, plan.WARM_STEPS, job.total_steps):
+        for until in (1, job.warm_steps, job.total_steps):
             controller.train(steps=until, checkpoint_at_completion=False)

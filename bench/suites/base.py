@@ -52,15 +52,23 @@ class Options:
 
     def steps_of(self, size: str) -> int:
         """Timed steps for a model of a size."""
-        return self.steps or (plan.QUICK_STEPS if self.quick else plan.STEPS)[size]
+        if self.settings.on_gpu:
+            known = plan.GPU_QUICK_STEPS if self.quick else plan.GPU_STEPS
+        else:
+            known = plan.QUICK_STEPS if self.quick else plan.STEPS
+        return self.steps or known[size]
 
     @property
     def suffix(self) -> str:
-        """Behind names of results, to keep apart what was measured with fewer instructions."""
+        """Behind names of results, to keep apart what was measured on something else."""
+        if self.settings.on_gpu:
+            return "-gpu"
         return f"-{self.settings.isa}" if self.settings.isa else ""
 
     def titled(self, title: str) -> str:
-        """The title, with what the processor was kept to."""
+        """The title, with the GPU, or with what the processor was kept to."""
+        if self.settings.gpu:
+            return f"{title}, on one {self.settings.gpu.name}"
         if not self.settings.isa:
             return title
         told = " ".join(f"{k}={v}" for k, v in machine.ISA[self.settings.isa].items())

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import peers
 from harness import plan, process, report, runs, stats, tables
 from peers import gorbit
+from peers.base import variants
 from suites import base
 
 HEADER = ("", "one pair, s", "all pairs, s", "pairs/s between", "peak memory, GB", "runs")
@@ -43,15 +44,16 @@ def measure(options: base.Options, size: str, path: str, count: int) -> None:
         initial = ""
         options.settings.say(f"predict: {err}")
     chosen["run"] = trained(options, size, initial)
+    gpu = options.settings.on_gpu
     entries = [
         runs.Entry(
             peer,
             variant,
-            plan.Job(variant.name, size, options={**chosen, "pairs": file}),
+            plan.Job(variant.name, size, options={**chosen, "pairs": file}, gpu=gpu),
             functools.partial(timed, pairs=number),
         )
         for peer in peers.PREDICT
-        for variant in peer.variants
+        for variant in variants(peer, gpu)
         for number, file in ((1, f"{path}.first"), (count, path))
     ]
     options.settings.say(f"predict {size}: {count} pairs, {options.settings.rounds} rounds")
@@ -92,12 +94,14 @@ def written(options: base.Options, lines: Sequence[stats.Line], count: int) -> s
         ]
 
     rest = [line for line in lines if line.get("pairs") != 1]
-    table = tables.markdown(HEADER, report.rows(peers.PREDICT, rest, cells, len(HEADER) - 2))
+    gpu = options.settings.gpu
+    rows = report.rows(peers.PREDICT, rest, cells, len(HEADER) - 2, gpu is not None)
+    table = tables.markdown(HEADER, rows)
     told = ", ".join(f"{name} {score:.5f}" for name, score in scores.items())
     return (
         f"{table}\n\nPairs of {os.path.basename(options.pairs or '')}; from the start of the "
         "process to its end, texts to labels; median (least to greatest). The same random weights "
-        f"everywhere; mean probability of the answers: {told}. {report.surroundings(lines)}"
+        f"everywhere; mean probability of the answers: {told}. {report.surroundings(lines, gpu)}"
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import peers
 from harness import plan, report, runs, stats, tables
-from peers.base import Peer, Variant
+from peers.base import Peer, Variant, variants
 from suites import base
 
 HEADER = (
@@ -20,6 +20,8 @@ HEADER = (
     "peak memory, GB",
     "runs",
 )
+TF32 = "in TF32 in all rows and in the peak, which is TensorFlow's default and not torch's"
+NO_TF32 = "in float32 in all rows and in the peak: this GPU has no TF32"
 DESCRIPTION = {
     "mrpc": "pairs of MRPC's lengths, {mean:.0f} tokens on average",
     "full": "pairs of 128 tokens",
@@ -40,8 +42,9 @@ def warm(options: base.Options, chosen: Sequence[Peer]) -> None:
     base.data(options, "mrpc")
     base.graph(options, "tiny")
     options.settings.say("warm-up, not counted")
-    entries = [training(options, peer, peer.variants[0], "tiny", "mrpc", 1) for peer in chosen]
-    for entry in entries:
+    for peer in chosen:
+        first, *_ = variants(peer, options.settings.on_gpu)
+        entry = training(options, peer, first, "tiny", "mrpc", 1)
         options.settings.say(runs.told(runs.once(options.settings, entry, 0)))
 
 
@@ -51,7 +54,8 @@ def training(
     """An entry that trains."""
     folder, mean = base.data(options, lengths)
     needs = {"graph": base.graph(options, size), "gorbit": options.gorbit}
-    job = plan.Job(variant.name, size, lengths, steps, folder, options=needs)
+    gpu = options.settings.on_gpu
+    job = plan.Job(variant.name, size, lengths, steps, folder, options=needs, gpu=gpu)
     numbers = functools.partial(stats.training, job=job, mean_tokens=mean)
     return runs.Entry(peer, variant, job, numbers)
 
@@ -60,19 +64,20 @@ def measure(options: base.Options, chosen: Sequence[Peer], size: str, lengths: s
     """Measures one size with one kind of lengths, and publishes it."""
     _, mean = base.data(options, lengths)
     steps, rows = options.steps_of(size), str(round(plan.BATCH * mean))
+    gpu = options.settings.on_gpu
     peaks = [
         runs.Entry(
             peers.GEMM,
             variant,
-            plan.Job(variant.name, size, lengths, options={"rows": rows}),
+            plan.Job(variant.name, size, lengths, options={"rows": rows}, gpu=gpu),
             stats.told,
         )
-        for variant in peers.GEMM.variants
+        for variant in variants(peers.GEMM, gpu)
     ]
     training_entries = [
         training(options, peer, variant, size, lengths, steps)
         for peer in chosen
-        for variant in peer.variants
+        for variant in variants(peer, gpu)
     ]
     # The machine's own speed changes in the course of minutes: once before, once after.
     entries = [*peaks, *training_entries, *peaks]
@@ -103,10 +108,10 @@ def written(
     steps: int,
 ) -> str:
     """The table and what belongs to it."""
-    by = stats.variants(lines)
+    by, gpu = stats.variants(lines), options.settings.gpu
     peaks = [
         (variant.title, by[("gemm", variant.name)])
-        for variant in peers.GEMM.variants
+        for variant in variants(peers.GEMM, options.settings.on_gpu)
         if ("gemm", variant.name) in by
     ]
     ours = by.get(("gorbit", "train"))
@@ -153,17 +158,22 @@ def written(
             return f"{title} failed: {tables.cell(runs.errors[0])}"
         return f"{title} {tables.number(summary.greatest / 1e9)} (runs: {report.counted(runs)})"
 
-    table = tables.markdown(HEADER, report.rows(chosen, lines, cells, len(HEADER) - 2))
+    # TensorFlow under Python takes nearly all of a GPU's memory at once, needed or not.
+    header = [h.replace("peak memory", "peak memory of the host") if gpu else h for h in HEADER]
+    rows = report.rows(chosen, lines, cells, len(HEADER) - 2, gpu is not None)
+    table = tables.markdown(header, rows)
     flop = plan.SIZES[size].train_flop_per_token / 1e6
     timed = sorted({line.get("steps", steps) for line in lines})
     repeated = sum(line.get("repeated", 0) for line in lines)
     notes = [
         f"Batches of {plan.BATCH}, float32, {' or '.join(map(str, timed))} steps a run behind "
-        f"{plan.WARM_STEPS} that do not count; median (least to greatest).",
+        f"{plan.GPU_WARM_STEPS if gpu else plan.WARM_STEPS} that do not count; "
+        "median (least to greatest).",
+        f"Products {TF32 if gpu.tf32 else NO_TF32}." if gpu else "",
         "GEMM peak in these shapes, the fastest run, GFLOP/s: "
         f"{', '.join(told(*peak) for peak in peaks)}. "
         f"A token takes {flop:.3g} MFLOP of dense products.",
         f"Disturbed runs that were repeated: {repeated}." if repeated else "",
-        report.surroundings(lines),
+        report.surroundings(lines, gpu),
     ]
     return f"{table}\n\n{' '.join(note for note in notes if note)}"

@@ -62,7 +62,8 @@ def test_a_program_that_is_not_there_ends_the_command(capsys):
 
 def test_requirements_are_pinned_names():
     folder = os.path.join(BENCH, "requirements")
-    assert sorted(os.listdir(folder)) == ["hf.txt", "keras.txt", "tfm.txt"]
+    devices = ["keras-cpu.txt", "keras-gpu.txt", "tfm-cpu.txt", "tfm-gpu.txt"]
+    assert sorted(os.listdir(folder)) == sorted(["hf.txt", "keras.txt", "tfm.txt", *devices])
     for name in os.listdir(folder):
         with open(os.path.join(folder, name)) as file:
             lines = [line.strip() for line in file if not line.startswith("#")]
@@ -75,7 +76,7 @@ def test_an_install_that_fails_gives_pips_reason(tmp_path):
     requirements = tmp_path / "x.txt"
     requirements.write_text("/no/such/package.whl\n")
     said = []
-    venv = venvs.install(str(tmp_path / "venvs"), "x", str(requirements), said.append)
+    venv = venvs.install(str(tmp_path / "venvs"), "x", [str(requirements)], said.append)
     assert venv.error.startswith("could not be installed: ERROR")
     assert len(said) == 1
 
@@ -85,12 +86,12 @@ def test_an_environment_is_made_once(tmp_path):
     requirements.write_text("# nothing\n")
     said = []
     for _ in range(2):
-        venv = venvs.install(str(tmp_path / "venvs"), "x", str(requirements), said.append)
+        venv = venvs.install(str(tmp_path / "venvs"), "x", [str(requirements)], said.append)
         assert venv.error == ""
         assert os.access(venv.python, os.X_OK)
     assert len(said) == 1
     requirements.write_text("# something else\n")
-    venvs.install(str(tmp_path / "venvs"), "x", str(requirements), said.append)
+    venvs.install(str(tmp_path / "venvs"), "x", [str(requirements)], said.append)
     assert len(said) == 2
 
 

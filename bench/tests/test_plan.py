@@ -26,15 +26,21 @@ def test_minilm_takes_64_mflop_per_token():
 
 
 def test_jobs_survive_json():
-    job = plan.Job("grouped", "base", "full", 6, "/data", "/scratch", {"graph": "/g"}, [7, 8])
+    job = plan.Job("grouped", "base", "full", 6, "/data", "/scratch", {"graph": "/g"}, [7, 8], True)
     assert plan.Job.from_json(job.to_json()) == job
-    assert job.total_steps == 6 + plan.WARM_STEPS
+    assert job.total_steps == 6 + plan.GPU_WARM_STEPS
+
+
+def test_a_gpu_is_waited_for_where_a_time_is_taken():
+    job = plan.Job("v", steps=5, gpu=True)
+    assert [n for n in range(1, job.total_steps + 1) if job.counts(n)] == [1, 20, 25]
+    assert plan.Job("v", steps=5).total_steps == 5 + plan.WARM_STEPS
 
 
 def test_grouped_batches_are_spread_over_all_lengths():
     """28 batches are sorted together; 4 timed ones come from each quarter of them."""
     order = list(range(plan.EXAMPLES))
-    taken = list(hf.Spread(order, 4 + plan.WARM_STEPS, plan.EXAMPLES))
+    taken = list(hf.Spread(order, 4, plan.EXAMPLES, plan.WARM_STEPS))
     batches = [
         taken[i : i + plan.BATCH]
         for i in range(plan.WARM_STEPS * plan.BATCH, 6 * plan.BATCH, plan.BATCH)
@@ -45,7 +51,7 @@ def test_grouped_batches_are_spread_over_all_lengths():
 
 def test_long_runs_take_grouped_batches_as_they_come():
     order = list(range(plan.EXAMPLES))
-    assert list(hf.Spread(order, 100, plan.EXAMPLES)) == order
+    assert list(hf.Spread(order, 100, plan.EXAMPLES, plan.WARM_STEPS)) == order
 
 
 def test_every_worker_is_found_by_its_name():

@@ -85,6 +85,38 @@ def test_the_probe_says_in_one_sentence_that_there_is_no_gpu():
         assert "no NVIDIA GPU" in done.stderr or "finds no GPU" in done.stderr
 
 
+def test_the_table_of_the_bench_changes_no_exit_code(monkeypatch, capfd):
+    """On a CPU it is not made; where it fails, that is said."""
+    ran = []
+
+    def run(words, **options):
+        ran.append((words, options["env"]["PYTHONPATH"]))
+        return subprocess.CompletedProcess(words, 1)
+
+    monkeypatch.setattr(check_gpu.subprocess, "run", run)
+    check_gpu.bench(check_gpu.parser().parse_args(["--gorbit", "/g"]))
+    words = [sys.executable, str(ROOT / "bench"), "--gpu", "--quick", "--gorbit", "/g"]
+    assert ran == [(words, str(ROOT / "tools"))]
+    assert "The table was not made: bench ended with exit code 1." in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "made"),
+    [([], True), (["--no-bench"], False), (["--device", "cpu"], False)],
+)
+def test_the_table_is_made_on_gpus_unless_left_out(monkeypatch, tmp_path, options, made):
+    offer = '{"tensorflow": "2.18", "cuda": {}, "devices": [{"type": "GPU"}]}'
+    monkeypatch.setattr(check_gpu, "command", lambda *rest: offer)
+    for name in ("make_data", "export", "train", "speed"):
+        monkeypatch.setattr(check_gpu, name, lambda *rest: tmp_path)
+    monkeypatch.setattr(check_gpu, "compare", lambda *rest: ("| row |", True))
+    benched = []
+    monkeypatch.setattr(check_gpu, "bench", benched.append)
+    args = check_gpu.parser().parse_args(options)
+    assert check_gpu.check(args, tmp_path) == 0
+    assert benched == [args] * made
+
+
 def test_mirrored_uses_all_gpus_or_two_virtual_ones():
     args = check_gpu.parser().parse_args(["--strategies", "mirrored", "--precisions", "bf16"])
     found = [check_gpu.cases(args, n)[0] for n in (1, 4)]
