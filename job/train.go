@@ -23,6 +23,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/tfenv"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -276,6 +277,8 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if done := controller.Step(); done > t.steps {
 		env.Log.Warn("the run is further than asked for: nothing is left to train", "step", done, "steps", t.steps)
 	}
+	// The values that the variables were given would be kept until the collector's next turn.
+	tfenv.Reclaim()
 	runtime := s.Runtime()
 	env.Log.Info("runtime", "devices", strings.Join(runtime.Devices, ","), "onednn", p.Runtime.OneDNN, "precision", contract.Precision, "xla", contract.XLA, "kernels", cmp.Or(runtime.Kernels, "off"),
 		"intra_op_threads", runtime.IntraOpThreads, "inter_op_threads", runtime.InterOpThreads)

@@ -15,7 +15,7 @@
 // blocks of a fixed size, added up in order.
 //
 //	gelu                             x -> y
-//	gelu_gradient                    dy, x -> dx, dbias
+//	gelu_gradient                    dy, x -> dx, dbias, y
 //	residual_norm                    x, residual, scale, offset, epsilon -> y
 //	residual_norm_dropout            ..., rate, key, counter -> y, and what the gradient needs
 //	residual_norm_dropout_gradient   dy, scale, rate, key, counter, ... -> dx, dbias, dresidual, dscale, doffset

@@ -36,7 +36,7 @@ enum { kBlockRows = 32, kChunk = 1 << 15 };
 typedef struct {
   int64_t rows, width;
   const float *x, *dy;
-  float *y, *partial;  // partial: [blocks, width]
+  float *y, *dx, *partial;  // partial: [blocks, width]
 } Gelu;
 
 typedef struct {

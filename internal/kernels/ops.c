@@ -155,7 +155,7 @@ static void gelu(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
-// gelu_gradient(dy, x) -> dx, dbias
+// gelu_gradient(dy, x) -> dx, dbias, y
 static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
   (void)unused;
   Call c = begin(context);
@@ -166,9 +166,10 @@ static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
   }
   float* dx = instead(&c, 0, 0, 2, dims);
   float* dbias = output(&c, 1, 1, dims + 1);
+  float* y = instead(&c, 1, 2, 2, dims);
   float* partial = temporary(&c, blocks(dims[0]) * dims[1]);
   if (ok(&c)) {
-    Gelu g = {.rows = dims[0], .width = dims[1], .x = floats(x), .dy = floats(dy), .y = dx,
+    Gelu g = {.rows = dims[0], .width = dims[1], .x = floats(x), .dy = floats(dy), .dx = dx, .y = y,
               .partial = partial};
     gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu_gradient, &g);
     gather(partial, blocks(dims[0]), dims[1], dims[1], dbias);
@@ -460,7 +461,7 @@ static const struct {
 } kOps[] = {
     {"GorbitGelu", gelu, same, false, {"x: float"}, {"y: float"}},
     {"GorbitGeluGradient", gelu_gradient, same, false, {"dy: float", "x: float"},
-     {"dx: float", "dbias: float"}},
+     {"dx: float", "dbias: float", "y: float"}},
     {"GorbitResidualNorm", residual_norm, same, false,
      {"x: float", "residual: float", "scale: float", "offset: float", "epsilon: float"},
      {"y: float"}},

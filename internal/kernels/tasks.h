@@ -99,20 +99,22 @@ static void NAME(gelu_gradient)(void* argument, int64_t block) {
   memset(sum, 0, (size_t)g->width * 4);
   for (int64_t row = begin; row < end; row++) {
     const float *x = g->x + row * g->width, *dy = g->dy + row * g->width;
-    float* y = g->y + row * g->width;
+    // Where x and dy stood, if nobody else needs them.
+    float *y = g->y + row * g->width, *dx = g->dx + row * g->width;
     int64_t j = 0;
     vf e;
     for (; j + W <= g->width; j += W) {
       vf v = LOAD(x + j), p = NAME(phi)(v, &e);
       vf d = LOAD(dy + j) * (p + v * e * 0.39894228f);
-      STORE(y + j, d);
+      STORE(y + j, v * p);
+      STORE(dx + j, d);
       STORE(sum + j, LOAD(sum + j) + d);
     }
     if (j < g->width) {
       int64_t n = g->width - j;
       vf v = NAME(part)(x + j, n), p = NAME(phi)(v, &e);
       vf d = NAME(part)(dy + j, n) * (p + v * e * 0.39894228f);
-      for (int64_t k = 0; k < n; k++) y[j + k] = d[k], sum[j + k] += d[k];
+      for (int64_t k = 0; k < n; k++) y[j + k] = v[k] * p[k], dx[j + k] = d[k], sum[j + k] += d[k];
     }
   }
 }

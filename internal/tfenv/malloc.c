@@ -31,3 +31,10 @@ __attribute__((constructor)) static void keep(void) {
 
 /* Whether malloc was told to keep its memory. */
 bool gorbit_malloc_keeps(void) { return kept; }
+
+/* Gives what malloc keeps and nobody uses back to the system. */
+void gorbit_malloc_trim(void) {
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
+}

@@ -36,7 +36,33 @@ package tfenv
 // #cgo linux LDFLAGS: -ldl
 // #include <stdbool.h>
 // bool gorbit_malloc_keeps(void);
+// void gorbit_malloc_trim(void);
 import "C"
+
+import (
+	"runtime"
+	"time"
+)
 
 // MallocKeeps reports whether malloc was told to keep freed memory.
 func MallocKeeps() bool { return bool(C.gorbit_malloc_keeps()) }
+
+// Reclaim frees what the program no longer uses: tensors, which the bindings free by
+// finalizers alone, and what malloc has kept of what was freed, which goes back to the
+// system. It is for the moment between two kinds of work, such as restoring and
+// training, whose pieces of memory differ in size.
+func Reclaim() {
+	// Finalizers run in the order of the collections that found them: with that of the
+	// second, those of the first are done. One that blocks is not waited for.
+	late := time.After(time.Second)
+	for range 2 {
+		ran := make(chan struct{})
+		runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(ran) })
+		runtime.GC()
+		select {
+		case <-ran:
+		case <-late:
+		}
+	}
+	C.gorbit_malloc_trim()
+}

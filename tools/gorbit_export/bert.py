@@ -125,8 +125,8 @@ class Encoder(tf.Module):
         super().__init__()
         if recompute not in RECOMPUTE:
             raise ValueError(f"recompute {recompute!r} is not one of {', '.join(RECOMPUTE)}")
-        if config.hidden_act not in ops.BIASED_ACTIVATIONS:
-            known = ", ".join(ops.BIASED_ACTIVATIONS)
+        if config.hidden_act not in ops.ACTIVATIONS:
+            known = ", ".join(ops.ACTIVATIONS)
             raise ValueError(f"hidden_act {config.hidden_act!r} is not one of {known}")
         self._config, self._recompute, self._compute = config, recompute, compute
         self.embeddings = Embeddings(config, seed)
@@ -246,8 +246,7 @@ class Encoder(tf.Module):
         z = tf.matmul(context, wo)
         x = ops.residual_norm(z, bo, x, ns1, nb1, c.layer_norm_eps, hidden_dropout, sites[1])
 
-        y = ops.BIASED_ACTIVATIONS[c.hidden_act](tf.matmul(x, wi), bi)
-        z = tf.matmul(y, wf)
+        z = ops.activated_product(c.hidden_act, tf.matmul(x, wi), bi, wf)
         return ops.residual_norm(z, bf, x, ns2, nb2, c.layer_norm_eps, hidden_dropout, sites[2])
 
 

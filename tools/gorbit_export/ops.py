@@ -2,7 +2,7 @@
 
 The blocks that take most of a step beside the matrix products are graph functions
 of their own, forward and backward, and each says by its `_implements` attribute
-what it computes ("gorbit.bias_gelu"). A runtime that has a faster implementation
+what it computes ("gorbit.gelu"). A runtime that has a faster implementation
 for its hardware puts it in their place; any other runs them as they are.
 docs/contract.md lists them.
 
@@ -285,28 +285,36 @@ def _gelu(x: Tensor) -> Tensor:
 
 
 @block
-def _gelu_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def _gelu_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     cdf = 0.5 + 0.5 * tf.math.erf(x * math.sqrt(0.5))
     # The density's constant factor is a term of the exponent: one pass less.
     density = tf.exp(-0.5 * math.log(2 * math.pi) - 0.5 * tf.square(x))
     dx = dy * (cdf + x * density)
-    return dx, _bias_gradient(dx)
+    return dx, _bias_gradient(dx), x * cdf
 
 
-def bias_gelu(z: Tensor, bias: Tensor) -> Tensor:
-    """gelu(z + bias), of a product z, [T, F], and its bias, float32 [F]."""
+def _gelu_product(z: Tensor, bias: Tensor, kernel: Tensor) -> Tensor:
+    """gelu(z + bias) @ kernel.
+
+    The kernel's gradient needs GELU's output. GELU's gradient gives it once more for
+    next to nothing, so it is not kept: a quarter of what a layer would keep.
+    """
 
     @tf.custom_gradient
-    def apply(z: Tensor, bias: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+    def apply(
+        z: Tensor, bias: Tensor, kernel: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]]:
         x = _add_bias(z, bias)
 
-        def gradient(dy: Tensor) -> tuple[Tensor, Tensor]:
-            dx, dbias = _gelu_gradient(_wide(dy), _wide(x))
-            return cast(dx, z.dtype), dbias
+        def gradient(dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            dgelu = tf.matmul(dy, kernel, transpose_b=True)
+            dx, dbias, y = _gelu_gradient(_wide(dgelu), _wide(x))
+            dkernel = tf.matmul(cast(y, z.dtype), dy, transpose_a=True)
+            return cast(dx, z.dtype), dbias, dkernel
 
-        return cast(_gelu(_wide(x)), z.dtype), gradient
+        return tf.matmul(cast(_gelu(_wide(x)), z.dtype), kernel), gradient
 
-    return apply(z, bias)
+    return apply(z, bias, kernel)
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -319,20 +327,34 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return tf.nn.gelu(x, approximate=True)
 
 
-def _biased(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda z, bias: activation(_add_bias(z, bias))
-
-
-BIASED_ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "gelu": bias_gelu,
-    "gelu_new": _biased(gelu_tanh),
-    "gelu_pytorch_tanh": _biased(gelu_tanh),
-    "relu": _biased(tf.nn.relu),
-    "silu": _biased(tf.nn.silu),
-    "swish": _biased(tf.nn.silu),
-    "tanh": _biased(tf.nn.tanh),
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "relu": tf.nn.relu,
+    "silu": tf.nn.silu,
+    "swish": tf.nn.silu,
+    "tanh": tf.nn.tanh,
 }
-"""Activation functions of a product and its bias, by the names that configuration files use."""
+
+ACTIVATIONS = ("gelu", *_ACTIVATIONS)
+"""Activation functions, by the names that configuration files use."""
+
+
+def activated_product(name: str, z: Tensor, bias: Tensor, kernel: Tensor) -> Tensor:
+    """activation(z + bias) @ kernel: the middle of a position-wise network.
+
+    Args:
+        name: one of ACTIVATIONS.
+        z: [T, F], a product.
+        bias: float32 [F], of that product.
+        kernel: [F, H] of the dtype of z.
+
+    Returns:
+        [T, H] of the same dtype.
+    """
+    if name == "gelu":
+        return _gelu_product(z, bias, kernel)
+    return tf.matmul(_ACTIVATIONS[name](_add_bias(z, bias)), kernel)
 
 
 def _split_heads(qkv: Tensor, sequence_ids: Tensor, heads: Tensor) -> list[Tensor]:
