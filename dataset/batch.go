@@ -44,6 +44,9 @@ type Batch struct {
 
 	files []string
 	lease *lease
+
+	division division // of parts
+	parts    []*Batch // divided ahead; nil for none
 }
 
 // Feature returns the feature of a name, or nil.

@@ -27,6 +27,8 @@ type Dataset struct {
 	closers  []io.Closer
 	free     pool
 
+	ahead ahead // under mu
+
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
 	closeErr  error
@@ -212,6 +214,15 @@ func (d *Dataset) Restore(s State) error {
 	return nil
 }
 
+// DivideAhead has batches divided where they are made, ahead of Next, as their Divide does
+// with the same numbers and the dataset's configuration, which then has nothing left to do.
+func (d *Dataset) DivideAhead(n, longRows int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.halt()
+	d.ahead = ahead{n, longRows}
+}
+
 // normal returns the one way to write down a position at which no batch of the
 // epoch is left.
 func (s State) normal() State {
@@ -238,7 +249,7 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 		case d.err != nil:
 			return nil, d.err
 		case d.made == nil:
-			d.made = startPrefetch(&d.cfg, &d.files, &d.free, d.state)
+			d.made = startPrefetch(&d.cfg, &d.files, &d.free, d.ahead, d.state)
 		}
 		r, err := d.wait(ctx)
 		if err != nil {

@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"cmp"
 	"container/heap"
 	"errors"
 	"fmt"
@@ -61,19 +60,54 @@ func (b *Batch) Split(cfg Config, n int) ([]*Batch, error) {
 // Divide makes n micro-batches of a batch by Split, with rows of up to longRows tokens
 // where that is more than the configuration's and it lets rows be as long as they come:
 // where best fit makes them, of no fixed length. One micro-batch of the same rows is the
-// batch itself.
+// batch itself. What the dataset has divided so ahead (Dataset.DivideAhead) is given out.
 func (b *Batch) Divide(cfg Config, n, longRows int) ([]*Batch, error) {
-	cfg, longer := cfg.longRows(longRows)
-	if n == 1 && !longer {
+	d, cfg := newDivision(cfg, n, longRows)
+	if !d.longer && n == 1 {
 		return []*Batch{b}, nil
 	}
-	return b.Split(cfg, n)
+	if b.parts == nil || b.division != d {
+		return b.Split(cfg, n)
+	}
+	for _, p := range b.parts {
+		p.State = b.State
+	}
+	return b.parts, nil
 }
 
-// longRows returns the configuration with rows of up to n tokens, and true, where they
+// division is how a batch is divided.
+type division struct {
+	packing   Packing
+	rowLength int
+	fixed     bool
+	longer    bool // than the batch's own rows
+	parts     int
+}
+
+// newDivision returns it for Divide's arguments, and the configuration for Split.
+func newDivision(cfg Config, n, longRows int) (division, Config) {
+	cfg, longer := cfg.withDefaults().longRows(longRows)
+	return division{cfg.Packing, cfg.RowLength, cfg.FixedRowLength, longer, n}, cfg
+}
+
+// ahead is what DivideAhead was told; zero to divide nothing ahead.
+type ahead struct{ parts, longRows int }
+
+// divide divides a batch that was just made.
+func (a ahead) divide(b *Batch, cfg Config) (err error) {
+	d, cfg := newDivision(cfg, a.parts, a.longRows)
+	if a.parts == 0 || a.parts == 1 && !d.longer {
+		return nil
+	}
+	b.division = d
+	b.parts, err = b.Split(cfg, a.parts)
+	return err
+}
+
+// longRows returns a configuration that has its defaults with rows of up to n tokens, and true, where they
 // may be that long.
 func (c Config) longRows(n int) (Config, bool) {
-	if cmp.Or(c.Packing, PackBestFit) != PackBestFit || c.FixedRowLength || n <= c.RowLength {
+	if c.Packing != PackBestFit || c.FixedRowLength || n <= c.RowLength {
 		return c, false
 	}
 	c.RowLength = n

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -129,7 +130,7 @@ func TestLongRows(t *testing.T) {
 		{Config{RowLength: 128, Packing: PackNone}, 4096, false},
 		{Config{RowLength: 128, Packing: PackFirstFit}, 4096, false},
 	} {
-		got, longer := c.config.longRows(c.n)
+		got, longer := c.config.withDefaults().longRows(c.n)
 		want := c.config.RowLength
 		if c.longer {
 			want = c.n
@@ -152,5 +153,49 @@ func TestSplitRefuses(t *testing.T) {
 	whole.Release()
 	if _, err := whole.Split(cfg, 2); err == nil {
 		t.Error("no error for a batch that has been released")
+	}
+}
+
+// TestDivideAhead holds what is divided where batches are made to what Divide makes.
+func TestDivideAhead(t *testing.T) {
+	f := samples(t, 50)
+	for _, c := range []struct {
+		config             Config
+		n, longRows, other int
+	}{
+		{Config{}, 2, 4096, 3},
+		{Config{}, 1, 4096, 2},
+		{Config{}, 1, 0, 2},
+		{Config{Packing: PackNone}, 3, 4096, 1},
+		{Config{FixedRowLength: true}, 2, 4096, 4},
+	} {
+		cfg := c.config
+		cfg.BatchSize, cfg.Epochs = 8, 2
+		plain, divided := open(t, cfg, f), open(t, cfg, f)
+		next(t, plain)
+		next(t, divided)
+		divided.DivideAhead(c.n, c.longRows)
+		for _, want := range rest(t, plain, 100) {
+			got := next(t, divided)
+			if ahead := got.parts != nil; ahead != (c.n > 1 || c.longRows > 0) {
+				t.Fatalf("%+v: divided ahead: %v", c, ahead)
+			}
+			for _, n := range []int{c.n, c.other, c.n} {
+				w, err := want.Divide(plain.cfg, n, c.longRows)
+				if err != nil {
+					t.Fatal(err)
+				}
+				g, err := got.Divide(cfg, n, c.longRows)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.EqualFunc(g, w, equal) {
+					t.Fatalf("%+v: batch %v differs in %d parts", c, got.State, n)
+				}
+			}
+		}
+		if b, err := divided.Next(t.Context()); err != io.EOF {
+			t.Errorf("%+v: batch %v, error %v after the last", c, b, err)
+		}
 	}
 }

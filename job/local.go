@@ -33,6 +33,7 @@ func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *localinpu
 // input returns the batches of an attempt, and what ends them.
 func (t *training) input(m *model) (runner.Source[*dataset.Batch], func()) {
 	if t.params.Strategy.Input != inputLocal {
+		t.data.DivideAhead(m.parts())
 		return t.data, func() {}
 	}
 	m.local = &localSource{data: t.data, model: m, at: t.data.State()}

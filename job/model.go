@@ -92,9 +92,16 @@ func (m *model) fit(batch *dataset.Batch, done int64, step func() ([]int, error)
 	}
 }
 
+// parts is how many micro-batches a batch is divided into, and how many tokens their
+// rows may have.
+func (m *model) parts() (n, longRows int) {
+	return m.MicroBatches() * max(1, m.accumulate), m.Runtime().LongRows
+}
+
 // divide makes the micro-batches of a batch, and says how many examples each has.
 func (m *model) divide(batch *dataset.Batch) (out [][]strategy.Feature, examples []int, err error) {
-	parts, err := batch.Divide(m.rows, m.MicroBatches()*max(1, m.accumulate), m.Runtime().LongRows)
+	n, longRows := m.parts()
+	parts, err := batch.Divide(m.rows, n, longRows)
 	if err != nil {
 		return nil, nil, err
 	}

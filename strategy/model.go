@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"regexp"
 	"runtime"
 	"slices"
@@ -848,18 +849,21 @@ func (p *trainPlan) rowFeeds(contract *graphs.Contract, in stepInput) (map[strin
 				most = int32(v.Shape[0])
 			}
 		}
-		seen := make([]bool, most)
-		var rows []int32
+		seen := make([]uint64, most/64+1)
 		for _, numbers := range in.numbers(feature) {
 			for _, row := range numbers {
 				// One that is outside is the lookup's to complain of.
-				if row >= 0 && row < most && !seen[row] {
-					seen[row] = true
-					rows = append(rows, row)
+				if row >= 0 && row < most {
+					seen[row/64] |= 1 << (row % 64)
 				}
 			}
 		}
-		slices.Sort(rows)
+		var rows []int32
+		for i, word := range seen {
+			for ; word != 0; word &= word - 1 {
+				rows = append(rows, int32(64*i+bits.TrailingZeros64(word)))
+			}
+		}
 		// Rows that are there twice are the same on both occasions.
 		class, size := rowClass(len(rows))
 		if len(rows) == 0 {
