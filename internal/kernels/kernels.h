@@ -33,6 +33,9 @@ typedef struct {
 // added up in order, are the same on any number of threads.
 enum { kBlockRows = 32, kChunk = 1 << 15 };
 
+// Rows of attention weights whose random numbers are drawn together.
+enum { kDrawnRows = 8 };
+
 typedef struct {
   int64_t rows, width;
   const float *x, *dy;

@@ -17,28 +17,37 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 
+// MULTIPLY gives the products of the low halves of lanes of 64 bits.
+
+#include <immintrin.h>
+
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 #define ISA avx512
 #define W 16
+#define MULTIPLY(x, y) ((vw)_mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
 #include "tasks.h"
 #undef ISA
 #undef W
+#undef MULTIPLY
 #pragma GCC pop_options
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #define ISA avx2
 #define W 8
+#define MULTIPLY(x, y) ((vw)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
 #include "tasks.h"
 #undef ISA
 #undef W
+#undef MULTIPLY
 #pragma GCC pop_options
 
 #endif
 
 #define ISA generic
 #define W 4
+#define MULTIPLY(x, y) (((x) & 0xffffffffu) * (y))
 #include "tasks.h"
 
 // The sets that this processor has, the widest first.

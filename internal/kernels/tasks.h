@@ -4,7 +4,7 @@
 typedef float NAME(vf) __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef int32_t NAME(vi) __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef uint32_t NAME(vu) __attribute__((vector_size(W * 4), aligned(4), may_alias));
-typedef uint64_t NAME(vw) __attribute__((vector_size(W * 8), aligned(8)));
+typedef uint64_t NAME(vw) __attribute__((vector_size(W * 4), aligned(8), may_alias));
 
 #define vf NAME(vf)
 #define vi NAME(vi)
@@ -119,43 +119,51 @@ static void NAME(gelu_gradient)(void* argument, int64_t block) {
   }
 }
 
-// Philox 4x32-10 for W blocks of a stream at once (Salmon et al. 2011).
-INLINE void NAME(philox)(const Dropout* d, const uint64_t* block, uint32_t* out) {
-  vu x0, x1, x2, x3;
-  for (int i = 0; i < W; i++) {
-    uint64_t low = d->low + block[i], high = d->high + (low < d->low);
-    x0[i] = (uint32_t)low, x1[i] = (uint32_t)(low >> 32);
-    x2[i] = (uint32_t)high, x3[i] = (uint32_t)(high >> 32);
-  }
-  uint32_t k0 = (uint32_t)d->key, k1 = (uint32_t)(d->key >> 32);
+// Philox 4x32-10 for W blocks of a stream (Salmon et al. 2011): eight numbers of 16 bits each.
+// A word is the low half of a lane of 64 bits, of which the high half is anything.
+INLINE void NAME(philox)(const Dropout* d, const uint64_t* block, uint64_t* out) {
+#pragma GCC unroll 2
+  for (int i = 0; i < W; i += W / 2) {
+    vw low = *(const vw*)(block + i) + d->low, high = d->high - (vw)(low < d->low);
+    vw x0 = low, x1 = low >> 32, x2 = high, x3 = high >> 32;
+    uint32_t k0 = (uint32_t)d->key, k1 = (uint32_t)(d->key >> 32);
 #pragma GCC unroll 10
-  for (int round = 0; round < 10; round++) {
-    vw p0 = __builtin_convertvector(x0, vw) * 0xD2511F53u;
-    vw p1 = __builtin_convertvector(x2, vw) * 0xCD9E8D57u;
-    vu y0 = __builtin_convertvector(p1 >> 32, vu) ^ x1 ^ k0;
-    vu y2 = __builtin_convertvector(p0 >> 32, vu) ^ x3 ^ k1;
-    x1 = __builtin_convertvector(p1, vu);
-    x3 = __builtin_convertvector(p0, vu);
-    x0 = y0, x2 = y2;
-    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-  }
-  for (int i = 0; i < W; i++) {
-    out[4 * i] = x0[i], out[4 * i + 1] = x1[i];
-    out[4 * i + 2] = x2[i], out[4 * i + 3] = x3[i];
+    for (int round = 0; round < 10; round++) {
+      vw p0 = MULTIPLY(x0, (vw){} + 0xD2511F53u), p1 = MULTIPLY(x2, (vw){} + 0xCD9E8D57u);
+      x0 = (p1 >> 32) ^ x1 ^ k0;
+      x2 = (p0 >> 32) ^ x3 ^ k1;
+      x1 = p1, x3 = p0;
+      k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    vw first = (x0 & 0xffffffffu) | x1 << 32, second = (x2 & 0xffffffffu) | x3 << 32;
+    for (int j = 0; j < W / 2; j++) {
+      out[2 * (i + j)] = first[j];
+      out[2 * (i + j) + 1] = second[j];
+    }
   }
 }
 
-// Blocks of a stream that hold the numbers of elements first to first + n - 1.
-INLINE int64_t NAME(blocks)(int64_t first, int64_t n) { return (first + n - 1) / 8 - first / 8 + 1; }
+// Room for the numbers of rows of n, in units of 64 bits.
+INLINE int64_t NAME(drawn)(int64_t rows, int64_t n) { return 2 * (rows * (n / 8 + 2) + W); }
 
-// Draws the numbers of those blocks, eight a block, rounded up to a multiple of W blocks.
-INLINE void NAME(draw)(const Dropout* d, int64_t first, int64_t n, uint32_t* out) {
-  int64_t count = NAME(blocks)(first, n);
-  for (int64_t i = 0; i < count; i += W) {
-    uint64_t block[W];
-    for (int j = 0; j < W; j++) block[j] = (uint64_t)(first / 8 + i + j);
-    NAME(philox)(d, block, out + 4 * i);
+// Draws the numbers of elements first to first + n - 1 of a stream, and of as many, stride
+// further, for every row: the blocks of 128 bits that hold them, a row's after another's.
+INLINE void NAME(draw)(const Dropout* d, int64_t first, int64_t n, int64_t rows, int64_t stride,
+                       uint64_t* out) {
+  uint64_t block[W];
+  int count = 0;
+  for (int64_t row = 0; row < rows; row++, first += stride) {
+    for (int64_t b = first / 8; b <= (first + n - 1) / 8; b++) {
+      block[count++] = (uint64_t)b;
+      if (count < W) continue;
+      NAME(philox)(d, block, out);
+      out += 2 * W;
+      count = 0;
+    }
   }
+  if (count == 0) return;
+  while (count < W) block[count++] = 0;
+  NAME(philox)(d, block, out);
 }
 
 // What dropout makes of 1 at W neighbouring elements: 0, or kept.
@@ -171,17 +179,17 @@ static void NAME(norm)(void* argument, int64_t block) {
   if (end > a->rows) end = a->rows;
   int64_t padded = (width + W - 1) / W * W;
   // The row, and room for its random numbers.
-  float* x = gorbit_scratch(padded + 4 * (width / 8 + 2 + W));
+  float* x = gorbit_scratch(padded + 2 * NAME(drawn)(1, width));
   if (x == NULL) {
     a->failed = true;
     return;
   }
-  uint32_t* random = (uint32_t*)(x + padded);
+  uint64_t* random = (uint64_t*)(x + padded);
   const int16_t* numbers = (const int16_t*)random;
   for (int64_t row = begin; row < end; row++) {
     int64_t at = row * width, j = 0;
     if (a->dropout.on) {
-      NAME(draw)(&a->dropout, at, width, random);
+      NAME(draw)(&a->dropout, at, width, 1, 0, random);
       numbers = (const int16_t*)random + at % 8;
     }
     vf sum = {};
@@ -232,7 +240,7 @@ static void NAME(norm_gradient)(void* argument, int64_t block) {
   if (end > a->rows) end = a->rows;
   float *bias = a->partial + block * 3 * width, *scale = bias + width, *offset = scale + width;
   memset(bias, 0, (size_t)width * 12);
-  uint32_t* random = (uint32_t*)gorbit_scratch(4 * (width / 8 + 2 + W));
+  uint64_t* random = (uint64_t*)gorbit_scratch(2 * NAME(drawn)(1, width));
   if (random == NULL) {
     a->failed = true;
     return;
@@ -241,7 +249,7 @@ static void NAME(norm_gradient)(void* argument, int64_t block) {
   for (int64_t row = begin; row < end; row++) {
     int64_t at = row * width, j = 0;
     if (a->dropout.on) {
-      NAME(draw)(&a->dropout, at, width, random);
+      NAME(draw)(&a->dropout, at, width, 1, 0, random);
       numbers = (const int16_t*)random + at % 8;
     }
     const float *dy = a->dy + at, *normalized = a->normalized + at;
@@ -319,12 +327,21 @@ static void NAME(product)(float* c, int64_t ldc, const float* a, int64_t am, int
         NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, 6, 1);
       }
     }
-    for (; i < m; i++) {
-      if (two) {
-        NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, 1, 2);
-      } else {
-        NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, 1, 1);
-      }
+    switch (m - i) {
+#define REST(rows)                                                                   \
+  case rows:                                                                         \
+    if (two) {                                                                       \
+      NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, rows, 2); \
+    } else {                                                                         \
+      NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, rows, 1); \
+    }                                                                                \
+    break;
+      REST(1)
+      REST(2)
+      REST(3)
+      REST(4)
+      REST(5)
+#undef REST
     }
   }
 }
@@ -336,7 +353,8 @@ typedef struct {
   int64_t head, token;  // token: the run's first, in the flat rows
   int64_t n, d, np, dp;
   float *q, *k, *v, *kt, *vt, *o, *weights, *scores;
-  uint32_t* random;
+  uint64_t* random;   // of kDrawnRows rows of weights
+  const int16_t* numbers[kDrawnRows];
 } NAME(Room);
 
 static bool NAME(room)(NAME(Room) * r, const Attention* a, int64_t task) {
@@ -345,12 +363,12 @@ static bool NAME(room)(NAME(Room) * r, const Attention* a, int64_t task) {
   int64_t n = r->n = r->run->length, d = r->d = a->width / a->heads;
   r->np = (n + W - 1) / W * W, r->dp = (d + W - 1) / W * W;
   int64_t rows = n * r->dp, columns = d * r->np, square = n * r->np;
-  float* p = gorbit_scratch(4 * rows + 2 * columns + 2 * square + 4 * (n / 8 + 2 + W));
+  float* p = gorbit_scratch(4 * rows + 2 * columns + 2 * square + 2 * NAME(drawn)(kDrawnRows, n));
   if (p == NULL) return false;
   r->q = p, r->k = r->q + rows, r->v = r->k + rows, r->o = r->v + rows;
   r->kt = r->o + rows, r->vt = r->kt + columns;
   r->weights = r->vt + columns, r->scores = r->weights + square;
-  r->random = (uint32_t*)(r->scores + square);
+  r->random = (uint64_t*)(r->scores + square);
   return true;
 }
 
@@ -371,12 +389,21 @@ INLINE void NAME(transpose)(float* to, int64_t np, const float* from, int64_t dp
   }
 }
 
-// Draws the numbers of row i of a run's weights.
-INLINE const int16_t* NAME(numbers)(const Attention* a, const NAME(Room) * r, int64_t i) {
-  int64_t s = a->row_length, column = r->run->column;
-  int64_t first = ((r->run->row * a->heads + r->head) * s + column + i) * s + column;
-  NAME(draw)(&a->dropout, first, r->n, r->random);
-  return (const int16_t*)r->random + first % 8;
+// The numbers of row i of a run's weights, for the rows in turn: several are drawn at once,
+// so that short ones leave no lane idle.
+INLINE const int16_t* NAME(numbers)(const Attention* a, NAME(Room) * r, int64_t i) {
+  if (i % kDrawnRows == 0) {
+    int64_t s = a->row_length, column = r->run->column, rows = r->n - i;
+    if (rows > kDrawnRows) rows = kDrawnRows;
+    int64_t first = ((r->run->row * a->heads + r->head) * s + column + i) * s + column;
+    NAME(draw)(&a->dropout, first, r->n, rows, s, r->random);
+    const int16_t* at = (const int16_t*)r->random;
+    for (int64_t row = 0; row < rows; row++, first += s) {
+      r->numbers[row] = at + first % 8;
+      at += 8 * ((first + r->n - 1) / 8 - first / 8 + 1);
+    }
+  }
+  return r->numbers[i % kDrawnRows];
 }
 
 // Takes query (scaled), key and value, and computes the scores of all pairs; what a
