@@ -20,7 +20,6 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/fleet/fleettest"
 	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -295,23 +294,9 @@ func TestDrawnAgain(t *testing.T) {
 	_, data := fixture(t)
 	ctx := context.Background()
 	p := localParams(t, data, inputLocal, startWorkers(t, "cpu:1", "", ""))
-	export, set := opened(t, p)
-	s, workers, err := p.openModel(ctx, export, strategy.FunctionsTrain, p.localData(export.Contract, set), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer workers.Close()
-	defer s.Close()
-	scalars, err := scalarsOf(p, export.Contract)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &model{Model: s, export: export, scalars: scalars, accumulate: 1, log: quiet().Log}
+	m, _, set := onWorkers(t, p)
 	local, wait := (&training{params: p, data: newSource(set)}).input(m)
 	defer wait()
-	if err := m.initialize(ctx, "", false, "", io.Discard); err != nil {
-		t.Fatal(err)
-	}
 	// No rate: the same batch has the same loss at any step.
 	var losses [2][]float64
 	var total int64

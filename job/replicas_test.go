@@ -13,24 +13,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// TestWorkersAreWatched wants TensorBoard and the table to say what two workers have
-// used.
-func TestWorkersAreWatched(t *testing.T) {
+// onWorkers returns the model of the params at its start, its workers and the records to
+// train on.
+func onWorkers(t *testing.T, p Params) (*model, *fleet.Fleet, *dataset.Dataset) {
+	t.Helper()
 	ctx := context.Background()
-	p := testParams(t)
-	p.Strategy.Workers = startWorkers(t, "cpu:1", "", "")
 	export, set := opened(t, p)
-	s, workers, err := p.openModel(ctx, export, strategy.FunctionsTrain, nil, quiet())
+	s, workers, err := p.openModel(ctx, export, strategy.FunctionsTrain, p.localData(export.Contract, set), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer workers.Close()
-	defer s.Close()
+	t.Cleanup(func() {
+		s.Close()
+		workers.Close()
+	})
 	scalars, err := scalarsOf(p, export.Contract)
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +41,16 @@ func TestWorkersAreWatched(t *testing.T) {
 	if err := m.initialize(ctx, "", false, "", io.Discard); err != nil {
 		t.Fatal(err)
 	}
+	return m, workers, set
+}
+
+// TestWorkersAreWatched wants TensorBoard and the table to say what two workers have
+// used.
+func TestWorkersAreWatched(t *testing.T) {
+	ctx := context.Background()
+	p := testParams(t)
+	p.Strategy.Workers = startWorkers(t, "cpu:1", "", "")
+	m, workers, set := onWorkers(t, p)
 	batch, err := set.Next(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +65,7 @@ func TestWorkersAreWatched(t *testing.T) {
 	watched := &replicas{model: m, fleet: workers, times: func() runner.Times { return runner.Times{InLoops: time.Minute} }}
 	dir := t.TempDir()
 	board := new(board)
-	if err := board.open(dir, 0, p, s); err != nil {
+	if err := board.open(dir, 0, p, m.Model); err != nil {
 		t.Fatal(err)
 	}
 	if err := watched.action(board, quiet().Log)(ctx, 1, nil); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Cluster is what the environment variable TF_CONFIG says of the machines that train
@@ -57,4 +58,19 @@ func ParseTFConfig(value string) (Cluster, error) {
 		c.Task += len(chiefs)
 	}
 	return c, nil
+}
+
+// Strategy returns what the params say of devices and machines, for this cluster: its
+// machines are the workers, and say themselves what devices they have. A machine alone
+// trains within its process, and so reads itself what it trains on.
+func (c Cluster) Strategy(s StrategyParams) StrategyParams {
+	if len(c.Workers) > 1 {
+		s.Workers, s.Devices = strings.Join(c.Workers, ","), ""
+		return s
+	}
+	s.Name, s.Workers = strategyAuto, ""
+	if s.Input == inputLocal {
+		s.Input = inputChief
+	}
+	return s
 }

@@ -28,6 +28,21 @@ func TestParseTFConfig(t *testing.T) {
 	}
 }
 
+func TestClusterStrategy(t *testing.T) {
+	for _, test := range []struct {
+		workers     []string
+		asked, want StrategyParams
+	}{
+		{[]string{"a:1", "b:2"}, StrategyParams{Name: "multiworker", Devices: "cpu:2", Input: "local"}, StrategyParams{Name: "multiworker", Workers: "a:1,b:2", Input: "local"}},
+		{[]string{"a:1"}, StrategyParams{Name: "multiworker", Workers: "a:1", Devices: "cpu:2", Input: "local"}, StrategyParams{Name: "auto", Devices: "cpu:2", Input: "chief"}},
+		{[]string{"a:1"}, StrategyParams{Name: "auto", Input: "nobody"}, StrategyParams{Name: "auto", Input: "nobody"}},
+	} {
+		if got := (Cluster{Workers: test.workers}).Strategy(test.asked); got != test.want {
+			t.Errorf("%q: %+v is %+v, want %+v", test.workers, test.asked, got, test.want)
+		}
+	}
+}
+
 func FuzzParseTFConfig(f *testing.F) {
 	f.Add(`{"cluster": {"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}`)
 	f.Fuzz(func(t *testing.T, value string) {

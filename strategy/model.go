@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	_ "github.com/gorbit-ml/gorbit/internal/altstack" // for signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/cuda"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"

@@ -198,26 +198,39 @@ func TestWaysAgree(t *testing.T) {
 	trained := train(t, one, 1)
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
-			m, err := w.open(t, export)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer m.Close()
+			m := w.open(t, export)
 			agree(t, m, train(t, m, w.accumulate), one, trained)
 			timed(t, m)
 		})
 	}
 }
 
-func (w way) open(t *testing.T, export *graphs.Export) (*Model, error) {
+func (w way) open(t *testing.T, export *graphs.Export) *Model {
+	t.Helper()
 	ctx := context.Background()
-	if w.workers > 0 {
-		return NewMultiWorker(ctx, export, startWorkers(t, w.workers, fmt.Sprintf("cpu:%d", w.replicas)), w.config)
+	var m *Model
+	var err error
+	switch {
+	case w.workers > 0:
+		m, err = NewMultiWorker(ctx, export, startWorkers(t, w.workers, fmt.Sprintf("cpu:%d", w.replicas)), w.config)
+	case w.replicas == 1:
+		m, err = NewOneDevice(ctx, export, "", w.config)
+	default:
+		m, err = NewMirrored(ctx, export, devices.Spec{Type: "CPU", Count: w.replicas}, w.config)
 	}
-	if w.replicas == 1 {
-		return NewOneDevice(ctx, export, "", w.config)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return NewMirrored(ctx, export, devices.Spec{Type: "CPU", Count: w.replicas}, w.config)
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// started is open with random variables, and what random numbers follow.
+func (w way) started(t *testing.T, export *graphs.Export) (*Model, *rand.Rand) {
+	t.Helper()
+	m, rng := w.open(t, export), rand.New(rand.NewPCG(1, 1))
+	start(t, m, rng)
+	return m, rng
 }
 
 // train makes 20 steps without dropout, with last batches of an epoch among them
@@ -341,13 +354,7 @@ func TestNotFiniteEverywhere(t *testing.T) {
 	ctx := context.Background()
 	for _, w := range []way{{"mirrored", 0, 2, 1, Config{}}, {"sharded", 0, 2, 1, Config{ShardOptimizer: true}}, {"accumulated", 0, 1, 2, Config{}}, {"both", 0, 2, 2, Config{ShardOptimizer: true}}} {
 		t.Run(w.name, func(t *testing.T) {
-			m, err := w.open(t, export)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer m.Close()
-			rng := rand.New(rand.NewPCG(1, 1))
-			start(t, m, rng)
+			m, rng := w.started(t, export)
 			before := variables(t, m)
 			parts := micro(t, randomBatch(t, rng, 9), m.Replicas()*w.accumulate)
 			for i := range parts[1] {
@@ -386,13 +393,7 @@ func TestOverflowEverywhere(t *testing.T) {
 	ctx := context.Background()
 	for _, w := range []way{{"mirrored", 0, 2, 1, Config{}}, {"sharded", 0, 2, 1, Config{ShardOptimizer: true}}} {
 		t.Run(w.name, func(t *testing.T) {
-			m, err := w.open(t, export)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer m.Close()
-			rng := rand.New(rand.NewPCG(1, 1))
-			start(t, m, rng)
+			m, rng := w.started(t, export)
 			parts := micro(t, randomBatch(t, rng, 9), m.Replicas())
 			step := func(weight float32) *Result {
 				t.Helper()

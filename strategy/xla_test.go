@@ -34,11 +34,7 @@ func TestXLA(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := w.open(t, export)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { m.Close() })
+		m := w.open(t, export)
 		def, err := m.GraphDef()
 		if err != nil {
 			t.Fatal(err)

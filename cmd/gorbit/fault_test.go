@@ -426,6 +426,16 @@ func TestFaults(t *testing.T) {
 		chief := u.start(t, train("none", "--workers", address(first)+","+between)...)
 		fails(t, chief, between, fmt.Sprintf("the chief has TensorFlow %q, the worker %q", tf.Version(), "1.15.0"))
 	})
+	scenario("a worker whose TensorFlow has no gRPC server", func(t *testing.T) {
+		first := worker(t, "127.0.0.1:0")
+		cmd := u.command("gorbit", "worker", "--listen", "127.0.0.1:0", "--threads", "1")
+		cmd.Env = append(cmd.Env, preload(t, withoutGRPC))
+		second := begin(t, cmd)
+		second.says("listening on ")
+		chief := u.start(t, train("none", append(short, "--workers", address(first)+","+address(second))...)...)
+		fails(t, chief, address(second), "TensorFlow has no gRPC server here (No server factory registered")
+		second.says("listening again")
+	})
 	// inCluster trains on two machines that TF_CONFIG names.
 	inCluster := func(t *testing.T, run string, more [2][]string) {
 		t.Helper()
@@ -521,6 +531,20 @@ func TestFaults(t *testing.T) {
 		})
 	}
 }
+
+// withoutGRPC has TensorFlow look for a server that it does not have, whichever is asked
+// for.
+const withoutGRPC = `
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+
+void *TF_NewServer(char *def, size_t size, void *status) {
+	void *(*tensorflow)(char *, size_t, void *) = dlsym(RTLD_NEXT, "TF_NewServer");
+	char *protocol = memmem(def, size, "\x2a\x04grpc", 6);
+	if (protocol != NULL) memcpy(protocol + 2, "none", 4);
+	return tensorflow(def, size, status);
+}`
 
 // freeAddresses returns addresses of this machine at which nobody listens.
 func freeAddresses(t testing.TB, n int) (addresses []string) {

@@ -134,7 +134,7 @@ stop within a step, with exit code 75.`,
 
 // trainInCluster trains as TF_CONFIG says, if it is set: the first machine of the
 // cluster trains, with a worker of its own beside, and the others are workers until
-// that is done. Without it, or with workers named otherwise, it trains.
+// that is done. Without it, with workers named otherwise, or alone in the cluster, it trains.
 func trainInCluster(ctx context.Context, out io.Writer, p job.Params, run string, env job.Env) error {
 	value := os.Getenv("TF_CONFIG")
 	if value == "" || p.Strategy.Name != "auto" && p.Strategy.Name != "multiworker" {
@@ -145,13 +145,16 @@ func trainInCluster(ctx context.Context, out io.Writer, p job.Params, run string
 	if err != nil {
 		return err
 	}
-	workers := strings.Join(cluster.Workers, ",")
-	if len(cluster.Workers) == 1 || p.Strategy.Workers != "" && p.Strategy.Workers != workers {
+	if p.Strategy.Workers != "" && p.Strategy.Workers != strings.Join(cluster.Workers, ",") {
 		_, err := job.Train(ctx, p, run, env)
 		return err
 	}
 	devices := cmp.Or(p.Strategy.Devices, ownDevices())
-	p.Strategy.Workers, p.Strategy.Devices = workers, ""
+	p.Strategy = cluster.Strategy(p.Strategy)
+	if len(cluster.Workers) == 1 {
+		_, err := job.Train(ctx, p, run, env)
+		return err
+	}
 	if err := p.Absolute(); err != nil {
 		return err
 	}

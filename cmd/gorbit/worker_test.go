@@ -69,18 +69,24 @@ func TestWorker(t *testing.T) {
 	}
 }
 
+// preload compiles a library and returns the variable with which a program loads it
+// before its own.
+func preload(t *testing.T, source string) string {
+	t.Helper()
+	library := filepath.Join(t.TempDir(), "preload.so")
+	cc := exec.Command("cc", "-x", "c", "-shared", "-fPIC", "-o", library, "-", "-ldl")
+	cc.Stdin = strings.NewReader(source)
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return "LD_PRELOAD=" + library
+}
+
 // TestWorkerTakesGPUs starts workers that are not told which devices to take, on this
 // machine and on one whose CUDA says that it has two GPUs.
 func TestWorkerTakesGPUs(t *testing.T) {
-	dir := t.TempDir()
-	source, library := filepath.Join(dir, "cuda.c"), filepath.Join(dir, "cuda.so")
-	if err := os.WriteFile(source, []byte("int cuInit(unsigned flags) { return 0; }\nint cuDeviceGetCount(int *n) { *n = 2; return 0; }\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for with, variable := range map[string]string{"cpu:1": "CUDA_VISIBLE_DEVICES=-1", "gpu": "LD_PRELOAD=" + library} {
+	cuda := preload(t, "int cuInit(unsigned flags) { return 0; }\nint cuDeviceGetCount(int *n) { *n = 2; return 0; }\n")
+	for with, variable := range map[string]string{"cpu:1": "CUDA_VISIBLE_DEVICES=-1", "gpu": cuda} {
 		cmd := exec.Command("gorbit", "worker", "--listen", "127.0.0.1:0")
 		cmd.Env = append(os.Environ(), variable)
 		begin(t, cmd).says(" with " + with + "\n")

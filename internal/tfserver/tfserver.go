@@ -33,6 +33,8 @@ import (
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+
+	_ "github.com/gorbit-ml/gorbit/internal/altstack" // for signals in TensorFlow's threads
 )
 
 // Job is the name of the cluster's only job.
