@@ -88,7 +88,19 @@ static float* output(Call* c, int i, int rank, const int64_t* dims) {
   return floats(hold(c, TF_AllocateOutput(c->context, i, TF_FLOAT, dims, rank, bytes, c->status)));
 }
 
-// instead makes an output in the memory of an input, if nobody else needs that.
+// matrix reads the sizes of an input of rank 2, and does not hold it.
+static void matrix(Call* c, int i, int64_t dims[2]) {
+  TF_Tensor* t = NULL;
+  dims[0] = dims[1] = 0;
+  if (!ok(c)) return;
+  TF_GetInput(c->context, i, &t, c->status);
+  if (!ok(c)) return;
+  dims[0] = dim(c, t, 2, 0), dims[1] = dim(c, t, 2, 1);
+  TF_DeleteTensor(t);
+}
+
+// instead makes an output in the memory of an input, if nobody else needs that: nor does
+// this call hold it yet.
 static float* instead(Call* c, int in, int out, int rank, const int64_t* dims) {
   if (!ok(c)) return NULL;
   int used = 0;
@@ -145,11 +157,12 @@ static float* temporary(Call* c, int64_t n) {
 static void gelu(void* unused, TF_OpKernelContext* context) {
   (void)unused;
   Call c = begin(context);
-  TF_Tensor* x = input(&c, 0);
-  int64_t dims[] = {dim(&c, x, 2, 0), dim(&c, x, 2, 1)};
-  float* y = output(&c, 0, 2, dims);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  float* y = instead(&c, 0, 0, 2, dims);
+  const float* x = vector(&c, 0, dims[0] * dims[1]);
   if (ok(&c)) {
-    Gelu g = {.rows = dims[0], .width = dims[1], .x = floats(x), .y = y};
+    Gelu g = {.rows = dims[0], .width = dims[1], .x = x, .y = y};
     gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu, &g);
   }
   end(&c);
@@ -159,17 +172,15 @@ static void gelu(void* unused, TF_OpKernelContext* context) {
 static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
   (void)unused;
   Call c = begin(context);
-  TF_Tensor *dy = input(&c, 0), *x = input(&c, 1);
-  int64_t dims[] = {dim(&c, dy, 2, 0), dim(&c, dy, 2, 1)};
-  if (ok(&c) && elements(x) != elements(dy)) {
-    fail(&c, TF_INVALID_ARGUMENT, "a gradient differs in size from what it is of");
-  }
+  int64_t dims[2];
+  matrix(&c, 0, dims);
   float* dx = instead(&c, 0, 0, 2, dims);
   float* dbias = output(&c, 1, 1, dims + 1);
   float* y = instead(&c, 1, 2, 2, dims);
+  const float *dy = vector(&c, 0, dims[0] * dims[1]), *x = vector(&c, 1, dims[0] * dims[1]);
   float* partial = temporary(&c, blocks(dims[0]) * dims[1]);
   if (ok(&c)) {
-    Gelu g = {.rows = dims[0], .width = dims[1], .x = floats(x), .dy = floats(dy), .dx = dx, .y = y,
+    Gelu g = {.rows = dims[0], .width = dims[1], .x = x, .dy = dy, .dx = dx, .y = y,
               .partial = partial};
     gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu_gradient, &g);
     gather(partial, blocks(dims[0]), dims[1], dims[1], dbias);
@@ -181,14 +192,15 @@ static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
 // residual_norm_dropout(..., rate, key, counter) -> y, normalized, reciprocal, keep
 static void norm(TF_OpKernelContext* context, bool train) {
   Call c = begin(context);
-  TF_Tensor* x = input(&c, 0);
-  int64_t dims[] = {dim(&c, x, 2, 0), dim(&c, x, 2, 1)};
-  Norm n = {.rows = dims[0], .width = dims[1], .x = floats(x)};
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  Norm n = {.rows = dims[0], .width = dims[1]};
+  n.y = instead(&c, 0, 0, 2, dims);
+  n.x = vector(&c, 0, dims[0] * dims[1]);
   n.residual = vector(&c, 1, dims[0] * dims[1]);
   n.scale = vector(&c, 2, dims[1]);
   n.offset = vector(&c, 3, dims[1]);
   n.epsilon = scalar(&c, 4);
-  n.y = output(&c, 0, 2, dims);
   if (train) {
     n.dropout = dropout(&c, 5, 6, 7);
     n.normalized = output(&c, 1, 2, dims);
@@ -215,16 +227,17 @@ static void residual_norm_dropout(void* unused, TF_OpKernelContext* context) {
 static void residual_norm_dropout_gradient(void* unused, TF_OpKernelContext* context) {
   (void)unused;
   Call c = begin(context);
-  TF_Tensor* dy = input(&c, 0);
-  int64_t dims[] = {dim(&c, dy, 2, 0), dim(&c, dy, 2, 1)};
-  Norm n = {.rows = dims[0], .width = dims[1], .dy = floats(dy)};
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  Norm n = {.rows = dims[0], .width = dims[1]};
+  n.dresidual = instead(&c, 0, 2, 2, dims);
+  n.dx = instead(&c, 5, 0, 2, dims);
+  n.dy = vector(&c, 0, dims[0] * dims[1]);
   n.scale = vector(&c, 1, dims[1]);
   n.dropout = dropout(&c, 2, 3, 4);
   n.normalized = (float*)vector(&c, 5, dims[0] * dims[1]);
   n.reciprocal = (float*)vector(&c, 6, dims[0]);
-  n.dx = output(&c, 0, 2, dims);
   float* dbias = output(&c, 1, 1, dims + 1);
-  n.dresidual = instead(&c, 0, 2, 2, dims);
   float* dscale = output(&c, 3, 1, dims + 1);
   float* doffset = output(&c, 4, 1, dims + 1);
   int64_t count = blocks(dims[0]), width = dims[1];
@@ -342,14 +355,16 @@ static void attention_dropout(void* unused, TF_OpKernelContext* context) {
 static void attention_dropout_gradient(void* unused, TF_OpKernelContext* context) {
   (void)unused;
   Call c = begin(context);
-  int64_t rows, tokens;
+  int64_t rows, tokens, dims[2];
+  matrix(&c, 1, dims);
+  float* dqkv = instead(&c, 1, 0, 2, dims);
   Attention a = shape(&c, 1, &rows, &tokens);
   int64_t width = 3 * a.width;
   a.dy = vector(&c, 0, tokens * a.width);
   a.dropout = dropout(&c, 4, 5, 6);
   a.context = vector(&c, 7, tokens * a.width);
   a.saved = vector(&c, 8, tokens * a.heads * 2);
-  a.dqkv = output(&c, 0, 2, (int64_t[]){tokens, width});
+  a.dqkv = dqkv;
   float* dbias = output(&c, 1, 1, &width);
   a.partial = temporary(&c, a.runs * width);
   if (ok(&c)) {
@@ -506,7 +521,8 @@ void gorbit_register(TF_Status* status) {
     for (int k = 0; kOps[i].out[k] != NULL; k++) {
       TF_OpDefinitionBuilderAddOutput(op, kOps[i].out[k]);
     }
-    TF_OpDefinitionBuilderSetIsStateful(op, kOps[i].stateful);
+    // Whatever it is told, it sets it. No function with a stateful operation is inlined.
+    if (kOps[i].stateful) TF_OpDefinitionBuilderSetIsStateful(op, true);
     TF_OpDefinitionBuilderSetShapeInferenceFunction(op, kOps[i].infer);
     TF_RegisterOpDefinition(op, status);
     if (TF_GetCode(status) != TF_OK) return;
