@@ -38,31 +38,30 @@ func (r *recorder) example(number, label int64, ids []int32, second int) []byte 
 	for i := len(ids) - second; i < len(ids); i++ {
 		segments[i] = 1
 	}
-	r.feature(SegmentIDs, end)
+	r.feature("\n\x0b"+SegmentIDs, end)
 	if label >= 0 {
 		end = r.at
 		r.varint(uint64(label))
-		r.feature(LabelIDs, end)
+		r.feature("\n\x09"+LabelIDs, end)
 	}
 	end = r.at
 	r.ids(ids)
-	r.feature(InputIDs, end)
+	r.feature("\n\x09"+InputIDs, end)
 	end = r.at
 	r.varint(uint64(number))
-	r.feature(ExampleID, end)
+	r.feature("\n\x0a"+ExampleID, end)
 	r.length(tagFirst, len(r.buf))
 	return r.buf[r.at:]
 }
 
-// feature makes the numbers that are written up to end a feature.
-func (r *recorder) feature(name string, end int) {
+// feature makes the numbers that are written up to end a feature. Its key is the name
+// behind a tagFirst and the name's length.
+func (r *recorder) feature(key string, end int) {
 	r.length(tagFirst, end)
 	r.length(tagThird, end)
 	r.length(tagSecond, end)
-	key := r.at
-	r.at -= len(name)
-	copy(r.buf[r.at:], name)
-	r.length(tagFirst, key)
+	r.at -= len(key)
+	copy(r.buf[r.at:], key)
 	r.length(tagFirst, end)
 }
 

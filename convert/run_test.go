@@ -358,6 +358,26 @@ func TestLabelsOfTrainOnly(t *testing.T) {
 	}
 }
 
+// Labels that first show behind the rows that they are guessed from count all the same,
+// also where the text beside them is of no use.
+func TestLateLabels(t *testing.T) {
+	head := "t\tl\n" + strings.Repeat("a\ty\nb\tx\n", guessRows)
+	for _, late := range []string{"c\tw\n", "c\tz\n", " \tw\n"} {
+		content := head + late + "d\tx\n"
+		cfg := in(write(t, map[string]string{"x.tsv": content}),
+			Config{TextColumn: "t", LabelColumn: "l", SkipBadRows: true, Shards: 2, Inputs: []Input{{Train, "x.tsv"}}})
+		listed := cfg
+		listed.Out += "2"
+		listed.Labels = []string{"w", "x", "y"}
+		if strings.Contains(late, "z") {
+			listed.Labels = []string{"x", "y", "z"}
+		}
+		if got, want := mustRun(t, cfg), mustRun(t, listed); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %+v, expected %+v", late, got, want)
+		}
+	}
+}
+
 func TestTooManyLabels(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("t\tl\n")
