@@ -19,8 +19,8 @@ type labels struct {
 	guessed   bool // they are those of the first rows, and there may be more
 }
 
-// errNewLabel says that a label is none of those guessed.
-var errNewLabel = errors.New("convert: a label is not among those of the first rows")
+// errNewLabel says that a row has a label which is none of those guessed.
+var errNewLabel = errors.New("convert: there are more labels than those of the first rows")
 
 // id returns the id of a label, or the reason why it has none.
 func (l *labels) id(s string) (int64, string) {
@@ -129,8 +129,12 @@ const guessRows = 4096
 // guessLabels returns the labels of the first rows that labels are collected from, in
 // order: as a rule there are no others, and to read the whole file for them can be
 // saved. It returns nil where they are no sound guess: one label may mean that the file
-// is sorted by label, and many may be no labels at all.
+// is sorted by label, many may be no labels at all, and a row that is passed over for
+// another fault may have a label of its own.
 func guessLabels(cfg *Config, name string) []string {
+	if cfg.SkipBadRows {
+		return nil
+	}
 	i := slices.IndexFunc(cfg.Inputs, func(in Input) bool { return in.Split == Train || !cfg.has(Train) })
 	t, err := openTable(cfg, cfg.Inputs[i].Path, []column{{name: name}}, nil)
 	if err != nil {

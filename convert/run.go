@@ -48,7 +48,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Manifest, error) {
 	}
 	m, err := run(ctx, &cfg, log, true)
 	if errors.Is(err, errNewLabel) {
-		log.Info("starting again with the labels of all rows", "reason", err)
+		log.Info("a label is not among those of the first rows: starting again with the labels of all rows")
 		return run(ctx, &cfg, log, false)
 	}
 	return m, err
@@ -252,15 +252,6 @@ func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []field, f *inp
 		r.bad = &RowError{f.Path, r.line, fmt.Sprintf(format, args...)}
 	}
 	a, b, label := fields[0], fields[1], fields[2]
-	id, reason := int64(-1), ""
-	if c.task.label != "" && (label.ok || f.labelled) {
-		id, reason = c.labels.id(label.text)
-	}
-	// A label counts even where the text is of no use.
-	if reason != "" && c.labels.guessed && strings.TrimSpace(label.text) != "" {
-		r.newLabel = true
-		return
-	}
 	c.tokenizer.EncodeInto(&e.encoding, a.text, b.text, c.cfg.MaxLength)
 	first, second := e.lengths()
 	// Nothing may be left of a text that is there, too, if the limit is very low.
@@ -272,13 +263,19 @@ func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []field, f *inp
 		fail("column %q holds no text", c.task.pair)
 		return
 	}
-	if reason != "" {
-		fail("%s", reason)
-		return
+	r.label = -1
+	if c.task.label != "" && (label.ok || f.labelled) {
+		id, reason := c.labels.id(label.text)
+		if reason != "" {
+			fail("%s", reason)
+			r.newLabel = c.labels.guessed && strings.TrimSpace(label.text) != ""
+			return
+		}
+		r.label = id
 	}
 	ids := e.encoding.IDs
-	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, id, ids, second))
-	r.label, r.length, r.truncated = id, len(ids), e.encoding.Truncated
+	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, r.label, ids, second))
+	r.length, r.truncated = len(ids), e.encoding.Truncated
 	r.dev = f.Split == Train && c.splitter.inDev(fields[f.extra:])
 }
 
@@ -301,7 +298,7 @@ func (c *conversion) write(k *chunk, in Input, source *Source) error {
 		start = r.record
 		source.Rows++
 		if r.newLabel {
-			return fmt.Errorf("%w: %s:%d", errNewLabel, in.Path, r.line)
+			return errNewLabel
 		}
 		if r.bad != nil {
 			if !c.cfg.SkipBadRows {
