@@ -36,6 +36,7 @@ type row struct {
 	record    int // where the record ends in the chunk's data
 	length    int // ids of the record
 	truncated bool
+	newLabel  bool   // bad only for a label that was not guessed
 	dev       bool   // goes to the dev split instead
 	value     string // the label, where labels are collected
 }

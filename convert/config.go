@@ -120,7 +120,8 @@ type Config struct {
 	Progress func(Progress)
 }
 
-// Progress is how far Run has come.
+// Progress is how far Run has come. It begins again with Run, where a label shows late
+// that the first rows have not.
 type Progress struct {
 	Path  string // the file being read
 	Rows  int64  // rows read of all files

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -15,7 +16,11 @@ type labels struct {
 	names     []string // in id order
 	ids       map[string]int64
 	threshold *float64
+	guessed   bool // they are those of the first rows, and there may be more
 }
+
+// errNewLabel says that a row has a label which is none of those guessed.
+var errNewLabel = errors.New("convert: there are more labels than those of the first rows")
 
 // id returns the id of a label, or the reason why it has none.
 func (l *labels) id(s string) (int64, string) {
@@ -41,8 +46,9 @@ func (l *labels) id(s string) (int64, string) {
 }
 
 // newLabels returns the labels of a conversion, which it collects from the inputs
-// where the configuration does not list them. Without a label column there are none.
-func newLabels(ctx context.Context, cfg *Config) (*labels, error) {
+// where the configuration does not list them, or guesses where it may. Without a label
+// column there are none.
+func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 	t := cfg.task()
 	if t.label == "" {
 		return &labels{}, nil
@@ -50,9 +56,15 @@ func newLabels(ctx context.Context, cfg *Config) (*labels, error) {
 	l := &labels{names: t.names, threshold: cfg.LabelThreshold}
 	values := t.values
 	if values == nil {
-		var err error
-		if values, err = collectLabels(ctx, cfg, t.label); err != nil {
-			return nil, err
+		if guess {
+			values = guessLabels(cfg, t.label)
+			l.guessed = values != nil
+		}
+		if values == nil {
+			var err error
+			if values, err = collectLabels(ctx, cfg, t.label); err != nil {
+				return nil, err
+			}
 		}
 		l.names = values
 	}
@@ -84,6 +96,11 @@ func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, err
 		return nil, fmt.Errorf("convert: column %q holds %d different values in %d rows%s, which are no labels: name the column of labels, list the labels, or give a threshold for scores; there may be %d labels at most",
 			name, len(seen), rows, reason, maxLabels)
 	}
+	return inOrder(seen), nil
+}
+
+// inOrder returns labels in the order of their ids.
+func inOrder(seen map[string]bool) []string {
 	values := make([]string, 0, len(seen))
 	numbers := true
 	for v := range seen {
@@ -93,7 +110,7 @@ func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, err
 	}
 	if !numbers {
 		slices.Sort(values)
-		return values, nil
+		return values
 	}
 	slices.SortFunc(values, func(a, b string) int {
 		m, _ := strconv.ParseInt(a, 10, 64)
@@ -103,7 +120,48 @@ func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, err
 		}
 		return 1
 	})
-	return values, nil
+	return values
+}
+
+// guessRows is how many rows labels are guessed from.
+const guessRows = 4096
+
+// guessLabels returns the labels of the first rows that labels are collected from, in
+// order: as a rule there are no others, and to read the whole file for them can be
+// saved. It returns nil where they are no sound guess: one label may mean that the file
+// is sorted by label, many may be no labels at all, and a row that is passed over for
+// another fault may have a label of its own.
+func guessLabels(cfg *Config, name string) []string {
+	if cfg.SkipBadRows {
+		return nil
+	}
+	i := slices.IndexFunc(cfg.Inputs, func(in Input) bool { return in.Split == Train || !cfg.has(Train) })
+	t, err := openTable(cfg, cfg.Inputs[i].Path, []column{{name: name}}, nil)
+	if err != nil {
+		return nil
+	}
+	defer t.close()
+	seen := map[string]bool{}
+	for c := (cutter{t: t}); t.read < guessRows; {
+		text, line, _, err := t.next()
+		if err == io.EOF {
+			break
+		}
+		var fields []field
+		if err == nil {
+			fields, err = c.cut(string(text), line)
+		}
+		if err != nil {
+			return nil
+		}
+		if s := strings.TrimSpace(fields[0].text); s != "" {
+			seen[s] = true
+		}
+	}
+	if len(seen) < 2 || len(seen) > plentyLabels {
+		return nil
+	}
+	return inOrder(seen)
 }
 
 // plentyLabels is how many different values a column may hold without a look at

@@ -308,16 +308,18 @@ func (r *tsvRows) cut(fields []field, row string, line int64) ([]field, error) {
 	if err := checkUTF8(r.path, line, row); err != nil {
 		return nil, err
 	}
-	return cutAt(fields, row, "\t"), nil
+	return cutAt(fields, row, '\t'), nil
 }
 
-func cutAt(fields []field, row, sep string) []field {
-	for more := true; more; {
-		var part string
-		part, row, more = strings.Cut(row, sep)
-		fields = append(fields, field{part, true})
+func cutAt(fields []field, row string, sep byte) []field {
+	for {
+		i := strings.IndexByte(row, sep)
+		if i < 0 {
+			return append(fields, field{row, true})
+		}
+		fields = append(fields, field{row[:i], true})
+		row = row[i+1:]
 	}
-	return fields
 }
 
 // csvRows are rows as RFC 4180 has them: a quoted field may hold commas and lines.
@@ -329,7 +331,7 @@ type csvRows struct {
 }
 
 // csvSep stands between the fields of a row once it is read: it is in no text.
-const csvSep = "\xff"
+const csvSep = '\xff'
 
 func newCSVRows(text io.Reader, path string) *csvRows {
 	limit := &limited{r: text}
@@ -376,7 +378,7 @@ func (r *csvRows) next() ([]byte, int64, error) {
 			return nil, int64(start), err
 		}
 		if i > 0 {
-			r.row = append(r.row, csvSep...)
+			r.row = append(r.row, csvSep)
 		}
 		r.row = append(r.row, s...)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -44,9 +46,19 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Manifest, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = runtime.GOMAXPROCS(0)
 	}
-	c := &conversion{cfg: &cfg, log: log, writers: map[string]*splitWriter{}}
+	m, err := run(ctx, &cfg, log, true)
+	if errors.Is(err, errNewLabel) {
+		log.Info("a label is not among those of the first rows: starting again with the labels of all rows")
+		return run(ctx, &cfg, log, false)
+	}
+	return m, err
+}
+
+// run converts the files. Where it may guess the labels it may return errNewLabel.
+func run(ctx context.Context, cfg *Config, log *slog.Logger, guess bool) (*Manifest, error) {
+	c := &conversion{cfg: cfg, task: cfg.task(), log: log, writers: map[string]*splitWriter{}}
 	defer c.abandon()
-	if err := c.prepare(ctx); err != nil {
+	if err := c.prepare(ctx, guess); err != nil {
 		return nil, err
 	}
 	for _, in := range cfg.Inputs {
@@ -60,6 +72,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Manifest, error) {
 // conversion is one call of Run.
 type conversion struct {
 	cfg       *Config
+	task      task
 	log       *slog.Logger
 	vocab     []byte
 	tokenizer *text.Tokenizer
@@ -87,7 +100,7 @@ func (c *Config) splits() []string {
 }
 
 // prepare reads and opens all that rows need.
-func (c *conversion) prepare(ctx context.Context) error {
+func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	cfg := c.cfg
 	var err error
 	if c.vocab, err = os.ReadFile(cfg.Vocab); err != nil {
@@ -113,7 +126,7 @@ func (c *conversion) prepare(ctx context.Context) error {
 	if c.out, err = openOutput(cfg, c.vocab); err != nil {
 		return err
 	}
-	if c.labels, err = newLabels(ctx, cfg); err != nil {
+	if c.labels, err = newLabels(ctx, cfg, guess); err != nil {
 		return err
 	}
 	if c.splitter, err = newSplitter(cfg); err != nil {
@@ -131,7 +144,7 @@ func (c *conversion) prepare(ctx context.Context) error {
 }
 
 func (c *conversion) newManifest(v *text.Vocab) *Manifest {
-	t := c.cfg.task()
+	t := c.task
 	sum := sha256.Sum256(c.vocab)
 	set := c.cfg.Tokenizer
 	m := &Manifest{
@@ -164,6 +177,7 @@ func (c *conversion) newManifest(v *text.Vocab) *Manifest {
 // convert reads one file and writes its records.
 func (c *conversion) convert(ctx context.Context, in Input) error {
 	columns, extra := c.columns(in)
+	file := &inputFile{in, c.rows[in.Split], needsLabels(in.Split), extra}
 	sum := sha256.New()
 	t, err := openTable(c.cfg, in.Path, columns, sum)
 	if err != nil {
@@ -174,7 +188,7 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 	before := c.progress
 	newWorker := func() func(*chunk, *row, []field) {
 		var e encoder
-		return func(k *chunk, r *row, fields []field) { c.encode(&e, k, r, fields, in, extra) }
+		return func(k *chunk, r *row, fields []field) { c.encode(&e, k, r, fields, file) }
 	}
 	err = each(ctx, t, c.cfg.Workers, newWorker, func(k *chunk) error {
 		if err := c.write(k, in, &source); err != nil {
@@ -205,7 +219,7 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 // extra on those that the splitter looks at. Those not used have no name and are in
 // no file.
 func (c *conversion) columns(in Input) (columns []column, extra int) {
-	t := c.cfg.task()
+	t := c.task
 	columns = []column{
 		{name: t.text, words: true},
 		{name: t.pair, words: true, optional: t.pair == ""},
@@ -218,87 +232,74 @@ func (c *conversion) columns(in Input) (columns []column, extra int) {
 	return columns, extra
 }
 
+// inputFile is a file whose rows are made records.
+type inputFile struct {
+	Input
+	number   int64 // of its first row
+	labelled bool  // every row must have a label
+	extra    int   // where the splitter's columns begin
+}
+
 // encoder is the working space of a goroutine that makes records.
 type encoder struct {
-	encoding           text.Encoding
-	ids, types, scalar []int64
-	features           []tfrecord.Feature
-	record             []byte
+	encoding text.Encoding
+	recorder recorder
 }
 
 // encode makes a row's record and appends it to the chunk's data.
-func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []field, in Input, extra int) {
+func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []field, f *inputFile) {
 	fail := func(format string, args ...any) {
-		r.bad = &RowError{in.Path, r.line, fmt.Sprintf(format, args...)}
+		r.bad = &RowError{f.Path, r.line, fmt.Sprintf(format, args...)}
 	}
 	a, b, label := fields[0], fields[1], fields[2]
-	t := c.cfg.task()
 	c.tokenizer.EncodeInto(&e.encoding, a.text, b.text, c.cfg.MaxLength)
 	first, second := e.lengths()
 	// Nothing may be left of a text that is there, too, if the limit is very low.
 	if first == 0 && len(c.tokenizer.AppendIDs(nil, a.text)) == 0 {
-		fail("column %q holds no text", t.text)
+		fail("column %q holds no text", c.task.text)
 		return
 	}
-	if t.pair != "" && second == 0 && len(c.tokenizer.AppendIDs(nil, b.text)) == 0 {
-		fail("column %q holds no text", t.pair)
+	if c.task.pair != "" && second <= 1 && len(c.tokenizer.AppendIDs(nil, b.text)) == 0 {
+		fail("column %q holds no text", c.task.pair)
 		return
 	}
 	r.label = -1
-	if t.label != "" && (label.ok || needsLabels(in.Split)) {
+	if c.task.label != "" && (label.ok || f.labelled) {
 		id, reason := c.labels.id(label.text)
 		if reason != "" {
 			fail("%s", reason)
+			r.newLabel = c.labels.guessed && strings.TrimSpace(label.text) != ""
 			return
 		}
 		r.label = id
 	}
-	r.dev = in.Split == Train && c.splitter.inDev(fields[extra:])
-
-	e.ids, e.types = widen(e.ids[:0], e.encoding.IDs), widen(e.types[:0], e.encoding.TypeIDs)
-	e.scalar = append(e.scalar[:0], c.rows[in.Split]+r.number, r.label)
-	features := append(e.features[:0], // in the order of their names
-		tfrecord.Int64Feature(ExampleID, e.scalar[:1]...),
-		tfrecord.Int64Feature(InputIDs, e.ids...))
-	if r.label >= 0 {
-		features = append(features, tfrecord.Int64Feature(LabelIDs, e.scalar[1:]...))
-	}
-	features = append(features, tfrecord.Int64Feature(SegmentIDs, e.types...))
-	e.features = features
-	var err error
-	if e.record, err = tfrecord.AppendExample(e.record[:0], features...); err != nil {
-		fail("%v", err)
-		return
-	}
-	k.data = tfrecord.AppendRecord(k.data, e.record)
-	r.length, r.truncated = len(e.ids), e.encoding.Truncated
+	ids := e.encoding.IDs
+	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, r.label, ids, second))
+	r.length, r.truncated = len(ids), e.encoding.Truncated
+	r.dev = f.Split == Train && c.splitter.inDev(fields[f.extra:])
 }
 
-// lengths returns how many tokens of the two texts the encoding has.
-func (e *encoder) lengths() (int, int) {
-	ids, types := e.encoding.IDs, e.encoding.TypeIDs
-	second := 0
+// lengths returns how many tokens of the first text the encoding has, and how many of
+// the second segment, whose [SEP] counts.
+func (e *encoder) lengths() (first, second int) {
+	types := e.encoding.TypeIDs
 	for second < len(types) && types[len(types)-1-second] == 1 {
 		second++
 	}
-	return len(ids) - second - 2, max(0, second-1)
-}
-
-func widen(dst []int64, src []int32) []int64 {
-	for _, v := range src {
-		dst = append(dst, int64(v))
-	}
-	return dst
+	return len(types) - second - 2, second
 }
 
 // write writes a chunk's records, up to the first bad row unless those are skipped.
 func (c *conversion) write(k *chunk, in Input, source *Source) error {
-	start := 0
+	w, start := c.writers[in.Split], 0
 	for i := range k.rows {
 		r := &k.rows[i]
 		framed := k.data[start:r.record]
 		start = r.record
 		source.Rows++
+		if r.newLabel {
+			return errNewLabel
+		}
 		if r.bad != nil {
 			if !c.cfg.SkipBadRows {
 				return r.bad
@@ -308,11 +309,11 @@ func (c *conversion) write(k *chunk, in Input, source *Source) error {
 			}
 			continue
 		}
-		split := in.Split
+		to := w
 		if r.dev {
-			split = Dev
+			to = c.writers[Dev]
 		}
-		if err := c.writers[split].add(framed, r.length, r.label, r.truncated); err != nil {
+		if err := to.add(framed, r.length, r.label, r.truncated); err != nil {
 			return err
 		}
 	}

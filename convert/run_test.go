@@ -358,6 +358,31 @@ func TestLabelsOfTrainOnly(t *testing.T) {
 	}
 }
 
+// Labels that first show behind the rows that they are guessed from count all the same,
+// also those of rows that are passed over.
+func TestLateLabels(t *testing.T) {
+	rows := strings.Repeat(`{"t":"a","l":"y"}`+"\n"+`{"t":"b","l":"x"}`+"\n", guessRows/2)
+	for _, c := range []struct {
+		late   string
+		skip   bool
+		labels []string
+	}{
+		{`{"t":"c","l":"w"}`, false, []string{"w", "x", "y"}},
+		{`{"t":"c","l":"z"}`, false, []string{"x", "y", "z"}},
+		{`{"t":"c","l":"x"}`, false, []string{"x", "y"}},
+		{`{"t":" ","l":"w"}`, true, []string{"w", "x", "y"}},
+		{`{"t":null,"l":"w"}`, true, []string{"w", "x", "y"}},
+	} {
+		cfg := in(write(t, map[string]string{"x.jsonl": rows + c.late}), Config{TextColumn: "t", LabelColumn: "l",
+			SkipBadRows: c.skip, Shards: 2, Inputs: []Input{{Train, "x.jsonl"}}})
+		listed := cfg
+		listed.Out, listed.Labels = cfg.Out+"2", c.labels
+		if got, want := mustRun(t, cfg), mustRun(t, listed); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, expected %+v", c.late, got, want)
+		}
+	}
+}
+
 func TestTooManyLabels(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("t\tl\n")

@@ -186,7 +186,12 @@ type shard struct {
 	w     *tfrecord.Writer
 	hash  hash.Hash
 	bytes int64
+	sent  int64 // of them to the disk
 }
+
+// sendBytes is after how many bytes they are sent to the disk, so that little is left to
+// be waited for at the end.
+const sendBytes = 4 << 20
 
 func newShard(path string, compression tfrecord.Compression) (*shard, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
@@ -202,7 +207,10 @@ func newShard(path string, compression tfrecord.Compression) (*shard, error) {
 func (s *shard) Write(p []byte) (int, error) {
 	n, err := s.file.Write(p)
 	s.hash.Write(p[:n])
-	s.bytes += int64(n)
+	if s.bytes += int64(n); s.bytes-s.sent >= sendBytes {
+		sendToDisk(s.file, s.sent, s.bytes-s.sent)
+		s.sent = s.bytes
+	}
 	return n, err
 }
 

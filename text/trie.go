@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -61,7 +62,7 @@ func newTrie(tokens []string) trie {
 			order = append(order, int32(i))
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return strings.Compare(tokens[a], tokens[b]) })
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Or(strings.Compare(tokens[a], tokens[b]), int(a-b)) })
 
 	b := builder{last: none}
 	b.grow(512)
