@@ -46,7 +46,7 @@ type Batch struct {
 	lease *lease
 
 	division division // of parts
-	parts    []*Batch // divided ahead; nil for none
+	parts    []*Batch // as it was divided last; nil for not at all
 }
 
 // Feature returns the feature of a name, or nil.

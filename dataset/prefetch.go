@@ -84,8 +84,8 @@ func (p *prefetch) make(r *reader, j job) []result {
 		res := result{next: s.After()}
 		start, end := r.cfg.Part.of(s.Position, s.end())
 		res.batch, res.skipped, res.damage, res.err = r.read(s.Epoch, start, end)
-		if res.err == nil {
-			res.err = p.ahead.divide(res.batch, *r.cfg)
+		if res.err == nil && p.ahead.parts > 0 {
+			_, res.err = res.batch.Divide(*r.cfg, p.ahead.parts, p.ahead.longRows)
 		}
 		results = append(results, res)
 		if res.err != nil {

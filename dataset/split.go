@@ -60,17 +60,22 @@ func (b *Batch) Split(cfg Config, n int) ([]*Batch, error) {
 // Divide makes n micro-batches of a batch by Split, with rows of up to longRows tokens
 // where that is more than the configuration's and it lets rows be as long as they come:
 // where best fit makes them, of no fixed length. One micro-batch of the same rows is the
-// batch itself. What the dataset has divided so ahead (Dataset.DivideAhead) is given out.
-func (b *Batch) Divide(cfg Config, n, longRows int) ([]*Batch, error) {
-	d, cfg := newDivision(cfg, n, longRows)
-	if !d.longer && n == 1 {
+// batch itself. A batch that was last divided in the same way, perhaps ahead
+// (Dataset.DivideAhead), gives the same parts again.
+func (b *Batch) Divide(cfg Config, n, longRows int) (parts []*Batch, err error) {
+	cfg, longer := cfg.withDefaults().longRows(longRows)
+	if n == 1 && !longer {
 		return []*Batch{b}, nil
 	}
+	d := division{cfg.Packing, cfg.RowLength, cfg.FixedRowLength, n}
 	if b.parts == nil || b.division != d {
-		return b.Split(cfg, n)
+		if parts, err = b.Split(cfg, n); err != nil {
+			return nil, err
+		}
+		b.division, b.parts = d, parts
 	}
 	for _, p := range b.parts {
-		p.State = b.State
+		p.State = b.State // which a batch that is divided ahead has not yet
 	}
 	return b.parts, nil
 }
@@ -80,29 +85,11 @@ type division struct {
 	packing   Packing
 	rowLength int
 	fixed     bool
-	longer    bool // than the batch's own rows
 	parts     int
-}
-
-// newDivision returns it for Divide's arguments, and the configuration for Split.
-func newDivision(cfg Config, n, longRows int) (division, Config) {
-	cfg, longer := cfg.withDefaults().longRows(longRows)
-	return division{cfg.Packing, cfg.RowLength, cfg.FixedRowLength, longer, n}, cfg
 }
 
 // ahead is what DivideAhead was told; zero to divide nothing ahead.
 type ahead struct{ parts, longRows int }
-
-// divide divides a batch that was just made.
-func (a ahead) divide(b *Batch, cfg Config) (err error) {
-	d, cfg := newDivision(cfg, a.parts, a.longRows)
-	if a.parts == 0 || a.parts == 1 && !d.longer {
-		return nil
-	}
-	b.division = d
-	b.parts, err = b.Split(cfg, a.parts)
-	return err
-}
 
 // longRows returns a configuration that has its defaults with rows of up to n tokens, and true, where they
 // may be that long.

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/tfenv"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -53,11 +54,7 @@ func TestCallsLeaveNothing(t *testing.T) {
 	// A finalizer's object goes with the collection after the one that ran it.
 	live := func() int64 {
 		for range 3 {
-			runtime.GC()
-			ran := make(chan struct{})
-			runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(ran) })
-			runtime.GC()
-			<-ran
+			tfenv.Reclaim()
 		}
 		var stats runtime.MemStats
 		runtime.ReadMemStats(&stats)

@@ -3,12 +3,10 @@
 
 typedef float NAME(vf) __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef int32_t NAME(vi) __attribute__((vector_size(W * 4), aligned(4), may_alias));
-typedef uint32_t NAME(vu) __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef uint64_t NAME(vw) __attribute__((vector_size(W * 4), aligned(8), may_alias));
 
 #define vf NAME(vf)
 #define vi NAME(vi)
-#define vu NAME(vu)
 #define vw NAME(vw)
 #define INLINE static inline __attribute__((always_inline))
 #define LOAD(p) (*(const vf*)(p))
@@ -592,7 +590,6 @@ static const Tasks NAME(tasks) = {
 
 #undef vf
 #undef vi
-#undef vu
 #undef vw
 #undef INLINE
 #undef LOAD

@@ -52,6 +52,7 @@ func MallocKeeps() bool { return bool(C.gorbit_malloc_keeps()) }
 // system. It is for the moment between two kinds of work, such as restoring and
 // training, whose pieces of memory differ in size.
 func Reclaim() {
+	defer C.gorbit_malloc_trim()
 	// Finalizers run in the order of the collections that found them: with that of the
 	// second, those of the first are done. One that blocks is not waited for.
 	late := time.After(time.Second)
@@ -62,7 +63,7 @@ func Reclaim() {
 		select {
 		case <-ran:
 		case <-late:
+			return
 		}
 	}
-	C.gorbit_malloc_trim()
 }
