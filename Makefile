@@ -28,7 +28,7 @@ BENCH ?=
 PACKAGES := ./...
 # What is worth the race detector: all that starts goroutines. The commands are
 # tested as processes of their own, which it does not see.
-RACE := $(addprefix ./,checkpoint convert dataset internal/fleet internal/launch internal/progress internal/tfenv job runner strategy summary text tfrecord)
+RACE := $(addprefix ./,checkpoint convert dataset internal/cluster internal/launch internal/progress internal/tfprocess runner strategy summary text tfrecord train)
 FUZZTIME ?= 10s
 
 .PHONY: help

@@ -1,8 +1,8 @@
-"""What a training step's processor time goes to, as a table for docs/performance.md.
+"""What a training step's processor time goes to, as a table for docs/measurements/performance.md.
 
 Usage: python bench/breakdown.py --graph graphs/mean --data data/mrpc
 
-It runs the step benchmark of package job under Linux's perf, once of TensorFlow's own operations
+It runs the step benchmark of package train under Linux's perf, once of TensorFlow's own operations
 and once of gorbit's kernels with lanes, as gorbit train runs by itself, and sorts the functions
 that perf saw into parts.
 """
@@ -23,9 +23,9 @@ from peers.base import ROOT
 PARTS = (
     ("matrix products", r"^\[JIT\]", r""),
     ("matrix products", r"", r"dnnl|mkldnn|gemm|gebp|TensorContraction"),
-    ("attention's own kernels", r"^job\.test", r"attention|score_|product_"),
-    ("dropout, residual and layer norm, kernels", r"^job\.test", r"norm"),
-    ("GELU, kernels", r"^job\.test", r"gelu"),
+    ("attention's own kernels", r"^train\.test", r"attention|score_|product_"),
+    ("dropout, residual and layer norm, kernels", r"^train\.test", r"norm"),
+    ("GELU, kernels", r"^train\.test", r"gelu"),
     ("AdamW and the gradient's norm", r"", r"^adam_|^squares_|[Aa]pplyAdam|L2Loss"),
     ("random numbers", r"", r"[Pp]hilox|[Rr]andom"),
     ("softmax, exponentials and error function", r"", r"[Ss]oftmax|exp_op|erf|logistic"),
@@ -45,8 +45,8 @@ def main() -> int:
     p.add_argument("--steps", type=int, default=40)
     args = p.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        test = os.path.join(scratch, "job.test")
-        build = f"source .tf/env && go test -c -o '{test}' ./job"
+        test = os.path.join(scratch, "train.test")
+        build = f"source .tf/env && go test -c -o '{test}' ./train"
         subprocess.run(["bash", "-c", build], cwd=ROOT, check=True)
         settings = {
             "TensorFlow's operations alone": {"GORBIT_BENCH_STANDARD": "1"},

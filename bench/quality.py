@@ -1,4 +1,4 @@
-"""Fine-tunes with the Hugging Face Trainer on gorbit's records, for the rows of docs/benchmarks.md.
+"""Fine-tunes with the Hugging Face Trainer on gorbit's records, for the rows of docs/measurements/benchmarks.md.
 
 Usage: python bench/quality.py --data data/mrpc --epochs 3 --learning-rate 2e-4 --seed 1
 

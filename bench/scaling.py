@@ -1,7 +1,7 @@
-"""Computes the tables of docs/scaling.md: bytes on the wire, memory and step times on paper.
+"""Computes the tables of docs/measurements/scaling.md: bytes on the wire, memory and step times on paper.
 
 Usage: python bench/scaling.py [DOCUMENT], which replaces the tables in the document
-(default: docs/scaling.md). Nothing is measured or read; the document explains the formulas.
+(default: docs/measurements/scaling.md). Nothing is measured or read; the document explains the formulas.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LARGEST_GRAPH = 2**31
 POSITION_BYTES, EXAMPLE_BYTES = 16, 12
 """Of the features: four int32 per position; first position, label and weight per example."""
 READ = 1_048_000
-"""Examples that one process reads and packs in a second on two cores, docs/input.md."""
+"""Examples that one process reads and packs in a second on two cores, docs/design/input.md."""
 MICRO_BATCH = 32
 TOKENS = 128
 EXAMPLE = POSITION_BYTES * TOKENS + EXAMPLE_BYTES
@@ -450,7 +450,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def main(argv: Sequence[str]) -> None:
     """Replaces the tables of a document."""
-    document = argv[0] if argv else os.path.join(ROOT, "docs", "scaling.md")
+    document = argv[0] if argv else os.path.join(ROOT, "docs", "measurements", "scaling.md")
     for name, table in TABLES.items():
         tables.write(document, f"scaling-{name}", table(), name)
 

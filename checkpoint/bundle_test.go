@@ -13,7 +13,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 var background = context.Background()
@@ -101,7 +101,7 @@ func TestReadMissing(t *testing.T) {
 
 // A real index of Google's, whose data file is not there.
 func TestGoogleIndex(t *testing.T) {
-	prefix := strings.TrimSuffix(testenv.SharedData(t, "bert_index", "llSiddharthll_bert_model.ckpt.index"), ".index")
+	prefix := strings.TrimSuffix(testkit.SharedData(t, "bert_index", "llSiddharthll_bert_model.ckpt.index"), ".index")
 	b, err := OpenBundle(prefix)
 	if err != nil {
 		t.Fatal(err)

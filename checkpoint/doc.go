@@ -57,7 +57,7 @@
 // [WithIntraOpThreads] says otherwise; a program that sets it for training
 // should pass the same number here, or start its training session first.
 //
-// The formats are described byte by byte in docs/checkpoint.md. Sources:
+// The formats are described byte by byte in docs/reference/checkpoint.md. Sources:
 // tensorflow/core/util/tensor_bundle (bundle), tensorflow/core/lib/io and
 // LevelDB's doc/table_format.md (index table), trackable_object_graph.proto
 // and tensorflow/python/checkpoint (object graph, state file), and the

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // ErrNoCheckpoint is returned where a folder holds no checkpoint at all. A
@@ -34,6 +36,9 @@ func (e *CorruptError) Error() string {
 	b.WriteString(e.Reason)
 	return b.String()
 }
+
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *CorruptError) Is(target error) bool { return target == fault.Damaged }
 
 // MismatchError says that a whole checkpoint is not the one that was asked
 // for: variables are not in it, or have another shape or type. It usually is
@@ -91,6 +96,9 @@ func (e *AllDamagedError) Error() string {
 	}
 	return fmt.Sprintf("%s: none of %d checkpoints is whole: %s", e.Dir, len(list), abbreviate(list))
 }
+
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *AllDamagedError) Is(target error) bool { return target == fault.Damaged }
 
 // Unwrap gives the reasons, so that errors.As finds a [CorruptError].
 func (e *AllDamagedError) Unwrap() []error {

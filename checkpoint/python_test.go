@@ -10,7 +10,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 const pythonReads = `
@@ -126,7 +126,7 @@ func TestPython(t *testing.T) {
 		Kept    []string
 		Counter int
 	}
-	text := testenv.RunPython(t, pythonReads, saved, filepath.Join(dir, "exported"), written, plain)
+	text := testkit.RunPython(t, pythonReads, saved, filepath.Join(dir, "exported"), written, plain)
 	if err := json.Unmarshal([]byte(text), &got); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}

@@ -15,7 +15,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // safeFile makes a safetensors file of a header and data.
@@ -210,7 +210,7 @@ func FuzzSafetensors(f *testing.F) {
 
 func miniLM(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(testenv.Root(), ".cache", "minilm", "model.safetensors")
+	path := filepath.Join(testkit.Root(), ".cache", "minilm", "model.safetensors")
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("the MiniLM weights are not there: %v", err)
 	}

@@ -11,7 +11,7 @@ import (
 
 // The index of a bundle is TensorFlow's variant of a LevelDB table: blocks of
 // prefix-compressed, sorted keys, then a block of block handles, then a footer.
-// docs/checkpoint.md has the layout.
+// docs/reference/checkpoint.md has the layout.
 const (
 	tableMagic      = 0xdb4775248b80fb57
 	tableFooter     = 48 // two padded block handles and the magic number

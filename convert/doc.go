@@ -4,7 +4,7 @@
 // [Run] reads the files that a [Config] names, which are tab-separated (as GLUE
 // publishes them: no quoting), CSV (RFC 4180) or JSON lines, and writes one set of
 // shards per split. The layout of a dataset folder, of its records and of its
-// manifest is in docs/datasets.md. The columns and quirks of the GLUE tasks (Wang et
+// manifest is in docs/guide/datasets.md. The columns and quirks of the GLUE tasks (Wang et
 // al., "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language
 // Understanding", 2018) are a table here; other files are described by naming their
 // columns.

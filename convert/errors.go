@@ -1,5 +1,9 @@
 package convert
 
+import (
+	"github.com/gorbit-ml/gorbit/internal/fault"
+)
+
 import "fmt"
 
 // RowError is a row of an input that cannot be used.
@@ -11,6 +15,9 @@ type RowError struct {
 
 func (e *RowError) Error() string { return fmt.Sprintf("%s:%d: %s", e.Path, e.Line, e.Reason) }
 
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *RowError) Is(target error) bool { return target == fault.Damaged }
+
 // ManifestError is a dataset whose manifest, or a file that it names, is not what
 // it should be.
 type ManifestError struct {
@@ -19,6 +26,9 @@ type ManifestError struct {
 }
 
 func (e *ManifestError) Error() string { return fmt.Sprintf("dataset: %s: %s", e.Path, e.Reason) }
+
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *ManifestError) Is(target error) bool { return target == fault.Damaged }
 
 // ExistsError says that the output folder holds a dataset, or parts of one, that
 // Run was not told to replace.

@@ -13,7 +13,7 @@ type recorder struct {
 	at  int // where begins what is written
 }
 
-// The tags of an Example's fields, which docs/tfrecord.md describes.
+// The tags of an Example's fields, which docs/reference/tfrecord.md describes.
 const (
 	tagFirst  = 1<<3 | 2 // Example.features, Features.feature, its key, Int64List.value
 	tagSecond = 2<<3 | 2 // the value of a Features.feature

@@ -16,7 +16,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -493,10 +493,10 @@ func TestDevIDs(t *testing.T) {
 
 // On the real files, the split by ids gives GLUE's own train.tsv and dev.tsv.
 func TestMRPC(t *testing.T) {
-	folder := filepath.Dir(testenv.SharedData(t, "mrpc", "train.tsv"))
+	folder := filepath.Dir(testkit.SharedData(t, "mrpc", "train.tsv"))
 	vocab := ""
 	for _, p := range []string{"demo/model/vocab.txt", ".cache/minilm/vocab.txt"} {
-		if p = filepath.Join(testenv.Root(), p); vocab == "" {
+		if p = filepath.Join(testkit.Root(), p); vocab == "" {
 			if _, err := os.Stat(p); err == nil {
 				vocab = p
 			}

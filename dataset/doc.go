@@ -51,5 +51,5 @@
 // they are, and are counted in the State. A State that does not fit is a
 // [StateError].
 //
-// docs/input.md gives the permutation and the packing step by step.
+// docs/design/input.md gives the permutation and the packing step by step.
 package dataset

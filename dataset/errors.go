@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // ErrClosed is returned by a Dataset after Close.
@@ -32,6 +34,9 @@ func (e *RecordError) Error() string {
 	b.WriteString(e.Reason)
 	return b.String()
 }
+
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *RecordError) Is(target error) bool { return target == fault.Damaged }
 
 // Unwrap returns the cause.
 func (e *RecordError) Unwrap() error { return e.Err }

@@ -136,7 +136,7 @@ func longestFirst(lengths []int32) []int {
 	return order
 }
 
-// naiveTight is best-fit packing as docs/input.md tells it, example by example.
+// naiveTight is best-fit packing as docs/design/input.md tells it, example by example.
 func naiveTight(lengths []int32, limit int, fixed bool) []int32 {
 	rowOf, rows := naiveBestFit(lengths, limit)
 	used := make([]int, rows)

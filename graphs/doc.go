@@ -1,5 +1,5 @@
 // Package graphs reads exports: SavedModels that hold the training contract
-// described in docs/contract.md.
+// described in docs/reference/contract.md.
 //
 // Open reads saved_model.pb, its object graph and assets/gorbit.json, and
 // checks that the functions are there and take and give what the contract

@@ -17,7 +17,7 @@ import (
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // exportScript writes a small classifier, and beside it how often each operation
@@ -70,7 +70,7 @@ var exportOnce sync.Once
 // which must not change it.
 func exported(t testing.TB) string {
 	t.Helper()
-	exportOnce.Do(func() { testenv.RunPython(t, exportScript, scratch) })
+	exportOnce.Do(func() { testkit.RunPython(t, exportScript, scratch) })
 	dir := filepath.Join(scratch, "graph")
 	if _, err := os.Stat(dir); err != nil {
 		t.Fatal("the export failed, see the first test")

@@ -16,7 +16,7 @@ import (
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write safe_ops.txt from TensorFlow's registry; read the difference before you commit it")
@@ -32,7 +32,7 @@ print("\n".join(sorted(op.name for op in ops.op)))
 // TestEveryOpIsClassified holds the lists against all operations that TensorFlow
 // registers: each is either named as unsafe, or listed as safe, or internal.
 func TestEveryOpIsClassified(t *testing.T) {
-	registered := strings.Fields(testenv.RunPython(t, registry))
+	registered := strings.Fields(testkit.RunPython(t, registry))
 	if len(registered) < 1000 {
 		t.Fatalf("%d operations registered", len(registered))
 	}

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"github.com/gorbit-ml/gorbit/internal/fault"
+
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +13,7 @@ var (
 	// ErrStopped says that a run ended because its context was cancelled (a
 	// signal, a time limit) or an action asked for it, with the state saved
 	// where there is a Checkpointer. The same command continues the run.
-	ErrStopped = errors.New("stopped")
+	ErrStopped error = fault.Stopped
 	// ErrEndOfData says that the data ended before the steps asked for. The
 	// steps done are valid.
 	ErrEndOfData = errors.New("end of data")

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
-	"github.com/gorbit-ml/gorbit/internal/localinput"
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
 )
 
 const (
@@ -38,7 +38,7 @@ type layout struct {
 	// hint is CollectiveReduceV2's communication_hint.
 	hint string
 	// local has the workers read the training features; nil feeds them.
-	local *localinput.Data
+	local *shardinput.Data
 }
 
 // plan is a composed graph with the names of the nodes that calls go through.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // kernelModels exports models whose sizes are and are not multiples of a vector's.
@@ -82,7 +82,7 @@ func row(parts ...[]int32) []int32 {
 // gradients and updated variables of a step, sums of an evaluation, logits.
 func TestKernelsEqualStandardOps(t *testing.T) {
 	dir := t.TempDir()
-	testenv.RunPython(t, kernelModels, dir)
+	testkit.RunPython(t, kernelModels, dir)
 	layouts := map[string][][]int32{
 		"packed":         {row(run(20, 1), run(13, 2), run(7, 0)), row(run(1, 1), run(39, 2)), run(40, 1)},
 		"one token":      {{1}},

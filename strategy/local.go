@@ -10,7 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/localinput"
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
 )
 
 // localPlan says how workers read the features of the training step.
@@ -31,13 +31,13 @@ type localPlan struct {
 func (c *composer) readLocally(f *graphs.Function) (*localPlan, []map[string]string, error) {
 	features := c.features(f)
 	p := &localPlan{rows: c.rowFeatures()}
-	config := localinput.Config{Data: *c.local, Int32s: features.int32s, Rows: p.rows, LongRows: c.plan.longRows()}
+	config := shardinput.Config{Data: *c.local, Int32s: features.int32s, Rows: p.rows, LongRows: c.plan.longRows()}
 	for _, feature := range features.features {
-		config.Features = append(config.Features, localinput.Feature{Name: feature.Name, Axes: len(feature.Axes)})
+		config.Features = append(config.Features, shardinput.Feature{Name: feature.Name, Axes: len(feature.Axes)})
 	}
 	c.OnDevice(c.replicas[0].host)
-	p.request = c.Placeholder("draw/request", int64Type, []int64{localinput.DrawNumbers})
-	p.take = c.Placeholder("take/request", int64Type, []int64{localinput.TakeNumbers})
+	p.request = c.Placeholder("draw/request", int64Type, []int64{shardinput.DrawNumbers})
+	p.take = c.Placeholder("take/request", int64Type, []int64{shardinput.TakeNumbers})
 	out := make([]map[string]string, len(c.replicas))
 	for from := 0; from < len(c.replicas); {
 		to := from + 1
@@ -52,12 +52,12 @@ func (c *composer) readLocally(f *graphs.Function) (*localPlan, []map[string]str
 		p.replicas = append(p.replicas, to-from)
 		name := fmt.Sprintf("draw/%d", config.Worker)
 		c.OnDevice(c.replicas[from].host)
-		draw := c.Node(localinput.Draw, name, []string{c.Bytes(name+"/config", text), p.request})
+		draw := c.Node(shardinput.Draw, name, []string{c.Bytes(name+"/config", text), p.request})
 		p.fetches = append(p.fetches, draw+":0", draw+":1")
 		for i, r := range c.replicas[from:to] {
 			own := r.prefix + "take"
 			c.OnDevice(r.host)
-			take := c.Node(localinput.Take, own, []string{p.take, c.Int64s(own+"/place", []int64{int64(i), int64(to - from)})})
+			take := c.Node(shardinput.Take, own, []string{p.take, c.Int64s(own+"/place", []int64{int64(i), int64(to - from)})})
 			out[from+i] = c.cut(own, features, r, take+":0", take+":1", take+":2")
 		}
 		from = to
@@ -105,7 +105,7 @@ func (m *Model) Draw(ctx context.Context, epoch, position int64, accumulate int)
 	for i, replicas := range p.replicas {
 		stats, ok := out[2*i].Value().([]int64)
 		rows, fine := out[2*i+1].Value().([]int32)
-		if !ok || !fine || len(stats) != localinput.Stats+len(p.rows)+accumulate*replicas {
+		if !ok || !fine || len(stats) != shardinput.Stats+len(p.rows)+accumulate*replicas {
 			return nil, fmt.Errorf("worker %d answers a draw with %v and %v", i, out[2*i].Shape(), out[2*i+1].Shape())
 		}
 		for k, sum := range []*int{&d.Examples, &d.Labeled, &d.Truncated, &d.Tokens, &d.Rows} {
@@ -113,14 +113,14 @@ func (m *Model) Draw(ctx context.Context, epoch, position int64, accumulate int)
 		}
 		d.Skipped += stats[5]
 		for k, feature := range p.rows {
-			n := stats[localinput.Stats+k]
+			n := stats[shardinput.Stats+k]
 			if n < 0 || n > int64(len(rows)) {
 				return nil, fmt.Errorf("worker %d has %d numbers of %s among %d", i, n, feature, len(rows))
 			}
 			d.rows[feature] = append(d.rows[feature], rows[:n])
 			rows = rows[n:]
 		}
-		for k, n := range stats[localinput.Stats+len(p.rows):] {
+		for k, n := range stats[shardinput.Stats+len(p.rows):] {
 			d.Micro[k/replicas*m.micro+first+k%replicas] = int(n)
 		}
 		first += replicas

@@ -25,7 +25,9 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/cuda"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
-	"github.com/gorbit-ml/gorbit/internal/localinput"
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // Config is what a user chooses of a strategy.
@@ -57,7 +59,7 @@ type Config struct {
 	BucketBytes int64
 	// LocalInput has every worker of a NewMultiWorker read its part of the batches of
 	// training: Draw and StepDrawn then take the place of Step. Nil has Step.
-	LocalInput *localinput.Data
+	LocalInput *shardinput.Data
 }
 
 // DefaultBucketBytes is how many bytes of gradients are reduced together.
@@ -325,7 +327,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		kernels.Threads(config.IntraOpThreads, update)
 	}
 	if config.LocalInput != nil {
-		if err := localinput.Register(); err != nil {
+		if err := shardinput.Register(); err != nil {
 			return nil, err
 		}
 	}
@@ -439,6 +441,9 @@ func (e *DeviceError) Error() string {
 	}
 	return fmt.Sprintf("there is no device %q; this machine has %s", e.Device, strings.Join(e.Have, ", "))
 }
+
+// Is reports whether the target is the error's class, fault.Usage.
+func (e *DeviceError) Is(target error) bool { return target == fault.Usage }
 
 // CountGPUs returns the number of GPUs that TensorFlow can use. It starts no session:
 // the first one of a process decides about TensorFlow's threads.
@@ -611,7 +616,7 @@ func (m *Model) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetche
 // lost returns the cluster's error where a server is lost: the session's own says
 // little of it, and often comes first.
 func (m *Model) lost(err error) error {
-	if bad := localinput.Find(err); bad != nil {
+	if bad := shardinput.Find(err); bad != nil {
 		return bad
 	}
 	if oom(err) {

@@ -12,7 +12,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // golden exports a small model and drives its own train_step for some steps. It
@@ -167,7 +167,7 @@ func TestComposedStepEqualsTrainStep(t *testing.T) {
 	for _, pooling := range []string{"first", "mean"} {
 		t.Run(pooling, func(t *testing.T) {
 			dir := t.TempDir()
-			testenv.RunPython(t, golden, dir, pooling)
+			testkit.RunPython(t, golden, dir, pooling)
 			s := open(t, dir, FunctionsTrain)
 			steps := readJSON[[]goldenStep](t, filepath.Join(dir, "steps.json"))
 			if len(steps) != 10 {
@@ -246,7 +246,7 @@ func allEqual(a, b []float64) bool {
 
 func TestStepErrors(t *testing.T) {
 	dir := t.TempDir()
-	testenv.RunPython(t, golden, dir, "mean")
+	testkit.RunPython(t, golden, dir, "mean")
 	s := open(t, dir, FunctionsTrain)
 	g := readJSON[[]goldenStep](t, filepath.Join(dir, "steps.json"))[0]
 	ctx := context.Background()
@@ -282,7 +282,7 @@ func TestStepErrors(t *testing.T) {
 
 func TestUnknownDevice(t *testing.T) {
 	dir := t.TempDir()
-	testenv.RunPython(t, golden, dir, "mean")
+	testkit.RunPython(t, golden, dir, "mean")
 	export, err := graphs.Open(filepath.Join(dir, "graph"))
 	if err != nil {
 		t.Fatal(err)

@@ -18,10 +18,10 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/fleet"
-	"github.com/gorbit-ml/gorbit/internal/fleet/fleettest"
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // replicaModel exports a model with two layers, in float32 and in fp16.
@@ -45,7 +45,7 @@ func replicaExportIn(t testing.TB, folder string) *graphs.Export {
 		if err != nil {
 			t.Fatal(err)
 		}
-		testenv.RunPython(t, replicaModel, dir)
+		testkit.RunPython(t, replicaModel, dir)
 		replicaDir.path = dir
 	})
 	export, err := graphs.Open(filepath.Join(replicaDir.path, folder))
@@ -63,7 +63,7 @@ var replicaDir struct {
 // TestMain lets the test binary be a worker's child, too.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "child" {
-		if err := fleet.Child(context.Background()); err != nil {
+		if err := cluster.Child(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -75,10 +75,10 @@ func TestMain(m *testing.M) {
 }
 
 // startWorkers starts workers and connects to them.
-func startWorkers(t *testing.T, n int, devices string) *fleet.Fleet {
+func startWorkers(t *testing.T, n int, devices string) *cluster.Fleet {
 	t.Helper()
-	addresses := fleettest.Start(t, devices, slices.Repeat([][]string{{os.Args[0], "child"}}, n)...)
-	f, err := fleet.Connect(t.Context(), fleet.Config{Addresses: addresses, Log: slog.New(slog.DiscardHandler)})
+	addresses := clustertest.Start(t, devices, slices.Repeat([][]string{{os.Args[0], "child"}}, n)...)
+	f, err := cluster.Connect(t.Context(), cluster.Config{Addresses: addresses, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

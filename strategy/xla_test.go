@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // xlaModels exports a model plain, and with its passes compiled by XLA.
@@ -27,7 +27,7 @@ for name, xla in (("plain", False), ("xla", True)):
 // package's: steps, an evaluation, a prediction and all variables.
 func TestXLA(t *testing.T) {
 	dir := t.TempDir()
-	testenv.RunPython(t, xlaModels, dir)
+	testkit.RunPython(t, xlaModels, dir)
 	ctx := context.Background()
 	open := func(name string, w way) *Model {
 		export, err := graphs.Open(filepath.Join(dir, name))

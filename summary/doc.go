@@ -6,7 +6,7 @@
 // are summary events: a tag, a tensor, and the name of the TensorBoard plugin
 // that shows it. A scalar is a float32, a text a string, a histogram a float64
 // matrix [buckets, 3] of left edge, right edge and count (tf.summary.histogram).
-// docs/events.md holds all of it.
+// docs/reference/events.md holds all of it.
 //
 // Steps are those of the optimizer. Wall times are seconds since 1970, with the
 // precision of a float64. Tags and texts are UTF-8; bytes that are not are

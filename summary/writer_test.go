@@ -21,7 +21,7 @@ import (
 	eventpb "github.com/wamuir/graft/tensorflow/core/util/event_go_proto"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -427,7 +427,7 @@ scalars old [(0, 7.0), (1, 7.0), (2, 7.0)]
 text params [(0, b'lr: 1')]
 `
 	plain := strings.Replace(want, "(4, 41.0)", "(4, 40.0), (4, 41.0)", 1)
-	got := testenv.RunPython(t, script, dir)
+	got := testkit.RunPython(t, script, dir)
 	if got != want+plain {
 		t.Errorf("TensorBoard reads\n%s\nwant\n%s\n%s", got, want, plain)
 	}
@@ -445,7 +445,7 @@ text params [(0, b'lr: 1')]
 		w.Graph([]byte{0x22, 0})
 		closeWriter(t, w)
 	}
-	got, _, _ = strings.Cut(testenv.RunPython(t, script, dir), "]")
+	got, _, _ = strings.Cut(testkit.RunPython(t, script, dir), "]")
 	if !strings.HasSuffix(got, "scalars loss [(0, 0.0), (1, 0.0), (2, 1.0), (3, 1.0)") {
 		t.Errorf("TensorBoard reads\n%s", got)
 	}

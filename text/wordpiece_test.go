@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // bertVocab loads the uncased BERT vocabulary of 30,522 tokens, which the demo's
@@ -15,8 +15,8 @@ import (
 func bertVocab(t testing.TB) *Vocab {
 	t.Helper()
 	for _, p := range []string{"demo/model/vocab.txt", ".cache/minilm/vocab.txt"} {
-		if _, err := os.Stat(filepath.Join(testenv.Root(), p)); err == nil {
-			v, err := LoadVocab(filepath.Join(testenv.Root(), p))
+		if _, err := os.Stat(filepath.Join(testkit.Root(), p)); err == nil {
+			v, err := LoadVocab(filepath.Join(testkit.Root(), p))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,7 +37,7 @@ func newTokenizer(t testing.TB, v *Vocab, cfg Config) *Tokenizer {
 }
 
 func TestBERTGoldens(t *testing.T) {
-	data, err := os.ReadFile(testenv.SharedData(t, "goldens", "wordpiece.json"))
+	data, err := os.ReadFile(testkit.SharedData(t, "goldens", "wordpiece.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@
 // find that out from the content, never from the name.
 //
 // An Example is the protocol buffer message of tensorflow/core/example: a map
-// from feature names to lists of bytes, float32 or int64. docs/tfrecord.md
+// from feature names to lists of bytes, float32 or int64. docs/reference/tfrecord.md
 // holds all of it byte by byte, the index file included.
 //
 // # Units

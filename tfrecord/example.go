@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // Kind is which of its three lists a feature holds.
@@ -80,6 +82,9 @@ type ExampleError struct {
 func (e *ExampleError) Error() string {
 	return fmt.Sprintf("not a tf.train.Example: at byte %d of the record: %s", e.Offset, e.Reason)
 }
+
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *ExampleError) Is(target error) bool { return target == fault.Damaged }
 
 // FeatureError reports a feature that is not of the kind asked for.
 type FeatureError struct {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 const (
@@ -62,6 +64,9 @@ func (e *CorruptError) Error() string {
 	}
 	return fmt.Sprintf("%s: record %d at byte %d%s: %s", e.Path, e.Record, e.Offset, of, e.Reason)
 }
+
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *CorruptError) Is(target error) bool { return target == fault.Damaged }
 
 func reasonLengthCRC(header []byte) string {
 	return fmt.Sprintf("length checksum is %#08x, expected %#08x for the length bytes % x",

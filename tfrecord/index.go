@@ -14,7 +14,7 @@ import (
 
 const indexSuffix = ".index"
 
-// The index file, in docs/tfrecord.md byte by byte.
+// The index file, in docs/reference/tfrecord.md byte by byte.
 const (
 	indexMagic       = "GORBITRX"
 	indexVersion     = 1

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // stream writes the records and returns the bytes and where each begins.
@@ -202,7 +202,7 @@ for r in tf.data.TFRecordDataset(sys.argv[1]).skip(9):
 		}
 	}
 	want.WriteString("[                  1                  -2 4611686018427387904] [ 0.5 -1. ] b'\\x00\\xc3\\xa9' [7]\n")
-	if got := testenv.RunPython(t, script, args...); got != want.String() {
+	if got := testkit.RunPython(t, script, args...); got != want.String() {
 		t.Errorf("TensorFlow read\n%s\nwant\n%s", got, want.String())
 	}
 }

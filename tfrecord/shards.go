@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // ShardName returns the name of one shard of a set, such as
@@ -79,6 +81,9 @@ type ShardError struct {
 
 // Error names the set and the reason.
 func (e *ShardError) Error() string { return fmt.Sprintf("shards of %s: %s", e.Path, e.Reason) }
+
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *ShardError) Is(target error) bool { return target == fault.Damaged }
 
 var recordFile = regexp.MustCompile(`\.tf_?records?(-\d+-of-\d+)?(\.(gz|gzip|z|zlib))?$`)
 

@@ -64,7 +64,7 @@ def measured(options: base.Options, size: str, asked: Pairs) -> list[stats.Line]
     """The lines of one size: with a single pair, which is the start, and with all."""
     chosen = {"vocab": options.vocab, "gorbit": options.gorbit}
     chosen["weights"] = os.path.join(options.settings.work, "weights", size)
-    chosen["job_test"] = base.go_test(options, "job")
+    chosen["job_test"] = base.go_test(options, "train")
     initial = os.path.join(chosen["weights"], "model.safetensors")
     try:
         if not os.path.exists(initial):

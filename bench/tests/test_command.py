@@ -26,7 +26,7 @@ def test_quick_leaves_the_document_and_the_results_alone(monkeypatch):
 
 def test_everything_is_published_unless_quick(monkeypatch):
     options = chosen(monkeypatch, ["--venvs", "/nowhere", "--isa", "avx2"])
-    assert options.document("benchmarks.md").endswith("docs/benchmarks.md")
+    assert options.document("benchmarks.md").endswith("docs/measurements/benchmarks.md")
     assert options.sizes == ["tiny", "minilm", "base"]
     assert options.settings.retries == 1
     assert options.suffix == "-avx2"

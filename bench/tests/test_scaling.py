@@ -110,7 +110,7 @@ def test_tables_are_replaced_in_the_document(tmp_path):
 
 
 def test_the_document_holds_the_tables_that_are_computed():
-    with open(f"{scaling.ROOT}/docs/scaling.md", encoding="utf-8") as file:
+    with open(f"{scaling.ROOT}/docs/measurements/scaling.md", encoding="utf-8") as file:
         document = file.read()
     for name, table in scaling.TABLES.items():
         assert f"{scaling.tables.begin(f'scaling-{name}')}\n{table()}\n" in document, name

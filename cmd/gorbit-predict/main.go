@@ -16,26 +16,17 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/questions"
-	_ "github.com/gorbit-ml/gorbit/internal/tfenv"
+	_ "github.com/gorbit-ml/gorbit/internal/tfprocess"
 )
 
 // version is set by the linker: -X main.version=...
 var version = "0.1.0"
 
-// Exit codes.
-const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
-
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
-
-// usageError is a wrong way to call the program.
-type usageError struct{ error }
 
 // run is the program, less the process.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -46,15 +37,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)
 	if err == nil {
-		return exitDone
+		return fault.ExitDone
 	}
-	var usage usageError
-	if errors.As(err, &usage) {
-		fmt.Fprintf(stderr, "gorbit-predict: %v (see gorbit-predict --help)\n", err)
-		return exitUsage
+	hint := ""
+	if errors.Is(err, fault.Usage) {
+		hint = " (see gorbit-predict --help)"
 	}
-	fmt.Fprintf(stderr, "gorbit-predict: %v\n", err)
-	return exitFailed
+	fmt.Fprintf(stderr, "gorbit-predict: %v%s\n", err, hint)
+	return fault.ExitCode(err)
 }
 
 type options struct {
@@ -92,18 +82,18 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q: texts are given with --text", args[0])}
+				return fault.Usagef("unexpected argument %q: texts are given with --text", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(); err != nil {
-				return usageError{err}
+				return fault.Usagef("%w", err)
 			}
 			return predict(cmd.Context(), o, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fault.Usagef("%w", err) })
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	flags := cmd.Flags()
 	flags.SortFlags = false

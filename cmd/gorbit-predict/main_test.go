@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 //go:embed testdata/make_model.py
@@ -45,7 +45,7 @@ func fixture(t *testing.T) (model string, golden [][]float64) {
 			t.Fatal(err)
 		}
 		made.dir = dir
-		testenv.RunPython(t, makeModel, dir)
+		testkit.RunPython(t, makeModel, dir)
 		data, err := os.ReadFile(filepath.Join(dir, "golden.json"))
 		if err != nil {
 			t.Fatal(err)

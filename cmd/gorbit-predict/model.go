@@ -13,7 +13,7 @@ import (
 	"github.com/galeone/tfgo"
 
 	"github.com/gorbit-ml/gorbit/internal/questions"
-	"github.com/gorbit-ml/gorbit/internal/served/layout"
+	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/text"
 )
 

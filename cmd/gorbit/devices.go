@@ -18,9 +18,9 @@ import (
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/cuda"
 	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/fleet"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 )
 
@@ -70,7 +70,7 @@ lend.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if len(workers) > 0 {
-			return listWorkers(cmd.Context(), cmd.OutOrStdout(), fleet.Config{Addresses: workers, Timeout: timeout,
+			return listWorkers(cmd.Context(), cmd.OutOrStdout(), cluster.Config{Addresses: workers, Timeout: timeout,
 				Log: slog.New(slog.DiscardHandler), Version: version}, asJSON)
 		}
 		var asked devices.Spec
@@ -93,11 +93,11 @@ lend.`,
 }
 
 // listWorkers prints what workers lend.
-func listWorkers(ctx context.Context, out io.Writer, config fleet.Config, asJSON bool) error {
+func listWorkers(ctx context.Context, out io.Writer, config cluster.Config, asJSON bool) error {
 	if err := config.Validate(); err != nil {
 		return usagef("%w", err)
 	}
-	f, err := fleet.Connect(ctx, config)
+	f, err := cluster.Connect(ctx, config)
 	if err != nil {
 		return err
 	}

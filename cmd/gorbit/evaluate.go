@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gorbit-ml/gorbit/job"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train"
 )
 
 // runFlags are those of the commands that read a run.
@@ -30,17 +30,17 @@ func (r *runFlags) add(cmd *cobra.Command) {
 }
 
 // open opens the run, with its checkpoint loaded unless the caller does that.
-func (r *runFlags) open(ctx context.Context, env job.Env, load bool) (*job.Run, int64, error) {
+func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.Run, int64, error) {
 	if r.run == "" {
 		return nil, 0, usagef("--run is required: the folder of a run")
 	}
 	// What is wrong with the params OpenRun says.
-	if p, err := job.ReadParams(filepath.Join(r.run, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
+	if p, err := train.ReadParams(filepath.Join(r.run, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
 		if err := useOneDNN(p.Runtime.OneDNN); err != nil {
 			return nil, 0, err
 		}
 	}
-	run, err := job.OpenRun(ctx, r.run, r.settings, env)
+	run, err := train.OpenRun(ctx, r.run, r.settings, env)
 	if err != nil || !load {
 		return run, 0, err
 	}
@@ -91,7 +91,7 @@ well, to the folder eval-SPLIT of the run.`,
 			return err
 		}
 		if follow && r.run != "" {
-			if err := job.AwaitRun(cmd.Context(), r.run, timeout, env); err != nil {
+			if err := train.AwaitRun(cmd.Context(), r.run, timeout, env); err != nil {
 				return err
 			}
 		}

@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gorbit-ml/gorbit/internal/served"
+	"github.com/gorbit-ml/gorbit/internal/servable"
 )
 
 func newExport(g *globals) *cobra.Command {
 	var r runFlags
-	var o served.Options
+	var o servable.Options
 	cmd := &cobra.Command{
 		Use:   "export --run FOLDER --out FOLDER [flags]",
 		Short: "Write a run's model as a SavedModel to serve",
@@ -72,7 +72,7 @@ its assets. TensorFlow Serving, Python, tfgo and gorbit-predict load it.`,
 		if o.Variables, err = run.Variables(cmd.Context()); err != nil {
 			return err
 		}
-		if err := served.Write(cmd.Context(), o); err != nil {
+		if err := servable.Write(cmd.Context(), o); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\n", step, o.Out)

@@ -22,8 +22,9 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
-	"github.com/gorbit-ml/gorbit/internal/fleet/fleettest"
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // patience bounds the wait for anything that a process does. It is far more than any needs.
@@ -194,7 +195,7 @@ func (u *user) fixture(reviews int, convert ...string) {
 		"intermediate_size": 48, "vocab_size": 29, "max_position_embeddings": 32}`), 0o644); err != nil {
 		u.t.Fatal(err)
 	}
-	u.run(testenv.Python(u.t), "-m", "gorbit_export", "bert-classifier", "--config", "config.json", "--pooling", "mean", "--out", "graph")
+	u.run(testkit.Python(u.t), "-m", "gorbit_export", "bert-classifier", "--config", "config.json", "--pooling", "mean", "--out", "graph")
 }
 
 // TestFaults breaks a training with two workers in many ways. It must go on by itself
@@ -237,7 +238,7 @@ func TestFaults(t *testing.T) {
 	}
 
 	undisturbed, _, _ := two(t, "undisturbed")
-	undisturbed.exits(exitDone)
+	undisturbed.exits(fault.ExitDone)
 	gone(t, "--child")
 	want, wantMetrics := u.state("undisturbed", steps)
 	alike := func(t *testing.T, run string, want map[string]string, wantMetrics string) {
@@ -260,7 +261,7 @@ func TestFaults(t *testing.T) {
 	// which is some 1e-4 in the end.
 	without := []string{"--set", "optimizer.hyperparameters.hidden_dropout=0", "--set", "optimizer.hyperparameters.attention_dropout=0",
 		"--set", "optimizer.hyperparameters.classifier_dropout=0"}
-	u.start(t, train("alone", append(without, "--devices", "cpu:1")...)...).exits(exitDone)
+	u.start(t, train("alone", append(without, "--devices", "cpu:1")...)...).exits(fault.ExitDone)
 	alone, _ := u.state("alone", steps)
 	near := func(t *testing.T, run string) {
 		t.Helper()
@@ -288,7 +289,7 @@ func TestFaults(t *testing.T) {
 	// fails wants a training's end to be one error, of a worker, and nothing tried again.
 	fails := func(t *testing.T, chief *running, worker, says string) {
 		t.Helper()
-		chief.exits(exitFailed)
+		chief.exits(fault.ExitFailed)
 		_, after, _ := strings.Cut("\n"+chief.out.String(), "\ngorbit: ")
 		if !strings.HasPrefix(after, "worker "+worker+": ") || !strings.Contains(after, says) || strings.Count(after, "\n") != 1 {
 			t.Errorf("the last words are %q, want one line of worker %s with %q", after, worker, says)
@@ -356,7 +357,7 @@ func TestFaults(t *testing.T) {
 			}
 			chief, _, second := two(t, run, more...)
 			breaks(t, run, chief, second)
-			chief.exits(exitDone)
+			chief.exits(fault.ExitDone)
 			if log := chief.out.String(); !strings.Contains(log, lost) || !strings.Contains(log, address(second)) {
 				t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
 			}
@@ -374,24 +375,24 @@ func TestFaults(t *testing.T) {
 			w.says("listening again")
 			w.await("its child's end", func() bool { return errors.Is(syscall.Kill(children[i], 0), syscall.ESRCH) })
 		}
-		u.start(t, train("chief", "--workers", address(first)+","+address(second))...).exits(exitDone)
+		u.start(t, train("chief", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
 		same(t, "chief")
 	})
 	scenario("stopped by a signal", func(t *testing.T) {
 		chief, first, second := two(t, "stopped")
 		chief.says("step:     40 ")
 		kill(t, chief.Process.Pid, syscall.SIGTERM)
-		chief.exits(exitStopped)
-		u.start(t, train("stopped", "--workers", address(first)+","+address(second))...).exits(exitDone)
+		chief.exits(fault.ExitStopped)
+		u.start(t, train("stopped", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
 		same(t, "stopped")
 	})
 	scenario("goes on with other devices", func(t *testing.T) {
 		chief, _, _ := two(t, "devices")
 		chief.says("step:     40 ")
 		kill(t, chief.Process.Pid, syscall.SIGTERM)
-		chief.exits(exitStopped)
+		chief.exits(fault.ExitStopped)
 		chief = u.start(t, train("devices", "--devices", "cpu:3", "--shard-optimizer")...)
-		chief.exits(exitDone)
+		chief.exits(fault.ExitDone)
 		if log := chief.out.String(); !strings.Contains(log, "restored from checkpoint") || !strings.Contains(log, "step:    360 ") {
 			t.Errorf("the run did not go on:\n%s", log)
 		}
@@ -400,7 +401,7 @@ func TestFaults(t *testing.T) {
 		chief, _, second := two(t, "gone", short...)
 		chief.says("step:     40 ")
 		kill(t, second.Process.Pid, syscall.SIGKILL)
-		chief.exits(exitFailed)
+		chief.exits(fault.ExitFailed)
 		if log := chief.out.String(); !strings.Contains(log, "gorbit: worker "+address(second)+": connect: after 5s") {
 			t.Errorf("the last words are not of the worker:\n%s", log)
 		}
@@ -409,7 +410,7 @@ func TestFaults(t *testing.T) {
 		chief, _, second := two(t, "elastic", append(without, "--elastic", "--worker-timeout", "5s")...)
 		chief.says("step:    200 ")
 		kill(t, second.Process.Pid, syscall.SIGKILL)
-		chief.exits(exitDone)
+		chief.exits(fault.ExitDone)
 		if log := chief.out.String(); !strings.Contains(log, "going on without workers that did not come back") || !strings.Contains(log, "restored from checkpoint") {
 			t.Errorf("nothing of the worker left behind, or of the checkpoint:\n%s", log)
 		}
@@ -422,7 +423,7 @@ func TestFaults(t *testing.T) {
 	})
 	scenario("a worker of another TensorFlow", func(t *testing.T) {
 		first, second := worker(t, "127.0.0.1:0"), worker(t, "127.0.0.1:0")
-		between := fleettest.Greet(t, address(second), func(hello map[string]any) { hello["tensorflow"] = "1.15.0" })
+		between := clustertest.Greet(t, address(second), func(hello map[string]any) { hello["tensorflow"] = "1.15.0" })
 		chief := u.start(t, train("none", "--workers", address(first)+","+between)...)
 		fails(t, chief, between, fmt.Sprintf("the chief has TensorFlow %q, the worker %q", tf.Version(), "1.15.0"))
 	})
@@ -447,7 +448,7 @@ func TestFaults(t *testing.T) {
 			all = append(all, begin(t, cmd))
 		}
 		for _, r := range all {
-			r.exits(exitDone)
+			r.exits(fault.ExitDone)
 		}
 	}
 	scenario("TF_CONFIG", func(t *testing.T) {
@@ -457,13 +458,13 @@ func TestFaults(t *testing.T) {
 
 	scenario("local input", func(t *testing.T) {
 		chief, _, _ := two(t, "local", "--input", "local")
-		chief.exits(exitDone)
+		chief.exits(fault.ExitDone)
 		want, wantMetrics := u.state("local", steps)
 
 		chief, _, second := two(t, "local-killed", "--input", "local")
 		chief.says("step:    200 ")
 		replace(t, second)
-		chief.exits(exitDone)
+		chief.exits(fault.ExitDone)
 		if log := chief.out.String(); !strings.Contains(log, lost) || !strings.Contains(log, address(second)) {
 			t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
 		}
@@ -472,7 +473,7 @@ func TestFaults(t *testing.T) {
 		chief, _, second = two(t, "local-elastic", append(without, "--input", "local", "--elastic", "--worker-timeout", "5s")...)
 		chief.says("step:    200 ")
 		kill(t, second.Process.Pid, syscall.SIGKILL)
-		chief.exits(exitDone)
+		chief.exits(fault.ExitDone)
 		near(t, "local-elastic")
 
 		// Every machine has the data where it says.
@@ -518,9 +519,9 @@ func TestFaults(t *testing.T) {
 		"the same two times": {"a:1,a:1", "a:1 is named twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code := exitFailed
+			code := fault.ExitFailed
 			if strings.Contains(test.says, "form") || strings.Contains(test.says, "twice") {
-				code = exitUsage
+				code = fault.ExitUsage
 			}
 			chief := u.start(t, train("nobody", append(short, "--workers", test.address)...)...)
 			chief.exits(code)

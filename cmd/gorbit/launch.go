@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/launch"
 )
 
@@ -32,7 +33,7 @@ Ends with its exit code, and leaves no process behind. A worker that dies is
 started again.
 
 FILE is YAML; where there is none, and this is a terminal, launch asks for what
-belongs in it and writes it. --ask does so in any case. See docs/launch.md.`,
+belongs in it and writes it. --ask does so in any case. See docs/guide/launch.md.`,
 		Example: `  gorbit launch --config hosts.yaml -- --graph graphs/mrpc --data data/mrpc --run runs/mrpc
   gorbit launch --config hosts.yaml --dry-run -- --params base.yaml --run runs/mrpc
   gorbit launch --config hosts.yaml --ask`,
@@ -97,7 +98,7 @@ belongs in it and writes it. --ask does so in any case. See docs/launch.md.`,
 		if err != nil {
 			return err
 		}
-		if code != exitDone {
+		if code != fault.ExitDone {
 			return &chiefError{code}
 		}
 		return nil
@@ -116,7 +117,7 @@ func plan(cmd *cobra.Command, file string, ask bool) (p launch.Plan, asked bool,
 	}
 	missing := errors.Is(err, fs.ErrNotExist)
 	if missing && !ask && !term.IsTerminal(int(os.Stdin.Fd())) {
-		return p, false, usagef("there is no %s: write it (docs/launch.md), or call gorbit launch on a terminal, where it asks", file)
+		return p, false, usagef("there is no %s: write it (docs/guide/launch.md), or call gorbit launch on a terminal, where it asks", file)
 	}
 	if err != nil && !missing {
 		var wrong *launch.PlanError

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,7 +38,7 @@ func TestLaunchTrains(t *testing.T) {
 
 	t.Run("to the end", func(t *testing.T) {
 		r, addresses := launch(t, "whole", 30)
-		r.exits(exitDone)
+		r.exits(fault.ExitDone)
 		gone(t, "")
 		said := r.out.String()
 		for i, address := range addresses {
@@ -64,7 +65,7 @@ func TestLaunchTrains(t *testing.T) {
 		if !killed {
 			t.Fatalf("no worker at %s among %v", addresses[1], marked(t))
 		}
-		r.exits(exitFailed)
+		r.exits(fault.ExitFailed)
 		gone(t, "")
 		if said := r.out.String(); !strings.Contains(said, "gorbit: worker 1 at "+addresses[1]+" ended with signal SIGKILL") || strings.Contains(said, "started again") {
 			t.Errorf("the last words are not of the worker:\n%s", said)

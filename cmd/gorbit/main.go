@@ -15,23 +15,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/gorbit-ml/gorbit/checkpoint"
-	"github.com/gorbit-ml/gorbit/convert"
-	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/internal/questions"
-	"github.com/gorbit-ml/gorbit/job"
-	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/strategy"
-	"github.com/gorbit-ml/gorbit/tfrecord"
-)
-
-// Exit codes, as the package comment documents them.
-const (
-	exitDone    = 0
-	exitFailed  = 1
-	exitUsage   = 2
-	exitDamaged = 3
-	exitStopped = 75
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 func main() {
@@ -57,18 +41,18 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "gorbit: %v: %s; once more to stop at once\n", s, doing)
 		cancel(fmt.Errorf("%v", s))
 		<-signals
-		os.Exit(exitFailed)
+		os.Exit(fault.ExitFailed)
 	}()
 
 	root := newRoot()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitDone
+		return fault.ExitDone
 	}
 	code := exitCode(err)
 	// A run that stopped as it was told to, and one that launch started, have said so.
-	if code != exitStopped && !is[*chiefError](err) {
+	if code != fault.ExitStopped && !is[*chiefError](err) {
 		fmt.Fprintln(os.Stderr, "gorbit: "+oneLine(err.Error()))
 	}
 	return code
@@ -86,29 +70,15 @@ func oneLine(message string) string {
 	return strings.Join(kept, "; ")
 }
 
-// usageError is a mistake on the command line.
-type usageError struct{ err error }
+func usagef(format string, args ...any) error { return fault.Usagef(format, args...) }
 
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
-
-// exitCode tells the kinds of failure apart.
+// exitCode tells the kinds of failure apart. A chief that launch started has chosen
+// its own.
 func exitCode(err error) int {
 	if chief := (*chiefError)(nil); errors.As(err, &chief) {
 		return chief.code
 	}
-	switch {
-	case errors.Is(err, runner.ErrStopped) || errors.Is(err, context.Canceled):
-		return exitStopped
-	case is[*usageError](err), is[*job.ParamsError](err), is[*strategy.DeviceError](err):
-		return exitUsage
-	case is[*tfrecord.CorruptError](err), is[*tfrecord.ShardError](err), is[*tfrecord.ExampleError](err), is[*dataset.RecordError](err),
-		is[*checkpoint.CorruptError](err), is[*checkpoint.AllDamagedError](err), is[*convert.RowError](err), is[*convert.ManifestError](err), is[*questions.LineError](err):
-		return exitDamaged
-	}
-	return exitFailed
+	return fault.ExitCode(err)
 }
 
 func is[T error](err error) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/questions"
-	"github.com/gorbit-ml/gorbit/job"
+	"github.com/gorbit-ml/gorbit/train"
 )
 
 func newPredict(g *globals) *cobra.Command {
@@ -74,7 +74,7 @@ order of the questions.`,
 		defer run.Close()
 
 		w := bufio.NewWriter(cmd.OutOrStdout())
-		each := func(p job.Prediction) error { return printPrediction(w, format, p) }
+		each := func(p train.Prediction) error { return printPrediction(w, format, p) }
 		if split != "" {
 			err = run.PredictSplit(cmd.Context(), split, each)
 		} else {
@@ -106,7 +106,7 @@ order of the questions.`,
 	return cmd
 }
 
-func printPrediction(w io.Writer, format string, p job.Prediction) error {
+func printPrediction(w io.Writer, format string, p train.Prediction) error {
 	switch format {
 	case "json":
 		line, err := json.Marshal(p)

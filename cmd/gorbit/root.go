@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/progress"
-	"github.com/gorbit-ml/gorbit/job"
+	"github.com/gorbit-ml/gorbit/train"
 )
 
 // globals are the flags of every command.
@@ -62,15 +62,15 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // env returns what a job prints to. Lines go to out, the log and the progress bar
 // to standard error.
-func (g *globals) env(out io.Writer) (job.Env, error) {
+func (g *globals) env(out io.Writer) (train.Env, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
-		return job.Env{}, usagef("--log-level %q is not debug, info, warn or error", g.logLevel)
+		return train.Env{}, usagef("--log-level %q is not debug, info, warn or error", g.logLevel)
 	}
 	if g.progress != "auto" && g.progress != "off" {
-		return job.Env{}, usagef("--progress %q is not auto or off", g.progress)
+		return train.Env{}, usagef("--progress %q is not auto or off", g.progress)
 	}
-	env := job.Env{Out: out, AllowOps: g.allowOps, Version: version}
+	env := train.Env{Out: out, AllowOps: g.allowOps, Version: version}
 	var errOut io.Writer = os.Stderr
 	if g.progress == "auto" {
 		bar := progress.New(os.Stderr)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // TestMain lets the test binary be the gorbit command of the scripts.
@@ -53,7 +53,7 @@ func exportSmall(t *testing.T) string {
 		t.Fatal(err)
 	}
 	graph := filepath.Join(dir, "graph")
-	testenv.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
+	testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
 		"bert-classifier", "--config", config, "--pooling", "mean", "--out", graph)
 	return graph
 }

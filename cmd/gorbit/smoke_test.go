@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // user does in a folder what a user does: runs programs as they are installed.
@@ -33,7 +33,7 @@ func newUser(t *testing.T) *user {
 	t.Helper()
 	u := &user{t: t, dir: t.TempDir(), bin: t.TempDir()}
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", u.bin+string(filepath.Separator), "./cmd/gorbit", "./cmd/gorbit-predict")
-	build.Dir = testenv.Root()
+	build.Dir = testkit.Root()
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
@@ -207,7 +207,7 @@ func TestSmoke(t *testing.T) {
 	vocabSize := u.write(400)
 	u.run("gorbit", "convert", "--vocab", "vocab.txt", "--train", "reviews.tsv", "--text-column", "text",
 		"--label-column", "label", "--labels", "bad,good", "--split-by-hash", "id", "--max-length", "24", "--out", "data")
-	u.run(testenv.Python(t), "-m", "gorbit_export", "bert-classifier", "--config", "tiny",
+	u.run(testkit.Python(t), "-m", "gorbit_export", "bert-classifier", "--config", "tiny",
 		"--vocab-size", fmt.Sprint(vocabSize), "--pooling", "mean", "--out", "graph")
 
 	const steps = 60

@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/gorbit-ml/gorbit/internal/fleet"
-	"github.com/gorbit-ml/gorbit/internal/tfenv"
-	"github.com/gorbit-ml/gorbit/job"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/tfprocess"
+	"github.com/gorbit-ml/gorbit/train"
 )
 
 func newTrain(g *globals) *cobra.Command {
@@ -75,7 +75,7 @@ stop within a step, with exit code 75.`,
 		{"on-corrupt", "data.on_corrupt", "damaged records: fail or skip"},
 		{"seed", "seed", "seed of the data's order and the graph's random numbers"},
 	}
-	params := job.Defaults()
+	params := train.Defaults()
 	values := make(map[string]*string)
 	defaults := params.Flat()
 	for _, s := range short {
@@ -121,7 +121,7 @@ stop within a step, with exit code 75.`,
 		if err != nil {
 			return err
 		}
-		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfenv.MallocKeeps())
+		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfprocess.MallocKeeps())
 		if kept := params.Runtime; kept.OneDNN != asked.OneDNN || kept.Kernels != asked.Kernels {
 			env.Log.Warn("a run keeps the runtime.onednn and runtime.kernels that it began with", "onednn", kept.OneDNN, "kernels", kept.Kernels)
 		}
@@ -135,24 +135,24 @@ stop within a step, with exit code 75.`,
 // trainInCluster trains as TF_CONFIG says, if it is set: the first machine of the
 // cluster trains, with a worker of its own beside, and the others are workers until
 // that is done. Without it, with workers named otherwise, or alone in the cluster, it trains.
-func trainInCluster(ctx context.Context, out io.Writer, p job.Params, run string, env job.Env) error {
+func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run string, env train.Env) error {
 	value := os.Getenv("TF_CONFIG")
 	if value == "" || p.Strategy.Name != "auto" && p.Strategy.Name != "multiworker" {
-		_, err := job.Train(ctx, p, run, env)
+		_, err := train.Train(ctx, p, run, env)
 		return err
 	}
-	cluster, err := job.ParseTFConfig(value)
+	config, err := train.ParseTFConfig(value)
 	if err != nil {
 		return err
 	}
-	if p.Strategy.Workers != "" && p.Strategy.Workers != strings.Join(cluster.Workers, ",") {
-		_, err := job.Train(ctx, p, run, env)
+	if p.Strategy.Workers != "" && p.Strategy.Workers != strings.Join(config.Workers, ",") {
+		_, err := train.Train(ctx, p, run, env)
 		return err
 	}
 	devices := cmp.Or(p.Strategy.Devices, ownDevices())
-	p.Strategy = cluster.Strategy(p.Strategy)
-	if len(cluster.Workers) == 1 {
-		_, err := job.Train(ctx, p, run, env)
+	p.Strategy = config.Strategy(p.Strategy)
+	if len(config.Workers) == 1 {
+		_, err := train.Train(ctx, p, run, env)
 		return err
 	}
 	if err := p.Absolute(); err != nil {
@@ -161,26 +161,26 @@ func trainInCluster(ctx context.Context, out io.Writer, p job.Params, run string
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	s, err := listen(out, env, fleet.SupervisorConfig{Listen: cluster.Workers[cluster.Task], Devices: devices, Once: true}, p.Data.Dir)
+	s, err := listen(out, env, cluster.SupervisorConfig{Listen: config.Workers[config.Task], Devices: devices, Once: true}, p.Data.Dir)
 	if err != nil {
 		return err
 	}
-	if cluster.Task > 0 {
+	if config.Task > 0 {
 		return s.Serve(ctx)
 	}
 	// The worker outlasts a stop: saving needs it.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group errgroup.Group
 	group.Go(func() error { return s.Serve(serving) })
-	_, err = job.Train(ctx, p, run, env)
+	_, err = train.Train(ctx, p, run, env)
 	stop()
 	return errors.Join(err, group.Wait())
 }
 
 // keepRounding sets the params that decide how sums are rounded to what the run
 // began with.
-func keepRounding(p *job.Params, run string) {
-	if before, err := job.ReadParams(filepath.Join(run, "params.yaml")); err == nil {
+func keepRounding(p *train.Params, run string) {
+	if before, err := train.ReadParams(filepath.Join(run, "params.yaml")); err == nil {
 		p.Runtime.OneDNN, p.Runtime.Kernels = before.Runtime.OneDNN, before.Runtime.Kernels
 		if p.Runtime.Lanes == 0 {
 			p.Runtime.Lanes = before.Runtime.Lanes
@@ -194,5 +194,5 @@ func useOneDNN(setting string) error {
 	if setting != "on" && setting != "off" {
 		return nil // Validate says so
 	}
-	return tfenv.OneDNN(setting == "on", os.Args)
+	return tfprocess.OneDNN(setting == "on", os.Args)
 }

@@ -9,14 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gorbit-ml/gorbit/internal/fleet"
-	"github.com/gorbit-ml/gorbit/internal/localinput"
-	"github.com/gorbit-ml/gorbit/job"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train"
 )
 
 func newWorker(g *globals) *cobra.Command {
-	var c fleet.SupervisorConfig
+	var c cluster.SupervisorConfig
 	var child bool
 	var data string
 	cmd := &cobra.Command{
@@ -44,8 +44,8 @@ machine reaches it; give it an address of a private network, never a public one.
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if child {
-			localinput.Serve(localinput.Options{Dir: data, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
-			return fleet.Child(cmd.Context())
+			shardinput.Serve(shardinput.Options{Dir: data, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+			return cluster.Child(cmd.Context())
 		}
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
@@ -79,7 +79,7 @@ func ownDevices() string {
 
 // listen makes this process a worker, and says so. Data is this machine's folder of the
 // data, "" for the chief's path.
-func listen(out io.Writer, env job.Env, c fleet.SupervisorConfig, data string) (*fleet.Supervisor, error) {
+func listen(out io.Writer, env train.Env, c cluster.SupervisorConfig, data string) (*cluster.Supervisor, error) {
 	c.Child = []string{"gorbit", "worker", "--child"}
 	if data != "" {
 		c.Child = append(c.Child, "--data", data)
@@ -88,7 +88,7 @@ func listen(out io.Writer, env job.Env, c fleet.SupervisorConfig, data string) (
 	if err := c.Validate(); err != nil {
 		return nil, usagef("%w", err)
 	}
-	s, err := fleet.Listen(c)
+	s, err := cluster.Listen(c)
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

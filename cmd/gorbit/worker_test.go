@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/fleet"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // TestWorker connects to a worker as the command starts it, and stops it as a
@@ -41,14 +42,14 @@ func TestWorker(t *testing.T) {
 		t.Fatalf("printed %q", line)
 	}
 	listed, err := exec.Command("gorbit", "devices", "--workers", address).Output()
-	if err != nil || strings.Count(string(listed), address) != 2 || !strings.Contains(string(listed), fleet.GroupLeader+"/device:CPU:1") {
+	if err != nil || strings.Count(string(listed), address) != 2 || !strings.Contains(string(listed), cluster.GroupLeader+"/device:CPU:1") {
 		t.Errorf("gorbit devices --workers: %v\n%s", err, listed)
 	}
-	f, err := fleet.Connect(t.Context(), fleet.Config{Addresses: []string{address}, Timeout: time.Minute, Version: version})
+	f, err := cluster.Connect(t.Context(), cluster.Config{Addresses: []string{address}, Timeout: time.Minute, Version: version})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{fleet.GroupLeader + "/device:CPU:0", fleet.GroupLeader + "/device:CPU:1"}
+	want := []string{cluster.GroupLeader + "/device:CPU:0", cluster.GroupLeader + "/device:CPU:1"}
 	if got := f.Workers()[0].Devices; !slices.Equal(got, want) {
 		t.Errorf("devices %v, want %v", got, want)
 	}
@@ -103,8 +104,8 @@ func TestWorkerUsage(t *testing.T) {
 	} {
 		out, err := exec.Command("gorbit", append([]string{"worker"}, args...)...).CombinedOutput()
 		exit, ok := err.(*exec.ExitError)
-		if !ok || exit.ExitCode() != exitUsage || !strings.Contains(string(out), want) {
-			t.Errorf("%v: %v, want %d and %s:\n%s", args, err, exitUsage, want, out)
+		if !ok || exit.ExitCode() != fault.ExitUsage || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %v, want %d and %s:\n%s", args, err, fault.ExitUsage, want, out)
 		}
 	}
 }

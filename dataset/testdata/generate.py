@@ -4,7 +4,7 @@ model_garden.tfrecord   records of a fixed length, written by TensorFlow with th
                         features of the Model Garden's
                         official/nlp/data/classifier_data_lib.py
 model_garden.json       the examples in them without padding
-permutations.json       beginnings of the permutations of docs/input.md, by a
+permutations.json       beginnings of the permutations of docs/design/input.md, by a
                         second implementation of them
 """
 

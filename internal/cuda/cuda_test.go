@@ -7,12 +7,12 @@ import (
 	_ "github.com/wamuir/graft/tensorflow" // brings the library
 
 	"github.com/gorbit-ml/gorbit/internal/cuda"
-	"github.com/gorbit-ml/gorbit/internal/testenv"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // The wheel says of itself whether it was built with CUDA.
 func TestBuiltIsWhatTheWheelSays(t *testing.T) {
-	said := testenv.RunPython(t, `
+	said := testkit.RunPython(t, `
 import importlib.util, pathlib, runpy
 where = pathlib.Path(importlib.util.find_spec("tensorflow").submodule_search_locations[0])
 info = runpy.run_path(str(where / "python/platform/build_info.py"))["build_info"]

@@ -12,7 +12,7 @@ import (
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
-	_ "github.com/gorbit-ml/gorbit/internal/tfenv"
+	_ "github.com/gorbit-ml/gorbit/internal/tfprocess"
 )
 
 var (

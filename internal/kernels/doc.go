@@ -26,7 +26,7 @@
 //
 // x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with
 // R*S = T. tools/gorbit_export/ops.py and optimizers.py are their definitions and
-// docs/contract.md the formulas. Attention looks only at pairs of positions of one
+// docs/reference/contract.md the formulas. Attention looks only at pairs of positions of one
 // sequence, keeps nothing of their number squared (its gradient computes the weights
 // again, as Dao et al. 2022), and gives zeros at padding. One more operation,
 // Squares, sums the squares of many tensors.

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // maxLineBytes bounds a line of input; the longest text that a model looks at is
@@ -72,6 +74,9 @@ type LineError struct {
 }
 
 func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %s", e.Name, e.Line, e.Reason) }
+
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *LineError) Is(target error) bool { return target == fault.Damaged }
 
 // Lines is a Source that reads one example a line.
 type Lines struct {

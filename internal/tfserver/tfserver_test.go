@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/gorbit-ml/gorbit/internal/tfenv"
+	_ "github.com/gorbit-ml/gorbit/internal/tfprocess"
 )
 
 // TestMain lets the test binary be a process with a server at the address of its

@@ -1,6 +1,6 @@
 """Writes an export: a SavedModel that holds the contract which gorbit drives.
 
-docs/contract.md says what the functions take and give.
+docs/reference/contract.md says what the functions take and give.
 """
 
 from __future__ import annotations

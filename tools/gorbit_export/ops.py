@@ -4,7 +4,7 @@ The blocks that take most of a step beside the matrix products are graph functio
 of their own, forward and backward, and each says by its `_implements` attribute
 what it computes ("gorbit.gelu"). A runtime that has a faster implementation
 for its hardware puts it in their place; any other runs them as they are.
-docs/contract.md lists them.
+docs/reference/contract.md lists them.
 
 What is given in a narrower dtype than float32 is given back in it. Attention's block
 then has that dtype, for its matrix products, and computes its softmax in float32; the

@@ -405,8 +405,8 @@ def test_another_architecture_is_one_task(tmp_path):
 
 
 def test_the_documented_architecture(tmp_path):
-    """The example of docs/contract.md is exported and learns."""
-    text = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    """The example of docs/reference/contract.md is exported and learns."""
+    text = (ROOT / "docs" / "reference" / "contract.md").read_text(encoding="utf-8")
     code = text.split("```python\n")[1].split("```")[0]
     names = {"tf": tf, "task": task, "layers": layers, "ops": ops, "export": export}
     exec(

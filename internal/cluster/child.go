@@ -1,0 +1,191 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/kernels"
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/tfserver"
+)
+
+// childFD is where a child writes its messages: TensorFlow may write to standard
+// output.
+const childFD = 3
+
+// Child is the process that a Supervisor starts for a session. It returns when the
+// supervisor ends or falls silent, or with what kept it from its work. The process is to end
+// then.
+func Child(ctx context.Context) error {
+	var ends [2]*os.File
+	for i, fd := range []int{0, childFD} {
+		// Only files that do not block know deadlines.
+		if err := syscall.SetNonblock(fd, true); err != nil {
+			return fmt.Errorf("a worker's process is started by gorbit worker itself: %w", err)
+		}
+		ends[i] = os.NewFile(uintptr(fd), "supervisor")
+	}
+	c := &child{link: newLink(ends[0], ends[1]), timeout: MaxTimeout}
+
+	ended := make(chan error, 1)
+	go func() { ended <- c.serve(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+type child struct {
+	link    *link
+	timeout time.Duration
+	port    int
+	host    netip.Addr
+	release func() error
+}
+
+func (c *child) serve(ctx context.Context) error {
+	work := make(chan message, 1)
+	go func() {
+		for m := range work {
+			if err := c.answer(m); err != nil {
+				// The supervisor reads it, or is gone.
+				_ = c.write(message{Failed: &failed{Message: clip(err.Error())}})
+			}
+		}
+	}()
+	for {
+		m, err := c.link.read(time.Now().Add(c.timeout))
+		if err != nil {
+			return fmt.Errorf("the supervisor is gone: %w", err)
+		}
+		switch {
+		case m.Beat != nil:
+		case m.Reserve != nil && c.release == nil:
+			if err := c.reserve(m.Reserve); err != nil {
+				_ = c.write(message{Failed: &failed{Message: clip(err.Error())}})
+				return err
+			}
+			go c.beat(ctx)
+		case m.Start != nil && c.release != nil:
+			// The server takes its time, and the supervisor is listened to.
+			select {
+			case work <- m:
+			default:
+				return errors.New("the supervisor asks for two servers")
+			}
+		default:
+			return errors.New("the supervisor sent what is not for a child now")
+		}
+	}
+}
+
+func (c *child) write(m message) error { return c.link.write(m, time.Now().Add(c.timeout)) }
+
+func (c *child) beat(ctx context.Context) {
+	tick := time.NewTicker(interval(c.timeout))
+	defer tick.Stop()
+	for {
+		usage := measure()
+		if err := c.write(message{Beat: &usage}); err != nil {
+			return // the reader sees it too
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *child) reserve(r *reserve) error {
+	host, err := netip.ParseAddr(r.Host)
+	if err != nil {
+		return err
+	}
+	c.host, c.timeout = host, time.Duration(r.TimeoutMillis)*time.Millisecond
+	if c.port, c.release, err = tfserver.Reserve(host); err != nil {
+		return err
+	}
+	return c.write(message{Reserved: &reserved{Port: c.port}})
+}
+
+func (c *child) answer(m message) error {
+	spec, err := devices.Parse(m.Start.Devices)
+	if err != nil {
+		return err
+	}
+	// The server's first graph may have the kernels' operations.
+	if err := kernels.Register(); err != nil {
+		return err
+	}
+	if err := shardinput.Register(); err != nil {
+		return err
+	}
+	kernels.Threads(m.Start.IntraOpThreads, m.Start.IntraOpThreads)
+	config := tfserver.Config{
+		Cluster: m.Start.Cluster, Task: m.Start.Task, Host: c.host, CPUs: 1,
+		IntraOpThreads: m.Start.IntraOpThreads, InterOpThreads: m.Start.InterOpThreads,
+	}
+	switch {
+	case spec.Type == "CPU":
+		config.CPUs = spec.Count
+	case spec.Count == 0:
+		config.GPUs = tfserver.AllGPUs
+	default:
+		config.GPUs = spec.Count
+	}
+	server, err := tfserver.Start(config)
+	if err != nil {
+		return err
+	}
+	if err := c.release(); err != nil {
+		return err
+	}
+	all, err := server.Devices()
+	if err != nil {
+		return err
+	}
+	names, err := meant(spec, all)
+	if err != nil {
+		return err
+	}
+	return c.write(message{Started: &started{Devices: names}})
+}
+
+// clip keeps a text well below a message's bound.
+func clip(s string) string { return s[:min(len(s), 4096)] }
+
+// measure reads what this process uses.
+func measure() beat {
+	var b beat
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		b.RSS, b.PeakRSS = kilobytes(status, "VmRSS:"), kilobytes(status, "VmHWM:")
+	}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err == nil {
+		b.CPUMillis = (usage.Utime.Nano() + usage.Stime.Nano()) / int64(time.Millisecond)
+	}
+	return b
+}
+
+// kilobytes reads a line such as "VmRSS:   123 kB" and returns bytes.
+func kilobytes(status []byte, name string) int64 {
+	_, rest, found := bytes.Cut(status, []byte("\n"+name))
+	if !found {
+		return 0
+	}
+	var n int64
+	if _, err := fmt.Sscan(string(rest[:min(len(rest), 64)]), &n); err != nil {
+		return 0
+	}
+	return n << 10
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package cluster
+
+// pace is 1 without the race detector.
+const pace = 1

@@ -1,0 +1,6 @@
+//go:build race
+
+package cluster
+
+// pace makes room for the race detector.
+const pace = 3

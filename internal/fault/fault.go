@@ -1,0 +1,94 @@
+// Package fault sorts errors into the classes that the exit codes of the programs
+// tell apart.
+//
+// An error type belongs to a class if its Is method answers for it:
+//
+//	func (e *CorruptError) Is(target error) bool { return target == fault.Damaged }
+//
+// Whoever decides what to do about an error asks for its class and needs no list of
+// types. A class is a short word, so it can be sent to another process and back.
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Class is a kind of failure. It is an error itself, so that errors.Is finds it.
+type Class string
+
+const (
+	// Usage is a mistake in flags, params or other input that the user typed.
+	Usage Class = "usage"
+	// Damaged is data that is not what it should be: records, checkpoints, rows.
+	Damaged Class = "damaged"
+	// Stopped is work that ended early because it was told to, and was saved.
+	Stopped Class = "stopped"
+	// Failed is everything else.
+	Failed Class = "failed"
+)
+
+// Error returns the class's name.
+func (c Class) Error() string { return string(c) }
+
+// Exit codes of the programs.
+const (
+	ExitDone    = 0
+	ExitFailed  = 1
+	ExitUsage   = 2
+	ExitDamaged = 3
+	ExitStopped = 75
+)
+
+// Of returns the class of an error. A canceled context is Stopped; an error that
+// answers for no class is Failed.
+func Of(err error) Class {
+	if errors.Is(err, context.Canceled) {
+		return Stopped
+	}
+	for _, c := range []Class{Stopped, Usage, Damaged} {
+		if errors.Is(err, c) {
+			return c
+		}
+	}
+	return Failed
+}
+
+// ExitCode returns the exit code of a program that ends with an error, ExitDone for
+// nil.
+func ExitCode(err error) int {
+	if err == nil {
+		return ExitDone
+	}
+	switch Of(err) {
+	case Usage:
+		return ExitUsage
+	case Damaged:
+		return ExitDamaged
+	case Stopped:
+		return ExitStopped
+	}
+	return ExitFailed
+}
+
+// Error is an error of a class.
+type Error struct {
+	Class Class
+	Err   error
+}
+
+// Error returns the cause's message.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether the target is the error's class.
+func (e *Error) Is(target error) bool { return target == e.Class }
+
+// Usagef returns an error of class Usage.
+func Usagef(format string, args ...any) error { return &Error{Usage, fmt.Errorf(format, args...)} }
+
+// Damagedf returns an error of class Damaged.
+func Damagedf(format string, args ...any) error { return &Error{Damaged, fmt.Errorf(format, args...)} }

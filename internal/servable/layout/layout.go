@@ -1,0 +1,188 @@
+// Package layout says what a folder written by gorbit export holds, and reads
+// its description. It depends on nothing of TensorFlow's, so that a program on
+// any binding can use it. docs/guide/serving.md describes the folder.
+package layout
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Paths inside a served model, with slashes.
+const (
+	ModelFile       = "saved_model.pb"
+	VariablesPrefix = "variables/variables"
+	AssetsFolder    = "assets"
+	DescriptionFile = AssetsFolder + "/gorbit-serving.json"
+	VocabFile       = AssetsFolder + "/vocab.txt"
+	LabelsFile      = AssetsFolder + "/labels.txt"
+)
+
+// Format and Version are what a description begins with.
+const (
+	Format  = "gorbit-serving"
+	Version = 1
+)
+
+// Tag is the tag of the SavedModel's one graph.
+const Tag = "serve"
+
+// Signature is the name of the signature that answers.
+const Signature = "serving_default"
+
+// Names of the signature's tensors: three of int32 [B, S], two of float32 [B, labels].
+const (
+	InputIDs      = "input_ids"
+	AttentionMask = "attention_mask"
+	TokenTypeIDs  = "token_type_ids"
+	Probabilities = "probabilities"
+	Logits        = "logits"
+)
+
+// maxDescriptionBytes bounds the description: the names of a million labels fit.
+const maxDescriptionBytes = 64 << 20
+
+// Description is the content of assets/gorbit-serving.json.
+type Description struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	// Task is the contract's, for instance "classification".
+	Task string `json:"task"`
+	// Labels by the number of the class.
+	Labels []string `json:"labels"`
+	// Vocab is the vocabulary's file, in the assets folder.
+	Vocab string `json:"vocab"`
+	// Lowercase says how texts were tokenized in training.
+	Lowercase bool `json:"lowercase"`
+	// MaxLength bounds the tokens of an example, [CLS] and [SEP] among them.
+	MaxLength int `json:"max_length"`
+	// Inputs and Outputs give the graph's tensor, as "operation:index", for each
+	// name of the signature.
+	Inputs  map[string]string `json:"inputs"`
+	Outputs map[string]string `json:"outputs"`
+	// Model is the contract's description of the model.
+	Model json.RawMessage `json:"model"`
+}
+
+// Read reads the description of the served model in a folder. Its errors are
+// sentences that say what the folder lacks.
+func Read(dir string) (*Description, error) {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("model %s: no such folder", dir)
+	case err != nil:
+		return nil, fmt.Errorf("model %s: %w", dir, err)
+	case !info.IsDir():
+		return nil, fmt.Errorf("model %s: not a folder", dir)
+	}
+	has := func(path string) bool {
+		_, err := os.Stat(filepath.Join(dir, filepath.FromSlash(path)))
+		return err == nil
+	}
+	switch {
+	case !has(ModelFile):
+		return nil, fmt.Errorf("model %s: not a SavedModel: it has no %s", dir, ModelFile)
+	case !has(DescriptionFile) && has(AssetsFolder+"/gorbit.json"):
+		return nil, fmt.Errorf("model %s: a graph to train, not a trained model: gorbit export writes that", dir)
+	case !has(DescriptionFile):
+		return nil, fmt.Errorf("model %s: a SavedModel, but not one that gorbit export wrote: it has no %s", dir, DescriptionFile)
+	case !has(VariablesPrefix + ".index"):
+		return nil, fmt.Errorf("model %s: it has no %s.index, which holds its variables", dir, VariablesPrefix)
+	}
+	d, err := readDescription(filepath.Join(dir, filepath.FromSlash(DescriptionFile)))
+	if err != nil {
+		return nil, err
+	}
+	if vocab := AssetsFolder + "/" + d.Vocab; !has(vocab) {
+		return nil, fmt.Errorf("model %s: its vocabulary %s is missing", dir, vocab)
+	}
+	return d, nil
+}
+
+func readDescription(path string) (*Description, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxDescriptionBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(data) > maxDescriptionBytes {
+		return nil, fmt.Errorf("%s: longer than %d bytes", path, maxDescriptionBytes)
+	}
+	d, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// Parse reads a description and checks it.
+func Parse(data []byte) (*Description, error) {
+	d := new(Description)
+	if err := json.Unmarshal(data, d); err != nil {
+		return nil, fmt.Errorf("not a description of a model: %w", err)
+	}
+	if err := d.Validate(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Validate returns an error that names the field at fault.
+func (d *Description) Validate() error {
+	switch {
+	case d.Format != Format:
+		return fmt.Errorf("format is %q, expected %q", d.Format, Format)
+	case d.Version != Version:
+		return fmt.Errorf("version is %d, this program reads version %d: export the model again", d.Version, Version)
+	case len(d.Labels) < 2:
+		return fmt.Errorf("labels: %d names, expected 2 or more", len(d.Labels))
+	case d.MaxLength < 3:
+		return fmt.Errorf("max_length is %d; an example has 3 tokens or more", d.MaxLength)
+	case d.Vocab == "" || strings.ContainsAny(d.Vocab, `/\`) || d.Vocab == "." || d.Vocab == "..":
+		return fmt.Errorf("vocab is %q, expected the name of a file in %s", d.Vocab, AssetsFolder)
+	}
+	seen := make(map[string]bool, len(d.Labels))
+	for _, label := range d.Labels {
+		if label == "" || strings.ContainsAny(label, "\t\r\n") {
+			return fmt.Errorf("labels: %q is empty or has a tab or a line break", label)
+		}
+		if seen[label] {
+			return fmt.Errorf("labels: %q is there twice", label)
+		}
+		seen[label] = true
+	}
+	for _, name := range []string{InputIDs, AttentionMask, TokenTypeIDs} {
+		if _, _, err := ParseTensor(d.Inputs[name]); err != nil {
+			return fmt.Errorf("inputs: %s: %w", name, err)
+		}
+	}
+	for _, name := range []string{Probabilities, Logits} {
+		if _, _, err := ParseTensor(d.Outputs[name]); err != nil {
+			return fmt.Errorf("outputs: %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// ParseTensor takes "operation:index" apart.
+func ParseTensor(name string) (operation string, index int, err error) {
+	operation, number, ok := strings.Cut(name, ":")
+	if ok {
+		_, err = fmt.Sscanf(number, "%d", &index)
+	}
+	if !ok || err != nil || operation == "" || index < 0 || fmt.Sprint(index) != number {
+		return "", 0, fmt.Errorf("%q is no tensor, expected operation:index", name)
+	}
+	return operation, index, nil
+}

@@ -1,0 +1,346 @@
+package servable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	tf "github.com/wamuir/graft/tensorflow"
+	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
+	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
+	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/servable/layout"
+	"github.com/gorbit-ml/gorbit/text"
+)
+
+// Options are what a served model is made of.
+type Options struct {
+	// Export is where the graph comes from.
+	Export *graphs.Export
+	// Variables are the trained values by their names in the export, for
+	// instance "model/encoder/layers/0/attention/query/kernel". Others may be among them.
+	Variables map[string]*tf.Tensor
+	// Vocab is the path of the vocabulary.
+	Vocab string
+	// Labels are the names of the classes, in the order of their numbers.
+	Labels []string
+	// Lowercase and MaxLength say how texts were tokenized in training.
+	Lowercase bool
+	MaxLength int
+	// Out is the folder to write. It must not exist, or with Overwrite be a
+	// served model, which is replaced.
+	Out       string
+	Overwrite bool
+}
+
+// Validate returns an error that says what does not fit the export.
+func (o Options) Validate() error {
+	switch {
+	case o.Export == nil:
+		return errors.New("no export")
+	case o.Out == "":
+		return errors.New("no folder to write")
+	case o.Vocab == "":
+		return errors.New("no vocabulary")
+	}
+	model := o.Export.Contract.Model
+	if n := model.NumLabels; len(o.Labels) != n {
+		return fmt.Errorf("%d labels are named, the model of %s has %d", len(o.Labels), o.Export.Path, n)
+	}
+	if most := model.ConfigInt("max_position_embeddings"); most > 0 && o.MaxLength > most {
+		return fmt.Errorf("max_length is %d, the model of %s takes %d tokens", o.MaxLength, o.Export.Path, most)
+	}
+	return nil
+}
+
+// Write writes a served model. The folder is there whole or not at all: it is
+// made under another name, flushed to the disk, and renamed.
+func Write(ctx context.Context, o Options) error {
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	out := filepath.Clean(o.Out)
+	replace, err := target(out, o.Overwrite)
+	if err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	parent := filepath.Dir(out)
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	part := filepath.Join(parent, fmt.Sprintf(".%s.part-%d", filepath.Base(out), os.Getpid()))
+	if err := os.RemoveAll(part); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	defer os.RemoveAll(part)
+	if err := write(ctx, o, part); err != nil {
+		return fmt.Errorf("export to %s: %w", o.Out, err)
+	}
+	if replace {
+		err = exchange(part, out)
+	} else {
+		err = os.Rename(part, out)
+	}
+	if err == nil {
+		err = syncDir(parent)
+	}
+	if err != nil {
+		return fmt.Errorf("export to %s: %w", o.Out, err)
+	}
+	return nil
+}
+
+// target says whether there is a served model to replace, and returns an error
+// for anything else that is in the way.
+func target(out string, overwrite bool) (replace bool, err error) {
+	_, err = os.Lstat(out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	case !overwrite:
+		return false, fmt.Errorf("%s exists already: remove it, or say --overwrite", out)
+	}
+	// Only a served model is replaced, never a folder that is named by mistake.
+	if _, err := os.Stat(filepath.Join(out, filepath.FromSlash(layout.DescriptionFile))); err != nil {
+		return false, fmt.Errorf("%s exists and is no model that gorbit export wrote: not overwriting it", out)
+	}
+	return true, nil
+}
+
+// exchange puts the new folder in the old one's place, which then has the new
+// one's name: in one instant where the file system can do that.
+func exchange(part, out string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, part, unix.AT_FDCWD, out, unix.RENAME_EXCHANGE)
+	if err == nil {
+		return nil
+	}
+	old := part + ".old"
+	if err := os.Rename(out, old); err != nil {
+		return err
+	}
+	if err := os.Rename(part, out); err != nil {
+		return errors.Join(err, os.Rename(old, out))
+	}
+	return os.RemoveAll(old)
+}
+
+// write fills a new folder.
+func write(ctx context.Context, o Options, dir string) error {
+	template := filepath.Join(o.Export.Path, graphs.ServingFolder, layout.ModelFile)
+	data, err := os.ReadFile(template)
+	if err != nil {
+		return fmt.Errorf("the graph's serving model: %w", err)
+	}
+	model, err := parseModel(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", template, err)
+	}
+	tensors, err := variables(model, o)
+	if err != nil {
+		return fmt.Errorf("%s: %w", template, err)
+	}
+	description, vocab, err := describe(model, o)
+	if err != nil {
+		return err
+	}
+
+	for _, folder := range []string{dir, filepath.Join(dir, filepath.Dir(layout.VariablesPrefix)), filepath.Join(dir, layout.AssetsFolder)} {
+		if err := os.Mkdir(folder, 0o777); err != nil {
+			return err
+		}
+	}
+	for _, file := range []struct {
+		path string
+		data []byte
+	}{
+		{layout.ModelFile, data},
+		{layout.VocabFile, vocab},
+		{layout.LabelsFile, []byte(strings.Join(o.Labels, "\n") + "\n")},
+		{layout.DescriptionFile, description},
+	} {
+		if err := writeFile(filepath.Join(dir, filepath.FromSlash(file.path)), file.data); err != nil {
+			return err
+		}
+	}
+	if err := checkpoint.WriteBundle(ctx, filepath.Join(dir, filepath.FromSlash(layout.VariablesPrefix)), tensors); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Join(dir, layout.AssetsFolder)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func parseModel(data []byte) (*spb.MetaGraphDef, error) {
+	model := new(spb.SavedModel)
+	if err := proto.Unmarshal(data, model); err != nil {
+		return nil, fmt.Errorf("not a SavedModel: %w", err)
+	}
+	if n := len(model.GetMetaGraphs()); n != 1 {
+		return nil, fmt.Errorf("has %d graphs, expected one", n)
+	}
+	return model.GetMetaGraphs()[0], nil
+}
+
+// describe makes the description, and reads the vocabulary.
+func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, err error) {
+	c := o.Export.Contract
+	vocab, err = os.ReadFile(o.Vocab)
+	if err != nil {
+		return nil, nil, fmt.Errorf("vocabulary: %w", err)
+	}
+	v, err := text.ParseVocab(vocab, o.Vocab)
+	if err != nil {
+		return nil, nil, err
+	}
+	if rows := c.Model.ConfigInt("vocab_size"); rows > 0 && v.Size() > rows {
+		return nil, nil, fmt.Errorf("the vocabulary %s has %d entries, the model takes %d", o.Vocab, v.Size(), rows)
+	}
+	signature, ok := model.GetSignatureDef()[layout.Signature]
+	if !ok {
+		return nil, nil, fmt.Errorf("the graph's serving model has no signature %s", layout.Signature)
+	}
+	d := &layout.Description{
+		Format: layout.Format, Version: layout.Version,
+		Task:      c.Task,
+		Labels:    o.Labels,
+		Vocab:     filepath.Base(layout.VocabFile),
+		Lowercase: o.Lowercase,
+		MaxLength: o.MaxLength,
+		Inputs:    tensorNames(signature.GetInputs()),
+		Outputs:   tensorNames(signature.GetOutputs()),
+	}
+	if d.Model, err = json.Marshal(c.Model); err != nil {
+		return nil, nil, err
+	}
+	if err := d.Validate(); err != nil {
+		return nil, nil, err
+	}
+	description, err = json.MarshalIndent(d, "", " ")
+	return append(description, '\n'), vocab, err
+}
+
+func tensorNames(tensors map[string]*spb.TensorInfo) map[string]string {
+	names := make(map[string]string, len(tensors))
+	for key, info := range tensors {
+		names[key] = info.GetName()
+	}
+	return names
+}
+
+// variables picks the tensors that the model's restore function reads, under
+// the keys by which it does.
+func variables(model *spb.MetaGraphDef, o Options) ([]checkpoint.NamedTensor, error) {
+	keys, err := restored(model)
+	if err != nil {
+		return nil, err
+	}
+	wanted := make(map[string]graphs.Variable, len(o.Export.Contract.Variables))
+	for _, v := range o.Export.Contract.Variables {
+		wanted[checkpoint.VariableKey(v.Name)] = v
+	}
+	var tensors []checkpoint.NamedTensor
+	var names []string
+	for _, key := range keys {
+		if key == checkpoint.ObjectGraphKey {
+			continue
+		}
+		v, ok := wanted[key]
+		if !ok {
+			return nil, fmt.Errorf("restores %s, which is no variable of %s", key, graphs.ContractFile)
+		}
+		value, ok := o.Variables[v.Name]
+		if !ok {
+			return nil, fmt.Errorf("variable %s has no value", v.Name)
+		}
+		if dtype := checkpoint.DTypeName(value.DataType()); dtype != v.DType || !slices.Equal(value.Shape(), v.Shape) {
+			return nil, fmt.Errorf("variable %s is %s %v, its value %s %v", v.Name, v.DType, v.Shape, dtype, value.Shape())
+		}
+		tensors = append(tensors, checkpoint.NamedTensor{Name: key, Value: value})
+		names = append(names, v.Name)
+	}
+	if len(names) == 0 {
+		return nil, errors.New("restores no variables")
+	}
+	graph, err := checkpoint.BuildObjectGraph(names)
+	if err != nil {
+		return nil, err
+	}
+	value, err := tf.NewTensor(string(graph))
+	if err != nil {
+		return nil, err
+	}
+	return append(tensors, checkpoint.NamedTensor{Name: checkpoint.ObjectGraphKey, Value: value}), nil
+}
+
+// restored lists the keys that a SavedModel's restore operation reads: the
+// names that go into RestoreV2 in the functions that it calls.
+func restored(model *spb.MetaGraphDef) ([]string, error) {
+	nodes := model.GetGraphDef().GetNode()
+	i := slices.IndexFunc(nodes, func(n *npb.NodeDef) bool { return n.GetName() == model.GetSaverDef().GetRestoreOpName() })
+	if i < 0 {
+		return nil, errors.New("has no operation that restores its variables")
+	}
+	functions := make(map[string]*fpb.FunctionDef)
+	for _, f := range model.GetGraphDef().GetLibrary().GetFunction() {
+		functions[f.GetSignature().GetName()] = f
+	}
+	var keys []string
+	seen := make(map[string]bool)
+	var visit func(nodes []*npb.NodeDef)
+	visit = func(nodes []*npb.NodeDef) {
+		for _, n := range nodes {
+			if called := n.GetAttr()["f"].GetFunc().GetName(); called != "" && !seen[called] {
+				seen[called] = true
+				visit(functions[called].GetNodeDef())
+			}
+			if n.GetOp() != "RestoreV2" || len(n.GetInput()) != 3 {
+				continue
+			}
+			from, _, _ := strings.Cut(n.GetInput()[1], ":")
+			for _, c := range nodes {
+				if c.GetName() == from {
+					for _, key := range c.GetAttr()["value"].GetTensor().GetStringVal() {
+						keys = append(keys, string(key))
+					}
+				}
+			}
+		}
+	}
+	visit(nodes[i : i+1])
+	return keys, nil
+}
+
+func writeFile(path string, data []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// syncDir flushes a folder, which makes the names in it last.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,105 @@
+package shardinput
+
+// #cgo LDFLAGS: -ltensorflow -ltensorflow_framework
+// #include <stdint.h>
+// #include "tensorflow/c/tf_status.h"
+// void gorbit_input_register(TF_Status* status);
+// void* gorbit_input_output(void* call, int i, int type, int64_t n);
+// void gorbit_input_fail(void* call, const char* text, int64_t n);
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	tf "github.com/wamuir/graft/tensorflow"
+)
+
+// The operations' names.
+const (
+	Draw = "GorbitDraw"
+	Take = "GorbitTake"
+)
+
+// here is what this process' operations share: TensorFlow hands them nothing of Go's.
+var here host
+
+// Serve sets the options of this process, before anything is drawn.
+func Serve(o Options) {
+	here.mu.Lock()
+	defer here.mu.Unlock()
+	here.options = o
+}
+
+// Register makes the operations known to TensorFlow. It may be called again.
+func Register() error { return register() }
+
+var register = sync.OnceValue(func() error {
+	status := C.TF_NewStatus()
+	defer C.TF_DeleteStatus(status)
+	C.gorbit_input_register(status)
+	if C.TF_GetCode(status) != C.TF_OK {
+		return fmt.Errorf("register local input: %w", errors.New(C.GoString(C.TF_Message(status))))
+	}
+	return nil
+})
+
+//export gorbitInputDraw
+func gorbitInputDraw(call unsafe.Pointer, config *C.char, size C.int64_t, request *C.int64_t, n C.int64_t) {
+	respond(call, func() error {
+		numbers, rows, err := here.draw(view[byte](unsafe.Pointer(config), size), view[int64](unsafe.Pointer(request), n))
+		if err != nil {
+			return err
+		}
+		give(call, 0, tf.Int64, numbers)
+		give(call, 1, tf.Int32, rows)
+		return nil
+	})
+}
+
+//export gorbitInputTake
+func gorbitInputTake(call unsafe.Pointer, request *C.int64_t, n C.int64_t, place *C.int64_t, m C.int64_t) {
+	respond(call, func() error {
+		made, err := here.take(view[int64](unsafe.Pointer(request), n), view[int64](unsafe.Pointer(place), m))
+		if err != nil {
+			return err
+		}
+		give(call, 0, tf.Int32, made.int32s)
+		give(call, 1, tf.Float, made.float32s)
+		give(call, 2, tf.Int64, made.layout)
+		return nil
+	})
+}
+
+// respond does what an operation does. Whatever goes wrong is the operation's error.
+func respond(call unsafe.Pointer, do func() error) {
+	var err error
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("local input: %v", p)
+		}
+		if err != nil {
+			text := []byte(mark(err))
+			C.gorbit_input_fail(call, (*C.char)(unsafe.Pointer(&text[0])), C.int64_t(len(text)))
+		}
+	}()
+	err = do()
+}
+
+// view is an input's memory.
+func view[T any](at unsafe.Pointer, n C.int64_t) []T {
+	if at == nil || n <= 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(at), int(n))
+}
+
+// give makes an output. Where there is no memory for it, the call has failed.
+func give[T any](call unsafe.Pointer, i int, dtype tf.DataType, values []T) {
+	at := C.gorbit_input_output(call, C.int(i), C.int(dtype), C.int64_t(len(values)))
+	if at != nil {
+		copy(unsafe.Slice((*T)(at), len(values)), values)
+	}
+}

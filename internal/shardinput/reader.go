@@ -1,0 +1,299 @@
+package shardinput
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+)
+
+// Options are a worker's own.
+type Options struct {
+	// Dir is the folder of the data on this machine; "" is the chief's.
+	Dir string
+	// Log receives warnings of damaged records; nil is silent.
+	Log *slog.Logger
+}
+
+// host is what the operations of a process share.
+type host struct {
+	mu      sync.Mutex
+	options Options
+	current *reader // nil before the first draw
+}
+
+// How many numbers a request of GorbitDraw has and one of GorbitTake, and how many of the
+// stats stand before those of the rows.
+const (
+	DrawNumbers = 4
+	TakeNumbers = 3
+	Stats       = 6
+)
+
+const (
+	// placeNumbers is how many numbers a replica's place has.
+	placeNumbers = 2
+	// kept is how many tickets are kept: that of the step, the next one's, and one
+	// that was drawn again.
+	kept = 3
+	// opening is how long ticket 0 waits for the data.
+	opening = 500 * time.Millisecond
+)
+
+// reader reads a worker's part of the batches.
+type reader struct {
+	text   []byte // the configuration
+	config Config
+	opened chan struct{} // closed when set or err is there
+	set    *dataset.Dataset
+	err    error
+
+	mu      sync.Mutex
+	tickets map[int64][]micro
+}
+
+// micro is a micro-batch as the graph takes it.
+type micro struct {
+	int32s   []int32
+	float32s []float32
+	layout   []int64
+}
+
+// reader returns the reader of a configuration. Another one's ends.
+func (h *host) reader(text []byte) (*reader, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r := h.current; r != nil {
+		if bytes.Equal(r.text, text) {
+			return r, nil
+		}
+		go r.close()
+		h.current = nil
+	}
+	config, err := parseConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("the chief's settings of the local input make no sense here, is it of another version? %w", err)
+	}
+	r := &reader{text: bytes.Clone(text), config: config, opened: make(chan struct{}), tickets: make(map[int64][]micro)}
+	h.current = r
+	options := h.options
+	go func() {
+		defer close(r.opened)
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = r.named(fmt.Errorf("open the data: %v", p))
+			}
+		}()
+		if err := r.open(options); err != nil {
+			r.err = r.named(err)
+		}
+	}()
+	return r, nil
+}
+
+func (r *reader) close() {
+	<-r.opened
+	if r.set != nil {
+		r.set.Close()
+	}
+}
+
+// named names the worker.
+func (r *reader) named(err error) error {
+	return fmt.Errorf("worker %s: %w", r.config.Data.Workers[r.config.Worker], err)
+}
+
+// open opens the data and holds them against the chief's.
+func (r *reader) open(o Options) error {
+	data := r.config.Data
+	dir := data.Dir
+	if o.Dir != "" {
+		dir = o.Dir
+	}
+	const advice = "with --input local every worker reads its own part of the data: have them at the chief's path, or name their folder with gorbit worker --data (with TF_CONFIG, gorbit train --data)"
+	c := data.Dataset
+	c.Files, c.Part, c.Logger = nil, r.config.Part, o.Log
+	for _, f := range data.Files {
+		if !filepath.IsAbs(f) {
+			f = filepath.Join(dir, f)
+		}
+		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("there is no file %s; %s", f, advice)
+		}
+		c.Files = append(c.Files, f)
+	}
+	set, err := dataset.Open(context.Background(), c)
+	if err != nil {
+		return err
+	}
+	if err := same(set.State().Settings, data.Settings); err != nil {
+		set.Close()
+		return fmt.Errorf("the data in %s are not the chief's: %w; %s", filepath.Dir(c.Files[0]), err, advice)
+	}
+	r.set = set
+	return nil
+}
+
+// same returns an error where a worker's data or settings are not the chief's.
+func same(own, chief dataset.Settings) error {
+	switch {
+	case own == chief:
+		return nil
+	case own.Records != chief.Records:
+		return fmt.Errorf("they have %d records, the chief's %d", own.Records, chief.Records)
+	case own.Files != chief.Files:
+		return errors.New("the files have other names, sizes or numbers of records")
+	}
+	return fmt.Errorf("settings are %+v, the chief's %+v", own, chief)
+}
+
+// draw does GorbitDraw.
+func (h *host) draw(text []byte, request []int64) (numbers []int64, rows []int32, err error) {
+	if len(request) != DrawNumbers {
+		return nil, nil, fmt.Errorf("a request of %d numbers, expected %d", len(request), DrawNumbers)
+	}
+	r, err := h.reader(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	ticket := request[0]
+	if ticket == 0 {
+		numbers = make([]int64, Stats+len(r.config.Rows))
+		select {
+		case <-r.opened:
+			numbers[0] = 1
+			return numbers, nil, r.err
+		case <-time.After(opening):
+			return numbers, nil, nil
+		}
+	}
+	<-r.opened
+	if r.err != nil {
+		return nil, nil, r.err
+	}
+	numbers, rows, err = r.draw(ticket, request[1], request[2], request[3])
+	if err != nil {
+		return nil, nil, r.named(err)
+	}
+	return numbers, rows, nil
+}
+
+// draw reads the part of the batch at a position and keeps it under a ticket.
+func (r *reader) draw(ticket, epoch, position, rounds int64) ([]int64, []int32, error) {
+	if rounds < 1 || rounds > maxMicro || rounds*int64(r.config.Replicas) > maxMicro {
+		return nil, nil, fmt.Errorf("%d rounds of %d micro-batches, %d are the most", rounds, r.config.Replicas, maxMicro)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.set.State()
+	if at.Epoch != epoch || at.Position != position {
+		at.Epoch, at.Position = epoch, position
+		if err := r.set.Restore(at); err != nil {
+			return nil, nil, err
+		}
+	}
+	batch, err := r.set.Next(context.Background())
+	if err != nil {
+		return nil, nil, err
+	}
+	defer batch.Release()
+	parts, err := batch.Divide(r.config.Data.Dataset, int(rounds)*r.config.Replicas, r.config.LongRows)
+	if err != nil {
+		return nil, nil, err
+	}
+	made := make([]micro, len(parts))
+	cells := 0
+	for i, p := range parts {
+		if made[i], err = r.config.flat(p); err != nil {
+			return nil, nil, err
+		}
+		cells += p.Rows
+	}
+	for t := range r.tickets {
+		if t <= ticket-kept {
+			delete(r.tickets, t)
+		}
+	}
+	r.tickets[ticket] = made
+
+	numbers := []int64{int64(batch.Examples), int64(batch.Labeled), int64(batch.Truncated), int64(batch.Tokens), int64(cells),
+		r.set.State().Skipped - at.Skipped}
+	var rows []int32
+	for _, name := range r.config.Rows {
+		own := different(parts, name)
+		numbers = append(numbers, int64(len(own)))
+		rows = append(rows, own...)
+	}
+	for _, p := range parts {
+		numbers = append(numbers, int64(p.Examples))
+	}
+	return numbers, rows, nil
+}
+
+// different returns the numbers that a feature of some batches holds, each once, in
+// order.
+func different(parts []*dataset.Batch, feature string) []int32 {
+	var all []int32
+	for _, p := range parts {
+		if f := p.Feature(feature); f != nil {
+			all = append(all, f.Int32...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// flat lays out the features that the graph takes.
+func (c Config) flat(b *dataset.Batch) (micro, error) {
+	var m micro
+	var shapes []int64
+	for i, want := range c.Features {
+		f := b.Feature(want.Name)
+		if f == nil {
+			return m, fmt.Errorf("batches have no feature %s, which the graph takes", want.Name)
+		}
+		if len(f.Shape) != want.Axes {
+			return m, fmt.Errorf("feature %s has shape %v; the graph takes %d axes", f.Name, f.Shape, want.Axes)
+		}
+		if ints := i < c.Int32s; ints != (f.Int32 != nil) {
+			return m, fmt.Errorf("feature %s is not of the dtype that the graph takes", f.Name)
+		}
+		m.int32s, m.float32s = append(m.int32s, f.Int32...), append(m.float32s, f.Float32...)
+		m.layout = append(m.layout, int64(len(f.Int32)+len(f.Float32)))
+		for _, d := range f.Shape {
+			shapes = append(shapes, int64(d))
+		}
+	}
+	m.layout = append(m.layout, shapes...)
+	return m, nil
+}
+
+// take does GorbitTake.
+func (h *host) take(request, place []int64) (micro, error) {
+	if len(request) != TakeNumbers || len(place) != placeNumbers {
+		return micro{}, fmt.Errorf("a request of %d and %d numbers, expected %d and %d", len(request), len(place), TakeNumbers, placeNumbers)
+	}
+	h.mu.Lock()
+	r := h.current
+	h.mu.Unlock()
+	if r == nil {
+		return micro{}, errors.New("nothing has been drawn")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	made := r.tickets[request[0]]
+	round, rounds, replica, replicas := request[1], request[2], place[0], place[1]
+	if round < 0 || round >= rounds || replica < 0 || replica >= replicas || rounds > maxMicro || replicas > maxMicro || int64(len(made)) != rounds*replicas {
+		return micro{}, r.named(fmt.Errorf("ticket %d has %d micro-batches; number %d of %d is asked for, of replica %d of %d", request[0], len(made), round, rounds, replica, replicas))
+	}
+	return made[round*replicas+replica], nil
+}

@@ -1,0 +1,321 @@
+package shardinput
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// written is a folder with a file of records and the configuration of a worker with two
+// replicas of five.
+func written(t testing.TB) Config {
+	t.Helper()
+	dir := t.TempDir()
+	w, err := tfrecord.Create(filepath.Join(dir, "train.tfrecord"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(37) {
+		record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", 1, 2+i, 50+i%5), tfrecord.Int64Feature("segment_ids", 0, 0, 1), tfrecord.Int64Feature("label_ids", i%2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Write(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{
+		Data:     Data{Dir: dir, Files: []string{"train.tfrecord"}, Dataset: dataset.Config{BatchSize: 10, RowLength: 16, Seed: 3}, Workers: []string{"a:1", "b:2"}},
+		Worker:   1,
+		Part:     dataset.Part{From: 1, To: 3, Of: 5},
+		Replicas: 2,
+		Features: []Feature{{"input_ids", 2}, {"labels", 1}, {"example_weights", 1}},
+		Int32s:   2,
+		Rows:     []string{"input_ids"},
+	}
+	d := whole(t, c, dataset.Part{})
+	c.Data.Settings = d.State().Settings
+	return c
+}
+
+// whole opens the data of a configuration.
+func whole(t testing.TB, c Config, part dataset.Part) *dataset.Dataset {
+	t.Helper()
+	config := c.Data.Dataset
+	config.Files, config.Part = []string{filepath.Join(c.Data.Dir, c.Data.Files[0])}, part
+	d, err := dataset.Open(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func text(t testing.TB, c Config) []byte {
+	t.Helper()
+	b, err := c.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// closed closes what a host has read from at the test's end.
+func closed(t testing.TB) *host {
+	h := new(host)
+	t.Cleanup(func() {
+		if h.current != nil {
+			h.current.close()
+		}
+	})
+	return h
+}
+
+// TestLongRows draws with rows that may be long: every micro-batch is one, without
+// padding.
+func TestLongRows(t *testing.T) {
+	for _, test := range []struct{ replicas, rounds int64 }{{1, 1}, {2, 1}, {1, 3}} {
+		rounds := test.rounds
+		c := written(t)
+		c.LongRows, c.Replicas = 1000, int(test.replicas)
+		h := closed(t)
+		at := whole(t, c, c.Part).State()
+		numbers, _, err := h.draw(text(t, c), []int64{1, at.Epoch, at.Position, rounds})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells := int64(0)
+		for round := range rounds {
+			for replica := range int64(c.Replicas) {
+				m, err := h.take([]int64{1, round, rounds}, []int64{replica, int64(c.Replicas)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m.layout[3] != 1 {
+					t.Errorf("%d rows, expected 1", m.layout[3])
+				}
+				cells += m.layout[4]
+			}
+		}
+		if tokens := numbers[3]; cells != tokens {
+			t.Errorf("%d rounds: %d tokens in %d cells", rounds, tokens, cells)
+		}
+	}
+}
+
+// TestDraw holds draws, in order and not, against the parts that a Dataset makes.
+func TestDraw(t *testing.T) {
+	c := written(t)
+	h, config := closed(t), text(t, c)
+	d := whole(t, c, c.Part)
+	at := d.State()
+	type drawn struct {
+		numbers []int64
+		rows    []int32
+		made    []micro
+	}
+	seen := make(map[dataset.State]drawn)
+	ticket := int64(0)
+	draw := func(at dataset.State) drawn {
+		t.Helper()
+		ticket++
+		numbers, rows, err := h.draw(config, []int64{ticket, at.Epoch, at.Position, 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := drawn{numbers: numbers, rows: rows}
+		for round := range int64(3) {
+			for replica := range int64(2) {
+				m, err := h.take([]int64{ticket, round, 3}, []int64{replica, 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				out.made = append(out.made, m)
+			}
+		}
+		return out
+	}
+	for range 9 { // more than two epochs
+		b, err := d.Next(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := draw(at)
+		seen[at] = got
+		if want := []int64{int64(b.Examples), int64(b.Labeled), 0, int64(b.Tokens)}; !slices.Equal(got.numbers[:4], want) {
+			t.Fatalf("%v: stats are %v, expected to begin with %v", at, got.numbers, want)
+		}
+		var ids, held []int32
+		ids = append(ids, b.Feature(dataset.InputIDs).Int32...)
+		var weight float32
+		for _, m := range got.made {
+			sizes, shape := m.layout[:3], m.layout[3:]
+			if sizes[0] != shape[0]*shape[1] || sizes[1] != shape[2] || sizes[2] != shape[3] || int64(len(m.int32s)) != sizes[0]+sizes[1] || int64(len(m.float32s)) != sizes[2] {
+				t.Fatalf("%v: %d and %d numbers are laid out as %v", at, len(m.int32s), len(m.float32s), m.layout)
+			}
+			held = append(held, m.int32s[:sizes[0]]...)
+			for _, w := range m.float32s {
+				weight += w
+			}
+		}
+		if weight != float32(b.Examples) {
+			t.Errorf("%v: the weights are %v, expected %d", at, weight, b.Examples)
+		}
+		each, all := got.numbers[Stats+1:], int64(0)
+		for _, n := range each {
+			all += n
+		}
+		if len(each) != 6 || all != int64(b.Examples) {
+			t.Errorf("%v: the micro-batches have %v examples, expected 6 of together %d", at, each, b.Examples)
+		}
+		slices.Sort(held)
+		slices.Sort(ids)
+		if want := slices.Compact(held); !slices.Equal(got.rows, want) || got.numbers[Stats] != int64(len(want)) {
+			t.Errorf("%v: rows are %v, expected %v", at, got.rows, want)
+		}
+		for _, id := range slices.Compact(ids) {
+			if !slices.Contains(got.rows, id) {
+				t.Errorf("%v: %d is in the batch and not drawn", at, id)
+			}
+		}
+		at = at.After()
+	}
+	for at, want := range seen {
+		if got := draw(at); !reflect.DeepEqual(got, want) {
+			t.Errorf("%v is another batch when it is drawn again", at)
+		}
+	}
+	if n := len(h.current.tickets); n != kept {
+		t.Errorf("%d tickets are kept, expected %d", n, kept)
+	}
+	if _, err := h.take([]int64{1, 0, 3}, []int64{0, 2}); err == nil {
+		t.Error("the first ticket is still there")
+	}
+}
+
+// TestOpening asks whether the data are there.
+func TestOpening(t *testing.T) {
+	h, config := closed(t), text(t, written(t))
+	for {
+		numbers, _, err := h.draw(config, []int64{0, 0, 0, 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if numbers[0] == 1 {
+			break
+		}
+	}
+}
+
+// TestAnotherConfiguration replaces what is read.
+func TestAnotherConfiguration(t *testing.T) {
+	h, c := closed(t), written(t)
+	for _, of := range []int{5, 7} {
+		c.Part.Of = of
+		if _, _, err := h.draw(text(t, c), []int64{1, 0, 0, 1}); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.current.config.Part.Of; got != of {
+			t.Errorf("a part of %d is read, expected %d", got, of)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	good := written(t)
+	with := func(change func(*Config)) string {
+		c := good
+		change(&c)
+		b, err := c.JSON()
+		if err != nil {
+			return err.Error()
+		}
+		_, _, err = closed(t).draw(b, []int64{1, 0, 0, 1})
+		return fmt.Sprint(err)
+	}
+	for name, test := range map[string]struct{ got, want string }{
+		"no files":     {with(func(c *Config) { c.Data.Files = nil }), "no files"},
+		"no replicas":  {with(func(c *Config) { c.Replicas = 0 }), "0 replicas"},
+		"no worker":    {with(func(c *Config) { c.Worker = 2 }), "worker 2 of 2"},
+		"no part":      {with(func(c *Config) { c.Part = dataset.Part{} }), "no part"},
+		"a bad part":   {with(func(c *Config) { c.Part.To = 9 }), "worker b:2: part is 1 to 9 of 5"},
+		"long rows":    {with(func(c *Config) { c.LongRows = 1 << 40 }), "rows of 1099511627776 tokens"},
+		"int32s":       {with(func(c *Config) { c.Int32s = 4 }), "4 features of int32 among 3"},
+		"readers":      {with(func(c *Config) { c.Data.Dataset.Readers = 1 << 40 }), "1099511627776 readers"},
+		"batch size":   {with(func(c *Config) { c.Data.Dataset.BatchSize = 1 << 40 }), "worker b:2: batch size is 1099511627776"},
+		"another seed": {with(func(c *Config) { c.Data.Dataset.Seed = 4 }), "are not the chief's: settings are"},
+		"no file":      {with(func(c *Config) { c.Data.Files = []string{"gone"} }), "worker b:2: there is no file "},
+		"no feature":   {with(func(c *Config) { c.Features = []Feature{{"colour", 1}}; c.Int32s = 1 }), "worker b:2: batches have no feature colour"},
+		"axes":         {with(func(c *Config) { c.Features = []Feature{{"labels", 2}}; c.Int32s = 1 }), "the graph takes 2 axes"},
+		"dtype":        {with(func(c *Config) { c.Features = []Feature{{"labels", 1}}; c.Int32s = 0 }), "labels is not of the dtype"},
+	} {
+		if !strings.Contains(test.got, test.want) {
+			t.Errorf("%s: %s, expected %q", name, test.got, test.want)
+		}
+	}
+	h := closed(t)
+	for _, b := range []string{"", "[]", "{", `{"worker": "one"}`, "null", strings.Repeat(" ", maxConfig+1)} {
+		if _, _, err := h.draw([]byte(b), []int64{1, 0, 0, 1}); err == nil {
+			t.Errorf("%.20q is accepted", b)
+		}
+	}
+	if _, err := h.take([]int64{1, 0, 1}, []int64{0, 1}); err == nil {
+		t.Error("something is taken before anything was drawn")
+	}
+}
+
+// FuzzRequest wants every request answered or refused.
+func FuzzRequest(f *testing.F) {
+	c := written(f)
+	config := text(f, c)
+	h := closed(f)
+	f.Add(int64(1), int64(0), int64(0), int64(1), int64(0), int64(1), int64(0), int64(2))
+	f.Add(int64(-1), int64(1<<62), int64(-10), int64(1<<62), int64(-1), int64(1<<62), int64(-1), int64(1<<62))
+	f.Add(int64(7), int64(1), int64(30), int64(2), int64(1), int64(2), int64(1), int64(2))
+	f.Add(int64(7), int64(1), int64(5), int64(0), int64(1), int64(0), int64(1), int64(0))
+	f.Fuzz(func(t *testing.T, ticket, epoch, position, rounds, round, of, replica, replicas int64) {
+		rounds %= 64 // larger ones are slow
+		numbers, rows, err := h.draw(config, []int64{ticket, epoch, position, rounds})
+		if err == nil && ticket != 0 && (int64(len(rows)) != numbers[Stats] || numbers[0] > 10) {
+			t.Errorf("stats are %v with %d rows", numbers, len(rows))
+		}
+		m, err := h.take([]int64{ticket, round, of}, []int64{replica, replicas})
+		if err == nil && len(m.layout) != 7 {
+			t.Errorf("the layout is %v", m.layout)
+		}
+	})
+}
+
+func TestFind(t *testing.T) {
+	for _, want := range []string{"worker a:1: there is no file", `"quoted" \ and` + "\nbroken", "ümlaut \xff"} {
+		status := mark(errors.New(want))
+		for _, err := range []error{
+			errors.New(status),
+			fmt.Errorf("step 3: %w", errors.New("2 root error(s) found.\n  (0) INVALID_ARGUMENT: From /job:worker/replica:0/task:1:\n"+status+"\n\t [[{{node draw/1}}]]\n  (1) INVALID_ARGUMENT: "+mark(errors.New("another")))),
+		} {
+			got := Find(err)
+			if got == nil || got.Text != want {
+				t.Errorf("%q is found as %v", want, got)
+			}
+		}
+	}
+	if got := Find(errors.New(mark(errors.New(strings.Repeat("x", 1<<20))))); got == nil || len(got.Text) != maxText {
+		t.Error("a long text is not cut")
+	}
+	for _, other := range []string{"", "OOM when allocating", marker, marker + `"open`, marker + "plain"} {
+		if got := Find(errors.New(other)); got != nil {
+			t.Errorf("%q is taken for %v", other, got)
+		}
+	}
+}

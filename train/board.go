@@ -1,0 +1,143 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/summary"
+)
+
+// histogramBuckets is TensorBoard's own number.
+const histogramBuckets = 30
+
+// board is what TensorBoard shows of a run: scalars under train/ and eval/ as
+// Orbit lays them out, the graph, the params, and histograms of the variables.
+type board struct {
+	train, eval events
+}
+
+// events is an event file that is opened once it is known where the run goes on.
+type events struct{ *summary.Writer }
+
+// open opens both files for a run that goes on behind a step.
+func (b *board) open(folder string, step int64, p Params, s *strategy.Model) error {
+	for name, e := range map[string]*events{"train": &b.train, "eval": &b.eval} {
+		w, err := summary.NewWriter(filepath.Join(folder, name), summary.ResumeAt(step+1))
+		if err != nil {
+			return fmt.Errorf("summaries: %w", err)
+		}
+		e.Writer = w
+	}
+	if step > 0 {
+		return nil
+	}
+	text, err := p.YAML()
+	if err != nil {
+		return err
+	}
+	b.train.Text("params", 0, "```yaml\n"+string(text)+"```")
+	graph, err := s.GraphDef()
+	if err != nil {
+		return err
+	}
+	b.train.Graph(graph)
+	return nil
+}
+
+func (b *board) close(log *slog.Logger) {
+	for _, e := range []events{b.train, b.eval} {
+		if e.Writer == nil {
+			continue
+		}
+		if err := e.Close(); err != nil {
+			log.Error("summaries", "error", err)
+		}
+	}
+}
+
+// followed is the event file of evaluations that follow a run. It is opened at
+// the first of them, and goes back with the run.
+type followed struct {
+	folder string
+	w      *summary.Writer
+	step   int64 // of the last evaluation
+	err    error
+}
+
+// Scalar implements runner.Summaries.
+func (f *followed) Scalar(tag string, step int64, value float64) {
+	switch {
+	case f.err != nil:
+		return
+	case f.w == nil:
+		if f.w, f.err = summary.NewWriter(f.folder, summary.ResumeAt(step)); f.err != nil {
+			return
+		}
+	case step < f.step:
+		f.w.Restart(step)
+	}
+	f.step = step
+	f.w.Scalar(tag, step, value)
+}
+
+// Flush implements runner.Summaries.
+func (f *followed) Flush() error {
+	if f.err != nil || f.w == nil {
+		return f.err
+	}
+	return f.w.Flush()
+}
+
+// Restart implements runner.Summaries.
+func (f *followed) Restart(int64) {}
+
+func (f *followed) close() error {
+	if f.w == nil {
+		return nil
+	}
+	return f.w.Close()
+}
+
+// histograms returns an action that writes the distribution of every trained
+// variable.
+func (b *board) histograms(m *model) runner.Action {
+	return func(ctx context.Context, step int64, _ runner.Outputs) error {
+		for _, v := range m.Variables() {
+			if v.Slot {
+				continue
+			}
+			values, err := m.Read(ctx, v.Name)
+			if err != nil {
+				return err
+			}
+			flat, err := float32s(values[0])
+			if err != nil {
+				return fmt.Errorf("histogram of %s: %w", v.Name, err)
+			}
+			b.eval.Histogram(v.Name, step, flat, histogramBuckets)
+		}
+		return nil
+	}
+}
+
+// float32s returns the elements of a float32 tensor.
+func float32s(t *tf.Tensor) ([]float32, error) {
+	var content bytes.Buffer
+	if _, err := t.WriteContentsTo(&content); err != nil {
+		return nil, err
+	}
+	out := make([]float32, content.Len()/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.NativeEndian.Uint32(content.Bytes()[4*i:]))
+	}
+	return out, nil
+}

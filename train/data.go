@@ -1,0 +1,189 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// data is a folder of records with what is known of it.
+type data struct {
+	dir      string
+	manifest *convert.Manifest // nil where the folder has none
+}
+
+// openData opens a data folder. One without a manifest is fine: its files are
+// found by name.
+func openData(dir string) (*data, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("data %s: no such folder", dir)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("data %s: not a folder", dir)
+	}
+	d := &data{dir: dir}
+	m, err := convert.ReadManifest(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		d.manifest = m
+	}
+	return d, nil
+}
+
+// check holds the data against the graph that is to be fed with it.
+func (d *data) check(c *graphs.Contract) error {
+	if d.manifest == nil {
+		return nil
+	}
+	if got, want := d.manifest.Vocab.Size, c.Model.ConfigInt("vocab_size"); want > 0 && got != want {
+		return fmt.Errorf("data %s was made with a vocabulary of %d tokens, the graph has %d: convert with the model's vocabulary, or export with --vocab-size %d", d.dir, got, want, got)
+	}
+	if got, want := len(d.manifest.Labels), c.Model.NumLabels; got > 0 && want > 0 && got != want {
+		return fmt.Errorf("data %s has %d labels, the graph %d: export with --num-labels %d", d.dir, got, want, got)
+	}
+	if most := c.Model.ConfigInt("max_position_embeddings"); most > 0 {
+		for name, split := range d.manifest.Splits {
+			if split.Lengths.Max > most {
+				return fmt.Errorf("data %s: split %s has examples of up to %d tokens, the graph has %d positions: convert with --max-length %d", d.dir, name, split.Lengths.Max, most, most)
+			}
+		}
+	}
+	return nil
+}
+
+// files returns what a split's records are in: its files by the manifest, or
+// else whatever has the name.
+func (d *data) files(split string) []string {
+	if d.manifest != nil {
+		if s, ok := d.manifest.Splits[split]; ok {
+			var out []string
+			for _, f := range s.Files {
+				out = append(out, filepath.Join(d.dir, f.Name))
+			}
+			return out
+		}
+	}
+	if filepath.IsAbs(split) {
+		return []string{split}
+	}
+	return []string{filepath.Join(d.dir, split)}
+}
+
+// use is what a split is opened for.
+type use int
+
+const (
+	toTrain use = iota
+	toEvaluate
+	toPredict // labels are not read
+)
+
+// open opens a split.
+func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split string, use use, log *slog.Logger) (*dataset.Dataset, error) {
+	config := p.dataset(d.files(split), use == toTrain)
+	if use == toPredict {
+		config.Labels = dataset.LabelsNone
+	}
+	bound(&config, c)
+	config.Logger = log
+	set, err := dataset.Open(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("split %s: %w", split, err)
+	}
+	if err := d.complete(split, set); err != nil {
+		set.Close()
+		return nil, err
+	}
+	return set, nil
+}
+
+// bound sets what the graph allows in records, and how long their rows are to be.
+func bound(config *dataset.Config, c *graphs.Contract) {
+	config.VocabSize = c.Model.ConfigInt("vocab_size")
+	config.NumTypes = c.Model.ConfigInt("type_vocab_size")
+	config.MaxTokens = c.Model.ConfigInt("max_position_embeddings")
+	config.NumLabels = c.Model.NumLabels
+	// XLA compiles anew for every shape.
+	config.FixedRowLength = c.XLA
+}
+
+// complete holds what a split's files hold against the manifest. Damaged records
+// that are passed over may be missing.
+func (d *data) complete(split string, set *dataset.Dataset) error {
+	if d.manifest == nil || d.manifest.Splits[split] == nil {
+		return nil
+	}
+	got, want := set.NumExamples(), d.manifest.Splits[split].Records
+	if got == want || got < want && set.Damaged().Records > 0 {
+		return nil
+	}
+	return &convert.ManifestError{Path: filepath.Join(d.dir, convert.ManifestName),
+		Reason: fmt.Sprintf("split %s has %d records, and its files hold %d: convert the data again", split, want, got)}
+}
+
+// source gives a Dataset's batches to the trainer.
+type source struct {
+	*dataset.Dataset
+	start dataset.State
+}
+
+func newSource(d *dataset.Dataset) *source { return &source{d, d.State()} }
+
+// Next implements runner.BatchReader.
+func (s *source) Next(ctx context.Context) (runner.Batch[*dataset.Batch], error) {
+	b, err := s.Dataset.Next(ctx)
+	if err != nil {
+		return runner.Batch[*dataset.Batch]{}, err
+	}
+	return runner.Batch[*dataset.Batch]{
+		Payload:  b,
+		Examples: b.Examples,
+		Tokens:   b.Tokens,
+		Epoch:    b.Epoch,
+		Position: b.State,
+		Records: func() []string {
+			names := make([]string, len(b.Records))
+			for i := range names {
+				names[i] = b.Describe(i)
+			}
+			return names
+		},
+	}, nil
+}
+
+// Seek implements runner.Source.
+func (s *source) Seek(position json.RawMessage) error {
+	if position == nil {
+		return s.Restore(s.start)
+	}
+	var state dataset.State
+	if err := json.Unmarshal(position, &state); err != nil {
+		return err
+	}
+	return s.Restore(state)
+}
+
+// features hands a batch to a strategy. The two packages know nothing of each
+// other; their feature types have the same fields.
+func features(b *dataset.Batch) []strategy.Feature {
+	out := make([]strategy.Feature, len(b.Features))
+	for i, f := range b.Features {
+		out[i] = strategy.Feature(f)
+	}
+	return out
+}

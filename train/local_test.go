@@ -1,0 +1,335 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// startWorkers starts workers with a folder of data each, "" for the chief's, and
+// returns their addresses as the params have them.
+func startWorkers(t *testing.T, devices string, dirs ...string) string {
+	t.Helper()
+	children := make([][]string, len(dirs))
+	for i, dir := range dirs {
+		children[i] = []string{os.Args[0], workerChild, dir}
+	}
+	return strings.Join(clustertest.Start(t, devices, children...), ",")
+}
+
+// localParams is a run of 9 steps without dropout, in epochs whose fifth batch has two
+// draws, one of which may be a damaged record.
+func localParams(t *testing.T, data, input, workers string) Params {
+	t.Helper()
+	p := testParams(t)
+	p.Data.Dir, p.Data.OnCorrupt = data, "skip"
+	p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Train.StepsPerLoop = 43, 9, noEval, 1
+	p.Checkpoint.Interval, p.Checkpoint.Best = 100, ""
+	p.Optimizer.LearningRate, p.Optimizer.Schedule, p.Optimizer.WarmupRatio = 1e-3, "constant", 0
+	for _, name := range []string{"hidden_dropout", "attention_dropout", "classifier_dropout"} {
+		p.Optimizer.Hyperparameters[name] = 0
+	}
+	p.Summary.Enabled = false
+	p.Strategy.Input, p.Strategy.Workers = input, workers
+	return p
+}
+
+// damagedData is the fixture's data with a record more that is no Example.
+func damagedData(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	_, data := fixture(t)
+	if err := os.CopyFS(dir, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "train-00000-of-00002.tfrecord")
+	os.Remove(path + ".index")
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := tfrecord.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Write([]byte("no example")), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	extra, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(old, extra...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// steps remembers what every step was made of.
+type steps struct {
+	runner.Observer
+	all []string
+}
+
+func (s *steps) Begin(string, int64, int64) {}
+func (s *steps) End()                       {}
+func (s *steps) Step(i runner.StepInfo) {
+	s.all = append(s.all, fmt.Sprintf("step %d, epoch %d: %d examples, %d tokens", i.Step, i.Epoch, i.Examples, i.Tokens))
+}
+
+func mustTrain(t *testing.T, p Params, run string) []string {
+	t.Helper()
+	seen := new(steps)
+	env := quiet()
+	env.Observer = seen
+	if _, err := Train(context.Background(), p, run, env); err != nil {
+		t.Fatal(err)
+	}
+	return seen.all
+}
+
+// skippedRecords is the number of damaged records that a run's last position counts.
+func skippedRecords(t *testing.T, run string) int64 {
+	t.Helper()
+	state, err := runner.ParseRunState(newest(t, run).State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trainer runner.TrainerState
+	var position dataset.State
+	if err := errors.Join(json.Unmarshal(state.Trainer, &trainer), json.Unmarshal(trainer.Position, &position)); err != nil {
+		t.Fatal(err)
+	}
+	return position.Skipped
+}
+
+// alike holds the variables and slots of two runs against each other.
+func alike(t *testing.T, got, want string) {
+	t.Helper()
+	g, gotStep := final(t, got)
+	w, wantStep := final(t, want)
+	if gotStep != wantStep || len(g) != len(w) {
+		t.Fatalf("%d variables at step %d, expected %d at %d", len(g), gotStep, len(w), wantStep)
+	}
+	for name := range w {
+		if len(w[name])%4 != 0 || len(g[name]) != len(w[name]) {
+			t.Fatalf("%s has %d bytes, expected %d", name, len(g[name]), len(w[name]))
+		}
+		if name == "optimizer/iterations" {
+			if !bytes.Equal(g[name], w[name]) {
+				t.Errorf("%s is %v, expected %v", name, g[name], w[name])
+			}
+			continue
+		}
+		for i := 0; i < len(w[name]); i += 4 {
+			a := math.Float32frombits(binary.LittleEndian.Uint32(g[name][i:]))
+			b := math.Float32frombits(binary.LittleEndian.Uint32(w[name][i:]))
+			if !(math.Abs(float64(a-b)) <= 1e-5) {
+				t.Errorf("%s[%d] is %v, expected %v", name, i/4, a, b)
+				break
+			}
+		}
+	}
+}
+
+// TestLocalInput wants the workers' own input to train what the chief's does, step by
+// step, and to go on where the other stopped.
+func TestLocalInput(t *testing.T) {
+	dir := t.TempDir()
+	data := damagedData(t)
+	own := filepath.Join(dir, "copied")
+	if err := os.CopyFS(own, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	one, two := startWorkers(t, "cpu:1", "", own), startWorkers(t, "cpu:2", own, "")
+	both := strings.Split(one, ",")[0] + "," + strings.Split(two, ",")[1]
+	for _, test := range []struct {
+		name, workers string
+		accumulate    int
+		shard         bool
+	}{
+		{"2 workers, 2 devices, accumulate 2", two, 2, false},
+		{"workers of 1 and 2 devices, sharded optimizer", both, 1, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var runs []string
+			var seen [][]string
+			for _, input := range []string{inputChief, inputLocal} {
+				p := localParams(t, data, input, test.workers)
+				p.Strategy.Accumulate, p.Strategy.ShardOptimizer = test.accumulate, test.shard
+				run := filepath.Join(t.TempDir(), input)
+				seen = append(seen, mustTrain(t, p, run))
+				runs = append(runs, run)
+			}
+			alike(t, runs[1], runs[0])
+			if !slices.Equal(seen[1], seen[0]) {
+				t.Errorf("the steps were\n%s\nexpected\n%s", strings.Join(seen[1], "\n"), strings.Join(seen[0], "\n"))
+			}
+			if got, want := skippedRecords(t, runs[1]), skippedRecords(t, runs[0]); got != want || want == 0 {
+				t.Errorf("%d damaged records are counted, expected %d", got, want)
+			}
+		})
+	}
+	t.Run("goes on from the other's checkpoint", func(t *testing.T) {
+		undisturbed := filepath.Join(dir, "undisturbed")
+		mustTrain(t, localParams(t, data, inputLocal, one), undisturbed)
+		for first, then := range map[string]string{inputChief: inputLocal, inputLocal: inputChief} {
+			run := filepath.Join(dir, first)
+			p := localParams(t, data, first, one)
+			p.Train.Steps = 6
+			mustTrain(t, p, run)
+			p.Strategy.Input, p.Train.Steps = then, 9
+			mustTrain(t, p, run)
+			alike(t, run, undisturbed)
+		}
+	})
+}
+
+// afterStep begins an error that comes while a run trains.
+var afterStep = regexp.MustCompile(`^input after step \d+: `)
+
+// TestLocalInputErrors wants one sentence that names the worker and what is wrong, and
+// no restart.
+func TestLocalInputErrors(t *testing.T) {
+	_, data := fixture(t)
+	copied := func(change func(dir string)) string {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(data)); err != nil {
+			t.Fatal(err)
+		}
+		change(dir)
+		return dir
+	}
+	const file = "train-00001-of-00002.tfrecord"
+	for _, test := range []struct{ name, dir, want string }{
+		{"no folder", filepath.Join(t.TempDir(), "gone"), "gone/train-00000-of-00002.tfrecord; with --input local every worker reads its own part"},
+		{"a file less", copied(func(dir string) { os.Remove(filepath.Join(dir, file)) }), file + "; with --input local"},
+		{"fewer records", copied(func(dir string) {
+			os.Remove(filepath.Join(dir, file+".index"))
+			records(t, filepath.Join(dir, file), 2, 80)
+		}), "they have 170 records, the chief's 173"},
+		{"other records", copied(func(dir string) {
+			os.Remove(filepath.Join(dir, file+".index"))
+			records(t, filepath.Join(dir, file), 9, 83)
+		}), "the files have other names, sizes or numbers of records"},
+		{"a bad record", copied(func(dir string) { spoil(t, filepath.Join(dir, file), 17) }), file + `: record 17: feature "segment_ids" holds 9`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var log strings.Builder
+			env := Env{Out: io.Discard, Log: slog.New(slog.NewTextHandler(&log, nil))}
+			workers := startWorkers(t, "cpu:1", "", test.dir)
+			run := filepath.Join(t.TempDir(), "run")
+			_, err := Train(context.Background(), localParams(t, data, inputLocal, workers), run, env)
+			if err == nil {
+				t.Fatal("it trains")
+			}
+			bad := strings.Split(workers, ",")[1]
+			if got := err.Error(); !strings.HasPrefix(afterStep.ReplaceAllString(got, ""), "worker "+bad+": ") || !strings.Contains(got, test.want) || strings.Contains(got, "\n") {
+				t.Errorf("the error is %q, expected one of %s with %q", got, bad, test.want)
+			}
+			if strings.Contains(log.String(), "a worker was lost") {
+				t.Errorf("it was tried again:\n%s", &log)
+			}
+			if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil && test.name != "a bad record" {
+				t.Error("the folder of the run was written")
+			}
+		})
+	}
+}
+
+// spoil makes the last type id of a record of a file 9, and keeps the file's size.
+func spoil(t *testing.T, path string, record int) {
+	t.Helper()
+	f, err := tfrecord.OpenIndexed(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]byte
+	for i := range f.Len() {
+		r, err := f.Record(i, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, bytes.Clone(r))
+	}
+	last := len(all[record]) - 1
+	if all[record][last] > 1 {
+		t.Fatalf("the record does not end with a type id but with %d", all[record][last])
+	}
+	all[record][last] = 9
+	w, err := tfrecord.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if err := w.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDrawnAgain makes steps of batches that were drawn for fewer micro-batches, as
+// after memory ran out, and goes back in between.
+func TestDrawnAgain(t *testing.T) {
+	_, data := fixture(t)
+	ctx := context.Background()
+	p := localParams(t, data, inputLocal, startWorkers(t, "cpu:1", "", ""))
+	m, _, set := onWorkers(t, p)
+	local, wait := (&training{params: p, data: newSource(set)}).input(m)
+	defer wait()
+	// No rate: the same batch has the same loss at any step.
+	var losses [2][]float64
+	var total int64
+	for pass, accumulate := range [][]int{{1, 1, 1, 1, 1}, {2, 2, 1, 3, 1}} {
+		if err := local.Seek(nil); err != nil {
+			t.Fatal(err)
+		}
+		for step, n := range accumulate {
+			b, err := local.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.accumulate = n
+			r, err := m.Step(ctx, b.Payload, runner.Hyper{Step: int64(step)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Sums[runner.WeightSum][0] != float64(b.Examples) {
+				t.Errorf("step %d has weight %v of %d examples", step, r.Sums[runner.WeightSum], b.Examples)
+			}
+			if total += int64(b.Examples); m.examples[0]+m.examples[1] != total {
+				t.Errorf("after step %d, replicas have trained on %v examples, expected %d together", step, m.examples, total)
+			}
+			losses[pass] = append(losses[pass], r.Sums[runner.LossSum][0])
+		}
+	}
+	for i, want := range losses[0] {
+		if math.Abs(losses[1][i]-want) > 1e-4*want {
+			t.Errorf("losses are %v, expected %v", losses[1], losses[0])
+			break
+		}
+	}
+	if slices.Max(losses[0]) == slices.Min(losses[0]) {
+		t.Error("all batches have the same loss")
+	}
+}

@@ -1,0 +1,72 @@
+package train
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/tfprocess"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// TestCallsLeaveNothing counts the objects that are left of many calls: tensors
+// are freed with the Go objects that hold them, so that a tensor that is never
+// freed is an object too many.
+func TestCallsLeaveNothing(t *testing.T) {
+	p := testParams(t)
+	export, set := opened(t, p)
+	batch, err := set.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.openLocal(t.Context(), export, strategy.FunctionsTrain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m := &model{Model: s, export: export}
+	if err := m.initialize(t.Context(), "", false, "", quiet().Out); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, v := range m.Variables() {
+		names = append(names, v.Name)
+	}
+	calls := func(from, to int64) {
+		for i := from; i < to; i++ {
+			if _, err := m.Step(t.Context(), batch, runner.Hyper{Step: i, LearningRate: 1e-5, Seed: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Evaluate(t.Context(), batch); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Predict(t.Context(), features(batch)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Read(t.Context(), names...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// A finalizer's object goes with the collection after the one that ran it.
+	live := func() int64 {
+		for range 3 {
+			tfprocess.Reclaim()
+		}
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return int64(stats.HeapObjects)
+	}
+	const rounds = 150
+	calls(0, 20)
+	before := live()
+	calls(20, 20+rounds)
+	if left := live() - before; left > rounds/2 {
+		t.Errorf("%d objects are left of %d rounds of calls", left, rounds)
+	} else {
+		t.Logf("%d objects are left of %d rounds of calls", left, rounds)
+	}
+}

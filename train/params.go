@@ -1,0 +1,483 @@
+package train
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+)
+
+// Params describe a run. They are read from YAML files, written to the run's
+// params.yaml, and tuned by "section.name=value" settings.
+type Params struct {
+	// Graph is the folder of an export.
+	Graph string `yaml:"graph"`
+	// Init is what the model's variables begin with: a checkpoint's prefix, a
+	// run folder, or a safetensors file; "" is what the export holds. Variables
+	// that it lacks keep the export's values.
+	Init string `yaml:"init"`
+	// Strict makes a variable that Init lacks, or has in another shape, an error.
+	Strict bool `yaml:"strict"`
+	// Seed decides the order of the data and the graph's random numbers.
+	Seed int64 `yaml:"seed"`
+
+	Data       DataParams       `yaml:"data"`
+	Train      TrainParams      `yaml:"train"`
+	Eval       EvalParams       `yaml:"eval"`
+	Optimizer  OptimizerParams  `yaml:"optimizer"`
+	Checkpoint CheckpointParams `yaml:"checkpoint"`
+	Summary    SummaryParams    `yaml:"summary"`
+	Strategy   StrategyParams   `yaml:"strategy"`
+	Runtime    RuntimeParams    `yaml:"runtime"`
+}
+
+// DataParams say where records come from and how batches are made of them.
+type DataParams struct {
+	// Dir is the folder that gorbit convert wrote, or any with TFRecord files.
+	Dir string `yaml:"dir"`
+	// Train and Eval are splits of the folder: names in its manifest, or else
+	// files, patterns or bases of shard names below it.
+	Train string `yaml:"train"`
+	Eval  string `yaml:"eval"`
+	// RowLength is the number of positions in a row, and the most tokens that an
+	// example may have.
+	RowLength int `yaml:"row_length"`
+	// Truncate shortens longer examples instead of refusing them.
+	Truncate bool `yaml:"truncate"`
+	// Packing is best-fit, first-fit or none (one example per row).
+	Packing string `yaml:"packing"`
+	// Shuffle is full, buffer or none; Buffer is the buffer's size in examples.
+	Shuffle string `yaml:"shuffle"`
+	Buffer  int    `yaml:"buffer"`
+	// DropRemainder leaves out the last, smaller batch of an epoch.
+	DropRemainder bool `yaml:"drop_remainder"`
+	// OnCorrupt is fail or skip.
+	OnCorrupt string `yaml:"on_corrupt"`
+	// Readers is the number of goroutines that make batches, 0 for one per core.
+	Readers int `yaml:"readers"`
+}
+
+// TrainParams say how long to train and when to look.
+type TrainParams struct {
+	// BatchSize is the global batch size: examples per step.
+	BatchSize int `yaml:"batch_size"`
+	// Steps is the number of steps, or 0 for Epochs. Epochs may be a fraction.
+	Steps  int64   `yaml:"steps"`
+	Epochs float64 `yaml:"epochs"`
+	// StepsPerLoop is the number of steps between two log lines.
+	StepsPerLoop int64 `yaml:"steps_per_loop"`
+	// EvalInterval is the number of steps between evaluations; 0 is one per
+	// epoch, -1 none but the last, -2 none at all.
+	EvalInterval int64 `yaml:"eval_interval"`
+	// OnNonFinite says what a loss or gradient that is not finite does: fail,
+	// skip (the batch is passed over) or rollback (to the last checkpoint,
+	// behind the batch). MaxNonFinite is how often it may happen.
+	OnNonFinite  string `yaml:"on_non_finite"`
+	MaxNonFinite int64  `yaml:"max_non_finite"`
+	// Patience ends training after that many evaluations without a better
+	// Checkpoint.Best; 0 is off.
+	Patience int64 `yaml:"patience"`
+}
+
+// EvalParams say how to evaluate.
+type EvalParams struct {
+	BatchSize int `yaml:"batch_size"`
+	// Steps bounds the batches of an evaluation; 0 is all.
+	Steps int64 `yaml:"steps"`
+}
+
+// OptimizerParams are the scalars of the update.
+type OptimizerParams struct {
+	LearningRate    float64 `yaml:"learning_rate"`
+	EndLearningRate float64 `yaml:"end_learning_rate"`
+	// Schedule is constant, linear, polynomial, cosine, cosine_with_restarts or
+	// inverse_sqrt, with WarmupSteps, or WarmupRatio of all steps, before it.
+	Schedule    string  `yaml:"schedule"`
+	WarmupSteps int64   `yaml:"warmup_steps"`
+	WarmupRatio float64 `yaml:"warmup_ratio"`
+	Power       float64 `yaml:"power"`
+	Cycles      float64 `yaml:"cycles"`
+	Timescale   int64   `yaml:"timescale"`
+	WeightDecay float64 `yaml:"weight_decay"`
+	// ClipNorm bounds the global norm of the gradient; 0 is off.
+	ClipNorm float64 `yaml:"clip_norm"`
+	// Hyperparameters of the graph by name, see gorbit inspect; those not given
+	// have the export's defaults.
+	Hyperparameters map[string]float64 `yaml:"hyperparameters"`
+}
+
+// CheckpointParams say when to save and what to keep.
+type CheckpointParams struct {
+	// Interval is the number of steps between checkpoints; 0 is the interval of
+	// evaluations. One is saved at the end in any case.
+	Interval  int64 `yaml:"interval"`
+	MaxToKeep int   `yaml:"max_to_keep"`
+	// KeepEveryHours keeps one checkpoint per that many hours for good.
+	KeepEveryHours float64 `yaml:"keep_every_hours"`
+	// Best is the metric by which the best checkpoint is kept, "" for none;
+	// BestMode is max or min.
+	Best     string `yaml:"best"`
+	BestMode string `yaml:"best_mode"`
+}
+
+// SummaryParams say what goes to TensorBoard.
+type SummaryParams struct {
+	Enabled bool `yaml:"enabled"`
+	// Interval is the number of steps between training summaries; 0 is every
+	// loop.
+	Interval int64 `yaml:"interval"`
+	// Histograms of the variables are written at every evaluation.
+	Histograms bool `yaml:"histograms"`
+}
+
+// StrategyParams say where the replicas of the model are and how a batch is divided
+// among them. None of them changes what a checkpoint holds: a run may go on with
+// others.
+type StrategyParams struct {
+	// Name is one, mirrored (several devices of this machine), multiworker
+	// (several machines), or auto: multiworker where Workers are named, mirrored
+	// where Devices are several or there are several GPUs, else one.
+	Name string `yaml:"name"`
+	// Devices of this machine, such as gpu:4, or cpu:2 for virtual ones; "" is all
+	// GPUs. Those of workers are for each worker to say.
+	Devices string `yaml:"devices"`
+	// Workers are the addresses of gorbit worker processes, host:port, with commas
+	// between.
+	Workers string `yaml:"workers"`
+	// Accumulate is how many micro-batches a replica takes one after the other and
+	// adds up for an update. It is doubled where memory runs out.
+	Accumulate int `yaml:"accumulate"`
+	// Input is chief, which reads the batches of training for all, or local: every
+	// worker reads its own part of each.
+	Input string `yaml:"input"`
+	// ShardOptimizer keeps the optimizer's slots of every variable on one replica
+	// instead of on all.
+	ShardOptimizer bool `yaml:"shard_optimizer"`
+	// BucketMB is how many MiB of gradients the replicas reduce together.
+	BucketMB float64 `yaml:"bucket_mb"`
+	// WorkerTimeout is how long a worker may be silent, or take to come (back).
+	WorkerTimeout time.Duration `yaml:"worker_timeout"`
+	// MaxRestarts is how often a run goes on from its last checkpoint after a worker
+	// was lost. Elastic lets it go on without the worker.
+	MaxRestarts int  `yaml:"max_restarts"`
+	Elastic     bool `yaml:"elastic"`
+}
+
+// RuntimeParams are about this machine.
+type RuntimeParams struct {
+	// Device is a TensorFlow device such as /device:GPU:0; "" is its choice.
+	Device string `yaml:"device"`
+	// IntraOpThreads and InterOpThreads bound TensorFlow's thread pools; 0 is
+	// one thread per core.
+	IntraOpThreads int `yaml:"intra_op_threads"`
+	InterOpThreads int `yaml:"inter_op_threads"`
+	// Lanes is how many micro-batches a CPU computes side by side; 0 is one per
+	// core on CPUs of up to four, else one. A run keeps what it began with.
+	Lanes int `yaml:"lanes"`
+	// OneDNN is on or off. Results of the two differ in the last digits, so a
+	// run keeps what it began with.
+	OneDNN string `yaml:"onednn"`
+	// Kernels is on for this program's own CPU kernels, off for TensorFlow's
+	// operations throughout. A run keeps this too, for the same reason.
+	Kernels string `yaml:"kernels"`
+	// AllowSlowPrecision lets a graph train whose precision the device emulates.
+	AllowSlowPrecision bool `yaml:"allow_slow_precision"`
+}
+
+// Defaults returns the params of a run that says nothing.
+func Defaults() Params {
+	return Params{
+		Seed: 42,
+		Data: DataParams{Train: "train", Eval: "dev", RowLength: dataset.DefaultRowLength,
+			Packing: string(dataset.PackBestFit), Shuffle: string(dataset.ShuffleFull), OnCorrupt: "fail"},
+		Train: TrainParams{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
+		Eval:  EvalParams{BatchSize: 64},
+		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
+			WeightDecay: 0.01, ClipNorm: 1, Hyperparameters: map[string]float64{}},
+		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: "accuracy", BestMode: "max"},
+		Summary:    SummaryParams{Enabled: true},
+		Strategy: StrategyParams{Name: strategyAuto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
+			WorkerTimeout: time.Minute, MaxRestarts: 3},
+		Runtime: RuntimeParams{OneDNN: "on", Kernels: "on"},
+	}
+}
+
+// ParamsError is a mistake in the params: a usage error.
+type ParamsError struct{ Err error }
+
+func (e *ParamsError) Error() string { return "params: " + e.Err.Error() }
+
+// Is reports whether the target is the error's class, fault.Usage.
+func (e *ParamsError) Is(target error) bool { return target == fault.Usage }
+func (e *ParamsError) Unwrap() error        { return e.Err }
+
+// Load adds YAML files to the params, then settings of the form
+// "section.name=value". Later ones win. A name that does not exist is an error.
+func (p *Params) Load(files, settings []string) error {
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := p.decode(data); err != nil {
+			return &ParamsError{fmt.Errorf("%s: %w", file, err)}
+		}
+	}
+	for _, setting := range settings {
+		if err := p.Set(setting); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Set applies one setting, "section.name=value".
+func (p *Params) Set(setting string) error {
+	path, value, ok := strings.Cut(setting, "=")
+	if !ok || path == "" {
+		return &ParamsError{fmt.Errorf("%q is not of the form section.name=value", setting)}
+	}
+	node := &yaml.Node{}
+	if err := yaml.Unmarshal([]byte(value), node); err != nil {
+		return &ParamsError{fmt.Errorf("%s: %w", path, err)}
+	}
+	inner := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: ""}
+	if len(node.Content) > 0 {
+		inner = node.Content[0]
+	}
+	names := strings.Split(path, ".")
+	for i := len(names) - 1; i >= 0; i-- {
+		inner = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
+			{Kind: yaml.ScalarNode, Value: names[i]}, inner}}
+	}
+	data, err := yaml.Marshal(inner)
+	if err != nil {
+		return &ParamsError{fmt.Errorf("%s: %w", path, err)}
+	}
+	if err := p.decode(data); err != nil {
+		return &ParamsError{fmt.Errorf("%s: %w", setting, err)}
+	}
+	return nil
+}
+
+func (p *Params) decode(data []byte) error {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	err := d.Decode(p)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err == nil {
+		var node yaml.Node
+		if err = yaml.Unmarshal(data, &node); err == nil {
+			err = wholeNumbers(&node, reflect.TypeFor[Params](), "")
+		}
+	}
+	var typeError *yaml.TypeError
+	if errors.As(err, &typeError) {
+		return errors.New(plain(typeError.Errors[0]))
+	}
+	return err
+}
+
+// wholeNumbers refuses fractions where a whole number belongs: the YAML library
+// cuts them off.
+func wholeNumbers(node *yaml.Node, t reflect.Type, path string) error {
+	switch {
+	case node.Kind == yaml.DocumentNode:
+		return wholeNumbers(node.Content[0], t, path)
+	case node.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			name := node.Content[i].Value
+			for f := range t.Fields() {
+				if f.Tag.Get("yaml") == name {
+					if err := wholeNumbers(node.Content[i+1], f.Type, strings.TrimPrefix(path+"."+name, ".")); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	case node.Kind == yaml.ScalarNode && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64) && node.ShortTag() == "!!float":
+		if v, err := strconv.ParseFloat(node.Value, 64); err != nil || v != math.Trunc(v) {
+			return fmt.Errorf("%s: expected a whole number, not %s", path, node.Value)
+		}
+	}
+	return nil
+}
+
+var mismatch = regexp.MustCompile(`cannot unmarshal !!\w+ (.*)into ([\w.]+)$`)
+
+// plain rewords the YAML library's complaints in the terms of a params file.
+func plain(s string) string {
+	if _, rest, ok := strings.Cut(s, "field "); ok && strings.Contains(rest, " not found in type ") {
+		name, _, _ := strings.Cut(rest, " not found")
+		return "there is no param " + name
+	}
+	if m := mismatch.FindStringSubmatch(s); m != nil {
+		kinds := map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "bool": "true or false", "string": "a text", "time.Duration": "a time such as 60s"}
+		kind, ok := kinds[m[2]]
+		if !ok {
+			kind = "a section with names in it"
+		}
+		return fmt.Sprintf("expected %s, not %s", kind, strings.Trim(m[1], "` "))
+	}
+	return s
+}
+
+// ReadParams reads a params.yaml that a run wrote.
+func ReadParams(path string) (Params, error) {
+	p := Defaults()
+	return p, p.Load([]string{path}, nil)
+}
+
+// YAML returns the params as a file's content.
+func (p Params) YAML() ([]byte, error) {
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(p); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), e.Close()
+}
+
+// Absolute makes the params' paths absolute, so that they hold from any folder.
+func (p *Params) Absolute() error {
+	for _, path := range []*string{&p.Graph, &p.Init, &p.Data.Dir} {
+		if *path == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = abs
+	}
+	return nil
+}
+
+// Validate returns a *ParamsError that names the first param that makes no sense.
+func (p Params) Validate() error {
+	bad := func(format string, args ...any) error { return &ParamsError{fmt.Errorf(format, args...)} }
+	switch {
+	case p.Graph == "":
+		return bad("graph is not set: give the folder of an export, made with python -m gorbit_export")
+	case p.Data.Dir == "":
+		return bad("data.dir is not set: give the folder that gorbit convert wrote")
+	case p.Train.BatchSize < 1:
+		return bad("train.batch_size is %d, expected 1 or more", p.Train.BatchSize)
+	case p.Eval.BatchSize < 1:
+		return bad("eval.batch_size is %d, expected 1 or more", p.Eval.BatchSize)
+	case p.Train.Steps < 0:
+		return bad("train.steps is %d, expected 0 (train.epochs counts) or more", p.Train.Steps)
+	case p.Train.Steps == 0 && !(p.Train.Epochs > 0 && p.Train.Epochs < 1e9):
+		return bad("train.epochs is %v, expected more than 0", p.Train.Epochs)
+	case p.Train.StepsPerLoop < 1:
+		return bad("train.steps_per_loop is %d, expected 1 or more", p.Train.StepsPerLoop)
+	case p.Train.EvalInterval < noEval:
+		return bad("train.eval_interval is %d, expected -2 (no evaluation), -1 (at the end), 0 (every epoch) or a number of steps", p.Train.EvalInterval)
+	case p.Train.OnNonFinite != "fail" && p.Train.OnNonFinite != "skip" && p.Train.OnNonFinite != "rollback":
+		return bad("train.on_non_finite is %q, expected fail, skip or rollback", p.Train.OnNonFinite)
+	case p.Train.MaxNonFinite < 1:
+		return bad("train.max_non_finite is %d, expected 1 or more", p.Train.MaxNonFinite)
+	case p.Train.Patience < 0:
+		return bad("train.patience is %d, expected 0 (off) or more", p.Train.Patience)
+	case p.Train.Patience > 0 && p.Checkpoint.Best == "":
+		return bad("train.patience needs checkpoint.best, the metric to get better")
+	case p.Eval.Steps < 0:
+		return bad("eval.steps is %d, expected 0 (all) or more", p.Eval.Steps)
+	case !(p.Optimizer.LearningRate > 0) || math.IsInf(p.Optimizer.LearningRate, 0):
+		return bad("optimizer.learning_rate is %v, expected more than 0", p.Optimizer.LearningRate)
+	case !(p.Optimizer.WeightDecay >= 0):
+		return bad("optimizer.weight_decay is %v, expected 0 or more", p.Optimizer.WeightDecay)
+	case !(p.Optimizer.ClipNorm >= 0):
+		return bad("optimizer.clip_norm is %v, expected 0 (off) or more", p.Optimizer.ClipNorm)
+	case p.Checkpoint.Interval < 0:
+		return bad("checkpoint.interval is %d, expected 0 (as evaluations) or more", p.Checkpoint.Interval)
+	case p.Checkpoint.MaxToKeep < 0:
+		return bad("checkpoint.max_to_keep is %d, expected 0 (all) or more", p.Checkpoint.MaxToKeep)
+	case !(p.Checkpoint.KeepEveryHours >= 0):
+		return bad("checkpoint.keep_every_hours is %v, expected 0 (off) or more", p.Checkpoint.KeepEveryHours)
+	case p.Checkpoint.BestMode != "max" && p.Checkpoint.BestMode != "min":
+		return bad("checkpoint.best_mode is %q, expected max or min", p.Checkpoint.BestMode)
+	case p.Summary.Interval < 0:
+		return bad("summary.interval is %d, expected 0 (every loop) or more", p.Summary.Interval)
+	case p.Runtime.OneDNN != "on" && p.Runtime.OneDNN != "off":
+		return bad("runtime.onednn is %q, expected on or off", p.Runtime.OneDNN)
+	case p.Runtime.Kernels != "on" && p.Runtime.Kernels != "off":
+		return bad("runtime.kernels is %q, expected on or off", p.Runtime.Kernels)
+	}
+	if err := p.Strategy.validate(); err != nil {
+		return bad("strategy.%w", err)
+	}
+	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == strategyMirrored || kind == strategyMultiWorker || p.Strategy.Devices != "") {
+		return bad("runtime.device is %q, which is for strategy one: name devices with strategy.devices", p.Runtime.Device)
+	}
+	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
+		return bad("data.on_corrupt: %w", err)
+	}
+	if err := p.strategy(strategy.FunctionsTrain).Validate(); err != nil {
+		return bad("runtime: %w", err)
+	}
+	if err := p.dataset([]string{"."}, false).Validate(); err != nil {
+		return bad("data: %w", err)
+	}
+	// The number of steps is not known yet: any will do to check the rest.
+	if err := p.schedule(math.MaxInt32).Validate(); err != nil {
+		return bad("optimizer: %w", err)
+	}
+	return nil
+}
+
+const noEval = -2
+
+func (p Params) strategy(functions strategy.Functions) strategy.Config {
+	return strategy.Config{IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
+		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
+}
+
+// dataset returns the configuration of one pass in order, for evaluation, or of
+// shuffled passes without end, for training.
+func (p Params) dataset(files []string, train bool) dataset.Config {
+	policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt)
+	c := dataset.Config{
+		Files:     files,
+		BatchSize: p.Eval.BatchSize,
+		Epochs:    1,
+		Shuffle:   dataset.ShuffleNone,
+		Packing:   dataset.Packing(p.Data.Packing),
+		RowLength: p.Data.RowLength,
+		Truncate:  p.Data.Truncate,
+		OnCorrupt: policy,
+		Readers:   p.Data.Readers,
+	}
+	if train {
+		c.BatchSize, c.Epochs = p.Train.BatchSize, 0
+		c.Shuffle, c.Buffer, c.Seed = dataset.Shuffle(p.Data.Shuffle), p.Data.Buffer, uint64(p.Seed)
+		c.DropRemainder = p.Data.DropRemainder
+	}
+	return c
+}
+
+func (p Params) schedule(steps int64) runner.ScheduleConfig {
+	o := p.Optimizer
+	return runner.ScheduleConfig{Name: o.Schedule, PeakLearningRate: o.LearningRate, EndLearningRate: o.EndLearningRate,
+		WarmupSteps: o.WarmupSteps, WarmupRatio: o.WarmupRatio, TotalSteps: steps, Power: o.Power, Cycles: o.Cycles, Timescale: o.Timescale}
+}

@@ -1,0 +1,311 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
+	"github.com/gorbit-ml/gorbit/internal/kernels"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// narrow returns test params of an export that computes in bf16 or fp16.
+func narrow(t testing.TB, precision string) Params {
+	t.Helper()
+	p := testParams(t)
+	p.Graph = filepath.Join(shared.dir, precision)
+	p.Runtime.AllowSlowPrecision = true
+	if _, err := os.Stat(p.Graph); err != nil {
+		testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
+			"bert-classifier", "--config", filepath.Join(shared.dir, "config.json"), "--pooling", "mean",
+			"--precision", precision, "--out", p.Graph)
+	}
+	return p
+}
+
+// loops returns the outputs of a run's training loops.
+func loops(t *testing.T, run string) []map[string]float64 {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(run, metricsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []map[string]float64
+	for line := range bytes.Lines(content) {
+		var m struct {
+			Phase   string
+			Outputs map[string]float64
+		}
+		if err := json.Unmarshal(line, &m); err != nil {
+			t.Fatal(err)
+		}
+		if m.Phase == "train" {
+			out = append(out, m.Outputs)
+		}
+	}
+	return out
+}
+
+// TestNarrowPrecisionLearns trains in bf16 and fp16, stops the run, and holds what
+// it ends in against a run that was not stopped. The fp16 run begins with a scale
+// that overflows.
+func TestNarrowPrecisionLearns(t *testing.T) {
+	for _, precision := range []string{graphs.BF16, graphs.FP16} {
+		t.Run(precision, func(t *testing.T) {
+			p := narrow(t, precision)
+			p.Train.Epochs, p.Train.EvalInterval, p.Checkpoint.Interval = 12, -1, 50
+			if precision == graphs.FP16 {
+				p.Optimizer.Hyperparameters[graphs.LossScale] = runner.MaxLossScale
+			}
+			log := new(strings.Builder)
+			env := Env{Out: log, Log: slog.New(slog.DiscardHandler)}
+			whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
+			out, err := Train(context.Background(), p, whole, env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out["accuracy"] < 0.9 {
+				t.Errorf("accuracy %v after 12 epochs of a task that can be learned", out["accuracy"])
+			}
+			lines := loops(t, whole)
+			first, last := lines[0], lines[len(lines)-1]
+			if !(last["loss"] < first["loss"]/2) {
+				t.Errorf("the loss was %v and is %v", first["loss"], last["loss"])
+			}
+			if _, scaled := first["loss_scale"]; scaled != (precision == graphs.FP16) {
+				t.Errorf("outputs are %v", first)
+			}
+			if precision == graphs.FP16 {
+				skipped := int(first["skipped_steps"])
+				if skipped < 1 || first["loss_scale"] >= runner.MaxLossScale {
+					t.Errorf("nothing overflowed: %v", first)
+				}
+				if said := strings.Count(log.String(), "batch passed over, loss scale lowered"); said < skipped || said != int(last["skipped_steps"]) {
+					t.Errorf("%d lines of %v batches passed over", said, last["skipped_steps"])
+				}
+			}
+
+			for _, at := range []int64{1, 8} {
+				ctx, cancel := context.WithCancelCause(context.Background())
+				env := quiet()
+				env.Observer = &stopper{at: at, stop: func() { cancel(errors.New("terminated")) }}
+				if _, err := Train(ctx, p, run, env); !errors.Is(err, runner.ErrStopped) {
+					t.Fatalf("stopped at step %d: %v", at, err)
+				}
+			}
+			if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+				t.Fatal(err)
+			}
+			sameRuns(t, run, whole)
+		})
+	}
+}
+
+// TestKernelsLeaveNarrowAttention runs a bf16 graph with and without the package's own
+// kernels: attention is bfloat16 and stays as it is, the other blocks are float32.
+func TestKernelsLeaveNarrowAttention(t *testing.T) {
+	p := narrow(t, graphs.BF16)
+	ctx := context.Background()
+	var norms []float64
+	for _, standard := range []bool{false, true} {
+		export, set := opened(t, p)
+		config := p.strategy(strategy.FunctionsTrain)
+		config.StandardOps = standard
+		s, err := strategy.NewOneDevice(ctx, export, "", config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		def, err := s.GraphDef()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range kernels.Ops() {
+			if used := bytes.Contains(def, []byte(op.Name)); used == (standard || strings.Contains(op.Implements, "attention")) {
+				t.Errorf("standard operations %v: %s is in the graph: %v", standard, op.Name, used)
+			}
+		}
+		m := &model{Model: s, export: export}
+		if err := m.initialize(ctx, "", false, "", quiet().Out); err != nil {
+			t.Fatal(err)
+		}
+		for i := range int64(3) {
+			batch, err := set.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := m.Step(ctx, batch, runner.Hyper{Step: i, LearningRate: 1e-3, Seed: 1})
+			if err != nil || !r.Applied {
+				t.Fatalf("step %d: %+v, %v", i, r, err)
+			}
+			norms = append(norms, r.GradientNorm)
+		}
+	}
+	for i := range 3 {
+		if d := norms[i]/norms[i+3] - 1; d < -0.02 || d > 0.02 {
+			t.Errorf("gradient norms are %v with kernels, %v without", norms[:3], norms[3:])
+			break
+		}
+	}
+}
+
+func TestSlowPrecision(t *testing.T) {
+	const cpu, gpu = "/job:localhost/replica:0/task:0/device:CPU:0", "/job:localhost/replica:0/task:0/device:GPU:0"
+	for _, c := range []struct {
+		precision, device string
+		native, slow      bool
+	}{
+		{graphs.Float32, cpu, false, false},
+		{graphs.BF16, cpu, true, false},
+		{graphs.BF16, cpu, false, true},
+		{graphs.BF16, gpu, false, false},
+		{graphs.FP16, cpu, true, true},
+		{graphs.FP16, gpu, false, false},
+	} {
+		err := slowPrecision(c.precision, computer{"", c.device, c.native})
+		var slow *SlowPrecisionError
+		if errors.As(err, &slow) != c.slow {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if c.slow && (slow.Precision != c.precision || strings.Count(err.Error(), ". ")+strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(), "--allow-slow-precision")) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestSlowPrecisionIsRefused trains in fp16, which every CPU emulates.
+func TestSlowPrecisionIsRefused(t *testing.T) {
+	p := narrow(t, graphs.FP16)
+	p.Train.Steps = 2
+	p.Runtime.AllowSlowPrecision = false
+	run := filepath.Join(t.TempDir(), "run")
+	_, err := Train(context.Background(), p, run, quiet())
+	var usage *ParamsError
+	var slow *SlowPrecisionError
+	if !errors.As(err, &usage) || !errors.As(err, &slow) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil {
+		t.Error("a run that was refused has params")
+	}
+
+	p.Runtime.AllowSlowPrecision = true
+	log := new(bytes.Buffer)
+	env := Env{Out: new(bytes.Buffer), Log: slog.New(slog.NewTextHandler(log, nil))}
+	if _, err := Train(context.Background(), p, run, env); err != nil {
+		t.Fatal(err)
+	}
+	const warning = "TensorFlow emulates the precision"
+	if !strings.Contains(log.String(), warning) {
+		t.Errorf("training says nothing of it: %s", log)
+	}
+	log.Reset()
+	r, err := OpenRun(context.Background(), run, []string{"runtime.allow_slow_precision=false"}, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if !strings.Contains(log.String(), warning) {
+		t.Errorf("evaluation says nothing of it: %s", log)
+	}
+}
+
+// greeter relays a worker's words to a chief, but has its greeting say whether its CPU
+// multiplies bfloat16.
+func greeter(t *testing.T, worker string, bf16 bool) string {
+	return clustertest.Greet(t, worker, func(hello map[string]any) { hello["bf16"] = bf16 })
+}
+
+// TestSlowWorkerIsRefused trains in bf16 with two workers, of which the second says that
+// its CPU has no instructions for it.
+func TestSlowWorkerIsRefused(t *testing.T) {
+	p := narrow(t, graphs.BF16)
+	p.Train.Steps, p.Train.EvalInterval, p.Runtime.AllowSlowPrecision = 2, noEval, false
+	first, second, _ := strings.Cut(startWorkers(t, "cpu:1", "", ""), ",")
+	fast, slow := greeter(t, first, true), greeter(t, second, false)
+	p.Strategy.Workers = fast + "," + slow
+	run := filepath.Join(t.TempDir(), "run")
+	_, err := Train(context.Background(), p, run, quiet())
+	var refused *SlowPrecisionError
+	if !errors.As(err, &refused) || refused.Worker != slow || !strings.Contains(err.Error(), "bf16, and the CPU of worker "+slow+" has no instructions for it") {
+		t.Fatalf("got %v, want one about %s", err, slow)
+	}
+	if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil {
+		t.Error("a run that was refused has params")
+	}
+
+	p.Runtime.AllowSlowPrecision = true
+	log := new(bytes.Buffer)
+	if _, err := Train(context.Background(), p, run, Env{Out: io.Discard, Log: slog.New(slog.NewTextHandler(log, nil))}); err != nil {
+		t.Fatal(err)
+	}
+	if said := log.String(); strings.Count(said, "TensorFlow emulates the precision") != 1 || !strings.Contains(said, "worker="+slow) {
+		t.Errorf("the log does not say that %s alone emulates it:\n%s", slow, said)
+	}
+
+	p.Strategy.Workers, p.Runtime.AllowSlowPrecision = fast+","+greeter(t, second, true), false
+	if _, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNarrowPrecisionOnReplicas trains in bf16 and fp16 on two replicas. The fp16 run
+// begins with a scale that overflows.
+func TestNarrowPrecisionOnReplicas(t *testing.T) {
+	for _, precision := range []string{graphs.BF16, graphs.FP16} {
+		t.Run(precision, func(t *testing.T) {
+			p := narrow(t, precision)
+			p.Strategy.Devices = "cpu:2"
+			p.Train.Epochs, p.Train.EvalInterval = 8, -1
+			if precision == graphs.FP16 {
+				p.Optimizer.Hyperparameters[graphs.LossScale] = runner.MaxLossScale
+			}
+			run := filepath.Join(t.TempDir(), "run")
+			out, err := Train(context.Background(), p, run, quiet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := loops(t, run)
+			first, last := lines[0], lines[len(lines)-1]
+			if !(last["loss"] < first["loss"]/2) || out["accuracy"] < 0.9 {
+				t.Errorf("the loss was %v and is %v, the accuracy %v", first["loss"], last["loss"], out["accuracy"])
+			}
+			if skipped := first["skipped_steps"] > 0; skipped != (precision == graphs.FP16) {
+				t.Errorf("%v steps were skipped", first["skipped_steps"])
+			}
+		})
+	}
+}
+
+func TestLossScaleParam(t *testing.T) {
+	p := narrow(t, graphs.FP16)
+	for value, want := range map[float64]string{0.5: "loss_scale is 0.5; it must be at least 1", 1 << 25: fmt.Sprint(float64(1 << 25))} {
+		p.Optimizer.Hyperparameters = map[string]float64{graphs.LossScale: value}
+		_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
+		var usage *ParamsError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v", value, err)
+		}
+	}
+	export, err := graphs.Open(p.Graph)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(h graphs.Hyperparameter) bool { return h.Name == graphs.LossScale }
+	if export.Contract.Precision != graphs.FP16 || !slices.ContainsFunc(export.Contract.Hyperparameters, names) {
+		t.Errorf("contract %+v", export.Contract)
+	}
+}

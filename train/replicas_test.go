@@ -1,0 +1,105 @@
+package train
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// onWorkers returns the model of the params at its start, its workers and the records to
+// train on.
+func onWorkers(t *testing.T, p Params) (*model, *cluster.Fleet, *dataset.Dataset) {
+	t.Helper()
+	ctx := context.Background()
+	export, set := opened(t, p)
+	s, workers, err := p.openModel(ctx, export, strategy.FunctionsTrain, p.localData(export.Contract, set), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		workers.Close()
+	})
+	scalars, err := scalarsOf(p, export.Contract)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &model{Model: s, export: export, scalars: scalars, rows: p.dataset(nil, true), accumulate: 1, log: quiet().Log}
+	if err := m.initialize(ctx, "", false, "", io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	return m, workers, set
+}
+
+// TestWorkersAreWatched wants TensorBoard and the table to say what two workers have
+// used.
+func TestWorkersAreWatched(t *testing.T) {
+	ctx := context.Background()
+	p := testParams(t)
+	p.Strategy.Workers = startWorkers(t, "cpu:1", "", "")
+	m, workers, set := onWorkers(t, p)
+	batch, err := set.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Step(ctx, batch, runner.Hyper{LearningRate: 1e-3, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for slices.ContainsFunc(workers.Usage(), func(u cluster.Usage) bool { return u.At.IsZero() }) {
+		time.Sleep(10 * time.Millisecond)
+	}
+
+	watched := &replicas{model: m, fleet: workers, times: func() runner.Times { return runner.Times{InLoops: time.Minute} }}
+	dir := t.TempDir()
+	board := new(board)
+	if err := board.open(dir, 0, p, m.Model); err != nil {
+		t.Fatal(err)
+	}
+	if err := watched.action(board, quiet().Log)(ctx, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	board.close(quiet().Log)
+	shown := make(map[string]float64)
+	for _, e := range readEvents(t, filepath.Join(dir, "train")) {
+		for _, v := range e.GetSummary().GetValue() {
+			if content := v.GetTensor().GetTensorContent(); len(content) == 4 {
+				shown[v.Tag] = float64(math.Float32frombits(binary.LittleEndian.Uint32(content)))
+			}
+		}
+	}
+	var table strings.Builder
+	if err := watched.table(&table); err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^ +worker +peak memory, MB +processor time, s$`).MatchString(table.String()) {
+		t.Errorf("the table has no line of names:\n%s", &table)
+	}
+	for i, address := range p.Strategy.addresses() {
+		memory, peak := shown[fmt.Sprintf("worker_%d/memory_mb", i)], shown[fmt.Sprintf("worker_%d/peak_memory_mb", i)]
+		// TensorFlow's library alone takes more.
+		if memory < 50 || peak < memory {
+			t.Errorf("TensorBoard shows %v MB of worker %d, and %v at its peak", memory, i, peak)
+		}
+		var inTable float64
+		line := regexp.MustCompile(`(?m)^ +` + regexp.QuoteMeta(address) + ` +(\d+) +[0-9.]+$`).FindStringSubmatch(table.String())
+		if line == nil {
+			t.Fatalf("worker %s is not in the table:\n%s", address, &table)
+		}
+		if _, err := fmt.Sscan(line[1], &inTable); err != nil || inTable < peak {
+			t.Errorf("the table has a peak of %s MB for worker %d (%v), TensorBoard had %v before", line[1], i, err, peak)
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// Run is a run folder opened for reading: to evaluate, predict or export. It may
+// be one that another process is training in.
+type Run struct {
+	Folder string
+	Params Params
+	// Export is the run's graph.
+	Export *graphs.Export
+	// Manifest describes the run's data; nil where that had no manifest.
+	Manifest *convert.Manifest
+
+	env     Env
+	model   *model
+	workers *cluster.Fleet // nil within this process
+	// prefix is the checkpoint that Load restored.
+	prefix string
+}
+
+// pinned is a Checkpointer that restores one checkpoint and saves nothing.
+type pinned struct {
+	*model
+	prefix string
+}
+
+// Restore implements runner.Checkpointer.
+func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error) {
+	return p.model.Restore(ctx, p.prefix)
+}
+
+// OpenRun opens a run folder and composes its graph for evaluation. Its variables
+// hold nothing until Load or EvaluateContinuously has restored a checkpoint.
+func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*Run, error) {
+	p, err := ReadParams(filepath.Join(folder, paramsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is not a run folder: it has no %s, which gorbit train writes", folder, paramsFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Where the run was trained says nothing of where it is evaluated.
+	p.Strategy, p.Runtime.Lanes = Defaults().Strategy, 0
+	if err := p.Load(nil, settings); err != nil {
+		return nil, err
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	r := &Run{Folder: folder, Params: p, env: env}
+	if r.Export, err = openExport(p.Graph, env); err != nil {
+		return nil, err
+	}
+	r.Manifest, err = convert.ReadManifest(filepath.Join(folder, dataFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{
+		Dir:            filepath.Join(folder, checkpointFolder),
+		ReadOnly:       true,
+		IntraOpThreads: p.Runtime.IntraOpThreads,
+		Logger:         env.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s, workers, err := p.openModel(ctx, r.Export, strategy.FunctionsEvaluate, nil, env)
+	if err != nil {
+		return nil, err
+	}
+	warnPrecision(r.Export.Contract, computers(s, workers), env.Log)
+	r.model, r.workers = &model{Model: s, export: r.Export, manager: manager}, workers
+	return r, nil
+}
+
+// Close frees the graph.
+func (r *Run) Close() error {
+	err := errors.Join(r.model.manager.Close(), r.model.Model.Close())
+	if r.workers != nil {
+		err = errors.Join(err, r.workers.Close())
+	}
+	return err
+}
+
+// VocabPath returns the run's vocabulary file, "" where it has none.
+func (r *Run) VocabPath() string {
+	path := filepath.Join(r.Folder, vocabFile)
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
+// Load restores a checkpoint: "" or "latest" for the newest whole one, "best" for
+// the best by the run's metric, or a step. It returns the step.
+func (r *Run) Load(ctx context.Context, which string) (int64, error) {
+	prefix := ""
+	switch which {
+	case "", "latest":
+	case "best":
+		steps, err := r.model.manager.Protected()
+		if err != nil {
+			return 0, err
+		}
+		if len(steps) == 0 {
+			return 0, fmt.Errorf("run %s has no best checkpoint: it was not evaluated yet, or checkpoint.best was empty", r.Folder)
+		}
+		prefix = r.model.prefix(steps[len(steps)-1])
+	default:
+		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
+		if err != nil {
+			return 0, &ParamsError{fmt.Errorf("checkpoint %q is not latest, best or a step", which)}
+		}
+		prefix = r.model.prefix(step)
+	}
+	restored, err := r.model.Restore(ctx, prefix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("run %s has no checkpoint %s; it has %s", r.Folder, which, r.steps())
+	}
+	if err != nil {
+		return 0, err
+	}
+	if restored.Path == "" {
+		return 0, fmt.Errorf("run %s has no checkpoint yet", r.Folder)
+	}
+	r.prefix = restored.Path
+	return restored.Step, nil
+}
+
+func (r *Run) steps() string {
+	all, err := r.model.manager.All()
+	if err != nil || len(all) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, c := range all {
+		out = append(out, strconv.FormatInt(c.Step, 10))
+	}
+	return strings.Join(out, ", ")
+}
+
+// controller returns a controller that only evaluates, on a split ("" is the
+// run's). Summaries may be nil.
+func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer, summaries runner.Summaries, actions ...runner.Action) (*runner.Controller, error) {
+	if split == "" {
+		split = r.Params.Data.Eval
+	}
+	records, err := openData(r.Params.Data.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := records.check(r.Export.Contract); err != nil {
+		return nil, err
+	}
+	open, batches, err := evaluationData(ctx, r.Params, r.Export.Contract, records, split, r.env.Log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := runner.NewController(runner.Config{
+		Evaluator:     runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: r.model.InFlight(), Observer: r.env.Observer}),
+		EvalActions:   actions,
+		EvalSummaries: summaries,
+		Checkpoints:   checkpoints,
+		Out:           r.env.Out,
+		Observer:      r.env.Observer,
+	})
+	if err != nil {
+		return nil, &ParamsError{err}
+	}
+	return c, nil
+}
+
+// Evaluate evaluates the checkpoint that was loaded on a split, "" for the run's
+// own.
+func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error) {
+	c, err := r.controller(ctx, split, &pinned{r.model, r.prefix}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Restore(ctx); err != nil {
+		return nil, err
+	}
+	return c.Evaluate(ctx, evalSteps(r.Params))
+}
+
+// AwaitRun waits until a training process has begun to write a run folder, at most
+// for the given time; 0 is for ever.
+func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env) error {
+	var late <-chan time.Time
+	if timeout > 0 {
+		late = time.After(timeout)
+	}
+	for said := false; ; said = true {
+		_, err := os.Stat(filepath.Join(folder, paramsFile))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if !said {
+			fmt.Fprintf(env.Out, "waiting for a run in %s...\n", folder)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late:
+			return fmt.Errorf("no run began in %s in %v", folder, timeout)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// EvaluateContinuously evaluates every new checkpoint of the run until none came
+// for the given time, and hands each result to a function. Results go to an event
+// file of the split's own: those of train and eval belong to the process that
+// trains, which takes back events when it starts anew.
+func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration, each func(step int64, out runner.Outputs) error) (err error) {
+	split = cmp.Or(split, r.Params.Data.Eval)
+	var summaries runner.Summaries
+	if r.Params.Summary.Enabled {
+		name := "eval-" + strings.ReplaceAll(split, string(filepath.Separator), "-")
+		followed := &followed{folder: filepath.Join(r.Folder, name)}
+		defer func() { err = errors.Join(err, followed.close()) }()
+		summaries = followed
+	}
+	c, err := r.controller(ctx, split, r.model, summaries, func(_ context.Context, step int64, out runner.Outputs) error {
+		return each(step, out)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.EvaluateContinuously(ctx, runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout})
+	return err
+}
+
+// Variables returns the model's loaded variables by name.
+func (r *Run) Variables(ctx context.Context) (map[string]*tf.Tensor, error) {
+	var names []string
+	for _, v := range r.model.Variables() {
+		names = append(names, v.Name)
+	}
+	values, err := r.model.Read(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]*tf.Tensor, len(names))
+	for i, name := range names {
+		out[name] = values[i]
+	}
+	return out, nil
+}

@@ -1,0 +1,232 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// The strategies by their names in params.
+const (
+	strategyAuto        = "auto"
+	strategyOne         = "one"
+	strategyMirrored    = "mirrored"
+	strategyMultiWorker = "multiworker"
+)
+
+// Who reads the batches of training.
+const (
+	inputChief = "chief"
+	inputLocal = "local"
+)
+
+// kind is the strategy that the params name, or mean by auto. Auto without devices
+// and workers is strategyAuto still: the GPUs decide.
+func (s StrategyParams) kind() string {
+	switch {
+	case s.Name != strategyAuto:
+		return s.Name
+	case s.Workers != "":
+		return strategyMultiWorker
+	case s.Devices != "":
+		switch d, err := devices.Parse(s.Devices); {
+		case err == nil && d.Count > 1:
+			return strategyMirrored
+		case err == nil && d.Count == 1:
+			return strategyOne
+		}
+	}
+	return strategyAuto
+}
+
+// addresses are the workers' addresses.
+func (s StrategyParams) addresses() []string {
+	var out []string
+	for address := range strings.SplitSeq(s.Workers, ",") {
+		if address = strings.TrimSpace(address); address != "" {
+			out = append(out, address)
+		}
+	}
+	return out
+}
+
+// validate returns an error that begins with the name of the param at fault.
+func (s StrategyParams) validate() error {
+	switch s.Name {
+	case strategyAuto, strategyOne, strategyMirrored, strategyMultiWorker:
+	default:
+		return fmt.Errorf("name is %q, expected auto, one, mirrored or multiworker", s.Name)
+	}
+	if s.Devices != "" {
+		d, err := devices.Parse(s.Devices)
+		if err != nil {
+			return fmt.Errorf("devices: %w", err)
+		}
+		if s.Name == strategyOne && d.Count > 1 {
+			return fmt.Errorf("devices is %s, and strategy one has one device: use mirrored", s.Devices)
+		}
+	}
+	seen := make(map[string]bool)
+	for _, address := range s.addresses() {
+		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || port == "0" {
+			return fmt.Errorf("workers: %q is not of the form host:port", address)
+		}
+		if seen[address] {
+			return fmt.Errorf("workers: %s is named twice", address)
+		}
+		seen[address] = true
+	}
+	switch workers := len(seen); {
+	case s.kind() == strategyMultiWorker && workers == 0:
+		return fmt.Errorf("workers is empty, and strategy multiworker needs addresses, host:port,host:port, of gorbit worker processes")
+	case s.kind() != strategyMultiWorker && workers > 0:
+		return fmt.Errorf("workers is %s, which is for strategy multiworker", s.Workers)
+	case s.kind() == strategyMultiWorker && s.Devices != "":
+		return fmt.Errorf("devices is %s: workers say themselves what devices they have, by gorbit worker --devices", s.Devices)
+	case s.Input != inputChief && s.Input != inputLocal:
+		return fmt.Errorf("input is %q, expected chief or local", s.Input)
+	case s.Input == inputLocal && s.kind() != strategyMultiWorker:
+		return fmt.Errorf("input is local, which is for strategy multiworker: one process reads its data itself")
+	case s.Accumulate < 1:
+		return fmt.Errorf("accumulate is %d, expected 1 or more", s.Accumulate)
+	case !(s.BucketMB > 0 && s.BucketMB <= 1<<20):
+		return fmt.Errorf("bucket_mb is %v, expected more than 0", s.BucketMB)
+	case s.WorkerTimeout < time.Second || s.WorkerTimeout > cluster.MaxTimeout:
+		return fmt.Errorf("worker_timeout is %v, expected 1s to %v", s.WorkerTimeout, cluster.MaxTimeout)
+	case s.MaxRestarts < 0:
+		return fmt.Errorf("max_restarts is %d, expected 0 or more", s.MaxRestarts)
+	}
+	return nil
+}
+
+// openModel composes the export's graph for the devices that the params say. The
+// model's workers, nil within this process, are to be closed after it. Local is what
+// they read themselves, nil where they read nothing.
+func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, local *shardinput.Data, env Env) (*strategy.Model, *cluster.Fleet, error) {
+	if p.Strategy.kind() != strategyMultiWorker {
+		m, err := p.openLocal(ctx, export, functions)
+		return m, nil, err
+	}
+	f, err := cluster.Connect(ctx, cluster.Config{Addresses: p.Strategy.addresses(), Timeout: p.Strategy.WorkerTimeout, Log: env.Log, Version: env.Version,
+		IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, NoOneDNN: p.Runtime.OneDNN == "off"})
+	if err != nil {
+		return nil, nil, err
+	}
+	config := p.strategy(functions)
+	config.Patience, config.LocalInput = p.Strategy.WorkerTimeout, local
+	m, err := strategy.NewMultiWorker(ctx, export, f, config)
+	if err != nil {
+		if bad := (*shardinput.Error)(nil); errors.As(err, &bad) {
+			return nil, nil, errors.Join(bad, f.Finish())
+		}
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return m, f, nil
+}
+
+// openLocal composes the graph for devices of this process.
+func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
+	config := p.strategy(functions)
+	kind, device := p.Strategy.kind(), p.Runtime.Device
+	on := devices.Spec{Type: "GPU", Count: strategy.CountGPUs()}
+	if p.Strategy.Devices != "" {
+		asked, err := devices.Parse(p.Strategy.Devices)
+		if err != nil {
+			return nil, err
+		}
+		if asked.Count == 0 {
+			asked.Count = on.Count
+		}
+		if on = asked; on.Count == 0 {
+			return nil, &ParamsError{fmt.Errorf("strategy.devices is %s, and this machine has no GPU that TensorFlow can use", p.Strategy.Devices)}
+		}
+		device = on.Names()[0]
+	} else if kind == strategyMirrored && on.Count < 2 {
+		return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; name devices with --devices, such as cpu:2", on.Count)}
+	}
+	if kind == strategyMirrored || kind == strategyAuto && p.Runtime.Device == "" && on.Count > 1 {
+		return strategy.NewMirrored(ctx, export, on, config)
+	}
+	if onCPU := device == "" && on.Count == 0 || strings.Contains(strings.ToUpper(device), "CPU:"); onCPU {
+		config.Lanes = p.Runtime.lanes(export.Contract.XLA)
+	}
+	return strategy.NewOneDevice(ctx, export, device, config)
+}
+
+// mostLanes bounds the lanes that are taken unasked: beyond, operations that use many
+// cores were not measured against them.
+const mostLanes = 4
+
+// lanes is how many lanes a CPU has. A graph of XLA's has one, like all that compute
+// without the package's kernels.
+func (r RuntimeParams) lanes(xla bool) int {
+	switch {
+	case r.Lanes > 0:
+		return r.Lanes
+	case r.Kernels == "off" || xla || r.IntraOpThreads > 0 || r.InterOpThreads > 0 || runtime.NumCPU() > mostLanes:
+		return 1
+	}
+	return runtime.NumCPU()
+}
+
+// lostWorker reports whether a run can go on after an error in a new session: a
+// worker, or the connection among them, was lost. One that says that it cannot start is
+// not lost.
+func lostWorker(err error) bool {
+	if told := (*cluster.FailedError)(nil); errors.As(err, &told) && told.Final {
+		return false
+	}
+	if lost := (*strategy.SessionLostError)(nil); errors.As(err, &lost) {
+		return true
+	}
+	w := (*cluster.WorkerError)(nil)
+	return errors.As(err, &w) && w.Phase != cluster.PhaseConnect && w.Phase != cluster.PhaseGreet
+}
+
+// lostCause is the part of an error that says which worker was lost. What the run was
+// doing then does not matter.
+func lostCause(err error) error {
+	if w := (*cluster.WorkerError)(nil); errors.As(err, &w) {
+		return w
+	}
+	if s := (*strategy.SessionLostError)(nil); errors.As(err, &s) {
+		return s
+	}
+	return err
+}
+
+// without returns the params without the workers that an error of connecting names,
+// and whether any is left.
+func (s StrategyParams) without(err error) (StrategyParams, bool) {
+	gone := make(map[string]bool)
+	var find func(error)
+	find = func(err error) {
+		if w := (*cluster.WorkerError)(nil); errors.As(err, &w) {
+			gone[w.Address] = true
+		}
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range many.Unwrap() {
+				find(e)
+			}
+		}
+	}
+	find(err)
+	var left []string
+	for _, address := range s.addresses() {
+		if !gone[address] {
+			left = append(left, address)
+		}
+	}
+	s.Workers = strings.Join(left, ",")
+	return s, len(gone) > 0 && len(left) > 0
+}

@@ -1,0 +1,363 @@
+package train
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+func TestStrategyParams(t *testing.T) {
+	for _, test := range []struct{ settings, want string }{
+		{"", "auto"},
+		{"strategy.devices=cpu", "one"},
+		{"strategy.devices=cpu:2", "mirrored"},
+		{"strategy.devices=gpu", "auto"}, // as many as there are
+		{"strategy.workers='a:1, b:2'", "multiworker"},
+		{"strategy.name=mirrored strategy.devices=cpu", "mirrored"},
+		{"strategy.name=many", `name is "many", expected auto, one, mirrored or multiworker`},
+		{"strategy.devices=cpu:0", `devices: devices "cpu:0": "0" is not a number from 1 to 1024`},
+		{"strategy.name=one strategy.devices=cpu:2", "devices is cpu:2, and strategy one has one device: use mirrored"},
+		{"strategy.name=multiworker", "workers is empty, and strategy multiworker needs addresses, host:port,host:port, of gorbit worker processes"},
+		{"strategy.name=one strategy.workers=a:1", "workers is a:1, which is for strategy multiworker"},
+		{"strategy.workers=a:1 strategy.devices=cpu:2", "devices is cpu:2: workers say themselves what devices they have, by gorbit worker --devices"},
+		{"strategy.workers=a", `workers: "a" is not of the form host:port`},
+		{"strategy.workers='a:1,a:1'", "workers: a:1 is named twice"},
+		{"strategy.input=local strategy.workers='a:1,b:2'", "multiworker"},
+		{"strategy.input=remote", `input is "remote", expected chief or local`},
+		{"strategy.input=local", "input is local, which is for strategy multiworker: one process reads its data itself"},
+		{"strategy.accumulate=0", "accumulate is 0, expected 1 or more"},
+		{"strategy.bucket_mb=0", "bucket_mb is 0, expected more than 0"},
+		{"strategy.worker_timeout=10ms", "worker_timeout is 10ms, expected 1s to 1h0m0s"},
+		{"strategy.worker_timeout=1h", "auto"},
+		{"strategy.worker_timeout=2h", "worker_timeout is 2h0m0s, expected 1s to 1h0m0s"},
+		{"strategy.max_restarts=-1", "max_restarts is -1, expected 0 or more"},
+	} {
+		p := Defaults()
+		for _, setting := range strings.Split(strings.ReplaceAll(test.settings, ", ", ","), " ") {
+			if setting == "" {
+				continue
+			}
+			if err := p.Set(setting); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := p.Strategy.kind()
+		if err := p.Strategy.validate(); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s\n is %s\nwant %s", test.settings, got, test.want)
+		}
+	}
+}
+
+func TestLostWorker(t *testing.T) {
+	because := func(address string, phase cluster.Phase, err error) error {
+		return fmt.Errorf("step 3: %w", &cluster.WorkerError{Address: address, Phase: phase, Err: err})
+	}
+	worker := func(address string, phase cluster.Phase) error { return because(address, phase, errors.New("gone")) }
+	died, cannot := &cluster.FailedError{Message: "its TensorFlow process ended"}, &cluster.FailedError{Message: "no such devices", Final: true}
+	for _, test := range []struct {
+		err  error
+		lost bool
+		left string // without what did not come back
+	}{
+		{worker("a:1", cluster.PhaseRun), true, "b:2"},
+		{because("a:1", cluster.PhaseRun, died), true, "b:2"},
+		{worker("a:1", cluster.PhaseReserve), true, "b:2"},
+		{because("a:1", cluster.PhaseReserve, died), true, "b:2"},
+		{because("a:1", cluster.PhaseReserve, cannot), false, "b:2"},
+		{worker("a:1", cluster.PhaseStart), true, "b:2"},
+		{because("a:1", cluster.PhaseStart, died), true, "b:2"},
+		{because("a:1", cluster.PhaseStart, cannot), false, "b:2"},
+		{errors.Join(worker("a:1", cluster.PhaseStart), because("b:2", cluster.PhaseStart, cannot)), false, ""},
+		{worker("a:1", cluster.PhaseConnect), false, "b:2"},
+		{worker("b:2", cluster.PhaseGreet), false, "a:1"},
+		{errors.Join(worker("a:1", cluster.PhaseConnect), worker("b:2", cluster.PhaseConnect)), false, ""},
+		{fmt.Errorf("step 3: %w", &strategy.SessionLostError{Err: errors.New("reset")}), true, ""},
+		{errors.New("disk full"), false, ""},
+	} {
+		if got := lostWorker(test.err); got != test.lost {
+			t.Errorf("%v: lost is %v", test.err, got)
+		}
+		left, some := StrategyParams{Workers: "a:1,b:2"}.without(test.err)
+		if !some {
+			left.Workers = ""
+		}
+		if left.Workers != test.left {
+			t.Errorf("%v: %q are left, want %q", test.err, left.Workers, test.left)
+		}
+	}
+}
+
+func TestDeviceIsForOne(t *testing.T) {
+	for settings, fine := range map[string]bool{
+		"runtime.device=/device:CPU:0":                        true,
+		"strategy.name=one runtime.device=/device:CPU:0":      true,
+		"strategy.devices=cpu:2 runtime.device=/device:CPU:0": false,
+		"strategy.devices=cpu runtime.device=/device:CPU:0":   false,
+		"strategy.workers=a:1 runtime.device=/device:CPU:0":   false,
+		"strategy.name=mirrored runtime.device=/device:CPU:0": false,
+	} {
+		p := Defaults()
+		p.Graph, p.Data.Dir = "g", "d"
+		for setting := range strings.SplitSeq(settings, " ") {
+			if err := p.Set(setting); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.Validate(); (err == nil) != fine {
+			t.Errorf("%s: %v", settings, err)
+		}
+	}
+}
+
+// TestReplicasAreWatched wants the table at the end and TensorBoard to say what every
+// replica did.
+func TestReplicasAreWatched(t *testing.T) {
+	p := testParams(t)
+	p.Strategy.Devices, p.Strategy.Accumulate = "cpu:2", 2
+	p.Train.EvalInterval = noEval
+	run := filepath.Join(t.TempDir(), "run")
+	var out strings.Builder
+	env := quiet()
+	env.Out = &out
+	if _, err := Train(context.Background(), p, run, env); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`(?m)^ +replica +examples/s +compute +reduce +update +input$`, `(?m)^ +/device:CPU:0 +[0-9.]+( +\d+%){4}$`, `(?m)^ +/device:CPU:1 +[0-9.]+( +\d+%){4}$`} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("nothing like %s in\n%s", want, out.String())
+		}
+	}
+	percent := make(map[string]float64) // of all parts, by replica and step
+	rates := make(map[string]float64)   // of both replicas and of all, by step
+	for _, e := range readEvents(t, filepath.Join(run, "train")) {
+		for _, v := range e.GetSummary().GetValue() {
+			content := v.GetTensor().GetTensorContent()
+			if len(content) != 4 {
+				continue // the params
+			}
+			value := float64(math.Float32frombits(binary.LittleEndian.Uint32(content)))
+			replica, part, ok := strings.Cut(v.Tag, "/")
+			switch {
+			case v.Tag == "examples_per_second":
+				rates[fmt.Sprint(e.Step, " all")] += value
+			case !ok || !strings.HasPrefix(replica, "replica_"):
+			case part == "examples_per_second":
+				rates[fmt.Sprint(e.Step, " replicas")] += value
+			default:
+				percent[fmt.Sprint(replica, " ", e.Step)] += value
+			}
+		}
+	}
+	if len(percent) < 2*10 {
+		t.Errorf("times at %v, expected both replicas at every loop's end", percent)
+	}
+	for at, sum := range percent {
+		if math.Abs(sum-100) > 0.1 {
+			t.Errorf("the parts of %s make %v %%", at, sum)
+		}
+	}
+	for at, all := range rates {
+		if step, whole := strings.CutSuffix(at, " all"); whole && math.Abs(rates[step+" replicas"]/all-1) > 1e-3 {
+			t.Errorf("step %s: the replicas' rates make %v, all of it is %v", step, rates[step+" replicas"], all)
+		}
+	}
+}
+
+// cells counts the positions of a micro-batch, padding included.
+func cells(features []strategy.Feature) (n int) {
+	for _, f := range features {
+		if f.Name == dataset.InputIDs {
+			n = len(f.Int32)
+		}
+	}
+	return n
+}
+
+// TestMicroBatchesWithoutPadding divides batches as training does: into rows without
+// padding where attention stays within sequences, else into those that were asked for.
+func TestMicroBatchesWithoutPadding(t *testing.T) {
+	ctx := context.Background()
+	p := testParams(t)
+	for _, c := range []struct {
+		kernels string
+		packing dataset.Packing
+		lanes   int
+		tight   bool
+	}{
+		{"on", dataset.PackBestFit, 1, true},
+		{"on", dataset.PackBestFit, 2, true},
+		{"on", dataset.PackBestFit, 3, true},
+		{"on", dataset.PackNone, 2, false},
+		{"off", dataset.PackBestFit, 2, false},
+	} {
+		t.Run(fmt.Sprint(c.kernels, c.packing, c.lanes), func(t *testing.T) {
+			p := p
+			p.Runtime.Kernels, p.Runtime.Lanes, p.Data.Packing = c.kernels, c.lanes, string(c.packing)
+			export, set := opened(t, p)
+			s, err := p.openLocal(ctx, export, strategy.FunctionsTrain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			m := &model{Model: s, export: export, rows: p.dataset(nil, true), log: quiet().Log}
+			longer := false
+			for range 5 {
+				batch, err := set.Next(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				micro, _, err := m.divide(batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fed := 0
+				for _, f := range micro {
+					fed += cells(f)
+					longer = longer || f[0].Shape[1] > p.Data.RowLength
+				}
+				if len(micro) != c.lanes || fed < batch.Tokens || c.tight && fed > batch.Tokens {
+					t.Fatalf("%d tokens came in %d positions of %d micro-batches", batch.Tokens, fed, len(micro))
+				}
+			}
+			if longer != c.tight {
+				t.Errorf("rows longer than %d tokens: %v, expected %v", p.Data.RowLength, longer, c.tight)
+			}
+		})
+	}
+}
+
+// TestCheckpointsGoAnywhere saves with some replicas and goes on with others. The
+// variables and slots must be those of a run that one device made without a break. The
+// first step after the break is of the one example that is left of an epoch.
+func TestCheckpointsGoAnywhere(t *testing.T) {
+	const saved, steps = 4, 6
+	_, data := fixture(t)
+	workers := startWorkers(t, "cpu:1", "", "")
+	place := func(p *Params, name string) {
+		name, p.Strategy.ShardOptimizer = strings.CutSuffix(name, ", sharded")
+		if name == "2 workers" {
+			p.Strategy.Workers = workers
+		} else {
+			p.Strategy.Devices = name
+		}
+	}
+	whole := filepath.Join(t.TempDir(), "whole")
+	p := localParams(t, data, inputChief, "")
+	p.Train.Steps, p.Runtime.Lanes = steps, 1
+	want := mustTrain(t, p, whole)[saved:]
+	if !strings.Contains(want[0], ": 1 examples") {
+		t.Fatalf("%s, expected 1 example", want[0])
+	}
+	for _, test := range []struct {
+		from string
+		to   []string
+	}{
+		{"cpu:4", []string{"cpu:1", "cpu:8", "2 workers, sharded"}},
+		{"cpu:4, sharded", []string{"cpu:1", "cpu:8, sharded", "2 workers"}},
+		{"2 workers, sharded", []string{"cpu:3"}},
+	} {
+		p := localParams(t, data, inputChief, "")
+		place(&p, test.from)
+		p.Train.Steps = saved
+		first := filepath.Join(t.TempDir(), "first")
+		mustTrain(t, p, first)
+		for _, to := range test.to {
+			t.Run(test.from+" to "+to, func(t *testing.T) {
+				run := filepath.Join(t.TempDir(), "run")
+				if err := os.CopyFS(run, os.DirFS(first)); err != nil {
+					t.Fatal(err)
+				}
+				p := localParams(t, data, inputChief, "")
+				place(&p, to)
+				p.Train.Steps = steps
+				if got := mustTrain(t, p, run); !slices.Equal(got, want) {
+					t.Errorf("it went on with\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+				alike(t, run, whole)
+			})
+		}
+	}
+}
+
+// TestOutOfMemoryHalves makes a step again and again, of smaller micro-batches, until
+// it fits, and wants the result of the whole batch.
+func TestOutOfMemoryHalves(t *testing.T) {
+	ctx := context.Background()
+	p := testParams(t)
+	export, set := opened(t, p)
+	s, err := strategy.NewOneDevice(ctx, export, "", strategy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m := &model{Model: s, export: export, rows: p.dataset(nil, true), accumulate: 1, log: quiet().Log}
+	if err := m.initialize(ctx, "", false, filepath.Join(t.TempDir(), "init.txt"), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	batch, err := set.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := cells(features(batch))
+	tries := 0
+	// It would be the sums of a step, too: the learning rate is 0.
+	try := func(fits int) (*strategy.Result, []int, error) {
+		var r *strategy.Result
+		examples, err := m.fit(batch, 0, func() ([]int, error) {
+			tries++
+			micro, examples, err := m.divide(batch)
+			if err != nil {
+				return nil, err
+			}
+			for _, features := range micro {
+				if cells(features) > fits {
+					return examples, fmt.Errorf("step: %w", &strategy.OutOfMemoryError{Err: errors.New("OOM when allocating")})
+				}
+			}
+			r, err = s.Step(ctx, micro, [2]int64{1, 1}, strategy.Scalars{"learning_rate": 0, "hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0})
+			return examples, err
+		})
+		return r, examples, err
+	}
+	whole, _, err := try(all)
+	if err != nil || tries != 1 || m.accumulate != 1 {
+		t.Fatalf("%v in %d tries, accumulate %d", err, tries, m.accumulate)
+	}
+	tries = 0
+	parts, examples, err := try(all / 2)
+	if err != nil || tries < 2 || m.accumulate != 1<<(tries-1) || len(examples) != m.accumulate {
+		t.Fatalf("%v in %d tries, accumulate %d, examples %v", err, tries, m.accumulate, examples)
+	}
+	for name, sums := range whole.Sums {
+		for i, want := range sums {
+			if got := parts.Sums[name][i]; math.Abs(got-want) > 1e-5*math.Abs(want) {
+				t.Errorf("%s is %v in parts, %v as a whole", name, got, want)
+			}
+		}
+	}
+	// It goes on with what fits, and gives up at one example each.
+	tries = 0
+	if _, _, err = try(all / 2); err != nil || tries != 1 {
+		t.Errorf("%v in %d tries the next time", err, tries)
+	}
+	oom := (*strategy.OutOfMemoryError)(nil)
+	if _, _, err = try(0); !errors.As(err, &oom) || m.accumulate < batch.Examples {
+		t.Errorf("error %v at %d micro-batches of %d examples", err, m.accumulate, batch.Examples)
+	}
+}

@@ -1,0 +1,76 @@
+package train
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Cluster is what the environment variable TF_CONFIG says of the machines that train
+// together, as TensorFlow's users set it on each.
+type Cluster struct {
+	// Workers are the addresses, host:port, the chief's first.
+	Workers []string
+	// Task is the number of this machine among them; 0 is the chief.
+	Task int
+}
+
+// ParseTFConfig reads the value of TF_CONFIG:
+//
+//	{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "worker", "index": 0}}
+//
+// Where there is no chief, the first worker is. Source: TensorFlow's guide to
+// distributed training, "Setting up the TF_CONFIG environment variable".
+func ParseTFConfig(value string) (Cluster, error) {
+	var config struct {
+		Cluster map[string][]string `json:"cluster"`
+		Task    struct {
+			Type  string `json:"type"`
+			Index int    `json:"index"`
+		} `json:"task"`
+	}
+	bad := func(format string, args ...any) (Cluster, error) {
+		return Cluster{}, &ParamsError{fmt.Errorf("TF_CONFIG: "+format, args...)}
+	}
+	if err := json.Unmarshal([]byte(value), &config); err != nil {
+		return bad("%w", err)
+	}
+	for kind := range config.Cluster {
+		if kind != "chief" && kind != "worker" {
+			return bad("the cluster has tasks of type %q; gorbit knows chief and worker", kind)
+		}
+	}
+	chiefs, task := config.Cluster["chief"], config.Task
+	c := Cluster{Workers: slices.Concat(chiefs, config.Cluster["worker"])}
+	switch {
+	case len(chiefs) > 1:
+		return bad("%d chiefs, expected one at most", len(chiefs))
+	case len(c.Workers) == 0:
+		return bad("the cluster has no workers")
+	case task.Type != "chief" && task.Type != "worker":
+		return bad("the task is of type %q, expected chief or worker", task.Type)
+	case task.Index < 0 || task.Index >= len(config.Cluster[task.Type]):
+		return bad("the task is %s %d, and the cluster has %d of them", task.Type, task.Index, len(config.Cluster[task.Type]))
+	}
+	c.Task = task.Index
+	if task.Type == "worker" {
+		c.Task += len(chiefs)
+	}
+	return c, nil
+}
+
+// Strategy returns what the params say of devices and machines, for this cluster: its
+// machines are the workers, and say themselves what devices they have. A machine alone
+// trains within its process, and so reads itself what it trains on.
+func (c Cluster) Strategy(s StrategyParams) StrategyParams {
+	if len(c.Workers) > 1 {
+		s.Workers, s.Devices = strings.Join(c.Workers, ","), ""
+		return s
+	}
+	s.Name, s.Workers = strategyAuto, ""
+	if s.Input == inputLocal {
+		s.Input = inputChief
+	}
+	return s
+}

@@ -1,0 +1,54 @@
+package train
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestParseTFConfig(t *testing.T) {
+	for _, test := range []struct{ value, want string }{
+		{`{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}`, "{[a:1 b:2] 1}"},
+		{`{"cluster": {"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}`, "{[c:3 a:1 b:2] 1}"},
+		{`{"cluster": {"chief": ["c:3"], "worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}`, "{[c:3 a:1] 0}"},
+		{`{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}`, "params: TF_CONFIG: the task is worker 1, and the cluster has 1 of them"},
+		{`{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}`, `params: TF_CONFIG: the cluster has tasks of type "ps"; gorbit knows chief and worker`},
+		{`{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}`, `params: TF_CONFIG: the task is of type "evaluator", expected chief or worker`},
+		{`{"cluster": {"chief": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 0}}`, "params: TF_CONFIG: 2 chiefs, expected one at most"},
+		{`{"task": {"type": "worker", "index": 0}}`, "params: TF_CONFIG: the cluster has no workers"},
+		{`{`, "params: TF_CONFIG: unexpected end of JSON input"},
+	} {
+		c, err := ParseTFConfig(test.value)
+		got := fmt.Sprint(c)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s\n is %s\nwant %s", test.value, got, test.want)
+		}
+	}
+}
+
+func TestClusterStrategy(t *testing.T) {
+	for _, test := range []struct {
+		workers     []string
+		asked, want StrategyParams
+	}{
+		{[]string{"a:1", "b:2"}, StrategyParams{Name: "multiworker", Devices: "cpu:2", Input: "local"}, StrategyParams{Name: "multiworker", Workers: "a:1,b:2", Input: "local"}},
+		{[]string{"a:1"}, StrategyParams{Name: "multiworker", Workers: "a:1", Devices: "cpu:2", Input: "local"}, StrategyParams{Name: "auto", Devices: "cpu:2", Input: "chief"}},
+		{[]string{"a:1"}, StrategyParams{Name: "auto", Input: "nobody"}, StrategyParams{Name: "auto", Input: "nobody"}},
+	} {
+		if got := (Cluster{Workers: test.workers}).Strategy(test.asked); got != test.want {
+			t.Errorf("%q: %+v is %+v, want %+v", test.workers, test.asked, got, test.want)
+		}
+	}
+}
+
+func FuzzParseTFConfig(f *testing.F) {
+	f.Add(`{"cluster": {"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}`)
+	f.Fuzz(func(t *testing.T, value string) {
+		c, err := ParseTFConfig(value)
+		if err == nil && (c.Task < 0 || c.Task >= len(c.Workers)) {
+			t.Errorf("task %d of %d", c.Task, len(c.Workers))
+		}
+	})
+}

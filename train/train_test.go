@@ -1,0 +1,737 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// childRun, set in the environment, makes the test binary train in that folder
+// with the params in childParams, as a process of its own that can be killed.
+const (
+	childRun    = "GORBIT_TEST_RUN"
+	childParams = "GORBIT_TEST_PARAMS"
+)
+
+// workerChild, as the first argument, makes it a worker's child; the second is the
+// folder of its data.
+const workerChild = "child"
+
+func TestMain(m *testing.M) {
+	if run := os.Getenv(childRun); run != "" {
+		p, err := ReadParams(os.Getenv(childParams))
+		if err == nil {
+			_, err = Train(context.Background(), p, run, quiet())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) > 1 && os.Args[1] == workerChild {
+		shardinput.Serve(shardinput.Options{Dir: strings.Join(os.Args[2:], "")})
+		if err := cluster.Child(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	code := m.Run()
+	if shared.dir != "" {
+		os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+func quiet() Env { return Env{Out: io.Discard, Log: slog.New(slog.DiscardHandler)} }
+
+// shared is an export and data that the tests of this package read.
+var shared struct {
+	sync.Once
+	dir string
+}
+
+const vocabSize, rowLength = 60, 24
+
+func fixture(t testing.TB) (graph, data string) {
+	t.Helper()
+	shared.Do(func() {
+		dir, err := os.MkdirTemp("", "gorbit-job-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.dir = dir
+		config := fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+			"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": %d}`, vocabSize, rowLength)
+		path := filepath.Join(dir, "config.json")
+		if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
+			"bert-classifier", "--config", path, "--pooling", "mean", "--out", filepath.Join(dir, "graph"))
+		records(t, filepath.Join(dir, "data", "train-00000-of-00002.tfrecord"), 1, 90)
+		records(t, filepath.Join(dir, "data", "train-00001-of-00002.tfrecord"), 2, 83)
+		records(t, filepath.Join(dir, "data", "dev-00000-of-00001.tfrecord"), 3, 50)
+	})
+	if shared.dir == "" {
+		t.Fatal("no fixture")
+	}
+	return filepath.Join(shared.dir, "graph"), filepath.Join(shared.dir, "data")
+}
+
+// records writes examples whose label says whether token 7 is among the tokens.
+func records(t testing.TB, path string, seed uint64, n int) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w, err := tfrecord.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(seed, 0))
+	for i := range n {
+		length := 4 + r.IntN(12)
+		ids, types := make([]int64, length), make([]int64, length)
+		for j := range ids {
+			ids[j] = 10 + r.Int64N(vocabSize-10)
+			types[j] = int64(j * 2 / length)
+		}
+		label := int64(i % 2)
+		if label == 1 {
+			ids[1+r.IntN(length-1)] = 7
+		}
+		record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", ids...),
+			tfrecord.Int64Feature("segment_ids", types...), tfrecord.Int64Feature("label_ids", label))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Write(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testParams is a run of 33 steps of which every third is evaluated and saved.
+func testParams(t testing.TB) Params {
+	t.Helper()
+	p := Defaults()
+	p.Graph, p.Data.Dir = fixture(t)
+	p.Data.RowLength = rowLength
+	p.Train.BatchSize, p.Train.StepsPerLoop, p.Train.EvalInterval = 16, 2, 6
+	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep = 3, 2
+	p.Train.Epochs = 3
+	p.Optimizer.LearningRate = 5e-3
+	return p
+}
+
+// opened returns the export of the params and the records to train on.
+func opened(t testing.TB, p Params) (*graphs.Export, *dataset.Dataset) {
+	t.Helper()
+	export, err := openExport(p.Graph, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := openData(p.Data.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := records.open(context.Background(), p, export.Contract, p.Data.Train, toTrain, quiet().Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { set.Close() })
+	return export, set
+}
+
+// newest returns what a run's newest checkpoint holds.
+func newest(t testing.TB, run string) *checkpoint.Restored {
+	t.Helper()
+	m, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(run, checkpointFolder), ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.Restore(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// final returns every variable and slot of a run's newest checkpoint, and its
+// step.
+func final(t testing.TB, run string) (map[string][]byte, int64) {
+	t.Helper()
+	r := newest(t, run)
+	out := make(map[string][]byte)
+	for name, value := range r.Tensors {
+		if name == checkpoint.StateVariable || name == checkpoint.CounterVariable {
+			continue // the state names the folder; the counter counts saves
+		}
+		var b bytes.Buffer
+		if _, err := value.WriteContentsTo(&b); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		out[name] = b.Bytes()
+	}
+	return out, r.Step
+}
+
+func sameRuns(t *testing.T, got, want string) {
+	t.Helper()
+	g, gotStep := final(t, got)
+	w, wantStep := final(t, want)
+	if gotStep != wantStep {
+		t.Fatalf("ended at step %d, want %d", gotStep, wantStep)
+	}
+	if len(g) != len(w) {
+		t.Errorf("%d variables, want %d", len(g), len(w))
+	}
+	for name := range w {
+		if !bytes.Equal(g[name], w[name]) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	a, err := os.ReadFile(filepath.Join(got, metricsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(want, metricsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a, b) {
+		t.Errorf("the metrics differ:\n%s\nwant\n%s", a, b)
+	}
+}
+
+func TestTrainLearns(t *testing.T) {
+	p := testParams(t)
+	p.Train.Epochs = 12
+	run := filepath.Join(t.TempDir(), "run")
+	out, err := Train(context.Background(), p, run, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out["accuracy"] < 0.9 {
+		t.Errorf("accuracy %v after 12 epochs of a task that can be learned", out["accuracy"])
+	}
+	r, err := OpenRun(context.Background(), run, nil, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Load(context.Background(), "latest"); err != nil {
+		t.Fatal(err)
+	}
+	again, err := r.Evaluate(context.Background(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range out {
+		if again[name] != out[name] {
+			t.Errorf("evaluating the saved run gives %s %v, training said %v", name, again[name], out[name])
+		}
+	}
+	n := 0
+	if err := r.PredictSplit(context.Background(), "dev", func(p Prediction) error {
+		n++
+		if p.Index < 0 || p.Index > 1 || math.Abs(p.Probabilities[0]+p.Probabilities[1]-1) > 1e-5 {
+			return fmt.Errorf("prediction %d: %+v", n, p)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n != 50 {
+		t.Errorf("%d predictions on 50 records", n)
+	}
+}
+
+// TestKilledRunEndsAsAnother kills the process at random moments, also while it
+// saves, and starts it again until it ends.
+func TestKilledRunEndsAsAnother(t *testing.T) {
+	p := testParams(t)
+	dir := t.TempDir()
+	params := filepath.Join(dir, "params.yaml")
+	content, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(params, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	child := func(run string) *exec.Cmd {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+params)
+		cmd.Stderr = new(bytes.Buffer)
+		return cmd
+	}
+	whole := filepath.Join(dir, "whole")
+	if cmd := child(whole); cmd.Run() != nil {
+		t.Fatalf("the run failed: %s", cmd.Stderr)
+	}
+
+	for _, test := range []struct {
+		name string
+		// when says whether a folder's checkpoint files show the moment to kill.
+		when func(files []string, kills int) bool
+	}{
+		{"between saves", func(files []string, kills int) bool {
+			return slices.ContainsFunc(files, func(f string) bool {
+				return strings.HasSuffix(f, fmt.Sprintf("ckpt-%d.index", 6*(kills+1)))
+			})
+		}},
+		{"while saving", func(files []string, kills int) bool {
+			return len(files) > kills && slices.ContainsFunc(files, func(f string) bool {
+				base := filepath.Base(f)
+				return !strings.HasPrefix(base, "ckpt-") && base != "checkpoint" && base != "protected.json"
+			})
+		}},
+		{"before the first save", func(files []string, kills int) bool { return kills == 0 }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			run := filepath.Join(t.TempDir(), "run")
+			kills := 0
+			for attempt := 0; ; attempt++ {
+				if attempt > 20 {
+					t.Fatal("the run does not end")
+				}
+				cmd := child(run)
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				ended := make(chan error, 1)
+				go func() { ended <- cmd.Wait() }()
+				killed := false
+				for !killed {
+					select {
+					case err := <-ended:
+						if err != nil {
+							t.Fatalf("the run failed: %v: %s", err, cmd.Stderr)
+						}
+						if kills == 0 {
+							t.Fatal("the run was never killed: the test shows nothing")
+						}
+						sameRuns(t, run, whole)
+						return
+					case <-time.After(500 * time.Microsecond):
+						files, _ := filepath.Glob(filepath.Join(run, checkpointFolder, "*"))
+						if _, err := os.Stat(filepath.Join(run, metricsFile)); err == nil && kills < 3 && test.when(files, kills) {
+							if err := cmd.Process.Kill(); err != nil {
+								t.Fatal(err)
+							}
+							<-ended
+							kills++
+							killed = true
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestStoppedRunEndsAsAnother cancels the context after some steps: the run saves
+// within a step and says that it was stopped.
+func TestStoppedRunEndsAsAnother(t *testing.T) {
+	p := testParams(t)
+	whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
+	if _, err := Train(context.Background(), p, whole, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int64{1, 8, 24} {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		env := quiet()
+		env.Observer = &stopper{at: at, stop: func() { cancel(errors.New("terminated")) }}
+		if _, err := Train(ctx, p, run, env); !errors.Is(err, runner.ErrStopped) {
+			t.Fatalf("stopped at step %d: %v", at, err)
+		}
+		if _, step := final(t, run); step != at {
+			t.Errorf("stopped at step %d, saved step %d", at, step)
+		}
+	}
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	sameRuns(t, run, whole)
+}
+
+type stopper struct {
+	at   int64
+	stop func()
+	eval bool
+}
+
+func (s *stopper) Begin(phase string, _, _ int64) { s.eval = phase == runner.PhaseEval }
+func (s *stopper) End()                           { s.eval = false }
+func (s *stopper) Step(i runner.StepInfo) {
+	if !s.eval && i.Step == s.at {
+		s.stop()
+	}
+}
+
+// TestPackingIsExact holds packed rows against one row per example: the same
+// losses, gradients and updates to rounding, with dropout off.
+func TestPackingIsExact(t *testing.T) {
+	p := testParams(t)
+	p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}
+	p.Train.Steps = 6
+	metrics := make(map[dataset.Packing][]map[string]float64)
+	for _, packing := range []dataset.Packing{dataset.PackNone, dataset.PackBestFit, dataset.PackFirstFit} {
+		p.Data.Packing = string(packing)
+		p.Train.StepsPerLoop = 1
+		run := filepath.Join(t.TempDir(), "run")
+		if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(filepath.Join(run, metricsFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(strings.TrimSpace(string(content)), "\n") {
+			var l struct{ Outputs map[string]float64 }
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				t.Fatal(err)
+			}
+			metrics[packing] = append(metrics[packing], l.Outputs)
+		}
+	}
+	want := metrics[dataset.PackNone]
+	if len(want) != 7 { // 6 loops and an evaluation
+		t.Fatalf("%d lines", len(want))
+	}
+	for packing, got := range metrics {
+		for i := range want {
+			for _, name := range []string{"loss", "gradient_norm"} {
+				if w, ok := want[i][name]; ok && math.Abs(got[i][name]-w) > 2e-5*math.Abs(w) {
+					t.Errorf("%s: line %d: %s %v, with one row per example %v", packing, i, name, got[i][name], w)
+				}
+			}
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	base := testParams(t)
+	base.Train.Steps = 2
+	damaged := func(change func([]byte) []byte) string {
+		dir := t.TempDir()
+		for _, name := range []string{"train-00000-of-00001.tfrecord", "dev-00000-of-00001.tfrecord"} {
+			content, err := os.ReadFile(filepath.Join(base.Data.Dir, "dev-00000-of-00001.tfrecord"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(name, "train") {
+				content = change(slices.Clone(content))
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	for _, test := range []struct {
+		name   string
+		change func(p *Params)
+		want   string // in the error
+	}{
+		{"no graph", func(p *Params) { p.Graph = "/nowhere" }, "graph /nowhere: no such folder"},
+		{"not a SavedModel", func(p *Params) { p.Graph = p.Data.Dir }, "not a SavedModel: it has no saved_model.pb"},
+		{"no data", func(p *Params) { p.Data.Dir = "/nowhere" }, "data /nowhere: no such folder"},
+		{"no split", func(p *Params) { p.Data.Train = "test" }, "split test"},
+		{"no init", func(p *Params) { p.Init = "/nowhere.safetensors" }, "/nowhere.safetensors"},
+		{"unknown hyperparameter", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"momentum": 1} }, "the graph has no such hyperparameter"},
+		{"hyperparameter out of range", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 2} }, "optimizer.hyperparameters.hidden_dropout is 2"},
+		{"long examples", func(p *Params) { p.Data.RowLength = 8 }, "more than the row length of 8"},
+		{"examples beyond the positions", func(p *Params) {
+			p.Data.Dir, p.Data.RowLength = t.TempDir(), 2*rowLength
+			for _, split := range []string{"train", "dev"} {
+				record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", make([]int64, rowLength+1)...),
+					tfrecord.Int64Feature("segment_ids", make([]int64, rowLength+1)...), tfrecord.Int64Feature("label_ids", 1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				w, err := tfrecord.Create(filepath.Join(p.Data.Dir, split+"-00000-of-00001.tfrecord"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(w.Write(record), w.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, "holds 25 tokens, more than the limit of 24"},
+		{"truncated record", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { return b[:len(b)-3] }) }, "train-00000-of-00001.tfrecord"},
+		{"flipped bit", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { b[200] ^= 4; return b }) }, "train-00000-of-00001.tfrecord"},
+		{"empty file", func(p *Params) { p.Data.Dir = damaged(func([]byte) []byte { return nil }) }, "train-00000-of-00001.tfrecord"},
+		{"no best metric", func(p *Params) { p.Checkpoint.Best = "bleu" }, "bleu"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := base
+			test.change(&p)
+			_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("got %v, want an error with %q", err, test.want)
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than one line: %v", err)
+			}
+		})
+	}
+}
+
+func TestSecondProcessIsRefused(t *testing.T) {
+	p := testParams(t)
+	run := t.TempDir()
+	unlock, err := checkpoint.Lock(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	cmd := exec.Command(os.Args[0])
+	params := filepath.Join(t.TempDir(), "params.yaml")
+	content, _ := p.YAML()
+	if err := os.WriteFile(params, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+params)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), fmt.Sprint(os.Getpid())) {
+		t.Errorf("a second process got %v: %s", err, out)
+	}
+}
+
+func TestCheckpointOfAnotherModel(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps = 3
+	run := filepath.Join(t.TempDir(), "run")
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "graph")
+	testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
+		"bert-classifier", "--config", filepath.Join(shared.dir, "config.json"), "--pooling", "first", "--out", other)
+	p.Graph = other
+	_, err := Train(context.Background(), p, run, quiet())
+	var mismatch *checkpoint.MismatchError
+	if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "pooler") {
+		t.Errorf("got %v", err)
+	}
+
+	// The graph that pools by the mean has all its variables in a checkpoint of
+	// the other, and is another model all the same.
+	run = filepath.Join(t.TempDir(), "other")
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	p.Graph, _ = fixture(t)
+	const want = "the pooling was first and is mean"
+	if _, err := Train(context.Background(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("training on: got %v, want an error with %q", err, want)
+	}
+	r, err := OpenRun(context.Background(), run, []string{"graph=" + p.Graph}, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Load(context.Background(), "latest"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("loading: got %v, want an error with %q", err, want)
+	}
+}
+
+// A command that is refused must not change what the run was started with: the
+// run is still to be continued, evaluated and exported with that.
+func TestRefusedCommandLeavesFolder(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps = 3
+	run := filepath.Join(t.TempDir(), "run")
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	read := func() map[string]string {
+		out := make(map[string]string)
+		for _, name := range []string{paramsFile, metricsFile} {
+			content, err := os.ReadFile(filepath.Join(run, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[name] = string(content)
+		}
+		return out
+	}
+	before := read()
+	for name, change := range map[string]func(*Params){
+		"batch size": func(p *Params) { p.Train.BatchSize = 8 },
+		"seed":       func(p *Params) { p.Seed = 7 },
+		"shuffle":    func(p *Params) { p.Data.Shuffle = "none" },
+	} {
+		q := p
+		q.Train.Steps = 6
+		change(&q)
+		_, err := Train(context.Background(), q, run, quiet())
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if after := read(); !reflect.DeepEqual(before, after) {
+			t.Errorf("%s: the folder was %q and is %q", name, before, after)
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	before := Defaults()
+	before.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.8, "epsilon": 1e-6}
+	after := Defaults()
+	after.Eval.BatchSize = before.Train.BatchSize // a line that the old file had elsewhere
+	after.Graph = "g"
+	after.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.7, "beta_2": 0.9}
+	want := []string{
+		"eval.batch_size was 64 and is 32",
+		`graph was "" and is "g"`,
+		"optimizer.hyperparameters.beta_1 was 0.8 and is 0.7",
+		"optimizer.hyperparameters.beta_2 is 0.9 now",
+		"optimizer.hyperparameters.epsilon was 1e-06",
+	}
+	if got := changes(before, after); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := changes(before, before); got != nil {
+		t.Errorf("got %q of equal params", got)
+	}
+}
+
+func TestNonFiniteLoss(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps = 6
+	p.Optimizer.LearningRate = 1e30 // the second step has no finite loss
+	p.Optimizer.WarmupRatio = 0
+	_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
+	var nonFinite *runner.NonFiniteError
+	if !errors.As(err, &nonFinite) || !strings.Contains(err.Error(), "train-0000") {
+		t.Fatalf("got %v, want an error that names step and records", err)
+	}
+	p.Train.OnNonFinite, p.Train.MaxNonFinite = "skip", 3
+	if _, err = Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet()); err == nil || !strings.Contains(err.Error(), "3 updates were skipped before") {
+		t.Errorf("got %v, want to give up after 3 skipped updates", err)
+	}
+}
+
+func TestDiskFull(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small disk needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=700k"); err != nil {
+		t.Skipf("no small disk can be mounted: %v", err)
+	}
+	defer syscall.Unmount(dir, 0)
+	p := testParams(t)
+	p.Summary.Enabled = false
+	_, err := Train(context.Background(), p, filepath.Join(dir, "run"), quiet())
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("got %v, want no space left on device", err)
+	}
+	var failed *checkpoint.SaveError
+	if !errors.As(err, &failed) {
+		t.Fatalf("%v does not say which save failed", err)
+	}
+	if _, step := final(t, filepath.Join(dir, "run")); step != failed.Step-p.Checkpoint.Interval {
+		t.Errorf("the save of step %d failed, and the newest checkpoint is of step %d", failed.Step, step)
+	}
+}
+
+func TestParams(t *testing.T) {
+	p := Defaults()
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(file, []byte("graph: g\ntrain:\n  epochs: 2\noptimizer:\n  hyperparameters:\n    beta_2: 0.98\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Load([]string{file}, []string{"train.epochs=1.5", "optimizer.hyperparameters.epsilon=1e-6", "data.dir=d", "checkpoint.best="}); err != nil {
+		t.Fatal(err)
+	}
+	if p.Graph != "g" || p.Train.Epochs != 1.5 || p.Optimizer.Hyperparameters["beta_2"] != 0.98 || p.Optimizer.Hyperparameters["epsilon"] != 1e-6 ||
+		p.Data.Dir != "d" || p.Checkpoint.Best != "" || p.Train.BatchSize != 32 {
+		t.Errorf("%+v", p)
+	}
+	if err := p.Validate(); err != nil {
+		t.Error(err)
+	}
+	for setting, want := range map[string]string{
+		"train.epoch=3":             "params: train.epoch=3: there is no param epoch",
+		"train.batch_size=many":     "params: train.batch_size=many: expected a whole number, not many",
+		"train.batch_size=1.5":      "params: train.batch_size=1.5: train.batch_size: expected a whole number, not 1.5",
+		"train=3":                   "params: train=3: expected a section with names in it, not 3",
+		"train.epochs":              `params: "train.epochs" is not of the form section.name=value`,
+		"strategy.worker_timeout=5": "params: strategy.worker_timeout=5: expected a time such as 60s, not 5",
+		"summary.enabled=perhap":    "params: summary.enabled=perhap: expected true or false, not perhap",
+	} {
+		q := Defaults()
+		var usage *ParamsError
+		if err := q.Set(setting); !errors.As(err, &usage) || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", setting, err, want)
+		}
+	}
+	text, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ReadParams(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, _ := again.YAML(); !bytes.Equal(a, text) {
+		t.Errorf("params.yaml does not read back as it was written:\n%s\n%s", a, text)
+	}
+}
+
+// TestParamsAreDocumented holds docs/guide/run.md against the params that exist.
+func TestParamsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "run.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walk func(typ reflect.Type, path string)
+	walk = func(typ reflect.Type, path string) {
+		for f := range typ.Fields() {
+			name := strings.TrimPrefix(path+"."+f.Tag.Get("yaml"), ".")
+			if f.Type.Kind() == reflect.Struct {
+				walk(f.Type, name)
+			} else if !bytes.Contains(doc, []byte("`"+name+"`")) {
+				t.Errorf("docs/guide/run.md does not speak of %s", name)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Params](), "")
+}

@@ -1,0 +1,40 @@
+package train
+
+import (
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+)
+
+// TestShapesForXLA: what XLA compiles is fed with rows of one length, and has one lane
+// unless more are asked for.
+func TestShapesForXLA(t *testing.T) {
+	p := Defaults()
+	for _, xla := range []bool{false, true} {
+		c := &graphs.Contract{XLA: xla}
+		config := p.dataset(nil, true)
+		if bound(&config, c); config.FixedRowLength != xla {
+			t.Errorf("XLA %v: rows of one length %v", xla, config.FixedRowLength)
+		}
+		run := &Run{Params: p, Export: &graphs.Export{Contract: c}}
+		calls, err := run.cut([]dataset.Example{{IDs: make([]int32, 9)}, {IDs: make([]int32, 5)}, {IDs: make([]int32, 2)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		length, rows := 9, 2 // packed
+		if xla {
+			length, rows = p.Data.RowLength, 3
+		}
+		if got := calls[0].batch; len(calls) != 1 || got.RowLength != length || got.Rows != rows {
+			t.Errorf("XLA %v: %d calls, the first of %d rows of %d", xla, len(calls), got.Rows, got.RowLength)
+		}
+	}
+	if got := p.Runtime.lanes(true); got != 1 {
+		t.Errorf("%d lanes", got)
+	}
+	p.Runtime.Lanes = 3
+	if got := p.Runtime.lanes(true); got != 3 {
+		t.Errorf("%d lanes of 3", got)
+	}
+}
