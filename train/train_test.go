@@ -718,7 +718,7 @@ func TestParams(t *testing.T) {
 
 // TestParamsAreDocumented holds docs/guide/run.md against the params that exist.
 func TestParamsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "run.md"))
+	doc, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "guide", "run.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
