@@ -221,7 +221,7 @@ func addresses(workers []*local) []string {
 	return out
 }
 
-func connect(t *testing.T, timeout time.Duration, workers []*local) *Fleet {
+func connect(t *testing.T, timeout time.Duration, workers []*local) *Cluster {
 	t.Helper()
 	begin := time.Now()
 	f, err := Connect(t.Context(), Config{Addresses: addresses(workers), Timeout: timeout, Version: "test", IntraOpThreads: 1})
@@ -233,10 +233,10 @@ func connect(t *testing.T, timeout time.Duration, workers []*local) *Fleet {
 	return f
 }
 
-// sum has every device of the fleet reduce its number, 1, 10, 100 and so on, with those
+// sum has every device of the cluster reduce its number, 1, 10, 100 and so on, with those
 // of the others, and returns what each got. More members than there are devices keep
 // them waiting.
-func sum(t *testing.T, f *Fleet, more int) ([]float32, error) {
+func sum(t *testing.T, f *Cluster, more int) ([]float32, error) {
 	t.Helper()
 	var devices []string
 	for _, w := range f.Workers() {
@@ -296,7 +296,7 @@ func sum(t *testing.T, f *Fleet, more int) ([]float32, error) {
 	return out, nil
 }
 
-func wantSum(t *testing.T, f *Fleet, want ...float32) {
+func wantSum(t *testing.T, f *Cluster, want ...float32) {
 	t.Helper()
 	got, err := sum(t, f, 0)
 	if err != nil {
@@ -481,7 +481,7 @@ func TestWorkerFails(t *testing.T) {
 				t.Error("the reduction went on without a worker")
 			}
 			if _, err := sum(t, f, 0); err == nil || !strings.Contains(err.Error(), workers[i].address) {
-				t.Errorf("a session on a fleet that failed: %v", err)
+				t.Errorf("a session on a cluster that failed: %v", err)
 			}
 			if err := f.Close(); err != nil {
 				t.Error(err)
@@ -531,8 +531,8 @@ func TestOneChiefAtATime(t *testing.T) {
 	// A chief that waits gets the worker when the first is done.
 	var log lockedBuffer
 	type result struct {
-		fleet *Fleet
-		err   error
+		cluster *Cluster
+		err     error
 	}
 	second := make(chan result)
 	go func() {
@@ -547,8 +547,8 @@ func TestOneChiefAtATime(t *testing.T) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	wantSum(t, r.fleet, 11, 11)
-	if err := r.fleet.Close(); err != nil {
+	wantSum(t, r.cluster, 11, 11)
+	if err := r.cluster.Close(); err != nil {
 		t.Error(err)
 	}
 	if got := strings.Count(log.String(), "waiting for a worker"); got != 2 {
@@ -716,7 +716,7 @@ func TestFail(t *testing.T) {
 		t.Errorf("the reduction ended with %v", err)
 	}
 	if err := f.Err(); err != reason {
-		t.Errorf("the fleet's error is %v", err)
+		t.Errorf("the cluster's error is %v", err)
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
@@ -727,7 +727,7 @@ func TestFail(t *testing.T) {
 }
 
 func TestSameNetwork(t *testing.T) {
-	f := new(Fleet)
+	f := new(Cluster)
 	for _, a := range []string{"127.0.0.1:1", "10.0.0.2:1"} {
 		at := netip.MustParseAddrPort(a)
 		f.peers = append(f.peers, &peer{worker: Worker{Address: a}, server: at})
@@ -743,7 +743,7 @@ func TestSameNetwork(t *testing.T) {
 
 func TestCompare(t *testing.T) {
 	var log strings.Builder
-	f := &Fleet{config: Config{Version: "2"}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	f := &Cluster{config: Config{Version: "2"}, log: slog.New(slog.NewTextHandler(&log, nil))}
 	for _, w := range []Worker{{Address: "a", Gorbit: "2", Instructions: "avx2"}, {Address: "b", Gorbit: "1", Instructions: "avx512"}} {
 		f.peers = append(f.peers, &peer{worker: w})
 	}

@@ -6,10 +6,10 @@
 // server: such a server can neither be stopped cleanly nor used after a collective
 // operation has failed, but a process can be killed. The chief connects to all workers
 // (Connect), which tells every child where the others are, and then reaches all
-// devices by one TensorFlow session to Fleet.Target.
+// devices by one TensorFlow session to Cluster.Target.
 //
 // The chief, the supervisor and the child speak to each other once a second. Whoever
-// hears nothing for the session's timeout gives up: the chief by Fleet.Failed, the
+// hears nothing for the session's timeout gives up: the chief by Cluster.Failed, the
 // supervisor by killing the child and listening again, the child by ending.
 //
 // docs/guide/workers.md has the protocol byte by byte.

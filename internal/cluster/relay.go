@@ -16,7 +16,7 @@ import (
 // hands everything on to the first worker's server.
 //
 // TensorFlow tries a call again when its connection breaks, and waits without end
-// for a server that is not there; nothing can call it back. So when the fleet has failed, the
+// for a server that is not there; nothing can call it back. So when the cluster has failed, the
 // relay breaks its connections and answers the calls that come again itself: aborted,
 // which TensorFlow takes for an answer.
 type relay struct {

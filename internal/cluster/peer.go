@@ -1,0 +1,316 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	tf "github.com/wamuir/graft/tensorflow"
+)
+
+// peer is the chief's side of a worker.
+type peer struct {
+	cluster *Cluster
+	task    int
+	worker  Worker
+	conn    net.Conn
+	link    *link
+	server  netip.AddrPort // of its TensorFlow server
+	// replies are the messages that answer the chief's. reading is closed when no more
+	// are read.
+	replies chan message
+	reading chan struct{}
+
+	mu    sync.Mutex
+	phase Phase
+	since time.Time // of the phase
+	last  time.Time // of the last message
+	usage Usage
+	gone  bool // nothing more is read
+}
+
+func (p *peer) enter(phase Phase) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.phase, p.since = phase, time.Now()
+}
+
+// wrap makes a *WorkerError of what went wrong in the present phase.
+func (p *peer) wrap(err error) *WorkerError {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since := p.since
+	if p.phase == PhaseRun {
+		since = p.last
+	}
+	return &WorkerError{Address: p.worker.Address, Phase: p.phase, Waited: time.Since(since), Err: err}
+}
+
+// connect reaches the worker and learns what it is.
+func (p *peer) connect(ctx context.Context) error {
+	begin := time.Now()
+	var last *WorkerError
+	told := false
+	for {
+		err := p.greet(ctx)
+		if err == nil {
+			return nil
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return context.Canceled
+		}
+		failure := p.wrap(err)
+		failure.Waited = time.Since(begin)
+		if !passing(err) {
+			return failure
+		}
+		// An attempt that the end of the time cut off says less than the one before,
+		// unless the worker kept it waiting.
+		if ctx.Err() == nil || last == nil || failure.Phase == PhaseGreet {
+			last = failure
+		}
+		if ctx.Err() != nil {
+			last.Waited = failure.Waited
+			return last
+		}
+		if !told {
+			told = true
+			p.cluster.log.Info("waiting for a worker", "worker", p.worker.Address, "reason", describe(err), "at most", p.cluster.config.Timeout)
+		}
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// passing reports whether a worker that is started, or set free, may follow.
+func passing(err error) bool {
+	var version *VersionError
+	var spoken *ProtocolError
+	return !errors.As(err, &version) && !errors.As(err, &spoken)
+}
+
+func (p *peer) greet(ctx context.Context) error {
+	p.enter(PhaseConnect)
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.worker.Address)
+	if err != nil {
+		return err
+	}
+	p.enter(PhaseGreet)
+	keep := false
+	defer func() {
+		if !keep {
+			conn.Close()
+		}
+	}()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	deadline, _ := ctx.Deadline()
+	l := newLink(conn, conn)
+	mine := hello{Protocol: protocol, Gorbit: p.cluster.config.Version, TensorFlow: tf.Version(), TimeoutMillis: p.cluster.config.Timeout.Milliseconds()}
+	if err := l.write(message{Hello: &mine}, deadline); err != nil {
+		return err
+	}
+	m, err := l.read(deadline)
+	if errors.Is(err, net.ErrClosed) {
+		return os.ErrDeadlineExceeded
+	}
+	if err != nil {
+		return err
+	}
+	if m.Busy != nil {
+		return &BusyError{Peer: m.Busy.Peer, Since: m.Busy.Since}
+	}
+	if m.Hello == nil {
+		return &ProtocolError{Err: errors.New("no hello")}
+	}
+	h := m.Hello
+	if h.Protocol != protocol {
+		return &VersionError{What: "protocol", Chief: protocol, Worker: h.Protocol}
+	}
+	if h.TensorFlow != mine.TensorFlow {
+		return &VersionError{What: "TensorFlow", Chief: mine.TensorFlow, Worker: h.TensorFlow}
+	}
+	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return err
+	}
+	keep = true
+	p.conn, p.link = conn, l
+	p.server = netip.AddrPortFrom(at.Addr().Unmap(), 0)
+	p.worker.Instructions, p.worker.Gorbit, p.worker.TensorFlow = h.Instructions, h.Gorbit, h.TensorFlow
+	p.worker.NativeBF16, p.worker.Cores, p.worker.PID = h.BF16, h.Cores, h.PID
+	p.reading = make(chan struct{})
+	p.cluster.background.Go(p.read)
+	p.cluster.background.Go(p.beat)
+	return nil
+}
+
+// read hears the worker until its end.
+func (p *peer) read() {
+	defer close(p.reading)
+	err := p.hear()
+	p.mu.Lock()
+	p.gone = true
+	p.mu.Unlock()
+	if err != nil {
+		p.cluster.Fail(p.wrap(err))
+	}
+	// The worker waits until its last words were read.
+	p.conn.Close()
+}
+
+func (p *peer) hear() error {
+	for {
+		m, err := p.link.read(time.Now().Add(p.cluster.config.Timeout))
+		if err != nil {
+			return err
+		}
+		p.heard(m.Beat)
+		switch {
+		case m.Beat != nil:
+		case m.Failed != nil:
+			return &FailedError{Message: m.Failed.Message, Final: m.Failed.Final, Tail: m.Failed.Tail}
+		case m.Bye != nil && p.cluster.closing():
+			return nil
+		case m.Reserved != nil, m.Started != nil:
+			select {
+			case p.replies <- m:
+			default:
+				return &ProtocolError{Err: errors.New("an answer to no question")}
+			}
+		default:
+			return &ProtocolError{Err: errors.New("a message that is not for a chief now")}
+		}
+	}
+}
+
+// heard notes that the worker is alive, and what it uses.
+func (p *peer) heard(b *beat) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.last = now
+	if b != nil && b.RSS > 0 {
+		p.usage = Usage{RSS: b.RSS, PeakRSS: b.PeakRSS, CPU: time.Duration(b.CPUMillis) * time.Millisecond, At: now}
+	}
+}
+
+// beat tells the worker that the chief is alive.
+func (p *peer) beat() {
+	timeout := p.cluster.config.Timeout
+	tick := time.NewTicker(interval(timeout))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			// A worker that does not read is found by its silence.
+			if p.link.write(message{Beat: new(beat)}, time.Now().Add(timeout)) != nil {
+				return
+			}
+		case <-p.reading:
+			return
+		case <-p.cluster.ctx.Done():
+			return
+		}
+	}
+}
+
+// ask sends a message and waits for the answer.
+func (p *peer) ask(ctx context.Context, phase Phase, m message) (message, error) {
+	p.enter(phase)
+	deadline, _ := ctx.Deadline()
+	if err := p.link.write(m, deadline); err != nil {
+		select {
+		case <-p.reading: // it may have said why
+		case <-ctx.Done():
+		}
+		return message{}, p.why(err)
+	}
+	select {
+	case answer := <-p.replies:
+		return answer, nil
+	case <-p.reading:
+		return message{}, p.why(errors.New("it closed the connection"))
+	case <-p.cluster.failed:
+		// Another worker's failure is the reason, unless it is this one's.
+		return message{}, p.why(context.Canceled)
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return message{}, context.Canceled
+		}
+		return message{}, p.wrap(os.ErrDeadlineExceeded)
+	}
+}
+
+// why returns the cluster's failure if there is one, else err of this worker's.
+func (p *peer) why(err error) error {
+	if first := p.cluster.Err(); first != nil {
+		var w *WorkerError
+		if errors.As(first, &w) && w.Address != p.worker.Address {
+			return context.Canceled
+		}
+		return first
+	}
+	return p.wrap(err)
+}
+
+func (p *peer) reserve(ctx context.Context) error {
+	m, err := p.ask(ctx, PhaseReserve, message{Reserve: &reserve{NoOneDNN: p.cluster.config.NoOneDNN}})
+	if err != nil {
+		return err
+	}
+	if m.Reserved == nil {
+		return p.wrap(&ProtocolError{Err: errors.New("no port")})
+	}
+	p.server = netip.AddrPortFrom(p.server.Addr(), uint16(m.Reserved.Port))
+	return nil
+}
+
+func (p *peer) start(ctx context.Context, servers []string) error {
+	m, err := p.ask(ctx, PhaseStart, message{Start: &start{
+		Cluster: servers, Task: p.task,
+		IntraOpThreads: p.cluster.config.IntraOpThreads, InterOpThreads: p.cluster.config.InterOpThreads,
+	}})
+	if err != nil {
+		return err
+	}
+	if m.Started == nil {
+		return p.wrap(&ProtocolError{Err: errors.New("no devices")})
+	}
+	p.worker.Devices = m.Started.Devices
+	return nil
+}
+
+// close ends the session with the worker within the time given.
+func (p *peer) close(grace time.Duration) error {
+	if p.conn == nil {
+		return nil
+	}
+	defer p.conn.Close()
+	p.mu.Lock()
+	gone := p.gone
+	p.mu.Unlock()
+	if gone {
+		return nil // has failed, which is known
+	}
+	p.enter(PhaseClose)
+	deadline := time.Now().Add(grace)
+	if err := p.link.write(message{Bye: &bye{Done: p.cluster.isDone()}}, deadline); err != nil {
+		return p.wrap(err)
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-p.reading:
+		return nil // it is done, or has failed meanwhile, which ends its child too
+	case <-timer.C:
+		return p.wrap(os.ErrDeadlineExceeded)
+	}
+}
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
