@@ -2,15 +2,11 @@ package train
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,7 +128,7 @@ type CheckpointParams struct {
 	// KeepEveryHours keeps one checkpoint per that many hours for good.
 	KeepEveryHours float64 `yaml:"keep_every_hours"`
 	// Best is the metric by which the best checkpoint is kept, "" for none;
-	// BestMode is max or min.
+	// BestMode is max or min, or auto or "" for the metric's own direction.
 	Best     string `yaml:"best"`
 	BestMode string `yaml:"best_mode"`
 }
@@ -211,7 +207,7 @@ func Defaults() Params {
 		Eval:  EvalParams{BatchSize: 64},
 		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
 			WeightDecay: 0.01, ClipNorm: 1, Hyperparameters: map[string]float64{}},
-		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: "accuracy", BestMode: "max"},
+		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: "accuracy", BestMode: modeAuto},
 		Summary:    SummaryParams{Enabled: true},
 		Strategy: StrategyParams{Name: strategyAuto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
 			WorkerTimeout: time.Minute, MaxRestarts: 3},
@@ -254,12 +250,12 @@ func (p *Params) Set(setting string) error {
 	if !ok || path == "" {
 		return &ParamsError{fmt.Errorf("%q is not of the form section.name=value", setting)}
 	}
-	node := &yaml.Node{}
-	if err := yaml.Unmarshal([]byte(value), node); err != nil {
-		return &ParamsError{fmt.Errorf("%s: %w", path, err)}
+	node, err := document([]byte(value))
+	if err != nil {
+		return &ParamsError{fmt.Errorf("%s: %w", setting, err)}
 	}
 	inner := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: ""}
-	if len(node.Content) > 0 {
+	if node != nil {
 		inner = node.Content[0]
 	}
 	names := strings.Split(path, ".")
@@ -275,70 +271,6 @@ func (p *Params) Set(setting string) error {
 		return &ParamsError{fmt.Errorf("%s: %w", setting, err)}
 	}
 	return nil
-}
-
-func (p *Params) decode(data []byte) error {
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
-	err := d.Decode(p)
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	if err == nil {
-		var node yaml.Node
-		if err = yaml.Unmarshal(data, &node); err == nil {
-			err = wholeNumbers(&node, reflect.TypeFor[Params](), "")
-		}
-	}
-	var typeError *yaml.TypeError
-	if errors.As(err, &typeError) {
-		return errors.New(plain(typeError.Errors[0]))
-	}
-	return err
-}
-
-// wholeNumbers refuses fractions where a whole number belongs: the YAML library
-// cuts them off.
-func wholeNumbers(node *yaml.Node, t reflect.Type, path string) error {
-	switch {
-	case node.Kind == yaml.DocumentNode:
-		return wholeNumbers(node.Content[0], t, path)
-	case node.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			name := node.Content[i].Value
-			for f := range t.Fields() {
-				if f.Tag.Get("yaml") == name {
-					if err := wholeNumbers(node.Content[i+1], f.Type, strings.TrimPrefix(path+"."+name, ".")); err != nil {
-						return err
-					}
-				}
-			}
-		}
-	case node.Kind == yaml.ScalarNode && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64) && node.ShortTag() == "!!float":
-		if v, err := strconv.ParseFloat(node.Value, 64); err != nil || v != math.Trunc(v) {
-			return fmt.Errorf("%s: expected a whole number, not %s", path, node.Value)
-		}
-	}
-	return nil
-}
-
-var mismatch = regexp.MustCompile(`cannot unmarshal !!\w+ (.*)into ([\w.]+)$`)
-
-// plain rewords the YAML library's complaints in the terms of a params file.
-func plain(s string) string {
-	if _, rest, ok := strings.Cut(s, "field "); ok && strings.Contains(rest, " not found in type ") {
-		name, _, _ := strings.Cut(rest, " not found")
-		return "there is no param " + name
-	}
-	if m := mismatch.FindStringSubmatch(s); m != nil {
-		kinds := map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "bool": "true or false", "string": "a text", "time.Duration": "a time such as 60s"}
-		kind, ok := kinds[m[2]]
-		if !ok {
-			kind = "a section with names in it"
-		}
-		return fmt.Sprintf("expected %s, not %s", kind, strings.Trim(m[1], "` "))
-	}
-	return s
 }
 
 // ReadParams reads a params.yaml that a run wrote.
@@ -401,6 +333,8 @@ func (p Params) Validate() error {
 		return bad("train.patience is %d, expected 0 (off) or more", p.Train.Patience)
 	case p.Train.Patience > 0 && p.Checkpoint.Best == "":
 		return bad("train.patience needs checkpoint.best, the metric to get better")
+	case p.Train.Patience > 0 && p.Train.EvalInterval == noEval:
+		return bad("train.patience is %d and train.eval_interval is -2: patience needs evaluations; give --eval-interval 0", p.Train.Patience)
 	case p.Eval.Steps < 0:
 		return bad("eval.steps is %d, expected 0 (all) or more", p.Eval.Steps)
 	case !(p.Optimizer.LearningRate > 0) || math.IsInf(p.Optimizer.LearningRate, 0):
@@ -413,10 +347,10 @@ func (p Params) Validate() error {
 		return bad("checkpoint.interval is %d, expected 0 (as evaluations) or more", p.Checkpoint.Interval)
 	case p.Checkpoint.MaxToKeep < 0:
 		return bad("checkpoint.max_to_keep is %d, expected 0 (all) or more", p.Checkpoint.MaxToKeep)
-	case !(p.Checkpoint.KeepEveryHours >= 0):
-		return bad("checkpoint.keep_every_hours is %v, expected 0 (off) or more", p.Checkpoint.KeepEveryHours)
-	case p.Checkpoint.BestMode != "max" && p.Checkpoint.BestMode != "min":
-		return bad("checkpoint.best_mode is %q, expected max or min", p.Checkpoint.BestMode)
+	case !(p.Checkpoint.KeepEveryHours >= 0 && p.Checkpoint.KeepEveryHours <= mostHours):
+		return bad("checkpoint.keep_every_hours is %v, expected 0 (off) to %d", p.Checkpoint.KeepEveryHours, int64(mostHours))
+	case !slices.Contains([]string{"", modeAuto, modeMax, modeMin}, p.Checkpoint.BestMode):
+		return bad("checkpoint.best_mode is %q, expected auto, max or min", p.Checkpoint.BestMode)
 	case p.Summary.Interval < 0:
 		return bad("summary.interval is %d, expected 0 (every loop) or more", p.Summary.Interval)
 	case p.Runtime.OneDNN != "on" && p.Runtime.OneDNN != "off":
@@ -446,7 +380,11 @@ func (p Params) Validate() error {
 	return nil
 }
 
-const noEval = -2
+const (
+	noEval = -2
+	// mostHours is a hundred years and more, and few enough for a time.Duration.
+	mostHours = 1_000_000
+)
 
 func (p Params) strategy(functions strategy.Functions) strategy.Config {
 	return strategy.Config{IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,

@@ -74,6 +74,9 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if err != nil {
 		return nil, err
 	}
+	if err := checkBest(p, export); err != nil {
+		return nil, err
+	}
 	records, err := openData(p.Data.Dir)
 	if err != nil {
 		return nil, err
@@ -542,16 +545,9 @@ func keepBest(p Params, m *model, config *runner.Config) error {
 	if p.Checkpoint.Best == "" {
 		return nil
 	}
-	metrics, err := metricsOf(m.export)
+	order, err := p.Checkpoint.order()
 	if err != nil {
 		return err
-	}
-	if _, ok := metrics[p.Checkpoint.Best]; !ok {
-		return &ParamsError{fmt.Errorf("checkpoint.best is %q; evaluations of this graph give %s", p.Checkpoint.Best, strings.Join(slices.Sorted(maps.Keys(metrics)), ", "))}
-	}
-	order := runner.HigherIsBetter
-	if p.Checkpoint.BestMode == "min" {
-		order = runner.LowerIsBetter
 	}
 	best := runner.NewBest(p.Checkpoint.Best, order)
 	config.Persist["best"] = best

@@ -686,13 +686,13 @@ func TestParams(t *testing.T) {
 		t.Error(err)
 	}
 	for setting, want := range map[string]string{
-		"train.epoch=3":             "params: train.epoch=3: there is no param epoch",
-		"train.batch_size=many":     "params: train.batch_size=many: expected a whole number, not many",
+		"train.epoch=3":             "params: train.epoch=3: there is no param train.epoch",
+		"train.batch_size=many":     "params: train.batch_size=many: train.batch_size: expected a whole number, not many",
 		"train.batch_size=1.5":      "params: train.batch_size=1.5: train.batch_size: expected a whole number, not 1.5",
-		"train=3":                   "params: train=3: expected a section with names in it, not 3",
+		"train=3":                   "params: train=3: train: expected a section with names in it, not 3",
 		"train.epochs":              `params: "train.epochs" is not of the form section.name=value`,
-		"strategy.worker_timeout=5": "params: strategy.worker_timeout=5: expected a time such as 60s, not 5",
-		"summary.enabled=perhap":    "params: summary.enabled=perhap: expected true or false, not perhap",
+		"strategy.worker_timeout=5": "params: strategy.worker_timeout=5: strategy.worker_timeout: expected a time such as 60s, not 5",
+		"summary.enabled=perhap":    "params: summary.enabled=perhap: summary.enabled: expected true or false, not perhap",
 	} {
 		q := Defaults()
 		var usage *ParamsError

@@ -1,0 +1,124 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/runner"
+)
+
+func TestBestDirection(t *testing.T) {
+	for _, test := range []struct {
+		best, mode string
+		want       runner.Better
+		err        string
+	}{
+		{best: "loss", want: runner.LowerIsBetter},
+		{best: "loss", mode: "auto", want: runner.LowerIsBetter},
+		{best: "loss", mode: "min", want: runner.LowerIsBetter},
+		{best: "accuracy", mode: "max", want: runner.HigherIsBetter},
+		{best: "macro_f1", mode: "auto", want: runner.HigherIsBetter},
+		{best: "distance", mode: "min", want: runner.LowerIsBetter},
+		{best: "distance", mode: "max", want: runner.HigherIsBetter},
+		{best: "loss", mode: "max", err: "params: checkpoint.best_mode is max, and for loss expected min: leave it out, or give --set checkpoint.best_mode=min"},
+		{best: "f1", mode: "min", err: "params: checkpoint.best_mode is min, and for f1 expected max: leave it out, or give --set checkpoint.best_mode=max"},
+		{best: "distance", err: `params: checkpoint.best is "distance", and whether more or less of it is better is not known: give --set checkpoint.best_mode=max or --set checkpoint.best_mode=min`},
+	} {
+		got, err := CheckpointParams{Best: test.best, BestMode: test.mode}.order()
+		if test.err != "" {
+			if err == nil || err.Error() != test.err || !errors.Is(err, fault.Usage) {
+				t.Errorf("%s, %q: got %v, want %s", test.best, test.mode, err, test.err)
+			}
+			continue
+		}
+		if err != nil || got != test.want {
+			t.Errorf("%s, %q: got %v, %v", test.best, test.mode, got, err)
+		}
+	}
+}
+
+// Every metric that the runner makes of sums has a direction.
+func TestMetricsHaveDirections(t *testing.T) {
+	for _, confusion := range [][]float64{make([]float64, 4), make([]float64, 9)} {
+		out, err := runner.Metrics(runner.Sums{runner.LossSum: {1}, runner.CorrectSum: {1}, runner.WeightSum: {1}, runner.Confusion: confusion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range out {
+			if _, ok := directions[name]; !ok {
+				t.Errorf("%s has no direction", name)
+			}
+		}
+	}
+}
+
+// The checkpoint of the lowest loss is kept, and patience counts from it.
+func TestBestLossIsLowest(t *testing.T) {
+	p := testParams(t)
+	p.Checkpoint.Best = "loss"
+	p.Train.Steps, p.Train.EvalInterval, p.Train.StepsPerLoop = 12, 2, 2
+	p.Train.Patience = 6
+	run := filepath.Join(t.TempDir(), "run")
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	lowest, at := math.Inf(1), int64(0)
+	worst := math.Inf(-1)
+	for _, e := range evaluations(t, run) {
+		if e.Outputs["loss"] < lowest {
+			lowest, at = e.Outputs["loss"], e.Step
+		}
+		worst = max(worst, e.Outputs["loss"])
+	}
+	if !(lowest < worst) {
+		t.Fatal("all losses are the same: the test shows nothing")
+	}
+	r, err := OpenRun(context.Background(), run, nil, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if step, err := r.Load(context.Background(), "best"); err != nil || step != at {
+		t.Errorf("the best checkpoint is of step %d, %v; the lowest loss was at step %d", step, err, at)
+	}
+}
+
+// A contradiction is refused before anything is trained; params of older runs load.
+func TestBestModeOfParams(t *testing.T) {
+	p := testParams(t)
+	p.Checkpoint.Best, p.Checkpoint.BestMode = "loss", "max"
+	if _, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet()); !errors.Is(err, fault.Usage) {
+		t.Errorf("loss by max: got %v, want a usage error", err)
+	}
+	old := testParams(t)
+	if err := old.Load(nil, []string{"checkpoint.best_mode=max"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Validate(); err != nil {
+		t.Error(err)
+	}
+	if order, err := old.Checkpoint.order(); err != nil || order != runner.HigherIsBetter {
+		t.Errorf("accuracy by max: %v, %v", order, err)
+	}
+}
+
+func TestNumbersThatMakeNoSense(t *testing.T) {
+	for setting, want := range map[string]string{
+		"checkpoint.keep_every_hours=1e300":   "params: checkpoint.keep_every_hours is 1e+300, expected 0 (off) to 1000000",
+		"checkpoint.keep_every_hours=2562048": "params: checkpoint.keep_every_hours is 2.562048e+06, expected 0 (off) to 1000000",
+		"checkpoint.keep_every_hours=.inf":    "params: checkpoint.keep_every_hours is +Inf, expected 0 (off) to 1000000",
+		"checkpoint.best_mode=most":           `params: checkpoint.best_mode is "most", expected auto, max or min`,
+	} {
+		p := testParams(t)
+		if err := p.Set(setting); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Validate(); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", setting, err, want)
+		}
+	}
+}

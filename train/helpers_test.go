@@ -1,0 +1,36 @@
+package train
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// metricsLine is a line of a run's metrics.jsonl.
+type metricsLine struct {
+	Phase   string
+	Step    int64
+	Outputs map[string]float64
+}
+
+// evaluations returns the evaluations in a run's metrics.jsonl.
+func evaluations(t testing.TB, run string) []metricsLine {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(run, metricsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []metricsLine
+	for line := range strings.Lines(string(content)) {
+		var l metricsLine
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Phase == "eval" {
+			out = append(out, l)
+		}
+	}
+	return out
+}

@@ -1,0 +1,168 @@
+package train
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// decode adds the values of one YAML document to the params.
+func (p *Params) decode(data []byte) error {
+	node, err := document(data)
+	if err != nil || node == nil {
+		return err
+	}
+	if err := checkNode(node.Content[0], reflect.TypeFor[Params](), ""); err != nil {
+		return err
+	}
+	return node.Decode(p)
+}
+
+// document returns the only document of a YAML file, nil where it is empty.
+func document(data []byte) (*yaml.Node, error) {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	node, second := new(yaml.Node), new(yaml.Node)
+	switch err := d.Decode(node); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	switch err := d.Decode(second); {
+	case errors.Is(err, io.EOF):
+		return node, nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, fmt.Errorf("a second document begins in line %d, expected one: take out the line with ---", second.Line)
+}
+
+// checkNode holds a YAML node against the Go type that it is for. The library's own
+// complaints name Go types and lines, and it cuts fractions off where a whole number
+// belongs.
+func checkNode(node *yaml.Node, t reflect.Type, path string) error {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	bad := func(expected string) error {
+		return fmt.Errorf("%s: expected %s, not %s", nameOf(path), expected, describe(node))
+	}
+	switch {
+	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
+		return nil // nothing said: the value stays what it is
+	case t.Kind() == reflect.Struct || t.Kind() == reflect.Map:
+		if node.Kind != yaml.MappingNode {
+			return bad("a section with names in it")
+		}
+		return checkSection(node, t, path)
+	case t == reflect.TypeFor[time.Duration]():
+		if _, err := time.ParseDuration(node.Value); node.Kind != yaml.ScalarNode || err != nil {
+			return bad("a time such as 60s")
+		}
+	case t.Kind() == reflect.Bool:
+		if v := false; node.Kind != yaml.ScalarNode || node.Decode(&v) != nil {
+			return bad("true or false")
+		}
+	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
+		if node.Kind != yaml.ScalarNode || !wholeNumber(node) {
+			return bad("a whole number")
+		}
+	case t.Kind() == reflect.Float64:
+		if v := 0.0; node.Kind != yaml.ScalarNode || node.Decode(&v) != nil {
+			return bad("a number")
+		}
+	case node.Kind != yaml.ScalarNode:
+		return bad("a text")
+	}
+	return nil
+}
+
+// checkSection holds the members of a mapping against the fields of a struct, or the
+// values of a map.
+func checkSection(node *yaml.Node, t reflect.Type, path string) error {
+	seen := make(map[string]bool)
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].ShortTag() == "!!merge" {
+			if err := checkNode(node.Content[i+1], t, path); err != nil {
+				return err
+			}
+			continue
+		}
+		name := node.Content[i].Value
+		within := strings.TrimPrefix(path+"."+name, ".")
+		if seen[name] {
+			return fmt.Errorf("%s is given twice, the second time in line %d", within, node.Content[i].Line)
+		}
+		seen[name] = true
+		member, ok := memberOf(t, name)
+		if !ok {
+			return fmt.Errorf("there is no param %s", within)
+		}
+		if t.Kind() == reflect.Map && node.Content[i+1].ShortTag() == "!!null" {
+			return fmt.Errorf("%s has no value", within)
+		}
+		if err := checkNode(node.Content[i+1], member, within); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memberOf returns the type of a struct's field by its name in YAML, or that of the
+// values of a map.
+func memberOf(t reflect.Type, name string) (reflect.Type, bool) {
+	if t.Kind() == reflect.Map {
+		return t.Elem(), true
+	}
+	for f := range t.Fields() {
+		if f.Tag.Get("yaml") == name {
+			return f.Type, true
+		}
+	}
+	return nil, false
+}
+
+// wholeNumber reports whether a scalar is an integer of 64 bits. One that is written as
+// 1e3 or 2.0 is.
+func wholeNumber(node *yaml.Node) bool {
+	switch node.ShortTag() {
+	case "!!int":
+		var v int64
+		return node.Decode(&v) == nil
+	case "!!float":
+		v, err := strconv.ParseFloat(node.Value, 64)
+		return err == nil && v == math.Trunc(v) && math.Abs(v) < 1<<63
+	}
+	return false
+}
+
+func nameOf(path string) string {
+	if path == "" {
+		return "the file"
+	}
+	return path
+}
+
+// describe shows what a node is, in few words.
+func describe(node *yaml.Node) string {
+	const most = 40
+	switch {
+	case node.Kind == yaml.MappingNode:
+		return "a section with names in it"
+	case node.Kind == yaml.SequenceNode:
+		return "a list"
+	case node.Value == "":
+		return `""`
+	case len(node.Value) > most:
+		return strconv.Quote(node.Value[:most]) + "..."
+	}
+	return node.Value
+}
