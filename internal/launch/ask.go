@@ -28,7 +28,7 @@ func Ask(in io.Reader, out io.Writer, from Plan) (Plan, error) {
 		if i < len(from.Hosts) {
 			h = from.Hosts[i]
 		}
-		p.Hosts = append(p.Hosts, a.host(i, count, h))
+		p.Hosts = append(p.Hosts, a.host(i, count, h, p.Hosts))
 	}
 	if count == 1 && p.Hosts[0].Address == "" {
 		p.Strategy = a.text("Strategy? (auto, one, mirrored)", cmp.Or(from.Strategy, Auto), func(s string) error {
@@ -66,10 +66,22 @@ type asker struct {
 	err error
 }
 
-func (a *asker) host(i, count int, h Host) Host {
+// host asks for host i of count, other than those before it.
+func (a *asker) host(i, count int, h Host, before []Host) Host {
 	if count > 1 {
-		usual := cmp.Or(h.Address, fmt.Sprintf("127.0.0.1:%d", 2222+i))
-		address := a.text(fmt.Sprintf("Address of worker %d, HOST:PORT?", i), usual, checkAddress)
+		workerOf := func(address string) int {
+			return slices.IndexFunc(before, func(b Host) bool { return b.Address == address })
+		}
+		usual := h.Address
+		for port := 2222 + i; usual == "" || workerOf(usual) >= 0; port++ {
+			usual = fmt.Sprintf("127.0.0.1:%d", port)
+		}
+		address := a.text(fmt.Sprintf("Address of worker %d, HOST:PORT?", i), usual, func(s string) error {
+			if j := workerOf(s); j >= 0 {
+				return fmt.Errorf("%s is the address of worker %d already: give each worker a port of its own", s, j)
+			}
+			return checkAddress(s)
+		})
 		if address != h.Address {
 			h = Host{Address: address, Devices: h.Devices}
 		}

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,51 +90,25 @@ func ReadPlan(path string) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	var p Plan
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(&p); err != nil && !errors.Is(err, io.EOF) {
-		return Plan{}, &PlanError{path, oneLine(err)}
+	p, err := parse(text)
+	if err == nil {
+		err = p.Validate()
 	}
-	if err := p.Validate(); err != nil {
+	if err != nil {
 		return Plan{}, &PlanError{path, err}
 	}
 	return p, nil
 }
 
-var goType = regexp.MustCompile(` (in type|into) (launch\.|\[\]launch\.)?\w+`)
-
-// oneLine makes one sentence of the decoder's list of mistakes.
-func oneLine(err error) error {
-	var wrong *yaml.TypeError
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	var mistakes []string
-	for _, m := range wrong.Errors {
-		mistakes = append(mistakes, goType.ReplaceAllString(m, ""))
-	}
-	return errors.New(strings.Join(mistakes, "; "))
-}
-
 // Write writes the plan to a file.
 func (p Plan) Write(path string) error {
-	text, err := p.YAML()
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, text, 0o644)
-}
-
-// YAML returns the plan as ReadPlan reads it.
-func (p Plan) YAML() ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	if err := e.Encode(p); err != nil {
-		return nil, err
+	if err := errors.Join(e.Encode(p), e.Close()); err != nil {
+		return err
 	}
-	return b.Bytes(), e.Close()
+	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
 // Validate returns an error that names the host or field at fault.

@@ -21,10 +21,23 @@ func write(t *testing.T, text string) string {
 
 func TestPlansThatAreWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                      "hosts is empty",
-		"hosts: [{adress: a:1}]":                "line 1: field adress not found",
-		"hosts: 3":                              "line 1: cannot unmarshal",
-		"hosts: [{address: a}, {address: b:1}]": `hosts[0]: address "a" is not HOST:PORT`,
+		"":                        "hosts is empty",
+		"hosts: [{adress: a:1}]":  `line 1: hosts[0] has an unknown field "adress", expected address, devices, threads or local`,
+		"hosts: 3":                `line 1: hosts is "3", expected a list`,
+		"hosts: [a:1]":            `line 1: hosts[0] is "a:1", expected fields and their values`,
+		"hosts: {a: b}":           "line 1: hosts is fields and their values, expected a list",
+		"hosts:\n- threads: many": `line 2: hosts[0].threads is "many", expected a whole number`,
+		"hosts: [{threads: 1.5}]": `hosts[0].threads is "1.5", expected a whole number`,
+		"hosts: [{threads: 99999999999999999999}]":                 `hosts[0].threads is "99999999999999999999", expected a whole number`,
+		"hosts: [{}, {local: 7}]":                                  `line 1: hosts[1].local is "7", expected true or false`,
+		"{hosts: [{}], strategy: [one]}":                           "strategy is a list, expected text",
+		"{hosts: [{}], log_level: loud}":                           `log_level is "loud", expected fields and their values`,
+		"- a:1":                                                    "line 1: the file is a list, expected fields and their values",
+		"hosts: [{}]\n---\nhosts: [{}]":                            "line 2: a second document, expected one",
+		"a: b: c":                                                  "mapping values are not allowed",
+		"hosts: [{devices: cpu, devices: gpu}]":                    `line 1: hosts[0].devices is given twice`,
+		"hosts: &all [*all]":                                       "hosts[0] is a list, expected fields and their values",
+		"hosts: [{address: a}, {address: b:1}]":                    `hosts[0]: address "a" is not HOST:PORT`,
 		"hosts: [{address: a:0}, {address: b:1}]":                  `expected a number from 1 to 65535`,
 		"hosts: [{address: ':1'}, {address: b:1}]":                 "names no host",
 		"hosts: [{address: '-x:1'}, {address: b:1}]":               "names no host",
@@ -116,6 +129,10 @@ func TestAsk(t *testing.T) {
 			Plan{Hosts: []Host{{Devices: "gpu:2"}}, Strategy: One, LogLevel: LogLevel{Chief: "debug"}}},
 		{"what was there stays", strings.Repeat("\n", 8), Plan{Precision: "fp16", Hosts: []Host{{Address: "a:1", Local: &yes, Threads: 2}, {Address: "b:1", Devices: "gpu"}}},
 			Plan{Hosts: []Host{{Address: "a:1", Local: &yes, Threads: 2}, {Address: "b:1", Devices: "gpu"}}, Strategy: MultiWorker, Precision: "fp16", LogLevel: LogLevel{"info", "warn"}}},
+		{"the same address is asked for again", "2\na:1\n\na:1\nb:1\n\n\n\n\n", Plan{}, Plan{Strategy: MultiWorker, LogLevel: LogLevel{"info", "warn"},
+			Hosts: []Host{{Address: "a:1"}, {Address: "b:1"}}}},
+		{"a default that is taken is not offered", "2\n127.0.0.1:2223\n\n\n\n\n\n\n", Plan{}, Plan{Strategy: MultiWorker, LogLevel: LogLevel{"info", "warn"},
+			Hosts: []Host{{Address: "127.0.0.1:2223"}, {Address: "127.0.0.1:2224"}}}},
 	} {
 		out := new(output)
 		got, err := Ask(strings.NewReader(test.answers), out, test.from)
@@ -134,4 +151,19 @@ func TestAsk(t *testing.T) {
 	if _, err := Ask(strings.NewReader("2\n"), new(output), Plan{}); err == nil {
 		t.Error("an input that ends early makes a plan")
 	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("{hosts: [{address: a:1, devices: 'cpu:2', threads: 1, local: true}], strategy: auto, precision: bf16, log_level: {chief: info}}")
+	f.Add("hosts: &all [*all]")
+	f.Add("hosts: [{}]\n---\n{}")
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := parse([]byte(text))
+		if err != nil && strings.ContainsAny(err.Error(), "\n") {
+			t.Errorf("%q is more than one line", err)
+		}
+		if err == nil {
+			_ = p.Validate() // must not panic
+		}
+	})
 }
