@@ -1,8 +1,11 @@
 package train
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -34,7 +37,7 @@ func ParseTFConfig(value string) (Cluster, error) {
 		return Cluster{}, &ParamsError{fmt.Errorf("TF_CONFIG: "+format, args...)}
 	}
 	if err := json.Unmarshal([]byte(value), &config); err != nil {
-		return bad("%w", err)
+		return bad("%w", plainJSON(err))
 	}
 	for kind := range config.Cluster {
 		if kind != "chief" && kind != "worker" {
@@ -73,4 +76,43 @@ func (c Cluster) Strategy(s StrategyParams) StrategyParams {
 		s.Input = inputChief
 	}
 	return s
+}
+
+// plainJSON says what encoding/json found wrong, without the names of Go's types.
+func plainJSON(err error) error {
+	var kind *json.UnmarshalTypeError
+	if !errors.As(err, &kind) {
+		return fmt.Errorf("it is not valid JSON: %w", err)
+	}
+	field, expected := cmp.Or(kind.Field, "the value"), "an object"
+	switch kind.Type.Kind() {
+	case reflect.Slice:
+		field, expected = "a task type of "+field, "a list of addresses, HOST:PORT"
+	case reflect.Int:
+		expected = "a whole number from 0"
+	case reflect.String:
+		if expected = "text"; field == "cluster" {
+			field = "an address in cluster"
+		}
+	}
+	return fmt.Errorf("%s is %s, expected %s", field, jsonWord(kind.Value), expected)
+}
+
+// jsonWord puts an article before what encoding/json calls a value, such as "number 1.5".
+func jsonWord(value string) string {
+	kind, rest, _ := strings.Cut(value, " ")
+	switch kind {
+	case "array":
+		return "a list"
+	case "object":
+		return "an object"
+	case "bool":
+		return "true or false"
+	case "string":
+		return "text"
+	}
+	if rest == "" {
+		return "a " + kind
+	}
+	return "the " + kind + " " + rest
 }

@@ -15,7 +15,14 @@ func TestParseTFConfig(t *testing.T) {
 		{`{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}`, `params: TF_CONFIG: the task is of type "evaluator", expected chief or worker`},
 		{`{"cluster": {"chief": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 0}}`, "params: TF_CONFIG: 2 chiefs, expected one at most"},
 		{`{"task": {"type": "worker", "index": 0}}`, "params: TF_CONFIG: the cluster has no workers"},
-		{`{`, "params: TF_CONFIG: unexpected end of JSON input"},
+		{`{`, "params: TF_CONFIG: it is not valid JSON: unexpected end of JSON input"},
+		{`3`, "params: TF_CONFIG: the value is a number, expected an object"},
+		{`{"cluster": ["a:1"]}`, "params: TF_CONFIG: cluster is a list, expected an object"},
+		{`{"cluster": {"worker": "a:1"}}`, "params: TF_CONFIG: a task type of cluster is text, expected a list of addresses, HOST:PORT"},
+		{`{"cluster": {"worker": [1]}}`, "params: TF_CONFIG: an address in cluster is a number, expected text"},
+		{`{"cluster": {"worker": ["a:1"]}, "task": {"type": 1}}`, "params: TF_CONFIG: task.type is a number, expected text"},
+		{`{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": "0"}}`, "params: TF_CONFIG: task.index is text, expected a whole number from 0"},
+		{`{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0.5}}`, "params: TF_CONFIG: task.index is the number 0.5, expected a whole number from 0"},
 	} {
 		c, err := ParseTFConfig(test.value)
 		got := fmt.Sprint(c)
