@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -115,6 +114,7 @@ type Manager struct {
 	folder    sync.Mutex   // what is known of the folder; taken after mu
 	tracked   []Checkpoint // kept by number, oldest first
 	protected []int64
+	unlisted  bool      // whether the file that lists them is damaged
 	preserved time.Time // when a checkpoint was last kept for good
 	damaged   map[int64]bool
 }
@@ -273,25 +273,7 @@ func (m *Manager) load() error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	m.protected, err = m.readProtected()
-	return err
-}
-
-// readProtected reads the list of protected steps. A damaged list is told and taken
-// as empty: it costs a checkpoint that would have been kept, not the run.
-func (m *Manager) readProtected() ([]int64, error) {
-	data, err := os.ReadFile(filepath.Join(m.cfg.Dir, protectedName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var steps []int64
-	if err := json.Unmarshal(data, &steps); err != nil {
-		m.log.Warn("the list of protected checkpoints is damaged", "dir", m.cfg.Dir, "error", err)
-	}
-	return steps, nil
+	return m.loadProtected()
 }
 
 func (m *Manager) track(state folderState) {
@@ -389,6 +371,30 @@ func (m *Manager) Latest() (Checkpoint, error) {
 		return Checkpoint{}, err
 	}
 	return *c, nil
+}
+
+// Find returns the checkpoint of a step, whether whole or damaged. The error is
+// fs.ErrNotExist where there is none.
+func (m *Manager) Find(step int64) (Checkpoint, error) {
+	c := Checkpoint{Step: step, Prefix: m.prefix(step)}
+	info, err := os.Stat(IndexPath(c.Prefix))
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
+	}
+	c.Time = info.ModTime()
+	return c, nil
+}
+
+// Newest returns the newest checkpoint, whether whole or damaged, or [ErrNoCheckpoint].
+func (m *Manager) Newest() (Checkpoint, error) {
+	list, err := m.scan()
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("checkpoints: %w", err)
+	}
+	if len(list) == 0 {
+		return Checkpoint{}, fmt.Errorf("%s: %w", m.cfg.Dir, ErrNoCheckpoint)
+	}
+	return list[len(list)-1], nil
 }
 
 // after returns the newest complete checkpoint of a step beyond the given one,

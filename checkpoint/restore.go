@@ -55,13 +55,19 @@ func (m *Manager) newestWhole(ctx context.Context, list []Checkpoint, want []Ent
 		if !isDamage(err) {
 			return nil, false, err
 		}
-		if _, gone := os.Stat(IndexPath(c.Prefix)); errors.Is(gone, fs.ErrNotExist) {
+		if !exists(IndexPath(c.Prefix)) {
 			return nil, true, err
 		}
 		m.log.Warn("checkpoint is damaged, use the one before", "checkpoint", c.Prefix, "reason", err)
 		skipped = append(skipped, Skipped{c, err})
 	}
 	return nil, false, &AllDamagedError{Dir: m.cfg.Dir, Skipped: skipped}
+}
+
+// exists reports whether there is a file. Where that cannot be told there is one.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // isDamage tells a checkpoint whose bytes are lost from a system that cannot
@@ -72,9 +78,13 @@ func isDamage(err error) bool {
 }
 
 // RestoreFrom reads a given checkpoint, with every checksum verified and no
-// falling back.
+// falling back. A damaged one is a [CorruptError]; the error of one that is not there
+// is fs.ErrNotExist.
 func (m *Manager) RestoreFrom(ctx context.Context, c Checkpoint, want []Entry) (*Restored, error) {
 	r, err := m.read(ctx, c, want)
+	if errors.Is(err, fs.ErrNotExist) && exists(IndexPath(c.Prefix)) {
+		err = &CorruptError{Path: c.Prefix, Offset: -1, Reason: fmt.Sprintf("a data file is missing: %v", err)}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -103,18 +113,9 @@ func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restor
 	if err := b.Verify(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := b.ObjectGraph(); err != nil {
-		return nil, err
-	}
 	r := &Restored{Checkpoint: c}
-	if _, ok := b.Resolve(StateVariable); ok {
-		s, err := b.Strings(StateVariable)
-		if err != nil {
-			return nil, err
-		}
-		if len(s) == 1 {
-			r.State = []byte(s[0])
-		}
+	if r.State, err = b.state(); err != nil {
+		return nil, err
 	}
 	names, err := b.wanted(want)
 	if err != nil {
@@ -140,6 +141,31 @@ func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restor
 		}
 	}
 	return r, nil
+}
+
+// State reads the state that was saved with a checkpoint, nil where it has none. The
+// variables are not looked at.
+func (m *Manager) State(c Checkpoint) ([]byte, error) {
+	b, err := OpenBundle(c.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	return b.state()
+}
+
+// state returns the state that a Manager saved beside the variables, nil for none.
+func (b *Bundle) state() ([]byte, error) {
+	if _, err := b.ObjectGraph(); err != nil {
+		return nil, err
+	}
+	if _, ok := b.Resolve(StateVariable); !ok {
+		return nil, nil
+	}
+	s, err := b.Strings(StateVariable)
+	if err != nil || len(s) != 1 {
+		return nil, err
+	}
+	return []byte(s[0]), nil
 }
 
 // wanted checks the wanted variables against the index, and returns their names.

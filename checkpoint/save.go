@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,7 +32,11 @@ func (m *Manager) Due(step int64) bool {
 // A save of a step that was saved before replaces that checkpoint. One of an
 // earlier step than the newest checkpoint is refused, for restoring takes the
 // newest: [Manager.DiscardAfter] removes what a run that goes back leaves.
-func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, state []byte) error {
+func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, state []byte, opts ...SaveOption) error {
+	var how saveOptions
+	for _, opt := range opts {
+		opt(&how)
+	}
 	if m.cfg.ReadOnly {
 		return &SaveError{step, m.prefix(step), errors.New("the folder was opened for reading only")}
 	}
@@ -60,7 +63,7 @@ func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, s
 	done := make(chan struct{})
 	m.inflight, m.last = done, step
 	go func() {
-		err := m.write(context.WithoutCancel(ctx), step, all)
+		err := m.write(context.WithoutCancel(ctx), step, all, how)
 		// The binding frees tensors by finalizers only, and the collector does not
 		// know how large they are.
 		clear(all)
@@ -146,8 +149,9 @@ func (m *Manager) withState(tensors []NamedTensor, state []byte) ([]NamedTensor,
 	return append(all, NamedTensor{ObjectGraphKey, graphTensor}), nil
 }
 
-// write makes a checkpoint durable, then records it, then prunes.
-func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor) error {
+// write makes a checkpoint durable, then records it, then prunes. Everything that
+// must hold once the checkpoint can be seen is on the disk before.
+func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, how saveOptions) error {
 	temp, final := m.tempPrefix(step), m.prefix(step)
 	discard := func() {
 		for _, name := range m.filesOf(temp) {
@@ -158,6 +162,9 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor) 
 	err := m.bundle(ctx, temp, tensors, WithIntraOpThreads(m.cfg.IntraOpThreads))
 	if err == nil {
 		err = whole(Checkpoint{Prefix: temp})
+	}
+	if err == nil {
+		err = m.prepare(step, how)
 	}
 	if err != nil {
 		discard()
@@ -182,6 +189,11 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor) 
 		// A checkpoint that this one replaced may have had more data files.
 		if name != DataPath(final, 0, 1) && name != IndexPath(final) {
 			m.files.remove(name)
+		}
+	}
+	if how.protect {
+		if err := m.Protect(step); err != nil {
+			return err
 		}
 	}
 	return m.record(Checkpoint{Step: step, Prefix: final, Time: m.now()})
@@ -293,45 +305,6 @@ func (m *Manager) replaceFile(name string, data []byte) error {
 		return err
 	}
 	return m.files.syncDir(m.cfg.Dir)
-}
-
-// Protect keeps the checkpoints of the given steps whatever their number, such as
-// the best so far, and gives up those protected before. The list outlives the process.
-func (m *Manager) Protect(steps ...int64) error {
-	if m.cfg.ReadOnly {
-		return fmt.Errorf("protect checkpoints of %s: the folder was opened for reading only", m.cfg.Dir)
-	}
-	m.folder.Lock()
-	defer m.folder.Unlock()
-	steps = slices.Clone(steps)
-	slices.Sort(steps)
-	steps = slices.Compact(steps)
-	if slices.Equal(steps, m.protected) {
-		return nil
-	}
-	if steps == nil {
-		steps = []int64{}
-	}
-	data, err := json.Marshal(steps)
-	if err == nil {
-		err = m.replaceFile(protectedName, append(data, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("protect checkpoints of %s: %w", m.cfg.Dir, err)
-	}
-	m.protected = steps
-	return nil
-}
-
-// Protected lists the protected steps. A folder that was opened for reading only is
-// looked at anew, for another process may change the list.
-func (m *Manager) Protected() ([]int64, error) {
-	m.folder.Lock()
-	defer m.folder.Unlock()
-	if m.cfg.ReadOnly {
-		return m.readProtected()
-	}
-	return slices.Clone(m.protected), nil
 }
 
 // DiscardAfter deletes the checkpoints of steps beyond the given one, for a run

@@ -1,10 +1,12 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"os"
 
@@ -20,15 +22,19 @@ const metricsFile = "metrics.jsonl"
 type metricsLog struct {
 	file *os.File
 	size int64
+	log  *slog.Logger
 }
 
-func openMetrics(path string) (*metricsLog, error) {
+func openMetrics(path string, log *slog.Logger) (*metricsLog, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	return &metricsLog{file: f}, nil
+	return &metricsLog{file: f, log: log}, nil
 }
+
+// Sync brings the lines to the disk. It may be called while others are written.
+func (m *metricsLog) Sync() error { return m.file.Sync() }
 
 // action returns a runner.Action that logs what a phase put out.
 func (m *metricsLog) action(phase string) runner.Action {
@@ -67,16 +73,40 @@ func (m *metricsLog) Restore(raw json.RawMessage) error {
 		if err := json.Unmarshal(raw, &m.size); err != nil {
 			return err
 		}
+		m.size = max(m.size, 0)
 	}
 	end, err := m.file.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
 	}
-	// A file that someone shortened is continued at its end.
-	if m.size < 0 || m.size > end {
-		m.size = end
+	size, err := m.lastLine(min(m.size, end))
+	if err != nil {
+		return err
 	}
+	if size != m.size {
+		m.log.Warn("the metrics file lacks lines that the checkpoint counts on: the run goes on behind the last whole line",
+			"file", m.file.Name(), "bytes", end, "expected_bytes", m.size, "kept_bytes", size)
+	}
+	m.size = size
 	return m.file.Truncate(m.size)
+}
+
+// lastLine returns where the last whole line that lies within the first size bytes
+// ends.
+func (m *metricsLog) lastLine(size int64) (int64, error) {
+	buf := make([]byte, 4096)
+	for size > 0 {
+		from := max(0, size-int64(len(buf)))
+		n, err := m.file.ReadAt(buf[:size-from], from)
+		if err != nil && err != io.EOF {
+			return 0, err
+		}
+		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
+			return from + int64(i) + 1, nil
+		}
+		size = from
+	}
+	return 0, nil
 }
 
 // Close closes the file.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -40,6 +41,8 @@ type model struct {
 	local *localSource
 	// best is the best evaluation so far, whose checkpoint is kept; nil for none.
 	best *runner.NewBestMetric
+	// logs are the files that a checkpoint's state counts on.
+	logs []synced
 }
 
 // Step implements runner.Model.
@@ -142,22 +145,11 @@ func (m *model) Save(ctx context.Context, step int64, state []byte) (<-chan runn
 	for i, name := range names {
 		tensors[i] = checkpoint.NamedTensor{Name: name, Value: values[i]}
 	}
-	if err := m.manager.Save(ctx, step, tensors, state); err != nil {
+	if err := m.manager.Save(ctx, step, tensors, state, m.saveOptions(step)...); err != nil {
 		return nil, err
 	}
-	isBest := false
-	if m.best != nil {
-		_, at, ok := m.best.Best()
-		isBest = ok && at == step
-	}
 	done := make(chan runner.Saved, 1)
-	go func() {
-		err := m.manager.Wait(ctx)
-		if err == nil && isBest {
-			err = m.manager.Protect(step)
-		}
-		done <- runner.Saved{Path: m.prefix(step), Err: err}
-	}()
+	go func() { done <- runner.Saved{Path: m.prefix(step), Err: m.manager.Wait(ctx)} }()
 	return done, nil
 }
 
@@ -201,18 +193,13 @@ func (m *model) Restore(ctx context.Context, path string) (runner.Restored, erro
 	return runner.Restored{Path: r.Prefix, Step: r.Step, State: r.State}, nil
 }
 
-// find returns the checkpoint with the given prefix.
+// find returns the checkpoint with the given prefix, whether whole or damaged.
 func (m *model) find(prefix string) (checkpoint.Checkpoint, error) {
-	all, err := m.manager.All()
-	if err != nil {
-		return checkpoint.Checkpoint{}, err
+	step, err := strconv.ParseInt(strings.TrimPrefix(filepath.Base(prefix), "ckpt-"), 10, 64)
+	if err != nil || m.prefix(step) != prefix {
+		return checkpoint.Checkpoint{}, fmt.Errorf("checkpoint %s: %w", prefix, fs.ErrNotExist)
 	}
-	for _, c := range all {
-		if c.Prefix == prefix {
-			return c, nil
-		}
-	}
-	return checkpoint.Checkpoint{}, fmt.Errorf("checkpoint %s: %w", prefix, fs.ErrNotExist)
+	return m.manager.Find(step)
 }
 
 // initialize gives the model its first values: those of the export, then what
@@ -279,5 +266,9 @@ func isDir(path string) bool {
 
 // DiscardAfter implements runner.Checkpointer.
 func (m *model) DiscardAfter(_ context.Context, step int64) error {
+	// The run went back, and with it the best evaluation.
+	if err := m.protectBest(); err != nil {
+		return err
+	}
 	return m.manager.DiscardAfter(step)
 }

@@ -119,14 +119,14 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	switch which {
 	case "", "latest":
 	case "best":
-		steps, err := r.model.manager.Protected()
-		if err != nil {
-			return 0, err
-		}
-		if len(steps) == 0 {
+		step, err := bestStep(r.model.manager)
+		if errors.Is(err, errNoBest) {
 			return 0, fmt.Errorf("run %s has no best checkpoint: it was not evaluated yet, or checkpoint.best was empty", r.Folder)
 		}
-		prefix = r.model.prefix(steps[len(steps)-1])
+		if err != nil {
+			return 0, fmt.Errorf("the best checkpoint of run %s: %w", r.Folder, err)
+		}
+		which, prefix = fmt.Sprintf("%d, which is the best", step), r.model.prefix(step)
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {

@@ -210,11 +210,12 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if err != nil {
 		return nil, &ParamsError{err}
 	}
-	metrics, err := openMetrics(filepath.Join(folder, metricsFile))
+	metrics, err := openMetrics(filepath.Join(folder, metricsFile), env.Log)
 	if err != nil {
 		return nil, err
 	}
 	defer metrics.Close()
+	m.logs = append(m.logs, metrics)
 	config := runner.Config{
 		Trainer:         trainer,
 		Checkpoints:     m,
@@ -266,6 +267,9 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 		if err := m.initialize(ctx, p.Init, p.Strict, filepath.Join(folder, initFile), env.Out); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.protectBest(); err != nil {
+		return nil, err
 	}
 	// Not before: a command that is refused leaves the folder as it was.
 	if err := writeFolder(folder, t.given, t.records, env.Log); err != nil {
@@ -550,7 +554,7 @@ func keepBest(p Params, m *model, config *runner.Config) error {
 		return err
 	}
 	best := runner.NewBest(p.Checkpoint.Best, order)
-	config.Persist["best"] = best
+	config.Persist[bestState] = best
 	config.EvalActions = append(config.EvalActions, best.Commit)
 	m.best = best
 	if p.Train.Patience > 0 {
