@@ -147,7 +147,7 @@ func (p *feedPlan) tensors(batches [][]Feature) (map[string]*tf.Tensor, error) {
 			if f == nil {
 				return nil, fmt.Errorf("the batch has no feature %s, which the graph takes", want.Name)
 			}
-			if err := f.check(); err != nil {
+			if err := check(f); err != nil {
 				return nil, err
 			}
 			if len(f.Shape) != len(want.Axes) {

@@ -144,7 +144,7 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 					scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 0.7, "hidden_dropout": rate,
 						"attention_dropout": rate, "classifier_dropout": rate, "beta_1": 0.5, "epsilon": 1e-4}
 					compare(t, own, standard, func(s *Model) (*Result, error) {
-						return s.Step(ctx, [][]Feature{features}, [2]int64{1 << 40, 77}, scalars)
+						return stepOf(ctx, s, [][]Feature{features}, [2]int64{1 << 40, 77}, scalars)
 					})
 					compare(t, own, standard, func(s *Model) (*Result, error) {
 						sums, err := s.Evaluate(ctx, features)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -71,6 +72,26 @@ func taskOf(device string) string {
 	return device[:max(0, strings.LastIndex(strings.ToLower(device), "/device:"))]
 }
 
+// LocalInput says what workers read where each reads its part of the batches.
+type LocalInput struct {
+	// Dir is the folder of the data in the process that composes the graph, and Files are
+	// its files, in order, those in the folder named from there.
+	Dir   string
+	Files []string
+	// Dataset is how batches are made of them; its Files and Part do not count.
+	Dataset dataset.Config
+	// Settings are those of the data as this process opened it, which a worker's must equal.
+	Settings dataset.Settings
+	// Workers are what the workers are called in errors, by their number.
+	Workers []string
+}
+
+// MultiWorker is a Model on several servers, whose workers can read the data themselves.
+type MultiWorker struct {
+	*Model
+	tickets atomic.Int64 // of draws
+}
+
 // Drawn is a batch that the workers have read and keep, until two more have been
 // drawn.
 type Drawn struct {
@@ -91,7 +112,7 @@ type Drawn struct {
 // Draw has the workers read their parts of the batch at a position of the data, and
 // divide them among their replicas and so many micro-batches each. It may be called
 // while a step is made.
-func (m *Model) Draw(ctx context.Context, epoch, position int64, accumulate int) (*Drawn, error) {
+func (m *MultiWorker) Draw(ctx context.Context, epoch, position int64, accumulate int) (*Drawn, error) {
 	if m.plan.train == nil || m.plan.train.local == nil {
 		return nil, errors.New("the workers read no features themselves")
 	}
@@ -128,7 +149,7 @@ func (m *Model) Draw(ctx context.Context, epoch, position int64, accumulate int)
 	return d, nil
 }
 
-func (m *Model) draw(ctx context.Context, request ...int64) ([]*tf.Tensor, error) {
+func (m *MultiWorker) draw(ctx context.Context, request ...int64) ([]*tf.Tensor, error) {
 	p := m.plan.train.local
 	fed, err := newTensor(tf.Int64, []int64{int64(len(request))}, raw(request))
 	if err != nil {
@@ -138,7 +159,7 @@ func (m *Model) draw(ctx context.Context, request ...int64) ([]*tf.Tensor, error
 }
 
 // openInput waits until all workers have opened the data.
-func (m *Model) openInput(ctx context.Context) error {
+func (m *MultiWorker) openInput(ctx context.Context) error {
 	for {
 		out, err := m.draw(ctx, 0, 0, 0, 0)
 		if err != nil {
@@ -153,11 +174,6 @@ func (m *Model) openInput(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// StepDrawn is Step with a batch that the workers have drawn.
-func (m *Model) StepDrawn(ctx context.Context, d *Drawn, seed [2]int64, scalars Scalars) (*Result, error) {
-	return m.step(ctx, d, d.Accumulate, seed, scalars)
 }
 
 func (d *Drawn) feeds(m *Model, round, rounds int) (map[tf.Output]*tf.Tensor, error) {

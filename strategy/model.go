@@ -12,7 +12,6 @@ import (
 	"sort"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
@@ -58,8 +57,8 @@ type Config struct {
 	// DefaultBucketBytes.
 	BucketBytes int64
 	// LocalInput has every worker of a NewMultiWorker read its part of the batches of
-	// training: Draw and StepDrawn then take the place of Step. Nil has Step.
-	LocalInput *shardinput.Data
+	// training: MultiWorker.Draw gives what a step is then made of. Nil has them fed.
+	LocalInput *LocalInput
 }
 
 // DefaultBucketBytes is how many bytes of gradients are reduced together.
@@ -89,47 +88,15 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Scalars are the numbers of one step that a user tunes: learning_rate,
-// weight_decay, clip_norm (0 is off), and the contract's hyperparameters. Those
-// that are not set have the contract's defaults; learning_rate must be set.
-type Scalars map[string]float64
-
-// Result is what a step or an evaluation gives.
-type Result struct {
-	// Sums by output name, flat; never means.
-	Sums map[string][]float64
-	// GradientNorm is the global norm of the mean loss' gradient before clipping.
-	GradientNorm float64
-	// Applied is false where the loss or the norm was not finite: no variable changed.
-	Applied bool
-	// Iterations is the graph's own count of steps after this one.
-	Iterations int64
-	// InSession is how long the session's calls took.
-	InSession time.Duration
-}
-
-// VariableSpec names a variable of the composed graph: a trained variable, a
-// slot, or the count of iterations.
-type VariableSpec struct {
-	Name  string
-	DType tf.DataType
-	Shape []int64
-	// Slot is set for the variables that exist for the optimizer's sake, which
-	// start at zero and need not be there in what a run begins with.
-	Slot bool
-}
-
-// Model is a model on one or more replicas. Its methods may be called from
-// several goroutines, Step from one at a time.
+// Model is a Strategy whose replicas are in one graph, which one session runs.
 type Model struct {
 	export  *graphs.Export
 	session *tf.Session
 	plan    *plan
 	ops     map[string]*tf.Operation
 	runtime Runtime
-	cluster Cluster      // nil within one process
-	updates int64        // the count of iterations as it was last seen
-	tickets atomic.Int64 // of draws
+	cluster Cluster // nil within one process
+	updates int64   // the count of iterations as it was last seen
 
 	patience time.Duration
 	micro    int // micro-batches of a call
@@ -229,25 +196,30 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 		names: []string{shortName(found.Name)}, own: found.Type == "CPU"}, config)
 }
 
-// NewMirrored composes the export's graph for several devices of this process, each
-// of which has a replica of the model. All replicas hold the same values, bit for
+// NewMirrored composes the export's graph for several devices of this process, such as
+// "/device:GPU:0" and "/device:GPU:1", each of which has a replica of the model. All replicas hold the same values, bit for
 // bit. Variables begin as those of NewOneDevice. Several GPUs where there is one are
 // virtual ones, to try things out.
-func NewMirrored(ctx context.Context, export *graphs.Export, on devices.Spec, config Config) (*Model, error) {
+func NewMirrored(ctx context.Context, export *graphs.Export, devices []string, config Config) (*Model, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	t := target{devices: on.Names(), own: true}
-	if on.Type == "GPU" {
-		// TensorFlow takes NCCL only when told to, and NCCL does not take a GPU twice.
-		t.hint = "nccl"
-		if CountGPUs() == 1 && on.Count > 1 {
-			t.hint, t.virtual = "ring", on.Count
-		}
+	if len(devices) == 0 {
+		return nil, errors.New("no devices given; expected names such as /device:GPU:0 and /device:GPU:1")
 	}
+	t := target{devices: devices, own: true}
+	gpus := true
 	for _, d := range t.devices {
 		if n, ok := cpuNumber(d); ok {
 			t.cpus = max(t.cpus, n+1)
+			gpus = false
+		}
+	}
+	if gpus {
+		// TensorFlow takes NCCL only when told to, and NCCL does not take a GPU twice.
+		t.hint = "nccl"
+		if CountGPUs() == 1 && len(devices) > 1 {
+			t.hint, t.virtual = "ring", len(devices)
 		}
 	}
 	if t.own = t.cpus > 0; t.own && config.IntraOpThreads == 0 {
@@ -291,7 +263,7 @@ type Cluster interface {
 // NewMultiWorker composes the export's graph for the devices of several servers, as
 // NewMirrored does for those of one process. Every call returns the cluster's error
 // once a server is lost.
-func NewMultiWorker(ctx context.Context, export *graphs.Export, cluster Cluster, config Config) (*Model, error) {
+func NewMultiWorker(ctx context.Context, export *graphs.Export, cluster Cluster, config Config) (*MultiWorker, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -303,13 +275,18 @@ func NewMultiWorker(ctx context.Context, export *graphs.Export, cluster Cluster,
 		_, cpu := cpuNumber(d)
 		t.own = t.own && cpu
 	}
-	m, err := newModel(ctx, export, t, config)
-	if err == nil && m.plan.train != nil && m.plan.train.local != nil {
+	model, err := newModel(ctx, export, t, config)
+	if err != nil {
+		return nil, err
+	}
+	m := &MultiWorker{Model: model}
+	if m.plan.train != nil && m.plan.train.local != nil {
 		if err = m.openInput(ctx); err != nil {
 			m.Close()
+			return nil, err
 		}
 	}
-	return m, err
+	return m, nil
 }
 
 // newModel composes the graph, and starts a session with it.
@@ -332,7 +309,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		}
 	}
 	p, err := compose(export, layout{
-		local:     config.LocalInput,
+		local:     (*shardinput.Data)(config.LocalInput),
 		devices:   t.devices,
 		functions: config.Functions,
 		own:       own,
@@ -364,6 +341,10 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 			OptimizerBytes: p.slotBytes}}
 	if t.names != nil {
 		m.runtime.Devices = t.names
+	}
+	m.runtime.MicroBatches, m.runtime.StepsPerCall, m.runtime.InFlight = m.micro, 1, 2*len(m.runtime.Devices)
+	if t.shared {
+		m.runtime.InFlight = m.micro
 	}
 	if len(p.kernels) > 0 {
 		m.runtime.Kernels = kernels.Instructions()
@@ -409,24 +390,7 @@ func (m *Model) load(ctx context.Context, graph *tf.Graph) error {
 	return nil
 }
 
-// Runtime is what a strategy runs with.
-type Runtime struct {
-	// Devices of the replicas, one each.
-	Devices []string
-	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's pools; 0 is
-	// one thread per core.
-	IntraOpThreads, InterOpThreads int
-	// Kernels names the instructions that the package's own kernels use: avx512,
-	// avx2 or generic; "" if the graph has TensorFlow's operations alone.
-	Kernels string
-	// LongRows is how many tokens the rows of a micro-batch may have at no cost, where
-	// attention stays within sequences; 0 where it costs what the rows do.
-	LongRows int
-	// OptimizerBytes is the size of the optimizer's slots on each replica.
-	OptimizerBytes []int64
-}
-
-// Runtime returns what the model runs with.
+// Runtime implements Strategy.
 func (m *Model) Runtime() Runtime { return m.runtime }
 
 // DeviceError says that a device is not on this machine.
@@ -487,7 +451,7 @@ func find(devices []tf.Device, device string) (tf.Device, error) {
 
 func shortName(device string) string { return device[strings.LastIndexByte(device, '/'):] }
 
-// Close frees the session and its variables. A session with a call that does not end
+// Close implements Strategy. A session with a call that does not end
 // is left alone: closing it would not end either.
 func (m *Model) Close() error {
 	m.mu.Lock()
@@ -499,27 +463,10 @@ func (m *Model) Close() error {
 	return m.session.Close()
 }
 
-// Replicas is the number of copies of the model.
-func (m *Model) Replicas() int { return len(m.runtime.Devices) }
-
-// MicroBatches is how many micro-batches are computed side by side: one on every
-// replica, or as many as a single one has lanes.
-func (m *Model) MicroBatches() int { return m.micro }
-
-// InFlight is how many evaluations or predictions at a time keep all devices busy:
-// one for each lane, else two for each replica, so that what one leaves idle, in
-// operations that are too small for all cores, the other takes.
-func (m *Model) InFlight() int {
-	if m.micro > m.Replicas() {
-		return m.micro
-	}
-	return 2 * m.Replicas()
-}
-
-// GraphDef returns the composed graph, serialized.
+// GraphDef implements Strategy.
 func (m *Model) GraphDef() ([]byte, error) { return m.plan.builder.Marshal() }
 
-// Variables lists what a checkpoint of this strategy holds, sorted by name.
+// Variables implements Strategy.
 func (m *Model) Variables() []VariableSpec { return m.plan.variables }
 
 // output returns an output of a node by the builder's "node:index" notation.
@@ -704,22 +651,33 @@ func (m *Model) stepError(ctx context.Context, err error) error {
 	return &OutOfMemoryError{err}
 }
 
-// Step makes one optimizer update from a global batch that was divided into
-// micro-batches: MicroBatches of them, or a multiple of that, which are then taken one
-// after the other and added up before the update. How the
-// batch was divided changes nothing but rounding and random numbers. The seed decides
-// all randomness of the step; callers give every step its own.
-//
-// An *OutOfMemoryError has changed nothing: the same step may be made again, of
-// smaller micro-batches.
-func (m *Model) Step(ctx context.Context, batches [][]Feature, seed [2]int64, scalars Scalars) (*Result, error) {
-	if len(batches) == 0 || len(batches)%m.micro != 0 {
-		return nil, fmt.Errorf("%d micro-batches cannot be taken %d at a time", len(batches), m.micro)
+// Steps implements Strategy. Every step is a call of the session, or of several where
+// micro-batches are added up.
+func (m *Model) Steps(ctx context.Context, steps []StepInput) ([]Result, error) {
+	out := make([]Result, 0, len(steps))
+	for _, in := range steps {
+		r, err := m.oneStep(ctx, in)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, *r)
 	}
-	if m.plan.train != nil && m.plan.train.local != nil {
-		return nil, errors.New("the workers read the features themselves")
+	return out, nil
+}
+
+func (m *Model) oneStep(ctx context.Context, in StepInput) (*Result, error) {
+	local := m.plan.train != nil && m.plan.train.local != nil
+	switch {
+	case local && in.Drawn == nil:
+		return nil, errors.New("the workers read the features themselves: a step is made of what MultiWorker.Draw gives")
+	case local:
+		return m.step(ctx, in.Drawn, in.Drawn.Accumulate, in.Seed, in.Scalars)
+	case in.Drawn != nil:
+		return nil, errors.New("the workers read no features themselves: a step is made of batches")
+	case len(in.Batches) == 0 || len(in.Batches)%m.micro != 0:
+		return nil, fmt.Errorf("%d micro-batches given; expected a multiple of %d, which are computed side by side", len(in.Batches), m.micro)
 	}
-	return m.step(ctx, fedBatches(batches), len(batches)/m.micro, seed, scalars)
+	return m.step(ctx, fedBatches(in.Batches), len(in.Batches)/m.micro, in.Seed, in.Scalars)
 }
 
 // stepInput is what a step is made of.
@@ -756,6 +714,9 @@ func (m *Model) step(ctx context.Context, in stepInput, rounds int, seed [2]int6
 		return nil, fmt.Errorf("the graph was composed for evaluation only")
 	}
 	n := m.micro
+	if _, ok := scalars["learning_rate"]; !ok {
+		return nil, errors.New("the step has no learning_rate; expected one among its scalars")
+	}
 	values := make([]float32, len(p.scalars))
 	for i, h := range p.scalars {
 		values[i] = float32(h.Default)
@@ -930,13 +891,12 @@ func (m *Model) decided(r *Result, out []*tf.Tensor, took tally) {
 	m.updates = r.Iterations
 }
 
-// Evaluate gives the metric sums of a batch, which one of the replicas computes.
+// Evaluate implements Strategy.
 func (m *Model) Evaluate(ctx context.Context, features []Feature) (map[string][]float64, error) {
 	return m.onReplica(ctx, m.plan.evaluate, features)
 }
 
-// Predict gives the named outputs of a batch, flat; their first axis is examples.
-// One of the replicas computes them.
+// Predict implements Strategy.
 func (m *Model) Predict(ctx context.Context, features []Feature) (map[string][]float64, error) {
 	return m.onReplica(ctx, m.plan.predict, features)
 }
@@ -970,9 +930,7 @@ func (m *Model) onReplica(ctx context.Context, plans []*callPlan, features []Fea
 	return values, nil
 }
 
-// Read returns the values of variables. A value may share its memory with the
-// variable until the next step, which then makes a copy: reading costs nothing,
-// and the step after it is as much slower as copying takes.
+// Read implements Strategy.
 func (m *Model) Read(ctx context.Context, names ...string) ([]*tf.Tensor, error) {
 	fetches := make([]tf.Output, len(names))
 	for i, name := range names {
@@ -989,7 +947,7 @@ func (m *Model) Read(ctx context.Context, names ...string) ([]*tf.Tensor, error)
 	return out, nil
 }
 
-// Assign sets variables.
+// Assign implements Strategy.
 func (m *Model) Assign(ctx context.Context, values map[string]*tf.Tensor) error {
 	names := make([]string, 0, len(values))
 	for name := range values {

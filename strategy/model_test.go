@@ -174,7 +174,7 @@ func TestComposedStepEqualsTrainStep(t *testing.T) {
 				t.Fatalf("%d golden steps", len(steps))
 			}
 			for i, g := range steps {
-				r, err := s.Step(context.Background(), [][]Feature{g.features()}, g.Seed, g.Scalars)
+				r, err := stepOf(context.Background(), s, [][]Feature{g.features()}, g.Seed, g.Scalars)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -220,7 +220,7 @@ func notFinite(t *testing.T, s *Model, g goldenStep) {
 			features[i].Float32[0] = float32(math.Inf(1))
 		}
 	}
-	r, err := s.Step(context.Background(), [][]Feature{features}, g.Seed, g.Scalars)
+	r, err := stepOf(context.Background(), s, [][]Feature{features}, g.Seed, g.Scalars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,12 +270,12 @@ func TestStepErrors(t *testing.T) {
 		for k, v := range g.Scalars {
 			scalars[k] = v
 		}
-		_, err := s.Step(ctx, [][]Feature{test.change(g.features(), scalars)}, g.Seed, scalars)
+		_, err := stepOf(ctx, s, [][]Feature{test.change(g.features(), scalars)}, g.Seed, scalars)
 		if err == nil || err.Error() != test.want {
 			t.Errorf("%s: got %v, want %s", test.name, err, test.want)
 		}
 	}
-	if _, err := open(t, dir, FunctionsEvaluate).Step(ctx, [][]Feature{g.features()}, g.Seed, g.Scalars); err == nil {
+	if _, err := stepOf(ctx, open(t, dir, FunctionsEvaluate), [][]Feature{g.features()}, g.Seed, g.Scalars); err == nil {
 		t.Error("a graph composed for evaluation made a step")
 	}
 }

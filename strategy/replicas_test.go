@@ -120,7 +120,7 @@ func micro(t testing.TB, b *dataset.Batch, n int) [][]Feature {
 	out := make([][]Feature, n)
 	for i, p := range parts {
 		for _, f := range p.Features {
-			out[i] = append(out[i], Feature(f))
+			out[i] = append(out[i], f)
 		}
 	}
 	return out
@@ -212,11 +212,14 @@ func (w way) open(t *testing.T, export *graphs.Export) *Model {
 	var err error
 	switch {
 	case w.workers > 0:
-		m, err = NewMultiWorker(ctx, export, startWorkers(t, w.workers, fmt.Sprintf("cpu:%d", w.replicas)), w.config)
+		var on *MultiWorker
+		if on, err = NewMultiWorker(ctx, export, startWorkers(t, w.workers, fmt.Sprintf("cpu:%d", w.replicas)), w.config); err == nil {
+			m = on.Model
+		}
 	case w.replicas == 1:
 		m, err = NewOneDevice(ctx, export, "", w.config)
 	default:
-		m, err = NewMirrored(ctx, export, devices.Spec{Type: "CPU", Count: w.replicas}, w.config)
+		m, err = NewMirrored(ctx, export, cpus(w.replicas), w.config)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +250,7 @@ func train(t *testing.T, m *Model, accumulate int) []*Result {
 		}
 		b := randomBatch(t, rng, n)
 		scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 1, "hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}
-		r, err := m.Step(context.Background(), micro(t, b, m.MicroBatches()*accumulate), [2]int64{1, int64(step)}, scalars)
+		r, err := stepOf(context.Background(), m, micro(t, b, m.runtime.MicroBatches*accumulate), [2]int64{1, int64(step)}, scalars)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +263,7 @@ func train(t *testing.T, m *Model, accumulate int) []*Result {
 func timed(t *testing.T, m *Model) {
 	t.Helper()
 	times := m.Times()
-	want := m.Replicas()
+	want := len(m.runtime.Devices)
 	if want == 1 {
 		want = 0
 	}
@@ -319,7 +322,7 @@ func agree(t *testing.T, m *Model, got []*Result, one *Model, want []*Result) {
 func TestShardedSlots(t *testing.T) {
 	export := replicaExport(t)
 	bytesPer := func(replicas int, shard bool) []int64 {
-		l := layout{devices: devices.Spec{Type: "CPU", Count: replicas}.Names(), shard: shard, bucket: 1}
+		l := layout{devices: cpus(replicas), shard: shard, bucket: 1}
 		p, err := compose(export, l)
 		if err != nil {
 			t.Fatal(err)
@@ -356,13 +359,13 @@ func TestNotFiniteEverywhere(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			m, rng := w.started(t, export)
 			before := variables(t, m)
-			parts := micro(t, randomBatch(t, rng, 9), m.Replicas()*w.accumulate)
+			parts := micro(t, randomBatch(t, rng, 9), len(m.runtime.Devices)*w.accumulate)
 			for i := range parts[1] {
 				if f := &parts[1][i]; f.Name == dataset.ExampleWeights {
 					f.Float32[0] = float32(math.Inf(1))
 				}
 			}
-			r, err := m.Step(ctx, parts, [2]int64{1, 1}, Scalars{"learning_rate": 0.1})
+			r, err := stepOf(ctx, m, parts, [2]int64{1, 1}, Scalars{"learning_rate": 0.1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -379,7 +382,7 @@ func TestNotFiniteEverywhere(t *testing.T) {
 				}
 			}
 			// And the next one is applied.
-			if r, err = m.Step(ctx, micro(t, randomBatch(t, rng, 9), m.Replicas()*w.accumulate), [2]int64{1, 1}, Scalars{"learning_rate": 0.1}); err != nil || !r.Applied {
+			if r, err = stepOf(ctx, m, micro(t, randomBatch(t, rng, 9), len(m.runtime.Devices)*w.accumulate), [2]int64{1, 1}, Scalars{"learning_rate": 0.1}); err != nil || !r.Applied {
 				t.Fatalf("the step after it: %+v, %v", r, err)
 			}
 		})
@@ -394,7 +397,7 @@ func TestOverflowEverywhere(t *testing.T) {
 	for _, w := range []way{{"mirrored", 0, 2, 1, Config{}}, {"sharded", 0, 2, 1, Config{ShardOptimizer: true}}} {
 		t.Run(w.name, func(t *testing.T) {
 			m, rng := w.started(t, export)
-			parts := micro(t, randomBatch(t, rng, 9), m.Replicas())
+			parts := micro(t, randomBatch(t, rng, 9), len(m.runtime.Devices))
 			step := func(weight float32) *Result {
 				t.Helper()
 				for i := range parts[1] {
@@ -402,7 +405,7 @@ func TestOverflowEverywhere(t *testing.T) {
 						f.Float32[0] = weight
 					}
 				}
-				r, err := m.Step(ctx, parts, [2]int64{1, 1}, Scalars{"learning_rate": 0.1, graphs.LossScale: 256})
+				r, err := stepOf(ctx, m, parts, [2]int64{1, 1}, Scalars{"learning_rate": 0.1, graphs.LossScale: 256})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -444,7 +447,7 @@ func TestOverflowEverywhere(t *testing.T) {
 func TestEvaluateOnReplicas(t *testing.T) {
 	export := replicaExport(t)
 	ctx := context.Background()
-	m, err := NewMirrored(ctx, export, devices.Spec{Type: "CPU", Count: 3}, Config{Functions: FunctionsEvaluate})
+	m, err := NewMirrored(ctx, export, cpus(3), Config{Functions: FunctionsEvaluate})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -489,4 +492,16 @@ func TestRowClass(t *testing.T) {
 		}
 		before = class
 	}
+}
+
+// cpus names so many CPU devices.
+func cpus(n int) []string { return devices.Spec{Type: "CPU", Count: n}.Names() }
+
+// stepOf makes one step.
+func stepOf(ctx context.Context, s Strategy, batches [][]Feature, seed [2]int64, scalars Scalars) (*Result, error) {
+	results, err := s.Steps(ctx, []StepInput{{Batches: batches, Seed: seed, Scalars: scalars}})
+	if err != nil {
+		return nil, err
+	}
+	return &results[0], nil
 }

@@ -8,17 +8,8 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 )
 
-// Feature is a named tensor of a batch, flat in row-major order. Exactly one of
-// the slices is set.
-type Feature struct {
-	Name    string
-	Shape   []int
-	Int32   []int32
-	Float32 []float32
-}
-
 // check returns an error if the values do not fill the shape.
-func (f Feature) check() error {
+func check(f *Feature) error {
 	n := 1
 	for _, d := range f.Shape {
 		n *= d

@@ -13,17 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// Times says where a replica's time went, by the clock of its own machine.
-type Times struct {
-	// Compute is from the arrival of a micro-batch to the last gradient, Reduce from
-	// there until the sums of all replicas are there, waiting for the slowest
-	// included, and Update from there to the last new value. Reducing that goes on beside
-	// computing counts as computing.
-	Compute, Reduce, Update time.Duration
-}
-
-// Times returns what the steps so far took on every replica, one of several; nil
-// where there is one. A step counts once it is done.
+// Times implements Strategy.
 func (m *Model) Times() []Times {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -53,7 +53,7 @@ func TestXLA(t *testing.T) {
 		"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}
 	for step := range int64(3) {
 		compare(t, xla, plain, func(m *Model) (*Result, error) {
-			return m.Step(ctx, micro(t, batch, m.MicroBatches()), [2]int64{1, step}, scalars)
+			return stepOf(ctx, m, micro(t, batch, m.runtime.MicroBatches), [2]int64{1, step}, scalars)
 		})
 	}
 	whole := micro(t, batch, 1)[0]

@@ -53,7 +53,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	m := &model{Model: s, export: export, rows: p.dataset(nil, true), log: env.Log}
+	m := &model{Strategy: s, export: export, rows: p.dataset(nil, true), log: env.Log}
 	if err := m.initialize(ctx, "", false, "", env.Out); err != nil {
 		b.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func BenchmarkPredict(b *testing.B) {
 	b.Run("calls alone", func(b *testing.B) {
 		for b.Loop() {
 			for _, c := range calls {
-				if _, err := r.model.Predict(ctx, features(c.batch)); err != nil {
+				if _, err := r.model.Predict(ctx, c.batch.Features); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -29,7 +29,7 @@ type board struct {
 type events struct{ *summary.Writer }
 
 // open opens both files for a run that goes on behind a step.
-func (b *board) open(folder string, step int64, p Params, s *strategy.Model) error {
+func (b *board) open(folder string, step int64, p Params, s strategy.Strategy) error {
 	for name, e := range map[string]*events{"train": &b.train, "eval": &b.eval} {
 		w, err := summary.NewWriter(filepath.Join(folder, name), summary.ResumeAt(step+1))
 		if err != nil {

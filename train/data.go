@@ -14,7 +14,6 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/strategy"
 )
 
 // data is a folder of records with what is known of it.
@@ -176,14 +175,4 @@ func (s *source) Seek(position json.RawMessage) error {
 		return err
 	}
 	return s.Restore(state)
-}
-
-// features hands a batch to a strategy. The two packages know nothing of each
-// other; their feature types have the same fields.
-func features(b *dataset.Batch) []strategy.Feature {
-	out := make([]strategy.Feature, len(b.Features))
-	for i, f := range b.Features {
-		out[i] = strategy.Feature(f)
-	}
-	return out
 }

@@ -9,17 +9,16 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/shardinput"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
 // localData says what the workers read themselves, nil where the chief reads for all.
-func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *shardinput.Data {
+func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *strategy.LocalInput {
 	if p.Strategy.Input != inputLocal {
 		return nil
 	}
-	d := &shardinput.Data{Dir: p.Data.Dir, Dataset: p.dataset(nil, true), Settings: train.State().Settings, Workers: p.Strategy.addresses()}
+	d := &strategy.LocalInput{Dir: p.Data.Dir, Dataset: p.dataset(nil, true), Settings: train.State().Settings, Workers: p.Strategy.addresses()}
 	bound(&d.Dataset, c)
 	for _, f := range train.Files() {
 		if within, err := filepath.Rel(d.Dir, f); err == nil && filepath.IsLocal(within) {
@@ -31,20 +30,21 @@ func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *shardinpu
 }
 
 // input returns the batches of an attempt, and what ends them.
-func (t *training) input(m *model) (runner.Source[*dataset.Batch], func()) {
+func (t *training) input(m *model, workers drawer) (runner.Source[*dataset.Batch], func()) {
 	if t.params.Strategy.Input != inputLocal {
 		t.data.DivideAhead(m.parts())
 		return t.data, func() {}
 	}
-	m.local = &localSource{data: t.data, model: m, at: t.data.State()}
+	m.local = &localSource{data: t.data, workers: workers, model: m, at: t.data.State()}
 	return m.local, m.local.wait
 }
 
 // localSource gives batches that the workers have read: what is here of a batch is its
 // counts. While a step is made, the next batch is drawn. It reads no record itself.
 type localSource struct {
-	data  *source // for positions and names
-	model *model
+	data    *source // for positions and names
+	workers drawer
+	model   *model
 
 	at      dataset.State // behind the last batch
 	next    chan drawing  // of the next batch; nil while it is not being drawn
@@ -80,7 +80,7 @@ func (s *localSource) draw(ctx context.Context, at dataset.State) chan drawing {
 	done := make(chan drawing, 1)
 	accumulate := max(1, s.model.accumulate)
 	s.drawing.Go(func() {
-		drawn, err := s.model.Draw(context.WithoutCancel(ctx), at.Epoch, at.Position, accumulate)
+		drawn, err := s.workers.Draw(context.WithoutCancel(ctx), at.Epoch, at.Position, accumulate)
 		done <- drawing{at, drawn, err}
 	})
 	return done
@@ -141,7 +141,7 @@ func (s *localSource) step(ctx context.Context, batch *dataset.Batch, seed [2]in
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := s.model.StepDrawn(ctx, drawn, seed, scalars)
+	r, err := makeStep(ctx, s.model.Strategy, strategy.StepInput{Drawn: drawn, Seed: seed, Scalars: scalars})
 	return drawn.Micro, r, err
 }
 

@@ -295,7 +295,7 @@ func TestDrawnAgain(t *testing.T) {
 	ctx := context.Background()
 	p := localParams(t, data, inputLocal, startWorkers(t, "cpu:1", "", ""))
 	m, _, set := onWorkers(t, p)
-	local, wait := (&training{params: p, data: newSource(set)}).input(m)
+	local, wait := (&training{params: p, data: newSource(set)}).input(m, m.Strategy.(drawer))
 	defer wait()
 	// No rate: the same batch has the same loss at any step.
 	var losses [2][]float64

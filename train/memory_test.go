@@ -27,7 +27,7 @@ func TestCallsLeaveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	m := &model{Model: s, export: export}
+	m := &model{Strategy: s, export: export}
 	if err := m.initialize(t.Context(), "", false, "", quiet().Out); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestCallsLeaveNothing(t *testing.T) {
 			if _, err := m.Evaluate(t.Context(), batch); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := m.Predict(t.Context(), features(batch)); err != nil {
+			if _, err := m.Predict(t.Context(), batch.Features); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := m.Read(t.Context(), names...); err != nil {

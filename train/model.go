@@ -26,7 +26,7 @@ const checkpointFolder = "checkpoints"
 
 // model lets the loop reach a strategy, and a strategy the checkpoints.
 type model struct {
-	*strategy.Model
+	strategy.Strategy
 	export  *graphs.Export
 	scalars strategy.Scalars
 	manager *checkpoint.Manager
@@ -64,7 +64,7 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 		}
 		micro, examples, err := m.divide(batch)
 		if err == nil {
-			r, err = m.Model.Step(ctx, micro, seed, scalars)
+			r, err = makeStep(ctx, m.Strategy, strategy.StepInput{Batches: micro, Seed: seed, Scalars: scalars})
 		}
 		return examples, err
 	})
@@ -72,12 +72,21 @@ func (m *model) Step(ctx context.Context, batch *dataset.Batch, hyper runner.Hyp
 		return runner.StepResult{}, err
 	}
 	if m.examples == nil {
-		m.examples = make([]int64, m.MicroBatches())
+		m.examples = make([]int64, m.Runtime().MicroBatches)
 	}
 	for i, n := range examples {
 		m.examples[i%len(m.examples)] += int64(n)
 	}
 	return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied, InSession: r.InSession}, nil
+}
+
+// makeStep makes one step.
+func makeStep(ctx context.Context, s strategy.Strategy, in strategy.StepInput) (*strategy.Result, error) {
+	r, err := s.Steps(ctx, []strategy.StepInput{in})
+	if err != nil {
+		return nil, err
+	}
+	return &r[0], nil
 }
 
 // fit makes a step, and where its micro-batches do not fit in memory, makes it, and
@@ -98,7 +107,7 @@ func (m *model) fit(batch *dataset.Batch, done int64, step func() ([]int, error)
 // parts is how many micro-batches a batch is divided into, and how many tokens their
 // rows may have.
 func (m *model) parts() (n, longRows int) {
-	return m.MicroBatches() * max(1, m.accumulate), m.Runtime().LongRows
+	return m.Runtime().MicroBatches * max(1, m.accumulate), m.Runtime().LongRows
 }
 
 // divide makes the micro-batches of a batch, and says how many examples each has.
@@ -109,14 +118,14 @@ func (m *model) divide(batch *dataset.Batch) (out [][]strategy.Feature, examples
 		return nil, nil, err
 	}
 	for _, p := range parts {
-		out, examples = append(out, features(p)), append(examples, p.Examples)
+		out, examples = append(out, p.Features), append(examples, p.Examples)
 	}
 	return out, examples, nil
 }
 
 // Evaluate implements runner.EvalModel.
 func (m *model) Evaluate(ctx context.Context, batch *dataset.Batch) (runner.Sums, error) {
-	sums, err := m.Model.Evaluate(ctx, features(batch))
+	sums, err := m.Strategy.Evaluate(ctx, batch.Features)
 	return sums, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -209,7 +210,7 @@ func Defaults() Params {
 			WeightDecay: 0.01, ClipNorm: 1, Hyperparameters: map[string]float64{}},
 		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: "accuracy", BestMode: modeAuto},
 		Summary:    SummaryParams{Enabled: true},
-		Strategy: StrategyParams{Name: strategyAuto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
+		Strategy: StrategyParams{Name: devices.Auto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
 			WorkerTimeout: time.Minute, MaxRestarts: 3},
 		Runtime: RuntimeParams{OneDNN: "on", Kernels: "on"},
 	}
@@ -361,7 +362,7 @@ func (p Params) Validate() error {
 	if err := p.Strategy.validate(); err != nil {
 		return bad("strategy.%w", err)
 	}
-	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == strategyMirrored || kind == strategyMultiWorker || p.Strategy.Devices != "") {
+	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == devices.Mirrored || kind == devices.MultiWorker || p.Strategy.Devices != "") {
 		return bad("runtime.device is %q, which is for strategy one: name devices with strategy.devices", p.Runtime.Device)
 	}
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {

@@ -41,7 +41,7 @@ type computer struct {
 
 // computers are the processes that compute a model: the workers, or this one where there
 // are none.
-func computers(s *strategy.Model, workers *cluster.Fleet) []computer {
+func computers(s strategy.Strategy, workers *cluster.Fleet) []computer {
 	if workers == nil {
 		return []computer{{"", s.Runtime().Devices[0], devices.NativeBF16()}}
 	}

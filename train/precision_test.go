@@ -138,7 +138,7 @@ func TestKernelsLeaveNarrowAttention(t *testing.T) {
 				t.Errorf("standard operations %v: %s is in the graph: %v", standard, op.Name, used)
 			}
 		}
-		m := &model{Model: s, export: export}
+		m := &model{Strategy: s, export: export}
 		if err := m.initialize(ctx, "", false, "", quiet().Out); err != nil {
 			t.Fatal(err)
 		}

@@ -142,7 +142,7 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		evaluator := runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{InFlight: r.model.InFlight(), Metrics: func(s runner.Sums) (runner.Outputs, error) {
+		evaluator := runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{InFlight: r.model.Runtime().InFlight, Metrics: func(s runner.Sums) (runner.Outputs, error) {
 			a.sums = s
 			return nil, nil
 		}})

@@ -25,10 +25,11 @@ func onWorkers(t *testing.T, p Params) (*model, *cluster.Fleet, *dataset.Dataset
 	t.Helper()
 	ctx := context.Background()
 	export, set := opened(t, p)
-	s, workers, err := p.openModel(ctx, export, strategy.FunctionsTrain, p.localData(export.Contract, set), quiet())
+	on, err := p.openModel(ctx, export, strategy.FunctionsTrain, p.localData(export.Contract, set), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
+	s, workers := on.Strategy, on.workers
 	t.Cleanup(func() {
 		s.Close()
 		workers.Close()
@@ -37,7 +38,7 @@ func onWorkers(t *testing.T, p Params) (*model, *cluster.Fleet, *dataset.Dataset
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &model{Model: s, export: export, scalars: scalars, rows: p.dataset(nil, true), accumulate: 1, log: quiet().Log}
+	m := &model{Strategy: s, export: export, scalars: scalars, rows: p.dataset(nil, true), accumulate: 1, log: quiet().Log}
 	if err := m.initialize(ctx, "", false, "", io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestWorkersAreWatched(t *testing.T) {
 	watched := &replicas{model: m, fleet: workers, times: func() runner.Times { return runner.Times{InLoops: time.Minute} }}
 	dir := t.TempDir()
 	board := new(board)
-	if err := board.open(dir, 0, p, m.Model); err != nil {
+	if err := board.open(dir, 0, p, m.Strategy); err != nil {
 		t.Fatal(err)
 	}
 	if err := watched.action(board, quiet().Log)(ctx, 1, nil); err != nil {

@@ -85,18 +85,18 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	s, workers, err := p.openModel(ctx, r.Export, strategy.FunctionsEvaluate, nil, env)
+	on, err := p.openModel(ctx, r.Export, strategy.FunctionsEvaluate, nil, env)
 	if err != nil {
 		return nil, err
 	}
-	warnPrecision(r.Export.Contract, computers(s, workers), env.Log)
-	r.model, r.workers = &model{Model: s, export: r.Export, manager: manager}, workers
+	warnPrecision(r.Export.Contract, computers(on.Strategy, on.workers), env.Log)
+	r.model, r.workers = &model{Strategy: on.Strategy, export: r.Export, manager: manager}, on.workers
 	return r, nil
 }
 
 // Close frees the graph.
 func (r *Run) Close() error {
-	err := errors.Join(r.model.manager.Close(), r.model.Model.Close())
+	err := errors.Join(r.model.manager.Close(), r.model.Strategy.Close())
 	if r.workers != nil {
 		err = errors.Join(err, r.workers.Close())
 	}
@@ -178,7 +178,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		return nil, err
 	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator:     runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: r.model.InFlight(), Observer: r.env.Observer}),
+		Evaluator:     runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: r.model.Runtime().InFlight, Observer: r.env.Observer}),
 		EvalActions:   actions,
 		EvalSummaries: summaries,
 		Checkpoints:   checkpoints,

@@ -16,14 +16,6 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// The strategies by their names in params.
-const (
-	strategyAuto        = "auto"
-	strategyOne         = "one"
-	strategyMirrored    = "mirrored"
-	strategyMultiWorker = "multiworker"
-)
-
 // Who reads the batches of training.
 const (
 	inputChief = "chief"
@@ -31,22 +23,22 @@ const (
 )
 
 // kind is the strategy that the params name, or mean by auto. Auto without devices
-// and workers is strategyAuto still: the GPUs decide.
+// and workers is devices.Auto still: the GPUs decide.
 func (s StrategyParams) kind() string {
 	switch {
-	case s.Name != strategyAuto:
+	case s.Name != devices.Auto:
 		return s.Name
 	case s.Workers != "":
-		return strategyMultiWorker
+		return devices.MultiWorker
 	case s.Devices != "":
 		switch d, err := devices.Parse(s.Devices); {
 		case err == nil && d.Count > 1:
-			return strategyMirrored
+			return devices.Mirrored
 		case err == nil && d.Count == 1:
-			return strategyOne
+			return devices.One
 		}
 	}
-	return strategyAuto
+	return devices.Auto
 }
 
 // addresses are the workers' addresses.
@@ -63,7 +55,7 @@ func (s StrategyParams) addresses() []string {
 // validate returns an error that begins with the name of the param at fault.
 func (s StrategyParams) validate() error {
 	switch s.Name {
-	case strategyAuto, strategyOne, strategyMirrored, strategyMultiWorker:
+	case devices.Auto, devices.One, devices.Mirrored, devices.MultiWorker:
 	default:
 		return fmt.Errorf("name is %q, expected auto, one, mirrored or multiworker", s.Name)
 	}
@@ -72,7 +64,7 @@ func (s StrategyParams) validate() error {
 		if err != nil {
 			return fmt.Errorf("devices: %w", err)
 		}
-		if s.Name == strategyOne && d.Count > 1 {
+		if s.Name == devices.One && d.Count > 1 {
 			return fmt.Errorf("devices is %s, and strategy one has one device: use mirrored", s.Devices)
 		}
 	}
@@ -87,15 +79,15 @@ func (s StrategyParams) validate() error {
 		seen[address] = true
 	}
 	switch workers := len(seen); {
-	case s.kind() == strategyMultiWorker && workers == 0:
+	case s.kind() == devices.MultiWorker && workers == 0:
 		return fmt.Errorf("workers is empty, and strategy multiworker needs addresses, host:port,host:port, of gorbit worker processes")
-	case s.kind() != strategyMultiWorker && workers > 0:
+	case s.kind() != devices.MultiWorker && workers > 0:
 		return fmt.Errorf("workers is %s, which is for strategy multiworker", s.Workers)
-	case s.kind() == strategyMultiWorker && s.Devices != "":
+	case s.kind() == devices.MultiWorker && s.Devices != "":
 		return fmt.Errorf("devices is %s: workers say themselves what devices they have, by gorbit worker --devices", s.Devices)
 	case s.Input != inputChief && s.Input != inputLocal:
 		return fmt.Errorf("input is %q, expected chief or local", s.Input)
-	case s.Input == inputLocal && s.kind() != strategyMultiWorker:
+	case s.Input == inputLocal && s.kind() != devices.MultiWorker:
 		return fmt.Errorf("input is local, which is for strategy multiworker: one process reads its data itself")
 	case s.Accumulate < 1:
 		return fmt.Errorf("accumulate is %d, expected 1 or more", s.Accumulate)
@@ -109,29 +101,40 @@ func (s StrategyParams) validate() error {
 	return nil
 }
 
-// openModel composes the export's graph for the devices that the params say. The
-// model's workers, nil within this process, are to be closed after it. Local is what
-// they read themselves, nil where they read nothing.
-func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, local *shardinput.Data, env Env) (*strategy.Model, *cluster.Fleet, error) {
-	if p.Strategy.kind() != strategyMultiWorker {
+// placed is a model where it is trained.
+type placed struct {
+	strategy.Strategy
+	workers *cluster.Fleet // nil within this process; to be closed after the model
+	drawer  drawer         // nil within this process
+}
+
+// drawer has the workers read the data themselves.
+type drawer interface {
+	Draw(ctx context.Context, epoch, position int64, accumulate int) (*strategy.Drawn, error)
+}
+
+// openModel composes the export's graph for the devices that the params say. Local is
+// what the workers read themselves, nil where they read nothing.
+func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env Env) (placed, error) {
+	if p.Strategy.kind() != devices.MultiWorker {
 		m, err := p.openLocal(ctx, export, functions)
-		return m, nil, err
+		return placed{Strategy: m}, err
 	}
 	f, err := cluster.Connect(ctx, cluster.Config{Addresses: p.Strategy.addresses(), Timeout: p.Strategy.WorkerTimeout, Log: env.Log, Version: env.Version,
 		IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, NoOneDNN: p.Runtime.OneDNN == "off"})
 	if err != nil {
-		return nil, nil, err
+		return placed{}, err
 	}
 	config := p.strategy(functions)
 	config.Patience, config.LocalInput = p.Strategy.WorkerTimeout, local
 	m, err := strategy.NewMultiWorker(ctx, export, f, config)
 	if err != nil {
 		if bad := (*shardinput.Error)(nil); errors.As(err, &bad) {
-			return nil, nil, errors.Join(bad, f.Finish())
+			return placed{}, errors.Join(bad, f.Finish())
 		}
-		return nil, nil, errors.Join(err, f.Close())
+		return placed{}, errors.Join(err, f.Close())
 	}
-	return m, f, nil
+	return placed{m, f, m}, nil
 }
 
 // openLocal composes the graph for devices of this process.
@@ -151,11 +154,11 @@ func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions 
 			return nil, &ParamsError{fmt.Errorf("strategy.devices is %s, and this machine has no GPU that TensorFlow can use", p.Strategy.Devices)}
 		}
 		device = on.Names()[0]
-	} else if kind == strategyMirrored && on.Count < 2 {
+	} else if kind == devices.Mirrored && on.Count < 2 {
 		return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; name devices with --devices, such as cpu:2", on.Count)}
 	}
-	if kind == strategyMirrored || kind == strategyAuto && p.Runtime.Device == "" && on.Count > 1 {
-		return strategy.NewMirrored(ctx, export, on, config)
+	if kind == devices.Mirrored || kind == devices.Auto && p.Runtime.Device == "" && on.Count > 1 {
+		return strategy.NewMirrored(ctx, export, on.Names(), config)
 	}
 	if onCPU := device == "" && on.Count == 0 || strings.Contains(strings.ToUpper(device), "CPU:"); onCPU {
 		config.Lanes = p.Runtime.lanes(export.Contract.XLA)

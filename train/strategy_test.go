@@ -215,7 +215,7 @@ func TestMicroBatchesWithoutPadding(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			m := &model{Model: s, export: export, rows: p.dataset(nil, true), log: quiet().Log}
+			m := &model{Strategy: s, export: export, rows: p.dataset(nil, true), log: quiet().Log}
 			longer := false
 			for range 5 {
 				batch, err := set.Next(ctx)
@@ -306,7 +306,7 @@ func TestOutOfMemoryHalves(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	m := &model{Model: s, export: export, rows: p.dataset(nil, true), accumulate: 1, log: quiet().Log}
+	m := &model{Strategy: s, export: export, rows: p.dataset(nil, true), accumulate: 1, log: quiet().Log}
 	if err := m.initialize(ctx, "", false, filepath.Join(t.TempDir(), "init.txt"), io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestOutOfMemoryHalves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := cells(features(batch))
+	all := cells(batch.Features)
 	tries := 0
 	// It would be the sums of a step, too: the learning rate is 0.
 	try := func(fits int) (*strategy.Result, []int, error) {
@@ -330,7 +330,7 @@ func TestOutOfMemoryHalves(t *testing.T) {
 					return examples, fmt.Errorf("step: %w", &strategy.OutOfMemoryError{Err: errors.New("OOM when allocating")})
 				}
 			}
-			r, err = s.Step(ctx, micro, [2]int64{1, 1}, strategy.Scalars{"learning_rate": 0, "hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0})
+			r, err = makeStep(ctx, s, strategy.StepInput{Batches: micro, Seed: [2]int64{1, 1}, Scalars: strategy.Scalars{"learning_rate": 0, "hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}})
 			return examples, err
 		})
 		return r, examples, err

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 // Cluster is what the environment variable TF_CONFIG says of the machines that train
@@ -71,7 +73,7 @@ func (c Cluster) Strategy(s StrategyParams) StrategyParams {
 		s.Workers, s.Devices = strings.Join(c.Workers, ","), ""
 		return s
 	}
-	s.Name, s.Workers = strategyAuto, ""
+	s.Name, s.Workers = devices.Auto, ""
 	if s.Input == inputLocal {
 		s.Input = inputChief
 	}

@@ -176,10 +176,11 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 // attempt trains until the end, or until a worker is lost.
 func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) {
 	p, env, contract, folder := t.params, t.env, t.export.Contract, t.folder
-	s, workers, err := p.openModel(ctx, t.export, strategy.FunctionsTrain, p.localData(contract, t.data.Dataset), env)
+	on, err := p.openModel(ctx, t.export, strategy.FunctionsTrain, p.localData(contract, t.data.Dataset), env)
 	if err != nil {
 		return nil, err
 	}
+	s, workers := on.Strategy, on.workers
 	if workers != nil {
 		defer func() {
 			if lostWorker(err) {
@@ -193,11 +194,11 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if err := allowPrecision(p, contract, computers(s, workers), env.Log); err != nil {
 		return nil, err
 	}
-	m := &model{Model: s, export: t.export, scalars: t.scalars, manager: t.manager,
+	m := &model{Strategy: s, export: t.export, scalars: t.scalars, manager: t.manager,
 		rows: p.dataset(nil, true), accumulate: p.Strategy.Accumulate, log: env.Log}
 	bound(&m.rows, contract)
 
-	data, stopData := t.input(m)
+	data, stopData := t.input(m, on.drawer)
 	defer stopData()
 	trainer, err := runner.NewStandardTrainer(m, data, runner.TrainerConfig{
 		Schedule:   p.schedule(t.steps),
@@ -231,7 +232,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 		Observer:        env.Observer,
 	}
 	if t.evaluations != nil {
-		config.Evaluator = runner.NewStandardEvaluator(m, t.evaluations, runner.EvaluatorConfig{Batches: t.evalBatches, InFlight: s.InFlight(), Observer: env.Observer})
+		config.Evaluator = runner.NewStandardEvaluator(m, t.evaluations, runner.EvaluatorConfig{Batches: t.evalBatches, InFlight: s.Runtime().InFlight, Observer: env.Observer})
 		if err := keepBest(p, m, &config); err != nil {
 			return nil, err
 		}
@@ -244,7 +245,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 		}
 	}
 	var watched *replicas
-	if s.Replicas() > 1 {
+	if len(s.Runtime().Devices) > 1 {
 		watched = &replicas{model: m, fleet: workers}
 		config.TrainActions = append(config.TrainActions, watched.action(board, env.Log))
 	}
@@ -289,9 +290,10 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	runtime := s.Runtime()
 	env.Log.Info("runtime", "devices", strings.Join(runtime.Devices, ","), "onednn", p.Runtime.OneDNN, "precision", contract.Precision, "xla", contract.XLA, "kernels", cmp.Or(runtime.Kernels, "off"),
 		"intra_op_threads", runtime.IntraOpThreads, "inter_op_threads", runtime.InterOpThreads)
-	if n := s.MicroBatches() * m.accumulate; n > 1 {
-		env.Log.Info("strategy", "replicas", s.Replicas(), "lanes", s.MicroBatches()/s.Replicas(), "accumulate", m.accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
-			"shard_optimizer", p.Strategy.ShardOptimizer && s.Replicas() > 1, "optimizer_mb_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
+	if n := runtime.MicroBatches * m.accumulate; n > 1 {
+		count := len(runtime.Devices)
+		env.Log.Info("strategy", "replicas", count, "lanes", runtime.MicroBatches/count, "accumulate", m.accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
+			"shard_optimizer", p.Strategy.ShardOptimizer && count > 1, "optimizer_mb_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
 	env.Log.Info("training", "steps", t.steps, "steps_per_epoch", t.data.BatchesPerEpoch(), "examples", t.data.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())

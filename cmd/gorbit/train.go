@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -137,7 +138,7 @@ stop within a step, with exit code 75.`,
 // that is done. Without it, with workers named otherwise, or alone in the cluster, it trains.
 func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run string, env train.Env) error {
 	value := os.Getenv("TF_CONFIG")
-	if value == "" || p.Strategy.Name != "auto" && p.Strategy.Name != "multiworker" {
+	if value == "" || p.Strategy.Name != devices.Auto && p.Strategy.Name != devices.MultiWorker {
 		_, err := train.Train(ctx, p, run, env)
 		return err
 	}

@@ -31,14 +31,14 @@ func Ask(in io.Reader, out io.Writer, from Plan) (Plan, error) {
 		p.Hosts = append(p.Hosts, a.host(i, count, h, p.Hosts))
 	}
 	if count == 1 && p.Hosts[0].Address == "" {
-		p.Strategy = a.text("Strategy? (auto, one, mirrored)", cmp.Or(from.Strategy, Auto), func(s string) error {
-			if s != Auto && s != One && s != Mirrored {
+		p.Strategy = a.text("Strategy? (auto, one, mirrored)", cmp.Or(from.Strategy, devices.Auto), func(s string) error {
+			if s != devices.Auto && s != devices.One && s != devices.Mirrored {
 				return fmt.Errorf("%q is none of auto, one, mirrored", s)
 			}
 			return nil
 		})
 	} else {
-		p.Strategy = MultiWorker
+		p.Strategy = devices.MultiWorker
 	}
 	p.Precision = a.text("Precision of the export? (float32, bf16, fp16, or any)", cmp.Or(from.Precision, "any"), func(s string) error {
 		if s != "any" && !slices.Contains(precisions, s) {

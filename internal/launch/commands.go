@@ -73,8 +73,8 @@ func (p Plan) Make(program string, args []string) (Commands, error) {
 	chief := append([]string{program, "train"}, level(p.LogLevel.Chief)...)
 	if !p.workers() {
 		strategy, on := p.Strategy, p.Hosts[0].Devices
-		if d, err := devices.Parse(on); err == nil && (strategy == "" || strategy == Auto) && d.Count > 1 {
-			strategy = Mirrored
+		if d, err := devices.Parse(on); err == nil && (strategy == "" || strategy == devices.Auto) && d.Count > 1 {
+			strategy = devices.Mirrored
 		}
 		if strategy != "" {
 			chief = append(chief, "--strategy", strategy)
@@ -91,7 +91,7 @@ func (p Plan) Make(program string, args []string) (Commands, error) {
 			c.Workers = append(c.Workers, h.worker(i, program, p.LogLevel.Workers))
 			addresses = append(addresses, h.Address)
 		}
-		chief = append(chief, "--strategy", MultiWorker, "--workers", strings.Join(addresses, ","))
+		chief = append(chief, "--strategy", devices.MultiWorker, "--workers", strings.Join(addresses, ","))
 	}
 	c.Chief = Command{Name: "train", Local: true, Args: append(chief, args...)}
 	return c, nil

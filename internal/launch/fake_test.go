@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 // Environment variables of the fake programs: the folder where each leaves a file
@@ -49,7 +51,7 @@ func TestMain(m *testing.M) {
 	case "launch":
 		program, _ := os.Executable()
 		c := Config{Stdout: os.Stdout, Stderr: os.Stderr, Log: slog.New(slog.DiscardHandler), Grace: time.Minute}
-		c.Commands, _ = Plan{Hosts: []Host{{Address: os.Args[2]}}, Strategy: MultiWorker}.Make(program, os.Args[3:])
+		c.Commands, _ = Plan{Hosts: []Host{{Address: os.Args[2]}}, Strategy: devices.MultiWorker}.Make(program, os.Args[3:])
 		code, err := Run(context.Background(), c)
 		fmt.Println(code, err)
 	}

@@ -16,16 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
-// Strategies of a Plan.
-const (
-	Auto        = "auto"
-	One         = "one"
-	Mirrored    = "mirrored"
-	MultiWorker = "multiworker"
-)
-
 var (
-	strategies = []string{Auto, One, Mirrored, MultiWorker}
 	precisions = []string{graphs.Float32, graphs.BF16, graphs.FP16}
 	logLevels  = []string{"debug", "info", "warn", "error"}
 )
@@ -116,8 +107,8 @@ func (p Plan) Validate() error {
 	if len(p.Hosts) == 0 {
 		return errors.New("hosts is empty: name one host at least, such as {address: 127.0.0.1:2222, devices: cpu:2}")
 	}
-	if p.Strategy != "" && !slices.Contains(strategies, p.Strategy) {
-		return fmt.Errorf("strategy is %q, expected one of %s", p.Strategy, strings.Join(strategies, ", "))
+	if p.Strategy != "" && !slices.Contains(devices.Strategies(), p.Strategy) {
+		return fmt.Errorf("strategy is %q, expected one of %s", p.Strategy, strings.Join(devices.Strategies(), ", "))
 	}
 	if p.Precision != "" && !slices.Contains(precisions, p.Precision) {
 		return fmt.Errorf("precision is %q, expected one of %s", p.Precision, strings.Join(precisions, ", "))
@@ -129,7 +120,7 @@ func (p Plan) Validate() error {
 		return err
 	}
 	workers := p.workers()
-	if len(p.Hosts) > 1 && (p.Strategy == One || p.Strategy == Mirrored) {
+	if len(p.Hosts) > 1 && (p.Strategy == devices.One || p.Strategy == devices.Mirrored) {
 		return fmt.Errorf("strategy %s has its devices in one process, and hosts are %d: leave one host, or say multiworker", p.Strategy, len(p.Hosts))
 	}
 	seen := make(map[string]int)
@@ -209,5 +200,5 @@ func (h Host) local() bool {
 
 // workers reports whether the hosts run workers, and are not the chief's own.
 func (p Plan) workers() bool {
-	return p.Strategy == MultiWorker || len(p.Hosts) > 1 || len(p.Hosts) == 1 && !p.Hosts[0].local()
+	return p.Strategy == devices.MultiWorker || len(p.Hosts) > 1 || len(p.Hosts) == 1 && !p.Hosts[0].local()
 }

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 func write(t *testing.T, text string) string {
@@ -122,16 +124,16 @@ func TestAsk(t *testing.T) {
 		name, answers string
 		from, want    Plan
 	}{
-		{"defaults", strings.Repeat("\n", 5), Plan{}, Plan{Hosts: []Host{{}}, Strategy: Auto, LogLevel: LogLevel{Chief: "info"}}},
-		{"two hosts", "2\n\ncpu:2\n10.0.0.7:2222\ngpu\nbf16\nwarn\nerror\n", Plan{}, Plan{Strategy: MultiWorker, Precision: "bf16", LogLevel: LogLevel{"warn", "error"},
+		{"defaults", strings.Repeat("\n", 5), Plan{}, Plan{Hosts: []Host{{}}, Strategy: devices.Auto, LogLevel: LogLevel{Chief: "info"}}},
+		{"two hosts", "2\n\ncpu:2\n10.0.0.7:2222\ngpu\nbf16\nwarn\nerror\n", Plan{}, Plan{Strategy: devices.MultiWorker, Precision: "bf16", LogLevel: LogLevel{"warn", "error"},
 			Hosts: []Host{{Address: "127.0.0.1:2222", Devices: "cpu:2"}, {Address: "10.0.0.7:2222", Devices: "gpu"}}}},
 		{"nonsense is asked for again", "none\n0\n1\ntpu\ngpu:2\nmultiworker\none\nhalf\nany\nloud\ndebug\n", Plan{},
-			Plan{Hosts: []Host{{Devices: "gpu:2"}}, Strategy: One, LogLevel: LogLevel{Chief: "debug"}}},
+			Plan{Hosts: []Host{{Devices: "gpu:2"}}, Strategy: devices.One, LogLevel: LogLevel{Chief: "debug"}}},
 		{"what was there stays", strings.Repeat("\n", 8), Plan{Precision: "fp16", Hosts: []Host{{Address: "a:1", Local: &yes, Threads: 2}, {Address: "b:1", Devices: "gpu"}}},
-			Plan{Hosts: []Host{{Address: "a:1", Local: &yes, Threads: 2}, {Address: "b:1", Devices: "gpu"}}, Strategy: MultiWorker, Precision: "fp16", LogLevel: LogLevel{"info", "warn"}}},
-		{"the same address is asked for again", "2\na:1\n\na:1\nb:1\n\n\n\n\n", Plan{}, Plan{Strategy: MultiWorker, LogLevel: LogLevel{"info", "warn"},
+			Plan{Hosts: []Host{{Address: "a:1", Local: &yes, Threads: 2}, {Address: "b:1", Devices: "gpu"}}, Strategy: devices.MultiWorker, Precision: "fp16", LogLevel: LogLevel{"info", "warn"}}},
+		{"the same address is asked for again", "2\na:1\n\na:1\nb:1\n\n\n\n\n", Plan{}, Plan{Strategy: devices.MultiWorker, LogLevel: LogLevel{"info", "warn"},
 			Hosts: []Host{{Address: "a:1"}, {Address: "b:1"}}}},
-		{"a default that is taken is not offered", "2\n127.0.0.1:2223\n\n\n\n\n\n\n", Plan{}, Plan{Strategy: MultiWorker, LogLevel: LogLevel{"info", "warn"},
+		{"a default that is taken is not offered", "2\n127.0.0.1:2223\n\n\n\n\n\n\n", Plan{}, Plan{Strategy: devices.MultiWorker, LogLevel: LogLevel{"info", "warn"},
 			Hosts: []Host{{Address: "127.0.0.1:2223"}, {Address: "127.0.0.1:2224"}}}},
 	} {
 		out := new(output)

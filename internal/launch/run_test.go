@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 // output collects what is written, and calls a function once some text is there.
@@ -53,7 +55,7 @@ func newTrial(t *testing.T, workers int, do ...string) *trial {
 	t.Helper()
 	r := &trial{dir: t.TempDir(), out: new(output), said: new(output), log: new(output)}
 	var p Plan
-	p.Strategy = MultiWorker
+	p.Strategy = devices.MultiWorker
 	for range workers {
 		p.Hosts = append(p.Hosts, Host{Address: freeAddress(t)})
 	}
