@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 )
 
 // ContractVersion is the version of gorbit.json that this package reads.
@@ -178,7 +180,7 @@ func (e *ContractError) Error() string {
 const maxContractBytes = 64 << 20
 
 func readContract(dir string) (*Contract, error) {
-	data, err := readFile(filepath.Join(dir, filepath.FromSlash(ContractFile)), maxContractBytes)
+	data, err := bounded.ReadFile(filepath.Join(dir, filepath.FromSlash(ContractFile)), maxContractBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &ContractError{dir, "no " + ContractFile + "; export it with python -m gorbit_export"}
 	}

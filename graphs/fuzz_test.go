@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protopath"
 	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/gorbit-ml/gorbit/graphs/safety"
 )
 
 func FuzzContract(f *testing.F) {
@@ -52,8 +54,8 @@ func FuzzModel(f *testing.F) {
 // readHostile reads all that can be read of a model, and lets nothing but errors come of it.
 // It says whether the model was found good.
 func readHostile(t *testing.T, contract *Contract, model *spb.SavedModel) (good bool) {
+	safety.Check(model)
 	for _, m := range model.GetMetaGraphs() {
-		unsafeServing(m.GetGraphDef().GetNode(), m.GetGraphDef().GetLibrary(), m.GetSaverDef().GetSaveTensorName(), m.GetSaverDef().GetRestoreOpName())
 		if e, err := newExport("fuzz", contract, m); err == nil {
 			good = true
 			drive(t, e)

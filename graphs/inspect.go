@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/gorbit-ml/gorbit/graphs/safety"
 )
 
 // Report says what an export holds. Its JSON form is stable: lists are sorted, or
@@ -42,7 +44,7 @@ type Report struct {
 	// Ops counts the operations of the functions that a strategy composes graphs of.
 	Ops []OpCount `json:"ops"`
 	// Unsafe lists those of them that reach beyond the graph, see Export.Unsafe.
-	Unsafe []OpUse `json:"unsafe"`
+	Unsafe []safety.Use `json:"unsafe"`
 }
 
 // FLOPsReport is what a token costs in rows of one length, the head left out.
@@ -113,7 +115,7 @@ func Inspect(e *Export) *Report {
 		Slots:           append([]string{}, c.Optimizer.Slots...),
 		FLOPs:           []FLOPsReport{},
 		Hyperparameters: append([]Hyperparameter{}, c.AllHyperparameters()...),
-		Unsafe:          append([]OpUse{}, e.Unsafe()...),
+		Unsafe:          append([]safety.Use{}, e.Unsafe()...),
 	}
 	const float32Bytes = 4
 	r.VariableBytes = float32Bytes * r.Parameters

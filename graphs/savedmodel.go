@@ -2,7 +2,6 @@ package graphs
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 )
 
 // modelFile is what a SavedModel's graphs are in.
@@ -19,30 +20,6 @@ const modelFile = "saved_model.pb"
 
 // maxModelBytes is protobuf's own limit on a message.
 const maxModelBytes = 2<<30 - 1
-
-// readFile reads a regular file of at most limit bytes. A longer one is not read.
-func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	if info.Size() > limit {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", path, info.Size(), limit)
-	}
-	data := make([]byte, info.Size())
-	if _, err := io.ReadFull(f, data); err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	return data, nil
-}
 
 // readModel returns the one graph of a SavedModel and the size of its file.
 func readModel(path string) (*spb.MetaGraphDef, int64, error) {
@@ -54,7 +31,7 @@ func readModel(path string) (*spb.MetaGraphDef, int64, error) {
 	case !info.IsDir():
 		return nil, 0, fmt.Errorf("graph %s: not a SavedModel: it is a file, not a folder", path)
 	}
-	data, err := readFile(filepath.Join(path, modelFile), maxModelBytes)
+	data, err := bounded.ReadFile(filepath.Join(path, modelFile), maxModelBytes)
 	if os.IsNotExist(err) {
 		return nil, 0, fmt.Errorf("graph %s: not a SavedModel: it has no %s", path, modelFile)
 	}

@@ -3,10 +3,11 @@ package text
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 )
 
 // The special tokens of a BERT vocabulary.
@@ -17,6 +18,10 @@ const (
 	Sep  = "[SEP]"
 	Mask = "[MASK]"
 )
+
+// MaxVocabBytes is the most bytes that a vocabulary's file may have: far above any real
+// one.
+const MaxVocabBytes = 128 << 20
 
 // maxVocab bounds the entries of a vocabulary: far above any real one, and low
 // enough for ids, trie cells and their offsets to stay within 32 bits.
@@ -44,9 +49,10 @@ func (e *VocabError) Error() string {
 	return fmt.Sprintf("vocabulary %s:%d: %s", e.Path, e.Line, e.Reason)
 }
 
-// LoadVocab reads a vocab.txt: UTF-8, one token a line. See [ParseVocab].
+// LoadVocab reads a vocab.txt: UTF-8, one token a line, at most MaxVocabBytes. See
+// [ParseVocab].
 func LoadVocab(path string) (*Vocab, error) {
-	data, err := os.ReadFile(path)
+	data, err := bounded.ReadFile(path, MaxVocabBytes)
 	if err != nil {
 		return nil, fmt.Errorf("vocabulary: %w", err)
 	}

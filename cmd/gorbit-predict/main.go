@@ -54,6 +54,7 @@ type options struct {
 	file      string
 	format    string
 	batchSize int
+	allowOps  []string
 }
 
 func newCommand() *cobra.Command {
@@ -72,7 +73,10 @@ text a line, and maybe a tab and the second text after it.
 Each answer is one line, in the order of the texts: the label and its probability
 (text, tsv), or an object with label, index, score, probabilities and logits (json).
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.`,
+A model is a program. One whose operations reach files, processes, the network or
+Python is refused before it is loaded, unless --allow-op names them.
+
+Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are damaged.`,
 		Example: `  gorbit-predict --model served/reviews --text "A gripping, beautifully shot film."
   gorbit-predict --model served/mrpc --text "He said so." --text-pair "So he said."
   gorbit-predict --model served/reviews --file reviews.txt --format json
@@ -103,6 +107,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	flags.StringVar(&o.file, "file", "", "`file` of texts, - for standard input")
 	flags.StringVar(&o.format, "format", "text", "of the answers: text, tsv (label, score) or json")
 	flags.IntVar(&o.batchSize, "batch-size", 32, "examples that the model sees at once")
+	flags.StringSliceVar(&o.allowOps, "allow-op", nil, "let the model use this `operation`, which reaches files, processes or Python")
 	return cmd
 }
 
@@ -142,7 +147,7 @@ func predict(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) 
 		defer f.Close()
 		in = questions.NewLines(f, o.file, questions.ParserOf(o.file))
 	}
-	m, err := loadModel(o.model)
+	m, err := loadModel(o.model, o.allowOps)
 	if err != nil {
 		return err
 	}

@@ -173,7 +173,20 @@ func TestErrors(t *testing.T) {
 		}
 		return dir
 	}
+	changed := func(old, with string) string {
+		t.Helper()
+		const file = "assets/gorbit-serving.json"
+		data, err := os.ReadFile(filepath.Join(model, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return broken(file, strings.Replace(string(data), old, with, 1))
+	}
 	empty := t.TempDir()
+	endless := broken("assets/vocab.txt", "")
+	if err := os.Symlink("/dev/zero", filepath.Join(endless, "assets/vocab.txt")); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name  string
 		code  int
@@ -192,13 +205,16 @@ func TestErrors(t *testing.T) {
 		{"missing file", 1, "", []string{"--model", model, "--file", filepath.Join(empty, "x.txt")}, "x.txt: no such file"},
 		{"missing folder", 1, "", []string{"--model", filepath.Join(empty, "x"), "--text", "a"}, "no such folder"},
 		{"empty folder", 1, "", []string{"--model", empty, "--text", "a"}, "not a SavedModel"},
-		{"no vocabulary", 1, "", []string{"--model", broken("assets/vocab.txt", ""), "--text", "a"}, "its vocabulary assets/vocab.txt is missing"},
-		{"bad vocabulary", 1, "", []string{"--model", broken("assets/vocab.txt", "a\nb\n"), "--text", "a"}, "assets/vocab.txt"},
+		{"no vocabulary", 3, "", []string{"--model", broken("assets/vocab.txt", ""), "--text", "a"}, "its vocabulary assets/vocab.txt is missing"},
+		{"bad vocabulary", 3, "", []string{"--model", broken("assets/vocab.txt", "a\nb\n"), "--text", "a"}, "assets/vocab.txt"},
 		{"no description", 1, "", []string{"--model", broken("assets/gorbit-serving.json", ""), "--text", "a"}, "not one that gorbit export wrote"},
-		{"bad graph", 1, "", []string{"--model", broken("saved_model.pb", "no protobuf"), "--text", "a"}, "TensorFlow cannot load it"},
-		{"cut variables", 1, "", []string{"--model", broken("variables/variables.data-00000-of-00001", "short"), "--text", "a"}, "TensorFlow cannot load it"},
-		{"three fields", 1, "a\nb\tc\td\n", []string{"--model", model, "--file", "-"}, "standard input:2: 3 fields"},
-		{"not UTF-8", 1, "a\nb\xff\n", []string{"--model", model, "--file", "-"}, "standard input:2: not valid UTF-8"},
+		{"bad graph", 3, "", []string{"--model", broken("saved_model.pb", "no protobuf"), "--text", "a"}, "saved_model.pb cannot be parsed"},
+		{"no tensor of the graph", 3, "", []string{"--model", changed("StatefulPartitionedCall:1", "Gone:1"), "--text", "a"}, "op Gone not found"},
+		{"two graphs", 1, "", []string{"--model", broken("saved_model.cpb", "another"), "--text", "a"}, "and another in saved_model.cpb"},
+		{"endless vocabulary", 3, "", []string{"--model", endless, "--text", "a"}, "vocab.txt is a device, expected a regular file"},
+		{"cut variables", 3, "", []string{"--model", broken("variables/variables.data-00000-of-00001", "short"), "--text", "a"}, "TensorFlow cannot load it"},
+		{"three fields", 3, "a\nb\tc\td\n", []string{"--model", model, "--file", "-"}, "standard input:2: 3 fields"},
+		{"not UTF-8", 3, "a\nb\xff\n", []string{"--model", model, "--file", "-"}, "standard input:2: not valid UTF-8"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, _, stderr := call(test.stdin, test.args...)
@@ -212,12 +228,54 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+//go:embed testdata/make_unsafe.py
+var makeUnsafe string
+
+// TestUnsafeModels loads models that TensorFlow made to reach files, in their signature
+// or while they are loaded: not without --allow-op, and before anything has run.
+func TestUnsafeModels(t *testing.T) {
+	model, _ := fixture(t)
+	dir := t.TempDir()
+	testkit.RunPython(t, makeUnsafe, model, dir)
+	for _, test := range []struct{ name, op, reason, writes string }{
+		{"signature", "WriteFile", "writes files", "written"},
+		{"saves", "SaveV2", "writes files", "written.index"},
+		{"prints", "PrintV2", "writes files", "written"},
+		{"reads", "ReadFile", "reads files", ""},
+		{"nested", "WriteFile", "writes files", "written"},
+		{"main-op", "WriteFile", "writes files", "written"},
+		{"init-op", "WriteFile", "writes files", "written"},
+		{"restore", "WriteFile", "writes files", "written"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			folder := filepath.Join(dir, test.name)
+			written := func() bool {
+				_, err := os.Stat(filepath.Join(folder, test.writes))
+				return test.writes != "" && err == nil
+			}
+			args := []string{"--model", filepath.Join(folder, "model"), "--text", "a"}
+			code, _, stderr := call("", args...)
+			want := "is refused: function serving uses " + test.op + ", which " + test.reason + "; if you trust it, add --allow-op " + test.op + "\n"
+			if code != 1 || !strings.HasSuffix(stderr, want) {
+				t.Errorf("exit code %d: %q, want %q", code, stderr, want)
+			}
+			if written() {
+				t.Fatal("the model wrote its file")
+			}
+			// What is refused is no false alarm.
+			if code, _, stderr := call("", append(args, "--allow-op", test.op)...); code != 0 || !written() && test.writes != "" {
+				t.Errorf("allowed, exit code %d: %s; written: %v", code, stderr, written())
+			}
+		})
+	}
+}
+
 func TestHelp(t *testing.T) {
 	code, stdout, _ := call("", "--help")
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	for _, want := range []string{"--model", "--text", "--text-pair", "--file", "--format", "--batch-size", "Exit codes", "Examples"} {
+	for _, want := range []string{"--model", "--text", "--text-pair", "--file", "--format", "--batch-size", "--allow-op", "Exit codes", "Examples"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the help text does not mention %s", want)
 		}

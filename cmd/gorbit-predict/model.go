@@ -4,14 +4,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
+	spb "github.com/galeone/tensorflow/tensorflow/go/core/protobuf/for_core_protos_go_proto"
 	"github.com/galeone/tfgo"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/graphs/safety"
+	_ "github.com/gorbit-ml/gorbit/internal/altstack" // for signals in TensorFlow's threads
+	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/questions"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/text"
@@ -28,14 +36,16 @@ type model struct {
 	outputs                               []tf.Output // probabilities, logits
 }
 
-func loadModel(dir string) (*model, error) {
+// loadModel loads a served model, unless it uses operations that reach beyond the graph
+// and are not allowed by name.
+func loadModel(dir string, allowOps []string) (*model, error) {
 	d, err := layout.Read(dir)
 	if err != nil {
 		return nil, err
 	}
 	vocab, err := text.LoadVocab(filepath.Join(dir, layout.AssetsFolder, d.Vocab))
 	if err != nil {
-		return nil, err
+		return nil, fault.Damagedf("model %s: %w", dir, err)
 	}
 	var sizes struct {
 		Config struct {
@@ -43,10 +53,13 @@ func loadModel(dir string) (*model, error) {
 		} `json:"config"`
 	}
 	if err := json.Unmarshal(d.Model, &sizes); err == nil && sizes.Config.VocabSize > 0 && vocab.Size() != sizes.Config.VocabSize {
-		return nil, fmt.Errorf("model %s: its vocabulary has %d tokens, the graph %d: export the model again", dir, vocab.Size(), sizes.Config.VocabSize)
+		return nil, fault.Damagedf("model %s: its vocabulary has %d tokens, the graph %d: export the model again", dir, vocab.Size(), sizes.Config.VocabSize)
 	}
 	tokenizer, err := text.NewTokenizer(vocab, text.Config{Lowercase: d.Lowercase})
 	if err != nil {
+		return nil, err
+	}
+	if err := refuseUnsafe(dir, d, allowOps); err != nil {
 		return nil, err
 	}
 	m := &model{tokenizer: tokenizer, labels: d.Labels, maxLength: d.MaxLength}
@@ -57,7 +70,7 @@ func loadModel(dir string) (*model, error) {
 	defer done()
 	err = catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil) })
 	if err != nil {
-		return nil, fmt.Errorf("model %s: TensorFlow cannot load it: %w", dir, err)
+		return nil, fault.Damagedf("model %s: TensorFlow cannot load it: %w", dir, err)
 	}
 	err = catch(func() {
 		m.inputIDs = m.tensor(d.Inputs[layout.InputIDs])
@@ -66,9 +79,28 @@ func loadModel(dir string) (*model, error) {
 		m.outputs = []tf.Output{m.tensor(d.Outputs[layout.Probabilities]), m.tensor(d.Outputs[layout.Logits])}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", dir, err)
+		return nil, fault.Damagedf("model %s: %w", dir, err)
 	}
 	return m, nil
+}
+
+// maxModelBytes is protobuf's own limit on a message.
+const maxModelBytes = 2<<30 - 1
+
+// refuseUnsafe returns a *safety.Error for a model that could do more than compute.
+// Nothing of it has run then: TensorFlow has not seen it yet.
+func refuseUnsafe(dir string, d *layout.Description, allowOps []string) error {
+	path := filepath.Join(dir, layout.ModelFile)
+	data, err := bounded.ReadFile(path, maxModelBytes)
+	if err != nil {
+		return fmt.Errorf("model %s: %w", dir, err)
+	}
+	saved := new(spb.SavedModel)
+	if err := proto.Unmarshal(data, saved); err != nil {
+		return fault.Damagedf("model %s: %s cannot be parsed: %w", dir, layout.ModelFile, err)
+	}
+	run := slices.Collect(maps.Values(d.Outputs))
+	return safety.Refuse("model", dir, safety.Check(saved, run...), allowOps)
 }
 
 // plainPath returns a path of the folder that TensorFlow takes literally: it

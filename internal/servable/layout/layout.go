@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // Paths inside a served model, with slashes.
@@ -70,8 +72,12 @@ type Description struct {
 	Model json.RawMessage `json:"model"`
 }
 
+// otherModels are the files that TensorFlow reads a graph from besides ModelFile.
+var otherModels = []string{"saved_model.cpb", "saved_model.pbtxt"}
+
 // Read reads the description of the served model in a folder. Its errors are
-// sentences that say what the folder lacks.
+// sentences that say what the folder lacks; those of a served model that is damaged
+// are of class fault.Damaged.
 func Read(dir string) (*Description, error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -94,34 +100,31 @@ func Read(dir string) (*Description, error) {
 	case !has(DescriptionFile):
 		return nil, fmt.Errorf("model %s: a SavedModel, but not one that gorbit export wrote: it has no %s", dir, DescriptionFile)
 	case !has(VariablesPrefix + ".index"):
-		return nil, fmt.Errorf("model %s: it has no %s.index, which holds its variables", dir, VariablesPrefix)
+		return nil, fault.Damagedf("model %s: it has no %s.index, which holds its variables", dir, VariablesPrefix)
+	}
+	for _, name := range otherModels {
+		if has(name) {
+			return nil, fmt.Errorf("model %s: it has a graph in %s and another in %s: remove the one that gorbit export did not write", dir, ModelFile, name)
+		}
 	}
 	d, err := readDescription(filepath.Join(dir, filepath.FromSlash(DescriptionFile)))
 	if err != nil {
 		return nil, err
 	}
 	if vocab := AssetsFolder + "/" + d.Vocab; !has(vocab) {
-		return nil, fmt.Errorf("model %s: its vocabulary %s is missing", dir, vocab)
+		return nil, fault.Damagedf("model %s: its vocabulary %s is missing", dir, vocab)
 	}
 	return d, nil
 }
 
 func readDescription(path string) (*Description, error) {
-	f, err := os.Open(path)
+	data, err := bounded.ReadFile(path, maxDescriptionBytes)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxDescriptionBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if len(data) > maxDescriptionBytes {
-		return nil, fmt.Errorf("%s: longer than %d bytes", path, maxDescriptionBytes)
-	}
 	d, err := Parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fault.Damagedf("%s: %w", path, err)
 	}
 	return d, nil
 }

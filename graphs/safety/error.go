@@ -1,0 +1,61 @@
+package safety
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Use is the use of an unsafe operation.
+type Use struct {
+	// Function is where the operation was found: the contract's name of the function
+	// that leads to it, or "serving" for those of the model that serves.
+	Function string `json:"function"`
+	Op       string `json:"op"`
+	// Reason says what the operation may do.
+	Reason string `json:"reason"`
+}
+
+// Error says that a graph or a model uses operations that reach beyond it.
+type Error struct {
+	What string // "graph" or "model"
+	Path string
+	Uses []Use // sorted by function and operation, never empty
+}
+
+// Refuse returns an *Error for the uses of operations that are not allowed by name,
+// nil where there are none.
+func Refuse(what, path string, uses []Use, allow []string) error {
+	uses = slices.DeleteFunc(slices.Clone(uses), func(u Use) bool { return slices.Contains(allow, u.Op) })
+	if len(uses) == 0 {
+		return nil
+	}
+	return &Error{what, path, uses}
+}
+
+func (e *Error) Error() string {
+	use := e.Uses[0]
+	ops := make(map[string]bool)
+	for _, u := range e.Uses {
+		ops[u.Op] = true
+	}
+	more := ""
+	switch n := len(ops) - 1; {
+	case n == 1:
+		more = " (and 1 more operation of the kind)"
+	case n > 1:
+		more = fmt.Sprintf(" (and %d more operations of the kind)", n)
+	}
+	return fmt.Sprintf("%s %s is refused: function %s uses %s, which %s%s; if you trust it, add --allow-op %s",
+		e.What, e.Path, use.Function, use.Op, use.Reason, more, strings.Join(slices.Sorted(maps.Keys(ops)), ","))
+}
+
+// List turns reasons by operation into the uses of a function, sorted by operation.
+func List(function string, found map[string]string) []Use {
+	var uses []Use
+	for _, op := range slices.Sorted(maps.Keys(found)) {
+		uses = append(uses, Use{function, op, found[op]})
+	}
+	return uses
+}

@@ -1,0 +1,81 @@
+// Package bounded reads files that are small by nature, such as params, vocabularies and
+// descriptions, and refuses what is none: a device or a pipe, which may never end, and a
+// file that is longer than any good one.
+package bounded
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// FileError is a path that is not the file expected there. What class of error that is
+// depends on who chose the path.
+type FileError struct {
+	Path   string
+	Reason string
+}
+
+func (e *FileError) Error() string { return e.Path + " " + e.Reason }
+
+// ReadFile returns the content of a regular file of at most limit bytes. Anything else
+// is a *FileError, and is not read. Other errors are those of the file system.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path) // before it is opened, for that waits for a pipe's writer
+	if err != nil {
+		return nil, err
+	}
+	if err := check(path, info, limit); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, err
+	}
+	if err := check(path, info, limit); err != nil {
+		return nil, err
+	}
+	var data bytes.Buffer
+	data.Grow(int(info.Size()) + bytes.MinRead)
+	if _, err := data.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if int64(data.Len()) > limit { // it has grown
+		return nil, tooLong(path, int64(data.Len()), limit)
+	}
+	return data.Bytes(), nil
+}
+
+func check(path string, info fs.FileInfo, limit int64) error {
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		return &FileError{path, "is a folder, expected a file"}
+	case !mode.IsRegular():
+		return &FileError{path, fmt.Sprintf("is %s, expected a regular file", kind(mode))}
+	case info.Size() > limit:
+		return tooLong(path, info.Size(), limit)
+	}
+	return nil
+}
+
+func tooLong(path string, size, limit int64) error {
+	return &FileError{path, fmt.Sprintf("has %d bytes, expected at most %d", size, limit)}
+}
+
+func kind(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "no file"
+}
