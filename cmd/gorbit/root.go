@@ -41,7 +41,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged,
 	f.StringVar(&g.logLevel, "log-level", "info", "least level to log: debug, info, warn or error")
 	f.StringVar(&g.progress, "progress", "auto", "progress bar: auto (on a terminal) or off")
 	f.StringSliceVar(&g.allowOps, "allow-op", nil, "let a graph use this operation, which reaches files, processes or Python (an export runs code)")
-	root.AddCommand(newConvert(g), newTrain(g), newEvaluate(g), newPredict(g), newExport(g), newInspect(g), newWorker(g), newLaunch(g), newDevices(g), newVersion())
+	root.AddCommand(newConvert(g), newTrain(g), newEvaluate(g), newPredict(g), newExport(g), newInspect(g), newWorker(g), newLaunch(g), newDevices(g), newTPU(g), newVersion())
 	return root
 }
 

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gorbit-ml/gorbit/tpu"
+)
+
+func newTPU(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tpu",
+		Short: "Find Cloud TPUs",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTPUDescribe(g))
+	return cmd
+}
+
+// tpuFlags declares the flags that say where a TPU is.
+func tpuFlags(f *pflag.FlagSet, c *tpu.Config) {
+	f.StringVar(&c.Project, "tpu-project", "", "project of the TPU (default: this machine's, by the metadata server)")
+	f.StringVar(&c.Zone, "tpu-zone", "", "zone of the TPU (default: this machine's, by the metadata server)")
+	f.StringVar(&c.API, "tpu-api", "", "URL that the Cloud TPU API is below (default "+tpu.DefaultAPI+")")
+	f.DurationVar(&c.ReadyTimeout, "tpu-ready-timeout", 0, "how long to wait for a TPU that is being created or started")
+	f.BoolVar(&c.WaitForNode, "tpu-wait", false, "wait for a TPU that was preempted or stopped, too, until it is made anew")
+}
+
+func newTPUDescribe(g *globals) *cobra.Command {
+	var c tpu.Config
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "describe [NAME]",
+		Short: "Show what a TPU's name stands for",
+		Long: `Shows what gorbit makes of the name of a TPU: its workers' addresses, and for a node
+of the Cloud TPU API its state, health and kind. NAME is a node, addresses with commas
+between (grpc://10.0.0.2:8470), or local. Without a name, the variables
+KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME and TPU_CONFIG are looked at, in this order.`,
+		Example: `  gorbit tpu describe node-1 --tpu-zone us-central1-b
+  gorbit tpu describe grpc://10.0.0.2:8470,grpc://10.0.0.3:8470`,
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("%s takes one name, not %d; put commas between addresses", cmd.CommandPath(), len(args))
+		}
+		return nil
+	}
+	f := cmd.Flags()
+	tpuFlags(f, &c)
+	f.BoolVar(&asJSON, "json", false, "print it as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		env, err := g.env(cmd.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		c.Name, c.Log, c.Getenv = strings.Join(args, ""), env.Log, os.Getenv
+		r, err := tpu.NewResolver(c)
+		if err != nil {
+			return err
+		}
+		found, err := r.Resolve(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return writeJSON(cmd.OutOrStdout(), description(found))
+		}
+		return describe(cmd.OutOrStdout(), found)
+	}
+	return cmd
+}
+
+// tpuDescription is the JSON form of what describe shows.
+type tpuDescription struct {
+	Source  string    `json:"source"`
+	Local   bool      `json:"local"`
+	Master  string    `json:"master"`
+	Job     string    `json:"job"`
+	Workers []string  `json:"workers"`
+	Node    *tpu.Node `json:"node,omitempty"`
+}
+
+func description(c tpu.Cluster) tpuDescription {
+	return tpuDescription{Source: c.Source, Local: c.Local, Master: c.Master(), Job: c.Job, Workers: append([]string{}, c.Workers...), Node: c.Node}
+}
+
+// describe prints what was resolved.
+func describe(out io.Writer, c tpu.Cluster) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, value)
+		}
+	}
+	row("found by", c.Source)
+	if n := c.Node; n != nil {
+		row("node", n.Name)
+		row("state", n.State)
+		row("health", strings.TrimSpace(n.Health+" "+n.HealthDescription))
+		row("type", n.AcceleratorType)
+		row("runtime", cmp.Or(n.RuntimeVersion, n.TensorFlowVersion))
+		for _, s := range n.Symptoms {
+			row("symptom", strings.Join(strings.Fields(fmt.Sprintf("%s %s worker %s: %s", s.CreateTime, s.Type, s.WorkerID, s.Details)), " "))
+		}
+	}
+	if c.Local {
+		row("master", "this machine")
+	}
+	row("master", c.Master())
+	for i, address := range c.Workers {
+		row(fmt.Sprintf("/job:%s/task:%d", c.Job, i), address)
+	}
+	return w.Flush()
+}
