@@ -11,13 +11,13 @@ SHELL := /bin/bash
 # that is set up already, or cpu.
 TF ?=
 
-# Every recipe that builds Go has what cgo needs. Builds do not ask git for the
-# version, which fails where the checkout belongs to another user.
+# Every recipe that builds Go has what cgo needs. Builds do not ask git for the version, which
+# fails where the checkout belongs to another user: the Makefile asks, and says whose it may be.
 GO := source .tf/env && GOFLAGS="$${GOFLAGS:-} -buildvcs=false" go
 PY := .venv/bin/python
 
-VERSION := $(shell git describe --tags --dirty --match 'v*' 2>/dev/null)
-LDFLAGS := $(if $(VERSION),-X main.version=$(VERSION:v%=%))
+COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --match 'v*' 2>/dev/null)
+LDFLAGS = -X github.com/gorbit-ml/gorbit/internal/version.described=$(COMMIT)
 
 # Tests need no notes of TensorFlow's.
 export TF_CPP_MIN_LOG_LEVEL ?= 2

@@ -80,7 +80,7 @@ func BenchmarkRun(b *testing.B) {
 
 // benchTexts returns the texts of the file.
 func benchTexts(b *testing.B, cfg *Config) []string {
-	t, err := openTable(cfg, *benchText, []column{{name: "text"}}, nil)
+	t, err := openTable(b.Context(), cfg, *benchText, []column{{name: "text"}}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

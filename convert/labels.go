@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // labels turns what a label column holds into ids.
@@ -56,8 +59,11 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 	l := &labels{names: t.names, threshold: cfg.LabelThreshold}
 	values := t.values
 	if values == nil {
+		if err := checkTwice(cfg); err != nil {
+			return nil, err
+		}
 		if guess {
-			values = guessLabels(cfg, t.label)
+			values = guessLabels(ctx, cfg, t.label)
 			l.guessed = values != nil
 		}
 		if values == nil {
@@ -73,6 +79,21 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 		l.ids[v] = int64(i)
 	}
 	return l, nil
+}
+
+// checkTwice returns an error where a file cannot be read twice, for its labels and then for its
+// rows.
+func checkTwice(cfg *Config) error {
+	for _, in := range cfg.Inputs {
+		info, err := os.Stat(in.Path)
+		if err != nil {
+			return fmt.Errorf("convert: %w", err)
+		}
+		if !info.Mode().IsRegular() {
+			return fault.Usagef("convert: %s is not a regular file, so it can be read only once: list the labels (--labels)", in.Path)
+		}
+	}
+	return nil
 }
 
 // collectLabels returns the labels that occur, in order.
@@ -131,12 +152,12 @@ const guessRows = 4096
 // saved. It returns nil where they are no sound guess: one label may mean that the file
 // is sorted by label, many may be no labels at all, and a row that is passed over for
 // another fault may have a label of its own.
-func guessLabels(cfg *Config, name string) []string {
+func guessLabels(ctx context.Context, cfg *Config, name string) []string {
 	if cfg.SkipBadRows {
 		return nil
 	}
 	i := slices.IndexFunc(cfg.Inputs, func(in Input) bool { return in.Split == Train || !cfg.has(Train) })
-	t, err := openTable(cfg, cfg.Inputs[i].Path, []column{{name: name}}, nil)
+	t, err := openTable(ctx, cfg, cfg.Inputs[i].Path, []column{{name: name}}, nil)
 	if err != nil {
 		return nil
 	}
@@ -193,7 +214,7 @@ func noLabels(seen map[string]bool, rows int) string {
 
 // collectFrom adds the labels of a file and returns how many rows have one.
 func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen map[string]bool) (rows int, err error) {
-	t, err := openTable(cfg, in.Path, []column{{name: name, optional: !needsLabels(in.Split)}}, nil)
+	t, err := openTable(ctx, cfg, in.Path, []column{{name: name, optional: !needsLabels(in.Split)}}, nil)
 	if err != nil {
 		return 0, err
 	}

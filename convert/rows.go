@@ -3,19 +3,21 @@ package convert
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/text/encoding/charmap"
+
+	"github.com/gorbit-ml/gorbit/internal/ctxio"
 )
 
 // maxLine bounds the bytes of a line, and of a CSV file's row: a file that is not
@@ -81,9 +83,10 @@ func (m *meter) Read(p []byte) (int, error) {
 }
 
 // openTable opens a file and finds the columns in it. What is read of it goes
-// through sum, which may be nil.
-func openTable(cfg *Config, path string, columns []column, sum hash.Hash) (*table, error) {
-	file, err := os.Open(path)
+// through sum, which may be nil. When the context is done, reading ends, also that of a
+// pipe to which nobody writes.
+func openTable(ctx context.Context, cfg *Config, path string, columns []column, sum hash.Hash) (*table, error) {
+	file, err := ctxio.Open(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}

@@ -129,7 +129,7 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	if c.labels, err = newLabels(ctx, cfg, guess); err != nil {
 		return err
 	}
-	if c.splitter, err = newSplitter(cfg); err != nil {
+	if c.splitter, err = newSplitter(ctx, cfg); err != nil {
 		return err
 	}
 	for _, name := range cfg.splits() {
@@ -179,7 +179,7 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 	columns, extra := c.columns(in)
 	file := &inputFile{in, c.rows[in.Split], needsLabels(in.Split), extra}
 	sum := sha256.New()
-	t, err := openTable(c.cfg, in.Path, columns, sum)
+	t, err := openTable(ctx, c.cfg, in.Path, columns, sum)
 	if err != nil {
 		return err
 	}

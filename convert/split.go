@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -18,7 +19,7 @@ type splitter struct {
 	below uint64
 }
 
-func newSplitter(cfg *Config) (*splitter, error) {
+func newSplitter(ctx context.Context, cfg *Config) (*splitter, error) {
 	s := &splitter{}
 	if cfg.SplitByHash != "" {
 		fraction := cfg.DevFraction
@@ -39,7 +40,7 @@ func newSplitter(cfg *Config) (*splitter, error) {
 	for i := range n {
 		columns = append(columns, column{name: fmt.Sprint(i + 1)})
 	}
-	t, err := openTable(&ids, cfg.DevIDs, columns, nil)
+	t, err := openTable(ctx, &ids, cfg.DevIDs, columns, nil)
 	if err != nil {
 		return nil, err
 	}

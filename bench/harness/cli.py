@@ -253,7 +253,7 @@ def needs_gpu(program: str) -> None:
 
 
 def version(program: str) -> str:
-    """What gorbit says it is, and the commit of the checkout if git knows it.
+    """What gorbit says it is, with the commit that it was built from.
 
     Raises:
         base.PrepareError: if it cannot be run.
@@ -264,13 +264,7 @@ def version(program: str) -> str:
         raise base.PrepareError(f"{program}: {err.strerror}") from err
     if done.returncode:
         raise base.PrepareError(f"{program} --version: exit code {done.returncode}")
-    said = done.stdout.split()[-1]
-    describe = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    except OSError:
-        commit = ""
-    return f"{said} ({commit})" if commit else said
+    return done.stdout.split()[-1]
 
 
 def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:

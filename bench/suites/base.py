@@ -53,7 +53,9 @@ class Options:
 
     def document(self, name: str) -> str | None:
         """Where tables of docs/measurements/NAME go: nowhere if they are made of the fewest steps."""
-        return self.docs or (None if self.quick else os.path.join(ROOT, "docs", "measurements", name))
+        return self.docs or (
+            None if self.quick else os.path.join(ROOT, "docs", "measurements", name)
+        )
 
     def steps_of(self, size: str) -> int:
         """Timed steps for a model of a size."""

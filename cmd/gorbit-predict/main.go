@@ -19,10 +19,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/questions"
 	_ "github.com/gorbit-ml/gorbit/internal/tfprocess"
+	"github.com/gorbit-ml/gorbit/internal/version"
 )
-
-// version is set by the linker: -X main.version=...
-var version = "0.1.0"
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -81,7 +79,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
   gorbit-predict --model served/mrpc --text "He said so." --text-pair "So he said."
   gorbit-predict --model served/reviews --file reviews.txt --format json
   cat reviews.txt | gorbit-predict --model served/reviews --file -`,
-		Version:       version,
+		Version:       version.String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -22,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/cuda"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
+	"github.com/gorbit-ml/gorbit/internal/version"
 )
 
 // offer is what TensorFlow offers in this process.
@@ -71,7 +72,7 @@ lend.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if len(workers) > 0 {
 			return listWorkers(cmd.Context(), cmd.OutOrStdout(), cluster.Config{Addresses: workers, Timeout: timeout,
-				Log: slog.New(slog.DiscardHandler), Version: version}, asJSON)
+				Log: slog.New(slog.DiscardHandler), Version: version.String()}, asJSON)
 		}
 		var asked devices.Spec
 		if spec != "" {
@@ -211,11 +212,11 @@ func (o *offer) write(out io.Writer) error {
 	return err
 }
 
-func known(version string) string {
-	if version == "" {
+func known(library string) string {
+	if library == "" {
 		return "not found"
 	}
-	return version
+	return library
 }
 
 // processor returns the name that the kernel has of the CPU, "" where it has none.

@@ -17,8 +17,8 @@ func newInspect(*globals) *cobra.Command {
 		Long: `Checks an export against the training contract and shows its functions, variables,
 parameters, operations per token, hyperparameters and operations in use, and those
 among them that reach files, processes or Python. Nothing of the graph is run.`,
-		Example: `  gorbit inspect graphs/mrpc
-  gorbit inspect graphs/mrpc --dot model.dot && dot -Tsvg model.dot > model.svg`,
+		Example: `  gorbit inspect exports/mrpc
+  gorbit inspect exports/mrpc --dot model.dot && dot -Tsvg model.dot > model.svg`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("give one graph to inspect; see %s --help", cmd.CommandPath())

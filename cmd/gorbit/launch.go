@@ -34,7 +34,7 @@ started again.
 
 FILE is YAML; where there is none, and this is a terminal, launch asks for what
 belongs in it and writes it. --ask does so in any case. See docs/guide/launch.md.`,
-		Example: `  gorbit launch --config hosts.yaml -- --graph graphs/mrpc --data data/mrpc --run runs/mrpc
+		Example: `  gorbit launch --config hosts.yaml -- --graph exports/mrpc --data data/mrpc --run runs/mrpc
   gorbit launch --config hosts.yaml --dry-run -- --params base.yaml --run runs/mrpc
   gorbit launch --config hosts.yaml --ask`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -3,17 +3,14 @@
 //
 // Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged
 // (records, checkpoints or rows that are not what they should be), 75 stopped by
-// a signal after saving: the same command continues.
+// a signal: training has saved, and the same command continues.
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
@@ -24,26 +21,8 @@ func main() {
 
 // run runs the command line and returns the exit code.
 func run(args []string) int {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	go func() {
-		s, ok := <-signals
-		if !ok {
-			return
-		}
-		doing := "stopping"
-		if len(args) > 0 && args[0] == "train" {
-			doing = "saving and stopping within a step"
-		}
-		fmt.Fprintf(os.Stderr, "gorbit: %v: %s; once more to stop at once\n", s, doing)
-		cancel(fmt.Errorf("%v", s))
-		<-signals
-		os.Exit(fault.ExitFailed)
-	}()
-
+	ctx, stop := stopContext(args)
+	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gorbit-ml/gorbit/internal/ctxio"
 	"github.com/gorbit-ml/gorbit/internal/questions"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -84,9 +84,9 @@ order of the questions.`,
 			}
 			source := questions.Source(&questions.List{Texts: texts, Pairs: pairs})
 			if file != "" {
-				var in io.Reader = cmd.InOrStdin()
+				in := ctxio.NewReader(cmd.Context(), cmd.InOrStdin())
 				if file != "-" {
-					opened, err := os.Open(file)
+					opened, err := ctxio.Open(cmd.Context(), file)
 					if err != nil {
 						return err
 					}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/progress"
+	"github.com/gorbit-ml/gorbit/internal/version"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -24,7 +25,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "gorbit",
 		Short:   "Train TensorFlow models from Go",
-		Version: version,
+		Version: version.String(),
 		Long: `gorbit trains exported TensorFlow graphs without Python in the training loop.
 
 Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged,
@@ -70,7 +71,7 @@ func (g *globals) env(out io.Writer) (train.Env, error) {
 	if g.progress != "auto" && g.progress != "off" {
 		return train.Env{}, usagef("--progress %q is not auto or off", g.progress)
 	}
-	env := train.Env{Out: out, AllowOps: g.allowOps, Version: version}
+	env := train.Env{Out: out, AllowOps: g.allowOps, Version: version.String()}
 	var errOut io.Writer = os.Stderr
 	if g.progress == "auto" {
 		bar := progress.New(os.Stderr)

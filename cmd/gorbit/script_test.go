@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -13,11 +12,26 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
+// binaries is the folder of the programs that newUser builds.
+var binaries string
+
 // TestMain lets the test binary be the gorbit command of the scripts.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(tests{m}, map[string]func(){
 		"gorbit": func() { os.Exit(run(os.Args[1:])) },
 	})
+}
+
+// tests runs the tests with a folder for binaries.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	var err error
+	if binaries, err = os.MkdirTemp("", "gorbit-test-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(binaries)
+	return m.M.Run()
 }
 
 // TestScripts runs the command line as a user would. Scripts find a small export
@@ -46,16 +60,8 @@ func TestScripts(t *testing.T) {
 // exportSmall exports a model that knows the vocabulary of the scripts: 40 tokens.
 func exportSmall(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	config := filepath.Join(dir, "config.json")
-	if err := os.WriteFile(config, []byte(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-		"intermediate_size": 64, "vocab_size": 40, "max_position_embeddings": 32}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	graph := filepath.Join(dir, "graph")
-	testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
-		"bert-classifier", "--config", config, "--pooling", "mean", "--out", graph)
-	return graph
+	return testkit.Export(t, `{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+		"intermediate_size": 64, "vocab_size": 40, "max_position_embeddings": 32}`, "--pooling", "mean")
 }
 
 // exitCodeIs runs a command and compares its exit code: exitcode 2 gorbit train.

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,17 +29,25 @@ type user struct {
 	bin string
 }
 
-// newUser builds the programs.
+// newUser makes a folder for a user of the programs, which are built once.
 func newUser(t *testing.T) *user {
 	t.Helper()
-	u := &user{t: t, dir: t.TempDir(), bin: t.TempDir()}
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", u.bin+string(filepath.Separator), "./cmd/gorbit", "./cmd/gorbit-predict")
-	build.Dir = testkit.Root()
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return u
+	return &user{t: t, dir: t.TempDir(), bin: bin}
 }
+
+// build builds the programs and returns their folder, which TestMain removes.
+var build = sync.OnceValues(func() (string, error) {
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", binaries+string(filepath.Separator), "./cmd/gorbit", "./cmd/gorbit-predict")
+	cmd.Dir = testkit.Root()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return binaries, nil
+})
 
 func (u *user) command(program string, args ...string) *exec.Cmd {
 	if !filepath.IsAbs(program) {

@@ -8,10 +8,8 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/version"
 )
-
-// version is set by the linker: -X main.version=...
-var version = "0.1.0"
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
@@ -20,7 +18,7 @@ func newVersion() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "gorbit %s\nTensorFlow %s\nexport contract %d\n%s %s/%s\n",
-				version, tf.Version(), graphs.ContractVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+				version.String(), tf.Version(), graphs.ContractVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

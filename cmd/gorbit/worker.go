@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/version"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -84,7 +85,7 @@ func listen(out io.Writer, env train.Env, c cluster.SupervisorConfig, data strin
 	if data != "" {
 		c.Child = append(c.Child, "--data", data)
 	}
-	c.Log, c.ChildLog, c.Version = env.Log, os.Stderr, version
+	c.Log, c.ChildLog, c.Version = env.Log, os.Stderr, version.String()
 	if err := c.Validate(); err != nil {
 		return nil, usagef("%w", err)
 	}

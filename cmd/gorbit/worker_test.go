@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/version"
 )
 
 // TestWorker connects to a worker as the command starts it, and stops it as a
@@ -45,7 +46,7 @@ func TestWorker(t *testing.T) {
 	if err != nil || strings.Count(string(listed), address) != 2 || !strings.Contains(string(listed), cluster.GroupLeader+"/device:CPU:1") {
 		t.Errorf("gorbit devices --workers: %v\n%s", err, listed)
 	}
-	f, err := cluster.Connect(t.Context(), cluster.Config{Addresses: []string{address}, Timeout: time.Minute, Version: version})
+	f, err := cluster.Connect(t.Context(), cluster.Config{Addresses: []string{address}, Timeout: time.Minute, Version: version.String()})
 	if err != nil {
 		t.Fatal(err)
 	}

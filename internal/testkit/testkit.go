@@ -31,12 +31,13 @@ func Python(t testing.TB) string {
 }
 
 // RunPython runs a Python script, given as source text, with the arguments as
-// sys.argv[1:], and returns what it wrote to standard output. TensorFlow's own
-// log is kept quiet. A script that fails fails the test with its traceback.
+// sys.argv[1:], and returns what it wrote to standard output. It imports this checkout's
+// exporter. TensorFlow's own log is kept quiet. A script that fails fails the test with its
+// traceback.
 func RunPython(t testing.TB, script string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(Python(t), append([]string{"-c", script}, args...)...)
-	cmd.Env = append(os.Environ(), "TF_CPP_MIN_LOG_LEVEL=3", "CUDA_VISIBLE_DEVICES=-1")
+	cmd.Env = append(os.Environ(), "TF_CPP_MIN_LOG_LEVEL=3", "CUDA_VISIBLE_DEVICES=-1", "PYTHONPATH="+filepath.Join(Root(), "tools"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -410,7 +410,7 @@ def test_the_documented_architecture(tmp_path):
     code = text.split("```python\n")[1].split("```")[0]
     names = {"tf": tf, "task": task, "layers": layers, "ops": ops, "export": export}
     exec(
-        code.replace("graphs/regression", str(tmp_path / "out")),
+        code.replace("exports/regression", str(tmp_path / "out")),
         {**names, "optimizers": optimizers},
     )
     loaded = tf.saved_model.load(str(tmp_path / "out"))

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+)
+
+// stopContext returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with the
+// signal's name as the cause. The second one, whichever it is, ends the process at once, whatever
+// the process is doing. A signal that the process was started to ignore, as nohup does with
+// SIGHUP, stays ignored, here and in all that the process starts.
+func stopContext(args []string) (_ context.Context, release func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	heeded := slices.DeleteFunc([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	if len(heeded) == 0 { // to signal.Notify no signal is every signal
+		return ctx, func() { cancel(nil) }
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, heeded...)
+	doing := "stopping"
+	if len(args) > 0 && args[0] == "train" {
+		doing = "saving and stopping within a step"
+	}
+	go stopOn(signals, doing, os.Stderr, cancel, os.Exit)
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
+}
+
+// stopOn cancels at the first signal and exits at the second.
+func stopOn(signals <-chan os.Signal, doing string, log io.Writer, cancel context.CancelCauseFunc, exit func(int)) {
+	s := <-signals
+	fmt.Fprintf(log, "gorbit: %v: %s; once more to stop at once\n", s, doing)
+	cancel(&fault.Error{Class: fault.Stopped, Err: errors.New(s.String())})
+	<-signals
+	exit(fault.ExitFailed)
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+)
+
+var stops = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+
+// TestSecondSignal sends every pair of signals.
+func TestSecondSignal(t *testing.T) {
+	for _, first := range stops {
+		for _, second := range stops {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			signals, exited := make(chan os.Signal), make(chan int)
+			var log bytes.Buffer
+			go stopOn(signals, "stopping", &log, cancel, func(code int) { exited <- code })
+			signals <- first
+			<-ctx.Done()
+			if cause := context.Cause(ctx); cause.Error() != first.String() || !errors.Is(cause, fault.Stopped) {
+				t.Errorf("%v: the cause is %q", first, cause)
+			}
+			signals <- second
+			if code := <-exited; code != fault.ExitFailed {
+				t.Errorf("%v, %v: exit code %d, want %d", first, second, code, fault.ExitFailed)
+			}
+			if want := fmt.Sprintf("gorbit: %v: stopping; once more to stop at once\n", first); log.String() != want {
+				t.Errorf("said %q, want %q", &log, want)
+			}
+		}
+	}
+}
+
+// TestNohup launches a training with a worker, and has it start itself anew for oneDNN, where
+// SIGHUP was ignored from the start, as nohup does. All processes go on ignoring it.
+func TestNohup(t *testing.T) {
+	u := newUser(t)
+	u.fixture(100)
+	plan := fmt.Sprintf("strategy: multiworker\nhosts: [{address: %q, devices: cpu, threads: 1}]\n", freeAddresses(t, 1)[0])
+	if err := os.WriteFile(filepath.Join(u.dir, "hosts.yaml"), []byte(plan), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := u.command("/bin/sh", "-c", `trap "" HUP; exec "$@"`, "sh", filepath.Join(u.bin, "gorbit"), "launch", "--config", "hosts.yaml", "--",
+		"--graph", "graph", "--data", "data", "--run", "run", "--steps", "100", "--batch-size", "13", "--steps-per-loop", "10",
+		"--eval-interval", "-2", "--set", "runtime.onednn=off")
+	r := begin(t, cmd)
+	t.Cleanup(func() { gone(t, "") })
+	r.says("step:     10 ")
+	all := marked(t)
+	var kinds []string
+	for pid, arguments := range all {
+		for _, kind := range []string{"launch", "worker", "--child", "train"} {
+			if slices.Contains(arguments, kind) {
+				kinds = append(kinds, kind)
+			}
+		}
+		if !ignores(t, pid, syscall.SIGHUP) {
+			t.Errorf("%v does not ignore SIGHUP", arguments)
+		}
+	}
+	slices.Sort(kinds)
+	if want := []string{"--child", "launch", "train", "worker", "worker"}; !slices.Equal(kinds, want) {
+		t.Fatalf("the processes are %v, want %v: %v", kinds, want, all)
+	}
+	for pid := range all {
+		syscall.Kill(pid, syscall.SIGHUP) // one that has ended needs none
+	}
+	r.exits(fault.ExitDone)
+	if said := r.out.String(); strings.Contains(said, "hangup") || !strings.Contains(said, "step:    100 ") {
+		t.Errorf("the run did not go on to its end:\n%s", said)
+	}
+}
+
+// ignores reports whether a process ignores a signal.
+func ignores(t *testing.T, pid int, signal syscall.Signal) bool {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "\nSigIgn:")
+	mask, err := strconv.ParseUint(strings.Fields(rest)[0], 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mask&(1<<(signal-1)) != 0
+}
+
+// TestSecondSignalWhileBlocked stops a training that is inside of a call of TensorFlow's that does
+// not come back.
+func TestSecondSignalWhileBlocked(t *testing.T) {
+	u := newUser(t)
+	u.fixture(100)
+	worker := u.start(t, "worker", "--listen", "127.0.0.1:0", "--threads", "1")
+	worker.says("listening on ")
+	_, rest, _ := strings.Cut(worker.out.String(), "listening on ")
+	for i, second := range stops {
+		chief := u.start(t, "train", "--graph", "graph", "--data", "data", "--run", fmt.Sprint("run", i), "--steps", "1000000", "--batch-size", "13",
+			"--steps-per-loop", "10", "--eval-interval", "-2", "--strategy", "multiworker", "--workers", strings.Fields(rest)[0], "--worker-timeout", "1h")
+		chief.says("step:     10 ")
+		child := worker.child()
+		if err := syscall.Kill(child, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		first := stops[(i+1)%len(stops)]
+		chief.Process.Signal(first)
+		chief.says("saving and stopping within a step; once more to stop at once")
+		chief.Process.Signal(second)
+		chief.exits(fault.ExitFailed)
+		syscall.Kill(child, syscall.SIGKILL)
+		worker.says("listening again")
+		worker.out.reset()
+	}
+}
+
+// TestStopWhileReading stops commands that wait for more of their input, or whose input has no end.
+func TestStopWhileReading(t *testing.T) {
+	u := newUser(t)
+	u.fixture(100)
+	u.run("gorbit", "train", "--graph", "graph", "--data", "data", "--run", "run", "--steps", "1", "--eval-interval", "-2")
+	pipe := filepath.Join(u.dir, "pipe.tsv")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	convert := []string{"convert", "--vocab", "vocab.txt", "--train", "pipe.tsv", "--text-column", "text", "--label-column", "label", "--labels", "bad,good", "--out", "piped"}
+	const header = "label\ttext\n"
+	for _, test := range []struct {
+		name    string
+		args    []string
+		stdin   bool
+		endless bool
+	}{
+		{"predict from standard input", []string{"predict", "--run", "run", "--file", "-"}, true, false},
+		{"predict from a pipe", []string{"predict", "--run", "run", "--file", "pipe.tsv"}, false, false},
+		{"predict without end", []string{"predict", "--run", "run", "--file", "pipe.tsv"}, false, true},
+		{"convert from a pipe", convert, false, false},
+		{"convert without end", convert, false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := u.command("gorbit", test.args...)
+			var w *os.File
+			if test.stdin {
+				in, out, err := os.Pipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer in.Close()
+				cmd.Stdin, w = in, out
+			}
+			r := begin(t, cmd)
+			if w == nil {
+				var err error
+				if w, err = os.OpenFile(pipe, os.O_WRONLY, 0); err != nil { // once it is opened for reading
+					t.Fatal(err)
+				}
+			}
+			defer w.Close()
+			// More than a pipe holds: the process has read when it is written.
+			if _, err := io.WriteString(w, header+strings.Repeat("good\ta fine film\n", 20_000)); err != nil {
+				t.Fatal(err)
+			}
+			if test.endless {
+				go func() {
+					for err := error(nil); err == nil; {
+						_, err = io.WriteString(w, "bad\ta dull film\n")
+					}
+				}()
+			}
+			r.Process.Signal(syscall.SIGTERM)
+			r.exits(fault.ExitStopped)
+			if want := "gorbit: terminated: stopping; once more to stop at once\n"; !strings.Contains(r.out.String(), want) {
+				t.Errorf("it did not say %q", want)
+			}
+			// Nothing is kept of a dataset that is not whole.
+			if left, _ := filepath.Glob(filepath.Join(u.dir, "*piped*")); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}

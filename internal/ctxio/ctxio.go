@@ -1,0 +1,81 @@
+// Package ctxio reads files that may block or never end, such as pipes, terminals and devices,
+// until a context is done.
+package ctxio
+
+import (
+	"context"
+	"io"
+	"os"
+)
+
+// Open opens a file for reading. Both the opening, which waits for a writer where the file is a
+// named pipe, and each Read end with the context's cause when the context is done.
+func Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	type result struct {
+		file *os.File
+		err  error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		file, err := os.Open(path)
+		opened <- result{file, err}
+	}()
+	select {
+	case r := <-opened:
+		if r.err != nil {
+			return nil, r.err
+		}
+		return &file{NewReader(ctx, r.file), r.file}, nil
+	case <-ctx.Done():
+		go func() {
+			if r := <-opened; r.err == nil {
+				r.file.Close()
+			}
+		}()
+		return nil, context.Cause(ctx)
+	}
+}
+
+type file struct {
+	io.Reader
+	io.Closer
+}
+
+// NewReader returns a reader of r whose Read ends with the context's cause when the context is
+// done. A read of r that blocks then goes on in the background, and what it reads is lost. Like
+// most readers, it is for one goroutine at a time.
+func NewReader(ctx context.Context, r io.Reader) io.Reader {
+	return &reader{ctx: ctx, r: r, done: make(chan result, 1)}
+}
+
+type reader struct {
+	ctx  context.Context
+	r    io.Reader
+	buf  []byte // read into in the background: the caller's may be used again after an end
+	done chan result
+}
+
+type result struct {
+	n   int
+	err error
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	if cap(r.buf) < len(p) {
+		r.buf = make([]byte, len(p))
+	}
+	buf := r.buf[:len(p)]
+	go func() {
+		n, err := r.r.Read(buf)
+		r.done <- result{n, err}
+	}()
+	select {
+	case got := <-r.done:
+		return copy(p, buf[:got.n]), got.err
+	case <-r.ctx.Done():
+		return 0, context.Cause(r.ctx)
+	}
+}
