@@ -42,8 +42,9 @@ LARGEST_GRAPH = 2**31
 
 POSITION_BYTES, EXAMPLE_BYTES = 16, 12
 """Of the features: four int32 per position; first position, label and weight per example."""
-READ = 1_048_000
-"""Examples that one process reads and packs in a second on two cores, docs/design/input.md."""
+READ = 2_314_000
+"""Examples that one process reads and packs in a second with two readers on two cores: the measured
+rate of docs/measurements/benchmarks.md, which a test compares with this one."""
 MICRO_BATCH = 32
 TOKENS = 128
 EXAMPLE = POSITION_BYTES * TOKENS + EXAMPLE_BYTES

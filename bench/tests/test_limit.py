@@ -55,7 +55,7 @@ def test_parts_and_the_step_are_of_one_round():
     assert rows[1] == "| attention, forward | 7.50 (5.00 to 10.0) | 5% (5% to 5%) |"
     assert rows[-3] == "| sum | 120 (80.0 to 160) | 80% (80% to 80%) |"
     assert rows[-2] == "| the step, measured | 150 (100 to 200) | 100% (100% to 100%) |"
-    assert "would reach 45% (45% to 45%) of the products' rate" in notes
+    assert "alone reach 45% (45% to 45%) of the products' rate" in notes
     assert "Rounds: 2, runs disturbed: 0" in notes
     assert limit.written(lines[-1:], "tiny") == "failed: no memory"
 

@@ -1,6 +1,7 @@
 """Figures on paper."""
 
 import math
+import re
 
 import pytest
 
@@ -107,6 +108,29 @@ def test_tables_are_replaced_in_the_document(tmp_path):
     assert "| BERT-base, all-reduce | 766 | 862 | 875 |" in once
     scaling.main([str(path)])
     assert path.read_text() == once
+
+
+def test_the_reader_is_as_fast_as_it_was_measured():
+    """The rate of the tables and the one in the text are that of the measurement's own table."""
+    with open(f"{scaling.ROOT}/docs/measurements/benchmarks.md", encoding="utf-8") as file:
+        row = re.search(r"^\| \*\*gorbit\*\*, 2 readers \| ([\d,]+)", file.read(), re.MULTILINE)
+    assert row, "the table of input has no row of two readers"
+    measured = int(row[1].replace(",", ""))
+    assert pytest.approx(measured, rel=1e-3) == scaling.READ
+    with open(f"{scaling.ROOT}/docs/measurements/scaling.md", encoding="utf-8") as file:
+        document = " ".join(file.read().split())
+    assert f"{scaling.READ:,} examples/s" in document
+
+
+def test_the_text_says_what_the_table_of_input_says():
+    """The limits of the chief's reader stand in a table by hand, too."""
+    with open(f"{scaling.ROOT}/docs/measurements/scaling.md", encoding="utf-8") as file:
+        document = file.read()
+    readers = dict(
+        re.findall(r"^\| (BERT-base, GPU in \w+), .* \| ([\d,]+) \|$", document, re.MULTILINE)
+    )
+    bf16, float32 = (readers[f"BERT-base, GPU in {name}"] for name in ("bf16", "float32"))
+    assert f"{bf16} GPUs in bf16, {float32} in float32 (base)" in document
 
 
 def test_the_document_holds_the_tables_that_are_computed():

@@ -62,8 +62,8 @@ func newEvaluate(g *globals) *cobra.Command {
 		Short: "Evaluate a run's checkpoint",
 		Long: `Evaluates a checkpoint of a run on a split of its data. With --follow every new
 checkpoint is evaluated as a training process writes it, until none came for
---timeout; the run may be one that has not begun yet. Results go to TensorBoard as
-well, to the folder eval-SPLIT of the run.`,
+--timeout; the run may be one that has not begun yet. Only then do results also go to
+TensorBoard files, in the folder eval-SPLIT of the run.`,
 		Example: `  gorbit evaluate --run runs/mrpc --checkpoint best
   gorbit evaluate --run runs/mrpc --follow --timeout 30m`,
 		Args: noArgs,

@@ -1,0 +1,29 @@
+"""The Python of docs/ runs as it is printed."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+
+def blocks(page: str) -> list[str]:
+    """The Python blocks of a page."""
+    return re.findall(
+        r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE
+    )
+
+
+def test_the_contracts_architecture_is_exported(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (source,) = [block for block in blocks("reference/contract.md") if "task.Task" in block]
+    exec(compile(source, "contract.md", "exec"), {"__name__": "__main__"})
+    contract = json.loads(
+        (tmp_path / "exports" / "regression" / "assets" / "gorbit.json").read_text()
+    )
+    assert contract["task"] == "regression"
+    assert [feature["name"] for feature in contract["features"]] == ["ids", "values"]
