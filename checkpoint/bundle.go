@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
+	"io/fs"
 	"sort"
 	"strings"
 	"sync"
@@ -16,6 +16,8 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 	tfproto "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 const (
@@ -77,7 +79,7 @@ func OpenBundle(prefix string, opts ...Option) (*Bundle, error) {
 }
 
 func openBundle(index, prefix string, opts ...Option) (*Bundle, error) {
-	f, err := os.Open(index)
+	f, err := vfs.Open(vfs.At(index), index)
 	if err != nil {
 		return nil, fmt.Errorf("open checkpoint: %w", err)
 	}
@@ -288,7 +290,7 @@ func inFileOrder(list []Entry) []Entry {
 
 // CheckSizes reports a data file that is missing or too short, without reading it.
 func (b *Bundle) CheckSizes() error {
-	return b.eachStored(b.stored(), func(*os.File, Entry) error { return nil })
+	return b.eachStored(b.stored(), func(vfs.File, Entry) error { return nil })
 }
 
 // Verify checks the checksum of every tensor against the data files. It reads
@@ -300,16 +302,16 @@ func (b *Bundle) Verify(ctx context.Context) error {
 
 func (b *Bundle) verify(ctx context.Context, list []Entry) error {
 	buf := make([]byte, 1<<20)
-	return b.eachStored(list, func(f *os.File, e Entry) error {
+	return b.eachStored(list, func(f vfs.File, e Entry) error {
 		return b.verifyEntry(ctx, f, e, buf)
 	})
 }
 
 // eachStored visits entries that are in data file order, each with its file,
 // which is long enough for it.
-func (b *Bundle) eachStored(list []Entry, visit func(*os.File, Entry) error) error {
+func (b *Bundle) eachStored(list []Entry, visit func(vfs.File, Entry) error) error {
 	var (
-		f    *os.File
+		f    vfs.File
 		size int64
 	)
 	defer func() {
@@ -325,7 +327,7 @@ func (b *Bundle) eachStored(list []Entry, visit func(*os.File, Entry) error) err
 				f.Close()
 			}
 			var err error
-			if f, err = os.Open(path); err != nil {
+			if f, err = vfs.Open(vfs.At(path), path); err != nil {
 				return fmt.Errorf("tensor %q of %s: %w", e.Name, b.index, err)
 			}
 			info, err := f.Stat()
@@ -345,7 +347,7 @@ func (b *Bundle) eachStored(list []Entry, visit func(*os.File, Entry) error) err
 	return nil
 }
 
-func (b *Bundle) verifyEntry(ctx context.Context, f *os.File, e Entry, buf []byte) error {
+func (b *Bundle) verifyEntry(ctx context.Context, f vfs.File, e Entry, buf []byte) error {
 	section := io.NewSectionReader(f, e.Offset, e.Size)
 	sum := &summer{ctx: ctx, buf: buf}
 	var err error
@@ -366,7 +368,7 @@ func (b *Bundle) verifyEntry(ctx context.Context, f *os.File, e Entry, buf []byt
 // damage turns what is wrong with the bytes of e into a CorruptError, and leaves
 // the errors of the system and of the context as they are.
 func (b *Bundle) damage(e Entry, err error) error {
-	var path *os.PathError
+	var path *fs.PathError
 	switch {
 	case err == nil:
 		return nil
@@ -506,7 +508,7 @@ func (b *Bundle) strings(key string) ([]string, error) {
 		return nil, fmt.Errorf("%s: tensor %s is not a whole string tensor", b.prefix, e)
 	}
 	var out []string
-	err := b.eachStored([]Entry{e}, func(f *os.File, e Entry) error {
+	err := b.eachStored([]Entry{e}, func(f vfs.File, e Entry) error {
 		sum := &summer{ctx: context.Background(), buf: make([]byte, 16)}
 		_, err := b.readStrings(io.NewSectionReader(f, e.Offset, e.Size), e, sum, &out)
 		if err == nil && sum.crc != e.CRC32C {

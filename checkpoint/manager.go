@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 const (
@@ -97,9 +98,9 @@ type Restored struct {
 // Manager keeps the checkpoints of one folder. One process at a time may write
 // (see [Lock]); any number may read. Its methods are safe for concurrent use.
 type Manager struct {
-	cfg   ManagerConfig
-	log   *slog.Logger
-	files files
+	cfg ManagerConfig
+	log *slog.Logger
+	fs  vfs.FS
 	// bundle writes a checkpoint; a field so that tests can stop it halfway.
 	bundle func(ctx context.Context, prefix string, tensors []NamedTensor, opts ...Option) error
 	now    func() time.Time
@@ -122,7 +123,7 @@ type Manager struct {
 // OpenManager opens a folder of checkpoints. Unless it is opened for reading
 // only, whatever a killed save left behind is finished or removed.
 func OpenManager(cfg ManagerConfig) (*Manager, error) {
-	return openManager(&Manager{cfg: cfg, files: osFiles{}, bundle: WriteBundle, now: time.Now})
+	return openManager(&Manager{cfg: cfg, fs: vfs.At(cfg.Dir), bundle: WriteBundle, now: time.Now})
 }
 
 // openManager opens a manager whose configuration and means are set.
@@ -141,7 +142,7 @@ func openManager(m *Manager) (*Manager, error) {
 	if cfg.ReadOnly {
 		return m, nil
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+	if err := vfs.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("checkpoints: %w", err)
 	}
 	if err := m.recover(); err != nil {
@@ -191,7 +192,7 @@ func splitFile(name string) (base, ending string) {
 // last, so an index under its temporary name whose data has moved already
 // is a save that needs only that one rename: it is finished if every checksum fits.
 func (m *Manager) recover() error {
-	list, err := os.ReadDir(m.cfg.Dir)
+	list, err := m.fs.ReadDir(m.cfg.Dir)
 	if err != nil {
 		return err
 	}
@@ -202,7 +203,7 @@ func (m *Manager) recover() error {
 	changed := false
 	remove := func(name string) error {
 		changed = true
-		err := m.files.remove(filepath.Join(m.cfg.Dir, name))
+		err := m.fs.Remove(filepath.Join(m.cfg.Dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -230,7 +231,7 @@ func (m *Manager) recover() error {
 			m.log.Info("finish the checkpoint that a killed save left", "checkpoint", final)
 			changed = true
 			has[base+".index"] = true
-			err = m.files.rename(path, IndexPath(final))
+			err = m.fs.Rename(path, IndexPath(final))
 		case temp:
 			m.log.Info("remove what a killed save left", "file", f.Name())
 			err = remove(f.Name())
@@ -251,7 +252,7 @@ func (m *Manager) recover() error {
 	if !changed {
 		return nil
 	}
-	return m.files.syncDir(m.cfg.Dir)
+	return m.fs.SyncDir(m.cfg.Dir)
 }
 
 // load reads the state file and the protected steps. The state file tells which
@@ -263,7 +264,7 @@ func (m *Manager) load() error {
 		return err
 	}
 	m.tracked = onDisk
-	if data, err := os.ReadFile(filepath.Join(m.cfg.Dir, StateName)); err == nil {
+	if data, err := vfs.ReadFile(m.fs, filepath.Join(m.cfg.Dir, StateName)); err == nil {
 		state, err := parseState(data)
 		if err != nil {
 			m.log.Warn("the checkpoint state file is damaged, the folder tells what there is", "dir", m.cfg.Dir, "error", err)
@@ -310,7 +311,7 @@ func (m *Manager) track(state folderState) {
 
 // scan lists the checkpoints whose index is in the folder, oldest first.
 func (m *Manager) scan() ([]Checkpoint, error) {
-	files, err := os.ReadDir(m.cfg.Dir)
+	files, err := m.fs.ReadDir(m.cfg.Dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
@@ -377,7 +378,7 @@ func (m *Manager) Latest() (Checkpoint, error) {
 // fs.ErrNotExist where there is none.
 func (m *Manager) Find(step int64) (Checkpoint, error) {
 	c := Checkpoint{Step: step, Prefix: m.prefix(step)}
-	info, err := os.Stat(IndexPath(c.Prefix))
+	info, err := m.fs.Stat(IndexPath(c.Prefix))
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
 	}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 func openTest(t testing.TB, cfg ManagerConfig) *Manager {
@@ -240,7 +242,7 @@ func TestManagerRetention(t *testing.T) {
 			open := func() *Manager {
 				cfg := test.cfg
 				cfg.Dir = dir
-				m, err := openManager(&Manager{cfg: cfg, files: osFiles{}, bundle: WriteBundle, now: func() time.Time { return clock }})
+				m, err := openManager(&Manager{cfg: cfg, fs: vfs.OS{}, bundle: WriteBundle, now: func() time.Time { return clock }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -466,6 +468,7 @@ func TestManagerDamage(t *testing.T) {
 // faultyFiles counts operations, notes them, and fails all from number crash on,
 // as if the process had died there.
 type faultyFiles struct {
+	vfs.OS
 	mu    sync.Mutex
 	n     int
 	crash int // 0: never
@@ -485,42 +488,36 @@ func (f *faultyFiles) op(kind, name string) error {
 	return nil
 }
 
-func (f *faultyFiles) rename(from, to string) error {
-	return errors.Join(f.op("rename", to), f.unless(func() error { return os.Rename(from, to) }))
-}
-
-// unless does what the last operation announced, if the process still lives.
-func (f *faultyFiles) unless(do func() error) error {
-	f.mu.Lock()
-	dead := f.crash > 0 && f.n >= f.crash
-	f.mu.Unlock()
-	if dead {
-		return nil
+func (f *faultyFiles) Rename(from, to string) error {
+	if err := f.op("rename", to); err != nil {
+		return err
 	}
-	return do()
+	return os.Rename(from, to)
 }
 
-func (f *faultyFiles) remove(name string) error {
+func (f *faultyFiles) Remove(name string) error {
 	if err := f.op("remove", name); err != nil {
 		return err
 	}
 	return os.Remove(name)
 }
 
-func (f *faultyFiles) syncDir(dir string) error {
+func (f *faultyFiles) SyncDir(dir string) error {
 	if err := f.op("sync", ""); err != nil {
 		return err
 	}
-	return flush(dir)
+	return vfs.OS{}.SyncDir(dir)
 }
 
-func (f *faultyFiles) write(name string, data []byte) error {
-	if err := f.op("write", name); err != nil {
-		// The process died while it wrote.
-		os.WriteFile(name, data[:len(data)/2], 0o644)
-		return err
+func (f *faultyFiles) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+	if flag&os.O_CREATE != 0 {
+		if err := f.op("write", name); err != nil {
+			// The process died while it wrote.
+			os.WriteFile(name, []byte("half"), 0o644)
+			return nil, err
+		}
 	}
-	return osFiles{}.write(name, data)
+	return vfs.OS{}.OpenFile(name, flag, perm)
 }
 
 func (f *faultyFiles) bundle(ctx context.Context, prefix string, tensors []NamedTensor, opts ...Option) error {
@@ -540,7 +537,7 @@ func (f *faultyFiles) bundle(ctx context.Context, prefix string, tensors []Named
 
 func openFaulty(t testing.TB, cfg ManagerConfig, f *faultyFiles) *Manager {
 	t.Helper()
-	m, err := openManager(&Manager{cfg: cfg, files: f, bundle: f.bundle, now: time.Now})
+	m, err := openManager(&Manager{cfg: cfg, fs: f, bundle: f.bundle, now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}

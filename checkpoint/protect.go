@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // saveOptions are what a save does besides.
@@ -93,7 +94,7 @@ func (m *Manager) Protected() ([]int64, error) {
 // readProtected reads the list of protected steps.
 func (m *Manager) readProtected() ([]int64, error) {
 	path := filepath.Join(m.cfg.Dir, protectedName)
-	data, err := os.ReadFile(path)
+	data, err := vfs.ReadFile(m.fs, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

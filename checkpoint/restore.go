@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"syscall"
 
 	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // Restore reads the newest whole checkpoint of the folder: the wanted variables,
@@ -66,7 +67,7 @@ func (m *Manager) newestWhole(ctx context.Context, list []Checkpoint, want []Ent
 
 // exists reports whether there is a file. Where that cannot be told there is one.
 func exists(path string) bool {
-	_, err := os.Stat(path)
+	_, err := vfs.At(path).Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 

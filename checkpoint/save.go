@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 
 	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // Due reports whether Interval steps have passed since the last save or restore.
@@ -155,7 +156,7 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, 
 	temp, final := m.tempPrefix(step), m.prefix(step)
 	discard := func() {
 		for _, name := range m.filesOf(temp) {
-			m.files.remove(name)
+			m.fs.Remove(name)
 		}
 	}
 	discard()
@@ -170,25 +171,25 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, 
 		discard()
 		return err
 	}
-	if err := m.files.rename(DataPath(temp, 0, 1), DataPath(final, 0, 1)); err != nil {
+	if err := m.fs.Rename(DataPath(temp, 0, 1), DataPath(final, 0, 1)); err != nil {
 		discard()
 		return err
 	}
 	// From here on the data is in place and recover can finish the save from the
 	// index, so an error must leave that where it is.
-	if err := m.files.syncDir(m.cfg.Dir); err != nil {
+	if err := m.fs.SyncDir(m.cfg.Dir); err != nil {
 		return err
 	}
-	if err := m.files.rename(IndexPath(temp), IndexPath(final)); err != nil {
+	if err := m.fs.Rename(IndexPath(temp), IndexPath(final)); err != nil {
 		return err
 	}
-	if err := m.files.syncDir(m.cfg.Dir); err != nil {
+	if err := m.fs.SyncDir(m.cfg.Dir); err != nil {
 		return err
 	}
 	for _, name := range m.filesOf(final) {
 		// A checkpoint that this one replaced may have had more data files.
 		if name != DataPath(final, 0, 1) && name != IndexPath(final) {
-			m.files.remove(name)
+			m.fs.Remove(name)
 		}
 	}
 	if how.protect {
@@ -252,12 +253,12 @@ func (m *Manager) sweep() error {
 
 // delete removes a checkpoint, its index first: without that nobody opens it.
 func (m *Manager) delete(c Checkpoint) error {
-	if err := m.files.remove(IndexPath(c.Prefix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := m.fs.Remove(IndexPath(c.Prefix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	var err error
 	for _, name := range m.filesOf(c.Prefix) {
-		if e := m.files.remove(name); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		if e := m.fs.Remove(name); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = e
 		}
 	}
@@ -266,7 +267,7 @@ func (m *Manager) delete(c Checkpoint) error {
 
 // filesOf lists what lies in the folder under a prefix, whether whole or not.
 func (m *Manager) filesOf(prefix string) []string {
-	list, _ := os.ReadDir(m.cfg.Dir)
+	list, _ := m.fs.ReadDir(m.cfg.Dir)
 	var names []string
 	for _, f := range list {
 		if base, ending := splitFile(f.Name()); ending != "" && base == filepath.Base(prefix) {
@@ -278,7 +279,7 @@ func (m *Manager) filesOf(prefix string) []string {
 
 func (m *Manager) saveState() error {
 	if len(m.tracked) == 0 {
-		err := m.files.remove(filepath.Join(m.cfg.Dir, StateName))
+		err := m.fs.Remove(filepath.Join(m.cfg.Dir, StateName))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -295,16 +296,7 @@ func (m *Manager) saveState() error {
 
 // replaceFile writes a file of the folder in one instant.
 func (m *Manager) replaceFile(name string, data []byte) error {
-	temp, final := filepath.Join(m.cfg.Dir, tempPrefix+name), filepath.Join(m.cfg.Dir, name)
-	err := m.files.write(temp, data)
-	if err == nil {
-		err = m.files.rename(temp, final)
-	}
-	if err != nil {
-		m.files.remove(temp)
-		return err
-	}
-	return m.files.syncDir(m.cfg.Dir)
+	return vfs.ReplaceFile(m.fs, filepath.Join(m.cfg.Dir, name), filepath.Join(m.cfg.Dir, tempPrefix+name), data)
 }
 
 // DiscardAfter deletes the checkpoints of steps beyond the given one, for a run

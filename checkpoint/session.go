@@ -11,6 +11,8 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 	tfproto "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // NamedTensor is a tensor to be saved.
@@ -166,12 +168,15 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 		removeTempStates(prefix)
 		return fromTensorFlow(err)
 	}
+	// TensorFlow wrote the files and did not sync them.
+	dir := filepath.Dir(prefix)
+	files := vfs.At(dir)
 	for _, path := range []string{DataPath(prefix, 0, 1), IndexPath(prefix)} {
-		if err := flush(path); err != nil {
-			return err
+		if err := vfs.SyncFile(files, path); err != nil {
+			return fmt.Errorf("flush %s: %w", path, err)
 		}
 	}
-	return flush(filepath.Dir(prefix))
+	return files.SyncDir(dir)
 }
 
 // removeTempStates deletes what a failed SaveV2 left beside prefix. Errors are of

@@ -1,0 +1,494 @@
+package vfs
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Memory is a file system in memory that remembers what was synced. It is safe for
+// concurrent use. All paths are taken from its root.
+type Memory struct {
+	mu   sync.Mutex
+	root *node
+}
+
+// NewMemory returns an empty file system.
+func NewMemory() *Memory { return &Memory{root: newFolder()} }
+
+// node is a file or a folder, as programs see it and as the disk holds it.
+type node struct {
+	dir   bool
+	perm  fs.FileMode
+	time  time.Time
+	data  []byte           // of a file
+	names map[string]*node // of a folder
+
+	syncedData  []byte
+	syncedNames map[string]*node
+}
+
+func newFolder() *node {
+	return &node{dir: true, perm: 0o777, names: map[string]*node{}, syncedNames: map[string]*node{}}
+}
+
+// Loss is what a crash takes away.
+type Loss int
+
+const (
+	// NoLoss is the death of the process alone: all that it wrote is there.
+	NoLoss Loss = iota
+	// UnsyncedData is a crash of the machine where the names reached the disk in time
+	// and the bytes that were not synced did not, as with a journal of names only.
+	UnsyncedData
+	// Unsynced is a crash of the machine that takes all that was not synced: bytes, and
+	// names that were made, renamed or removed.
+	Unsynced
+)
+
+// String names the loss.
+func (l Loss) String() string {
+	return [...]string{"process killed", "unsynced bytes lost", "all unsynced lost"}[l]
+}
+
+// AfterCrash returns the file system that a crash leaves; m goes on as it is.
+func (m *Memory) AfterCrash(loss Loss) *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &Memory{root: m.root.after(loss)}
+}
+
+func (n *node) after(loss Loss) *node {
+	out := &node{dir: n.dir, perm: n.perm, time: n.time}
+	if !n.dir {
+		out.data = n.data
+		if loss != NoLoss {
+			out.data = n.syncedData
+		}
+		out.data = slices.Clone(out.data)
+		out.syncedData = slices.Clone(out.data)
+		return out
+	}
+	names := n.names
+	if loss == Unsynced {
+		names = n.syncedNames
+	}
+	out.names = map[string]*node{}
+	for name, child := range names {
+		out.names[name] = child.after(loss)
+	}
+	out.syncedNames = maps.Clone(out.names)
+	return out
+}
+
+// Files returns the content of every file by its path from the root. Folders end in a
+// slash and have none.
+func (m *Memory) Files() map[string][]byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string][]byte{}
+	var walk func(path string, n *node)
+	walk = func(path string, n *node) {
+		for name, child := range n.names {
+			if child.dir {
+				out[path+name+"/"] = nil
+				walk(path+name+"/", child)
+			} else {
+				out[path+name] = child.data
+			}
+		}
+	}
+	walk("", m.root)
+	return out
+}
+
+// WriteTo writes all files and folders to a folder of the operating system, which must
+// be there.
+func (m *Memory) WriteTo(dir string) error {
+	files := m.Files()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		var err error
+		if strings.HasSuffix(name, "/") {
+			err = os.Mkdir(path, 0o777)
+		} else {
+			err = os.WriteFile(path, files[name], 0o666)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func split(path string) []string {
+	return strings.FieldsFunc(filepath.ToSlash(filepath.Clean("/"+path)), func(r rune) bool { return r == '/' })
+}
+
+// find returns the node of a path.
+func (m *Memory) find(path string) (*node, error) {
+	n := m.root
+	for _, name := range split(path) {
+		if !n.dir {
+			return nil, syscall.ENOTDIR
+		}
+		next, ok := n.names[name]
+		if !ok {
+			return nil, syscall.ENOENT
+		}
+		n = next
+	}
+	return n, nil
+}
+
+// parent returns the folder that a path lies in, and its name there.
+func (m *Memory) parent(path string) (*node, string, error) {
+	parts := split(path)
+	if len(parts) == 0 {
+		return nil, "", syscall.EINVAL
+	}
+	dir, err := m.find(strings.Join(parts[:len(parts)-1], "/"))
+	if err == nil && !dir.dir {
+		err = syscall.ENOTDIR
+	}
+	return dir, parts[len(parts)-1], err
+}
+
+func pathError(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}
+
+// OpenFile implements FS.
+func (m *Memory) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0:
+		dir, base, err := m.parent(name)
+		if err != nil {
+			return nil, pathError("open", name, err)
+		}
+		n = &node{perm: perm, time: time.Now()}
+		dir.names[base] = n
+	case err != nil:
+		return nil, pathError("open", name, err)
+	case flag&(os.O_CREATE|os.O_EXCL) == os.O_CREATE|os.O_EXCL:
+		return nil, pathError("open", name, syscall.EEXIST)
+	case n.dir && flag&(os.O_WRONLY|os.O_RDWR) != 0:
+		return nil, pathError("open", name, syscall.EISDIR)
+	}
+	if flag&os.O_TRUNC != 0 && !n.dir {
+		n.data, n.time = nil, time.Now()
+	}
+	return &memoryFile{m: m, n: n, name: name, flag: flag}, nil
+}
+
+// Rename implements FS.
+func (m *Memory) Rename(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fail := func(err error) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: err} }
+	a, aName, err := m.parent(from)
+	if err != nil {
+		return fail(err)
+	}
+	b, bName, err := m.parent(to)
+	if err != nil {
+		return fail(err)
+	}
+	n, ok := a.names[aName]
+	if !ok {
+		return fail(syscall.ENOENT)
+	}
+	switch there := b.names[bName]; {
+	case there == nil:
+	case there.dir: // as package os has it
+		return fail(syscall.EEXIST)
+	case n.dir:
+		return fail(syscall.ENOTDIR)
+	}
+	delete(a.names, aName)
+	b.names[bName] = n
+	return nil
+}
+
+// Exchange implements FS.
+func (m *Memory) Exchange(a, b string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fail := func(err error) error { return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err} }
+	inA, aName, err := m.parent(a)
+	if err != nil {
+		return fail(err)
+	}
+	inB, bName, err := m.parent(b)
+	if err != nil {
+		return fail(err)
+	}
+	if inA.names[aName] == nil || inB.names[bName] == nil {
+		return fail(syscall.ENOENT)
+	}
+	inA.names[aName], inB.names[bName] = inB.names[bName], inA.names[aName]
+	return nil
+}
+
+// Remove implements FS.
+func (m *Memory) Remove(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir, base, err := m.parent(name)
+	if err != nil {
+		return pathError("remove", name, err)
+	}
+	switch n, ok := dir.names[base]; {
+	case !ok:
+		return pathError("remove", name, syscall.ENOENT)
+	case len(n.names) > 0:
+		return pathError("remove", name, syscall.ENOTEMPTY)
+	}
+	delete(dir.names, base)
+	return nil
+}
+
+// Mkdir implements FS.
+func (m *Memory) Mkdir(name string, perm fs.FileMode) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir, base, err := m.parent(name)
+	if err != nil {
+		return pathError("mkdir", name, err)
+	}
+	if dir.names[base] != nil {
+		return pathError("mkdir", name, syscall.EEXIST)
+	}
+	n := newFolder()
+	n.perm, n.time = perm, time.Now()
+	dir.names[base] = n
+	return nil
+}
+
+// ReadDir implements FS.
+func (m *Memory) ReadDir(name string) ([]fs.DirEntry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(name)
+	if err == nil && !n.dir {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return nil, pathError("readdir", name, err)
+	}
+	var out []fs.DirEntry
+	for _, base := range slices.Sorted(maps.Keys(n.names)) {
+		out = append(out, fs.FileInfoToDirEntry(n.names[base].info(base)))
+	}
+	return out, nil
+}
+
+// Stat implements FS.
+func (m *Memory) Stat(name string) (fs.FileInfo, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(name)
+	if err != nil {
+		return nil, pathError("stat", name, err)
+	}
+	return n.info(filepath.Base(name)), nil
+}
+
+// SyncDir implements FS.
+func (m *Memory) SyncDir(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(name)
+	if err == nil && !n.dir {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return pathError("sync", name, err)
+	}
+	n.syncedNames = maps.Clone(n.names)
+	return nil
+}
+
+type info struct {
+	name string
+	size int64
+	mode fs.FileMode
+	time time.Time
+}
+
+func (n *node) info(name string) info {
+	mode := n.perm
+	if n.dir {
+		mode |= fs.ModeDir
+	}
+	return info{name, int64(len(n.data)), mode, n.time}
+}
+
+func (i info) Name() string       { return i.name }
+func (i info) Size() int64        { return i.size }
+func (i info) Mode() fs.FileMode  { return i.mode }
+func (i info) ModTime() time.Time { return i.time }
+func (i info) IsDir() bool        { return i.mode.IsDir() }
+func (i info) Sys() any           { return nil }
+
+// memoryFile is an open file of a Memory. A file that is renamed or removed stays open.
+type memoryFile struct {
+	m      *Memory
+	n      *node
+	name   string
+	flag   int
+	at     int64
+	closed bool
+}
+
+func (f *memoryFile) lock(op string, writes bool) (unlock func(), err error) {
+	f.m.mu.Lock()
+	switch {
+	case f.closed:
+		err = fs.ErrClosed
+	case f.n.dir && op != "sync":
+		err = syscall.EISDIR
+	case writes && f.flag&(os.O_WRONLY|os.O_RDWR) == 0:
+		err = syscall.EBADF
+	}
+	if err != nil {
+		f.m.mu.Unlock()
+		return nil, pathError(op, f.name, err)
+	}
+	return f.m.mu.Unlock, nil
+}
+
+func (f *memoryFile) Name() string { return f.name }
+
+func (f *memoryFile) Read(p []byte) (int, error) {
+	unlock, err := f.lock("read", false)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	n, err := f.read(p, f.at)
+	f.at += int64(n)
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+func (f *memoryFile) ReadAt(p []byte, off int64) (int, error) {
+	unlock, err := f.lock("read", false)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if off < 0 {
+		return 0, pathError("read", f.name, syscall.EINVAL)
+	}
+	return f.read(p, off)
+}
+
+func (f *memoryFile) read(p []byte, off int64) (n int, err error) {
+	if off < int64(len(f.n.data)) {
+		n = copy(p, f.n.data[off:])
+	}
+	if n < len(p) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (f *memoryFile) Write(p []byte) (int, error) {
+	unlock, err := f.lock("write", true)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if f.flag&os.O_APPEND != 0 {
+		f.at = int64(len(f.n.data))
+	}
+	f.write(p, f.at)
+	f.at += int64(len(p))
+	return len(p), nil
+}
+
+func (f *memoryFile) WriteAt(p []byte, off int64) (int, error) {
+	unlock, err := f.lock("write", true)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if off < 0 || f.flag&os.O_APPEND != 0 { // as package os has it
+		return 0, pathError("write", f.name, syscall.EINVAL)
+	}
+	f.write(p, off)
+	return len(p), nil
+}
+
+func (f *memoryFile) write(p []byte, off int64) {
+	if end := off + int64(len(p)); end > int64(len(f.n.data)) {
+		f.n.resize(end)
+	}
+	copy(f.n.data[off:], p)
+	f.n.time = time.Now()
+}
+
+func (n *node) resize(size int64) {
+	if size <= int64(len(n.data)) {
+		n.data = n.data[:size:size]
+		return
+	}
+	n.data = append(n.data, make([]byte, size-int64(len(n.data)))...)
+}
+
+func (f *memoryFile) Truncate(size int64) error {
+	unlock, err := f.lock("truncate", true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if size < 0 {
+		return pathError("truncate", f.name, syscall.EINVAL)
+	}
+	f.n.resize(size)
+	f.n.time = time.Now()
+	return nil
+}
+
+func (f *memoryFile) Stat() (fs.FileInfo, error) {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	return f.n.info(filepath.Base(f.name)), nil
+}
+
+func (f *memoryFile) Sync() error {
+	unlock, err := f.lock("sync", false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	f.n.syncedData = slices.Clone(f.n.data)
+	return nil
+}
+
+func (f *memoryFile) Close() error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if f.closed {
+		return pathError("close", f.name, fs.ErrClosed)
+	}
+	f.closed = true
+	return nil
+}

@@ -1,0 +1,331 @@
+package vfs
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Recorder is the file system of the operating system in a folder that writes down
+// every operation that changes something. It is safe for concurrent use: operations
+// have one order.
+//
+// What another part of the process writes past the Recorder, as TensorFlow does, is
+// written down when the file is synced, renamed, or its folder synced.
+type Recorder struct {
+	dir string // absolute
+
+	mu    sync.Mutex
+	start *Memory // what was there before
+	ops   []operation
+	now   *replay // all operations so far
+	files int
+}
+
+// operation is one change.
+type operation struct {
+	name  string
+	apply func(*replay) error
+}
+
+// replay is a file system in memory on which operations are done again.
+type replay struct {
+	*Memory
+	open map[int]File
+}
+
+// NewRecorder records what is done to a folder that is there, with what is in it.
+func NewRecorder(dir string) (*Recorder, error) {
+	start := NewMemory()
+	root := os.DirFS(dir)
+	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == "." {
+			return err
+		}
+		if d.IsDir() {
+			return start.Mkdir(path, 0o777)
+		}
+		data, err := fs.ReadFile(root, path)
+		if err != nil {
+			return err
+		}
+		return WriteFile(start, path, data)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", dir, err)
+	}
+	start = start.AfterCrash(NoLoss) // all of it is synced
+	return &Recorder{dir: absolute(dir), start: start, now: newReplay(start)}, nil
+}
+
+func newReplay(m *Memory) *replay { return &replay{m.AfterCrash(NoLoss), map[int]File{}} }
+
+// Len returns the number of operations so far.
+func (r *Recorder) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ops)
+}
+
+// A Crash is a disk after a process ended.
+type Crash struct {
+	Point int    // how many operations were done
+	Next  string // the operation that was not done any more, "" at the end
+	Loss  Loss
+	Disk  *Memory
+}
+
+// Crashes gives what the disk holds if the process ends before any of the operations or
+// after the last, with every loss.
+func (r *Recorder) Crashes(each func(Crash) error) error {
+	r.mu.Lock()
+	ops := r.ops
+	r.mu.Unlock()
+	again := newReplay(r.start)
+	for point := 0; ; point++ {
+		next := ""
+		if point < len(ops) {
+			next = ops[point].name
+		}
+		for _, loss := range []Loss{NoLoss, UnsyncedData, Unsynced} {
+			if err := each(Crash{point, next, loss, again.AfterCrash(loss)}); err != nil {
+				return err
+			}
+		}
+		if point == len(ops) {
+			return nil
+		}
+		if err := ops[point].apply(again); err != nil {
+			return fmt.Errorf("operation %d, %s, done again: %w", point, next, err)
+		}
+	}
+}
+
+// rel returns a path from the recorder's folder.
+func (r *Recorder) rel(path string) string {
+	if rel, err := filepath.Rel(r.dir, absolute(path)); err == nil {
+		return filepath.ToSlash(rel)
+	}
+	return path
+}
+
+// note writes an operation down, which was done.
+func (r *Recorder) note(what, path string, apply func(*replay) error) {
+	r.ops = append(r.ops, operation{what + " " + path, apply})
+	if err := apply(r.now); err != nil {
+		panic(fmt.Sprintf("vfs: %s %s was done and cannot be done in memory: %v", what, path, err))
+	}
+}
+
+// noteWrite writes a write down as two, since a crash may come in the middle of it.
+func (r *Recorder) noteWrite(path string, data []byte, write func(*replay, []byte, int) error) {
+	data = bytes.Clone(data)
+	half := len(data) / 2
+	if half > 0 {
+		r.note("write", path, func(p *replay) error { return write(p, data[:half], 0) })
+	}
+	r.note("write", path, func(p *replay) error { return write(p, data[half:], half) })
+}
+
+// adopt writes down what others did to a file.
+func (r *Recorder) adopt(name string) {
+	path := r.rel(name)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return
+	}
+	if known, err := ReadFile(r.now, path); err == nil && bytes.Equal(known, data) {
+		return
+	}
+	r.files++
+	id := r.files
+	r.note("create", path, func(p *replay) (err error) {
+		p.open[id], err = Create(p, path)
+		return err
+	})
+	r.noteWrite(path, data, func(p *replay, part []byte, _ int) error {
+		_, err := p.open[id].Write(part)
+		return err
+	})
+}
+
+// OpenFile implements FS.
+func (r *Recorder) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, statErr := os.Stat(name)
+	f, err := OS{}.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	path := r.rel(name)
+	r.files++
+	file := &recordedFile{File: f, r: r, path: path, id: r.files}
+	if statErr == nil {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && flag&os.O_TRUNC == 0 {
+			r.adopt(name)
+		}
+	}
+	open := func(p *replay) (err error) {
+		p.open[file.id], err = p.OpenFile(path, flag&^os.O_EXCL, perm)
+		return err
+	}
+	switch {
+	case statErr != nil:
+		r.note("create", path, open)
+	case flag&os.O_TRUNC != 0:
+		r.note("empty", path, open)
+	default:
+		// Nothing changes: no operation of its own, but whoever replays needs the file.
+		file.pending = open
+	}
+	return file, nil
+}
+
+// Rename implements FS.
+func (r *Recorder) Rename(from, to string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.adopt(from)
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	a, b := r.rel(from), r.rel(to)
+	r.note("rename", b, func(p *replay) error { return p.Rename(a, b) })
+	return nil
+}
+
+// Exchange implements FS.
+func (r *Recorder) Exchange(a, b string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := (OS{}).Exchange(a, b); err != nil {
+		return err
+	}
+	x, y := r.rel(a), r.rel(b)
+	r.note("exchange", y, func(p *replay) error { return p.Exchange(x, y) })
+	return nil
+}
+
+// Remove implements FS.
+func (r *Recorder) Remove(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := os.Remove(name); err != nil {
+		return err
+	}
+	path := r.rel(name)
+	if _, err := r.now.Stat(path); err == nil { // others may have made it
+		r.note("remove", path, func(p *replay) error { return p.Remove(path) })
+	}
+	return nil
+}
+
+// Mkdir implements FS.
+func (r *Recorder) Mkdir(name string, perm fs.FileMode) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := os.Mkdir(name, perm); err != nil {
+		return err
+	}
+	path := r.rel(name)
+	r.note("mkdir", path, func(p *replay) error { return p.Mkdir(path, perm) })
+	return nil
+}
+
+// ReadDir implements FS.
+func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+
+// Stat implements FS.
+func (r *Recorder) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
+
+// SyncDir implements FS.
+func (r *Recorder) SyncDir(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := (OS{}).SyncDir(name); err != nil {
+		return err
+	}
+	path := r.rel(name)
+	r.note("sync", path+"/", func(p *replay) error { return p.SyncDir(path) })
+	return nil
+}
+
+// recordedFile is an open file of a Recorder.
+type recordedFile struct {
+	File
+	r       *Recorder
+	path    string
+	id      int
+	pending func(*replay) error // opens the file when it is first changed
+}
+
+// change does an operation and writes it down.
+func (f *recordedFile) change(what string, do func() error, again func(File) error) error {
+	f.r.mu.Lock()
+	defer f.r.mu.Unlock()
+	if err := do(); err != nil {
+		return err
+	}
+	f.r.note(what, f.path, f.with(again))
+	return nil
+}
+
+// with opens the file, if need be, as a part of the next operation.
+func (f *recordedFile) with(again func(File) error) func(*replay) error {
+	open := f.pending
+	f.pending = nil
+	return func(p *replay) error {
+		if open != nil {
+			if err := open(p); err != nil {
+				return err
+			}
+		}
+		return again(p.open[f.id])
+	}
+}
+
+func (f *recordedFile) Write(data []byte) (n int, err error) {
+	f.r.mu.Lock()
+	defer f.r.mu.Unlock()
+	n, err = f.File.Write(data)
+	open := f.with(func(File) error { return nil })
+	f.r.noteWrite(f.path, data[:n], func(p *replay, part []byte, at int) error {
+		if at == 0 || n < 2 {
+			if err := open(p); err != nil {
+				return err
+			}
+		}
+		_, err := p.open[f.id].Write(part)
+		return err
+	})
+	return n, err
+}
+
+func (f *recordedFile) WriteAt(data []byte, off int64) (n int, err error) {
+	f.r.mu.Lock()
+	defer f.r.mu.Unlock()
+	n, err = f.File.WriteAt(data, off)
+	open := f.with(func(File) error { return nil })
+	f.r.noteWrite(f.path, data[:n], func(p *replay, part []byte, at int) error {
+		if at == 0 || n < 2 {
+			if err := open(p); err != nil {
+				return err
+			}
+		}
+		_, err := p.open[f.id].WriteAt(part, off+int64(at))
+		return err
+	})
+	return n, err
+}
+
+func (f *recordedFile) Truncate(size int64) error {
+	return f.change("truncate", func() error { return f.File.Truncate(size) }, func(m File) error { return m.Truncate(size) })
+}
+
+func (f *recordedFile) Sync() error {
+	return f.change("sync", f.File.Sync, File.Sync)
+}
