@@ -438,6 +438,9 @@ func (f *memoryFile) WriteAt(p []byte, off int64) (int, error) {
 }
 
 func (f *memoryFile) write(p []byte, off int64) {
+	if len(p) == 0 {
+		return
+	}
 	if end := off + int64(len(p)); end > int64(len(f.n.data)) {
 		f.n.resize(end)
 	}

@@ -292,9 +292,12 @@ func (f *recordedFile) Write(data []byte) (n int, err error) {
 	f.r.mu.Lock()
 	defer f.r.mu.Unlock()
 	n, err = f.File.Write(data)
+	if n == 0 {
+		return n, err
+	}
 	open := f.with(func(File) error { return nil })
 	f.r.noteWrite(f.path, data[:n], func(p *replay, part []byte, at int) error {
-		if at == 0 || n < 2 {
+		if at == 0 {
 			if err := open(p); err != nil {
 				return err
 			}
@@ -309,9 +312,12 @@ func (f *recordedFile) WriteAt(data []byte, off int64) (n int, err error) {
 	f.r.mu.Lock()
 	defer f.r.mu.Unlock()
 	n, err = f.File.WriteAt(data, off)
+	if n == 0 {
+		return n, err
+	}
 	open := f.with(func(File) error { return nil })
 	f.r.noteWrite(f.path, data[:n], func(p *replay, part []byte, at int) error {
-		if at == 0 || n < 2 {
+		if at == 0 {
 			if err := open(p); err != nil {
 				return err
 			}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // change does a random operation below a folder and says what came of it.
@@ -89,7 +91,7 @@ func sameFiles(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.
 // and on a Recorder.
 func TestMemoryIsAsTheSystem(t *testing.T) {
 	for seed := range uint64(300) {
-		m, onDisk, recorded := NewMemory(), t.TempDir(), t.TempDir()
+		m, onDisk, recorded := NewMemory(), testkit.MemoryDir(t), testkit.MemoryDir(t)
 		rec, err := NewRecorder(recorded)
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +121,7 @@ func TestMemoryIsAsTheSystem(t *testing.T) {
 		if got := last.Files(); !sameFiles(got, want) || points != 3*(rec.Len()+1) {
 			t.Fatalf("seed %d: done again %q, on disk %q, %d points", seed, got, want, points)
 		}
-		out := t.TempDir()
+		out := testkit.MemoryDir(t)
 		if err := last.WriteTo(out); err != nil {
 			t.Fatal(err)
 		}
