@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # Nothing here imports TensorFlow before the arguments have been found good: it
 # takes seconds, and may not be there.
@@ -16,11 +17,18 @@ TENSORFLOW = "2.18"
 """The release whose graphs gorbit's library runs."""
 
 
+class UsageError(Exception):
+    """An argument asks for what cannot be; the message is a sentence for the user."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exports what the arguments say.
 
     Returns:
-        The exit code: 0 done, 1 failed, 130 interrupted. Wrong usage exits with 2.
+        The exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+
+    Raises:
+        SystemExit: with code 2 where the arguments cannot be parsed.
     """
     args = _parser().parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -28,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.monotonic()
     try:
         _export(args)
+    except UsageError as err:
+        print(f"gorbit_export: {err}", file=sys.stderr)
+        return 2
     except (ValueError, OSError, ImportError, MemoryError) as err:
         print(f"gorbit_export: {_sentence(err)}", file=sys.stderr)
         return 1
@@ -106,21 +117,23 @@ def _export(args: argparse.Namespace) -> None:
     import dataclasses
     import pathlib
 
-    config = configs.load(args.config)
-    if args.vocab_size is not None:
-        config = dataclasses.replace(config, vocab_size=args.vocab_size)
-    _check_memory(config)
+    with _usage():
+        config = configs.load(args.config)
+        if args.vocab_size is not None:
+            config = dataclasses.replace(config, vocab_size=args.vocab_size)
+        _check_memory(config)
     _check_tensorflow()
     import tensorflow as tf
 
     from gorbit_export import classifier, export, optimizers
 
     out = pathlib.Path(args.out)
-    export.refuse_existing(out, args.overwrite)
     try:
-        task = classifier.Classification(
-            config, args.num_labels, args.pooling, args.seed, args.recompute, args.precision
-        )
+        with _usage():
+            export.refuse_existing(out, args.overwrite)
+            task = classifier.Classification(
+                config, args.num_labels, args.pooling, args.seed, args.recompute, args.precision
+            )
         optimizer = optimizers.OPTIMIZERS[args.optimizer]()
         module = export.write(task, optimizer, out, args.overwrite, args.xla)
     except tf.errors.OpError as err:  # a full disk, memory that is not there
@@ -129,6 +142,15 @@ def _export(args: argparse.Namespace) -> None:
         f"{args.model}: {export.parameters(module):,} parameters "
         f"in {len(module.variables_by_path)} variables"
     )
+
+
+@contextlib.contextmanager
+def _usage() -> Iterator[None]:
+    """Makes a UsageError of what the arguments are refused with."""
+    try:
+        yield
+    except (ValueError, OSError, MemoryError) as err:
+        raise UsageError(_sentence(err)) from err
 
 
 def _check_memory(config: configs.BertConfig) -> None:

@@ -6,12 +6,17 @@ docs/reference/contract.md says what the functions take and give.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import fcntl
 import inspect
 import json
+import os
 import pathlib
+import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -337,13 +342,47 @@ def write(
     refuse_existing(out, overwrite)
     module = Export(task, optimizer, xla)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as part:
-        new = pathlib.Path(part, "new")
-        _write(module, new)
+    with _part(out) as part:
+        _write(module, part / "new")
         if out.exists():
-            out.rename(pathlib.Path(part, "old"))
-        new.rename(out)
+            out.rename(part / "old")
+        (part / "new").rename(out)
     return module
+
+
+@contextlib.contextmanager
+def _part(out: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Makes a folder beside `out` for an export that is not complete, and removes it at the end.
+
+    It is locked, which ends with the process however that ends. So what a killed export of
+    the same name has left is known by having no lock, and is removed first.
+    """
+    prefix = f".{out.name}.part-"
+    for path in out.parent.iterdir():
+        if re.fullmatch(re.escape(prefix) + r"\w{8}", path.name):
+            with contextlib.suppress(OSError), _lock(path):
+                shutil.rmtree(path)
+    part = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+    with _lock(part):
+        try:
+            yield part
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _lock(folder: pathlib.Path) -> Iterator[None]:
+    """Locks a folder.
+
+    Raises:
+        OSError: if another process has locked it, or it is no folder.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def refuse_existing(out: pathlib.Path, overwrite: bool) -> None:

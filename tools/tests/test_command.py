@@ -54,7 +54,7 @@ def test_overwrites_exports_only(small, tmp_path, capsys):
     out = tmp_path / "graph"
     assert run("--config", small, "--out", out) == 0
     (out / "old").touch()
-    assert run("--config", small, "--out", out) == 1
+    assert run("--config", small, "--out", out) == 2
     assert capsys.readouterr().err == (
         f"gorbit_export: {out} exists already: remove it, or say --overwrite\n"
     )
@@ -69,7 +69,7 @@ def test_overwrites_exports_only(small, tmp_path, capsys):
     (other / "thesis.tex").write_text("years of work")
     (tmp_path / "link").symlink_to(out)
     for path in (other, other / "thesis.tex", tmp_path / "link"):
-        assert run("--config", small, "--out", path, "--overwrite") == 1
+        assert run("--config", small, "--out", path, "--overwrite") == 2
         assert capsys.readouterr().err == (
             f"gorbit_export: {path} exists and is no export: not overwriting it\n"
         )
@@ -93,6 +93,53 @@ def test_a_failed_export_leaves_the_old_one(small, tmp_path, monkeypatch, capsys
     assert {p.name for p in tmp_path.iterdir()} == {"graph", "small.json"}
 
 
+KILLED = """
+import os, signal, sys
+import tensorflow as tf
+from gorbit_export import export
+from gorbit_export.__main__ import main
+
+def write(module, out):
+    (out / "variables").mkdir(parents=True)
+    print(out.parent.name, flush=True)
+    if sys.argv[3] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdin.read()
+    raise OSError("told to end")
+
+export._write = write
+sys.exit(main(["bert-classifier", "--config", sys.argv[1], "--out", sys.argv[2]]))
+"""
+
+
+def test_leftovers_of_killed_exports_are_removed(small, tmp_path):
+    out = tmp_path / "graph"
+    env = {**os.environ, "PYTHONPATH": str(pathlib.Path(command.__file__).parents[1])}
+
+    def start(how: str) -> tuple[subprocess.Popen, str]:
+        words = [sys.executable, "-c", KILLED, small, str(out), how]
+        pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+        process = subprocess.Popen(words, env=env, text=True, **pipes)
+        return process, process.stdout.readline().strip()
+
+    killed, leftover = start("killed")
+    killed.communicate()
+    assert killed.returncode < 0
+    assert leftover.startswith(".graph.part-")
+    assert (tmp_path / leftover / "new").is_dir()
+    live, part = start("live")
+    assert not (tmp_path / leftover).exists(), "the next export leaves what the killed one left"
+    others = [".graph.part-", ".graph.part-keep", ".other.part-abcdefgh", "graph.part-abcdefgh"]
+    for name in others:
+        (tmp_path / name).mkdir()
+
+    assert run("--config", small, "--out", out) == 0
+    assert {p.name for p in tmp_path.iterdir()} == {"graph", "small.json", part, *others}
+    live.communicate()
+    assert live.returncode == 1
+    assert {p.name for p in tmp_path.iterdir()} == {"graph", "small.json", *others}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -105,8 +152,8 @@ def test_a_failed_export_leaves_the_old_one(small, tmp_path, monkeypatch, capsys
         (["--out", "/dev/null/graph"], "/dev/null is not a folder"),
     ],
 )
-def test_failures_are_one_sentence(small, tmp_path, capsys, options, message):
-    assert run("--config", small, "--out", tmp_path / "out", *options) == 1
+def test_wrong_values_are_usage_in_one_sentence(small, tmp_path, capsys, options, message):
+    assert run("--config", small, "--out", tmp_path / "out", *options) == 2
     err = capsys.readouterr().err
     assert err.startswith("gorbit_export: ")
     assert message in err
@@ -117,7 +164,7 @@ def test_failures_are_one_sentence(small, tmp_path, capsys, options, message):
 def test_unknown_activation_is_named(tmp_path, capsys):
     path = tmp_path / "c.json"
     path.write_text(json.dumps({**SMALL, "hidden_act": "mish"}))
-    assert run("--config", path, "--out", tmp_path / "out") == 1
+    assert run("--config", path, "--out", tmp_path / "out") == 2
     assert "hidden_act 'mish' is not one of gelu, " in capsys.readouterr().err
 
 
