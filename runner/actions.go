@@ -90,16 +90,34 @@ type bestState struct {
 	Value number `json:"value"` // NaN before the first
 	Step  int64  `json:"step"`
 	Since int64  `json:"since"` // evaluations since without a better one
+	// Metric and Order say what the value is of. States of old do not say it.
+	Metric string `json:"metric,omitempty"`
+	Order  Better `json:"order,omitempty"`
 }
 
 func noBest() bestState { return bestState{Value: number(math.NaN())} }
 
-func (s *bestState) restore(raw json.RawMessage) error {
+// restore goes back to a state. The best value of another metric says nothing of this one;
+// metric "" takes any.
+func (s *bestState) restore(raw json.RawMessage, metric string, order Better) error {
 	*s = noBest()
 	if raw == nil {
 		return nil
 	}
-	return json.Unmarshal(raw, s)
+	saved := noBest()
+	if err := json.Unmarshal(raw, &saved); err != nil {
+		return err
+	}
+	if saved.Metric == "" || metric == "" || saved.Metric == metric && saved.Order == order {
+		*s = saved
+	}
+	return nil
+}
+
+// save returns the state with what it is of.
+func (s bestState) save(metric string, order Better) (json.RawMessage, error) {
+	s.Metric, s.Order = metric, order
+	return json.Marshal(s)
 }
 
 // NewBestMetric is a condition that holds for outputs in which a metric is
@@ -142,10 +160,12 @@ func (b *NewBestMetric) Commit(_ context.Context, step int64, out Outputs) error
 }
 
 // State implements Persistent.
-func (b *NewBestMetric) State() (json.RawMessage, error) { return json.Marshal(b.best) }
+func (b *NewBestMetric) State() (json.RawMessage, error) { return b.best.save(b.metric, b.order) }
 
 // Restore implements Persistent.
-func (b *NewBestMetric) Restore(raw json.RawMessage) error { return b.best.restore(raw) }
+func (b *NewBestMetric) Restore(raw json.RawMessage) error {
+	return b.best.restore(raw, b.metric, b.order)
+}
 
 // EarlyStopping ends training when a metric has not got better for a number of
 // evaluations in a row. Give its Check to Config.EvalActions and itself to
@@ -190,7 +210,9 @@ func (e *EarlyStopping) Check(_ context.Context, step int64, out Outputs) error 
 }
 
 // State implements Persistent.
-func (e *EarlyStopping) State() (json.RawMessage, error) { return json.Marshal(e.best) }
+func (e *EarlyStopping) State() (json.RawMessage, error) { return e.best.save(e.metric, e.order) }
 
 // Restore implements Persistent.
-func (e *EarlyStopping) Restore(raw json.RawMessage) error { return e.best.restore(raw) }
+func (e *EarlyStopping) Restore(raw json.RawMessage) error {
+	return e.best.restore(raw, e.metric, e.order)
+}

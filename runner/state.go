@@ -29,6 +29,19 @@ type RunState struct {
 	Persistent map[string]json.RawMessage `json:"persistent,omitempty"`
 }
 
+// Complete reports whether nothing is left to do for a run that trains until the given
+// step, with an evaluation at the end or without any.
+func (s RunState) Complete(steps int64, evaluates bool) bool {
+	if s.StoppedEarly != nil && s.StoppedEarly.Total == steps {
+		return true
+	}
+	at := position{step: s.Step, evaluated: -1, saved: s.Step}
+	if s.Evaluated != nil {
+		at.evaluated = s.Evaluated.Step
+	}
+	return plan{total: steps, evaluates: evaluates, saves: true}.next(at) == workDone
+}
+
 // Evaluation is the outcome of an evaluation.
 type Evaluation struct {
 	Step    int64   `json:"step"`

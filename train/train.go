@@ -3,12 +3,9 @@ package train
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -20,7 +17,6 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
-	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
@@ -62,6 +58,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if err := p.Absolute(); err != nil {
 		return nil, err
 	}
+	warnKept(p.Keep(folder), env.Log)
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -126,7 +123,10 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	}
 	defer manager.Close()
 	t := &training{params: p, given: given, folder: folder, env: env, export: export, scalars: scalars, records: records,
-		data: newSource(train), steps: steps, evaluations: evaluations, evalBatches: evalBatches, manager: manager}
+		data: newSource(train), steps: steps, evaluations: evaluations, evalBatches: evalBatches, manager: manager, before: readPast(folder)}
+	if done, err := t.complete(ctx); done || err != nil {
+		return t.before.outputs(), err
+	}
 	return t.run(ctx)
 }
 
@@ -143,6 +143,7 @@ type training struct {
 	evaluations   func(context.Context) (runner.BatchReader[*dataset.Batch], error)
 	evalBatches   int64
 	manager       *checkpoint.Manager
+	before        *past // of the run; nil for a new one
 }
 
 // run trains, and goes on from the last checkpoint where a worker was lost.
@@ -273,7 +274,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 		return nil, err
 	}
 	// Not before: a command that is refused leaves the folder as it was.
-	if err := writeFolder(folder, t.given, t.records, env.Log); err != nil {
+	if err := t.record(controller.Step(), restored); err != nil {
 		return nil, err
 	}
 	if p.Summary.Enabled {
@@ -430,68 +431,6 @@ func evaluationData(ctx context.Context, p Params, c *graphs.Contract, records *
 		}
 		return newSource(d), nil
 	}, batches, nil
-}
-
-// writeFolder writes what the run was started with. A folder that was there is
-// compared, and differences are told.
-func writeFolder(folder string, p Params, records *data, log *slog.Logger) error {
-	path := filepath.Join(folder, paramsFile)
-	content, err := p.YAML()
-	if err != nil {
-		return err
-	}
-	before, err := ReadParams(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		log.Warn("the params that the run began with cannot be read", "error", err)
-	default:
-		if changed := changes(before, p); len(changed) > 0 {
-			log.Warn("the params are not those that the run began with", "changed", strings.Join(changed, "; "))
-		}
-	}
-	if err := replaceFile(path, content); err != nil {
-		return err
-	}
-	if records.manifest == nil {
-		return nil
-	}
-	for from, to := range map[string]string{convert.ManifestName: dataFile, records.manifest.Vocab.File: vocabFile} {
-		content, err := os.ReadFile(filepath.Join(records.dir, from))
-		if err != nil {
-			return err
-		}
-		if err := replaceFile(filepath.Join(folder, to), content); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// changes lists the params that differ, by name.
-func changes(before, after Params) []string {
-	was, is := before.Flat(), after.Flat()
-	names := slices.Collect(maps.Keys(was))
-	for name := range is {
-		if _, ok := was[name]; !ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	var out []string
-	for _, name := range names {
-		w, inWas := was[name]
-		i, inIs := is[name]
-		switch {
-		case !inWas:
-			out = append(out, fmt.Sprintf("%s is %v now", name, i))
-		case !inIs:
-			out = append(out, fmt.Sprintf("%s was %v", name, w))
-		case w != i:
-			out = append(out, fmt.Sprintf("%s was %v and is %v", name, w, i))
-		}
-	}
-	return out
 }
 
 // Flat returns the params by their names, section.name; texts are quoted.

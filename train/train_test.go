@@ -540,7 +540,7 @@ func TestCheckpointOfAnotherModel(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "graph")
 	testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
 		"bert-classifier", "--config", filepath.Join(shared.dir, "config.json"), "--pooling", "first", "--out", other)
-	p.Graph = other
+	p.Graph, p.Train.Steps = other, 6
 	_, err := Train(context.Background(), p, run, quiet())
 	var mismatch *checkpoint.MismatchError
 	if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "pooler") {
@@ -554,6 +554,7 @@ func TestCheckpointOfAnotherModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Graph, _ = fixture(t)
+	p.Train.Steps = 9
 	const want = "the pooling was first and is mean"
 	if _, err := Train(context.Background(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("training on: got %v, want an error with %q", err, want)
@@ -614,18 +615,22 @@ func TestChanges(t *testing.T) {
 	after.Eval.BatchSize = before.Train.BatchSize // a line that the old file had elsewhere
 	after.Graph = "g"
 	after.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.7, "beta_2": 0.9}
-	want := []string{
-		"eval.batch_size was 64 and is 32",
-		`graph was "" and is "g"`,
-		"optimizer.hyperparameters.beta_1 was 0.8 and is 0.7",
-		"optimizer.hyperparameters.beta_2 is 0.9 now",
-		"optimizer.hyperparameters.epsilon was 1e-06",
+	const want = `eval.batch_size was 64 and is 32; graph was "" and is "g"; optimizer.hyperparameters.beta_1 was 0.8 and is 0.7; ` +
+		`optimizer.hyperparameters.beta_2 is 0.9 now; optimizer.hyperparameters.epsilon was 0.000001`
+	got, err := changes(before, after, 3)
+	if err != nil || list(got) != want {
+		t.Errorf("got %s, %v, want %s", list(got), err, want)
 	}
-	if got := changes(before, after); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+	for _, c := range got {
+		if c.Step != 3 {
+			t.Errorf("%v is of step %d, want 3", c, c.Step)
+		}
 	}
-	if got := changes(before, before); got != nil {
-		t.Errorf("got %q of equal params", got)
+	// The direction of a metric said and not said is the same.
+	after = before
+	after.Checkpoint.BestMode = "max"
+	if got, err := changes(before, after, 3); got != nil || err != nil {
+		t.Errorf("got %v, %v of equal params", got, err)
 	}
 }
 

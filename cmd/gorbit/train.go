@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -113,8 +112,7 @@ stop within a step, with exit code 75.`,
 		if run == "" {
 			return usagef("--run is required: the folder of the run")
 		}
-		asked := params.Runtime
-		keepRounding(&params, run)
+		kept := params.Keep(run)
 		if err := useOneDNN(params.Runtime.OneDNN); err != nil {
 			return err
 		}
@@ -123,8 +121,8 @@ stop within a step, with exit code 75.`,
 			return err
 		}
 		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfprocess.MallocKeeps())
-		if kept := params.Runtime; kept.OneDNN != asked.OneDNN || kept.Kernels != asked.Kernels {
-			env.Log.Warn("a run keeps the runtime.onednn and runtime.kernels that it began with", "onednn", kept.OneDNN, "kernels", kept.Kernels)
+		if len(kept) > 0 {
+			env.Log.Warn("a run keeps what decides its rounding", "kept", strings.Join(kept, "; "))
 		}
 		// A reader of the lines that goes away does not end the run.
 		signal.Ignore(syscall.SIGPIPE)
@@ -176,17 +174,6 @@ func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run stri
 	_, err = train.Train(ctx, p, run, env)
 	stop()
 	return errors.Join(err, group.Wait())
-}
-
-// keepRounding sets the params that decide how sums are rounded to what the run
-// began with.
-func keepRounding(p *train.Params, run string) {
-	if before, err := train.ReadParams(filepath.Join(run, "params.yaml")); err == nil {
-		p.Runtime.OneDNN, p.Runtime.Kernels = before.Runtime.OneDNN, before.Runtime.Kernels
-		if p.Runtime.Lanes == 0 {
-			p.Runtime.Lanes = before.Runtime.Lanes
-		}
-	}
 }
 
 // useOneDNN makes TensorFlow use oneDNN or not. TensorFlow reads the setting when its

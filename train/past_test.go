@@ -1,0 +1,225 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/runner"
+)
+
+// stopAt trains until a step and stops there, as a signal does.
+func stopAt(t *testing.T, p Params, run string, step int64) string {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var log bytes.Buffer
+	env := Env{Out: &log, Log: slog.New(slog.NewTextHandler(&log, nil)), Observer: &stopper{at: step, stop: func() { cancel(errors.New("terminated")) }}}
+	if _, err := Train(ctx, p, run, env); !errors.Is(err, runner.ErrStopped) {
+		t.Fatalf("stopped at step %d: %v", step, err)
+	}
+	return log.String()
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(path...))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// What is changed in the middle of a run is recorded once, params.yaml says what the run
+// goes on with, and what cannot be changed any more stays.
+func TestChangedRun(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.EvalInterval = 9, -1
+	run := filepath.Join(t.TempDir(), "run")
+	stopAt(t, p, run, 2)
+	first := p
+	stopAt(t, p, run, 4)
+	if h := read(t, run, historyFile); h != "" {
+		t.Errorf("the same command left the history %s", h)
+	}
+
+	p.Optimizer.WeightDecay, p.Data.Readers = 0.5, 1
+	stopAt(t, p, run, 5)
+	const want = `{"step":4,"param":"data.readers","old":0,"new":1}` + "\n" + `{"step":4,"param":"optimizer.weight_decay","old":0.01,"new":0.5}` + "\n"
+	if h := read(t, run, historyFile); h != want {
+		t.Errorf("got %s, want %s", h, want)
+	}
+	stopAt(t, p, run, 6)
+	if h := read(t, run, historyFile); h != want {
+		t.Errorf("the changed command again left %s, want %s", h, want)
+	}
+	now, err := ReadParams(filepath.Join(run, paramsFile))
+	if err != nil || now.Optimizer.WeightDecay != 0.5 || now.Data.Readers != 1 {
+		t.Errorf("params.yaml says %+v, %v", now, err)
+	}
+
+	// The weights come from the checkpoint: another init is not what they began with.
+	other := p
+	other.Init = filepath.Join(t.TempDir(), "other.safetensors")
+	if log := stopAt(t, other, run, 7); !strings.Contains(log, "keeps the init that it began with") {
+		t.Errorf("no word of the init that is not used: %s", log)
+	}
+	if now, err := ReadParams(filepath.Join(run, paramsFile)); err != nil || now.Init != "" {
+		t.Errorf("params.yaml says init %q, %v", now.Init, err)
+	}
+
+	// Back to the first params, until the end: the history is longer, not another.
+	if _, err := Train(context.Background(), first, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	const back = want + `{"step":7,"param":"data.readers","old":1,"new":0}` + "\n" + `{"step":7,"param":"optimizer.weight_decay","old":0.5,"new":0.01}` + "\n"
+	if h := read(t, run, historyFile); h != back {
+		t.Errorf("got %s, want %s", h, back)
+	}
+}
+
+// A start that is killed between writing the history and params.yaml trained nothing.
+func TestHistoryOfKilledStart(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.EvalInterval = 5, -1
+	run := filepath.Join(t.TempDir(), "run")
+	stopAt(t, p, run, 2)
+	torn := history{{Step: 2, Param: "optimizer.clip_norm", Old: json.RawMessage("1"), New: json.RawMessage("3")}}
+	if err := torn.write(run); err != nil {
+		t.Fatal(err)
+	}
+	stopAt(t, p, run, 3)
+	if h := read(t, run, historyFile); h != "" {
+		t.Errorf("a change that never was is left: %s", h)
+	}
+	if err := torn.write(run); err != nil {
+		t.Fatal(err)
+	}
+	p.Optimizer.ClipNorm = 3
+	stopAt(t, p, run, 4)
+	const want = `{"step":3,"param":"optimizer.clip_norm","old":1,"new":3}` + "\n"
+	if h := read(t, run, historyFile); h != want {
+		t.Errorf("got %s, want %s", h, want)
+	}
+}
+
+// Where a run falls back to a checkpoint from before a change, the change comes earlier
+// than it was recorded.
+func TestHistoryOfLostSteps(t *testing.T) {
+	h := history{
+		{4, "a", json.RawMessage("1"), json.RawMessage("2")},
+		{8, "a", json.RawMessage("2"), json.RawMessage("3")},
+		{8, "b", nil, json.RawMessage("5")},
+	}
+	now := values{"a": "3", "b": "5", "c": "7"}
+	for _, test := range []struct {
+		step int64
+		want values
+	}{
+		{9, now}, {8, now},
+		{7, values{"a": "2", "c": "7"}},
+		{4, values{"a": "2", "c": "7"}},
+		{3, values{"a": "1", "c": "7"}},
+	} {
+		if got := h.at(test.step, now); fmt.Sprint(got) != fmt.Sprint(test.want) {
+			t.Errorf("step %d: got %v, want %v", test.step, got, test.want)
+		}
+	}
+	// After it went back to step 6 with what it had at the end, that holds from 6 on.
+	again := append(h, h.at(6, now).changes(now, 6)...)
+	if len(again) != 5 || fmt.Sprint(again.at(7, now)) != fmt.Sprint(now) || again.at(5, now)["a"] != "2" {
+		t.Errorf("%v", again)
+	}
+}
+
+// A run that was stopped can be made shorter, but not than it is.
+func TestShorterThanDone(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.EvalInterval = 9, -1
+	run := filepath.Join(t.TempDir(), "run")
+	stopAt(t, p, run, 4)
+	p.Train.Steps = 3
+	_, err := Train(context.Background(), p, run, quiet())
+	if want := "is at step 4 already, and these params would change nothing of it: train.steps was 9 and is 3"; !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want a usage error with %q", err, want)
+	}
+	p.Train.Steps = 5
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	if _, step := final(t, run); step != 5 {
+		t.Errorf("ended at step %d", step)
+	}
+}
+
+// The last checkpoint of a complete run is damaged: the same command makes it again.
+func TestCompleteRunIsMended(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval = 6, -1, 3
+	run, whole := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")
+	for _, folder := range []string{run, whole} {
+		if _, err := Train(context.Background(), p, folder, quiet()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(run, checkpointFolder, "ckpt-6.data-*"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	content := []byte(read(t, files[0]))
+	content[100] ^= 1
+	if err := os.WriteFile(files[0], content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	sameRuns(t, run, whole)
+}
+
+// The graph or the data behind a path may be others than those of the run.
+func TestCompleteRunOfOtherData(t *testing.T) {
+	p := testParams(t)
+	dir := t.TempDir()
+	records(t, filepath.Join(dir, "train-00000-of-00001.tfrecord"), 1, 32)
+	records(t, filepath.Join(dir, "dev-00000-of-00001.tfrecord"), 2, 16)
+	p.Data.Dir, p.Train.Steps = dir, 2
+	run := filepath.Join(t.TempDir(), "run")
+	out, err := Train(context.Background(), p, run, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Train(context.Background(), p, run, quiet())
+	if err != nil || fmt.Sprint(again) != fmt.Sprint(out) {
+		t.Errorf("the complete run answers %v, %v, want %v", again, err, out)
+	}
+	records(t, filepath.Join(dir, "train-00000-of-00001.tfrecord"), 1, 40)
+	if _, err := Train(context.Background(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), "the number of records was 32 and is 40") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The best value of one metric says nothing of another.
+func TestAnotherBestMetric(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.EvalInterval = 8, 2
+	run := filepath.Join(t.TempDir(), "run")
+	stopAt(t, p, run, 5) // accuracies, all above 0
+	p.Checkpoint.Best = "loss"
+	p.Optimizer.LearningRate = 10 // losses above all accuracies
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	best := readPast(run)
+	_, step, ok := best.best()
+	if !ok || step < 6 {
+		t.Errorf("the lowest loss is said to be of step %d, %v, when accuracy counted", step, ok)
+	}
+}
