@@ -79,11 +79,11 @@ func Write(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
-	part := filepath.Join(parent, fmt.Sprintf(".%s.part-%d", filepath.Base(out), os.Getpid()))
-	if err := os.RemoveAll(part); err != nil {
+	part, release, err := newPart(out)
+	if err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
-	defer os.RemoveAll(part)
+	defer release()
 	if err := write(ctx, o, part); err != nil {
 		return fmt.Errorf("export to %s: %w", o.Out, err)
 	}
@@ -157,7 +157,7 @@ func write(ctx context.Context, o Options, dir string) error {
 		return err
 	}
 
-	for _, folder := range []string{dir, filepath.Join(dir, filepath.Dir(layout.VariablesPrefix)), filepath.Join(dir, layout.AssetsFolder)} {
+	for _, folder := range []string{filepath.Join(dir, filepath.Dir(layout.VariablesPrefix)), filepath.Join(dir, layout.AssetsFolder)} {
 		if err := os.Mkdir(folder, 0o777); err != nil {
 			return err
 		}

@@ -7,8 +7,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -32,29 +32,10 @@ type golden struct {
 	Probabilities [][]float32 `json:"probabilities"`
 }
 
-var made struct {
-	sync.Once
-	dir string
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	os.RemoveAll(made.dir)
-	os.Exit(code)
-}
-
 // fixture returns golden.py's folder, and options that serve its checkpoint.
 func fixture(t *testing.T) (dir string, o Options) {
 	t.Helper()
-	made.Do(func() {
-		dir, err := os.MkdirTemp("", "served")
-		if err != nil {
-			t.Fatal(err)
-		}
-		made.dir = dir
-		testkit.RunPython(t, goldenScript, dir)
-	})
-	dir = made.dir
+	dir = testkit.Made(t, goldenScript)
 	export, err := graphs.Open(filepath.Join(dir, "graph"))
 	if err != nil {
 		t.Fatal(err)
@@ -294,6 +275,39 @@ func TestErrorsLeaveNothing(t *testing.T) {
 				t.Errorf("the failed export left %v", left)
 			}
 		})
+	}
+}
+
+// TestLeftovers exports beside what killed exports have left, and what only looks like it.
+func TestLeftovers(t *testing.T) {
+	_, o := fixture(t)
+	parent := filepath.Dir(o.Out)
+	name := filepath.Base(o.Out)
+	for _, folder := range []string{"." + name + ".part-12/variables", "." + name + ".part-13", "." + name + ".part-1x", ".other.part-12", name + ".part-12"} {
+		if err := os.MkdirAll(filepath.Join(parent, folder), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live, err := lockFolder(filepath.Join(parent, "."+name+".part-13"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	if err := Write(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	want := []string{".other.part-12", "." + name + ".part-13", "." + name + ".part-1x", name, name + ".part-12"}
+	slices.Sort(want)
+	if !slices.Equal(left, want) {
+		t.Errorf("there are %q, want %q", left, want)
 	}
 }
 
