@@ -11,8 +11,6 @@ import (
 
 // internalInPublic are the exported names that show an internal type today.
 var internalInPublic = []string{
-	"strategy.Config.LocalInput internal/shardinput.Data",
-	"strategy.NewMirrored internal/devices.Spec",
 	"train.Run.PredictTexts internal/questions.Source",
 }
 
@@ -157,8 +155,8 @@ func (s *shownTypes) named(where string, name *types.TypeName, args *types.TypeL
 var withoutExample = []string{
 	"checkpoint",
 	"convert",
-	"dataset",
 	"graphs",
+	"graphs/safety",
 	"strategy",
 	"summary",
 	"text",

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+)
+
+// TestPagesRun types the commands of README.md and of the guides that build on one another, in
+// their order and in one folder for each case, and looks at what they leave. Small stand-ins take
+// the places of MRPC, of MiniLM's weights and of the models' sizes, and a training has two steps;
+// everything else is as the pages say.
+func TestPagesRun(t *testing.T) {
+	type section struct{ page, heading string }
+	for _, tt := range []struct {
+		name     string
+		sections []section
+		left     []string
+		notLeft  []string
+	}{
+		{
+			name:     "README",
+			sections: []section{{"README.md", "By hand: MRPC"}},
+			left: []string{"data/mrpc/manifest.json", "exports/mrpc/saved_model.pb", "runs/mrpc/metrics.jsonl",
+				"runs/mrpc/init.txt", "served/mrpc/assets/gorbit-serving.json"},
+			notLeft: []string{"runs/mrpc/eval-dev"}, // gorbit evaluate writes it with --follow only
+		},
+		{
+			name: "guides",
+			sections: []section{
+				{"docs/guide/start.md", "The programs"}, {"docs/guide/start.md", "The dataset"},
+				{"docs/guide/start.md", "The graphs"}, {"docs/guide/start.md", "A run"},
+				{"docs/guide/strategies.md", "Sharded optimizer"}, {"docs/guide/precision.md", "Precision"},
+				{"docs/measurements/performance.md", "The start"},
+			},
+			left: []string{"data/mrpc/test-00000-of-00001.tfrecord", "exports/tiny/saved_model.pb", "exports/minilm/saved_model.pb",
+				"exports/bf16/saved_model.pb", "runs/mrpc/checkpoints/checkpoint", "runs/r/params.yaml", "runs/start/params.yaml"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := newUser(t)
+			u.standIn()
+			var script strings.Builder
+			script.WriteString("set -euo pipefail\n")
+			for _, s := range tt.sections {
+				commands := commandsUnder(t, s.page, s.heading)
+				if len(commands) == 0 {
+					t.Fatalf("%s: no command stands under %q", s.page, s.heading)
+				}
+				script.WriteString(strings.Join(commands, "\n") + "\n")
+			}
+			cmd := u.command("/bin/bash", "-c", script.String())
+			cmd.Env = append(cmd.Env, "PATH="+filepath.Join(u.dir, "standins")+":"+filepath.Join(u.dir, "bin")+":"+os.Getenv("PATH"),
+				"GORBIT="+filepath.Join(u.bin, "gorbit"), "PYTHON="+testkit.Python(t), "TF_CPP_MIN_LOG_LEVEL=2")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s\n%s", err, script.String(), out)
+			}
+			for _, name := range tt.left {
+				if _, err := os.Stat(filepath.Join(u.dir, name)); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, name := range tt.notLeft {
+				if _, err := os.Stat(filepath.Join(u.dir, name)); err == nil {
+					t.Errorf("%s is there", name)
+				}
+			}
+		})
+	}
+}
+
+// commandsUnder returns the command lines of the blocks under a heading of a page.
+func commandsUnder(t *testing.T, page, heading string) []string {
+	t.Helper()
+	var lines []string
+	for _, d := range documents(t) {
+		if d.name != page {
+			continue
+		}
+		for _, b := range d.blocks() {
+			if b.heading != heading {
+				continue
+			}
+			for _, line := range strings.Split(strings.TrimSpace(b.text), "\n") {
+				if commandLine.MatchString(line) || regexp.MustCompile(`^(export|time|cp|mkdir) `).MatchString(line) {
+					lines = append(lines, line)
+				}
+			}
+		}
+	}
+	return lines
+}
+
+// standIn makes what the pages take for granted: programs in bin, the Python environment, the
+// vocabulary and weights of MiniLM, MRPC's files, and make, which has nothing to do.
+func (u *user) standIn() {
+	u.t.Helper()
+	const hidden, layers, inner, positions = 32, 2, 64, 64
+	words := strings.Fields("[PAD] [UNK] [CLS] [SEP] [MASK] he left early went home before the end . said so it was a long day and they came back")
+	config, err := json.Marshal(map[string]int{"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": 4,
+		"intermediate_size": inner, "vocab_size": len(words), "max_position_embeddings": positions})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	vocab := strings.Join(words, "\n") + "\n"
+	weights := string(safetensorsOfBERT(u.t, len(words), hidden, layers, inner, positions))
+	header := "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+	rows := func(from, to int, newline string) string {
+		lines := []string{header}
+		for i := from; i < to; i++ {
+			second := "they came back"
+			if i%2 == 1 {
+				second = "he went home early"
+			}
+			lines = append(lines, fmt.Sprintf("%d\t%d\t%d\the left early and said so\t%s .", i%2, 1000+i, 2000+i, second))
+		}
+		return strings.Join(lines, newline) + newline
+	}
+	ids := ""
+	for i := 24; i < 32; i++ {
+		ids += fmt.Sprintf("%d\t%d\n", 1000+i, 2000+i)
+	}
+	for name, content := range map[string]string{
+		"standins/config.json": string(config),
+		"vocab.txt":            vocab, ".cache/minilm/vocab.txt": vocab,
+		"model.safetensors": weights, ".cache/minilm/model.safetensors": weights,
+		"train.tsv": rows(0, 24, "\n"), "dev.tsv": rows(24, 32, "\n"),
+		"msr_paraphrase_train.txt": "\ufeff" + rows(0, 32, "\r\n"), "msr_paraphrase_test.txt": "\ufeff" + rows(32, 40, "\r\n"),
+		"dev_ids.tsv":   ids,
+		"standins/make": "#!/bin/bash\n",
+		// The pages' runs are for minutes: two steps of eight examples show that they begin and end.
+		"bin/gorbit": `#!/bin/bash
+case $1 in train) set -- "$@" --steps 2 --batch-size 8 --set data.row_length=64 ;; esac
+exec "$GORBIT" "$@"
+`,
+		// Every configuration is the small one, and one export of a kind is made and copied.
+		".venv/bin/python": `#!/bin/bash
+set -e
+root=$(cd "$(dirname "$0")/../.." && pwd)
+args=() out=
+while [ $# -gt 0 ]; do
+  case $1 in
+  --config) args+=(--config "$root/standins/config.json"); shift ;;
+  --out) out=$2; shift ;;
+  *) args+=("$1") ;;
+  esac
+  shift
+done
+made=$root/standins/$(echo "${args[*]}" | md5sum | cut -c1-32)
+[ -d "$made" ] || "$PYTHON" "${args[@]}" --out "$made"
+mkdir -p "$(dirname "$out")"
+cp -r "$made" "$out"
+`,
+	} {
+		path := filepath.Join(u.dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			u.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o777); err != nil {
+			u.t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(u.bin, "gorbit-predict"), filepath.Join(u.dir, "bin", "gorbit-predict")); err != nil {
+		u.t.Fatal(err)
+	}
+	if _, err := exec.LookPath("md5sum"); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// safetensorsOfBERT is a file of weights with Hugging Face's names, all 0.01.
+func safetensorsOfBERT(t *testing.T, vocab, hidden, layers, inner, positions int) []byte {
+	t.Helper()
+	shapes := map[string][]int{
+		"embeddings.word_embeddings.weight":       {vocab, hidden},
+		"embeddings.position_embeddings.weight":   {positions, hidden},
+		"embeddings.token_type_embeddings.weight": {2, hidden},
+		"embeddings.LayerNorm.weight":             {hidden},
+		"embeddings.LayerNorm.bias":               {hidden},
+	}
+	for i := range layers {
+		for name, shape := range map[string][2]int{
+			"attention.self.query": {hidden, hidden}, "attention.self.key": {hidden, hidden}, "attention.self.value": {hidden, hidden},
+			"attention.output.dense": {hidden, hidden}, "intermediate.dense": {inner, hidden}, "output.dense": {hidden, inner},
+			"attention.output.LayerNorm": {hidden, 0}, "output.LayerNorm": {hidden, 0},
+		} {
+			name = fmt.Sprintf("encoder.layer.%d.%s", i, name)
+			shapes[name+".bias"] = []int{shape[0]}
+			shapes[name+".weight"] = slices.DeleteFunc(shape[:], func(n int) bool { return n == 0 })
+		}
+	}
+	type entry struct {
+		DType   string `json:"dtype"`
+		Shape   []int  `json:"shape"`
+		Offsets [2]int `json:"data_offsets"`
+	}
+	entries, data := map[string]entry{}, new(bytes.Buffer)
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		n := 1
+		for _, size := range shapes[name] {
+			n *= size
+		}
+		start := data.Len()
+		for range n {
+			if err := binary.Write(data, binary.LittleEndian, float32(0.01)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		entries[name] = entry{"F32", shapes[name], [2]int{start, data.Len()}}
+	}
+	header, err := json.Marshal(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), data.Bytes()...)
+}
+
+// TestReadmeFigures checks that the speeds that the README claims are those of the benchmark's table.
+func TestReadmeFigures(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(testkit.Root(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	_, table, ok := strings.Cut(read("docs/measurements/benchmarks.md"), "<!-- bench:begin train-minilm-mrpc -->")
+	if !ok {
+		t.Fatal("benchmarks.md has no table of minilm with MRPC's lengths")
+	}
+	table, _, _ = strings.Cut(table, "<!-- bench:end")
+	least := map[string]float64{} // a peer's best setting
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, " | ")
+		ratio := regexp.MustCompile(`^([0-9.]+) \(.*times$`).FindStringSubmatch(cells[min(4, len(cells)-1)])
+		if ratio == nil {
+			continue
+		}
+		value, err := strconv.ParseFloat(ratio[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, peer := range []string{"Orbit", "Keras", "Hugging Face"} {
+			if strings.HasPrefix(cells[0], "| "+peer) && (least[peer] == 0 || value < least[peer]) {
+				least[peer] = value
+			}
+		}
+	}
+	readme := strings.Join(strings.Fields(read("README.md")), " ")
+	for _, tt := range []struct {
+		claim string
+		peers []string
+	}{
+		{`([0-9.]+) times the Hugging Face Trainer's best setting`, []string{"Hugging Face"}},
+		{`([0-9.]+) times Orbit and Keras`, []string{"Orbit", "Keras"}},
+	} {
+		match := regexp.MustCompile(tt.claim).FindStringSubmatch(readme)
+		if match == nil {
+			t.Errorf("README.md does not say %s", tt.claim)
+			continue
+		}
+		claimed, err := strconv.ParseFloat(match[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slowest := least[tt.peers[0]]
+		for _, peer := range tt.peers {
+			slowest = min(slowest, least[peer])
+		}
+		if slowest == 0 || claimed > slowest || claimed < slowest-0.1 {
+			t.Errorf("README.md says %q; the table has %v", match[0], slowest)
+		}
+	}
+}
