@@ -19,6 +19,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -32,6 +33,7 @@ const (
 // output is the dataset's folder while it is written. Files are made aside and
 // moved into place at the end.
 type output struct {
+	files      vfs.FS
 	dir, aside string
 	overwrite  bool
 	lock       *flock.Flock
@@ -41,11 +43,11 @@ type output struct {
 // openOutput takes hold of the folder of a dataset, which one program at a time can
 // have, and refuses one that holds a dataset that is to be kept.
 func openOutput(cfg *Config, vocab []byte) (_ *output, err error) {
-	o := &output{dir: cfg.Out, aside: filepath.Join(cfg.Out, asideName), overwrite: cfg.Overwrite}
-	if _, err := os.Stat(cfg.Out); errors.Is(err, fs.ErrNotExist) {
+	o := &output{files: vfs.At(cfg.Out), dir: cfg.Out, aside: filepath.Join(cfg.Out, asideName), overwrite: cfg.Overwrite}
+	if _, err := o.files.Stat(cfg.Out); errors.Is(err, fs.ErrNotExist) {
 		o.made = true
 	}
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
+	if err := vfs.MkdirAll(cfg.Out, 0o777); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
 	o.lock = flock.New(filepath.Join(cfg.Out, lockName))
@@ -61,6 +63,9 @@ func openOutput(cfg *Config, vocab []byte) (_ *output, err error) {
 			o.close()
 		}
 	}()
+	if err := o.takeBack(); err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
 	if !cfg.Overwrite {
 		if err := o.refuse(cfg.splits()); err != nil {
 			return nil, err
@@ -72,10 +77,10 @@ func openOutput(cfg *Config, vocab []byte) (_ *output, err error) {
 		}
 	}
 	// One that was killed leaves its files.
-	if err := os.RemoveAll(o.aside); err != nil {
+	if err := vfs.RemoveAll(o.files, o.aside); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
-	if err := os.Mkdir(o.aside, 0o777); err != nil {
+	if err := o.files.Mkdir(o.aside, 0o777); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
 	return o, nil
@@ -90,7 +95,7 @@ func (o *output) old(splits []string) ([]string, error) {
 			splits = append(slices.Clip(splits), split)
 		}
 	}
-	entries, err := os.ReadDir(o.dir)
+	entries, err := o.files.ReadDir(o.dir)
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
@@ -128,52 +133,27 @@ func (o *output) publish(names, splits []string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range old {
-		if err := os.Remove(filepath.Join(o.dir, name)); err != nil {
-			return fmt.Errorf("convert: %w", err)
-		}
-	}
-	for _, name := range append(slices.Clip(names), ManifestName) {
-		if err := os.Rename(filepath.Join(o.aside, name), filepath.Join(o.dir, name)); err != nil {
-			return fmt.Errorf("convert: %w", err)
-		}
-	}
-	return syncDir(o.dir)
-}
-
-// close removes what is left aside and lets go of the folder. A folder that it made
-// and that is empty goes too.
-func (o *output) close() {
-	os.RemoveAll(o.aside)
-	os.Remove(o.lock.Path())
-	o.lock.Unlock()
-	if o.made {
-		os.Remove(o.dir)
-	}
-}
-
-// writeFile makes a small file aside.
-func (o *output) writeFile(name string, data []byte) error {
-	f, err := os.OpenFile(filepath.Join(o.aside, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-	if err != nil {
-		return fmt.Errorf("convert: %w", err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := o.move(old, names); err != nil {
 		return fmt.Errorf("convert: %w", err)
 	}
 	return nil
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("convert: %w", err)
+// close removes what is left aside and lets go of the folder. A folder that it made
+// and that is empty goes too.
+func (o *output) close() {
+	// What cannot be removed now is by the next conversion.
+	_ = vfs.RemoveAll(o.files, o.aside)
+	os.Remove(o.lock.Path())
+	o.lock.Unlock()
+	if o.made {
+		_ = o.files.Remove(o.dir) // where it is empty
 	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+}
+
+// writeFile makes a small file aside.
+func (o *output) writeFile(name string, data []byte) error {
+	if err := vfs.WriteFile(o.files, filepath.Join(o.aside, name), data); err != nil {
 		return fmt.Errorf("convert: %w", err)
 	}
 	return nil
@@ -182,7 +162,7 @@ func syncDir(dir string) error {
 // shard is a record file in the making.
 type shard struct {
 	path  string
-	file  *os.File
+	file  vfs.File
 	w     *tfrecord.Writer
 	hash  hash.Hash
 	bytes int64
@@ -194,7 +174,7 @@ type shard struct {
 const sendBytes = 4 << 20
 
 func newShard(path string, compression tfrecord.Compression) (*shard, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	f, err := vfs.At(path).OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
@@ -208,7 +188,9 @@ func (s *shard) Write(p []byte) (int, error) {
 	n, err := s.file.Write(p)
 	s.hash.Write(p[:n])
 	if s.bytes += int64(n); s.bytes-s.sent >= sendBytes {
-		sendToDisk(s.file, s.sent, s.bytes-s.sent)
+		if f, ok := s.file.(*os.File); ok {
+			sendToDisk(f, s.sent, s.bytes-s.sent)
+		}
 		s.sent = s.bytes
 	}
 	return n, err
@@ -319,13 +301,13 @@ func (s *splitWriter) finish(ctx context.Context, seed uint64, log *slog.Logger)
 		}
 		if i >= n {
 			// Dealt in turn, records run out for the last shards first.
-			if err := os.Remove(sh.path); err != nil {
+			if err := s.out.files.Remove(sh.path); err != nil {
 				return fmt.Errorf("convert: %w", err)
 			}
 			continue
 		}
 		f.Name = tfrecord.ShardName(s.name, i, n)
-		if err := os.Rename(sh.path, filepath.Join(s.out.aside, f.Name)); err != nil {
+		if err := s.out.files.Rename(sh.path, filepath.Join(s.out.aside, f.Name)); err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}
 		s.info.Files = append(s.info.Files, f)

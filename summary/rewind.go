@@ -11,47 +11,79 @@ import (
 	eventpb "github.com/wamuir/graft/tensorflow/core/util/event_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
+// rewindName is the file that a rewound one is written as. TensorBoard takes every name
+// with "tfevents" in it for an event file.
+const rewindName = ".rewind"
+
 // rewind takes the events of the given step and later ones out of the event
 // files of a folder, and with them what a killed process left behind of an
-// event. Files without any stay as they are.
+// event. Files without any stay as they are, those of which nothing is left go.
 func rewind(dir string, step int64) error {
-	entries, err := os.ReadDir(dir)
+	files := vfs.At(dir)
+	entries, err := files.ReadDir(dir)
 	if err != nil {
 		return err
 	}
+	changed := false
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), filePrefix) && e.Type().IsRegular() {
-			if err := rewindFile(filepath.Join(dir, e.Name()), step); err != nil {
-				return err
-			}
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case !e.Type().IsRegular():
+		case strings.HasPrefix(e.Name(), rewindName): // of a rewind that was killed
+			err = files.Remove(path)
+			changed = true
+		case strings.HasPrefix(e.Name(), filePrefix):
+			var done bool
+			done, err = rewindFile(files, path, step)
+			changed = changed || done
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return nil
+	if !changed {
+		return nil
+	}
+	return files.SyncDir(dir)
 }
 
-func rewindFile(path string, step int64) (err error) {
-	needed, err := eachEvent(path, step, func([]byte) error { return nil })
-	if err != nil || !needed {
-		return err
+// rewindFile rewinds one file, and reports whether it has changed.
+func rewindFile(files vfs.FS, path string, step int64) (changed bool, err error) {
+	kept := 0
+	needed, err := eachEvent(path, step, func([]byte) error {
+		kept++
+		return nil
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case kept == 0:
+		return true, files.Remove(path)
+	case !needed:
+		return false, nil
 	}
-	st, err := os.Stat(path)
+	temp := filepath.Join(filepath.Dir(path), rewindName)
+	if err := rewrite(files, path, temp, step); err != nil {
+		_ = files.Remove(temp) // the first error is the one that tells
+		return false, err
+	}
+	return true, files.Rename(temp, path)
+}
+
+// rewrite writes the events of a file that are older than the step to another one.
+func rewrite(files vfs.FS, path, temp string, step int64) error {
+	st, err := files.Stat(path)
 	if err != nil {
 		return err
 	}
-	// TensorBoard takes every name with "tfevents" in it for an event file.
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".rewind-*")
+	tmp, err := files.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, st.Mode().Perm())
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
-		}
-	}()
 	out := bufio.NewWriter(tmp)
 	var framed []byte
 	if _, err = eachEvent(path, step, func(record []byte) error {
@@ -59,12 +91,9 @@ func rewindFile(path string, step int64) (err error) {
 		_, err := out.Write(framed)
 		return err
 	}); err != nil {
-		return err
+		return errors.Join(err, tmp.Close())
 	}
-	if err := errors.Join(out.Flush(), tmp.Chmod(st.Mode().Perm()), tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return errors.Join(out.Flush(), tmp.Sync(), tmp.Close())
 }
 
 // eachEvent calls keep for every whole event that is older than the step, and

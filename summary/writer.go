@@ -19,6 +19,7 @@ import (
 	eventpb "github.com/wamuir/graft/tensorflow/core/util/event_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -63,7 +64,8 @@ type Writer struct {
 	now      func() time.Time
 	resume   bool
 	resumeAt int64
-	file     *os.File
+	file     vfs.File
+	synced   bool          // whether the file's name lasts
 	stop     chan struct{} // closed by Close
 	stopped  sync.WaitGroup
 
@@ -86,7 +88,7 @@ func NewWriter(dir string, opts ...Option) (*Writer, error) {
 	for _, o := range opts {
 		o(w)
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := vfs.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
 	if w.resume {
@@ -117,7 +119,7 @@ func NewWriter(dir string, opts ...Option) (*Writer, error) {
 
 // create makes an event file named as TensorFlow names them:
 // events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER.v2.
-func create(dir string, now time.Time) (*os.File, error) {
+func create(dir string, now time.Time) (vfs.File, error) {
 	host, err := os.Hostname()
 	if err != nil || strings.ContainsRune(host, filepath.Separator) {
 		host = "localhost"
@@ -128,7 +130,7 @@ func create(dir string, now time.Time) (*os.File, error) {
 	}
 	for n := 0; ; n++ {
 		name := fmt.Sprintf("%s%010d.%s.%d.%d%s", filePrefix, secs, host, os.Getpid(), n, fileSuffix)
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		f, err := vfs.At(dir).OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err == nil || !errors.Is(err, os.ErrExist) {
 			return f, err
 		}
@@ -139,7 +141,7 @@ func create(dir string, now time.Time) (*os.File, error) {
 // of the folder has in its name yet, whichever is later: a run that is killed
 // and started again within one second must not sort by its process number.
 func secondsBehind(dir string, secs int64) (int64, error) {
-	entries, err := os.ReadDir(dir)
+	entries, err := vfs.At(dir).ReadDir(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -256,6 +258,28 @@ func (w *Writer) Flush() error {
 		return fmt.Errorf("%s: %w", w.file.Name(), os.ErrClosed)
 	}
 	return w.flush()
+}
+
+// Sync flushes and waits until the disk has all events so far: a machine that fails
+// then does not lose them.
+func (w *Writer) Sync() error {
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	w.io.Lock()
+	defer w.io.Unlock()
+	if err := w.file.Sync(); err != nil {
+		return err
+	}
+	if w.synced {
+		return nil
+	}
+	dir := filepath.Dir(w.file.Name())
+	if err := vfs.At(dir).SyncDir(dir); err != nil {
+		return err
+	}
+	w.synced = true
+	return nil
 }
 
 func (w *Writer) flush() error {

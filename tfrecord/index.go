@@ -8,8 +8,9 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 const indexSuffix = ".index"
@@ -413,24 +414,19 @@ func loadIndex(path string, id identity) (index, error) {
 	return idx, nil
 }
 
-// writeIndex puts a whole index file in place, or none.
+// writeIndex writes an index file. A kill may leave a part of it, and another process
+// may read it meanwhile: its checksum tells, and whoever finds it so reads the records
+// instead and writes the index anew.
 func writeIndex(path string, id identity, idx index) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	files := vfs.At(path)
+	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = tmp.Write(encodeIndex(id, idx))
-	if cerr := tmp.Chmod(0o644); err == nil {
-		err = cerr
+	_, err = f.Write(encodeIndex(id, idx))
+	if err := errors.Join(err, f.Close()); err != nil {
+		_ = files.Remove(path) // the first error is the one that tells
+		return err
 	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-	}
-	return err
+	return nil
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zlib"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // WriterOption is a setting of NewWriter and Create.
@@ -29,7 +31,7 @@ type Writer struct {
 		Flush() error
 	}
 	out     *bufio.Writer // the stream itself, when it differs from buf
-	file    *os.File      // made by Create
+	file    vfs.File      // made by Create
 	scratch []byte
 	records int64
 	size    int64
@@ -65,7 +67,7 @@ func NewWriter(w io.Writer, opts ...WriterOption) *Writer {
 
 // Create returns a writer to a new file, which replaces one that exists.
 func Create(path string, opts ...WriterOption) (*Writer, error) {
-	f, err := os.Create(path)
+	f, err := vfs.Create(vfs.At(path), path)
 	if err != nil {
 		return nil, err
 	}

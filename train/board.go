@@ -53,6 +53,19 @@ func (b *board) open(folder string, step int64, p Params, s strategy.Strategy) e
 	return nil
 }
 
+// Sync implements synced.
+func (b *board) Sync() error {
+	for _, e := range []events{b.train, b.eval} {
+		if e.Writer == nil {
+			continue
+		}
+		if err := e.Writer.Sync(); err != nil {
+			return fmt.Errorf("summaries: %w", err)
+		}
+	}
+	return nil
+}
+
 func (b *board) close(log *slog.Logger) {
 	for _, e := range []events{b.train, b.eval} {
 		if e.Writer == nil {

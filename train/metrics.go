@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -20,14 +22,19 @@ const metricsFile = "metrics.jsonl"
 // length is saved with every checkpoint, and a resumed run cuts off what was
 // written behind it: the file ends up as that of a run that was never stopped.
 type metricsLog struct {
-	file *os.File
+	file vfs.File
 	size int64
 	log  *slog.Logger
 }
 
 func openMetrics(path string, log *slog.Logger) (*metricsLog, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	files := vfs.At(path)
+	f, err := files.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
+		return nil, err
+	}
+	if err := files.SyncDir(filepath.Dir(path)); err != nil {
+		f.Close()
 		return nil, err
 	}
 	return &metricsLog{file: f, log: log}, nil
@@ -75,10 +82,11 @@ func (m *metricsLog) Restore(raw json.RawMessage) error {
 		}
 		m.size = max(m.size, 0)
 	}
-	end, err := m.file.Seek(0, io.SeekEnd)
+	info, err := m.file.Stat()
 	if err != nil {
 		return err
 	}
+	end := info.Size()
 	size, err := m.lastLine(min(m.size, end))
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -102,7 +102,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		}
 	}
 
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	if err := vfs.MkdirAll(folder, 0o755); err != nil {
 		return nil, err
 	}
 	unlock, err := checkpoint.Lock(folder)
@@ -241,6 +241,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	board := new(board)
 	if p.Summary.Enabled {
 		config.TrainSummaries, config.EvalSummaries = &board.train, &board.eval
+		m.logs = append(m.logs, board)
 		if p.Summary.Histograms {
 			config.EvalActions = append(config.EvalActions, board.histograms(m))
 		}
@@ -459,11 +460,7 @@ func (p Params) Flat() map[string]any {
 
 // replaceFile writes a file that is there whole or not at all.
 func replaceFile(path string, content []byte) error {
-	part := path + ".part"
-	if err := os.WriteFile(part, content, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
+	return vfs.ReplaceFile(vfs.At(path), path, path+".part", content)
 }
 
 // metricsOf returns the metrics that evaluations of a graph give, of made-up sums.

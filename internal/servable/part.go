@@ -7,6 +7,8 @@ import (
 	"regexp"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // newPart makes a folder beside out for a served model that is not complete yet, and removes the
@@ -14,10 +16,10 @@ import (
 // lives, however that ends, so a leftover is known by having no lock.
 //
 // Release ends the lock and removes what is then in the folder's place.
-func newPart(out string) (part string, release func(), err error) {
+func newPart(files vfs.FS, out string) (part string, release func(), err error) {
 	parent, prefix := filepath.Dir(out), "."+filepath.Base(out)+".part-"
-	leftover := regexp.MustCompile("^" + regexp.QuoteMeta(prefix) + `\d+$`)
-	entries, err := os.ReadDir(parent)
+	leftover := regexp.MustCompile("^" + regexp.QuoteMeta(prefix) + `\d+(` + regexp.QuoteMeta(oldSuffix) + `)?$`)
+	entries, err := files.ReadDir(parent)
 	if err != nil {
 		return "", nil, err
 	}
@@ -30,14 +32,14 @@ func newPart(out string) (part string, release func(), err error) {
 		if err != nil {
 			continue // an export that goes on, or one that has ended just now
 		}
-		err = os.RemoveAll(path)
+		err = removeLeftover(files, path, out)
 		lock.Close()
 		if err != nil {
 			return "", nil, fmt.Errorf("remove what a killed export left: %w", err)
 		}
 	}
 	part = filepath.Join(parent, fmt.Sprint(prefix, os.Getpid()))
-	if err := os.Mkdir(part, 0o777); err != nil {
+	if err := files.Mkdir(part, 0o777); err != nil {
 		return "", nil, err
 	}
 	lock, err := lockFolder(part)
@@ -45,7 +47,7 @@ func newPart(out string) (part string, release func(), err error) {
 		return "", nil, err
 	}
 	return part, func() {
-		os.RemoveAll(part)
+		_ = vfs.RemoveAll(files, part) // what cannot be removed now is by the next export
 		lock.Close()
 	}, nil
 }

@@ -15,12 +15,12 @@ import (
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
 	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -71,29 +71,31 @@ func Write(ctx context.Context, o Options) error {
 		return fmt.Errorf("export: %w", err)
 	}
 	out := filepath.Clean(o.Out)
-	replace, err := target(out, o.Overwrite)
-	if err != nil {
-		return fmt.Errorf("export: %w", err)
-	}
 	parent := filepath.Dir(out)
-	if err := os.MkdirAll(parent, 0o777); err != nil {
+	if err := vfs.MkdirAll(parent, 0o777); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
-	part, release, err := newPart(out)
+	files := vfs.At(parent)
+	part, release, err := newPart(files, out)
 	if err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
 	defer release()
+	// Not before: a model that a killed export moved away is back in its place now.
+	replace, err := target(out, o.Overwrite)
+	if err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
 	if err := write(ctx, o, part); err != nil {
 		return fmt.Errorf("export to %s: %w", o.Out, err)
 	}
 	if replace {
-		err = exchange(part, out)
+		err = exchange(files, part, out)
 	} else {
-		err = os.Rename(part, out)
+		err = files.Rename(part, out)
 	}
 	if err == nil {
-		err = syncDir(parent)
+		err = files.SyncDir(parent)
 	}
 	if err != nil {
 		return fmt.Errorf("export to %s: %w", o.Out, err)
@@ -120,23 +122,6 @@ func target(out string, overwrite bool) (replace bool, err error) {
 	return true, nil
 }
 
-// exchange puts the new folder in the old one's place, which then has the new
-// one's name: in one instant where the file system can do that.
-func exchange(part, out string) error {
-	err := unix.Renameat2(unix.AT_FDCWD, part, unix.AT_FDCWD, out, unix.RENAME_EXCHANGE)
-	if err == nil {
-		return nil
-	}
-	old := part + ".old"
-	if err := os.Rename(out, old); err != nil {
-		return err
-	}
-	if err := os.Rename(part, out); err != nil {
-		return errors.Join(err, os.Rename(old, out))
-	}
-	return os.RemoveAll(old)
-}
-
 // write fills a new folder.
 func write(ctx context.Context, o Options, dir string) error {
 	template := filepath.Join(o.Export.Path, graphs.ServingFolder, layout.ModelFile)
@@ -157,8 +142,9 @@ func write(ctx context.Context, o Options, dir string) error {
 		return err
 	}
 
+	files := vfs.At(dir)
 	for _, folder := range []string{filepath.Join(dir, filepath.Dir(layout.VariablesPrefix)), filepath.Join(dir, layout.AssetsFolder)} {
-		if err := os.Mkdir(folder, 0o777); err != nil {
+		if err := files.Mkdir(folder, 0o777); err != nil {
 			return err
 		}
 	}
@@ -171,17 +157,17 @@ func write(ctx context.Context, o Options, dir string) error {
 		{layout.LabelsFile, []byte(strings.Join(o.Labels, "\n") + "\n")},
 		{layout.DescriptionFile, description},
 	} {
-		if err := writeFile(filepath.Join(dir, filepath.FromSlash(file.path)), file.data); err != nil {
+		if err := vfs.WriteFile(files, filepath.Join(dir, filepath.FromSlash(file.path)), file.data); err != nil {
 			return err
 		}
 	}
 	if err := checkpoint.WriteBundle(ctx, filepath.Join(dir, filepath.FromSlash(layout.VariablesPrefix)), tensors); err != nil {
 		return err
 	}
-	if err := syncDir(filepath.Join(dir, layout.AssetsFolder)); err != nil {
+	if err := files.SyncDir(filepath.Join(dir, layout.AssetsFolder)); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return files.SyncDir(dir)
 }
 
 func parseModel(data []byte) (*spb.MetaGraphDef, error) {
@@ -322,25 +308,4 @@ func restored(model *spb.MetaGraphDef) ([]string, error) {
 	}
 	visit(nodes[i : i+1])
 	return keys, nil
-}
-
-func writeFile(path string, data []byte) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
-// syncDir flushes a folder, which makes the names in it last.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -1,0 +1,91 @@
+package convert
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// movingName is the file aside that lists what is being moved into place: it tells the
+// files of a conversion that was killed then from those of a dataset.
+const movingName = "moving.json"
+
+// move removes old files of the folder and moves those made aside into place, the
+// manifest last: a folder with a manifest holds a whole dataset, whenever a kill or a
+// power cut comes.
+func (o *output) move(old, names []string) error {
+	list, err := json.Marshal(names)
+	if err != nil {
+		return err
+	}
+	if err := vfs.WriteFile(o.files, filepath.Join(o.aside, movingName), list); err != nil {
+		return err
+	}
+	for _, dir := range []string{o.aside, o.dir} {
+		if err := o.files.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	// The manifest comes first of the old ones.
+	for i, name := range old {
+		if err := o.files.Remove(filepath.Join(o.dir, name)); err != nil {
+			return err
+		}
+		if i == 0 {
+			if err := o.files.SyncDir(o.dir); err != nil {
+				return err
+			}
+		}
+	}
+	for _, some := range [][]string{names, {ManifestName}} {
+		for _, name := range some {
+			if err := o.files.Rename(filepath.Join(o.aside, name), filepath.Join(o.dir, name)); err != nil {
+				return err
+			}
+		}
+		if err := o.files.SyncDir(o.dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBack removes the files that a conversion had moved into place when it was killed,
+// before there was a manifest.
+func (o *output) takeBack() error {
+	data, err := vfs.ReadFile(o.files, filepath.Join(o.aside, movingName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if there, err := o.has(o.dir, ManifestName); err != nil || there {
+		return err // all of it was moved, or nothing yet
+	}
+	var names []string
+	if err := json.Unmarshal(data, &names); err != nil {
+		return nil // it was killed before it moved anything
+	}
+	for _, name := range names {
+		// The vocabulary may be the one that was there before; it is the same.
+		if _, _, _, ok := tfrecord.ParseShardName(name); !ok || !localName(name) {
+			continue
+		}
+		if err := o.files.Remove(filepath.Join(o.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return o.files.SyncDir(o.dir)
+}
+
+// has reports whether a folder has a file.
+func (o *output) has(dir, name string) (bool, error) {
+	entries, err := o.files.ReadDir(dir)
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name }), err
+}
