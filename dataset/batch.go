@@ -42,11 +42,12 @@ type Batch struct {
 	Epoch   int64      // the epoch that all its examples belong to, from 0
 	State   State      // the position behind the batch: restored, the next batch is the following one
 
+	// Parts are the micro-batches of the batch where the Dataset divides (Dataset.Divide);
+	// nil where it does not.
+	Parts []*Batch
+
 	files []string
 	lease *lease
-
-	division division // of parts
-	parts    []*Batch // as it was divided last; nil for not at all
 }
 
 // Feature returns the feature of a name, or nil.

@@ -27,7 +27,7 @@ type Dataset struct {
 	closers  []io.Closer
 	free     pool
 
-	ahead ahead // under mu
+	division division // under mu
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
@@ -214,13 +214,14 @@ func (d *Dataset) Restore(s State) error {
 	return nil
 }
 
-// DivideAhead has batches divided where they are made, ahead of Next, as their Divide does
-// with the same numbers and the dataset's configuration, which then has nothing left to do.
-func (d *Dataset) DivideAhead(n, longRows int) {
+// Divide has batches divided where they are made, ahead of Next: their Parts are then what
+// Batch.Divide makes with the same numbers and the dataset's configuration. It holds from
+// the next batch on.
+func (d *Dataset) Divide(n, longRows int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.halt()
-	d.ahead = ahead{n, longRows}
+	d.division = division{n, longRows}
 }
 
 // normal returns the one way to write down a position at which no batch of the
@@ -249,7 +250,7 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 		case d.err != nil:
 			return nil, d.err
 		case d.made == nil:
-			d.made = startPrefetch(&d.cfg, &d.files, &d.free, d.ahead, d.state)
+			d.made = startPrefetch(&d.cfg, &d.files, &d.free, d.division, d.state)
 		}
 		r, err := d.wait(ctx)
 		if err != nil {
@@ -270,6 +271,9 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 		if r.batch.Examples > 0 || d.cfg.Part.Of > 0 {
 			d.barren = 0
 			r.batch.State = d.state
+			for _, p := range r.batch.Parts {
+				p.State = d.state
+			}
 			return r.batch, nil
 		}
 		if d.barren++; d.barren >= d.BatchesPerEpoch() {

@@ -633,12 +633,11 @@ func TestWaitingEndsWithTheContextAndWithClose(t *testing.T) {
 }
 
 // equal compares what a batch holds, but not the pool that lends it its memory,
-// which readers use meanwhile, nor what was divided ahead.
+// which readers use meanwhile, nor its parts.
 func equal(a, b *Batch) bool {
 	x, y := *a, *b
 	x.lease, y.lease = nil, nil
-	x.division, y.division = division{}, division{}
-	x.parts, y.parts = nil, nil
+	x.Parts, y.Parts = nil, nil
 	return reflect.DeepEqual(x, y)
 }
 

@@ -26,16 +26,16 @@ const mostTogether = 64
 // position alone, so readers make whole batches independently of each other,
 // and the queue brings them into order.
 type prefetch struct {
-	queue chan chan []result // one for every job, in order; closed behind the last
-	ahead ahead
-	quit  chan struct{}
-	done  sync.WaitGroup
+	queue    chan chan []result // one for every job, in order; closed behind the last
+	division division
+	quit     chan struct{}
+	done     sync.WaitGroup
 }
 
 // startPrefetch starts making the batches from a position on.
-func startPrefetch(cfg *Config, f *files, free *pool, a ahead, from State) *prefetch {
+func startPrefetch(cfg *Config, f *files, free *pool, v division, from State) *prefetch {
 	together := min(max(cfg.Prefetch/(2*cfg.Readers), 1), mostTogether)
-	p := &prefetch{queue: make(chan chan []result, max(cfg.Prefetch/together, 1)), ahead: a, quit: make(chan struct{})}
+	p := &prefetch{queue: make(chan chan []result, max(cfg.Prefetch/together, 1)), division: v, quit: make(chan struct{})}
 	jobs := make(chan job)
 	p.done.Go(func() {
 		defer close(jobs)
@@ -84,8 +84,8 @@ func (p *prefetch) make(r *reader, j job) []result {
 		res := result{next: s.After()}
 		start, end := r.cfg.Part.of(s.Position, s.end())
 		res.batch, res.skipped, res.damage, res.err = r.read(s.Epoch, start, end)
-		if res.err == nil && p.ahead.parts > 0 {
-			_, res.err = res.batch.Divide(*r.cfg, p.ahead.parts, p.ahead.longRows)
+		if res.err == nil && p.division.parts > 0 {
+			res.batch.Parts, res.err = res.batch.Divide(*r.cfg, p.division.parts, p.division.longRows)
 		}
 		results = append(results, res)
 		if res.err != nil {

@@ -60,36 +60,17 @@ func (b *Batch) Split(cfg Config, n int) ([]*Batch, error) {
 // Divide makes n micro-batches of a batch by Split, with rows of up to longRows tokens
 // where that is more than the configuration's and it lets rows be as long as they come:
 // where best fit makes them, of no fixed length. One micro-batch of the same rows is the
-// batch itself. A batch that was last divided in the same way, perhaps ahead
-// (Dataset.DivideAhead), gives the same parts again.
-func (b *Batch) Divide(cfg Config, n, longRows int) (parts []*Batch, err error) {
+// batch itself.
+func (b *Batch) Divide(cfg Config, n, longRows int) ([]*Batch, error) {
 	cfg, longer := cfg.withDefaults().longRows(longRows)
 	if n == 1 && !longer {
 		return []*Batch{b}, nil
 	}
-	d := division{cfg.Packing, cfg.RowLength, cfg.FixedRowLength, n}
-	if b.parts == nil || b.division != d {
-		if parts, err = b.Split(cfg, n); err != nil {
-			return nil, err
-		}
-		b.division, b.parts = d, parts
-	}
-	for _, p := range b.parts {
-		p.State = b.State // which a batch that is divided ahead has not yet
-	}
-	return b.parts, nil
+	return b.Split(cfg, n)
 }
 
-// division is how a batch is divided.
-type division struct {
-	packing   Packing
-	rowLength int
-	fixed     bool
-	parts     int
-}
-
-// ahead is what DivideAhead was told; zero to divide nothing ahead.
-type ahead struct{ parts, longRows int }
+// division is what Dataset.Divide was told; zero divides nothing.
+type division struct{ parts, longRows int }
 
 // longRows returns a configuration that has its defaults with rows of up to n tokens, and true, where they
 // may be that long.

@@ -156,42 +156,41 @@ func TestSplitRefuses(t *testing.T) {
 	}
 }
 
-// TestDivideAhead holds what is divided where batches are made to what Divide makes.
-func TestDivideAhead(t *testing.T) {
+// TestDatasetDivides holds the parts that a dataset makes to those of Batch.Divide.
+func TestDatasetDivides(t *testing.T) {
 	f := samples(t, 50)
 	for _, c := range []struct {
-		config             Config
-		n, longRows, other int
+		config          Config
+		n, longRows     int
+		then, thenParts int // after so many batches, it divides into another number
 	}{
-		{Config{}, 2, 4096, 3},
-		{Config{}, 1, 4096, 2},
-		{Config{}, 1, 0, 2},
-		{Config{Packing: PackNone}, 3, 4096, 1},
-		{Config{FixedRowLength: true}, 2, 4096, 4},
+		{Config{}, 2, 4096, 3, 4},
+		{Config{}, 1, 4096, 1, 2},
+		{Config{}, 1, 0, 2, 3},
+		{Config{Packing: PackNone}, 3, 4096, 0, 1},
+		{Config{FixedRowLength: true}, 2, 4096, 100, 0},
 	} {
 		cfg := c.config
 		cfg.BatchSize, cfg.Epochs = 8, 2
 		plain, divided := open(t, cfg, f), open(t, cfg, f)
 		next(t, plain)
-		next(t, divided)
-		divided.DivideAhead(c.n, c.longRows)
-		for _, want := range rest(t, plain, 100) {
-			got := next(t, divided)
-			if ahead := got.parts != nil; ahead != (c.n > 1 || c.longRows > 0) {
-				t.Fatalf("%+v: divided ahead: %v", c, ahead)
+		if b := next(t, divided); b.Parts != nil {
+			t.Fatalf("%+v: divided unasked", c)
+		}
+		divided.Divide(c.n, c.longRows)
+		n := c.n
+		for i, batch := range rest(t, plain, 100) {
+			if i == c.then {
+				n = c.thenParts
+				divided.Divide(n, c.longRows)
 			}
-			for _, n := range []int{c.n, c.other, c.n} {
-				w, err := want.Divide(plain.cfg, n, c.longRows)
-				if err != nil {
-					t.Fatal(err)
-				}
-				g, err := got.Divide(cfg, n, c.longRows)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !slices.EqualFunc(g, w, equal) {
-					t.Fatalf("%+v: batch %v differs in %d parts", c, got.State, n)
-				}
+			want, err := batch.Divide(plain.cfg, n, c.longRows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := next(t, divided)
+			if !equal(got, batch) || !slices.EqualFunc(got.Parts, want, equal) {
+				t.Fatalf("%+v: batch %v differs in %d parts", c, got.State, n)
 			}
 		}
 		if b, err := divided.Next(t.Context()); err != io.EOF {

@@ -53,29 +53,25 @@ func BenchmarkStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	m := &model{Strategy: s, export: export, rows: p.dataset(nil, true), log: env.Log}
-	if err := m.initialize(ctx, "", false, "", env.Out); err != nil {
+	m, data := NewModel(s, nil, nil), NewSource(set, s, 1)
+	if _, err := Initialize(ctx, s, export, Init{}); err != nil {
 		b.Fatal(err)
 	}
 	var tokens, positions int
 	var outside time.Duration
 	step := func(i int64) {
-		batch, err := set.Next(ctx)
+		batch, err := data.Next(ctx)
 		if err != nil {
 			b.Fatal(err)
 		}
 		start := time.Now()
-		r, err := m.Step(ctx, batch, runner.Hyper{Step: i, LearningRate: 1e-5, Seed: 1})
+		r, err := m.Step(ctx, batch.Payload, runner.Hyper{Step: i, LearningRate: 1e-5, Seed: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
 		outside += time.Since(start) - r.InSession
 		tokens += batch.Tokens
-		parts, _, err := m.divide(batch)
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, p := range parts {
+		for _, p := range batch.Payload.Micro {
 			positions += cells(p)
 		}
 	}
@@ -137,7 +133,7 @@ func BenchmarkPredict(b *testing.B) {
 	b.Run("calls alone", func(b *testing.B) {
 		for b.Loop() {
 			for _, c := range calls {
-				if _, err := r.model.Predict(ctx, c.batch.Features); err != nil {
+				if _, err := r.strategy.Predict(ctx, c.batch.Features); err != nil {
 					b.Fatal(err)
 				}
 			}

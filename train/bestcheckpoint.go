@@ -24,17 +24,17 @@ type synced interface {
 
 // saveOptions returns what makes a checkpoint of a step hold what its state says: the
 // logs reach at least as far, and the best checkpoint is kept.
-func (m *model) saveOptions(step int64) []checkpoint.SaveOption {
+func (c *Checkpoints) saveOptions(step int64) []checkpoint.SaveOption {
 	opts := []checkpoint.SaveOption{checkpoint.Before(func() error {
-		for _, log := range m.logs {
+		for _, log := range c.logs {
 			if err := log.Sync(); err != nil {
 				return err
 			}
 		}
 		return nil
 	})}
-	if m.best != nil {
-		if _, at, ok := m.best.Best(); ok && at == step {
+	if c.best != nil {
+		if _, at, ok := c.best.Best(); ok && at == step {
 			opts = append(opts, checkpoint.Protected())
 		}
 	}
@@ -44,18 +44,18 @@ func (m *model) saveOptions(step int64) []checkpoint.SaveOption {
 // protectBest keeps the checkpoint of the best evaluation that the run knows of. Its
 // state is that of the checkpoint that was restored, and not the list in the folder,
 // which a kill or a damage may have left behind.
-func (m *model) protectBest() error {
-	if m.best == nil {
+func (c *Checkpoints) protectBest() error {
+	if c.best == nil {
 		return nil
 	}
-	_, step, ok := m.best.Best()
+	_, step, ok := c.best.Best()
 	if !ok {
-		return m.manager.Protect()
+		return c.manager.Protect()
 	}
-	if _, err := m.manager.Find(step); errors.Is(err, fs.ErrNotExist) {
-		m.log.Warn("the best checkpoint so far is gone: only a better one takes its place", "step", step)
+	if _, err := c.manager.Find(step); errors.Is(err, fs.ErrNotExist) {
+		c.log.Warn("the best checkpoint so far is gone: only a better one takes its place", "step", step)
 	}
-	return m.manager.Protect(step)
+	return c.manager.Protect(step)
 }
 
 // bestStep returns the step of the best checkpoint, as the state of the newest

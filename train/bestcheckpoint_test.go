@@ -127,7 +127,7 @@ func TestBestIsProtectedAgain(t *testing.T) {
 		if err := best.Commit(context.Background(), 6, runner.Outputs{"accuracy": 1}); err != nil {
 			t.Fatal(err)
 		}
-		m := &model{manager: again, best: best, log: slog.New(slog.DiscardHandler)}
+		m := &Checkpoints{manager: again, best: best, log: slog.New(slog.DiscardHandler)}
 		if err := m.protectBest(); err != nil {
 			t.Fatal(err)
 		}

@@ -122,7 +122,7 @@ func (f *followed) close() error {
 
 // histograms returns an action that writes the distribution of every trained
 // variable.
-func (b *board) histograms(m *model) runner.Action {
+func (b *board) histograms(m Variables) runner.Action {
 	return func(ctx context.Context, step int64, _ runner.Outputs) error {
 		for _, v := range m.Variables() {
 			if v.Slot {

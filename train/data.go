@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +12,6 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/runner"
 )
 
 // data is a folder of records with what is known of it.
@@ -133,46 +131,4 @@ func (d *data) complete(split string, set *dataset.Dataset) error {
 	}
 	return &convert.ManifestError{Path: filepath.Join(d.dir, convert.ManifestName),
 		Reason: fmt.Sprintf("split %s has %d records, and its files hold %d: convert the data again", split, want, got)}
-}
-
-// source gives a Dataset's batches to the trainer.
-type source struct {
-	*dataset.Dataset
-	start dataset.State
-}
-
-func newSource(d *dataset.Dataset) *source { return &source{d, d.State()} }
-
-// Next implements runner.BatchReader.
-func (s *source) Next(ctx context.Context) (runner.Batch[*dataset.Batch], error) {
-	b, err := s.Dataset.Next(ctx)
-	if err != nil {
-		return runner.Batch[*dataset.Batch]{}, err
-	}
-	return runner.Batch[*dataset.Batch]{
-		Payload:  b,
-		Examples: b.Examples,
-		Tokens:   b.Tokens,
-		Epoch:    b.Epoch,
-		Position: b.State,
-		Records: func() []string {
-			names := make([]string, len(b.Records))
-			for i := range names {
-				names[i] = b.Describe(i)
-			}
-			return names
-		},
-	}, nil
-}
-
-// Seek implements runner.Source.
-func (s *source) Seek(position json.RawMessage) error {
-	if position == nil {
-		return s.Restore(s.start)
-	}
-	var state dataset.State
-	if err := json.Unmarshal(position, &state); err != nil {
-		return err
-	}
-	return s.Restore(state)
 }

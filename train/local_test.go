@@ -294,9 +294,9 @@ func TestDrawnAgain(t *testing.T) {
 	_, data := fixture(t)
 	ctx := context.Background()
 	p := localParams(t, data, inputLocal, startWorkers(t, "cpu:1", "", ""))
-	m, _, set := onWorkers(t, p)
-	local, wait := (&training{params: p, data: newSource(set)}).input(m, m.Strategy.(drawer))
-	defer wait()
+	m, on, set := onWorkers(t, p)
+	local := newLocalSource(set, on.drawer, 1, quiet().Log)
+	defer local.wait()
 	// No rate: the same batch has the same loss at any step.
 	var losses [2][]float64
 	var total int64
@@ -305,12 +305,22 @@ func TestDrawnAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		for step, n := range accumulate {
+			local.accumulate = n
 			b, err := local.Next(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.accumulate = n
-			r, err := m.Step(ctx, b.Payload, runner.Hyper{Step: int64(step)})
+			batch := b.Payload
+			if pass == 1 && step == 2 {
+				if batch, err = batch.Halve(ctx); err != nil {
+					t.Fatal(err)
+				}
+				n *= 2
+			}
+			if batch.Drawn.Accumulate != n || len(batch.Examples) != 2*n {
+				t.Errorf("step %d is of %d micro-batches, expected %d on each of 2 replicas", step, len(batch.Examples), n)
+			}
+			r, err := m.Step(ctx, batch, runner.Hyper{Step: int64(step)})
 			if err != nil {
 				t.Fatal(err)
 			}

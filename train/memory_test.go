@@ -15,38 +15,42 @@ import (
 func TestCallsLeaveNothing(t *testing.T) {
 	p := testParams(t)
 	export, set := opened(t, p)
-	batch, err := set.Next(t.Context())
+	s, err := p.openLocal(t.Context(), export, strategy.FunctionsTrain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	whole, err := set.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewSource(set, s, 1).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := set.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := p.openLocal(t.Context(), export, strategy.FunctionsTrain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	m := &model{Strategy: s, export: export}
-	if err := m.initialize(t.Context(), "", false, "", quiet().Out); err != nil {
+	m := NewModel(s, nil, nil)
+	if _, err := Initialize(t.Context(), s, export, Init{}); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
-	for _, v := range m.Variables() {
+	for _, v := range s.Variables() {
 		names = append(names, v.Name)
 	}
 	calls := func(from, to int64) {
 		for i := from; i < to; i++ {
-			if _, err := m.Step(t.Context(), batch, runner.Hyper{Step: i, LearningRate: 1e-5, Seed: 1}); err != nil {
+			if _, err := m.Step(t.Context(), b.Payload, runner.Hyper{Step: i, LearningRate: 1e-5, Seed: 1}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := m.Evaluate(t.Context(), batch); err != nil {
+			if _, err := m.Evaluate(t.Context(), newBatch(whole)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := m.Predict(t.Context(), batch.Features); err != nil {
+			if _, err := s.Predict(t.Context(), whole.Features); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := m.Read(t.Context(), names...); err != nil {
+			if _, err := s.Read(t.Context(), names...); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -176,7 +176,7 @@ func (t *training) sameModelAndData(before *past) error {
 	if json.Unmarshal(before.state.Trainer, &trainer) != nil || json.Unmarshal(trainer.Position, &position) != nil {
 		return nil // nothing is known of the data
 	}
-	if err := t.data.Restore(position); err != nil {
+	if err := t.examples.Restore(position); err != nil {
 		return fmt.Errorf("checkpoint %s: data position: %w", before.prefix, err)
 	}
 	return nil
@@ -243,7 +243,7 @@ func (t *training) record(step int64, restored string) error {
 		t.tellSchedule(t.before.schedule(), step)
 		t.before = nil // once is enough
 	}
-	return copyDescription(t.folder, t.records)
+	return copyDescription(t.folder, t.data)
 }
 
 // remember adds to the history what is changed behind a step, and returns the params to

@@ -138,16 +138,16 @@ func TestKernelsLeaveNarrowAttention(t *testing.T) {
 				t.Errorf("standard operations %v: %s is in the graph: %v", standard, op.Name, used)
 			}
 		}
-		m := &model{Strategy: s, export: export}
-		if err := m.initialize(ctx, "", false, "", quiet().Out); err != nil {
+		m, data := NewModel(s, nil, nil), NewSource(set, s, 1)
+		if _, err := Initialize(ctx, s, export, Init{}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range int64(3) {
-			batch, err := set.Next(ctx)
+			batch, err := data.Next(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := m.Step(ctx, batch, runner.Hyper{Step: i, LearningRate: 1e-3, Seed: 1})
+			r, err := m.Step(ctx, batch.Payload, runner.Hyper{Step: i, LearningRate: 1e-3, Seed: 1})
 			if err != nil || !r.Applied {
 				t.Fatalf("step %d: %+v, %v", i, r, err)
 			}

@@ -317,7 +317,7 @@ func (r *Run) cut(examples []dataset.Example) ([]call, error) {
 // predict fills in the answers of a window.
 func (r *Run) predict(ctx context.Context, w *window) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(r.model.Runtime().InFlight)
+	g.SetLimit(r.strategy.Runtime().InFlight)
 	for _, c := range w.calls {
 		g.Go(func() error {
 			answers, err := r.predictBatch(ctx, c.batch)
@@ -332,7 +332,7 @@ func (r *Run) predict(ctx context.Context, w *window) error {
 
 // predictBatch returns the answers on a batch.
 func (r *Run) predictBatch(ctx context.Context, batch *dataset.Batch) ([]Prediction, error) {
-	values, err := r.model.Predict(ctx, batch.Features)
+	values, err := r.strategy.Predict(ctx, batch.Features)
 	if err != nil {
 		return nil, err
 	}

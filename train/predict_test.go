@@ -138,11 +138,11 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.batches = seen.all
-		open, _, err := evaluationData(t.Context(), r.Params, r.Export.Contract, &data{dir: r.Params.Data.Dir}, r.Params.Data.Eval, quiet().Log)
+		open, _, err := (&setup{params: r.Params, export: r.Export, data: &data{dir: r.Params.Data.Dir}, env: quiet()}).evaluations(t.Context(), r.Params.Data.Eval)
 		if err != nil {
 			t.Fatal(err)
 		}
-		evaluator := runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{InFlight: r.model.Runtime().InFlight, Metrics: func(s runner.Sums) (runner.Outputs, error) {
+		evaluator := runner.NewStandardEvaluator(NewModel(r.strategy, nil, nil), open, runner.EvaluatorConfig{InFlight: r.strategy.Runtime().InFlight, Metrics: func(s runner.Sums) (runner.Outputs, error) {
 			a.sums = s
 			return nil, nil
 		}})

@@ -17,11 +17,12 @@ import (
 
 // replicas watches where each replica's time goes, where there are several.
 type replicas struct {
-	model *model
-	fleet *cluster.Fleet      // nil within one process
-	times func() runner.Times // of the loop
-	first progress            // up to the first loop, which has the start in it
-	told  progress            // up to the last loop
+	model  *Model
+	clocks interface{ Times() []strategy.Times } // of the replicas
+	fleet  *cluster.Cluster                      // nil within one process
+	times  func() runner.Times                   // of the loop
+	first  progress                              // up to the first loop, which has the start in it
+	told   progress                              // up to the last loop
 }
 
 // progress is what has been done since the training began.
@@ -40,14 +41,14 @@ type share struct {
 
 // now reads all clocks.
 func (r *replicas) now() progress {
-	return progress{loops: r.times().InLoops, times: r.model.Times(), examples: append([]int64(nil), r.model.examples...)}
+	return progress{loops: r.times().InLoops, times: r.clocks.Times(), examples: append([]int64(nil), r.model.examples...)}
 }
 
 // names tells the replicas apart for people: by the address of the worker, and the
 // device there.
 func (r *replicas) names() []string {
 	if r.fleet == nil {
-		return r.model.Runtime().Devices
+		return r.model.strategy.Runtime().Devices
 	}
 	var out []string
 	for _, w := range r.fleet.Workers() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"regexp"
@@ -21,7 +20,7 @@ import (
 
 // onWorkers returns the model of the params at its start, its workers and the records to
 // train on.
-func onWorkers(t *testing.T, p Params) (*model, *cluster.Fleet, *dataset.Dataset) {
+func onWorkers(t *testing.T, p Params) (*Model, placed, *dataset.Dataset) {
 	t.Helper()
 	ctx := context.Background()
 	export, set := opened(t, p)
@@ -29,20 +28,18 @@ func onWorkers(t *testing.T, p Params) (*model, *cluster.Fleet, *dataset.Dataset
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, workers := on.Strategy, on.workers
 	t.Cleanup(func() {
-		s.Close()
-		workers.Close()
+		on.Close()
+		on.workers.Close()
 	})
 	scalars, err := scalarsOf(p, export.Contract)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &model{Strategy: s, export: export, scalars: scalars, rows: p.dataset(nil, true), accumulate: 1, log: quiet().Log}
-	if err := m.initialize(ctx, "", false, "", io.Discard); err != nil {
+	if _, err := Initialize(ctx, on, export, Init{}); err != nil {
 		t.Fatal(err)
 	}
-	return m, workers, set
+	return NewModel(on, scalars, nil), on, set
 }
 
 // TestWorkersAreWatched wants TensorBoard and the table to say what two workers have
@@ -51,22 +48,23 @@ func TestWorkersAreWatched(t *testing.T) {
 	ctx := context.Background()
 	p := testParams(t)
 	p.Strategy.Workers = startWorkers(t, "cpu:1", "", "")
-	m, workers, set := onWorkers(t, p)
-	batch, err := set.Next(ctx)
+	m, on, set := onWorkers(t, p)
+	workers := on.workers
+	batch, err := NewSource(set, on, 1).Next(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Step(ctx, batch, runner.Hyper{LearningRate: 1e-3, Seed: 1}); err != nil {
+	if _, err := m.Step(ctx, batch.Payload, runner.Hyper{LearningRate: 1e-3, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	for slices.ContainsFunc(workers.Usage(), func(u cluster.Usage) bool { return u.At.IsZero() }) {
 		time.Sleep(10 * time.Millisecond)
 	}
 
-	watched := &replicas{model: m, fleet: workers, times: func() runner.Times { return runner.Times{InLoops: time.Minute} }}
+	watched := &replicas{model: m, clocks: on, fleet: workers, times: func() runner.Times { return runner.Times{InLoops: time.Minute} }}
 	dir := t.TempDir()
 	board := new(board)
-	if err := board.open(dir, 0, p, m.Strategy); err != nil {
+	if err := board.open(dir, 0, p, on); err != nil {
 		t.Fatal(err)
 	}
 	if err := watched.action(board, quiet().Log)(ctx, 1, nil); err != nil {

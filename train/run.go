@@ -14,7 +14,6 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
-	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
@@ -32,22 +31,23 @@ type Run struct {
 	// Manifest describes the run's data; nil where that had no manifest.
 	Manifest *convert.Manifest
 
-	env     Env
-	model   *model
-	workers *cluster.Fleet // nil within this process
+	env         Env
+	strategy    strategy.Strategy
+	checkpoints *Checkpoints
+	workers     *cluster.Cluster // nil within this process
 	// prefix is the checkpoint that Load restored.
 	prefix string
 }
 
 // pinned is a Checkpointer that restores one checkpoint and saves nothing.
 type pinned struct {
-	*model
+	*Checkpoints
 	prefix string
 }
 
 // Restore implements runner.Checkpointer.
 func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error) {
-	return p.model.Restore(ctx, p.prefix)
+	return p.Checkpoints.Restore(ctx, p.prefix)
 }
 
 // OpenRun opens a run folder and composes its graph for evaluation. Its variables
@@ -68,20 +68,16 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Run{Folder: folder, Params: p, env: env}
-	if r.Export, err = openExport(p.Graph, env); err != nil {
+	setup, err := newSetup(p, env)
+	if err != nil {
 		return nil, err
 	}
+	r := &Run{Folder: folder, Params: p, Export: setup.export, env: env}
 	r.Manifest, err = convert.ReadManifest(filepath.Join(folder, dataFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{
-		Dir:            filepath.Join(folder, checkpointFolder),
-		ReadOnly:       true,
-		IntraOpThreads: p.Runtime.IntraOpThreads,
-		Logger:         env.Log,
-	})
+	manager, err := setup.openManager(folder, true)
 	if err != nil {
 		return nil, err
 	}
@@ -90,13 +86,13 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 		return nil, err
 	}
 	warnPrecision(r.Export.Contract, computers(on.Strategy, on.workers), env.Log)
-	r.model, r.workers = &model{Strategy: on.Strategy, export: r.Export, manager: manager}, on.workers
+	r.strategy, r.workers, r.checkpoints = on.Strategy, on.workers, NewCheckpoints(manager, on, r.Export.Contract, env.Log)
 	return r, nil
 }
 
 // Close frees the graph.
 func (r *Run) Close() error {
-	err := errors.Join(r.model.manager.Close(), r.model.Strategy.Close())
+	err := errors.Join(r.checkpoints.manager.Close(), r.strategy.Close())
 	if r.workers != nil {
 		err = errors.Join(err, r.workers.Close())
 	}
@@ -119,22 +115,22 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	switch which {
 	case "", "latest":
 	case "best":
-		step, err := bestStep(r.model.manager)
+		step, err := bestStep(r.checkpoints.manager)
 		if errors.Is(err, errNoBest) {
 			return 0, fmt.Errorf("run %s has no best checkpoint: it was not evaluated yet, or checkpoint.best was empty", r.Folder)
 		}
 		if err != nil {
 			return 0, fmt.Errorf("the best checkpoint of run %s: %w", r.Folder, err)
 		}
-		which, prefix = fmt.Sprintf("%d, which is the best", step), r.model.prefix(step)
+		which, prefix = fmt.Sprintf("%d, which is the best", step), r.checkpoints.prefix(step)
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
 			return 0, &ParamsError{fmt.Errorf("checkpoint %q is not latest, best or a step", which)}
 		}
-		prefix = r.model.prefix(step)
+		prefix = r.checkpoints.prefix(step)
 	}
-	restored, err := r.model.Restore(ctx, prefix)
+	restored, err := r.checkpoints.Restore(ctx, prefix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("run %s has no checkpoint %s; it has %s", r.Folder, which, r.steps())
 	}
@@ -149,7 +145,7 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 }
 
 func (r *Run) steps() string {
-	all, err := r.model.manager.All()
+	all, err := r.checkpoints.manager.All()
 	if err != nil || len(all) == 0 {
 		return "none"
 	}
@@ -166,19 +162,16 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	if split == "" {
 		split = r.Params.Data.Eval
 	}
-	records, err := openData(r.Params.Data.Dir)
-	if err != nil {
+	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	if err := s.openData(); err != nil {
 		return nil, err
 	}
-	if err := records.check(r.Export.Contract); err != nil {
-		return nil, err
-	}
-	open, batches, err := evaluationData(ctx, r.Params, r.Export.Contract, records, split, r.env.Log)
+	open, batches, err := s.evaluations(ctx, split)
 	if err != nil {
 		return nil, err
 	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator:     runner.NewStandardEvaluator(r.model, open, runner.EvaluatorConfig{Batches: batches, InFlight: r.model.Runtime().InFlight, Observer: r.env.Observer}),
+		Evaluator:     runner.NewStandardEvaluator(NewModel(r.strategy, nil, r.env.Log), open, runner.EvaluatorConfig{Batches: batches, InFlight: r.strategy.Runtime().InFlight, Observer: r.env.Observer}),
 		EvalActions:   actions,
 		EvalSummaries: summaries,
 		Checkpoints:   checkpoints,
@@ -194,7 +187,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 // Evaluate evaluates the checkpoint that was loaded on a split, "" for the run's
 // own.
 func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error) {
-	c, err := r.controller(ctx, split, &pinned{r.model, r.prefix}, nil)
+	c, err := r.controller(ctx, split, &pinned{r.checkpoints, r.prefix}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +235,7 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 		defer func() { err = errors.Join(err, followed.close()) }()
 		summaries = followed
 	}
-	c, err := r.controller(ctx, split, r.model, summaries, func(_ context.Context, step int64, out runner.Outputs) error {
+	c, err := r.controller(ctx, split, r.checkpoints, summaries, func(_ context.Context, step int64, out runner.Outputs) error {
 		return each(step, out)
 	})
 	if err != nil {
@@ -255,10 +248,10 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 // Variables returns the model's loaded variables by name.
 func (r *Run) Variables(ctx context.Context) (map[string]*tf.Tensor, error) {
 	var names []string
-	for _, v := range r.model.Variables() {
+	for _, v := range r.strategy.Variables() {
 		names = append(names, v.Name)
 	}
-	values, err := r.model.Read(ctx, names...)
+	values, err := r.strategy.Read(ctx, names...)
 	if err != nil {
 		return nil, err
 	}

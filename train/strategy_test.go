@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
@@ -215,17 +215,13 @@ func TestMicroBatchesWithoutPadding(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			m := &model{Strategy: s, export: export, rows: p.dataset(nil, true), log: quiet().Log}
-			longer := false
+			data, longer := NewSource(set, s, 1), false
 			for range 5 {
-				batch, err := set.Next(ctx)
+				batch, err := data.Next(ctx)
 				if err != nil {
 					t.Fatal(err)
 				}
-				micro, _, err := m.divide(batch)
-				if err != nil {
-					t.Fatal(err)
-				}
+				micro := batch.Payload.Micro
 				fed := 0
 				for _, f := range micro {
 					fed += cells(f)
@@ -295,6 +291,23 @@ func TestCheckpointsGoAnywhere(t *testing.T) {
 	}
 }
 
+// smallMemory is a strategy that runs out of memory in steps of too large micro-batches.
+type smallMemory struct {
+	Strategy
+	fits  int // cells
+	tries int
+}
+
+func (s *smallMemory) Steps(ctx context.Context, steps []strategy.StepInput) ([]strategy.Result, error) {
+	s.tries++
+	for _, micro := range steps[0].Batches {
+		if cells(micro) > s.fits {
+			return nil, fmt.Errorf("step: %w", &strategy.OutOfMemoryError{Err: errors.New("OOM when allocating")})
+		}
+	}
+	return s.Strategy.Steps(ctx, steps)
+}
+
 // TestOutOfMemoryHalves makes a step again and again, of smaller micro-batches, until
 // it fits, and wants the result of the whole batch.
 func TestOutOfMemoryHalves(t *testing.T) {
@@ -306,43 +319,33 @@ func TestOutOfMemoryHalves(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	m := &model{Strategy: s, export: export, rows: p.dataset(nil, true), accumulate: 1, log: quiet().Log}
-	if err := m.initialize(ctx, "", false, filepath.Join(t.TempDir(), "init.txt"), io.Discard); err != nil {
+	if _, err := Initialize(ctx, s, export, Init{}); err != nil {
 		t.Fatal(err)
 	}
-	batch, err := set.Next(ctx)
-	if err != nil {
-		t.Fatal(err)
+	small := &smallMemory{Strategy: s, fits: math.MaxInt}
+	data := NewSource(set, small, 1)
+	m := NewModel(small, strategy.Scalars{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}, quiet().Log)
+	next := func() *Batch {
+		b, err := data.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.Payload
 	}
-	all := cells(batch.Features)
-	tries := 0
 	// It would be the sums of a step, too: the learning rate is 0.
-	try := func(fits int) (*strategy.Result, []int, error) {
-		var r *strategy.Result
-		examples, err := m.fit(batch, 0, func() ([]int, error) {
-			tries++
-			micro, examples, err := m.divide(batch)
-			if err != nil {
-				return nil, err
-			}
-			for _, features := range micro {
-				if cells(features) > fits {
-					return examples, fmt.Errorf("step: %w", &strategy.OutOfMemoryError{Err: errors.New("OOM when allocating")})
-				}
-			}
-			r, err = makeStep(ctx, s, strategy.StepInput{Batches: micro, Seed: [2]int64{1, 1}, Scalars: strategy.Scalars{"learning_rate": 0, "hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}})
-			return examples, err
-		})
-		return r, examples, err
+	try := func(b *Batch) (runner.StepResult, error) {
+		small.tries = 0
+		return m.Step(ctx, b, runner.Hyper{Seed: 1})
 	}
-	whole, _, err := try(all)
-	if err != nil || tries != 1 || m.accumulate != 1 {
-		t.Fatalf("%v in %d tries, accumulate %d", err, tries, m.accumulate)
+	first := next()
+	whole, err := try(first)
+	if err != nil || small.tries != 1 || data.into.accumulate != 1 {
+		t.Fatalf("%v in %d tries, accumulate %d", err, small.tries, data.into.accumulate)
 	}
-	tries = 0
-	parts, examples, err := try(all / 2)
-	if err != nil || tries < 2 || m.accumulate != 1<<(tries-1) || len(examples) != m.accumulate {
-		t.Fatalf("%v in %d tries, accumulate %d, examples %v", err, tries, m.accumulate, examples)
+	small.fits = cells(first.Micro[0]) / 2
+	parts, err := try(first)
+	if err != nil || small.tries < 2 || data.into.accumulate != 1<<(small.tries-1) {
+		t.Fatalf("%v in %d tries, accumulate %d", err, small.tries, data.into.accumulate)
 	}
 	for name, sums := range whole.Sums {
 		for i, want := range sums {
@@ -351,13 +354,24 @@ func TestOutOfMemoryHalves(t *testing.T) {
 			}
 		}
 	}
-	// It goes on with what fits, and gives up at one example each.
-	tries = 0
-	if _, _, err = try(all / 2); err != nil || tries != 1 {
-		t.Errorf("%v in %d tries the next time", err, tries)
+	if got := m.examples[0]; got != int64(2*p.Train.BatchSize) {
+		t.Errorf("%d examples were counted, expected those of both steps, %d", got, 2*p.Train.BatchSize)
+	}
+	// It goes on with what fits, behind the batch that did not, and gives up at one example each.
+	small.fits = math.MaxInt
+	second := next()
+	if len(second.Micro) != data.into.accumulate || second.all() != p.Train.BatchSize {
+		t.Errorf("the next batch has %d micro-batches of %v examples, expected %d", len(second.Micro), second.Examples, data.into.accumulate)
+	}
+	if state := set.State(); state.Position != int64(2*p.Train.BatchSize) {
+		t.Errorf("the data are at %v after two batches of %d", state, p.Train.BatchSize)
+	}
+	if _, err = try(second); err != nil || small.tries != 1 {
+		t.Errorf("%v in %d tries the next time", err, small.tries)
 	}
 	oom := (*strategy.OutOfMemoryError)(nil)
-	if _, _, err = try(0); !errors.As(err, &oom) || m.accumulate < batch.Examples {
-		t.Errorf("error %v at %d micro-batches of %d examples", err, m.accumulate, batch.Examples)
+	small.fits = 0
+	if _, err = try(second); !errors.As(err, &oom) || data.into.accumulate < p.Train.BatchSize {
+		t.Errorf("error %v at %d micro-batches of %d examples", err, data.into.accumulate, p.Train.BatchSize)
 	}
 }

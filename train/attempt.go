@@ -1,0 +1,269 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/tfprocess"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// attempt trains until the end, or until a worker is lost.
+type attempt struct {
+	*training
+	on          placed
+	model       *Model
+	checkpoints *Checkpoints
+	metrics     *metricsLog
+	board       *board
+	watched     *replicas // nil for one replica
+	controller  *runner.Controller
+}
+
+// attempt trains until the end, or until a worker is lost.
+func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) {
+	contract := t.export.Contract
+	on, err := t.params.openModel(ctx, t.export, strategy.FunctionsTrain, t.params.localData(contract, t.examples), t.env)
+	if err != nil {
+		return nil, err
+	}
+	if on.workers != nil {
+		defer func() {
+			if lostWorker(err) {
+				on.workers.Close()
+			} else {
+				on.workers.Finish()
+			}
+		}()
+	}
+	defer on.Close()
+	if err := allowPrecision(t.params, contract, computers(on.Strategy, on.workers), t.env.Log); err != nil {
+		return nil, err
+	}
+	data, stopData := t.source(on)
+	defer stopData()
+	metrics, err := openMetrics(filepath.Join(t.folder, metricsFile), t.env.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer metrics.Close()
+	a := &attempt{training: t, on: on, metrics: metrics, board: new(board),
+		model: NewModel(on, t.scalars, t.env.Log), checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
+	a.checkpoints.logs = append(a.checkpoints.logs, metrics)
+	if err := a.control(data); err != nil {
+		return nil, err
+	}
+	if err := a.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer a.board.close(t.env.Log)
+	a.announce()
+	if t.evaluations == nil {
+		err = a.controller.Train(ctx, t.steps)
+	} else {
+		out, err = a.controller.TrainAndEvaluate(ctx, t.steps, evalSteps(t.params), max(t.params.Train.EvalInterval, 0))
+	}
+	if failed := a.report(err); failed != nil {
+		return out, failed
+	}
+	return out, err
+}
+
+// source returns the batches of an attempt, and what ends them.
+func (t *training) source(on placed) (runner.Source[*Batch], func()) {
+	if t.params.Strategy.Input != inputLocal {
+		return NewSource(t.examples, on, t.params.Strategy.Accumulate), func() {}
+	}
+	local := newLocalSource(t.examples, on.drawer, t.params.Strategy.Accumulate, t.env.Log)
+	return local, local.wait
+}
+
+// control makes the controller, with all that it calls.
+func (a *attempt) control(data runner.Source[*Batch]) error {
+	p, env, contract := a.params, a.env, a.export.Contract
+	trainer, err := runner.NewStandardTrainer(a.model, data, runner.TrainerConfig{
+		Schedule:   p.schedule(a.steps),
+		Seed:       p.Seed,
+		MaxSkipped: onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
+		LossScale:  lossScale(p, contract),
+		Out:        env.Out,
+		Observer:   env.Observer,
+	})
+	if err != nil {
+		return &ParamsError{err}
+	}
+	config := runner.Config{
+		Trainer:         trainer,
+		Checkpoints:     a.checkpoints,
+		StepsPerLoop:    p.Train.StepsPerLoop,
+		SaveInterval:    p.Checkpoint.Interval,
+		SaveEvaluated:   p.Checkpoint.Best != "",
+		SummaryInterval: p.Summary.Interval,
+		MaxRollbacks:    onlyIf(p.Train.OnNonFinite == "rollback", p.Train.MaxNonFinite),
+		TrainActions:    []runner.Action{a.metrics.action("train")},
+		EvalActions:     []runner.Action{a.metrics.action("eval")},
+		Persist:         map[string]runner.Persistent{"metrics": a.metrics, graphState: a.checkpoints.graph},
+		Out:             env.Out,
+		Observer:        env.Observer,
+	}
+	if a.evaluations != nil {
+		config.Evaluator = runner.NewStandardEvaluator(a.model, a.evaluations,
+			runner.EvaluatorConfig{Batches: a.evalBatches, InFlight: a.on.Runtime().InFlight, Observer: env.Observer})
+		if err := keepBest(p, a.checkpoints, &config); err != nil {
+			return err
+		}
+	}
+	if p.Summary.Enabled {
+		config.TrainSummaries, config.EvalSummaries = &a.board.train, &a.board.eval
+		a.checkpoints.logs = append(a.checkpoints.logs, a.board)
+		if p.Summary.Histograms {
+			config.EvalActions = append(config.EvalActions, a.board.histograms(a.on))
+		}
+	}
+	if len(a.on.Runtime().Devices) > 1 {
+		a.watched = &replicas{model: a.model, clocks: a.on, fleet: a.on.workers}
+		config.TrainActions = append(config.TrainActions, a.watched.action(a.board, env.Log))
+	}
+	if a.controller, err = runner.NewController(config); err != nil {
+		return &ParamsError{err}
+	}
+	if a.watched != nil {
+		a.watched.times = a.controller.Times
+	}
+	return nil
+}
+
+// begin restores the newest checkpoint, or gives the variables their first values, and
+// writes to the folder what the run was started with.
+func (a *attempt) begin(ctx context.Context) error {
+	p := a.params
+	restored, err := a.controller.Restore(ctx)
+	if err != nil {
+		return err
+	}
+	if restored == "" {
+		if err := a.metrics.Restore(nil); err != nil {
+			return err
+		}
+		report, err := Initialize(ctx, a.on, a.export, Init{From: p.Init, Strict: p.Strict})
+		if err == nil && report != nil {
+			err = reportInit(report, filepath.Join(a.folder, initFile), a.env.Out)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := a.checkpoints.protectBest(); err != nil {
+		return err
+	}
+	// Not before: a command that is refused leaves the folder as it was.
+	if err := a.record(a.controller.Step(), restored); err != nil {
+		return err
+	}
+	if p.Summary.Enabled {
+		if err := a.board.open(a.folder, a.controller.Step(), p, a.on); err != nil {
+			return err
+		}
+	}
+	// The values that the variables were given would be kept until the collector's next turn.
+	tfprocess.Reclaim()
+	return nil
+}
+
+// announce logs what the run is about to do, and with what.
+func (a *attempt) announce() {
+	p, contract, log := a.params, a.export.Contract, a.env.Log
+	if done := a.controller.Step(); done > a.steps {
+		log.Warn("the run is further than asked for: nothing is left to train", "step", done, "steps", a.steps)
+	}
+	runtime := a.on.Runtime()
+	replicas := len(runtime.Devices)
+	log.Info("runtime", "devices", strings.Join(runtime.Devices, ","), "onednn", p.Runtime.OneDNN, "precision", contract.Precision, "xla", contract.XLA, "kernels", cmp.Or(runtime.Kernels, "off"),
+		"intra_op_threads", runtime.IntraOpThreads, "inter_op_threads", runtime.InterOpThreads)
+	accumulate := p.Strategy.Accumulate
+	if n := runtime.MicroBatches * accumulate; n > 1 {
+		log.Info("strategy", "replicas", replicas, "lanes", runtime.MicroBatches/replicas, "accumulate", accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
+			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mb_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
+	}
+	log.Info("training", "steps", a.steps, "steps_per_epoch", a.examples.BatchesPerEpoch(), "examples", a.examples.NumExamples(),
+		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
+}
+
+// report tells what the training that ended with an error, or nil, took.
+func (a *attempt) report(ended error) error {
+	if d := a.examples.Damaged(); d.Records > 0 {
+		a.env.Log.Warn("damaged records were skipped", "records", d.Records)
+	}
+	t := a.controller.Times()
+	if t.InModel == 0 || lostWorker(ended) {
+		return nil
+	}
+	a.env.Log.Info("trained", "seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3),
+		"peak_memory_mb", peakMemory()>>20)
+	if a.watched == nil {
+		return nil
+	}
+	return a.watched.table(a.env.Out)
+}
+
+func onlyIf(condition bool, n int64) int64 {
+	if condition {
+		return n
+	}
+	return 0
+}
+
+func evalSteps(p Params) int64 {
+	if p.Eval.Steps == 0 {
+		return runner.UntilEnd
+	}
+	return p.Eval.Steps
+}
+
+// metricsOf returns the metrics that evaluations of a graph give, of made-up sums.
+func metricsOf(export *graphs.Export) (runner.Outputs, error) {
+	sums := make(runner.Sums)
+	for _, a := range export.Functions["evaluate"].Outputs {
+		n := int64(1)
+		for _, d := range a.Shape {
+			n *= max(d, 1)
+		}
+		if a.Name == confusion && len(a.Shape) == 2 && a.Shape[0] < 1 {
+			n = int64(export.Contract.Model.NumLabels) * int64(export.Contract.Model.NumLabels)
+		}
+		sums[a.Name] = slices.Repeat([]float64{1}, int(n))
+	}
+	return runner.Metrics(sums)
+}
+
+// confusion is the sum whose open dimensions are the labels.
+const confusion = "confusion"
+
+// keepBest adds what keeps the best checkpoint, and what stops early.
+func keepBest(p Params, checkpoints *Checkpoints, config *runner.Config) error {
+	if p.Checkpoint.Best == "" {
+		return nil
+	}
+	order, err := p.Checkpoint.order()
+	if err != nil {
+		return err
+	}
+	best := runner.NewBest(p.Checkpoint.Best, order)
+	config.Persist[bestState] = best
+	config.EvalActions = append(config.EvalActions, best.Commit)
+	checkpoints.best = best
+	if p.Train.Patience > 0 {
+		stopping, err := runner.NewEarlyStopping(p.Checkpoint.Best, order, p.Train.Patience, 0)
+		if err != nil {
+			return &ParamsError{err}
+		}
+		config.Persist["early_stopping"] = stopping
+		config.EvalActions = append(config.EvalActions, stopping.Check)
+	}
+	return nil
+}

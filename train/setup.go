@@ -1,0 +1,135 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// setup is what every use of a run works with: its params, its graph, its data, and the
+// program around it.
+type setup struct {
+	params Params
+	export *graphs.Export
+	data   *data // nil before openData
+	env    Env
+}
+
+// newSetup opens the graph of some params.
+func newSetup(p Params, env Env) (*setup, error) {
+	export, err := openExport(p.Graph, env)
+	if err != nil {
+		return nil, err
+	}
+	return &setup{params: p, export: export, env: env}, nil
+}
+
+// openData opens the folder of the data and holds it against the graph.
+func (s *setup) openData() error {
+	records, err := openData(s.params.Data.Dir)
+	if err != nil {
+		return err
+	}
+	s.data = records
+	return records.check(s.export.Contract)
+}
+
+// open opens a split of the data.
+func (s *setup) open(ctx context.Context, split string, use use) (*dataset.Dataset, error) {
+	return s.data.open(ctx, s.params, s.export.Contract, split, use, s.env.Log)
+}
+
+// evaluations checks that a split can be read and returns how to open it anew for every
+// evaluation, and its number of batches.
+func (s *setup) evaluations(ctx context.Context, split string) (func(context.Context) (runner.BatchReader[*Batch], error), int64, error) {
+	open := func(ctx context.Context) (*dataset.Dataset, error) { return s.open(ctx, split, toEvaluate) }
+	first, err := open(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	batches := first.BatchesPerEpoch()
+	if err := first.Close(); err != nil {
+		return nil, 0, err
+	}
+	return Evaluations(open), batches, nil
+}
+
+// openManager opens the checkpoints of a run folder.
+func (s *setup) openManager(folder string, readOnly bool) (*checkpoint.Manager, error) {
+	c := checkpoint.ManagerConfig{
+		Dir:            filepath.Join(folder, checkpointFolder),
+		ReadOnly:       readOnly,
+		IntraOpThreads: s.params.Runtime.IntraOpThreads,
+		Logger:         s.env.Log,
+	}
+	if !readOnly {
+		c.MaxToKeep = s.params.Checkpoint.MaxToKeep
+		c.KeepEvery = time.Duration(s.params.Checkpoint.KeepEveryHours * float64(time.Hour))
+	}
+	return checkpoint.OpenManager(c)
+}
+
+// openExport opens an export and refuses operations that reach beyond the graph.
+func openExport(path string, env Env) (*graphs.Export, error) {
+	export, err := graphs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return export, export.RefuseUnsafe(env.AllowOps)
+}
+
+// scalarsOf returns the scalars that stay the same for a run.
+func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
+	s := strategy.Scalars{"weight_decay": p.Optimizer.WeightDecay, "clip_norm": p.Optimizer.ClipNorm}
+	known := c.AllHyperparameters()
+	for name, value := range p.Optimizer.Hyperparameters {
+		at := slices.IndexFunc(known, func(h graphs.Hyperparameter) bool { return h.Name == name })
+		if at < 0 {
+			var names []string
+			for _, h := range known {
+				names = append(names, h.Name)
+			}
+			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter, only %s", name, strings.Join(names, ", "))}
+		}
+		if err := known[at].Check(value); err != nil {
+			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%w", err)}
+		}
+		s[name] = value
+	}
+	return s, nil
+}
+
+// intervals resolves the params that are counted in epochs, and returns the
+// number of steps of the run.
+func intervals(p *Params, stepsPerEpoch int64) (int64, error) {
+	if stepsPerEpoch < 1 {
+		return 0, &ParamsError{fmt.Errorf("split %s of %s gives no batch of %d examples: lower train.batch_size or turn data.drop_remainder off", p.Data.Train, p.Data.Dir, p.Train.BatchSize)}
+	}
+	steps := p.Train.Steps
+	if steps == 0 {
+		steps = max(1, int64(math.Round(p.Train.Epochs*float64(stepsPerEpoch))))
+	}
+	if p.Train.EvalInterval == 0 {
+		p.Train.EvalInterval = stepsPerEpoch
+	}
+	if p.Checkpoint.Interval == 0 {
+		p.Checkpoint.Interval = stepsPerEpoch
+		if p.Train.EvalInterval > 0 {
+			p.Checkpoint.Interval = p.Train.EvalInterval
+		}
+	}
+	if err := p.schedule(steps).Validate(); err != nil {
+		return 0, &ParamsError{fmt.Errorf("optimizer: %w", err)}
+	}
+	return steps, nil
+}

@@ -1,0 +1,158 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// Batch is a global batch as a strategy takes it. Its source has divided it.
+type Batch struct {
+	// Micro are its micro-batches: as many as the strategy computes side by side, or a
+	// multiple of that. Drawn takes their place where the workers have read the batch.
+	Micro [][]strategy.Feature
+	Drawn *strategy.Drawn
+	// Examples are those of each micro-batch.
+	Examples []int
+	// Halve divides the batch, and those that its source gives from then on, into twice as
+	// many micro-batches; nil where that cannot be.
+	Halve func(context.Context) (*Batch, error)
+}
+
+// all is the number of examples of the batch.
+func (b *Batch) all() (n int) {
+	for _, e := range b.Examples {
+		n += e
+	}
+	return n
+}
+
+// newBatch returns a batch in the parts in which its dataset has divided it.
+func newBatch(b *dataset.Batch) *Batch {
+	parts := b.Parts
+	if parts == nil {
+		parts = []*dataset.Batch{b}
+	}
+	out := new(Batch)
+	for _, p := range parts {
+		out.Micro, out.Examples = append(out.Micro, p.Features), append(out.Examples, p.Examples)
+	}
+	return out
+}
+
+// Source gives a dataset's batches to the loop, divided into the micro-batches that a
+// strategy takes: it is a runner.Source.
+type Source struct {
+	data  *dataset.Dataset
+	start dataset.State
+	into  division
+}
+
+// division is how batches are divided.
+type division struct {
+	side       int // micro-batches that are computed side by side
+	accumulate int // and one after the other, for an update
+	longRows   int // tokens that a micro-batch's row may have
+}
+
+// divisionFor is how batches are divided for a strategy.
+func divisionFor(s Strategy, accumulate int) division {
+	r := s.Runtime()
+	return division{side: r.MicroBatches, accumulate: max(1, accumulate), longRows: r.LongRows}
+}
+
+// NewSource returns the batches of a dataset for updates by a strategy, each of which takes
+// so many micro-batches one after the other; 0 is one. The beginning of the data, where a
+// new run starts, is where the dataset is now.
+func NewSource(d *dataset.Dataset, s Strategy, accumulate int) *Source {
+	out := &Source{data: d, start: d.State(), into: divisionFor(s, accumulate)}
+	out.divide()
+	return out
+}
+
+// divide has the dataset divide what it gives from now on.
+func (s *Source) divide() { s.data.Divide(s.into.side*s.into.accumulate, s.into.longRows) }
+
+// Next implements runner.BatchReader.
+func (s *Source) Next(ctx context.Context) (runner.Batch[*Batch], error) {
+	before := s.data.State()
+	b, err := s.data.Next(ctx)
+	if err != nil {
+		return runner.Batch[*Batch]{}, err
+	}
+	batch := newBatch(b)
+	batch.Halve = func(ctx context.Context) (*Batch, error) { return s.halve(ctx, before) }
+	return described(b, batch), nil
+}
+
+// halve draws the batch behind a position again, in twice as many micro-batches.
+func (s *Source) halve(ctx context.Context, before dataset.State) (*Batch, error) {
+	s.into.accumulate *= 2
+	s.divide()
+	if err := s.data.Restore(before); err != nil {
+		return nil, err
+	}
+	b, err := s.Next(ctx)
+	return b.Payload, err
+}
+
+// Seek implements runner.Source.
+func (s *Source) Seek(position json.RawMessage) error { return seek(s.data, position, s.start) }
+
+// seek goes to a position in the data, or to its start where the position is nil.
+func seek(d *dataset.Dataset, position json.RawMessage, start dataset.State) error {
+	if position == nil {
+		return d.Restore(start)
+	}
+	var state dataset.State
+	if err := json.Unmarshal(position, &state); err != nil {
+		return err
+	}
+	return d.Restore(state)
+}
+
+// Evaluations returns what opens the batches of an evaluation, as a
+// runner.StandardEvaluator takes it: each whole, from a dataset that is opened anew, and
+// that the evaluator closes.
+func Evaluations(open func(context.Context) (*dataset.Dataset, error)) func(context.Context) (runner.BatchReader[*Batch], error) {
+	return func(ctx context.Context) (runner.BatchReader[*Batch], error) {
+		d, err := open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return pass{d}, nil
+	}
+}
+
+// pass gives the whole batches of a dataset.
+type pass struct{ *dataset.Dataset }
+
+// Next implements runner.BatchReader.
+func (p pass) Next(ctx context.Context) (runner.Batch[*Batch], error) {
+	b, err := p.Dataset.Next(ctx)
+	if err != nil {
+		return runner.Batch[*Batch]{}, err
+	}
+	return described(b, newBatch(b)), nil
+}
+
+// described returns a batch with what the loop must know of it.
+func described(b *dataset.Batch, payload *Batch) runner.Batch[*Batch] {
+	return runner.Batch[*Batch]{
+		Payload:  payload,
+		Examples: b.Examples,
+		Tokens:   b.Tokens,
+		Epoch:    b.Epoch,
+		Position: b.State,
+		Records: func() []string {
+			names := make([]string, len(b.Records))
+			for i := range names {
+				names[i] = b.Describe(i)
+			}
+			return names
+		},
+	}
+}
