@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
 
@@ -52,12 +53,22 @@ func TestDocumentedCommands(t *testing.T) {
 func TestDocumentedNames(t *testing.T) {
 	functions := testFunctions(t)
 	name := regexp.MustCompile("`((?:Test|Benchmark|Fuzz|Example)[A-Z]\\w*)`")
+	source := regexp.MustCompile("`((?:bench|checkpoint|cmd|convert|dataset|graphs|internal|runner|strategy|summary|text|tfrecord|tools|train)/[\\w./-]*)`")
 	link := regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)\s]*)?\)`)
 	for _, page := range documents(t) {
 		for i, line := range page.lines {
 			for _, match := range name.FindAllStringSubmatch(line, -1) {
 				if !slices.Contains(functions["./..."], match[1]) {
 					t.Errorf("%s:%d: there is no Go test %s", page.name, i+1, match[1])
+				}
+			}
+			for _, match := range source.FindAllStringSubmatch(line, -1) {
+				if page.name == "CHANGELOG.md" || strings.Contains(match[1], "/.") ||
+					strings.HasPrefix(match[1], "train/") && !strings.Contains(match[1], ".") {
+					continue // of the past; made by a program; a folder or a tag of a run
+				}
+				if _, err := os.Stat(filepath.Join(testkit.Root(), match[1])); err != nil {
+					t.Errorf("%s:%d: there is no %s", page.name, i+1, match[1])
 				}
 			}
 			for _, match := range link.FindAllStringSubmatch(line, -1) {
@@ -69,6 +80,38 @@ func TestDocumentedNames(t *testing.T) {
 					t.Errorf("%s:%d: the link to %s leads nowhere", page.name, i+1, match[1])
 				}
 			}
+		}
+	}
+}
+
+// TestPagesAreLaidOut checks that lines of prose wrap at 100 columns, that the table of contents of a
+// page fits a screen, and that every page is in the index. Tables, blocks and what benchmarks write
+// may be wider.
+func TestPagesAreLaidOut(t *testing.T) {
+	const widest, mostHeadings = 100, 24
+	index := ""
+	for _, page := range documents(t) {
+		if page.name == "docs/README.md" {
+			index = strings.Join(page.lines, "\n")
+		}
+	}
+	for _, page := range documents(t) {
+		headings, generated := 0, false
+		for i, line := range page.proseLines() {
+			if strings.HasPrefix(line, "#") {
+				headings++
+			}
+			generated = strings.Contains(line, "<!-- bench:begin") || generated && !strings.Contains(line, "<!-- bench:end")
+			if n := utf8.RuneCountInString(line); n > widest && !generated && !strings.HasPrefix(line, "|") {
+				t.Errorf("%s:%d: a line of %d columns; expected at most %d", page.name, i+1, n, widest)
+			}
+		}
+		if headings > mostHeadings {
+			t.Errorf("%s: %d headings; expected at most %d, which fit a screen", page.name, headings, mostHeadings)
+		}
+		below, ok := strings.CutPrefix(page.name, "docs/")
+		if ok && below != "README.md" && !strings.Contains(index, "("+below+")") {
+			t.Errorf("docs/README.md does not name %s", page.name)
 		}
 	}
 }
@@ -90,7 +133,7 @@ func documents(t *testing.T) []document {
 		}
 		pages = append(pages, document{name, strings.Split(string(text), "\n")})
 	}
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "bench/README.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md"} {
 		if _, err := os.Stat(filepath.Join(testkit.Root(), name)); err == nil {
 			add(name)
 		}
