@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -99,18 +100,25 @@ func TestReadMissing(t *testing.T) {
 	}
 }
 
-// A real index of Google's, whose data file is not there.
+// TestGoogleIndex opens indexes as Google's releases have them, whose data files are not there:
+// a small one by TensorFlow 1's saver, and a real one where it lies beside the checkout.
 func TestGoogleIndex(t *testing.T) {
-	prefix := strings.TrimSuffix(testkit.SharedData(t, "bert_index", "llSiddharthll_bert_model.ckpt.index"), ".index")
-	b, err := OpenBundle(prefix)
+	t.Run("small", func(t *testing.T) { holdGoogleIndex(t, "testdata/google/bert_model.ckpt.index", 1, 8, 40) })
+	t.Run("real", func(t *testing.T) {
+		holdGoogleIndex(t, testkit.SharedData(t, "bert_index", "llSiddharthll_bert_model.ckpt.index"), 7, 512, 30522)
+	})
+}
+
+func holdGoogleIndex(t *testing.T, path string, layer, hidden, vocab int64) {
+	b, err := OpenBundle(strings.TrimSuffix(path, ".index"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, ok := b.Entry("bert/encoder/layer_7/attention/self/query/kernel")
-	if !ok || e.DType != tf.Float || !slices.Equal(e.Shape, []int64{512, 512}) {
+	e, ok := b.Entry(fmt.Sprintf("bert/encoder/layer_%d/attention/self/query/kernel", layer))
+	if !ok || e.DType != tf.Float || !slices.Equal(e.Shape, []int64{hidden, hidden}) {
 		t.Errorf("query kernel: %v, %v", e, ok)
 	}
-	if e, ok := b.Entry("bert/embeddings/word_embeddings"); !ok || !slices.Equal(e.Shape, []int64{30522, 512}) {
+	if e, ok := b.Entry("bert/embeddings/word_embeddings"); !ok || !slices.Equal(e.Shape, []int64{vocab, hidden}) {
 		t.Errorf("word embeddings: %v, %v", e, ok)
 	}
 	if g, err := b.ObjectGraph(); g != nil || err != nil {

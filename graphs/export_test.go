@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
@@ -51,31 +50,11 @@ ops = collections.Counter(n.op for name in seen for n in library[name].node_def 
 json.dump({"ops": ops, "parameters": export.parameters(module)}, open(out + "/facts.json", "w"))
 `
 
-var scratch string
-
-func TestMain(m *testing.M) {
-	var err error
-	if scratch, err = os.MkdirTemp("", "graphs"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(scratch)
-	os.Exit(code)
-}
-
-var exportOnce sync.Once
-
 // exported returns the folder of an export that the exporter wrote, once for all tests,
 // which must not change it.
 func exported(t testing.TB) string {
 	t.Helper()
-	exportOnce.Do(func() { testkit.RunPython(t, exportScript, scratch) })
-	dir := filepath.Join(scratch, "graph")
-	if _, err := os.Stat(dir); err != nil {
-		t.Fatal("the export failed, see the first test")
-	}
-	return dir
+	return filepath.Join(testkit.Made(t, exportScript), "graph")
 }
 
 // exportedModel returns the parsed saved_model.pb and gorbit.json of the export.

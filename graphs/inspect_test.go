@@ -148,7 +148,7 @@ func TestReportOfExport(t *testing.T) {
 		Ops        map[string]int
 		Parameters int64
 	}
-	data, err := os.ReadFile(filepath.Join(scratch, "facts.json"))
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(exported(t)), "facts.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

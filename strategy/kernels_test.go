@@ -81,8 +81,7 @@ func row(parts ...[]int32) []int32 {
 // TestKernelsEqualStandardOps holds the kernels against TensorFlow's operations:
 // gradients and updated variables of a step, sums of an evaluation, logits.
 func TestKernelsEqualStandardOps(t *testing.T) {
-	dir := t.TempDir()
-	testkit.RunPython(t, kernelModels, dir)
+	dir := testkit.Made(t, kernelModels)
 	layouts := map[string][][]int32{
 		"packed":         {row(run(20, 1), run(13, 2), run(7, 0)), row(run(1, 1), run(39, 2)), run(40, 1)},
 		"one token":      {{1}},

@@ -166,8 +166,7 @@ func near(a, b, tolerance float64) bool {
 func TestComposedStepEqualsTrainStep(t *testing.T) {
 	for _, pooling := range []string{"first", "mean"} {
 		t.Run(pooling, func(t *testing.T) {
-			dir := t.TempDir()
-			testkit.RunPython(t, golden, dir, pooling)
+			dir := testkit.Made(t, golden, pooling)
 			s := open(t, dir, FunctionsTrain)
 			steps := readJSON[[]goldenStep](t, filepath.Join(dir, "steps.json"))
 			if len(steps) != 10 {
@@ -245,8 +244,7 @@ func allEqual(a, b []float64) bool {
 }
 
 func TestStepErrors(t *testing.T) {
-	dir := t.TempDir()
-	testkit.RunPython(t, golden, dir, "mean")
+	dir := testkit.Made(t, golden, "mean")
 	s := open(t, dir, FunctionsTrain)
 	g := readJSON[[]goldenStep](t, filepath.Join(dir, "steps.json"))[0]
 	ctx := context.Background()
@@ -281,8 +279,7 @@ func TestStepErrors(t *testing.T) {
 }
 
 func TestUnknownDevice(t *testing.T) {
-	dir := t.TempDir()
-	testkit.RunPython(t, golden, dir, "mean")
+	dir := testkit.Made(t, golden, "mean")
 	export, err := graphs.Open(filepath.Join(dir, "graph"))
 	if err != nil {
 		t.Fatal(err)

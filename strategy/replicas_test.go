@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -40,24 +39,11 @@ func replicaExport(t testing.TB) *graphs.Export { return replicaExportIn(t, "gra
 // replicaExportIn opens an export of replicaModel, which is made once.
 func replicaExportIn(t testing.TB, folder string) *graphs.Export {
 	t.Helper()
-	replicaDir.once.Do(func() {
-		dir, err := os.MkdirTemp("", "replicas")
-		if err != nil {
-			t.Fatal(err)
-		}
-		testkit.RunPython(t, replicaModel, dir)
-		replicaDir.path = dir
-	})
-	export, err := graphs.Open(filepath.Join(replicaDir.path, folder))
+	export, err := graphs.Open(filepath.Join(testkit.Made(t, replicaModel), folder))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return export
-}
-
-var replicaDir struct {
-	once sync.Once
-	path string
 }
 
 // TestMain lets the test binary be a worker's child, too.
@@ -69,9 +55,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	code := m.Run()
-	os.RemoveAll(replicaDir.path)
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // startWorkers starts workers and connects to them.

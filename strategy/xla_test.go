@@ -26,8 +26,7 @@ for name, xla in (("plain", False), ("xla", True)):
 // outside of what is compiled, against one replica of TensorFlow's operations and the
 // package's: steps, an evaluation, a prediction and all variables.
 func TestXLA(t *testing.T) {
-	dir := t.TempDir()
-	testkit.RunPython(t, xlaModels, dir)
+	dir := testkit.Made(t, xlaModels)
 	ctx := context.Background()
 	open := func(name string, w way) *Model {
 		export, err := graphs.Open(filepath.Join(dir, name))

@@ -162,9 +162,7 @@ func TestRealWeights(t *testing.T) {
 	if _, err := os.Stat(weights); err != nil {
 		t.Skipf("the demo's weights are not there: %s", weights)
 	}
-	graph := filepath.Join(t.TempDir(), "graph")
-	testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
-		"bert-classifier", "--config", "minilm", "--pooling", "mean", "--out", graph)
+	graph := testkit.Export(t, "minilm", "--pooling", "mean")
 	p := testParams(t)
 	p.Graph, p.Init, p.Strict = graph, weights, true
 	_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "strict"), quiet())

@@ -26,13 +26,8 @@ import (
 func narrow(t testing.TB, precision string) Params {
 	t.Helper()
 	p := testParams(t)
-	p.Graph = filepath.Join(shared.dir, precision)
+	p.Graph = testkit.Export(t, bertConfig, "--pooling", "mean", "--precision", precision)
 	p.Runtime.AllowSlowPrecision = true
-	if _, err := os.Stat(p.Graph); err != nil {
-		testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
-			"bert-classifier", "--config", filepath.Join(shared.dir, "config.json"), "--pooling", "mean",
-			"--precision", precision, "--out", p.Graph)
-	}
 	return p
 }
 

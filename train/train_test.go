@@ -79,6 +79,9 @@ var shared struct {
 
 const vocabSize, rowLength = 60, 24
 
+var bertConfig = fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+	"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": %d}`, vocabSize, rowLength)
+
 func fixture(t testing.TB) (graph, data string) {
 	t.Helper()
 	shared.Do(func() {
@@ -87,14 +90,6 @@ func fixture(t testing.TB) (graph, data string) {
 			t.Fatal(err)
 		}
 		shared.dir = dir
-		config := fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-			"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": %d}`, vocabSize, rowLength)
-		path := filepath.Join(dir, "config.json")
-		if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
-			"bert-classifier", "--config", path, "--pooling", "mean", "--out", filepath.Join(dir, "graph"))
 		records(t, filepath.Join(dir, "data", "train-00000-of-00002.tfrecord"), 1, 90)
 		records(t, filepath.Join(dir, "data", "train-00001-of-00002.tfrecord"), 2, 83)
 		records(t, filepath.Join(dir, "data", "dev-00000-of-00001.tfrecord"), 3, 50)
@@ -102,7 +97,7 @@ func fixture(t testing.TB) (graph, data string) {
 	if shared.dir == "" {
 		t.Fatal("no fixture")
 	}
-	return filepath.Join(shared.dir, "graph"), filepath.Join(shared.dir, "data")
+	return testkit.Export(t, bertConfig, "--pooling", "mean"), filepath.Join(shared.dir, "data")
 }
 
 // records writes examples whose label says whether token 7 is among the tokens.
@@ -537,9 +532,7 @@ func TestCheckpointOfAnotherModel(t *testing.T) {
 	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	other := filepath.Join(t.TempDir(), "graph")
-	testkit.RunPython(t, "import sys; from gorbit_export.__main__ import main; sys.exit(main(sys.argv[1:]))",
-		"bert-classifier", "--config", filepath.Join(shared.dir, "config.json"), "--pooling", "first", "--out", other)
+	other := testkit.Export(t, bertConfig, "--pooling", "first")
 	p.Graph, p.Train.Steps = other, 6
 	_, err := Train(context.Background(), p, run, quiet())
 	var mismatch *checkpoint.MismatchError

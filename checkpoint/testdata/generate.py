@@ -223,9 +223,34 @@ def variants() -> None:
     )
 
 
+def google() -> None:
+    """The index of a BERT as Google's releases have it, by TensorFlow 1's saver; no data file."""
+    h, inner = 8, 32
+    shapes = {f"embeddings/{n}_embeddings": [k, h] for n, k in (("word", 40), ("position", 16))}
+    shapes["embeddings/token_type_embeddings"] = [2, h]
+    norms = ["embeddings/LayerNorm"]
+    for i in range(2):
+        layer = f"encoder/layer_{i}"
+        dense = {f"attention/self/{n}": [h, h] for n in ("query", "key", "value")}
+        dense |= {"attention/output/dense": [h, h]}
+        dense |= {"intermediate/dense": [h, inner], "output/dense": [inner, h]}
+        for name, shape in dense.items():
+            shapes |= {f"{layer}/{name}/kernel": shape, f"{layer}/{name}/bias": shape[1:]}
+        norms += [f"{layer}/attention/output/LayerNorm", f"{layer}/output/LayerNorm"]
+    shapes |= {f"{name}/{part}": [h] for name in norms for part in ("beta", "gamma")}
+    shapes |= {"pooler/dense/kernel": [h, h], "pooler/dense/bias": [h]}
+    prefix = os.path.join(folder("google"), "bert_model.ckpt")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, shape in shapes.items():
+            tf.compat.v1.get_variable("bert/" + name, shape)
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.compat.v1.train.Saver().save(session, prefix, write_meta_graph=False, write_state=False)
+    os.remove(prefix + ".data-00000-of-00001")
+
+
 if __name__ == "__main__":
     tf.random.set_seed(1)
-    for make in (graph, root, keras, plain, shards, slices, variants):
+    for make in (graph, root, keras, plain, shards, slices, variants, google):
         make()
     with open(os.path.join(HERE, "expected.json"), "w") as f:
         json.dump(expected, f, indent=1, sort_keys=True)

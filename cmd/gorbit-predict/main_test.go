@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/testkit"
@@ -21,43 +20,25 @@ var makeModel string
 // program makes the test binary run the program itself.
 const program = "GORBIT_PREDICT_PROGRAM"
 
-var made struct {
-	sync.Once
-	dir    string
-	golden [][]float64
-}
-
 func TestMain(m *testing.M) {
 	if os.Getenv(program) != "" {
 		main()
 	}
-	code := m.Run()
-	os.RemoveAll(made.dir)
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // fixture returns a model and its answers on ("a b c") and ("d e", "f g").
 func fixture(t *testing.T) (model string, golden [][]float64) {
 	t.Helper()
-	made.Do(func() {
-		dir, err := os.MkdirTemp("", "gorbit-predict")
-		if err != nil {
-			t.Fatal(err)
-		}
-		made.dir = dir
-		testkit.RunPython(t, makeModel, dir)
-		data, err := os.ReadFile(filepath.Join(dir, "golden.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(data, &made.golden); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if len(made.golden) != 2 {
-		t.Fatal("the model was not made")
+	dir := testkit.Made(t, makeModel)
+	data, err := os.ReadFile(filepath.Join(dir, "golden.json"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return filepath.Join(made.dir, "model"), made.golden
+	if err := json.Unmarshal(data, &golden); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "model"), golden
 }
 
 // call runs the program within the test.

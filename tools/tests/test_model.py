@@ -166,7 +166,9 @@ def minilm_weights() -> dict:
     return weights
 
 
-def test_real_weights_give_the_reference_forward_pass(shared_data: pathlib.Path):
+@pytest.fixture(scope="module")
+def minilm() -> Classification:
+    """A classifier with the demo's weights."""
     weights = minilm_weights()
     task = Classification(config.PRESETS["minilm"], 2, "mean")
     found = 0
@@ -178,8 +180,22 @@ def test_real_weights_give_the_reference_forward_pass(shared_data: pathlib.Path)
                     variable.assign(value.T if foreign.transpose else value)
                     found += 1
     assert found == 5 + 16 * 6
+    return task
 
-    cases = json.loads((shared_data / "goldens" / "minilm_forward.json").read_text())["cases"]
+
+def test_real_weights_give_hugging_faces_forward_pass(minilm: Classification):
+    hold_forward_pass(minilm, pathlib.Path(__file__).parent / "goldens" / "minilm.json")
+
+
+def test_real_weights_give_the_reference_forward_pass(
+    minilm: Classification, shared_data: pathlib.Path
+):
+    hold_forward_pass(minilm, shared_data / "goldens" / "minilm_forward.json")
+
+
+def hold_forward_pass(task: Classification, path: pathlib.Path) -> None:
+    cases = json.loads(path.read_text())["cases"]
+    assert len(cases) == 6
     examples = [(case["input_ids"], case["token_type_ids"]) for case in cases]
     features = pack(examples, [[0, 1], [2, 3, 4], [5]])
     names = ("input_ids", "type_ids", "sequence_ids", "position_ids")
