@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -15,11 +16,17 @@ import (
 // files of a conversion that was killed then from those of a dataset.
 const movingName = "moving.json"
 
+// moving is the content of that file.
+type moving struct {
+	Old []string `json:"old"` // removed before
+	New []string `json:"new"`
+}
+
 // move removes old files of the folder and moves those made aside into place, the
 // manifest last: a folder with a manifest holds a whole dataset, whenever a kill or a
 // power cut comes.
 func (o *output) move(old, names []string) error {
-	list, err := json.Marshal(names)
+	list, err := json.Marshal(moving{old, names})
 	if err != nil {
 		return err
 	}
@@ -55,8 +62,8 @@ func (o *output) move(old, names []string) error {
 	return nil
 }
 
-// takeBack removes the files that a conversion had moved into place when it was killed,
-// before there was a manifest.
+// takeBack removes the files that a conversion had moved into place, or not removed yet,
+// when it failed or was killed before there was a manifest.
 func (o *output) takeBack() error {
 	data, err := vfs.ReadFile(o.files, filepath.Join(o.aside, movingName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,13 +75,13 @@ func (o *output) takeBack() error {
 	if there, err := o.has(o.dir, ManifestName); err != nil || there {
 		return err // all of it was moved, or nothing yet
 	}
-	var names []string
-	if err := json.Unmarshal(data, &names); err != nil {
+	var m moving
+	if err := json.Unmarshal(data, &m); err != nil {
 		return nil // it was killed before it moved anything
 	}
-	for _, name := range names {
+	for _, name := range slices.Concat(m.Old, m.New) {
 		// The vocabulary may be the one that was there before; it is the same.
-		if _, _, _, ok := tfrecord.ParseShardName(name); !ok || !localName(name) {
+		if _, _, _, ok := tfrecord.ParseShardName(strings.TrimSuffix(name, indexAlias)); !ok || !localName(name) {
 			continue
 		}
 		if err := o.files.Remove(filepath.Join(o.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -385,7 +385,10 @@ func (c *conversion) abandon() {
 	for _, w := range c.writers {
 		w.abandon()
 	}
-	if c.out != nil {
-		c.out.close()
+	if c.out == nil {
+		return
+	}
+	if err := c.out.close(); err != nil {
+		c.log.Warn("files could not be removed; the next conversion to the folder removes them", "folder", c.cfg.Out, "error", err)
 	}
 }

@@ -60,7 +60,7 @@ func openOutput(cfg *Config, vocab []byte) (_ *output, err error) {
 	}
 	defer func() {
 		if err != nil {
-			o.close()
+			_ = o.close() // the first error is the one that tells
 		}
 	}()
 	if err := o.takeBack(); err != nil {
@@ -141,14 +141,17 @@ func (o *output) publish(names, splits []string) error {
 
 // close removes what is left aside and lets go of the folder. A folder that it made
 // and that is empty goes too.
-func (o *output) close() {
-	// What cannot be removed now is by the next conversion.
-	_ = vfs.RemoveAll(o.files, o.aside)
+func (o *output) close() error {
+	err := o.takeBack()
+	if err == nil { // else the next conversion takes back
+		err = vfs.RemoveAll(o.files, o.aside)
+	}
 	os.Remove(o.lock.Path())
 	o.lock.Unlock()
 	if o.made {
 		_ = o.files.Remove(o.dir) // where it is empty
 	}
+	return err
 }
 
 // writeFile makes a small file aside.
