@@ -179,6 +179,17 @@ func (c *Config) validateColumns() error {
 		if c.TextColumn == "" {
 			fail("no text column is given")
 		}
+		for _, same := range []struct{ a, b, column string }{
+			{"text column", "label column", c.LabelColumn},
+			{"text column", "pair column", c.PairColumn},
+		} {
+			if same.column != "" && same.column == c.TextColumn {
+				fail("column %q is both the %s and the %s: expected different columns", same.column, same.a, same.b)
+			}
+		}
+		if c.PairColumn != "" && c.PairColumn == c.LabelColumn {
+			fail("column %q is both the pair column and the label column: expected different columns", c.PairColumn)
+		}
 		if c.LabelColumn == "" && (len(c.Labels) > 0 || c.LabelThreshold != nil) {
 			fail("labels are described, and no label column is given")
 		}

@@ -1,10 +1,10 @@
 package convert
 
 import (
+	"fmt"
+
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
-
-import "fmt"
 
 // RowError is a row of an input that cannot be used.
 type RowError struct {
@@ -37,3 +37,6 @@ type ExistsError struct{ Path string }
 func (e *ExistsError) Error() string {
 	return fmt.Sprintf("%s exists already: choose another folder, or overwrite it", e.Path)
 }
+
+// Is reports whether the target is the error's class, fault.Usage.
+func (e *ExistsError) Is(target error) bool { return target == fault.Usage }

@@ -72,6 +72,9 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 				return nil, err
 			}
 		}
+		if err := refuseCase(t.label, values); err != nil {
+			return nil, err
+		}
 		l.names = values
 	}
 	l.ids = make(map[string]int64, len(values))
@@ -92,6 +95,21 @@ func checkTwice(cfg *Config) error {
 		if !info.Mode().IsRegular() {
 			return fault.Usagef("convert: %s is not a regular file, so it can be read only once: list the labels (--labels)", in.Path)
 		}
+	}
+	return nil
+}
+
+// refuseCase gives an error if labels differ in case only: as a rule they are one label,
+// written in two ways. Who means two of them lists them.
+func refuseCase(column string, values []string) error {
+	seen := make(map[string]string, len(values))
+	for _, v := range values {
+		folded := strings.ToLower(v)
+		if other, ok := seen[folded]; ok {
+			return fault.Usagef("convert: column %q holds the labels %s, which differ in case only: write them in one way, or list all labels with --labels to keep both",
+				column, list([]string{other, v}))
+		}
+		seen[folded] = v
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -130,14 +131,9 @@ func ReadManifest(path string) (*Manifest, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, ManifestName)
 	}
-	f, err := os.Open(path)
+	data, err := bounded.ReadFile(path, maxManifest)
 	if err != nil {
 		return nil, fmt.Errorf("dataset: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
-	if err != nil {
-		return nil, fmt.Errorf("dataset: %s: %w", path, err)
 	}
 	m, reason := parseManifest(data)
 	if reason != "" {
@@ -148,9 +144,6 @@ func ReadManifest(path string) (*Manifest, error) {
 
 // parseManifest returns a manifest, or the reason why data is none.
 func parseManifest(data []byte) (*Manifest, string) {
-	if len(data) > maxManifest {
-		return nil, fmt.Sprintf("is longer than %d bytes", maxManifest)
-	}
 	// Another version may not even have the same types, so what it is comes first.
 	var head struct {
 		Format  string `json:"format"`

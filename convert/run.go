@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -103,7 +104,11 @@ func (c *Config) splits() []string {
 func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	cfg := c.cfg
 	var err error
-	if c.vocab, err = os.ReadFile(cfg.Vocab); err != nil {
+	// First, so that nothing is done in vain where a dataset is in the way.
+	if c.out, err = openOutput(cfg); err != nil {
+		return err
+	}
+	if c.vocab, err = bounded.ReadFile(cfg.Vocab, text.MaxVocabBytes); err != nil {
 		return fmt.Errorf("convert: vocabulary: %w", err)
 	}
 	v, err := text.ParseVocab(c.vocab, cfg.Vocab)
@@ -123,7 +128,7 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 		}
 		c.progress.Total += info.Size()
 	}
-	if c.out, err = openOutput(cfg, c.vocab); err != nil {
+	if err := c.out.refuseVocab(c.vocab); err != nil {
 		return err
 	}
 	if c.labels, err = newLabels(ctx, cfg, guess); err != nil {
@@ -137,6 +142,9 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 			delete(c.writers, name)
 			return err
 		}
+	}
+	if len(c.labels.names) == 1 {
+		c.log.Warn("all rows have the same label: there is nothing to learn from them", "label", c.labels.names[0])
 	}
 	c.rows = map[string]int64{}
 	c.manifest = c.newManifest(v)
@@ -353,7 +361,7 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := c.out.publish(names, splits); err != nil {
+	if err := c.out.publish(names, splits, c.vocab); err != nil {
 		return nil, err
 	}
 	for _, name := range splits {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -206,7 +207,7 @@ func TestLabels(t *testing.T) {
 		{"integers in numeric order", []string{"10", "-1", "2"}, Config{}, []string{"-1", "2", "10"}, []int64{2, 0, 1}},
 		{"not all integers", []string{"10", "b", "2"}, Config{}, []string{"10", "2", "b"}, []int64{0, 2, 1}},
 		{"odd integers are names", []string{"01", "1", "2"}, Config{}, []string{"01", "1", "2"}, []int64{0, 1, 2}},
-		{"sorted by bytes", []string{"b", "B", "a"}, Config{}, []string{"B", "a", "b"}, []int64{2, 0, 1}},
+		{"sorted by bytes", []string{"b", "C", "a"}, Config{}, []string{"C", "a", "b"}, []int64{2, 0, 1}},
 		{"listed", []string{"b", "a", "b"}, Config{Labels: []string{"b", "a", "c"}}, []string{"b", "a", "c"}, []int64{0, 1, 0}},
 		{"scores", []string{"-0.1", "0", "1e3", "-0"}, Config{LabelThreshold: &zero}, []string{"negative", "positive"}, []int64{0, 1, 1, 1}},
 		{"scores with names", []string{"0.49", "0.5", "-2"}, Config{LabelThreshold: &half, Labels: []string{"lo", "hi"}}, []string{"lo", "hi"}, []int64{0, 1, 0}},
@@ -785,6 +786,71 @@ func TestOverwrite(t *testing.T) {
 	}
 }
 
+// TestRefusedBeforeTheWork has something in the way of the dataset and inputs that cannot
+// be read: what is in the way is told.
+func TestRefusedBeforeTheWork(t *testing.T) {
+	dir := write(t, map[string]string{"x.tsv": manyRows(10)})
+	for name, lay := range map[string]func(out string) error{
+		" exists already: choose another folder, or overwrite it": func(out string) error {
+			return os.WriteFile(filepath.Join(out, ManifestName), nil, 0o666)
+		},
+		"train-00000-of-00001.tfrecord exists already: choose another folder, or overwrite it": func(out string) error {
+			return os.WriteFile(filepath.Join(out, "train-00000-of-00001.tfrecord"), nil, 0o666)
+		},
+		"vocab.txt is a folder, and a file of the dataset has that name: choose another folder": func(out string) error {
+			return os.Mkdir(filepath.Join(out, vocabName), 0o777)
+		},
+		"is a file, expected a folder or the name of a new one": func(out string) error {
+			return errors.Join(os.Remove(out), os.WriteFile(out, nil, 0o666))
+		},
+	} {
+		cfg := in(dir, Config{TextColumn: "t", LabelColumn: "l", Inputs: []Input{{Train, "gone.tsv"}}})
+		cfg.Vocab = filepath.Join(dir, "gone.txt")
+		cfg.Out = filepath.Join(t.TempDir(), "out")
+		if err := errors.Join(os.Mkdir(cfg.Out, 0o777), lay(cfg.Out)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Run(context.Background(), cfg, quiet)
+		if err == nil || !strings.HasSuffix(err.Error(), name) || fault.Of(err) != fault.Usage {
+			t.Errorf("got %v (%s), expected a usage error ... %s", err, fault.Of(err), name)
+		}
+	}
+}
+
+// TestAppearsMeanwhile has another program write a dataset while this one works.
+func TestAppearsMeanwhile(t *testing.T) {
+	dir := write(t, map[string]string{"x.tsv": manyRows(10)})
+	for _, name := range []string{ManifestName, "train-00001-of-00002.tfrecord", vocabName} {
+		cfg := in(dir, Config{TextColumn: "t", LabelColumn: "l", Inputs: []Input{{Train, "x.tsv"}}})
+		cfg.Out = filepath.Join(t.TempDir(), "out")
+		cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, name), "another") }
+		_, err := Run(context.Background(), cfg, quiet)
+		var exists *ExistsError
+		if !errors.As(err, &exists) || filepath.Base(exists.Path) != name || fault.Of(err) != fault.Usage {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if got := slices.Sorted(maps.Keys(dataset(t, cfg.Out))); !slices.Equal(got, []string{name}) {
+			t.Errorf("%s: %q is left, expected what was written meanwhile", name, got)
+		}
+	}
+}
+
+// TestLabelsThatDifferInCase are one label written in two ways, unless they are listed.
+func TestLabelsThatDifferInCase(t *testing.T) {
+	late := manyRows(guessRows) + "a\tYes\nb\tyes\n"
+	for name, rows := range map[string]string{"first rows": "t\tl\na\tYes\nb\tNo\na\tyes\n", "late": late} {
+		dir := write(t, map[string]string{"x.tsv": rows})
+		cfg := in(dir, Config{TextColumn: "t", LabelColumn: "l", Inputs: []Input{{Train, "x.tsv"}}})
+		_, err := Run(context.Background(), cfg, quiet)
+		want := `convert: column "l" holds the labels "Yes", "yes", which differ in case only: write them in one way, or list all labels with --labels to keep both`
+		if err == nil || err.Error() != want || fault.Of(err) != fault.Usage {
+			t.Errorf("%s: got %v\nexpected %s", name, err, want)
+		}
+		cfg.Labels = []string{"0", "1", "2", "Yes", "yes", "No"}
+		mustRun(t, cfg)
+	}
+}
+
 func TestLeftovers(t *testing.T) {
 	dir := write(t, map[string]string{"x.tsv": manyRows(10)})
 	cfg := in(dir, Config{TextColumn: "t", LabelColumn: "l", Inputs: []Input{{Train, "x.tsv"}}})
@@ -875,7 +941,7 @@ func TestMissingFiles(t *testing.T) {
 		{"vocabulary of nothing", func(c *Config) { c.Vocab = filepath.Join(dir, "novocab.txt") }, "has no [UNK]: expected a BERT vocab.txt with one token a line"},
 		{"folder as input", func(c *Config) { c.Inputs[0].Path, c.Format = dir, TSV }, " is a folder, expected a file"},
 		{"no rows", func(c *Config) { c.Inputs[0].Path = filepath.Join(dir, "header.tsv") }, "header.tsv holds no rows"},
-		{"output is a file", func(c *Config) { c.Out = filepath.Join(dir, "x.tsv") }, "x.tsv: not a directory"},
+		{"endless vocabulary", func(c *Config) { c.Vocab = "/dev/zero" }, "vocabulary: /dev/zero is a device, expected a regular file"},
 	}
 	for _, tt := range tests {
 		cfg := in(dir, base)

@@ -19,7 +19,10 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -41,11 +44,14 @@ type output struct {
 }
 
 // openOutput takes hold of the folder of a dataset, which one program at a time can
-// have, and refuses one that holds a dataset that is to be kept.
-func openOutput(cfg *Config, vocab []byte) (_ *output, err error) {
+// have, and refuses one where something is in the dataset's way.
+func openOutput(cfg *Config) (_ *output, err error) {
 	o := &output{files: vfs.At(cfg.Out), dir: cfg.Out, aside: filepath.Join(cfg.Out, asideName), overwrite: cfg.Overwrite}
-	if _, err := o.files.Stat(cfg.Out); errors.Is(err, fs.ErrNotExist) {
+	switch info, err := o.files.Stat(cfg.Out); {
+	case errors.Is(err, fs.ErrNotExist):
 		o.made = true
+	case err == nil && !info.IsDir():
+		return nil, fault.Usagef("convert: %s is a file, expected a folder or the name of a new one", cfg.Out)
 	}
 	if err := vfs.MkdirAll(cfg.Out, 0o777); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
@@ -66,15 +72,8 @@ func openOutput(cfg *Config, vocab []byte) (_ *output, err error) {
 	if err := o.takeBack(); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
-	if !cfg.Overwrite {
-		if err := o.refuse(cfg.splits()); err != nil {
-			return nil, err
-		}
-		// The vocabulary given may well be the one that lies there.
-		path := filepath.Join(cfg.Out, vocabName)
-		if there, err := os.ReadFile(path); err == nil && !bytes.Equal(there, vocab) {
-			return nil, &ExistsError{path}
-		}
+	if err := o.refuse(cfg.splits()); err != nil {
+		return nil, err
 	}
 	// One that was killed leaves its files.
 	if err := vfs.RemoveAll(o.files, o.aside); err != nil {
@@ -113,21 +112,43 @@ func (o *output) old(splits []string) ([]string, error) {
 	return names, nil
 }
 
-// refuse gives an error if there is something to be kept.
+// refuse gives an error if there is something to be kept, or that is no file.
 func (o *output) refuse(splits []string) error {
 	old, err := o.old(splits)
-	if err == nil && len(old) > 0 {
-		err = &ExistsError{filepath.Join(o.dir, old[0])}
+	if err != nil {
+		return err
 	}
-	return err
+	if len(old) > 0 && !o.overwrite {
+		return &ExistsError{filepath.Join(o.dir, old[0])}
+	}
+	for _, name := range append(old, vocabName) {
+		path := filepath.Join(o.dir, name)
+		if info, err := o.files.Stat(path); err == nil && info.IsDir() {
+			return fault.Usagef("convert: %s is a folder, and a file of the dataset has that name: choose another folder", path)
+		}
+	}
+	return nil
+}
+
+// refuseVocab gives an error if there is another vocabulary to be kept. The one given
+// may well be the one that lies there.
+func (o *output) refuseVocab(vocab []byte) error {
+	path := filepath.Join(o.dir, vocabName)
+	if o.overwrite {
+		return nil
+	}
+	there, err := bounded.ReadFile(path, text.MaxVocabBytes)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && bytes.Equal(there, vocab) {
+		return nil
+	}
+	return &ExistsError{path}
 }
 
 // publish moves the files made aside into place, the manifest last.
-func (o *output) publish(names, splits []string) error {
-	if !o.overwrite {
-		if err := o.refuse(splits); err != nil {
-			return err
-		}
+func (o *output) publish(names, splits []string, vocab []byte) error {
+	// Once more, for another program may have written since.
+	if err := errors.Join(o.refuse(splits), o.refuseVocab(vocab)); err != nil {
+		return err
 	}
 	old, err := o.old(splits)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // modelFile is what a SavedModel's graphs are in.
 const modelFile = "saved_model.pb"
 
-// maxModelBytes is protobuf's own limit on a message.
-const maxModelBytes = 2<<30 - 1
+// MaxModelBytes is protobuf's own limit on a message.
+const MaxModelBytes = 2<<30 - 1
 
 // readModel returns the one graph of a SavedModel and the size of its file.
 func readModel(path string) (*spb.MetaGraphDef, int64, error) {
@@ -31,7 +31,7 @@ func readModel(path string) (*spb.MetaGraphDef, int64, error) {
 	case !info.IsDir():
 		return nil, 0, fmt.Errorf("graph %s: not a SavedModel: it is a file, not a folder", path)
 	}
-	data, err := bounded.ReadFile(filepath.Join(path, modelFile), maxModelBytes)
+	data, err := bounded.ReadFile(filepath.Join(path, modelFile), MaxModelBytes)
 	if os.IsNotExist(err) {
 		return nil, 0, fmt.Errorf("graph %s: not a SavedModel: it has no %s", path, modelFile)
 	}

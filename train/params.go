@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -225,11 +225,14 @@ func (e *ParamsError) Error() string { return "params: " + e.Err.Error() }
 func (e *ParamsError) Is(target error) bool { return target == fault.Usage }
 func (e *ParamsError) Unwrap() error        { return e.Err }
 
+// maxParamsBytes bounds a file of params, which has some hundred lines.
+const maxParamsBytes = 1 << 20
+
 // Load adds YAML files to the params, then settings of the form
 // "section.name=value". Later ones win. A name that does not exist is an error.
 func (p *Params) Load(files, settings []string) error {
 	for _, file := range files {
-		data, err := os.ReadFile(file)
+		data, err := bounded.ReadFile(file, maxParamsBytes)
 		if err != nil {
 			return err
 		}

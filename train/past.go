@@ -16,7 +16,9 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/text"
 )
 
 // past is what a run folder tells of a run that was started before.
@@ -320,7 +322,7 @@ func copyDescription(folder string, records *data) error {
 		return nil
 	}
 	for from, to := range map[string]string{convert.ManifestName: dataFile, records.manifest.Vocab.File: vocabFile} {
-		content, err := os.ReadFile(filepath.Join(records.dir, from))
+		content, err := bounded.ReadFile(filepath.Join(records.dir, from), text.MaxVocabBytes)
 		if err != nil {
 			return err
 		}

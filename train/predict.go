@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/questions"
 	"github.com/gorbit-ml/gorbit/text"
 )
@@ -40,16 +40,14 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	if vocab == "" {
 		return nil, fmt.Errorf("run %s has no vocabulary, since its data has no manifest: name one with --vocab", r.Folder)
 	}
-	if m := r.Manifest; m != nil && vocab == r.VocabPath() {
-		content, err := os.ReadFile(vocab)
-		if err != nil {
-			return nil, err
-		}
-		if fmt.Sprintf("%x", sha256.Sum256(content)) != m.Vocab.SHA256 {
-			return nil, &convert.ManifestError{Path: vocab, Reason: "is not the vocabulary of the run's data: its checksum differs"}
-		}
+	content, err := bounded.ReadFile(vocab, text.MaxVocabBytes)
+	if err != nil {
+		return nil, fmt.Errorf("vocabulary: %w", err)
 	}
-	v, err := text.LoadVocab(vocab)
+	if m := r.Manifest; m != nil && vocab == r.VocabPath() && fmt.Sprintf("%x", sha256.Sum256(content)) != m.Vocab.SHA256 {
+		return nil, &convert.ManifestError{Path: vocab, Reason: "is not the vocabulary of the run's data: its checksum differs"}
+	}
+	v, err := text.ParseVocab(content, vocab)
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,7 @@ name (by their numbers, from 1 on, with --no-header).`,
 		m, err := convert.Run(cmd.Context(), c, env.Log)
 		var exists *convert.ExistsError
 		if errors.As(err, &exists) {
-			return fmt.Errorf("%s exists already: choose another folder, or say --overwrite to replace it", exists.Path)
+			return usagef("%s exists already: choose another folder, or add --overwrite to replace it", exists.Path)
 		}
 		if err != nil {
 			return err

@@ -5,14 +5,16 @@ package bounded
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// FileError is a path that is not the file expected there. What class of error that is
-// depends on who chose the path.
+// FileError is a path that is not the file expected there.
 type FileError struct {
 	Path   string
 	Reason string
@@ -20,10 +22,16 @@ type FileError struct {
 
 func (e *FileError) Error() string { return e.Path + " " + e.Reason }
 
+// Is reports whether the target is the error's class, fault.Usage: somebody chose the path.
+func (e *FileError) Is(target error) bool { return target == fault.Usage }
+
 // ReadFile returns the content of a regular file of at most limit bytes. Anything else
 // is a *FileError, and is not read. Other errors are those of the file system.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path) // before it is opened, for that waits for a pipe's writer
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: failed.Err}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
@@ -74,10 +75,13 @@ func (e *PlanError) Error() string {
 
 func (e *PlanError) Unwrap() error { return e.Err }
 
+// maxPlanBytes bounds a plan's file: each host is a line or a few.
+const maxPlanBytes = 4 << 20
+
 // ReadPlan reads a plan from a YAML file. A file that is there and no plan is a
 // *PlanError.
 func ReadPlan(path string) (Plan, error) {
-	text, err := os.ReadFile(path)
+	text, err := bounded.ReadFile(path, maxPlanBytes)
 	if err != nil {
 		return Plan{}, err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
@@ -125,7 +126,7 @@ func target(out string, overwrite bool) (replace bool, err error) {
 // write fills a new folder.
 func write(ctx context.Context, o Options, dir string) error {
 	template := filepath.Join(o.Export.Path, graphs.ServingFolder, layout.ModelFile)
-	data, err := os.ReadFile(template)
+	data, err := bounded.ReadFile(template, graphs.MaxModelBytes)
 	if err != nil {
 		return fmt.Errorf("the graph's serving model: %w", err)
 	}
@@ -184,7 +185,7 @@ func parseModel(data []byte) (*spb.MetaGraphDef, error) {
 // describe makes the description, and reads the vocabulary.
 func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, err error) {
 	c := o.Export.Contract
-	vocab, err = os.ReadFile(o.Vocab)
+	vocab, err = bounded.ReadFile(o.Vocab, text.MaxVocabBytes)
 	if err != nil {
 		return nil, nil, fmt.Errorf("vocabulary: %w", err)
 	}
