@@ -26,9 +26,21 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 BENCH ?=
 
 PACKAGES := ./...
-# What is worth the race detector: all that starts goroutines. The commands are
-# tested as processes of their own, which it does not see.
-RACE := $(addprefix ./,checkpoint convert dataset internal/cluster internal/launch internal/progress internal/tfprocess runner strategy summary text tfrecord train)
+# The programs are tested as processes of their own, which the race detector does not see. All
+# else is tested under it, and only there.
+PROGRAMS := ./cmd/...
+LIBRARIES = $$($(GO) list $(PACKAGES) | grep -v /cmd/)
+
+# What a test may take before it counts as hung; go test's own limit is less than a busy machine
+# needs.
+LIMIT := 40m
+
+# The folder for what was skipped and why, which the end of make test prints.
+SKIPPED := .cache/skipped
+
+# go test, whose skipped tests are noted in the file that comes next.
+GOTEST := source .tf/env && export GOFLAGS="$${GOFLAGS:-} -buildvcs=false" && $(PY) tools/gotest.py
+
 FUZZTIME ?= 10s
 
 .PHONY: help
@@ -50,7 +62,9 @@ demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, answer
 	@tools/demo.sh
 
 .PHONY: test
-test: lint race pytest gotest ## Pass every test
+test: lint pytest gotest ## Pass every test, and say what was skipped and why
+	@if [ -s $(SKIPPED)/all ]; then echo "skipped, and why:"; sed 's/^/  /' $(SKIPPED)/all; \
+	  else echo "nothing was skipped"; fi
 
 .PHONY: lint
 lint: setup ## Check the formatting and the usual mistakes of the code
@@ -65,22 +79,26 @@ lint: setup ## Check the formatting and the usual mistakes of the code
 .PHONY: pytest
 pytest: fetch ## Run Python's tests
 	@echo "pytest tools bench"
-	@cd tools && ../$(PY) -m pytest -q
-	@cd bench && ../$(PY) -m pytest -q tests
+	@mkdir -p $(SKIPPED)
+	@for folder in tools bench; do \
+	  (cd $$folder && ../$(PY) -m pytest -q -rs tests) | tee $(SKIPPED)/out; \
+	  sed -n "s/^SKIPPED \[[0-9]*\] /$$folder\//p" $(SKIPPED)/out >$(SKIPPED)/$$folder; \
+	done
 
 .PHONY: fetch
 fetch: setup ## Fetch the demo's weights and reviews, which tests use as well
 	@tools/fetch_demo.sh
 
 .PHONY: gotest
-gotest: fetch ## Run Go's tests
-	@echo "go test $(PACKAGES)"
-	@$(GO) test $(PACKAGES)
+gotest: race ## Run Go's tests
+	@echo "go test $(PROGRAMS)"
+	@$(GOTEST) $(SKIPPED)/programs go test -timeout $(LIMIT) $(PROGRAMS)
+	@cat $(SKIPPED)/{tools,bench,libraries,programs} 2>/dev/null >$(SKIPPED)/all || true
 
 .PHONY: race
-race: fetch ## Run Go's tests under the race detector
-	@echo "go test -race $(RACE)"
-	@$(GO) test -race $(RACE)
+race: fetch ## Run Go's tests under the race detector, less those of the programs
+	@echo "go test -race $(PACKAGES), less $(PROGRAMS)"
+	@$(GOTEST) $(SKIPPED)/libraries go test -race -timeout $(LIMIT) $(LIBRARIES)
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)
@@ -108,8 +126,8 @@ check-gpu: ## Compare this machine's GPUs with its CPU, and measure them and oth
 	@$(PY) tools/check_gpu.py $(CHECK)
 
 .PHONY: clean
-clean: ## Remove what was built and what the demo made
-	rm -rf bin demo
+clean: ## Remove what was built, and what the demo and tests made
+	rm -rf bin demo .cache/tests .cache/skipped
 
 .PHONY: distclean
 distclean: clean ## Remove what was set up and fetched, too
