@@ -6,7 +6,7 @@
 // says. Nothing of TensorFlow runs for that: an export is data to this package,
 // and one that may be damaged or hostile. Inspect and Dot describe it;
 // RefuseUnsafe stops one whose operations reach files, processes or Python.
-// The Builder makes GraphDefs from an export's functions and single operations;
+// Package graphs/build makes GraphDefs of an export's functions and single operations;
 // package strategy composes training graphs with it.
 //
 // A variable is named by its path in the object graph, with slashes, for

@@ -10,7 +10,6 @@ import (
 
 	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
-	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
 	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	vpb "github.com/wamuir/graft/tensorflow/core/framework/versions_go_proto"
@@ -434,13 +433,8 @@ func (e *Export) reach(names ...string) map[string]bool {
 	return e.library.reach(roots...)
 }
 
-// NewBuilder returns a builder of a graph that may call the named functions.
-func (e *Export) NewBuilder(functions ...string) *Builder {
-	return &Builder{
-		def:   &gpb.GraphDef{Versions: e.versions, Library: e.Library(functions...)},
-		names: make(map[string]int),
-	}
-}
+// Versions are those of the graph that the export's functions are from.
+func (e *Export) Versions() *vpb.VersionDef { return e.versions }
 
 func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))

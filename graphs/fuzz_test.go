@@ -182,11 +182,7 @@ func drive(t *testing.T, e *Export) {
 	if err := e.Dot(io.Discard); err != nil {
 		t.Error(err)
 	}
-	b := e.NewBuilder(functionNames...)
-	for _, name := range functionNames {
-		b.Call(name, e.Functions[name], nil, nil)
-	}
-	if _, err := b.Marshal(); err != nil {
+	if _, err := proto.Marshal(e.Library(functionNames...)); err != nil {
 		t.Error(err)
 	}
 }

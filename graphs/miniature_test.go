@@ -9,6 +9,7 @@ import (
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
 	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
 	opb "github.com/wamuir/graft/tensorflow/core/framework/op_def_go_proto"
+	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 )
@@ -155,7 +156,27 @@ func node(op string, attrs ...Attr) *npb.NodeDef {
 	return n
 }
 
-func function(attr, name string) Attr { return Func(attr, name) }
+// Attr is an attribute of a node.
+type Attr struct {
+	Name  string
+	Value *apb.AttrValue
+}
+
+func function(attr, name string) Attr {
+	return Attr{attr, &apb.AttrValue{Value: &apb.AttrValue_Func{Func: &apb.NameAttrList{Name: name}}}}
+}
+
+func text(attr, value string) Attr {
+	return Attr{attr, &apb.AttrValue{Value: &apb.AttrValue_S{S: []byte(value)}}}
+}
+
+func shapeProto(dims []int64) *tspb.TensorShapeProto {
+	s := new(tspb.TensorShapeProto)
+	for _, d := range dims {
+		s.Dim = append(s.Dim, &tspb.TensorShapeProto_Dim{Size: d})
+	}
+	return s
+}
 
 func spec(a Arg) *spb.StructuredValue {
 	s := &spb.TensorSpecProto{Name: a.Name, Dtype: a.DType, Shape: shapeProto(a.Shape)}

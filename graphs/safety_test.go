@@ -58,13 +58,13 @@ func TestUnsafe(t *testing.T) {
 		{"unknown", "predict", []*npb.NodeDef{node("Exfiltrate")}, "predict Exfiltrate"},
 		{"internal", "predict", []*npb.NodeDef{node("_Send")}, "predict _Send"},
 		{"without a name", "predict", []*npb.NodeDef{node("")}, "predict "},
-		{"print to a stream", "predict", []*npb.NodeDef{node("PrintV2", String("output_stream", "stderr"))}, ""},
+		{"print to a stream", "predict", []*npb.NodeDef{node("PrintV2", text("output_stream", "stderr"))}, ""},
 		{"print to what the caller says", "predict", []*npb.NodeDef{node("PrintV2", Attr{"output_stream", &apb.AttrValue{Value: &apb.AttrValue_Placeholder{Placeholder: "to"}}})}, "predict PrintV2"},
-		{"print to a file", "predict", []*npb.NodeDef{node("PrintV2", String("output_stream", "file:///etc/cron.d/x"))}, "predict PrintV2"},
-		{"vocabulary in memory", "predict", []*npb.NodeDef{node("FixedUnigramCandidateSampler", String("vocab_file", ""))}, ""},
-		{"vocabulary in a file", "predict", []*npb.NodeDef{node("FixedUnigramCandidateSampler", String("vocab_file", "/etc/passwd"))}, "predict FixedUnigramCandidateSampler"},
-		{"known descriptor", "predict", []*npb.NodeDef{node("DecodeProtoV2", String("descriptor_source", "local://"))}, ""},
-		{"descriptor in a file", "predict", []*npb.NodeDef{node("DecodeProtoV2", String("descriptor_source", "/etc/passwd"))}, "predict DecodeProtoV2"},
+		{"print to a file", "predict", []*npb.NodeDef{node("PrintV2", text("output_stream", "file:///etc/cron.d/x"))}, "predict PrintV2"},
+		{"vocabulary in memory", "predict", []*npb.NodeDef{node("FixedUnigramCandidateSampler", text("vocab_file", ""))}, ""},
+		{"vocabulary in a file", "predict", []*npb.NodeDef{node("FixedUnigramCandidateSampler", text("vocab_file", "/etc/passwd"))}, "predict FixedUnigramCandidateSampler"},
+		{"known descriptor", "predict", []*npb.NodeDef{node("DecodeProtoV2", text("descriptor_source", "local://"))}, ""},
+		{"descriptor in a file", "predict", []*npb.NodeDef{node("DecodeProtoV2", text("descriptor_source", "/etc/passwd"))}, "predict DecodeProtoV2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			contract, model := miniature(t)

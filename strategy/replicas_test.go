@@ -114,14 +114,14 @@ func micro(t testing.TB, b *dataset.Batch, n int) [][]Feature {
 func held(t testing.TB, m *Model) map[string][]*tf.Tensor {
 	t.Helper()
 	var names []string
-	var fetches []tf.Output
+	var fetches []string
 	for _, v := range m.Variables() {
-		for _, ref := range m.plan.reads[v.Name] {
+		for _, ref := range m.plan.Reads[v.Name] {
 			names = append(names, v.Name)
-			fetches = append(fetches, m.output(ref))
+			fetches = append(fetches, ref)
 		}
 	}
-	values, err := m.run(context.Background(), nil, fetches)
+	values, err := m.session.run(context.Background(), nil, fetches)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,38 +302,6 @@ func agree(t *testing.T, m *Model, got []*Result, one *Model, want []*Result) {
 	}
 }
 
-// TestShardedSlots wants every slot on one replica, and all of them balanced.
-func TestShardedSlots(t *testing.T) {
-	export := replicaExport(t)
-	bytesPer := func(replicas int, shard bool) []int64 {
-		l := layout{devices: cpus(replicas), shard: shard, bucket: 1}
-		p, err := compose(export, l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range p.variables {
-			n := replicas
-			if shard && v.Slot {
-				n = 1
-			}
-			if len(p.reads[v.Name]) != n {
-				t.Errorf("%s is on %d of %d replicas", v.Name, len(p.reads[v.Name]), replicas)
-			}
-		}
-		return p.slotBytes
-	}
-	whole := bytesPer(4, false)
-	largest := int64(0)
-	for _, v := range export.Contract.Variables {
-		largest = max(largest, 2*4*elements(v.Shape))
-	}
-	for i, n := range bytesPer(4, true) {
-		if most := whole[i]/4 + largest; n > most || n == 0 {
-			t.Errorf("replica %d keeps %d bytes of slots, expected at most %d", i, n, most)
-		}
-	}
-}
-
 // TestNotFiniteEverywhere wants a step that is not finite on one replica to change
 // nothing on any.
 func TestNotFiniteEverywhere(t *testing.T) {
@@ -461,20 +429,6 @@ func TestEvaluateOnReplicas(t *testing.T) {
 		if sums[i] != sums[0] || outputs[i] != outputs[0] {
 			t.Errorf("replica %d gives %s, replica 0 %s", i, sums[i], sums[0])
 		}
-	}
-}
-
-func TestRowClass(t *testing.T) {
-	before := -1
-	for n := range 200_000 {
-		class, size := rowClass(n)
-		if size < n || n > 16 && float64(size) > 1.1*float64(n)+1 || class < before || class >= rowClasses {
-			t.Fatalf("%d rows are %d of class %d", n, size, class)
-		}
-		if _, again := rowClass(size); again != size {
-			t.Fatalf("%d rows are %d, and those %d", n, size, again)
-		}
-		before = class
 	}
 }
 

@@ -28,8 +28,6 @@ var longWithoutReason = []string{
 	"internal/cluster Supervisor.session",
 	"internal/shardinput TestDraw",
 	"runner Controller.run",
-	"strategy Model.step",
-	"strategy composer.trainStep",
 	"train BenchmarkStep",
 	"train training.attempt",
 }

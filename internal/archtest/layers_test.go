@@ -23,8 +23,9 @@ var layers = [][]string{
 	{"strategy/internal/compose", "internal/cluster/clustertest"},
 	{"internal/cluster"},
 	{"internal/shardinput", "internal/kernels", "internal/tfserver"},
+	{"graphs/build", "internal/flat"},
 	{"graphs"},
-	{"graphs/build", "graphs/safety", "checkpoint", "dataset"},
+	{"graphs/safety", "checkpoint", "dataset"},
 	{"dataset/packed", "convert", "summary", "tpu", "internal/servable/layout", "internal/questions"},
 	{"text", "tfrecord"},
 	{

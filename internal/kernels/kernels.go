@@ -23,6 +23,7 @@ import (
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
 // Squares is the operation that sums the squares of all elements of N float32
@@ -75,14 +76,14 @@ func Use(instructions string) error {
 func Instructions() string { return C.GoString(C.gorbit_instructions()) }
 
 // Ops lists the operations that stand for functions of an export.
-func Ops() []graphs.Op {
-	var ops []graphs.Op
+func Ops() []build.Op {
+	var ops []build.Op
 	for i := 0; ; i++ {
 		name := C.gorbit_op(C.int(i), 0, 0)
 		if name == nil {
 			return ops
 		}
-		op := graphs.Op{Name: C.GoString(name), Inputs: args(i, 1), Outputs: args(i, 2)}
+		op := build.Op{Name: C.GoString(name), Inputs: args(i, 1), Outputs: args(i, 2)}
 		if op.Name == Squares {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/flat"
 )
 
 // Data says what the workers of a run read. The chief makes it of what it has opened.
@@ -24,12 +25,6 @@ type Data struct {
 	Workers []string `json:"workers"`
 }
 
-// Feature is a feature that the graph takes.
-type Feature struct {
-	Name string `json:"name"`
-	Axes int    `json:"axes"`
-}
-
 // Config is what one worker is told.
 type Config struct {
 	Data Data `json:"data"`
@@ -39,8 +34,8 @@ type Config struct {
 	Part     dataset.Part `json:"part"`
 	Replicas int          `json:"replicas"`
 	// Features are those that the graph takes, Int32s of them of int32 and first.
-	Features []Feature `json:"features"`
-	Int32s   int       `json:"int32s"`
+	Features []flat.Feature `json:"features"`
+	Int32s   int            `json:"int32s"`
 	// LongRows is how many tokens the rows of a micro-batch may have at no cost; 0: as
 	// many as the data's.
 	LongRows int `json:"long_rows"`

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/flat"
 )
 
 // Options are a worker's own.
@@ -213,7 +214,7 @@ func (r *reader) draw(ticket, epoch, position, rounds int64) ([]int64, []int32, 
 	made := make([]micro, len(parts))
 	cells := 0
 	for i, p := range parts {
-		if made[i], err = r.config.flat(p); err != nil {
+		if made[i], err = r.config.lay(p); err != nil {
 			return nil, nil, err
 		}
 		cells += p.Rows
@@ -252,29 +253,10 @@ func different(parts []*dataset.Batch, feature string) []int32 {
 	return slices.Compact(all)
 }
 
-// flat lays out the features that the graph takes.
-func (c Config) flat(b *dataset.Batch) (micro, error) {
-	var m micro
-	var shapes []int64
-	for i, want := range c.Features {
-		f := b.Feature(want.Name)
-		if f == nil {
-			return m, fmt.Errorf("batches have no feature %s, which the graph takes", want.Name)
-		}
-		if len(f.Shape) != want.Axes {
-			return m, fmt.Errorf("feature %s has shape %v; the graph takes %d axes", f.Name, f.Shape, want.Axes)
-		}
-		if ints := i < c.Int32s; ints != (f.Int32 != nil) {
-			return m, fmt.Errorf("feature %s is not of the dtype that the graph takes", f.Name)
-		}
-		m.int32s, m.float32s = append(m.int32s, f.Int32...), append(m.float32s, f.Float32...)
-		m.layout = append(m.layout, int64(len(f.Int32)+len(f.Float32)))
-		for _, d := range f.Shape {
-			shapes = append(shapes, int64(d))
-		}
-	}
-	m.layout = append(m.layout, shapes...)
-	return m, nil
+// lay lays out the features that the graph takes, in memory of its own.
+func (c Config) lay(b *dataset.Batch) (micro, error) {
+	laid, err := flat.Lay(c.Features, c.Int32s, b.Features)
+	return micro{slices.Concat(laid.Int32s...), slices.Concat(laid.Float32s...), laid.Layout}, err
 }
 
 // take does GorbitTake.

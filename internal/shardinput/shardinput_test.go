@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/flat"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -40,7 +41,7 @@ func written(t testing.TB) Config {
 		Worker:   1,
 		Part:     dataset.Part{From: 1, To: 3, Of: 5},
 		Replicas: 2,
-		Features: []Feature{{"input_ids", 2}, {"labels", 1}, {"example_weights", 1}},
+		Features: []flat.Feature{{Name: "input_ids", Axes: 2}, {Name: "labels", Axes: 1}, {Name: "example_weights", Axes: 1}},
 		Int32s:   2,
 		Rows:     []string{"input_ids"},
 	}
@@ -256,9 +257,9 @@ func TestRefused(t *testing.T) {
 		"batch size":   {with(func(c *Config) { c.Data.Dataset.BatchSize = 1 << 40 }), "worker b:2: batch size is 1099511627776"},
 		"another seed": {with(func(c *Config) { c.Data.Dataset.Seed = 4 }), "are not the chief's: settings are"},
 		"no file":      {with(func(c *Config) { c.Data.Files = []string{"gone"} }), "worker b:2: there is no file "},
-		"no feature":   {with(func(c *Config) { c.Features = []Feature{{"colour", 1}}; c.Int32s = 1 }), "worker b:2: batches have no feature colour"},
-		"axes":         {with(func(c *Config) { c.Features = []Feature{{"labels", 2}}; c.Int32s = 1 }), "the graph takes 2 axes"},
-		"dtype":        {with(func(c *Config) { c.Features = []Feature{{"labels", 1}}; c.Int32s = 0 }), "labels is not of the dtype"},
+		"no feature":   {with(func(c *Config) { c.Features = []flat.Feature{{Name: "colour", Axes: 1}}; c.Int32s = 1 }), "worker b:2: the batch has no feature colour"},
+		"axes":         {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 2}}; c.Int32s = 1 }), "the graph takes 2 axes"},
+		"dtype":        {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 1}}; c.Int32s = 0 }), "labels is not of the dtype"},
 	} {
 		if !strings.Contains(test.got, test.want) {
 			t.Errorf("%s: %s, expected %q", name, test.got, test.want)

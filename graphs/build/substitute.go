@@ -1,4 +1,4 @@
-package graphs
+package build
 
 import (
 	"slices"
@@ -9,6 +9,8 @@ import (
 	opb "github.com/wamuir/graft/tensorflow/core/framework/op_def_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/graphs"
 )
 
 // implementsAttr is TensorFlow's attribute of a function that names what it computes.
@@ -22,12 +24,12 @@ type Op struct {
 	// instance "gorbit.gelu".
 	Implements string
 	// Inputs and Outputs are in the order of the function's; shapes are not looked at.
-	Inputs, Outputs []Arg
+	Inputs, Outputs []graphs.Arg
 }
 
 // SubstituteFunction makes a function of the export consist of an operation alone,
 // whatever it says that it implements, and reports whether their dtypes agreed.
-func (b *Builder) SubstituteFunction(f *Function, op Op) bool {
+func (b *Builder) SubstituteFunction(f *graphs.Function, op Op) bool {
 	for i, def := range b.def.GetLibrary().GetFunction() {
 		if def.GetSignature().GetName() == f.GraphName && fits(def.GetSignature(), op) {
 			b.def.Library.Function[i] = substitute(def, op)
@@ -55,7 +57,7 @@ func (b *Builder) Substitute(ops []Op) []string {
 }
 
 func fits(signature *opb.OpDef, op Op) bool {
-	same := func(d *opb.OpDef_ArgDef, a Arg) bool { return d.GetType() == a.DType }
+	same := func(d *opb.OpDef_ArgDef, a graphs.Arg) bool { return d.GetType() == a.DType }
 	return slices.EqualFunc(signature.GetInputArg(), op.Inputs, same) &&
 		slices.EqualFunc(signature.GetOutputArg(), op.Outputs, same)
 }

@@ -1,11 +1,15 @@
-package graphs
+package build
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+)
 
 // Depths returns, for every output of a function of the graph, how many operations
 // come before it one after the other at most: roughly the order in which the function
 // makes its outputs. A call of another function counts as one operation.
-func (b *Builder) Depths(f *Function) map[string]int {
+func (b *Builder) Depths(f *graphs.Function) map[string]int {
 	out := make(map[string]int)
 	for _, def := range b.def.GetLibrary().GetFunction() {
 		if def.GetSignature().GetName() != f.GraphName {

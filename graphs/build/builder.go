@@ -1,16 +1,26 @@
-package graphs
+// Package build makes TensorFlow graphs, GraphDefs, of single operations and of calls to
+// the functions of an export.
+//
+// It can put an operation in the place of functions that say what they implement, which
+// is how kernels of one's own come into a graph, and knows in which order a function makes
+// its outputs.
+package build
 
 import (
 	"fmt"
 	"slices"
 
 	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
+	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
 	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
 	tpb "github.com/wamuir/graft/tensorflow/core/framework/tensor_go_proto"
 	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	vpb "github.com/wamuir/graft/tensorflow/core/framework/versions_go_proto"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/graphs"
 )
 
 // Builder makes a GraphDef node by node. It checks nothing: TensorFlow does, when
@@ -19,6 +29,16 @@ type Builder struct {
 	def    *gpb.GraphDef
 	names  map[string]int
 	device string
+}
+
+// New returns a builder of a graph that may call the functions of a library, as
+// graphs.Export.Library gives it; nil for none. Versions are those of the graph that the
+// functions are from; nil for TensorFlow's own.
+func New(library *fpb.FunctionDefLibrary, versions *vpb.VersionDef) *Builder {
+	return &Builder{
+		def:   &gpb.GraphDef{Versions: versions, Library: library},
+		names: make(map[string]int),
+	}
 }
 
 // Attr is an attribute of a node.
@@ -156,7 +176,7 @@ func controls(nodes []string) []string {
 
 // Call adds a call of a function. The inputs are by argument name; handles gives
 // the node of each captured variable.
-func (b *Builder) Call(name string, f *Function, inputs map[string]string, handles map[string]string) string {
+func (b *Builder) Call(name string, f *graphs.Function, inputs map[string]string, handles map[string]string) string {
 	var args []string
 	var tin, tout []dtpb.DataType
 	for _, a := range f.Inputs {

@@ -1,4 +1,4 @@
-package strategy
+package compose
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
 // groupKey names the group of all replicas to TensorFlow's collectives.
@@ -58,17 +59,17 @@ func buckets(order []graphs.Variable, bytes int64, sums bool) []bucket {
 // A replica's buckets are reduced in the order in which the gradients are made, while
 // the rest of the backward pass goes on.
 func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool) ([]map[string]string, []string, []string) {
-	typeT := graphs.Type("T", float32Type)
+	typeT := build.Type("T", float32Type)
 	reduced := make([]map[string]string, len(c.replicas))
 	for i := range reduced {
 		reduced[i] = make(map[string]string)
 	}
 	weights, losses = append([]string(nil), weights...), append([]string(nil), losses...)
 	add := c.collective(prefix)
-	if len(c.replicas) <= mostExchanging && c.hint != "nccl" {
+	if len(c.replicas) <= mostExchanging && c.Hint != "nccl" {
 		add = c.exchange
 	}
-	for k, b := range buckets(order, c.bucket, !total) {
+	for k, b := range buckets(order, c.Bucket, !total) {
 		at := func(i int) string { return fmt.Sprintf("%s%sreduce/%d", c.replicas[i].prefix, prefix, k) }
 		vectors := make([]string, len(c.replicas))
 		if len(b.variables) == 1 && !b.sums {
@@ -97,30 +98,30 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 			var parts []string
 			for _, v := range b.variables {
 				parts = append(parts, c.Node("Reshape", at+"/flat/"+v.Name, []string{grads[i][v.Name], flat}, typeT,
-					graphs.Type("Tshape", dtpb.DataType_DT_INT32)))
+					build.Type("Tshape", dtpb.DataType_DT_INT32)))
 			}
 			if b.sums {
-				parts = append(parts, c.Node("Pack", at+"/sums", []string{weights[i], losses[i]}, typeT, graphs.Int("N", 2), graphs.Int("axis", 0)))
+				parts = append(parts, c.Node("Pack", at+"/sums", []string{weights[i], losses[i]}, typeT, build.Int("N", 2), build.Int("axis", 0)))
 			}
 			vectors[i] = parts[0]
 			if len(parts) > 1 {
 				vectors[i] = c.Node("ConcatV2", at+"/concat", append(parts, c.Int32(at+"/concat/axis", 0)), typeT,
-					graphs.Int("N", int64(len(parts))), graphs.Type("Tidx", dtpb.DataType_DT_INT32))
+					build.Int("N", int64(len(parts))), build.Type("Tidx", dtpb.DataType_DT_INT32))
 			}
 		}
 		for i, sum := range add(at, vectors, "") {
 			c.OnDevice(c.replicas[i].device)
 			at := at(i)
 			split := c.Node("SplitV", at+"/split", []string{sum, c.Int64s(at+"/sizes", sizes), c.Int32(at+"/axis", 0)}, typeT,
-				graphs.Int("num_split", int64(len(sizes))), graphs.Type("Tlen", int64Type))
+				build.Int("num_split", int64(len(sizes))), build.Type("Tlen", int64Type))
 			for j, v := range b.variables {
 				shape := c.Int64s(at+"/shape/"+v.Name, v.Shape)
 				reduced[i][v.Name] = c.Node("Reshape", at+"/shaped/"+v.Name, []string{fmt.Sprintf("%s:%d", split, j), shape}, typeT,
-					graphs.Type("Tshape", int64Type))
+					build.Type("Tshape", int64Type))
 			}
 			if b.sums {
 				sums := c.Node("Unpack", at+"/sums/unpack", []string{fmt.Sprintf("%s:%d", split, len(sizes)-1)}, typeT,
-					graphs.Int("num", 2), graphs.Int("axis", 0))
+					build.Int("num", 2), build.Int("axis", 0))
 				weights[i], losses[i] = sums+":0", sums+":1"
 			}
 		}
@@ -141,7 +142,7 @@ func (c *composer) exchange(at func(int) string, tensors []string, _ string) []s
 	sums := make([]string, len(tensors))
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
-		sums[i] = c.Node("AddN", at(i)+"/sum", tensors, graphs.Type("T", float32Type), graphs.Int("N", int64(len(tensors))))
+		sums[i] = c.Node("AddN", at(i)+"/sum", tensors, build.Type("T", float32Type), build.Int("N", int64(len(tensors))))
 	}
 	return sums
 }
@@ -164,14 +165,14 @@ func (c *composer) collective(prefix string) adder {
 			key := c.Int32(at(i)+"/instance_key", c.instance*rowClasses)
 			if rows != "" {
 				// TensorFlow wants one shape for ever of what has one key.
-				key = c.Node("AddV2", at(i)+"/instance_key/class", []string{key, c.plan.train.rows[rows].class}, graphs.Type("T", dtpb.DataType_DT_INT32))
+				key = c.Node("AddV2", at(i)+"/instance_key/class", []string{key, c.plan.Train.Rows[rows].Class}, build.Type("T", dtpb.DataType_DT_INT32))
 			}
 			inputs := []string{tensors[i], sizes[i], groups[i], key}
 			if before[i] != "" {
 				inputs = append(inputs, "^"+before[i])
 			}
-			before[i] = c.Node("CollectiveReduceV2", at(i), inputs, graphs.Type("T", float32Type), graphs.String("merge_op", "Add"), graphs.String("final_op", "Id"),
-				graphs.String("communication_hint", c.hint), graphs.Int("Nordering_token", 0))
+			before[i] = c.Node("CollectiveReduceV2", at(i), inputs, build.Type("T", float32Type), build.String("merge_op", "Add"), build.String("final_op", "Id"),
+				build.String("communication_hint", c.Hint), build.Int("Nordering_token", 0))
 		}
 		return slices.Clone(before)
 	}
@@ -183,8 +184,8 @@ func (c *composer) rowsOf(name string, v graphs.Variable, gradient string) strin
 	if v.Rows == "" {
 		return gradient
 	}
-	return c.Node("GatherV2", name, []string{gradient, c.plan.train.rows[v.Rows].rows, c.Int32(name+"/axis", 0)},
-		graphs.Type("Tparams", float32Type), graphs.Type("Tindices", dtpb.DataType_DT_INT32), graphs.Type("Taxis", dtpb.DataType_DT_INT32))
+	return c.Node("GatherV2", name, []string{gradient, c.plan.Train.Rows[v.Rows].Rows, c.Int32(name+"/axis", 0)},
+		build.Type("Tparams", float32Type), build.Type("Tindices", dtpb.DataType_DT_INT32), build.Type("Taxis", dtpb.DataType_DT_INT32))
 }
 
 // withRows puts rows that rowsOf took, all replicas' added up, into a replica's own
@@ -193,36 +194,19 @@ func (c *composer) withRows(name string, v graphs.Variable, gradient, rows strin
 	if v.Rows == "" {
 		return rows
 	}
-	indices := c.Node("ExpandDims", name+"/indices", []string{c.plan.train.rows[v.Rows].rows, c.Int32(name+"/indices/axis", 1)},
-		graphs.Type("T", dtpb.DataType_DT_INT32), graphs.Type("Tdim", dtpb.DataType_DT_INT32))
+	indices := c.Node("ExpandDims", name+"/indices", []string{c.plan.Train.Rows[v.Rows].Rows, c.Int32(name+"/indices/axis", 1)},
+		build.Type("T", dtpb.DataType_DT_INT32), build.Type("Tdim", dtpb.DataType_DT_INT32))
 	return c.Node("TensorScatterUpdate", name+"/whole", []string{gradient, indices, rows},
-		graphs.Type("T", float32Type), graphs.Type("Tindices", dtpb.DataType_DT_INT32))
+		build.Type("T", float32Type), build.Type("Tindices", dtpb.DataType_DT_INT32))
 }
 
-// rowFeatures are the features that name the rows of a gradient.
-func (c *composer) rowFeatures() []string {
-	var out []string
-	for _, v := range c.export.Contract.Variables {
-		if v.Rows != "" && !slices.Contains(out, v.Rows) {
-			out = append(out, v.Rows)
-		}
-	}
-	return out
-}
-
-// rowFeed are the placeholders of the rows that gradients have.
-type rowFeed struct {
-	rows  string // int32, their numbers
-	class string // int32 [], the class of their number
-}
-
-// rowClasses bounds the classes of rowClass.
+// rowClasses bounds the classes of RowClass.
 const rowClasses = 256
 
-// rowClass rounds a number of rows up to one of few, at most a tenth more: the shape
+// RowClass rounds a number of rows up to one of few, at most a tenth more: the shape
 // of what is reduced does not change from step to step without need. It returns the
 // number's class as well.
-func rowClass(n int) (class, size int) {
+func RowClass(n int) (class, size int) {
 	for class := range rowClasses {
 		if size := int(math.Ceil(16 * math.Pow(2, float64(class)/8))); size >= n {
 			return class, size

@@ -1,0 +1,41 @@
+package compose
+
+import (
+	"slices"
+	"strings"
+
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+
+	"github.com/gorbit-ml/gorbit/graphs/build"
+)
+
+// timed reports whether the graph tells the replicas' times apart.
+func (c *composer) timed() bool { return len(c.replicas) > 1 && !c.Shared }
+
+// clock adds a reading of a replica's clock, in seconds, once some tensors are there.
+// Of what its device makes, sign is one.
+func (c *composer) clock(name string, r *replica, sign string, after ...string) string {
+	var nodes []string
+	for _, output := range after {
+		node, _, _ := strings.Cut(output, ":")
+		nodes = append(nodes, node)
+	}
+	slices.Sort(nodes)
+	c.OnDevice(r.host)
+	done := c.Group(name+"/after", slices.Compact(nodes)...)
+	if r.device != r.host && sign != "" {
+		// What follows an operation of a GPU begins when that has been queued, not when
+		// it is done. What has come to the host is done.
+		c.OnDevice(r.device)
+		sign = c.Node("Identity", name+"/sign", []string{sign, "^" + done}, build.Type("T", float32Type))
+		c.OnDevice(r.host)
+		done = c.Node("Identity", name+"/host", []string{sign}, build.Type("T", float32Type))
+	}
+	return c.Node("Timestamp", name, []string{"^" + done})
+}
+
+// clocks puts readings of a replica's clock together.
+func (c *composer) clocks(name string, r *replica, readings ...string) string {
+	c.OnDevice(r.host)
+	return c.Node("Pack", name, readings, build.Type("T", dtpb.DataType_DT_DOUBLE), build.Int("N", int64(len(readings))), build.Int("axis", 0))
+}

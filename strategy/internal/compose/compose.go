@@ -1,0 +1,101 @@
+package compose
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/internal/kernels"
+)
+
+// Compose builds the graph of all replicas.
+func Compose(export *graphs.Export, l Layout) (*Plan, error) {
+	functions := []string{"evaluate", "predict"}
+	if l.Train {
+		functions = append(functions, "gradients", "update")
+	}
+	c := &composer{
+		Builder: build.New(export.Library(functions...), export.Versions()),
+		Layout:  l,
+		export:  export,
+		plan:    &Plan{Reads: make(map[string][]string), Assigns: make(map[string]Assignment)},
+	}
+	for i, device := range l.Devices {
+		r := &replica{device: device, host: hostOf(device), handles: make(map[string]string)}
+		if i > 0 {
+			r.prefix = fmt.Sprintf("replica_%d/", i)
+		}
+		c.replicas = append(c.replicas, r)
+	}
+	if l.Shard { // of lanes, too: what is done for the variables of each goes on side by side
+		c.owners = owners(export.Contract, len(l.Devices))
+	}
+	if l.Own {
+		c.substitute()
+	}
+	c.plan.builder = c.Builder
+	if err := c.variables(l.Train); err != nil {
+		return nil, err
+	}
+	for i, r := range c.replicas {
+		if l.Shared && i > 0 {
+			break
+		}
+		c.plan.Evaluate = append(c.plan.Evaluate, c.call(r, "evaluate"))
+		c.plan.Predict = append(c.plan.Predict, c.call(r, "predict"))
+	}
+	if l.Train {
+		if err := c.trainStep(); err != nil {
+			return nil, err
+		}
+	}
+	return c.plan, nil
+}
+
+// owners gives every variable to a replica: largest first, each to the one that
+// has the fewest bytes.
+func owners(contract *graphs.Contract, replicas int) map[string]int {
+	order := slices.Clone(contract.Variables)
+	slices.SortStableFunc(order, func(a, b graphs.Variable) int { return int(elements(b.Shape) - elements(a.Shape)) })
+	loads := make([]int64, replicas)
+	out := make(map[string]int, len(order))
+	for _, v := range order {
+		least := 0
+		for i, load := range loads {
+			if load < loads[least] {
+				least = i
+			}
+		}
+		loads[least] += elements(v.Shape)
+		out[v.Name] = least
+	}
+	return out
+}
+
+// substitute puts the package's kernels in the place of the functions that they do.
+// TensorFlow lets no function with side effects say what it implements: the
+// update is known by the optimizer's name.
+func (c *composer) substitute() {
+	ops := kernels.Ops()
+	c.plan.Kernels = c.Substitute(ops)
+	for _, op := range ops {
+		if op.Implements == "gorbit."+c.export.Contract.Optimizer.Name {
+			c.SubstituteFunction(c.export.Functions["update"], op)
+		}
+	}
+}
+
+// call adds a replica's call of a function that takes features alone.
+func (c *composer) call(r *replica, name string) *Call {
+	f := c.export.Functions[name]
+	feeds, inputs := c.feed(r.prefix+name+"/features", f, []*replica{r})
+	c.OnDevice(r.device)
+	node := c.Call(r.prefix+name, f, inputs[0], r.handles)
+	p := &Call{Name: name, Feeds: feeds}
+	for i, a := range f.Outputs {
+		p.Outputs = append(p.Outputs, a.Name)
+		p.Fetches = append(p.Fetches, fmt.Sprintf("%s:%d", node, i))
+	}
+	return p
+}

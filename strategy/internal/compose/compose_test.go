@@ -1,0 +1,74 @@
+package compose
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+)
+
+// exported opens the export of a small model.
+func exported(t *testing.T) *graphs.Export {
+	t.Helper()
+	dir := t.TempDir()
+	testkit.RunPython(t, `
+import sys
+from gorbit_export import classifier, config, export, optimizers
+
+c = config.BertConfig(32, 2, 2, 48, vocab_size=30, max_position_embeddings=16)
+export.write(classifier.Classification(c, 3, "mean"), optimizers.AdamW(), sys.argv[1] + "/graph")
+`, dir)
+	export, err := graphs.Open(filepath.Join(dir, "graph"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return export
+}
+
+// TestShardedSlots wants every slot on one replica, and all of them balanced.
+func TestShardedSlots(t *testing.T) {
+	export := exported(t)
+	bytesPer := func(replicas int, shard bool) []int64 {
+		l := Layout{Devices: devices.Spec{Type: "CPU", Count: replicas}.Names(), Train: true, Shard: shard, Bucket: 1}
+		p, err := Compose(export, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range p.Variables {
+			n := replicas
+			if shard && v.Slot {
+				n = 1
+			}
+			if len(p.Reads[v.Name]) != n {
+				t.Errorf("%s is on %d of %d replicas", v.Name, len(p.Reads[v.Name]), replicas)
+			}
+		}
+		return p.SlotBytes
+	}
+	whole := bytesPer(4, false)
+	largest := int64(0)
+	for _, v := range export.Contract.Variables {
+		largest = max(largest, 2*4*elements(v.Shape))
+	}
+	for i, n := range bytesPer(4, true) {
+		if most := whole[i]/4 + largest; n > most || n == 0 {
+			t.Errorf("replica %d keeps %d bytes of slots, expected at most %d", i, n, most)
+		}
+	}
+}
+
+func TestRowClass(t *testing.T) {
+	before := -1
+	for n := range 200_000 {
+		class, size := RowClass(n)
+		if size < n || n > 16 && float64(size) > 1.1*float64(n)+1 || class < before || class >= rowClasses {
+			t.Fatalf("%d rows are %d of class %d", n, size, class)
+		}
+		if _, again := RowClass(size); again != size {
+			t.Fatalf("%d rows are %d, and those %d", n, size, again)
+		}
+		before = class
+	}
+}

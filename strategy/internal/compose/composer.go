@@ -1,0 +1,70 @@
+package compose
+
+import (
+	"slices"
+	"strings"
+
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
+)
+
+const (
+	float32Type = dtpb.DataType_DT_FLOAT
+	int64Type   = dtpb.DataType_DT_INT64
+)
+
+// replica is one copy of the model in the graph.
+type replica struct {
+	prefix       string // of its nodes' names
+	device, host string // host is the CPU beside the device
+	handles      map[string]string
+	inputs       map[string]string // of gradients and update
+}
+
+// composer holds what the parts of a graph share.
+type composer struct {
+	*build.Builder
+	Layout
+	export   *graphs.Export
+	replicas []*replica
+	// owners of the variables, by name, where the optimizer is sharded.
+	owners map[string]int
+	plan   *Plan
+	// instance counts the collectives of the graph.
+	instance int32
+}
+
+// hostOf returns the CPU beside a device: the device itself if it is one.
+func hostOf(device string) string {
+	i := strings.LastIndex(strings.ToUpper(device), "DEVICE:")
+	if i < 0 || strings.HasPrefix(strings.ToUpper(device[i:]), "DEVICE:CPU:") {
+		return device
+	}
+	return device[:i] + "device:CPU:0"
+}
+
+func elements(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// keeps reports whether a replica has a slot of a variable.
+func (c *composer) keeps(replica int, variable string) bool {
+	return !c.Shard || c.owners[variable] == replica
+}
+
+// rowFeatures are the features that name the rows of a gradient.
+func (c *composer) rowFeatures() []string {
+	var out []string
+	for _, v := range c.export.Contract.Variables {
+		if v.Rows != "" && !slices.Contains(out, v.Rows) {
+			out = append(out, v.Rows)
+		}
+	}
+	return out
+}

@@ -1,0 +1,56 @@
+package compose
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/flat"
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
+)
+
+// readLocally adds the operations by which every worker reads the features of its
+// replicas. It returns the nodes of the features for each replica.
+func (c *composer) readLocally(f *graphs.Function) (*Local, []map[string]string, error) {
+	features := c.features(f)
+	p := &Local{Rows: c.rowFeatures()}
+	config := shardinput.Config{Data: *c.Local, Int32s: features.Int32s, Rows: p.Rows, LongRows: c.plan.LongRows()}
+	for _, feature := range features.Features {
+		config.Features = append(config.Features, flat.Feature{Name: feature.Name, Axes: len(feature.Axes)})
+	}
+	c.OnDevice(c.replicas[0].host)
+	p.Request = c.Placeholder("draw/request", int64Type, []int64{shardinput.DrawNumbers})
+	p.Take = c.Placeholder("take/request", int64Type, []int64{shardinput.TakeNumbers})
+	out := make([]map[string]string, len(c.replicas))
+	for from := 0; from < len(c.replicas); {
+		to := from + 1
+		for to < len(c.replicas) && taskOf(c.replicas[to].device) == taskOf(c.replicas[from].device) {
+			to++
+		}
+		config.Part, config.Replicas = dataset.Part{From: from, To: to, Of: len(c.replicas)}, to-from
+		text, err := config.JSON()
+		if err != nil {
+			return nil, nil, err
+		}
+		p.Replicas = append(p.Replicas, to-from)
+		name := fmt.Sprintf("draw/%d", config.Worker)
+		c.OnDevice(c.replicas[from].host)
+		draw := c.Node(shardinput.Draw, name, []string{c.Bytes(name+"/config", text), p.Request})
+		p.Fetches = append(p.Fetches, draw+":0", draw+":1")
+		for i, r := range c.replicas[from:to] {
+			own := r.prefix + "take"
+			c.OnDevice(r.host)
+			take := c.Node(shardinput.Take, own, []string{p.Take, c.Int64s(own+"/place", []int64{int64(i), int64(to - from)})})
+			out[from+i] = c.cut(own, features, r, take+":0", take+":1", take+":2")
+		}
+		from = to
+		config.Worker++
+	}
+	return p, out, nil
+}
+
+// taskOf returns a device's name without the device.
+func taskOf(device string) string {
+	return device[:max(0, strings.LastIndex(strings.ToLower(device), "/device:"))]
+}

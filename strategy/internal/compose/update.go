@@ -1,0 +1,211 @@
+package compose
+
+import (
+	"fmt"
+	"slices"
+
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/internal/kernels"
+)
+
+// apply adds a way from the replicas' gradients to new values of the variables.
+// Weights and losses are the replicas' sums, or already those of all where total
+// says so. The replicas' clocks so far are handed on.
+func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool, began [][]string) Apply {
+	switch {
+	case len(c.replicas) == 1:
+		return c.mirrored(prefix, grads, weights, losses, began)
+	case c.Shard:
+		return c.sharded(prefix, grads, weights, losses, total, began)
+	}
+	grads, weights, losses = c.reduce(prefix, order, grads, weights, losses, total)
+	return c.mirrored(prefix, grads, weights, losses, began)
+}
+
+// mirrored lets every replica apply the same update. Gradients and sums are those of
+// all replicas.
+func (c *composer) mirrored(prefix string, grads []map[string]string, weights, losses []string, began [][]string) Apply {
+	contract := c.export.Contract
+	var p Apply
+	var done []string
+	for i, r := range c.replicas {
+		c.OnDevice(r.device)
+		var all []string
+		for _, v := range contract.Variables {
+			all = append(all, grads[i][v.Name])
+		}
+		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), weights[i], losses[i])
+		updates := []string{d.counted}
+		for _, v := range contract.Variables {
+			updates = append(updates, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d))
+		}
+		done = append(done, updates...)
+		if c.timed() {
+			p.Clocks = append(p.Clocks, c.applied(prefix, r, began[i], d, append(all, weights[i], losses[i]), updates))
+		}
+		if i == 0 {
+			p.Fetches = []string{d.norm, d.finite, d.iteration}
+		}
+	}
+	c.OnDevice(c.replicas[0].host)
+	p.Done = c.Group(prefix+"done", done...)
+	return p
+}
+
+// sharded lets every variable's owner update it and hand the value on, unless all
+// have the same variables. The first replica decides for all.
+func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool, began [][]string) Apply {
+	contract := c.export.Contract
+	typeT, n := build.Type("T", float32Type), build.Int("N", int64(len(c.replicas)))
+	totals := make(map[string]string)
+	owned := make([][]string, len(c.replicas))
+	for _, v := range contract.Variables {
+		owner := c.owners[v.Name]
+		var parts []string
+		for i, r := range c.replicas {
+			c.OnDevice(r.device)
+			parts = append(parts, c.rowsOf(r.prefix+prefix+"rows/"+v.Name, v, grads[i][v.Name]))
+		}
+		c.OnDevice(c.replicas[owner].device)
+		total := c.Node("AddN", prefix+"reduced/"+v.Name, parts, n, typeT)
+		totals[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, grads[owner][v.Name], total)
+		owned[owner] = append(owned[owner], totals[v.Name])
+	}
+	var squares []string
+	for i, r := range c.replicas {
+		if len(owned[i]) > 0 {
+			c.OnDevice(r.device)
+			squares = append(squares, c.squares(r.prefix+prefix+"squares", owned[i]))
+		}
+	}
+	first := c.replicas[0]
+	c.OnDevice(first.device)
+	all := squares[0]
+	if len(squares) > 1 {
+		all = c.Node("AddN", prefix+"squares/all", squares, build.Int("N", int64(len(squares))), typeT)
+	}
+	weight, loss := weights[0], losses[0]
+	if !total {
+		weight = c.Node("AddN", prefix+"reduced/weight_sum", weights, n, typeT)
+		loss = c.Node("AddN", prefix+"reduced/loss_sum", losses, n, typeT)
+	}
+	d := c.decide(prefix, first, all, weight, loss)
+	done := make([][]string, len(c.replicas))
+	done[0] = []string{d.counted}
+	for _, v := range contract.Variables {
+		owner := c.owners[v.Name]
+		handle := c.replicas[owner].handles[v.Name]
+		c.OnDevice(c.replicas[owner].device)
+		updated := c.update(prefix, c.replicas[owner], v, totals[v.Name], d)
+		done[owner] = append(done[owner], updated)
+		if c.Shared {
+			continue
+		}
+		value := c.Read(prefix+"updated/"+v.Name, handle, float32Type, updated)
+		for i, r := range c.replicas {
+			if i != owner {
+				c.OnDevice(r.device)
+				done[i] = append(done[i], c.Assign(r.prefix+prefix+"take/"+v.Name, r.handles[v.Name], value, float32Type))
+			}
+		}
+	}
+	p := Apply{Fetches: []string{d.norm, d.finite, d.iteration}}
+	if c.timed() {
+		for i, r := range c.replicas {
+			// One that owns nothing waits for the decision.
+			p.Clocks = append(p.Clocks, c.applied(prefix, r, began[i], d, append(owned[i], d.scale), done[i]))
+		}
+	}
+	c.OnDevice(first.host)
+	p.Done = c.Group(prefix+"done", slices.Concat(done...)...)
+	return p
+}
+
+// squares adds the sum of all elements' squares.
+func (c *composer) squares(name string, tensors []string) string {
+	n, typeT := build.Int("N", int64(len(tensors))), build.Type("T", float32Type)
+	if c.Own {
+		return c.Node(kernels.Squares, name, tensors, n)
+	}
+	var halves []string
+	for i, t := range tensors {
+		halves = append(halves, c.Node("L2Loss", fmt.Sprintf("%s/%d", name, i), []string{t}, typeT))
+	}
+	half := c.Node("AddN", name+"/half", halves, n, typeT)
+	return c.Node("Mul", name, []string{half, c.Float(name+"/two", 2)}, typeT)
+}
+
+// decision is what the updates of a replica depend on.
+type decision struct {
+	norm, finite, counted, iteration string
+	scale, rate                      string
+}
+
+// decide adds the norm of the mean loss' gradient (the sum's, over the weight),
+// the clipping, and whether the step is applied at all. Every update waits for it,
+// so no variable changes while a gradient is computed.
+func (c *composer) decide(prefix string, r *replica, squares, weight, loss string) decision {
+	typeT := build.Type("T", float32Type)
+	unit := c.Node("Reciprocal", prefix+"unit", []string{weight}, typeT)
+	root := c.Node("Sqrt", prefix+"squares/root", []string{squares}, typeT)
+	norm := c.Node("Mul", prefix+"norm", []string{root, unit}, typeT)
+
+	// clip_norm / max(norm, clip_norm), or 1 where clip_norm is 0 or less.
+	clip := r.inputs["clip_norm"]
+	larger := c.Node("Maximum", prefix+"clip/larger", []string{norm, clip}, typeT)
+	ratio := c.Node("RealDiv", prefix+"clip/ratio", []string{clip, larger}, typeT)
+	on := c.Node("Greater", prefix+"clip/on", []string{clip, c.Float(prefix+"clip/zero", 0)}, typeT)
+	factor := c.Node("SelectV2", prefix+"clip/factor", []string{on, ratio, c.Float(prefix+"clip/one", 1)}, typeT)
+	scale := c.Node("Mul", prefix+"scale", []string{unit, factor}, typeT)
+
+	// A dead learning rate stops the updates of a step that is not finite.
+	finite := c.Node("LogicalAnd", prefix+"applied", []string{
+		c.Node("IsFinite", prefix+"applied/norm", []string{norm}, typeT),
+		c.Node("IsFinite", prefix+"applied/loss", []string{loss}, typeT),
+	})
+	rate := c.Node("Switch", prefix+"applied/rate", []string{r.inputs["learning_rate"], finite}, typeT) + ":1"
+
+	iterations := r.handles[c.export.Contract.Optimizer.Iterations]
+	one := c.Node("Cast", prefix+"applied/count", []string{finite}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", int64Type))
+	counted := c.Node("AssignAddVariableOp", prefix+"count", []string{iterations, one}, build.Type("dtype", int64Type))
+	iteration := c.Read(prefix+"iteration", iterations, int64Type, counted)
+	return decision{norm, finite, counted, iteration, scale, rate}
+}
+
+// update adds the update of one variable of a replica.
+func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient string, d decision) string {
+	contract := c.export.Contract
+	arguments := map[string]string{
+		"variable":       r.handles[v.Name],
+		"gradient":       gradient,
+		"gradient_scale": d.scale,
+		"iteration":      d.iteration,
+		"learning_rate":  d.rate,
+		"weight_decay":   r.inputs["weight_decay"],
+	}
+	if !v.WeightDecay {
+		arguments["weight_decay"] = c.Float(prefix+"no_decay/"+v.Name, 0)
+	}
+	for _, slot := range contract.Optimizer.Slots {
+		arguments[slot] = r.handles[graphs.SlotName(slot, v.Name)]
+	}
+	for _, h := range contract.Optimizer.Hyperparameters {
+		arguments[h.Name] = r.inputs[h.Name]
+	}
+	return c.Call(prefix+"update/"+v.Name, c.export.Functions["update"], arguments, nil)
+}
+
+// applied adds the clocks of an update to those before it: once the sums are there, and
+// once the new values are. No value is new where the step is not applied.
+func (c *composer) applied(prefix string, r *replica, began []string, d decision, sums, updates []string) string {
+	name := r.prefix + prefix + "clock/"
+	typeT := build.Type("T", dtpb.DataType_DT_DOUBLE)
+	reduced := c.clock(name+"reduced", r, d.scale, sums...)
+	updated := c.clock(name+"updated", r, d.scale, updates...)
+	refused := c.Node("Switch", name+"refused", []string{reduced, d.finite}, typeT) + ":0"
+	ended := c.Node("Merge", name+"ended", []string{updated, refused}, typeT, build.Int("N", 2))
+	return c.clocks(name+"all", r, append(slices.Clone(began), reduced, ended)...)
+}

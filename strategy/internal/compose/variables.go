@@ -1,0 +1,101 @@
+package compose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
+)
+
+// variables adds every variable with its reading and Assignment, and the
+// initialization of those that start at zero.
+func (c *composer) variables(train bool) error {
+	contract := c.export.Contract
+	copies := len(c.replicas)
+	if c.Shared {
+		copies = 1
+	}
+	c.plan.SlotBytes = make([]int64, copies)
+	var zeros []string
+	add := func(name, dtype string, shape []int64, slot bool, has func(int) bool) error {
+		t, ok := dtypes[dtype]
+		if !ok {
+			return fmt.Errorf("variable %s is of dtype %s, which is not trained", name, dtype)
+		}
+		spec := Variable{Name: name, DType: t.proto, Shape: shape, Slot: slot}
+		c.plan.Variables = append(c.plan.Variables, spec)
+		c.OnDevice(c.replicas[0].host)
+		value := c.Placeholder("value/"+name, t.proto, shape)
+		var assigns []string
+		for i, r := range c.replicas {
+			if c.Shared && i > 0 {
+				r.handles = c.replicas[0].handles
+				continue
+			}
+			if !has(i) {
+				continue
+			}
+			c.OnDevice(r.device)
+			handle := c.Variable(r.prefix+name, t.proto, shape)
+			r.handles[name] = handle
+			c.plan.Reads[name] = append(c.plan.Reads[name], c.Read(r.prefix+"read/"+name, handle, t.proto))
+			assigns = append(assigns, c.Assign(r.prefix+"assign/"+name, handle, value, t.proto))
+			if !slot {
+				continue
+			}
+			c.plan.SlotBytes[i] += elements(shape) * int64(t.size)
+			zero := c.Int64(r.prefix+"zero/value/"+name, 0)
+			if t.proto == float32Type {
+				zero = c.Float(r.prefix+"zero/value/"+name, 0)
+			}
+			fill := c.Node("Fill", r.prefix+"zero/fill/"+name, []string{c.Int64s(r.prefix+"zero/shape/"+name, shape), zero},
+				build.Type("T", t.proto), build.Type("index_type", int64Type))
+			zeros = append(zeros, c.Assign(r.prefix+"zero/"+name, handle, fill, t.proto))
+		}
+		assign := assigns[0]
+		if len(assigns) > 1 {
+			c.OnDevice(c.replicas[0].host)
+			assign = c.Group("assigned/"+name, assigns...)
+		}
+		c.plan.Assigns[name] = Assignment{value, assign, spec}
+		return nil
+	}
+	everywhere := func(int) bool { return true }
+	for _, v := range contract.Variables {
+		if err := add(v.Name, v.DType, v.Shape, false, everywhere); err != nil {
+			return err
+		}
+	}
+	if train {
+		for _, v := range contract.Variables {
+			for _, slot := range contract.Optimizer.Slots {
+				has := func(i int) bool { return c.Shared || c.keeps(i, v.Name) }
+				if err := add(graphs.SlotName(slot, v.Name), v.DType, v.Shape, true, has); err != nil {
+					return err
+				}
+			}
+		}
+		// One count is enough where one replica decides for all.
+		has := func(i int) bool { return !c.Shard || i == 0 }
+		if err := add(contract.Optimizer.Iterations, "int64", nil, true, has); err != nil {
+			return err
+		}
+	}
+	c.OnDevice(c.replicas[0].host)
+	c.plan.Init = c.Group("init", zeros...)
+	slices.SortFunc(c.plan.Variables, func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+var dtypes = map[string]struct {
+	proto dtpb.DataType
+	size  int
+}{
+	"float32": {dtpb.DataType_DT_FLOAT, 4},
+	"int32":   {dtpb.DataType_DT_INT32, 4},
+	"int64":   {dtpb.DataType_DT_INT64, 8},
+}

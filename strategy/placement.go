@@ -1,0 +1,117 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+)
+
+// NewOneDevice composes the export's graph for one device, such as
+// "/device:GPU:0"; "" is TensorFlow's choice. The variables hold nothing until
+// Assign has set them; slots and the count of iterations are zero.
+func NewOneDevice(ctx context.Context, export *graphs.Export, device string, config Config) (*Model, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if config.Lanes > 1 {
+		if config.IntraOpThreads == 0 {
+			config.IntraOpThreads = max(1, runtime.NumCPU()/config.Lanes)
+		}
+		if config.InterOpThreads == 0 {
+			config.InterOpThreads = config.Lanes
+		}
+	}
+	have, err := listDevices(target{}, config)
+	if err != nil {
+		return nil, err
+	}
+	found, err := findDevice(have, device)
+	if err != nil {
+		return nil, err
+	}
+	name := device
+	if name == "" && found.Type == "GPU" {
+		name = shortName(found.Name)
+	}
+	lanes := max(1, config.Lanes)
+	return newModel(ctx, export, target{devices: slices.Repeat([]string{name}, lanes), shared: lanes > 1,
+		names: []string{shortName(found.Name)}, own: found.Type == "CPU"}, config)
+}
+
+// NewMirrored composes the export's graph for several devices of this process, such as
+// "/device:GPU:0" and "/device:GPU:1", each of which has a replica of the model. All replicas hold the same values, bit for
+// bit. Variables begin as those of NewOneDevice. Several GPUs where there is one are
+// virtual ones, to try things out.
+func NewMirrored(ctx context.Context, export *graphs.Export, devices []string, config Config) (*Model, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if len(devices) == 0 {
+		return nil, errors.New("no devices given; expected names such as /device:GPU:0 and /device:GPU:1")
+	}
+	t := target{devices: devices, own: true}
+	gpus := true
+	for _, d := range t.devices {
+		if n, ok := cpuNumber(d); ok {
+			t.cpus = max(t.cpus, n+1)
+			gpus = false
+		}
+	}
+	if gpus {
+		// TensorFlow takes NCCL only when told to, and NCCL does not take a GPU twice.
+		t.hint = "nccl"
+		if CountGPUs() == 1 && len(devices) > 1 {
+			t.hint, t.virtual = "ring", len(devices)
+		}
+	}
+	if t.own = t.cpus > 0; t.own && config.IntraOpThreads == 0 {
+		config.IntraOpThreads = max(1, runtime.NumCPU()/len(t.devices))
+	}
+	if t.own && config.InterOpThreads == 0 {
+		config.InterOpThreads = len(t.devices)
+	}
+	have, err := listDevices(t, config)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range t.devices {
+		found, err := findDevice(have, d)
+		if err != nil {
+			return nil, err
+		}
+		t.own = t.own && found.Type == "CPU"
+	}
+	return newModel(ctx, export, t, config)
+}
+
+// NewMultiWorker composes the export's graph for the devices of several servers, as
+// NewMirrored does for those of one process. Every call returns the cluster's error
+// once a server is lost.
+func NewMultiWorker(ctx context.Context, export *graphs.Export, cluster Cluster, config Config) (*MultiWorker, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	t := target{devices: cluster.Devices(), master: cluster.Target(), leader: cluster.GroupLeader(), own: true, cluster: cluster}
+	if len(t.devices) == 0 {
+		return nil, errors.New("the cluster has no devices")
+	}
+	for _, d := range t.devices {
+		_, cpu := cpuNumber(d)
+		t.own = t.own && cpu
+	}
+	model, err := newModel(ctx, export, t, config)
+	if err != nil {
+		return nil, err
+	}
+	m := &MultiWorker{Model: model}
+	if m.local() != nil {
+		if err = m.openInput(ctx); err != nil {
+			m.Close()
+			return nil, err
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,182 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	tf "github.com/wamuir/graft/tensorflow"
+	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
+)
+
+// session is TensorFlow's session of one graph. It knows the graph's operations by name
+// and watches the calls: one that waits for a lost server is given up.
+type session struct {
+	tf      *tf.Session
+	ops     map[string]*tf.Operation
+	cluster Cluster // nil within one process
+	// patience bounds calls, see Config.Patience.
+	patience time.Duration
+
+	mu      sync.Mutex
+	pending int           // calls since the last collection
+	longest time.Duration // that a call has taken
+	stuck   bool          // a call has not ended although its servers are lost
+}
+
+// newSession starts a session of a serialized GraphDef.
+func newSession(t target, def []byte, config Config, rewrites *cpb.RewriterConfig) (*session, error) {
+	graph := tf.NewGraph()
+	on, err := newTFSession(t, graph, config, rewrites)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{tf: on, ops: make(map[string]*tf.Operation), cluster: t.cluster, patience: config.Patience}
+	if err := graph.Import(def, ""); err != nil {
+		s.close()
+		return nil, fmt.Errorf("TensorFlow %s refuses the graph: %w", tf.Version(), err)
+	}
+	for _, op := range graph.Operations() {
+		s.ops[op.Name()] = &op
+	}
+	return s, nil
+}
+
+// run calls the session with tensors for outputs, and returns the tensors of other
+// outputs once the targets, which are nodes, are done. Outputs are named "node:index", or
+// "node" for the first.
+//
+// It keeps the memory of past calls' tensors bounded: the binding frees a tensor when Go's
+// collector finds it dead, and the collector does not see its size.
+func (s *session) run(ctx context.Context, feeds map[string]*tf.Tensor, fetches []string, targets ...string) ([]*tf.Tensor, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	fed := make(map[tf.Output]*tf.Tensor, len(feeds))
+	for ref, t := range feeds {
+		fed[s.output(ref)] = t
+	}
+	fetched := make([]tf.Output, len(fetches))
+	for i, ref := range fetches {
+		fetched[i] = s.output(ref)
+	}
+	done := make([]*tf.Operation, len(targets))
+	for i, name := range targets {
+		done[i] = s.ops[name]
+	}
+	out, err := s.call(ctx, fed, fetched, done)
+	s.mu.Lock()
+	s.pending++
+	full := s.pending >= 256
+	if full {
+		s.pending = 0
+	}
+	s.mu.Unlock()
+	if full {
+		go runtime.GC()
+	}
+	return out, err
+}
+
+// call calls the session. A call that waits for a lost server is given up.
+func (s *session) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
+	if s.cluster == nil {
+		return s.tf.Run(feeds, fetches, targets)
+	}
+	type result struct {
+		out []*tf.Tensor
+		err error
+	}
+	done := make(chan result, 1)
+	start := time.Now()
+	go func() {
+		out, err := s.tf.Run(feeds, fetches, targets)
+		done <- result{out, err}
+	}()
+	s.mu.Lock()
+	limit := s.patience + 5*s.longest
+	if s.longest == 0 {
+		limit = 10 * s.patience
+	}
+	s.mu.Unlock()
+	var late <-chan time.Time
+	if s.patience > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, s.lost(r.err)
+		}
+		s.mu.Lock()
+		s.longest = max(s.longest, time.Since(start))
+		s.mu.Unlock()
+		return r.out, nil
+	case <-late:
+		s.cluster.Fail(&SessionLostError{fmt.Errorf("no answer to a call for %v, while all workers are there: can they reach each other?", limit.Round(time.Second))})
+	case <-s.cluster.Failed():
+	case <-ctx.Done():
+		s.cluster.Fail(ctx.Err())
+	}
+	select {
+	case <-done:
+	case <-time.After(lostGrace):
+		s.mu.Lock()
+		s.stuck = true
+		s.mu.Unlock()
+	}
+	return nil, s.cluster.Err()
+}
+
+// lost returns the cluster's error where a server is lost: the session's own says
+// little of it, and often comes first.
+func (s *session) lost(err error) error {
+	if bad := shardinput.Find(err); bad != nil {
+		return bad
+	}
+	if oom(err) {
+		return err
+	}
+	select {
+	case <-s.cluster.Failed():
+		return s.cluster.Err()
+	case <-time.After(lostGrace):
+		if !unavailable(err) {
+			return err
+		}
+		return &SessionLostError{err}
+	}
+}
+
+// lostGrace is how long an error that looks like a lost server waits for the cluster
+// to name it, and a call of a lost cluster for its end.
+const lostGrace = 5 * time.Second
+
+// output returns an output of a node by its name.
+func (s *session) output(ref string) tf.Output {
+	name, index := ref, 0
+	if i := strings.LastIndexByte(ref, ':'); i >= 0 {
+		name = ref[:i]
+		fmt.Sscan(ref[i+1:], &index)
+	}
+	return s.ops[name].Output(index)
+}
+
+// close frees the session. One with a call that does not end is left alone: closing it
+// would not end either.
+func (s *session) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stuck {
+		runtime.SetFinalizer(s.tf, nil)
+		return nil
+	}
+	return s.tf.Close()
+}

@@ -1,0 +1,334 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"time"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
+)
+
+// Steps implements Strategy. Every step is a call of the session, or of several where
+// micro-batches are added up.
+func (m *Model) Steps(ctx context.Context, steps []StepInput) ([]Result, error) {
+	out := make([]Result, 0, len(steps))
+	for _, in := range steps {
+		s, err := m.newStep(in)
+		if err != nil {
+			return out, err
+		}
+		if err := s.make(ctx); err != nil {
+			return out, err
+		}
+		out = append(out, s.result)
+	}
+	return out, nil
+}
+
+// step is one step while it is made.
+type step struct {
+	m      *Model
+	plan   *compose.Train
+	in     fed
+	rounds int // micro-batches that each replica takes, one after the other
+	seed   [2]int64
+	// scalars are the numbers of the step, and rows what says which rows of variables the
+	// batches touch. They are fed to the call that updates.
+	scalars *tf.Tensor
+	rows    map[string]*tf.Tensor
+
+	clocks tally
+	result Result
+}
+
+// newStep checks what a step is to be made of.
+func (m *Model) newStep(in StepInput) (*step, error) {
+	p := m.plan.Train
+	if p == nil {
+		return nil, errors.New("the graph was composed for evaluation only")
+	}
+	s := &step{m: m, plan: p, seed: in.Seed, clocks: make(tally, len(p.Clocks))}
+	s.result.Sums = make(map[string][]float64, len(p.Sums))
+	n := m.runtime.MicroBatches
+	switch {
+	case p.Local != nil && in.Drawn == nil:
+		return nil, errors.New("the workers read the features themselves: a step is made of what MultiWorker.Draw gives")
+	case p.Local != nil:
+		s.in, s.rounds = drawnBatch{p.Local, in.Drawn}, in.Drawn.Accumulate
+	case in.Drawn != nil:
+		return nil, errors.New("the workers read no features themselves: a step is made of batches")
+	case len(in.Batches) == 0 || len(in.Batches)%n != 0:
+		return nil, fmt.Errorf("%d micro-batches given; expected a multiple of %d, which are computed side by side", len(in.Batches), n)
+	default:
+		s.in, s.rounds = fedBatches{p.Feeds, in.Batches}, len(in.Batches)/n
+	}
+	var err error
+	if s.scalars, err = scalarFeed(p, in.Scalars); err != nil {
+		return nil, err
+	}
+	s.rows, err = rowFeeds(p, m.export.Contract, s.in)
+	return s, err
+}
+
+// make makes the step: one call where every replica has one micro-batch, else a call for
+// each round of them and one that updates.
+func (s *step) make(ctx context.Context) error {
+	p := s.plan
+	if s.rounds == 1 {
+		feeds, err := s.round(0)
+		if err != nil {
+			return err
+		}
+		maps.Copy(feeds, s.rows)
+		out, err := s.call(ctx, feeds, slices.Concat(p.Step.Clocks, p.SumFetches, p.Step.Fetches), p.Step.Done)
+		if err != nil {
+			return err
+		}
+		if err := s.result.add(p.Sums, out[:len(p.SumFetches)]); err != nil {
+			return err
+		}
+		s.decided(out[len(p.SumFetches):])
+		return nil
+	}
+	for k := range s.rounds {
+		feeds, err := s.round(k)
+		if err != nil {
+			return err
+		}
+		done := p.First
+		if k > 0 {
+			done = p.Next
+		}
+		out, err := s.call(ctx, feeds, slices.Concat(p.Clocks, p.SumFetches), done)
+		if err != nil {
+			return err
+		}
+		if err := s.result.add(p.Sums, out); err != nil {
+			return err
+		}
+	}
+	return s.apply(ctx)
+}
+
+// round makes the feeds of one round of micro-batches.
+func (s *step) round(k int) (map[string]*tf.Tensor, error) {
+	n := s.m.runtime.MicroBatches
+	feeds, err := s.in.feeds(k, s.rounds, n)
+	if err != nil {
+		return nil, err
+	}
+	feeds[s.plan.ScalarFeed] = s.scalars
+	var seeds []int64
+	for i := range n {
+		own := microSeed(s.seed, k*n+i)
+		seeds = append(seeds, own[:]...)
+	}
+	feeds[s.plan.Seeds], err = newTensor(tf.Int64, []int64{int64(n), 2}, raw(seeds))
+	return feeds, err
+}
+
+// apply updates the variables by what the rounds have added up.
+func (s *step) apply(ctx context.Context) error {
+	p := s.plan
+	totals := []float32{float32(s.result.Sums["weight_sum"][0]), float32(s.result.Sums["loss_sum"][0])}
+	feeds := map[string]*tf.Tensor{p.ScalarFeed: s.scalars}
+	maps.Copy(feeds, s.rows)
+	var err error
+	if feeds[p.Totals], err = newTensor(tf.Float, []int64{2}, raw(totals)); err != nil {
+		return err
+	}
+	out, err := s.call(ctx, feeds, slices.Concat(p.Apply.Clocks, p.Apply.Fetches), p.Apply.Done)
+	if err != nil {
+		return err
+	}
+	s.decided(out)
+	return nil
+}
+
+// call makes one of the step's calls, takes the replicas' clocks, which come first, and
+// returns what else was fetched.
+func (s *step) call(ctx context.Context, feeds map[string]*tf.Tensor, fetches []string, done string) ([]*tf.Tensor, error) {
+	start := time.Now()
+	out, err := s.m.session.run(ctx, feeds, fetches, done)
+	if err != nil {
+		err = s.m.stepError(ctx, err)
+	}
+	s.result.InSession += time.Since(start)
+	if err != nil {
+		return nil, err
+	}
+	return s.clocks.take(out)
+}
+
+// decided takes over what the step decided, and how long it took.
+func (s *step) decided(out []*tf.Tensor) {
+	s.m.took(s.clocks)
+	s.result.GradientNorm = float64(out[0].Value().(float32))
+	s.result.Applied = out[1].Value().(bool)
+	s.result.Iterations = out[2].Value().(int64)
+	s.m.updates = s.result.Iterations
+}
+
+// fed is the features that a step is made of.
+type fed interface {
+	// feeds makes those of one round of so many, of so many micro-batches.
+	feeds(round, rounds, n int) (map[string]*tf.Tensor, error)
+	// numbers lists what a feature holds, in any order.
+	numbers(feature string) [][]int32
+}
+
+// fedBatches are micro-batches that are fed.
+type fedBatches struct {
+	plan    *compose.Feeds
+	batches [][]Feature
+}
+
+func (b fedBatches) feeds(round, _, n int) (map[string]*tf.Tensor, error) {
+	return feed(b.plan, b.batches[round*n:(round+1)*n])
+}
+
+func (b fedBatches) numbers(feature string) [][]int32 {
+	var out [][]int32
+	for _, batch := range b.batches {
+		for _, f := range batch {
+			if f.Name == feature {
+				out = append(out, f.Int32)
+			}
+		}
+	}
+	return out
+}
+
+// drawnBatch is what the workers have drawn.
+type drawnBatch struct {
+	plan  *compose.Local
+	drawn *Drawn
+}
+
+func (b drawnBatch) feeds(round, rounds, _ int) (map[string]*tf.Tensor, error) {
+	request := []int64{b.drawn.ticket, int64(round), int64(rounds)}
+	t, err := newTensor(tf.Int64, []int64{int64(len(request))}, raw(request))
+	if err != nil {
+		return nil, err
+	}
+	return map[string]*tf.Tensor{b.plan.Take: t}, nil
+}
+
+func (b drawnBatch) numbers(feature string) [][]int32 { return b.drawn.rows[feature] }
+
+// scalarFeed makes the feed of a step's numbers.
+func scalarFeed(p *compose.Train, scalars Scalars) (*tf.Tensor, error) {
+	for name := range scalars {
+		if !slices.ContainsFunc(p.Scalars, func(h graphs.Hyperparameter) bool { return h.Name == name }) {
+			return nil, fmt.Errorf("the graph has no hyperparameter %q", name)
+		}
+	}
+	if _, ok := scalars["learning_rate"]; !ok {
+		return nil, errors.New("the step has no learning_rate; expected one among its scalars")
+	}
+	values := make([]float32, len(p.Scalars))
+	for i, h := range p.Scalars {
+		values[i] = float32(h.Default)
+		if v, ok := scalars[h.Name]; ok {
+			values[i] = float32(v)
+		}
+	}
+	return newTensor(tf.Float, []int64{int64(len(values))}, raw(values))
+}
+
+// rowFeeds makes the feeds that say which rows of variables the batches touch.
+func rowFeeds(p *compose.Train, contract *graphs.Contract, in fed) (map[string]*tf.Tensor, error) {
+	feeds := make(map[string]*tf.Tensor, 2*len(p.Rows))
+	for feature, feed := range p.Rows {
+		most := int32(0)
+		for _, v := range contract.Variables {
+			if v.Rows == feature {
+				most = int32(v.Shape[0])
+			}
+		}
+		seen := make([]uint64, most/64+1)
+		for _, numbers := range in.numbers(feature) {
+			for _, row := range numbers {
+				// One that is outside is the lookup's to complain of.
+				if row >= 0 && row < most {
+					seen[row/64] |= 1 << (row % 64)
+				}
+			}
+		}
+		var rows []int32
+		for i, word := range seen {
+			for ; word != 0; word &= word - 1 {
+				rows = append(rows, int32(64*i+bits.TrailingZeros64(word)))
+			}
+		}
+		// Rows that are there twice are the same on both occasions.
+		class, size := compose.RowClass(len(rows))
+		if len(rows) == 0 {
+			rows = []int32{0}
+		}
+		for len(rows) < size {
+			rows = append(rows, rows[len(rows)-1])
+		}
+		var err error
+		if feeds[feed.Rows], err = newTensor(tf.Int32, []int64{int64(size)}, raw(rows)); err == nil {
+			feeds[feed.Class], err = newTensor(tf.Int32, nil, raw([]int32{int32(class)}))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("rows of %s: %w", feature, err)
+		}
+	}
+	return feeds, nil
+}
+
+// microSeed returns the seed of a micro-batch of a step. The first one's is the
+// step's own; the others' are drawn from it and the number by SplitMix64.
+func microSeed(seed [2]int64, i int) [2]int64 {
+	if i == 0 {
+		return seed
+	}
+	x := uint64(seed[0]) + uint64(i)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return [2]int64{int64(x ^ x>>31), seed[1]}
+}
+
+// add adds the sums of all replicas, those of one after those of the other.
+func (r *Result) add(names []string, tensors []*tf.Tensor) error {
+	for i, t := range tensors {
+		name := names[i%len(names)]
+		values, err := floats(t)
+		if err != nil {
+			return fmt.Errorf("output %s: %w", name, err)
+		}
+		sum := r.Sums[name]
+		if sum == nil {
+			r.Sums[name] = values
+			continue
+		}
+		for j, v := range values {
+			sum[j] += v
+		}
+	}
+	return nil
+}
+
+// stepError returns an *OutOfMemoryError where memory ran out before any variable
+// was changed: updates begin behind the count of iterations.
+func (m *Model) stepError(ctx context.Context, err error) error {
+	err = fmt.Errorf("training step: %w", err)
+	if !oom(err) {
+		return err
+	}
+	out, readErr := m.Read(ctx, m.export.Contract.Optimizer.Iterations)
+	if readErr != nil || out[0].Value().(int64) != m.updates {
+		return err
+	}
+	return &OutOfMemoryError{err}
+}

@@ -1,0 +1,98 @@
+package strategy
+
+import (
+	"fmt"
+	"slices"
+
+	tf "github.com/wamuir/graft/tensorflow"
+	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/internal/cuda"
+)
+
+// Cluster is some TensorFlow servers that work together. All is known of it when it
+// is handed over, and it outlives the model.
+type Cluster interface {
+	// Target is the address of the server that a session is made with, such as
+	// "grpc://localhost:2222".
+	Target() string
+	// GroupLeader is the task that agrees on groups of collectives.
+	GroupLeader() string
+	// Devices are the full names of the replicas' devices.
+	Devices() []string
+	// Failed is closed when one of the servers is lost; Err then says why. Calls of
+	// the session end soon after.
+	Failed() <-chan struct{}
+	Err() error
+	// Fail makes the servers fail with an error.
+	Fail(error)
+}
+
+// target is where a model runs.
+type target struct {
+	devices []string // of the replicas
+	names   []string // of the devices, for people; nil is the same
+	shared  bool     // the replicas are lanes of one
+	cpus    int      // virtual CPU devices of the process; 0 is one
+	virtual int      // devices that the only GPU is to be; 0 is one
+	hint    string   // how collectives communicate; "" is TensorFlow's choice
+	master  string   // address of the session's master; "" for one in this process
+	leader  string   // that agrees on the groups of collectives; "" within a process
+	own     bool     // all devices are CPUs
+	cluster Cluster
+}
+
+// sessionConfig returns a serialized ConfigProto.
+func (t target) sessionConfig(c Config, rewrites *cpb.RewriterConfig) ([]byte, error) {
+	config := &cpb.ConfigProto{
+		IntraOpParallelismThreads: int32(c.IntraOpThreads),
+		InterOpParallelismThreads: int32(c.InterOpThreads),
+		AllowSoftPlacement:        true,
+		GpuOptions:                &cpb.GPUOptions{AllowGrowth: true},
+		GraphOptions:              &cpb.GraphOptions{RewriteOptions: rewrites},
+	}
+	if t.cpus > 1 {
+		config.DeviceCount = map[string]int32{"CPU": int32(t.cpus)}
+	}
+	if t.virtual > 1 {
+		memory := float64(cuda.Query().GPUs[0].MemoryBytes) / (1 << 20)
+		each := slices.Repeat([]float32{float32(0.9 * memory / float64(t.virtual))}, t.virtual)
+		config.GpuOptions.Experimental = &cpb.GPUOptions_Experimental{
+			VirtualDevices: []*cpb.GPUOptions_Experimental_VirtualDevices{{MemoryLimitMb: each}}}
+	}
+	if t.leader != "" {
+		config.Experimental = &cpb.ConfigProto_Experimental{CollectiveGroupLeader: t.leader}
+	}
+	return proto.Marshal(config)
+}
+
+// newTFSession starts a session of a graph.
+func newTFSession(t target, graph *tf.Graph, config Config, rewrites *cpb.RewriterConfig) (*tf.Session, error) {
+	options, err := t.sessionConfig(config, rewrites)
+	if err != nil {
+		return nil, err
+	}
+	session, err := tf.NewSession(graph, &tf.SessionOptions{Target: t.master, Config: options})
+	if err != nil {
+		return nil, fmt.Errorf("start a session: %w", err)
+	}
+	return session, nil
+}
+
+// fewRewrites leaves out of TensorFlow's graph optimizer what makes no step of a graph
+// of kernels faster: a fourth of the processor time of a start would be the optimizer's.
+func fewRewrites() *cpb.RewriterConfig {
+	return &cpb.RewriterConfig{
+		MetaOptimizerIterations: cpb.RewriterConfig_ONE,
+		DisableTfgOptimizer:     true,
+		Remapping:               cpb.RewriterConfig_OFF,
+		ConstantFolding:         cpb.RewriterConfig_OFF,
+		ArithmeticOptimization:  cpb.RewriterConfig_OFF,
+		LayoutOptimizer:         cpb.RewriterConfig_OFF,
+		LoopOptimization:        cpb.RewriterConfig_OFF,
+		ShapeOptimization:       cpb.RewriterConfig_OFF,
+		ImplementationSelector:  cpb.RewriterConfig_OFF,
+		MemoryOptimization:      cpb.RewriterConfig_NO_MEM_OPT,
+	}
+}

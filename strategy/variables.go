@@ -1,0 +1,74 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
+)
+
+// Variables implements Strategy.
+func (m *Model) Variables() []VariableSpec {
+	out := make([]VariableSpec, len(m.plan.Variables))
+	for i, v := range m.plan.Variables {
+		out[i] = specOf(v)
+	}
+	return out
+}
+
+// specOf names a variable of a plan. TensorFlow numbers the dtypes of its C interface as
+// those of its messages.
+func specOf(v compose.Variable) VariableSpec {
+	return VariableSpec{Name: v.Name, DType: tf.DataType(v.DType), Shape: v.Shape, Slot: v.Slot}
+}
+
+// Read implements Strategy.
+func (m *Model) Read(ctx context.Context, names ...string) ([]*tf.Tensor, error) {
+	fetches := make([]string, len(names))
+	for i, name := range names {
+		reads := m.plan.Reads[name]
+		if len(reads) == 0 {
+			return nil, fmt.Errorf("no variable %s", name)
+		}
+		fetches[i] = reads[0]
+	}
+	out, err := m.session.run(ctx, nil, fetches)
+	if err != nil {
+		return nil, fmt.Errorf("read variables: %w", err)
+	}
+	return out, nil
+}
+
+// Assign implements Strategy.
+func (m *Model) Assign(ctx context.Context, values map[string]*tf.Tensor) error {
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	feeds := make(map[string]*tf.Tensor, len(values))
+	var targets []string
+	for _, name := range names {
+		a, ok := m.plan.Assigns[name]
+		if !ok {
+			return fmt.Errorf("no variable %s", name)
+		}
+		spec := specOf(a.Variable)
+		if t := values[name]; t.DataType() != spec.DType || !slices.Equal(t.Shape(), spec.Shape) && len(spec.Shape)+len(t.Shape()) > 0 {
+			return fmt.Errorf("variable %s has shape %v, the value %v", name, spec.Shape, t.Shape())
+		}
+		feeds[a.Value] = values[name]
+		targets = append(targets, a.Assign)
+	}
+	if _, err := m.session.run(ctx, feeds, nil, targets...); err != nil {
+		return fmt.Errorf("assign variables: %w", err)
+	}
+	if t := values[m.export.Contract.Optimizer.Iterations]; t != nil {
+		m.updates = t.Value().(int64)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/shardinput"
+	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
+)
+
+// MultiWorker is a Model on several servers, whose workers can read the data themselves.
+type MultiWorker struct {
+	*Model
+	tickets atomic.Int64 // of draws
+}
+
+// local says how the workers read the data themselves; nil where it is fed.
+func (m *Model) local() *compose.Local {
+	if m.plan.Train == nil {
+		return nil
+	}
+	return m.plan.Train.Local
+}
+
+// Draw has the workers read their parts of the batch at a position of the data, and
+// divide them among their replicas and so many micro-batches each. It may be called
+// while a step is made.
+func (m *MultiWorker) Draw(ctx context.Context, epoch, position int64, accumulate int) (*Drawn, error) {
+	p := m.local()
+	if p == nil {
+		return nil, errors.New("the workers read no features themselves")
+	}
+	d := &Drawn{Accumulate: accumulate, Micro: make([]int, accumulate*m.runtime.MicroBatches), ticket: m.tickets.Add(1), rows: make(map[string][][]int32)}
+	out, err := m.draw(ctx, d.ticket, epoch, position, int64(accumulate))
+	if err != nil {
+		return nil, err
+	}
+	first := 0 // replica of the worker
+	for i, replicas := range p.Replicas {
+		stats, ok := out[2*i].Value().([]int64)
+		rows, fine := out[2*i+1].Value().([]int32)
+		if !ok || !fine || len(stats) != shardinput.Stats+len(p.Rows)+accumulate*replicas {
+			return nil, fmt.Errorf("worker %d answers a draw with %v and %v", i, out[2*i].Shape(), out[2*i+1].Shape())
+		}
+		for k, sum := range []*int{&d.Examples, &d.Labeled, &d.Truncated, &d.Tokens, &d.Rows} {
+			*sum += int(stats[k])
+		}
+		d.Skipped += stats[5]
+		for k, feature := range p.Rows {
+			n := stats[shardinput.Stats+k]
+			if n < 0 || n > int64(len(rows)) {
+				return nil, fmt.Errorf("worker %d has %d numbers of %s among %d", i, n, feature, len(rows))
+			}
+			d.rows[feature] = append(d.rows[feature], rows[:n])
+			rows = rows[n:]
+		}
+		for k, n := range stats[shardinput.Stats+len(p.Rows):] {
+			d.Micro[k/replicas*m.runtime.MicroBatches+first+k%replicas] = int(n)
+		}
+		first += replicas
+	}
+	return d, nil
+}
+
+func (m *MultiWorker) draw(ctx context.Context, request ...int64) ([]*tf.Tensor, error) {
+	p := m.local()
+	fed, err := newTensor(tf.Int64, []int64{int64(len(request))}, raw(request))
+	if err != nil {
+		return nil, err
+	}
+	return m.session.run(ctx, map[string]*tf.Tensor{p.Request: fed}, p.Fetches)
+}
+
+// openInput waits until all workers have opened the data.
+func (m *MultiWorker) openInput(ctx context.Context) error {
+	for {
+		out, err := m.draw(ctx, 0, 0, 0, 0)
+		if err != nil {
+			return err
+		}
+		ready := true
+		for i := 0; i < len(out); i += 2 {
+			stats, ok := out[i].Value().([]int64)
+			ready = ready && ok && len(stats) > 0 && stats[0] == 1
+		}
+		if ready {
+			return nil
+		}
+	}
+}
