@@ -34,6 +34,9 @@ type Program struct {
 	// content in the form in which it is compared. Files of one name are joined in the
 	// order of their paths. Nil compares all bytes.
 	Same func(path string, data []byte) (name, content string)
+	// Wrap takes something away from the file system that the program sees; nil takes
+	// nothing.
+	Wrap func(vfs.FS) vfs.FS
 	// Phase names the part of the program that an operation belongs to.
 	Phase func(operation string) string
 }
@@ -49,7 +52,7 @@ func Survives(t *testing.T, p Program) {
 	dir := filepath.Join(testkit.MemoryDir(t), "work")
 	h := &harness{Program: p, t: t, dir: dir, phases: map[string]*phase{}}
 	h.reset(nil)
-	if err := p.Run(dir); err != nil {
+	if err := h.run(vfs.OS{}); err != nil {
 		t.Fatalf("the program fails where nothing crashes: %v", err)
 	}
 	h.want = h.snapshot()
@@ -65,6 +68,15 @@ type harness struct {
 	dir    string
 	want   map[string]string
 	phases map[string]*phase
+}
+
+// run runs the program on a file system.
+func (h *harness) run(f vfs.FS) error {
+	if h.Wrap != nil {
+		f = h.Wrap(f)
+	}
+	defer vfs.Mount(h.dir, f)()
+	return h.Run(h.dir)
 }
 
 // reset makes the folder hold what a disk holds, or what Prepare fills it with.
@@ -91,10 +103,7 @@ func (h *harness) record() *vfs.Recorder {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	unmount := vfs.Mount(h.dir, rec)
-	err = h.Run(h.dir)
-	unmount()
-	if err != nil {
+	if err := h.run(rec); err != nil {
 		h.t.Fatalf("the program fails where it is recorded: %v", err)
 	}
 	h.compare("recorded")
@@ -135,9 +144,7 @@ func (h *harness) failures() {
 	for at := 1; ; at++ {
 		h.reset(nil)
 		f := &vfs.Failing{FS: vfs.OS{}, At: at, Err: syscall.ENOSPC}
-		unmount := vfs.Mount(h.dir, f)
-		err := h.Run(h.dir)
-		unmount()
+		err := h.run(f)
 		if f.Count() < at {
 			return
 		}
@@ -153,7 +160,7 @@ func (h *harness) failures() {
 // again runs the program again and compares.
 func (h *harness) again(name string) {
 	h.t.Helper()
-	if err := h.Run(h.dir); err != nil && (h.Complete == nil || !h.Complete(err)) {
+	if err := h.run(vfs.OS{}); err != nil && (h.Complete == nil || !h.Complete(err)) {
 		h.t.Errorf("%s: started again: %v", name, err)
 		return
 	}
