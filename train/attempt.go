@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -188,7 +187,7 @@ func (a *attempt) announce() {
 	accumulate := p.Strategy.Accumulate
 	if n := runtime.MicroBatches * accumulate; n > 1 {
 		log.Info("strategy", "replicas", replicas, "lanes", runtime.MicroBatches/replicas, "accumulate", accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
-			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mb_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
+			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
 	log.Info("training", "steps", a.steps, "steps_per_epoch", a.examples.BatchesPerEpoch(), "examples", a.examples.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
@@ -204,7 +203,7 @@ func (a *attempt) report(ended error) error {
 		return nil
 	}
 	a.env.Log.Info("trained", "seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3),
-		"peak_memory_mb", peakMemory()>>20)
+		"peak_memory_mib", peakMemory()>>20)
 	if a.watched == nil {
 		return nil
 	}
@@ -224,25 +223,6 @@ func evalSteps(p Params) int64 {
 	}
 	return p.Eval.Steps
 }
-
-// metricsOf returns the metrics that evaluations of a graph give, of made-up sums.
-func metricsOf(export *graphs.Export) (runner.Outputs, error) {
-	sums := make(runner.Sums)
-	for _, a := range export.Functions["evaluate"].Outputs {
-		n := int64(1)
-		for _, d := range a.Shape {
-			n *= max(d, 1)
-		}
-		if a.Name == confusion && len(a.Shape) == 2 && a.Shape[0] < 1 {
-			n = int64(export.Contract.Model.NumLabels) * int64(export.Contract.Model.NumLabels)
-		}
-		sums[a.Name] = slices.Repeat([]float64{1}, int(n))
-	}
-	return runner.Metrics(sums)
-}
-
-// confusion is the sum whose open dimensions are the labels.
-const confusion = "confusion"
 
 // keepBest adds what keeps the best checkpoint, and what stops early.
 func keepBest(p Params, checkpoints *Checkpoints, config *runner.Config) error {

@@ -94,7 +94,7 @@ func BenchmarkStep(b *testing.B) {
 	processor := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
 	b.ReportMetric(float64(processor)/1e9/float64(b.N), "cpu-s/op")
 	b.ReportMetric(float64(after.Minflt-before.Minflt)/float64(b.N), "faults/op")
-	b.ReportMetric(float64(after.Maxrss)/1024, "peak-MB")
+	b.ReportMetric(float64(after.Maxrss)/1024, "peak-MiB")
 }
 
 // BenchmarkPredict answers on GORBIT_BENCH_SPLIT of a run, GORBIT_BENCH_RUN: as

@@ -2,11 +2,7 @@ package train
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
-	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -51,22 +47,4 @@ func (c CheckpointParams) order() (runner.Better, error) {
 		return runner.LowerIsBetter, nil
 	}
 	return runner.HigherIsBetter, nil
-}
-
-// checkBest returns an error unless evaluations of a graph give the metric by which the
-// best checkpoint is kept, and its direction is known.
-func checkBest(p Params, export *graphs.Export) error {
-	if p.Checkpoint.Best == "" || p.Train.EvalInterval == noEval {
-		return nil
-	}
-	metrics, err := metricsOf(export)
-	if err != nil {
-		return err
-	}
-	if _, ok := metrics[p.Checkpoint.Best]; !ok {
-		return &ParamsError{fmt.Errorf("checkpoint.best is %q; evaluations of this graph give %s: give one with --set checkpoint.best=NAME",
-			p.Checkpoint.Best, strings.Join(slices.Sorted(maps.Keys(metrics)), ", "))}
-	}
-	_, err = p.Checkpoint.order()
-	return err
 }

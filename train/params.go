@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,8 +19,6 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
-
-	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // Params describe a run. They are read from YAML files, written to the run's
@@ -215,15 +215,6 @@ func Defaults() Params {
 		Runtime: RuntimeParams{OneDNN: "on", Kernels: "on"},
 	}
 }
-
-// ParamsError is a mistake in the params: a usage error.
-type ParamsError struct{ Err error }
-
-func (e *ParamsError) Error() string { return "params: " + e.Err.Error() }
-
-// Is reports whether the target is the error's class, fault.Usage.
-func (e *ParamsError) Is(target error) bool { return target == fault.Usage }
-func (e *ParamsError) Unwrap() error        { return e.Err }
 
 // maxParamsBytes bounds a file of params, which has some hundred lines.
 const maxParamsBytes = 1 << 20
@@ -422,4 +413,40 @@ func (p Params) schedule(steps int64) runner.ScheduleConfig {
 	o := p.Optimizer
 	return runner.ScheduleConfig{Name: o.Schedule, PeakLearningRate: o.LearningRate, EndLearningRate: o.EndLearningRate,
 		WarmupSteps: o.WarmupSteps, WarmupRatio: o.WarmupRatio, TotalSteps: steps, Power: o.Power, Cycles: o.Cycles, Timescale: o.Timescale}
+}
+
+// Flat returns the params by their names, section.name; texts are quoted.
+func (p Params) Flat() map[string]any {
+	out := make(map[string]any)
+	var add func(path string, v reflect.Value)
+	add = func(path string, v reflect.Value) {
+		switch v.Kind() {
+		case reflect.Struct:
+			for f, field := range v.Fields() {
+				add(strings.TrimPrefix(path+"."+f.Tag.Get("yaml"), "."), field)
+			}
+		case reflect.Map:
+			for key, value := range v.Seq2() {
+				add(path+"."+key.String(), value)
+			}
+		case reflect.String:
+			out[path] = strconv.Quote(v.String())
+		default:
+			out[path] = v.Interface()
+		}
+	}
+	add("", reflect.ValueOf(p))
+	return out
+}
+
+// decode adds the values of one YAML document to the params.
+func (p *Params) decode(data []byte) error {
+	node, err := document(data)
+	if err != nil || node == nil {
+		return err
+	}
+	if err := checkNode(node.Content[0], reflect.TypeFor[Params](), ""); err != nil {
+		return err
+	}
+	return node.Decode(p)
 }

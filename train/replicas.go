@@ -115,8 +115,8 @@ func (r *replicas) action(b *board, log *slog.Logger) runner.Action {
 			if u.At.IsZero() {
 				continue // nothing was heard yet
 			}
-			b.train.Scalar(fmt.Sprintf("worker_%d/memory_mb", i), step, float64(u.RSS>>20))
-			b.train.Scalar(fmt.Sprintf("worker_%d/peak_memory_mb", i), step, float64(u.PeakRSS>>20))
+			b.train.Scalar(fmt.Sprintf("worker_%d/memory_mib", i), step, float64(u.RSS>>20))
+			b.train.Scalar(fmt.Sprintf("worker_%d/peak_memory_mib", i), step, float64(u.PeakRSS>>20))
 		}
 		return nil
 	}
@@ -140,7 +140,7 @@ func (r *replicas) table(out io.Writer) error {
 		return err
 	}
 	if r.fleet != nil {
-		fmt.Fprint(w, "worker\tpeak memory, MB\tprocessor time, s\t\n")
+		fmt.Fprint(w, "worker\tpeak memory, MiB\tprocessor time, s\t\n")
 		for _, u := range r.fleet.Usage() {
 			fmt.Fprintf(w, "%s\t%d\t%.1f\t\n", u.Address, u.PeakRSS>>20, u.CPU.Seconds())
 		}

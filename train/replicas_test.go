@@ -83,11 +83,11 @@ func TestWorkersAreWatched(t *testing.T) {
 	if err := watched.table(&table); err != nil {
 		t.Fatal(err)
 	}
-	if !regexp.MustCompile(`(?m)^ +worker +peak memory, MB +processor time, s$`).MatchString(table.String()) {
+	if !regexp.MustCompile(`(?m)^ +worker +peak memory, MiB +processor time, s$`).MatchString(table.String()) {
 		t.Errorf("the table has no line of names:\n%s", &table)
 	}
 	for i, address := range p.Strategy.addresses() {
-		memory, peak := shown[fmt.Sprintf("worker_%d/memory_mb", i)], shown[fmt.Sprintf("worker_%d/peak_memory_mb", i)]
+		memory, peak := shown[fmt.Sprintf("worker_%d/memory_mib", i)], shown[fmt.Sprintf("worker_%d/peak_memory_mib", i)]
 		// TensorFlow's library alone takes more.
 		if memory < 50 || peak < memory {
 			t.Errorf("TensorBoard shows %v MB of worker %d, and %v at its peak", memory, i, peak)

@@ -1,19 +1,14 @@
 package train
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"runtime"
 	"strings"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/shardinput"
-	"github.com/gorbit-ml/gorbit/strategy"
 )
 
 // Who reads the batches of training.
@@ -101,71 +96,6 @@ func (s StrategyParams) validate() error {
 	return nil
 }
 
-// placed is a model where it is trained.
-type placed struct {
-	strategy.Strategy
-	workers *cluster.Fleet // nil within this process; to be closed after the model
-	drawer  drawer         // nil within this process
-}
-
-// drawer has the workers read the data themselves.
-type drawer interface {
-	Draw(ctx context.Context, epoch, position int64, accumulate int) (*strategy.Drawn, error)
-}
-
-// openModel composes the export's graph for the devices that the params say. Local is
-// what the workers read themselves, nil where they read nothing.
-func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env Env) (placed, error) {
-	if p.Strategy.kind() != devices.MultiWorker {
-		m, err := p.openLocal(ctx, export, functions)
-		return placed{Strategy: m}, err
-	}
-	f, err := cluster.Connect(ctx, cluster.Config{Addresses: p.Strategy.addresses(), Timeout: p.Strategy.WorkerTimeout, Log: env.Log, Version: env.Version,
-		IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, NoOneDNN: p.Runtime.OneDNN == "off"})
-	if err != nil {
-		return placed{}, err
-	}
-	config := p.strategy(functions)
-	config.Patience, config.LocalInput = p.Strategy.WorkerTimeout, local
-	m, err := strategy.NewMultiWorker(ctx, export, f, config)
-	if err != nil {
-		if bad := (*shardinput.Error)(nil); errors.As(err, &bad) {
-			return placed{}, errors.Join(bad, f.Finish())
-		}
-		return placed{}, errors.Join(err, f.Close())
-	}
-	return placed{m, f, m}, nil
-}
-
-// openLocal composes the graph for devices of this process.
-func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
-	config := p.strategy(functions)
-	kind, device := p.Strategy.kind(), p.Runtime.Device
-	on := devices.Spec{Type: "GPU", Count: strategy.CountGPUs()}
-	if p.Strategy.Devices != "" {
-		asked, err := devices.Parse(p.Strategy.Devices)
-		if err != nil {
-			return nil, err
-		}
-		if asked.Count == 0 {
-			asked.Count = on.Count
-		}
-		if on = asked; on.Count == 0 {
-			return nil, &ParamsError{fmt.Errorf("strategy.devices is %s, and this machine has no GPU that TensorFlow can use", p.Strategy.Devices)}
-		}
-		device = on.Names()[0]
-	} else if kind == devices.Mirrored && on.Count < 2 {
-		return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; name devices with --devices, such as cpu:2", on.Count)}
-	}
-	if kind == devices.Mirrored || kind == devices.Auto && p.Runtime.Device == "" && on.Count > 1 {
-		return strategy.NewMirrored(ctx, export, on.Names(), config)
-	}
-	if onCPU := device == "" && on.Count == 0 || strings.Contains(strings.ToUpper(device), "CPU:"); onCPU {
-		config.Lanes = p.Runtime.lanes(export.Contract.XLA)
-	}
-	return strategy.NewOneDevice(ctx, export, device, config)
-}
-
 // mostLanes bounds the lanes that are taken unasked: beyond, operations that use many
 // cores were not measured against them.
 const mostLanes = 4
@@ -180,56 +110,4 @@ func (r RuntimeParams) lanes(xla bool) int {
 		return 1
 	}
 	return runtime.NumCPU()
-}
-
-// lostWorker reports whether a run can go on after an error in a new session: a
-// worker, or the connection among them, was lost. One that says that it cannot start is
-// not lost.
-func lostWorker(err error) bool {
-	if told := (*cluster.FailedError)(nil); errors.As(err, &told) && told.Final {
-		return false
-	}
-	if lost := (*strategy.SessionLostError)(nil); errors.As(err, &lost) {
-		return true
-	}
-	w := (*cluster.WorkerError)(nil)
-	return errors.As(err, &w) && w.Phase != cluster.PhaseConnect && w.Phase != cluster.PhaseGreet
-}
-
-// lostCause is the part of an error that says which worker was lost. What the run was
-// doing then does not matter.
-func lostCause(err error) error {
-	if w := (*cluster.WorkerError)(nil); errors.As(err, &w) {
-		return w
-	}
-	if s := (*strategy.SessionLostError)(nil); errors.As(err, &s) {
-		return s
-	}
-	return err
-}
-
-// without returns the params without the workers that an error of connecting names,
-// and whether any is left.
-func (s StrategyParams) without(err error) (StrategyParams, bool) {
-	gone := make(map[string]bool)
-	var find func(error)
-	find = func(err error) {
-		if w := (*cluster.WorkerError)(nil); errors.As(err, &w) {
-			gone[w.Address] = true
-		}
-		if many, ok := err.(interface{ Unwrap() []error }); ok {
-			for _, e := range many.Unwrap() {
-				find(e)
-			}
-		}
-	}
-	find(err)
-	var left []string
-	for _, address := range s.addresses() {
-		if !gone[address] {
-			left = append(left, address)
-		}
-	}
-	s.Workers = strings.Join(left, ",")
-	return s, len(gone) > 0 && len(left) > 0
 }

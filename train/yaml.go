@@ -14,18 +14,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decode adds the values of one YAML document to the params.
-func (p *Params) decode(data []byte) error {
-	node, err := document(data)
-	if err != nil || node == nil {
-		return err
-	}
-	if err := checkNode(node.Content[0], reflect.TypeFor[Params](), ""); err != nil {
-		return err
-	}
-	return node.Decode(p)
-}
-
 // document returns the only document of a YAML file, nil where it is empty.
 func document(data []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))

@@ -28,8 +28,6 @@ var longWithoutReason = []string{
 	"internal/cluster Supervisor.session",
 	"internal/shardinput TestDraw",
 	"runner Controller.run",
-	"train BenchmarkStep",
-	"train training.attempt",
 }
 
 var reason = regexp.MustCompile(`(?m)^(//)? ?Long: \w`)

@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"train/task"},
 	{"runner", "internal/servable"},
 	{"strategy"},
-	{"strategy/internal/compose", "internal/cluster/clustertest"},
+	{"strategy/internal/compose", "internal/cluster/clustertest", "internal/vfs/crashtest"},
 	{"internal/cluster"},
 	{"internal/shardinput", "internal/kernels", "internal/tfserver"},
 	{"graphs/build", "internal/flat"},

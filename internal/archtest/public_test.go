@@ -156,6 +156,7 @@ var withoutExample = []string{
 	"checkpoint",
 	"convert",
 	"graphs",
+	"graphs/build",
 	"graphs/safety",
 	"strategy",
 	"summary",

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // Phase is what a chief was doing with a worker.
@@ -135,7 +133,6 @@ func (e *ProtocolError) Unwrap() error { return e.Err }
 // FailedError is a failure that a worker told of.
 type FailedError struct {
 	Message string
-	Class   fault.Class // of the error at the worker
 	// Final says that the worker lives and cannot do what it was asked to: another
 	// session would end the same way.
 	Final bool
@@ -148,6 +145,3 @@ func (e *FailedError) Error() string {
 	}
 	return fmt.Sprintf("%s; the last it logged: %s", e.Message, strings.Join(e.Tail, " | "))
 }
-
-// Is reports whether the target is the class of the error at the worker.
-func (e *FailedError) Is(target error) bool { return target == e.Class }
