@@ -106,7 +106,7 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 		MaxRollbacks:    onlyIf(p.Train.OnNonFinite == "rollback", p.Train.MaxNonFinite),
 		TrainActions:    []runner.Action{a.metrics.action("train")},
 		EvalActions:     []runner.Action{a.metrics.action("eval")},
-		Persist:         map[string]runner.Persistent{"metrics": a.metrics, graphState: a.checkpoints.graph},
+		Persist:         map[string]runner.Persistent{metricsState: a.metrics, graphState: a.checkpoints.graph},
 		Out:             env.Out,
 		Observer:        env.Observer,
 	}
@@ -128,6 +128,9 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 		a.watched = &replicas{model: a.model, clocks: a.on, fleet: a.on.workers}
 		config.TrainActions = append(config.TrainActions, a.watched.action(a.board, env.Log))
 	}
+	if err := env.addCallbacks(&config); err != nil {
+		return err
+	}
 	if a.controller, err = runner.NewController(config); err != nil {
 		return &ParamsError{err}
 	}
@@ -147,6 +150,9 @@ func (a *attempt) begin(ctx context.Context) error {
 	}
 	if restored == "" {
 		if err := a.metrics.Restore(nil); err != nil {
+			return err
+		}
+		if err := a.env.beginCallbacks(); err != nil {
 			return err
 		}
 		report, err := Initialize(ctx, a.on, a.export, Init{From: p.Init, Strict: p.Strict})
@@ -242,7 +248,7 @@ func keepBest(p Params, checkpoints *Checkpoints, config *runner.Config) error {
 		if err != nil {
 			return &ParamsError{err}
 		}
-		config.Persist["early_stopping"] = stopping
+		config.Persist[stoppingState] = stopping
 		config.EvalActions = append(config.EvalActions, stopping.Check)
 	}
 	return nil

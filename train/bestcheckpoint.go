@@ -10,9 +10,6 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// bestState is the name of the best evaluation in a checkpoint's state.
-const bestState = "best"
-
 // errNoBest says that a run has no best checkpoint.
 var errNoBest = errors.New("no best checkpoint")
 

@@ -12,9 +12,6 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// graphState is the name of a graph's identity in a checkpoint.
-const graphState = "graph"
-
 // graphIdentity is what a checkpoint says of the graph that it is of. Variables
 // of equal names and shapes are not enough: models that pool differently, or
 // have another number of heads, may share them.
