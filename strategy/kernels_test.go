@@ -78,8 +78,26 @@ func row(parts ...[]int32) []int32 {
 	return out
 }
 
-// TestKernelsEqualStandardOps holds the kernels against TensorFlow's operations:
-// gradients and updated variables of a step, sums of an evaluation, logits.
+// instructionSets are those of the kernels that this machine has.
+func instructionSets(t *testing.T) []string {
+	t.Helper()
+	var have []string
+	for _, name := range []string{"avx512", "avx2", "generic"} {
+		if err := kernels.Use(name); err != nil {
+			t.Run("without "+name, func(t *testing.T) { t.Skip(err) })
+			continue
+		}
+		have = append(have, name)
+	}
+	if len(have) == 0 {
+		t.Fatal("no instruction set can be used, not even generic")
+	}
+	return have
+}
+
+// TestKernelsEqualStandardOps holds the kernels against TensorFlow's operations, under every
+// instruction set that the machine has: gradients and updated variables of a step, sums of an
+// evaluation, logits.
 func TestKernelsEqualStandardOps(t *testing.T) {
 	dir := testkit.Made(t, kernelModels)
 	layouts := map[string][][]int32{
@@ -93,6 +111,7 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 	}
 	defer kernels.Use("")
 	defer kernels.Threads(0, 0)
+	sets := instructionSets(t)
 	cases := 0
 	for _, model := range []string{"even", "odd", "narrow"} {
 		export, err := graphs.Open(filepath.Join(dir, model, "graph"))
@@ -121,42 +140,51 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 		for _, name := range slices.Sorted(maps.Keys(layouts)) {
 			rows := layouts[name]
 			for _, rate := range []float64{0, 0.3} {
-				instructions := []string{"avx512", "avx2", "generic"}[cases%3]
 				cases++
-				t.Run(fmt.Sprintf("%s/%s/%v/%s", model, name, rate, instructions), func(t *testing.T) {
-					if err := kernels.Use(instructions); err != nil {
-						t.Skip(err)
-					}
-					kernels.Threads(cases%4, cases%3)
-					rng := rand.New(rand.NewPCG(3, 5))
-					start(t, own, rng)
-					for _, v := range own.Variables() {
-						tensors, err := own.Read(ctx, v.Name)
-						if err == nil {
-							err = standard.Assign(ctx, map[string]*tf.Tensor{v.Name: tensors[0]})
-						}
-						if err != nil {
+				for i, instructions := range sets {
+					t.Run(fmt.Sprintf("%s/%s/%v/%s", model, name, rate, instructions), func(t *testing.T) {
+						if err := kernels.Use(instructions); err != nil {
 							t.Fatal(err)
 						}
-					}
-					features := layRows(rng, rows)
-					scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 0.7, "hidden_dropout": rate,
-						"attention_dropout": rate, "classifier_dropout": rate, "beta_1": 0.5, "epsilon": 1e-4}
-					compare(t, own, standard, func(s *Model) (*Result, error) {
-						return stepOf(ctx, s, [][]Feature{features}, [2]int64{1 << 40, 77}, scalars)
+						kernels.Threads((cases+i)%4, (cases+i)%3)
+						kernelsEqual(t, own, standard, rows, rate)
 					})
-					compare(t, own, standard, func(s *Model) (*Result, error) {
-						sums, err := s.Evaluate(ctx, features)
-						return &Result{Sums: sums}, err
-					})
-					compare(t, own, standard, func(s *Model) (*Result, error) {
-						sums, err := s.Predict(ctx, features)
-						return &Result{Sums: sums}, err
-					})
-				})
+				}
 			}
 		}
 	}
+}
+
+// kernelsEqual holds a model of kernels against one of TensorFlow's operations, from random
+// variables on.
+func kernelsEqual(t *testing.T, own, standard *Model, rows [][]int32, rate float64) {
+	t.Helper()
+	ctx := context.Background()
+	rng := rand.New(rand.NewPCG(3, 5))
+	start(t, own, rng)
+	for _, v := range own.Variables() {
+		tensors, err := own.Read(ctx, v.Name)
+		if err == nil {
+			err = standard.Assign(ctx, map[string]*tf.Tensor{v.Name: tensors[0]})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	features := layRows(rng, rows)
+	scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 0.7, "hidden_dropout": rate,
+		"attention_dropout": rate, "classifier_dropout": rate, "beta_1": 0.5, "epsilon": 1e-4}
+	compare(t, own, standard, func(s *Model) (*Result, error) {
+		return stepOf(ctx, s, [][]Feature{features}, [2]int64{1 << 40, 77}, scalars)
+	})
+	compare(t, own, standard, func(s *Model) (*Result, error) {
+		sums, err := s.Evaluate(ctx, features)
+		return &Result{Sums: sums}, err
+	})
+	compare(t, own, standard, func(s *Model) (*Result, error) {
+		sums, err := s.Predict(ctx, features)
+		return &Result{Sums: sums}, err
+	})
 }
 
 // start gives every variable random values: biases and offsets, too.

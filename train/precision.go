@@ -17,16 +17,18 @@ import (
 type SlowPrecisionError struct {
 	Precision string // graphs.BF16 or graphs.FP16
 	Worker    string // address of the worker that has the device, "" for this process
+	Why       string // this process emulates it; "" where only the worker knows
 }
 
 func (e *SlowPrecisionError) Error() string {
-	whose := "this CPU"
-	if e.Worker != "" {
-		whose = "the CPU of worker " + e.Worker
-	}
-	lacks := whose + " has no instructions for it (AVX512_BF16 or AMX_BF16)"
-	if e.Precision == graphs.FP16 {
-		lacks = "it is for GPUs, not for " + whose
+	lacks := e.Why
+	switch {
+	case e.Precision == graphs.FP16 && e.Worker != "":
+		lacks = "it is for GPUs, not for the CPU of worker " + e.Worker
+	case e.Precision == graphs.FP16:
+		lacks = "it is for GPUs, not for this CPU"
+	case e.Worker != "":
+		lacks = "the CPU of worker " + e.Worker + " has no instructions for it (AVX512_BF16 or AMX_BF16), or the worker's environment keeps oneDNN from them (ONEDNN_MAX_CPU_ISA)"
 	}
 	return fmt.Sprintf("the graph computes in %s, and %s: TensorFlow would emulate it, at about half of float32's speed or less; "+
 		"export the graph with --precision float32, or say --allow-slow-precision (runtime.allow_slow_precision=true)", e.Precision, lacks)
@@ -36,18 +38,19 @@ func (e *SlowPrecisionError) Error() string {
 type computer struct {
 	worker string // its address, "" for this process
 	device string // the first; all are of one type
-	bf16   bool   // whether its CPU has instructions for bfloat16
+	bf16   bool   // whether it computes in bfloat16 by its CPU's instructions
+	why    string // it does not, where that is known
 }
 
 // computers are the processes that compute a model: the workers, or this one where there
 // are none.
 func computers(s strategy.Strategy, workers *cluster.Fleet) []computer {
 	if workers == nil {
-		return []computer{{"", s.Runtime().Devices[0], devices.NativeBF16()}}
+		return []computer{{device: s.Runtime().Devices[0], bf16: devices.NativeBF16(), why: devices.SlowBF16()}}
 	}
 	var out []computer
 	for _, w := range workers.Workers() {
-		out = append(out, computer{w.Address, w.Devices[0], w.NativeBF16})
+		out = append(out, computer{worker: w.Address, device: w.Devices[0], bf16: w.NativeBF16})
 	}
 	return out
 }
@@ -59,7 +62,7 @@ func slowPrecision(precision string, on computer) error {
 	if !emulated || !strings.Contains(strings.ToUpper(on.device), "CPU:") {
 		return nil
 	}
-	return &SlowPrecisionError{precision, on.worker}
+	return &SlowPrecisionError{precision, on.worker, on.why}
 }
 
 // allowPrecision refuses a graph that one of some processes would compute slowly, unless
@@ -79,6 +82,9 @@ func warnPrecision(c *graphs.Contract, all []computer, log *slog.Logger) {
 	for _, on := range all {
 		if slowPrecision(c.Precision, on) != nil {
 			about := []any{"precision", c.Precision, "device", on.device}
+			if on.why != "" && c.Precision == graphs.BF16 {
+				about = append(about, "reason", on.why)
+			}
 			if on.worker != "" {
 				about = append(about, "worker", on.worker)
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -170,7 +171,7 @@ func TestSlowPrecision(t *testing.T) {
 		{graphs.FP16, cpu, true, true},
 		{graphs.FP16, gpu, false, false},
 	} {
-		err := slowPrecision(c.precision, computer{"", c.device, c.native})
+		err := slowPrecision(c.precision, computer{device: c.device, bf16: c.native})
 		var slow *SlowPrecisionError
 		if errors.As(err, &slow) != c.slow {
 			t.Errorf("%+v: %v", c, err)
@@ -215,6 +216,22 @@ func TestSlowPrecisionIsRefused(t *testing.T) {
 	defer r.Close()
 	if !strings.Contains(log.String(), warning) {
 		t.Errorf("evaluation says nothing of it: %s", log)
+	}
+}
+
+// TestLimitedBF16IsRefused trains in bf16 where the environment keeps oneDNN from the CPU's
+// instructions for it. No product is made before the refusal: oneDNN reads the variable once.
+func TestLimitedBF16IsRefused(t *testing.T) {
+	t.Setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+	p := narrow(t, graphs.BF16)
+	p.Runtime.AllowSlowPrecision = false
+	_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
+	var slow *SlowPrecisionError
+	if !errors.As(err, &slow) || !strings.Contains(err.Error(), slow.Why) || slow.Why == "" {
+		t.Fatalf("got %v", err)
+	}
+	if devices.SlowBF16() != slow.Why {
+		t.Errorf("the reason is %q", slow.Why)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package devices reads how users name what a process computes on: cpu:2, gpu, gpu:4. It
-// knows what this machine's CPU can, too.
+// knows what this machine's CPU can, too, and the names of the strategies.
 package devices
 
 import (
@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/cpu"
 )
 
 // Most is the greatest number of devices of a process.
@@ -24,9 +22,6 @@ type Spec struct {
 	// Count is how many there are, from number 0 on; 0 is all GPUs.
 	Count int
 }
-
-// NativeBF16 reports whether this machine's CPU multiplies matrices of bfloat16.
-func NativeBF16() bool { return cpu.X86.HasAVX512BF16 || cpu.X86.HasAMXBF16 }
 
 // Parse reads cpu (one), cpu:N (N virtual ones), gpu (all) or gpu:N.
 func Parse(text string) (Spec, error) {
