@@ -254,6 +254,20 @@ func (r *LoadReport) String() string {
 // What is not there, or does not fit, is in the report and not an error, unless
 // nothing matched at all; [LoadReport.Strict] makes it one.
 func Load(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[string]*tf.Tensor, *LoadReport, error) {
+	report := Compare(src, want)
+	if len(want) > 0 && len(report.Matched) == 0 {
+		return nil, report, &LoadError{report}
+	}
+	fitting := make(map[string]Wanted, len(want))
+	for _, w := range want {
+		fitting[w.Name] = w
+	}
+	tensors, err := readMatches(ctx, src, report.Matched, fitting, opts)
+	return tensors, report, err
+}
+
+// Compare says what Load would fill from a source, and reads no tensor.
+func Compare(src Source, want []Wanted) *LoadReport {
 	report := &LoadReport{Path: src.Path()}
 	entries := make(map[string]Entry, len(src.Entries()))
 	for _, e := range src.Entries() {
@@ -287,7 +301,6 @@ func Load(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[s
 		return Entry{}, false, false
 	}
 	used := map[string]bool{ObjectGraphKey: true}
-	fitting := map[string]Wanted{}
 	for _, w := range want {
 		e, transpose, ok := find(w)
 		if !ok {
@@ -300,18 +313,13 @@ func Load(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[s
 			continue
 		}
 		report.Matched = append(report.Matched, Match{w.Name, e, transpose})
-		fitting[w.Name] = w
 	}
 	for _, e := range src.Entries() {
 		if !used[e.Name] {
 			report.Unused = append(report.Unused, e)
 		}
 	}
-	if len(want) > 0 && len(report.Matched) == 0 {
-		return nil, report, &LoadError{report}
-	}
-	tensors, err := readMatches(ctx, src, report.Matched, fitting, opts)
-	return tensors, report, err
+	return report
 }
 
 // readMatches reads what matched, a part at a time, and converts it.

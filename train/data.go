@@ -42,23 +42,14 @@ func openData(dir string) (*data, error) {
 	return d, nil
 }
 
-// check holds the data against the graph that is to be fed with it.
-func (d *data) check(c *graphs.Contract) error {
-	if d.manifest == nil {
+// peek reads the first batch of a split that no manifest describes: what its records lack,
+// such as labels, is said before training and not at the first evaluation.
+func (d *data) peek(ctx context.Context, split string, set *dataset.Dataset) error {
+	if d.manifest != nil {
 		return nil
 	}
-	if got, want := d.manifest.Vocab.Size, c.Model.ConfigInt("vocab_size"); want > 0 && got != want {
-		return fmt.Errorf("data %s was made with a vocabulary of %d tokens, the graph has %d: convert with the model's vocabulary, or export with --vocab-size %d", d.dir, got, want, got)
-	}
-	if got, want := len(d.manifest.Labels), c.Model.NumLabels; got > 0 && want > 0 && got != want {
-		return fmt.Errorf("data %s has %d labels, the graph %d: export with --num-labels %d", d.dir, got, want, got)
-	}
-	if most := c.Model.ConfigInt("max_position_embeddings"); most > 0 {
-		for name, split := range d.manifest.Splits {
-			if split.Lengths.Max > most {
-				return fmt.Errorf("data %s: split %s has examples of up to %d tokens, the graph has %d positions: convert with --max-length %d", d.dir, name, split.Lengths.Max, most, most)
-			}
-		}
+	if _, err := set.Next(ctx); err != nil {
+		return fmt.Errorf("split %s: %w", split, err)
 	}
 	return nil
 }

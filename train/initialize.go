@@ -26,14 +26,8 @@ type Init struct {
 // Initialize gives variables their first values: those of the export, then what From holds.
 // The report says what became of every tensor of From; it is nil where that is "".
 func Initialize(ctx context.Context, variables Variables, export *graphs.Export, from Init) (*checkpoint.LoadReport, error) {
-	var wanted []checkpoint.Wanted
 	var names []string
 	for _, v := range export.Contract.Variables {
-		w := checkpoint.Wanted{Name: v.Name, Shape: v.Shape, DType: tf.Float}
-		for _, name := range v.Foreign {
-			w.Foreign = append(w.Foreign, checkpoint.Candidate{Name: name, Transpose: v.Transpose})
-		}
-		wanted = append(wanted, w)
 		names = append(names, v.Name)
 	}
 	bundle, err := checkpoint.OpenBundle(filepath.Join(export.Path, "variables", "variables"))
@@ -46,7 +40,7 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	}
 	var report *checkpoint.LoadReport
 	if from.From != "" {
-		loaded, r, err := from.load(ctx, wanted)
+		loaded, r, err := from.load(ctx, wantedOf(export.Contract))
 		if err != nil {
 			return nil, fmt.Errorf("init: %w", err)
 		}
@@ -60,11 +54,7 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 
 // load reads what From has of the wanted variables.
 func (i Init) load(ctx context.Context, wanted []checkpoint.Wanted) (map[string]*tf.Tensor, *checkpoint.LoadReport, error) {
-	from := i.From
-	if folder := filepath.Join(from, checkpointFolder); isDir(folder) {
-		from = folder
-	}
-	source, closeSource, err := checkpoint.OpenSource(from)
+	source, closeSource, err := checkpoint.OpenSource(sourceOf(i.From))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -32,6 +32,8 @@ type Params struct {
 	Init string `yaml:"init"`
 	// Strict makes a variable that Init lacks, or has in another shape, an error.
 	Strict bool `yaml:"strict"`
+	// InitPartial lets Init fill less than half of the encoder.
+	InitPartial bool `yaml:"init_partial"`
 	// Seed decides the order of the data and the graph's random numbers.
 	Seed int64 `yaml:"seed"`
 
@@ -201,9 +203,8 @@ type RuntimeParams struct {
 // Defaults returns the params of a run that says nothing.
 func Defaults() Params {
 	return Params{
-		Seed: 42,
-		Data: DataParams{Train: "train", Eval: "dev", RowLength: dataset.DefaultRowLength,
-			Packing: string(dataset.PackBestFit), Shuffle: string(dataset.ShuffleFull), OnCorrupt: "fail"},
+		Seed:  42,
+		Data:  DataParams{Train: "train", Eval: "dev", Packing: string(dataset.PackBestFit), Shuffle: string(dataset.ShuffleFull), OnCorrupt: "fail"},
 		Train: TrainParams{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
 		Eval:  EvalParams{BatchSize: 64},
 		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,

@@ -54,6 +54,9 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	if want := r.Export.Contract.Model.ConfigInt("vocab_size"); want > 0 && v.Size() != want {
 		return nil, fmt.Errorf("vocabulary %s has %d tokens, the graph has %d", vocab, v.Size(), want)
 	}
+	if how := otherVocab(r.VocabPath(), vocab); how != "" {
+		return nil, &PreflightError{Findings: []string{fmt.Sprintf("vocabulary %s is not the one that run %s learned from (%s): leave out --vocab", vocab, r.Folder, how)}}
+	}
 	config := text.Uncased()
 	if r.Manifest != nil {
 		config = r.Manifest.TokenizerConfig()
@@ -165,17 +168,16 @@ func (r *Run) examples(ctx context.Context, split string) iter.Seq2[[]dataset.Ex
 // openSplit opens a split for prediction, with one example per row, so that they
 // are easily taken out again.
 func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, error) {
-	records, err := openData(r.Params.Data.Dir)
-	if err != nil {
+	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	if err := s.openData(); err != nil {
 		return nil, err
 	}
-	if err := records.check(r.Export.Contract); err != nil {
+	if err := preflightSplit(s, r.Folder, split, toPredict); err != nil {
 		return nil, err
 	}
-	p := r.Params
-	p.Data.Packing = string(dataset.PackNone)
-	p.Eval.BatchSize = min(windowExamples, max(1, windowCells/p.Data.RowLength))
-	return records.open(ctx, p, r.Export.Contract, split, toPredict, r.env.Log)
+	s.params.Data.Packing = string(dataset.PackNone)
+	s.params.Eval.BatchSize = min(windowExamples, max(1, windowCells/s.params.Data.RowLength))
+	return s.open(ctx, split, toPredict)
 }
 
 // unpack returns the examples of a batch with one per row.

@@ -77,6 +77,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	r.Params.Data.RowLength = cmp.Or(p.Data.RowLength, rowLengthOf(r.Manifest, r.Export.Contract))
 	manager, err := setup.openManager(folder, true)
 	if err != nil {
 		return nil, err
@@ -164,6 +165,9 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	}
 	s := &setup{params: r.Params, export: r.Export, env: r.env}
 	if err := s.openData(); err != nil {
+		return nil, err
+	}
+	if err := preflightSplit(s, r.Folder, split, toEvaluate); err != nil {
 		return nil, err
 	}
 	open, batches, err := s.evaluations(ctx, split)

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -34,14 +35,10 @@ func newSetup(p Params, env Env) (*setup, error) {
 	return &setup{params: p, export: export, env: env}, nil
 }
 
-// openData opens the folder of the data and holds it against the graph.
-func (s *setup) openData() error {
-	records, err := openData(s.params.Data.Dir)
-	if err != nil {
-		return err
-	}
-	s.data = records
-	return records.check(s.export.Contract)
+// openData opens the folder of the data.
+func (s *setup) openData() (err error) {
+	s.data, err = openData(s.params.Data.Dir)
+	return err
 }
 
 // open opens a split of the data.
@@ -58,7 +55,7 @@ func (s *setup) evaluations(ctx context.Context, split string) (func(context.Con
 		return nil, 0, err
 	}
 	batches := first.BatchesPerEpoch()
-	if err := first.Close(); err != nil {
+	if err := errors.Join(s.data.peek(ctx, split, first), first.Close()); err != nil {
 		return nil, 0, err
 	}
 	return Evaluations(open), batches, nil

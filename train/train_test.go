@@ -463,13 +463,13 @@ func TestErrors(t *testing.T) {
 		{"no graph", func(p *Params) { p.Graph = "/nowhere" }, "graph /nowhere: no such folder"},
 		{"not a SavedModel", func(p *Params) { p.Graph = p.Data.Dir }, "not a SavedModel: it has no saved_model.pb"},
 		{"no data", func(p *Params) { p.Data.Dir = "/nowhere" }, "data /nowhere: no such folder"},
-		{"no split", func(p *Params) { p.Data.Train = "test" }, "split test"},
+		{"no split", func(p *Params) { p.Data.Train = "test" }, `has no split "test"; it has dev, train: give one of these with --set data.train=NAME`},
 		{"no init", func(p *Params) { p.Init = "/nowhere.safetensors" }, "/nowhere.safetensors"},
 		{"unknown hyperparameter", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"momentum": 1} }, "the graph has no such hyperparameter"},
 		{"hyperparameter out of range", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 2} }, "optimizer.hyperparameters.hidden_dropout is 2"},
 		{"long examples", func(p *Params) { p.Data.RowLength = 8 }, "more than the row length of 8"},
 		{"examples beyond the positions", func(p *Params) {
-			p.Data.Dir, p.Data.RowLength = t.TempDir(), 2*rowLength
+			p.Data.Dir = t.TempDir()
 			for _, split := range []string{"train", "dev"} {
 				record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", make([]int64, rowLength+1)...),
 					tfrecord.Int64Feature("segment_ids", make([]int64, rowLength+1)...), tfrecord.Int64Feature("label_ids", 1))
@@ -484,7 +484,7 @@ func TestErrors(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-		}, "holds 25 tokens, more than the limit of 24"},
+		}, "holds 25 tokens, more than the row length of 24"},
 		{"truncated record", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { return b[:len(b)-3] }) }, "train-00000-of-00001.tfrecord"},
 		{"flipped bit", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { b[200] ^= 4; return b }) }, "train-00000-of-00001.tfrecord"},
 		{"empty file", func(p *Params) { p.Data.Dir = damaged(func([]byte) []byte { return nil }) }, "train-00000-of-00001.tfrecord"},

@@ -37,10 +37,10 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 	if t.scalars, err = scalarsOf(s.params, s.export.Contract); err != nil {
 		return nil, err
 	}
-	if err := checkBest(s.params, s.export); err != nil {
+	if err := s.openData(); err != nil {
 		return nil, err
 	}
-	if err := s.openData(); err != nil {
+	if err := preflightTraining(s, folder, readPast(folder)); err != nil {
 		return nil, err
 	}
 	if t.examples, err = s.open(ctx, s.params.Data.Train, toTrain); err != nil {

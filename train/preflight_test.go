@@ -1,0 +1,335 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// describedData writes a data folder with a manifest that describes records of the fixture.
+func describedData(t *testing.T, change func(*convert.Manifest)) string {
+	t.Helper()
+	dir := t.TempDir()
+	records(t, filepath.Join(dir, "train.tfrecord"), 1, 32)
+	records(t, filepath.Join(dir, "dev.tfrecord"), 2, 16)
+	writeVocab(t, filepath.Join(dir, vocabFile), 0)
+	sum, err := vocabSum(filepath.Join(dir, vocabFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	split := func(name string, n int64) *convert.Split {
+		return &convert.Split{Files: []convert.File{{Name: name + ".tfrecord", Records: n}}, Records: n,
+			Lengths: convert.Lengths{Min: 4, Max: 15}, LabelCounts: []int64{n / 2, n / 2}}
+	}
+	m := &convert.Manifest{Format: convert.ManifestFormat, Version: convert.ManifestVersion, Task: "text", Labels: []string{"without", "with"},
+		Vocab: convert.Vocab{File: vocabFile, Size: vocabSize, SHA256: sum}, MaxLength: 16,
+		Splits:  map[string]*convert.Split{"train": split("train", 32), "dev": split("dev", 16)},
+		Sources: []convert.Source{{Split: "train", Name: "train.tsv", SHA256: "aa"}, {Split: "dev", Name: "dev.tsv", SHA256: "bb"}}}
+	change(m)
+	content, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, convert.ManifestName), content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// writeVocab writes the vocabulary of the fixture with its words moved on by some places.
+func writeVocab(t *testing.T, path string, moved int) {
+	t.Helper()
+	lines := []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+	words := vocabSize - len(lines)
+	for i := range words {
+		lines = append(lines, fmt.Sprintf("w%d", (i+moved)%words))
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func whole(*convert.Manifest) {}
+
+func TestPreflight(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		manifest func(*convert.Manifest)
+		params   func(*Params)
+		want     []string // in the error, one a finding
+		warns    string   // in the log
+		damaged  bool
+	}{
+		{name: "nothing wrong"},
+		{name: "row length beyond the positions", params: func(p *Params) { p.Data.RowLength = 128 },
+			want: []string{"data.row_length is 128, and the graph has 24 positions: give --set data.row_length=24, or leave it out"}},
+		{name: "examples beyond the row length", params: func(p *Params) { p.Data.RowLength = 8 },
+			want: []string{"split train has examples of up to 15 tokens, and data.row_length is 8: give --set data.row_length=15, or shorten them with --set data.truncate=true",
+				"split dev has examples of up to 15 tokens"}},
+		{name: "examples beyond the row length, truncated", params: func(p *Params) { p.Data.RowLength, p.Data.Truncate = 8, true }},
+		{name: "examples beyond the positions", manifest: func(m *convert.Manifest) { m.Splits["dev"].Lengths.Max = 30 },
+			want: []string{"split dev has examples of up to 30 tokens, the graph has 24 positions: convert with --max-length 24"}},
+		{name: "long examples of a split that is not read", manifest: func(m *convert.Manifest) { m.Splits["dev"].Lengths.Max = 30 },
+			params: func(p *Params) { p.Train.EvalInterval = noEval }},
+		{name: "unlabelled dev", manifest: func(m *convert.Manifest) { m.Splits["dev"].LabelCounts = []int64{4, 4} },
+			want: []string{"8 of the 16 examples of split dev have no label: convert with --label-column, give a split that has labels with --set data.eval=NAME, or train without evaluations with --eval-interval -2"}},
+		{name: "unlabelled train", manifest: func(m *convert.Manifest) { m.Splits["train"].LabelCounts = nil },
+			want: []string{"32 of the 32 examples of split train have no label: convert with --label-column"}},
+		{name: "no such splits", params: func(p *Params) { p.Data.Train, p.Data.Eval = "training", "validation" },
+			want: []string{`has no split "training"; it has dev, train: give one of these with --set data.train=NAME`,
+				`has no split "validation"; it has dev, train: give one of these with --set data.eval=NAME, or train without evaluations with --eval-interval -2`}},
+		{name: "one label to learn", manifest: func(m *convert.Manifest) { m.Splits["train"].LabelCounts = []int64{0, 32} },
+			want: []string{`all examples of split train have the label "with", and from one label nothing can be learned`}},
+		{name: "one label to evaluate", manifest: func(m *convert.Manifest) { m.Splits["dev"].LabelCounts = []int64{16, 0} },
+			warns: "all examples of the split that is evaluated have one label"},
+		{name: "dev is train", params: func(p *Params) { p.Data.Eval = "train" }, warns: "evaluations are of examples that are trained on"},
+		{name: "dev made from the file of train", manifest: func(m *convert.Manifest) { m.Sources[1].SHA256 = "aa" },
+			warns: "evaluations are of examples that are trained on"},
+		{name: "other vocabulary than the records'", manifest: func(m *convert.Manifest) { m.Vocab.SHA256 = "cc" }, damaged: true,
+			want: []string{"vocab.txt is not the vocabulary that the records were made with (its checksum differs)"}},
+		{name: "manifest without a checksum", manifest: func(m *convert.Manifest) { m.Vocab.SHA256 = "" }},
+		{name: "no such metric", params: func(p *Params) { p.Checkpoint.Best = "bleu" },
+			want: []string{`checkpoint.best is "bleu"; evaluations of this graph give accuracy, f1, loss, mcc, precision, recall`}},
+		{name: "several", manifest: func(m *convert.Manifest) { m.Vocab.Size, m.Labels = 61, []string{"a", "b", "c"} },
+			params: func(p *Params) { p.Data.RowLength, p.Data.Eval = 128, "validation" },
+			want:   []string{"data.row_length is 128", "a vocabulary of 61 tokens, the graph has 60", "has 3 labels, the graph 2", `no split "validation"`}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			manifest := test.manifest
+			if manifest == nil {
+				manifest = whole
+			}
+			p := testParams(t)
+			p.Data.Dir, p.Data.RowLength = describedData(t, manifest), 0
+			if test.params != nil {
+				test.params(&p)
+			}
+			log, err := preflightParams(t, p, "", nil)
+			var found *PreflightError
+			switch {
+			case len(test.want) == 0 && err != nil:
+				t.Fatal(err)
+			case len(test.want) > 0 && !errors.As(err, &found):
+				t.Fatalf("got %v, want findings", err)
+			case found != nil && (len(found.Findings) != len(test.want) || errors.Is(err, fault.Damaged) != test.damaged || errors.Is(err, fault.Usage) == test.damaged):
+				t.Fatalf("got %d findings, want %d; class %v: %v", len(found.Findings), len(test.want), fault.Of(err), err)
+			}
+			for i, want := range test.want {
+				if !strings.Contains(found.Findings[i], want) {
+					t.Errorf("finding %d is %q, want %q in it", i, found.Findings[i], want)
+				}
+			}
+			if test.warns == "" && log != "" || !strings.Contains(log, test.warns) {
+				t.Errorf("the log is %q, want %q in it", log, test.warns)
+			}
+		})
+	}
+}
+
+// preflightParams looks at a run before training and returns what is warned of.
+func preflightParams(t *testing.T, p Params, folder string, before *past) (log string, err error) {
+	t.Helper()
+	var b bytes.Buffer
+	s, err := newSetup(p, Env{Log: slog.New(slog.NewTextHandler(&b, nil))})
+	if err == nil {
+		err = s.openData()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = preflightTraining(s, folder, before)
+	return b.String(), err
+}
+
+func TestRowLengthOfData(t *testing.T) {
+	for _, test := range []struct{ longest, positions, want int }{
+		{0, 0, 128}, {0, 512, 128}, {15, 512, 128}, {128, 512, 128}, {129, 512, 192}, {300, 512, 320}, {500, 512, 512}, {500, 510, 510}, {15, 32, 32}, {300, 0, 320},
+	} {
+		c := &graphs.Contract{Model: graphs.Model{Config: map[string]any{}}}
+		if test.positions > 0 {
+			c.Model.Config["max_position_embeddings"] = float64(test.positions)
+		}
+		m := &convert.Manifest{Splits: map[string]*convert.Split{"a": {Lengths: convert.Lengths{Max: test.longest}}, "b": {Lengths: convert.Lengths{Max: 3}}}}
+		if test.longest == 0 {
+			m = nil
+		}
+		if got := rowLengthOf(m, c); got != test.want {
+			t.Errorf("longest %d, %d positions: got %d, want %d", test.longest, test.positions, got, test.want)
+		}
+	}
+}
+
+// A run keeps the row length that it began with, also one that no run begins with today.
+func TestRunKeepsRowLength(t *testing.T) {
+	p := testParams(t)
+	p.Data.RowLength, p.Train.Steps, p.Train.EvalInterval = 0, 3, noEval
+	run := filepath.Join(t.TempDir(), "run")
+	stopAt(t, p, run, 1)
+	began, err := ReadParams(filepath.Join(run, paramsFile))
+	if err != nil || began.Data.RowLength != rowLength {
+		t.Fatalf("the run began with rows of %d, %v", began.Data.RowLength, err)
+	}
+	old := p
+	old.Data.RowLength = 128
+	before := &past{params: old}
+	if _, err := preflightParams(t, old, run, before); err != nil {
+		t.Errorf("a run that began with rows of 128 is refused: %v", err)
+	}
+	p.Keep(run)
+	if p.Data.RowLength != rowLength {
+		t.Errorf("the continued run has rows of %d", p.Data.RowLength)
+	}
+}
+
+func TestPreflightOfFolderTooHigh(t *testing.T) {
+	dir := describedData(t, whole)
+	p := testParams(t)
+	p.Data.Dir = filepath.Dir(dir)
+	_, err := preflightParams(t, p, "", nil)
+	if want := "holds no records, but folders in it do: give one of these, such as --data " + dir; err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Usage) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+// An evaluation split without a manifest is looked at before training, too.
+func TestUnlabelledSplitWithoutManifest(t *testing.T) {
+	p := testParams(t)
+	p.Data.Dir = t.TempDir()
+	records(t, filepath.Join(p.Data.Dir, "train.tfrecord"), 1, 32)
+	record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", 11, 12), tfrecord.Int64Feature("segment_ids", 0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := tfrecord.Create(filepath.Join(p.Data.Dir, "dev.tfrecord"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Write(record), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	run := filepath.Join(t.TempDir(), "run")
+	_, err = Train(context.Background(), p, run, quiet())
+	if err == nil || !strings.Contains(err.Error(), "split dev") || !strings.Contains(err.Error(), "label") {
+		t.Errorf("got %v", err)
+	}
+	if exists(run) {
+		t.Error("the run was begun")
+	}
+}
+
+// Vocabularies of one size and another order are told apart wherever two meet.
+func TestVocabulariesMeet(t *testing.T) {
+	p := testParams(t)
+	p.Data.Dir, p.Data.RowLength = describedData(t, whole), 0
+	p.Train.Steps, p.Train.EvalInterval = 2, noEval
+	run := filepath.Join(t.TempDir(), "run")
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	shuffled := describedData(t, whole)
+	writeVocab(t, filepath.Join(shuffled, vocabFile), 1)
+	sum, err := vocabSum(filepath.Join(shuffled, vocabFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := convert.ReadManifest(shuffled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Vocab.SHA256 = sum
+	content, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(shuffled, convert.ManifestName), content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if want := `token 5 is "w0" there and "w1" here`; err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Usage) {
+			t.Errorf("%s: got %v, want a usage error with %q", what, err, want)
+		}
+	}
+
+	on := p
+	on.Data.Dir, on.Train.Steps = shuffled, 4
+	_, err = Train(context.Background(), on, run, quiet())
+	refused("train on", err)
+	for _, init := range []string{run, filepath.Join(run, checkpointFolder), filepath.Join(run, checkpointFolder, "ckpt-2")} {
+		on.Init = init
+		_, err = Train(context.Background(), on, filepath.Join(t.TempDir(), "new"), quiet())
+		refused("init "+init, err)
+	}
+
+	r, err := OpenRun(context.Background(), run, []string{"data.dir=" + shuffled}, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Load(context.Background(), "latest"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Evaluate(context.Background(), "")
+	refused("evaluate", err)
+	refused("predict a split", r.PredictSplit(context.Background(), "dev", func(Prediction) error { return nil }))
+	_, err = r.Tokenizer(filepath.Join(shuffled, vocabFile), nil)
+	refused("predict with --vocab", err)
+	if _, err := r.Tokenizer(filepath.Join(p.Data.Dir, vocabFile), nil); err != nil {
+		t.Errorf("the run's own vocabulary: %v", err)
+	}
+}
+
+// Weights of a model of another size fit in a bias or two: that is no beginning.
+func TestInitOfAnotherSize(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.EvalInterval = 2, noEval
+	run := filepath.Join(t.TempDir(), "run")
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	export, err := openExport(p.Graph, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wider := *export.Contract
+	wider.Variables = nil
+	for _, v := range export.Contract.Variables {
+		if !strings.HasSuffix(v.Name, "classifier/bias") {
+			v.Shape = append([]int64{2}, v.Shape...)
+		}
+		wider.Variables = append(wider.Variables, v)
+	}
+	records, err := openData(p.Data.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Init = run
+	f := &preflight{params: p, contract: &wider, records: records, log: quiet().Log}
+	if err := f.init(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.err(); err == nil || !strings.Contains(err.Error(), "fills 0 of the ") || !strings.Contains(err.Error(), "--set init_partial=true") {
+		t.Errorf("got %v", err)
+	}
+	f = &preflight{params: p, contract: &wider, records: records, log: quiet().Log}
+	f.params.InitPartial = true
+	if err := errors.Join(f.init(), f.err()); err != nil {
+		t.Error(err)
+	}
+	f = &preflight{params: p, contract: export.Contract, records: records, log: quiet().Log}
+	if err := errors.Join(f.init(), f.err()); err != nil {
+		t.Errorf("weights of the graph's own size: %v", err)
+	}
+}
