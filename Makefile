@@ -112,7 +112,7 @@ fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)
 
 .PHONY: bench
 bench: ## Measure gorbit and its peers (BENCH="--quick", BENCH="--gpu", BENCH="--help")
-	@$(if $(filter --gpu,$(BENCH)),$${PYTHON:-python3} tools/check_gpu.py --probe)
+	@$(if $(filter --gpu,$(BENCH)),$${PYTHON:-python3} bench/check_gpu.py --probe)
 	@$(MAKE) --no-print-directory $(if $(filter --gpu,$(BENCH)),TF=gpu) build fetch
 	@$(PY) bench $(BENCH)
 
@@ -121,9 +121,9 @@ CHECK ?=
 
 .PHONY: check-gpu
 check-gpu: ## Compare this machine's GPUs with its CPU, and measure them and others on one
-	@$${PYTHON:-python3} tools/check_gpu.py --probe
+	@$${PYTHON:-python3} bench/check_gpu.py --probe
 	@$(MAKE) --no-print-directory TF=gpu build
-	@$(PY) tools/check_gpu.py $(CHECK)
+	@$(PY) bench/check_gpu.py $(CHECK)
 
 .PHONY: clean
 clean: ## Remove what was built, and what the demo and tests made

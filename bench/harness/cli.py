@@ -58,52 +58,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments."""
+    """The arguments, by the suites that they are for."""
     p = argparse.ArgumentParser(
         prog="python bench",
         description="Measures gorbit and its peers, turn about, one process at a time.",
+        epilog="bench/README.md says what each suite measures.",
     )
-    add = p.add_argument
+    _what_is_measured(p.add_argument_group("what is measured"))
+    _how_often(p.add_argument_group("how often, and how"))
+    _where(p.add_argument_group("where things are"))
+    _of_suites(p)
+    return p
+
+
+def _what_is_measured(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--quick",
         action="store_true",
-        help="minilm, MRPC's lengths, one round, fewest steps; leaves the document alone",
+        help="minilm, MRPC's lengths, one round, fewest steps; leaves the documents alone",
     )
     add(
         "--only",
         nargs="+",
         choices=list(SUITES),
-        help="what to measure (default: everything; with --quick, train)",
+        metavar="SUITE",
+        help=f"suites: {', '.join(SUITES)} (default: all; with --quick, train)",
     )
-    add(
-        "--sizes",
-        nargs="+",
-        choices=list(plan.SIZES),
-        help="models (default: all, strategy never base; with --quick, minilm)",
-    )
-    add(
-        "--lengths",
-        nargs="+",
-        choices=plan.LENGTHS,
-        help="lengths of examples (default: both; with --quick, mrpc)",
-    )
-    add(
-        "--peers",
-        nargs="+",
-        choices=[p.name for p in peers.TRAIN],
-        help="whom to train with (default: all)",
-    )
-    add("--steps", type=_positive, help="steps to time in a run of training (default: by size)")
+
+
+def _how_often(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--rounds",
         type=_natural,
         help="how often each variant runs (default: 3; with --quick, 1); "
         "0 writes the tables again from the raw lines",
-    )
-    add(
-        "--add",
-        action="store_true",
-        help="train, strategy: count the rounds that the raw lines hold already as earlier ones",
     )
     add(
         "--retries",
@@ -116,7 +106,8 @@ def parser() -> argparse.ArgumentParser:
         default=1200,
         help="seconds after which a run is ended (default: 1200)",
     )
-    kept = p.add_mutually_exclusive_group()
+    add("--lock", metavar="FILE", help="hold this file's lock (flock) during every run")
+    kept = group.add_mutually_exclusive_group()
     kept.add_argument(
         "--isa",
         choices=list(machine.ISA),
@@ -127,18 +118,21 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help=f"measure on one NVIDIA GPU, in tables of their own ({' and '.join(ON_GPU)} only)",
     )
-    add("--lock", metavar="FILE", help="hold this file's lock (flock) during every run")
-    add(
-        "--venvs",
-        metavar="DIR",
-        help="use the environments DIR/tfm, DIR/hf, DIR/keras instead of installing them "
-        "(with --gpu: DIR/tfm-gpu, DIR/hf, DIR/keras-gpu)",
-    )
+
+
+def _where(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--gorbit",
         metavar="FILE",
         default=os.path.join(ROOT, "bin", "gorbit"),
         help="the program (default: bin/gorbit)",
+    )
+    add(
+        "--venvs",
+        metavar="DIR",
+        help="use the environments DIR/tfm, DIR/hf, DIR/keras instead of installing them "
+        "(with --gpu: DIR/tfm-gpu, DIR/hf, DIR/keras-gpu)",
     )
     add(
         "--docs",
@@ -150,25 +144,54 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder for raw lines (default: bench/results; with --quick, bench/.work/results)",
     )
-    add(
+
+
+def _of_suites(p: argparse.ArgumentParser) -> None:
+    models = p.add_argument_group("suites train, predict, strategy and limit").add_argument
+    models(
+        "--sizes",
+        nargs="+",
+        choices=list(plan.SIZES),
+        help="models (default: all, strategy never base; with --quick, minilm)",
+    )
+    training = p.add_argument_group("suites train, strategy and limit").add_argument
+    training("--steps", type=_positive, help="steps to time in a run (default: by size)")
+    training(
+        "--add",
+        action="store_true",
+        help="count the rounds that the raw lines hold already as earlier ones",
+    )
+    train_only = p.add_argument_group("suite train").add_argument
+    train_only(
+        "--lengths",
+        nargs="+",
+        choices=plan.LENGTHS,
+        help="lengths of examples (default: both; with --quick, mrpc)",
+    )
+    train_only(
+        "--peers",
+        nargs="+",
+        choices=[peer.name for peer in peers.TRAIN],
+        help="whom to train with (default: all)",
+    )
+    p.add_argument_group("suite predict").add_argument(
         "--pairs",
         metavar="FILE",
-        help="predict: pairs of texts with a tab between, or GLUE's test.tsv of MRPC "
+        help="pairs of texts with a tab between, or GLUE's test.tsv of MRPC "
         "(default: mrpc/test.tsv of ../shared/data where that is there, else the demo's reviews)",
     )
-    add(
+    p.add_argument_group("suite text").add_argument(
         "--text",
         metavar="FILE",
-        help="text: a sentence a line, or a .tokens file of WikiText (default: wikitext2/"
+        help="a sentence a line, or a .tokens file of WikiText (default: wikitext2/"
         "wiki.train.tokens of ../shared/data where that is there, else the demo's reviews)",
     )
-    add(
+    p.add_argument_group("suites predict and text").add_argument(
         "--vocab",
         metavar="FILE",
         default=os.path.join(ROOT, ".cache", "minilm", "vocab.txt"),
         help="a BERT vocab.txt (default: the demo's)",
     )
-    return p
 
 
 def choose(args: argparse.Namespace) -> base.Options:

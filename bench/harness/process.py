@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from harness import machine
-from harness.beside import Beside, Companion, StartError, words
+from harness.companions import Beside, Companion, StartError, words
 from harness.lines import Info, Mark
 
 DISTURBED = 0.1

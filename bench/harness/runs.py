@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from harness import beside, machine, plan, process, stats
+from harness import companions, machine, plan, process, stats
 from harness.gpu import Gpu
 from harness.venvs import Venv
 
@@ -92,7 +92,7 @@ def _attempt(settings: Settings, entry: Entry, number: int) -> stats.Line:
     os.makedirs(settings.work, exist_ok=True)
     scratch = tempfile.mkdtemp(prefix="run-", dir=settings.work)
     try:
-        job = dataclasses.replace(entry.job, scratch=scratch, ports=beside.free_ports(2))
+        job = dataclasses.replace(entry.job, scratch=scratch, ports=companions.free_ports(2))
         with process.exclusive(settings.lock):
             seen = process.observe(
                 entry.peer.command(job, venv.python),

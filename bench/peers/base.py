@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from harness import lines, plan
-from harness.beside import Companion
+from harness.companions import Companion
 
 BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(BENCH)
@@ -85,8 +85,8 @@ class Worker(Alone):
     variants: Sequence[Variant]
 
     def command(self, job: plan.Job, python: str) -> list[str]:
-        """Starts worker.py."""
-        return [python, os.path.join(BENCH, "worker.py"), self.name, job.to_json()]
+        """Starts run_peer.py."""
+        return [python, os.path.join(BENCH, "run_peer.py"), self.name, job.to_json()]
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
         """Reads what the worker's Reporter prints."""

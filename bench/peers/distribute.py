@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from harness import plan
-from harness.beside import Companion
+from harness.companions import Companion
 from peers.base import ONEDNN, Variant
 from peers.orbit import Orbit
 

@@ -6,7 +6,7 @@ import os
 import re
 
 from harness import lines, plan
-from harness.beside import Companion
+from harness.companions import Companion
 from peers.base import Alone, Variant
 
 _ANSWER = re.compile(r"\t([\d.e+-]+)$")

@@ -52,7 +52,7 @@ class Options:
     text: str | None
 
     def document(self, name: str) -> str | None:
-        """Where tables of docs/measurements/NAME go: nowhere if they are made of the fewest steps."""
+        """Where the tables of docs/measurements/NAME go: nowhere with --quick."""
         return self.docs or (
             None if self.quick else os.path.join(ROOT, "docs", "measurements", name)
         )

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from harness import lines, plan, report, runs, stats, venvs
-from harness.beside import Companion
+from harness.companions import Companion
 from peers.base import Variant
 
 

@@ -413,7 +413,7 @@ func (c *documentChecks) checkMake(where string, args []string) error {
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` [?:]?=`).Match(text) {
 			return fmt.Errorf("the Makefile has no variable %s", name)
 		}
-		script := map[string]string{"BENCH": "bench", "CHECK": "tools/check_gpu.py"}[name]
+		script := map[string]string{"BENCH": "bench", "CHECK": "bench/check_gpu.py"}[name]
 		if script == "" {
 			continue
 		}

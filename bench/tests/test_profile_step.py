@@ -2,15 +2,15 @@
 
 import pytest
 
-import breakdown
+import profile_step
 
 REPORT = """# Samples: 3
 #
     50.00%\t[JIT] tid 7\t[.] 0x00007f257c03623c
-    12.00%\tjob.test\t[.] attention_gradient_avx512
-     3.00%\tjob.test\t[.] score_avx512.isra.0
-     4.00%\tjob.test\t[.] norm_gradient_avx512
-     5.00%\tjob.test\t[.] adam_avx512
+    12.00%\ttrain.test\t[.] attention_gradient_avx512
+     3.00%\ttrain.test\t[.] score_avx512.isra.0
+     4.00%\ttrain.test\t[.] norm_gradient_avx512
+     5.00%\ttrain.test\t[.] adam_avx512
      1.00%\tlibtensorflow_cc.so.2\t[.] dnnl::impl::cpu::gemm_driver
      2.00%\tlibtensorflow_cc.so.2\t[.] tsl::random::PhiloxRandom::operator()
      6.00%\tlibtensorflow_cc.so.2\t[.] Eigen::internal::TensorExecutor<x>::run
@@ -20,7 +20,7 @@ REPORT = """# Samples: 3
 
 
 def test_every_function_is_of_one_part():
-    shares = breakdown.sort(REPORT)
+    shares = profile_step.sort(REPORT)
     assert shares == {
         "matrix products": 51,
         "attention's own kernels": 15,
@@ -35,8 +35,8 @@ def test_every_function_is_of_one_part():
 
 
 def test_the_table_adds_up():
-    shares = {"a": breakdown.sort(REPORT), "b": {"matrix products": 40.0}}
-    rows = breakdown.table(shares, {"a": 0.5, "b": 0.2}).splitlines()
+    shares = {"a": profile_step.sort(REPORT), "b": {"matrix products": 40.0}}
+    rows = profile_step.table(shares, {"a": 0.5, "b": 0.2}).splitlines()
     assert rows[0] == "| ms of processor time per step, and share | a | b |"
     assert rows[2] == "| matrix products | 255 (51.0 %) | 200 (100.0 %) |"
     assert rows[-1] == "| all | 500 | 200 |"

@@ -1,6 +1,6 @@
 """A peer's part of a measurement, run by the Python of the peer's own environment.
 
-Usage: python bench/worker.py PEER JOB, JOB being a harness.plan.Job as JSON.
+Usage: python bench/run_peer.py PEER JOB, JOB being a harness.plan.Job as JSON.
 """
 
 import sys

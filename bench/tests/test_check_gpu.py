@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from helpers import ROOT
 
-CHECK = ROOT / "tools" / "check_gpu.py"
-sys.path.insert(0, str(CHECK.parent))
-import check_gpu  # noqa: E402
+import check_gpu
+
+ROOT = check_gpu.ROOT
+CHECK = ROOT / "bench" / "check_gpu.py"
 
 
 @pytest.fixture(scope="module")

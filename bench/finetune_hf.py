@@ -1,6 +1,8 @@
-"""Fine-tunes with the Hugging Face Trainer on gorbit's records, for the rows of docs/measurements/benchmarks.md.
+"""Fine-tunes with the Hugging Face Trainer on gorbit's records.
 
-Usage: python bench/quality.py --data data/mrpc --epochs 3 --learning-rate 2e-4 --seed 1
+It is for the rows of docs/measurements/benchmarks.md.
+
+Usage: python bench/finetune_hf.py --data data/mrpc --epochs 3 --learning-rate 2e-4 --seed 1
 
 It reads the token ids of the splits train and dev of a folder that gorbit convert wrote, starts
 with the demo's weights, and prints accuracy and F1 on dev after each epoch and at the end.
@@ -41,7 +43,7 @@ def main() -> int:
         home, files = cli.requirements("hf", False)
         venv = venvs.install(os.path.join(BENCH, ".work", "venvs"), home, files, cli.say)
     if venv.error:
-        sys.exit(f"quality: {venv.error}")
+        sys.exit(f"finetune_hf: {venv.error}")
     with tempfile.TemporaryDirectory() as scratch:
         for split in ("train", "dev"):
             with open(os.path.join(scratch, f"{split}.json"), "w") as file:
@@ -59,7 +61,7 @@ def columns(data: str, split: str) -> dict[str, list[list[int] | int]]:
 
     files = sorted(glob.glob(os.path.join(data, f"{split}-*.tfrecord")))
     if not files:
-        sys.exit(f"quality: {data} has no files of the split {split}")
+        sys.exit(f"finetune_hf: {data} has no files of the split {split}")
     found: dict[str, list[list[int] | int]] = {}
     for record in tf.data.TFRecordDataset(files).as_numpy_iterator():
         feature = tf.train.Example.FromString(record).features.feature

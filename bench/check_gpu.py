@@ -1,8 +1,8 @@
 """Compares gorbit on this machine's GPUs with gorbit on its CPU, and measures its speed there.
 
     make check-gpu                                                # sets up what it needs before
-    .venv/bin/python tools/check_gpu.py --config tiny --steps 5
-    .venv/bin/python tools/check_gpu.py --device cpu              # the CPU with itself
+    .venv/bin/python bench/check_gpu.py --config tiny --steps 5
+    .venv/bin/python bench/check_gpu.py --device cpu              # the CPU with itself
 
 The same steps of the same model and data run on the CPU in float32 and on the device in each
 precision: on one device, on one with the graph compiled by XLA, and mirrored over all GPUs, or over
@@ -29,10 +29,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "bench"))
-from harness import gpu  # noqa: E402 - of the bench, which is no package that is installed
+from harness import gpu
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 BATCH = 32
 VOCABULARY = 30522
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -1,6 +1,6 @@
 """What a training step's processor time goes to, as a table for docs/measurements/performance.md.
 
-Usage: python bench/breakdown.py --graph exports/mean --data data/mrpc
+Usage: python bench/profile_step.py --graph exports/mean --data data/mrpc
 
 It runs the step benchmark of package train under Linux's perf, once of TensorFlow's own operations
 and once of gorbit's kernels with lanes, as gorbit train runs by itself, and sorts the functions
@@ -81,7 +81,7 @@ def profile(
     ).stdout
     cpu = re.search(r"([\d.]+) cpu-s/op", out)
     if cpu is None:
-        sys.exit("breakdown: the step benchmark told no processor time")
+        sys.exit("profile_step: the step benchmark told no processor time")
     return sort(report), float(cpu[1])
 
 

@@ -1,7 +1,8 @@
-"""Computes the tables of docs/measurements/scaling.md: bytes on the wire, memory and step times on paper.
+"""Computes the tables of docs/measurements/scaling.md: bytes sent, memory and step times on paper.
 
-Usage: python bench/scaling.py [DOCUMENT], which replaces the tables in the document
-(default: docs/measurements/scaling.md). Nothing is measured or read; the document explains the formulas.
+Usage: python tools/docs/scaling.py [DOCUMENT], which replaces the tables in the document
+(default: docs/measurements/scaling.md). Nothing is measured or read; the document explains the
+formulas.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from harness import plan, tables
-from peers.base import ROOT
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "bench"))  # the models' sizes and how tables are written
+from harness import plan, tables  # noqa: E402
 
 Row = tuple[str, Callable[[int], str]]
 """A row's name, and its cell for a number of replicas."""

@@ -2,9 +2,12 @@
 
 import math
 import re
+import sys
 
 import pytest
+from helpers import ROOT
 
+sys.path.insert(0, str(ROOT / "tools" / "docs"))
 import scaling
 from harness import plan
 

@@ -1,8 +1,8 @@
-"""The Hugging Face rows of quality."""
+"""The Hugging Face rows of finetune_hf."""
 
 import pytest
 
-import quality
+import finetune_hf
 from peers import data, hf
 
 
@@ -15,11 +15,11 @@ def test_scores_are_those_of_label_one():
 
 def test_records_become_columns(tmp_path):
     data._write(str(tmp_path), [data._record(0, [5, 6, 7], [0, 0, 1], 1)])
-    assert quality.columns(str(tmp_path), "train") == {
+    assert finetune_hf.columns(str(tmp_path), "train") == {
         "input_ids": [[5, 6, 7]],
         "attention_mask": [[1, 1, 1]],
         "token_type_ids": [[0, 0, 1]],
         "labels": [1],
     }
     with pytest.raises(SystemExit, match="no files of the split dev"):
-        quality.columns(str(tmp_path), "dev")
+        finetune_hf.columns(str(tmp_path), "dev")

@@ -4,8 +4,8 @@ import os
 import socket
 import sys
 
-from harness import beside, lines, machine, process
-from harness.beside import Companion
+from harness import companions, lines, machine, process
+from harness.companions import Companion
 
 WAIT = "import time; time.sleep(600)"
 LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
@@ -16,9 +16,9 @@ def python(code, *args):
     return [sys.executable, "-c", code, *map(str, args)]
 
 
-def observe(code, *companions, timeout=60.0):
+def observe(code, *others, timeout=60.0):
     return process.observe(
-        python(code), lines.parse, machine.environment(), os.getcwd(), timeout, companions
+        python(code), lines.parse, machine.environment(), os.getcwd(), timeout, others
     )
 
 
@@ -40,7 +40,7 @@ def waits(path):
 
 
 def test_a_program_starts_when_those_beside_it_listen_and_they_end_with_it():
-    [port] = beside.free_ports(1)
+    [port] = companions.free_ports(1)
     ask = f"import socket; socket.create_connection(('127.0.0.1', {port})); print('bench: step 1')"
     late = "import time; time.sleep(0.3)\n" + LISTEN + "time.sleep(600)"
     seen = observe(ask, Companion(python(late, port), port))
@@ -74,7 +74,7 @@ def test_one_that_fails_ends_the_run():
 
 
 def test_one_that_fails_before_it_listens_keeps_the_program_from_starting(tmp_path):
-    [port] = beside.free_ports(1)
+    [port] = companions.free_ports(1)
     failing = Companion(python("print('busy'); raise SystemExit(2)"), port)
     seen = observe(tells(tmp_path / "started"), failing)
     assert seen.error.endswith("beside it: exit code 2: busy")
@@ -82,8 +82,8 @@ def test_one_that_fails_before_it_listens_keeps_the_program_from_starting(tmp_pa
 
 
 def test_one_that_never_listens_is_named(monkeypatch):
-    monkeypatch.setattr(beside, "START_SECONDS", 0.2)
-    [port] = beside.free_ports(1)
+    monkeypatch.setattr(companions, "START_SECONDS", 0.2)
+    [port] = companions.free_ports(1)
     seen = observe("pass", Companion(python(WAIT), port))
     assert f"did not listen on port {port} within 0 s" in seen.error
 
@@ -95,7 +95,7 @@ def test_one_that_is_not_there():
 
 
 def test_one_that_will_not_end_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(beside, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(companions, "STOP_SECONDS", 0.2)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     companion = Companion(python(deaf + tells(tmp_path / "pid") + WAIT))
     seen = observe(waits(tmp_path / "pid"), companion)
@@ -104,7 +104,7 @@ def test_one_that_will_not_end_is_ended(tmp_path, monkeypatch):
 
 
 def test_free_ports_differ_and_nobody_listens_on_them():
-    ports = beside.free_ports(3)
+    ports = companions.free_ports(3)
     assert len(set(ports)) == 3
     assert not any(map(machine.listening, ports))
     with socket.create_server(("127.0.0.1", ports[0])):
