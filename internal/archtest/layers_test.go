@@ -29,8 +29,9 @@ var layers = [][]string{
 	{"dataset/packed", "convert", "summary", "tpu", "internal/servable/layout", "internal/questions"},
 	{"text", "tfrecord"},
 	{
-		"internal/bounded", "internal/ctxio", "internal/vfs", "internal/version", "internal/devices", "internal/altstack", "internal/cuda",
-		"internal/tfprocess", "internal/testkit", "internal/archtest",
+		"internal/vfs", "internal/bounded", "internal/ctxio", "internal/devices", "internal/version",
+		"internal/tfprocess", "internal/altstack", "internal/cuda",
+		"internal/testkit", "internal/archtest",
 	},
 	{"internal/fault"},
 }
@@ -108,6 +109,24 @@ func TestForbiddenDependencies(t *testing.T) {
 				return true
 			}, nil)
 		})
+	}
+}
+
+// TestArchitectureNamesEveryPackage checks that docs/design/architecture.md says what each package is
+// for, but for the main packages of examples and measurements.
+func TestArchitectureNamesEveryPackage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root(), "docs", "design", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pkg := range modulePackages(t) {
+		name := short(pkg.PkgPath)
+		if pkg.Name == "main" && !strings.HasPrefix(name, "cmd/") {
+			continue
+		}
+		if !strings.Contains(string(text), "["+name+"](../../"+name+")") {
+			t.Errorf("docs/design/architecture.md does not name %s; say there what it is for", name)
+		}
 	}
 }
 
