@@ -66,6 +66,27 @@ func (i Init) load(ctx context.Context, wanted []checkpoint.Wanted) (map[string]
 	return loaded, report, err
 }
 
+// sourceOf returns where the weights of an init are: a run's are its checkpoints'.
+func sourceOf(init string) string {
+	if folder := filepath.Join(init, checkpointFolder); isDir(folder) {
+		return folder
+	}
+	return init
+}
+
+// wantedOf lists what initial weights are looked through for.
+func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
+	var wanted []checkpoint.Wanted
+	for _, v := range c.Variables {
+		w := checkpoint.Wanted{Name: v.Name, Shape: v.Shape, DType: tf.Float}
+		for _, name := range v.Foreign {
+			w.Foreign = append(w.Foreign, checkpoint.Candidate{Name: name, Transpose: v.Transpose})
+		}
+		wanted = append(wanted, w)
+	}
+	return wanted
+}
+
 // reportInit writes what initial weights filled to a file, and tells on out what they did
 // not fill.
 func reportInit(report *checkpoint.LoadReport, path string, out io.Writer) error {

@@ -8,62 +8,40 @@ import (
 	"slices"
 	"strings"
 
-	tf "github.com/wamuir/graft/tensorflow"
-
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
-// init finds initial weights that are of another vocabulary, or fill less than half of the
-// encoder. Weights that cannot be read are an error of their own.
-func (f *preflight) init() error {
-	p := f.params
-	if p.Init == "" {
-		return nil
+// checkInit finds initial weights that are of another vocabulary, or fill less than half of
+// the encoder. Weights that cannot be read are an error of their own.
+func checkInit(s *setup) (found []string, err error) {
+	from := s.params.Init
+	if from == "" {
+		return nil, nil
 	}
-	source, closeSource, err := checkpoint.OpenSource(sourceOf(p.Init))
+	source, closeSource, err := checkpoint.OpenSource(sourceOf(from))
 	if err != nil {
-		return fmt.Errorf("init: %w", err)
+		return nil, fmt.Errorf("init: %w", err)
 	}
 	defer closeSource()
-	if filled, all := fill(checkpoint.Compare(source, wantedOf(f.contract)), f.contract); 2*filled < all && !p.InitPartial {
-		f.add("init %s fills %d of the %d numbers of the encoder, less than half: give weights of a model of the graph's size (gorbit inspect shows it), or use what fits with --set init_partial=true", p.Init, filled, all)
+	filled, all := fill(checkpoint.Compare(source, wantedOf(s.export.Contract)), s.export.Contract)
+	if 2*filled < all && !s.params.InitPartial {
+		found = append(found, fmt.Sprintf("init %s fills %d of the %d numbers of the encoder, less than half: give weights of a model of the graph's size (gorbit inspect shows it), or use what fits with --set init_partial=true", from, filled, all))
 	}
-	m := f.records.manifest
+	m := s.data.manifest
 	if m == nil {
-		return nil
+		return found, nil
 	}
-	path, binding := vocabOf(p.Init)
-	switch how := otherVocab(path, filepath.Join(f.records.dir, m.Vocab.File)); {
+	path, binding := vocabOf(from)
+	switch how := otherVocab(path, filepath.Join(s.data.dir, m.Vocab.File)); {
 	case how != "" && binding:
-		f.add("init %s is of another vocabulary than data %s (%s): convert with --vocab %s", p.Init, f.records.dir, how, path)
+		found = append(found, fmt.Sprintf("init %s is of another vocabulary than data %s (%s): convert with --vocab %s", from, s.data.dir, how, path))
 	case how != "":
-		f.log.Warn("the vocabulary beside the initial weights is not that of the data", "vocabulary", path, "differs", how)
+		s.env.Log.Warn("the vocabulary beside the initial weights is not that of the data", "vocabulary", path, "differs", how)
 	}
-	return nil
-}
-
-// sourceOf returns where the weights of an init are: a run's are its checkpoints'.
-func sourceOf(init string) string {
-	if folder := filepath.Join(init, checkpointFolder); isDir(folder) {
-		return folder
-	}
-	return init
-}
-
-// wantedOf lists what initial weights are looked through for.
-func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
-	var wanted []checkpoint.Wanted
-	for _, v := range c.Variables {
-		w := checkpoint.Wanted{Name: v.Name, Shape: v.Shape, DType: tf.Float}
-		for _, name := range v.Foreign {
-			w.Foreign = append(w.Foreign, checkpoint.Candidate{Name: name, Transpose: v.Transpose})
-		}
-		wanted = append(wanted, w)
-	}
-	return wanted
+	return found, nil
 }
 
 // encoderPrefix is what the names of an encoder's variables begin with.

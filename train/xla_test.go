@@ -11,6 +11,7 @@ import (
 // unless more are asked for.
 func TestShapesForXLA(t *testing.T) {
 	p := Defaults()
+	p.Data.RowLength = dataset.DefaultRowLength
 	for _, xla := range []bool{false, true} {
 		c := &graphs.Contract{XLA: xla}
 		config := p.dataset(nil, true)
