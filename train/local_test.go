@@ -19,6 +19,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -223,11 +224,11 @@ func TestLocalInputErrors(t *testing.T) {
 		{"a file less", copied(func(dir string) { os.Remove(filepath.Join(dir, file)) }), file + "; with --input local"},
 		{"fewer records", copied(func(dir string) {
 			os.Remove(filepath.Join(dir, file+".index"))
-			records(t, filepath.Join(dir, file), 2, 80)
+			records.Write(t, filepath.Join(dir, file), 2, 80)
 		}), "they have 170 records, the chief's 173"},
 		{"other records", copied(func(dir string) {
 			os.Remove(filepath.Join(dir, file+".index"))
-			records(t, filepath.Join(dir, file), 9, 83)
+			records.Write(t, filepath.Join(dir, file), 9, 83)
 		}), "the files have other names, sizes or numbers of records"},
 		{"a bad record", copied(func(dir string) { spoil(t, filepath.Join(dir, file), 17) }), file + `: record 17: feature "segment_ids" holds 9`},
 	} {

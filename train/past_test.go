@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -188,8 +189,8 @@ func TestCompleteRunIsMended(t *testing.T) {
 func TestCompleteRunOfOtherData(t *testing.T) {
 	p := testParams(t)
 	dir := t.TempDir()
-	records(t, filepath.Join(dir, "train-00000-of-00001.tfrecord"), 1, 32)
-	records(t, filepath.Join(dir, "dev-00000-of-00001.tfrecord"), 2, 16)
+	records.Write(t, filepath.Join(dir, "train-00000-of-00001.tfrecord"), 1, 32)
+	records.Write(t, filepath.Join(dir, "dev-00000-of-00001.tfrecord"), 2, 16)
 	p.Data.Dir, p.Train.Steps = dir, 2
 	run := filepath.Join(t.TempDir(), "run")
 	out, err := Train(context.Background(), p, run, quiet())
@@ -200,7 +201,7 @@ func TestCompleteRunOfOtherData(t *testing.T) {
 	if err != nil || fmt.Sprint(again) != fmt.Sprint(out) {
 		t.Errorf("the complete run answers %v, %v, want %v", again, err, out)
 	}
-	records(t, filepath.Join(dir, "train-00000-of-00001.tfrecord"), 1, 40)
+	records.Write(t, filepath.Join(dir, "train-00000-of-00001.tfrecord"), 1, 40)
 	if _, err := Train(context.Background(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), "the number of records was 32 and is 40") {
 		t.Errorf("got %v", err)
 	}

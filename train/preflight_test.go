@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -22,8 +23,8 @@ import (
 func describedData(t *testing.T, change func(*convert.Manifest)) string {
 	t.Helper()
 	dir := t.TempDir()
-	records(t, filepath.Join(dir, "train.tfrecord"), 1, 32)
-	records(t, filepath.Join(dir, "dev.tfrecord"), 2, 16)
+	records.Write(t, filepath.Join(dir, "train.tfrecord"), 1, 32)
+	records.Write(t, filepath.Join(dir, "dev.tfrecord"), 2, 16)
 	writeVocab(t, filepath.Join(dir, vocabFile), 0)
 	sum, err := vocabSum(filepath.Join(dir, vocabFile))
 	if err != nil {
@@ -207,7 +208,7 @@ func TestPreflightOfFolderTooHigh(t *testing.T) {
 func TestUnlabelledSplitWithoutManifest(t *testing.T) {
 	p := testParams(t)
 	p.Data.Dir = t.TempDir()
-	records(t, filepath.Join(p.Data.Dir, "train.tfrecord"), 1, 32)
+	records.Write(t, filepath.Join(p.Data.Dir, "train.tfrecord"), 1, 32)
 	record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", 11, 12), tfrecord.Int64Feature("segment_ids", 0, 0))
 	if err != nil {
 		t.Fatal(err)

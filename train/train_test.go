@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -77,7 +77,7 @@ var shared struct {
 	dir string
 }
 
-const vocabSize, rowLength = 60, 24
+const vocabSize, rowLength = records.VocabSize, 24
 
 var bertConfig = fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
 	"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": %d}`, vocabSize, rowLength)
@@ -90,50 +90,14 @@ func fixture(t testing.TB) (graph, data string) {
 			t.Fatal(err)
 		}
 		shared.dir = dir
-		records(t, filepath.Join(dir, "data", "train-00000-of-00002.tfrecord"), 1, 90)
-		records(t, filepath.Join(dir, "data", "train-00001-of-00002.tfrecord"), 2, 83)
-		records(t, filepath.Join(dir, "data", "dev-00000-of-00001.tfrecord"), 3, 50)
+		records.Write(t, filepath.Join(dir, "data", "train-00000-of-00002.tfrecord"), 1, 90)
+		records.Write(t, filepath.Join(dir, "data", "train-00001-of-00002.tfrecord"), 2, 83)
+		records.Write(t, filepath.Join(dir, "data", "dev-00000-of-00001.tfrecord"), 3, 50)
 	})
 	if shared.dir == "" {
 		t.Fatal("no fixture")
 	}
 	return testkit.Export(t, bertConfig, "--pooling", "mean"), filepath.Join(shared.dir, "data")
-}
-
-// records writes examples whose label says whether token 7 is among the tokens.
-func records(t testing.TB, path string, seed uint64, n int) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	w, err := tfrecord.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := rand.New(rand.NewPCG(seed, 0))
-	for i := range n {
-		length := 4 + r.IntN(12)
-		ids, types := make([]int64, length), make([]int64, length)
-		for j := range ids {
-			ids[j] = 10 + r.Int64N(vocabSize-10)
-			types[j] = int64(j * 2 / length)
-		}
-		label := int64(i % 2)
-		if label == 1 {
-			ids[1+r.IntN(length-1)] = 7
-		}
-		record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", ids...),
-			tfrecord.Int64Feature("segment_ids", types...), tfrecord.Int64Feature("label_ids", label))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Write(record); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // testParams is a run of 33 steps of which every third is evaluated and saved.

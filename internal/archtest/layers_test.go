@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"graphs/build", "internal/flat"},
 	{"graphs"},
 	{"graphs/safety", "checkpoint", "dataset"},
-	{"dataset/packed", "convert", "summary", "tpu", "internal/servable/layout", "internal/questions"},
+	{"dataset/packed", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout", "internal/questions"},
 	{"text", "tfrecord"},
 	{
 		"internal/vfs", "internal/bounded", "internal/ctxio", "internal/devices", "internal/version",

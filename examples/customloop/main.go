@@ -1,0 +1,153 @@
+// Customloop trains an exported classifier with a training loop of its own: the packages give
+// the strategy, the data, the checkpoints and the initial weights, and the loop decides what
+// happens when. Started again, it goes on from its last checkpoint.
+//
+//	go run ./examples/customloop --graph graphs/mrpc --data data/mrpc --out runs/custom --steps 200
+//
+// The data are those of gorbit convert, the graph is an export of python -m gorbit_export.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train"
+)
+
+const saveEvery = 20 // steps
+
+func main() {
+	var o options
+	flag.StringVar(&o.graph, "graph", "", "folder of an export")
+	flag.StringVar(&o.data, "data", "", "folder of the records, with a train and a dev split")
+	flag.StringVar(&o.out, "out", "", "folder of the checkpoints")
+	flag.StringVar(&o.init, "init", "", "initial weights: a safetensors file, a checkpoint or a run folder")
+	flag.Int64Var(&o.steps, "steps", 100, "steps to train")
+	flag.Parse()
+	if err := o.run(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "customloop:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line's.
+type options struct {
+	graph, data, out, init string
+	steps                  int64
+}
+
+// split is the configuration of a split of the data for a graph.
+func (o options) split(name string, c *graphs.Contract) dataset.Config {
+	return dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, RowLength: c.Model.ConfigInt("max_position_embeddings"),
+		NumLabels: c.Model.NumLabels, VocabSize: c.Model.ConfigInt("vocab_size"), NumTypes: c.Model.ConfigInt("type_vocab_size")}
+}
+
+// run opens what the loop needs, and runs it.
+func (o options) run(ctx context.Context, out io.Writer) error {
+	export, err := graphs.Open(o.graph)
+	if err != nil {
+		return err
+	}
+	if err := export.RefuseUnsafe(nil); err != nil {
+		return err
+	}
+	device, err := strategy.NewOneDevice(ctx, export, "", strategy.Config{})
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	examples, err := dataset.Open(ctx, o.split("train", export.Contract))
+	if err != nil {
+		return err
+	}
+	defer examples.Close()
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: o.out, MaxToKeep: 3})
+	if err != nil {
+		return err
+	}
+	defer manager.Close()
+	l := loop{
+		model:       train.NewModel(device, strategy.Scalars{"weight_decay": 0.01, "clip_norm": 1}, nil),
+		data:        train.NewSource(examples, device, 1),
+		checkpoints: train.NewCheckpoints(manager, device, export.Contract, nil),
+		initialize: func(ctx context.Context) error {
+			_, err := train.Initialize(ctx, device, export, train.Init{From: o.init})
+			return err
+		},
+		out: out,
+	}
+	l.evaluator = runner.NewStandardEvaluator(l.model, train.Evaluations(func(ctx context.Context) (*dataset.Dataset, error) {
+		c := o.split("dev", export.Contract)
+		c.Epochs, c.Shuffle = 1, dataset.ShuffleNone
+		return dataset.Open(ctx, c)
+	}), runner.EvaluatorConfig{InFlight: device.Runtime().InFlight})
+	return l.run(ctx, o.steps)
+}
+
+// loop is a training loop.
+type loop struct {
+	model       *train.Model
+	data        *train.Source
+	checkpoints *train.Checkpoints
+	evaluator   runner.Evaluator
+	initialize  func(context.Context) error
+	out         io.Writer
+}
+
+// run trains until a step. What it saves beside the variables is the position in the data.
+func (l *loop) run(ctx context.Context, steps int64) error {
+	at, err := l.checkpoints.Restore(ctx, "")
+	if err == nil && at.Path == "" {
+		err = l.initialize(ctx)
+	}
+	if err == nil {
+		err = l.data.Seek(at.State)
+	}
+	for step := at.Step + 1; step <= steps && err == nil; step++ {
+		batch, err := l.data.Next(ctx)
+		if err != nil {
+			return err
+		}
+		result, err := l.model.Step(ctx, batch.Payload, runner.Hyper{Step: step - 1, LearningRate: 1e-3, Seed: 1})
+		if err != nil {
+			return err
+		}
+		if !result.Applied {
+			return fmt.Errorf("step %d: the loss or its gradient is not finite", step)
+		}
+		if step%saveEvery == 0 || step == steps {
+			if err := l.evaluateAndSave(ctx, step, batch.Position); err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+// evaluateAndSave evaluates the model, and saves it with the position in the data.
+func (l *loop) evaluateAndSave(ctx context.Context, step int64, position any) error {
+	metrics, err := l.evaluator.Evaluate(ctx, runner.UntilEnd)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(l.out, "step %d: %v\n", step, metrics)
+	state, err := json.Marshal(position)
+	if err != nil {
+		return err
+	}
+	saving, err := l.checkpoints.Save(ctx, step, state)
+	if err != nil {
+		return err
+	}
+	return (<-saving).Err
+}

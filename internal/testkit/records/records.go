@@ -1,0 +1,54 @@
+// Package records writes records to train on, for tests.
+package records
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// VocabSize bounds the token ids, and MaxTokens the tokens of an example.
+const (
+	VocabSize = 60
+	MaxTokens = 15
+)
+
+// Write writes n examples, by a seed, to a file: as gorbit convert does, with two labels that
+// take turns. The label says whether token 7 is among the tokens.
+func Write(t testing.TB, path string, seed uint64, n int) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w, err := tfrecord.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(seed, 0))
+	for i := range n {
+		length := 4 + r.IntN(MaxTokens-3)
+		ids, types := make([]int64, length), make([]int64, length)
+		for j := range ids {
+			ids[j] = 10 + r.Int64N(VocabSize-10)
+			types[j] = int64(j * 2 / length)
+		}
+		label := int64(i % 2)
+		if label == 1 {
+			ids[1+r.IntN(length-1)] = 7
+		}
+		record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", ids...),
+			tfrecord.Int64Feature("segment_ids", types...), tfrecord.Int64Feature("label_ids", label))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Write(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
