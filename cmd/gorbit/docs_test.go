@@ -49,6 +49,32 @@ func TestDocumentedCommands(t *testing.T) {
 	checks.runPython(t)
 }
 
+// TestExamplesOfHelp checks the examples that gorbit's commands give in their help.
+func TestExamplesOfHelp(t *testing.T) {
+	count := 0
+	for _, cmd := range newRoot().Commands() {
+		for line := range strings.Lines(cmd.Example) {
+			calls, err := parseShell(strings.TrimSpace(line))
+			if err != nil {
+				t.Errorf("gorbit %s: %q: %v", cmd.Name(), line, err)
+				continue
+			}
+			for _, call := range calls {
+				if call.words[0] != "gorbit" {
+					continue
+				}
+				count++
+				if err := checkGorbit(call.words[1:], call.open); err != nil {
+					t.Errorf("gorbit %s: %q: %v", cmd.Name(), line, err)
+				}
+			}
+		}
+	}
+	if count < 8 {
+		t.Errorf("%d examples found; expected at least 8", count)
+	}
+}
+
 // TestDocumentedNames checks that the Go tests, benchmarks and the files that pages name exist.
 func TestDocumentedNames(t *testing.T) {
 	functions := testFunctions(t)

@@ -2,7 +2,7 @@
 // the strategy, the data, the checkpoints and the initial weights, and the loop decides what
 // happens when. Started again, it goes on from its last checkpoint.
 //
-//	go run ./examples/customloop --graph graphs/mrpc --data data/mrpc --out runs/custom --steps 200
+//	go run ./examples/customloop --graph exports/mrpc --data data/mrpc --out runs/custom --steps 200
 //
 // The data are those of gorbit convert, the graph is an export of python -m gorbit_export.
 package main
