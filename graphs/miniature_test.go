@@ -1,6 +1,9 @@
 package graphs
 
 import (
+	"google.golang.org/protobuf/proto"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -35,6 +38,25 @@ func miniature(t testing.TB) (*Contract, *spb.SavedModel) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return contract, miniatureModel()
+}
+
+// Miniature writes the miniature into a folder, for examples.
+func Miniature(dir string) error {
+	model, err := proto.Marshal(miniatureModel())
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(ContractFile)), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, modelFile), model, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, ContractFile), []byte(miniatureContract), 0o644)
+}
+
+func miniatureModel() *spb.SavedModel {
 	m := new(modelBuilder)
 	w := m.variable(dtpb.DataType_DT_FLOAT, 2)
 	slot := m.variable(dtpb.DataType_DT_FLOAT, 2)
@@ -68,7 +90,7 @@ func miniature(t testing.TB) (*Contract, *spb.SavedModel) {
 	for _, name := range sortedKeys(children) {
 		m.root.Children = append(m.root.Children, child(name, children[name]))
 	}
-	return contract, m.model()
+	return m.model()
 }
 
 // modelBuilder makes a SavedModel's object graph and function library.

@@ -28,6 +28,8 @@ type Model struct {
 	times []Times // of the replicas, none where there is one
 }
 
+var _ Strategy = (*Model)(nil)
+
 // newModel composes the graph, and starts a session with it.
 func newModel(ctx context.Context, export *graphs.Export, t target, config Config) (*Model, error) {
 	// XLA knows none of the package's operations.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -255,6 +256,7 @@ func TestStepErrors(t *testing.T) {
 	}{
 		{"missing feature", func(f []Feature, _ Scalars) []Feature { return f[:0] }, "the batch has no feature input_ids, which the graph takes"},
 		{"unknown scalar", func(f []Feature, s Scalars) []Feature { s["momentum"] = 1; return f }, `the graph has no hyperparameter "momentum"`},
+		{"no learning rate", func(f []Feature, s Scalars) []Feature { delete(s, "learning_rate"); return f }, "the step has no learning_rate; expected one among its scalars"},
 		{"short feature", func(f []Feature, _ Scalars) []Feature {
 			for i := range f {
 				if f[i].Name == "labels" {
@@ -275,6 +277,46 @@ func TestStepErrors(t *testing.T) {
 	}
 	if _, err := stepOf(ctx, open(t, dir, FunctionsEvaluate), [][]Feature{g.features()}, g.Seed, g.Scalars); err == nil {
 		t.Error("a graph composed for evaluation made a step")
+	}
+}
+
+// TestSteps makes several steps in a call, and wants what each call of one gives: the results of
+// those that were made where one cannot be.
+func TestSteps(t *testing.T) {
+	dir := testkit.Made(t, golden, "mean")
+	var in []StepInput
+	for _, g := range readJSON[[]goldenStep](t, filepath.Join(dir, "steps.json"))[:3] {
+		in = append(in, StepInput{Batches: [][]Feature{g.features()}, Seed: g.Seed, Scalars: g.Scalars})
+	}
+	ctx := context.Background()
+	together, one := open(t, dir, FunctionsTrain), open(t, dir, FunctionsTrain)
+	results, err := together.Steps(ctx, in)
+	if err != nil || len(results) != len(in) {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	for i, s := range in {
+		want, err := one.Steps(ctx, []StepInput{s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[0].InSession, results[i].InSession = 0, 0
+		if !reflect.DeepEqual(results[i], want[0]) {
+			t.Errorf("step %d gives %+v, alone %+v", i, results[i], want[0])
+		}
+	}
+	for name, values := range variables(t, one) {
+		if got := variables(t, together)[name]; !allEqual(got, values) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	in[1].Batches = append(in[1].Batches, in[1].Batches[0], in[0].Batches[0])
+	in[2].Drawn = new(Drawn)
+	results, err = together.Steps(ctx, in)
+	if err == nil || len(results) != 2 || results[1].Iterations != 5 {
+		t.Errorf("%d results, %v; expected two and an error", len(results), err)
+	}
+	if results, err = together.Steps(ctx, nil); len(results) != 0 || err != nil {
+		t.Errorf("no steps give %v, %v", results, err)
 	}
 }
 

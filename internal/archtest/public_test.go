@@ -155,10 +155,6 @@ func (s *shownTypes) named(where string, name *types.TypeName, args *types.TypeL
 var withoutExample = []string{
 	"checkpoint",
 	"convert",
-	"graphs",
-	"graphs/build",
-	"graphs/safety",
-	"strategy",
 	"summary",
 	"text",
 	"train",

@@ -12,14 +12,13 @@ import (
 // exported opens the export of a small model.
 func exported(t *testing.T) *graphs.Export {
 	t.Helper()
-	dir := t.TempDir()
-	testkit.RunPython(t, `
+	dir := testkit.Made(t, `
 import sys
 from gorbit_export import classifier, config, export, optimizers
 
 c = config.BertConfig(32, 2, 2, 48, vocab_size=30, max_position_embeddings=16)
 export.write(classifier.Classification(c, 3, "mean"), optimizers.AdamW(), sys.argv[1] + "/graph")
-`, dir)
+`)
 	export, err := graphs.Open(filepath.Join(dir, "graph"))
 	if err != nil {
 		t.Fatal(err)
