@@ -22,19 +22,19 @@ import (
 )
 
 // Params describe a run. They are read from YAML files, written to the run's
-// params.yaml, and tuned by "section.name=value" settings.
+// params.yaml, and tuned by "section.name=value" settings. What is said of a field is what
+// docs/guide/run.md says of the param; a test compares them.
 type Params struct {
-	// Graph is the folder of an export.
+	// Graph: folder of an export.
 	Graph string `yaml:"graph"`
-	// Init is what the model's variables begin with: a checkpoint's prefix, a
-	// run folder, or a safetensors file; "" is what the export holds. Variables
-	// that it lacks keep the export's values.
+	// Init: initial weights: a safetensors file, a checkpoint's prefix or folder, a run folder; ""
+	// is what the export holds. Variables that it lacks keep the export's values.
 	Init string `yaml:"init"`
-	// Strict makes a variable that Init lacks, or has in another shape, an error.
+	// Strict: make a variable that init lacks, or has in another shape, an error.
 	Strict bool `yaml:"strict"`
-	// InitPartial lets Init fill less than half of the encoder.
+	// InitPartial: let init fill less than half of the encoder, which is refused otherwise.
 	InitPartial bool `yaml:"init_partial"`
-	// Seed decides the order of the data and the graph's random numbers.
+	// Seed: decides the order of the data and the graph's random numbers.
 	Seed int64 `yaml:"seed"`
 
 	Data       DataParams       `yaml:"data"`
@@ -49,100 +49,114 @@ type Params struct {
 
 // DataParams say where records come from and how batches are made of them.
 type DataParams struct {
-	// Dir is the folder that gorbit convert wrote, or any with TFRecord files.
+	// Dir: folder that gorbit convert wrote, or any with TFRecords.
 	Dir string `yaml:"dir"`
-	// Train and Eval are splits of the folder: names in its manifest, or else
-	// files, patterns or bases of shard names below it.
+	// Train: split to train on: a name in the manifest, or else a file, pattern or base of shard
+	// names below the folder.
 	Train string `yaml:"train"`
-	Eval  string `yaml:"eval"`
-	// RowLength is the number of positions in a row, and the most tokens that an
-	// example may have.
+	// Eval: split to evaluate on, named likewise.
+	Eval string `yaml:"eval"`
+	// RowLength: positions in a row, and most tokens of an example; 0: 128 or, for longer
+	// examples, the longest rounded up to a multiple of 64, but never more than the graph has
+	// positions. A run keeps it.
 	RowLength int `yaml:"row_length"`
-	// Truncate shortens longer examples instead of refusing them.
+	// Truncate: shorten longer examples instead of refusing them.
 	Truncate bool `yaml:"truncate"`
-	// Packing is best-fit, first-fit or none (one example per row).
+	// Packing: how examples are laid into rows: best-fit, first-fit, none (one per row).
 	Packing string `yaml:"packing"`
-	// Shuffle is full, buffer or none; Buffer is the buffer's size in examples.
+	// Shuffle: full: a permutation of the whole set per epoch; buffer: of data.buffer examples at
+	// a time; none.
 	Shuffle string `yaml:"shuffle"`
-	Buffer  int    `yaml:"buffer"`
-	// DropRemainder leaves out the last, smaller batch of an epoch.
+	// Buffer: examples that buffer shuffles at a time; 0 is 65,536.
+	Buffer int `yaml:"buffer"`
+	// DropRemainder: leave out the last, smaller batch of an epoch.
 	DropRemainder bool `yaml:"drop_remainder"`
-	// OnCorrupt is fail or skip.
+	// OnCorrupt: damaged records: fail or skip.
 	OnCorrupt string `yaml:"on_corrupt"`
-	// Readers is the number of goroutines that make batches, 0 for one per core.
+	// Readers: goroutines that make batches; 0 is two. Batches do not depend on it.
 	Readers int `yaml:"readers"`
 }
 
 // TrainParams say how long to train and when to look.
 type TrainParams struct {
-	// BatchSize is the global batch size: examples per step.
+	// BatchSize: global batch size: examples per step, whatever the packing.
 	BatchSize int `yaml:"batch_size"`
-	// Steps is the number of steps, or 0 for Epochs. Epochs may be a fraction.
-	Steps  int64   `yaml:"steps"`
+	// Steps: how long to train, in steps; 0: train.epochs says it.
+	Steps int64 `yaml:"steps"`
+	// Epochs: how long to train, in epochs, where train.steps is 0; it may be a fraction.
 	Epochs float64 `yaml:"epochs"`
-	// StepsPerLoop is the number of steps between two log lines.
+	// StepsPerLoop: steps between two log lines.
 	StepsPerLoop int64 `yaml:"steps_per_loop"`
-	// EvalInterval is the number of steps between evaluations; 0 is one per
-	// epoch, -1 none but the last, -2 none at all.
+	// EvalInterval: steps between evaluations; 0: one per epoch, -1: at the end, -2: none.
 	EvalInterval int64 `yaml:"eval_interval"`
-	// OnNonFinite says what a loss or gradient that is not finite does: fail,
-	// skip (the batch is passed over) or rollback (to the last checkpoint,
-	// behind the batch). MaxNonFinite is how often it may happen.
-	OnNonFinite  string `yaml:"on_non_finite"`
-	MaxNonFinite int64  `yaml:"max_non_finite"`
-	// Patience ends training after that many evaluations without a better
-	// Checkpoint.Best; 0 is off.
+	// OnNonFinite: a loss or gradient that is not finite: fail, skip (the batch is passed over),
+	// rollback (to the last checkpoint, behind the batch).
+	OnNonFinite string `yaml:"on_non_finite"`
+	// MaxNonFinite: how often that may happen in a run.
+	MaxNonFinite int64 `yaml:"max_non_finite"`
+	// Patience: evaluations without a better checkpoint.best after which training ends; 0 is off.
 	Patience int64 `yaml:"patience"`
 }
 
 // EvalParams say how to evaluate.
 type EvalParams struct {
+	// BatchSize: examples per batch of an evaluation.
 	BatchSize int `yaml:"batch_size"`
-	// Steps bounds the batches of an evaluation; 0 is all.
+	// Steps: most batches of an evaluation; 0 is all.
 	Steps int64 `yaml:"steps"`
 }
 
 // OptimizerParams are the scalars of the update.
 type OptimizerParams struct {
-	LearningRate    float64 `yaml:"learning_rate"`
+	// LearningRate: peak of the schedule.
+	LearningRate float64 `yaml:"learning_rate"`
+	// EndLearningRate: where linear, polynomial and both cosines end.
 	EndLearningRate float64 `yaml:"end_learning_rate"`
-	// Schedule is constant, linear, polynomial, cosine, cosine_with_restarts or
-	// inverse_sqrt, with WarmupSteps, or WarmupRatio of all steps, before it.
-	Schedule    string  `yaml:"schedule"`
-	WarmupSteps int64   `yaml:"warmup_steps"`
+	// Schedule: constant, linear, polynomial, cosine, cosine_with_restarts, inverse_sqrt.
+	Schedule string `yaml:"schedule"`
+	// WarmupSteps: steps of linear warmup before it; 0: optimizer.warmup_ratio says it.
+	WarmupSteps int64 `yaml:"warmup_steps"`
+	// WarmupRatio: linear warmup as a share of all steps.
 	WarmupRatio float64 `yaml:"warmup_ratio"`
-	Power       float64 `yaml:"power"`
-	Cycles      float64 `yaml:"cycles"`
-	Timescale   int64   `yaml:"timescale"`
+	// Power: exponent of polynomial; 0 is 1.
+	Power float64 `yaml:"power"`
+	// Cycles: waves of cosine, or decays of cosine_with_restarts; 0 is half a wave, or one decay.
+	Cycles float64 `yaml:"cycles"`
+	// Timescale: steps that inverse_sqrt falls over; 0 is the warmup's, or 10,000 without one.
+	Timescale int64 `yaml:"timescale"`
+	// WeightDecay: decoupled, of the variables that take it (not biases and norms).
 	WeightDecay float64 `yaml:"weight_decay"`
-	// ClipNorm bounds the global norm of the gradient; 0 is off.
+	// ClipNorm: global norm that gradients are clipped to; 0 is off.
 	ClipNorm float64 `yaml:"clip_norm"`
-	// Hyperparameters of the graph by name, see gorbit inspect; those not given
-	// have the export's defaults.
+	// Hyperparameters: those of the graph by name (gorbit inspect lists them): dropout rates,
+	// betas, epsilon, label smoothing.
 	Hyperparameters map[string]float64 `yaml:"hyperparameters"`
 }
 
 // CheckpointParams say when to save and what to keep.
 type CheckpointParams struct {
-	// Interval is the number of steps between checkpoints; 0 is the interval of
-	// evaluations. One is saved at the end in any case.
-	Interval  int64 `yaml:"interval"`
-	MaxToKeep int   `yaml:"max_to_keep"`
-	// KeepEveryHours keeps one checkpoint per that many hours for good.
+	// Interval: steps between checkpoints; 0: as evaluations. One is saved at the end in any case.
+	Interval int64 `yaml:"interval"`
+	// MaxToKeep: checkpoints kept; 0 is all.
+	MaxToKeep int `yaml:"max_to_keep"`
+	// KeepEveryHours: keep one per that many hours for good; 0 is off, 1,000,000 the most.
 	KeepEveryHours float64 `yaml:"keep_every_hours"`
-	// Best is the metric by which the best checkpoint is kept, "" for none;
-	// BestMode is max or min, or auto or "" for the metric's own direction.
-	Best     string `yaml:"best"`
+	// Best: metric by which the best checkpoint is kept; "" for none. With it, a checkpoint
+	// follows every evaluation.
+	Best string `yaml:"best"`
+	// BestMode: auto: less is better for loss, more for all other metrics of the exporter; max and
+	// min are for metrics of a graph's own, and refused where they contradict a metric's
+	// direction.
 	BestMode string `yaml:"best_mode"`
 }
 
 // SummaryParams say what goes to TensorBoard.
 type SummaryParams struct {
+	// Enabled: write TensorBoard files.
 	Enabled bool `yaml:"enabled"`
-	// Interval is the number of steps between training summaries; 0 is every
-	// loop.
+	// Interval: steps between training summaries; 0 is every loop.
 	Interval int64 `yaml:"interval"`
-	// Histograms of the variables are written at every evaluation.
+	// Histograms: distributions of the variables at every evaluation.
 	Histograms bool `yaml:"histograms"`
 }
 
@@ -150,53 +164,50 @@ type SummaryParams struct {
 // among them. None of them changes what a checkpoint holds: a run may go on with
 // others.
 type StrategyParams struct {
-	// Name is one, mirrored (several devices of this machine), multiworker
-	// (several machines), or auto: multiworker where Workers are named, mirrored
-	// where Devices are several or there are several GPUs, else one.
+	// Name: one, mirrored (several devices of this machine), multiworker (several machines); auto:
+	// by what follows, else all GPUs.
 	Name string `yaml:"name"`
-	// Devices of this machine, such as gpu:4, or cpu:2 for virtual ones; "" is all
-	// GPUs. Those of workers are for each worker to say.
+	// Devices: devices of this machine with a replica each: gpu:4, or cpu:4 for virtual ones;
+	// those of workers are for each worker to say.
 	Devices string `yaml:"devices"`
-	// Workers are the addresses of gorbit worker processes, host:port, with commas
-	// between.
+	// Workers: addresses of gorbit worker processes, with commas between.
 	Workers string `yaml:"workers"`
-	// Accumulate is how many micro-batches a replica takes one after the other and
-	// adds up for an update. It is doubled where memory runs out.
+	// Accumulate: micro-batches that a replica takes for an update; doubled where memory runs out.
 	Accumulate int `yaml:"accumulate"`
-	// Input is chief, which reads the batches of training for all, or local: every
-	// worker reads its own part of each.
+	// Input: who reads the batches of training: the chief for all, or, with local, every worker
+	// its own part.
 	Input string `yaml:"input"`
-	// ShardOptimizer keeps the optimizer's slots of every variable on one replica
-	// instead of on all.
+	// ShardOptimizer: keep the slots of each variable on one replica.
 	ShardOptimizer bool `yaml:"shard_optimizer"`
-	// BucketMB is how many MiB of gradients the replicas reduce together.
+	// BucketMB: MiB of gradients that are reduced together.
 	BucketMB float64 `yaml:"bucket_mb"`
-	// WorkerTimeout is how long a worker may be silent, or take to come (back).
+	// WorkerTimeout: how long a worker may be silent, or take to come: 1s to 1h.
 	WorkerTimeout time.Duration `yaml:"worker_timeout"`
-	// MaxRestarts is how often a run goes on from its last checkpoint after a worker
-	// was lost. Elastic lets it go on without the worker.
-	MaxRestarts int  `yaml:"max_restarts"`
-	Elastic     bool `yaml:"elastic"`
+	// MaxRestarts: how often a run goes on from its last checkpoint after a worker was lost.
+	MaxRestarts int `yaml:"max_restarts"`
+	// Elastic: let it do so without the worker.
+	Elastic bool `yaml:"elastic"`
 }
 
 // RuntimeParams are about this machine.
 type RuntimeParams struct {
-	// Device is a TensorFlow device such as /device:GPU:0; "" is its choice.
+	// Device: a TensorFlow device such as /device:GPU:0; "" is TensorFlow's choice.
 	Device string `yaml:"device"`
-	// IntraOpThreads and InterOpThreads bound TensorFlow's thread pools; 0 is
-	// one thread per core.
+	// IntraOpThreads: threads of a TensorFlow operation; 0 is one per core, or the cores divided
+	// among the lanes or virtual CPU devices.
 	IntraOpThreads int `yaml:"intra_op_threads"`
+	// InterOpThreads: operations that TensorFlow runs at a time; 0 is one per core, or one per
+	// lane or virtual CPU device.
 	InterOpThreads int `yaml:"inter_op_threads"`
-	// Lanes is how many micro-batches a CPU computes side by side; 0 is one per
-	// core on CPUs of up to four, else one. A run keeps what it began with.
+	// Lanes: micro-batches that a CPU computes side by side; 0: one per core on up to 4 cores
+	// where no threads are set and XLA does not compile the graph, else one. A run keeps it.
 	Lanes int `yaml:"lanes"`
-	// OneDNN is on or off. Results of the two differ in the last digits, so a
-	// run keeps what it began with.
+	// OneDNN: oneDNN kernels: on or off. A run keeps it.
 	OneDNN string `yaml:"onednn"`
-	// Kernels is on for this program's own CPU kernels, off for TensorFlow's
-	// operations throughout. A run keeps this too, for the same reason.
+	// Kernels: gorbit's own CPU kernels: on, or off for TensorFlow's operations throughout.
+	// Exports with --xla run without. A run keeps it.
 	Kernels string `yaml:"kernels"`
-	// AllowSlowPrecision lets a graph train whose precision the device emulates.
+	// AllowSlowPrecision: train a bf16 or fp16 graph where TensorFlow emulates it.
 	AllowSlowPrecision bool `yaml:"allow_slow_precision"`
 }
 

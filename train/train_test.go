@@ -677,23 +677,3 @@ func TestParams(t *testing.T) {
 		t.Errorf("params.yaml does not read back as it was written:\n%s\n%s", a, text)
 	}
 }
-
-// TestParamsAreDocumented holds docs/guide/run.md against the params that exist.
-func TestParamsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "guide", "run.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var walk func(typ reflect.Type, path string)
-	walk = func(typ reflect.Type, path string) {
-		for f := range typ.Fields() {
-			name := strings.TrimPrefix(path+"."+f.Tag.Get("yaml"), ".")
-			if f.Type.Kind() == reflect.Struct {
-				walk(f.Type, name)
-			} else if !bytes.Contains(doc, []byte("`"+name+"`")) {
-				t.Errorf("docs/guide/run.md does not speak of %s", name)
-			}
-		}
-	}
-	walk(reflect.TypeFor[Params](), "")
-}
