@@ -189,6 +189,34 @@ func TestWaysAgree(t *testing.T) {
 	}
 }
 
+// TestSameBitsAgain wants a training to end in the same bits however its parts were
+// scheduled.
+func TestSameBitsAgain(t *testing.T) {
+	export := replicaExport(t)
+	for _, w := range []way{
+		{"4 lanes", 0, 1, 1, Config{Lanes: 4}},
+		{"3 lanes, standard operations", 0, 1, 1, Config{Lanes: 3, StandardOps: true}},
+		{"sharded 4", 0, 4, 1, Config{ShardOptimizer: true}},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			want := make(map[string][]byte)
+			for run := range 3 {
+				m := w.open(t, export)
+				train(t, m, w.accumulate)
+				for name, all := range held(t, m) {
+					got := bytesOf(t, all[0])
+					if run == 0 {
+						want[name] = got
+					} else if !bytes.Equal(got, want[name]) {
+						t.Fatalf("run %d: %s has other bits than in the first run", run, name)
+					}
+				}
+				m.Close()
+			}
+		})
+	}
+}
+
 func (w way) open(t *testing.T, export *graphs.Export) *Model {
 	t.Helper()
 	ctx := context.Background()

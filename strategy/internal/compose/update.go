@@ -59,7 +59,6 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 // have the same variables. The first replica decides for all.
 func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool, began [][]string) Apply {
 	contract := c.export.Contract
-	typeT, n := build.Type("T", float32Type), build.Int("N", int64(len(c.replicas)))
 	totals := make(map[string]string)
 	owned := make([][]string, len(c.replicas))
 	for _, v := range contract.Variables {
@@ -70,7 +69,7 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 			parts = append(parts, c.rowsOf(r.prefix+prefix+"rows/"+v.Name, v, grads[i][v.Name]))
 		}
 		c.OnDevice(c.replicas[owner].device)
-		total := c.Node("AddN", prefix+"reduced/"+v.Name, parts, n, typeT)
+		total := c.sum(prefix+"reduced/"+v.Name, parts)
 		totals[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, grads[owner][v.Name], total)
 		owned[owner] = append(owned[owner], totals[v.Name])
 	}
@@ -83,14 +82,11 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	}
 	first := c.replicas[0]
 	c.OnDevice(first.device)
-	all := squares[0]
-	if len(squares) > 1 {
-		all = c.Node("AddN", prefix+"squares/all", squares, build.Int("N", int64(len(squares))), typeT)
-	}
+	all := c.sum(prefix+"squares/all", squares)
 	weight, loss := weights[0], losses[0]
 	if !total {
-		weight = c.Node("AddN", prefix+"reduced/weight_sum", weights, n, typeT)
-		loss = c.Node("AddN", prefix+"reduced/loss_sum", losses, n, typeT)
+		weight = c.sum(prefix+"reduced/weight_sum", weights)
+		loss = c.sum(prefix+"reduced/loss_sum", losses)
 	}
 	d := c.decide(prefix, first, all, weight, loss)
 	done := make([][]string, len(c.replicas))
@@ -122,6 +118,21 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	c.OnDevice(first.host)
 	p.Done = c.Group(prefix+"done", slices.Concat(done...)...)
 	return p
+}
+
+// sum adds tensors up, two at a time and in their order. One AddN of three or more would not
+// do: it adds to whichever input's memory nobody else holds any more, so the order, and with
+// it the last bits of the sum, would change from run to run.
+func (c *composer) sum(name string, tensors []string) string {
+	total, last := tensors[0], len(tensors)-1
+	for i, t := range tensors[1:] {
+		at := name
+		if i+1 < last {
+			at = fmt.Sprintf("%s/%d", name, i)
+		}
+		total = c.Node("AddN", at, []string{total, t}, build.Type("T", float32Type), build.Int("N", 2))
+	}
+	return total
 }
 
 // squares adds the sum of all elements' squares.
