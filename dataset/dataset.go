@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -22,7 +23,7 @@ import (
 type Dataset struct {
 	cfg      Config
 	files    files
-	damaged  tfrecord.Skipped
+	infos    []FileInfo
 	settings Settings
 	closers  []io.Closer
 	free     pool
@@ -98,8 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 	}
 	for _, f := range opened {
 		d.closers = append(d.closers, f)
-		d.damaged.Records += f.Skipped().Records
-		d.damaged.Bytes += f.Skipped().Bytes
+		d.infos = append(d.infos, FileInfo{Path: f.Path(), Records: int64(f.Len()), Digest: f.Digest(), Damaged: f.Skipped()})
 	}
 	return d, nil
 }
@@ -169,9 +169,29 @@ func (s Settings) batches() int64 {
 	return (s.Records + int64(s.BatchSize) - 1) / int64(s.BatchSize)
 }
 
+// FileInfo is what a file of records holds.
+type FileInfo struct {
+	Path    string
+	Records int64
+	// Digest is a hash of the records, as of tfrecord.IndexedFile.
+	Digest uint64
+	// Damaged is what the file's index leaves out because it is damaged.
+	Damaged tfrecord.Skipped
+}
+
+// FileInfos returns what the files hold, by the numbers in RecordIDs.
+func (d *Dataset) FileInfos() []FileInfo { return slices.Clone(d.infos) }
+
 // Damaged returns what the indexes leave out because it is damaged. It is no
 // part of NumExamples.
-func (d *Dataset) Damaged() tfrecord.Skipped { return d.damaged }
+func (d *Dataset) Damaged() tfrecord.Skipped {
+	var all tfrecord.Skipped
+	for _, f := range d.infos {
+		all.Records += f.Damaged.Records
+		all.Bytes += f.Damaged.Bytes
+	}
+	return all
+}
 
 // Files returns the paths of the files, by the numbers in RecordIDs.
 func (d *Dataset) Files() []string { return append([]string(nil), d.files.paths...) }

@@ -1,6 +1,7 @@
 package tfrecord
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,8 +19,8 @@ const indexSuffix = ".index"
 // The index file, in docs/reference/tfrecord.md byte by byte.
 const (
 	indexMagic       = "GORBITRX"
-	indexVersion     = 1
-	indexHeaderBytes = 64
+	indexVersion     = 2
+	indexHeaderBytes = 72
 	edgeBytes        = 4096 // of the shard's beginning and end that identify it
 )
 
@@ -48,6 +49,7 @@ type index struct {
 	offsets []int64
 	size    int64 // of the stream
 	skipped Skipped
+	digest  uint64 // of the records
 }
 
 // OpenIndexed opens a file for access to single records. Their offsets are kept
@@ -133,15 +135,19 @@ func (x *IndexedFile) serve(f *os.File, cfg readerConfig) {
 // scan reads all records and returns where they begin.
 func scan(rd *Reader) (index, error) {
 	var offsets []int64
+	digest := sha256.New()
 	for {
-		_, err := rd.Next()
+		data, err := rd.Next()
 		if err == io.EOF {
-			return index{offsets: offsets, size: rd.pos(), skipped: rd.skipped}, nil
+			return index{offsets: offsets, size: rd.pos(), skipped: rd.skipped, digest: binary.LittleEndian.Uint64(digest.Sum(nil))}, nil
 		}
 		if err != nil {
 			return index{}, err
 		}
 		offsets = append(offsets, rd.offset)
+		record := rd.buf[rd.r:][:rd.pending]
+		digest.Write(record[:headerBytes])
+		digest.Write(record[headerBytes+len(data):])
 	}
 }
 
@@ -193,6 +199,11 @@ func (x *IndexedFile) Path() string { return x.path }
 
 // Skipped returns what the index leaves out because it is damaged.
 func (x *IndexedFile) Skipped() Skipped { return x.index.skipped }
+
+// Digest returns a hash of all records' lengths and checksums in order, which was taken
+// when the index was built. Files of the same records have the same digest, compressed or
+// not.
+func (x *IndexedFile) Digest() uint64 { return x.index.digest }
 
 // Close closes the file.
 func (x *IndexedFile) Close() error {
@@ -337,6 +348,7 @@ func encodeIndex(id identity, idx index) []byte {
 	b = le.AppendUint64(b, uint64(idx.skipped.Records))
 	b = le.AppendUint64(b, uint64(idx.skipped.Bytes))
 	b = le.AppendUint64(b, uint64(len(idx.offsets)))
+	b = le.AppendUint64(b, idx.digest)
 	for _, o := range idx.offsets {
 		b = le.AppendUint64(b, uint64(o))
 	}
@@ -363,7 +375,7 @@ func decodeIndex(b []byte) (identity, index, error) {
 		return fail("index checksum is %#08x, expected %#08x", sum, crc)
 	}
 	id := identity{size: int64(le.Uint64(b[16:])), mtime: int64(le.Uint64(b[24:])), head: le.Uint32(b[32:]), tail: le.Uint32(b[36:])}
-	idx := index{size: id.size, skipped: Skipped{Records: int64(le.Uint64(b[40:])), Bytes: int64(le.Uint64(b[48:]))}}
+	idx := index{size: id.size, skipped: Skipped{Records: int64(le.Uint64(b[40:])), Bytes: int64(le.Uint64(b[48:]))}, digest: le.Uint64(b[64:])}
 	count := le.Uint64(b[56:])
 	body = body[indexHeaderBytes:]
 	if count != uint64(len(body)/8) || len(body)%8 != 0 {

@@ -60,7 +60,7 @@ func TestIndexIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, idx, err := decodeIndex(b)
-	if err != nil || st.Size() != int64(64+8*20+4) {
+	if err != nil || st.Size() != int64(72+8*20+4) {
 		t.Fatalf("%d bytes, %v", st.Size(), err)
 	}
 	idx.offsets = idx.offsets[:19]
@@ -123,9 +123,9 @@ func TestIndexIsRebuilt(t *testing.T) {
 		{"cut to nothing", edit(func(b []byte) []byte { return nil }), want, "index of 0 bytes is truncated"},
 		{"too large", edit(func(b []byte) []byte { return append(b, make([]byte, 1<<20)...) }), want, "expected at most"},
 		{"another file", edit(func(b []byte) []byte { return bytes.Repeat([]byte("{}"), 50) }), want, "index begins with"},
-		{"another version", edit(func(b []byte) []byte { b[8] = 2; return reseal(b[:len(b)-4]) }), want, "version 2, expected 1"},
+		{"another version", edit(func(b []byte) []byte { b[8] = 1; return reseal(b[:len(b)-4]) }), want, "version 1, expected 2"},
 		{"wrong count", edit(func(b []byte) []byte { b[56]++; return reseal(b[:len(b)-4]) }), want, "announces 21 records"},
-		{"falling offsets", edit(func(b []byte) []byte { b[72] = 3; return reseal(b[:len(b)-4]) }), want, "expected at least 16"},
+		{"falling offsets", edit(func(b []byte) []byte { b[80] = 3; return reseal(b[:len(b)-4]) }), want, "expected at least 16"},
 		{"offset beyond the end", edit(func(b []byte) []byte { b[len(b)-6] = 1; return reseal(b[:len(b)-4]) }), want, "of a file of"},
 		{"offset of 2^63", edit(func(b []byte) []byte { b[len(b)-5] = 0x80; return reseal(b[:len(b)-4]) }), want, "index offset"},
 		{"the file was replaced", replace(other), want[1:], "an earlier state"},
@@ -364,7 +364,7 @@ func TestOpenIndexedErrors(t *testing.T) {
 // them by what they say.
 func FuzzIndex(f *testing.F) {
 	id := identity{size: 1000, mtime: 1, head: 2, tail: 3}
-	good := encodeIndex(id, index{offsets: []int64{0, 16, 500}, size: 1000, skipped: Skipped{1, 20}})
+	good := encodeIndex(id, index{offsets: []int64{0, 16, 500}, size: 1000, skipped: Skipped{1, 20}, digest: 1 << 63})
 	f.Add(good[:len(good)-4])
 	f.Add(good[:64])
 	f.Add([]byte(indexMagic))
@@ -383,4 +383,35 @@ func FuzzIndex(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDigest wants a digest to tell records from others, and to stay the same when the index
+// is read back or the file is compressed.
+func TestDigest(t *testing.T) {
+	want := sample(20)
+	digest := func(name string, c Compression, records [][]byte) uint64 {
+		t.Helper()
+		data, _ := stream(t, c, records...)
+		path := writeFile(t, name, data)
+		built, _ := openLog(t, path)
+		read, _ := openLog(t, path)
+		if built.Digest() != read.Digest() {
+			t.Errorf("%s: digest %x, read back %x", name, built.Digest(), read.Digest())
+		}
+		return built.Digest()
+	}
+	plain := digest("x.tfrecord", None, want)
+	if got := digest("x.tfrecord.gz", Gzip, want); got != plain {
+		t.Errorf("compressed: digest %x, want %x", got, plain)
+	}
+	other := slices.Clone(want)
+	other[10] = bytes.Clone(other[10])
+	other[10][len(other[10])/2] ^= 1
+	swapped := slices.Clone(want)
+	swapped[3], swapped[4] = swapped[4], swapped[3]
+	for name, records := range map[string][][]byte{"one bit": other, "another order": swapped, "one less": want[:19], "none": nil} {
+		if got := digest("x.tfrecord", None, records); got == plain {
+			t.Errorf("%s: the same digest %x", name, got)
+		}
+	}
 }
