@@ -171,12 +171,12 @@ func (s Settings) batches() int64 {
 
 // FileInfo is what a file of records holds.
 type FileInfo struct {
-	Path    string
-	Records int64
+	Path    string `json:"path"`
+	Records int64  `json:"records"`
 	// Digest is a hash of the records, as of tfrecord.IndexedFile.
-	Digest uint64
+	Digest uint64 `json:"digest"`
 	// Damaged is what the file's index leaves out because it is damaged.
-	Damaged tfrecord.Skipped
+	Damaged tfrecord.Skipped `json:"damaged"`
 }
 
 // FileInfos returns what the files hold, by the numbers in RecordIDs.

@@ -42,9 +42,10 @@ type Config struct {
 // LocalInput says what workers read where each reads its part of the batches.
 type LocalInput struct {
 	// Dir is the folder of the data in the process that composes the graph, and Files are
-	// its files, in order, those in the folder named from there.
+	// its files, in order, the paths of those in the folder from there. A worker's must hold
+	// the same.
 	Dir   string
-	Files []string
+	Files []dataset.FileInfo
 	// Dataset is how batches are made of them; its Files and Part do not count.
 	Dataset dataset.Config
 	// Settings are those of the data as this process opened it, which a worker's must equal.

@@ -3,13 +3,13 @@ package train
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -21,9 +21,9 @@ func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *strategy.
 	}
 	d := &strategy.LocalInput{Dir: p.Data.Dir, Dataset: p.dataset(nil, true), Settings: train.State().Settings, Workers: p.Strategy.addresses()}
 	bound(&d.Dataset, c)
-	for _, f := range train.Files() {
-		if within, err := filepath.Rel(d.Dir, f); err == nil && filepath.IsLocal(within) {
-			f = within
+	for _, f := range train.FileInfos() {
+		if within, err := filepath.Rel(d.Dir, f.Path); err == nil && filepath.IsLocal(within) {
+			f.Path = within
 		}
 		d.Files = append(d.Files, f)
 	}
@@ -117,7 +117,7 @@ func (s *localSource) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 		}
 		if d.drawn.Examples == 0 {
 			if s.barren++; s.barren >= s.data.BatchesPerEpoch() {
-				return runner.Batch[*Batch]{}, fmt.Errorf("%s: no usable record in a whole epoch of %d", s.data.Files()[0], s.data.NumExamples())
+				return runner.Batch[*Batch]{}, fault.Damagedf("%s: no usable record in a whole epoch of %d", s.data.Files()[0], s.data.NumExamples())
 			}
 			continue
 		}

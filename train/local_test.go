@@ -19,6 +19,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -219,31 +220,44 @@ func TestLocalInputErrors(t *testing.T) {
 		return dir
 	}
 	const file = "train-00001-of-00002.tfrecord"
-	for _, test := range []struct{ name, dir, want string }{
-		{"no folder", filepath.Join(t.TempDir(), "gone"), "gone/train-00000-of-00002.tfrecord; with --input local every worker reads its own part"},
-		{"a file less", copied(func(dir string) { os.Remove(filepath.Join(dir, file)) }), file + "; with --input local"},
-		{"fewer records", copied(func(dir string) {
+	bad := copied(func(dir string) { spoil(t, filepath.Join(dir, file), 17, 9) })
+	for _, test := range []struct {
+		name, chief, dir string // the chief's data, and those of the second worker
+		class            fault.Class
+		want             string
+	}{
+		{"no folder", data, filepath.Join(t.TempDir(), "gone"), fault.Failed, "gone/train-00000-of-00002.tfrecord; with --input local every worker reads its own part"},
+		{"a file less", data, copied(func(dir string) { os.Remove(filepath.Join(dir, file)) }), fault.Failed, file + "; with --input local"},
+		{"fewer records", data, copied(func(dir string) {
 			os.Remove(filepath.Join(dir, file+".index"))
 			records.Write(t, filepath.Join(dir, file), 2, 80)
-		}), "they have 170 records, the chief's 173"},
-		{"other records", copied(func(dir string) {
+		}), fault.Failed, file + " has 80 records, the chief's 83"},
+		{"other records", data, copied(func(dir string) {
 			os.Remove(filepath.Join(dir, file+".index"))
 			records.Write(t, filepath.Join(dir, file), 9, 83)
-		}), "the files have other names, sizes or numbers of records"},
-		{"a bad record", copied(func(dir string) { spoil(t, filepath.Join(dir, file), 17) }), file + `: record 17: feature "segment_ids" holds 9`},
+		}), fault.Failed, file + " holds other records than the chief's"},
+		{"other contents of the same size", data, copied(func(dir string) { spoil(t, filepath.Join(dir, file), 17, 1) }), fault.Failed, file + " holds other records than the chief's"},
+		{"damaged since it was indexed", data, copied(func(dir string) { flip(t, filepath.Join(dir, file)) }), fault.Damaged, file + " has 82 records, the chief's 83: it is damaged, and "},
+		{"a bad record", bad, bad, fault.Damaged, file + `: record 17: feature "segment_ids" holds 9`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var log strings.Builder
 			env := Env{Out: io.Discard, Log: slog.New(slog.NewTextHandler(&log, nil))}
 			workers := startWorkers(t, "cpu:1", "", test.dir)
 			run := filepath.Join(t.TempDir(), "run")
-			_, err := Train(context.Background(), localParams(t, data, inputLocal, workers), run, env)
+			_, err := Train(context.Background(), localParams(t, test.chief, inputLocal, workers), run, env)
 			if err == nil {
 				t.Fatal("it trains")
 			}
-			bad := strings.Split(workers, ",")[1]
-			if got := err.Error(); !strings.HasPrefix(afterStep.ReplaceAllString(got, ""), "worker "+bad+": ") || !strings.Contains(got, test.want) || strings.Contains(got, "\n") {
-				t.Errorf("the error is %q, expected one of %s with %q", got, bad, test.want)
+			if got := fault.Of(err); got != test.class {
+				t.Errorf("the error is of class %s, expected %s", got, test.class)
+			}
+			said := afterStep.ReplaceAllString(err.Error(), "")
+			// Either worker may have the bad record.
+			first, second, _ := strings.Cut(workers, ",")
+			from := strings.HasPrefix(said, "worker "+second+": ") || test.chief == bad && strings.HasPrefix(said, "worker "+first+": ")
+			if !from || !strings.Contains(said, test.want) || strings.Contains(said, "\n") {
+				t.Errorf("the error is %q, expected one of %s with %q", said, second, test.want)
 			}
 			if strings.Contains(log.String(), "a worker was lost") {
 				t.Errorf("it was tried again:\n%s", &log)
@@ -255,8 +269,21 @@ func TestLocalInputErrors(t *testing.T) {
 	}
 }
 
-// spoil makes the last type id of a record of a file 9, and keeps the file's size.
-func spoil(t *testing.T, path string, record int) {
+// flip damages a file that has an index.
+func flip(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spoil makes the last type id of a record of a file another, and keeps the file's size.
+func spoil(t *testing.T, path string, record int, id byte) {
 	t.Helper()
 	f, err := tfrecord.OpenIndexed(path)
 	if err != nil {
@@ -274,7 +301,10 @@ func spoil(t *testing.T, path string, record int) {
 	if all[record][last] > 1 {
 		t.Fatalf("the record does not end with a type id but with %d", all[record][last])
 	}
-	all[record][last] = 9
+	if all[record][last] == id {
+		id = 0
+	}
+	all[record][last] = id
 	w, err := tfrecord.Create(path)
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func (c *child) serve(ctx context.Context) error {
 		for m := range work {
 			if err := c.answer(m); err != nil {
 				// The supervisor reads it, or is gone.
-				_ = c.write(message{Failed: &failed{Message: clip(err.Error())}})
+				_ = c.write(message{Failed: failedBy(err)})
 			}
 		}
 	}()
@@ -71,7 +71,7 @@ func (c *child) serve(ctx context.Context) error {
 		case m.Beat != nil:
 		case m.Reserve != nil && c.release == nil:
 			if err := c.reserve(m.Reserve); err != nil {
-				_ = c.write(message{Failed: &failed{Message: clip(err.Error())}})
+				_ = c.write(message{Failed: failedBy(err)})
 				return err
 			}
 			go c.beat(ctx)

@@ -595,7 +595,7 @@ func TestNotAWorker(t *testing.T) {
 		{"web", web.Listener.Addr().String(), PhaseGreet, long, []string{"HTTP/1.1 400", "web server"}},
 		{"TensorFlow's server", server, PhaseGreet, long, []string{"gRPC server"}},
 		{"TensorFlow", fake(hello{Protocol: protocol, TensorFlow: "1.15.0"}), PhaseGreet, long, []string{`"` + tf.Version() + `"`, `"1.15.0"`, "same release"}},
-		{"protocol", fake(hello{Protocol: "gorbit worker 99", TensorFlow: tf.Version()}), PhaseGreet, long, []string{`"gorbit worker 1"`, `"gorbit worker 99"`}},
+		{"protocol", fake(hello{Protocol: "gorbit worker 99", TensorFlow: tf.Version()}), PhaseGreet, long, []string{`"gorbit worker 2"`, `"gorbit worker 99"`}},
 		{"other", fake(hello{Protocol: "smtp"}), PhaseGreet, long, []string{"not gorbit worker's protocol"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // Phase is what a chief was doing with a worker.
@@ -133,6 +135,7 @@ func (e *ProtocolError) Unwrap() error { return e.Err }
 // FailedError is a failure that a worker told of.
 type FailedError struct {
 	Message string
+	Class   fault.Class // of the error at the worker
 	// Final says that the worker lives and cannot do what it was asked to: another
 	// session would end the same way.
 	Final bool
@@ -145,3 +148,6 @@ func (e *FailedError) Error() string {
 	}
 	return fmt.Sprintf("%s; the last it logged: %s", e.Message, strings.Join(e.Tail, " | "))
 }
+
+// Is reports whether the target is the class of the error at the worker.
+func (e *FailedError) Is(target error) bool { return target == e.Class }

@@ -174,7 +174,7 @@ func (p *peer) hear() error {
 		switch {
 		case m.Beat != nil:
 		case m.Failed != nil:
-			return &FailedError{Message: m.Failed.Message, Final: m.Failed.Final, Tail: m.Failed.Tail}
+			return m.Failed.err()
 		case m.Bye != nil && p.cluster.closing():
 			return nil
 		case m.Reserved != nil, m.Started != nil:

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // protocol is the first thing that both sides say. Its number changes with what
 // is said afterwards.
 const (
 	protocolName = "gorbit worker "
-	protocol     = protocolName + "1"
+	protocol     = protocolName + "2"
 )
 
 const (
@@ -107,9 +108,30 @@ type beat struct {
 
 // failed ends a session from the worker's side.
 type failed struct {
-	Message string   `json:"message"`
-	Final   bool     `json:"final,omitempty"`
-	Tail    []string `json:"tail,omitempty"`
+	Message string `json:"message"`
+	// Class is the error's, of package fault; "" is fault.Failed.
+	Class fault.Class `json:"class,omitempty"`
+	Final bool        `json:"final,omitempty"`
+	Tail  []string    `json:"tail,omitempty"`
+}
+
+// failedBy is what a worker tells of an error.
+func failedBy(err error) *failed {
+	f := &failed{Message: clip(err.Error())}
+	// One that was stopped has saved nothing, and is a failure to its chief.
+	if class := fault.Of(err); class == fault.Damaged || class == fault.Usage {
+		f.Class = class
+	}
+	return f
+}
+
+// err is the error that a chief makes of it.
+func (f *failed) err() *FailedError {
+	e := &FailedError{Message: f.Message, Class: fault.Failed, Final: f.Final, Tail: f.Tail}
+	if f.Class == fault.Damaged || f.Class == fault.Usage {
+		e.Class = f.Class
+	}
+	return e
 }
 
 // bye ends a session from the chief's side, and is the worker's answer once its

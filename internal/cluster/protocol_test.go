@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -9,11 +11,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // examples are a message of every kind as it is written, with every field.
 var examples = []string{
-	`{"hello":{"protocol":"gorbit worker 1","gorbit":"0.1.0","tensorflow":"2.18.1","timeout_ms":60000,"instructions":"avx2","devices":"cpu:2","pid":12,"cores":8}}`,
+	`{"hello":{"protocol":"gorbit worker 2","gorbit":"0.1.0","tensorflow":"2.18.1","timeout_ms":60000,"instructions":"avx2","devices":"cpu:2","pid":12,"cores":8}}`,
 	`{"busy":{"peer":"10.0.0.1:40000","since":"2026-01-02T03:04:05Z"}}`,
 	`{"reserve":{"no_onednn":true,"host":"127.0.0.1","timeout_ms":60000}}`,
 	`{"reserved":{"port":40001}}`,
@@ -56,8 +60,8 @@ func TestNoMessages(t *testing.T) {
 		"2 known messages":      `{"beat":{},"bye":{}}`,
 		"cannot unmarshal":      `{"beat":3}`,
 		`protocol "http"`:       `{"hello":{"protocol":"http"}}`,
-		"timeout of -1 ms":      `{"hello":{"protocol":"gorbit worker 1","timeout_ms":-1}}`,
-		"timeout of 9000000 ms": `{"hello":{"protocol":"gorbit worker 1","timeout_ms":9000000}}`,
+		"timeout of -1 ms":      `{"hello":{"protocol":"gorbit worker 2","timeout_ms":-1}}`,
+		"timeout of 9000000 ms": `{"hello":{"protocol":"gorbit worker 2","timeout_ms":9000000}}`,
 		"port 65536":            `{"reserved":{"port":65536}}`,
 		"a cluster of 0":        `{"start":{}}`,
 		"task 1 of a cluster":   `{"start":{"cluster":["10.0.0.1:1"],"task":1}}`,
@@ -190,4 +194,33 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q became %+v: %v", line, m, err)
 		}
 	})
+}
+
+// TestClassOfFailure sends errors as a worker does and wants their class at the chief.
+func TestClassOfFailure(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want fault.Class
+	}{
+		{fault.Damagedf("record 3"), fault.Damaged},
+		{fault.Usagef("devices"), fault.Usage},
+		{errors.New("gone"), fault.Failed},
+		{context.Canceled, fault.Failed},
+	} {
+		line, err := json.Marshal(message{Failed: failedBy(test.err)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := parse(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var failure error = &WorkerError{Address: "a:1", Phase: PhaseRun, Err: m.Failed.err()}
+		if got := fault.Of(failure); got != test.want || !strings.Contains(failure.Error(), test.err.Error()) {
+			t.Errorf("%v comes as %v of class %s, want %s", test.err, failure, got, test.want)
+		}
+	}
+	if got := (&failed{Class: "strange"}).err().Class; got != fault.Failed {
+		t.Errorf("an unknown class is %s", got)
+	}
 }

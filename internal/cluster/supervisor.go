@@ -292,7 +292,7 @@ func (s *Supervisor) session(ctx context.Context, l *link, h *hello) ending {
 		}
 		return ending{reason: told.Message, say: &message{Failed: &told}}
 	}
-	fail := func(err error) ending { return say(failed{Message: clip(err.Error())}) }
+	fail := func(err error) ending { return say(*failedBy(err)) }
 	tick := time.NewTicker(interval(timeout))
 	defer tick.Stop()
 	var usage beat
@@ -345,7 +345,7 @@ func (s *Supervisor) session(ctx context.Context, l *link, h *hello) ending {
 			case m.Beat != nil:
 				usage = *m.Beat
 			case m.Failed != nil:
-				return say(failed{Message: clip(m.Failed.Message), Final: true})
+				return say(failed{Message: clip(m.Failed.Message), Class: m.Failed.Class, Final: true})
 			case m.Reserved != nil, m.Started != nil:
 				if err := l.write(m, soon()); err != nil {
 					return ending{reason: "the chief is gone: " + describe(err)}

@@ -8,15 +8,16 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/flat"
 )
 
 // Data says what the workers of a run read. The chief makes it of what it has opened.
 type Data struct {
-	// Dir is the chief's folder of the data, and Files are its files, in order, those in
-	// the folder named from there.
-	Dir   string   `json:"dir"`
-	Files []string `json:"files"`
+	// Dir is the chief's folder of the data, and Files are its files, in order, the paths
+	// of those in the folder from there. A worker's files must hold the same.
+	Dir   string             `json:"dir"`
+	Files []dataset.FileInfo `json:"files"`
 	// Dataset is how batches are made of them; its Files and Part do not count.
 	Dataset dataset.Config `json:"dataset"`
 	// Settings are the chief's, which a worker's must equal.
@@ -99,12 +100,19 @@ func parseConfig(text []byte) (Config, error) {
 }
 
 // Error is why a worker cannot read its part: the data, not the worker, is at fault.
-type Error struct{ Text string }
+type Error struct {
+	Text  string
+	Class fault.Class // of the error at the worker
+}
 
 func (e *Error) Error() string { return e.Text }
 
+// Is reports whether the target is the class of the error at the worker.
+func (e *Error) Is(target error) bool { return target == e.Class }
+
 const (
-	// marker begins an Error within what TensorFlow says of an operation's failure.
+	// marker begins an Error within what TensorFlow says of an operation's failure. The
+	// class follows, and then the text in quotes.
 	marker = "gorbit local input: "
 	// maxText bounds an Error's text: gRPC cuts longer ones off.
 	maxText = 3 << 10
@@ -113,7 +121,7 @@ const (
 // mark returns the text for an operation's status.
 func mark(err error) string {
 	text := err.Error()
-	return marker + strconv.Quote(text[:min(len(text), maxText)])
+	return marker + fault.Of(err).Error() + ": " + strconv.Quote(text[:min(len(text), maxText)])
 }
 
 // Find returns the Error that an operation failed with, or nil where err is of something
@@ -123,13 +131,22 @@ func Find(err error) *Error {
 	if !found {
 		return nil
 	}
+	word, rest, found := strings.Cut(rest, ": ")
+	class := fault.Class(word)
+	switch class {
+	case fault.Damaged, fault.Usage, fault.Failed:
+	case fault.Stopped:
+		class = fault.Failed // a worker that was stopped has saved nothing
+	default:
+		return nil
+	}
 	quoted, err := strconv.QuotedPrefix(rest)
-	if err != nil {
+	if !found || err != nil {
 		return nil
 	}
 	text, err := strconv.Unquote(quoted)
 	if err != nil {
 		return nil
 	}
-	return &Error{text}
+	return &Error{text, class}
 }

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/flat"
+	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // Options are a worker's own.
@@ -113,6 +115,9 @@ func (r *reader) named(err error) error {
 	return fmt.Errorf("worker %s: %w", r.config.Data.Workers[r.config.Worker], err)
 }
 
+// advice ends errors of data that are not the chief's.
+const advice = "with --input local every worker reads its own part of the data: copy the chief's files to its path on this machine, or name a folder that has them with gorbit worker --data (with TF_CONFIG, gorbit train --data)"
+
 // open opens the data and holds them against the chief's.
 func (r *reader) open(o Options) error {
 	data := r.config.Data
@@ -120,41 +125,66 @@ func (r *reader) open(o Options) error {
 	if o.Dir != "" {
 		dir = o.Dir
 	}
-	const advice = "with --input local every worker reads its own part of the data: have them at the chief's path, or name their folder with gorbit worker --data (with TF_CONFIG, gorbit train --data)"
 	c := data.Dataset
 	c.Files, c.Part, c.Logger = nil, r.config.Part, o.Log
 	for _, f := range data.Files {
-		if !filepath.IsAbs(f) {
-			f = filepath.Join(dir, f)
+		path := f.Path
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
 		}
-		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("there is no file %s; %s", f, advice)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("there is no file %s; %s", path, advice)
 		}
-		c.Files = append(c.Files, f)
+		c.Files = append(c.Files, path)
 	}
 	set, err := dataset.Open(context.Background(), c)
 	if err != nil {
 		return err
 	}
-	if err := same(set.State().Settings, data.Settings); err != nil {
+	for i, own := range set.FileInfos() {
+		if err == nil {
+			err = sameRecords(own, data.Files[i])
+		}
+	}
+	if own := set.State().Settings; err == nil && own != data.Settings {
+		err = fmt.Errorf("the data in %s are read with the settings %+v, the chief's with %+v: run the same release on every machine", filepath.Dir(c.Files[0]), own, data.Settings)
+	}
+	if err != nil {
 		set.Close()
-		return fmt.Errorf("the data in %s are not the chief's: %w; %s", filepath.Dir(c.Files[0]), err, advice)
+		return err
 	}
 	r.set = set
 	return nil
 }
 
-// same returns an error where a worker's data or settings are not the chief's.
-func same(own, chief dataset.Settings) error {
-	switch {
-	case own == chief:
+// sameRecords returns an error where a file of this machine does not hold the records of the
+// chief's. Where it is damaged, that is why.
+func sameRecords(own, chief dataset.FileInfo) error {
+	if own.Records == chief.Records && own.Digest == chief.Digest {
 		return nil
-	case own.Records != chief.Records:
-		return fmt.Errorf("they have %d records, the chief's %d", own.Records, chief.Records)
-	case own.Files != chief.Files:
-		return errors.New("the files have other names, sizes or numbers of records")
 	}
-	return fmt.Errorf("settings are %+v, the chief's %+v", own, chief)
+	if own.Damaged != chief.Damaged && own.Damaged.Records > 0 {
+		return fault.Damagedf("%s has %d records, the chief's %d: it is damaged, and %d bytes at %d places are left out%s; %s",
+			own.Path, own.Records, chief.Records, own.Damaged.Bytes, own.Damaged.Records, firstDamage(own.Path), advice)
+	}
+	if own.Records != chief.Records {
+		return fmt.Errorf("%s has %d records, the chief's %d; %s", own.Path, own.Records, chief.Records, advice)
+	}
+	return fmt.Errorf("%s holds other records than the chief's (digest %016x, expected %016x); %s", own.Path, own.Digest, chief.Digest, advice)
+}
+
+// firstDamage names the first damage of a file, if it can be found again.
+func firstDamage(path string) string {
+	f, err := tfrecord.OpenIndexed(path)
+	if err == nil {
+		f.Close()
+		return ""
+	}
+	damage := (*tfrecord.CorruptError)(nil)
+	if !errors.As(err, &damage) {
+		return ""
+	}
+	return fmt.Sprintf(", the first at record %d, byte %d: %s", damage.Record, damage.Offset, damage.Reason)
 }
 
 // draw does GorbitDraw.

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/flat"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -37,7 +40,7 @@ func written(t testing.TB) Config {
 		t.Fatal(err)
 	}
 	c := Config{
-		Data:     Data{Dir: dir, Files: []string{"train.tfrecord"}, Dataset: dataset.Config{BatchSize: 10, RowLength: 16, Seed: 3}, Workers: []string{"a:1", "b:2"}},
+		Data:     Data{Dir: dir, Files: []dataset.FileInfo{{Path: "train.tfrecord"}}, Dataset: dataset.Config{BatchSize: 10, RowLength: 16, Seed: 3}, Workers: []string{"a:1", "b:2"}},
 		Worker:   1,
 		Part:     dataset.Part{From: 1, To: 3, Of: 5},
 		Replicas: 2,
@@ -46,7 +49,8 @@ func written(t testing.TB) Config {
 		Rows:     []string{"input_ids"},
 	}
 	d := whole(t, c, dataset.Part{})
-	c.Data.Settings = d.State().Settings
+	c.Data.Settings, c.Data.Files = d.State().Settings, d.FileInfos()
+	c.Data.Files[0].Path = "train.tfrecord"
 	return c
 }
 
@@ -54,7 +58,7 @@ func written(t testing.TB) Config {
 func whole(t testing.TB, c Config, part dataset.Part) *dataset.Dataset {
 	t.Helper()
 	config := c.Data.Dataset
-	config.Files, config.Part = []string{filepath.Join(c.Data.Dir, c.Data.Files[0])}, part
+	config.Files, config.Part = []string{filepath.Join(c.Data.Dir, c.Data.Files[0].Path)}, part
 	d, err := dataset.Open(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -255,8 +259,8 @@ func TestRefused(t *testing.T) {
 		"int32s":       {with(func(c *Config) { c.Int32s = 4 }), "4 features of int32 among 3"},
 		"readers":      {with(func(c *Config) { c.Data.Dataset.Readers = 1 << 40 }), "1099511627776 readers"},
 		"batch size":   {with(func(c *Config) { c.Data.Dataset.BatchSize = 1 << 40 }), "worker b:2: batch size is 1099511627776"},
-		"another seed": {with(func(c *Config) { c.Data.Dataset.Seed = 4 }), "are not the chief's: settings are"},
-		"no file":      {with(func(c *Config) { c.Data.Files = []string{"gone"} }), "worker b:2: there is no file "},
+		"another seed": {with(func(c *Config) { c.Data.Dataset.Seed = 4 }), "are read with the settings {"},
+		"no file":      {with(func(c *Config) { c.Data.Files = []dataset.FileInfo{{Path: "gone"}} }), "worker b:2: there is no file "},
 		"no feature":   {with(func(c *Config) { c.Features = []flat.Feature{{Name: "colour", Axes: 1}}; c.Int32s = 1 }), "worker b:2: the batch has no feature colour"},
 		"axes":         {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 2}}; c.Int32s = 1 }), "the graph takes 2 axes"},
 		"dtype":        {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 1}}; c.Int32s = 0 }), "labels is not of the dtype"},
@@ -299,24 +303,111 @@ func FuzzRequest(f *testing.F) {
 }
 
 func TestFind(t *testing.T) {
-	for _, want := range []string{"worker a:1: there is no file", `"quoted" \ and` + "\nbroken", "ümlaut \xff"} {
-		status := mark(errors.New(want))
+	damaged := fmt.Errorf("worker a:1: %w", fault.Damagedf("record 3: %s", `"quoted" \ and`+"\nbroken"))
+	for _, want := range []error{errors.New("worker a:1: there is no file"), damaged, fault.Usagef("ümlaut \xff"), context.Canceled} {
+		status, class := mark(want), fault.Of(want)
+		if class == fault.Stopped {
+			class = fault.Failed
+		}
 		for _, err := range []error{
 			errors.New(status),
 			fmt.Errorf("step 3: %w", errors.New("2 root error(s) found.\n  (0) INVALID_ARGUMENT: From /job:worker/replica:0/task:1:\n"+status+"\n\t [[{{node draw/1}}]]\n  (1) INVALID_ARGUMENT: "+mark(errors.New("another")))),
 		} {
 			got := Find(err)
-			if got == nil || got.Text != want {
-				t.Errorf("%q is found as %v", want, got)
+			if got == nil || got.Text != want.Error() || fault.Of(got) != class {
+				t.Errorf("%q of class %s is found as %v, %v", want, class, got, fault.Of(got))
 			}
 		}
 	}
 	if got := Find(errors.New(mark(errors.New(strings.Repeat("x", 1<<20))))); got == nil || len(got.Text) != maxText {
 		t.Error("a long text is not cut")
 	}
-	for _, other := range []string{"", "OOM when allocating", marker, marker + `"open`, marker + "plain"} {
+	for _, other := range []string{"", "OOM when allocating", marker, marker + `"open`, marker + "plain", marker + `failed: "open`, marker + `strange: "text"`, marker + `failed`} {
 		if got := Find(errors.New(other)); got != nil {
 			t.Errorf("%q is taken for %v", other, got)
 		}
+	}
+}
+
+// TestOtherRecords has a worker whose file is not the chief's, with as many records of the
+// same size, and ones that are damaged.
+func TestOtherRecords(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		policy tfrecord.Policy
+		change func(t *testing.T, path string)
+		class  fault.Class
+		want   []string
+	}{
+		{"other contents", tfrecord.Skip, func(t *testing.T, path string) { rewrite(t, path, func(i int, r []byte) { r[len(r)-1] ^= 1 }) }, fault.Failed,
+			[]string{"train.tfrecord holds other records than the chief's (digest ", "; with --input local every worker", "gorbit worker --data"}},
+		{"one bit of one record", tfrecord.Fail, func(t *testing.T, path string) {
+			rewrite(t, path, func(i int, r []byte) {
+				if i == 20 {
+					r[len(r)-1] ^= 1
+				}
+			})
+		}, fault.Failed, []string{"train.tfrecord holds other records than the chief's"}},
+		{"damage that is skipped", tfrecord.Skip, damage, fault.Damaged,
+			[]string{"train.tfrecord has 36 records, the chief's 37: it is damaged, and ", " bytes at 1 places are left out, the first at record ", "data checksum is ", "; with --input local every worker"}},
+		{"damage that is not", tfrecord.Fail, damage, fault.Damaged, []string{"train.tfrecord: record ", "data checksum is "}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := written(t)
+			c.Data.Dataset.OnCorrupt = test.policy
+			test.change(t, filepath.Join(c.Data.Dir, "train.tfrecord"))
+			_, _, err := closed(t).draw(text(t, c), []int64{1, 0, 0, 1})
+			if fault.Of(err) != test.class || err == nil {
+				t.Fatalf("%v is of class %s, want %s", err, fault.Of(err), test.class)
+			}
+			for _, want := range append(test.want, "worker b:2: "+c.Data.Dir) {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// rewrite writes a file anew with changed records.
+func rewrite(t *testing.T, path string, change func(i int, record []byte)) {
+	t.Helper()
+	f, err := tfrecord.OpenIndexed(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]byte
+	for i := range f.Len() {
+		r, err := f.Record(i, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(i, r)
+		all = append(all, r)
+	}
+	w, err := tfrecord.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if err := w.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// damage flips a bit in the middle of a file that was indexed before.
+func damage(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2+20] ^= 1
+	if err := errors.Join(os.WriteFile(path, b, 0o644), os.Chtimes(path, time.Time{}, time.Unix(1, 0))); err != nil {
+		t.Fatal(err)
 	}
 }
