@@ -16,11 +16,6 @@ type golden struct {
 		Values    [][2]float64
 		Tolerance float64
 	}
-	Metrics []struct {
-		Name      string
-		Confusion []float64
-		Want      Outputs
-	}
 	Formats []json.RawMessage
 }
 
@@ -34,7 +29,7 @@ func readGolden(t *testing.T) golden {
 	if err := json.Unmarshal(b, &g); err != nil {
 		t.Fatal(err)
 	}
-	if len(g.Schedules) == 0 || len(g.Metrics) == 0 || len(g.Formats) == 0 {
+	if len(g.Schedules) == 0 || len(g.Formats) == 0 {
 		t.Fatal("golden.json lacks a part")
 	}
 	return g
@@ -59,29 +54,6 @@ func TestSchedulesAgainstGolden(t *testing.T) {
 		if !seen[name] {
 			t.Errorf("no golden for schedule %q", name)
 		}
-	}
-}
-
-func TestMetricsAgainstGolden(t *testing.T) {
-	for _, c := range readGolden(t).Metrics {
-		t.Run(c.Name, func(t *testing.T) {
-			var weight float64
-			for _, v := range c.Confusion {
-				weight += v
-			}
-			got, err := Metrics(Sums{WeightSum: {weight}, Confusion: c.Confusion})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(got) != len(c.Want) {
-				t.Errorf("metrics are %v, want %v", got, c.Want)
-			}
-			for name, want := range c.Want {
-				if v, ok := got[name]; !ok || !(math.Abs(v-want) < 1e-9) {
-					t.Errorf("%s is %v, want %v", name, v, want)
-				}
-			}
-		})
 	}
 }
 

@@ -6,31 +6,18 @@ import (
 	"strings"
 )
 
-// The names of sums with a meaning of their own. Every other sum named X_sum
-// gives a metric X; sums of other names are left to a MetricsFunc of the
-// caller's.
+// The names of sums that every step gives.
 const (
-	LossSum    = "loss_sum"    // sum of the weighted losses; every step gives it
-	WeightSum  = "weight_sum"  // sum of the example (or token) weights; every step gives it
-	CorrectSum = "correct_sum" // weight of the correct predictions; gives accuracy
-	Confusion  = "confusion"   // C x C weighted counts, row = label, column = prediction
+	LossSum   = "loss_sum"   // sum of the weighted losses
+	WeightSum = "weight_sum" // sum of the example (or token) weights
 )
 
 // A MetricsFunc computes metrics from sums.
 type MetricsFunc func(Sums) (Outputs, error)
 
-// Metrics is the standard MetricsFunc:
-//
-//   - X_sum gives X = X_sum / weight_sum (loss_sum gives loss); correct_sum
-//     gives accuracy. Where weight_sum is zero nothing was measured, and these
-//     are NaN.
-//   - confusion gives accuracy, mcc and, for two classes, precision, recall and
-//     f1 of class 1 (as GLUE reports MRPC and QQP); for any other number of
-//     classes macro_precision, macro_recall and macro_f1, the plain means over
-//     the classes that occur as label or as prediction. A zero denominator in
-//     one of them gives 0. Definitions and zero cases are those of scikit-learn
-//     (accuracy_score, precision_recall_fscore_support with zero_division=0,
-//     matthews_corrcoef); mcc for more than two classes is Gorodkin's R_K.
+// Metrics is the MetricsFunc that knows no task: a sum named X_sum gives the mean
+// X = X_sum / weight_sum, so that loss_sum gives loss. Where weight_sum is zero nothing was
+// measured, and these are NaN. Sums of other names are left to a MetricsFunc of the caller's.
 func Metrics(sums Sums) (Outputs, error) {
 	weight, err := sums.scalar(WeightSum)
 	if err != nil {
@@ -44,8 +31,6 @@ func Metrics(sums Sums) (Outputs, error) {
 			continue
 		case len(v) != 1:
 			return nil, fmt.Errorf("output %q has %d elements: only a scalar gives a metric", name, len(v))
-		case name == CorrectSum:
-			base = "accuracy"
 		}
 		if weight == 0 {
 			out[base] = math.NaN()
@@ -53,114 +38,5 @@ func Metrics(sums Sums) (Outputs, error) {
 			out[base] = v[0] / weight
 		}
 	}
-	if flat, ok := sums[Confusion]; ok {
-		m, err := newConfusion(flat)
-		if err != nil {
-			return nil, err
-		}
-		m.addTo(out)
-	}
 	return out, nil
-}
-
-// confusion is a square matrix of weighted counts with its margins.
-type confusion struct {
-	classes   int
-	diagonal  []float64 // weight of class i predicted as i
-	labels    []float64 // weight of label i (row sums)
-	predicted []float64 // weight of prediction i (column sums)
-	correct   float64
-	total     float64
-}
-
-func newConfusion(flat []float64) (*confusion, error) {
-	n := int(math.Sqrt(float64(len(flat))) + 0.5)
-	if n*n != len(flat) || n == 0 {
-		return nil, fmt.Errorf("output %q has %d elements, which is no square matrix", Confusion, len(flat))
-	}
-	m := &confusion{
-		classes:   n,
-		diagonal:  make([]float64, n),
-		labels:    make([]float64, n),
-		predicted: make([]float64, n),
-	}
-	for i, v := range flat {
-		row, col := i/n, i%n
-		m.labels[row] += v
-		m.predicted[col] += v
-		m.total += v
-		if row == col {
-			m.diagonal[row] = v
-			m.correct += v
-		}
-	}
-	return m, nil
-}
-
-func (m *confusion) addTo(out Outputs) {
-	out["accuracy"] = ratio(m.correct, m.total)
-	out["mcc"] = m.mcc()
-	if m.classes == 2 {
-		out["precision"], out["recall"], out["f1"] = m.class(1)
-		return
-	}
-	var precision, recall, f1, present float64
-	for i := range m.classes {
-		if m.labels[i] == 0 && m.predicted[i] == 0 {
-			continue
-		}
-		p, r, f := m.class(i)
-		precision, recall, f1, present = precision+p, recall+r, f1+f, present+1
-	}
-	out["macro_precision"] = ratio(precision, present)
-	out["macro_recall"] = ratio(recall, present)
-	out["macro_f1"] = ratio(f1, present)
-}
-
-// class gives precision, recall and F1 = 2 TP / (2 TP + FP + FN) of one class
-// against the rest.
-func (m *confusion) class(i int) (precision, recall, f1 float64) {
-	tp := m.diagonal[i]
-	return ratio(tp, m.predicted[i]), ratio(tp, m.labels[i]), ratio(2*tp, m.labels[i]+m.predicted[i])
-}
-
-// mcc is Gorodkin's R_K (Comput. Biol. Chem. 28, 2004), which for two classes
-// is Matthews' coefficient:
-//
-//	(c s - sum_k p_k t_k) / sqrt((s^2 - sum p_k^2) (s^2 - sum t_k^2))
-//
-// with c correct, s all, p_k predicted and t_k labelled as k. It is 0 where all
-// labels, or all predictions, are of one class.
-func (m *confusion) mcc() float64 {
-	if occurring(m.labels) < 2 || occurring(m.predicted) < 2 {
-		return 0 // said of the counts, as fractional weights leave rounding in the sums below
-	}
-	s := m.total
-	cov, varP, varT := m.correct*s, s*s, s*s
-	for k := range m.classes {
-		cov -= m.predicted[k] * m.labels[k]
-		varP -= m.predicted[k] * m.predicted[k]
-		varT -= m.labels[k] * m.labels[k]
-	}
-	// Rounding may lead beyond the ends.
-	return max(-1, min(1, ratio(cov, math.Sqrt(varP)*math.Sqrt(varT))))
-}
-
-// occurring counts the classes that have weight.
-func occurring(weights []float64) int {
-	n := 0
-	for _, w := range weights {
-		if w != 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// ratio is a/b, and 0 where b is 0.
-func ratio(a, b float64) float64 {
-	if b == 0 {
-		return 0
-	}
-	return a / b
 }

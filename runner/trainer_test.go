@@ -190,9 +190,9 @@ func TestTrainerErrors(t *testing.T) {
 		})
 	}
 	changed := good(2)
-	changed.Sums = Sums{LossSum: {1}, WeightSum: {1}, Confusion: {1}}
+	changed.Sums = Sums{LossSum: {1}, WeightSum: {1}, "confusion": {1}}
 	first := good(1)
-	first.Sums[Confusion] = []float64{1, 0, 0, 1}
+	first.Sums["confusion"] = []float64{1, 0, 0, 1}
 	_, err := newTrainer(t, &scriptedModel{results: []StepResult{first, changed}}, &listSource{batches: batches(2)}, nil).
 		Train(context.Background(), 2)
 	if err == nil || !strings.Contains(err.Error(), `step 2: output "confusion" has 1 elements, and had 4 before`) {

@@ -278,7 +278,7 @@ func (m *fakeModel) Evaluate(ctx context.Context, id int64) (Sums, error) {
 		return nil, fmt.Errorf("evaluation saw the cancellation: %w", err)
 	}
 	d := m.weight - 0.1*float64(id)
-	return Sums{LossSum: {d * d}, WeightSum: {1}, CorrectSum: {float64(id % 2)}}, nil
+	return Sums{LossSum: {d * d}, WeightSum: {1}, "accuracy_sum": {float64(id % 2)}}, nil
 }
 
 type fakeEvalReader struct {

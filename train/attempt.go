@@ -90,6 +90,7 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 		Seed:       p.Seed,
 		MaxSkipped: onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
 		LossScale:  lossScale(p, contract),
+		Metrics:    taskOf(contract).Measure,
 		Out:        env.Out,
 		Observer:   env.Observer,
 	})
@@ -112,7 +113,7 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 	}
 	if a.evaluations != nil {
 		config.Evaluator = runner.NewStandardEvaluator(a.model, a.evaluations,
-			runner.EvaluatorConfig{Batches: a.evalBatches, InFlight: a.on.Runtime().InFlight, Observer: env.Observer})
+			runner.EvaluatorConfig{Metrics: taskOf(contract).Measure, Batches: a.evalBatches, InFlight: a.on.Runtime().InFlight, Observer: env.Observer})
 		if err := keepBest(p, a.checkpoints, &config); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/task/classify"
 )
 
 // What checkpoint.best_mode may be, besides "", which is modeAuto.
@@ -16,23 +17,11 @@ const (
 // modes are the directions of metrics as params name them.
 var modes = map[runner.Better]string{runner.HigherIsBetter: modeMax, runner.LowerIsBetter: modeMin}
 
-// directions says which way the metrics that evaluations give are better.
-var directions = map[string]runner.Better{
-	"accuracy":        runner.HigherIsBetter,
-	"f1":              runner.HigherIsBetter,
-	"loss":            runner.LowerIsBetter,
-	"macro_f1":        runner.HigherIsBetter,
-	"macro_precision": runner.HigherIsBetter,
-	"macro_recall":    runner.HigherIsBetter,
-	"mcc":             runner.HigherIsBetter,
-	"precision":       runner.HigherIsBetter,
-	"recall":          runner.HigherIsBetter,
-}
-
 // order returns which way checkpoint.best is better. A graph may have metrics of its
 // own, whose direction the params have to give.
 func (c CheckpointParams) order() (runner.Better, error) {
-	known, ok := directions[c.Best]
+	metric := classify.Metric(c.Best)
+	known, ok := metric.Better, metric.Directed
 	switch {
 	case c.BestMode == "" || c.BestMode == modeAuto:
 		if !ok {

@@ -41,21 +41,6 @@ func TestBestDirection(t *testing.T) {
 	}
 }
 
-// Every metric that the runner makes of sums has a direction.
-func TestMetricsHaveDirections(t *testing.T) {
-	for _, confusion := range [][]float64{make([]float64, 4), make([]float64, 9)} {
-		out, err := runner.Metrics(runner.Sums{runner.LossSum: {1}, runner.CorrectSum: {1}, runner.WeightSum: {1}, runner.Confusion: confusion})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name := range out {
-			if _, ok := directions[name]; !ok {
-				t.Errorf("%s has no direction", name)
-			}
-		}
-	}
-}
-
 // The checkpoint of the lowest loss is kept, and patience counts from it.
 func TestBestLossIsLowest(t *testing.T) {
 	p := testParams(t)

@@ -12,6 +12,8 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/train/task"
+	"github.com/gorbit-ml/gorbit/train/task/classify"
 )
 
 // data is a folder of records with what is known of it.
@@ -100,12 +102,12 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 	return set, nil
 }
 
+// taskOf is what a graph is trained for.
+func taskOf(c *graphs.Contract) task.Task { return classify.New(c) }
+
 // bound sets what the graph allows in records, and how long their rows are to be.
 func bound(config *dataset.Config, c *graphs.Contract) {
-	config.VocabSize = c.Model.ConfigInt("vocab_size")
-	config.NumTypes = c.Model.ConfigInt("type_vocab_size")
-	config.MaxTokens = c.Model.ConfigInt("max_position_embeddings")
-	config.NumLabels = c.Model.NumLabels
+	taskOf(c).Limit(config)
 	// XLA compiles anew for every shape.
 	config.FixedRowLength = c.XLA
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -90,36 +89,21 @@ func checkBest(p Params, export *graphs.Export) error {
 	if p.Checkpoint.Best == "" || p.Train.EvalInterval == noEval {
 		return nil
 	}
-	metrics, err := metricsOf(export)
+	metrics, err := taskOf(export.Contract).Metrics(export.Functions["evaluate"].Outputs)
 	if err != nil {
 		return err
 	}
-	if _, ok := metrics[p.Checkpoint.Best]; !ok {
+	var names []string
+	for _, m := range metrics {
+		names = append(names, m.Name)
+	}
+	if !slices.Contains(names, p.Checkpoint.Best) {
 		return &ParamsError{fmt.Errorf("checkpoint.best is %q; evaluations of this graph give %s: give one with --set checkpoint.best=NAME",
-			p.Checkpoint.Best, strings.Join(slices.Sorted(maps.Keys(metrics)), ", "))}
+			p.Checkpoint.Best, strings.Join(names, ", "))}
 	}
 	_, err = p.Checkpoint.order()
 	return err
 }
-
-// metricsOf returns the metrics that evaluations of a graph give, of made-up sums.
-func metricsOf(export *graphs.Export) (runner.Outputs, error) {
-	sums := make(runner.Sums)
-	for _, a := range export.Functions["evaluate"].Outputs {
-		n := int64(1)
-		for _, d := range a.Shape {
-			n *= max(d, 1)
-		}
-		if a.Name == confusion && len(a.Shape) == 2 && a.Shape[0] < 1 {
-			n = int64(export.Contract.Model.NumLabels) * int64(export.Contract.Model.NumLabels)
-		}
-		sums[a.Name] = slices.Repeat([]float64{1}, int(n))
-	}
-	return runner.Metrics(sums)
-}
-
-// confusion is the sum whose open dimensions are the labels.
-const confusion = "confusion"
 
 // preflightSplit looks at a split that a run is to be evaluated on, or to answer on.
 func preflightSplit(s *setup, folder, split string, use use) error {

@@ -175,7 +175,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		return nil, err
 	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator:     runner.NewStandardEvaluator(NewModel(r.strategy, nil, r.env.Log), open, runner.EvaluatorConfig{Batches: batches, InFlight: r.strategy.Runtime().InFlight, Observer: r.env.Observer}),
+		Evaluator:     runner.NewStandardEvaluator(NewModel(r.strategy, nil, r.env.Log), open, runner.EvaluatorConfig{Metrics: taskOf(r.Export.Contract).Measure, Batches: batches, InFlight: r.strategy.Runtime().InFlight, Observer: r.env.Observer}),
 		EvalActions:   actions,
 		EvalSummaries: summaries,
 		Checkpoints:   checkpoints,

@@ -22,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/task/classify"
 )
 
 const saveEvery = 20 // steps
@@ -48,8 +49,9 @@ type options struct {
 
 // split is the configuration of a split of the data for a graph.
 func (o options) split(name string, c *graphs.Contract) dataset.Config {
-	return dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, RowLength: c.Model.ConfigInt("max_position_embeddings"),
-		NumLabels: c.Model.NumLabels, VocabSize: c.Model.ConfigInt("vocab_size"), NumTypes: c.Model.ConfigInt("type_vocab_size")}
+	config := dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, RowLength: c.Model.ConfigInt("max_position_embeddings")}
+	classify.New(c).Limit(&config)
+	return config
 }
 
 // run opens what the loop needs, and runs it.
@@ -90,7 +92,7 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 		c := o.split("dev", export.Contract)
 		c.Epochs, c.Shuffle = 1, dataset.ShuffleNone
 		return dataset.Open(ctx, c)
-	}), runner.EvaluatorConfig{InFlight: device.Runtime().InFlight})
+	}), runner.EvaluatorConfig{Metrics: classify.New(export.Contract).Measure, InFlight: device.Runtime().InFlight})
 	return l.run(ctx, o.steps)
 }
 

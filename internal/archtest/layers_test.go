@@ -17,6 +17,7 @@ var layers = [][]string{
 	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench"},
 	{"train"},
 	{"train/predict", "internal/progress", "internal/launch"},
+	{"train/task/classify"},
 	{"train/task"},
 	{"runner", "internal/servable"},
 	{"strategy"},

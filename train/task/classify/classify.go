@@ -1,0 +1,78 @@
+// Package classify is the task of giving every example one of some labels.
+package classify
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/task"
+)
+
+// The sums of a classifier, besides those of package runner.
+const (
+	CorrectSum = "correct_sum" // weight of the correct predictions; gives accuracy
+	Confusion  = "confusion"   // C x C weighted counts, row = label, column = prediction
+)
+
+// Task is classification by a graph.
+type Task struct{ model graphs.Model }
+
+var _ task.Task = Task{}
+
+// New returns the task of a graph with the given contract.
+func New(c *graphs.Contract) Task { return Task{c.Model} }
+
+// Limit implements task.Task: labels, token ids, types and positions that the graph has.
+func (t Task) Limit(c *dataset.Config) {
+	c.VocabSize = t.model.ConfigInt("vocab_size")
+	c.NumTypes = t.model.ConfigInt("type_vocab_size")
+	c.MaxTokens = t.model.ConfigInt("max_position_embeddings")
+	c.NumLabels = t.model.NumLabels
+}
+
+// better says which way metrics are better.
+var better = map[string]runner.Better{
+	"accuracy":        runner.HigherIsBetter,
+	"f1":              runner.HigherIsBetter,
+	"loss":            runner.LowerIsBetter,
+	"macro_f1":        runner.HigherIsBetter,
+	"macro_precision": runner.HigherIsBetter,
+	"macro_recall":    runner.HigherIsBetter,
+	"mcc":             runner.HigherIsBetter,
+	"precision":       runner.HigherIsBetter,
+	"recall":          runner.HigherIsBetter,
+}
+
+// Metric returns what is known of a metric by its name.
+func Metric(name string) task.Metric {
+	b, ok := better[name]
+	return task.Metric{Name: name, Better: b, Directed: ok}
+}
+
+// Metrics implements task.Task, by measuring made-up sums.
+func (t Task) Metrics(outputs []graphs.Arg) ([]task.Metric, error) {
+	sums := make(runner.Sums)
+	for _, a := range outputs {
+		n := int64(1)
+		for _, d := range a.Shape {
+			n *= max(d, 1)
+		}
+		// The open dimensions of the matrix are the labels.
+		if a.Name == Confusion && len(a.Shape) == 2 && a.Shape[0] < 1 {
+			n = int64(t.model.NumLabels) * int64(t.model.NumLabels)
+		}
+		sums[a.Name] = slices.Repeat([]float64{1}, int(n))
+	}
+	out, err := t.Measure(sums)
+	if err != nil {
+		return nil, err
+	}
+	var metrics []task.Metric
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		metrics = append(metrics, Metric(name))
+	}
+	return metrics, nil
+}
