@@ -118,6 +118,8 @@ type Manager struct {
 	unlisted  bool      // whether the file that lists them is damaged
 	preserved time.Time // when a checkpoint was last kept for good
 	damaged   map[int64]bool
+	undeleted []Checkpoint // that are no longer kept
+	settled   bool         // whether the state file says what is tracked
 }
 
 // OpenManager opens a folder of checkpoints. Unless it is opened for reading
@@ -270,11 +272,17 @@ func (m *Manager) load() error {
 			m.log.Warn("the checkpoint state file is damaged, the folder tells what there is", "dir", m.cfg.Dir, "error", err)
 		} else {
 			m.track(state)
+			m.settled = slices.EqualFunc(m.tracked, state.all, func(c Checkpoint, path string) bool {
+				return filepath.Base(c.Prefix) == filepath.Base(path)
+			})
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return m.loadProtected()
+	if err := m.loadProtected(); err != nil {
+		return err
+	}
+	return m.prune()
 }
 
 func (m *Manager) track(state folderState) {

@@ -556,8 +556,8 @@ func TestManagerOrder(t *testing.T) {
 	want := []string{
 		"bundle .saving-ckpt-2", "bundle written .saving-ckpt-2",
 		"rename ckpt-2.data-00000-of-00001", "sync .", "rename ckpt-2.index", "sync .",
-		"write .saving-checkpoint", "rename checkpoint", "sync .",
-		"remove ckpt-1.index", "remove ckpt-1.data-00000-of-00001",
+		"write .saving-pruned.json", "write .saving-checkpoint", "rename checkpoint", "sync .",
+		"remove ckpt-1.index", "remove ckpt-1.data-00000-of-00001", "remove .saving-pruned.json",
 	}
 	if !slices.Equal(f.ops, want) {
 		t.Errorf("operations:\n%s\nwant:\n%s", strings.Join(f.ops, "\n"), strings.Join(want, "\n"))

@@ -222,7 +222,8 @@ func (m *Manager) record(c Checkpoint) error {
 }
 
 func (m *Manager) sweep() error {
-	var kept, gone []Checkpoint
+	var kept []Checkpoint
+	gone := m.undeleted
 	preserved := m.preserved
 	for i, c := range m.tracked {
 		switch {
@@ -236,17 +237,25 @@ func (m *Manager) sweep() error {
 		}
 	}
 	m.tracked, m.preserved = kept, preserved
-	err := m.saveState()
+	err := m.announce(gone)
+	if err == nil {
+		err = m.saveState()
+	}
 	if err != nil {
 		// Nothing is deleted while the state file may still name it.
-		m.tracked = append(gone, m.tracked...)
+		m.tracked = slices.Concat(gone[len(m.undeleted):], m.tracked)
 		sortBySteps(m.tracked)
 		return fmt.Errorf("the checkpoint is saved, the state file is not: %w", err)
 	}
+	m.undeleted = nil
 	for _, c := range gone {
 		if err := m.delete(c); err != nil {
-			m.log.Warn("an old checkpoint could not be deleted", "checkpoint", c.Prefix, "error", err)
+			m.log.Warn("an old checkpoint could not be deleted; the next save or start deletes it", "checkpoint", c.Prefix, "error", err)
+			m.undeleted = append(m.undeleted, c)
 		}
+	}
+	if len(gone) > 0 && len(m.undeleted) == 0 {
+		m.withdraw()
 	}
 	return nil
 }

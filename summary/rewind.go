@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,6 +84,11 @@ func rewrite(files vfs.FS, path, temp string, step int64) error {
 	tmp, err := files.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, st.Mode().Perm())
 	if err != nil {
 		return err
+	}
+	if c, ok := tmp.(interface{ Chmod(fs.FileMode) error }); ok { // the mask of new files may have taken some
+		if err := c.Chmod(st.Mode().Perm()); err != nil {
+			return errors.Join(err, tmp.Close())
+		}
 	}
 	out := bufio.NewWriter(tmp)
 	var framed []byte

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/strategy"
 )
 
 // attempt trains until the end, or until a worker is lost.
@@ -27,7 +26,7 @@ type attempt struct {
 // attempt trains until the end, or until a worker is lost.
 func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) {
 	contract := t.export.Contract
-	on, err := t.params.openModel(ctx, t.export, strategy.FunctionsTrain, t.params.localData(contract, t.examples), t.env)
+	on, err := t.place(ctx)
 	if err != nil {
 		return nil, err
 	}

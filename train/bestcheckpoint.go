@@ -42,17 +42,19 @@ func (c *Checkpoints) saveOptions(step int64) []checkpoint.SaveOption {
 // state is that of the checkpoint that was restored, and not the list in the folder,
 // which a kill or a damage may have left behind.
 func (c *Checkpoints) protectBest() error {
-	if c.best == nil {
-		return nil
+	if c.best != nil {
+		var steps []int64
+		if _, step, ok := c.best.Best(); ok {
+			steps = append(steps, step)
+			if _, err := c.manager.Find(step); errors.Is(err, fs.ErrNotExist) {
+				c.log.Warn("the best checkpoint so far is gone: only a better one takes its place", "step", step)
+			}
+		}
+		if err := c.manager.Protect(steps...); err != nil {
+			return err
+		}
 	}
-	_, step, ok := c.best.Best()
-	if !ok {
-		return c.manager.Protect()
-	}
-	if _, err := c.manager.Find(step); errors.Is(err, fs.ErrNotExist) {
-		c.log.Warn("the best checkpoint so far is gone: only a better one takes its place", "step", step)
-	}
-	return c.manager.Protect(step)
+	return c.manager.Settle()
 }
 
 // bestStep returns the step of the best checkpoint, as the state of the newest

@@ -30,8 +30,12 @@ type events struct{ *summary.Writer }
 
 // open opens both files for a run that goes on behind a step.
 func (b *board) open(folder string, step int64, p Params, s strategy.Strategy) error {
+	first := step + 1 // of the steps to be done
+	if step == 0 {
+		first = 0 // what is shown of the beginning is written anew, too
+	}
 	for name, e := range map[string]*events{"train": &b.train, "eval": &b.eval} {
-		w, err := summary.NewWriter(filepath.Join(folder, name), summary.ResumeAt(step+1))
+		w, err := summary.NewWriter(filepath.Join(folder, name), summary.ResumeAt(first))
 		if err != nil {
 			return fmt.Errorf("summaries: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -24,6 +25,8 @@ const metricsFile = "metrics.jsonl"
 type metricsLog struct {
 	file vfs.File
 	size int64
+	mu   sync.Mutex
+	err  error // of a write that failed
 	log  *slog.Logger
 }
 
@@ -40,8 +43,17 @@ func openMetrics(path string, log *slog.Logger) (*metricsLog, error) {
 	return &metricsLog{file: f, log: log}, nil
 }
 
-// Sync brings the lines to the disk. It may be called while others are written.
-func (m *metricsLog) Sync() error { return m.file.Sync() }
+// Sync brings the lines to the disk. It may be called while others are written. It fails
+// where one could not be written: a checkpoint would go on without it.
+func (m *metricsLog) Sync() error {
+	m.mu.Lock()
+	err := m.err
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return m.file.Sync()
+}
 
 // action returns a runner.Action that logs what a phase put out.
 func (m *metricsLog) action(phase string) runner.Action {
@@ -65,8 +77,14 @@ func (m *metricsLog) action(phase string) runner.Action {
 			return err
 		}
 		n, err := m.file.WriteAt(append(line, '\n'), m.size)
+		if err != nil {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.err = err
+			return err
+		}
 		m.size += int64(n)
-		return err
+		return nil
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 )
@@ -200,15 +201,16 @@ func (b *past) best() (value float64, step int64, ok bool) {
 // protectBest keeps the best checkpoint for good, where a kill came between saving the
 // last one and that.
 func (t *training) protectBest(before *past) error {
-	_, step, ok := before.best()
-	if !ok {
-		return nil
+	if _, step, ok := before.best(); ok {
+		_, err := t.manager.Find(step)
+		if err == nil {
+			err = t.manager.Protect(step)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	all, err := t.manager.All()
-	if err != nil || !slices.ContainsFunc(all, func(c checkpoint.Checkpoint) bool { return c.Step == step }) {
-		return err
-	}
-	return t.manager.Protect(step)
+	return t.manager.Settle()
 }
 
 // tellComplete says what a complete run has reached and what to type next.
@@ -254,7 +256,8 @@ func (t *training) remember(step int64, fresh bool) (Params, error) {
 	given := t.given
 	if fresh {
 		// Whatever was recorded is of a run whose checkpoints are gone.
-		err := os.Remove(filepath.Join(t.folder, historyFile))
+		path := filepath.Join(t.folder, historyFile)
+		err := vfs.At(path).Remove(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}

@@ -33,20 +33,24 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		return nil, err
 	}
 	defer t.examples.Close()
+	return t.inFolder(ctx)
+}
 
-	if err := vfs.MkdirAll(folder, 0o755); err != nil {
+// inFolder trains in the run's folder, which no other process trains in meanwhile.
+func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
+	if err := vfs.MkdirAll(t.folder, 0o755); err != nil {
 		return nil, err
 	}
-	unlock, err := checkpoint.Lock(folder)
+	unlock, err := checkpoint.Lock(t.folder)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if t.manager, err = s.openManager(folder, false); err != nil {
+	if t.manager, err = t.openManager(t.folder, false); err != nil {
 		return nil, err
 	}
 	defer t.manager.Close()
-	t.before = readPast(folder)
+	t.before = readPast(t.folder)
 	if done, err := t.complete(ctx); done || err != nil {
 		return t.before.outputs(), err
 	}

@@ -22,12 +22,17 @@ type training struct {
 	evalBatches int64
 	manager     *checkpoint.Manager
 	before      *past // of the run; nil for a new one
+	// place composes the model on its devices; a field so that tests can do without.
+	place func(context.Context) (placed, error)
 }
 
 // newTraining opens what is trained on, and works out the params that are counted in
 // epochs.
 func newTraining(ctx context.Context, s *setup, folder string) (*training, error) {
 	t := &training{setup: s, folder: folder}
+	t.place = func(ctx context.Context) (placed, error) {
+		return t.params.openModel(ctx, t.export, strategy.FunctionsTrain, t.params.localData(t.export.Contract, t.examples), t.env)
+	}
 	var err error
 	if t.scalars, err = scalarsOf(s.params, s.export.Contract); err != nil {
 		return nil, err
