@@ -363,34 +363,11 @@ func (c *Controller) run(ctx context.Context, p plan, evalSteps int64) (err erro
 				return err
 			}
 		case workEvaluate:
-			// It counts as done once its actions have run.
-			var out Outputs
-			c.count()
-			out, err = c.evaluate(ctx, evalSteps)
-			c.counted = time.Now()
-			if err == nil || errors.Is(err, ErrStopTraining) {
-				c.evaluated = &Evaluation{Step: c.Step(), Outputs: out}
-				if c.saved == c.Step() {
-					c.saved = -1 // with this evaluation still to be done
-				}
-			}
+			err = c.evaluateInRun(ctx, evalSteps)
 		case workTrain:
-			var loop timedLoop
-			loop, err = c.train(ctx, p)
-			var nonFinite *NonFiniteError
-			switch {
-			case errors.As(err, &nonFinite) && c.cfg.MaxRollbacks > 0:
-				if err := c.rollBack(ctx, err, nonFinite); err != nil {
-					return err
-				}
-				continue
-			case err != nil && !betweenSteps(err):
-				return err // the variables may be no good: the last checkpoint stays the last
-			}
-			dataEnded = loop.ended
-			if err == nil && (loop.Steps > 0 || loop.Outputs != nil) {
-				at.step, at.ended = c.Step(), dataEnded
-				err = c.reportLoop(ctx, loop, p.summarizes(at))
+			var lost bool
+			if dataEnded, lost, err = c.trainInRun(ctx, p, at); lost {
+				return err
 			}
 		}
 		switch {
@@ -401,6 +378,41 @@ func (c *Controller) run(ctx context.Context, p plan, evalSteps int64) (err erro
 			return c.saveBefore(ctx, err)
 		}
 	}
+}
+
+// evaluateInRun evaluates between two loops. The evaluation counts as done once its actions
+// have run.
+func (c *Controller) evaluateInRun(ctx context.Context, steps int64) error {
+	c.count()
+	out, err := c.evaluate(ctx, steps)
+	c.counted = time.Now()
+	if err == nil || errors.Is(err, ErrStopTraining) {
+		c.evaluated = &Evaluation{Step: c.Step(), Outputs: out}
+		if c.saved == c.Step() {
+			c.saved = -1 // with this evaluation still to be done
+		}
+	}
+	return err
+}
+
+// trainInRun runs a loop from a position and reports it, or goes back where its loss was not
+// finite. It says whether the data ended, and whether an error leaves variables that may be no
+// good, so that the last checkpoint has to stay the last.
+func (c *Controller) trainInRun(ctx context.Context, p plan, at position) (dataEnded, lost bool, err error) {
+	loop, err := c.train(ctx, p)
+	var nonFinite *NonFiniteError
+	switch {
+	case errors.As(err, &nonFinite) && c.cfg.MaxRollbacks > 0:
+		err = c.rollBack(ctx, err, nonFinite)
+		return false, err != nil, err
+	case err != nil && !betweenSteps(err):
+		return false, true, err
+	}
+	if err == nil && (loop.Steps > 0 || loop.Outputs != nil) {
+		at.step, at.ended = c.Step(), loop.ended
+		err = c.reportLoop(ctx, loop, p.summarizes(at))
+	}
+	return loop.ended, false, err
 }
 
 // betweenSteps reports whether an error of a Trainer left the model as it was

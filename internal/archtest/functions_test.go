@@ -27,7 +27,6 @@ var longWithoutReason = []string{
 	"cmd/gorbit newTrain",
 	"internal/cluster Supervisor.session",
 	"internal/shardinput TestDraw",
-	"runner Controller.run",
 }
 
 var reason = regexp.MustCompile(`(?m)^(//)? ?Long: \w`)
