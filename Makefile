@@ -5,7 +5,6 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.NOTPARALLEL:
 
 # The flavour of TensorFlow's library: cpu, gpu or tpu. Without one, the flavour
 # that is set up already, or cpu.
@@ -62,7 +61,10 @@ demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, answer
 	@tools/demo.sh
 
 .PHONY: test
-test: lint pytest gotest ## Pass every test, and say what was skipped and why
+test: lint fetch ## Pass every test, and say what was skipped and why
+	@# Python's tests have one process, which leaves cores for Go's.
+	@$(MAKE) --no-print-directory -j2 --output-sync=none pytest gotest
+	@cat $(SKIPPED)/{tools,bench,libraries,programs} >$(SKIPPED)/all
 	@if [ -s $(SKIPPED)/all ]; then echo "skipped, and why:"; sed 's/^/  /' $(SKIPPED)/all; \
 	  else echo "nothing was skipped"; fi
 
@@ -93,7 +95,6 @@ fetch: setup ## Fetch the demo's weights and reviews, which tests use as well
 gotest: race ## Run Go's tests
 	@echo "go test $(PROGRAMS)"
 	@$(GOTEST) $(SKIPPED)/programs go test -timeout $(LIMIT) $(PROGRAMS)
-	@cat $(SKIPPED)/{tools,bench,libraries,programs} 2>/dev/null >$(SKIPPED)/all || true
 
 .PHONY: race
 race: fetch ## Run Go's tests under the race detector, less those of the programs
