@@ -10,8 +10,8 @@ import (
 )
 
 // Strategy is a model on one or more devices: how its steps are made and where its
-// variables live. OneDevice, Mirrored and MultiWorker make one; a training loop needs
-// nothing else to train on any of them.
+// variables live. NewOneDevice, NewMirrored and NewMultiWorker make one; a training loop
+// needs nothing else to train on any of them.
 //
 // All methods but Steps may be called from several goroutines at a time; Steps from one
 // at a time, beside the others.
