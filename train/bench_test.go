@@ -4,13 +4,17 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // BenchmarkStep measures training steps on real batches. GORBIT_BENCH_GRAPH and
@@ -114,18 +118,21 @@ func BenchmarkPredict(b *testing.B) {
 	if _, err := r.Load(ctx, ""); err != nil {
 		b.Fatal(err)
 	}
-	var calls []call
+	var calls []*dataset.Batch
 	examples := 0
 	for window, err := range r.examples(ctx, split) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		some, err := r.cut(window)
-		if err != nil {
-			b.Fatal(err)
+		slices.SortStableFunc(window, func(x, y text.Encoding) int { return len(y.IDs) - len(x.IDs) })
+		for examples += len(window); len(window) > 0; {
+			n := min(len(window), max(1, callCells/max(1, len(window[0].IDs))))
+			batch, err := predictModel{r}.batch(window[:n])
+			if err != nil {
+				b.Fatal(err)
+			}
+			calls, window = append(calls, batch), window[n:]
 		}
-		calls = append(calls, some...)
-		examples += len(window)
 	}
 	rate := func(b *testing.B) {
 		b.ReportMetric(float64(b.N*examples)/b.Elapsed().Seconds(), "examples/s")
@@ -133,7 +140,7 @@ func BenchmarkPredict(b *testing.B) {
 	b.Run("calls alone", func(b *testing.B) {
 		for b.Loop() {
 			for _, c := range calls {
-				if _, err := r.strategy.Predict(ctx, c.batch.Features); err != nil {
+				if _, err := r.strategy.Predict(ctx, c.Features); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -142,7 +149,7 @@ func BenchmarkPredict(b *testing.B) {
 	})
 	b.Run("whole", func(b *testing.B) {
 		for b.Loop() {
-			if err := r.PredictSplit(ctx, split, func(Prediction) error { return nil }); err != nil {
+			if err := r.PredictSplit(ctx, split, func(predict.Answer) error { return nil }); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -2,8 +2,6 @@ package train
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -19,8 +17,9 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/internal/questions"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // trained is a run that the tests of this file answer with.
@@ -55,9 +54,9 @@ func openTrained(t *testing.T, env Env, settings ...string) *Run {
 }
 
 // randomExamples have all lengths, in no order.
-func randomExamples(n int) []dataset.Example {
+func randomExamples(n int) []text.Encoding {
 	r := rand.New(rand.NewPCG(5, 0))
-	out := make([]dataset.Example, n)
+	out := make([]text.Encoding, n)
 	for i := range out {
 		ids := make([]int32, 1+r.IntN(rowLength))
 		for j := range ids {
@@ -70,8 +69,8 @@ func randomExamples(n int) []dataset.Example {
 
 // windowsOf gives examples in windows of the given sizes, and then an error if
 // there is one.
-func windowsOf(examples []dataset.Example, last error, sizes ...int) iter.Seq2[[]dataset.Example, error] {
-	return func(yield func([]dataset.Example, error) bool) {
+func windowsOf(examples []text.Encoding, last error, sizes ...int) iter.Seq2[[]text.Encoding, error] {
+	return func(yield func([]text.Encoding, error) bool) {
 		for _, n := range sizes {
 			if !yield(examples[:n], nil) {
 				return
@@ -87,22 +86,20 @@ func windowsOf(examples []dataset.Example, last error, sizes ...int) iter.Seq2[[
 // TestAnswersComeInOrder compares with each example answered on alone.
 func TestAnswersComeInOrder(t *testing.T) {
 	r := openTrained(t, quiet())
-	examples := randomExamples(200)
-	want := make([]Prediction, len(examples))
-	for i, e := range examples {
-		batch, err := dataset.FromExamples(dataset.Config{RowLength: rowLength, Labels: dataset.LabelsNone}, []dataset.Example{e})
-		if err != nil {
-			t.Fatal(err)
-		}
-		alone, err := r.predictBatch(t.Context(), batch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want[i] = alone[0]
+	p, err := r.Predictor(nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var got []Prediction
-	keep := func(p Prediction) error { got = append(got, p); return nil }
-	if err := r.answer(t.Context(), windowsOf(examples, nil, 1, 120, 7, 72), keep); err != nil {
+	examples := randomExamples(200)
+	want := make([]predict.Answer, len(examples))
+	for i, e := range examples {
+		if _, err := p.EachEncoded(t.Context(), windowsOf([]text.Encoding{e}, nil, 1), func(a predict.Answer) error { want[i] = a; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []predict.Answer
+	keep := func(p predict.Answer) error { got = append(got, p); return nil }
+	if _, err := p.EachEncoded(t.Context(), windowsOf(examples, nil, 1, 120, 7, 72), keep); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != len(want) {
@@ -125,7 +122,7 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 		outputs     runner.Outputs
 		sums        runner.Sums
 		batches     []string
-		predictions []Prediction
+		predictions []predict.Answer
 	}
 	ask := func(t *testing.T, setting string) (a answers) {
 		t.Helper()
@@ -149,7 +146,7 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 		if _, err := evaluator.Evaluate(t.Context(), runner.UntilEnd); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.PredictSplit(t.Context(), "train", func(p Prediction) error { a.predictions = append(a.predictions, p); return nil }); err != nil {
+		if err := r.PredictSplit(t.Context(), "train", func(p predict.Answer) error { a.predictions = append(a.predictions, p); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return a
@@ -198,78 +195,84 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 	}
 }
 
-func TestCutBoundsCalls(t *testing.T) {
+// TestCallsArePacked makes batches as calls have them, of like lengths.
+func TestCallsArePacked(t *testing.T) {
 	r := openTrained(t, quiet())
 	examples := randomExamples(3000)
-	calls, err := r.cut(examples)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := make([]bool, len(examples))
+	slices.SortStableFunc(examples, func(a, b text.Encoding) int { return len(b.IDs) - len(a.IDs) })
 	tokens, cells := 0, 0
-	for i, c := range calls {
-		tokens += c.batch.Tokens
-		cells += c.batch.Rows * c.batch.RowLength
-		if n := c.batch.Rows * c.batch.RowLength; n > callCells || n < callCells/2 && i < len(calls)-1 {
-			t.Errorf("call %d has %d positions, want about %d", i, n, callCells)
+	for len(examples) > 0 {
+		n := min(len(examples), callCells/len(examples[0].IDs))
+		batch, err := predictModel{r}.batch(examples[:n])
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, place := range c.places {
-			if seen[place] {
-				t.Fatalf("example %d is answered on twice", place)
-			}
-			seen[place] = true
+		if got := batch.Rows * batch.RowLength; got > callCells || batch.RowLength != len(examples[0].IDs) {
+			t.Errorf("%d rows of %d, expected rows of %d and at most %d positions", batch.Rows, batch.RowLength, len(examples[0].IDs), callCells)
 		}
-	}
-	for i := range seen {
-		if !seen[i] {
-			t.Fatalf("example %d is not answered on", i)
-		}
+		tokens, cells, examples = tokens+batch.Tokens, cells+batch.Rows*batch.RowLength, examples[n:]
 	}
 	if density := float64(tokens) / float64(cells); density < 0.97 {
 		t.Errorf("%.3f of the positions hold tokens, want 0.97 or more", density)
 	}
 }
 
-// TestExamplesLongerThanACall are answered on one by one.
-func TestExamplesLongerThanACall(t *testing.T) {
-	r := openTrained(t, quiet())
-	calls, err := r.cut([]dataset.Example{{IDs: make([]int32, 2*callCells)}, {IDs: make([]int32, 3*callCells)}})
-	if err != nil || len(calls) != 2 || calls[0].places[0] != 1 {
-		t.Errorf("calls %+v, error %v", calls, err)
+// TestLongTextsAreTold cuts texts that are longer than the run takes: their answers are
+// marked and their number is logged.
+func TestLongTextsAreTold(t *testing.T) {
+	var log bytes.Buffer
+	env := quiet()
+	env.Log = slog.New(slog.NewTextHandler(&log, nil))
+	r := openTrained(t, env)
+	vocab, err := text.ParseVocab([]byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"), "vocab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokenizer, err := text.NewTokenizer(vocab, text.Uncased())
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := func(n int) string { return strings.Repeat("a ", n) }
+	most := r.MaxLength() - 2
+	var cut []bool
+	err = r.PredictTexts(t.Context(), tokenizer, &predict.List{Texts: []string{words(most), words(most + 1), "a"}}, func(a predict.Answer) error {
+		cut = append(cut, a.Truncated)
+		return nil
+	})
+	if err != nil || !slices.Equal(cut, []bool{false, true, false}) {
+		t.Errorf("truncated %v, error %v", cut, err)
+	}
+	if want := fmt.Sprintf("texts=1 of=3 tokens=%d", r.MaxLength()); strings.Count(log.String(), "were cut") != 1 || !strings.Contains(log.String(), want) {
+		t.Errorf("log %q, want %s", log.String(), want)
 	}
 }
 
-// TestAnswersEndWithTheError hands over the answers on all that came before.
-func TestAnswersEndWithTheError(t *testing.T) {
-	r := openTrained(t, quiet())
-	examples := randomExamples(30)
-	bad := errors.New("a bad line")
-	n := 0
-	err := r.answer(t.Context(), windowsOf(examples, bad, 10, 15), func(Prediction) error { n++; return nil })
-	if !errors.Is(err, bad) || n != 25 {
-		t.Errorf("%d answers and error %v, want 25 and %v", n, err, bad)
+// TestTruncateShortensRecords does what data.truncate says: without it a record longer than
+// a row is refused, with it its answer is on what fits, and that is told.
+func TestTruncateShortensRecords(t *testing.T) {
+	var log bytes.Buffer
+	env := quiet()
+	env.Log = slog.New(slog.NewTextHandler(&log, nil))
+	count := func(settings ...string) (answers, cut int, err error) {
+		r := openTrained(t, env, settings...)
+		err = r.PredictSplit(t.Context(), "train", func(a predict.Answer) error {
+			answers++
+			if a.Truncated {
+				cut++
+			}
+			return nil
+		})
+		return answers, cut, err
 	}
-
-	full := errors.New("disk full")
-	n = 0
-	err = r.answer(t.Context(), windowsOf(examples, nil, 10, 10, 10), func(Prediction) error {
-		if n++; n == 12 {
-			return full
-		}
-		return nil
-	})
-	if !errors.Is(err, full) || n != 12 {
-		t.Errorf("%d answers and error %v, want 12 and %v", n, err, full)
+	if _, _, err := count("data.row_length=4"); err == nil || !strings.Contains(err.Error(), "more than the row length of 4") {
+		t.Errorf("without data.truncate: %v", err)
 	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	hanging := func(yield func([]dataset.Example, error) bool) {
-		yield(examples, nil)
-		select {} // as standard input may
+	answers, cut, err := count("data.row_length=4", "data.truncate=true")
+	if err != nil || cut == 0 {
+		t.Errorf("%d of %d answers on cut records, error %v", cut, answers, err)
 	}
-	err = r.answer(ctx, hanging, func(Prediction) error { cancel(); return nil })
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want that of the context", err)
+	if want := fmt.Sprintf("records=%d of=%d row_length=4", cut, answers); !strings.Contains(log.String(), want) {
+		t.Errorf("log %q, want %s", log.String(), want)
 	}
 }
 
@@ -279,7 +282,11 @@ func TestUnpack(t *testing.T) {
 		examples[i].TypeIDs = make([]int32, len(examples[i].IDs))
 		examples[i].TypeIDs[len(examples[i].IDs)-1] = 1
 	}
-	batch, err := dataset.FromExamples(dataset.Config{Packing: dataset.PackNone, RowLength: rowLength, Labels: dataset.LabelsNone}, examples)
+	records := make([]dataset.Example, len(examples))
+	for i, e := range examples {
+		records[i] = dataset.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
+	}
+	batch, err := dataset.FromExamples(dataset.Config{Packing: dataset.PackNone, RowLength: rowLength, Labels: dataset.LabelsNone}, records)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,13 +310,13 @@ func TestWarnsOfPairs(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		r := &Run{env: Env{Log: slog.New(slog.NewTextHandler(&log, nil))}, Manifest: &convert.Manifest{Columns: convert.Columns{Pair: test.column}}}
-		in := questions.NewLines(iotest.OneByteReader(strings.NewReader(test.texts)), "texts", questions.ParseTSV)
+		in := predict.NewLines(iotest.OneByteReader(strings.NewReader(test.texts)), "texts", predict.ParseTSV)
 		for n := 1; ; n++ {
 			e, err := in.Next()
 			if err == io.EOF {
 				break
 			}
-			if r.warnOfPair(n, e.Pair != "") {
+			if r.warnOfPair(n, e.B != "") {
 				break
 			}
 		}

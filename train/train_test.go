@@ -29,6 +29,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // childRun, set in the environment, makes the test binary train in that folder
@@ -222,7 +223,7 @@ func TestTrainLearns(t *testing.T) {
 		}
 	}
 	n := 0
-	if err := r.PredictSplit(context.Background(), "dev", func(p Prediction) error {
+	if err := r.PredictSplit(context.Background(), "dev", func(p predict.Answer) error {
 		n++
 		if p.Index < 0 || p.Index > 1 || math.Abs(p.Probabilities[0]+p.Probabilities[1]-1) > 1e-5 {
 			return fmt.Errorf("prediction %d: %+v", n, p)

@@ -3,8 +3,8 @@ package train
 import (
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/text"
 )
 
 // TestShapesForXLA: what XLA compiles is fed with rows of one length, and has one lane
@@ -19,7 +19,7 @@ func TestShapesForXLA(t *testing.T) {
 			t.Errorf("XLA %v: rows of one length %v", xla, config.FixedRowLength)
 		}
 		run := &Run{Params: p, Export: &graphs.Export{Contract: c}}
-		calls, err := run.cut([]dataset.Example{{IDs: make([]int32, 9)}, {IDs: make([]int32, 5)}, {IDs: make([]int32, 2)}})
+		got, err := predictModel{run}.batch([]text.Encoding{{IDs: make([]int32, 9)}, {IDs: make([]int32, 5)}, {IDs: make([]int32, 2)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,8 +27,8 @@ func TestShapesForXLA(t *testing.T) {
 		if xla {
 			length, rows = p.Data.RowLength, 3
 		}
-		if got := calls[0].batch; len(calls) != 1 || got.RowLength != length || got.Rows != rows {
-			t.Errorf("XLA %v: %d calls, the first of %d rows of %d", xla, len(calls), got.Rows, got.RowLength)
+		if got.RowLength != length || got.Rows != rows {
+			t.Errorf("XLA %v: %d rows of %d", xla, got.Rows, got.RowLength)
 		}
 	}
 	if got := p.Runtime.lanes(true); got != 1 {

@@ -1,8 +1,8 @@
 // Command gorbit-predict answers with a model that gorbit export wrote.
 //
-// It stands on github.com/galeone/tfgo alone, the usual way to load a
-// SavedModel in Go, and on package text for the tokens: no part of gorbit that
-// trains is in it. Read it as an example of serving a trained model from a Go program.
+// It is a shell around packages train/predict and train/predict/served, which stand on
+// github.com/galeone/tfgo, the usual way to load a SavedModel in Go: no part of gorbit
+// that trains is in it.
 package main
 
 import (
@@ -17,9 +17,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/questions"
-	_ "github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/internal/version"
+	"github.com/gorbit-ml/gorbit/train/predict"
+	"github.com/gorbit-ml/gorbit/train/predict/served"
 )
 
 func main() {
@@ -70,6 +70,8 @@ text a line, and maybe a tab and the second text after it.
 
 Each answer is one line, in the order of the texts: the label and its probability
 (text, tsv), or an object with label, index, score, probabilities and logits (json).
+A text that is longer than the model takes is cut; its answer says so in text and json
+("truncated"), and how many there were is said at the end.
 
 A model is a program. One whose operations reach files, processes, the network or
 Python is refused before it is loaded, unless --allow-op names them.
@@ -92,7 +94,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 			if err := o.validate(); err != nil {
 				return fault.Usagef("%w", err)
 			}
-			return predict(cmd.Context(), o, cmd.InOrStdin(), cmd.OutOrStdout())
+			return answer(cmd.Context(), o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fault.Usagef("%w", err) })
@@ -119,20 +121,22 @@ func (o options) validate() error {
 		return errors.New("--text and --file exclude each other")
 	case len(o.pairs) > 0 && len(o.pairs) != len(o.texts):
 		return fmt.Errorf("--text-pair is given %d times and --text %d times", len(o.pairs), len(o.texts))
-	case printers[o.format] == nil:
-		return fmt.Errorf("--format %q is not text, tsv or json", o.format)
 	case o.batchSize < 1:
 		return fmt.Errorf("--batch-size %d is less than 1", o.batchSize)
+	}
+	if err := predict.Format(o.format).Validate(); err != nil {
+		return fmt.Errorf("--format: %w", err)
 	}
 	return nil
 }
 
-func predict(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) error {
-	in := questions.Source(&questions.List{Texts: o.texts, Pairs: o.pairs})
+// answer answers on all texts and tells of those that were too long.
+func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.Writer) error {
+	in := predict.Source(&predict.List{Texts: o.texts, Pairs: o.pairs})
 	switch o.file {
 	case "":
 	case "-":
-		in = questions.NewLines(stdin, "standard input", questions.ParseTSV)
+		in = predict.NewLines(stdin, "standard input", predict.ParseTSV)
 		// Whoever types waits for an answer to each line.
 		if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 			o.batchSize = 1
@@ -143,32 +147,28 @@ func predict(ctx context.Context, o options, stdin io.Reader, stdout io.Writer) 
 			return err
 		}
 		defer f.Close()
-		in = questions.NewLines(f, o.file, questions.ParserOf(o.file))
+		in = predict.NewLines(f, o.file, predict.ParserOf(o.file))
 	}
-	m, err := loadModel(o.model, o.allowOps)
+	model, err := served.Open(o.model, o.allowOps...)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(stdout)
-	for {
-		examples, err := questions.Batch(in, o.batchSize)
-		if err != nil || len(examples) == 0 {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		answers, err := m.answer(examples)
-		if err != nil {
-			return err
-		}
-		for _, a := range answers {
-			if err := printers[o.format](w, a); err != nil {
-				return fmt.Errorf("write the answers: %w", err)
-			}
-		}
-		if err := w.Flush(); err != nil {
-			return fmt.Errorf("write the answers: %w", err)
-		}
+	predictor, err := model.Predictor(o.batchSize)
+	if err != nil {
+		return err
 	}
+	w, written := bufio.NewWriter(stdout), 0
+	done, err := predictor.Each(ctx, in, func(a predict.Answer) error {
+		if err := predict.Format(o.format).Write(w, a); err != nil {
+			return err
+		}
+		if written++; written%o.batchSize != 0 {
+			return nil
+		}
+		return w.Flush()
+	})
+	if done.Truncated > 0 {
+		fmt.Fprintf(stderr, "gorbit-predict: %d of %d texts have more than %d tokens and were cut: the answers on them are on their beginning\n", done.Truncated, done.Answers, model.MaxLength)
+	}
+	return errors.Join(err, w.Flush())
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 //go:embed testdata/make_model.py
@@ -48,11 +49,11 @@ func call(stdin string, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), log.String()
 }
 
-func parseAnswers(t *testing.T, stdout string) []answer {
+func parseAnswers(t *testing.T, stdout string) []predict.Answer {
 	t.Helper()
-	var out []answer
+	var out []predict.Answer
 	for line := range strings.Lines(stdout) {
-		var a answer
+		var a predict.Answer
 		if err := json.Unmarshal([]byte(line), &a); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
@@ -136,6 +137,38 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestLongTexts gives texts of more than the model's 16 tokens: they are cut, and that is
+// said with the answer and at the end.
+func TestLongTexts(t *testing.T) {
+	model, _ := fixture(t)
+	long := strings.Repeat("a b ", 7) + "a"
+	fits := strings.Repeat("a b ", 7)
+	args := []string{"--model", model, "--text", long, "--text", fits, "--text", long + " d"}
+	code, stdout, stderr := call("", append(args, "--format", "json")...)
+	const said = "gorbit-predict: 2 of 3 texts have more than 16 tokens and were cut: the answers on them are on their beginning\n"
+	if code != 0 || stderr != said {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	answers := parseAnswers(t, stdout)
+	for i, want := range []bool{true, false, true} {
+		if answers[i].Truncated != want {
+			t.Errorf("answer %d: truncated is %v", i, answers[i].Truncated)
+		}
+	}
+	if strings.Count(stdout, `"truncated":true`) != 2 || strings.Contains(stdout, "false") {
+		t.Errorf("%s", stdout)
+	}
+	_, stdout, _ = call("", args...)
+	for i, line := range strings.Split(strings.TrimSpace(stdout), "\n") {
+		if strings.HasSuffix(line, "%), truncated") != answers[i].Truncated {
+			t.Errorf("answer %d: %s", i, line)
+		}
+	}
+	if _, stdout, _ = call("", append(args, "--format", "tsv")...); strings.Contains(stdout, "truncated") {
+		t.Errorf("the columns of tsv are label and score: %s", stdout)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	model, _ := fixture(t)
 	broken := func(file string, data string) string {
@@ -179,7 +212,7 @@ func TestErrors(t *testing.T) {
 		{"nothing to do", 2, "", []string{"--model", model}, "nothing to answer"},
 		{"both", 2, "", []string{"--model", model, "--text", "a", "--file", "b"}, "exclude each other"},
 		{"pairs", 2, "", []string{"--model", model, "--text", "a", "--text", "b", "--text-pair", "c"}, "--text-pair is given 1 times and --text 2 times"},
-		{"format", 2, "", []string{"--model", model, "--text", "a", "--format", "xml"}, `--format "xml" is not text, tsv or json`},
+		{"format", 2, "", []string{"--model", model, "--text", "a", "--format", "xml"}, `--format: format "xml" is unknown, expected text, tsv or json`},
 		{"batch size", 2, "", []string{"--model", model, "--text", "a", "--batch-size", "0"}, "--batch-size 0"},
 		{"unknown flag", 2, "", []string{"--modle", model}, "unknown flag: --modle"},
 		{"argument", 2, "", []string{"--model", model, "text"}, `unexpected argument "text"`},

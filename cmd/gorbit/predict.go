@@ -2,16 +2,12 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
-	"github.com/gorbit-ml/gorbit/internal/questions"
-	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 func newPredict(g *globals) *cobra.Command {
@@ -26,7 +22,7 @@ func newPredict(g *globals) *cobra.Command {
 --text-pair of the same place, if the task has pairs), the lines of a file (a tab
 between the two texts of a pair; objects with text and text_pair in a .jsonl file),
 or a split of the run's data. Answers come in the
-order of the questions.`,
+order of the predict.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
   gorbit predict --run runs/reviews --file reviews.txt --format json
   gorbit predict --run runs/mrpc --split test --format tsv > answers.tsv`,
@@ -60,8 +56,8 @@ order of the questions.`,
 		if len(pairs) > 0 && len(pairs) != len(texts) {
 			return usagef("%d --text and %d --text-pair: give one --text-pair per --text, or none", len(texts), len(pairs))
 		}
-		if format != "text" && format != "tsv" && format != "json" {
-			return usagef("--format %q is not text, tsv or json", format)
+		if err := predict.Format(format).Validate(); err != nil {
+			return usagef("--format: %w", err)
 		}
 		env, err := g.env(cmd.ErrOrStderr())
 		if err != nil {
@@ -74,7 +70,7 @@ order of the questions.`,
 		defer run.Close()
 
 		w := bufio.NewWriter(cmd.OutOrStdout())
-		each := func(p train.Prediction) error { return printPrediction(w, format, p) }
+		each := func(a predict.Answer) error { return predict.Format(format).Write(w, a) }
 		if split != "" {
 			err = run.PredictSplit(cmd.Context(), split, each)
 		} else {
@@ -82,7 +78,7 @@ order of the questions.`,
 			if f.Changed("lowercase") {
 				lower = &lowercase
 			}
-			source := questions.Source(&questions.List{Texts: texts, Pairs: pairs})
+			source := predict.Source(&predict.List{Texts: texts, Pairs: pairs})
 			if file != "" {
 				in := ctxio.NewReader(cmd.Context(), cmd.InOrStdin())
 				if file != "-" {
@@ -93,7 +89,7 @@ order of the questions.`,
 					defer opened.Close()
 					in = opened
 				}
-				source = questions.NewLines(in, file, questions.ParserOf(file))
+				source = predict.NewLines(in, file, predict.ParserOf(file))
 			}
 			tokenizer, failed := run.Tokenizer(vocab, lower)
 			if failed != nil {
@@ -104,21 +100,4 @@ order of the questions.`,
 		return errors.Join(err, w.Flush())
 	}
 	return cmd
-}
-
-func printPrediction(w io.Writer, format string, p train.Prediction) error {
-	switch format {
-	case "json":
-		line, err := json.Marshal(p)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(w, "%s\n", line)
-		return err
-	case "tsv":
-		_, err := fmt.Fprintf(w, "%s\t%.6f\n", p.Label, p.Score)
-		return err
-	}
-	_, err := fmt.Fprintf(w, "%s (%.1f %%)\n", p.Label, 100*p.Score)
-	return err
 }

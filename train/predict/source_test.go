@@ -1,4 +1,4 @@
-package questions
+package predict
 
 import (
 	"errors"
@@ -6,11 +6,13 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/gorbit-ml/gorbit/text"
 )
 
-func readAll(t *testing.T, l *Lines) ([]Example, error) {
+func readAll(t *testing.T, l *Lines) ([]text.Pair, error) {
 	t.Helper()
-	var out []Example
+	var out []text.Pair
 	for {
 		e, err := l.Next()
 		if errors.Is(err, io.EOF) {
@@ -27,17 +29,17 @@ func TestLines(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		input string
-		parse func(string) (Example, error)
-		want  []Example
+		parse func(string) (text.Pair, error)
+		want  []text.Pair
 		err   string
 	}{
-		{"last line without end", "a\nb", ParseTSV, []Example{{"a", ""}, {"b", ""}}, ""},
-		{"blank lines are texts", "a\n\nb\n", ParseTSV, []Example{{"a", ""}, {"", ""}, {"b", ""}}, ""},
-		{"quotes mean nothing", "\"a\tb\"\n", ParseTSV, []Example{{`"a`, `b"`}}, ""},
-		{"byte order mark and CRLF", "\xef\xbb\xbfa\r\nb\tc\r\n", ParseTSV, []Example{{"a", ""}, {"b", "c"}}, ""},
-		{"long line", strings.Repeat("ab ", 100_000) + "\nb\n", ParseTSV, []Example{{strings.Repeat("ab ", 100_000), ""}, {"b", ""}}, ""},
-		{"objects", `{"text":"a"}` + "\n" + `{"text_pair":"c","text":"b\tb"}`, ParseJSON, []Example{{"a", ""}, {"b\tb", "c"}}, ""},
-		{"no text", `{"text":"a"}` + "\n{}\n", ParseJSON, []Example{{"a", ""}}, `in:2: the field "text" is missing`},
+		{"last line without end", "a\nb", ParseTSV, []text.Pair{{A: "a", B: ""}, {A: "b", B: ""}}, ""},
+		{"blank lines are texts", "a\n\nb\n", ParseTSV, []text.Pair{{A: "a", B: ""}, {A: "", B: ""}, {A: "b", B: ""}}, ""},
+		{"quotes mean nothing", "\"a\tb\"\n", ParseTSV, []text.Pair{{A: `"a`, B: `b"`}}, ""},
+		{"byte order mark and CRLF", "\xef\xbb\xbfa\r\nb\tc\r\n", ParseTSV, []text.Pair{{A: "a", B: ""}, {A: "b", B: "c"}}, ""},
+		{"long line", strings.Repeat("ab ", 100_000) + "\nb\n", ParseTSV, []text.Pair{{A: strings.Repeat("ab ", 100_000), B: ""}, {A: "b", B: ""}}, ""},
+		{"objects", `{"text":"a"}` + "\n" + `{"text_pair":"c","text":"b\tb"}`, ParseJSON, []text.Pair{{A: "a", B: ""}, {A: "b\tb", B: "c"}}, ""},
+		{"no text", `{"text":"a"}` + "\n{}\n", ParseJSON, []text.Pair{{A: "a", B: ""}}, `in:2: the field "text" is missing`},
 		{"no object", `["a"]`, ParseJSON, nil, `in:1: not an object with the field "text"`},
 		{"text of another type", `{"text":1}`, ParseJSON, nil, "in:1: not an object"},
 	} {

@@ -1,8 +1,4 @@
-// Package questions reads the texts that a model is to answer on: those of a command
-// line, or of a file with one example per line, plain (a tab between the texts of a
-// pair) or as JSON objects with the fields text and text_pair. Both programs that
-// predict read them alike.
-package questions
+package predict
 
 import (
 	"bufio"
@@ -15,36 +11,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/text"
 )
 
 // maxLineBytes bounds a line of input; the longest text that a model looks at is
 // far shorter.
 const maxLineBytes = 16 << 20
 
-// Example is a text, or a pair of texts where the second is not empty.
-type Example struct {
-	Text, Pair string
-}
-
-// Source gives examples, and io.EOF after the last one.
+// Source gives texts, or pairs of texts, and io.EOF after the last one.
 type Source interface {
-	Next() (Example, error)
-}
-
-// Batch takes up to n examples; none is the end.
-func Batch(in Source, n int) ([]Example, error) {
-	var out []Example
-	for len(out) < n {
-		e, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, e)
-	}
-	return out, nil
+	Next() (text.Pair, error)
 }
 
 // List is a Source of given texts; Pairs is empty or as long as Texts.
@@ -54,13 +30,13 @@ type List struct {
 }
 
 // Next implements Source.
-func (l *List) Next() (Example, error) {
+func (l *List) Next() (text.Pair, error) {
 	if l.at == len(l.Texts) {
-		return Example{}, io.EOF
+		return text.Pair{}, io.EOF
 	}
-	e := Example{Text: l.Texts[l.at]}
+	e := text.Pair{A: l.Texts[l.at]}
 	if len(l.Pairs) > 0 {
-		e.Pair = l.Pairs[l.at]
+		e.B = l.Pairs[l.at]
 	}
 	l.at++
 	return e, nil
@@ -83,26 +59,26 @@ type Lines struct {
 	r     *bufio.Reader
 	name  string
 	line  int
-	parse func(line string) (Example, error)
+	parse func(line string) (text.Pair, error)
 }
 
 // NewLines returns a Source of a reader's lines, named in errors.
-func NewLines(r io.Reader, name string, parse func(string) (Example, error)) *Lines {
+func NewLines(r io.Reader, name string, parse func(string) (text.Pair, error)) *Lines {
 	return &Lines{r: bufio.NewReaderSize(r, 64<<10), name: name, parse: parse}
 }
 
 // Next implements Source. A line that is no example is a *LineError.
-func (l *Lines) Next() (Example, error) {
+func (l *Lines) Next() (text.Pair, error) {
 	line, err := l.read()
 	if err != nil {
-		return Example{}, err
+		return text.Pair{}, err
 	}
 	if !utf8.ValidString(line) {
-		return Example{}, &LineError{l.name, l.line, "not valid UTF-8"}
+		return text.Pair{}, &LineError{l.name, l.line, "not valid UTF-8"}
 	}
 	e, err := l.parse(line)
 	if err != nil {
-		return Example{}, &LineError{l.name, l.line, err.Error()}
+		return text.Pair{}, &LineError{l.name, l.line, err.Error()}
 	}
 	return e, nil
 }
@@ -125,16 +101,16 @@ func (l *Lines) read() (string, error) {
 			return "", fmt.Errorf("%s:%d: %w", l.name, l.line+1, err)
 		}
 		l.line++
-		text := strings.TrimRight(string(line), "\r\n")
+		content := strings.TrimRight(string(line), "\r\n")
 		if l.line == 1 {
-			text = strings.TrimPrefix(text, "\ufeff")
+			content = strings.TrimPrefix(content, "\ufeff")
 		}
-		return text, nil
+		return content, nil
 	}
 }
 
 // ParserOf chooses how a file's lines are read, by its name: .jsonl holds objects.
-func ParserOf(path string) func(string) (Example, error) {
+func ParserOf(path string) func(string) (text.Pair, error) {
 	if strings.EqualFold(filepath.Ext(path), ".jsonl") {
 		return ParseJSON
 	}
@@ -142,29 +118,29 @@ func ParserOf(path string) func(string) (Example, error) {
 }
 
 // ParseTSV reads a text, or two with a tab between them. Quotes mean nothing.
-func ParseTSV(line string) (Example, error) {
+func ParseTSV(line string) (text.Pair, error) {
 	fields := strings.Split(line, "\t")
 	if len(fields) > 2 {
-		return Example{}, fmt.Errorf("%d fields parted by tabs, expected a text and maybe a second one", len(fields))
+		return text.Pair{}, fmt.Errorf("%d fields parted by tabs, expected a text and maybe a second one", len(fields))
 	}
-	e := Example{Text: fields[0]}
+	e := text.Pair{A: fields[0]}
 	if len(fields) == 2 {
-		e.Pair = fields[1]
+		e.B = fields[1]
 	}
 	return e, nil
 }
 
 // ParseJSON reads an object with the fields text and text_pair.
-func ParseJSON(line string) (Example, error) {
+func ParseJSON(line string) (text.Pair, error) {
 	var fields struct {
 		Text *string `json:"text"`
 		Pair string  `json:"text_pair"`
 	}
 	if err := json.Unmarshal([]byte(line), &fields); err != nil {
-		return Example{}, fmt.Errorf("not an object with the field \"text\": %w", err)
+		return text.Pair{}, fmt.Errorf("not an object with the field \"text\": %w", err)
 	}
 	if fields.Text == nil {
-		return Example{}, errors.New(`the field "text" is missing`)
+		return text.Pair{}, errors.New(`the field "text" is missing`)
 	}
-	return Example{Text: *fields.Text, Pair: fields.Pair}, nil
+	return text.Pair{A: *fields.Text, B: fields.Pair}, nil
 }

@@ -1,6 +1,10 @@
-package main
+// Package served loads a model that gorbit export wrote, through tfgo, the usual loader of
+// SavedModels in Go. A program that links it cannot link package strategy, and so not
+// package train either: they stand on another binding of TensorFlow.
+package served
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,25 +24,28 @@ import (
 	_ "github.com/gorbit-ml/gorbit/internal/altstack" // for signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/questions"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
+	_ "github.com/gorbit-ml/gorbit/internal/tfprocess" // keeps TensorFlow's log off the terminal
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// model is a served model and the tokenizer that goes with it.
-type model struct {
-	saved     *tfgo.Model
-	tokenizer *text.Tokenizer
-	labels    []string
-	maxLength int
+// Model is a served model. It implements predict.Model; many goroutines may use it.
+type Model struct {
+	// Tokenizer, Labels and MaxLength are those that the model was trained with.
+	Tokenizer *text.Tokenizer
+	Labels    []string
+	MaxLength int
 
+	saved                                 *tfgo.Model
 	inputIDs, attentionMask, tokenTypeIDs tf.Output
 	outputs                               []tf.Output // probabilities, logits
 }
 
-// loadModel loads a served model, unless it uses operations that reach beyond the graph
-// and are not allowed by name.
-func loadModel(dir string, allowOps []string) (*model, error) {
+// Open loads a served model, unless it uses operations that reach beyond the graph: these
+// are a *safety.Error, but for those allowed by name. Errors of a model that is damaged are
+// of class damaged.
+func Open(dir string, allowOps ...string) (*Model, error) {
 	d, err := layout.Read(dir)
 	if err != nil {
 		return nil, err
@@ -62,7 +69,7 @@ func loadModel(dir string, allowOps []string) (*model, error) {
 	if err := refuseUnsafe(dir, d, allowOps); err != nil {
 		return nil, err
 	}
-	m := &model{tokenizer: tokenizer, labels: d.Labels, maxLength: d.MaxLength}
+	m := &Model{Tokenizer: tokenizer, Labels: d.Labels, MaxLength: d.MaxLength}
 	path, done, err := plainPath(dir)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", dir, err)
@@ -126,7 +133,7 @@ func plainPath(dir string) (path string, done func(), err error) {
 }
 
 // tensor finds a tensor of the graph by its name, which layout has checked.
-func (m *model) tensor(name string) tf.Output {
+func (m *Model) tensor(name string) tf.Output {
 	operation, index, err := layout.ParseTensor(name)
 	if err != nil {
 		panic(err)
@@ -134,19 +141,20 @@ func (m *model) tensor(name string) tf.Output {
 	return m.saved.Op(operation, index)
 }
 
-// answer answers a batch.
-func (m *model) answer(examples []questions.Example) ([]answer, error) {
-	pairs := make([]text.Pair, len(examples))
-	for i, e := range examples {
-		pairs[i] = text.Pair{A: e.Text, B: e.Pair}
-	}
-	encodings := m.tokenizer.EncodeBatch(pairs, m.maxLength)
+// Predictor returns what answers on texts with the model, a window of batchSize texts a
+// call.
+func (m *Model) Predictor(batchSize int) (*predict.Predictor, error) {
+	return predict.New(m, predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, Labels: m.Labels, Window: batchSize})
+}
+
+// Predict implements predict.Model: in one call, with rows as long as the longest example.
+func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.Scores, error) {
 	length := 0
-	for _, e := range encodings {
+	for _, e := range examples {
 		length = max(length, len(e.IDs))
 	}
 	ids, mask, types := rows(len(examples), length), rows(len(examples), length), rows(len(examples), length)
-	for i, e := range encodings {
+	for i, e := range examples {
 		copy(ids[i], e.IDs)
 		copy(types[i], e.TypeIDs)
 		for j := range e.IDs {
@@ -168,17 +176,25 @@ func (m *model) answer(examples []questions.Example) ([]answer, error) {
 	values := make([][][]float32, len(out))
 	for i, t := range out {
 		v, ok := t.Value().([][]float32)
-		if !ok || len(v) != len(examples) || len(v[0]) != len(m.labels) {
+		if !ok || len(v) != len(examples) || len(v[0]) != len(m.Labels) {
 			return nil, fmt.Errorf("the model gives %v %v for %d examples and %d labels",
-				t.DataType(), t.Shape(), len(examples), len(m.labels))
+				t.DataType(), t.Shape(), len(examples), len(m.Labels))
 		}
 		values[i] = v
 	}
-	answers := make([]answer, len(examples))
-	for i := range answers {
-		answers[i] = newAnswer(m.labels, values[0][i], values[1][i])
+	scores := make([]predict.Scores, len(examples))
+	for i := range scores {
+		scores[i] = predict.Scores{Probabilities: widen(values[0][i]), Logits: widen(values[1][i])}
 	}
-	return answers, nil
+	return scores, nil
+}
+
+func widen(values []float32) []float64 {
+	out := make([]float64, len(values))
+	for i, v := range values {
+		out[i] = float64(v)
+	}
+	return out
 }
 
 // rows makes an n by length matrix of zeros.

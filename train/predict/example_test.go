@@ -1,0 +1,56 @@
+package predict_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// questioner takes texts with a question mark for questions.
+type questioner struct{ mark int32 }
+
+// Predict implements predict.Model.
+func (q questioner) Predict(_ context.Context, examples []text.Encoding) ([]predict.Scores, error) {
+	scores := make([]predict.Scores, len(examples))
+	for i, e := range examples {
+		scores[i] = predict.Scores{Probabilities: []float64{0.9, 0.1}, Logits: []float64{1, -1}}
+		for _, id := range e.IDs {
+			if id == q.mark {
+				scores[i] = predict.Scores{Probabilities: []float64{0.2, 0.8}, Logits: []float64{-1, 1}}
+			}
+		}
+	}
+	return scores, nil
+}
+
+// A model is any type with Predict: a run, a served model, or one of your own.
+func Example() {
+	vocab, err := text.ParseVocab([]byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\n?\nwhy\nyes\n"), "vocab.txt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	tokenizer, err := text.NewTokenizer(vocab, text.Uncased())
+	if err != nil {
+		log.Fatal(err)
+	}
+	mark, _ := vocab.ID("?")
+	p, err := predict.New(questioner{mark}, predict.Config{
+		Tokenizer: tokenizer, MaxLength: 16, Labels: []string{"statement", "question"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	answers, err := p.Answer(context.Background(), text.Pair{A: "Why?"}, text.Pair{A: "Yes"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, a := range answers {
+		fmt.Println(a.Label, a.Score)
+	}
+	// Output:
+	// question 0.8
+	// statement 0.9
+}
