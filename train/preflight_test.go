@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
+	"github.com/gorbit-ml/gorbit/train/predict"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -284,7 +285,7 @@ func TestVocabulariesMeet(t *testing.T) {
 	}
 	_, err = r.Evaluate(context.Background(), "")
 	refused("evaluate", err)
-	refused("predict a split", r.PredictSplit(context.Background(), "dev", func(Prediction) error { return nil }))
+	refused("predict a split", r.PredictSplit(context.Background(), "dev", func(predict.Answer) error { return nil }))
 	_, err = r.Tokenizer(filepath.Join(shuffled, vocabFile), nil)
 	refused("predict with --vocab", err)
 	if _, err := r.Tokenizer(filepath.Join(p.Data.Dir, vocabFile), nil); err != nil {

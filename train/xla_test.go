@@ -3,6 +3,7 @@ package train
 import (
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/text"
 )

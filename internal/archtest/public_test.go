@@ -10,8 +10,7 @@ import (
 )
 
 // internalInPublic are the exported names that show an internal type today.
-var internalInPublic = []string{
-}
+var internalInPublic = []string{}
 
 // TestPublicNamesShowNoInternalType checks that a program outside of the module can name every type
 // that the public packages' exported names take, return or hold.
