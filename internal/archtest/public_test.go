@@ -152,9 +152,7 @@ func (s *shownTypes) named(where string, name *types.TypeName, args *types.TypeL
 // withoutExample are the public packages that have no example today.
 var withoutExample = []string{
 	"checkpoint",
-	"convert",
 	"summary",
-	"text",
 	"train",
 }
 
