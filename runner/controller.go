@@ -112,10 +112,6 @@ func (c *Controller) Step() int64 {
 	return c.restoredStep
 }
 
-// LastEvaluation is the last evaluation that TrainAndEvaluate completed, in this
-// process or an earlier one of the run; nil before the first.
-func (c *Controller) LastEvaluation() *Evaluation { return c.evaluated }
-
 // Times says where the time of training went in this process, up to the last loop
 // that was reported.
 func (c *Controller) Times() Times { return c.reported }

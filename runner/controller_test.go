@@ -73,8 +73,8 @@ saved checkpoint to ckpt-10.
 		if err := c.Save(context.Background()); err != nil || strings.Join(disk.saves, " ") != "8 10 10" {
 			t.Errorf("saved %v, %v", disk.saves, err)
 		}
-		if c.LastEvaluation() != nil {
-			t.Errorf("an evaluation that never was: %+v", c.LastEvaluation())
+		if c.evaluated != nil {
+			t.Errorf("an evaluation that never was: %+v", c.evaluated)
 		}
 	})
 }

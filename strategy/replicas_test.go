@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -48,20 +47,14 @@ func replicaExportIn(t testing.TB, folder string) *graphs.Export {
 
 // TestMain lets the test binary be a worker's child, too.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "child" {
-		if err := cluster.Child(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	clustertest.Serve(nil)
 	os.Exit(m.Run())
 }
 
-// startWorkers starts workers and connects to them.
-func startWorkers(t *testing.T, n int, devices string) *cluster.Fleet {
+// connect starts workers and connects to them.
+func connect(t *testing.T, n int, devices string) *cluster.Fleet {
 	t.Helper()
-	addresses := clustertest.Start(t, devices, slices.Repeat([][]string{{os.Args[0], "child"}}, n)...)
+	addresses := clustertest.StartSelf(t, devices, make([]string, n)...)
 	f, err := cluster.Connect(t.Context(), cluster.Config{Addresses: addresses, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +218,7 @@ func (w way) open(t *testing.T, export *graphs.Export) *Model {
 	switch {
 	case w.workers > 0:
 		var on *MultiWorker
-		if on, err = NewMultiWorker(ctx, export, startWorkers(t, w.workers, fmt.Sprintf("cpu:%d", w.replicas)), w.config); err == nil {
+		if on, err = NewMultiWorker(ctx, export, connect(t, w.workers, fmt.Sprintf("cpu:%d", w.replicas)), w.config); err == nil {
 			m = on.Model
 		}
 	case w.replicas == 1:

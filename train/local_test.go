@@ -29,11 +29,7 @@ import (
 // returns their addresses as the params have them.
 func startWorkers(t *testing.T, devices string, dirs ...string) string {
 	t.Helper()
-	children := make([][]string, len(dirs))
-	for i, dir := range dirs {
-		children[i] = []string{os.Args[0], workerChild, dir}
-	}
-	return strings.Join(clustertest.Start(t, devices, children...), ",")
+	return strings.Join(clustertest.StartSelf(t, devices, dirs...), ",")
 }
 
 // localParams is a run of 9 steps without dropout, in epochs whose fifth batch has two

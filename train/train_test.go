@@ -23,7 +23,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
@@ -39,10 +39,6 @@ const (
 	childParams = "GORBIT_TEST_PARAMS"
 )
 
-// workerChild, as the first argument, makes it a worker's child; the second is the
-// folder of its data.
-const workerChild = "child"
-
 func TestMain(m *testing.M) {
 	if run := os.Getenv(childRun); run != "" {
 		p, err := ReadParams(os.Getenv(childParams))
@@ -55,14 +51,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if len(os.Args) > 1 && os.Args[1] == workerChild {
-		shardinput.Serve(shardinput.Options{Dir: strings.Join(os.Args[2:], "")})
-		if err := cluster.Child(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	clustertest.Serve(func(dir string) { shardinput.Serve(shardinput.Options{Dir: dir}) })
 	code := m.Run()
 	if shared.dir != "" {
 		os.RemoveAll(shared.dir)
