@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 }
 
 // connect starts workers and connects to them.
-func connect(t *testing.T, n int, devices string) *cluster.Fleet {
+func connect(t *testing.T, n int, devices string) *cluster.Cluster {
 	t.Helper()
 	addresses := clustertest.StartSelf(t, devices, make([]string, n)...)
 	f, err := cluster.Connect(t.Context(), cluster.Config{Addresses: addresses, Log: slog.New(slog.DiscardHandler)})

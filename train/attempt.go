@@ -125,7 +125,7 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 		}
 	}
 	if len(a.on.Runtime().Devices) > 1 {
-		a.watched = &replicas{model: a.model, clocks: a.on, fleet: a.on.workers}
+		a.watched = &replicas{model: a.model, clocks: a.on, cluster: a.on.workers}
 		config.TrainActions = append(config.TrainActions, a.watched.action(a.board, env.Log))
 	}
 	if err := env.addCallbacks(&config); err != nil {

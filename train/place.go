@@ -16,8 +16,8 @@ import (
 // placed is a model where it is trained.
 type placed struct {
 	strategy.Strategy
-	workers *cluster.Fleet // nil within this process; to be closed after the model
-	drawer  drawer         // nil within this process
+	workers *cluster.Cluster // nil within this process; to be closed after the model
+	drawer  drawer           // nil within this process
 }
 
 // drawer has the workers read the data themselves.

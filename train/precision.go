@@ -44,7 +44,7 @@ type computer struct {
 
 // computers are the processes that compute a model: the workers, or this one where there
 // are none.
-func computers(s strategy.Strategy, workers *cluster.Fleet) []computer {
+func computers(s strategy.Strategy, workers *cluster.Cluster) []computer {
 	if workers == nil {
 		return []computer{{device: s.Runtime().Devices[0], bf16: devices.NativeBF16(), why: devices.SlowBF16()}}
 	}

@@ -17,12 +17,12 @@ import (
 
 // replicas watches where each replica's time goes, where there are several.
 type replicas struct {
-	model  *Model
-	clocks interface{ Times() []strategy.Times } // of the replicas
-	fleet  *cluster.Cluster                      // nil within one process
-	times  func() runner.Times                   // of the loop
-	first  progress                              // up to the first loop, which has the start in it
-	told   progress                              // up to the last loop
+	model   *Model
+	clocks  interface{ Times() []strategy.Times } // of the replicas
+	cluster *cluster.Cluster                      // nil within one process
+	times   func() runner.Times                   // of the loop
+	first   progress                              // up to the first loop, which has the start in it
+	told    progress                              // up to the last loop
 }
 
 // progress is what has been done since the training began.
@@ -47,11 +47,11 @@ func (r *replicas) now() progress {
 // names tells the replicas apart for people: by the address of the worker, and the
 // device there.
 func (r *replicas) names() []string {
-	if r.fleet == nil {
+	if r.cluster == nil {
 		return r.model.strategy.Runtime().Devices
 	}
 	var out []string
-	for _, w := range r.fleet.Workers() {
+	for _, w := range r.cluster.Workers() {
 		for _, d := range w.Devices {
 			out = append(out, w.Address+d[strings.LastIndexByte(d, '/'):])
 		}
@@ -108,10 +108,10 @@ func (r *replicas) action(b *board, log *slog.Logger) runner.Action {
 		if r.told = now; r.first.examples == nil {
 			r.first = now
 		}
-		if r.fleet == nil || b.train.Writer == nil {
+		if r.cluster == nil || b.train.Writer == nil {
 			return nil
 		}
-		for i, u := range r.fleet.Usage() {
+		for i, u := range r.cluster.Usage() {
 			if u.At.IsZero() {
 				continue // nothing was heard yet
 			}
@@ -139,9 +139,9 @@ func (r *replicas) table(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if r.fleet != nil {
+	if r.cluster != nil {
 		fmt.Fprint(w, "worker\tpeak memory, MiB\tprocessor time, s\t\n")
-		for _, u := range r.fleet.Usage() {
+		for _, u := range r.cluster.Usage() {
 			fmt.Fprintf(w, "%s\t%d\t%.1f\t\n", u.Address, u.PeakRSS>>20, u.CPU.Seconds())
 		}
 		fmt.Fprintf(w, "chief\t%d\t%.1f\t\n", peakMemory()>>20, processorTime().Seconds())

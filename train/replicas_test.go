@@ -61,7 +61,7 @@ func TestWorkersAreWatched(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 
-	watched := &replicas{model: m, clocks: on, fleet: workers, times: func() runner.Times { return runner.Times{InLoops: time.Minute} }}
+	watched := &replicas{model: m, clocks: on, cluster: workers, times: func() runner.Times { return runner.Times{InLoops: time.Minute} }}
 	dir := t.TempDir()
 	board := new(board)
 	if err := board.open(dir, 0, p, on); err != nil {

@@ -373,6 +373,3 @@ func (c *Cluster) Close() error {
 	})
 	return c.closed
 }
-
-// Fleet is the former name of Cluster.
-type Fleet = Cluster
