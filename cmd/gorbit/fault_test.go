@@ -475,6 +475,19 @@ func TestFaults(t *testing.T) {
 		same(t, "tfconfig")
 	})
 
+	scenario("TF_CONFIG without its first machine", func(t *testing.T) {
+		addresses := freeAddresses(t, 2)
+		cmd := u.command("gorbit", train("nobody", short...)...)
+		cmd.Env = append(cmd.Env, fmt.Sprintf(`TF_CONFIG={"cluster": {"worker": [%q, %q]}, "task": {"type": "worker", "index": 1}}`, addresses[0], addresses[1]))
+		r := begin(t, cmd)
+		r.exits(fault.ExitFailed)
+		for _, want := range []string{`msg="waiting for the chief to connect" chief=` + addresses[0], "gorbit: chief " + addresses[0] + ": no answer for ", "start the first process of TF_CONFIG there"} {
+			if log := r.out.String(); !strings.Contains(log, want) {
+				t.Errorf("not said: %s\n%s", want, log)
+			}
+		}
+	})
+
 	scenario("local input", func(t *testing.T) {
 		chief, _, _ := two(t, "local", "--input", "local")
 		chief.exits(fault.ExitDone)

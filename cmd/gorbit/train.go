@@ -1,11 +1,7 @@
 package main
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -14,10 +10,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/gorbit-ml/gorbit/internal/cluster"
-	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -129,51 +122,6 @@ stop within a step, with exit code 75.`,
 		return trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env)
 	}
 	return cmd
-}
-
-// trainInCluster trains as TF_CONFIG says, if it is set: the first machine of the
-// cluster trains, with a worker of its own beside, and the others are workers until
-// that is done. Without it, with workers named otherwise, or alone in the cluster, it trains.
-func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run string, env train.Env) error {
-	value := os.Getenv("TF_CONFIG")
-	if value == "" || p.Strategy.Name != devices.Auto && p.Strategy.Name != devices.MultiWorker {
-		_, err := train.Train(ctx, p, run, env)
-		return err
-	}
-	config, err := train.ParseTFConfig(value)
-	if err != nil {
-		return err
-	}
-	if p.Strategy.Workers != "" && p.Strategy.Workers != strings.Join(config.Workers, ",") {
-		_, err := train.Train(ctx, p, run, env)
-		return err
-	}
-	devices := cmp.Or(p.Strategy.Devices, ownDevices())
-	p.Strategy = config.Strategy(p.Strategy)
-	if len(config.Workers) == 1 {
-		_, err := train.Train(ctx, p, run, env)
-		return err
-	}
-	if err := p.Absolute(); err != nil {
-		return err
-	}
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	s, err := listen(out, env, cluster.SupervisorConfig{Listen: config.Workers[config.Task], Devices: devices, Once: true}, p.Data.Dir)
-	if err != nil {
-		return err
-	}
-	if config.Task > 0 {
-		return s.Serve(ctx)
-	}
-	// The worker outlasts a stop: saving needs it.
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var group errgroup.Group
-	group.Go(func() error { return s.Serve(serving) })
-	_, err = train.Train(ctx, p, run, env)
-	stop()
-	return errors.Join(err, group.Wait())
 }
 
 // useOneDNN makes TensorFlow use oneDNN or not. TensorFlow reads the setting when its

@@ -84,6 +84,7 @@ type Supervisor struct {
 
 	mu      sync.Mutex
 	current *busy
+	taken   int // how often the place was taken
 }
 
 // Listen begins to listen. Chiefs are answered once Serve runs.
@@ -214,6 +215,7 @@ func (s *Supervisor) take(b *busy) *busy {
 		return s.current
 	}
 	s.current = b
+	s.taken++
 	return nil
 }
 
