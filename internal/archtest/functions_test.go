@@ -22,8 +22,10 @@ var longWithoutReason = []string{
 	"checkpoint TestManagerDamage",
 	"cmd/gorbit TestFaults",
 	"cmd/gorbit newConvert",
+	"cmd/gorbit newLaunch",
 	"cmd/gorbit newPredict",
 	"cmd/gorbit newTrain",
+	"internal/cluster Supervisor.session",
 	"internal/shardinput TestDraw",
 }
 

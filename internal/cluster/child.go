@@ -62,10 +62,8 @@ func (c *child) serve(ctx context.Context) error {
 			}
 		}
 	}()
-	pauses := newPauses(interval(c.timeout), boottime)
-	go pauses.watch(ctx)
 	for {
-		m, err := c.link.await(c.timeout, pauses)
+		m, err := c.link.read(time.Now().Add(c.timeout))
 		if err != nil {
 			return fmt.Errorf("the supervisor is gone: %w", err)
 		}
