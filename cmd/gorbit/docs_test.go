@@ -219,6 +219,9 @@ func (d document) commands() []located {
 	for _, match := range inlineCode.FindAllStringSubmatchIndex(prose, -1) {
 		line := 1 + strings.Count(prose[:match[2]], "\n")
 		text := strings.Join(strings.Fields(prose[match[2]:match[3]]), " ")
+		if strings.Contains(strings.SplitN(text, " -", 2)[0], ": ") {
+			continue // a message that begins with the program's name
+		}
 		// Running text may name a command without all that it needs.
 		found = append(found, located{fmt.Sprintf("%s:%d", d.name, line), text + " ..."})
 	}
