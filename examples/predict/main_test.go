@@ -40,7 +40,7 @@ func TestPredict(t *testing.T) {
 	p.Graph = testkit.Export(t, fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
 		"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": 24}`, len(words)), "--pooling", "mean")
 	p.Data.Dir, p.Data.RowLength = data, 16
-	p.Train.Steps, p.Train.BatchSize = 1, 8
+	p.Train.Steps, p.Train.BatchSize, p.Train.EvalInterval = 1, 8, -2
 	run := filepath.Join(dir, "run")
 	if _, err := train.Train(t.Context(), p, run, train.Env{Out: os.Stderr, Log: log}); err != nil {
 		t.Fatal(err)
