@@ -166,6 +166,34 @@ func ParseObjectGraph(data []byte) (*ObjectGraph, error) {
 	return g, g.list()
 }
 
+// arrival is how a search came to a node.
+type arrival struct {
+	from int32 // the node before, -1 for the root, unseen where nothing leads to it
+	name string
+}
+
+const unseen = -2
+
+// search goes through the graph from the root, the nearest nodes first. It returns how it
+// came to each node, and the nodes in the order in which it did.
+func (g *ObjectGraph) search() (came []arrival, queue []int32) {
+	came = make([]arrival, len(g.nodes))
+	for i := range came {
+		came[i].from = unseen
+	}
+	came[0].from = -1
+	queue = []int32{0}
+	for i := 0; i < len(queue); i++ {
+		for _, e := range g.nodes[queue[i]].order {
+			if came[e.node].from == unseen {
+				came[e.node] = arrival{queue[i], e.name}
+				queue = append(queue, e.node)
+			}
+		}
+	}
+	return came, queue
+}
+
 // list names every tensor by the shortest path. Paths are built from back
 // pointers, and their total length has a budget: a chain of nodes with long names
 // would otherwise cost the square of the file's size.
@@ -173,25 +201,7 @@ func (g *ObjectGraph) list() error {
 	if len(g.nodes) == 0 {
 		return nil
 	}
-	type step struct {
-		from int32
-		name string
-	}
-	const unseen = -2
-	came := make([]step, len(g.nodes))
-	for i := range came {
-		came[i].from = unseen
-	}
-	came[0].from = -1
-	queue := []int32{0}
-	for i := 0; i < len(queue); i++ {
-		for _, e := range g.nodes[queue[i]].order {
-			if came[e.node].from == unseen {
-				came[e.node] = step{queue[i], e.name}
-				queue = append(queue, e.node)
-			}
-		}
-	}
+	came, queue := g.search()
 	budget := 256 << 20
 	path := func(id int32) (string, error) {
 		var elements []string
