@@ -110,7 +110,7 @@ func (b *Bundle) parse(r io.ReaderAt, size int64) error {
 		if !header {
 			header = true
 			if len(key) != 0 {
-				return t.corrupt(offset, "the first entry is %q, not the header", key)
+				return t.corrupt(offset, "the first entry is %s, not the header", quote(string(key)))
 			}
 			return b.parseHeader(t, value, offset)
 		}
@@ -328,11 +328,11 @@ func (b *Bundle) eachStored(list []Entry, visit func(vfs.File, Entry) error) err
 			}
 			var err error
 			if f, err = vfs.Open(vfs.At(path), path); err != nil {
-				return fmt.Errorf("tensor %q of %s: %w", e.Name, b.index, err)
+				return fmt.Errorf("tensor %s of %s: %w", quote(e.Name), b.index, err)
 			}
 			info, err := f.Stat()
 			if err != nil {
-				return fmt.Errorf("tensor %q of %s: %w", e.Name, b.index, err)
+				return fmt.Errorf("tensor %s of %s: %w", quote(e.Name), b.index, err)
 			}
 			open, size = e.Shard, info.Size()
 		}
@@ -373,7 +373,7 @@ func (b *Bundle) damage(e Entry, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &path), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s: tensor %q: %w", b.dataPath(e.Shard), e.Name, err)
+		return fmt.Errorf("%s: tensor %s: %w", b.dataPath(e.Shard), quote(e.Name), err)
 	}
 	return &CorruptError{Path: b.dataPath(e.Shard), Tensor: e.Name, Offset: e.Offset, Reason: err.Error()}
 }

@@ -77,7 +77,7 @@ type Entry struct {
 func (e Entry) typeString() string { return DTypeName(e.DType) + shapeString(e.Shape) }
 
 // String writes the entry as name float32[2,384].
-func (e Entry) String() string { return e.Name + " " + e.typeString() }
+func (e Entry) String() string { return plain(e.Name) + " " + e.typeString() }
 
 func shapeString(shape []int64) string {
 	return strings.ReplaceAll(fmt.Sprint(shape), " ", ",")

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -27,7 +28,7 @@ func (e *CorruptError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Path)
 	if e.Tensor != "" {
-		fmt.Fprintf(&b, ": tensor %q", e.Tensor)
+		fmt.Fprintf(&b, ": tensor %s", quote(e.Tensor))
 	}
 	if e.Offset >= 0 {
 		fmt.Fprintf(&b, ": offset %d", e.Offset)
@@ -60,17 +61,43 @@ func (e *MismatchError) Error() string {
 	fmt.Fprintf(&b, "%s: not a checkpoint of this model: ", e.Path)
 	var parts []string
 	if n := len(e.Missing); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d variables are missing (%s)", n, abbreviate(e.Missing)))
+		parts = append(parts, fmt.Sprintf("%d variables are missing (%s)", n, abbreviate(plains(e.Missing))))
 	}
 	if n := len(e.Wrong); n > 0 {
 		list := make([]string, n)
 		for i, w := range e.Wrong {
-			list[i] = fmt.Sprintf("%s is %s, wanted %s", w.Name, w.Got.typeString(), w.Want.typeString())
+			list[i] = fmt.Sprintf("%s is %s, wanted %s", plain(w.Name), w.Got.typeString(), w.Want.typeString())
 		}
 		parts = append(parts, fmt.Sprintf("%d variables do not fit (%s)", n, abbreviate(list)))
 	}
 	b.WriteString(strings.Join(parts, "; "))
 	return b.String()
+}
+
+// quote quotes a name that comes from a file, and cuts it where it is longer than any
+// variable's.
+func quote(name string) string {
+	const most = 200
+	if len(name) <= most {
+		return strconv.Quote(name)
+	}
+	return fmt.Sprintf("%q... of %d bytes", name[:most], len(name))
+}
+
+// plain returns a name that comes from a file as it is where it can be read, else quoted.
+func plain(name string) string {
+	if q := quote(name); q != `"`+name+`"` {
+		return q
+	}
+	return name
+}
+
+func plains(names []string) []string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = plain(name)
+	}
+	return out
 }
 
 // abbreviate joins a list for an error message, which stays one readable line.

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +47,10 @@ func OpenSource(path string, opts ...Option) (src Source, close func() error, er
 		if _, err := os.Stat(IndexPath(path[:i])); err == nil {
 			return openSourceBundle(path[:i], opts...)
 		}
+	}
+	if isV1(path) {
+		return nil, nil, fmt.Errorf("open weights: %s is a checkpoint of TensorFlow 1's V1 format, expected V2 or safetensors: write it anew with "+
+			`python -c "%s" %[1]s %[1]s-v2`, path, convertV1)
 	}
 	if kind := foreignKind(path); kind != "" {
 		return nil, nil, fmt.Errorf("open weights: %s is %s, which cannot be read: save it as safetensors", path, kind)
@@ -92,6 +97,27 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 		return nil, nil, err
 	}
 	return s, s.Close, nil
+}
+
+// convertV1 is a program in Python that writes a checkpoint of the V1 format as one of V2.
+const convertV1 = `import sys, tensorflow as tf; r = tf.train.load_checkpoint(sys.argv[1]); n = sorted(r.get_variable_to_shape_map()); ` +
+	`tf.raw_ops.SaveV2(prefix=sys.argv[2], tensor_names=n, shape_and_slices=[''] * len(n), tensors=[r.get_tensor(k) for k in n])`
+
+// isV1 recognises a checkpoint that TensorFlow 1 wrote as one file: a table as the index of
+// V2 is, with the tensors in it.
+func isV1(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() < tableFooter {
+		return false
+	}
+	var magic [8]byte
+	_, err = f.ReadAt(magic[:], info.Size()-int64(len(magic)))
+	return err == nil && binary.LittleEndian.Uint64(magic[:]) == tableMagic
 }
 
 // foreignKind recognises files that users take for weights that can be read.
@@ -159,7 +185,7 @@ type LoadError struct{ Report *LoadReport }
 func (e *LoadError) Error() string {
 	r := e.Report
 	if len(r.Matched) == 0 && len(r.Mismatched) == 0 {
-		return fmt.Sprintf("%s: none of the %d variables is in it (it holds %s)", r.Path, len(r.Missing), abbreviate(entryNames(r.Unused)))
+		return fmt.Sprintf("%s: none of the %d variables is in it (it holds %s)", r.Path, len(r.Missing), abbreviate(plains(entryNames(r.Unused))))
 	}
 	var parts []string
 	if n := len(r.Missing); n > 0 {

@@ -79,9 +79,12 @@ func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions 
 }
 
 // lostWorker reports whether a run can go on after an error in a new session: a
-// worker, or the connection among them, was lost. One that says that it cannot start is
-// not lost.
+// worker, or the connection among them, was lost, or this process was paused. One that says
+// that it cannot start is not lost.
 func lostWorker(err error) bool {
+	if paused := (*cluster.PausedError)(nil); errors.As(err, &paused) {
+		return true
+	}
 	if told := (*cluster.FailedError)(nil); errors.As(err, &told) && told.Final {
 		return false
 	}
@@ -92,16 +95,29 @@ func lostWorker(err error) bool {
 	return errors.As(err, &w) && w.Phase != cluster.PhaseConnect && w.Phase != cluster.PhaseGreet
 }
 
-// lostCause is the part of an error that says which worker was lost. What the run was
-// doing then does not matter.
+// lostCause is the part of an error that says which worker was lost, and why. What the run
+// was doing then does not matter.
 func lostCause(err error) error {
+	if p := (*cluster.PausedError)(nil); errors.As(err, &p) {
+		return p
+	}
 	if w := (*cluster.WorkerError)(nil); errors.As(err, &w) {
 		return w
 	}
 	if s := (*strategy.SessionLostError)(nil); errors.As(err, &s) {
-		return s
+		return &strategy.SessionLostError{Err: shortened(s.Err)}
 	}
 	return err
+}
+
+// shortened is an error with the beginning of what TensorFlow said, in one line.
+func shortened(err error) error {
+	const most = 200
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if len(text) <= most {
+		return err
+	}
+	return errors.New(strings.ToValidUTF8(text[:most], "") + "... (--log-level debug logs all of it)")
 }
 
 // without returns the params without the workers that an error of connecting names,

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
@@ -88,6 +89,7 @@ func TestLostWorker(t *testing.T) {
 		{worker("b:2", cluster.PhaseGreet), false, "a:1"},
 		{errors.Join(worker("a:1", cluster.PhaseConnect), worker("b:2", cluster.PhaseConnect)), false, ""},
 		{fmt.Errorf("step 3: %w", &strategy.SessionLostError{Err: errors.New("reset")}), true, ""},
+		{fmt.Errorf("step 3: %w", &cluster.PausedError{Paused: time.Minute, Timeout: time.Minute, Err: worker("a:1", cluster.PhaseRun)}), true, ""},
 		{errors.New("disk full"), false, ""},
 	} {
 		if got := lostWorker(test.err); got != test.lost {
@@ -99,6 +101,21 @@ func TestLostWorker(t *testing.T) {
 		}
 		if left.Workers != test.left {
 			t.Errorf("%v: %q are left, want %q", test.err, left.Workers, test.left)
+		}
+	}
+}
+
+// TestLostCause wants the worker and the cause first, however long the rest is.
+func TestLostCause(t *testing.T) {
+	long := "ABORTED: From /job:worker: " + strings.Repeat("[[{{node apply/gradients}}]]\n\t", 50)
+	for want, err := range map[string]error{
+		"worker a:1: run: after 0s: gone; the worker ended":                        &cluster.WorkerError{Address: "a:1", Phase: cluster.PhaseRun, Err: errors.New("gone")},
+		"the session with the workers broke: ABORTED: From /job:worker: [[{{node ": &strategy.SessionLostError{Err: errors.New(long)},
+		"the chief itself did not run for 1m0s":                                    &cluster.PausedError{Paused: time.Minute, Timeout: time.Minute, Err: &cluster.WorkerError{Address: "a:1", Err: errors.New("gone")}},
+	} {
+		got := lostCause(fmt.Errorf("step 3 on records %s and 28 more: training step: %w", strings.Repeat("train-00000-of-00002.tfrecord:17, ", 14), err)).Error()
+		if !strings.HasPrefix(got, want) || len(got) > 350 || strings.Contains(got, "\n") {
+			t.Errorf("%d bytes: %s\nwant to begin with %s", len(got), got, want)
 		}
 	}
 }

@@ -2,9 +2,11 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 )
@@ -73,14 +75,23 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 			t.params.Strategy = left
 			continue
 		}
-		if !lostWorker(err) || restarts >= t.params.Strategy.MaxRestarts {
+		lost := lostWorker(err)
+		if lost {
+			t.env.Log.Debug("the session with the workers ended", "error", err)
+			err = lostCause(err)
+		}
+		most := t.params.Strategy.MaxRestarts
+		if paused := (*cluster.PausedError)(nil); lost && most > 0 && errors.As(err, &paused) {
+			t.env.Log.Warn("the chief was paused: the run goes on from its last checkpoint, and no restart is counted", "error", err)
+			continue
+		}
+		if !lost || restarts >= most {
 			if restarts > 0 {
-				err = fmt.Errorf("%w; restarts so far: %d of at most %d (strategy.max_restarts)", err, restarts, t.params.Strategy.MaxRestarts)
+				err = fmt.Errorf("%w; restarts so far: %d of at most %d (strategy.max_restarts)", err, restarts, most)
 			}
 			return nil, err
 		}
 		restarts++
-		t.env.Log.Warn("a worker was lost: the run goes on from its last checkpoint", "error", lostCause(err),
-			"restart", restarts, "max_restarts", t.params.Strategy.MaxRestarts)
+		t.env.Log.Warn("a worker was lost: the run goes on from its last checkpoint", "error", err, "restart", restarts, "max_restarts", most)
 	}
 }

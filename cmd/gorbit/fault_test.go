@@ -364,7 +364,7 @@ func TestFaults(t *testing.T) {
 			chief, _, second := two(t, run, more...)
 			breaks(t, run, chief, second)
 			chief.exits(fault.ExitDone)
-			if log := chief.out.String(); !strings.Contains(log, lost) || !strings.Contains(log, address(second)) {
+			if log := chief.out.String(); !strings.Contains(log, lost+"\" error=\"worker "+address(second)+": ") {
 				t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
 			}
 			same(t, run)
@@ -383,6 +383,19 @@ func TestFaults(t *testing.T) {
 		}
 		u.start(t, train("chief", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
 		same(t, "chief")
+	})
+	scenario("chief stopped for longer than the deadline", func(t *testing.T) {
+		chief, first, second := two(t, "paused", append(short, "--max-restarts", "1")...)
+		chief.says("step:    200 ")
+		kill(t, chief.Process.Pid, syscall.SIGSTOP)
+		first.says("listening again")
+		second.says("listening again")
+		kill(t, chief.Process.Pid, syscall.SIGCONT)
+		chief.exits(fault.ExitDone)
+		if log := chief.out.String(); !strings.Contains(log, "the chief itself did not run for ") || strings.Contains(log, lost) || strings.Contains(log, "can they reach each other") {
+			t.Errorf("the workers are blamed:\n%s", log)
+		}
+		same(t, "paused")
 	})
 	scenario("stopped by a signal", func(t *testing.T) {
 		chief, first, second := two(t, "stopped")

@@ -79,31 +79,36 @@ belongs in it and writes it. --ask does so in any case. See docs/guide/launch.md
 		if dryRun {
 			return printCommands(cmd.OutOrStdout(), c.Commands)
 		}
-		if len(c.Workers) == 0 {
-			// There is nothing to look after.
-			return fmt.Errorf("start %s: %w", program, syscall.Exec(program, c.Chief.Args, os.Environ()))
-		}
-		env, err := g.env(cmd.OutOrStdout())
-		if err != nil {
-			return err
-		}
-		c.Log, c.Stdout, c.Stderr = env.Log, cmd.OutOrStdout(), os.Stderr
-		c.Color = term.IsTerminal(int(os.Stderr.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-		for _, w := range c.Workers {
-			if !w.Local {
-				fmt.Fprintf(os.Stderr, "on the host of %s: %s\n", w.Address, w)
-			}
-		}
-		code, err := launch.Run(cmd.Context(), c)
-		if err != nil {
-			return err
-		}
-		if code != fault.ExitDone {
-			return &chiefError{code}
-		}
-		return nil
+		return g.launch(cmd, c)
 	}
 	return cmd
+}
+
+// launch runs the commands of this machine until the training ends.
+func (g *globals) launch(cmd *cobra.Command, c launch.Config) error {
+	if len(c.Workers) == 0 {
+		// There is nothing to look after.
+		return fmt.Errorf("start %s: %w", c.Chief.Args[0], syscall.Exec(c.Chief.Args[0], c.Chief.Args, os.Environ()))
+	}
+	env, err := g.env(cmd.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	c.Log, c.Stdout, c.Stderr = env.Log, cmd.OutOrStdout(), os.Stderr
+	c.Color = term.IsTerminal(int(os.Stderr.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	for _, w := range c.Workers {
+		if !w.Local {
+			fmt.Fprintf(os.Stderr, "on the host of %s: %s\n", w.Address, w)
+		}
+	}
+	code, err := launch.Run(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
+	if code != fault.ExitDone {
+		return &chiefError{code}
+	}
+	return nil
 }
 
 // plan reads the plan or asks for it, and reports which.

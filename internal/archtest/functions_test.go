@@ -22,10 +22,8 @@ var longWithoutReason = []string{
 	"checkpoint TestManagerDamage",
 	"cmd/gorbit TestFaults",
 	"cmd/gorbit newConvert",
-	"cmd/gorbit newLaunch",
 	"cmd/gorbit newPredict",
 	"cmd/gorbit newTrain",
-	"internal/cluster Supervisor.session",
 	"internal/shardinput TestDraw",
 }
 

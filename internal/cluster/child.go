@@ -62,8 +62,10 @@ func (c *child) serve(ctx context.Context) error {
 			}
 		}
 	}()
+	pauses := newPauses(interval(c.timeout), boottime)
+	go pauses.watch(ctx)
 	for {
-		m, err := c.link.read(time.Now().Add(c.timeout))
+		m, err := c.link.await(c.timeout, pauses)
 		if err != nil {
 			return fmt.Errorf("the supervisor is gone: %w", err)
 		}

@@ -105,6 +105,7 @@ type Cluster struct {
 	log    *slog.Logger
 	peers  []*peer
 	relay  *relay
+	pauses *pauses // of the chief
 
 	// ctx ends what runs in the background.
 	ctx        context.Context
@@ -122,7 +123,7 @@ type Cluster struct {
 
 // Connect starts a TensorFlow server on every worker. It waits for workers that are not
 // there yet, or still busy, as long as the timeout lasts. A worker that fails is a
-// *WorkerError, several are joined.
+// *WorkerError, several are joined; a pause of this process is a *PausedError.
 func Connect(ctx context.Context, config Config) (*Cluster, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -133,13 +134,17 @@ func Connect(ctx context.Context, config Config) (*Cluster, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Cluster{config: config, log: config.Log, failed: make(chan struct{})}
+	c := &Cluster{config: config, log: config.Log, failed: make(chan struct{}), pauses: newPauses(interval(config.Timeout), boottime)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.background.Go(func() { c.pauses.watch(c.ctx) })
 	for i, address := range config.Addresses {
 		c.peers = append(c.peers, &peer{cluster: c, task: i, worker: Worker{Address: address}, replies: make(chan message, 1)})
 	}
 	if err := c.connect(ctx); err != nil {
 		_ = c.Close()
+		if ctx.Err() == nil {
+			err = c.blame(err)
+		}
 		return nil, err
 	}
 	return c, nil
@@ -284,7 +289,7 @@ func (c *Cluster) GroupLeader() string { return GroupLeader }
 // Failed is closed when a worker has failed.
 func (c *Cluster) Failed() <-chan struct{} { return c.failed }
 
-// Err is the first failure, a *WorkerError or what Fail was given, or nil.
+// Err is the first failure, a *WorkerError, a *PausedError or what Fail was given, or nil.
 func (c *Cluster) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,8 +297,12 @@ func (c *Cluster) Err() error {
 }
 
 // Fail gives the cluster up, if it has not failed before: calls of TensorFlow sessions on
-// it end with this error, which nothing else can make them do.
+// it end with this error, which nothing else can make them do. After a pause of this process
+// that no worker waits for, the error is a *PausedError instead.
 func (c *Cluster) Fail(err error) {
+	if !errors.Is(err, context.Canceled) {
+		err = c.blame(err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over || c.err != nil {

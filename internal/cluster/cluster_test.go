@@ -556,6 +556,32 @@ func TestOneChiefAtATime(t *testing.T) {
 	}
 }
 
+// TestBusyThenSilent connects to a worker that says that it is busy, and then nothing for the
+// rest of the time.
+func TestBusyThenSilent(t *testing.T) {
+	l := listen(t)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		// Only a chief's greeting is answered: input that is not read takes the answer along.
+		link := newLink(conn, conn)
+		if _, err := link.read(time.Now().Add(long)); err == nil {
+			err = link.write(message{Busy: &busy{Peer: "10.0.0.9:4711", Since: time.Now()}}, time.Now().Add(long))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	_, err := Connect(t.Context(), Config{Addresses: []string{l.Addr().String()}, Timeout: 2 * time.Second})
+	var busy *BusyError
+	if !errors.As(err, &busy) || !strings.Contains(err.Error(), "busy with 10.0.0.9:4711 since ") || !strings.Contains(err.Error(), "stop that chief") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestNotAWorker connects to what is no worker, beside one that is.
 func TestNotAWorker(t *testing.T) {
 	worker := launch(t, "worker", "127.0.0.1:0", "cpu:1")

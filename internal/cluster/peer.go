@@ -53,9 +53,11 @@ func (p *peer) wrap(err error) *WorkerError {
 // connect reaches the worker and learns what it is.
 func (p *peer) connect(ctx context.Context) error {
 	begin := time.Now()
+	deadline, _ := ctx.Deadline()
 	var last *WorkerError
 	told := false
 	for {
+		attempt := time.Now()
 		err := p.greet(ctx)
 		if err == nil {
 			return nil
@@ -68,12 +70,14 @@ func (p *peer) connect(ctx context.Context) error {
 		if !passing(err) {
 			return failure
 		}
-		// An attempt that the end of the time cut off says less than the one before,
-		// unless the worker kept it waiting.
-		if ctx.Err() == nil || last == nil || failure.Phase == PhaseGreet {
+		// An attempt that the end of the time cut off says less than the one before, unless
+		// it was kept waiting for long. That a worker is busy is always the better answer.
+		cut := ctx.Err() != nil || !time.Now().Before(deadline)
+		busy := (*BusyError)(nil)
+		if last == nil || !cut || !errors.As(last, &busy) && time.Since(attempt) > p.cluster.config.Timeout/2 {
 			last = failure
 		}
-		if ctx.Err() != nil {
+		if cut {
 			last.Waited = failure.Waited
 			return last
 		}
@@ -166,7 +170,7 @@ func (p *peer) read() {
 
 func (p *peer) hear() error {
 	for {
-		m, err := p.link.read(time.Now().Add(p.cluster.config.Timeout))
+		m, err := p.link.await(p.cluster.config.Timeout, p.cluster.pauses)
 		if err != nil {
 			return err
 		}

@@ -76,9 +76,9 @@ func spawn(args, env []string, log io.Writer) (*process, error) {
 
 // read hands over the child's messages, at least one per timeout, and ends
 // with the child. The last event is an error that says how it ended.
-func (p *process) read(timeout time.Duration, events chan<- event, done <-chan struct{}) {
+func (p *process) read(timeout time.Duration, pauses *pauses, events chan<- event, done <-chan struct{}) {
 	for {
-		m, err := p.link.read(time.Now().Add(timeout))
+		m, err := p.link.await(timeout, pauses)
 		if err != nil {
 			if !isTimeout(err) {
 				select {

@@ -264,7 +264,8 @@ type link struct {
 	in      readEnd
 	stopped bool
 
-	buf *bufio.Reader
+	buf  *bufio.Reader
+	part []byte // of a line that a deadline cut
 
 	writing sync.Mutex
 	out     writeEnd
@@ -275,29 +276,39 @@ func newLink(in readEnd, out writeEnd) *link {
 }
 
 // read returns the next message: io.EOF at the end, os.ErrDeadlineExceeded if
-// there is none by the deadline, *ProtocolError for what is none.
+// there is none by the deadline, after which it can be called again, *ProtocolError for what
+// is none.
 func (l *link) read(deadline time.Time) (message, error) {
 	if err := l.wait(deadline); err != nil {
 		return message{}, err
 	}
-	// What is no message at all may never end its line.
-	first, err := l.buf.Peek(1)
-	if err != nil {
-		return message{}, err
-	}
-	if first[0] != '{' {
-		got, _ := l.buf.Peek(l.buf.Buffered())
-		return message{}, &ProtocolError{Got: excerpt(got), Err: errors.New("not a message")}
+	if len(l.part) == 0 {
+		// What is no message at all may never end its line.
+		first, err := l.buf.Peek(1)
+		if err != nil {
+			return message{}, err
+		}
+		if first[0] != '{' {
+			got, _ := l.buf.Peek(l.buf.Buffered())
+			return message{}, &ProtocolError{Got: excerpt(got), Err: errors.New("not a message")}
+		}
 	}
 	line, err := l.buf.ReadSlice('\n')
+	if len(l.part) > 0 || isTimeout(err) {
+		l.part = append(l.part, line...)
+		line = l.part
+	}
 	switch {
-	case errors.Is(err, bufio.ErrBufferFull):
+	case isTimeout(err):
+		return message{}, err
+	case errors.Is(err, bufio.ErrBufferFull), len(line) > maxLine:
 		return message{}, &ProtocolError{Got: excerpt(line), Err: fmt.Errorf("a line of more than %d bytes", maxLine)}
 	case errors.Is(err, io.EOF):
 		return message{}, io.ErrUnexpectedEOF
 	case err != nil:
 		return message{}, err
 	}
+	l.part = nil
 	return parse(bytes.TrimSuffix(line, []byte("\n")))
 }
 

@@ -196,7 +196,7 @@ func (s *Supervisor) greet(ctx context.Context, conn *net.TCPConn) {
 	}
 	s.log.Info("a chief connected", "peer", peer)
 	begin := time.Now()
-	end := s.session(ctx, l, m.Hello)
+	end := newSession(s, l, m.Hello).run(ctx)
 	s.free()
 	s.log.Info("the session is over, listening again", "peer", peer, "reason", end.reason, "lasted", time.Since(begin).Round(time.Millisecond))
 	if end.say != nil {
@@ -234,128 +234,6 @@ func (s *Supervisor) last(conn *net.TCPConn, l *link, m message) {
 	}
 	if conn.SetReadDeadline(deadline) == nil {
 		_, _ = io.Copy(io.Discard, l.buf)
-	}
-}
-
-// event is what a reader read.
-type event struct {
-	message message
-	err     error
-}
-
-// ending is why a session ended and what the chief is told.
-type ending struct {
-	reason string
-	say    *message
-	done   bool // the run is over
-}
-
-// session serves a chief until its end. The child is gone when it returns.
-func (s *Supervisor) session(ctx context.Context, l *link, h *hello) ending {
-	timeout := h.timeout()
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
-	timeout = max(timeout, minTimeout)
-	soon := func() time.Time { return time.Now().Add(timeout) }
-	if err := l.write(message{Hello: &s.hello}, soon()); err != nil {
-		return ending{reason: "the chief is gone: " + describe(err)}
-	}
-
-	done := make(chan struct{})
-	var readers sync.WaitGroup
-	chief, child := make(chan event), make(chan event)
-	readers.Go(func() {
-		for {
-			m, err := l.read(soon())
-			select {
-			case chief <- event{m, err}:
-			case <-done:
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
-	var p *process
-	defer func() {
-		close(done)
-		if p != nil {
-			p.close()
-		}
-		l.stop()
-		readers.Wait()
-	}()
-
-	say := func(told failed) ending {
-		if p != nil {
-			told.Tail = p.tail.last()
-		}
-		return ending{reason: told.Message, say: &message{Failed: &told}}
-	}
-	fail := func(err error) ending { return say(*failedBy(err)) }
-	tick := time.NewTicker(interval(timeout))
-	defer tick.Stop()
-	var usage beat
-	var asked bool
-	for {
-		select {
-		case <-ctx.Done():
-			return fail(errors.New("gorbit worker was stopped there"))
-
-		case <-tick.C:
-			if err := l.write(message{Beat: &usage}, soon()); err != nil {
-				return ending{reason: "the chief is gone: " + describe(err)}
-			}
-			if p != nil {
-				// A child that does not read is found by its silence.
-				_ = p.link.write(message{Beat: new(beat)}, time.Now().Add(interval(timeout)))
-			}
-
-		case e := <-chief:
-			switch m := e.message; {
-			case e.err != nil:
-				return ending{reason: "the chief is gone: " + describe(e.err)}
-			case m.Beat != nil:
-			case m.Bye != nil:
-				return ending{reason: "the chief is done", say: &message{Bye: new(bye)}, done: m.Bye.Done}
-			case m.Reserve != nil && p == nil:
-				var err error
-				if p, err = spawn(s.config.Child, childEnv(m.Reserve.NoOneDNN), s.config.ChildLog); err != nil {
-					return say(failed{Message: clip("cannot start a process for TensorFlow: " + err.Error()), Final: true})
-				}
-				readers.Go(func() { p.read(timeout, child, done) })
-				r := reserve{Host: s.host.String(), TimeoutMillis: timeout.Milliseconds()}
-				// What keeps it from reading comes from its reader.
-				_ = p.link.write(message{Reserve: &r}, soon())
-			case m.Start != nil && p != nil && !asked:
-				asked = true
-				m.Start.Devices = s.devices.String()
-				if s.config.Threads > 0 {
-					m.Start.IntraOpThreads = s.config.Threads
-				}
-				_ = p.link.write(m, soon())
-			default:
-				return fail(errors.New("the chief sent what is not for a worker now"))
-			}
-
-		case e := <-child:
-			switch m := e.message; {
-			case e.err != nil:
-				return fail(e.err)
-			case m.Beat != nil:
-				usage = *m.Beat
-			case m.Failed != nil:
-				return say(failed{Message: clip(m.Failed.Message), Class: m.Failed.Class, Final: true})
-			case m.Reserved != nil, m.Started != nil:
-				if err := l.write(m, soon()); err != nil {
-					return ending{reason: "the chief is gone: " + describe(err)}
-				}
-			default:
-				return fail(errors.New("its TensorFlow process sent what is not for a supervisor"))
-			}
-		}
 	}
 }
 
