@@ -18,7 +18,6 @@ const maxLines = 80
 
 // longWithoutReason are the functions that have more lines and give no reason today.
 var longWithoutReason = []string{
-	"checkpoint ObjectGraph.list",
 	"checkpoint TestManagerDamage",
 	"cmd/gorbit TestFaults",
 	"cmd/gorbit newConvert",
