@@ -336,9 +336,9 @@ func copyDescription(folder string, records *data) error {
 	return nil
 }
 
-// warnKept tells what a run keeps though the params ask for something else.
+// warnKept logs the settings that a run keeps although the params ask for others.
 func warnKept(kept []string, log *slog.Logger) {
 	if len(kept) > 0 {
-		log.Warn("a run keeps what decides its rounding", "kept", strings.Join(kept, "; "))
+		log.Warn("settings that affect rounding stay as the run began with", "kept", strings.Join(kept, "; "))
 	}
 }

@@ -1,8 +1,8 @@
-// Command gorbit-predict answers with a model that gorbit export wrote.
+// Command gorbit-predict classifies texts with a model that gorbit export wrote.
 //
-// It is a shell around packages train/predict and train/predict/served, which stand on
-// github.com/galeone/tfgo, the usual way to load a SavedModel in Go: no part of gorbit
-// that trains is in it.
+// It is a thin command line over packages train/predict and train/predict/served. They load the
+// model with github.com/galeone/tfgo, the usual SavedModel loader for Go, so the program contains
+// none of gorbit's training code.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is the program, less the process.
+// run runs the command line and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	cmd := newCommand()
 	cmd.SetArgs(args)
@@ -59,22 +59,22 @@ func newCommand() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "gorbit-predict --model FOLDER (--text TEXT ... | --file FILE)",
-		Short: "Answer with a trained model",
-		Long: `Answers with a model that gorbit export wrote: the most probable label of each
-text or pair of texts, and the probabilities.
+		Short: "Classify texts with a trained model",
+		Long: `Classifies texts, or pairs of texts, with a model that gorbit export wrote. Prints the
+most probable label of each text and its probability.
 
-Texts come from --text (and --text-pair), each as often as there are examples, or
-from a file. A file whose name ends in .jsonl holds one object a line, with a field
-"text" and maybe a field "text_pair". Any other file, and standard input, holds one
-text a line, and maybe a tab and the second text after it.
+Texts come from --text (and --text-pair), which may be repeated, or from a file. A
+file whose name ends in .jsonl holds one JSON object per line, with a field "text"
+and an optional field "text_pair". Any other file, and standard input, holds one text
+per line, optionally followed by a tab and the second text.
 
 Each answer is one line, in the order of the texts: the label and its probability
 (text, tsv), or an object with label, index, score, probabilities and logits (json).
-A text that is longer than the model takes is cut; its answer says so in text and json
-("truncated"), and how many there were is said at the end.
+Texts that are longer than the model's limit are cut. Their answers are marked
+"truncated" (text, json), and their number is printed at the end.
 
-A model is a program. One whose operations reach files, processes, the network or
-Python is refused before it is loaded, unless --allow-op names them.
+A model is a program. A model whose operations reach files, processes, the network or
+Python is refused before it is loaded, unless --allow-op names these operations.
 
 Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are damaged.`,
 		Example: `  gorbit-predict --model served/reviews --text "A gripping, beautifully shot film."
@@ -86,7 +86,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fault.Usagef("unexpected argument %q: texts are given with --text", args[0])
+				return fault.Usagef("unexpected argument %q; pass texts with --text", args[0])
 			}
 			return nil
 		},
@@ -102,27 +102,27 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.model, "model", "", "`folder` that gorbit export wrote")
-	flags.StringArrayVar(&o.texts, "text", nil, "`text` to answer about; may be repeated")
-	flags.StringArrayVar(&o.pairs, "text-pair", nil, "second `text` of a pair; as often as --text")
-	flags.StringVar(&o.file, "file", "", "`file` of texts, - for standard input")
-	flags.StringVar(&o.format, "format", "text", "of the answers: text, tsv (label, score) or json")
-	flags.IntVar(&o.batchSize, "batch-size", 32, "examples that the model sees at once")
-	flags.StringSliceVar(&o.allowOps, "allow-op", nil, "let the model use this `operation`, which reaches files, processes or Python")
+	flags.StringArrayVar(&o.texts, "text", nil, "`text` to classify; may be repeated")
+	flags.StringArrayVar(&o.pairs, "text-pair", nil, "second `text` of a pair; once for each --text")
+	flags.StringVar(&o.file, "file", "", "`file` of texts; - is standard input")
+	flags.StringVar(&o.format, "format", "text", "format of the answers: text, tsv (label, score) or json")
+	flags.IntVar(&o.batchSize, "batch-size", 32, "number of texts in one call of the model")
+	flags.StringSliceVar(&o.allowOps, "allow-op", nil, "allow the model to use this `operation` although it reaches files, processes or Python")
 	return cmd
 }
 
 func (o options) validate() error {
 	switch {
 	case o.model == "":
-		return errors.New("--model is missing")
+		return errors.New("--model is missing; expected the folder that gorbit export wrote")
 	case len(o.texts) == 0 && o.file == "":
-		return errors.New("there is nothing to answer: give --text or --file")
+		return errors.New("no texts given; expected --text or --file")
 	case len(o.texts) > 0 && o.file != "":
-		return errors.New("--text and --file exclude each other")
+		return errors.New("both --text and --file given; expected one of them")
 	case len(o.pairs) > 0 && len(o.pairs) != len(o.texts):
-		return fmt.Errorf("--text-pair is given %d times and --text %d times", len(o.pairs), len(o.texts))
+		return fmt.Errorf("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(o.texts), len(o.pairs))
 	case o.batchSize < 1:
-		return fmt.Errorf("--batch-size %d is less than 1", o.batchSize)
+		return fmt.Errorf("--batch-size is %d; expected 1 or more", o.batchSize)
 	}
 	if err := predict.Format(o.format).Validate(); err != nil {
 		return fmt.Errorf("--format: %w", err)
@@ -130,14 +130,14 @@ func (o options) validate() error {
 	return nil
 }
 
-// answer answers on all texts and tells of those that were too long.
+// answer classifies all texts, and prints how many were cut because they were too long.
 func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.Writer) error {
 	in := predict.Source(&predict.List{Texts: o.texts, Pairs: o.pairs})
 	switch o.file {
 	case "":
 	case "-":
 		in = predict.NewLines(stdin, "standard input", predict.ParseTSV)
-		// Whoever types waits for an answer to each line.
+		// On a terminal, answer each line as it is typed.
 		if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 			o.batchSize = 1
 		}
@@ -168,7 +168,7 @@ func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.W
 		return w.Flush()
 	})
 	if done.Truncated > 0 {
-		fmt.Fprintf(stderr, "gorbit-predict: %d of %d texts have more than %d tokens and were cut: the answers on them are on their beginning\n", done.Truncated, done.Answers, model.MaxLength)
+		fmt.Fprintf(stderr, "gorbit-predict: %d of %d texts have more than %d tokens and were cut; their answers use only their beginning\n", done.Truncated, done.Answers, model.MaxLength)
 	}
 	return errors.Join(err, w.Flush())
 }

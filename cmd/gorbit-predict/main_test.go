@@ -137,15 +137,15 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestLongTexts gives texts of more than the model's 16 tokens: they are cut, and that is
-// said with the answer and at the end.
+// TestLongTexts passes texts longer than the model's 16 tokens. They are cut, their answers are
+// marked, and their number is printed at the end.
 func TestLongTexts(t *testing.T) {
 	model, _ := fixture(t)
 	long := strings.Repeat("a b ", 7) + "a"
 	fits := strings.Repeat("a b ", 7)
 	args := []string{"--model", model, "--text", long, "--text", fits, "--text", long + " d"}
 	code, stdout, stderr := call("", append(args, "--format", "json")...)
-	const said = "gorbit-predict: 2 of 3 texts have more than 16 tokens and were cut: the answers on them are on their beginning\n"
+	const said = "gorbit-predict: 2 of 3 texts have more than 16 tokens and were cut; their answers use only their beginning\n"
 	if code != 0 || stderr != said {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
@@ -209,11 +209,11 @@ func TestErrors(t *testing.T) {
 		want  string
 	}{
 		{"no model", 2, "", []string{"--text", "a"}, "--model is missing"},
-		{"nothing to do", 2, "", []string{"--model", model}, "nothing to answer"},
-		{"both", 2, "", []string{"--model", model, "--text", "a", "--file", "b"}, "exclude each other"},
-		{"pairs", 2, "", []string{"--model", model, "--text", "a", "--text", "b", "--text-pair", "c"}, "--text-pair is given 1 times and --text 2 times"},
+		{"nothing to do", 2, "", []string{"--model", model}, "no texts given"},
+		{"both", 2, "", []string{"--model", model, "--text", "a", "--file", "b"}, "both --text and --file given"},
+		{"pairs", 2, "", []string{"--model", model, "--text", "a", "--text", "b", "--text-pair", "c"}, "2 --text and 1 --text-pair given"},
 		{"format", 2, "", []string{"--model", model, "--text", "a", "--format", "xml"}, `--format: format "xml" is unknown, expected text, tsv or json`},
-		{"batch size", 2, "", []string{"--model", model, "--text", "a", "--batch-size", "0"}, "--batch-size 0"},
+		{"batch size", 2, "", []string{"--model", model, "--text", "a", "--batch-size", "0"}, "--batch-size is 0; expected 1 or more"},
 		{"unknown flag", 2, "", []string{"--modle", model}, "unknown flag: --modle"},
 		{"argument", 2, "", []string{"--model", model, "text"}, `unexpected argument "text"`},
 		{"missing file", 1, "", []string{"--model", model, "--file", filepath.Join(empty, "x.txt")}, "x.txt: no such file"},
@@ -245,8 +245,8 @@ func TestErrors(t *testing.T) {
 //go:embed testdata/make_unsafe.py
 var makeUnsafe string
 
-// TestUnsafeModels loads models that TensorFlow made to reach files, in their signature
-// or while they are loaded: not without --allow-op, and before anything has run.
+// TestUnsafeModels loads models that reach files, in their signature or while they are loaded.
+// Without --allow-op they must be refused before anything has run.
 func TestUnsafeModels(t *testing.T) {
 	model, _ := fixture(t)
 	dir := t.TempDir()
@@ -276,7 +276,7 @@ func TestUnsafeModels(t *testing.T) {
 			if written() {
 				t.Fatal("the model wrote its file")
 			}
-			// What is refused is no false alarm.
+			// The operation really writes its file when it is allowed.
 			if code, _, stderr := call("", append(args, "--allow-op", test.op)...); code != 0 || !written() && test.writes != "" {
 				t.Errorf("allowed, exit code %d: %s; written: %v", code, stderr, written())
 			}
@@ -296,8 +296,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestProcess runs the program as a process: its exit code, and that TensorFlow's
-// library keeps quiet.
+// TestProcess runs the program as a process. It checks the exit code, and that TensorFlow's
+// library prints nothing.
 func TestProcess(t *testing.T) {
 	model, golden := fixture(t)
 	start := func(args ...string) (stdout, stderr string, err error) {
@@ -323,14 +323,14 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestNoTraining holds the program to its promise: the usual Go loader, and
-// nothing of gorbit's own binding, which the linker would refuse beside it.
+// TestNoTraining checks that the program uses tfgo and not gorbit's own TensorFlow binding, which
+// cannot be linked into the same program.
 func TestNoTraining(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(out), "github.com/galeone/tfgo\n") || strings.Contains(string(out), "wamuir/graft") {
-		t.Error("the program is to stand on tfgo and not on graft")
+		t.Error("the program must import tfgo and must not import graft")
 	}
 }

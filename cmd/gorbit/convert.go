@@ -24,48 +24,48 @@ func newConvert(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert --task TASK --vocab VOCAB --train FILE [--dev FILE] --out FOLDER [flags]",
 		Short: "Convert labelled texts to TFRecords",
-		Long: `Tokenizes labelled texts and writes them as shards of TFRecords, with the
-vocabulary and a manifest (label names, lengths, checksums) beside them. The same
-input, flags and seed give the same bytes.
+		Long: `Tokenizes labelled texts and writes them as TFRecord shards, together with the
+vocabulary and a manifest (label names, lengths, checksums). The same input, flags
+and seed produce the same bytes.
 
-Tasks: ` + strings.Join(convert.Tasks(), ", ") + `. The task "text" is for any tab-separated,
-CSV or JSON-lines file whose columns --text-column, --pair-column and --label-column
-name (by their numbers, from 1 on, with --no-header).`,
+Tasks: ` + strings.Join(convert.Tasks(), ", ") + `. The task "text" reads any tab-separated, CSV
+or JSON-lines file; --text-column, --pair-column and --label-column name its columns
+(with --no-header by number, starting at 1).`,
 		Example: `  gorbit convert --task mrpc --vocab vocab.txt --train train.tsv --dev dev.tsv --out data/mrpc
   gorbit convert --vocab vocab.txt --train reviews.csv --text-column review --label-column stars --split-by-hash id --out data/reviews`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Task, "task", convert.TextTask, "kind of the files: "+strings.Join(convert.Tasks(), ", "))
-	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary, a token per line (required)")
-	f.StringArrayVar(&train, "train", nil, "file of the training split; several may be given")
+	f.StringVar(&c.Task, "task", convert.TextTask, "format of the input files: "+strings.Join(convert.Tasks(), ", "))
+	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary, one token per line (required)")
+	f.StringArrayVar(&train, "train", nil, "file of the training split; may be repeated")
 	f.StringArrayVar(&dev, "dev", nil, "file of the dev split")
 	f.StringArrayVar(&test, "test", nil, "file of the test split")
 	f.StringArrayVar(&extra, "split", nil, "file of another split, as name=file")
 	f.StringVar(&c.Out, "out", "", "folder to write (required)")
-	f.BoolVar(&c.Overwrite, "overwrite", false, "replace a dataset that is there")
+	f.BoolVar(&c.Overwrite, "overwrite", false, "replace an existing dataset")
 	f.BoolVar(&cased, "cased", false, "keep case and accents, for cased vocabularies")
-	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "take [SEP] and the like in a text as plain characters")
-	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "most tokens of a record, [CLS] and [SEP] included")
-	f.StringVar(&format, "format", "auto", "tsv (no quoting), csv or jsonl; auto goes by the file's name")
+	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
+	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]")
+	f.StringVar(&format, "format", "auto", "tsv (no quoting), csv or jsonl; auto goes by the file name")
 	f.StringVar(&charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
-	f.BoolVar(&c.NoHeader, "no-header", false, "the files begin with a row of data")
+	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
 	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
 	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair")
 	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label")
-	f.StringSliceVar(&c.Labels, "labels", nil, "labels in the order of their numbers (default: sorted)")
-	f.Float64Var(&threshold, "label-threshold", 0, "the label column holds scores: below this is the first label (negative), else the second (positive)")
-	f.StringVar(&c.SplitByHash, "split-by-hash", "", "column by whose hash rows of train go to dev")
-	f.Float64Var(&c.DevFraction, "dev-fraction", convert.DefaultDevFraction, "with --split-by-hash: the share that goes to dev")
-	f.StringVar(&c.DevIDs, "dev-ids", "", "file of ids whose rows of train go to dev, as GLUE's dev_ids.tsv")
+	f.StringSliceVar(&c.Labels, "labels", nil, "labels, in the order of their indices (default: sorted)")
+	f.Float64Var(&threshold, "label-threshold", 0, "the label column holds scores: those below this value get the first label (negative), the others the second (positive)")
+	f.StringVar(&c.SplitByHash, "split-by-hash", "", "move rows of train to dev by the hash of this column")
+	f.Float64Var(&c.DevFraction, "dev-fraction", convert.DefaultDevFraction, "with --split-by-hash: the share of rows that goes to dev")
+	f.StringVar(&c.DevIDs, "dev-ids", "", "file of ids, such as GLUE's dev_ids.tsv, whose rows of train go to dev")
 	f.IntVar(&c.Shards, "shards", 1, "files per split")
 	f.StringVar(&compression, "compression", "none", "none, gzip or zlib")
-	f.BoolVar(&c.Shuffle, "shuffle", false, "write the records of a split in an order drawn from --seed")
-	f.Uint64Var(&c.Seed, "seed", 0, "of --shuffle")
-	f.BoolVar(&c.SkipBadRows, "skip-bad-rows", false, "pass over rows that cannot be used, and count them")
-	f.IntVar(&c.Workers, "workers", 0, "rows tokenized at once (0: one per core)")
+	f.BoolVar(&c.Shuffle, "shuffle", false, "shuffle the records of each split, seeded by --seed")
+	f.Uint64Var(&c.Seed, "seed", 0, "seed of --shuffle")
+	f.BoolVar(&c.SkipBadRows, "skip-bad-rows", false, "skip and count rows that cannot be used")
+	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		// In one order, so that the manifest is the same every time.
+		// A fixed order, so that the manifest is the same every time.
 		for _, split := range []struct {
 			name  string
 			files []string
@@ -77,7 +77,7 @@ name (by their numbers, from 1 on, with --no-header).`,
 		for _, s := range extra {
 			name, file, ok := strings.Cut(s, "=")
 			if !ok {
-				return usagef("--split %q is not of the form name=file", s)
+				return usagef("--split is %q; expected name=file", s)
 			}
 			c.Inputs = append(c.Inputs, convert.Input{Split: name, Path: file})
 		}
@@ -102,7 +102,7 @@ name (by their numbers, from 1 on, with --no-header).`,
 			return usagef("--compression: %w", err)
 		}
 		if err := c.Validate(); err != nil {
-			// Several mistakes are joined by new lines; one at a time is enough.
+			// Errors are joined by newlines; report only the first.
 			first, _, _ := strings.Cut(err.Error(), "\n")
 			return usagef("%s", first)
 		}
@@ -113,7 +113,7 @@ name (by their numbers, from 1 on, with --no-header).`,
 		m, err := convert.Run(cmd.Context(), c, env.Log)
 		var exists *convert.ExistsError
 		if errors.As(err, &exists) {
-			return usagef("%s exists already: choose another folder, or add --overwrite to replace it", exists.Path)
+			return usagef("%s exists already; choose another folder with --out, or add --overwrite to replace it", exists.Path)
 		}
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 	}
 	for _, s := range m.Sources {
 		if s.Skipped > 0 {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d of %d rows could not be used and were passed over\n", s.Name, s.Skipped, s.Rows)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: skipped %d of %d rows that could not be used\n", s.Name, s.Skipped, s.Rows)
 		}
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s\n", out)

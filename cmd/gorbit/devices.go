@@ -25,7 +25,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/version"
 )
 
-// offer is what TensorFlow offers in this process.
+// offer lists the devices that TensorFlow offers in this process.
 type offer struct {
 	TensorFlow string    `json:"tensorflow"`
 	CUDA       cuda.Info `json:"cuda"`
@@ -36,13 +36,13 @@ type offer struct {
 type device struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
-	// MemoryLimitBytes is what TensorFlow may take of the device's memory; of
-	// CPUs it knows no bound, and says 256 MiB.
+	// MemoryLimitBytes is how much of the device's memory TensorFlow may use. It does not limit
+	// CPUs, for which it always reports 256 MiB.
 	MemoryLimitBytes int64 `json:"memory_limit_bytes"`
-	// Model is the maker's name of it.
+	// Model is the vendor's name of the device.
 	Model string `json:"model,omitempty"`
-	// Cores and Kernels, of CPUs: how many, which all CPU devices share, and the
-	// instructions that gorbit's own kernels use.
+	// Cores is the number of cores, which all CPU devices share. Kernels is the instruction set
+	// that gorbit's own kernels use. Both are set for CPUs only.
 	Cores   int    `json:"cores,omitempty"`
 	Kernels string `json:"kernels,omitempty"`
 	// Capability is the compute capability of a GPU.
@@ -57,15 +57,15 @@ func newDevices(*globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices [flags]",
 		Short: "List the devices that TensorFlow offers here",
-		Long: `Lists the devices of this machine as TensorFlow sees them, with the names that
-runtime.device takes, and the versions of TensorFlow and CUDA; or those that workers
-lend.`,
+		Long: `Lists the devices of this machine as TensorFlow sees them, with their names for
+runtime.device, and the versions of TensorFlow and CUDA. With --workers, lists the
+devices that workers lend.`,
 		Example: `  gorbit devices
   gorbit devices --devices cpu:4 --json
   gorbit devices --workers 10.0.0.2:2222,10.0.0.3:2222`,
 		Args: noArgs,
 	}
-	cmd.Flags().StringVar(&spec, "devices", "", "devices to ask for: cpu:4 makes 4 virtual devices of the CPU, gpu:2 takes the first 2 GPUs")
+	cmd.Flags().StringVar(&spec, "devices", "", "devices to ask for: cpu:4 creates 4 virtual CPU devices, gpu:2 uses the first 2 GPUs")
 	cmd.Flags().StringSliceVar(&workers, "workers", nil, "list the devices of gorbit worker processes, host:port,host:port")
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait for the workers")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -93,7 +93,7 @@ lend.`,
 	return cmd
 }
 
-// listWorkers prints what workers lend.
+// listWorkers prints the devices that workers lend.
 func listWorkers(ctx context.Context, out io.Writer, config cluster.Config, asJSON bool) error {
 	if err := config.Validate(); err != nil {
 		return usagef("%w", err)
@@ -119,7 +119,8 @@ func listWorkers(ctx context.Context, out io.Writer, config cluster.Config, asJS
 	return w.Flush()
 }
 
-// listDevices asks TensorFlow for its devices, of one type if one is asked for.
+// listDevices asks TensorFlow for its devices. If asked names a type, only devices of that type
+// are returned.
 func listDevices(asked devices.Spec) (*offer, error) {
 	config := &cpb.ConfigProto{GpuOptions: &cpb.GPUOptions{AllowGrowth: true}}
 	if asked.Count > 0 {
@@ -135,7 +136,7 @@ func listDevices(asked devices.Spec) (*offer, error) {
 		return nil, fmt.Errorf("start a session: %w", err)
 	}
 	defer session.Close()
-	// The graph's finalizer frees what the session refers to.
+	// The session refers to memory that the graph's finalizer frees.
 	defer runtime.KeepAlive(graph)
 	list, err := session.ListDevices()
 	if err != nil {
@@ -168,23 +169,23 @@ func listDevices(asked devices.Spec) (*offer, error) {
 	return o, nil
 }
 
-// missing says why there are fewer devices than were asked for.
+// missing returns an error that says why there are fewer devices than asked for.
 func (o *offer) missing(asked devices.Spec) error {
 	switch {
 	case asked.Type == "GPU" && !o.CUDA.Built:
-		return errors.New("this TensorFlow library has no CUDA: make setup TF=gpu takes the one that has")
+		return errors.New("this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu")
 	case asked.Type == "GPU" && o.CUDA.Driver == "":
-		return errors.New("there is no GPU here, or no driver for it: CUDA finds no libcuda.so.1, or that finds no device")
+		return errors.New("no GPU or no driver found: libcuda.so.1 is missing or reports no device")
 	}
-	return fmt.Errorf("%d devices of type %s were asked for, and TensorFlow offers %d", max(asked.Count, 1), asked.Type, len(o.Devices))
+	return fmt.Errorf("%d devices of type %s requested; TensorFlow offers %d", max(asked.Count, 1), asked.Type, len(o.Devices))
 }
 
-// write prints a table, and the versions below it.
+// write prints a table of the devices, followed by the versions.
 func (o *offer) write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "device\ttype\tmemory limit\twhat it is\n")
+	fmt.Fprintf(w, "device\ttype\tmemory limit\tdescription\n")
 	for _, d := range o.Devices {
-		// TensorFlow does not bound the memory of CPUs; what it says stands for nothing.
+		// TensorFlow does not limit the memory of CPUs; the value it reports means nothing.
 		memory := "-"
 		if d.Type != "CPU" {
 			memory = fmt.Sprintf("%.1f GiB", float64(d.MemoryLimitBytes)/(1<<30))
@@ -219,7 +220,7 @@ func known(library string) string {
 	return library
 }
 
-// processor returns the name that the kernel has of the CPU, "" where it has none.
+// processor returns the kernel's name of the CPU, or "" if it has none.
 func processor() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train"
 )
 
-// runFlags are those of the commands that read a run.
+// runFlags holds the flags of the commands that read a run.
 type runFlags struct {
 	run        string
 	checkpoint string
@@ -29,12 +29,12 @@ func (r *runFlags) add(cmd *cobra.Command) {
 	f.StringArrayVar(&r.settings, "set", nil, "one param of the run, as section.name=value")
 }
 
-// open opens the run, with its checkpoint loaded unless the caller does that.
+// open opens the run. If load is set, it also loads the checkpoint and returns its step.
 func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.Run, int64, error) {
 	if r.run == "" {
-		return nil, 0, usagef("--run is required: the folder of a run")
+		return nil, 0, usagef("--run is missing; expected the folder of a run")
 	}
-	// What is wrong with the params OpenRun says.
+	// Errors in the params are ignored here because OpenRun reports them.
 	if p, err := train.ReadParams(filepath.Join(r.run, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
 		if err := useOneDNN(p.Runtime.OneDNN); err != nil {
 			return nil, 0, err
@@ -61,9 +61,9 @@ func newEvaluate(g *globals) *cobra.Command {
 		Use:   "evaluate --run FOLDER [flags]",
 		Short: "Evaluate a run's checkpoint",
 		Long: `Evaluates a checkpoint of a run on a split of its data. With --follow every new
-checkpoint is evaluated as a training process writes it, until none came for
---timeout; the run may be one that has not begun yet. Only then do results also go to
-TensorBoard files, in the folder eval-SPLIT of the run.`,
+checkpoint is evaluated when a training process writes it, until no new one appears
+within --timeout; the run need not have started yet. With --follow, results are also
+written to TensorBoard files, in the folder eval-SPLIT of the run.`,
 		Example: `  gorbit evaluate --run runs/mrpc --checkpoint best
   gorbit evaluate --run runs/mrpc --follow --timeout 30m`,
 		Args: noArgs,
@@ -71,15 +71,15 @@ TensorBoard files, in the folder eval-SPLIT of the run.`,
 	r.add(cmd)
 	f := cmd.Flags()
 	f.StringVar(&split, "split", "", "split of the data (default: the run's data.eval)")
-	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint as it comes")
-	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 waits for ever")
-	f.BoolVar(&asJSON, "json", false, "print each result as one line of JSON and nothing else")
+	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint")
+	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 means no limit")
+	f.BoolVar(&asJSON, "json", false, "print only the results, one line of JSON each")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if follow && cmd.Flags().Changed("checkpoint") {
-			return usagef("--follow evaluates every new checkpoint: give no --checkpoint")
+			return usagef("--follow evaluates every new checkpoint; leave out --checkpoint")
 		}
 		if timeout < 0 {
-			return usagef("--timeout is %v, expected 0 (for ever) or more", timeout)
+			return usagef("--timeout is %v; expected 0 (no limit) or more", timeout)
 		}
 		out := &checkedWriter{w: cmd.OutOrStdout()}
 		var lines io.Writer = out
@@ -124,8 +124,8 @@ TensorBoard files, in the folder eval-SPLIT of the run.`,
 	return cmd
 }
 
-// checkedWriter keeps the first error of its writer: lines are the answer of an
-// evaluation, so that one which cannot be written is a failure.
+// checkedWriter keeps the first error of its writer. The lines are the result of an evaluation, so
+// a line that cannot be written is a failure.
 type checkedWriter struct {
 	w   io.Writer
 	err error

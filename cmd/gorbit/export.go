@@ -13,11 +13,11 @@ func newExport(g *globals) *cobra.Command {
 	var o servable.Options
 	cmd := &cobra.Command{
 		Use:   "export --run FOLDER --out FOLDER [flags]",
-		Short: "Write a run's model as a SavedModel to serve",
-		Long: `Writes a SavedModel with the variables of a run's checkpoint in it. Its signature
+		Short: "Export a run's model as a SavedModel for serving",
+		Long: `Writes a SavedModel with the variables of one of the run's checkpoints. Its signature
 serving_default takes input_ids, attention_mask and token_type_ids, int32 [batch,
-length], and gives logits and probabilities. The vocabulary and the labels lie in
-its assets. TensorFlow Serving, Python, tfgo and gorbit-predict load it.`,
+length], and returns logits and probabilities. Its assets hold the vocabulary and
+the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 		Example: `  gorbit export --run runs/mrpc --checkpoint best --out served/mrpc
   gorbit-predict --model served/mrpc --text "He left." --text-pair "He went away."`,
 		Args: noArgs,
@@ -25,14 +25,14 @@ its assets. TensorFlow Serving, Python, tfgo and gorbit-predict load it.`,
 	r.add(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write (required)")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace a served model that is there")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing model")
 	f.StringVar(&o.Vocab, "vocab", "", "vocabulary file (default: the run's)")
-	f.BoolVar(&o.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as the run's data)")
-	f.Lookup("lowercase").DefValue = "" // help has said so
+	f.BoolVar(&o.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
+	f.Lookup("lowercase").DefValue = "" // the help text states the default
 	f.StringSliceVar(&o.Labels, "labels", nil, "names of the labels (default: those of the run's data)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Out == "" {
-			return usagef("--out is required: the folder to write")
+			return usagef("--out is missing; expected the folder to write")
 		}
 		env, err := g.env(cmd.ErrOrStderr())
 		if err != nil {
@@ -46,14 +46,14 @@ its assets. TensorFlow Serving, Python, tfgo and gorbit-predict load it.`,
 		o.Export = run.Export
 		o.MaxLength = run.MaxLength()
 		if o.Vocab != "" || run.VocabPath() != "" {
-			// A vocabulary that the run would not predict with is not served either.
+			// Refuse a vocabulary here that gorbit predict would refuse.
 			if _, err := run.Tokenizer(o.Vocab, nil); err != nil {
 				return err
 			}
 		}
 		if o.Vocab == "" {
 			if o.Vocab = run.VocabPath(); o.Vocab == "" {
-				return usagef("the run has no vocabulary, since its data has no manifest: name one with --vocab")
+				return usagef("the run has no vocabulary because its data has no manifest; name one with --vocab")
 			}
 		}
 		if run.Manifest != nil {

@@ -13,20 +13,21 @@ func newInspect(*globals) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "inspect GRAPH [flags]",
-		Short: "Show what an export holds",
+		Short: "Show what an export contains",
 		Long: `Checks an export against the training contract and shows its functions, variables,
-parameters, operations per token, hyperparameters and operations in use, and those
-among them that reach files, processes or Python. Nothing of the graph is run.`,
+number of parameters, floating-point operations per token, hyperparameters and the
+operations that it uses, with those that reach files, processes or Python listed
+separately. Nothing in the graph is run.`,
 		Example: `  gorbit inspect exports/mrpc
   gorbit inspect exports/mrpc --dot model.dot && dot -Tsvg model.dot > model.svg`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("give one graph to inspect; see %s --help", cmd.CommandPath())
+				return usagef("%d graphs given; expected one; see %s --help", len(args), cmd.CommandPath())
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&dot, "dot", "", "write a drawing of the model to this file, for Graphviz; - is standard output")
+	cmd.Flags().StringVar(&dot, "dot", "", "write a Graphviz drawing of the model to this file; - is standard output")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		export, err := graphs.Open(args[0])

@@ -27,37 +27,37 @@ func newLaunch(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "launch --config FILE [flags] -- TRAIN-FLAGS",
 		Short: "Train on several processes or machines",
-		Long: `Starts the workers of this machine that FILE names, prints the commands for those of
-other machines, and trains with all of them: gorbit train with the flags behind --.
-Ends with its exit code, and leaves no process behind. A worker that dies is
-started again.
+		Long: `Starts the workers that FILE places on this machine, prints the commands for those on
+other machines, and trains with all of them: it runs gorbit train with the flags after
+--. It exits with the code of gorbit train and leaves no process behind. A worker that
+dies is started again.
 
-FILE is YAML; where there is none, and this is a terminal, launch asks for what
-belongs in it and writes it. --ask does so in any case. See docs/guide/launch.md.`,
+FILE is YAML. If it does not exist and this is a terminal, launch asks for its content
+and writes it. --ask always asks. See docs/guide/launch.md.`,
 		Example: `  gorbit launch --config hosts.yaml -- --graph exports/mrpc --data data/mrpc --run runs/mrpc
   gorbit launch --config hosts.yaml --dry-run -- --params base.yaml --run runs/mrpc
   gorbit launch --config hosts.yaml --ask`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if n := cmd.ArgsLenAtDash(); n > 0 || n < 0 && len(args) > 0 {
-				return usagef("launch takes no argument %q; the flags of gorbit train belong behind --", args[0])
+				return usagef("unexpected argument %q; put the flags of gorbit train after --", args[0])
 			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "YAML file of the hosts")
-	f.BoolVar(&ask, "ask", false, "ask for the hosts, and write them to --config if it is given")
-	f.BoolVar(&dryRun, "dry-run", false, "print all commands and run none")
-	f.IntVar(&c.MaxRestarts, "max-restarts", 3, "how often workers of this machine are started again, all together")
-	f.DurationVar(&c.RestartDelay, "restart-delay", time.Second, "time between the end of a worker and its next start")
-	f.DurationVar(&c.Grace, "grace", time.Minute, "time for a process to end when it is told to, before it is killed")
+	f.BoolVar(&ask, "ask", false, "ask for the hosts and write them to --config, if given")
+	f.BoolVar(&dryRun, "dry-run", false, "print all commands without running them")
+	f.IntVar(&c.MaxRestarts, "max-restarts", 3, "how often to restart workers of this machine, in total")
+	f.DurationVar(&c.RestartDelay, "restart-delay", time.Second, "time to wait before restarting a worker")
+	f.DurationVar(&c.Grace, "grace", time.Minute, "how long a process may take to stop before it is killed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		plan, asked, err := plan(cmd, file, ask)
 		if err != nil {
 			return err
 		}
 		if asked && len(args) == 0 && !dryRun {
-			return nil // it was about the file
+			return nil // only the file was wanted
 		}
 		program, err := os.Executable()
 		if err != nil {
@@ -87,7 +87,7 @@ belongs in it and writes it. --ask does so in any case. See docs/guide/launch.md
 // launch runs the commands of this machine until the training ends.
 func (g *globals) launch(cmd *cobra.Command, c launch.Config) error {
 	if len(c.Workers) == 0 {
-		// There is nothing to look after.
+		// No workers to look after: this process becomes the training process.
 		return fmt.Errorf("start %s: %w", c.Chief.Args[0], syscall.Exec(c.Chief.Args[0], c.Chief.Args, os.Environ()))
 	}
 	env, err := g.env(cmd.OutOrStdout())
@@ -111,10 +111,10 @@ func (g *globals) launch(cmd *cobra.Command, c launch.Config) error {
 	return nil
 }
 
-// plan reads the plan or asks for it, and reports which.
+// plan reads the plan or asks for it. asked reports which it did.
 func plan(cmd *cobra.Command, file string, ask bool) (p launch.Plan, asked bool, err error) {
 	if file == "" && !ask {
-		return p, false, usagef("--config is required: the YAML file of the hosts; --ask asks for them")
+		return p, false, usagef("--config is missing; expected the YAML file of the hosts, or --ask to be asked for them")
 	}
 	err = fs.ErrNotExist
 	if file != "" {
@@ -122,7 +122,7 @@ func plan(cmd *cobra.Command, file string, ask bool) (p launch.Plan, asked bool,
 	}
 	missing := errors.Is(err, fs.ErrNotExist)
 	if missing && !ask && !term.IsTerminal(int(os.Stdin.Fd())) {
-		return p, false, usagef("there is no %s: write it (docs/guide/launch.md), or call gorbit launch on a terminal, where it asks", file)
+		return p, false, usagef("%s does not exist; write it (see docs/guide/launch.md), or run gorbit launch --ask", file)
 	}
 	if err != nil && !missing {
 		var wrong *launch.PlanError
@@ -147,8 +147,8 @@ func plan(cmd *cobra.Command, file string, ask bool) (p launch.Plan, asked bool,
 	return p, true, err
 }
 
-// checkPrecision compares the plan's precision with that of the graph that gorbit train
-// would take. What else is wrong with its arguments is for gorbit train to say.
+// checkPrecision compares the plan's precision with that of the graph that gorbit train would
+// use. Other errors in the arguments are left for gorbit train to report.
 func checkPrecision(ctx context.Context, plan launch.Plan, args []string) error {
 	if plan.Precision == "" {
 		return nil
@@ -162,7 +162,7 @@ func checkPrecision(ctx context.Context, plan launch.Plan, args []string) error 
 	}
 	var params struct{ Graph string }
 	if yaml.Unmarshal(text.Bytes(), &params) != nil || params.Graph == "" {
-		return nil // its help, or no graph
+		return nil // --help was given, or no graph
 	}
 	export, err := graphs.Open(params.Graph)
 	if err != nil {
@@ -174,7 +174,7 @@ func checkPrecision(ctx context.Context, plan launch.Plan, args []string) error 
 	return nil
 }
 
-// printCommands prints what would be run, and where.
+// printCommands prints each command and where it would run.
 func printCommands(out io.Writer, c launch.Commands) error {
 	for _, w := range c.Workers {
 		where := "here"
@@ -189,8 +189,8 @@ func printCommands(out io.Writer, c launch.Commands) error {
 	return err
 }
 
-// chiefError says that the training process that launch started has ended badly. It has
-// said why.
+// chiefError reports that the training process of launch failed. That process has already printed
+// the reason.
 type chiefError struct{ code int }
 
 func (e *chiefError) Error() string {

@@ -1,9 +1,8 @@
 // Command gorbit trains TensorFlow models from Go: it converts text to TFRecords,
 // trains exported graphs on them, evaluates, predicts and exports.
 //
-// Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged
-// (records, checkpoints or rows that are not what they should be), 75 stopped by
-// a signal: training has saved, and the same command continues.
+// Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data (records,
+// checkpoints or rows), 75 stopped by a signal after saving: the same command continues the run.
 package main
 
 import (
@@ -30,15 +29,15 @@ func run(args []string) int {
 		return fault.ExitDone
 	}
 	code := exitCode(err)
-	// A run that stopped as it was told to, and one that launch started, have said so.
+	// A run that was told to stop, and one that launch started, have already reported it.
 	if code != fault.ExitStopped && !is[*chiefError](err) {
 		fmt.Fprintln(os.Stderr, "gorbit: "+oneLine(err.Error()))
 	}
 	return code
 }
 
-// oneLine makes one line of a message: TensorFlow adds lines that say where in
-// its graph an error came up, and joined errors have a line each.
+// oneLine joins the lines of a message with semicolons. It drops the lines in which TensorFlow
+// names the place of an error in its graph.
 func oneLine(message string) string {
 	var kept []string
 	for line := range strings.Lines(message) {
@@ -51,8 +50,8 @@ func oneLine(message string) string {
 
 func usagef(format string, args ...any) error { return fault.Usagef(format, args...) }
 
-// exitCode tells the kinds of failure apart. A chief that launch started has chosen
-// its own.
+// exitCode returns the exit code for an error: that of the training process if launch started
+// one, otherwise that of the error's class.
 func exitCode(err error) int {
 	if chief := (*chiefError)(nil); errors.As(err, &chief) {
 		return chief.code

@@ -17,12 +17,11 @@ func newPredict(g *globals) *cobra.Command {
 	var lowercase bool
 	cmd := &cobra.Command{
 		Use:   "predict --run FOLDER (--text TEXT | --file FILE | --split SPLIT) [flags]",
-		Short: "Answer with a run's checkpoint",
-		Long: `Classifies texts with a checkpoint of a run: those of --text (each with the
---text-pair of the same place, if the task has pairs), the lines of a file (a tab
-between the two texts of a pair; objects with text and text_pair in a .jsonl file),
-or a split of the run's data. Answers come in the
-order of the predict.`,
+		Short: "Classify texts with a run's checkpoint",
+		Long: `Classifies texts with a checkpoint of a run. The texts come from --text (with one
+--text-pair for each if the task has pairs), from the lines of a file (a tab between
+the two texts of a pair; objects with text and text_pair in a .jsonl file), or from a
+split of the run's data. Answers are printed in the order of the texts.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
   gorbit predict --run runs/reviews --file reviews.txt --format json
   gorbit predict --run runs/mrpc --split test --format tsv > answers.tsv`,
@@ -30,14 +29,14 @@ order of the predict.`,
 	}
 	r.add(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&texts, "text", nil, "text to classify; may be given several times")
-	f.StringArrayVar(&pairs, "text-pair", nil, "second text of the pair, one per --text")
+	f.StringArrayVar(&texts, "text", nil, "text to classify; may be repeated")
+	f.StringArrayVar(&pairs, "text-pair", nil, "second text of the pair; once for each --text")
 	f.StringVar(&file, "file", "", "file of texts, one per line; - is standard input")
-	f.StringVar(&split, "split", "", "split of the run's data")
+	f.StringVar(&split, "split", "", "classify this split of the run's data")
 	f.StringVar(&vocab, "vocab", "", "vocabulary file (default: the run's)")
-	f.BoolVar(&lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as the run's data)")
-	f.Lookup("lowercase").DefValue = "" // help has said so
-	f.StringVar(&format, "format", "text", "text, tsv (label, score) or json (one object per line)")
+	f.BoolVar(&lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
+	f.Lookup("lowercase").DefValue = "" // the help text states the default
+	f.StringVar(&format, "format", "text", "format of the answers: text, tsv (label, score) or json (one object per line)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		given := 0
 		for _, name := range []string{"text", "file", "split"} {
@@ -46,15 +45,15 @@ order of the predict.`,
 			}
 		}
 		if given != 1 {
-			return usagef("give one of --text, --file and --split")
+			return usagef("%d of --text, --file and --split given; expected one", given)
 		}
 		for name, value := range map[string]string{"file": file, "split": split} {
 			if f.Changed(name) && value == "" {
-				return usagef("--%s is empty", name)
+				return usagef("--%s is empty; expected a name", name)
 			}
 		}
 		if len(pairs) > 0 && len(pairs) != len(texts) {
-			return usagef("%d --text and %d --text-pair: give one --text-pair per --text, or none", len(texts), len(pairs))
+			return usagef("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(texts), len(pairs))
 		}
 		if err := predict.Format(format).Validate(); err != nil {
 			return usagef("--format: %w", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train"
 )
 
-// globals are the flags of every command.
+// globals holds the flags that all commands share.
 type globals struct {
 	logLevel string
 	progress string
@@ -28,8 +28,8 @@ func newRoot() *cobra.Command {
 		Version: version.String(),
 		Long: `gorbit trains exported TensorFlow graphs without Python in the training loop.
 
-Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged,
-75 stopped by a signal after saving (the same command continues).`,
+Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
+75 stopped by a signal after saving (the same command continues the run).`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
@@ -39,37 +39,37 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 data damaged,
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
 	f := root.PersistentFlags()
-	f.StringVar(&g.logLevel, "log-level", "info", "least level to log: debug, info, warn or error")
+	f.StringVar(&g.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 	f.StringVar(&g.progress, "progress", "auto", "progress bar: auto (on a terminal) or off")
-	f.StringSliceVar(&g.allowOps, "allow-op", nil, "let a graph use this operation, which reaches files, processes or Python (an export runs code)")
+	f.StringSliceVar(&g.allowOps, "allow-op", nil, "allow graphs to use this operation although it reaches files, processes or Python (an export is a program)")
 	root.AddCommand(newConvert(g), newTrain(g), newEvaluate(g), newPredict(g), newExport(g), newInspect(g), newWorker(g), newLaunch(g), newDevices(g), newTPU(g), newVersion())
 	return root
 }
 
-// writeJSON prints a value as JSON for people and programs.
+// writeJSON prints a value as indented JSON.
 func writeJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
 
-// noArgs refuses arguments that are no flags: a forgotten "--" is the usual cause.
+// noArgs refuses arguments that are not flags. The usual cause is a forgotten "--".
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+		return usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
 	}
 	return nil
 }
 
-// env returns what a job prints to. Lines go to out, the log and the progress bar
+// env returns the environment of a run. Result lines go to out; the log and the progress bar go
 // to standard error.
 func (g *globals) env(out io.Writer) (train.Env, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
-		return train.Env{}, usagef("--log-level %q is not debug, info, warn or error", g.logLevel)
+		return train.Env{}, usagef("--log-level is %q; expected debug, info, warn or error", g.logLevel)
 	}
 	if g.progress != "auto" && g.progress != "off" {
-		return train.Env{}, usagef("--progress %q is not auto or off", g.progress)
+		return train.Env{}, usagef("--progress is %q; expected auto or off", g.progress)
 	}
 	env := train.Env{Out: out, AllowOps: g.allowOps, Version: version.String()}
 	var errOut io.Writer = os.Stderr

@@ -14,13 +14,13 @@ import (
 )
 
 // stopContext returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with the
-// signal's name as the cause. The second one, whichever it is, ends the process at once, whatever
-// the process is doing. A signal that the process was started to ignore, as nohup does with
-// SIGHUP, stays ignored, here and in all that the process starts.
+// signal's name as the cause. A second signal of any of these ends the process at once, whatever
+// it is doing. A signal that was ignored when the process started, as SIGHUP is under nohup, stays
+// ignored in this process and in its children.
 func stopContext(args []string) (_ context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	heeded := slices.DeleteFunc([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
-	if len(heeded) == 0 { // to signal.Notify no signal is every signal
+	if len(heeded) == 0 { // signal.Notify takes an empty list for all signals
 		return ctx, func() { cancel(nil) }
 	}
 	signals := make(chan os.Signal, 2)
@@ -39,7 +39,7 @@ func stopContext(args []string) (_ context.Context, release func()) {
 // stopOn cancels at the first signal and exits at the second.
 func stopOn(signals <-chan os.Signal, doing string, log io.Writer, cancel context.CancelCauseFunc, exit func(int)) {
 	s := <-signals
-	fmt.Fprintf(log, "gorbit: %v: %s; once more to stop at once\n", s, doing)
+	fmt.Fprintf(log, "gorbit: %v: %s; a second signal stops at once\n", s, doing)
 	cancel(&fault.Error{Class: fault.Stopped, Err: errors.New(s.String())})
 	<-signals
 	exit(fault.ExitFailed)

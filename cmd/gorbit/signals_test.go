@@ -36,15 +36,15 @@ func TestSecondSignal(t *testing.T) {
 			if code := <-exited; code != fault.ExitFailed {
 				t.Errorf("%v, %v: exit code %d, want %d", first, second, code, fault.ExitFailed)
 			}
-			if want := fmt.Sprintf("gorbit: %v: stopping; once more to stop at once\n", first); log.String() != want {
+			if want := fmt.Sprintf("gorbit: %v: stopping; a second signal stops at once\n", first); log.String() != want {
 				t.Errorf("said %q, want %q", &log, want)
 			}
 		}
 	}
 }
 
-// TestNohup launches a training with a worker, and has it start itself anew for oneDNN, where
-// SIGHUP was ignored from the start, as nohup does. All processes go on ignoring it.
+// TestNohup launches a training with a worker, with SIGHUP ignored from the start as under nohup.
+// The training process starts itself again for oneDNN. All processes must keep ignoring SIGHUP.
 func TestNohup(t *testing.T) {
 	u := newUser(t)
 	u.fixture(100)
@@ -75,11 +75,11 @@ func TestNohup(t *testing.T) {
 		t.Fatalf("the processes are %v, want %v: %v", kinds, want, all)
 	}
 	for pid := range all {
-		syscall.Kill(pid, syscall.SIGHUP) // one that has ended needs none
+		syscall.Kill(pid, syscall.SIGHUP) // fails if the process has ended already
 	}
 	r.exits(fault.ExitDone)
 	if said := r.out.String(); strings.Contains(said, "hangup") || !strings.Contains(said, "step:    100 ") {
-		t.Errorf("the run did not go on to its end:\n%s", said)
+		t.Errorf("the run did not continue to its end:\n%s", said)
 	}
 }
 
@@ -98,8 +98,7 @@ func ignores(t *testing.T, pid int, signal syscall.Signal) bool {
 	return mask&(1<<(signal-1)) != 0
 }
 
-// TestSecondSignalWhileBlocked stops a training that is inside of a call of TensorFlow's that does
-// not come back.
+// TestSecondSignalWhileBlocked stops a training that is blocked in a TensorFlow call.
 func TestSecondSignalWhileBlocked(t *testing.T) {
 	u := newUser(t)
 	u.fixture(100)
@@ -116,7 +115,7 @@ func TestSecondSignalWhileBlocked(t *testing.T) {
 		}
 		first := stops[(i+1)%len(stops)]
 		chief.Process.Signal(first)
-		chief.says("saving and stopping within a step; once more to stop at once")
+		chief.says("saving and stopping within a step; a second signal stops at once")
 		chief.Process.Signal(second)
 		chief.exits(fault.ExitFailed)
 		syscall.Kill(child, syscall.SIGKILL)
@@ -125,7 +124,7 @@ func TestSecondSignalWhileBlocked(t *testing.T) {
 	}
 }
 
-// TestStopWhileReading stops commands that wait for more of their input, or whose input has no end.
+// TestStopWhileReading stops commands that wait for input, or whose input never ends.
 func TestStopWhileReading(t *testing.T) {
 	u := newUser(t)
 	u.fixture(100)
@@ -167,7 +166,7 @@ func TestStopWhileReading(t *testing.T) {
 				}
 			}
 			defer w.Close()
-			// More than a pipe holds: the process has read when it is written.
+			// This is more than a pipe holds: once it is written, the process is reading.
 			if _, err := io.WriteString(w, header+strings.Repeat("good\ta fine film\n", 20_000)); err != nil {
 				t.Fatal(err)
 			}
@@ -180,10 +179,10 @@ func TestStopWhileReading(t *testing.T) {
 			}
 			r.Process.Signal(syscall.SIGTERM)
 			r.exits(fault.ExitStopped)
-			if want := "gorbit: terminated: stopping; once more to stop at once\n"; !strings.Contains(r.out.String(), want) {
-				t.Errorf("it did not say %q", want)
+			if want := "gorbit: terminated: stopping; a second signal stops at once\n"; !strings.Contains(r.out.String(), want) {
+				t.Errorf("no message %q", want)
 			}
-			// Nothing is kept of a dataset that is not whole.
+			// An incomplete dataset must leave nothing behind.
 			if left, _ := filepath.Glob(filepath.Join(u.dir, "*piped*")); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}

@@ -17,9 +17,10 @@ import (
 	"github.com/gorbit-ml/gorbit/train"
 )
 
-// trainInCluster trains as TF_CONFIG says, if it is set: the first machine of the
-// cluster trains, with a worker of its own beside, and the others are workers until
-// that is done. Without it, with workers named otherwise, or alone in the cluster, it trains.
+// trainInCluster trains as TF_CONFIG describes, if it is set: the first machine of the cluster is
+// the chief and also runs a worker; the others are workers until the chief is done. It trains on
+// this machine alone if TF_CONFIG is not set or names only this machine. It ignores TF_CONFIG if
+// the params name other workers or another strategy.
 func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run string, env train.Env) error {
 	value := os.Getenv("TF_CONFIG")
 	if value == "" || p.Strategy.Name != devices.Auto && p.Strategy.Name != devices.MultiWorker {
@@ -53,7 +54,7 @@ func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run stri
 	if config.Task > 0 {
 		return serveChief(ctx, s, config.Workers[0], p.Strategy.WorkerTimeout)
 	}
-	// The worker outlasts a stop: saving needs it.
+	// The worker keeps running after a stop signal because saving needs it.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group errgroup.Group
 	group.Go(func() error { return s.Serve(serving) })
@@ -62,8 +63,8 @@ func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run stri
 	return errors.Join(err, group.Wait())
 }
 
-// serveChief serves the chief of TF_CONFIG until its run is done, or nobody has answered at
-// its address for the timeout.
+// serveChief runs the worker for the chief of TF_CONFIG until the run is done. It returns an error
+// if the chief's address does not answer within the timeout.
 func serveChief(ctx context.Context, s *cluster.Supervisor, chief string, timeout time.Duration) error {
 	group, within := errgroup.WithContext(ctx)
 	within, stop := context.WithCancel(within)
@@ -74,7 +75,7 @@ func serveChief(ctx context.Context, s *cluster.Supervisor, chief string, timeou
 	group.Go(func() error { return s.AwaitChief(within, chief, timeout) })
 	err := group.Wait()
 	if none := (*cluster.NoChiefError)(nil); errors.As(err, &none) {
-		return fmt.Errorf("%w; start the first process of TF_CONFIG there, or give a longer --worker-timeout", err)
+		return fmt.Errorf("%w; start the first process of TF_CONFIG there, or pass a longer --worker-timeout", err)
 	}
 	return err
 }

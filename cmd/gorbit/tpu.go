@@ -25,13 +25,13 @@ func newTPU(g *globals) *cobra.Command {
 	return cmd
 }
 
-// tpuFlags declares the flags that say where a TPU is.
+// tpuFlags declares the flags that locate a TPU.
 func tpuFlags(f *pflag.FlagSet, c *tpu.Config) {
-	f.StringVar(&c.Project, "tpu-project", "", "project of the TPU (default: this machine's, by the metadata server)")
-	f.StringVar(&c.Zone, "tpu-zone", "", "zone of the TPU (default: this machine's, by the metadata server)")
-	f.StringVar(&c.API, "tpu-api", "", "URL that the Cloud TPU API is below (default "+tpu.DefaultAPI+")")
+	f.StringVar(&c.Project, "tpu-project", "", "project of the TPU (default: this machine's, from the metadata server)")
+	f.StringVar(&c.Zone, "tpu-zone", "", "zone of the TPU (default: this machine's, from the metadata server)")
+	f.StringVar(&c.API, "tpu-api", "", "base URL of the Cloud TPU API (default "+tpu.DefaultAPI+")")
 	f.DurationVar(&c.ReadyTimeout, "tpu-ready-timeout", 0, "how long to wait for a TPU that is being created or started")
-	f.BoolVar(&c.WaitForNode, "tpu-wait", false, "wait for a TPU that was preempted or stopped, too, until it is made anew")
+	f.BoolVar(&c.WaitForNode, "tpu-wait", false, "also wait for a TPU that was preempted or stopped, until it is created again")
 }
 
 func newTPUDescribe(g *globals) *cobra.Command {
@@ -39,23 +39,23 @@ func newTPUDescribe(g *globals) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "describe [NAME]",
-		Short: "Show what a TPU's name stands for",
-		Long: `Shows what gorbit makes of the name of a TPU: its workers' addresses, and for a node
-of the Cloud TPU API its state, health and kind. NAME is a node, addresses with commas
-between (grpc://10.0.0.2:8470), or local. Without a name, the variables
-KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME and TPU_CONFIG are looked at, in this order.`,
+		Short: "Resolve the name of a TPU and show the result",
+		Long: `Resolves the name of a TPU and shows the addresses of its workers and, for a node of
+the Cloud TPU API, its state, health and type. NAME is a node, a comma-separated list
+of addresses (grpc://10.0.0.2:8470), or local. Without NAME, the name comes from the
+environment: KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME or TPU_CONFIG, in this order.`,
 		Example: `  gorbit tpu describe node-1 --tpu-zone us-central1-b
   gorbit tpu describe grpc://10.0.0.2:8470,grpc://10.0.0.3:8470`,
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usagef("%s takes one name, not %d; put commas between addresses", cmd.CommandPath(), len(args))
+			return usagef("%d names given; expected one; separate addresses by commas", len(args))
 		}
 		return nil
 	}
 	f := cmd.Flags()
 	tpuFlags(f, &c)
-	f.BoolVar(&asJSON, "json", false, "print it as JSON")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
@@ -78,7 +78,7 @@ KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME and TPU_CONFIG are looked at, in this 
 	return cmd
 }
 
-// tpuDescription is the JSON form of what describe shows.
+// tpuDescription is the JSON output of describe.
 type tpuDescription struct {
 	Source  string    `json:"source"`
 	Local   bool      `json:"local"`
@@ -92,7 +92,7 @@ func description(c tpu.Cluster) tpuDescription {
 	return tpuDescription{Source: c.Source, Local: c.Local, Master: c.Master(), Job: c.Job, Workers: append([]string{}, c.Workers...), Node: c.Node}
 }
 
-// describe prints what was resolved.
+// describe prints a resolved TPU as a table.
 func describe(out io.Writer, c tpu.Cluster) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, value string) {

@@ -18,8 +18,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// TestTPUDescribe asks a Cloud TPU API with Application Default Credentials: those of a
-// service account, whose key is exchanged for a token.
+// TestTPUDescribe queries a Cloud TPU API with Application Default Credentials: the key of a
+// service account, which is exchanged for a token.
 func TestTPUDescribe(t *testing.T) {
 	const token = "the-token"
 	mux := http.NewServeMux()
@@ -54,7 +54,7 @@ func TestTPUDescribe(t *testing.T) {
 		{args: []string{"grpc://10.0.0.2"}, want: []string{"the name given", "grpc://10.0.0.2:8470"}},
 		{args: []string{"local"}, want: []string{"this machine"}},
 		{want: []string{"no TPU is named"}, code: fault.ExitUsage},
-		{args: []string{"a", "b"}, want: []string{"takes one name, not 2"}, code: fault.ExitUsage},
+		{args: []string{"a", "b"}, want: []string{"2 names given; expected one"}, code: fault.ExitUsage},
 		{args: []string{"local", "--tpu-zone", "here"}, want: []string{`zone "here"`}, code: fault.ExitUsage},
 		{args: append([]string{"node-2"}, flags...), want: []string{"answered 404", "gcloud compute tpus tpu-vm list"}, code: fault.ExitUsage},
 	} {
@@ -76,7 +76,7 @@ func TestTPUDescribe(t *testing.T) {
 			}
 		}
 		if strings.Contains(text, token) {
-			t.Errorf("%v: the token is told", c.args)
+			t.Errorf("%v: the output contains the token", c.args)
 		}
 	}
 }

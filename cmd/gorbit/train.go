@@ -23,11 +23,11 @@ func newTrain(g *globals) *cobra.Command {
 		Short: "Train an exported graph, or continue a run",
 		Long: `Trains an exported graph on TFRecords and evaluates as it goes.
 
-A run is described by params: defaults, then the files of --params in order, then
---set, then the other flags. They are written, resolved, to FOLDER/params.yaml. If
-FOLDER holds a checkpoint, the run continues from it: after a stop of any kind the
-same command ends in the same variables, bit for bit. SIGINT and SIGTERM save and
-stop within a step, with exit code 75.`,
+Params describe a run: the defaults, then the files of --params in order, then --set,
+then the other flags. The resolved params are written to FOLDER/params.yaml. If FOLDER
+holds a checkpoint, the run continues from it: however the run was stopped, the same
+command ends with the same variables, bit for bit. On SIGINT or SIGTERM, training saves
+and stops within a step, with exit code 75.`,
 		Example: `  gorbit train --graph exports/mrpc --data data/mrpc --init model.safetensors --run runs/mrpc --epochs 3
   gorbit train --params base.yaml --params mrpc.yaml --set optimizer.learning_rate=1e-4 --run runs/mrpc
   gorbit train --params runs/mrpc/params.yaml --run runs/again`,
@@ -35,16 +35,16 @@ stop within a step, with exit code 75.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&run, "run", "", "folder of the run (required)")
-	f.StringArrayVar(&files, "params", nil, "YAML file of params; several may be given, later ones win")
-	f.StringArrayVar(&settings, "set", nil, "one param, as section.name=value; see params.yaml of any run for the names")
+	f.StringArrayVar(&files, "params", nil, "YAML file of params; may be repeated, later files win")
+	f.StringArrayVar(&settings, "set", nil, "one param, as section.name=value; may be repeated (--print-params lists the names)")
 	f.Bool("print-params", false, "print the resolved params and exit")
 
-	// Flags for the params that are set most often.
+	// Short flags for the most common params.
 	short := []struct{ flag, param, help string }{
 		{"graph", "graph", "folder of the export"},
 		{"data", "data.dir", "folder of the records"},
 		{"init", "init", "initial weights: safetensors file, checkpoint or run folder"},
-		{"strict", "strict", "fail where --init lacks a variable, or has it in another shape"},
+		{"strict", "strict", "fail if --init lacks a variable or has it in another shape"},
 		{"epochs", "train.epochs", "epochs to train"},
 		{"steps", "train.steps", "steps to train, instead of epochs"},
 		{"batch-size", "train.batch_size", "global batch size, in examples"},
@@ -53,20 +53,20 @@ stop within a step, with exit code 75.`,
 		{"warmup-ratio", "optimizer.warmup_ratio", "share of all steps spent warming up"},
 		{"warmup-steps", "optimizer.warmup_steps", "steps spent warming up, instead of a share"},
 		{"steps-per-loop", "train.steps_per_loop", "steps between two log lines"},
-		{"eval-interval", "train.eval_interval", "steps between evaluations (0: every epoch, -1: at the end, -2: none)"},
-		{"checkpoint-interval", "checkpoint.interval", "steps between checkpoints (0: as evaluations)"},
+		{"eval-interval", "train.eval_interval", "steps between evaluations (0: every epoch, -1: only at the end, -2: none)"},
+		{"checkpoint-interval", "checkpoint.interval", "steps between checkpoints (0: same as --eval-interval)"},
 		{"strategy", "strategy.name", "auto, one, mirrored (several devices of this machine) or multiworker (several machines)"},
-		{"devices", "strategy.devices", "devices of this machine with a replica each: gpu:N, or cpu:N for virtual ones"},
+		{"devices", "strategy.devices", "devices of this machine, one replica each: gpu:N, or cpu:N for virtual ones"},
 		{"workers", "strategy.workers", "addresses of gorbit worker processes, host:port,host:port"},
-		{"input", "strategy.input", "who reads the batches of training: chief, or local (every worker its own part)"},
-		{"accumulate", "strategy.accumulate", "micro-batches per replica and update"},
-		{"shard-optimizer", "strategy.shard_optimizer", "keep the optimizer's state of each variable on one replica only"},
-		{"worker-timeout", "strategy.worker_timeout", "how long a worker may be silent, or take to come"},
-		{"max-restarts", "strategy.max_restarts", "how often to go on from the last checkpoint after a worker was lost"},
-		{"elastic", "strategy.elastic", "go on without a worker that does not come back"},
-		{"allow-slow-precision", "runtime.allow_slow_precision", "train a bf16 or fp16 graph where TensorFlow emulates it"},
-		{"on-corrupt", "data.on_corrupt", "damaged records: fail or skip"},
-		{"seed", "seed", "seed of the data's order and the graph's random numbers"},
+		{"input", "strategy.input", "who reads the training batches: chief, or local (each worker reads its own part)"},
+		{"accumulate", "strategy.accumulate", "micro-batches per replica for each update"},
+		{"shard-optimizer", "strategy.shard_optimizer", "keep the optimizer state of each variable on only one replica"},
+		{"worker-timeout", "strategy.worker_timeout", "how long to wait for a worker to start or to answer"},
+		{"max-restarts", "strategy.max_restarts", "how often to continue from the last checkpoint after losing a worker"},
+		{"elastic", "strategy.elastic", "continue without workers that do not come back"},
+		{"allow-slow-precision", "runtime.allow_slow_precision", "train a bf16 or fp16 graph even where TensorFlow only emulates it"},
+		{"on-corrupt", "data.on_corrupt", "what to do with damaged records: fail or skip"},
+		{"seed", "seed", "seed for the order of the data and the graph's random numbers"},
 	}
 	params := train.Defaults()
 	values := make(map[string]*string)
@@ -103,7 +103,7 @@ stop within a step, with exit code 75.`,
 			return err
 		}
 		if run == "" {
-			return usagef("--run is required: the folder of the run")
+			return usagef("--run is missing; expected the folder of the run")
 		}
 		kept := params.Keep(run)
 		if err := useOneDNN(params.Runtime.OneDNN); err != nil {
@@ -115,20 +115,20 @@ stop within a step, with exit code 75.`,
 		}
 		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfprocess.MallocKeeps())
 		if len(kept) > 0 {
-			env.Log.Warn("a run keeps what decides its rounding", "kept", strings.Join(kept, "; "))
+			env.Log.Warn("settings that affect rounding stay as the run began with", "kept", strings.Join(kept, "; "))
 		}
-		// A reader of the lines that goes away does not end the run.
+		// The run continues if the reader of its output goes away.
 		signal.Ignore(syscall.SIGPIPE)
 		return trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env)
 	}
 	return cmd
 }
 
-// useOneDNN makes TensorFlow use oneDNN or not. TensorFlow reads the setting when its
-// library is loaded, so the program starts anew where it runs with the other.
+// useOneDNN turns oneDNN on or off. TensorFlow reads the setting when its library is loaded, so
+// the program starts itself again if it runs with the other one.
 func useOneDNN(setting string) error {
 	if setting != "on" && setting != "off" {
-		return nil // Validate says so
+		return nil // Validate reports it
 	}
 	return tfprocess.OneDNN(setting == "on", os.Args)
 }

@@ -24,21 +24,21 @@ func newWorker(g *globals) *cobra.Command {
 		Use:   "worker [--listen HOST:PORT] [--devices DEVICES] [flags]",
 		Short: "Lend this machine's devices to a training run",
 		Long: `Listens for gorbit train --workers and lends it this machine's devices, one run
-after the other. Every session has a process of its own for TensorFlow's server, which
-ends with it; the worker itself goes on until it is stopped.
+at a time. Each session runs TensorFlow's server in a separate process, which ends with
+the session; the worker itself runs until it is stopped.
 
-TensorFlow's gRPC has no authentication: who reaches the worker, or the servers that it
-starts on ports of their own, can run any program on this machine. Without --listen only this
-machine reaches it; give it an address of a private network, never a public one.`,
+TensorFlow's gRPC has no authentication: anyone who can reach the worker, or the servers
+that it starts on other ports, can run any program on this machine. By default only this
+machine can reach it. Pass an address of a private network to --listen, never a public one.`,
 		Example: `  gorbit worker --listen 10.0.0.2:2222 --devices gpu
   gorbit worker --listen 127.0.0.1:0 --devices cpu:2 --threads 1`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Listen, "listen", "127.0.0.1:2222", "address to listen on; without a host it is loopback, 0.0.0.0 is every address, port 0 any free one")
-	f.StringVar(&c.Devices, "devices", "", "cpu:N (N devices that share the cores), gpu (all) or gpu:N (default: all GPUs, cpu:1 where there is none)")
-	f.IntVar(&c.Threads, "threads", 0, "threads that an operation may use, in place of what the run says; 0 leaves it to the run")
-	f.StringVar(&data, "data", "", "this machine's folder of the data, for runs with --input local; by default it is at the chief's path")
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:2222", "address to listen on; no host means loopback, 0.0.0.0 all addresses, port 0 any free port")
+	f.StringVar(&c.Devices, "devices", "", "devices to lend: cpu:N (N devices that share the cores), gpu (all GPUs) or gpu:N (default: all GPUs, or cpu:1 if there are none)")
+	f.IntVar(&c.Threads, "threads", 0, "threads that one operation may use, overriding the run's setting; 0 keeps the run's setting")
+	f.StringVar(&data, "data", "", "folder of the data on this machine, for runs with --input local (default: the same path as on the chief)")
 	f.BoolVar(&child, "child", false, "")
 	if err := f.MarkHidden("child"); err != nil {
 		panic(err)
@@ -69,8 +69,8 @@ machine reaches it; give it an address of a private network, never a public one.
 	return cmd
 }
 
-// ownDevices are the devices that a worker lends where nobody says which: the GPUs, or
-// a CPU device where there is none.
+// ownDevices returns the devices that a worker lends by default: all GPUs, or one CPU device if
+// there are none.
 func ownDevices() string {
 	if strategy.CountGPUs() > 0 {
 		return "gpu"
@@ -78,8 +78,8 @@ func ownDevices() string {
 	return "cpu:1"
 }
 
-// listen makes this process a worker, and says so. Data is this machine's folder of the
-// data, "" for the chief's path.
+// listen makes this process a worker and prints its address. data is the folder of the data on
+// this machine; "" means the same path as on the chief.
 func listen(out io.Writer, env train.Env, c cluster.SupervisorConfig, data string) (*cluster.Supervisor, error) {
 	c.Child = []string{"gorbit", "worker", "--child"}
 	if data != "" {
@@ -96,7 +96,7 @@ func listen(out io.Writer, env train.Env, c cluster.SupervisorConfig, data strin
 	if _, err := fmt.Fprintf(out, "listening on %s with %s\n", s.Addr(), c.Devices); err != nil {
 		return nil, err
 	}
-	// Not by the log, which may leave it out.
-	fmt.Fprintln(os.Stderr, "gorbit: TensorFlow's gRPC has no authentication: who reaches this worker can run programs here, so keep it in a private network")
+	// Printed rather than logged, so that --log-level cannot hide it.
+	fmt.Fprintln(os.Stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this worker can run programs here, so keep it in a private network")
 	return s, nil
 }

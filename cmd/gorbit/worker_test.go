@@ -18,8 +18,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/version"
 )
 
-// TestWorker connects to a worker as the command starts it, and stops it as a
-// terminal does.
+// TestWorker starts the worker command, connects to it, and stops it with SIGINT as a terminal
+// does.
 func TestWorker(t *testing.T) {
 	cmd := exec.Command("gorbit", "worker", "--listen", "127.0.0.1:0", "--devices", "cpu:2", "--threads", "1")
 	var log bytes.Buffer
@@ -67,12 +67,12 @@ func TestWorker(t *testing.T) {
 		t.Errorf("%v\n%s", err, &log)
 	}
 	if !strings.Contains(log.String(), "TensorFlow's gRPC has no authentication") {
-		t.Errorf("no word of security:\n%s", &log)
+		t.Errorf("no warning about security:\n%s", &log)
 	}
 }
 
-// preload compiles a library and returns the variable with which a program loads it
-// before its own.
+// preload compiles a library and returns the setting of the environment that makes a program load
+// it before its own libraries.
 func preload(t *testing.T, source string) string {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "preload.so")
@@ -84,8 +84,8 @@ func preload(t *testing.T, source string) string {
 	return "LD_PRELOAD=" + library
 }
 
-// TestWorkerTakesGPUs starts workers that are not told which devices to take, on this
-// machine and on one whose CUDA says that it has two GPUs.
+// TestWorkerTakesGPUs starts workers without --devices, on this machine and with a CUDA library
+// that reports two GPUs.
 func TestWorkerTakesGPUs(t *testing.T) {
 	cuda := preload(t, "int cuInit(unsigned flags) { return 0; }\nint cuDeviceGetCount(int *n) { *n = 2; return 0; }\n")
 	for with, variable := range map[string]string{"cpu:1": "CUDA_VISIBLE_DEVICES=-1", "gpu": cuda} {
@@ -101,7 +101,7 @@ func TestWorkerUsage(t *testing.T) {
 		"training on TPUs is not supported yet": {"--devices", "tpu"},
 		"missing port":                          {"--listen", "localhost"},
 		"-1 threads":                            {"--threads", "-1"},
-		"no argument":                           {"127.0.0.1:2222"},
+		"unexpected argument":                   {"127.0.0.1:2222"},
 	} {
 		out, err := exec.Command("gorbit", append([]string{"worker"}, args...)...).CombinedOutput()
 		exit, ok := err.(*exec.ExitError)
