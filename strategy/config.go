@@ -7,57 +7,58 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 )
 
-// Config is what a user chooses of a strategy.
+// Config holds the settings of a strategy.
 type Config struct {
-	// IntraOpThreads and InterOpThreads bound TensorFlow's pools; 0 is the cores
-	// divided among the replicas of the process, and one inter-op thread for each
-	// where the kernels of package internal/kernels are used.
+	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's thread pools. If
+	// IntraOpThreads is 0, the cores are divided among the replicas of the process. If
+	// InterOpThreads is 0 and the kernels of package internal/kernels are used, there is
+	// one inter-op thread per replica.
 	IntraOpThreads, InterOpThreads int
-	// Functions are the parts of the contract to compose: FunctionsTrain to
-	// train, FunctionsEvaluate to evaluate and predict only.
+	// Functions selects the functions of the contract to compose: FunctionsTrain to
+	// train, FunctionsEvaluate to only evaluate and predict.
 	Functions Functions
-	// StandardOps keeps to TensorFlow's own operations. Without it, the kernels
-	// of package internal/kernels stand in their place where all devices are CPUs, unless
-	// XLA compiles the graph.
+	// StandardOps uses only TensorFlow's own operations. Otherwise the kernels of package
+	// internal/kernels replace some of them if all devices are CPUs and XLA does not
+	// compile the graph.
 	StandardOps bool
-	// ShardOptimizer has every variable's slots on one replica, its owner, instead
-	// of on all: gradients are added up there, and the new value goes to the others.
+	// ShardOptimizer keeps the slots of each variable on one replica, its owner, instead of
+	// on all. The owner sums the gradients and sends the new value to the other replicas.
 	ShardOptimizer bool
-	// Lanes is how many micro-batches one device computes side by side, with the same
-	// variables; 0 is one. On a CPU of few cores, a lane for each is faster than one
-	// whose operations use all cores.
+	// Lanes is the number of micro-batches that one device computes in parallel with the
+	// same variables; 0 means one. On a CPU with few cores, one lane per core is faster
+	// than a single lane whose operations use all cores.
 	Lanes int
-	// Patience bounds the calls of a session with other servers, so that none hangs
-	// for ever; 0 is no bound. A call may take as long, and five times longer than the
-	// longest before it; before the first has ended, ten times as long.
+	// Patience limits the calls of a session with other servers, so that none hangs
+	// forever; 0 means no limit. A call may take Patience plus five times the longest call
+	// so far. Until a call has ended, the limit is ten times Patience.
 	Patience time.Duration
-	// BucketBytes is how many bytes of gradients the replicas reduce together; 0 is
-	// DefaultBucketBytes.
+	// BucketBytes is the number of bytes of gradients that the replicas reduce together; 0
+	// means DefaultBucketBytes.
 	BucketBytes int64
-	// LocalInput has every worker of a NewMultiWorker read its part of the batches of
-	// training: MultiWorker.Draw gives what a step is then made of. Nil has them fed.
+	// LocalInput makes every worker of NewMultiWorker read its own part of the training
+	// batches. Steps then need the result of MultiWorker.Draw. If nil, batches are fed.
 	LocalInput *LocalInput
 }
 
-// LocalInput says what workers read where each reads its part of the batches.
+// LocalInput describes the data when every worker reads its own part of the batches.
 type LocalInput struct {
-	// Dir is the folder of the data in the process that composes the graph, and Files are
-	// its files, in order, the paths of those in the folder from there. A worker's must hold
-	// the same.
+	// Dir is the data folder in the process that composes the graph. Files are its files in
+	// order; the paths of files in Dir are relative to it. Every worker must have the same
+	// files.
 	Dir   string
 	Files []dataset.FileInfo
-	// Dataset is how batches are made of them; its Files and Part do not count.
+	// Dataset says how to make batches of the files. Its Files and Part are ignored.
 	Dataset dataset.Config
-	// Settings are those of the data as this process opened it, which a worker's must equal.
+	// Settings are those of the data as this process opened it. A worker's must be equal.
 	Settings dataset.Settings
-	// Workers are what the workers are called in errors, by their number.
+	// Workers are the names of the workers in errors, by index.
 	Workers []string
 }
 
-// DefaultBucketBytes is how many bytes of gradients are reduced together.
+// DefaultBucketBytes is the default of Config.BucketBytes.
 const DefaultBucketBytes = 1 << 20
 
-// Functions says what a composed graph can do.
+// Functions selects what a composed graph can do.
 type Functions int
 
 const (
@@ -67,16 +68,16 @@ const (
 	FunctionsEvaluate
 )
 
-// Validate returns an error that names the field at fault.
+// Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
 	if c.IntraOpThreads < 0 || c.InterOpThreads < 0 {
-		return fmt.Errorf("intra-op threads %d and inter-op threads %d must not be negative", c.IntraOpThreads, c.InterOpThreads)
+		return fmt.Errorf("intra-op and inter-op threads are %d and %d; expected 0 or more", c.IntraOpThreads, c.InterOpThreads)
 	}
 	if c.Lanes < 0 || c.Lanes > 64 {
-		return fmt.Errorf("%d lanes: expected 0 (one) to 64", c.Lanes)
+		return fmt.Errorf("the number of lanes is %d; expected 0 (the default, one) to 64", c.Lanes)
 	}
 	if c.BucketBytes < 0 {
-		return fmt.Errorf("buckets of %d bytes: expected 0 (%d) or more", c.BucketBytes, DefaultBucketBytes)
+		return fmt.Errorf("the size of buckets is %d bytes; expected 0 (the default, %d) or more", c.BucketBytes, DefaultBucketBytes)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/cuda"
 )
 
-// CountGPUs returns the number of GPUs that TensorFlow can use. It starts no session:
-// the first one of a process decides about TensorFlow's threads.
+// CountGPUs returns the number of GPUs that TensorFlow can use. It does not start a session,
+// because the first session of a process fixes TensorFlow's threads.
 func CountGPUs() int { return cuda.Count() }
 
 // listDevices returns the devices of the process.
@@ -24,7 +24,7 @@ func listDevices(t target, config Config) ([]tf.Device, error) {
 		return nil, err
 	}
 	defer session.Close()
-	// The graph's finalizer frees what the session refers to.
+	// The finalizer of the graph frees memory that the session uses.
 	defer runtime.KeepAlive(graph)
 	devices, err := session.ListDevices()
 	if err != nil {
@@ -33,9 +33,9 @@ func listDevices(t target, config Config) ([]tf.Device, error) {
 	return devices, nil
 }
 
-// findDevice returns the device of a name, or the one that TensorFlow takes where
-// none is said. It returns a *DeviceError where there is no such device:
-// TensorFlow would take another one without a word.
+// findDevice returns the named device, or the one that TensorFlow uses by default if the name is
+// "". It returns a *DeviceError if the device does not exist: TensorFlow would silently use another
+// one.
 func findDevice(devices []tf.Device, device string) (tf.Device, error) {
 	if device == "" {
 		i := max(0, slices.IndexFunc(devices, func(d tf.Device) bool { return d.Type == "GPU" }))
@@ -43,7 +43,7 @@ func findDevice(devices []tf.Device, device string) (tf.Device, error) {
 	}
 	e := &DeviceError{Device: device}
 	for _, d := range devices {
-		// The full name, or its end: /device:GPU:0.
+		// Either the full name or its end, such as /device:GPU:0.
 		if strings.EqualFold(d.Name, device) || strings.HasSuffix(strings.ToLower(d.Name), strings.ToLower("/"+strings.TrimPrefix(device, "/"))) {
 			return d, nil
 		}
@@ -54,7 +54,7 @@ func findDevice(devices []tf.Device, device string) (tf.Device, error) {
 
 func shortName(device string) string { return device[strings.LastIndexByte(device, '/'):] }
 
-// cpuNumber returns the number of a CPU device, whatever its job.
+// cpuNumber returns the number of a CPU device of any job.
 func cpuNumber(device string) (int, bool) {
 	i := strings.LastIndex(strings.ToUpper(device), "CPU:")
 	if i < 0 {

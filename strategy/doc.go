@@ -1,21 +1,21 @@
-// Package strategy composes training graphs from an export for the hardware at
-// hand, and runs their steps through the TensorFlow C API.
+// Package strategy builds training graphs from an export for the available devices and runs
+// their steps through the TensorFlow C API.
 //
-// Strategy is what a training loop sees of it. A Model is the Strategy of one device
-// (NewOneDevice), of several of this process (NewMirrored), and of those of several
-// TensorFlow servers (NewMultiWorker). One graph holds all replicas, and one session
-// runs it; docs/design/strategy.md says what the parts are and how a step is made. A
-// step is the gradients of the summed weighted losses of every replica's micro-batch,
-// their sum over all, the global norm, clipping, and one call of the export's update per
-// variable: on every replica, which then all hold the same bits, or, with a sharded
-// optimizer, on the variable's owner. Micro-batches beyond one per replica are added up
-// in accumulators first.
+// Training loops use the Strategy interface. Model implements it for one device
+// (NewOneDevice), for several devices of this process (NewMirrored), and for the devices of
+// several TensorFlow servers (NewMultiWorker). One graph holds all replicas, and one session
+// runs it. docs/design/strategy.md describes the parts and how a step runs.
 //
-// A step whose loss or gradient norm is not finite changes no variable and
-// is not counted, and its result says that it was not applied.
+// In a step, every replica computes the gradients of the weighted loss sum of its micro-batch.
+// The gradients are summed over all replicas and clipped by their global norm, and the
+// export's update function is called once per variable. It runs on every replica, so that all
+// of them hold the same bits, or, with a sharded optimizer, only on the variable's owner. If a
+// replica has more than one micro-batch, the gradients are first summed in accumulators.
 //
-// Features go to the graph flat: those of one dtype, of all replicas, are one feed.
-// TensorFlow caches an executor under every order in which a call's feeds come, and
-// the binding hands them over in a random order; a handful of feeds keeps that cache
-// small.
+// If the loss or the gradient norm is not finite, the step changes no variable and is not
+// counted. Result.Applied is then false.
+//
+// Features are fed flat: one feed per dtype holds the features of all replicas. TensorFlow
+// caches one executor for every order of a call's feeds, and the binding passes the feeds in
+// random order, so few feeds keep this cache small.
 package strategy

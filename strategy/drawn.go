@@ -1,15 +1,14 @@
 package strategy
 
-// Drawn is a batch that the workers have read and keep, until two more have been
-// drawn.
+// Drawn is a batch that the workers have read. They keep it until two more have been drawn.
 type Drawn struct {
-	// Examples, Labeled (those with a label), Truncated (those that were shortened),
-	// Tokens and Rows are the batch's; Skipped is the number of damaged records left
-	// out of it.
+	// Examples, Labeled (examples with a label), Truncated (examples that were cut), Tokens
+	// and Rows count the contents of the batch. Skipped is the number of damaged records
+	// that were left out.
 	Examples, Labeled, Truncated, Tokens, Rows int
 	Skipped                                    int64
-	// Accumulate is how many micro-batches every replica has of it, and Micro how many
-	// examples each has, those that are computed together one after the other.
+	// Accumulate is the number of micro-batches per replica. Micro is the number of
+	// examples of each micro-batch; those that are computed in parallel are adjacent.
 	Accumulate int
 	Micro      []int
 

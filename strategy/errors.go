@@ -10,7 +10,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// DeviceError says that a device is not on this machine.
+// DeviceError means that this machine does not have a device.
 type DeviceError struct {
 	Device string
 	Have   []string
@@ -20,32 +20,31 @@ func (e *DeviceError) Error() string {
 	if strings.Contains(strings.ToUpper(e.Device), "TPU:") {
 		return fmt.Sprintf("device %q: %v", e.Device, devices.ErrTPU)
 	}
-	return fmt.Sprintf("there is no device %q; this machine has %s", e.Device, strings.Join(e.Have, ", "))
+	return fmt.Sprintf("device %q not found; this machine has %s", e.Device, strings.Join(e.Have, ", "))
 }
 
 // Is reports whether the target is the error's class, fault.Usage.
 func (e *DeviceError) Is(target error) bool { return target == fault.Usage }
 
-// SessionLostError says that a session with other servers broke without any of them
-// being known to be lost. A new session may go on.
+// SessionLostError means that a session with other servers failed although none of them is known
+// to be lost. A new session may work.
 type SessionLostError struct{ Err error }
 
 func (e *SessionLostError) Error() string {
-	return "the session with the workers broke: " + e.Err.Error()
+	return "lost the session with the workers: " + e.Err.Error()
 }
 
 func (e *SessionLostError) Unwrap() error { return e.Err }
 
-// OutOfMemoryError says that a step did not fit in a device's memory and changed
-// nothing.
+// OutOfMemoryError means that a step did not fit into a device's memory. It changed nothing.
 type OutOfMemoryError struct{ Err error }
 
 func (e *OutOfMemoryError) Error() string { return "out of memory: " + e.Err.Error() }
 
 func (e *OutOfMemoryError) Unwrap() error { return e.Err }
 
-// oom reports whether TensorFlow says that memory ran out. The binding gives its
-// message alone, without the code, which is not always that of exhausted resources.
+// oom reports whether a TensorFlow error means that memory ran out. It looks at the message: the
+// binding does not return the code, which is not always RESOURCE_EXHAUSTED either.
 func oom(err error) bool { return outOfMemory.MatchString(err.Error()) }
 
 var outOfMemory = regexp.MustCompile(`(?i)` + strings.Join([]string{
@@ -57,11 +56,11 @@ var outOfMemory = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	"Dst tensor is not initialized",    // copies to a GPU
 	"failed to allocate (the )?scratch",
 	"CUDA_ERROR_OUT_OF_MEMORY",
-	"_STATUS_ALLOC_FAILED", // cuBLAS and its like
+	"_STATUS_ALLOC_FAILED", // cuBLAS and similar libraries
 }, "|"))
 
-// unavailable reports whether an error may come of a server or a connection that was
-// lost, by the words that TensorFlow and gRPC use: the binding gives no codes.
+// unavailable reports whether an error may be due to a lost server or connection. It looks for the
+// words of TensorFlow and gRPC: the binding does not return codes.
 func unavailable(err error) bool {
 	text := strings.ToLower(err.Error())
 	return slices.ContainsFunc([]string{"socket closed", "connection reset", "failed to connect", "unavailable", "collective ops is aborted",

@@ -18,7 +18,7 @@ func (m *Model) Predict(ctx context.Context, features []Feature) (map[string][]f
 	return m.onReplica(ctx, m.plan.Predict, features)
 }
 
-// onReplica calls a function on the replica that has the fewest calls in flight.
+// onReplica calls a function on the replica with the fewest calls in flight.
 func (m *Model) onReplica(ctx context.Context, plans []*compose.Call, features []Feature) (map[string][]float64, error) {
 	m.mu.Lock()
 	replica := slices.Index(m.calls, slices.Min(m.calls))

@@ -11,7 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
-// feed makes the feeds of a micro-batch per replica, by their placeholders.
+// feed returns the feeds of one micro-batch per replica, by placeholder.
 func feed(p *compose.Feeds, batches [][]Feature) (map[string]*tf.Tensor, error) {
 	if len(batches) != p.Replicas {
 		return nil, fmt.Errorf("%d micro-batches given; expected %d, one for each replica", len(batches), p.Replicas)
@@ -71,7 +71,7 @@ func feed(p *compose.Feeds, batches [][]Feature) (map[string]*tf.Tensor, error) 
 	return feeds, nil
 }
 
-// checkAxes returns an error where an axis of a batch's features has two sizes.
+// checkAxes returns an error if an axis has different sizes in two features of a batch.
 func checkAxes(want []graphs.Feature, batch []Feature) error {
 	type first struct {
 		feature *Feature
@@ -86,7 +86,7 @@ func checkAxes(want []graphs.Feature, batch []Feature) error {
 			if !ok {
 				seen[axis] = first{f, k}
 			} else if one.feature.Shape[one.at] != f.Shape[k] {
-				return fmt.Errorf("feature %s has shape %v, %s has %v; their %s must be the same", f.Name, f.Shape, one.feature.Name, one.feature.Shape, axis)
+				return fmt.Errorf("feature %s has shape %v and feature %s has %v; expected the same %s", f.Name, f.Shape, one.feature.Name, one.feature.Shape, axis)
 			}
 		}
 	}

@@ -15,24 +15,24 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
-// Model is a Strategy whose replicas are in one graph, which one session runs.
+// Model is a Strategy that holds all replicas in one graph and runs it in one session.
 type Model struct {
 	export  *graphs.Export
 	session *session
 	plan    *compose.Plan
 	runtime Runtime
-	updates int64 // the count of iterations as it was last seen
+	updates int64 // the last known count of iterations
 
 	mu    sync.Mutex
 	calls []int   // evaluations and predictions in flight, by replica
-	times []Times // of the replicas, none where there is one
+	times []Times // by replica; empty if there is only one
 }
 
 var _ Strategy = (*Model)(nil)
 
-// newModel composes the graph, and starts a session with it.
+// newModel composes the graph and starts a session that runs it.
 func newModel(ctx context.Context, export *graphs.Export, t target, config Config) (*Model, error) {
-	// XLA knows none of the package's operations.
+	// XLA does not know our operations.
 	own := t.own && !config.StandardOps && !export.Contract.XLA
 	if err := registerOps(t, own, config); err != nil {
 		return nil, err
@@ -50,11 +50,11 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, err
 	}
-	var rewrites *cpb.RewriterConfig // nil is TensorFlow's default
+	var rewrites *cpb.RewriterConfig // nil means TensorFlow's default
 	if len(p.Kernels) > 0 {
 		rewrites = fewRewrites()
 		if config.InterOpThreads == 0 {
-			// What is left is a chain of operations that use all cores each: running
+			// The graph is now a chain of operations that each use all cores. Running
 			// two at a time makes both slower.
 			config.InterOpThreads = 1
 		}
@@ -71,7 +71,6 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if p.Train != nil {
 		m.times = make([]Times, len(p.Train.Clocks))
 	}
-	// The variables that start at zero.
 	if _, err := s.run(ctx, nil, nil, p.Init); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("prepare %s: %w", export.Path, err)
@@ -79,8 +78,8 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	return m, ctx.Err()
 }
 
-// registerOps makes the operations that a graph may have known to TensorFlow. Own says
-// whether those of package internal/kernels are among them.
+// registerOps registers the operations that the graph may use with TensorFlow. Those of package
+// internal/kernels are included if own is set.
 func registerOps(t target, own bool, config Config) error {
 	if own {
 		if err := kernels.Register(); err != nil {
@@ -98,7 +97,7 @@ func registerOps(t target, own bool, config Config) error {
 	return nil
 }
 
-// newRuntime says what a plan runs with.
+// newRuntime describes what a plan runs on.
 func newRuntime(t target, p *compose.Plan, config Config) Runtime {
 	r := Runtime{Devices: t.devices, MicroBatches: len(t.devices), StepsPerCall: 1, InFlight: 2 * len(t.devices),
 		IntraOpThreads: config.IntraOpThreads, InterOpThreads: config.InterOpThreads, OptimizerBytes: p.SlotBytes}
@@ -121,6 +120,6 @@ func (m *Model) Runtime() Runtime { return m.runtime }
 // GraphDef implements Strategy.
 func (m *Model) GraphDef() ([]byte, error) { return m.plan.GraphDef() }
 
-// Close implements Strategy. A session with a call that does not end is left alone: closing
-// it would not end either.
+// Close implements Strategy. It does not close a session with a call that hangs: closing it would
+// hang, too.
 func (m *Model) Close() error { return m.session.close() }

@@ -256,7 +256,7 @@ func TestStepErrors(t *testing.T) {
 	}{
 		{"missing feature", func(f []Feature, _ Scalars) []Feature { return f[:0] }, "the batch has no feature input_ids, which the graph takes"},
 		{"unknown scalar", func(f []Feature, s Scalars) []Feature { s["momentum"] = 1; return f }, `the graph has no hyperparameter "momentum"`},
-		{"no learning rate", func(f []Feature, s Scalars) []Feature { delete(s, "learning_rate"); return f }, "the step has no learning_rate; expected one among its scalars"},
+		{"no learning rate", func(f []Feature, s Scalars) []Feature { delete(s, "learning_rate"); return f }, "the step has no learning_rate; set it in StepInput.Scalars"},
 		{"short feature", func(f []Feature, _ Scalars) []Feature {
 			for i := range f {
 				if f[i].Name == "labels" {

@@ -9,9 +9,9 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// NewOneDevice composes the export's graph for one device, such as
-// "/device:GPU:0"; "" is TensorFlow's choice. The variables hold nothing until
-// Assign has set them; slots and the count of iterations are zero.
+// NewOneDevice composes the export's graph for one device, such as "/device:GPU:0"; "" means
+// TensorFlow's choice. The variables have no value until Assign sets them; slots and the count of
+// iterations are zero.
 func NewOneDevice(ctx context.Context, export *graphs.Export, device string, config Config) (*Model, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -42,9 +42,9 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 }
 
 // NewMirrored composes the export's graph for several devices of this process, such as
-// "/device:GPU:0" and "/device:GPU:1", each of which has a replica of the model. All replicas hold the same values, bit for
-// bit. Variables begin as those of NewOneDevice. Several GPUs where there is one are
-// virtual ones, to try things out.
+// "/device:GPU:0" and "/device:GPU:1". Each device has a replica of the model, and all replicas
+// hold the same values, bit for bit. Variables start as in NewOneDevice. If the machine has one GPU
+// and several are given, it is split into virtual devices, for experiments.
 func NewMirrored(ctx context.Context, export *graphs.Export, devices []string, config Config) (*Model, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func NewMirrored(ctx context.Context, export *graphs.Export, devices []string, c
 		}
 	}
 	if gpus {
-		// TensorFlow takes NCCL only when told to, and NCCL does not take a GPU twice.
+		// TensorFlow uses NCCL only on request, and NCCL cannot use a GPU twice.
 		t.hint = "nccl"
 		if CountGPUs() == 1 && len(devices) > 1 {
 			t.hint, t.virtual = "ring", len(devices)
@@ -87,9 +87,8 @@ func NewMirrored(ctx context.Context, export *graphs.Export, devices []string, c
 	return newModel(ctx, export, t, config)
 }
 
-// NewMultiWorker composes the export's graph for the devices of several servers, as
-// NewMirrored does for those of one process. Every call returns the cluster's error
-// once a server is lost.
+// NewMultiWorker composes the export's graph for the devices of several servers, as NewMirrored
+// does for those of one process. Once a server is lost, every call returns the cluster's error.
 func NewMultiWorker(ctx context.Context, export *graphs.Export, cluster Cluster, config Config) (*MultiWorker, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

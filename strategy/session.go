@@ -14,19 +14,19 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 )
 
-// session is TensorFlow's session of one graph. It knows the graph's operations by name
-// and watches the calls: one that waits for a lost server is given up.
+// session is a TensorFlow session with one graph. It finds the graph's operations by name, and
+// gives up calls that wait for a lost server.
 type session struct {
 	tf      *tf.Session
 	ops     map[string]*tf.Operation
 	cluster Cluster // nil within one process
-	// patience bounds calls, see Config.Patience.
+	// patience limits calls, see Config.Patience.
 	patience time.Duration
 
 	mu      sync.Mutex
-	pending int           // calls since the last collection
-	longest time.Duration // that a call has taken
-	stuck   bool          // a call has not ended although its servers are lost
+	pending int           // calls since the last garbage collection
+	longest time.Duration // the longest call so far
+	stuck   bool          // a call hangs although its servers are lost
 }
 
 // newSession starts a session of a serialized GraphDef.
@@ -39,7 +39,7 @@ func newSession(t target, def []byte, config Config, rewrites *cpb.RewriterConfi
 	s := &session{tf: on, ops: make(map[string]*tf.Operation), cluster: t.cluster, patience: config.Patience}
 	if err := graph.Import(def, ""); err != nil {
 		s.close()
-		return nil, fmt.Errorf("TensorFlow %s refuses the graph: %w", tf.Version(), err)
+		return nil, fmt.Errorf("TensorFlow %s rejects the graph: %w", tf.Version(), err)
 	}
 	for _, op := range graph.Operations() {
 		s.ops[op.Name()] = &op
@@ -47,12 +47,11 @@ func newSession(t target, def []byte, config Config, rewrites *cpb.RewriterConfi
 	return s, nil
 }
 
-// run calls the session with tensors for outputs, and returns the tensors of other
-// outputs once the targets, which are nodes, are done. Outputs are named "node:index", or
-// "node" for the first.
+// run feeds tensors to outputs, runs the target nodes and returns the fetched outputs. Outputs are
+// named "node:index", or "node" for the first.
 //
-// It keeps the memory of past calls' tensors bounded: the binding frees a tensor when Go's
-// collector finds it dead, and the collector does not see its size.
+// It also limits the memory of past calls' tensors: the binding frees a tensor when Go's garbage
+// collector finds it unreachable, but the collector does not know its size.
 func (s *session) run(ctx context.Context, feeds map[string]*tf.Tensor, fetches []string, targets ...string) ([]*tf.Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func (s *session) run(ctx context.Context, feeds map[string]*tf.Tensor, fetches 
 	return out, err
 }
 
-// call calls the session. A call that waits for a lost server is given up.
+// call runs the session. It gives up a call that waits for a lost server.
 func (s *session) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
 	if s.cluster == nil {
 		return s.tf.Run(feeds, fetches, targets)
@@ -120,7 +119,7 @@ func (s *session) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetc
 		s.mu.Unlock()
 		return r.out, nil
 	case <-late:
-		s.cluster.Fail(&SessionLostError{fmt.Errorf("no answer to a call for %v, while all workers are there: can they reach each other?", limit.Round(time.Second))})
+		s.cluster.Fail(&SessionLostError{fmt.Errorf("a call got no reply for %v although all workers are up; check that they can reach each other", limit.Round(time.Second))})
 	case <-s.cluster.Failed():
 	case <-ctx.Done():
 		s.cluster.Fail(ctx.Err())
@@ -135,8 +134,8 @@ func (s *session) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetc
 	return nil, s.cluster.Err()
 }
 
-// lost returns the cluster's error where a server is lost: the session's own says
-// little of it, and often comes first.
+// lost returns the cluster's error if a server is lost. The session's own error often comes first
+// and says little.
 func (s *session) lost(err error) error {
 	if bad := shardinput.Find(err); bad != nil {
 		return bad
@@ -155,11 +154,11 @@ func (s *session) lost(err error) error {
 	}
 }
 
-// lostGrace is how long an error that looks like a lost server waits for the cluster
-// to name it, and a call of a lost cluster for its end.
+// lostGrace is how long to wait for the cluster to report a lost server after an error that looks
+// like one, and for a call to end after the cluster is lost.
 const lostGrace = 5 * time.Second
 
-// output returns an output of a node by its name.
+// output returns an output by its name, "node" or "node:index".
 func (s *session) output(ref string) tf.Output {
 	name, index := ref, 0
 	if i := strings.LastIndexByte(ref, ':'); i >= 0 {
@@ -169,8 +168,7 @@ func (s *session) output(ref string) tf.Output {
 	return s.ops[name].Output(index)
 }
 
-// close frees the session. One with a call that does not end is left alone: closing it
-// would not end either.
+// close frees the session, unless a call hangs: closing it would hang, too.
 func (s *session) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
-// Steps implements Strategy. Every step is a call of the session, or of several where
-// micro-batches are added up.
+// Steps implements Strategy. Every step is one call of the session, or several if it accumulates
+// micro-batches.
 func (m *Model) Steps(ctx context.Context, steps []StepInput) ([]Result, error) {
 	out := make([]Result, 0, len(steps))
 	for _, in := range steps {
@@ -32,15 +32,15 @@ func (m *Model) Steps(ctx context.Context, steps []StepInput) ([]Result, error) 
 	return out, nil
 }
 
-// step is one step while it is made.
+// step is a step in progress.
 type step struct {
 	m      *Model
 	plan   *compose.Train
 	in     fed
-	rounds int // micro-batches that each replica takes, one after the other
+	rounds int // micro-batches per replica
 	seed   [2]int64
-	// scalars are the numbers of the step, and rows what says which rows of variables the
-	// batches touch. They are fed to the call that updates.
+	// scalars are the hyperparameters of the step. rows are the feeds with the rows of
+	// variables that the batches use. Both are fed to the call that updates.
 	scalars *tf.Tensor
 	rows    map[string]*tf.Tensor
 
@@ -48,7 +48,7 @@ type step struct {
 	result Result
 }
 
-// newStep checks what a step is to be made of.
+// newStep checks the input of a step.
 func (m *Model) newStep(in StepInput) (*step, error) {
 	p := m.plan.Train
 	if p == nil {
@@ -59,13 +59,13 @@ func (m *Model) newStep(in StepInput) (*step, error) {
 	n := m.runtime.MicroBatches
 	switch {
 	case p.Local != nil && in.Drawn == nil:
-		return nil, errors.New("the workers read the features themselves: a step is made of what MultiWorker.Draw gives")
+		return nil, errors.New("the workers read the features themselves; set StepInput.Drawn to the result of MultiWorker.Draw")
 	case p.Local != nil:
 		s.in, s.rounds = drawnBatch{p.Local, in.Drawn}, in.Drawn.Accumulate
 	case in.Drawn != nil:
-		return nil, errors.New("the workers read no features themselves: a step is made of batches")
+		return nil, errors.New("the workers do not read the features themselves; set StepInput.Batches, not Drawn")
 	case len(in.Batches) == 0 || len(in.Batches)%n != 0:
-		return nil, fmt.Errorf("%d micro-batches given; expected a multiple of %d, which are computed side by side", len(in.Batches), n)
+		return nil, fmt.Errorf("%d micro-batches given; expected a multiple of %d, the number computed in parallel", len(in.Batches), n)
 	default:
 		s.in, s.rounds = fedBatches{p.Feeds, in.Batches}, len(in.Batches)/n
 	}
@@ -77,8 +77,8 @@ func (m *Model) newStep(in StepInput) (*step, error) {
 	return s, err
 }
 
-// make makes the step: one call where every replica has one micro-batch, else a call for
-// each round of them and one that updates.
+// make runs the step. If every replica has one micro-batch, that is a single call; otherwise it is
+// one call per round and one that updates the variables.
 func (s *step) make(ctx context.Context) error {
 	p := s.plan
 	if s.rounds == 1 {
@@ -117,7 +117,7 @@ func (s *step) make(ctx context.Context) error {
 	return s.apply(ctx)
 }
 
-// round makes the feeds of one round of micro-batches.
+// round returns the feeds of one round of micro-batches.
 func (s *step) round(k int) (map[string]*tf.Tensor, error) {
 	n := s.m.runtime.MicroBatches
 	feeds, err := s.in.feeds(k, s.rounds, n)
@@ -134,7 +134,7 @@ func (s *step) round(k int) (map[string]*tf.Tensor, error) {
 	return feeds, err
 }
 
-// apply updates the variables by what the rounds have added up.
+// apply updates the variables with the gradients that the rounds have accumulated.
 func (s *step) apply(ctx context.Context) error {
 	p := s.plan
 	totals := []float32{float32(s.result.Sums["weight_sum"][0]), float32(s.result.Sums["loss_sum"][0])}
@@ -152,8 +152,8 @@ func (s *step) apply(ctx context.Context) error {
 	return nil
 }
 
-// call makes one of the step's calls, takes the replicas' clocks, which come first, and
-// returns what else was fetched.
+// call runs one of the step's calls, adds the replicas' clock readings, which are fetched first,
+// and returns the other outputs.
 func (s *step) call(ctx context.Context, feeds map[string]*tf.Tensor, fetches []string, done string) ([]*tf.Tensor, error) {
 	start := time.Now()
 	out, err := s.m.session.run(ctx, feeds, fetches, done)
@@ -167,7 +167,7 @@ func (s *step) call(ctx context.Context, feeds map[string]*tf.Tensor, fetches []
 	return s.clocks.take(out)
 }
 
-// decided takes over what the step decided, and how long it took.
+// decided records the outcome and the times of the step.
 func (s *step) decided(out []*tf.Tensor) {
 	s.m.took(s.clocks)
 	s.result.GradientNorm = float64(out[0].Value().(float32))
@@ -176,15 +176,15 @@ func (s *step) decided(out []*tf.Tensor) {
 	s.m.updates = s.result.Iterations
 }
 
-// fed is the features that a step is made of.
+// fed is the source of a step's features.
 type fed interface {
-	// feeds makes those of one round of so many, of so many micro-batches.
+	// feeds returns the feeds of one of the rounds, with n micro-batches.
 	feeds(round, rounds, n int) (map[string]*tf.Tensor, error)
-	// numbers lists what a feature holds, in any order.
+	// numbers returns the values of a feature, in any order.
 	numbers(feature string) [][]int32
 }
 
-// fedBatches are micro-batches that are fed.
+// fedBatches feeds micro-batches.
 type fedBatches struct {
 	plan    *compose.Feeds
 	batches [][]Feature
@@ -206,7 +206,7 @@ func (b fedBatches) numbers(feature string) [][]int32 {
 	return out
 }
 
-// drawnBatch is what the workers have drawn.
+// drawnBatch uses a batch that the workers have drawn.
 type drawnBatch struct {
 	plan  *compose.Local
 	drawn *Drawn
@@ -223,7 +223,7 @@ func (b drawnBatch) feeds(round, rounds, _ int) (map[string]*tf.Tensor, error) {
 
 func (b drawnBatch) numbers(feature string) [][]int32 { return b.drawn.rows[feature] }
 
-// scalarFeed makes the feed of a step's numbers.
+// scalarFeed returns the feed of a step's hyperparameters.
 func scalarFeed(p *compose.Train, scalars Scalars) (*tf.Tensor, error) {
 	for name := range scalars {
 		if !slices.ContainsFunc(p.Scalars, func(h graphs.Hyperparameter) bool { return h.Name == name }) {
@@ -231,7 +231,7 @@ func scalarFeed(p *compose.Train, scalars Scalars) (*tf.Tensor, error) {
 		}
 	}
 	if _, ok := scalars["learning_rate"]; !ok {
-		return nil, errors.New("the step has no learning_rate; expected one among its scalars")
+		return nil, errors.New("the step has no learning_rate; set it in StepInput.Scalars")
 	}
 	values := make([]float32, len(p.Scalars))
 	for i, h := range p.Scalars {
@@ -243,7 +243,7 @@ func scalarFeed(p *compose.Train, scalars Scalars) (*tf.Tensor, error) {
 	return newTensor(tf.Float, []int64{int64(len(values))}, raw(values))
 }
 
-// rowFeeds makes the feeds that say which rows of variables the batches touch.
+// rowFeeds returns the feeds with the rows of variables that the batches use.
 func rowFeeds(p *compose.Train, contract *graphs.Contract, in fed) (map[string]*tf.Tensor, error) {
 	feeds := make(map[string]*tf.Tensor, 2*len(p.Rows))
 	for feature, feed := range p.Rows {
@@ -256,7 +256,7 @@ func rowFeeds(p *compose.Train, contract *graphs.Contract, in fed) (map[string]*
 		seen := make([]uint64, most/64+1)
 		for _, numbers := range in.numbers(feature) {
 			for _, row := range numbers {
-				// One that is outside is the lookup's to complain of.
+				// The lookup reports rows out of range.
 				if row >= 0 && row < most {
 					seen[row/64] |= 1 << (row % 64)
 				}
@@ -268,7 +268,7 @@ func rowFeeds(p *compose.Train, contract *graphs.Contract, in fed) (map[string]*
 				rows = append(rows, int32(64*i+bits.TrailingZeros64(word)))
 			}
 		}
-		// Rows that are there twice are the same on both occasions.
+		// Pad with the last row: a repeated row gets the same values again.
 		class, size := compose.RowClass(len(rows))
 		if len(rows) == 0 {
 			rows = []int32{0}
@@ -287,8 +287,8 @@ func rowFeeds(p *compose.Train, contract *graphs.Contract, in fed) (map[string]*
 	return feeds, nil
 }
 
-// microSeed returns the seed of a micro-batch of a step. The first one's is the
-// step's own; the others' are drawn from it and the number by SplitMix64.
+// microSeed returns the seed of a step's micro-batch i. Micro-batch 0 has the step's own seed; the
+// others are derived from it and i with SplitMix64.
 func microSeed(seed [2]int64, i int) [2]int64 {
 	if i == 0 {
 		return seed
@@ -299,7 +299,8 @@ func microSeed(seed [2]int64, i int) [2]int64 {
 	return [2]int64{int64(x ^ x>>31), seed[1]}
 }
 
-// add adds the sums of all replicas, those of one after those of the other.
+// add adds the sums of all replicas. Tensors holds them replica by replica, each in the order of
+// names.
 func (r *Result) add(names []string, tensors []*tf.Tensor) error {
 	for i, t := range tensors {
 		name := names[i%len(names)]
@@ -319,8 +320,8 @@ func (r *Result) add(names []string, tensors []*tf.Tensor) error {
 	return nil
 }
 
-// stepError returns an *OutOfMemoryError where memory ran out before any variable
-// was changed: updates begin behind the count of iterations.
+// stepError returns an *OutOfMemoryError if memory ran out before any variable changed. Updates
+// start only after the count of iterations has changed.
 func (m *Model) stepError(ctx context.Context, err error) error {
 	err = fmt.Errorf("training step: %w", err)
 	if !oom(err) {

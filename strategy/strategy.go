@@ -9,41 +9,40 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 )
 
-// Strategy is a model on one or more devices: how its steps are made and where its
-// variables live. NewOneDevice, NewMirrored and NewMultiWorker make one; a training loop
-// needs nothing else to train on any of them.
+// Strategy is a model on one or more devices. It runs the steps and holds the variables.
+// NewOneDevice, NewMirrored and NewMultiWorker return one. A training loop needs nothing else.
 //
-// All methods but Steps may be called from several goroutines at a time; Steps from one
-// at a time, beside the others.
+// All methods may be called concurrently, except that there must be only one call of Steps at a
+// time.
 type Strategy interface {
-	// Steps makes one optimizer update for each of the inputs, one after the other, and
-	// returns what each gave. Where it fails, the results are those of the updates that
-	// were made before; an *OutOfMemoryError has changed nothing beyond them.
+	// Steps runs one optimizer update for each input, in order, and returns their results.
+	// If it fails, it also returns the results of the updates before the failed one. After
+	// an *OutOfMemoryError, the failed update has changed nothing.
 	//
-	// It takes several steps because some devices make several in one call: a TPU stacks
+	// Steps takes a list because some devices run several steps in one call. A TPU stacks
 	// the batches of Runtime.StepsPerCall steps, runs them as one loop on the device, and
-	// fetches the sums, and whether each step was applied, behind the last. A caller hands
-	// over as many steps as Runtime says and reads the results alike for all strategies;
-	// here every step is a call of its own, and any number will do.
+	// fetches the sums, and whether each step was applied, after the last one. A caller
+	// passes as many steps as Runtime says, and reads the results in the same way for all
+	// strategies. Here every step is a call of its own, so any number works.
 	Steps(ctx context.Context, steps []StepInput) ([]Result, error)
-	// Evaluate returns the metric sums of a batch by output name, flat; never means. One of
-	// the replicas computes them.
+	// Evaluate returns the metric sums of a batch by output name, flat; never means. One
+	// replica computes them.
 	Evaluate(ctx context.Context, features []Feature) (map[string][]float64, error)
-	// Predict returns the graph's answers on a batch by output name, flat; their first axis
-	// is examples. One of the replicas computes them.
+	// Predict returns the outputs of the graph for a batch by name, flat; their first axis
+	// is the example. One replica computes them.
 	Predict(ctx context.Context, features []Feature) (map[string][]float64, error)
-	// Read returns the values of variables, in the order of the names. A value may share
-	// its memory with the variable until the next step, which then makes a copy: reading
-	// costs nothing, and the step after it is as much slower as copying takes.
+	// Read returns the values of the named variables, in the order of the names. A value
+	// may share its memory with the variable until the next step. Reading is then free, but
+	// the next step has to copy the value first.
 	Read(ctx context.Context, names ...string) ([]*tf.Tensor, error)
 	// Assign sets variables on all replicas that have them.
 	Assign(ctx context.Context, values map[string]*tf.Tensor) error
-	// Variables lists what a checkpoint holds, sorted by name.
+	// Variables lists the variables that a checkpoint holds, sorted by name.
 	Variables() []VariableSpec
-	// Runtime says what the model runs with.
+	// Runtime describes the devices, threads and kernels in use.
 	Runtime() Runtime
-	// Times returns what the steps so far took on every replica, one of several; nil where
-	// there is one. A step counts once it is done.
+	// Times returns the time that the finished steps took on each replica, or nil if there
+	// is only one replica.
 	Times() []Times
 	// GraphDef returns the composed graph, serialized.
 	GraphDef() ([]byte, error)
@@ -51,87 +50,86 @@ type Strategy interface {
 	Close() error
 }
 
-// Feature is a named tensor of a batch, as package dataset gives it: the Features of a
-// dataset.Batch are fed as they are.
+// Feature is a named tensor of a batch. The Features of a dataset.Batch can be fed as they are.
 type Feature = dataset.Feature
 
-// StepInput is what one optimizer update is made of.
+// StepInput is the input of one optimizer update.
 type StepInput struct {
-	// Batches is a global batch divided into micro-batches: Runtime.MicroBatches of them,
-	// or a multiple of that, which are then taken one after the other and added up before
-	// the update. How the batch is divided changes nothing but rounding and random numbers.
+	// Batches is a global batch divided into micro-batches: Runtime.MicroBatches of them or
+	// a multiple of that. If there are more, they are processed in rounds, whose gradients
+	// are summed before the update. The division affects only rounding and random numbers.
 	Batches [][]Feature
-	// Drawn takes the place of Batches where the workers read the data themselves.
+	// Drawn replaces Batches if the workers read the data themselves.
 	Drawn *Drawn
-	// Seed decides all randomness of the step; callers give every step its own.
+	// Seed determines all random numbers of the step. Every step needs its own.
 	Seed [2]int64
-	// Scalars are the step's numbers.
+	// Scalars are the step's hyperparameters.
 	Scalars Scalars
 }
 
-// Scalars are the numbers of one step that a user tunes: learning_rate,
-// weight_decay, clip_norm (0 is off), and the contract's hyperparameters. Those
-// that are not set have the contract's defaults, weight_decay 0 and clip_norm 1. A step
-// without learning_rate is an error.
+// Scalars are the hyperparameters of one step by name: learning_rate, weight_decay, clip_norm (0
+// is off), and those of the contract. learning_rate is required. The default of weight_decay is
+// 0, that of clip_norm is 1, and the others have the contract's defaults.
 type Scalars map[string]float64
 
-// Result is what a step gives.
+// Result is the result of a step.
 type Result struct {
-	// Sums by output name, flat; never means.
+	// Sums are the metric sums by output name, flat; never means.
 	Sums map[string][]float64
-	// GradientNorm is the global norm of the mean loss' gradient before clipping.
+	// GradientNorm is the global norm of the gradient of the mean loss before clipping.
 	GradientNorm float64
-	// Applied is false where the loss or the norm was not finite: no variable changed.
+	// Applied is false if the loss or the norm was not finite, so that no variable changed.
 	Applied bool
 	// Iterations is the graph's own count of steps after this one.
 	Iterations int64
-	// InSession is how long the session's calls took.
+	// InSession is the time spent in calls of the session.
 	InSession time.Duration
 }
 
-// VariableSpec names a variable of the composed graph: a trained variable, a
-// slot, or the count of iterations.
+// VariableSpec describes a variable of the composed graph: a trained variable, a slot, or the
+// count of iterations.
 type VariableSpec struct {
 	Name  string
 	DType tf.DataType
 	Shape []int64
-	// Slot is set for the variables that exist for the optimizer's sake, which
-	// start at zero and need not be there in what a run begins with.
+	// Slot is set for the optimizer's variables, including the count of iterations. They
+	// start at zero and may be missing from the weights that a run starts with.
 	Slot bool
 }
 
-// Runtime is what a strategy runs with.
+// Runtime describes what a strategy runs on.
 type Runtime struct {
-	// Devices of the replicas, one each.
+	// Devices are the devices of the replicas.
 	Devices []string
-	// MicroBatches is how many micro-batches are computed side by side: one on every
-	// replica, or as many as a single one has lanes.
+	// MicroBatches is the number of micro-batches that are computed in parallel: one per
+	// replica, or one per lane of a single device.
 	MicroBatches int
-	// StepsPerCall is how many steps a call of Steps is best given; 1 where each is a call
-	// of the session anyway.
+	// StepsPerCall is the best number of steps for a call of Steps. It is 1 if each step is
+	// a session call of its own.
 	StepsPerCall int
-	// InFlight is how many evaluations or predictions at a time keep all devices busy:
-	// one for each lane, else two for each replica, so that what one leaves idle, in
-	// operations that are too small for all cores, the other takes.
+	// InFlight is the number of concurrent evaluations or predictions that keeps all
+	// devices busy: one per lane, or else two per replica, so that one uses the cores that
+	// the other's small operations leave idle.
 	InFlight int
-	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's pools; 0 is
+	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's thread pools; 0 means
 	// one thread per core.
 	IntraOpThreads, InterOpThreads int
-	// Kernels names the instructions that the package's own kernels use: avx512,
-	// avx2 or generic; "" if the graph has TensorFlow's operations alone.
+	// Kernels names the instruction set of our own kernels: avx512, avx2 or generic. It is
+	// "" if the graph uses only TensorFlow's operations.
 	Kernels string
-	// LongRows is how many tokens the rows of a micro-batch may have at no cost, where
-	// attention stays within sequences; 0 where it costs what the rows do.
+	// LongRows is the number of tokens that a row of a micro-batch may have at no extra
+	// cost because attention is limited to sequences. It is 0 if attention covers whole
+	// rows.
 	LongRows int
-	// OptimizerBytes is the size of the optimizer's slots on each replica.
+	// OptimizerBytes is the size in bytes of the optimizer's slots on each replica.
 	OptimizerBytes []int64
 }
 
-// Times says where a replica's time went, by the clock of its own machine.
+// Times is the time that a replica spent in each part of the steps, by its machine's clock.
 type Times struct {
-	// Compute is from the arrival of a micro-batch to the last gradient, Reduce from
-	// there until the sums of all replicas are there, waiting for the slowest
-	// included, and Update from there to the last new value. Reducing that goes on beside
-	// computing counts as computing.
+	// Compute runs from the arrival of a micro-batch to its last gradient. Reduce runs from
+	// there until the sums over all replicas have arrived, including the wait for the
+	// slowest one. Update runs from there to the last new value. Time in which gradients are
+	// computed and reduced at once counts as Compute.
 	Compute, Reduce, Update time.Duration
 }

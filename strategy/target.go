@@ -11,35 +11,35 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/cuda"
 )
 
-// Cluster is some TensorFlow servers that work together. All is known of it when it
-// is handed over, and it outlives the model.
+// Cluster is a group of TensorFlow servers that work together. It must not change, and must
+// outlive the model.
 type Cluster interface {
 	// Target is the address of the server that a session is made with, such as
 	// "grpc://localhost:2222".
 	Target() string
-	// GroupLeader is the task that agrees on groups of collectives.
+	// GroupLeader is the task that coordinates the groups of collectives.
 	GroupLeader() string
-	// Devices are the full names of the replicas' devices.
+	// Devices returns the full names of the replicas' devices.
 	Devices() []string
-	// Failed is closed when one of the servers is lost; Err then says why. Calls of
-	// the session end soon after.
+	// Failed is closed when a server is lost. Err then returns the reason, and calls of the
+	// session end soon after.
 	Failed() <-chan struct{}
 	Err() error
-	// Fail makes the servers fail with an error.
+	// Fail makes the cluster fail with an error.
 	Fail(error)
 }
 
-// target is where a model runs.
+// target describes where a model runs.
 type target struct {
 	devices []string // of the replicas
-	names   []string // of the devices, for people; nil is the same
-	shared  bool     // the replicas are lanes of one
-	cpus    int      // virtual CPU devices of the process; 0 is one
-	virtual int      // devices that the only GPU is to be; 0 is one
-	hint    string   // how collectives communicate; "" is TensorFlow's choice
-	master  string   // address of the session's master; "" for one in this process
-	leader  string   // that agrees on the groups of collectives; "" within a process
-	own     bool     // all devices are CPUs
+	names   []string // of the devices as shown to users; nil means devices
+	shared  bool     // the replicas are lanes of one device
+	cpus    int      // virtual CPU devices of the process; 0 means one
+	virtual int      // virtual devices to split the only GPU into; 0 means one
+	hint    string   // how collectives communicate; "" means TensorFlow's choice
+	master  string   // address of the session's master; "" means this process
+	leader  string   // coordinates the groups of collectives; "" within a process
+	own     bool     // all devices are CPUs, so our kernels can be used
 	cluster Cluster
 }
 
@@ -67,7 +67,7 @@ func (t target) sessionConfig(c Config, rewrites *cpb.RewriterConfig) ([]byte, e
 	return proto.Marshal(config)
 }
 
-// newTFSession starts a session of a graph.
+// newTFSession starts a session that runs a graph.
 func newTFSession(t target, graph *tf.Graph, config Config, rewrites *cpb.RewriterConfig) (*tf.Session, error) {
 	options, err := t.sessionConfig(config, rewrites)
 	if err != nil {
@@ -80,8 +80,8 @@ func newTFSession(t target, graph *tf.Graph, config Config, rewrites *cpb.Rewrit
 	return session, nil
 }
 
-// fewRewrites leaves out of TensorFlow's graph optimizer what makes no step of a graph
-// of kernels faster: a fourth of the processor time of a start would be the optimizer's.
+// fewRewrites turns off the graph rewrites that do not make a step faster when the graph uses our
+// kernels. They would take a quarter of the CPU time at start-up.
 func fewRewrites() *cpb.RewriterConfig {
 	return &cpb.RewriterConfig{
 		MetaOptimizerIterations: cpb.RewriterConfig_ONE,

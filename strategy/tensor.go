@@ -8,18 +8,6 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 )
 
-// check returns an error if the values do not fill the shape.
-func check(f *Feature) error {
-	n := 1
-	for _, d := range f.Shape {
-		n *= d
-	}
-	if len(f.Int32)+len(f.Float32) != n {
-		return fmt.Errorf("feature %s: %d values for shape %v", f.Name, len(f.Int32)+len(f.Float32), f.Shape)
-	}
-	return nil
-}
-
 // raw returns the memory of a slice of numbers.
 func raw[T int32 | int64 | float32](v []T) []byte {
 	if len(v) == 0 {
@@ -28,7 +16,7 @@ func raw[T int32 | int64 | float32](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*int(unsafe.Sizeof(v[0])))
 }
 
-// newTensor copies the parts, one after the other, into a tensor.
+// newTensor copies the concatenated parts into a tensor.
 func newTensor(dtype tf.DataType, shape []int64, parts ...[]byte) (*tf.Tensor, error) {
 	if len(parts) == 1 {
 		return tf.ReadTensor(dtype, shape, bytes.NewReader(parts[0]))
@@ -85,5 +73,5 @@ func flatten(out []float64, v any) ([]float64, error) {
 		}
 		return append(out, 0), nil
 	}
-	return nil, fmt.Errorf("a %T is not a number, a vector or a matrix", v)
+	return nil, fmt.Errorf("value is a %T; expected a number, a vector or a matrix", v)
 }

@@ -14,17 +14,17 @@ func (m *Model) Times() []Times {
 	return append([]Times(nil), m.times...)
 }
 
-// tally adds up what the calls of a step took on every replica.
+// tally sums the times of a step's calls for every replica.
 type tally []Times
 
-// take adds the clocks that stand before a call's other results, and returns these. A
-// replica's are those of a micro-batch, its beginning and its last gradient, with those
-// of the update, or without.
+// take adds the clock readings at the front of a call's outputs and returns the other outputs. A
+// replica has readings for the start and the last gradient of a micro-batch and, if the call
+// updates variables, for the end of the reduction and of the update.
 func (t tally) take(out []*tf.Tensor) ([]*tf.Tensor, error) {
 	for i := range t {
 		at, ok := out[i].Value().([]float64)
 		if !ok || len(at) != 2 && len(at) != 4 {
-			return nil, fmt.Errorf("clock of replica %d: %v of shape %v", i, out[i].DataType(), out[i].Shape())
+			return nil, fmt.Errorf("the clock of replica %d has dtype %v and shape %v; expected 2 or 4 float64 values", i, out[i].DataType(), out[i].Shape())
 		}
 		t[i].Compute += seconds(at[1] - at[0])
 		if len(at) == 4 {
@@ -35,10 +35,10 @@ func (t tally) take(out []*tf.Tensor) ([]*tf.Tensor, error) {
 	return out[len(t):], nil
 }
 
-// seconds is a duration, none where a clock was put back.
+// seconds converts seconds to a duration. It returns 0 if the clock was set back.
 func seconds(s float64) time.Duration { return max(0, time.Duration(s*float64(time.Second))) }
 
-// took adds a step's times to the model's.
+// took adds the times of a step to those of the model.
 func (m *Model) took(t tally) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

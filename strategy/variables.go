@@ -20,8 +20,8 @@ func (m *Model) Variables() []VariableSpec {
 	return out
 }
 
-// specOf names a variable of a plan. TensorFlow numbers the dtypes of its C interface as
-// those of its messages.
+// specOf describes a variable of a plan. The dtypes of TensorFlow's C API have the same numbers as
+// those of its protobuf messages.
 func specOf(v compose.Variable) VariableSpec {
 	return VariableSpec{Name: v.Name, DType: tf.DataType(v.DType), Shape: v.Shape, Slot: v.Slot}
 }
@@ -32,7 +32,7 @@ func (m *Model) Read(ctx context.Context, names ...string) ([]*tf.Tensor, error)
 	for i, name := range names {
 		reads := m.plan.Reads[name]
 		if len(reads) == 0 {
-			return nil, fmt.Errorf("no variable %s", name)
+			return nil, fmt.Errorf("variable %s not found in the graph", name)
 		}
 		fetches[i] = reads[0]
 	}
@@ -55,11 +55,11 @@ func (m *Model) Assign(ctx context.Context, values map[string]*tf.Tensor) error 
 	for _, name := range names {
 		a, ok := m.plan.Assigns[name]
 		if !ok {
-			return fmt.Errorf("no variable %s", name)
+			return fmt.Errorf("variable %s not found in the graph", name)
 		}
 		spec := specOf(a.Variable)
 		if t := values[name]; t.DataType() != spec.DType || !slices.Equal(t.Shape(), spec.Shape) && len(spec.Shape)+len(t.Shape()) > 0 {
-			return fmt.Errorf("variable %s has shape %v, the value %v", name, spec.Shape, t.Shape())
+			return fmt.Errorf("the value for variable %s has dtype %d and shape %v; expected %d and %v", name, t.DataType(), t.Shape(), spec.DType, spec.Shape)
 		}
 		feeds[a.Value] = values[name]
 		targets = append(targets, a.Assign)

@@ -12,13 +12,13 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
-// MultiWorker is a Model on several servers, whose workers can read the data themselves.
+// MultiWorker is a Model on several servers. Its workers can read the data themselves.
 type MultiWorker struct {
 	*Model
 	tickets atomic.Int64 // of draws
 }
 
-// local says how the workers read the data themselves; nil where it is fed.
+// local describes how the workers read the data themselves; nil if it is fed.
 func (m *Model) local() *compose.Local {
 	if m.plan.Train == nil {
 		return nil
@@ -26,25 +26,24 @@ func (m *Model) local() *compose.Local {
 	return m.plan.Train.Local
 }
 
-// Draw has the workers read their parts of the batch at a position of the data, and
-// divide them among their replicas and so many micro-batches each. It may be called
-// while a step is made.
+// Draw makes the workers read their parts of the batch at a position of an epoch and divide them
+// among their replicas, with accumulate micro-batches for each. It may be called during a step.
 func (m *MultiWorker) Draw(ctx context.Context, epoch, position int64, accumulate int) (*Drawn, error) {
 	p := m.local()
 	if p == nil {
-		return nil, errors.New("the workers read no features themselves")
+		return nil, errors.New("the workers do not read the features themselves; set Config.LocalInput")
 	}
 	d := &Drawn{Accumulate: accumulate, Micro: make([]int, accumulate*m.runtime.MicroBatches), ticket: m.tickets.Add(1), rows: make(map[string][][]int32)}
 	out, err := m.draw(ctx, d.ticket, epoch, position, int64(accumulate))
 	if err != nil {
 		return nil, err
 	}
-	first := 0 // replica of the worker
+	first := 0 // the first replica of the worker
 	for i, replicas := range p.Replicas {
 		stats, ok := out[2*i].Value().([]int64)
 		rows, fine := out[2*i+1].Value().([]int32)
 		if !ok || !fine || len(stats) != shardinput.Stats+len(p.Rows)+accumulate*replicas {
-			return nil, fmt.Errorf("worker %d answers a draw with %v and %v", i, out[2*i].Shape(), out[2*i+1].Shape())
+			return nil, fmt.Errorf("unexpected reply of worker %d to a draw: shapes %v and %v", i, out[2*i].Shape(), out[2*i+1].Shape())
 		}
 		for k, sum := range []*int{&d.Examples, &d.Labeled, &d.Truncated, &d.Tokens, &d.Rows} {
 			*sum += int(stats[k])
@@ -53,7 +52,7 @@ func (m *MultiWorker) Draw(ctx context.Context, epoch, position int64, accumulat
 		for k, feature := range p.Rows {
 			n := stats[shardinput.Stats+k]
 			if n < 0 || n > int64(len(rows)) {
-				return nil, fmt.Errorf("worker %d has %d numbers of %s among %d", i, n, feature, len(rows))
+				return nil, fmt.Errorf("unexpected reply of worker %d to a draw: %d rows of %s; expected 0 to %d", i, n, feature, len(rows))
 			}
 			d.rows[feature] = append(d.rows[feature], rows[:n])
 			rows = rows[n:]
