@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Dot draws the export in Graphviz' language: its variables, in boxes for the
-// modules that they belong to, and each function of the contract, in a box with
-// the functions that it leads to and the number of calls on the edges.
+// Dot writes a drawing of the export in the DOT language of Graphviz. It shows the variables in
+// boxes for their modules, and each function of the contract in a box with the functions that it
+// calls. Edges show the number of calls.
 func (e *Export) Dot(w io.Writer) error {
 	d := &dotWriter{w: bufio.NewWriter(w)}
 	d.open("digraph gorbit")
@@ -33,7 +33,7 @@ func (e *Export) Dot(w io.Writer) error {
 	return d.w.Flush()
 }
 
-// module is a node of the tree that the variables' names make.
+// module is a node of the tree of variable names.
 type module struct {
 	name      string
 	children  []*module
@@ -41,7 +41,7 @@ type module struct {
 	variables []Variable
 }
 
-// add puts a variable where its path says.
+// add adds a variable at a path.
 func (m *module) add(path []string, v Variable) {
 	for _, name := range path[:len(path)-1] {
 		c, ok := m.byName[name]
@@ -58,7 +58,7 @@ func (m *module) add(path []string, v Variable) {
 	m.variables = append(m.variables, v)
 }
 
-// dotWriter writes lines, indented by the blocks around them. Errors stay in w.
+// dotWriter writes lines with the indentation of their block. Write errors are kept in w.
 type dotWriter struct {
 	w     *bufio.Writer
 	depth int
@@ -78,8 +78,8 @@ func (d *dotWriter) close() {
 	d.line("}")
 }
 
-// module draws a module: a box with its modules in it, or a node where it has
-// none. It returns the name of a node inside, for edges to start at.
+// module draws a module as a box around its submodules, or as a node if it has none. It returns the
+// name of a node inside, where edges can start.
 func (d *dotWriter) module(m *module, path string) string {
 	var text []string
 	if m.name != "" {
@@ -107,7 +107,7 @@ func (d *dotWriter) module(m *module, path string) string {
 		if i == 0 && len(m.variables) == 0 {
 			inside = node
 		}
-		// Modules with numbers for names follow each other: side by side, not stacked.
+		// Place numbered modules side by side.
 		if number(c.name) > 0 && last != "" {
 			d.line("%s -> %s [style=invis]", quote(last), quote(node))
 		}
@@ -116,7 +116,7 @@ func (d *dotWriter) module(m *module, path string) string {
 	return inside
 }
 
-// number returns the number that a name is, or -1.
+// number returns the value of a name that is a number, or -1.
 func number(name string) int {
 	n, err := strconv.Atoi(name)
 	if err != nil {
@@ -125,8 +125,8 @@ func number(name string) int {
 	return n
 }
 
-// function draws the functions that f leads to, and an edge to it from the
-// variables, of which tail is a node.
+// function draws f with the functions that it calls, and an edge to f from the variables. The edge
+// starts at the node tail.
 func (d *dotWriter) function(e *Export, f *Function, tail string) {
 	id := func(graphName string) string { return quote(f.Name + ":" + graphName) }
 	reached := e.reach(f.Name)
@@ -163,7 +163,7 @@ func (d *dotWriter) function(e *Export, f *Function, tail string) {
 	}
 }
 
-// cluster lets an edge start at the outermost box around its tail.
+// cluster returns the attribute that makes an edge start at the outermost box around its tail.
 func cluster(tail string) string {
 	if parts := strings.Split(tail, "/"); len(parts) > 3 {
 		return ", ltail=" + quote(strings.Join(parts[:2], "/"))
@@ -171,7 +171,7 @@ func cluster(tail string) string {
 	return ""
 }
 
-// generated is what TensorFlow puts around a function's name in the library.
+// generated matches the prefix and suffix that TensorFlow adds to a function's name in the library.
 var generated = regexp.MustCompile(`^__(inference|forward)_+|(_\d+)+$`)
 
 func shortName(graphName string) string {
@@ -181,8 +181,8 @@ func shortName(graphName string) string {
 	return graphName
 }
 
-// quote writes a string of the language: quotes and backslashes are escaped, and
-// other control characters than line breaks, which centre the lines, left out.
+// quote returns a DOT string. It escapes quotes and backslashes, writes line breaks as \n, and
+// removes other control characters.
 func quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

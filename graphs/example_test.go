@@ -8,15 +8,15 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// An export is opened and checked without running anything of it. One that is not your own is
-// refused where its operations reach beyond the graph.
+// Open an export and check it without running any of it. An export from somebody else should be
+// rejected if it uses unsafe operations.
 func Example() {
 	dir, err := os.MkdirTemp("", "export")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	if err := graphs.Miniature(dir); err != nil { // in its place: python -m gorbit_export
+	if err := graphs.Miniature(dir); err != nil { // instead of python -m gorbit_export
 		log.Fatal(err)
 	}
 
@@ -30,14 +30,14 @@ func Example() {
 	contract := export.Contract
 	fmt.Println(contract.Model.Architecture, "with", contract.Parameters(), "parameters, trained by", contract.Optimizer.Name)
 	for _, f := range contract.Features {
-		fmt.Println("takes", f.Name, f.DType, f.Axes)
+		fmt.Println("input", f.Name, f.DType, f.Axes)
 	}
 	for _, a := range export.Functions["predict"].Outputs {
-		fmt.Println("answers", a)
+		fmt.Println("output", a)
 	}
 	// Output:
 	// line with 2 parameters, trained by momentum
-	// takes x float32 [examples]
-	// takes y float32 [examples]
-	// answers value float32 [?]
+	// input x float32 [examples]
+	// input y float32 [examples]
+	// output value float32 [?]
 }

@@ -16,19 +16,19 @@ import (
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 )
 
-// GradientPrefix begins the names of the gradients function's outputs that are
-// gradients; the variable's name follows.
+// GradientPrefix is the prefix of the outputs of the gradients function that are gradients. The
+// name of the variable follows it.
 const GradientPrefix = "gradient/"
 
-// ServingFolder is the folder of an export that holds its serving SavedModel,
-// less the variables.
+// ServingFolder is the folder of an export with its serving SavedModel, without the variables.
 const ServingFolder = "serving"
 
-// Arg is an argument or an output of a function.
+// Arg is an input or an output of a function.
 type Arg struct {
 	Name  string
 	DType dtpb.DataType
-	// Shape has -1 for open dimensions. It is nil, with Ranked false, for any shape.
+	// Shape has -1 for unknown dimensions. If any shape is possible, it is nil and Ranked is
+	// false.
 	Shape  []int64
 	Ranked bool
 }
@@ -43,16 +43,16 @@ func (a Arg) String() string {
 
 // Function is one function of the contract.
 type Function struct {
-	// Name as in the contract: gradients, update, evaluate, predict, train_step.
+	// Name is the name in the contract: gradients, update, evaluate, predict or train_step.
 	Name string
 	// GraphName is its name in the function library.
 	GraphName string
-	// Inputs are the arguments; Captures, the variables whose handles follow them.
+	// Inputs are the arguments. Captures are the variables whose handles follow them.
 	Inputs   []Arg
 	Captures []string
-	// Outputs in the order in which a call gives them.
+	// Outputs are the outputs in the order of a call's outputs.
 	Outputs []Arg
-	// XLA has a call compiled by XLA.
+	// XLA means that calls are compiled by XLA.
 	XLA bool
 }
 
@@ -65,7 +65,7 @@ func (f *Function) Output(name string) int {
 type Export struct {
 	Path     string
 	Contract *Contract
-	// Functions by the contract's names.
+	// Functions are the functions by their names in the contract.
 	Functions map[string]*Function
 	// TensorFlow is the version that wrote the export.
 	TensorFlow string
@@ -74,20 +74,19 @@ type Export struct {
 
 	library  library
 	versions *vpb.VersionDef
-	// serving is the graph of ServingFolder, nil if there is none.
+	// serving is the graph in ServingFolder; nil if there is none.
 	serving *spb.MetaGraphDef
 }
 
 // functionNames are the functions of the contract.
 var functionNames = []string{"gradients", "update", "evaluate", "predict", "train_step"}
 
-// passes are the functions that go through the model.
+// passes are the functions that run the model.
 var passes = []string{"gradients", "evaluate", "predict"}
 
 // Open reads the export at a path and checks it against the contract.
 //
-// The error is a *ContractError where the path holds a SavedModel that cannot be
-// driven, and says what a SavedModel is where it holds none.
+// It returns a *ContractError if the SavedModel does not follow the training contract.
 func Open(path string) (*Export, error) {
 	model, size, err := readModel(path)
 	if err != nil {
@@ -111,7 +110,7 @@ func Open(path string) (*Export, error) {
 	return e, nil
 }
 
-// newExport checks a model against its contract.
+// newExport makes an Export and checks the model against the contract.
 func newExport(path string, contract *Contract, model *spb.MetaGraphDef) (*Export, error) {
 	e := &Export{
 		Path:       path,
@@ -147,14 +146,15 @@ func newExport(path string, contract *Contract, model *spb.MetaGraphDef) (*Expor
 	return e, e.checkFunctions()
 }
 
-// matchSignature checks that a function takes and gives what the object graph says.
+// matchSignature checks that the inputs and outputs of a function are those that the object graph
+// declares.
 func matchSignature(f *Function, def *fpb.FunctionDef) error {
 	in, out := def.GetSignature().GetInputArg(), def.GetSignature().GetOutputArg()
 	if want := len(f.Inputs) + len(f.Captures); len(in) != want {
-		return fmt.Errorf("%s takes %d arguments, the object graph says %d", f.GraphName, len(in), want)
+		return fmt.Errorf("%s takes %d arguments; the object graph declares %d", f.GraphName, len(in), want)
 	}
 	if len(out) != len(f.Outputs) {
-		return fmt.Errorf("%s gives %d outputs, the object graph says %d", f.GraphName, len(out), len(f.Outputs))
+		return fmt.Errorf("%s returns %d outputs; the object graph declares %d", f.GraphName, len(out), len(f.Outputs))
 	}
 	for i, arg := range in {
 		name, dtype := "of captured variable ", dtpb.DataType_DT_RESOURCE
@@ -164,19 +164,18 @@ func matchSignature(f *Function, def *fpb.FunctionDef) error {
 			name += f.Captures[i-len(f.Inputs)]
 		}
 		if arg.GetType() != dtype {
-			return fmt.Errorf("argument %s is of dtype %s in %s, the object graph says %s", name, dtypeName(arg.GetType()), f.GraphName, dtypeName(dtype))
+			return fmt.Errorf("argument %s has dtype %s in %s; the object graph declares %s", name, dtypeName(arg.GetType()), f.GraphName, dtypeName(dtype))
 		}
 	}
 	for i, a := range f.Outputs {
 		if out[i].GetType() != a.DType {
-			return fmt.Errorf("output %s is of dtype %s in %s, the object graph says %s", a.Name, dtypeName(out[i].GetType()), f.GraphName, dtypeName(a.DType))
+			return fmt.Errorf("output %s has dtype %s in %s; the object graph declares %s", a.Name, dtypeName(out[i].GetType()), f.GraphName, dtypeName(a.DType))
 		}
 	}
 	return nil
 }
 
-// checkVariables holds the variables against the contract, and returns their names
-// by node.
+// checkVariables checks the variables against the contract and returns their names by node.
 func (e *Export) checkVariables(objects *objects) (map[int32]string, error) {
 	c := e.Contract
 	names := make(map[int32]string)
@@ -212,7 +211,7 @@ func (e *Export) checkVariables(objects *objects) (map[int32]string, error) {
 	return names, find(scalar(c.State, dtpb.DataType_DT_STRING), "variable")
 }
 
-// checkFunctions holds the functions against the contract.
+// checkFunctions checks the functions against the contract.
 func (e *Export) checkFunctions() error {
 	c := e.Contract
 	var features, inputs []Arg
@@ -272,7 +271,7 @@ func (e *Export) checkFunctions() error {
 		}
 	}
 	if len(e.Functions["update"].Captures) > 0 {
-		return fmt.Errorf("function update captures %s; it must take every variable as an argument", e.Functions["update"].Captures[0])
+		return fmt.Errorf("function update captures %s; expected every variable as an argument", e.Functions["update"].Captures[0])
 	}
 	if len(e.Functions["predict"].Outputs) == 0 {
 		return fmt.Errorf("function predict has no outputs")
@@ -284,7 +283,7 @@ func (e *Export) checkFunctions() error {
 	for _, name := range []string{"gradients", "evaluate", "predict"} {
 		for _, capture := range e.Functions[name].Captures {
 			if !known[capture] {
-				return fmt.Errorf("function %s captures %s; the step gives it the model's variables only", name, capture)
+				return fmt.Errorf("function %s captures %s; expected only variables of the model", name, capture)
 			}
 		}
 	}
@@ -295,7 +294,7 @@ func scalar(name string, dtype dtpb.DataType) Arg {
 	return Arg{Name: name, DType: dtype, Shape: []int64{}, Ranked: true}
 }
 
-// conformAll checks that each wanted argument is there and, if exact, no other.
+// conformAll checks that got has all wanted arguments and, if exact, no others.
 func conformAll(got, want []Arg, exact bool) error {
 	byName := make(map[string]Arg, len(got))
 	for _, g := range got {
@@ -304,7 +303,7 @@ func conformAll(got, want []Arg, exact bool) error {
 	for _, w := range want {
 		g, ok := byName[w.Name]
 		if !ok {
-			return fmt.Errorf("%s is missing (expected %s)", w.Name, w)
+			return fmt.Errorf("%s is missing; expected %s", w.Name, w)
 		}
 		if err := conforms(g, w); err != nil {
 			return err
@@ -312,7 +311,7 @@ func conformAll(got, want []Arg, exact bool) error {
 		delete(byName, w.Name)
 	}
 	if exact && len(byName) > 0 {
-		return fmt.Errorf("%s is not known to %s", sortedKeys(byName)[0], ContractFile)
+		return fmt.Errorf("%s is not declared in %s", sortedKeys(byName)[0], ContractFile)
 	}
 	return nil
 }
@@ -326,7 +325,7 @@ func conforms(got, want Arg) error {
 		}
 	}
 	if !ok {
-		return fmt.Errorf("%s: expected %s, the graph has %s", want.Name, want, got)
+		return fmt.Errorf("%s: the graph has %s; expected %s", want.Name, got, want)
 	}
 	return nil
 }
@@ -349,7 +348,7 @@ func dtypeOf(name string) dtpb.DataType {
 	return dtpb.DataType(dtpb.DataType_value["DT_"+strings.ToUpper(name)])
 }
 
-// library is a function library by name.
+// library is a function library.
 type library struct {
 	functions map[string]*fpb.FunctionDef
 	gradients []*fpb.GradientDef
@@ -363,7 +362,7 @@ func newLibrary(def *fpb.FunctionDefLibrary) library {
 	return l
 }
 
-// reach returns the names of the functions that the roots lead to, with them.
+// reach returns the names of the roots and of all functions that they call, directly or not.
 func (l library) reach(roots ...string) map[string]bool {
 	gradients := make(map[string][]string)
 	for _, g := range l.gradients {
@@ -386,8 +385,8 @@ func (l library) reach(roots ...string) map[string]bool {
 	return reached
 }
 
-// appendCallees adds the names that a node may call a function by: its operation,
-// and the functions among its attributes.
+// appendCallees appends the names of the functions that a node may call: its operation, and the
+// functions in its attributes.
 func appendCallees(names []string, node *npb.NodeDef) []string {
 	names = append(names, node.GetOp())
 	var visit func(attrs map[string]*apb.AttrValue)
@@ -407,8 +406,7 @@ func appendCallees(names []string, node *npb.NodeDef) []string {
 	return names
 }
 
-// Library returns the functions that the named functions of the contract call,
-// with them.
+// Library returns the named functions of the contract and all functions that they call.
 func (e *Export) Library(names ...string) *fpb.FunctionDefLibrary {
 	reached := e.reach(names...)
 	out := new(fpb.FunctionDefLibrary)
@@ -433,7 +431,7 @@ func (e *Export) reach(names ...string) map[string]bool {
 	return e.library.reach(roots...)
 }
 
-// Versions are those of the graph that the export's functions are from.
+// Versions returns the versions of the graph that holds the export's functions.
 func (e *Export) Versions() *vpb.VersionDef { return e.versions }
 
 func sortedKeys[V any](m map[string]V) []string {

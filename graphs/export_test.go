@@ -250,15 +250,15 @@ func TestOpenRefuses(t *testing.T) {
 		want     string
 	}{
 		{"missing function", func(f found) { f.rename("", "evaluate", "evaluation") }, nil,
-			"it has no function evaluate"},
+			"no function evaluate"},
 		{"function that is a variable", func(f found) { f.rename("", "evaluate", "e"); f.rename("", "runner_state", "evaluate") },
-			func(c *Contract) { c.State = "evaluate" }, "evaluate is not a function that was traced"},
+			func(c *Contract) { c.State = "evaluate" }, "evaluate is not a traced function"},
 		{"function traced twice", func(f found) {
 			fn := f.object("predict").GetFunction()
 			fn.ConcreteFunctions = append(fn.ConcreteFunctions, f.graphName("evaluate"))
-		}, nil, "function predict was traced 2 times; it must have one signature"},
+		}, nil, "function predict was traced 2 times; expected once"},
 		{"function never traced", func(f found) { f.object("predict").GetFunction().ConcreteFunctions = nil }, nil,
-			"predict is not a function that was traced"},
+			"predict is not a traced function"},
 		{"function without signature", func(f found) {
 			delete(f.model.GetObjectGraphDef().GetConcreteFunctions(), f.graphName("update"))
 		}, nil, "function update: the object graph has no concrete function __inference_update_"},
@@ -268,50 +268,50 @@ func TestOpenRefuses(t *testing.T) {
 		{"input of another dtype", func(f found) {
 			spec, arg := f.input("gradients", "labels")
 			spec.Dtype, arg.Type = dtpb.DataType_DT_INT64, dtpb.DataType_DT_INT64
-		}, nil, "function gradients: input labels: expected labels int32 [?], the graph has labels int64 [?]"},
+		}, nil, "function gradients: input labels: the graph has labels int64 [?]; expected labels int32 [?]"},
 		{"input of another rank", func(f found) {
 			spec, _ := f.input("evaluate", "input_ids")
 			spec.Shape = shapeProto([]int64{-1})
-		}, nil, "function evaluate: input input_ids: expected input_ids int32 [?,?], the graph has input_ids int32 [?]"},
+		}, nil, "function evaluate: input input_ids: the graph has input_ids int32 [?]; expected input_ids int32 [?,?]"},
 		{"input of fixed size", func(f found) {
 			spec, _ := f.input("gradients", "seed")
 			spec.Shape = shapeProto([]int64{3})
-		}, nil, "function gradients: input seed: expected seed int64 [2], the graph has seed int64 [3]"},
+		}, nil, "function gradients: input seed: the graph has seed int64 [3]; expected seed int64 [2]"},
 		{"input that the contract has not", nil, func(c *Contract) { c.Hyperparameters = c.Hyperparameters[1:] },
-			"function gradients: input hidden_dropout is not known to assets/gorbit.json"},
+			"function gradients: input hidden_dropout is not declared in assets/gorbit.json"},
 		{"hyperparameter that the graph has not", nil, func(c *Contract) {
 			c.Optimizer.Hyperparameters = append(c.Optimizer.Hyperparameters, Hyperparameter{Name: "momentum"})
-		}, "function update: input momentum is missing (expected momentum float32 [])"},
+		}, "function update: input momentum is missing; expected momentum float32 []"},
 		{"feature that the graph has not", nil, func(c *Contract) {
 			c.Features[0].Name = "token_ids"
 			for i := range c.Variables {
 				c.Variables[i].Rows = ""
 			}
-		}, "function gradients: input token_ids is missing (expected token_ids int32 [?,?])"},
+		}, "function gradients: input token_ids is missing; expected token_ids int32 [?,?]"},
 		{"rows by a feature that is not there", nil, func(c *Contract) { c.Features[0].Name = "token_ids" },
-			`variable model/encoder/embeddings/word/table of shape [50 32] has its rows by "input_ids", which is not an int32 feature`},
+			`variable model/encoder/embeddings/word/table of shape [50 32] has rows "input_ids"; expected an int32 feature`},
 		{"prediction from labels", nil, func(c *Contract) {
 			for i := range c.Features {
 				c.Features[i].Label = false
 			}
-		}, "function predict: input labels is missing (expected labels int32 [?])"},
+		}, "function predict: input labels is missing; expected labels int32 [?]"},
 
 		{"missing loss_sum", func(f found) {
 			out := f.outputs("gradients")
 			out["loss"] = out["loss_sum"]
 			delete(out, "loss_sum")
-		}, nil, "function gradients: output loss_sum is missing (expected loss_sum float32 [])"},
+		}, nil, "function gradients: output loss_sum is missing; expected loss_sum float32 []"},
 		{"loss that is a vector", func(f found) {
 			f.outputs("evaluate")["loss_sum"].GetTensorSpecValue().Shape = shapeProto([]int64{-1})
-		}, nil, "function evaluate: output loss_sum: expected loss_sum float32 [], the graph has loss_sum float32 [?]"},
+		}, nil, "function evaluate: output loss_sum: the graph has loss_sum float32 [?]; expected loss_sum float32 []"},
 		{"missing gradient", func(f found) {
 			out := f.outputs("gradients")
 			out["gradient/x"] = out["gradient/"+table]
 			delete(out, "gradient/"+table)
-		}, nil, "function gradients: output gradient/" + table + " is missing (expected gradient/" + table + " float32 [50,32])"},
+		}, nil, "function gradients: output gradient/" + table + " is missing; expected gradient/" + table + " float32 [50,32]"},
 		{"gradient of another shape", func(f found) {
 			f.outputs("gradients")["gradient/"+table].GetTensorSpecValue().Shape = shapeProto([]int64{32, 50})
-		}, nil, "function gradients: output gradient/" + table + ": expected gradient/" + table + " float32 [50,32], the graph has gradient/" + table + " float32 [32,50]"},
+		}, nil, "function gradients: output gradient/" + table + ": the graph has gradient/" + table + " float32 [32,50]; expected gradient/" + table + " float32 [50,32]"},
 		{"prediction of nothing", func(f found) {
 			f.concrete("predict").OutputSignature = dict(nil)
 			f.def("predict").GetSignature().OutputArg = nil
@@ -322,7 +322,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"outputs of one name", func(f found) {
 			f.outputs("predict")["logits"] = dict(map[string]*spb.StructuredValue{"x": f.outputs("predict")["logits"]})
 			f.outputs("predict")["probabilities"] = dict(map[string]*spb.StructuredValue{"x": f.outputs("predict")["probabilities"]})
-		}, nil, "function predict: outputs: x is there twice"},
+		}, nil, "function predict: outputs: x is declared twice"},
 		{"outputs nested deep", func(f found) {
 			v := f.outputs("predict")["logits"]
 			for range 500 {
@@ -334,18 +334,18 @@ func TestOpenRefuses(t *testing.T) {
 		{"graph with fewer arguments", func(f found) {
 			s := f.def("predict").GetSignature()
 			s.InputArg = s.InputArg[1:]
-		}, nil, "takes 45 arguments, the object graph says 46"},
+		}, nil, "takes 45 arguments; the object graph declares 46"},
 		{"graph with fewer outputs", func(f found) {
 			s := f.def("predict").GetSignature()
 			s.OutputArg = s.OutputArg[1:]
-		}, nil, "gives 1 outputs, the object graph says 2"},
+		}, nil, "returns 1 outputs; the object graph declares 2"},
 		{"graph with another argument", func(f found) {
 			_, arg := f.input("predict", "type_ids")
 			arg.Type = dtpb.DataType_DT_STRING
-		}, nil, "argument type_ids is of dtype string in __inference_predict_"},
+		}, nil, "argument type_ids has dtype string in __inference_predict_"},
 		{"graph with another output", func(f found) {
 			f.def("predict").GetSignature().GetOutputArg()[0].Type = dtpb.DataType_DT_DOUBLE
-		}, nil, "output logits is of dtype float64 in __inference_predict_"},
+		}, nil, "output logits has dtype float64 in __inference_predict_"},
 		{"graph that captures a value", func(f found) {
 			f.def("predict").GetSignature().GetInputArg()[5].Type = dtpb.DataType_DT_FLOAT
 		}, nil, "argument of captured variable model/"},
@@ -358,13 +358,13 @@ func TestOpenRefuses(t *testing.T) {
 			f.object(table).Kind = &spb.SavedObject_Constant{Constant: &spb.SavedConstant{}}
 		}, nil, "variable " + table + " is not in the object graph"},
 		{"variable of another shape", func(f found) { f.object(table).GetVariable().Shape = shapeProto([]int64{51, 32}) }, nil,
-			"variable " + table + ": expected " + table + " float32 [50,32], the graph has " + table + " float32 [51,32]"},
+			"variable " + table + ": the graph has " + table + " float32 [51,32]; expected " + table + " float32 [50,32]"},
 		{"variable of another dtype", func(f found) { f.object(table).GetVariable().Dtype = dtpb.DataType_DT_BFLOAT16 }, nil,
-			"variable " + table + ": expected " + table + " float32 [50,32], the graph has " + table + " bfloat16 [50,32]"},
+			"variable " + table + ": the graph has " + table + " bfloat16 [50,32]; expected " + table + " float32 [50,32]"},
 		{"missing slot", nil, func(c *Contract) { c.Optimizer.Slots = append(c.Optimizer.Slots, "w") },
 			"slot optimizer/w/model/classifier/bias is not in the object graph"},
 		{"slot of another shape", func(f found) { f.object("optimizer/v/" + table).GetVariable().Shape = shapeProto([]int64{50}) }, nil,
-			"slot optimizer/v/" + table + ": expected optimizer/v/" + table + " float32 [50,32], the graph has optimizer/v/" + table + " float32 [50]"},
+			"slot optimizer/v/" + table + ": the graph has optimizer/v/" + table + " float32 [50]; expected optimizer/v/" + table + " float32 [50,32]"},
 		{"slot that is the variable", func(f found) {
 			for i, o := range f.model.GetObjectGraphDef().GetNodes() {
 				if o == f.object("model/classifier/bias") {
@@ -379,7 +379,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"missing iterations", nil, func(c *Contract) { c.Optimizer.Iterations = "optimizer/steps" },
 			"variable optimizer/steps is not in the object graph"},
 		{"iterations of another dtype", func(f found) { f.object("optimizer/iterations").GetVariable().Dtype = dtpb.DataType_DT_INT32 }, nil,
-			"variable optimizer/iterations: expected optimizer/iterations int64 [], the graph has optimizer/iterations int32 []"},
+			"variable optimizer/iterations: the graph has optimizer/iterations int32 []; expected optimizer/iterations int64 []"},
 		{"missing state", func(f found) { f.rename("", "runner_state", "state") }, nil,
 			"variable runner_state is not in the object graph"},
 
@@ -397,7 +397,7 @@ func TestOpenRefuses(t *testing.T) {
 					f.concrete("predict").BoundInputs[0] = int32(i)
 				}
 			}
-		}, nil, "function predict captures optimizer/v/" + table + "; the step gives it the model's variables only"},
+		}, nil, "function predict captures optimizer/v/" + table + "; expected only variables of the model"},
 		{"update that captures", func(f found) {
 			f.concrete("update").BoundInputs = f.concrete("predict").GetBoundInputs()[:1]
 			s := f.def("update").GetSignature()
@@ -428,7 +428,7 @@ func TestOpenRefuses(t *testing.T) {
 			if !strings.Contains(refused.Reason, test.want) {
 				t.Errorf("got %s\nwant %s", refused.Reason, test.want)
 			}
-			if strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), dir+" does not hold the training contract: ") {
+			if strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), dir+" does not meet the training contract: ") {
 				t.Errorf("not one sentence: %s", err)
 			}
 		})
@@ -465,7 +465,7 @@ func TestOpenFiles(t *testing.T) {
 			"graph DIR/saved_model.pb: not a SavedModel: it is a file, not a folder"},
 		{"empty folder", func(t *testing.T, dir string) string { return t.TempDir() }, "graph DIR: not a SavedModel: it has no saved_model.pb"},
 		{"empty model", func(t *testing.T, dir string) string { grow(t, pb(dir), 0); return dir },
-			"graph DIR: not a SavedModel: saved_model.pb cannot be parsed: it is empty"},
+			"graph DIR: not a SavedModel: saved_model.pb cannot be parsed: the file is empty"},
 		{"truncated model", func(t *testing.T, dir string) string { grow(t, pb(dir), 1000); return dir },
 			"graph DIR: not a SavedModel: saved_model.pb cannot be parsed: proto:"},
 		{"text for a model", func(t *testing.T, dir string) string { write(t, pb(dir), []byte("hello, world\n")); return dir },
@@ -483,14 +483,14 @@ func TestOpenFiles(t *testing.T) {
 			data, _ := proto.Marshal(model)
 			write(t, pb(dir), data)
 			return dir
-		}, "DIR does not hold the training contract: not written by TensorFlow 2's tf.saved_model.save (it has no object graph)"},
+		}, "DIR does not meet the training contract: not written by TensorFlow 2's tf.saved_model.save (it has no object graph)"},
 
 		{"no contract", func(t *testing.T, dir string) string { os.Remove(contract(dir)); return dir },
-			"DIR does not hold the training contract: no assets/gorbit.json; export it with python -m gorbit_export"},
+			"DIR does not meet the training contract: no assets/gorbit.json; export it with python -m gorbit_export"},
 		{"empty contract", func(t *testing.T, dir string) string { grow(t, contract(dir), 0); return dir },
-			"DIR does not hold the training contract: assets/gorbit.json: not JSON at byte 0 of 0: unexpected end of JSON input"},
+			"DIR does not meet the training contract: assets/gorbit.json: invalid JSON at byte 0 of 0: unexpected end of JSON input"},
 		{"truncated contract", func(t *testing.T, dir string) string { grow(t, contract(dir), 100); return dir },
-			"DIR does not hold the training contract: assets/gorbit.json: not JSON at byte 100 of 100: unexpected end of JSON input"},
+			"DIR does not meet the training contract: assets/gorbit.json: invalid JSON at byte 100 of 100: unexpected end of JSON input"},
 		{"huge contract", func(t *testing.T, dir string) string { grow(t, contract(dir), 1<<30); return dir },
 			"graph DIR: DIR/assets/gorbit.json has 1073741824 bytes, expected at most 67108864"},
 
@@ -524,33 +524,33 @@ func TestContractErrors(t *testing.T) {
 	for _, test := range []struct {
 		old, new, want string
 	}{
-		{`"gorbit"`, `"orbit"`, `format is "orbit", expected "gorbit"`},
-		{`"version": 2`, `"version": 1`, "version 1; this program reads version 2: export the graph again"},
-		{`"version": 2`, `"version": "2"`, "field version is a JSON string, expected int"},
-		{`"task"`, `"precision": "fp8", "task"`, `precision "fp8"; this program knows float32, bf16 and fp16`},
-		{`"task"`, `"precision": "fp16", "task"`, "precision fp16, but no hyperparameter loss_scale"},
-		{`"task"`, `"precision": 16, "task"`, "field precision is a JSON number, expected string"},
+		{`"gorbit"`, `"orbit"`, `format is "orbit"; expected "gorbit"`},
+		{`"version": 2`, `"version": 1`, "version is 1; expected 2; export the graph again"},
+		{`"version": 2`, `"version": "2"`, "field version is a JSON string; expected int"},
+		{`"task"`, `"precision": "fp8", "task"`, `precision is "fp8"; expected float32, bf16 or fp16`},
+		{`"task"`, `"precision": "fp16", "task"`, "precision is fp16; expected a hyperparameter loss_scale"},
+		{`"task"`, `"precision": 16, "task"`, "field precision is a JSON number; expected string"},
 		{`"optimizer/iterations"`, `""`, "optimizer.iterations is empty"},
 		{`"runner_state"`, `null`, "state is empty"},
 		{`"per_token": 8`, `"per_token": -8`, "model.flops has a negative count"},
-		{`"name": "x", "dtype": "float32"`, `"name": "x", "dtype": "string"`, "feature x is of dtype string; int32 and float32 are fed"},
-		{`"name": "y"`, `"name": "x"`, `feature "x" is unnamed or there twice`},
-		{`"name": "noise"`, `"name": "x"`, `hyperparameter "x" is unnamed or there twice`},
-		{`"name": "beta"`, `"name": "noise"`, `hyperparameter "noise" is unnamed or there twice`},
-		{`"default": 0.9`, `"default": 1`, "hyperparameter beta is 1; it must be below 1"},
-		{`["m"]`, `["m", "m"]`, `slot "m" is unnamed or there twice`},
+		{`"name": "x", "dtype": "float32"`, `"name": "x", "dtype": "string"`, "feature x has dtype string; expected int32 or float32"},
+		{`"name": "y"`, `"name": "x"`, `feature "x" has no name or is declared twice`},
+		{`"name": "noise"`, `"name": "x"`, `hyperparameter "x" has no name or is declared twice`},
+		{`"name": "beta"`, `"name": "noise"`, `hyperparameter "noise" has no name or is declared twice`},
+		{`"default": 0.9`, `"default": 1`, "hyperparameter beta is 1; expected less than 1"},
+		{`["m"]`, `["m", "m"]`, `slot "m" has no name or is declared twice`},
 		{`[2]`, `[0]`, "variable model/w has shape [0]"},
 		{`[2]`, `[-1]`, "variable model/w has shape [-1]"},
 		{`[2]`, `[4294967296, 4294967296]`, "variable model/w has shape [4294967296 4294967296]"},
-		{`[2]`, `[2.5]`, "field variables.shape is a JSON number 2.5, expected int64"},
-		{`"shape": [2], "dtype": "float32"`, `"shape": [2], "dtype": "float16"`, "variable model/w is of dtype float16; float32 is trained"},
-		{`"model/w"`, `"model w"`, `variable "model w" has a name that TensorFlow does not take`},
-		{`"model/w"`, `"` + strings.Repeat("a/", 1000) + `"`, "has a name that TensorFlow does not take"},
-		{`"variables": [`, `"variables": [null, `, `variable "" has a name that TensorFlow does not take`},
-		{`"variables": [`, `"variables": {`, "not JSON at byte "},
+		{`[2]`, `[2.5]`, "field variables.shape is a JSON number 2.5; expected int64"},
+		{`"shape": [2], "dtype": "float32"`, `"shape": [2], "dtype": "float16"`, "variable model/w has dtype float16; expected float32"},
+		{`"model/w"`, `"model w"`, `variable name "model w" is not valid in TensorFlow`},
+		{`"model/w"`, `"` + strings.Repeat("a/", 1000) + `"`, "is not valid in TensorFlow"},
+		{`"variables": [`, `"variables": [null, `, `variable name "" is not valid in TensorFlow`},
+		{`"variables": [`, `"variables": {`, "invalid JSON at byte "},
 		{`"variables"`, `"weights"`, "no variables"},
 		{`"features"`, `"inputs"`, "no features"},
-		{`"weight_decay": true`, `"weight_decay": true, "rows": "x"`, `variable model/w of shape [2] has its rows by "x", which is not an int32 feature`},
+		{`"weight_decay": true`, `"weight_decay": true, "rows": "x"`, `variable model/w of shape [2] has rows "x"; expected an int32 feature`},
 	} {
 		if strings.Count(miniatureContract, test.old) == 0 {
 			t.Fatalf("%s is not in the contract", test.old)
@@ -583,10 +583,10 @@ func TestHyperparameterCheck(t *testing.T) {
 	}{
 		{rate, 0, ""},
 		{rate, 0.999, ""},
-		{rate, 1, "rate is 1; it must be below 1"},
-		{rate, -0.1, "rate is -0.1; it must be at least 0"},
-		{rate, math.NaN(), "rate is NaN; it must be a number"},
-		{rate, math.Inf(1), "rate is +Inf; it must be a number"},
+		{rate, 1, "rate is 1; expected less than 1"},
+		{rate, -0.1, "rate is -0.1; expected 0 or more"},
+		{rate, math.NaN(), "rate is NaN; expected a finite number"},
+		{rate, math.Inf(1), "rate is +Inf; expected a finite number"},
 		{Hyperparameter{Name: "free"}, -1e30, ""},
 	} {
 		got := ""

@@ -9,8 +9,8 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 )
 
-// Report says what an export holds. Its JSON form is stable: lists are sorted, or
-// in the order of the contract.
+// Report describes an export. Its JSON form is stable: lists are sorted or in the order of the
+// contract.
 type Report struct {
 	Path            string `json:"path"`
 	TensorFlow      string `json:"tensorflow"`
@@ -19,18 +19,18 @@ type Report struct {
 	Architecture    string `json:"architecture"`
 	NumLabels       int    `json:"num_labels,omitempty"`
 	Pooling         string `json:"pooling,omitempty"`
-	// Precision is what products and activations are computed in; variables are float32.
+	// Precision is the precision of products and activations; variables are float32.
 	Precision string `json:"precision"`
-	// XLA says that the passes through the model are compiled by XLA.
+	// XLA means that gradients, evaluate and predict are compiled by XLA.
 	XLA bool `json:"xla,omitempty"`
 	// SavedModelBytes is the size of saved_model.pb.
 	SavedModelBytes int64 `json:"saved_model_bytes"`
 
 	Parameters int64 `json:"parameters"`
-	// DecayedParameters are those that weight decay applies to.
+	// DecayedParameters is the number of parameters with weight decay.
 	DecayedParameters int64 `json:"decayed_parameters"`
-	// VariableBytes is what the model's variables take, SlotBytes what the optimizer
-	// keeps beside them.
+	// VariableBytes is the size of the model's variables, SlotBytes that of the optimizer's
+	// slots.
 	VariableBytes int64    `json:"variable_bytes"`
 	SlotBytes     int64    `json:"slot_bytes"`
 	Optimizer     string   `json:"optimizer"`
@@ -39,15 +39,15 @@ type Report struct {
 	FLOPs     []FLOPsReport    `json:"flops"`
 	Functions []FunctionReport `json:"functions"`
 	Variables []VariableReport `json:"variables"`
-	// Hyperparameters are the contract's, those of the optimizer last.
+	// Hyperparameters are those of the contract; the optimizer's are last.
 	Hyperparameters []Hyperparameter `json:"hyperparameters"`
-	// Ops counts the operations of the functions that a strategy composes graphs of.
+	// Ops counts the operations of the functions that are used in composed graphs.
 	Ops []OpCount `json:"ops"`
-	// Unsafe lists those of them that reach beyond the graph, see Export.Unsafe.
+	// Unsafe lists the unsafe operations, see Export.Unsafe.
 	Unsafe []safety.Use `json:"unsafe"`
 }
 
-// FLOPsReport is what a token costs in rows of one length, the head left out.
+// FLOPsReport is the cost of a token in rows of a given length, without the head.
 type FLOPsReport struct {
 	RowLength int     `json:"row_length"`
 	Forward   float64 `json:"forward_per_token"`
@@ -60,17 +60,17 @@ type FunctionReport struct {
 	GraphName string      `json:"graph_name"`
 	Inputs    []ArgReport `json:"inputs"`
 	Outputs   []ArgReport `json:"outputs"`
-	// Captures is the number of variables that the function reads or writes
-	// without taking them as arguments.
+	// Captures is the number of variables that the function uses without having them as
+	// arguments.
 	Captures int `json:"captures"`
-	// Functions is the number of functions that it leads to, with itself, and Nodes
-	// the number of operations and calls in them.
+	// Functions is the number of functions that it calls, directly or not, including
+	// itself. Nodes is the number of operations and calls in them.
 	Functions int `json:"functions"`
 	Nodes     int `json:"nodes"`
 }
 
-// ArgReport describes an argument or an output. A shape has -1 for open dimensions
-// and is null where any will do.
+// ArgReport describes an input or an output. Unknown dimensions of its shape are -1. If any shape
+// is possible, it is null.
 type ArgReport struct {
 	Name  string  `json:"name"`
 	DType string  `json:"dtype"`
@@ -86,14 +86,14 @@ type VariableReport struct {
 	WeightDecay bool    `json:"weight_decay"`
 }
 
-// OpCount is the number of nodes of an operation; those of a function count once,
-// however often it is called.
+// OpCount is the number of nodes of an operation. The nodes of a function count once, however often
+// it is called.
 type OpCount struct {
 	Op    string `json:"op"`
 	Count int    `json:"count"`
 }
 
-// rowLengths are those that a report gives the cost of a token for.
+// rowLengths are the row lengths for which a report has the cost of a token.
 var rowLengths = []int{64, 128, 256, 512, 1024, 2048, 4096}
 
 // Inspect describes an export.
@@ -175,7 +175,7 @@ func argReports(args []Arg) []ArgReport {
 	return out
 }
 
-// Write prints the report for a reader.
+// Write writes the report as text.
 func (r *Report) Write(w io.Writer) error {
 	p := &printer{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	p.row("graph", r.Path)
@@ -244,7 +244,7 @@ func (r *Report) Write(w io.Writer) error {
 	return p.flush()
 }
 
-// printer writes titles and rows of columns, and keeps the first error.
+// printer writes titles and table rows and keeps the first error.
 type printer struct {
 	tabs *tabwriter.Writer
 	err  error
@@ -265,7 +265,7 @@ func (p *printer) arg(direction string, a ArgReport) {
 	p.row(direction, a.Name, a.DType, shape)
 }
 
-// title ends a table: what follows is lined up by itself.
+// title ends a table and starts a new one, with columns of its own.
 func (p *printer) title(text string) {
 	if err := p.flush(); err == nil {
 		_, p.err = fmt.Fprintf(p.tabs, "\n%s\n", text)
@@ -290,7 +290,7 @@ func shapeText(shape []int64) string {
 	return "[" + strings.Join(dims, ",") + "]"
 }
 
-// count writes a number of things.
+// count formats a count with a noun, such as "2 nodes".
 func count(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -305,7 +305,7 @@ func listText(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// thousands writes a count with its digits in groups of three.
+// thousands formats a count with commas, such as 1,234,567.
 func thousands(n int64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -318,7 +318,8 @@ func bytesText(n int64) string { return scaled(float64(n), "B", "kB", "MB", "GB"
 
 func flopsText(n float64) string { return scaled(n, "", "k", "M", "G", "T", "P") }
 
-// scaled writes a number in the largest unit of 1000 that leaves it at 1 or more.
+// scaled formats a number with the largest unit in which it is 1 or more. Each unit is 1000 times
+// the one before.
 func scaled(x float64, units ...string) string {
 	i := 0
 	for ; x >= 1000 && i < len(units)-1; i++ {

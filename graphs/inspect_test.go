@@ -261,7 +261,7 @@ func checkDot(t *testing.T, text string) (nodes, edges int) {
 			edges++
 		case strings.HasPrefix(strings.TrimSpace(shape), "ID ["):
 			if declared[names[0]] {
-				t.Errorf("node %s is there twice", names[0])
+				t.Errorf("node %s is declared twice", names[0])
 			}
 			declared[names[0]] = true
 		}

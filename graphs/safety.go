@@ -7,13 +7,12 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 )
 
-// composedFunctions are the functions that a strategy composes graphs of.
+// composedFunctions are the functions that composed graphs use.
 var composedFunctions = []string{"gradients", "update", "evaluate", "predict"}
 
-// Unsafe lists the operations that reach files, processes, the network or Python,
-// or might: in the functions that a strategy composes graphs of, and in the
-// SavedModel that serves the trained model. There, saving and restoring are left
-// out, see [safety.Check]. The list is sorted by function and operation.
+// Unsafe lists the operations that can access files, processes, the network or Python. It looks at
+// the functions that composed graphs use and at the serving SavedModel, in which saving and
+// restoring variables is allowed (see [safety.Check]). The list is sorted by function and operation.
 func (e *Export) Unsafe() []safety.Use {
 	var uses []safety.Use
 	for _, name := range composedFunctions {
@@ -29,14 +28,13 @@ func (e *Export) Unsafe() []safety.Use {
 	return uses
 }
 
-// RefuseUnsafe returns a *safety.Error if the export uses operations that Unsafe
-// lists, other than those allowed by name.
+// RefuseUnsafe returns a *safety.Error if Unsafe lists operations that are not in allow.
 func (e *Export) RefuseUnsafe(allow []string) error {
 	return safety.Refuse("graph", e.Path, e.Unsafe(), allow)
 }
 
-// unsafe adds the unsafe operations of the nodes to found. Calls of the library's
-// functions are no operations.
+// unsafe adds the unsafe operations of the nodes to found. It ignores calls of the library's
+// functions.
 func (l library) unsafe(nodes []*npb.NodeDef, found map[string]string) {
 	for _, node := range nodes {
 		if _, ok := l.functions[node.GetOp()]; ok {

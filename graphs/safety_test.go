@@ -129,10 +129,10 @@ func TestRefuseUnsafe(t *testing.T) {
 		allow []string
 		want  string
 	}{
-		{nil, "graph DIR is refused: function predict uses PyFunc, which calls Python (and 2 more operations of the kind); if you trust it, add --allow-op PyFunc,ReadFile,WriteFile"},
+		{nil, "graph DIR is refused: function predict uses PyFunc, which calls Python (and 2 more such operations); if you trust it, add --allow-op PyFunc,ReadFile,WriteFile"},
 		{[]string{"PyFunc", "ReadFile", "Other"}, "graph DIR is refused: function predict uses WriteFile, which writes files; if you trust it, add --allow-op WriteFile"},
 		{[]string{"WriteFile", "PyFunc", "ReadFile"}, ""},
-		{[]string{"*", "writefile", ""}, "graph DIR is refused: function predict uses PyFunc, which calls Python (and 2 more operations of the kind); if you trust it, add --allow-op PyFunc,ReadFile,WriteFile"},
+		{[]string{"*", "writefile", ""}, "graph DIR is refused: function predict uses PyFunc, which calls Python (and 2 more such operations); if you trust it, add --allow-op PyFunc,ReadFile,WriteFile"},
 	} {
 		got := ""
 		if err := e.RefuseUnsafe(test.allow); err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 )
 
-// modelFile is what a SavedModel's graphs are in.
+// modelFile is the file with the graphs of a SavedModel.
 const modelFile = "saved_model.pb"
 
-// MaxModelBytes is protobuf's own limit on a message.
+// MaxModelBytes is protobuf's limit on the size of a message.
 const MaxModelBytes = 2<<30 - 1
 
-// readModel returns the one graph of a SavedModel and the size of its file.
+// readModel returns the only graph of a SavedModel and the size of its file.
 func readModel(path string) (*spb.MetaGraphDef, int64, error) {
 	switch info, err := os.Stat(path); {
 	case os.IsNotExist(err):
@@ -50,7 +50,7 @@ func readModel(path string) (*spb.MetaGraphDef, int64, error) {
 
 func parseModel(data []byte) (*spb.SavedModel, error) {
 	if len(data) == 0 {
-		return nil, fmt.Errorf("it is empty")
+		return nil, fmt.Errorf("the file is empty")
 	}
 	model := new(spb.SavedModel)
 	if err := proto.Unmarshal(data, model); err != nil {
@@ -59,11 +59,11 @@ func parseModel(data []byte) (*spb.SavedModel, error) {
 	return model, nil
 }
 
-// objects is the object graph of a SavedModel: nodes with named children, the
-// first of which is the root.
+// objects is the object graph of a SavedModel: nodes with named children. The first node is the
+// root.
 type objects struct {
 	graph *spb.SavedObjectGraph
-	// children by name, made when a node is first asked.
+	// children of a node by name, filled on first use.
 	children map[int32]map[string]int32
 }
 
@@ -82,8 +82,7 @@ func readObjects(graph *spb.SavedObjectGraph) (*objects, error) {
 	return &objects{graph: graph, children: make(map[int32]map[string]int32)}, nil
 }
 
-// lookup returns the node at a path of names from the root. A node may have
-// several paths; any will do.
+// lookup returns the node at a path from the root. A node may have several paths.
 func (o *objects) lookup(path string) (int32, bool) {
 	var at int32
 	for name := range strings.SplitSeq(path, "/") {
@@ -116,12 +115,11 @@ func (o *objects) variable(path string) (int32, Arg, bool) {
 	return id, newArg(path, v.GetDtype(), v.GetShape()), true
 }
 
-// function returns a function of the root. Its captured variables are named by
-// names.
+// function returns a function of the root. Names are the names of the variables by node.
 func (o *objects) function(name string, names map[int32]string) (*Function, error) {
 	id, ok := o.lookup(name)
 	if !ok {
-		return nil, fmt.Errorf("it has no function %s", name)
+		return nil, fmt.Errorf("no function %s", name)
 	}
 	object := o.graph.GetNodes()[id]
 	var graphName string
@@ -129,11 +127,11 @@ func (o *objects) function(name string, names map[int32]string) (*Function, erro
 	case len(concrete) == 1:
 		graphName = concrete[0]
 	case len(concrete) > 1:
-		return nil, fmt.Errorf("function %s was traced %d times; it must have one signature", name, len(concrete))
+		return nil, fmt.Errorf("function %s was traced %d times; expected once", name, len(concrete))
 	case object.GetBareConcreteFunction() != nil:
 		graphName = object.GetBareConcreteFunction().GetConcreteFunctionName()
 	default:
-		return nil, fmt.Errorf("%s is not a function that was traced", name)
+		return nil, fmt.Errorf("%s is not a traced function", name)
 	}
 	concrete, ok := o.graph.GetConcreteFunctions()[graphName]
 	if !ok {
@@ -157,7 +155,7 @@ func (o *objects) function(name string, names map[int32]string) (*Function, erro
 	return f, nil
 }
 
-// describe names a node for an error.
+// describe returns a description of a node for errors.
 func (o *objects) describe(id int32) string {
 	nodes := o.graph.GetNodes()
 	if id < 0 || int(id) >= len(nodes) {
@@ -180,7 +178,7 @@ func (o *objects) describe(id int32) string {
 	return fmt.Sprintf("%s without a name (node %d)", kind, id)
 }
 
-// path returns a shortest path to a node, "" for the root and lost nodes.
+// path returns a shortest path to a node, or "" for the root and unreachable nodes.
 func (o *objects) path(id int32) string {
 	type step struct {
 		parent int32
@@ -207,13 +205,13 @@ func (o *objects) path(id int32) string {
 	return strings.Join(names, "/")
 }
 
-// maxDepth bounds the nesting of a function's arguments and outputs; those of an
-// export are a dict in a tuple.
+// maxDepth limits the nesting of a function's arguments and outputs. An export has a dict in a
+// tuple.
 const maxDepth = 64
 
-// flatten lists the leaves of a structured value in TensorFlow's order
-// (tf.nest.flatten: the keys of a dict sorted), which is that of a function's
-// arguments. A leaf in a dict is named by its key. Names must differ.
+// flatten lists the leaves of a structured value in the order of tf.nest.flatten (dict keys are
+// sorted), which is the order of a function's arguments. The name of a leaf in a dict is its key.
+// Names must be unique.
 func flatten(v *spb.StructuredValue) ([]Arg, error) {
 	var out []Arg
 	seen := make(map[string]bool)
@@ -230,7 +228,7 @@ func flatten(v *spb.StructuredValue) ([]Arg, error) {
 				name = key
 			}
 			if seen[name] {
-				return fmt.Errorf("%s is there twice", name)
+				return fmt.Errorf("%s is declared twice", name)
 			}
 			seen[name] = true
 			out = append(out, newArg(name, k.TensorSpecValue.GetDtype(), k.TensorSpecValue.GetShape()))

@@ -254,7 +254,7 @@ func TestStepErrors(t *testing.T) {
 		change func(f []Feature, s Scalars) []Feature
 		want   string
 	}{
-		{"missing feature", func(f []Feature, _ Scalars) []Feature { return f[:0] }, "the batch has no feature input_ids, which the graph takes"},
+		{"missing feature", func(f []Feature, _ Scalars) []Feature { return f[:0] }, "the batch has no feature input_ids; the graph needs it"},
 		{"unknown scalar", func(f []Feature, s Scalars) []Feature { s["momentum"] = 1; return f }, `the graph has no hyperparameter "momentum"`},
 		{"no learning rate", func(f []Feature, s Scalars) []Feature { delete(s, "learning_rate"); return f }, "the step has no learning_rate; set it in StepInput.Scalars"},
 		{"short feature", func(f []Feature, _ Scalars) []Feature {
@@ -264,7 +264,7 @@ func TestStepErrors(t *testing.T) {
 				}
 			}
 			return f
-		}, "feature labels: 3 values for shape [4]"},
+		}, "feature labels has 3 values; expected 4 for shape [4]"},
 	} {
 		scalars := make(Scalars)
 		for k, v := range g.Scalars {

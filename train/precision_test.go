@@ -304,7 +304,7 @@ func TestNarrowPrecisionOnReplicas(t *testing.T) {
 
 func TestLossScaleParam(t *testing.T) {
 	p := narrow(t, graphs.FP16)
-	for value, want := range map[float64]string{0.5: "loss_scale is 0.5; it must be at least 1", 1 << 25: fmt.Sprint(float64(1 << 25))} {
+	for value, want := range map[float64]string{0.5: "loss_scale is 0.5; expected 1 or more", 1 << 25: fmt.Sprint(float64(1 << 25))} {
 		p.Optimizer.Hyperparameters = map[string]float64{graphs.LossScale: value}
 		_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
 		var usage *ParamsError

@@ -29,7 +29,7 @@ func TestStrategyParams(t *testing.T) {
 		{"strategy.workers='a:1, b:2'", "multiworker"},
 		{"strategy.name=mirrored strategy.devices=cpu", "mirrored"},
 		{"strategy.name=many", `name is "many", expected auto, one, mirrored or multiworker`},
-		{"strategy.devices=cpu:0", `devices: devices "cpu:0": "0" is not a number from 1 to 1024`},
+		{"strategy.devices=cpu:0", `devices: devices "cpu:0": the number is "0"; expected 1 to 1024`},
 		{"strategy.name=one strategy.devices=cpu:2", "devices is cpu:2, and strategy one has one device: use mirrored"},
 		{"strategy.name=multiworker", "workers is empty, and strategy multiworker needs addresses, host:port,host:port, of gorbit worker processes"},
 		{"strategy.name=one strategy.workers=a:1", "workers is a:1, which is for strategy multiworker"},

@@ -1,9 +1,8 @@
-// Package build makes TensorFlow graphs, GraphDefs, of single operations and of calls to
-// the functions of an export.
+// Package build makes TensorFlow graphs (GraphDefs) of single operations and of calls to the
+// functions of an export.
 //
-// It can put an operation in the place of functions that say what they implement, which
-// is how kernels of one's own come into a graph, and knows in which order a function makes
-// its outputs.
+// It can replace functions that declare what they implement by an operation, such as a kernel of
+// our own. It also estimates the order in which a function computes its outputs.
 package build
 
 import (
@@ -23,17 +22,17 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// Builder makes a GraphDef node by node. It checks nothing: TensorFlow does, when
-// the graph is imported.
+// Builder makes a GraphDef node by node. It checks nothing: TensorFlow does that when it imports
+// the graph.
 type Builder struct {
 	def    *gpb.GraphDef
 	names  map[string]int
 	device string
 }
 
-// New returns a builder of a graph that may call the functions of a library, as
-// graphs.Export.Library gives it; nil for none. Versions are those of the graph that the
-// functions are from; nil for TensorFlow's own.
+// New returns a builder of a graph that can call the functions of a library, such as that of
+// graphs.Export.Library; nil means no functions. Versions are those of the graph that holds the
+// functions; nil means TensorFlow's own.
 func New(library *fpb.FunctionDefLibrary, versions *vpb.VersionDef) *Builder {
 	return &Builder{
 		def:   &gpb.GraphDef{Versions: versions, Library: library},
@@ -52,7 +51,7 @@ func Type(name string, t dtpb.DataType) Attr {
 	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_Type{Type: t}}}
 }
 
-// Types makes an attribute of a list of dtypes.
+// Types makes an attribute that is a list of dtypes.
 func Types(name string, t []dtpb.DataType) Attr {
 	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_List{List: &apb.AttrValue_ListValue{Type: t}}}}
 }
@@ -67,7 +66,7 @@ func String(name, v string) Attr {
 	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_S{S: []byte(v)}}}
 }
 
-// Shape makes a shape attribute; -1 is an open dimension.
+// Shape makes a shape attribute; -1 is an unknown dimension.
 func Shape(name string, dims []int64) Attr {
 	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_Shape{Shape: shapeProto(dims)}}}
 }
@@ -85,11 +84,11 @@ func Func(name, function string) Attr {
 	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_Func{Func: &apb.NameAttrList{Name: function}}}}
 }
 
-// OnDevice sets the device of the nodes made from here on, "" for TensorFlow's choice.
+// OnDevice sets the device of the nodes added from now on; "" means TensorFlow's choice.
 func (b *Builder) OnDevice(device string) { b.device = device }
 
-// Node adds a node and returns its name, made unique by a number where it is
-// taken. Inputs are "node", "node:output" or "^node" for a control input.
+// Node adds a node and returns its name. If the name is taken, a number is appended. Inputs are
+// "node", "node:output", or "^node" for a control input.
 func (b *Builder) Node(op, name string, inputs []string, attrs ...Attr) string {
 	if n := b.names[name]; n > 0 {
 		b.names[name]++
@@ -151,17 +150,17 @@ func (b *Builder) Variable(name string, dtype dtpb.DataType, shape []int64) stri
 		Type("dtype", dtype), Shape("shape", shape), String("shared_name", name), String("container", ""))
 }
 
-// Read adds the reading of a variable, after the control inputs.
+// Read adds a node that reads a variable after the control inputs.
 func (b *Builder) Read(name, handle string, dtype dtpb.DataType, after ...string) string {
 	return b.Node("ReadVariableOp", name, append([]string{handle}, controls(after)...), Type("dtype", dtype))
 }
 
-// Assign adds the assignment of a variable.
+// Assign adds a node that assigns a value to a variable.
 func (b *Builder) Assign(name, handle, value string, dtype dtpb.DataType) string {
 	return b.Node("AssignVariableOp", name, []string{handle, value}, Type("dtype", dtype))
 }
 
-// Group adds a node that is done when the given nodes are.
+// Group adds a node that completes when all given nodes have completed.
 func (b *Builder) Group(name string, nodes ...string) string {
 	return b.Node("NoOp", name, controls(nodes))
 }
@@ -174,8 +173,8 @@ func controls(nodes []string) []string {
 	return out
 }
 
-// Call adds a call of a function. The inputs are by argument name; handles gives
-// the node of each captured variable.
+// Call adds a call of a function. Inputs holds the inputs by argument name, and handles the handle
+// of each captured variable.
 func (b *Builder) Call(name string, f *graphs.Function, inputs map[string]string, handles map[string]string) string {
 	var args []string
 	var tin, tout []dtpb.DataType
@@ -198,7 +197,7 @@ func (b *Builder) Call(name string, f *graphs.Function, inputs map[string]string
 	return b.Node("StatefulPartitionedCall", name, args, attrs...)
 }
 
-// Marshal returns the graph, as tf.Graph.Import takes it.
+// Marshal returns the serialized graph, as accepted by tf.Graph.Import.
 func (b *Builder) Marshal() ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(b.def)
 }

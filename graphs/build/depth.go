@@ -6,9 +6,9 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// Depths returns, for every output of a function of the graph, how many operations
-// come before it one after the other at most: roughly the order in which the function
-// makes its outputs. A call of another function counts as one operation.
+// Depths returns, for every output of a function of the graph, the length of the longest chain of
+// operations that it depends on. This is roughly the order in which the function computes its
+// outputs. A call of another function counts as one operation.
 func (b *Builder) Depths(f *graphs.Function) map[string]int {
 	out := make(map[string]int)
 	for _, def := range b.def.GetLibrary().GetFunction() {
@@ -31,7 +31,7 @@ func (b *Builder) Depths(f *graphs.Function) map[string]int {
 			if d, ok := depths[name]; ok {
 				return d
 			}
-			depths[name] = 0 // so that a function of cycles ends, too
+			depths[name] = 0 // so that cycles end
 			d := 0
 			for _, i := range in {
 				d = max(d, depth(i))

@@ -11,7 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
-// A graph that doubles what it is fed with, on a device of its own. tf.Graph.Import takes it.
+// A graph that doubles its input on a given device. Use tf.Graph.Import to load it.
 func Example() {
 	b := build.New(nil, nil)
 	x := b.Placeholder("x", dtpb.DataType_DT_FLOAT, []int64{-1})

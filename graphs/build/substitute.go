@@ -13,22 +13,21 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// implementsAttr is TensorFlow's attribute of a function that names what it computes.
+// implementsAttr is TensorFlow's attribute for the interface that a function implements.
 const implementsAttr = "_implements"
 
-// Op is an operation that computes what some functions do.
+// Op is an operation that can replace some functions.
 type Op struct {
-	// Name of the operation, for instance "GorbitGelu".
+	// Name is the name of the operation, for example "GorbitGelu".
 	Name string
-	// Implements is what such a function's _implements attribute says, for
-	// instance "gorbit.gelu".
+	// Implements is the _implements attribute of the functions, for example "gorbit.gelu".
 	Implements string
-	// Inputs and Outputs are in the order of the function's; shapes are not looked at.
+	// Inputs and Outputs are in the order of the function's. Shapes are ignored.
 	Inputs, Outputs []graphs.Arg
 }
 
-// SubstituteFunction makes a function of the export consist of an operation alone,
-// whatever it says that it implements, and reports whether their dtypes agreed.
+// SubstituteFunction replaces the body of a function of the export by an operation, regardless of
+// its _implements attribute. It returns false, and changes nothing, if their dtypes differ.
 func (b *Builder) SubstituteFunction(f *graphs.Function, op Op) bool {
 	for i, def := range b.def.GetLibrary().GetFunction() {
 		if def.GetSignature().GetName() == f.GraphName && fits(def.GetSignature(), op) {
@@ -39,9 +38,8 @@ func (b *Builder) SubstituteFunction(f *graphs.Function, op Op) bool {
 	return false
 }
 
-// Substitute makes every function of the graph that implements what one of the
-// operations does, and takes and gives the same dtypes, consist of that operation
-// alone. It returns the operation of every such function.
+// Substitute replaces the body of every function that implements one of the operations and has the
+// same dtypes by that operation. It returns the operation of each replaced function.
 func (b *Builder) Substitute(ops []Op) []string {
 	var names []string
 	for i, f := range b.def.GetLibrary().GetFunction() {

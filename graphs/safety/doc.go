@@ -1,8 +1,7 @@
-// Package safety tells which operations of a TensorFlow graph reach beyond its tensors
-// and variables: to files, processes, the network or Python. A SavedModel is a program,
-// and neither training nor serving has a need of those.
+// Package safety finds the operations of a TensorFlow graph that can do more than work with its
+// tensors and variables: access files, processes, the network or Python. A SavedModel is a program,
+// and neither training nor serving needs such operations.
 //
-// Reason judges one operation, Check a whole SavedModel before it is loaded. Neither
-// depends on a binding of TensorFlow: a SavedModel is any generated type of the message
-// tensorflow.SavedModel, whichever binding it comes with.
+// Reason checks one operation, Check a whole SavedModel before it is loaded. Neither depends on a
+// TensorFlow binding: Check accepts the generated type tensorflow.SavedModel of any binding.
 package safety

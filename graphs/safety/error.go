@@ -9,23 +9,22 @@ import (
 
 // Use is the use of an unsafe operation.
 type Use struct {
-	// Function is where the operation was found: the contract's name of the function
-	// that leads to it, or "serving" for those of the model that serves.
+	// Function is the function of the contract that uses the operation, or "serving" for the
+	// serving model.
 	Function string `json:"function"`
 	Op       string `json:"op"`
-	// Reason says what the operation may do.
+	// Reason says what the operation can do.
 	Reason string `json:"reason"`
 }
 
-// Error says that a graph or a model uses operations that reach beyond it.
+// Error means that a graph or a model uses unsafe operations.
 type Error struct {
 	What string // "graph" or "model"
 	Path string
 	Uses []Use // sorted by function and operation, never empty
 }
 
-// Refuse returns an *Error for the uses of operations that are not allowed by name,
-// nil where there are none.
+// Refuse returns an *Error if there are uses of operations that are not in allow, otherwise nil.
 func Refuse(what, path string, uses []Use, allow []string) error {
 	uses = slices.DeleteFunc(slices.Clone(uses), func(u Use) bool { return slices.Contains(allow, u.Op) })
 	if len(uses) == 0 {
@@ -43,15 +42,15 @@ func (e *Error) Error() string {
 	more := ""
 	switch n := len(ops) - 1; {
 	case n == 1:
-		more = " (and 1 more operation of the kind)"
+		more = " (and 1 more such operation)"
 	case n > 1:
-		more = fmt.Sprintf(" (and %d more operations of the kind)", n)
+		more = fmt.Sprintf(" (and %d more such operations)", n)
 	}
 	return fmt.Sprintf("%s %s is refused: function %s uses %s, which %s%s; if you trust it, add --allow-op %s",
 		e.What, e.Path, use.Function, use.Op, use.Reason, more, strings.Join(slices.Sorted(maps.Keys(ops)), ","))
 }
 
-// List turns reasons by operation into the uses of a function, sorted by operation.
+// List returns the uses of a function, sorted by operation. Found holds the reasons by operation.
 func List(function string, found map[string]string) []Use {
 	var uses []Use
 	for _, op := range slices.Sorted(maps.Keys(found)) {

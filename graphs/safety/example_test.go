@@ -10,8 +10,8 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 )
 
-// A SavedModel is judged before TensorFlow loads it, and refused where it does what no model
-// has to, unless the user allows it by name.
+// A SavedModel is checked before TensorFlow loads it. It is rejected if it uses unsafe operations
+// that the user does not allow by name.
 func Example() {
 	model := &spb.SavedModel{MetaGraphs: []*spb.MetaGraphDef{{GraphDef: &gpb.GraphDef{
 		Node: []*npb.NodeDef{{Name: "a", Op: "MatMul"}, {Name: "b", Op: "WriteFile"}}}}}}

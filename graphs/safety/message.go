@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// message reads the fields of a protobuf message by their names, so that it may come
-// from any binding's generated types. A field that is not set reads as empty.
+// message reads the fields of a protobuf message by name, so that it works with the generated types
+// of any binding. A field that is not set is empty.
 type message struct{ protoreflect.Message }
 
 func (m message) field(name protoreflect.Name) protoreflect.FieldDescriptor {
@@ -28,7 +28,7 @@ func (m message) sub(name protoreflect.Name) message {
 
 func (m message) list(name protoreflect.Name) protoreflect.List { return m.Get(m.field(name)).List() }
 
-// items are the messages of a repeated field.
+// items returns the messages of a repeated field.
 func items(m message, name protoreflect.Name) iter.Seq[message] {
 	return func(yield func(message) bool) {
 		list := m.list(name)
@@ -40,7 +40,7 @@ func items(m message, name protoreflect.Name) iter.Seq[message] {
 	}
 }
 
-// entries are the messages of a map with keys that are strings.
+// entries returns the messages of a map with string keys.
 func (m message) entries(name protoreflect.Name) iter.Seq2[string, message] {
 	return func(yield func(string, message) bool) {
 		m.Get(m.field(name)).Map().Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {

@@ -13,19 +13,18 @@ import (
 // Serving is the function that Check names in a Use.
 const Serving = "serving"
 
-// Check lists the operations of a tensorflow.SavedModel that reach beyond its graphs,
-// or might: in all nodes, for a loader runs some that no signature leads to (the main
-// op, the init op), and in all functions, for TensorFlow may put one in the place of
-// another that is called. Run names the tensors or operations that the caller runs
-// besides those that the model itself names. The list is sorted by operation.
+// Check lists the unsafe operations of a tensorflow.SavedModel. It checks all nodes, because a
+// loader runs some that no signature uses (the main op, the init op), and all functions, because
+// TensorFlow may replace a called function by another one. Run names the tensors or operations that
+// the caller runs in addition to those that the model itself names. The list is sorted by operation.
 //
-// Every SavedModel holds functions that save and restore its variables, and these are
-// left out, as far as they can do nothing else:
+// Every SavedModel has functions that save and restore its variables. These are allowed as long as
+// they can do nothing else:
 //
-//   - The function that restores may read the files whose name the loader gives it,
-//     which are the model's own variables, and no others.
-//   - The function that saves may write, if nothing runs it: no node takes its result,
-//     and no signature, collection or name in run asks for it.
+//   - The restore function may read the files that the loader names, which are the model's own
+//     variables, but no others.
+//   - The save function may write files if nothing runs it: no node uses its result, and no
+//     signature, collection or name in run refers to it.
 func Check(savedModel proto.Message, run ...string) []Use {
 	found := make(map[string]string)
 	for meta := range items(message{savedModel.ProtoReflect()}, "meta_graphs") {
@@ -58,8 +57,7 @@ func checkGraph(meta message, run []string, found map[string]string) {
 	}
 }
 
-// judge adds a node's operation to found if it is unsafe. The call of a function by
-// its name is no operation.
+// judge adds a node's operation to found if it is unsafe. A call of a function is not an operation.
 func (l library) judge(node message, found map[string]string) {
 	op, attrs := node.text("op"), node.Get(node.field("attr")).Map()
 	reason := Reason(op, func(name string) (string, bool) {
@@ -78,8 +76,8 @@ func (l library) judge(node message, found map[string]string) {
 	}
 }
 
-// restoresArgument reports whether a node restores from the files that the function's
-// first argument names.
+// restoresArgument reports whether a node restores from the files named by the function's first
+// argument.
 func restoresArgument(node, function message) bool {
 	if node.text("op") != "RestoreV2" {
 		return false
@@ -91,11 +89,11 @@ func restoresArgument(node, function message) bool {
 	return false
 }
 
-// saver is how a SavedModel saves and restores its variables.
+// saver describes how a SavedModel saves and restores its variables.
 type saver struct {
 	filename      string // a tensor
 	save, restore string // operations
-	// savesNever says that nothing runs the operation that saves.
+	// savesNever is true if nothing runs the save operation.
 	savesNever bool
 }
 
@@ -131,19 +129,19 @@ func readSaver(meta message, run []string) saver {
 	return s
 }
 
-// operation returns the operation of a tensor's or a control input's name.
+// operation returns the operation of a tensor or control input.
 func operation(name string) string {
 	name, _, _ = strings.Cut(strings.TrimPrefix(name, "^"), ":")
 	return name
 }
 
-// library is a tensorflow.FunctionDefLibrary by name.
+// library is a tensorflow.FunctionDefLibrary.
 type library struct {
-	functions map[string][]message // a forged one may have several of a name
+	functions map[string][]message // a forged library may have several with the same name
 	gradients map[string][]string
 }
 
-// nodes are those of all functions of a name.
+// nodes returns the nodes of all functions of a name.
 func (l library) nodes(function string) iter.Seq[message] {
 	return func(yield func(message) bool) {
 		for _, f := range l.functions[function] {
@@ -168,8 +166,8 @@ func newLibrary(def message) library {
 	return l
 }
 
-// saverFunctions returns the functions that save the model's variables and do nothing
-// else, and the one that restores them, or "".
+// saverFunctions returns the functions that only save the model's variables, and the function that
+// restores them, or "" if there is none.
 func (l library) saverFunctions(graph message, s saver) (saving map[string]bool, restoring string) {
 	var toSave, others []string
 	for node := range items(graph, "node") {
@@ -186,13 +184,13 @@ func (l library) saverFunctions(graph message, s saver) (saving map[string]bool,
 	}
 	saving = l.reach(toSave)
 	for name, fs := range l.functions {
-		// TensorFlow may put a function in the place of another that implements the same.
+		// TensorFlow may replace a function by another one that implements the same interface.
 		implements := fs[0].Get(fs[0].field("attr")).Map().Has(protoreflect.ValueOfString("api_implements").MapKey())
 		if !saving[name] && name != restoring || implements || len(fs) > 1 {
 			others = append(others, name)
 		}
 	}
-	for node := range l.nodes(restoring) { // what it calls has arguments of its own
+	for node := range l.nodes(restoring) { // the functions it calls have arguments of their own
 		others = callees(others, node)
 	}
 	elsewhere := l.reach(others)
@@ -203,8 +201,8 @@ func (l library) saverFunctions(graph message, s saver) (saving map[string]bool,
 	return saving, restoring
 }
 
-// restores returns the function that a node calls with the saver's file name as the
-// first argument, or "", and the other functions that it names.
+// restores returns the function that a node calls with the saver's file name as first argument, or
+// "", and the other functions that the node names.
 func (s saver) restores(node message) (function string, others []string) {
 	others = callees(nil, node)
 	op, inputs := node.text("op"), node.list("input")
@@ -221,7 +219,7 @@ func (s saver) restores(node message) (function string, others []string) {
 	return function, others
 }
 
-// tensor returns a tensor's name with the number of the output.
+// tensor returns a tensor's name including the output number.
 func tensor(name string) string {
 	if !strings.Contains(name, ":") {
 		name += ":0"
@@ -229,7 +227,7 @@ func tensor(name string) string {
 	return name
 }
 
-// reach returns the functions that the roots lead to, with them.
+// reach returns the roots and all functions that they call, directly or not.
 func (l library) reach(roots []string) map[string]bool {
 	reached := make(map[string]bool)
 	roots = slices.Clone(roots)
@@ -248,8 +246,8 @@ func (l library) reach(roots []string) map[string]bool {
 	return reached
 }
 
-// callees adds the names that a node may call a function by: its operation, and the
-// functions among its attributes.
+// callees appends the names of the functions that a node may call: its operation, and the functions
+// in its attributes.
 func callees(names []string, node message) []string {
 	names = append(names, node.text("op"))
 	var visit func(owner message)

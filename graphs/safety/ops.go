@@ -6,26 +6,26 @@ import (
 	"sync"
 )
 
-// What an operation can do that a step of training has no need of.
+// What unsafe operations can do.
 const (
 	readsFiles   = "reads files"
 	writesFiles  = "writes files"
 	callsPython  = "calls Python"
 	endsProcess  = "ends the process"
 	usesNetwork  = "talks to other processes"
-	runsPrograms = "runs a program that is no graph"
+	runsPrograms = "runs a program that is not a graph"
 	changesSetup = "changes the runtime for the whole process"
 	isInternal   = "is internal to TensorFlow's runtime"
-	isUnknown    = "is none of the operations of TensorFlow 2.18 that are known to stay inside the graph"
+	isUnknown    = "is not one of the TensorFlow 2.18 operations known to be safe"
 )
 
-// unsafeOps are the operations of TensorFlow 2.18 that reach beyond the tensors and
+// unsafeOps are the operations of TensorFlow 2.18 that can do more than work with the tensors and
 // variables of a graph, by what they can do.
 //
-// Readers, writers and their like are unsafe where they are made (a
-// TFRecordReader, a summary writer); what only takes one that exists is not. The
-// operations between workers are here because an export holds one replica's
-// computation: to meet other replicas is up to the strategy.
+// Operations that create readers, writers and the like are unsafe (a TFRecordReader, a summary
+// writer); operations that only use an existing one are not. Operations that communicate with other
+// workers are unsafe because an export holds the computation of a single replica: communication is
+// up to the strategy.
 var unsafeOps = map[string][]string{
 	readsFiles: {
 		"ReadFile", "MatchingFiles", "ImmutableConst",
@@ -68,8 +68,7 @@ var unsafeOps = map[string][]string{
 	},
 }
 
-// unsafeAttrs are the operations that reach beyond the graph for some values of an
-// attribute only.
+// unsafeAttrs are the operations that are unsafe only for some values of an attribute.
 var unsafeAttrs = map[string]struct {
 	attr, reason string
 	harmless     func(value string) bool
@@ -84,14 +83,14 @@ func builtinDescriptor(v string) bool {
 	return v == "" || v == "local://" || strings.HasPrefix(v, "bytes://")
 }
 
-// safeOpsText lists, one to a line, the operations of TensorFlow 2.18 that are
-// neither in unsafeOps nor internal. A test holds both against TensorFlow's registry
-// and says how to write the list for another release.
+// safeOpsText lists, one per line, the operations of TensorFlow 2.18 that are neither in unsafeOps
+// nor internal. TestEveryOpIsClassified compares both with TensorFlow's registry and tells how to update the list
+// for another release.
 //
 //go:embed safe_ops.txt
 var safeOpsText string
 
-// reasons maps every known operation to what is unsafe about it, "" for nothing.
+// reasons maps every known operation to what is unsafe about it, or "" if it is safe.
 var reasons = sync.OnceValue(func() map[string]string {
 	out := make(map[string]string)
 	for op := range strings.Lines(safeOpsText) {
@@ -105,12 +104,11 @@ var reasons = sync.OnceValue(func() map[string]string {
 	return out
 })
 
-// Attr returns the value of a string attribute, "" where the node has none. It is not
-// known where the caller of the function gives it.
+// Attr returns the value of a string attribute, "" if the node does not have it. Known is false if
+// the value depends on the caller of the function.
 type Attr func(name string) (value string, known bool)
 
-// Reason returns what an operation may do that neither training nor serving has a need
-// of, "" for nothing. An operation that is not known is unsafe.
+// Reason returns why an operation is unsafe, or "" if it is safe. Unknown operations are unsafe.
 func Reason(op string, attr Attr) string {
 	if rule, ok := unsafeAttrs[op]; ok {
 		if value, known := attr(rule.attr); known && rule.harmless(value) {

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// TestSlowBF16 reads the environment as oneDNN does: capital letters do not matter, the newer name
-// goes first, and what it does not know is no limit.
+// TestSlowBF16 checks that the environment is read as oneDNN reads it: case does not matter, the
+// newer variable has priority, and unknown values are ignored.
 func TestSlowBF16(t *testing.T) {
 	for _, test := range []struct {
 		has         bool
 		environment string
-		want        string // is said; "" for native
+		want        string // part of the reason; "" for native
 	}{
 		{true, "", ""},
 		{false, "", "this CPU has no instructions for it (AVX512_BF16 or AMX_BF16)"},
@@ -20,7 +20,7 @@ func TestSlowBF16(t *testing.T) {
 		{true, "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16", ""},
 		{true, "ONEDNN_MAX_CPU_ISA=AVX512_CORE_AMX", ""},
 		{true, "ONEDNN_MAX_CPU_ISA=nonsense", ""},
-		{true, "ONEDNN_MAX_CPU_ISA=AVX512_CORE", "ONEDNN_MAX_CPU_ISA=AVX512_CORE keeps oneDNN from this CPU's instructions"},
+		{true, "ONEDNN_MAX_CPU_ISA=AVX512_CORE", "ONEDNN_MAX_CPU_ISA=AVX512_CORE keeps oneDNN from using this CPU's instructions"},
 		{true, "ONEDNN_MAX_CPU_ISA=avx2", "ONEDNN_MAX_CPU_ISA=avx2 keeps"},
 		{true, "DNNL_MAX_CPU_ISA=AVX512_CORE_VNNI", "DNNL_MAX_CPU_ISA=AVX512_CORE_VNNI keeps"},
 		{true, "ONEDNN_MAX_CPU_ISA=ALL DNNL_MAX_CPU_ISA=AVX2", ""},

@@ -1,5 +1,5 @@
-// Package devices reads how users name what a process computes on: cpu:2, gpu, gpu:4. It
-// knows what this machine's CPU can, too, and the names of the strategies.
+// Package devices parses the devices that users choose, such as cpu:2, gpu or gpu:4. It also knows
+// the abilities of this machine's CPU and the names of the strategies.
 package devices
 
 import (
@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// Most is the greatest number of devices of a process.
+// Most is the largest number of devices of a process.
 const Most = 1024
 
-// ErrTPU is of devices that are TPUs.
+// ErrTPU is the error for TPU devices.
 var ErrTPU = errors.New("training on TPUs is not supported yet; CPUs and GPUs are")
 
-// Spec says which devices of a process are meant.
+// Spec selects devices of a process.
 type Spec struct {
 	// Type is CPU or GPU.
 	Type string
-	// Count is how many there are, from number 0 on; 0 is all GPUs.
+	// Count is the number of devices, starting at device 0; 0 means all GPUs.
 	Count int
 }
 
-// Parse reads cpu (one), cpu:N (N virtual ones), gpu (all) or gpu:N.
+// Parse parses cpu (one), cpu:N (N virtual ones), gpu (all) or gpu:N.
 func Parse(text string) (Spec, error) {
 	kind, number, numbered := strings.Cut(text, ":")
 	s := Spec{Type: strings.ToUpper(kind)}
@@ -31,12 +31,12 @@ func Parse(text string) (Spec, error) {
 		return Spec{}, fmt.Errorf("devices %q: %w", text, ErrTPU)
 	}
 	if kind != "cpu" && kind != "gpu" {
-		return Spec{}, fmt.Errorf("devices %q are not of the form cpu, cpu:2, gpu or gpu:4", text)
+		return Spec{}, fmt.Errorf("devices %q: expected cpu, gpu, cpu:N or gpu:N, such as cpu:2", text)
 	}
 	if numbered {
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 1 || n > Most {
-			return Spec{}, fmt.Errorf("devices %q: %q is not a number from 1 to %d", text, number, Most)
+			return Spec{}, fmt.Errorf("devices %q: the number is %q; expected 1 to %d", text, number, Most)
 		}
 		s.Count = n
 	} else if s.Type == "CPU" {
@@ -45,7 +45,7 @@ func Parse(text string) (Spec, error) {
 	return s, nil
 }
 
-// String is what Parse reads.
+// String returns the form that Parse accepts.
 func (s Spec) String() string {
 	if s.Count == 0 {
 		return strings.ToLower(s.Type)
@@ -53,7 +53,7 @@ func (s Spec) String() string {
 	return fmt.Sprintf("%s:%d", strings.ToLower(s.Type), s.Count)
 }
 
-// Names are TensorFlow's names of the devices, of which there are Count.
+// Names returns TensorFlow's names of the Count devices.
 func (s Spec) Names() []string {
 	out := make([]string, s.Count)
 	for i := range out {

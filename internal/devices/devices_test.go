@@ -10,20 +10,20 @@ func TestParse(t *testing.T) {
 	for text, want := range map[string]Spec{"cpu": {"CPU", 1}, "cpu:4": {"CPU", 4}, "gpu": {"GPU", 0}, "gpu:2": {"GPU", 2}} {
 		got, err := Parse(text)
 		if err != nil || got != want {
-			t.Errorf("%s is %v, %v", text, got, err)
+			t.Errorf("Parse(%q) = %v, %v; want %v", text, got, err, want)
 		}
 		if again, err := Parse(got.String()); err != nil || again != want {
-			t.Errorf("%s is written %s, which is %v, %v", text, got, again, err)
+			t.Errorf("Parse(%q).String() = %q, which is parsed as %v, %v", text, got, again, err)
 		}
 	}
 	for _, text := range []string{"tpu", "tpu:8", "TPU:0"} {
 		if _, err := Parse(text); !errors.Is(err, ErrTPU) {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("Parse(%q): got error %v, want ErrTPU", text, err)
 		}
 	}
 	for _, text := range []string{"", "cpu:", "cpu:0", "cpu:-1", "cpu:x", "tpus", "CPU:1", "gpu:1025", "cpu:99999999999999999999"} {
 		if got, err := Parse(text); err == nil {
-			t.Errorf("%q is %v", text, got)
+			t.Errorf("Parse(%q) = %v, want an error", text, got)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package flat lays the features of a micro-batch out as a composed graph takes them: the
-// numbers of each dtype one after the other, and a layout that says where each begins and
-// what shape it has.
+// Package flat converts the features of a micro-batch to the form that a composed graph is fed
+// with: the concatenated values of each dtype, and a layout with the size and shape of each
+// feature.
 package flat
 
 import (
@@ -9,26 +9,25 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 )
 
-// Feature is a feature that a graph takes.
+// Feature is an input feature of a graph.
 type Feature struct {
 	Name string `json:"name"`
-	Axes int    `json:"axes"` // how many
+	Axes int    `json:"axes"` // number of axes
 }
 
-// Batch is a micro-batch laid out. Its numbers are those of the features: they share
-// their memory.
+// Batch is a flat micro-batch. It shares the memory of the features.
 type Batch struct {
-	// Int32s and Float32s are the features' numbers, feature after feature.
+	// Int32s and Float32s are the values of the features, feature by feature.
 	Int32s   [][]int32
 	Float32s [][]float32
-	// Layout is how many numbers each feature has, in the order in which the graph takes
-	// them, and then their shapes, one after the other.
+	// Layout is the number of values of each feature, in the order of the graph's inputs,
+	// followed by all their shapes.
 	Layout []int64
 }
 
-// Lay lays out the features that a graph takes, of which so many are of int32 and come
-// first; the others are of float32. Features that the graph does not take are left out;
-// one that it takes and the batch lacks is an error.
+// Lay flattens the features that a graph wants. The first int32s of them have dtype int32, the
+// others float32. Other features of the batch are ignored. It returns an error if a wanted feature
+// is missing or has the wrong size, number of axes or dtype.
 func Lay(want []Feature, int32s int, features []dataset.Feature) (Batch, error) {
 	var b Batch
 	var shapes []int64
@@ -39,7 +38,7 @@ func Lay(want []Feature, int32s int, features []dataset.Feature) (Batch, error) 
 	for i, w := range want {
 		f := byName[w.Name]
 		if f == nil {
-			return b, fmt.Errorf("the batch has no feature %s, which the graph takes", w.Name)
+			return b, fmt.Errorf("the batch has no feature %s; the graph needs it", w.Name)
 		}
 		size := 1
 		for _, d := range f.Shape {
@@ -49,11 +48,13 @@ func Lay(want []Feature, int32s int, features []dataset.Feature) (Batch, error) 
 		values := len(f.Int32) + len(f.Float32)
 		switch {
 		case values != size:
-			return b, fmt.Errorf("feature %s: %d values for shape %v", f.Name, values, f.Shape)
+			return b, fmt.Errorf("feature %s has %d values; expected %d for shape %v", f.Name, values, size, f.Shape)
 		case len(f.Shape) != w.Axes:
-			return b, fmt.Errorf("feature %s has shape %v; the graph takes %d axes", f.Name, f.Shape, w.Axes)
-		case i < int32s && len(f.Float32) > 0 || i >= int32s && len(f.Int32) > 0:
-			return b, fmt.Errorf("feature %s is not of the dtype that the graph takes", f.Name)
+			return b, fmt.Errorf("feature %s has shape %v; expected %d axes", f.Name, f.Shape, w.Axes)
+		case i < int32s && len(f.Float32) > 0:
+			return b, fmt.Errorf("feature %s has dtype float32; expected int32", f.Name)
+		case i >= int32s && len(f.Int32) > 0:
+			return b, fmt.Errorf("feature %s has dtype int32; expected float32", f.Name)
 		case i < int32s:
 			b.Int32s = append(b.Int32s, f.Int32)
 		default:

@@ -24,10 +24,10 @@ func TestLay(t *testing.T) {
 		labels dataset.Feature
 		want   string
 	}{
-		{"missing", dataset.Feature{Name: "label"}, "the batch has no feature labels, which the graph takes"},
-		{"short", dataset.Feature{Name: "labels", Shape: []int{2}, Int32: []int32{7}}, "feature labels: 1 values for shape [2]"},
-		{"axes", dataset.Feature{Name: "labels", Shape: []int{2, 1}, Int32: []int32{7, 8}}, "feature labels has shape [2 1]; the graph takes 1 axes"},
-		{"dtype", dataset.Feature{Name: "labels", Shape: []int{2}, Float32: []float32{7, 8}}, "feature labels is not of the dtype that the graph takes"},
+		{"missing", dataset.Feature{Name: "label"}, "the batch has no feature labels; the graph needs it"},
+		{"short", dataset.Feature{Name: "labels", Shape: []int{2}, Int32: []int32{7}}, "feature labels has 1 values; expected 2 for shape [2]"},
+		{"axes", dataset.Feature{Name: "labels", Shape: []int{2, 1}, Int32: []int32{7, 8}}, "feature labels has shape [2 1]; expected 1 axes"},
+		{"dtype", dataset.Feature{Name: "labels", Shape: []int{2}, Float32: []float32{7, 8}}, "feature labels has dtype float32; expected int32"},
 	} {
 		if _, err := Lay(want, 2, []dataset.Feature{ids, weights, test.labels}); err == nil || err.Error() != test.want {
 			t.Errorf("%s: got %v, want %s", test.name, err, test.want)

@@ -262,7 +262,7 @@ func TestRefused(t *testing.T) {
 		"another seed": {with(func(c *Config) { c.Data.Dataset.Seed = 4 }), "are read with the settings {"},
 		"no file":      {with(func(c *Config) { c.Data.Files = []dataset.FileInfo{{Path: "gone"}} }), "worker b:2: there is no file "},
 		"no feature":   {with(func(c *Config) { c.Features = []flat.Feature{{Name: "colour", Axes: 1}}; c.Int32s = 1 }), "worker b:2: the batch has no feature colour"},
-		"axes":         {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 2}}; c.Int32s = 1 }), "the graph takes 2 axes"},
+		"axes":         {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 2}}; c.Int32s = 1 }), "expected 2 axes"},
 		"dtype":        {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 1}}; c.Int32s = 0 }), "labels is not of the dtype"},
 	} {
 		if !strings.Contains(test.got, test.want) {

@@ -9,11 +9,11 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
-// timed reports whether the graph tells the replicas' times apart.
+// timed reports whether the graph measures the time of each replica.
 func (c *composer) timed() bool { return len(c.replicas) > 1 && !c.Shared }
 
-// clock adds a reading of a replica's clock, in seconds, once some tensors are there.
-// Of what its device makes, sign is one.
+// clock adds a reading of a replica's clock, in seconds, after the tensors in after are computed.
+// Sign is a tensor of the replica's device, or "".
 func (c *composer) clock(name string, r *replica, sign string, after ...string) string {
 	var nodes []string
 	for _, output := range after {
@@ -24,8 +24,8 @@ func (c *composer) clock(name string, r *replica, sign string, after ...string) 
 	c.OnDevice(r.host)
 	done := c.Group(name+"/after", slices.Compact(nodes)...)
 	if r.device != r.host && sign != "" {
-		// What follows an operation of a GPU begins when that has been queued, not when
-		// it is done. What has come to the host is done.
+		// An operation that follows a GPU operation starts when that is queued, not when it
+		// is done. A copy to the host waits until it is done.
 		c.OnDevice(r.device)
 		sign = c.Node("Identity", name+"/sign", []string{sign, "^" + done}, build.Type("T", float32Type))
 		c.OnDevice(r.host)
@@ -34,7 +34,7 @@ func (c *composer) clock(name string, r *replica, sign string, after ...string) 
 	return c.Node("Timestamp", name, []string{"^" + done})
 }
 
-// clocks puts readings of a replica's clock together.
+// clocks packs readings of a replica's clock into one tensor.
 func (c *composer) clocks(name string, r *replica, readings ...string) string {
 	c.OnDevice(r.host)
 	return c.Node("Pack", name, readings, build.Type("T", dtpb.DataType_DT_DOUBLE), build.Int("N", int64(len(readings))), build.Int("axis", 0))

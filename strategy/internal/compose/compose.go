@@ -28,7 +28,7 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 		}
 		c.replicas = append(c.replicas, r)
 	}
-	if l.Shard { // of lanes, too: what is done for the variables of each goes on side by side
+	if l.Shard { // also for lanes: the work for their variables then runs in parallel
 		c.owners = owners(export.Contract, len(l.Devices))
 	}
 	if l.Own {
@@ -53,8 +53,8 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	return c.plan, nil
 }
 
-// owners gives every variable to a replica: largest first, each to the one that
-// has the fewest bytes.
+// owners assigns every variable to a replica: largest first, each to the replica with the fewest
+// elements so far.
 func owners(contract *graphs.Contract, replicas int) map[string]int {
 	order := slices.Clone(contract.Variables)
 	slices.SortStableFunc(order, func(a, b graphs.Variable) int { return int(elements(b.Shape) - elements(a.Shape)) })
@@ -73,9 +73,8 @@ func owners(contract *graphs.Contract, replicas int) map[string]int {
 	return out
 }
 
-// substitute puts the package's kernels in the place of the functions that they do.
-// TensorFlow lets no function with side effects say what it implements: the
-// update is known by the optimizer's name.
+// substitute replaces functions by our kernels. TensorFlow does not allow a function with side
+// effects to have an _implements attribute, so update is found by the optimizer's name.
 func (c *composer) substitute() {
 	ops := kernels.Ops()
 	c.plan.Kernels = c.Substitute(ops)
@@ -86,7 +85,7 @@ func (c *composer) substitute() {
 	}
 }
 
-// call adds a replica's call of a function that takes features alone.
+// call adds a replica's call of a function whose only arguments are features.
 func (c *composer) call(r *replica, name string) *Call {
 	f := c.export.Functions[name]
 	feeds, inputs := c.feed(r.prefix+name+"/features", f, []*replica{r})

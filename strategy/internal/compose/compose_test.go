@@ -26,7 +26,7 @@ export.write(classifier.Classification(c, 3, "mean"), optimizers.AdamW(), sys.ar
 	return export
 }
 
-// TestShardedSlots wants every slot on one replica, and all of them balanced.
+// TestShardedSlots checks that every slot is on one replica and that the slots are balanced.
 func TestShardedSlots(t *testing.T) {
 	export := exported(t)
 	bytesPer := func(replicas int, shard bool) []int64 {
@@ -53,7 +53,7 @@ func TestShardedSlots(t *testing.T) {
 	}
 	for i, n := range bytesPer(4, true) {
 		if most := whole[i]/4 + largest; n > most || n == 0 {
-			t.Errorf("replica %d keeps %d bytes of slots, expected at most %d", i, n, most)
+			t.Errorf("replica %d has %d bytes of slots; want 1 to %d", i, n, most)
 		}
 	}
 }
@@ -63,10 +63,10 @@ func TestRowClass(t *testing.T) {
 	for n := range 200_000 {
 		class, size := RowClass(n)
 		if size < n || n > 16 && float64(size) > 1.1*float64(n)+1 || class < before || class >= rowClasses {
-			t.Fatalf("%d rows are %d of class %d", n, size, class)
+			t.Fatalf("RowClass(%d) = class %d, size %d", n, class, size)
 		}
 		if _, again := RowClass(size); again != size {
-			t.Fatalf("%d rows are %d, and those %d", n, size, again)
+			t.Fatalf("RowClass(%d) has size %d, but RowClass(%d) has size %d", n, size, size, again)
 		}
 		before = class
 	}

@@ -17,26 +17,26 @@ const (
 
 // replica is one copy of the model in the graph.
 type replica struct {
-	prefix       string // of its nodes' names
-	device, host string // host is the CPU beside the device
+	prefix       string // of the names of its nodes
+	device, host string // host is the CPU of the device's machine
 	handles      map[string]string
-	inputs       map[string]string // of gradients and update
+	inputs       map[string]string // of the functions gradients and update
 }
 
-// composer holds what the parts of a graph share.
+// composer holds the state shared by the parts of a graph.
 type composer struct {
 	*build.Builder
 	Layout
 	export   *graphs.Export
 	replicas []*replica
-	// owners of the variables, by name, where the optimizer is sharded.
+	// owners of the variables, by name, if the optimizer is sharded.
 	owners map[string]int
 	plan   *Plan
-	// instance counts the collectives of the graph.
+	// instance is the number of collectives in the graph so far.
 	instance int32
 }
 
-// hostOf returns the CPU beside a device: the device itself if it is one.
+// hostOf returns the CPU of a device's machine, which is the device itself if it is a CPU.
 func hostOf(device string) string {
 	i := strings.LastIndex(strings.ToUpper(device), "DEVICE:")
 	if i < 0 || strings.HasPrefix(strings.ToUpper(device[i:]), "DEVICE:CPU:") {
@@ -58,7 +58,7 @@ func (c *composer) keeps(replica int, variable string) bool {
 	return !c.Shard || c.owners[variable] == replica
 }
 
-// rowFeatures are the features that name the rows of a gradient.
+// rowFeatures returns the features that list the rows of gradients.
 func (c *composer) rowFeatures() []string {
 	var out []string
 	for _, v := range c.export.Contract.Variables {

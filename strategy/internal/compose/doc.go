@@ -1,17 +1,17 @@
-// Package compose makes the graph of a training step, of evaluation and of prediction for
-// the replicas of a model: a Layout says what for, and a Plan holds the graph with the
-// names of the nodes that calls feed, fetch and run. It runs nothing and knows no session.
+// Package compose builds the graph for training, evaluation and prediction with all replicas of a
+// model. Its input is a Layout. The result is a Plan, which holds the graph and the names of the
+// nodes to feed, fetch and run. The package does not run the graph.
 //
-// The files, each of which uses only those below it:
+// Each file uses only those below it:
 //
 //	compose.go    the whole graph
-//	step.go       the replicas' gradients, and the ways from there to the variables
+//	step.go       the replicas' gradients, and their paths to the variables
 //	update.go     norm, clipping, whether a step is applied, and the variables' updates
 //	reduce.go     the sums of all replicas' gradients
 //	clocks.go     readings of the replicas' clocks
 //	local.go      features that workers read themselves
 //	feed.go       features that are fed
-//	variables.go  variables, their readings and assignments
-//	composer.go   what the parts of a graph share
+//	variables.go  variables, and how to read and assign them
+//	composer.go   state shared by the parts above
 //	plan.go       Layout and Plan
 package compose

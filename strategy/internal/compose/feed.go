@@ -10,8 +10,8 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
-// feed adds what feeds the replicas with a function's features. It returns the
-// nodes of the features for each replica.
+// feed adds placeholders for a function's features and splits them among the replicas. It returns
+// the nodes of the features of each replica.
 func (c *composer) feed(name string, f *graphs.Function, replicas []*replica) (*Feeds, []map[string]string) {
 	p := c.features(f)
 	p.Replicas = len(replicas)
@@ -54,7 +54,7 @@ func (c *composer) feed(name string, f *graphs.Function, replicas []*replica) (*
 	return p, out
 }
 
-// features plans the features that a function takes.
+// features returns the features that a function takes, with those of int32 first.
 func (c *composer) features(f *graphs.Function) *Feeds {
 	p := new(Feeds)
 	for _, dtype := range []string{"int32", "float32"} {
@@ -71,7 +71,7 @@ func (c *composer) features(f *graphs.Function) *Feeds {
 	return p
 }
 
-// layoutLength is how many numbers a replica's layout has.
+// layoutLength returns the length of a replica's layout.
 func (p *Feeds) layoutLength() int64 {
 	n := len(p.Features)
 	for _, feature := range p.Features {
@@ -80,8 +80,8 @@ func (p *Feeds) layoutLength() int64 {
 	return int64(n)
 }
 
-// cut adds what cuts a replica's features out of its numbers of each dtype by its
-// layout, and returns their nodes.
+// cut splits a replica's flat values into features according to its layout. It returns the nodes
+// of the features.
 func (c *composer) cut(own string, p *Feeds, r *replica, ints, floats, layout string) map[string]string {
 	parts := []int64{int64(p.Int32s), int64(len(p.Features) - p.Int32s)}
 	for _, feature := range p.Features {

@@ -10,8 +10,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 )
 
-// readLocally adds the operations by which every worker reads the features of its
-// replicas. It returns the nodes of the features for each replica.
+// readLocally adds the operations with which every worker reads the features of its replicas. It
+// returns the nodes of the features of each replica.
 func (c *composer) readLocally(f *graphs.Function) (*Local, []map[string]string, error) {
 	features := c.features(f)
 	p := &Local{Rows: c.rowFeatures()}
@@ -50,7 +50,7 @@ func (c *composer) readLocally(f *graphs.Function) (*Local, []map[string]string,
 	return p, out, nil
 }
 
-// taskOf returns a device's name without the device.
+// taskOf returns the task part of a device's full name.
 func taskOf(device string) string {
 	return device[:max(0, strings.LastIndex(strings.ToLower(device), "/device:"))]
 }

@@ -11,59 +11,59 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 )
 
-// Layout says what a graph is composed for.
+// Layout says which graph to compose.
 type Layout struct {
-	// Devices of the replicas, one each.
+	// Devices are the devices of the replicas.
 	Devices []string
-	// Train adds the training step to evaluation and prediction, and the slots.
+	// Train adds the training step and the slots. Evaluation and prediction are always
+	// there.
 	Train bool
-	// Own puts the kernels of package internal/kernels in.
+	// Own uses the kernels of package internal/kernels.
 	Own bool
-	// Shard gives every variable an owner among the replicas, which alone keeps
-	// its slots.
+	// Shard makes one replica the owner of each variable. Only the owner has its slots.
 	Shard bool
-	// Shared has all replicas on one device with the same variables, so that they
-	// are lanes of one copy of the model. It goes with Shard.
+	// Shared means that all replicas are lanes of one device and share the variables of one
+	// copy of the model. It requires Shard.
 	Shared bool
-	// Bucket is how many bytes of gradients are reduced together.
+	// Bucket is the number of bytes of gradients to reduce together.
 	Bucket int64
-	// Hint is CollectiveReduceV2's communication_hint.
+	// Hint is the communication_hint of CollectiveReduceV2.
 	Hint string
-	// Local has the workers read the training features; nil feeds them.
+	// Local makes the workers read the training features; if nil, they are fed.
 	Local *shardinput.Data
 }
 
-// Plan is a composed graph with the names of the nodes that calls go through. A name is
-// "node", or "node:output" for an output that is not the first.
+// Plan is a composed graph with the names of the nodes that calls use. A name is "node", or
+// "node:output" for an output other than the first.
 type Plan struct {
 	builder *build.Builder
-	// Init sets the variables that start at zero. It is the first thing to run.
+	// Init is the node that sets the variables that start at zero. It must run first.
 	Init string
 	// Variables are those of one replica, sorted by name.
 	Variables []Variable
-	// Reads has the reading of every variable on every replica that has it, the
-	// first one's first.
+	// Reads lists, for every variable, the nodes that read it on each replica that has it,
+	// in the order of the replicas.
 	Reads   map[string][]string
 	Assigns map[string]Assignment
-	// Train is the training step; nil where there is none.
+	// Train is the training step; nil if there is none.
 	Train *Train
-	// Evaluate and Predict have a call on every replica.
+	// Evaluate and Predict have one call per replica.
 	Evaluate []*Call
 	Predict  []*Call
-	// Kernels are the kernels of internal/kernels that stand for functions, one each.
+	// Kernels lists the kernels of internal/kernels in use, one for each replaced function.
 	Kernels []string
-	// SlotBytes is the size of the optimizer's slots on every replica.
+	// SlotBytes is the size of the optimizer's slots on each replica.
 	SlotBytes []int64
 }
 
-// GraphDef returns the composed graph, serialized.
+// GraphDef returns the serialized graph.
 func (p *Plan) GraphDef() ([]byte, error) { return p.builder.Marshal() }
 
-// longRow bounds what is quadratic in the examples of a row.
+// longRow limits the costs that grow with the square of the examples per row.
 const longRow = 4096
 
-// LongRows is how many tokens the rows of a micro-batch may have at no cost, where
-// attention stays within sequences; 0 where it costs what the rows do.
+// LongRows returns the number of tokens that a row of a micro-batch may have at no extra cost
+// because attention is limited to sequences. It returns 0 if attention covers whole rows.
 func (p *Plan) LongRows() int {
 	if slices.Contains(p.Kernels, kernels.Attention) {
 		return longRow
@@ -77,7 +77,7 @@ type Variable struct {
 	Name  string
 	DType dtpb.DataType
 	Shape []int64
-	// Slot is set for the variables that exist for the optimizer's sake.
+	// Slot is set for the optimizer's variables.
 	Slot bool
 }
 
@@ -87,80 +87,80 @@ type Assignment struct {
 	Variable      Variable
 }
 
-// Train is the training step. A step of one micro-batch per replica is one
-// call; a step of several is a call for each, which adds to the accumulators, and
-// then the application of these.
+// Train is the training step. A step with one micro-batch per replica is a single call. A step with
+// several has one call per round, which adds to the accumulators, and a last call that applies
+// them.
 type Train struct {
 	Feeds *Feeds
-	Local *Local // in place of Feeds, where workers read the features
-	// Scalars are what ScalarFeed is fed with, float32, in this order.
+	Local *Local // replaces Feeds if the workers read the features
+	// Scalars are the values of ScalarFeed, float32, in this order.
 	Scalars    []graphs.Hyperparameter
 	ScalarFeed string
-	// Seeds is fed with a seed for every replica, int64 [replicas, 2].
+	// Seeds is fed with one seed per replica, int64 [replicas, 2].
 	Seeds string
-	// Sums are the names of one replica's sums.
+	// Sums are the names of a replica's sums.
 	Sums []string
-	// SumFetches are the sums of all replicas, replica after replica.
+	// SumFetches are the sums of all replicas, replica by replica.
 	SumFetches []string
-	// Clocks are each replica's of a micro-batch, none where there is one replica.
+	// Clocks are the clock readings of a micro-batch on each replica; empty if there is only
+	// one.
 	Clocks []string
-	// Step goes from one micro-batch of each replica to new values.
+	// Step computes new values from one micro-batch per replica.
 	Step Apply
 	// First sets the accumulators, Next adds to them.
 	First, Next string
-	// Rows are fed with the numbers of the rows that gradients have, by feature.
+	// Rows are fed with the rows in which gradients are not 0, by feature.
 	Rows map[string]RowFeed
-	// Totals is fed with the sums of weights and of losses that Apply needs.
+	// Totals is fed with the sums of weights and losses that Apply needs.
 	Totals string
-	// Apply goes from the accumulators to new values.
+	// Apply computes new values from the accumulators.
 	Apply Apply
 }
 
-// Apply is a way to the variables' new values.
+// Apply is a call that computes new values of the variables.
 type Apply struct {
 	Fetches []string // gradient norm, applied, iterations
-	Clocks  []string // each replica's, none where there is one
+	Clocks  []string // clock readings by replica; empty if there is only one
 	Done    string
 }
 
-// Call is a call of a function that takes features alone.
+// Call is a call of a function whose only arguments are features.
 type Call struct {
 	Name    string
 	Feeds   *Feeds
-	Outputs []string // names, as Fetches
+	Outputs []string // names, in the order of Fetches
 	Fetches []string
 }
 
-// Feeds says how the features of some replicas go into the graph: the numbers of
-// all of them, one after the other, as one tensor of each dtype, and one that says
-// where each begins and what shape it has (internal/flat).
+// Feeds says how to feed the features of some replicas: one tensor per dtype with the concatenated
+// values, and one with the size and shape of each feature (see internal/flat).
 type Feeds struct {
-	// Features that are fed, those of int32 first.
+	// Features are the features to feed, those of int32 first.
 	Features []graphs.Feature
-	Int32s   int // how many are of int32
+	Int32s   int // number of int32 features
 	Replicas int
-	// Placeholders, "" for none.
-	//   Ints, Floats  all numbers, replica after replica, feature after feature
+	// Placeholders; "" means none.
+	//   Ints, Floats  all values, replica by replica, feature by feature
 	//   Layout        int64 [replicas, L]: the sizes of a replica's features, then their shapes
-	//   Totals        int64 [2, replicas]: how many numbers of each dtype a replica has
+	//   Totals        int64 [2, replicas]: the number of values of each dtype of a replica
 	Ints, Floats, Layout, Totals string
 }
 
 // Local says how workers read the features of the training step.
 type Local struct {
-	// Request is fed with what all workers are to draw, Take with what the replicas
-	// are to take of it.
+	// Request is fed with the batch that all workers draw, Take with the part of it that the
+	// replicas use next.
 	Request, Take string
-	// Fetches of a draw: the stats and the rows of each worker.
+	// Fetches are the outputs of a draw: the stats and the rows of each worker.
 	Fetches []string
-	// Rows are the features of which a draw tells the numbers.
+	// Rows are the features whose values a draw returns.
 	Rows []string
-	// Replicas of each worker.
+	// Replicas is the number of replicas of each worker.
 	Replicas []int
 }
 
-// RowFeed are the placeholders of the rows that gradients have.
+// RowFeed holds the placeholders of the rows in which gradients are not 0.
 type RowFeed struct {
-	Rows  string // int32, their numbers
-	Class string // int32 [], the class of their number
+	Rows  string // int32, the row indices
+	Class string // int32 [], the class of the number of rows, see RowClass
 }

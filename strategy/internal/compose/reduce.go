@@ -11,19 +11,19 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
-// groupKey names the group of all replicas to TensorFlow's collectives.
+// groupKey identifies the group of all replicas in TensorFlow's collectives.
 const groupKey = 1
 
-// bucket is some gradients that are reduced as one vector.
+// bucket is a set of gradients that are reduced as one vector.
 type bucket struct {
 	variables []graphs.Variable
-	// sums is set where the weight and loss sums go along.
+	// sums is set if the vector also holds the weight and loss sums.
 	sums bool
 }
 
-// buckets cuts the variables, in order, into pieces of about so many bytes. A
-// variable as large as that goes alone: it need not be copied into a vector. So does
-// one of which only some rows are reduced.
+// buckets divides the variables, in order, into buckets of at most the given bytes. A variable of
+// that size or more has a bucket of its own, so that it need not be copied into a vector. So does a
+// variable of which only some rows are reduced.
 func buckets(order []graphs.Variable, bytes int64, sums bool) []bucket {
 	var out []bucket
 	var open bucket
@@ -53,11 +53,11 @@ func buckets(order []graphs.Variable, bytes int64, sums bool) []bucket {
 	return out
 }
 
-// reduce adds up the replicas' gradients, and their weight and loss sums unless
-// these are totals already, and gives every replica the result.
+// reduce sums the replicas' gradients and returns the result on every replica. It also sums their
+// weight and loss sums unless total says that these are totals already.
 //
-// A replica's buckets are reduced in the order in which the gradients are made, while
-// the rest of the backward pass goes on.
+// The buckets are reduced in the order in which the gradients are computed, while the rest of the
+// backward pass runs.
 func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool) ([]map[string]string, []string, []string) {
 	typeT := build.Type("T", float32Type)
 	reduced := make([]map[string]string, len(c.replicas))
@@ -129,15 +129,15 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 	return reduced, weights, losses
 }
 
-// adder adds up a tensor of each replica and returns the sum on each. Nodes are named
-// after the replica's place; rows is the feature that the tensors' rows depend on, or "".
+// adder sums one tensor of each replica and returns the sum on each replica. At returns the name of
+// a replica's node. Rows is the feature that lists the rows of the tensors, or "".
 type adder func(at func(int) string, tensors []string, rows string) []string
 
-// mostExchanging is how many replicas send each other all of their tensors.
+// mostExchanging is the largest number of replicas that use exchange.
 const mostExchanging = 2
 
-// exchange adds tensors up by plain edges: every replica gets all of them, and adds
-// them in the same order. Two replicas send no more bytes than in a ring, in one go.
+// exchange sums tensors with ordinary edges: every replica receives all of them and adds them in
+// the same order. With two replicas, this sends as many bytes as a ring, in a single round.
 func (c *composer) exchange(at func(int) string, tensors []string, _ string) []string {
 	sums := make([]string, len(tensors))
 	for i, r := range c.replicas {
@@ -147,8 +147,8 @@ func (c *composer) exchange(at func(int) string, tensors []string, _ string) []s
 	return sums
 }
 
-// collective adds tensors up by TensorFlow's collectives. Those of a replica run one
-// after the other, so that no two replicas wait for each other in different places.
+// collective sums tensors with TensorFlow's collectives. Those of a replica run one after the other,
+// so that two replicas cannot wait for each other in different collectives.
 func (c *composer) collective(prefix string) adder {
 	before := make([]string, len(c.replicas))
 	sizes, groups := make([]string, len(c.replicas)), make([]string, len(c.replicas))
@@ -164,7 +164,7 @@ func (c *composer) collective(prefix string) adder {
 			c.OnDevice(r.device)
 			key := c.Int32(at(i)+"/instance_key", c.instance*rowClasses)
 			if rows != "" {
-				// TensorFlow wants one shape for ever of what has one key.
+				// TensorFlow requires that the shape for a key never changes.
 				key = c.Node("AddV2", at(i)+"/instance_key/class", []string{key, c.plan.Train.Rows[rows].Class}, build.Type("T", dtpb.DataType_DT_INT32))
 			}
 			inputs := []string{tensors[i], sizes[i], groups[i], key}
@@ -178,8 +178,8 @@ func (c *composer) collective(prefix string) adder {
 	}
 }
 
-// rowsOf returns the rows of a variable's gradient that some replica has numbers in,
-// or all of it where that is not known.
+// rowsOf returns the rows of a variable's gradient that are not 0 on some replica, or the whole
+// gradient if they are unknown.
 func (c *composer) rowsOf(name string, v graphs.Variable, gradient string) string {
 	if v.Rows == "" {
 		return gradient
@@ -188,8 +188,8 @@ func (c *composer) rowsOf(name string, v graphs.Variable, gradient string) strin
 		build.Type("Tparams", float32Type), build.Type("Tindices", dtpb.DataType_DT_INT32), build.Type("Taxis", dtpb.DataType_DT_INT32))
 }
 
-// withRows puts rows that rowsOf took, all replicas' added up, into a replica's own
-// gradient, whose other rows are 0 on every replica.
+// withRows writes the sums of rows that rowsOf returned into a replica's own gradient. The other
+// rows are 0 on every replica.
 func (c *composer) withRows(name string, v graphs.Variable, gradient, rows string) string {
 	if v.Rows == "" {
 		return rows
@@ -200,12 +200,12 @@ func (c *composer) withRows(name string, v graphs.Variable, gradient, rows strin
 		build.Type("T", float32Type), build.Type("Tindices", dtpb.DataType_DT_INT32))
 }
 
-// rowClasses bounds the classes of RowClass.
+// rowClasses is the number of classes of RowClass.
 const rowClasses = 256
 
-// RowClass rounds a number of rows up to one of few, at most a tenth more: the shape
-// of what is reduced does not change from step to step without need. It returns the
-// number's class as well.
+// RowClass rounds a number of rows up to one of a few sizes, by at most a tenth for more than 16
+// rows, so that the shape of reduced tensors seldom changes from step to step. It returns the class
+// of the size and the size.
 func RowClass(n int) (class, size int) {
 	for class := range rowClasses {
 		if size := int(math.Ceil(16 * math.Pow(2, float64(class)/8))); size >= n {

@@ -12,19 +12,18 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
-// made is what the replicas make of a micro-batch each.
+// made holds the outputs of the gradients function by replica.
 type made struct {
 	grads           []map[string]string // by variable
 	weights, losses []string
-	began           [][]string // clocks at the beginning and behind the gradients
+	began           [][]string // clock readings at the start and after the gradients
 }
 
 func newMade(replicas int) made {
 	return made{make([]map[string]string, replicas), make([]string, replicas), make([]string, replicas), make([][]string, replicas)}
 }
 
-// trainStep adds the step: the replicas' gradients, and the ways from there to
-// the variables.
+// trainStep adds the training step: the replicas' gradients, and their paths to the variables.
 func (c *composer) trainStep() error {
 	contract := c.export.Contract
 	gradients := c.export.Functions["gradients"]
@@ -66,8 +65,8 @@ func (c *composer) trainStep() error {
 	return nil
 }
 
-// gradients adds what one replica makes of its micro-batch, whose features its inputs
-// have, to all that is made.
+// gradients adds replica i's call of the gradients function and stores its outputs in m. The
+// replica's inputs must hold the features.
 func (c *composer) gradients(t *Train, gradients *graphs.Function, i int, seed string, m *made) {
 	r := c.replicas[i]
 	c.OnDevice(r.host)
@@ -94,7 +93,7 @@ func (c *composer) gradients(t *Train, gradients *graphs.Function, i int, seed s
 	}
 	m.weights[i], m.losses[i] = out("weight_sum"), out("loss_sum")
 	if c.timed() {
-		// A call is done before its outputs are where TensorFlow inlines it.
+		// If TensorFlow inlines the call, its node completes before its outputs.
 		var made []string
 		for _, v := range c.export.Contract.Variables {
 			made = append(made, c.Node("Identity", r.prefix+"clock/made/"+v.Name, []string{m.grads[i][v.Name]}, build.Type("T", float32Type)))
@@ -104,8 +103,8 @@ func (c *composer) gradients(t *Train, gradients *graphs.Function, i int, seed s
 	}
 }
 
-// accumulate adds the step by way of accumulators, into which the gradients of several
-// micro-batches go before they are applied.
+// accumulate adds the path through accumulators, which sum the gradients of several micro-batches
+// before they are applied.
 func (c *composer) accumulate(t *Train, order []graphs.Variable, grads []map[string]string) {
 	var first, next []string
 	m := newMade(len(c.replicas))
@@ -138,8 +137,7 @@ func (c *composer) accumulate(t *Train, order []graphs.Variable, grads []map[str
 	t.Apply = c.apply("apply/", order, m.grads, m.weights, m.losses, true, m.began)
 }
 
-// backward returns the trained variables in the order in which a function makes
-// their gradients.
+// backward returns the trained variables in the order in which a function computes their gradients.
 func (c *composer) backward(gradients *graphs.Function) []graphs.Variable {
 	order := slices.Clone(c.export.Contract.Variables)
 	depth := c.Depths(gradients)

@@ -11,9 +11,9 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 )
 
-// apply adds a way from the replicas' gradients to new values of the variables.
-// Weights and losses are the replicas' sums, or already those of all where total
-// says so. The replicas' clocks so far are handed on.
+// apply adds a path from the replicas' gradients to new values of the variables. Weights and losses
+// are the sums of each replica or, if total is set, of all replicas. Began holds the replicas' clock
+// readings so far.
 func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool, began [][]string) Apply {
 	switch {
 	case len(c.replicas) == 1:
@@ -25,8 +25,8 @@ func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[str
 	return c.mirrored(prefix, grads, weights, losses, began)
 }
 
-// mirrored lets every replica apply the same update. Gradients and sums are those of
-// all replicas.
+// mirrored makes every replica apply the same update. Gradients and sums are totals over all
+// replicas.
 func (c *composer) mirrored(prefix string, grads []map[string]string, weights, losses []string, began [][]string) Apply {
 	contract := c.export.Contract
 	var p Apply
@@ -55,8 +55,8 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 	return p
 }
 
-// sharded lets every variable's owner update it and hand the value on, unless all
-// have the same variables. The first replica decides for all.
+// sharded makes the owner of each variable update it and send the value to the others, unless the
+// replicas share their variables. The first replica decides for all.
 func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool, began [][]string) Apply {
 	contract := c.export.Contract
 	totals := make(map[string]string)
@@ -111,7 +111,7 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	p := Apply{Fetches: []string{d.norm, d.finite, d.iteration}}
 	if c.timed() {
 		for i, r := range c.replicas {
-			// One that owns nothing waits for the decision.
+			// A replica that owns nothing waits for the decision.
 			p.Clocks = append(p.Clocks, c.applied(prefix, r, began[i], d, append(owned[i], d.scale), done[i]))
 		}
 	}
@@ -120,9 +120,9 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	return p
 }
 
-// sum adds tensors up, two at a time and in their order. One AddN of three or more would not
-// do: it adds to whichever input's memory nobody else holds any more, so the order, and with
-// it the last bits of the sum, would change from run to run.
+// sum adds tensors, two at a time and in their order. A single AddN of three or more is not
+// deterministic: it accumulates into an input whose memory is no longer used, so the order, and the
+// last bits of the sum, would change from run to run.
 func (c *composer) sum(name string, tensors []string) string {
 	total, last := tensors[0], len(tensors)-1
 	for i, t := range tensors[1:] {
@@ -135,7 +135,7 @@ func (c *composer) sum(name string, tensors []string) string {
 	return total
 }
 
-// squares adds the sum of all elements' squares.
+// squares adds the sum of the squares of all elements.
 func (c *composer) squares(name string, tensors []string) string {
 	n, typeT := build.Int("N", int64(len(tensors))), build.Type("T", float32Type)
 	if c.Own {
@@ -149,22 +149,22 @@ func (c *composer) squares(name string, tensors []string) string {
 	return c.Node("Mul", name, []string{half, c.Float(name+"/two", 2)}, typeT)
 }
 
-// decision is what the updates of a replica depend on.
+// decision holds the inputs of a replica's updates.
 type decision struct {
 	norm, finite, counted, iteration string
 	scale, rate                      string
 }
 
-// decide adds the norm of the mean loss' gradient (the sum's, over the weight),
-// the clipping, and whether the step is applied at all. Every update waits for it,
-// so no variable changes while a gradient is computed.
+// decide adds the norm of the gradient of the mean loss (the gradient of the sum divided by the
+// weight), the clipping, and the check whether the step is applied. Every update waits for it, so
+// no variable changes while a gradient is computed.
 func (c *composer) decide(prefix string, r *replica, squares, weight, loss string) decision {
 	typeT := build.Type("T", float32Type)
 	unit := c.Node("Reciprocal", prefix+"unit", []string{weight}, typeT)
 	root := c.Node("Sqrt", prefix+"squares/root", []string{squares}, typeT)
 	norm := c.Node("Mul", prefix+"norm", []string{root, unit}, typeT)
 
-	// clip_norm / max(norm, clip_norm), or 1 where clip_norm is 0 or less.
+	// clip_norm / max(norm, clip_norm), or 1 if clip_norm is 0 or less.
 	clip := r.inputs["clip_norm"]
 	larger := c.Node("Maximum", prefix+"clip/larger", []string{norm, clip}, typeT)
 	ratio := c.Node("RealDiv", prefix+"clip/ratio", []string{clip, larger}, typeT)
@@ -172,7 +172,7 @@ func (c *composer) decide(prefix string, r *replica, squares, weight, loss strin
 	factor := c.Node("SelectV2", prefix+"clip/factor", []string{on, ratio, c.Float(prefix+"clip/one", 1)}, typeT)
 	scale := c.Node("Mul", prefix+"scale", []string{unit, factor}, typeT)
 
-	// A dead learning rate stops the updates of a step that is not finite.
+	// If the step is not finite, the learning rate is a dead tensor, which stops all updates.
 	finite := c.Node("LogicalAnd", prefix+"applied", []string{
 		c.Node("IsFinite", prefix+"applied/norm", []string{norm}, typeT),
 		c.Node("IsFinite", prefix+"applied/loss", []string{loss}, typeT),
@@ -209,8 +209,8 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 	return c.Call(prefix+"update/"+v.Name, c.export.Functions["update"], arguments, nil)
 }
 
-// applied adds the clocks of an update to those before it: once the sums are there, and
-// once the new values are. No value is new where the step is not applied.
+// applied adds clock readings after the sums and after the new values to those in began. If the step
+// is not applied, there are no new values, and the reading after the sums is used for both.
 func (c *composer) applied(prefix string, r *replica, began []string, d decision, sums, updates []string) string {
 	name := r.prefix + prefix + "clock/"
 	typeT := build.Type("T", dtpb.DataType_DT_DOUBLE)

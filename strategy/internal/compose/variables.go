@@ -11,8 +11,8 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
-// variables adds every variable with its reading and Assignment, and the
-// initialization of those that start at zero.
+// variables adds all variables, the nodes that read and assign them, and the initialization of those
+// that start at zero.
 func (c *composer) variables(train bool) error {
 	contract := c.export.Contract
 	copies := len(c.replicas)
@@ -24,7 +24,7 @@ func (c *composer) variables(train bool) error {
 	add := func(name, dtype string, shape []int64, slot bool, has func(int) bool) error {
 		t, ok := dtypes[dtype]
 		if !ok {
-			return fmt.Errorf("variable %s is of dtype %s, which is not trained", name, dtype)
+			return fmt.Errorf("variable %s has dtype %s; expected float32, int32 or int64", name, dtype)
 		}
 		spec := Variable{Name: name, DType: t.proto, Shape: shape, Slot: slot}
 		c.plan.Variables = append(c.plan.Variables, spec)
@@ -79,7 +79,7 @@ func (c *composer) variables(train bool) error {
 				}
 			}
 		}
-		// One count is enough where one replica decides for all.
+		// If one replica decides for all, only that one needs the count.
 		has := func(i int) bool { return !c.Shard || i == 0 }
 		if err := add(contract.Optimizer.Iterations, "int64", nil, true, has); err != nil {
 			return err
