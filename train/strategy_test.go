@@ -109,9 +109,9 @@ func TestLostWorker(t *testing.T) {
 func TestLostCause(t *testing.T) {
 	long := "ABORTED: From /job:worker: " + strings.Repeat("[[{{node apply/gradients}}]]\n\t", 50)
 	for want, err := range map[string]error{
-		"worker a:1: run: after 0s: gone; the worker ended":                        &cluster.WorkerError{Address: "a:1", Phase: cluster.PhaseRun, Err: errors.New("gone")},
+		"worker a:1: run: after 0s: gone; the worker ended":                       &cluster.WorkerError{Address: "a:1", Phase: cluster.PhaseRun, Err: errors.New("gone")},
 		"lost the session with the workers: ABORTED: From /job:worker: [[{{node ": &strategy.SessionLostError{Err: errors.New(long)},
-		"the chief itself did not run for 1m0s":                                    &cluster.PausedError{Paused: time.Minute, Timeout: time.Minute, Err: &cluster.WorkerError{Address: "a:1", Err: errors.New("gone")}},
+		"the chief itself did not run for 1m0s":                                   &cluster.PausedError{Paused: time.Minute, Timeout: time.Minute, Err: &cluster.WorkerError{Address: "a:1", Err: errors.New("gone")}},
 	} {
 		got := lostCause(fmt.Errorf("step 3 on records %s and 28 more: training step: %w", strings.Repeat("train-00000-of-00002.tfrecord:17, ", 14), err)).Error()
 		if !strings.HasPrefix(got, want) || len(got) > 350 || strings.Contains(got, "\n") {
