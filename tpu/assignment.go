@@ -8,16 +8,16 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// Assignment says which core has which replica of a model.
+// Assignment assigns the replicas of a model to cores.
 type Assignment struct {
-	// Coordinates of the replicas' cores.
+	// Coordinates are the coordinates of each replica's core.
 	Coordinates []Coordinate
-	// Cores are the same as TensorFlow names them.
+	// Cores are the same cores by task and device.
 	Cores []Core
 }
 
-// Flat returns the coordinates one after the other, as the attribute device_assignment of
-// TPUReplicateMetadata wants them.
+// Flat returns the concatenated coordinates, the form of the attribute device_assignment of
+// TPUReplicateMetadata.
 func (a *Assignment) Flat() []int64 {
 	out := make([]int64, 0, len(a.Coordinates)*len(Coordinate{}))
 	for _, at := range a.Coordinates {
@@ -28,18 +28,20 @@ func (a *Assignment) Flat() []int64 {
 	return out
 }
 
-// Assign gives each of so many replicas a core of its own. The order is that of
-// TensorFlow 2.18 with a computation shape of one core (device_assignment of
+// Assign assigns each replica to a core of its own. The order is that of TensorFlow 2.18 with a
+// computation shape of one core (device_assignment in
 // tensorflow/python/tpu/device_assignment.py):
 //
-//   - All cores of a mesh with one core per chip: a ring through the chips, so that
-//     replicas that are neighbours are on chips that are.
-//   - Other numbers of cores, or chips of two cores: a block as near to a cube as
-//     possible, the cores of a chip first, then x, y and z.
-//   - A mesh with cores missing: in the order of tasks and devices.
+//   - All cores of a mesh with one core per chip: a ring through the chips, so that neighbouring
+//     replicas are on neighbouring chips.
+//   - Some of the cores, or chips with two cores: a block as close to a cube as possible, in the
+//     order core of the chip, x, y, z.
+//   - A mesh with missing cores: in the order of tasks and devices.
+//
+// It returns an error of class fault.Usage if there are fewer cores than replicas.
 func (t *Topology) Assign(replicas int) (*Assignment, error) {
 	if replicas < 1 || replicas > t.Cores() {
-		return nil, fault.Usagef("%d replicas on a TPU of %d cores: expected 1 to %d", replicas, t.Cores(), t.Cores())
+		return nil, fault.Usagef("%d replicas given; expected 1 to %d, the number of cores of the TPU", replicas, t.Cores())
 	}
 	var at []Coordinate
 	switch {
@@ -57,9 +59,9 @@ func (t *Topology) Assign(replicas int) (*Assignment, error) {
 	return a, nil
 }
 
-// block returns the first so many places of the block nearest to a cube that holds them.
+// block returns the first places of the block closest to a cube that has room for all replicas.
 func block(mesh Coordinate, replicas int) []Coordinate {
-	// The tightest axis first, and among equals that of the cores, then x, y, z.
+	// Shortest axis first; equal axes in the order core, x, y, z.
 	axes := []int{3, 0, 1, 2}
 	slices.SortStableFunc(axes, func(a, b int) int { return cmp.Compare(mesh[a], mesh[b]) })
 	var shape Coordinate
@@ -80,9 +82,9 @@ func block(mesh Coordinate, replicas int) []Coordinate {
 	return out
 }
 
-// ring returns all chips of a mesh in an order in which each is a neighbour of the one
-// before it, and the last of the first. A mesh with an odd edge has no such ring; its
-// chips come in the order of their places.
+// ring returns all chips of a mesh in an order in which each chip is a neighbour of the one before
+// it, and the last one is a neighbour of the first. A mesh with an odd edge has no such ring; its
+// chips are returned in the order of their coordinates.
 func ring(x, y, z int32) []Coordinate {
 	var out []Coordinate
 	add := func(x, y, z int32) { out = append(out, Coordinate{x, y, z, 0}) }
@@ -112,7 +114,7 @@ func ring(x, y, z int32) []Coordinate {
 	case x == 1:
 		loop(y, z, func(j, k int32) { add(0, j, k) })
 	default:
-		// A loop in each layer, there and back in turns, joined where the first chips are.
+		// A loop in each layer, in alternating directions, joined at the first chips.
 		for k := range z {
 			layer := len(out)
 			loop(x, y, func(i, j int32) { add(i, j, k) })
@@ -127,8 +129,8 @@ func ring(x, y, z int32) []Coordinate {
 	return out
 }
 
-// loop visits a rectangle from the neighbour of its first corner back to the other
-// neighbour: to and fro over all columns but the first, and home through that.
+// loop visits a rectangle from one neighbour of its first corner to the other: back and forth
+// through all columns but the first, and back through that one.
 func loop(width, height int32, visit func(i, j int32)) {
 	for j := int32(0); j < height/2; j++ {
 		for i := int32(1); i < width; i++ {

@@ -14,7 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// Defaults of a Config.
+// Defaults of Config.
 const (
 	DefaultJob          = "worker"
 	DefaultAPI          = "https://tpu.googleapis.com/v2"
@@ -24,35 +24,34 @@ const (
 
 // Config says which TPU to find.
 type Config struct {
-	// Name is a node's name ("node-1", or in full
-	// "projects/P/locations/Z/nodes/N"), addresses with commas between, or "local".
-	// "" asks the environment.
+	// Name is the name of a node ("node-1", or in full "projects/P/locations/Z/nodes/N"), a
+	// comma-separated list of addresses, or "local". "" means the environment's.
 	Name string
-	// Project and Zone of a node; "" asks the environment and the metadata server.
+	// Project and Zone of a node; "" means those of the environment or the metadata server.
 	Project, Zone string
-	// Job is the name of the TensorFlow job that the workers are; "" is DefaultJob.
+	// Job is the name of the workers' TensorFlow job; "" means DefaultJob.
 	Job string
-	// API is the URL that the Cloud TPU API is below; "" is DefaultAPI. It is https
-	// unless the host is this machine.
+	// API is the base URL of the Cloud TPU API; "" means DefaultAPI. It must be https unless
+	// the host is this machine.
 	API string
-	// ReadyTimeout is how long to wait for a node that is on its way to being ready; 0
-	// is not at all. It is also the deadline of calls that the API asks to repeat.
+	// ReadyTimeout is how long to wait for a node that is about to be ready; 0 means not at
+	// all. It is also the time limit for retries of calls.
 	ReadyTimeout time.Duration
-	// PollInterval is the time between two looks at a node; 0 is DefaultPollInterval.
+	// PollInterval is the time between two polls of a node; 0 means DefaultPollInterval.
 	PollInterval time.Duration
-	// WaitForNode makes a node that was preempted or stopped one to wait for as well:
-	// somebody, such as a queued resource, is expected to start it again.
+	// WaitForNode also waits for a node that was preempted or stopped, because something
+	// else, such as a queued resource, is expected to start it again.
 	WaitForNode bool
-	// Credentials for the API; nil is Application Default Credentials.
+	// Credentials for the API; nil means Application Default Credentials.
 	Credentials oauth2.TokenSource
-	// Getenv reads the environment. Nil is an empty one: commands give os.Getenv.
+	// Getenv reads the environment, usually os.Getenv. Nil means an empty environment.
 	Getenv func(string) string
-	// Log takes a line for each look at a node that is not ready; nil is none.
+	// Log receives a line for each poll of a node that is not ready; nil means no log.
 	Log *slog.Logger
 }
 
-// nodeName is what the Cloud TPU API takes as a node's name; projectName also allows the
-// older names that belong to a domain.
+// nodeName matches the node names of the Cloud TPU API. projectName also matches old names with a
+// domain.
 var (
 	nodeName    = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	zoneName    = regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+-[a-z]$`)
@@ -61,26 +60,26 @@ var (
 	fullName    = regexp.MustCompile(`^projects/([^/]+)/locations/([^/]+)/nodes/([^/]+)$`)
 )
 
-// Validate returns an error that names the field at fault.
+// Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
 	switch {
 	case c.Job != "" && !jobName.MatchString(c.Job):
-		return fault.Usagef("job %q: expected letters, digits and _", c.Job)
+		return fault.Usagef("job is %q; expected letters, digits and _", c.Job)
 	case c.Project != "" && !projectName.MatchString(c.Project):
-		return fault.Usagef("project %q: expected a project's ID, such as my-project-1; gcloud projects list shows yours", c.Project)
+		return fault.Usagef("project is %q; expected a project ID such as my-project-1; to list yours, run gcloud projects list", c.Project)
 	case c.Zone != "" && !zoneName.MatchString(c.Zone):
-		return fault.Usagef("zone %q: expected a zone, such as us-central1-b; gcloud compute tpus locations list shows them", c.Zone)
+		return fault.Usagef("zone is %q; expected a zone such as us-central1-b; to list them, run gcloud compute tpus locations list", c.Zone)
 	case c.ReadyTimeout < 0:
-		return fault.Usagef("ready timeout %v: expected 0 (do not wait) or more", c.ReadyTimeout)
+		return fault.Usagef("ready timeout is %v; expected 0 (do not wait) or more", c.ReadyTimeout)
 	case c.PollInterval < 0:
-		return fault.Usagef("poll interval %v: expected 0 (%v) or more", c.PollInterval, DefaultPollInterval)
+		return fault.Usagef("poll interval is %v; expected 0 (the default, %v) or more", c.PollInterval, DefaultPollInterval)
 	}
 	if c.API == "" {
 		return nil
 	}
 	u, err := url.Parse(c.API)
 	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback(u.Hostname())) {
-		return fault.Usagef("API %q: expected a URL of the form https://HOST/VERSION (http on this machine only: a token is sent to it)", c.API)
+		return fault.Usagef("API is %q; expected a URL https://HOST/VERSION (http only on this machine, because a token is sent to it)", c.API)
 	}
 	return nil
 }
@@ -90,7 +89,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// kind is what a name stands for.
+// kind is the kind of a name.
 type kind int
 
 const (
@@ -99,16 +98,16 @@ const (
 	kindLocal
 )
 
-// target is what is to be resolved, before anybody was asked.
+// target is a parsed name.
 type target struct {
 	kind          kind
 	name          string // of a node
 	project, zone string
 	addresses     []string
-	source        string // where the name comes from, for people
+	source        string // where the name comes from, for messages
 }
 
-// targetOf reads the flags and the environment.
+// targetOf parses the name from the configuration or the environment.
 func targetOf(c Config) (target, error) {
 	getenv := c.Getenv
 	if getenv == nil {
@@ -136,7 +135,7 @@ func targetOf(c Config) (target, error) {
 		}
 	}
 	if name == "" {
-		return target{}, fault.Usagef("no TPU is named: give --tpu NAME, --tpu grpc://HOST:%s or --tpu local, or set %s", DefaultPort, envName)
+		return target{}, fault.Usagef("no TPU given; expected --tpu NAME, --tpu grpc://HOST:%s or --tpu local, or %s in the environment", DefaultPort, envName)
 	}
 	t := target{name: name, project: project, zone: zone, source: source}
 	if name == "local" {
@@ -145,7 +144,7 @@ func targetOf(c Config) (target, error) {
 	}
 	if m := fullName.FindStringSubmatch(name); m != nil {
 		if c.Project != "" && c.Project != m[1] || c.Zone != "" && c.Zone != m[2] {
-			return target{}, fault.Usagef("%s: %q is not in project %q and zone %q: leave --tpu-project and --tpu-zone out, or give the node's short name", source, name, c.Project, c.Zone)
+			return target{}, fault.Usagef("%s: %q is not in project %q and zone %q; omit --tpu-project and --tpu-zone, or use the node's short name", source, name, c.Project, c.Zone)
 		}
 		t.project, t.zone, t.name = m[1], m[2], m[3]
 	} else if isAddresses(name) {
@@ -157,17 +156,18 @@ func targetOf(c Config) (target, error) {
 		return t, nil
 	}
 	if !nodeName.MatchString(t.name) {
-		return target{}, fault.Usagef("%s: %q is no name of a TPU: expected lower-case letters, digits and -, or an address such as grpc://10.0.0.2:%s; gcloud compute tpus tpu-vm list shows yours", source, name, DefaultPort)
+		return target{}, fault.Usagef("%s: TPU name is %q; expected lower-case letters, digits and -, or an address such as grpc://10.0.0.2:%s; to list yours, run gcloud compute tpus tpu-vm list", source, name, DefaultPort)
 	}
 	return t, Config{Project: t.project, Zone: t.zone}.Validate()
 }
 
-// isAddresses reports whether a name is addresses: no node's name has any of their signs.
+// isAddresses reports whether a name is a list of addresses. They have characters that node names
+// cannot have.
 func isAddresses(name string) bool {
 	return strings.ContainsAny(name, ":,[") || net.ParseIP(name) != nil
 }
 
-// parseAddresses reads addresses with commas between, and returns them as host:port.
+// parseAddresses parses a comma-separated list of addresses and returns them as host:port.
 func parseAddresses(list string) ([]string, error) {
 	var out []string
 	seen := make(map[string]bool)
@@ -188,7 +188,7 @@ func parseAddresses(list string) ([]string, error) {
 
 func parseAddress(s string) (string, error) {
 	bad := func(why string) (string, error) {
-		return "", fmt.Errorf("address %q: %s: expected grpc://HOST:PORT", s, why)
+		return "", fmt.Errorf("address is %q (%s); expected grpc://HOST:PORT", s, why)
 	}
 	rest := s
 	if scheme, after, ok := strings.Cut(s, "://"); ok {
@@ -205,14 +205,14 @@ func parseAddress(s string) (string, error) {
 	case strings.Contains(rest, ":"):
 		var err error
 		if host, port, err = net.SplitHostPort(rest); err != nil {
-			return bad("no host and port")
+			return bad("not HOST:PORT")
 		}
 	}
 	if host == "" || strings.ContainsAny(host, "/@?# \t[]") {
 		return bad("no host")
 	}
 	if (strings.Contains(host, ":") || strings.HasPrefix(rest, "[")) && net.ParseIP(host) == nil {
-		return bad("no IPv6 address")
+		return bad("not an IPv6 address")
 	}
 	if !validPort(port) {
 		return bad(fmt.Sprintf("port %q", port))

@@ -1,22 +1,22 @@
 // Package tpu finds Cloud TPUs.
 //
-// A [Resolver] turns what a user wrote, or what the environment says, into the addresses
-// of a TPU's workers. It follows TensorFlow 2.18's TPUClusterResolver and the client
-// below it (tensorflow/python/tpu/client/client.py):
+// A [Resolver] finds the addresses of a TPU's workers from a name or from the environment. It
+// follows TPUClusterResolver of TensorFlow 2.18 and the client that it uses
+// (tensorflow/python/tpu/client/client.py):
 //
-//   - Addresses need no API: "grpc://10.0.0.2:8470", or several with commas between. The
-//     port is 8470 where none is given.
-//   - "local" is a TPU that is attached to this machine.
-//   - Any other name is a node of the Cloud TPU API, in a project and a zone. What is not
-//     given is asked from the metadata server of Google Compute Engine.
-//   - Without a name, the environment is asked in this order:
-//     KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME, TPU_CONFIG. The last is a JSON object with
+//   - Addresses are used as they are: "grpc://10.0.0.2:8470", or several separated by commas. The
+//     default port is 8470.
+//   - "local" is a TPU attached to this machine.
+//   - Any other name is a node of the Cloud TPU API in a project and a zone. The defaults of both
+//     come from the metadata server of Google Compute Engine.
+//   - Without a name, these environment variables are read in this order:
+//     KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME, TPU_CONFIG. The last one is a JSON object with
 //     tpu_node_name, project and zone.
 //
-// It differs from TensorFlow's where that would go wrong without a word: a list of addresses
-// whose first lacks "grpc://" is a list all the same, an IPv6 address may stand in
-// brackets, and names, states and ports are checked.
+// It differs from TensorFlow where that would silently do the wrong thing: the first address of a
+// list does not need "grpc://", an IPv6 address may be in brackets, and names, states and ports are
+// checked.
 //
-// Calls of the API are made with Application Default Credentials. A token goes into
-// requests to the API alone, and is in no message and no log.
+// Calls of the API use Application Default Credentials. A token is sent only to the API, and never
+// appears in messages or logs.
 package tpu

@@ -8,7 +8,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// Variables of the environment, as TensorFlow's client reads them.
+// Environment variables, as in TensorFlow's client.
 const (
 	envGKE          = "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
 	envName         = "TPU_NAME"
@@ -27,15 +27,15 @@ type tpuConfig struct {
 func parseTPUConfig(value string) (tpuConfig, error) {
 	var c tpuConfig
 	if err := json.Unmarshal([]byte(value), &c); err != nil {
-		return c, fault.Usagef(`%s: %s: expected {"tpu_node_name": "...", "project": "...", "zone": "..."}`, envConfig, plainJSON(err))
+		return c, fault.Usagef(`%s: %s; expected {"tpu_node_name": "...", "project": "...", "zone": "..."}`, envConfig, plainJSON(err))
 	}
 	if c.Name == "" {
-		return c, fault.Usagef(`%s has no "tpu_node_name": expected {"tpu_node_name": "...", "project": "...", "zone": "..."}`, envConfig)
+		return c, fault.Usagef(`%s has no "tpu_node_name"; expected {"tpu_node_name": "...", "project": "...", "zone": "..."}`, envConfig)
 	}
 	return c, nil
 }
 
-// plainJSON says what is wrong with JSON without Go's names of types.
+// plainJSON describes an error in JSON without Go's type names.
 func plainJSON(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
@@ -43,11 +43,11 @@ func plainJSON(err error) string {
 		if wrong.Field != "" {
 			where = strconv.Quote(wrong.Field)
 		}
-		return where + " is of the type " + wrong.Value
+		return where + " has the wrong type, " + wrong.Value
 	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
-		return "no JSON at byte " + strconv.FormatInt(syntax.Offset, 10)
+		return "invalid JSON at byte " + strconv.FormatInt(syntax.Offset, 10)
 	}
 	return err.Error()
 }

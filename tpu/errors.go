@@ -8,36 +8,36 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// GoneError is a node that does not run and will not start by itself: it was preempted,
+// GoneError means that a node does not run and will not start by itself: it was preempted,
 // terminated, stopped or deleted.
 type GoneError struct {
 	Node  string // full name
-	State string // as the API says it
+	State string // from the API
 }
 
-// Error says what happened to the node and what to type next.
+// Error says what happened to the node and which command to run next.
 func (e *GoneError) Error() string {
 	name, project, zone := splitName(e.Node)
 	where := fmt.Sprintf("--zone=%s --project=%s", zone, project)
 	switch e.State {
 	case "PREEMPTED":
-		return fmt.Sprintf("TPU %s was preempted: delete it and make it anew (gcloud compute tpus tpu-vm delete %s %s), then type the same command; "+
-			"with --tpu-wait a run waits for a node that is made anew", name, name, where)
+		return fmt.Sprintf("TPU %s was preempted; delete it (gcloud compute tpus tpu-vm delete %s %s), create it again and repeat the command; "+
+			"with --tpu-wait, a run waits until the node has been created again", name, name, where)
 	case "STOPPED", "STOPPING":
-		return fmt.Sprintf("TPU %s is %s: start it with gcloud compute tpus tpu-vm start %s %s", name, e.State, name, where)
+		return fmt.Sprintf("TPU %s is %s; start it with gcloud compute tpus tpu-vm start %s %s", name, e.State, name, where)
 	}
-	return fmt.Sprintf("TPU %s is %s: make it anew with gcloud compute tpus tpu-vm create %s %s --accelerator-type=TYPE --version=VERSION", name, e.State, name, where)
+	return fmt.Sprintf("TPU %s is %s; create it again with gcloud compute tpus tpu-vm create %s %s --accelerator-type=TYPE --version=VERSION", name, e.State, name, where)
 }
 
-// NotReadyError is a node that was not ready in time.
+// NotReadyError means that a node was not ready in time.
 type NotReadyError struct {
 	Node          string // full name
-	State, Health string // as the API says them
-	Description   string // of its health, maybe ""
+	State, Health string // from the API
+	Description   string // of its health, may be ""
 	Waited        time.Duration
 }
 
-// Error says how the node is, for how long it was waited, and what to type next.
+// Error returns the node's state, the time waited, and what to do next.
 func (e *NotReadyError) Error() string {
 	name, project, zone := splitName(e.Node)
 	var b strings.Builder
@@ -52,19 +52,19 @@ func (e *NotReadyError) Error() string {
 	if e.Description != "" {
 		fmt.Fprintf(&b, " (%s)", clip(e.Description))
 	}
-	fmt.Fprintf(&b, "; expected state READY and health HEALTHY: wait longer with --tpu-ready-timeout, or look at it with gcloud compute tpus tpu-vm describe %s --zone=%s --project=%s", name, zone, project)
+	fmt.Fprintf(&b, "; expected state READY and health HEALTHY; wait longer with --tpu-ready-timeout, or inspect it with gcloud compute tpus tpu-vm describe %s --zone=%s --project=%s", name, zone, project)
 	return b.String()
 }
 
-// APIError is an answer of the Cloud TPU API that is no node.
+// APIError is an error returned by the Cloud TPU API.
 type APIError struct {
 	Node    string // full name
 	Code    int    // of HTTP
-	Status  string // such as PERMISSION_DENIED, maybe ""
+	Status  string // such as PERMISSION_DENIED, may be ""
 	Message string
 }
 
-// Error gives the API's answer and what to type next.
+// Error returns the API's error and what to do next.
 func (e *APIError) Error() string {
 	name, project, zone := splitName(e.Node)
 	text := fmt.Sprintf("TPU %s: the Cloud TPU API answered %d", name, e.Code)
@@ -78,11 +78,11 @@ func (e *APIError) Error() string {
 	case 401:
 		return text + "; sign in with gcloud auth application-default login"
 	case 403:
-		return fmt.Sprintf("%s; give the account the role roles/tpu.viewer, and switch the API on with gcloud services enable tpu.googleapis.com --project=%s", text, project)
+		return fmt.Sprintf("%s; grant the account the role roles/tpu.viewer, and enable the API with gcloud services enable tpu.googleapis.com --project=%s", text, project)
 	case 404:
-		return fmt.Sprintf("%s; expected a node in zone %s of project %s: gcloud compute tpus tpu-vm list --zone=%s --project=%s shows them", text, zone, project, zone, project)
+		return fmt.Sprintf("%s; expected a node in zone %s of project %s; to list them, run gcloud compute tpus tpu-vm list --zone=%s --project=%s", text, zone, project, zone, project)
 	case 429:
-		return text + "; too many calls: try again in a minute"
+		return text + "; too many calls, try again in a minute"
 	}
 	if e.Code >= 500 {
 		return text + "; try again in a minute"
@@ -90,13 +90,13 @@ func (e *APIError) Error() string {
 	return text
 }
 
-// Is reports whether the target is the error's class: a node that does not exist or may not
-// be seen is a mistake of whoever named it.
+// Is reports whether the target is the error's class. A node that does not exist or is not
+// accessible is a usage error.
 func (e *APIError) Is(target error) bool {
 	return target == fault.Usage && (e.Code == 403 || e.Code == 404)
 }
 
-// splitName cuts a full name into its parts.
+// splitName returns the parts of a full name.
 func splitName(full string) (name, project, zone string) {
 	if m := fullName.FindStringSubmatch(full); m != nil {
 		return m[3], m[1], m[2]
@@ -104,7 +104,7 @@ func splitName(full string) (name, project, zone string) {
 	return full, "PROJECT", "ZONE"
 }
 
-// clip makes a short line of a text that came from elsewhere.
+// clip shortens untrusted text to one short line.
 func clip(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	const most = 200

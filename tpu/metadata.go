@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// metadataTimeout bounds a question to the metadata server: on machines that have none,
-// its name often resolves to nothing, or its address swallows connections.
+// metadataTimeout limits a request to the metadata server. On machines that have none, its name
+// often does not resolve, or connections to its address hang.
 const metadataTimeout = 5 * time.Second
 
-// metadata asks Google Compute Engine's metadata server, in the way of
+// metadata queries the metadata server of Google Compute Engine, see
 // https://cloud.google.com/compute/docs/metadata/querying-metadata.
 func (r *Resolver) metadata(ctx context.Context, path string) (string, error) {
 	host := cmp.Or(r.getenv(envMetadataHost), r.getenv(envMetadataIP), "metadata.google.internal")
@@ -22,21 +22,21 @@ func (r *Resolver) metadata(ctx context.Context, path string) (string, error) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/computeMetadata/v1/"+path, nil)
 	if err != nil {
-		return "", fmt.Errorf("metadata server %q: expected a host, maybe with a port, in %s", host, envMetadataHost)
+		return "", fmt.Errorf("metadata server is %q; expected HOST or HOST:PORT in %s", host, envMetadataHost)
 	}
 	request.Header.Set("Metadata-Flavor", "Google")
 	response, body, err := r.fetch(r.plain, request)
 	if err != nil {
 		return "", fmt.Errorf("metadata server %s: %w", host, err)
 	}
-	// Whatever answers without this header is no metadata server.
+	// A reply without this header is not from a metadata server.
 	if response.StatusCode != http.StatusOK || response.Header.Get("Metadata-Flavor") != "Google" {
-		return "", fmt.Errorf("metadata server %s: unexpected answer %s to %s", host, clip(response.Status), path)
+		return "", fmt.Errorf("metadata server %s: unexpected reply %s to %s", host, clip(response.Status), path)
 	}
 	return strings.TrimSpace(string(body)), nil
 }
 
-// locate fills in the project and the zone of a node.
+// locate sets the project and the zone of a node if they are not given.
 func (r *Resolver) locate(ctx context.Context) error {
 	for _, part := range []struct {
 		value            *string
@@ -54,12 +54,12 @@ func (r *Resolver) locate(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return fmt.Errorf("TPU %s: no %s is given and this machine does not know its own (%w): give %s", r.target.name, part.what, err, part.flag)
+			return fmt.Errorf("TPU %s has no %s, and there is no default (%w); set %s", r.target.name, part.what, err, part.flag)
 		}
-		// The zone comes as projects/NUMBER/zones/ZONE.
+		// The zone has the form projects/NUMBER/zones/ZONE.
 		answer = path.Base(answer)
 		if !part.valid(answer) {
-			return fmt.Errorf("TPU %s: the metadata server gave %q as this machine's %s: give %s", r.target.name, clip(answer), part.what, part.flag)
+			return fmt.Errorf("TPU %s: the metadata server returned %q as this machine's %s; set %s", r.target.name, clip(answer), part.what, part.flag)
 		}
 		*part.value = answer
 	}

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/oauth2/google"
 )
 
-// Node is what the Cloud TPU API says of a node, projects.locations.nodes.get of v2
-// (https://cloud.google.com/tpu/docs/reference/rest/v2/projects.locations.nodes). The
-// fields of v1 are read as well.
+// Node is a node of the Cloud TPU API, as returned by projects.locations.nodes.get of v2
+// (https://cloud.google.com/tpu/docs/reference/rest/v2/projects.locations.nodes). It also has the
+// fields of v1.
 type Node struct {
 	Name              string     `json:"name"`
 	State             string     `json:"state"`
@@ -31,7 +31,7 @@ type Node struct {
 	TensorFlowVersion string     `json:"tensorflowVersion"`
 	NetworkEndpoints  []Endpoint `json:"networkEndpoints"`
 	Symptoms          []Symptom  `json:"symptoms"`
-	// IPAddress and Port are where v1 has a node of one worker.
+	// IPAddress and Port are the address of a node with one worker in v1.
 	IPAddress string `json:"ipAddress"`
 	Port      port   `json:"port"`
 }
@@ -42,7 +42,7 @@ type Endpoint struct {
 	Port      port   `json:"port"`
 }
 
-// Symptom is something that went wrong on a node lately.
+// Symptom is a recent problem of a node.
 type Symptom struct {
 	CreateTime string `json:"createTime"`
 	Type       string `json:"symptomType"`
@@ -50,10 +50,10 @@ type Symptom struct {
 	WorkerID   string `json:"workerId"`
 }
 
-// port is a port that v1 has as a string and v2 as a number; 0 is none.
+// port is a port, which is a string in v1 and a number in v2; 0 means none.
 type port uint16
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON parses both forms.
 func (p *port) UnmarshalJSON(data []byte) error {
 	text := strings.Trim(string(data), `"`)
 	if text == "" || text == "null" {
@@ -61,43 +61,43 @@ func (p *port) UnmarshalJSON(data []byte) error {
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return fmt.Errorf("port %s: expected 1 to 65535", clip(text))
+		return fmt.Errorf("port is %s; expected 1 to 65535", clip(text))
 	}
 	*p = port(n)
 	return nil
 }
 
-// Limits of an answer and of a call.
+// Limits of a call: the bytes of the reply, and the time.
 const (
 	maxAnswer   = 4 << 20
 	callTimeout = 20 * time.Second
 )
 
-// States of a node, by what to do about them.
+// States of a node: those that lead to READY, and those that do not.
 var (
 	comingStates = []string{"CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING"}
 	goneStates   = []string{"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "DELETING", "HIDDEN", "HIDING"}
 )
 
-// ready reports whether a node can be worked with. TensorFlow's client asks for the
-// state alone when it connects; a node whose health is known to be bad is one that hangs.
+// ready reports whether a node can be used. TensorFlow's client checks only the state, but a session
+// with an unhealthy node hangs.
 func (n *Node) ready() bool {
 	return n.State == "READY" && (n.Health == "HEALTHY" || n.Health == "" || n.Health == "HEALTH_UNSPECIFIED")
 }
 
-// addresses returns where the node's workers listen.
+// addresses returns the addresses of the node's workers.
 func (n *Node) addresses() ([]string, error) {
 	endpoints := n.NetworkEndpoints
 	if len(endpoints) == 0 && n.IPAddress != "" {
 		endpoints = []Endpoint{{n.IPAddress, n.Port}}
 	}
 	if len(endpoints) == 0 {
-		return nil, fmt.Errorf("TPU %s: the Cloud TPU API gives no network endpoints for it", n.Name)
+		return nil, fmt.Errorf("TPU %s: the Cloud TPU API returned no network endpoints", n.Name)
 	}
 	var out []string
 	for i, e := range endpoints {
 		if net.ParseIP(e.IPAddress) == nil {
-			return nil, fmt.Errorf("TPU %s: the Cloud TPU API gives %q as the address of worker %d, expected an IP address", n.Name, clip(e.IPAddress), i)
+			return nil, fmt.Errorf("TPU %s: the Cloud TPU API returned %q as the address of worker %d; expected an IP address", n.Name, clip(e.IPAddress), i)
 		}
 		at := DefaultPort
 		if e.Port != 0 {
@@ -105,34 +105,33 @@ func (n *Node) addresses() ([]string, error) {
 		}
 		address := net.JoinHostPort(e.IPAddress, at)
 		if slices.Contains(out, address) {
-			return nil, fmt.Errorf("TPU %s: the Cloud TPU API gives the address %s for two workers", n.Name, address)
+			return nil, fmt.Errorf("TPU %s: the Cloud TPU API returned the address %s for two workers", n.Name, address)
 		}
 		out = append(out, address)
 	}
 	return out, nil
 }
 
-// get asks the API for the node, again where the API asks for patience, until the
-// deadline of the context.
+// get requests the node from the API. It retries temporary errors until the deadline of the context.
 func (r *Resolver) get(ctx context.Context) (*Node, error) {
 	for attempt := 0; ; attempt++ {
 		node, wait, err := r.getOnce(ctx)
 		if err == nil || wait == 0 {
 			return node, err
 		}
-		// Full jitter, as https://cloud.google.com/apis/design/errors#retrying_errors has it.
+		// Full jitter, see https://cloud.google.com/apis/design/errors#retrying_errors.
 		wait = max(wait, time.Duration(rand.Int64N(int64(min(time.Second<<min(attempt, 5), 30*time.Second)))))
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) < wait {
 			return nil, err
 		}
-		r.log.Warn("asking the Cloud TPU API again", "tpu", r.target.name, "error", err, "in", wait.Round(time.Millisecond))
+		r.log.Warn("retrying the call of the Cloud TPU API", "tpu", r.target.name, "error", err, "in", wait.Round(time.Millisecond))
 		if err := sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// getOnce asks once. A wait above 0 says that the same call may go through after it.
+// getOnce makes one request. If wait is more than 0, the call may succeed after that time.
 func (r *Resolver) getOnce(ctx context.Context) (node *Node, wait time.Duration, err error) {
 	client, err := r.authorized(ctx)
 	if err != nil {
@@ -148,7 +147,7 @@ func (r *Resolver) getOnce(ctx context.Context) (node *Node, wait time.Duration,
 	request.Header.Set("Accept", "application/json")
 	response, body, err := r.fetch(client, request)
 	if outer.Err() != nil {
-		return nil, 0, fmt.Errorf("TPU %s: asking the Cloud TPU API at %s: %w", r.target.name, request.URL.Host, context.Cause(outer))
+		return nil, 0, fmt.Errorf("TPU %s: call the Cloud TPU API at %s: %w", r.target.name, request.URL.Host, context.Cause(outer))
 	}
 	if err != nil {
 		var credentials *oauth2.RetrieveError
@@ -176,18 +175,18 @@ func (r *Resolver) getOnce(ctx context.Context) (node *Node, wait time.Duration,
 	}
 	node = new(Node)
 	if err := json.Unmarshal(body, node); err != nil || node.State == "" {
-		why := "it has no state"
+		why := "the reply has no state"
 		if err != nil {
 			why = plainJSON(err)
 		}
-		return nil, 0, fmt.Errorf("TPU %s: %s does not answer as the Cloud TPU API does: %s", r.target.name, request.URL.Host, why)
+		return nil, 0, fmt.Errorf("TPU %s: %s is not the Cloud TPU API: %s", r.target.name, request.URL.Host, why)
 	}
 	node.Name = r.fullName()
 	return node, 0, nil
 }
 
-// authorized returns a client that sends tokens to the API, and to nobody else: it
-// follows no redirection.
+// authorized returns a client that sends tokens to the API. It does not follow redirects, so that
+// nobody else gets them.
 func (r *Resolver) authorized(ctx context.Context) (*http.Client, error) {
 	if r.client != nil {
 		return r.client, nil
@@ -206,12 +205,12 @@ func (r *Resolver) authorized(ctx context.Context) (*http.Client, error) {
 }
 
 func (r *Resolver) noCredentials(err error) error {
-	return fmt.Errorf("TPU %s: %w: sign in with gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to a key file", r.target.name, err)
+	return fmt.Errorf("TPU %s: %w; sign in with gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to a key file", r.target.name, err)
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// fetch makes a call and reads the whole of its answer.
+// fetch sends a request and reads the whole reply.
 func (r *Resolver) fetch(client *http.Client, request *http.Request) (*http.Response, []byte, error) {
 	response, err := client.Do(request)
 	if err == nil {
@@ -219,7 +218,7 @@ func (r *Resolver) fetch(client *http.Client, request *http.Request) (*http.Resp
 		var body []byte
 		if body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1)); err == nil {
 			if len(body) > maxAnswer {
-				return nil, nil, fmt.Errorf("its answer has more than %d bytes", maxAnswer)
+				return nil, nil, fmt.Errorf("the reply has more than %d bytes", maxAnswer)
 			}
 			return response, body, nil
 		}
@@ -230,7 +229,7 @@ func (r *Resolver) fetch(client *http.Client, request *http.Request) (*http.Resp
 	return nil, nil, err
 }
 
-// sleep waits, or returns why the context ended.
+// sleep waits for d. If the context ends first, it returns the cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

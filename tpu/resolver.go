@@ -13,7 +13,7 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Resolver finds a TPU. Its methods may be called one at a time.
+// Resolver finds a TPU. It is not safe for concurrent use.
 type Resolver struct {
 	target      target
 	job         string
@@ -22,27 +22,27 @@ type Resolver struct {
 	interval    time.Duration
 	waitForNode bool
 	credentials oauth2.TokenSource
-	client      *http.Client // for the API, made when it is first needed
+	client      *http.Client // for the API, made on first use
 	plain       *http.Client // without credentials
 	getenv      func(string) string
 	log         *slog.Logger
 }
 
-// Cluster is a TPU's workers.
+// Cluster describes the workers of a TPU.
 type Cluster struct {
-	// Local is a TPU of this machine, which has no addresses.
+	// Local is true for a TPU of this machine, which has no addresses.
 	Local bool
 	// Job is the name of the workers' TensorFlow job.
 	Job string
-	// Workers are the addresses of its tasks, host:port, in order.
+	// Workers are the addresses of the tasks, host:port, in order.
 	Workers []string
-	// Source is where the TPU's name came from: "the name given" or a variable.
+	// Source is where the TPU's name came from: "the name given" or an environment variable.
 	Source string
-	// Node is what the API says of it, nil where the API was not asked.
+	// Node is the API's description of the TPU; nil if the API was not used.
 	Node *Node
 }
 
-// Master is the target of a session with the TPU, "" for a local one.
+// Master returns the target of a session with the TPU, "" for a local one.
 func (c Cluster) Master() string {
 	if c.Local || len(c.Workers) == 0 {
 		return ""
@@ -50,8 +50,7 @@ func (c Cluster) Master() string {
 	return "grpc://" + c.Workers[0]
 }
 
-// NewResolver reads the environment and checks what can be checked without asking
-// anybody.
+// NewResolver checks the configuration and reads the environment. It makes no network calls.
 func NewResolver(c Config) (*Resolver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -81,17 +80,16 @@ func NewResolver(c Config) (*Resolver, error) {
 	return r, nil
 }
 
-// fullName is the node's name for the API.
+// fullName returns the node's full name in the API.
 func (r *Resolver) fullName() string {
 	return fmt.Sprintf("projects/%s/locations/%s/nodes/%s", r.target.project, r.target.zone, r.target.name)
 }
 
-// Resolve returns where the TPU's workers are. A node of the API must be ready: one that
-// will be is waited for, at most for ReadyTimeout, with a log line for each look.
+// Resolve returns the workers of the TPU. If a node of the API is about to be ready, Resolve polls
+// it for up to ReadyTimeout, with a log line for each poll.
 //
-// The error is a *GoneError for a node that was preempted, stopped or terminated, a
-// *NotReadyError for one that was not ready in time, and an *APIError where the API has
-// no node to tell of.
+// It returns a *GoneError for a node that was preempted, stopped or terminated, a *NotReadyError for
+// a node that was not ready in time, and an *APIError if the API returned an error.
 func (r *Resolver) Resolve(ctx context.Context) (Cluster, error) {
 	c := Cluster{Job: r.job, Source: r.target.source}
 	switch r.target.kind {
@@ -117,12 +115,12 @@ func (r *Resolver) Resolve(ctx context.Context) (Cluster, error) {
 	return c, err
 }
 
-// awaitReady looks at the node until it is ready.
+// awaitReady polls the node until it is ready.
 func (r *Resolver) awaitReady(ctx context.Context) (*Node, error) {
 	start := time.Now()
 	var last *Node
 	for {
-		// A call is given its time even where nothing is waited for.
+		// A call has time to complete even if ReadyTimeout is 0.
 		left := max(r.readyBy-time.Since(start), callTimeout)
 		calling, cancel := context.WithTimeoutCause(ctx, left, errTooLate)
 		node, err := r.get(calling)
@@ -139,7 +137,7 @@ func (r *Resolver) awaitReady(ctx context.Context) (*Node, error) {
 		case slices.Contains(goneStates, node.State) && !r.waitForNode:
 			return nil, &GoneError{Node: node.Name, State: node.State}
 		case node.State != "READY" && !slices.Contains(comingStates, node.State) && !slices.Contains(goneStates, node.State):
-			r.log.Warn("the TPU is in a state that is not known here", "tpu", r.target.name, "state", clip(node.State))
+			r.log.Warn("the TPU is in an unknown state", "tpu", r.target.name, "state", clip(node.State))
 		}
 		last = node
 		waited := time.Since(start)
@@ -147,7 +145,7 @@ func (r *Resolver) awaitReady(ctx context.Context) (*Node, error) {
 			return nil, &NotReadyError{Node: node.Name, State: node.State, Health: node.Health, Description: node.HealthDescription, Waited: waited}
 		}
 		r.log.Info("waiting for the TPU", "tpu", r.target.name, "state", node.State, "health", node.Health,
-			"waited", waited.Round(time.Second), "at most", r.readyBy)
+			"waited", waited.Round(time.Second), "timeout", r.readyBy)
 		if err := sleep(ctx, r.interval); err != nil {
 			return nil, err
 		}
@@ -156,8 +154,8 @@ func (r *Resolver) awaitReady(ctx context.Context) (*Node, error) {
 
 var errTooLate = errors.New("too late")
 
-// awaited reports whether an error is a node that is being made anew: it was there a
-// moment ago, and the run is to wait for it.
+// awaited reports whether an error means that a node is being created again: it existed before, and
+// the caller wants to wait for it.
 func (r *Resolver) awaited(err error, last *Node) bool {
 	var answer *APIError
 	return r.waitForNode && last != nil && errors.As(err, &answer) && answer.Code == http.StatusNotFound

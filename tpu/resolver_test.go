@@ -106,7 +106,7 @@ func resolve(t *testing.T, c tpu.Config) (tpu.Cluster, error) {
 	}
 	cluster, err := r.Resolve(t.Context())
 	if err != nil && strings.Contains(err.Error(), token) {
-		t.Errorf("the error tells the token: %v", err)
+		t.Errorf("the error contains the token: %v", err)
 	}
 	return cluster, err
 }
@@ -124,17 +124,17 @@ func TestAddresses(t *testing.T) {
 		{name: "grpc://10.0.0.2:8470, grpc://10.0.0.3:8471", want: []string{"10.0.0.2:8470", "10.0.0.3:8471"}},
 		{name: "10.0.0.2,grpc://tpu-host", want: []string{"10.0.0.2:8470", "tpu-host:8470"}},
 		{name: "grpc://[fd00::1]:8470,[fd00::2],fd00::3", want: []string{"[fd00::1]:8470", "[fd00::2]:8470", "[fd00::3]:8470"}},
-		{name: "grpc://", message: `address "grpc://": no host`},
+		{name: "grpc://", message: `address is "grpc://" (no host); expected`},
 		{name: "http://10.0.0.2", message: `scheme "http"`},
 		{name: "grpc://10.0.0.2:0", message: `port "0"`},
 		{name: "grpc://10.0.0.2:70000", message: `port "70000"`},
 		{name: "grpc://10.0.0.2:", message: `port ""`},
 		{name: "grpc://user@host:1", message: "no host"},
 		{name: "grpc://10.0.0.2:8470/path", message: `port "8470/path"`},
-		{name: "10.0.0.2,,10.0.0.3", message: `address "": no host`},
+		{name: "10.0.0.2,,10.0.0.3", message: `address is "" (no host); expected`},
 		{name: "10.0.0.2,grpc://10.0.0.2:8470", message: "address 10.0.0.2:8470 is given twice"},
-		{name: "a:b:c", message: "no host and port"},
-		{name: "[no]:1", message: "no IPv6 address"},
+		{name: "a:b:c", message: "(not HOST:PORT)"},
+		{name: "[no]:1", message: "not an IPv6 address"},
 	} {
 		cluster, err := resolve(t, tpu.Config{Name: c.name})
 		if c.want == nil {
@@ -192,14 +192,14 @@ func TestEnvironment(t *testing.T) {
 		{env: map[string]string{gke: "grpc://gke:1,grpc://gke:2", name: "grpc://name:1", config: `{`}, want: "gke:1", source: gke},
 		{env: map[string]string{name: "grpc://name:1", config: `{`}, want: "name:1", source: name},
 		{env: map[string]string{config: `{"tpu_node_name": "grpc://config:1"}`}, want: "config:1", source: config},
-		{message: "no TPU is named: give --tpu NAME"},
-		{env: map[string]string{config: `{"tpu_node_name": 7}`}, message: `"tpu_node_name" is of the type number`},
+		{message: "no TPU given; expected --tpu NAME"},
+		{env: map[string]string{config: `{"tpu_node_name": 7}`}, message: `"tpu_node_name" has the wrong type, number`},
 		{env: map[string]string{config: `{"project": "p"}`}, message: `TPU_CONFIG has no "tpu_node_name"`},
-		{env: map[string]string{config: `[1]`}, message: "the value is of the type array"},
-		{env: map[string]string{config: `{"tpu_`}, message: "no JSON at byte 6"},
-		{env: map[string]string{name: "Node_1"}, message: `TPU_NAME: "Node_1" is no name of a TPU`},
-		{env: map[string]string{config: `{"tpu_node_name": "node-1", "zone": "here"}`}, message: `zone "here": expected a zone`},
-		{flag: "projects/p/locations/us-central1-b/nodes/n/x", message: "is no name of a TPU"},
+		{env: map[string]string{config: `[1]`}, message: "the value has the wrong type, array"},
+		{env: map[string]string{config: `{"tpu_`}, message: "invalid JSON at byte 6"},
+		{env: map[string]string{name: "Node_1"}, message: `TPU_NAME: TPU name is "Node_1"; expected`},
+		{env: map[string]string{config: `{"tpu_node_name": "node-1", "zone": "here"}`}, message: `zone is "here"; expected a zone`},
+		{flag: "projects/p/locations/us-central1-b/nodes/n/x", message: "TPU name is "},
 	} {
 		cluster, err := resolve(t, tpu.Config{Name: c.flag, Getenv: environment(c.env)})
 		if c.message != "" {
@@ -279,7 +279,7 @@ func TestWaitsForReady(t *testing.T) {
 		t.Errorf("%d lines of waiting, want 3:\n%s", n, log.String())
 	}
 	if strings.Contains(log.String(), token) {
-		t.Error("the log tells the token")
+		t.Error("the log contains the token")
 	}
 }
 
@@ -289,12 +289,12 @@ func TestStates(t *testing.T) {
 		gone          bool
 		message       string
 	}{
-		{"PREEMPTED", "", true, "was preempted: delete it and make it anew (gcloud compute tpus tpu-vm delete node-1 --zone=us-central1-b --project=proj-1)"},
-		{"TERMINATED", "", true, "is TERMINATED: make it anew with gcloud compute tpus tpu-vm create node-1"},
-		{"STOPPED", "", true, "is STOPPED: start it with gcloud compute tpus tpu-vm start node-1"},
+		{"PREEMPTED", "", true, "was preempted; delete it (gcloud compute tpus tpu-vm delete node-1 --zone=us-central1-b --project=proj-1), create it again"},
+		{"TERMINATED", "", true, "is TERMINATED; create it again with gcloud compute tpus tpu-vm create node-1"},
+		{"STOPPED", "", true, "is STOPPED; start it with gcloud compute tpus tpu-vm start node-1"},
 		{"STOPPING", "", true, "start it with"},
-		{"DELETING", "", true, "make it anew"},
-		{"HIDDEN", "", true, "make it anew"},
+		{"DELETING", "", true, "create it again"},
+		{"HIDDEN", "", true, "create it again"},
 		{"CREATING", "", false, "is not ready: state CREATING (being mended); expected state READY and health HEALTHY"},
 		{"RESTARTING", "", false, "state RESTARTING"},
 		{"REPAIRING", "", false, "state REPAIRING"},
@@ -341,16 +341,16 @@ func TestAPIErrors(t *testing.T) {
 		calls   int64
 	}{
 		{answer{code: 401, body: `{"error": {"status": "UNAUTHENTICATED"}}`}, "answered 401 UNAUTHENTICATED; sign in with gcloud auth application-default login", fault.Failed, 1},
-		{answer{code: 403, body: `{"error": {"status": "PERMISSION_DENIED", "message": "tpu.nodes.get is missing"}}`}, "tpu.nodes.get is missing; give the account the role roles/tpu.viewer", fault.Usage, 1},
+		{answer{code: 403, body: `{"error": {"status": "PERMISSION_DENIED", "message": "tpu.nodes.get is missing"}}`}, "tpu.nodes.get is missing; grant the account the role roles/tpu.viewer", fault.Usage, 1},
 		{answer{code: 404}, "expected a node in zone us-central1-b of project proj-1", fault.Usage, 1},
 		{answer{code: 400, body: strings.Repeat("x", 1000)}, "the Cloud TPU API answered 400", fault.Failed, 1},
 		{answer{code: 429, after: "100"}, "too many calls", fault.Failed, 1},
 		{answer{code: 503, after: "100"}, "answered 503; try again", fault.Failed, 1},
 		{answer{code: 302}, "answered 302", fault.Failed, 1},
-		{answer{code: 200, body: "<html>"}, "does not answer as the Cloud TPU API does: no JSON at byte 1", fault.Failed, 1},
-		{answer{code: 200, body: `{}`}, "it has no state", fault.Failed, 1},
-		{answer{code: 200, body: `{"state": 3}`}, `"state" is of the type number`, fault.Failed, 1},
-		{answer{code: 200, body: `{"state": "READY", "networkEndpoints": [{"ipAddress": "10.0.0.1", "port": 99999}]}`}, "port 99999", fault.Failed, 1},
+		{answer{code: 200, body: "<html>"}, "is not the Cloud TPU API: invalid JSON at byte 1", fault.Failed, 1},
+		{answer{code: 200, body: `{}`}, "the reply has no state", fault.Failed, 1},
+		{answer{code: 200, body: `{"state": 3}`}, `"state" has the wrong type, number`, fault.Failed, 1},
+		{answer{code: 200, body: `{"state": "READY", "networkEndpoints": [{"ipAddress": "10.0.0.1", "port": 99999}]}`}, "port is 99999", fault.Failed, 1},
 		{answer{code: 200, body: `{"state": "READY"}`}, "no network endpoints", fault.Failed, 1},
 		{answer{code: 200, body: `{"state": "READY", "networkEndpoints": [{"ipAddress": "evil.example/x"}]}`}, "expected an IP address", fault.Failed, 1},
 		{answer{code: 200, body: `{"state": "READY", "networkEndpoints": [{"ipAddress": "10.0.0.1"}, {"ipAddress": "10.0.0.1", "port": 8470}]}`}, "for two workers", fault.Failed, 1},
@@ -439,20 +439,20 @@ func TestMetadataServer(t *testing.T) {
 		handler http.HandlerFunc
 		message string
 	}{
-		{"of something else", func(out http.ResponseWriter, _ *http.Request) { io.WriteString(out, "hello") }, "unexpected answer 200 OK"},
+		{"of something else", func(out http.ResponseWriter, _ *http.Request) { io.WriteString(out, "hello") }, "unexpected reply 200 OK"},
 		{"without the answer", func(out http.ResponseWriter, in *http.Request) {
 			out.Header().Set("Metadata-Flavor", "Google")
 			http.NotFound(out, in)
-		}, "unexpected answer 404 Not Found to project/project-id"},
+		}, "unexpected reply 404 Not Found to project/project-id"},
 		{"with a strange answer", func(out http.ResponseWriter, _ *http.Request) {
 			out.Header().Set("Metadata-Flavor", "Google")
 			io.WriteString(out, "a project?")
-		}, `the metadata server gave "a project?" as this machine's project: give --tpu-project`},
+		}, `the metadata server returned "a project?" as this machine's project; set --tpu-project`},
 	} {
 		server := httptest.NewServer(c.handler)
 		_, err := resolve(t, tpu.Config{Name: "node-1", Getenv: environment(map[string]string{"GCE_METADATA_HOST": strings.TrimPrefix(server.URL, "http://")})})
 		server.Close()
-		if err == nil || !strings.Contains(err.Error(), c.message) || !strings.Contains(err.Error(), "give --tpu-project") {
+		if err == nil || !strings.Contains(err.Error(), c.message) || !strings.Contains(err.Error(), "set --tpu-project") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.message)
 		}
 	}
@@ -463,10 +463,10 @@ func TestConfig(t *testing.T) {
 		config  tpu.Config
 		message string
 	}{
-		{tpu.Config{Name: "n", Zone: "us"}, `zone "us"`},
-		{tpu.Config{Name: "n", Project: "a/b"}, `project "a/b"`},
-		{tpu.Config{Name: "n", Job: "a b"}, `job "a b"`},
-		{tpu.Config{Name: "n", API: "http://example.com/v2"}, "http on this machine only"},
+		{tpu.Config{Name: "n", Zone: "us"}, `zone is "us"`},
+		{tpu.Config{Name: "n", Project: "a/b"}, `project is "a/b"`},
+		{tpu.Config{Name: "n", Job: "a b"}, `job is "a b"`},
+		{tpu.Config{Name: "n", API: "http://example.com/v2"}, "http only on this machine"},
 		{tpu.Config{Name: "n", API: "ftp://localhost"}, "expected a URL"},
 		{tpu.Config{Name: "n", ReadyTimeout: -1}, "ready timeout"},
 		{tpu.Config{Name: "n", PollInterval: -1}, "poll interval"},

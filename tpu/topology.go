@@ -8,11 +8,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Coordinate is a core's place in the mesh: x, y and z of its chip, and its number on the
+// Coordinate is the position of a core in the mesh: x, y and z of its chip, and its number on the
 // chip.
 type Coordinate [4]int32
 
-// Core is a core as TensorFlow names it: /job:JOB/task:TASK/device:TPU:DEVICE.
+// Core identifies a core in TensorFlow's form, /job:JOB/task:TASK/device:TPU:DEVICE.
 type Core struct{ Task, Device int }
 
 // Name returns the full name of the core's device in a job.
@@ -20,33 +20,33 @@ func (c Core) Name(job string) string {
 	return fmt.Sprintf("/job:%s/replica:0/task:%d/device:TPU:%d", job, c.Task, c.Device)
 }
 
-// Topology is the shape of a TPU: what ConfigureDistributedTPU answers.
+// Topology is the shape of a TPU, the result of ConfigureDistributedTPU.
 type Topology struct {
-	// Mesh is the size in each axis.
+	// Mesh is the size of each axis.
 	Mesh Coordinate
 	// Tasks is the number of hosts; each has DevicesPerTask cores.
 	Tasks, DevicesPerTask int
-	// Coordinates of the cores by task, then by device.
+	// Coordinates are the coordinates of the cores, by task and device.
 	Coordinates []Coordinate
 
 	serialized []byte
 	cores      map[Coordinate]Core
 }
 
-// maxCores bounds what is believed of a topology; the largest pod has 12,288.
+// maxCores limits the cores of a topology; the largest pod has 12,288.
 const maxCores = 1 << 17
 
-// TopologyError is a topology that does not describe a TPU.
+// TopologyError means that a topology is not valid.
 type TopologyError struct{ Reason string }
 
-// Error says what is wrong.
+// Error returns the reason.
 func (e *TopologyError) Error() string {
-	return "the TPU's topology is not one: " + e.Reason
+	return "invalid TPU topology: " + e.Reason
 }
 
-// ParseTopology reads a serialized tensorflow.tpu.TopologyProto
-// (tensorflow/core/protobuf/tpu/topology.proto) and checks it: every core has a place of
-// its own inside the mesh.
+// ParseTopology parses a serialized tensorflow.tpu.TopologyProto
+// (tensorflow/core/protobuf/tpu/topology.proto). It returns a *TopologyError unless every core has a
+// position of its own inside the mesh.
 func ParseTopology(serialized []byte) (*Topology, error) {
 	var mesh, flat []int32
 	var tasks, devices int32
@@ -78,30 +78,30 @@ func ParseTopology(serialized []byte) (*Topology, error) {
 		}
 	}
 	if len(mesh) != len(Coordinate{}) {
-		return nil, &TopologyError{fmt.Sprintf("its mesh has %d axes, expected 4 (x, y, z, core)", len(mesh))}
+		return nil, &TopologyError{fmt.Sprintf("the mesh has %d axes; expected 4 (x, y, z, core)", len(mesh))}
 	}
 	if tasks < 1 || devices < 1 || int64(tasks)*int64(devices) > maxCores {
-		return nil, &TopologyError{fmt.Sprintf("%d tasks with %d cores each, expected 1 or more of both, %d cores at most", tasks, devices, maxCores)}
+		return nil, &TopologyError{fmt.Sprintf("%d tasks with %d cores each; expected 1 or more of both, and at most %d cores", tasks, devices, maxCores)}
 	}
 	if want := int(tasks) * int(devices) * len(mesh); len(flat) != want {
-		return nil, &TopologyError{fmt.Sprintf("%d tasks with %d cores each have %d coordinates, expected %d", tasks, devices, len(flat), want)}
+		return nil, &TopologyError{fmt.Sprintf("%d tasks with %d cores each have %d coordinates; expected %d", tasks, devices, len(flat), want)}
 	}
 	t := &Topology{Mesh: Coordinate(mesh), Tasks: int(tasks), DevicesPerTask: int(devices), serialized: append([]byte{}, serialized...),
 		cores: make(map[Coordinate]Core, len(flat)/4)}
 	for axis, size := range t.Mesh {
 		if size < 1 {
-			return nil, &TopologyError{fmt.Sprintf("axis %d of its mesh is %d, expected 1 or more", axis, size)}
+			return nil, &TopologyError{fmt.Sprintf("axis %d of the mesh is %d; expected 1 or more", axis, size)}
 		}
 	}
 	for i := range len(flat) / len(mesh) {
 		at, core := Coordinate(flat[4*i:4*i+4]), Core{Task: i / t.DevicesPerTask, Device: i % t.DevicesPerTask}
 		for axis, v := range at {
 			if v < 0 || v >= t.Mesh[axis] {
-				return nil, &TopologyError{fmt.Sprintf("core %d of task %d is at %v, outside of the mesh %v", core.Device, core.Task, at, t.Mesh)}
+				return nil, &TopologyError{fmt.Sprintf("core %d of task %d is at %v, outside the mesh %v", core.Device, core.Task, at, t.Mesh)}
 			}
 		}
 		if other, ok := t.cores[at]; ok {
-			return nil, &TopologyError{fmt.Sprintf("core %d of task %d is at %v, where core %d of task %d is", core.Device, core.Task, at, other.Device, other.Task)}
+			return nil, &TopologyError{fmt.Sprintf("core %d of task %d is at %v, like core %d of task %d", core.Device, core.Task, at, other.Device, other.Task)}
 		}
 		t.cores[at] = core
 		t.Coordinates = append(t.Coordinates, at)
@@ -109,10 +109,11 @@ func ParseTopology(serialized []byte) (*Topology, error) {
 	return t, nil
 }
 
-// NewTopology describes a TPU whose tasks and cores are the given ones.
+// NewTopology returns the topology of a TPU with the given mesh, tasks and coordinates of cores. All
+// tasks have the same number of cores.
 func NewTopology(mesh Coordinate, tasks int, coordinates []Coordinate) (*Topology, error) {
 	if tasks < 1 || len(coordinates)%tasks != 0 {
-		return nil, &TopologyError{fmt.Sprintf("%d cores cannot be those of %d tasks with as many each", len(coordinates), tasks)}
+		return nil, &TopologyError{fmt.Sprintf("%d cores for %d tasks; expected a multiple", len(coordinates), tasks)}
 	}
 	ints := func(b []byte, number protowire.Number, values []int32) []byte {
 		var packed []byte
@@ -131,19 +132,19 @@ func NewTopology(mesh Coordinate, tasks int, coordinates []Coordinate) (*Topolog
 	return ParseTopology(ints(b, 4, flat))
 }
 
-// Serialized returns the TopologyProto, as TPUReplicateMetadata wants it.
+// Serialized returns the serialized TopologyProto, as needed by TPUReplicateMetadata.
 func (t *Topology) Serialized() []byte { return append([]byte{}, t.serialized...) }
 
-// Cores is the number of cores of all tasks.
+// Cores returns the number of cores of all tasks.
 func (t *Topology) Cores() int { return len(t.Coordinates) }
 
-// At returns the core at a place of the mesh, false where there is none.
+// At returns the core at a position of the mesh, or false if there is none.
 func (t *Topology) At(at Coordinate) (Core, bool) {
 	c, ok := t.cores[at]
 	return c, ok
 }
 
-// complete reports whether every place of the mesh has a core.
+// complete reports whether every position of the mesh has a core.
 func (t *Topology) complete() bool {
 	n := int64(1)
 	for _, size := range t.Mesh {
@@ -156,7 +157,7 @@ func (t *Topology) complete() bool {
 }
 
 func notTopology(err error) error {
-	return &TopologyError{"no TopologyProto: " + err.Error()}
+	return &TopologyError{"not a TopologyProto: " + err.Error()}
 }
 
 var errType = errors.New("a field has the wrong type")
@@ -170,13 +171,13 @@ func consumeInt(b []byte, kind protowire.Type, to *int32) ([]byte, error) {
 		return nil, protowire.ParseError(n)
 	}
 	if int64(v) < math.MinInt32 || int64(v) > math.MaxInt32 {
-		return nil, fmt.Errorf("%d is no 32-bit number", int64(v))
+		return nil, fmt.Errorf("%d is not a 32-bit number", int64(v))
 	}
 	*to = int32(int64(v))
 	return b[n:], nil
 }
 
-// consumeInts appends the numbers of a repeated field, packed or not, at most so many.
+// consumeInts appends the numbers of a repeated field, packed or not, up to a total of most.
 func consumeInts(b []byte, kind protowire.Type, to *[]int32, most int) ([]byte, error) {
 	one := func(b []byte) ([]byte, error) {
 		if len(*to) == most {

@@ -82,12 +82,12 @@ func TestTopologyErrors(t *testing.T) {
 		cores   []tpu.Coordinate
 		message string
 	}{
-		{tpu.Coordinate{1, 1, 1, 2}, 0, two, "2 cores cannot be those of 0 tasks"},
+		{tpu.Coordinate{1, 1, 1, 2}, 0, two, "2 cores for 0 tasks"},
 		{tpu.Coordinate{1, 1, 1, 2}, 1, nil, "1 tasks with 0 cores each"},
-		{tpu.Coordinate{1, 1, 0, 2}, 1, two, "axis 2 of its mesh is 0"},
-		{tpu.Coordinate{1, 1, 1, 1}, 1, two, "core 1 of task 0 is at [0 0 0 1], outside of the mesh"},
-		{tpu.Coordinate{1, 1, 1, 2}, 1, []tpu.Coordinate{{0, 0, 0, -1}}, "outside of the mesh"},
-		{tpu.Coordinate{1, 1, 1, 2}, 2, []tpu.Coordinate{{}, {}}, "core 0 of task 1 is at [0 0 0 0], where core 0 of task 0 is"},
+		{tpu.Coordinate{1, 1, 0, 2}, 1, two, "axis 2 of the mesh is 0"},
+		{tpu.Coordinate{1, 1, 1, 1}, 1, two, "core 1 of task 0 is at [0 0 0 1], outside the mesh"},
+		{tpu.Coordinate{1, 1, 1, 2}, 1, []tpu.Coordinate{{0, 0, 0, -1}}, "outside the mesh"},
+		{tpu.Coordinate{1, 1, 1, 2}, 2, []tpu.Coordinate{{}, {}}, "core 0 of task 1 is at [0 0 0 0], like core 0 of task 0"},
 	} {
 		_, err := tpu.NewTopology(c.mesh, c.tasks, c.cores)
 		if wrong := (*tpu.TopologyError)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), c.message) {

@@ -53,9 +53,9 @@ func TestTPUDescribe(t *testing.T) {
 		{args: append([]string{"node-1", "--json"}, flags...), want: []string{`"master": "grpc://10.1.0.2:8470"`, `"port": 8470`}},
 		{args: []string{"grpc://10.0.0.2"}, want: []string{"the name given", "grpc://10.0.0.2:8470"}},
 		{args: []string{"local"}, want: []string{"this machine"}},
-		{want: []string{"no TPU is named"}, code: fault.ExitUsage},
+		{want: []string{"no TPU given"}, code: fault.ExitUsage},
 		{args: []string{"a", "b"}, want: []string{"2 names given; expected one"}, code: fault.ExitUsage},
-		{args: []string{"local", "--tpu-zone", "here"}, want: []string{`zone "here"`}, code: fault.ExitUsage},
+		{args: []string{"local", "--tpu-zone", "here"}, want: []string{`zone is "here"`}, code: fault.ExitUsage},
 		{args: append([]string{"node-2"}, flags...), want: []string{"answered 404", "gcloud compute tpus tpu-vm list"}, code: fault.ExitUsage},
 	} {
 		var out bytes.Buffer
