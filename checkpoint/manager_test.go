@@ -349,33 +349,52 @@ func TestManagerLeftovers(t *testing.T) {
 	}
 }
 
-// Damage in any part of the newest checkpoint leads to the one before, with the
-// reason in the log and in the result; the next save sweeps the damaged one away.
-func TestManagerDamage(t *testing.T) {
-	master := t.TempDir()
-	m := openTest(t, ManagerConfig{Dir: master})
-	save(t, m, 1, 2, 3)
-	b, err := OpenBundle(filepath.Join(master, "ckpt-3"))
+const index, data = ".index", ".data-00000-of-00001"
+
+// threeSaved is a folder with checkpoints of steps 1 to 3, and what tells at which offset of the
+// third one's data a tensor is.
+func threeSaved(t *testing.T) (dir string, at func(tensor string) int) {
+	t.Helper()
+	dir = t.TempDir()
+	save(t, openTest(t, ManagerConfig{Dir: dir}), 1, 2, 3)
+	b, err := OpenBundle(filepath.Join(dir, "ckpt-3"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(name string) int {
-		e, ok := b.Entry(name)
+	return dir, func(tensor string) int {
+		e, ok := b.Entry(tensor)
 		if !ok {
-			t.Fatal(name)
+			t.Fatal(tensor)
 		}
 		return int(e.Offset)
 	}
-	const index, data = ".index", ".data-00000-of-00001"
-	flip := func(offset int) func([]byte) []byte {
-		return func(b []byte) []byte {
-			if offset < 0 {
-				offset += len(b)
-			}
-			b[offset] ^= 4
-			return b
-		}
+}
+
+// copied is a folder with the files of another.
+func copied(t *testing.T, from string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		t.Fatal(err)
 	}
+	return dir
+}
+
+// flip flips a bit of a file's byte at an offset, which counts from the end where it is below 0.
+func flip(offset int) func([]byte) []byte {
+	return func(b []byte) []byte {
+		if offset < 0 {
+			offset += len(b)
+		}
+		b[offset] ^= 4
+		return b
+	}
+}
+
+// Damage in any part of the newest checkpoint leads to the one before, with the
+// reason in the log and in the result; the next save sweeps the damaged one away.
+func TestManagerDamage(t *testing.T) {
+	master, at := threeSaved(t)
 	for _, test := range []struct {
 		name, file string
 		change     func([]byte) []byte // nil removes the file
@@ -395,10 +414,7 @@ func TestManagerDamage(t *testing.T) {
 		{"data gone", data, nil, "no such file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.CopyFS(dir, os.DirFS(master)); err != nil {
-				t.Fatal(err)
-			}
+			dir := copied(t, master)
 			path := filepath.Join(dir, "ckpt-3"+test.file)
 			if test.change == nil {
 				os.Remove(path)
@@ -435,35 +451,32 @@ func TestManagerDamage(t *testing.T) {
 			}
 		})
 	}
-	t.Run("all", func(t *testing.T) {
-		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS(master)); err != nil {
-			t.Fatal(err)
-		}
-		for step := 1; step <= 3; step++ {
-			path := filepath.Join(dir, fmt.Sprintf("ckpt-%d%s", step, data))
-			writeFile(t, path, flip(at(ObjectGraphKey)+30)(readFile(t, path)))
-		}
-		_, err := openTest(t, ManagerConfig{Dir: dir}).Restore(background, nil)
-		var lost *AllDamagedError
-		var corrupt *CorruptError
-		if !errors.As(err, &lost) || len(lost.Skipped) != 3 || !errors.As(err, &corrupt) || errors.Is(err, ErrNoCheckpoint) || !strings.Contains(err.Error(), "none of 3 checkpoints is whole") {
-			t.Errorf("error %v", err)
-		}
-	})
-	t.Run("unreadable is not damaged", func(t *testing.T) {
-		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS(master)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(filepath.Join(dir, "ckpt-3"+data), 0); err != nil {
-			t.Fatal(err)
-		}
-		testkit.AsUser(t, dir)
-		if _, err := openTest(t, ManagerConfig{Dir: dir}).Restore(background, nil); !errors.Is(err, fs.ErrPermission) {
-			t.Errorf("error %v", err)
-		}
-	})
+}
+
+func TestManagerAllDamaged(t *testing.T) {
+	dir, at := threeSaved(t)
+	for step := 1; step <= 3; step++ {
+		path := filepath.Join(dir, fmt.Sprintf("ckpt-%d%s", step, data))
+		writeFile(t, path, flip(at(ObjectGraphKey)+30)(readFile(t, path)))
+	}
+	_, err := openTest(t, ManagerConfig{Dir: dir}).Restore(background, nil)
+	var lost *AllDamagedError
+	var corrupt *CorruptError
+	if !errors.As(err, &lost) || len(lost.Skipped) != 3 || !errors.As(err, &corrupt) || errors.Is(err, ErrNoCheckpoint) || !strings.Contains(err.Error(), "none of 3 checkpoints is whole") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestManagerUnreadable checks that a checkpoint that cannot be read is not taken for a damaged one.
+func TestManagerUnreadable(t *testing.T) {
+	dir, _ := threeSaved(t)
+	if err := os.Chmod(filepath.Join(dir, "ckpt-3"+data), 0); err != nil {
+		t.Fatal(err)
+	}
+	testkit.AsUser(t, dir)
+	if _, err := openTest(t, ManagerConfig{Dir: dir}).Restore(background, nil); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("error %v", err)
+	}
 }
 
 // faultyFiles counts operations, notes them, and fails all from number crash on,
@@ -585,10 +598,7 @@ func TestManagerCrashAnywhere(t *testing.T) {
 			master := t.TempDir()
 			save(t, openTest(t, ManagerConfig{Dir: master}), test.before...)
 			for crash := 1; ; crash++ {
-				dir := t.TempDir()
-				if err := os.CopyFS(dir, os.DirFS(master)); err != nil {
-					t.Fatal(err)
-				}
+				dir := copied(t, master)
 				cfg := test.cfg
 				cfg.Dir = dir
 				f := &faultyFiles{crash: 0}

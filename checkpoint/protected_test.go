@@ -49,10 +49,7 @@ func TestProtectedSaveCrashAnywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for crash := 1; ; crash++ {
-		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS(master)); err != nil {
-			t.Fatal(err)
-		}
+		dir := copied(t, master)
 		f := &faultyFiles{}
 		m := openFaulty(t, ManagerConfig{Dir: dir, MaxToKeep: 1}, f)
 		f.n, f.crash = 0, crash

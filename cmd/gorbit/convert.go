@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/text"
@@ -17,10 +18,7 @@ import (
 
 func newConvert(g *globals) *cobra.Command {
 	c := convert.Config{}
-	var train, dev, test, extra []string
-	var format, charset, compression string
-	var threshold float64
-	var cased bool
+	var flags convertFlags
 	cmd := &cobra.Command{
 		Use:   "convert --task TASK --vocab VOCAB --train FILE [--dev FILE] --out FOLDER [flags]",
 		Short: "Convert labelled texts to TFRecords",
@@ -38,68 +36,35 @@ or JSON-lines file; --text-column, --pair-column and --label-column name its col
 	f := cmd.Flags()
 	f.StringVar(&c.Task, "task", convert.TextTask, "format of the input files: "+strings.Join(convert.Tasks(), ", "))
 	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary, one token per line (required)")
-	f.StringArrayVar(&train, "train", nil, "file of the training split; may be repeated")
-	f.StringArrayVar(&dev, "dev", nil, "file of the dev split")
-	f.StringArrayVar(&test, "test", nil, "file of the test split")
-	f.StringArrayVar(&extra, "split", nil, "file of another split, as name=file")
+	f.StringArrayVar(&flags.train, "train", nil, "file of the training split; may be repeated")
+	f.StringArrayVar(&flags.dev, "dev", nil, "file of the dev split")
+	f.StringArrayVar(&flags.test, "test", nil, "file of the test split")
+	f.StringArrayVar(&flags.extra, "split", nil, "file of another split, as name=file")
 	f.StringVar(&c.Out, "out", "", "folder to write (required)")
 	f.BoolVar(&c.Overwrite, "overwrite", false, "replace an existing dataset")
-	f.BoolVar(&cased, "cased", false, "keep case and accents, for cased vocabularies")
+	f.BoolVar(&flags.cased, "cased", false, "keep case and accents, for cased vocabularies")
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]")
-	f.StringVar(&format, "format", "auto", "tsv (no quoting), csv or jsonl; auto goes by the file name")
-	f.StringVar(&charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
+	f.StringVar(&flags.format, "format", "auto", "tsv (no quoting), csv or jsonl; auto goes by the file name")
+	f.StringVar(&flags.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
 	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
 	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
 	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair")
 	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label")
 	f.StringSliceVar(&c.Labels, "labels", nil, "labels, in the order of their indices (default: sorted)")
-	f.Float64Var(&threshold, "label-threshold", 0, "the label column holds scores: those below this value get the first label (negative), the others the second (positive)")
+	f.Float64Var(&flags.threshold, "label-threshold", 0, "the label column holds scores: those below this value get the first label (negative), the others the second (positive)")
 	f.StringVar(&c.SplitByHash, "split-by-hash", "", "move rows of train to dev by the hash of this column")
 	f.Float64Var(&c.DevFraction, "dev-fraction", convert.DefaultDevFraction, "with --split-by-hash: the share of rows that goes to dev")
 	f.StringVar(&c.DevIDs, "dev-ids", "", "file of ids, such as GLUE's dev_ids.tsv, whose rows of train go to dev")
 	f.IntVar(&c.Shards, "shards", 1, "files per split")
-	f.StringVar(&compression, "compression", "none", "none, gzip or zlib")
+	f.StringVar(&flags.compression, "compression", "none", "none, gzip or zlib")
 	f.BoolVar(&c.Shuffle, "shuffle", false, "shuffle the records of each split, seeded by --seed")
 	f.Uint64Var(&c.Seed, "seed", 0, "seed of --shuffle")
 	f.BoolVar(&c.SkipBadRows, "skip-bad-rows", false, "skip and count rows that cannot be used")
 	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		// A fixed order, so that the manifest is the same every time.
-		for _, split := range []struct {
-			name  string
-			files []string
-		}{{convert.Train, train}, {convert.Dev, dev}, {convert.Test, test}} {
-			for _, file := range split.files {
-				c.Inputs = append(c.Inputs, convert.Input{Split: split.name, Path: file})
-			}
-		}
-		for _, s := range extra {
-			name, file, ok := strings.Cut(s, "=")
-			if !ok {
-				return usagef("--split is %q; expected name=file", s)
-			}
-			c.Inputs = append(c.Inputs, convert.Input{Split: name, Path: file})
-		}
-		literal := c.Tokenizer.LiteralSpecials
-		c.Tokenizer = text.Uncased()
-		if cased {
-			c.Tokenizer = text.Config{}
-		}
-		c.Tokenizer.LiteralSpecials = literal
-		if format != "auto" {
-			c.Format = convert.Format(format)
-		}
-		c.Charset = convert.Charset(charset)
-		if f.Changed("label-threshold") {
-			c.LabelThreshold = &threshold
-		}
-		if c.SplitByHash == "" && !f.Changed("dev-fraction") {
-			c.DevFraction = 0
-		}
-		var err error
-		if c.Compression, err = tfrecord.ParseCompression(compression); err != nil {
-			return usagef("--compression: %w", err)
+		if err := flags.resolve(&c, f); err != nil {
+			return err
 		}
 		if err := c.Validate(); err != nil {
 			// Errors are joined by newlines; report only the first.
@@ -121,6 +86,55 @@ or JSON-lines file; --text-column, --pair-column and --label-column name its col
 		return printManifest(cmd, c.Out, m)
 	}
 	return cmd
+}
+
+// convertFlags holds the flags that a convert.Config has in another form.
+type convertFlags struct {
+	train, dev, test, extra      []string
+	format, charset, compression string
+	threshold                    float64
+	cased                        bool
+}
+
+// resolve sets the fields of c that the flags stand for. f has parsed the flags.
+func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
+	// A fixed order, so that the manifest is the same every time.
+	for _, split := range []struct {
+		name  string
+		files []string
+	}{{convert.Train, v.train}, {convert.Dev, v.dev}, {convert.Test, v.test}} {
+		for _, file := range split.files {
+			c.Inputs = append(c.Inputs, convert.Input{Split: split.name, Path: file})
+		}
+	}
+	for _, s := range v.extra {
+		name, file, ok := strings.Cut(s, "=")
+		if !ok {
+			return usagef("--split is %q; expected name=file", s)
+		}
+		c.Inputs = append(c.Inputs, convert.Input{Split: name, Path: file})
+	}
+	literal := c.Tokenizer.LiteralSpecials
+	c.Tokenizer = text.Uncased()
+	if v.cased {
+		c.Tokenizer = text.Config{}
+	}
+	c.Tokenizer.LiteralSpecials = literal
+	if v.format != "auto" {
+		c.Format = convert.Format(v.format)
+	}
+	c.Charset = convert.Charset(v.charset)
+	if f.Changed("label-threshold") {
+		c.LabelThreshold = &v.threshold
+	}
+	if c.SplitByHash == "" && !f.Changed("dev-fraction") {
+		c.DevFraction = 0
+	}
+	var err error
+	if c.Compression, err = tfrecord.ParseCompression(v.compression); err != nil {
+		return usagef("--compression: %w", err)
+	}
+	return nil
 }
 
 // printManifest prints a table of the splits.

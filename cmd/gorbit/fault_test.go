@@ -204,323 +204,393 @@ func (u *user) fixture(reviews int, convert ...string) {
 	}
 }
 
+// faultSteps is how many steps the runs of TestFaults have.
+const faultSteps = 360
+
+// workerLost is what a run says that goes on after a worker was lost.
+const workerLost = "a worker was lost: the run goes on from its last checkpoint"
+
+// shortTimeout is for who is waited for in vain.
+var shortTimeout = []string{"--worker-timeout", "5s"}
+
+// noDropout trains without dropout: then it does not matter how many replicas make a step, but for
+// rounding, which is some 1e-4 in the end.
+var noDropout = []string{"--set", "optimizer.hyperparameters.hidden_dropout=0", "--set", "optimizer.hyperparameters.attention_dropout=0",
+	"--set", "optimizer.hyperparameters.classifier_dropout=0"}
+
+// faults is a folder with a graph and data, and what runs that nothing disturbed made of them.
+type faults struct {
+	*user
+	undisturbed        map[string]string // tensors of two workers' run
+	undisturbedMetrics string
+	alone              map[string]string // tensors of one device's run without dropout
+}
+
 // TestFaults breaks a training with two workers in many ways. It must go on by itself
 // and end with the variables of a training that was left alone, or end with one
 // sentence that names the worker.
 func TestFaults(t *testing.T) {
-	u := newUser(t)
-	u.fixture(400, "--split-by-hash", "id")
+	f := &faults{user: newUser(t)}
+	f.fixture(400, "--split-by-hash", "id")
 
-	const steps = 360
-	const lost = "a worker was lost: the run goes on from its last checkpoint"
-	worker := func(t *testing.T, address string, more ...string) *running {
-		w := u.start(t, append([]string{"worker", "--listen", address, "--threads", "1"}, more...)...)
-		w.says("listening on ")
-		return w
-	}
-	address := func(w *running) string {
-		_, rest, _ := strings.Cut(w.out.String(), "listening on ")
-		return strings.Fields(rest)[0]
-	}
-	train := func(run string, more ...string) []string {
-		return append([]string{"train", "--graph", "graph", "--data", "data", "--run", run, "--steps", fmt.Sprint(steps), "--batch-size", "13",
-			"--learning-rate", "1e-3", "--steps-per-loop", "40", "--checkpoint-interval", "120", "--eval-interval", "-1"}, more...)
-	}
-	// short is for who is waited for in vain.
-	short := []string{"--worker-timeout", "5s"}
-	two := func(t *testing.T, run string, more ...string) (chief, first, second *running) {
-		first, second = worker(t, "127.0.0.1:0"), worker(t, "127.0.0.1:0")
-		return u.start(t, train(run, append([]string{"--workers", address(first) + "," + address(second)}, more...)...)...), first, second
-	}
-
-	// scenario is a case at whose end the workers have no child, and nothing is left
-	// without them.
-	scenario := func(name string, do func(t *testing.T)) {
-		t.Run(name, func(t *testing.T) {
-			t.Cleanup(func() { gone(t, "") })
-			do(t)
-			gone(t, "--child")
-		})
-	}
-
-	undisturbed, _, _ := two(t, "undisturbed")
+	undisturbed, _, _ := f.two(t, "undisturbed")
 	undisturbed.exits(fault.ExitDone)
 	gone(t, "--child")
-	want, wantMetrics := u.state("undisturbed", steps)
-	alike := func(t *testing.T, run string, want map[string]string, wantMetrics string) {
-		t.Helper()
-		got, metrics := u.state(run, steps)
-		for name, value := range want {
-			if got[name] != value {
-				t.Errorf("%s differs from that of the undisturbed run", name)
-			}
-		}
-		if len(got) != len(want) || metrics != wantMetrics {
-			t.Errorf("%d tensors, want %d; metrics\n%swant\n%s", len(got), len(want), metrics, wantMetrics)
-		}
-	}
-	same := func(t *testing.T, run string) {
-		t.Helper()
-		alike(t, run, want, wantMetrics)
-	}
-	// Without dropout it does not matter how many replicas make a step, but for rounding,
-	// which is some 1e-4 in the end.
-	without := []string{"--set", "optimizer.hyperparameters.hidden_dropout=0", "--set", "optimizer.hyperparameters.attention_dropout=0",
-		"--set", "optimizer.hyperparameters.classifier_dropout=0"}
-	u.start(t, train("alone", append(without, "--devices", "cpu:1")...)...).exits(fault.ExitDone)
-	alone, _ := u.state("alone", steps)
-	near := func(t *testing.T, run string) {
-		t.Helper()
-		got, _ := u.state(run, steps)
-		if len(got) != len(alone) {
-			t.Errorf("%d tensors, want %d", len(got), len(alone))
-		}
-		for name, want := range alone {
-			if strings.HasPrefix(name, "optimizer/iterations") || len(got[name]) != len(want) {
-				if got[name] != want {
-					t.Errorf("%s is %q, on one device it is %q", name, got[name], want)
-				}
-				continue
-			}
-			for i := 0; i < len(want); i += 4 {
-				g := math.Float32frombits(binary.LittleEndian.Uint32([]byte(got[name][i:])))
-				w := math.Float32frombits(binary.LittleEndian.Uint32([]byte(want[i:])))
-				if !(math.Abs(float64(g-w)) <= 1e-3) {
-					t.Errorf("%s[%d] is %v, on one device it is %v", name, i/4, g, w)
-					break
-				}
-			}
-		}
-	}
-	// fails wants a training's end to be one error, of a worker, and nothing tried again.
-	fails := func(t *testing.T, chief *running, worker, says string) {
-		t.Helper()
-		chief.exits(fault.ExitFailed)
-		_, after, _ := strings.Cut("\n"+chief.out.String(), "\ngorbit: ")
-		if !strings.HasPrefix(after, "worker "+worker+": ") || !strings.Contains(after, says) || strings.Count(after, "\n") != 1 {
-			t.Errorf("the last words are %q, want one line of worker %s with %q", after, worker, says)
-		}
-		if strings.Contains(chief.out.String(), lost) {
-			t.Errorf("it was tried again:\n%s", &chief.out)
-		}
-	}
-	saving := func(run string) func() bool {
-		return func() bool {
-			all, _ := filepath.Glob(filepath.Join(u.dir, run, "checkpoints", ".saving-*"))
-			return len(all) > 0
-		}
-	}
-	kill := func(t *testing.T, pid int, signal syscall.Signal) {
-		t.Helper()
-		if err := syscall.Kill(pid, signal); err != nil {
-			t.Fatal(err)
-		}
-	}
+	f.undisturbed, f.undisturbedMetrics = f.state("undisturbed", faultSteps)
+	f.start(t, f.train("alone", append(noDropout, "--devices", "cpu:1")...)...).exits(fault.ExitDone)
+	f.alone, _ = f.state("alone", faultSteps)
 
-	// replace kills a worker and starts another at its address.
-	replace := func(t *testing.T, w *running) {
-		t.Helper()
-		kill(t, w.Process.Pid, syscall.SIGKILL)
-		w.wait()
-		worker(t, address(w))
+	for name, breaks := range breaksOfWorkers {
+		scenario(t, name, func(t *testing.T) { f.goesOn(t, name, breaks) })
 	}
-
-	for name, breaks := range map[string]func(t *testing.T, run string, chief, second *running){
-		"worker killed in a step": func(t *testing.T, run string, chief, second *running) {
-			chief.says("step:    200 ")
-			replace(t, second)
-		},
-		"worker killed while a checkpoint is written": func(t *testing.T, run string, chief, second *running) {
-			chief.await("a checkpoint being written", saving(run))
-			replace(t, second)
-		},
-		"worker killed at the start": func(t *testing.T, run string, chief, second *running) {
-			// One that goes before it has a child was not there yet, and is waited for.
-			second.child()
-			replace(t, second)
-		},
-		"its TensorFlow killed": func(t *testing.T, run string, chief, second *running) {
-			chief.says("step:    200 ")
-			kill(t, second.child(), syscall.SIGKILL)
-		},
-		"its TensorFlow stopped": func(t *testing.T, run string, chief, second *running) {
-			chief.says("step:    200 ")
-			kill(t, second.child(), syscall.SIGSTOP)
-		},
-		"worker stopped for longer than the deadline": func(t *testing.T, run string, chief, second *running) {
-			chief.says("step:     40 ")
-			kill(t, second.child(), syscall.SIGSTOP)
-			kill(t, second.Process.Pid, syscall.SIGSTOP)
-			chief.says(lost)
-			kill(t, second.Process.Pid, syscall.SIGCONT)
-		},
+	for _, test := range []struct {
+		name string
+		do   func(*faults, *testing.T)
+	}{
+		{"chief killed", (*faults).chiefKilled},
+		{"chief stopped for longer than the deadline", (*faults).chiefStoppedLong},
+		{"stopped by a signal", (*faults).stoppedBySignal},
+		{"goes on with other devices", (*faults).otherDevices},
+		{"a worker gone for good", (*faults).workerGone},
+		{"elastic", (*faults).elastic},
+		{"a worker without its devices", (*faults).workerWithoutDevices},
+		{"a worker of another TensorFlow", (*faults).otherTensorFlow},
+		{"a worker whose TensorFlow has no gRPC server", (*faults).noGRPC},
+		{"TF_CONFIG", (*faults).tfConfig},
+		{"TF_CONFIG without its first machine", (*faults).tfConfigAlone},
+		{"local input", (*faults).localInput},
 	} {
-		scenario(name, func(t *testing.T) {
-			run := strings.ReplaceAll(name, " ", "-")
-			var more []string
-			if strings.Contains(name, "stopped") {
-				more = short
-			}
-			chief, _, second := two(t, run, more...)
-			breaks(t, run, chief, second)
-			chief.exits(fault.ExitDone)
-			if log := chief.out.String(); !strings.Contains(log, lost+"\" error=\"worker "+address(second)+": ") {
-				t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
-			}
-			same(t, run)
-		})
+		scenario(t, test.name, func(t *testing.T) { test.do(f, t) })
 	}
+}
 
-	scenario("chief killed", func(t *testing.T) {
-		chief, first, second := two(t, "chief")
-		chief.says("step:    200 ")
-		workers := []*running{first, second}
-		children := []int{first.child(), second.child()}
-		kill(t, chief.Process.Pid, syscall.SIGKILL)
-		for i, w := range workers {
-			w.says("listening again")
-			w.await("its child's end", func() bool { return errors.Is(syscall.Kill(children[i], 0), syscall.ESRCH) })
-		}
-		u.start(t, train("chief", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
-		same(t, "chief")
+// scenario is a case at whose end the workers have no child, and nothing is left without them.
+func scenario(t *testing.T, name string, do func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		t.Cleanup(func() { gone(t, "") })
+		do(t)
+		gone(t, "--child")
 	})
-	scenario("chief stopped for longer than the deadline", func(t *testing.T) {
-		chief, first, second := two(t, "paused", append(short, "--max-restarts", "1")...)
-		chief.says("step:    200 ")
-		kill(t, chief.Process.Pid, syscall.SIGSTOP)
-		first.says("listening again")
-		second.says("listening again")
-		kill(t, chief.Process.Pid, syscall.SIGCONT)
-		chief.exits(fault.ExitDone)
-		if log := chief.out.String(); !strings.Contains(log, "the chief itself did not run for ") || strings.Contains(log, lost) || strings.Contains(log, "can they reach each other") {
-			t.Errorf("the workers are blamed:\n%s", log)
-		}
-		same(t, "paused")
-	})
-	scenario("stopped by a signal", func(t *testing.T) {
-		chief, first, second := two(t, "stopped")
-		chief.says("step:     40 ")
-		kill(t, chief.Process.Pid, syscall.SIGTERM)
-		chief.exits(fault.ExitStopped)
-		u.start(t, train("stopped", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
-		same(t, "stopped")
-	})
-	scenario("goes on with other devices", func(t *testing.T) {
-		chief, _, _ := two(t, "devices")
-		chief.says("step:     40 ")
-		kill(t, chief.Process.Pid, syscall.SIGTERM)
-		chief.exits(fault.ExitStopped)
-		chief = u.start(t, train("devices", "--devices", "cpu:3", "--shard-optimizer")...)
-		chief.exits(fault.ExitDone)
-		if log := chief.out.String(); !strings.Contains(log, "restored from checkpoint") || !strings.Contains(log, "step:    360 ") {
-			t.Errorf("the run did not go on:\n%s", log)
-		}
-	})
-	scenario("a worker gone for good", func(t *testing.T) {
-		chief, _, second := two(t, "gone", short...)
-		chief.says("step:     40 ")
-		kill(t, second.Process.Pid, syscall.SIGKILL)
-		chief.exits(fault.ExitFailed)
-		if log := chief.out.String(); !strings.Contains(log, "gorbit: worker "+address(second)+": connect: after 5s") {
-			t.Errorf("the last words are not of the worker:\n%s", log)
-		}
-	})
-	scenario("elastic", func(t *testing.T) {
-		chief, _, second := two(t, "elastic", append(without, "--elastic", "--worker-timeout", "5s")...)
-		chief.says("step:    200 ")
-		kill(t, second.Process.Pid, syscall.SIGKILL)
-		chief.exits(fault.ExitDone)
-		if log := chief.out.String(); !strings.Contains(log, "going on without workers that did not come back") || !strings.Contains(log, "restored from checkpoint") {
-			t.Errorf("nothing of the worker left behind, or of the checkpoint:\n%s", log)
-		}
-		near(t, "elastic")
-	})
-	scenario("a worker without its devices", func(t *testing.T) {
-		first, second := worker(t, "127.0.0.1:0"), worker(t, "127.0.0.1:0", "--devices", "gpu:250")
-		fails(t, u.start(t, train("none", "--workers", address(first)+","+address(second))...), address(second), "devices gpu:250 were asked for")
-		second.says("listening again")
-	})
-	scenario("a worker of another TensorFlow", func(t *testing.T) {
-		first, second := worker(t, "127.0.0.1:0"), worker(t, "127.0.0.1:0")
-		between := clustertest.Greet(t, address(second), func(hello map[string]any) { hello["tensorflow"] = "1.15.0" })
-		chief := u.start(t, train("none", "--workers", address(first)+","+between)...)
-		fails(t, chief, between, fmt.Sprintf("the chief has TensorFlow %q, the worker %q", tf.Version(), "1.15.0"))
-	})
-	scenario("a worker whose TensorFlow has no gRPC server", func(t *testing.T) {
-		first := worker(t, "127.0.0.1:0")
-		cmd := u.command("gorbit", "worker", "--listen", "127.0.0.1:0", "--threads", "1")
-		cmd.Env = append(cmd.Env, preload(t, withoutGRPC))
-		second := begin(t, cmd)
-		second.says("listening on ")
-		chief := u.start(t, train("none", append(short, "--workers", address(first)+","+address(second))...)...)
-		fails(t, chief, address(second), "TensorFlow has no gRPC server here (No server factory registered")
-		second.says("listening again")
-	})
-	// inCluster trains on two machines that TF_CONFIG names.
-	inCluster := func(t *testing.T, run string, more [2][]string) {
-		t.Helper()
-		addresses := freeAddresses(t, 2)
-		var all []*running
-		for i := range addresses {
-			cmd := u.command("gorbit", train(run, more[i]...)...)
-			cmd.Env = append(cmd.Env, fmt.Sprintf(`TF_CONFIG={"cluster": {"worker": [%q, %q]}, "task": {"type": "worker", "index": %d}}`, addresses[0], addresses[1], i))
-			all = append(all, begin(t, cmd))
-		}
-		for _, r := range all {
-			r.exits(fault.ExitDone)
+}
+
+// worker starts a worker with one thread.
+func (f *faults) worker(t *testing.T, address string, more ...string) *running {
+	w := f.start(t, append([]string{"worker", "--listen", address, "--threads", "1"}, more...)...)
+	w.says("listening on ")
+	return w
+}
+
+// address is where a worker listens.
+func address(w *running) string {
+	_, rest, _ := strings.Cut(w.out.String(), "listening on ")
+	return strings.Fields(rest)[0]
+}
+
+// train is a command line that trains a run.
+func (f *faults) train(run string, more ...string) []string {
+	return append([]string{"train", "--graph", "graph", "--data", "data", "--run", run, "--steps", fmt.Sprint(faultSteps), "--batch-size", "13",
+		"--learning-rate", "1e-3", "--steps-per-loop", "40", "--checkpoint-interval", "120", "--eval-interval", "-1"}, more...)
+}
+
+// two starts two workers and a run on them.
+func (f *faults) two(t *testing.T, run string, more ...string) (chief, first, second *running) {
+	first, second = f.worker(t, "127.0.0.1:0"), f.worker(t, "127.0.0.1:0")
+	return f.start(t, f.train(run, append([]string{"--workers", address(first) + "," + address(second)}, more...)...)...), first, second
+}
+
+// alike checks that a run ended in tensors and metrics.
+func (f *faults) alike(t *testing.T, run string, want map[string]string, wantMetrics string) {
+	t.Helper()
+	got, metrics := f.state(run, faultSteps)
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("%s differs from that of the undisturbed run", name)
 		}
 	}
-	scenario("TF_CONFIG", func(t *testing.T) {
-		inCluster(t, "tfconfig", [2][]string{})
-		same(t, "tfconfig")
-	})
+	if len(got) != len(want) || metrics != wantMetrics {
+		t.Errorf("%d tensors, want %d; metrics\n%swant\n%s", len(got), len(want), metrics, wantMetrics)
+	}
+}
 
-	scenario("TF_CONFIG without its first machine", func(t *testing.T) {
-		addresses := freeAddresses(t, 2)
-		cmd := u.command("gorbit", train("nobody", short...)...)
-		cmd.Env = append(cmd.Env, fmt.Sprintf(`TF_CONFIG={"cluster": {"worker": [%q, %q]}, "task": {"type": "worker", "index": 1}}`, addresses[0], addresses[1]))
-		r := begin(t, cmd)
-		r.exits(fault.ExitFailed)
-		for _, want := range []string{`msg="waiting for the chief to connect" chief=` + addresses[0], "gorbit: chief " + addresses[0] + ": no answer for ", "start the first process of TF_CONFIG there"} {
-			if log := r.out.String(); !strings.Contains(log, want) {
-				t.Errorf("not said: %s\n%s", want, log)
+// same checks that a run ended as the undisturbed one.
+func (f *faults) same(t *testing.T, run string) {
+	t.Helper()
+	f.alike(t, run, f.undisturbed, f.undisturbedMetrics)
+}
+
+// near checks that a run ended as that of one device, but for rounding.
+func (f *faults) near(t *testing.T, run string) {
+	t.Helper()
+	got, _ := f.state(run, faultSteps)
+	if len(got) != len(f.alone) {
+		t.Errorf("%d tensors, want %d", len(got), len(f.alone))
+	}
+	for name, want := range f.alone {
+		if strings.HasPrefix(name, "optimizer/iterations") || len(got[name]) != len(want) {
+			if got[name] != want {
+				t.Errorf("%s is %q, on one device it is %q", name, got[name], want)
+			}
+			continue
+		}
+		for i := 0; i < len(want); i += 4 {
+			g := math.Float32frombits(binary.LittleEndian.Uint32([]byte(got[name][i:])))
+			w := math.Float32frombits(binary.LittleEndian.Uint32([]byte(want[i:])))
+			if !(math.Abs(float64(g-w)) <= 1e-3) {
+				t.Errorf("%s[%d] is %v, on one device it is %v", name, i/4, g, w)
+				break
 			}
 		}
-	})
+	}
+}
 
-	scenario("local input", func(t *testing.T) {
-		chief, _, _ := two(t, "local", "--input", "local")
-		chief.exits(fault.ExitDone)
-		want, wantMetrics := u.state("local", steps)
+// fails checks that a training's end is one error, of a worker, and nothing was tried again.
+func fails(t *testing.T, chief *running, worker, says string) {
+	t.Helper()
+	chief.exits(fault.ExitFailed)
+	_, after, _ := strings.Cut("\n"+chief.out.String(), "\ngorbit: ")
+	if !strings.HasPrefix(after, "worker "+worker+": ") || !strings.Contains(after, says) || strings.Count(after, "\n") != 1 {
+		t.Errorf("the last words are %q, want one line of worker %s with %q", after, worker, says)
+	}
+	if strings.Contains(chief.out.String(), workerLost) {
+		t.Errorf("it was tried again:\n%s", &chief.out)
+	}
+}
 
-		chief, _, second := two(t, "local-killed", "--input", "local")
+// saving tells whether a checkpoint of a run is being written.
+func (f *faults) saving(run string) func() bool {
+	return func() bool {
+		all, _ := filepath.Glob(filepath.Join(f.dir, run, "checkpoints", ".saving-*"))
+		return len(all) > 0
+	}
+}
+
+func kill(t *testing.T, pid int, signal syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// replace kills a worker and starts another at its address.
+func (f *faults) replace(t *testing.T, w *running) {
+	t.Helper()
+	kill(t, w.Process.Pid, syscall.SIGKILL)
+	w.wait()
+	f.worker(t, address(w))
+}
+
+// inCluster trains on two machines that TF_CONFIG names.
+func (f *faults) inCluster(t *testing.T, run string, more [2][]string) {
+	t.Helper()
+	addresses := freeAddresses(t, 2)
+	var all []*running
+	for i := range addresses {
+		cmd := f.command("gorbit", f.train(run, more[i]...)...)
+		cmd.Env = append(cmd.Env, fmt.Sprintf(`TF_CONFIG={"cluster": {"worker": [%q, %q]}, "task": {"type": "worker", "index": %d}}`, addresses[0], addresses[1], i))
+		all = append(all, begin(t, cmd))
+	}
+	for _, r := range all {
+		r.exits(fault.ExitDone)
+	}
+}
+
+// breaksOfWorkers disturb a run on two workers, which then goes on with both.
+var breaksOfWorkers = map[string]func(f *faults, t *testing.T, run string, chief, second *running){
+	"worker killed in a step": func(f *faults, t *testing.T, run string, chief, second *running) {
 		chief.says("step:    200 ")
-		replace(t, second)
-		chief.exits(fault.ExitDone)
-		if log := chief.out.String(); !strings.Contains(log, lost) || !strings.Contains(log, address(second)) {
-			t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
-		}
-		alike(t, "local-killed", want, wantMetrics)
-
-		chief, _, second = two(t, "local-elastic", append(without, "--input", "local", "--elastic", "--worker-timeout", "5s")...)
+		f.replace(t, second)
+	},
+	"worker killed while a checkpoint is written": func(f *faults, t *testing.T, run string, chief, second *running) {
+		chief.await("a checkpoint being written", f.saving(run))
+		f.replace(t, second)
+	},
+	"worker killed at the start": func(f *faults, t *testing.T, run string, chief, second *running) {
+		// One that goes before it has a child was not there yet, and is waited for.
+		second.child()
+		f.replace(t, second)
+	},
+	"its TensorFlow killed": func(f *faults, t *testing.T, run string, chief, second *running) {
 		chief.says("step:    200 ")
-		kill(t, second.Process.Pid, syscall.SIGKILL)
-		chief.exits(fault.ExitDone)
-		near(t, "local-elastic")
+		kill(t, second.child(), syscall.SIGKILL)
+	},
+	"its TensorFlow stopped": func(f *faults, t *testing.T, run string, chief, second *running) {
+		chief.says("step:    200 ")
+		kill(t, second.child(), syscall.SIGSTOP)
+	},
+	"worker stopped for longer than the deadline": func(f *faults, t *testing.T, run string, chief, second *running) {
+		chief.says("step:     40 ")
+		kill(t, second.child(), syscall.SIGSTOP)
+		kill(t, second.Process.Pid, syscall.SIGSTOP)
+		chief.says(workerLost)
+		kill(t, second.Process.Pid, syscall.SIGCONT)
+	},
+}
 
-		// Every machine has the data where it says.
-		if err := os.CopyFS(filepath.Join(u.dir, "copied"), os.DirFS(filepath.Join(u.dir, "data"))); err != nil {
-			t.Fatal(err)
+// goesOn checks that a run whose second worker breaks ends as the undisturbed one.
+func (f *faults) goesOn(t *testing.T, name string, breaks func(f *faults, t *testing.T, run string, chief, second *running)) {
+	run := strings.ReplaceAll(name, " ", "-")
+	var more []string
+	if strings.Contains(name, "stopped") {
+		more = shortTimeout
+	}
+	chief, _, second := f.two(t, run, more...)
+	breaks(f, t, run, chief, second)
+	chief.exits(fault.ExitDone)
+	if log := chief.out.String(); !strings.Contains(log, workerLost+"\" error=\"worker "+address(second)+": ") {
+		t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
+	}
+	f.same(t, run)
+}
+
+func (f *faults) chiefKilled(t *testing.T) {
+	chief, first, second := f.two(t, "chief")
+	chief.says("step:    200 ")
+	workers := []*running{first, second}
+	children := []int{first.child(), second.child()}
+	kill(t, chief.Process.Pid, syscall.SIGKILL)
+	for i, w := range workers {
+		w.says("listening again")
+		w.await("its child's end", func() bool { return errors.Is(syscall.Kill(children[i], 0), syscall.ESRCH) })
+	}
+	f.start(t, f.train("chief", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
+	f.same(t, "chief")
+}
+
+func (f *faults) chiefStoppedLong(t *testing.T) {
+	chief, first, second := f.two(t, "paused", append(shortTimeout, "--max-restarts", "1")...)
+	chief.says("step:    200 ")
+	kill(t, chief.Process.Pid, syscall.SIGSTOP)
+	first.says("listening again")
+	second.says("listening again")
+	kill(t, chief.Process.Pid, syscall.SIGCONT)
+	chief.exits(fault.ExitDone)
+	if log := chief.out.String(); !strings.Contains(log, "the chief itself did not run for ") || strings.Contains(log, workerLost) || strings.Contains(log, "can they reach each other") {
+		t.Errorf("the workers are blamed:\n%s", log)
+	}
+	f.same(t, "paused")
+}
+
+func (f *faults) stoppedBySignal(t *testing.T) {
+	chief, first, second := f.two(t, "stopped")
+	chief.says("step:     40 ")
+	kill(t, chief.Process.Pid, syscall.SIGTERM)
+	chief.exits(fault.ExitStopped)
+	f.start(t, f.train("stopped", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
+	f.same(t, "stopped")
+}
+
+func (f *faults) otherDevices(t *testing.T) {
+	chief, _, _ := f.two(t, "devices")
+	chief.says("step:     40 ")
+	kill(t, chief.Process.Pid, syscall.SIGTERM)
+	chief.exits(fault.ExitStopped)
+	chief = f.start(t, f.train("devices", "--devices", "cpu:3", "--shard-optimizer")...)
+	chief.exits(fault.ExitDone)
+	if log := chief.out.String(); !strings.Contains(log, "restored from checkpoint") || !strings.Contains(log, "step:    360 ") {
+		t.Errorf("the run did not go on:\n%s", log)
+	}
+}
+
+func (f *faults) workerGone(t *testing.T) {
+	chief, _, second := f.two(t, "gone", shortTimeout...)
+	chief.says("step:     40 ")
+	kill(t, second.Process.Pid, syscall.SIGKILL)
+	chief.exits(fault.ExitFailed)
+	if log := chief.out.String(); !strings.Contains(log, "gorbit: worker "+address(second)+": connect: after 5s") {
+		t.Errorf("the last words are not of the worker:\n%s", log)
+	}
+}
+
+func (f *faults) elastic(t *testing.T) {
+	chief, _, second := f.two(t, "elastic", append(noDropout, "--elastic", "--worker-timeout", "5s")...)
+	chief.says("step:    200 ")
+	kill(t, second.Process.Pid, syscall.SIGKILL)
+	chief.exits(fault.ExitDone)
+	if log := chief.out.String(); !strings.Contains(log, "going on without workers that did not come back") || !strings.Contains(log, "restored from checkpoint") {
+		t.Errorf("nothing of the worker left behind, or of the checkpoint:\n%s", log)
+	}
+	f.near(t, "elastic")
+}
+
+func (f *faults) workerWithoutDevices(t *testing.T) {
+	first, second := f.worker(t, "127.0.0.1:0"), f.worker(t, "127.0.0.1:0", "--devices", "gpu:250")
+	fails(t, f.start(t, f.train("none", "--workers", address(first)+","+address(second))...), address(second), "devices gpu:250 were asked for")
+	second.says("listening again")
+}
+
+func (f *faults) otherTensorFlow(t *testing.T) {
+	first, second := f.worker(t, "127.0.0.1:0"), f.worker(t, "127.0.0.1:0")
+	between := clustertest.Greet(t, address(second), func(hello map[string]any) { hello["tensorflow"] = "1.15.0" })
+	chief := f.start(t, f.train("none", "--workers", address(first)+","+between)...)
+	fails(t, chief, between, fmt.Sprintf("the chief has TensorFlow %q, the worker %q", tf.Version(), "1.15.0"))
+}
+
+func (f *faults) noGRPC(t *testing.T) {
+	first := f.worker(t, "127.0.0.1:0")
+	cmd := f.command("gorbit", "worker", "--listen", "127.0.0.1:0", "--threads", "1")
+	cmd.Env = append(cmd.Env, preload(t, withoutGRPC))
+	second := begin(t, cmd)
+	second.says("listening on ")
+	chief := f.start(t, f.train("none", append(shortTimeout, "--workers", address(first)+","+address(second))...)...)
+	fails(t, chief, address(second), "TensorFlow has no gRPC server here (No server factory registered")
+	second.says("listening again")
+}
+
+func (f *faults) tfConfig(t *testing.T) {
+	f.inCluster(t, "tfconfig", [2][]string{})
+	f.same(t, "tfconfig")
+}
+
+func (f *faults) tfConfigAlone(t *testing.T) {
+	addresses := freeAddresses(t, 2)
+	cmd := f.command("gorbit", f.train("nobody", shortTimeout...)...)
+	cmd.Env = append(cmd.Env, fmt.Sprintf(`TF_CONFIG={"cluster": {"worker": [%q, %q]}, "task": {"type": "worker", "index": 1}}`, addresses[0], addresses[1]))
+	r := begin(t, cmd)
+	r.exits(fault.ExitFailed)
+	for _, want := range []string{`msg="waiting for the chief to connect" chief=` + addresses[0], "gorbit: chief " + addresses[0] + ": no answer for ", "start the first process of TF_CONFIG there"} {
+		if log := r.out.String(); !strings.Contains(log, want) {
+			t.Errorf("not said: %s\n%s", want, log)
 		}
-		inCluster(t, "local-tfconfig", [2][]string{{"--input", "local"}, {"--input", "local", "--data", "copied"}})
-		alike(t, "local-tfconfig", want, wantMetrics)
+	}
+}
 
-		first := worker(t, "127.0.0.1:0")
-		second = worker(t, "127.0.0.1:0", "--data", "nowhere")
-		chief = u.start(t, train("local-nowhere", "--input", "local", "--workers", address(first)+","+address(second))...)
-		fails(t, chief, address(second), "there is no file "+filepath.Join(u.dir, "nowhere"))
-	})
+func (f *faults) localInput(t *testing.T) {
+	chief, _, _ := f.two(t, "local", "--input", "local")
+	chief.exits(fault.ExitDone)
+	want, wantMetrics := f.state("local", faultSteps)
 
+	chief, _, second := f.two(t, "local-killed", "--input", "local")
+	chief.says("step:    200 ")
+	f.replace(t, second)
+	chief.exits(fault.ExitDone)
+	if log := chief.out.String(); !strings.Contains(log, workerLost) || !strings.Contains(log, address(second)) {
+		t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
+	}
+	f.alike(t, "local-killed", want, wantMetrics)
+
+	chief, _, second = f.two(t, "local-elastic", append(noDropout, "--input", "local", "--elastic", "--worker-timeout", "5s")...)
+	chief.says("step:    200 ")
+	kill(t, second.Process.Pid, syscall.SIGKILL)
+	chief.exits(fault.ExitDone)
+	f.near(t, "local-elastic")
+
+	// Every machine has the data where it says.
+	if err := os.CopyFS(filepath.Join(f.dir, "copied"), os.DirFS(filepath.Join(f.dir, "data"))); err != nil {
+		t.Fatal(err)
+	}
+	f.inCluster(t, "local-tfconfig", [2][]string{{"--input", "local"}, {"--input", "local", "--data", "copied"}})
+	f.alike(t, "local-tfconfig", want, wantMetrics)
+
+	first := f.worker(t, "127.0.0.1:0")
+	second = f.worker(t, "127.0.0.1:0", "--data", "nowhere")
+	chief = f.start(t, f.train("local-nowhere", "--input", "local", "--workers", address(first)+","+address(second))...)
+	fails(t, chief, address(second), "there is no file "+filepath.Join(f.dir, "nowhere"))
+}
+
+// TestUnreachableWorkers checks what is said of addresses where no worker answers.
+func TestUnreachableWorkers(t *testing.T) {
+	f := &faults{user: newUser(t)}
+	f.fixture(400, "--split-by-hash", "id")
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -555,7 +625,7 @@ func TestFaults(t *testing.T) {
 			if strings.Contains(test.says, "form") || strings.Contains(test.says, "twice") {
 				code = fault.ExitUsage
 			}
-			chief := u.start(t, train("nobody", append(short, "--workers", test.address)...)...)
+			chief := f.start(t, f.train("nobody", append(shortTimeout, "--workers", test.address)...)...)
 			chief.exits(code)
 			lines := strings.Split(strings.TrimSpace(chief.out.String()), "\n")
 			if last := lines[len(lines)-1]; !strings.HasPrefix(last, "gorbit: ") || !strings.Contains(last, test.says) {

@@ -5,16 +5,16 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
+	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 func newPredict(g *globals) *cobra.Command {
 	var r runFlags
-	var texts, pairs []string
-	var file, split, vocab, format string
-	var lowercase bool
+	var a asked
 	cmd := &cobra.Command{
 		Use:   "predict --run FOLDER (--text TEXT | --file FILE | --split SPLIT) [flags]",
 		Short: "Classify texts with a run's checkpoint",
@@ -29,34 +29,18 @@ split of the run's data. Answers are printed in the order of the texts.`,
 	}
 	r.add(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&texts, "text", nil, "text to classify; may be repeated")
-	f.StringArrayVar(&pairs, "text-pair", nil, "second text of the pair; once for each --text")
-	f.StringVar(&file, "file", "", "file of texts, one per line; - is standard input")
-	f.StringVar(&split, "split", "", "classify this split of the run's data")
-	f.StringVar(&vocab, "vocab", "", "vocabulary file (default: the run's)")
-	f.BoolVar(&lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
+	f.StringArrayVar(&a.texts, "text", nil, "text to classify; may be repeated")
+	f.StringArrayVar(&a.pairs, "text-pair", nil, "second text of the pair; once for each --text")
+	f.StringVar(&a.file, "file", "", "file of texts, one per line; - is standard input")
+	f.StringVar(&a.split, "split", "", "classify this split of the run's data")
+	f.StringVar(&a.vocab, "vocab", "", "vocabulary file (default: the run's)")
+	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
-	f.StringVar(&format, "format", "text", "format of the answers: text, tsv (label, score) or json (one object per line)")
+	f.StringVar(&a.format, "format", "text", "format of the answers: text, tsv (label, score) or json (one object per line)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		given := 0
-		for _, name := range []string{"text", "file", "split"} {
-			if f.Changed(name) {
-				given++
-			}
-		}
-		if given != 1 {
-			return usagef("%d of --text, --file and --split given; expected one", given)
-		}
-		for name, value := range map[string]string{"file": file, "split": split} {
-			if f.Changed(name) && value == "" {
-				return usagef("--%s is empty; expected a name", name)
-			}
-		}
-		if len(pairs) > 0 && len(pairs) != len(texts) {
-			return usagef("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(texts), len(pairs))
-		}
-		if err := predict.Format(format).Validate(); err != nil {
-			return usagef("--format: %w", err)
+		a.lowercaseGiven = f.Changed("lowercase")
+		if err := a.validate(f); err != nil {
+			return err
 		}
 		env, err := g.env(cmd.ErrOrStderr())
 		if err != nil {
@@ -67,36 +51,72 @@ split of the run's data. Answers are printed in the order of the texts.`,
 			return err
 		}
 		defer run.Close()
-
 		w := bufio.NewWriter(cmd.OutOrStdout())
-		each := func(a predict.Answer) error { return predict.Format(format).Write(w, a) }
-		if split != "" {
-			err = run.PredictSplit(cmd.Context(), split, each)
+		each := func(answer predict.Answer) error { return predict.Format(a.format).Write(w, answer) }
+		if a.split != "" {
+			err = run.PredictSplit(cmd.Context(), a.split, each)
 		} else {
-			var lower *bool
-			if f.Changed("lowercase") {
-				lower = &lowercase
-			}
-			source := predict.Source(&predict.List{Texts: texts, Pairs: pairs})
-			if file != "" {
-				in := ctxio.NewReader(cmd.Context(), cmd.InOrStdin())
-				if file != "-" {
-					opened, err := ctxio.Open(cmd.Context(), file)
-					if err != nil {
-						return err
-					}
-					defer opened.Close()
-					in = opened
-				}
-				source = predict.NewLines(in, file, predict.ParserOf(file))
-			}
-			tokenizer, failed := run.Tokenizer(vocab, lower)
-			if failed != nil {
-				return failed
-			}
-			err = run.PredictTexts(cmd.Context(), tokenizer, source, each)
+			err = a.predictTexts(cmd, run, each)
 		}
 		return errors.Join(err, w.Flush())
 	}
 	return cmd
+}
+
+// asked holds the flags that say what to predict.
+type asked struct {
+	texts, pairs               []string
+	file, split, vocab, format string
+	lowercase, lowercaseGiven  bool
+}
+
+// validate checks the flags, which f has parsed.
+func (a *asked) validate(f *pflag.FlagSet) error {
+	given := 0
+	for _, name := range []string{"text", "file", "split"} {
+		if f.Changed(name) {
+			given++
+		}
+	}
+	if given != 1 {
+		return usagef("%d of --text, --file and --split given; expected one", given)
+	}
+	for name, value := range map[string]string{"file": a.file, "split": a.split} {
+		if f.Changed(name) && value == "" {
+			return usagef("--%s is empty; expected a name", name)
+		}
+	}
+	if len(a.pairs) > 0 && len(a.pairs) != len(a.texts) {
+		return usagef("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(a.texts), len(a.pairs))
+	}
+	if err := predict.Format(a.format).Validate(); err != nil {
+		return usagef("--format: %w", err)
+	}
+	return nil
+}
+
+// predictTexts calls each with the answer to every text of --text or --file.
+func (a *asked) predictTexts(cmd *cobra.Command, run *train.Run, each func(predict.Answer) error) error {
+	source := predict.Source(&predict.List{Texts: a.texts, Pairs: a.pairs})
+	if a.file != "" {
+		in := ctxio.NewReader(cmd.Context(), cmd.InOrStdin())
+		if a.file != "-" {
+			opened, err := ctxio.Open(cmd.Context(), a.file)
+			if err != nil {
+				return err
+			}
+			defer opened.Close()
+			in = opened
+		}
+		source = predict.NewLines(in, a.file, predict.ParserOf(a.file))
+	}
+	var lower *bool // nil: as the run's data says
+	if a.lowercaseGiven {
+		lower = &a.lowercase
+	}
+	tokenizer, err := run.Tokenizer(a.vocab, lower)
+	if err != nil {
+		return err
+	}
+	return run.PredictTexts(cmd.Context(), tokenizer, source, each)
 }

@@ -10,10 +10,41 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/train"
 )
+
+// shortFlags are the flags of the most common params.
+var shortFlags = []struct{ flag, param, help string }{
+	{"graph", "graph", "folder of the export"},
+	{"data", "data.dir", "folder of the records"},
+	{"init", "init", "initial weights: safetensors file, checkpoint or run folder"},
+	{"strict", "strict", "fail if --init lacks a variable or has it in another shape"},
+	{"epochs", "train.epochs", "epochs to train"},
+	{"steps", "train.steps", "steps to train, instead of epochs"},
+	{"batch-size", "train.batch_size", "global batch size, in examples"},
+	{"learning-rate", "optimizer.learning_rate", "peak learning rate"},
+	{"schedule", "optimizer.schedule", "constant, linear, polynomial, cosine, cosine_with_restarts or inverse_sqrt"},
+	{"warmup-ratio", "optimizer.warmup_ratio", "share of all steps spent warming up"},
+	{"warmup-steps", "optimizer.warmup_steps", "steps spent warming up, instead of a share"},
+	{"steps-per-loop", "train.steps_per_loop", "steps between two log lines"},
+	{"eval-interval", "train.eval_interval", "steps between evaluations (0: every epoch, -1: only at the end, -2: none)"},
+	{"checkpoint-interval", "checkpoint.interval", "steps between checkpoints (0: same as --eval-interval)"},
+	{"strategy", "strategy.name", "auto, one, mirrored (several devices of this machine) or multiworker (several machines)"},
+	{"devices", "strategy.devices", "devices of this machine, one replica each: gpu:N, or cpu:N for virtual ones"},
+	{"workers", "strategy.workers", "addresses of gorbit worker processes, host:port,host:port"},
+	{"input", "strategy.input", "who reads the training batches: chief, or local (each worker reads its own part)"},
+	{"accumulate", "strategy.accumulate", "micro-batches per replica for each update"},
+	{"shard-optimizer", "strategy.shard_optimizer", "keep the optimizer state of each variable on only one replica"},
+	{"worker-timeout", "strategy.worker_timeout", "how long to wait for a worker to start or to answer"},
+	{"max-restarts", "strategy.max_restarts", "how often to continue from the last checkpoint after losing a worker"},
+	{"elastic", "strategy.elastic", "continue without workers that do not come back"},
+	{"allow-slow-precision", "runtime.allow_slow_precision", "train a bf16 or fp16 graph even where TensorFlow only emulates it"},
+	{"on-corrupt", "data.on_corrupt", "what to do with damaged records: fail or skip"},
+	{"seed", "seed", "seed for the order of the data and the graph's random numbers"},
+}
 
 func newTrain(g *globals) *cobra.Command {
 	var run string
@@ -39,58 +70,10 @@ and stops within a step, with exit code 75.`,
 	f.StringArrayVar(&settings, "set", nil, "one param, as section.name=value; may be repeated (--print-params lists the names)")
 	f.Bool("print-params", false, "print the resolved params and exit")
 
-	// Short flags for the most common params.
-	short := []struct{ flag, param, help string }{
-		{"graph", "graph", "folder of the export"},
-		{"data", "data.dir", "folder of the records"},
-		{"init", "init", "initial weights: safetensors file, checkpoint or run folder"},
-		{"strict", "strict", "fail if --init lacks a variable or has it in another shape"},
-		{"epochs", "train.epochs", "epochs to train"},
-		{"steps", "train.steps", "steps to train, instead of epochs"},
-		{"batch-size", "train.batch_size", "global batch size, in examples"},
-		{"learning-rate", "optimizer.learning_rate", "peak learning rate"},
-		{"schedule", "optimizer.schedule", "constant, linear, polynomial, cosine, cosine_with_restarts or inverse_sqrt"},
-		{"warmup-ratio", "optimizer.warmup_ratio", "share of all steps spent warming up"},
-		{"warmup-steps", "optimizer.warmup_steps", "steps spent warming up, instead of a share"},
-		{"steps-per-loop", "train.steps_per_loop", "steps between two log lines"},
-		{"eval-interval", "train.eval_interval", "steps between evaluations (0: every epoch, -1: only at the end, -2: none)"},
-		{"checkpoint-interval", "checkpoint.interval", "steps between checkpoints (0: same as --eval-interval)"},
-		{"strategy", "strategy.name", "auto, one, mirrored (several devices of this machine) or multiworker (several machines)"},
-		{"devices", "strategy.devices", "devices of this machine, one replica each: gpu:N, or cpu:N for virtual ones"},
-		{"workers", "strategy.workers", "addresses of gorbit worker processes, host:port,host:port"},
-		{"input", "strategy.input", "who reads the training batches: chief, or local (each worker reads its own part)"},
-		{"accumulate", "strategy.accumulate", "micro-batches per replica for each update"},
-		{"shard-optimizer", "strategy.shard_optimizer", "keep the optimizer state of each variable on only one replica"},
-		{"worker-timeout", "strategy.worker_timeout", "how long to wait for a worker to start or to answer"},
-		{"max-restarts", "strategy.max_restarts", "how often to continue from the last checkpoint after losing a worker"},
-		{"elastic", "strategy.elastic", "continue without workers that do not come back"},
-		{"allow-slow-precision", "runtime.allow_slow_precision", "train a bf16 or fp16 graph even where TensorFlow only emulates it"},
-		{"on-corrupt", "data.on_corrupt", "what to do with damaged records: fail or skip"},
-		{"seed", "seed", "seed for the order of the data and the graph's random numbers"},
-	}
 	params := train.Defaults()
-	values := make(map[string]*string)
-	defaults := params.Flat()
-	for _, s := range short {
-		v := new(string)
-		values[s.flag] = v
-		help := fmt.Sprintf("%s [%s, default %v]", s.help, s.param, defaults[s.param])
-		f.StringVar(v, s.flag, "", help)
-	}
-	for _, name := range []string{"strict", "shard-optimizer", "elastic", "allow-slow-precision"} {
-		f.Lookup(name).NoOptDefVal = "true"
-	}
-
+	short := addShort(f, params)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		for _, s := range short {
-			if f.Changed(s.flag) {
-				value := *values[s.flag]
-				if _, text := defaults[s.param].(string); text {
-					value = strconv.Quote(value)
-				}
-				settings = append(settings, s.param+"="+value)
-			}
-		}
+		settings = append(settings, short()...)
 		if err := params.Load(files, settings); err != nil {
 			return err
 		}
@@ -122,6 +105,32 @@ and stops within a step, with exit code 75.`,
 		return trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env)
 	}
 	return cmd
+}
+
+// addShort adds the short flags. The function that it returns gives those that were set, in the
+// form of --set.
+func addShort(f *pflag.FlagSet, params train.Params) func() []string {
+	defaults := params.Flat()
+	for _, s := range shortFlags {
+		f.String(s.flag, "", fmt.Sprintf("%s [%s, default %v]", s.help, s.param, defaults[s.param]))
+	}
+	for _, name := range []string{"strict", "shard-optimizer", "elastic", "allow-slow-precision"} {
+		f.Lookup(name).NoOptDefVal = "true"
+	}
+	return func() []string {
+		var settings []string
+		for _, s := range shortFlags {
+			if !f.Changed(s.flag) {
+				continue
+			}
+			value := f.Lookup(s.flag).Value.String()
+			if _, text := defaults[s.param].(string); text {
+				value = strconv.Quote(value)
+			}
+			settings = append(settings, s.param+"="+value)
+		}
+		return settings
+	}
 }
 
 // useOneDNN turns oneDNN on or off. TensorFlow reads the setting when its library is loaded, so

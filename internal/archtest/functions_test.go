@@ -17,14 +17,7 @@ import (
 const maxLines = 80
 
 // longWithoutReason are the functions that have more lines and give no reason today.
-var longWithoutReason = []string{
-	"checkpoint TestManagerDamage",
-	"cmd/gorbit TestFaults",
-	"cmd/gorbit newConvert",
-	"cmd/gorbit newPredict",
-	"cmd/gorbit newTrain",
-	"internal/shardinput TestDraw",
-}
+var longWithoutReason = []string{}
 
 var reason = regexp.MustCompile(`(?m)^(//)? ?Long: \w`)
 

@@ -119,37 +119,86 @@ func TestLongRows(t *testing.T) {
 	}
 }
 
+// drawn is what one ticket of 3 rounds and 2 replicas gives.
+type drawn struct {
+	numbers []int64
+	rows    []int32
+	made    []micro
+}
+
+// drawFor draws the batch at a place of the data and takes all of its micro-batches.
+func drawFor(t *testing.T, h *host, config []byte, ticket int64, at dataset.State) drawn {
+	t.Helper()
+	numbers, rows, err := h.draw(config, []int64{ticket, at.Epoch, at.Position, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := drawn{numbers: numbers, rows: rows}
+	for round := range int64(3) {
+		for replica := range int64(2) {
+			m, err := h.take([]int64{ticket, round, 3}, []int64{replica, 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.made = append(out.made, m)
+		}
+	}
+	return out
+}
+
+// check checks what was drawn at a place against the batch there.
+func (got drawn) check(t *testing.T, at dataset.State, b *dataset.Batch) {
+	t.Helper()
+	if want := []int64{int64(b.Examples), int64(b.Labeled), 0, int64(b.Tokens)}; !slices.Equal(got.numbers[:4], want) {
+		t.Fatalf("%v: stats are %v, expected to begin with %v", at, got.numbers, want)
+	}
+	var ids, held []int32
+	ids = append(ids, b.Feature(dataset.InputIDs).Int32...)
+	var weight float32
+	for _, m := range got.made {
+		sizes, shape := m.layout[:3], m.layout[3:]
+		if sizes[0] != shape[0]*shape[1] || sizes[1] != shape[2] || sizes[2] != shape[3] || int64(len(m.int32s)) != sizes[0]+sizes[1] || int64(len(m.float32s)) != sizes[2] {
+			t.Fatalf("%v: %d and %d numbers are laid out as %v", at, len(m.int32s), len(m.float32s), m.layout)
+		}
+		held = append(held, m.int32s[:sizes[0]]...)
+		for _, w := range m.float32s {
+			weight += w
+		}
+	}
+	if weight != float32(b.Examples) {
+		t.Errorf("%v: the weights are %v, expected %d", at, weight, b.Examples)
+	}
+	each, all := got.numbers[Stats+1:], int64(0)
+	for _, n := range each {
+		all += n
+	}
+	if len(each) != 6 || all != int64(b.Examples) {
+		t.Errorf("%v: the micro-batches have %v examples, expected 6 of together %d", at, each, b.Examples)
+	}
+	slices.Sort(held)
+	slices.Sort(ids)
+	if want := slices.Compact(held); !slices.Equal(got.rows, want) || got.numbers[Stats] != int64(len(want)) {
+		t.Errorf("%v: rows are %v, expected %v", at, got.rows, want)
+	}
+	for _, id := range slices.Compact(ids) {
+		if !slices.Contains(got.rows, id) {
+			t.Errorf("%v: %d is in the batch and not drawn", at, id)
+		}
+	}
+}
+
 // TestDraw holds draws, in order and not, against the parts that a Dataset makes.
 func TestDraw(t *testing.T) {
 	c := written(t)
 	h, config := closed(t), text(t, c)
 	d := whole(t, c, c.Part)
 	at := d.State()
-	type drawn struct {
-		numbers []int64
-		rows    []int32
-		made    []micro
-	}
 	seen := make(map[dataset.State]drawn)
 	ticket := int64(0)
 	draw := func(at dataset.State) drawn {
 		t.Helper()
 		ticket++
-		numbers, rows, err := h.draw(config, []int64{ticket, at.Epoch, at.Position, 3})
-		if err != nil {
-			t.Fatal(err)
-		}
-		out := drawn{numbers: numbers, rows: rows}
-		for round := range int64(3) {
-			for replica := range int64(2) {
-				m, err := h.take([]int64{ticket, round, 3}, []int64{replica, 2})
-				if err != nil {
-					t.Fatal(err)
-				}
-				out.made = append(out.made, m)
-			}
-		}
-		return out
+		return drawFor(t, h, config, ticket, at)
 	}
 	for range 9 { // more than two epochs
 		b, err := d.Next(context.Background())
@@ -158,42 +207,7 @@ func TestDraw(t *testing.T) {
 		}
 		got := draw(at)
 		seen[at] = got
-		if want := []int64{int64(b.Examples), int64(b.Labeled), 0, int64(b.Tokens)}; !slices.Equal(got.numbers[:4], want) {
-			t.Fatalf("%v: stats are %v, expected to begin with %v", at, got.numbers, want)
-		}
-		var ids, held []int32
-		ids = append(ids, b.Feature(dataset.InputIDs).Int32...)
-		var weight float32
-		for _, m := range got.made {
-			sizes, shape := m.layout[:3], m.layout[3:]
-			if sizes[0] != shape[0]*shape[1] || sizes[1] != shape[2] || sizes[2] != shape[3] || int64(len(m.int32s)) != sizes[0]+sizes[1] || int64(len(m.float32s)) != sizes[2] {
-				t.Fatalf("%v: %d and %d numbers are laid out as %v", at, len(m.int32s), len(m.float32s), m.layout)
-			}
-			held = append(held, m.int32s[:sizes[0]]...)
-			for _, w := range m.float32s {
-				weight += w
-			}
-		}
-		if weight != float32(b.Examples) {
-			t.Errorf("%v: the weights are %v, expected %d", at, weight, b.Examples)
-		}
-		each, all := got.numbers[Stats+1:], int64(0)
-		for _, n := range each {
-			all += n
-		}
-		if len(each) != 6 || all != int64(b.Examples) {
-			t.Errorf("%v: the micro-batches have %v examples, expected 6 of together %d", at, each, b.Examples)
-		}
-		slices.Sort(held)
-		slices.Sort(ids)
-		if want := slices.Compact(held); !slices.Equal(got.rows, want) || got.numbers[Stats] != int64(len(want)) {
-			t.Errorf("%v: rows are %v, expected %v", at, got.rows, want)
-		}
-		for _, id := range slices.Compact(ids) {
-			if !slices.Contains(got.rows, id) {
-				t.Errorf("%v: %d is in the batch and not drawn", at, id)
-			}
-		}
+		got.check(t, at, b)
 		at = at.After()
 	}
 	for at, want := range seen {
