@@ -49,7 +49,7 @@ func OpenSource(path string, opts ...Option) (src Source, close func() error, er
 		}
 	}
 	if isV1(path) {
-		return nil, nil, fmt.Errorf("open weights: %s is a checkpoint of TensorFlow 1's V1 format, expected V2 or safetensors: write it anew with "+
+		return nil, nil, fmt.Errorf("open weights: %s is a checkpoint of TensorFlow 1's V1 format; expected V2 or safetensors: write it anew with "+
 			`python -c "%s" %[1]s %[1]s-v2`, path, convertV1)
 	}
 	if kind := foreignKind(path); kind != "" {

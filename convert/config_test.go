@@ -34,7 +34,7 @@ func TestValidate(t *testing.T) {
 		{"format", func(c *Config) { c.Format = "xml" }, `convert: format "xml": expected tsv, csv or jsonl`},
 		{"encoding", func(c *Config) { c.Charset = "utf-16" }, `convert: encoding "utf-16": expected utf-8, latin-1 or windows-1252`},
 		{"no vocabulary", func(c *Config) { c.Vocab = "" }, "convert: no vocabulary is given"},
-		{"tokenizer", func(c *Config) { c.Tokenizer = text.Config{MaxWordChars: -1} }, "text: MaxWordChars is -1, expected 0 or more"},
+		{"tokenizer", func(c *Config) { c.Tokenizer = text.Config{MaxWordChars: -1} }, "text: MaxWordChars is -1; expected 0 or more"},
 		{"length", func(c *Config) { c.MaxLength = 2 }, "convert: maximum length 2: expected 3 to 1048576"},
 		{"no such task", func(c *Config) { c.Task = "stsb" }, `convert: task "stsb": expected one of text, cola, mnli, mrpc, qnli, qqp, rte, sst2, wnli`},
 		{"no text column", func(c *Config) { c.TextColumn = "" }, "convert: no text column is given"},

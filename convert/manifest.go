@@ -153,7 +153,7 @@ func parseManifest(data []byte) (*Manifest, string) {
 		return nil, "is not a manifest: " + err.Error()
 	}
 	if head.Format != ManifestFormat {
-		return nil, fmt.Sprintf("is of format %s, expected %q", clip(fmt.Sprintf("%q", head.Format)), ManifestFormat)
+		return nil, fmt.Sprintf("is of format %s; expected %q", clip(fmt.Sprintf("%q", head.Format)), ManifestFormat)
 	}
 	if head.Version != ManifestVersion {
 		return nil, fmt.Sprintf("is of version %d, this program knows version %d", head.Version, ManifestVersion)

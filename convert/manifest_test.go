@@ -59,7 +59,7 @@ func TestReadManifestErrors(t *testing.T) {
 	}
 	tests := []struct{ name, content, want string }{
 		{"empty", "", "is not a manifest: unexpected end of JSON input"},
-		{"other JSON", `{"a": 1}`, `is of format "", expected "gorbit-dataset"`},
+		{"other JSON", `{"a": 1}`, `is of format ""; expected "gorbit-dataset"`},
 		{"list", `[]`, "is not a manifest: json: cannot unmarshal array"},
 		{"version", swap(`"version": 1`, `"version": 2`), "is of version 2, this program knows version 1"},
 		{"version of another type", swap(`"version": 1`, `"version": "2"`), "is not a manifest: json: cannot unmarshal string"},

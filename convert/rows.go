@@ -230,7 +230,7 @@ func (c *cutter) cut(text string, line int64) ([]field, error) {
 		return nil, err
 	}
 	if w := c.t.width; w > 0 && len(c.all) != w {
-		return nil, &RowError{c.t.path, line, fmt.Sprintf("has %s, expected %d", count(len(c.all), "column"), w)}
+		return nil, &RowError{c.t.path, line, fmt.Sprintf("has %s; expected %d", count(len(c.all), "column"), w)}
 	}
 	c.asked = c.asked[:0]
 	for _, k := range c.t.index {
@@ -432,7 +432,7 @@ func jsonField(raw json.RawMessage, c column) (field, string) {
 		}
 		return field{s, true}, ""
 	case raw[0] == '{' || raw[0] == '[' || c.words:
-		return field{}, fmt.Sprintf("%q is %s, expected text", c.name, clip(string(raw)))
+		return field{}, fmt.Sprintf("%q is %s; expected text", c.name, clip(string(raw)))
 	}
 	return field{string(raw), true}, "" // a number, true or false
 }

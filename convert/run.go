@@ -124,7 +124,7 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 			return fmt.Errorf("convert: %w", err)
 		}
 		if info.IsDir() {
-			return fmt.Errorf("convert: %s is a folder, expected a file", in.Path)
+			return fmt.Errorf("convert: %s is a folder; expected a file", in.Path)
 		}
 		c.progress.Total += info.Size()
 	}

@@ -259,9 +259,9 @@ func TestRowErrors(t *testing.T) {
 		line                int64
 		reason              string
 	}{
-		{"too few columns", "x.tsv", "t\tp\tl\na\tb\t1\na\tb\n", pair, 3, "has 2 columns, expected 3"},
-		{"too many columns", "x.tsv", "t\tp\tl\na\tb\t1\t\n", pair, 2, "has 4 columns, expected 3"},
-		{"lines are counted, empty ones too", "x.tsv", "t\tp\tl\n\n\na\n", pair, 4, "has 1 column, expected 3"},
+		{"too few columns", "x.tsv", "t\tp\tl\na\tb\t1\na\tb\n", pair, 3, "has 2 columns; expected 3"},
+		{"too many columns", "x.tsv", "t\tp\tl\na\tb\t1\t\n", pair, 2, "has 4 columns; expected 3"},
+		{"lines are counted, empty ones too", "x.tsv", "t\tp\tl\n\n\na\n", pair, 4, "has 1 column; expected 3"},
 		{"unknown label", "x.tsv", "t\tp\tl\na\tb\t2\n", pair, 2, `label "2" is none of "0", "1"`},
 		{"no label", "x.tsv", "t\tp\tl\na\tb\t \n", pair, 2, "the label is empty"},
 		{"no text", "x.tsv", "t\tp\tl\na\tb\t0\n  \tb\t1\n", pair, 3, `column "t" holds no text`},
@@ -277,7 +277,7 @@ func TestRowErrors(t *testing.T) {
 		{"no score", "x.tsv", "t\tl\na\t1\nb\tx1\n", scored, 3, `score "x1" is not a number`},
 		{"NaN", "x.tsv", "t\tl\na\tNaN\n", scored, 2, `score "NaN" is not a number`},
 		{"infinite", "x.tsv", "t\tl\na\t-inf\n", scored, 2, `score "-inf" is not a number`},
-		{"too few columns in csv", "x.csv", "t,p,l\na,\"b\n\",1\na,b\n", pair, 4, "has 2 columns, expected 3"},
+		{"too few columns in csv", "x.csv", "t,p,l\na,\"b\n\",1\na,b\n", pair, 4, "has 2 columns; expected 3"},
 		{"bare quote in csv", "x.csv", "t,p,l\na,b\"c,1\n", pair, 2, `bare " in non-quoted-field`},
 		{"open quote in csv", "x.csv", "t,p,l\na,b,1\na,\"b,1\na,b,0\n", pair, 3, `extraneous or missing " in quoted-field`},
 		{"not UTF-8 in csv", "x.csv", "t,p,l\na,\"b\n\xff\",1\n", pair, 2, "byte 0xff at position 3 is not UTF-8: if the file has another encoding, say which"},
@@ -285,10 +285,10 @@ func TestRowErrors(t *testing.T) {
 		{"json broken off", "x.jsonl", `{"t":"a","p":"b","l":1}` + "\n" + `{"t":`, pair, 2, "is not a JSON object: unexpected end of JSON input"},
 		{"json without text", "x.jsonl", `{"t":"a","l":1}`, pair, 1, `has no "p"`},
 		{"json null", "x.jsonl", `{"t":"a","p":null,"l":1}`, pair, 1, `has no "p"`},
-		{"json number as text", "x.jsonl", `{"t":"a","p":5,"l":1}`, pair, 1, `"p" is 5, expected text`},
-		{"json object as label", "x.jsonl", `{"t":"a","p":"b","l":{}}`, pair, 1, `"l" is {}, expected text`},
-		{"cola row of three", "x.tsv", "src\t1\t\ta\nsrc\t1\ta\n", Config{Task: "cola"}, 2, "has 3 columns, expected 4"},
-		{"cola first row of three", "x.tsv", "src\t1\ta\n", Config{Task: "cola"}, 1, "has 3 columns, expected 4"},
+		{"json number as text", "x.jsonl", `{"t":"a","p":5,"l":1}`, pair, 1, `"p" is 5; expected text`},
+		{"json object as label", "x.jsonl", `{"t":"a","p":"b","l":{}}`, pair, 1, `"l" is {}; expected text`},
+		{"cola row of three", "x.tsv", "src\t1\t\ta\nsrc\t1\ta\n", Config{Task: "cola"}, 2, "has 3 columns; expected 4"},
+		{"cola first row of three", "x.tsv", "src\t1\ta\n", Config{Task: "cola"}, 1, "has 3 columns; expected 4"},
 		{"no header where numbers are", "x.tsv", "a\tb\n", Config{NoHeader: true, TextColumn: "3"}, 1, `there is no column "3" among "1", "2"`},
 		{"UTF-8 said to be latin-1", "x.tsv", "\ufefft\na\n", Config{TextColumn: "t", Charset: Latin1}, 1, "begins with the byte order mark of UTF-8, and its encoding is said to be latin-1"},
 	}
@@ -477,7 +477,7 @@ func TestDevIDs(t *testing.T) {
 	}
 	for file, want := range map[string]string{
 		"one.tsv":   `one.tsv:1: there is no column "2" among "1"`,
-		"three.tsv": "three.tsv:1: has 3 columns, expected the ids of a row: 2",
+		"three.tsv": "three.tsv:1: has 3 columns; expected the ids of a row: 2",
 		"none.tsv":  "convert: of the training file's rows, 0 go to the dev split and 3 stay: expected some of each",
 		"all.tsv":   "convert: of the training file's rows, 3 go to the dev split and 0 stay: expected some of each",
 		"zz.tsv":    "zz.tsv: no such file or directory",
@@ -800,7 +800,7 @@ func TestRefusedBeforeTheWork(t *testing.T) {
 		"vocab.txt is a folder, and a file of the dataset has that name: choose another folder": func(out string) error {
 			return os.Mkdir(filepath.Join(out, vocabName), 0o777)
 		},
-		"is a file, expected a folder or the name of a new one": func(out string) error {
+		"is a file; expected a folder or the name of a new one": func(out string) error {
 			return errors.Join(os.Remove(out), os.WriteFile(out, nil, 0o666))
 		},
 	} {
@@ -939,9 +939,9 @@ func TestMissingFiles(t *testing.T) {
 		{"input", func(c *Config) { c.Inputs[0].Path += "x.tsv" }, "x.tsvx.tsv: no such file or directory"},
 		{"vocabulary", func(c *Config) { c.Vocab += "x" }, "vocab.txtx: no such file or directory"},
 		{"vocabulary of nothing", func(c *Config) { c.Vocab = filepath.Join(dir, "novocab.txt") }, "has no [UNK]: expected a BERT vocab.txt with one token a line"},
-		{"folder as input", func(c *Config) { c.Inputs[0].Path, c.Format = dir, TSV }, " is a folder, expected a file"},
+		{"folder as input", func(c *Config) { c.Inputs[0].Path, c.Format = dir, TSV }, " is a folder; expected a file"},
 		{"no rows", func(c *Config) { c.Inputs[0].Path = filepath.Join(dir, "header.tsv") }, "header.tsv holds no rows"},
-		{"endless vocabulary", func(c *Config) { c.Vocab = "/dev/zero" }, "vocabulary: /dev/zero is a device, expected a regular file"},
+		{"endless vocabulary", func(c *Config) { c.Vocab = "/dev/zero" }, "vocabulary: /dev/zero is a device; expected a regular file"},
 	}
 	for _, tt := range tests {
 		cfg := in(dir, base)

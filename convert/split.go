@@ -46,7 +46,7 @@ func newSplitter(ctx context.Context, cfg *Config) (*splitter, error) {
 	}
 	defer t.close()
 	if t.width != n {
-		return nil, &RowError{cfg.DevIDs, 1, fmt.Sprintf("has %s, expected the ids of a row: %d", count(t.width, "column"), n)}
+		return nil, &RowError{cfg.DevIDs, 1, fmt.Sprintf("has %s; expected the ids of a row: %d", count(t.width, "column"), n)}
 	}
 	c := cutter{t: t}
 	for {

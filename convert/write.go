@@ -51,7 +51,7 @@ func openOutput(cfg *Config) (_ *output, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		o.made = true
 	case err == nil && !info.IsDir():
-		return nil, fault.Usagef("convert: %s is a file, expected a folder or the name of a new one", cfg.Out)
+		return nil, fault.Usagef("convert: %s is a file; expected a folder or the name of a new one", cfg.Out)
 	}
 	if err := vfs.MkdirAll(cfg.Out, 0o777); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)

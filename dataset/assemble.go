@@ -10,15 +10,15 @@ import (
 // Example is a tokenized text with its special tokens and without padding.
 type Example struct {
 	IDs     []int32
-	TypeIDs []int32 // as many as IDs, or none: all 0
+	TypeIDs []int32 // one for each of IDs, or none, which means all 0
 	Label   int32
-	Labeled bool // Label is one
+	Labeled bool // whether Label is set
 }
 
 // FromExamples packs examples into one Batch, as a Dataset does with records.
-// Of the configuration it uses Packing, RowLength, FixedRowLength, Truncate,
-// Labels, NumLabels, VocabSize and NumTypes. An example that does not keep to
-// them gives a RecordError without a file.
+// It uses only the fields Packing, RowLength, FixedRowLength, Truncate, Labels,
+// NumLabels, VocabSize and NumTypes of the configuration. For an example that
+// violates them it returns a RecordError without a file.
 func FromExamples(cfg Config, examples []Example) (*Batch, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validateRows(); err != nil {
@@ -26,7 +26,7 @@ func FromExamples(cfg Config, examples []Example) (*Batch, error) {
 	}
 	switch n := int64(len(examples)); {
 	case n == 0:
-		return nil, errors.New("no examples to make a batch of")
+		return nil, errors.New("a batch has 0 examples; expected 1 or more")
 	case n*int64(cfg.RowLength) > math.MaxInt32:
 		return nil, fmt.Errorf("a batch of %d examples in rows of %d tokens is too large: positions must be below 2^31", n, cfg.RowLength)
 	}
@@ -62,24 +62,24 @@ func FromExamples(cfg Config, examples []Example) (*Batch, error) {
 }
 
 func reasonLength(have, want int, what string) string {
-	return fmt.Sprintf("holds %d values, expected %d, as many as there are %s", have, want, what)
+	return fmt.Sprintf("has %d values; expected %d, one for each of the %s", have, want, what)
 }
 
 // checkLabel returns what is wrong with a label.
 func (c *Config) checkLabel(v int64) string {
 	switch {
 	case c.NumLabels > 0 && (v < 0 || v >= int64(c.NumLabels)):
-		return fmt.Sprintf("is %d, expected a label of 0 to %d", v, c.NumLabels-1)
+		return fmt.Sprintf("is %d; expected a label of 0 to %d", v, c.NumLabels-1)
 	case v < math.MinInt32 || v > math.MaxInt32:
-		return fmt.Sprintf("is %d, expected a label of 32 bits", v)
+		return fmt.Sprintf("is %d; expected a 32-bit label", v)
 	case v < 0:
-		return fmt.Sprintf("is %d, expected a label of 0 or more", v)
+		return fmt.Sprintf("is %d; expected a label of 0 or more", v)
 	}
 	return ""
 }
 
-// assembler gathers the examples of one batch and lays them into rows. It is
-// reused from batch to batch, and its memory with it.
+// assembler collects the examples of one batch and lays them into rows. It and
+// its memory are reused from batch to batch.
 type assembler struct {
 	cfg  *Config
 	pool *pool
@@ -89,7 +89,7 @@ type assembler struct {
 	labels  []int32
 	records []RecordID
 
-	start              int // of the example being gathered, in tokens
+	start              int // first token of the example being collected
 	labeled, truncated int
 	count              []int32 // 0, 1, 2, ...
 	packer             packer
@@ -109,8 +109,8 @@ func (a *assembler) reset() {
 	a.start, a.labeled, a.truncated = 0, 0, 0
 }
 
-// appendTokens takes over the numbers of an example's tokens, those where mask
-// is 0 left out, and returns what is wrong with one.
+// appendTokens appends the token numbers of an example, except where mask is 0.
+// It returns what is wrong with a number, or "".
 func appendTokens[T int32 | int64](a *assembler, values []T, mask []int64, kind int) string {
 	limit, what := uint64(math.MaxInt32)+1, ""
 	switch {
@@ -122,9 +122,9 @@ func appendTokens[T int32 | int64](a *assembler, values []T, mask []int64, kind 
 	outside := func(i int) string {
 		v := values[i]
 		if what == "" {
-			return fmt.Sprintf("holds %d at position %d, expected 0 to %d", v, i, limit-1)
+			return fmt.Sprintf("has %d at position %d; expected 0 to %d", v, i, limit-1)
 		}
-		return fmt.Sprintf("holds %d at position %d, expected 0 to %d: %s is %d", v, i, limit-1, what, limit)
+		return fmt.Sprintf("has %d at position %d; expected 0 to %d, because %s is %d", v, i, limit-1, what, limit)
 	}
 	dst := a.tokens[kind]
 	if mask != nil {
@@ -143,7 +143,7 @@ func appendTokens[T int32 | int64](a *assembler, values []T, mask []int64, kind 
 	n := len(dst)
 	dst = slices.Grow(dst, len(values))[:n+len(values)]
 	to := dst[n:]
-	over := uint64(0) // has its highest bit if a number is outside
+	over := uint64(0) // its highest bit is set if a number is out of range
 	for i, v := range values[:len(to)] {
 		to[i] = int32(v)
 		over |= uint64(v) | (limit - 1 - uint64(v))
@@ -155,13 +155,13 @@ func appendTokens[T int32 | int64](a *assembler, values []T, mask []int64, kind 
 	return ""
 }
 
-// end finishes an example, whose tokens were appended before, and returns what
-// is wrong with its length. Types that are not given are 0.
+// end finishes the example whose tokens were appended before. It returns what is
+// wrong with the length, or "". Missing types are 0.
 func (a *assembler) end(id RecordID, label int32, labeled bool) string {
 	start := a.start
 	n := len(a.tokens[inputIDs]) - start
 	if n == 0 {
-		return "holds no tokens, expected at least one"
+		return "has no tokens; expected at least one"
 	}
 	if len(a.tokens[typeIDs]) == start {
 		a.tokens[typeIDs] = append(a.tokens[typeIDs], make([]int32, n)...)
@@ -172,7 +172,7 @@ func (a *assembler) end(id RecordID, label int32, labeled bool) string {
 	}
 	if n > limit {
 		if !a.cfg.Truncate {
-			return fmt.Sprintf("holds %d tokens, more than %s %d", n, what, limit)
+			return fmt.Sprintf("has %d tokens, more than %s %d", n, what, limit)
 		}
 		for i, t := range a.tokens {
 			t[start+limit-1] = t[len(t)-1]
@@ -193,13 +193,13 @@ func (a *assembler) end(id RecordID, label int32, labeled bool) string {
 	return ""
 }
 
-// batch returns the examples gathered so far as a Batch, of which there is at
-// least one.
+// batch returns the collected examples, of which there must be at least one, as
+// a Batch.
 func (a *assembler) batch() *Batch {
 	n := len(a.lengths)
 	rows, length := a.packer.pack(a.cfg.Packing, a.lengths, a.cfg.RowLength, a.cfg.FixedRowLength)
 
-	// One piece of memory holds all numbers of a type.
+	// One allocation holds all numbers of a type.
 	cells := rows * length
 	m := a.pool.take(4*cells+2*n, n)
 	ints := m.ints
@@ -232,7 +232,7 @@ func (a *assembler) batch() *Batch {
 	}
 	copy(labels, a.labels)
 
-	// And one piece of memory all of what describes them.
+	// Another allocation holds everything that describes them.
 	b := &struct {
 		Batch
 		features [7]Feature

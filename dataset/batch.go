@@ -13,7 +13,7 @@ const (
 	SequenceIDs    = "sequence_ids"    // int32 [R, S]: number of the example in its row, from 1; 0 is padding
 	PositionIDs    = "position_ids"    // int32 [R, S]: position in the example, from 0; 0 in padding
 	ClsPositions   = "cls_positions"   // int32 [B]: index of the example's first token in the flattened rows
-	LabelIDs       = "labels"          // int32 [B]: class number, 0 where there is none
+	LabelIDs       = "labels"          // int32 [B]: class number, 0 if there is none
 	ExampleWeights = "example_weights" // float32 [B]: 1
 )
 
@@ -26,31 +26,31 @@ type Feature struct {
 	Float32 []float32
 }
 
-// Batch is what one step is fed with. It belongs to whoever received it: no
-// other batch shares memory with it, unless it has been released.
+// Batch is the input of one step. It belongs to the receiver: it shares no memory
+// with other batches until it is released.
 type Batch struct {
 	Features []Feature
 
 	Examples  int // number of examples
-	Labeled   int // examples that came with a label
-	Truncated int // examples that were shortened to the row length
+	Labeled   int // examples that have a label
+	Truncated int // examples that were cut to the row length
 	Tokens    int // tokens without padding
 	Rows      int
 	RowLength int
 
 	Records []RecordID // where each example came from, in example order
-	Epoch   int64      // the epoch that all its examples belong to, from 0
-	State   State      // the position behind the batch: restored, the next batch is the following one
+	Epoch   int64      // epoch of all its examples, from 0
+	State   State      // position after the batch; restoring it continues with the next batch
 
-	// Parts are the micro-batches of the batch where the Dataset divides (Dataset.Divide);
-	// nil where it does not.
+	// Parts are the micro-batches of the batch if the Dataset divides batches
+	// (Dataset.Divide), and nil otherwise.
 	Parts []*Batch
 
 	files []string
 	lease *lease
 }
 
-// Feature returns the feature of a name, or nil.
+// Feature returns the feature called name, or nil.
 func (b *Batch) Feature(name string) *Feature {
 	for i := range b.Features {
 		if b.Features[i].Name == name {
@@ -60,7 +60,7 @@ func (b *Batch) Feature(name string) *Feature {
 	return nil
 }
 
-// Density returns the share of the rows' cells that hold tokens.
+// Density returns the share of cells in the rows that hold tokens.
 func (b *Batch) Density() float64 {
 	return float64(b.Tokens) / float64(b.Rows*b.RowLength)
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// Shuffle is how the records of an epoch are put in order.
+// Shuffle is how the records of an epoch are ordered.
 type Shuffle string
 
 // The ways to shuffle.
 const (
-	// ShuffleFull draws the records in a permutation of the whole set, another
-	// one in every epoch. It is the default.
+	// ShuffleFull draws the records in a permutation of the whole set, a different
+	// one in each epoch. It is the default.
 	ShuffleFull Shuffle = "full"
 	// ShuffleBuffer draws blocks of neighbouring records in a permutation of
 	// all blocks, and shuffles the records of as many blocks as the buffer
-	// holds. It is for sets that are larger than memory, on disks that are slow
-	// to read here and there.
+	// holds. It is for sets that do not fit in memory, on disks where random
+	// reads are slow.
 	ShuffleBuffer Shuffle = "buffer"
 	// ShuffleNone draws the records in the order of the files.
 	ShuffleNone Shuffle = "none"
@@ -35,7 +35,7 @@ const (
 	// PackBestFit searches for the number and the length of rows that hold the
 	// examples of a batch in the fewest cells. It is the default.
 	PackBestFit Packing = "best-fit"
-	// PackFirstFit puts the examples of a batch, in drawing order, each into the
+	// PackFirstFit puts each example of a batch, in the order drawn, into the
 	// first row that has room for it.
 	PackFirstFit Packing = "first-fit"
 	// PackNone gives every example a row of its own, as long as the longest
@@ -43,10 +43,10 @@ const (
 	PackNone Packing = "none"
 )
 
-// Labels is what is expected of the label in the records.
+// Labels says whether records must have a label.
 type Labels string
 
-// What can be expected of labels.
+// The requirements for labels.
 const (
 	LabelsRequired Labels = "required" // a record without a label is an error; the default
 	LabelsOptional Labels = "optional" // a record without a label has label 0 and does not count in Batch.Labeled
@@ -54,20 +54,19 @@ const (
 )
 
 // FeatureNames lists the names under which the features of a record are looked
-// for; of several that a record has, the first in the list counts. A nil list
-// stands for the default, an empty one that is not nil for a feature that is
-// not read.
+// up. If a record has several of them, the first in the list is used. A nil list
+// means the default; an empty list that is not nil means that the feature is not
+// read.
 type FeatureNames struct {
 	InputIDs []string // token ids
 	TypeIDs  []string // segment of each token; all 0 if not read
 	Mask     []string // 1 for a token, 0 for padding, which is dropped; may be absent from a record
 	Label    []string // class number
-	Real     []string // one number, 0 in records that only fill up a batch and are left out; may be absent
+	Real     []string // 0 in records that only fill up a batch, which are dropped; may be absent from a record
 }
 
-// DefaultFeatureNames returns the names that are looked for by default: those of
-// gorbit convert first, then those of BERT's and the Model Garden's own tools and
-// of Hugging Face's.
+// DefaultFeatureNames returns the default names: first those of gorbit convert, then
+// those of the tools of BERT, the Model Garden and Hugging Face.
 func DefaultFeatureNames() FeatureNames {
 	return FeatureNames{
 		InputIDs: []string{"input_ids", "input_word_ids"},
@@ -78,14 +77,14 @@ func DefaultFeatureNames() FeatureNames {
 	}
 }
 
-// The defaults of numbers in Config.
+// Defaults of the numbers in Config.
 const (
 	DefaultRowLength = 128
 	DefaultBuffer    = 65536
 	DefaultReaders   = 2
 )
 
-// aheadExamples is how many examples a job of a reader has by default.
+// aheadExamples is the default number of examples in a reader's job.
 const aheadExamples = 512
 
 const (
@@ -93,24 +92,24 @@ const (
 	maxBatchSize = 1 << 24
 )
 
-// Config says what a Dataset reads and how it makes batches of it. The zero
-// value of a field stands for its default.
+// Config says what a Dataset reads and how it makes batches. The zero value of a
+// field means its default.
 type Config struct {
 	// Files are TFRecord files, folders, patterns or bases of shard names, as
-	// tfrecord.Glob takes them. Their order is the order of the records.
+	// tfrecord.Glob accepts them. Their order is the order of the records.
 	Files []string
-	// BatchSize is the number of records drawn for a batch, however they are
-	// packed.
+	// BatchSize is the number of records drawn for a batch. It does not depend on
+	// the packing.
 	BatchSize int
-	// Epochs is how often the whole set is drawn; 0 is without end.
+	// Epochs is how often the whole set is drawn; 0 means forever.
 	Epochs int64
-	// DropRemainder leaves out the last batch of an epoch where it has fewer
-	// than BatchSize records.
+	// DropRemainder drops the last batch of an epoch if it has fewer than
+	// BatchSize records.
 	DropRemainder bool
 
 	// Shuffle is ShuffleFull by default.
 	Shuffle Shuffle
-	// Seed chooses the permutations.
+	// Seed determines the permutations.
 	Seed uint64
 	// Buffer is the number of records that ShuffleBuffer shuffles at a time,
 	// DefaultBuffer by default.
@@ -118,54 +117,54 @@ type Config struct {
 
 	// Packing is PackBestFit by default.
 	Packing Packing
-	// RowLength is the greatest length of a row, and so of an example, in
-	// tokens; DefaultRowLength by default.
+	// RowLength is the maximum length of a row, and so of an example, in tokens;
+	// DefaultRowLength by default.
 	RowLength int
-	// MaxTokens bounds an example where that is less than a row, as where a model
-	// has fewer positions; 0 means RowLength.
+	// MaxTokens is the maximum length of an example if it is less than that of a
+	// row, for instance because the model has fewer positions; 0 means RowLength.
 	MaxTokens int
 	// FixedRowLength makes all rows RowLength long. Otherwise the rows of a
 	// batch are no longer than they need to be.
 	FixedRowLength bool
-	// Truncate shortens an example that is longer than RowLength, or MaxTokens, to
-	// its first tokens and its last one, which is the final [SEP]. Otherwise it is
-	// an error.
+	// Truncate shortens an example that is longer than RowLength or MaxTokens: it
+	// keeps the first tokens and the last one, which is the final [SEP]. Without
+	// Truncate such an example is an error.
 	Truncate bool
 
 	// Features are the names of features in the records.
 	Features FeatureNames
 	// Labels is LabelsRequired by default.
 	Labels Labels
-	// NumLabels, VocabSize and NumTypes bound the labels, the token ids and the
-	// type ids: all are at least 0 and less than these. 0 is no bound.
+	// NumLabels, VocabSize and NumTypes are exclusive upper limits of the labels, the
+	// token ids and the type ids, which start at 0. 0 means no limit.
 	NumLabels, VocabSize, NumTypes int
 
-	// Part reads of every batch only the records of a part, so that several hosts
-	// draw the same batches together. The zero value is the whole.
+	// Part restricts reading to a part of the records of each batch, so that several
+	// hosts can draw the same batches together. The zero value reads everything.
 	Part Part
 
-	// OnCorrupt says what happens on a record that is damaged or is no
-	// tf.train.Example: an error, or a batch with one example less. A record
-	// whose features are not as expected is an error in either case.
+	// OnCorrupt says what happens if a record is damaged or is not a
+	// tf.train.Example: an error, or a batch with one example less. A record with
+	// unexpected features is always an error.
 	OnCorrupt tfrecord.Policy
 
 	// Readers is the number of goroutines that read and pack, DefaultReaders by
-	// default: one makes hundreds of thousands of examples a second, and what is
-	// made ahead makes up for a slow disk. The batches do not depend on it.
+	// default. One goroutine makes hundreds of thousands of examples per second,
+	// and the batches made ahead make up for a slow disk. The batches do not depend
+	// on it.
 	Readers int
-	// Prefetch is the number of batches made ahead, by default as many as hold
-	// 1,024 examples for every reader, but at least 2 for each. Small batches are
+	// Prefetch is the number of batches made ahead. The default is enough for 1,024
+	// examples per reader, but at least 2 batches per reader. Small batches are
 	// handed over several at a time, so that a reader can work on half of them.
 	Prefetch int
-	// Logger receives a warning for every batch that lacks damaged records; nil
-	// is silent.
+	// Logger receives a warning for each batch from which damaged records were
+	// dropped; nil logs nothing.
 	Logger *slog.Logger `json:"-"`
 }
 
-// Part is a part of the draws of every batch: of B draws, those from B·From/Of up to
-// B·To/Of, rounded down. Parts that share From and To cover every draw once, and those
-// of one width differ by a draw at most. A position in the data means the same whatever
-// the part.
+// Part is a part of the draws of each batch: of B draws, those from B·From/Of up to
+// B·To/Of, rounded down. Adjacent parts cover each draw once, and parts of the same
+// width differ by at most one draw. A position in the data does not depend on the part.
 type Part struct{ From, To, Of int }
 
 // of returns the part of the draws from start to end.
@@ -180,34 +179,34 @@ func (p Part) of(start, end int64) (int64, int64) {
 // maxParts keeps the arithmetic of parts within 64 bits.
 const maxParts = 1 << 20
 
-// Validate reports the first setting that makes no sense.
+// Validate returns an error for the first invalid setting.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	switch {
 	case len(c.Files) == 0:
-		return errors.New("no files of records are given")
+		return errors.New("no record files are given")
 	case c.BatchSize < 1 || c.BatchSize > maxBatchSize:
-		return fmt.Errorf("batch size is %d, expected 1 to %d", c.BatchSize, maxBatchSize)
+		return fmt.Errorf("batch size is %d; expected 1 to %d", c.BatchSize, maxBatchSize)
 	case int64(c.BatchSize)*int64(c.RowLength) > math.MaxInt32:
 		return fmt.Errorf("a batch of %d examples in rows of %d tokens is too large: positions must be below 2^31", c.BatchSize, c.RowLength)
 	case c.Epochs < 0:
-		return fmt.Errorf("number of epochs is %d, expected 0 (without end) or more", c.Epochs)
+		return fmt.Errorf("number of epochs is %d; expected 0 (no limit) or more", c.Epochs)
 	case c.Shuffle != ShuffleFull && c.Shuffle != ShuffleBuffer && c.Shuffle != ShuffleNone:
-		return fmt.Errorf("shuffle is %q, expected %q, %q or %q", c.Shuffle, ShuffleFull, ShuffleBuffer, ShuffleNone)
+		return fmt.Errorf("shuffle is %q; expected %q, %q or %q", c.Shuffle, ShuffleFull, ShuffleBuffer, ShuffleNone)
 	case c.Buffer < 1:
-		return fmt.Errorf("shuffle buffer is of %d records, expected 1 or more", c.Buffer)
+		return fmt.Errorf("shuffle buffer is %d records; expected 1 or more", c.Buffer)
 	case c.Part != Part{} && (c.Part.From < 0 || c.Part.To <= c.Part.From || c.Part.Of < c.Part.To || c.Part.Of > maxParts):
-		return fmt.Errorf("part is %d to %d of %d, expected a part of at most %d", c.Part.From, c.Part.To, c.Part.Of, maxParts)
+		return fmt.Errorf("part is %d to %d of %d; expected 0 <= from < to <= of <= %d", c.Part.From, c.Part.To, c.Part.Of, maxParts)
 	case c.OnCorrupt != tfrecord.Fail && c.OnCorrupt != tfrecord.Skip:
-		return fmt.Errorf("policy on corrupt records is %d, expected tfrecord.Fail or tfrecord.Skip", c.OnCorrupt)
+		return fmt.Errorf("policy for corrupt records is %d; expected tfrecord.Fail or tfrecord.Skip", c.OnCorrupt)
 	case c.Readers < 1:
-		return fmt.Errorf("number of readers is %d, expected 1 or more", c.Readers)
+		return fmt.Errorf("number of readers is %d; expected 1 or more", c.Readers)
 	case c.Prefetch < 1:
-		return fmt.Errorf("number of batches made ahead is %d, expected 1 or more", c.Prefetch)
+		return fmt.Errorf("number of prefetched batches is %d; expected 1 or more", c.Prefetch)
 	case len(c.Features.InputIDs) == 0:
-		return errors.New("no name is given for the feature of token ids")
+		return errors.New("no feature name is given for token ids")
 	case len(c.Features.Label) == 0 && c.Labels == LabelsRequired:
-		return errors.New("labels are required and no name is given for their feature")
+		return errors.New("labels are required, but no feature name is given for them")
 	}
 	return c.validateRows()
 }
@@ -216,20 +215,20 @@ func (c Config) Validate() error {
 func (c Config) validateRows() error {
 	switch {
 	case c.Packing != PackBestFit && c.Packing != PackFirstFit && c.Packing != PackNone:
-		return fmt.Errorf("packing is %q, expected %q, %q or %q", c.Packing, PackBestFit, PackFirstFit, PackNone)
+		return fmt.Errorf("packing is %q; expected %q, %q or %q", c.Packing, PackBestFit, PackFirstFit, PackNone)
 	case c.RowLength < 1 || c.RowLength > maxRowLength:
-		return fmt.Errorf("row length is %d tokens, expected 1 to %d", c.RowLength, maxRowLength)
+		return fmt.Errorf("row length is %d tokens; expected 1 to %d", c.RowLength, maxRowLength)
 	case c.MaxTokens < 0:
-		return fmt.Errorf("most tokens of an example are %d, expected 0 (as many as a row has) or more", c.MaxTokens)
+		return fmt.Errorf("maximum tokens of an example is %d; expected 0 (the row length) or more", c.MaxTokens)
 	case c.Labels != LabelsRequired && c.Labels != LabelsOptional && c.Labels != LabelsNone:
-		return fmt.Errorf("labels are %q, expected %q, %q or %q", c.Labels, LabelsRequired, LabelsOptional, LabelsNone)
+		return fmt.Errorf("labels are %q; expected %q, %q or %q", c.Labels, LabelsRequired, LabelsOptional, LabelsNone)
 	case c.NumLabels < 0 || c.VocabSize < 0 || c.NumTypes < 0:
-		return fmt.Errorf("numbers of labels, tokens and types are %d, %d and %d, expected 0 (no bound) or more", c.NumLabels, c.VocabSize, c.NumTypes)
+		return fmt.Errorf("numbers of labels, tokens and types are %d, %d and %d; expected 0 (no limit) or more", c.NumLabels, c.VocabSize, c.NumTypes)
 	}
 	return nil
 }
 
-// withDefaults returns the configuration with defaults in place of zeros.
+// withDefaults returns the configuration with zeros replaced by defaults.
 func (c Config) withDefaults() Config {
 	c.Shuffle = cmp.Or(c.Shuffle, ShuffleFull)
 	c.Buffer = cmp.Or(c.Buffer, DefaultBuffer)

@@ -35,17 +35,17 @@ type Dataset struct {
 	closeErr  error
 
 	mu      sync.Mutex    // held by all methods but Close
-	state   State         // behind the last batch
+	state   State         // after the last batch
 	made    *prefetch     // nil while no batch is being made
 	err     error         // what ended the batches
 	barren  int64         // batches in a row without an example
-	pending chan []result // what is waited for
-	ready   []result      // made, and not yet returned
+	pending chan []result // the job being waited for
+	ready   []result      // made, but not yet returned
 }
 
-// Open opens the files of the configuration. Their indexes are read, or built
-// where they are missing, which reads a file once. The context bounds Open
-// only, and is looked at before each file.
+// Open opens the files of the configuration. It reads their indexes, or builds
+// missing ones, which reads the file once. The context applies to Open only, and
+// is checked before each file.
 func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 	return d, nil
 }
 
-// expand returns the files that patterns stand for.
+// expand returns the files that match patterns.
 func expand(patterns []string) ([]string, error) {
 	var paths []string
 	seen := map[string]bool{}
@@ -116,7 +116,7 @@ func expand(patterns []string) ([]string, error) {
 		for _, m := range matches {
 			m = filepath.Clean(m)
 			if seen[m] {
-				return nil, fmt.Errorf("%s: is given twice", m)
+				return nil, fmt.Errorf("file %s is given twice", m)
 			}
 			seen[m] = true
 			paths = append(paths, m)
@@ -125,15 +125,15 @@ func expand(patterns []string) ([]string, error) {
 	return paths, nil
 }
 
-// newDataset returns a Dataset of open files with a valid configuration that
-// has its defaults.
+// newDataset returns a Dataset of open files. The configuration must be valid and
+// have its defaults set.
 func newDataset(cfg Config, f files, hash string) (*Dataset, error) {
 	n := f.len()
 	switch {
 	case n == 0:
-		return nil, fmt.Errorf("%s: no records in %d file(s)", f.paths[0], len(f.paths))
+		return nil, fmt.Errorf("%s: no records in the %d file(s)", f.paths[0], len(f.paths))
 	case cfg.DropRemainder && n < int64(cfg.BatchSize):
-		return nil, fmt.Errorf("%s: %d records in %d file(s) make no batch of %d, and remainders are dropped", f.paths[0], n, len(f.paths), cfg.BatchSize)
+		return nil, fmt.Errorf("%s: %d records in %d file(s); expected at least a batch of %d, because remainders are dropped", f.paths[0], n, len(f.paths), cfg.BatchSize)
 	}
 	d := &Dataset{cfg: cfg, files: f, closing: make(chan struct{})}
 	d.settings = Settings{
@@ -155,8 +155,8 @@ func newDataset(cfg Config, f files, hash string) (*Dataset, error) {
 	return d, nil
 }
 
-// NumExamples returns the number of records that an epoch draws from, which is
-// the number of examples unless some are damaged or fill up a batch.
+// NumExamples returns the number of records in an epoch. It is the number of
+// examples unless some records are damaged or only fill up a batch.
 func (d *Dataset) NumExamples() int64 { return d.settings.Records }
 
 // BatchesPerEpoch returns the number of batches in an epoch.
@@ -169,21 +169,21 @@ func (s Settings) batches() int64 {
 	return (s.Records + int64(s.BatchSize) - 1) / int64(s.BatchSize)
 }
 
-// FileInfo is what a file of records holds.
+// FileInfo describes the content of a record file.
 type FileInfo struct {
 	Path    string `json:"path"`
 	Records int64  `json:"records"`
-	// Digest is a hash of the records, as of tfrecord.IndexedFile.
+	// Digest is a hash of the records; see tfrecord.IndexedFile.
 	Digest uint64 `json:"digest"`
-	// Damaged is what the file's index leaves out because it is damaged.
+	// Damaged counts the damaged records that the file's index leaves out.
 	Damaged tfrecord.Skipped `json:"damaged"`
 }
 
-// FileInfos returns what the files hold, by the numbers in RecordIDs.
+// FileInfos describes the files, indexed by RecordID.File.
 func (d *Dataset) FileInfos() []FileInfo { return slices.Clone(d.infos) }
 
-// Damaged returns what the indexes leave out because it is damaged. It is no
-// part of NumExamples.
+// Damaged counts the damaged records that the indexes leave out. NumExamples does not
+// include them.
 func (d *Dataset) Damaged() tfrecord.Skipped {
 	var all tfrecord.Skipped
 	for _, f := range d.infos {
@@ -193,14 +193,14 @@ func (d *Dataset) Damaged() tfrecord.Skipped {
 	return all
 }
 
-// Files returns the paths of the files, by the numbers in RecordIDs.
+// Files returns the paths of the files, indexed by RecordID.File.
 func (d *Dataset) Files() []string { return append([]string(nil), d.files.paths...) }
 
 // Describe names a record, such as "train-00000-of-00002.tfrecord:17".
 func (d *Dataset) Describe(id RecordID) string { return describe(d.files.paths, id) }
 
-// Drawn names the records that are drawn for the batch at a position of the dataset.
-// It reads none of them.
+// Drawn returns the ids of the records drawn for the batch at a position, without
+// reading them.
 func (d *Dataset) Drawn(s State) []RecordID {
 	draws := newOrder(d.cfg.Shuffle, d.files.len(), d.cfg.Seed, d.cfg.Buffer).draw(nil, s.Epoch, s.Position, s.end())
 	ids := make([]RecordID, len(draws))
@@ -210,16 +210,16 @@ func (d *Dataset) Drawn(s State) []RecordID {
 	return ids
 }
 
-// State returns the position behind the batch that Next returned last.
+// State returns the position after the batch that Next returned last.
 func (d *Dataset) State() State {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.state
 }
 
-// Restore goes to a position. It reads nothing, so it takes no longer at the
-// end of the data than at the beginning. A state of other data or settings is
-// a StateError and changes nothing.
+// Restore moves to a position. It reads nothing, so the end of the data is reached as
+// fast as the beginning. For a state of other data or settings it returns a
+// StateError and changes nothing.
 func (d *Dataset) Restore(s State) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -234,9 +234,9 @@ func (d *Dataset) Restore(s State) error {
 	return nil
 }
 
-// Divide has batches divided where they are made, ahead of Next: their Parts are then what
-// Batch.Divide makes with the same numbers and the dataset's configuration. It holds from
-// the next batch on.
+// Divide makes the readers divide batches ahead of Next. The Parts of a batch are then the
+// result of Batch.Divide with the same numbers and the dataset's configuration. It takes
+// effect with the next batch.
 func (d *Dataset) Divide(n, longRows int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -244,8 +244,8 @@ func (d *Dataset) Divide(n, longRows int) {
 	d.division = division{n, longRows}
 }
 
-// normal returns the one way to write down a position at which no batch of the
-// epoch is left.
+// normal returns the canonical form of a position at which the epoch has no more
+// batches.
 func (s State) normal() State {
 	if s.Position >= s.Settings.batches()*int64(s.Settings.BatchSize) || s.Position == s.Settings.Records {
 		s.Epoch++
@@ -255,11 +255,11 @@ func (s State) normal() State {
 }
 
 // Next returns the next batch, or io.EOF at the end of the configured epochs.
-// Damaged records that are skipped make their batch smaller; a batch that would
-// be empty is passed over, but not one of which a Part is read: that has one token in an
-// example of weight 0, as the empty parts of Split. The context bounds the wait only: after it has ended
-// Next can be called again. After any other error Next returns the same error
-// until Restore.
+// Skipped damaged records make their batch smaller. A batch that would be empty is
+// omitted, unless only a Part of it is read: it then has one token in an example of
+// weight 0, like the empty parts of Split. The context applies to the wait only: after
+// it has ended, Next can be called again. After any other error Next returns the same
+// error until Restore.
 func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -285,9 +285,9 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 		d.state.Epoch, d.state.Position = r.next.Epoch, r.next.Position
 		d.state.Skipped += r.skipped
 		if r.skipped > 0 {
-			d.cfg.Logger.Warn("damaged records are skipped", "records", r.skipped, "skipped_so_far", d.state.Skipped, "first", r.damage)
+			d.cfg.Logger.Warn("skipped damaged records", "records", r.skipped, "skipped_so_far", d.state.Skipped, "first", r.damage)
 		}
-		// What a part of a batch lacks, others may have.
+		// An empty part of a batch says nothing about the other parts.
 		if r.batch.Examples > 0 || d.cfg.Part.Of > 0 {
 			d.barren = 0
 			r.batch.State = d.state
@@ -298,7 +298,7 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 		}
 		if d.barren++; d.barren >= d.BatchesPerEpoch() {
 			d.halt()
-			d.err = fmt.Errorf("%s: no usable record in a whole epoch of %d", d.files.paths[0], d.settings.Records)
+			d.err = fmt.Errorf("%s: no usable record in an epoch of %d records", d.files.paths[0], d.settings.Records)
 			if r.damage != nil {
 				d.err = fmt.Errorf("%w: %w", d.err, r.damage)
 			}
@@ -325,7 +325,7 @@ func (d *Dataset) wait(ctx context.Context) (result, error) {
 	return r, nil
 }
 
-// receive waits for results. At the end of all there are none.
+// receive waits for results. There are none at the end of the last epoch.
 func (d *Dataset) receive(ctx context.Context) error {
 	if d.pending == nil {
 		select {
@@ -351,7 +351,7 @@ func (d *Dataset) receive(ctx context.Context) error {
 	}
 }
 
-// halt stops making batches.
+// halt stops the readers.
 func (d *Dataset) halt() {
 	if d.made != nil {
 		d.made.stop()
@@ -376,7 +376,7 @@ func (d *Dataset) Close() error {
 		made := d.made
 		d.made, d.pending, d.ready = nil, nil, nil
 		d.mu.Unlock()
-		// Waited for without the lock: a Next that comes now returns at once.
+		// Wait without the lock, so that a call of Next returns at once.
 		if made != nil {
 			made.stop()
 		}

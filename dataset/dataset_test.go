@@ -227,12 +227,12 @@ func TestRestoreRefuses(t *testing.T) {
 		want   string
 	}{
 		{func(s *State) { s.Settings.Records = 49 }, "the number of records was 49 and is 50"},
-		{func(s *State) { s.Settings.Files = "other" }, "the files have other names, sizes or numbers of records"},
-		{func(s *State) { s.Version = 2 }, "its version is 2, expected 1"},
-		{func(s *State) { *s = State{} }, "its version is 0, expected 1"},
-		{func(s *State) { s.Position = 9 }, "its position 9 is not at the end of a batch of 8"},
-		{func(s *State) { s.Position = -8 }, "its position is -8, expected 0 to 50"},
-		{func(s *State) { s.Position = 56 }, "its position is 56, expected 0 to 50"},
+		{func(s *State) { s.Settings.Files = "other" }, "the files have different names, sizes or numbers of records"},
+		{func(s *State) { s.Version = 2 }, "its version is 2; expected 1"},
+		{func(s *State) { *s = State{} }, "its version is 0; expected 1"},
+		{func(s *State) { s.Position = 9 }, "its position is 9; expected the end of a batch of 8"},
+		{func(s *State) { s.Position = -8 }, "its position is -8; expected 0 to 50"},
+		{func(s *State) { s.Position = 56 }, "its position is 56; expected 0 to 50"},
 		{func(s *State) { s.Epoch = -1 }, "its epoch is -1"},
 		{func(s *State) { s.Epoch = 1 << 60 }, "its epoch is 1152921504606846976"},
 		{func(s *State) { s.Skipped = -1 }, "it has skipped -1 records"},
@@ -304,7 +304,7 @@ func TestFiles(t *testing.T) {
 	}
 	defer d3.Close()
 	var se *StateError
-	if err := d3.Restore(state); !errors.As(err, &se) || !strings.Contains(err.Error(), "other names") {
+	if err := d3.Restore(state); !errors.As(err, &se) || !strings.Contains(err.Error(), "different names") {
 		t.Errorf("error is %v, expected one about the files", err)
 	}
 }
@@ -439,7 +439,7 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 	if skipped != int64(2*len(bad)) {
 		t.Errorf("%d records were skipped, expected %d", skipped, 2*len(bad))
 	}
-	if !strings.Contains(log.String(), "damaged records are skipped") || !strings.Contains(log.String(), "dir/damaged.tfrecord: record") {
+	if !strings.Contains(log.String(), "skipped damaged records") || !strings.Contains(log.String(), "dir/damaged.tfrecord: record") {
 		t.Errorf("log is %q", log.String())
 	}
 }
@@ -504,7 +504,7 @@ func TestOpenErrors(t *testing.T) {
 		{Config{Files: []string{filepath.Join(dir, "nowhere.tfrecord")}, BatchSize: 1}, "nowhere.tfrecord"},
 		{Config{Files: []string{empty}, BatchSize: 1}, "no records"},
 		{Config{Files: []string{one, one}, BatchSize: 1}, "given twice"},
-		{Config{Files: []string{one}, BatchSize: 4, DropRemainder: true}, "3 records in 1 file(s) make no batch of 4"},
+		{Config{Files: []string{one}, BatchSize: 4, DropRemainder: true}, "3 records in 1 file(s); expected at least a batch of 4"},
 		{Config{Files: []string{filepath.Join(dir, "gap")}, BatchSize: 1}, "gap"},
 		{Config{Files: []string{text}, BatchSize: 1}, "text.tfrecord: record 0"},
 		{Config{Files: []string{one}}, "batch size is 0"},
@@ -550,7 +550,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.NumLabels = -1 }, "numbers of labels"},
 		{func(c *Config) { c.OnCorrupt = 7 }, "policy"},
 		{func(c *Config) { c.Readers = -1 }, "readers is -1"},
-		{func(c *Config) { c.Prefetch = -1 }, "made ahead is -1"},
+		{func(c *Config) { c.Prefetch = -1 }, "prefetched batches is -1"},
 		{func(c *Config) { c.Features.InputIDs = []string{} }, "no name"},
 		{func(c *Config) { c.Features.Label = []string{} }, "no name"},
 	} {

@@ -3,34 +3,34 @@
 //
 // # From records to batches
 //
-// The records of all files form one sequence. In every epoch each is drawn
-// once, in an order that depends on the seed and the epoch alone ([Shuffle]).
-// BatchSize consecutive draws make a batch; the last one of an epoch has what
-// is left, unless remainders are dropped. A batch never spans two epochs. Its
-// examples are laid into rows of several examples each ([Packing]), which
-// changes what is computed for padding and nothing else: examples keep the
-// order in which they were drawn, and their number is what BatchSize says.
+// The records of all files form one sequence. Each epoch draws each record once,
+// in an order that depends only on the seed and the epoch ([Shuffle]). BatchSize
+// consecutive draws make a batch. The last batch of an epoch has the remaining
+// records, unless remainders are dropped. A batch never spans two epochs. Its
+// examples are packed into rows of several examples each ([Packing]), which only
+// changes how much is computed for padding: examples keep the order in which they
+// were drawn, and their number is BatchSize.
 //
-// The content of a batch is a function of the files, the settings, the epoch
-// and the position in it. Therefore the number of readers does not matter, and
-// [Dataset.Restore] goes to a position by naming it: nothing is read again to
-// get there. [State] is that position together with the settings that it
-// depends on, and is refused by a Dataset of others. Several hosts can draw the same
-// batches together, each a [Part] of every one.
+// The content of a batch is a function of the files, the settings, the epoch and
+// the position in it. So it does not depend on the number of readers, and
+// [Dataset.Restore] moves to a position without reading anything. [State] is a
+// position together with the settings it depends on. A Dataset with other settings
+// refuses it. Several hosts can draw the same batches together, each host a [Part]
+// of every batch.
 //
 // # Records
 //
-// A record is a tf.train.Example with int64 lists: token ids with their special
-// tokens, type ids of the same length, one label, and, in records of a fixed
-// length as BERT and the Model Garden write them
-// (official/nlp/data/classifier_data_lib.py), a mask that is 0 in padding.
-// Padding is dropped, and so are records with is_real_example 0, which only
-// fill up a batch. [FeatureNames] lists the names.
+// A record is a tf.train.Example with int64 lists: token ids including special
+// tokens, type ids of the same length, one label, and a mask that is 0 in padding
+// if the records have a fixed length, as those of BERT and the Model Garden do
+// (official/nlp/data/classifier_data_lib.py). Padding is dropped, and so are
+// records with is_real_example 0, which only fill up a batch. [FeatureNames] lists
+// the names.
 //
 // # Batches
 //
-// All features are int32 but the weights, which are float32. With R rows of S
-// positions and B examples:
+// All features are int32, except for the weights, which are float32. With R rows of
+// S positions and B examples:
 //
 //	input_ids         [R, S]  token ids
 //	type_ids          [R, S]  segment of each token
@@ -40,16 +40,16 @@
 //	labels            [B]     class number
 //	example_weights   [B]     1
 //
-// Padding is 0 in all of them. Lengths count tokens, special tokens included.
+// Padding is 0 in all of them. Lengths count tokens, including special tokens.
 //
 // # Errors
 //
-// A record whose features are not as expected is a [RecordError] naming file,
-// record, feature and expectation. A damaged record is tfrecord's CorruptError,
-// and one that is no Example wraps its ExampleError; under tfrecord.Skip both
-// leave their batch with an example less, so that all other batches stay what
-// they are, and are counted in the State. A State that does not fit is a
-// [StateError].
+// A record with unexpected features is a [RecordError] that names the file, the
+// record, the feature and what was expected. A damaged record is a CorruptError of
+// tfrecord, and one that is not an Example wraps its ExampleError. Under
+// tfrecord.Skip both leave their batch with one example less, so that all other
+// batches stay the same, and the State counts them. A State of other data or
+// settings is a [StateError].
 //
-// docs/design/input.md gives the permutation and the packing step by step.
+// docs/design/input.md explains the permutation and the packing step by step.
 package dataset

@@ -11,13 +11,13 @@ import (
 // ErrClosed is returned by a Dataset after Close.
 var ErrClosed = errors.New("dataset is closed")
 
-// RecordError reports a record whose content is not as expected.
+// RecordError reports a record with unexpected content.
 type RecordError struct {
-	File    string // path; empty for an example that FromExamples was given
+	File    string // path; empty for an example passed to FromExamples
 	Record  int64  // number of the record in the file, or of the example, from 0
-	Feature string // the feature at fault; empty where it is the whole record
+	Feature string // the invalid feature; empty if it is the whole record
 	Reason  string // what is wrong and what was expected
-	Err     error  // the cause, if another package found it
+	Err     error  // the cause, if it comes from another package
 }
 
 // Error names the file, the record and the feature, and says what is wrong.
@@ -43,10 +43,10 @@ func (e *RecordError) Unwrap() error { return e.Err }
 
 // StateError reports a State that belongs to other data or settings.
 type StateError struct {
-	Differences []string // one clause for each
+	Differences []string // one clause per difference
 }
 
 // Error names everything that differs.
 func (e *StateError) Error() string {
-	return "the saved position in the data does not fit: " + strings.Join(e.Differences, "; ")
+	return "the saved position does not match the data: " + strings.Join(e.Differences, "; ")
 }

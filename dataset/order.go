@@ -1,30 +1,30 @@
 package dataset
 
-// The uses of keys, so that no two permutations share one.
+// What keys are used for, so that no two permutations share one.
 const (
-	useRecords = iota // of the whole set
-	useBlocks         // of the blocks of a buffered shuffle
-	useWindow         // of the records of a window, followed by its number
+	useRecords = iota // the records of the whole set
+	useBlocks         // the blocks of a buffered shuffle
+	useWindow         // the records of a window, followed by its number
 )
 
-// order says which record is drawn at which position of one epoch. It keeps
-// what it computed last, so a goroutine needs one of its own.
+// order maps the positions of an epoch to records. It caches what it computed last,
+// so each goroutine needs its own.
 type order struct {
 	mode Shuffle
 	n    int64 // records
 	seed uint64
-	// epoch is the one the rest belongs to, or -1.
+	// epoch is the epoch of the fields below, or -1.
 	epoch int64
 
 	perm permutation // of the records, or of the blocks
 
-	// Of a buffered shuffle: blocks of consecutive records stand in permuted
-	// order in slots, and a window of slots is shuffled record by record. The
-	// last block of the set may be short; its slot is known, so the beginning
-	// of every window is too.
+	// For a buffered shuffle: blocks of consecutive records are placed in slots in
+	// permuted order, and each window of slots is shuffled record by record. The
+	// last block of the set may be short; its slot is known, and so is the
+	// beginning of every window.
 	block, blocks, window int64
 	short, deficit        int64 // the slot of the last block, and how many records it lacks
-	drawn                 int64 // number of the window that inner belongs to, or -1
+	drawn                 int64 // number of inner's window, or -1
 	inner                 permutation
 	slots                 []int64
 }
@@ -40,8 +40,8 @@ func newOrder(mode Shuffle, n int64, seed uint64, buffer int) *order {
 	return o
 }
 
-// draw returns the records that are drawn at the positions of an epoch from start
-// to end, in the memory of draws.
+// draw returns the records drawn at the positions start to end of an epoch, in the
+// memory of draws.
 func (o *order) draw(draws []int64, epoch, start, end int64) []int64 {
 	draws = draws[:0]
 	for pos := start; pos < end; pos++ {
@@ -60,11 +60,11 @@ func (o *order) draw(draws []int64, epoch, start, end int64) []int64 {
 	return draws
 }
 
-// drawWindow replaces the positions that lie in the same window as the first by
-// the records drawn there, and returns how many these are.
+// drawWindow replaces the positions in the same window as the first one by the
+// records drawn there, and returns their number.
 func (o *order) drawWindow(positions []int64) int {
-	// Positions behind the short block are moved up by what it lacks, which
-	// makes a division find windows and slots.
+	// Positions after the short block are shifted by the records it lacks, so that
+	// a division finds windows and slots.
 	w := positions[0] / (o.window * o.block)
 	if positions[0] >= o.before((o.short/o.window+1)*o.window) {
 		w = (positions[0] + o.deficit) / (o.window * o.block)
@@ -98,7 +98,7 @@ func (o *order) drawWindow(positions []int64) int {
 	return n
 }
 
-// begin makes ready for an epoch.
+// begin prepares for an epoch.
 func (o *order) begin(epoch int64) {
 	if epoch == o.epoch {
 		return
@@ -113,7 +113,7 @@ func (o *order) begin(epoch int64) {
 	o.drawn = -1
 }
 
-// before returns how many records lie in the slots below one.
+// before returns the number of records in the slots below slot.
 func (o *order) before(slot int64) int64 {
 	n := slot * o.block
 	if slot > o.short {

@@ -2,38 +2,37 @@ package dataset
 
 import "math/bits"
 
-// place is where an example lies.
+// place is the position of an example.
 type place struct {
 	row   int32
-	start int32 // of its first token in the row
+	start int32 // position of its first token in the row
 	seq   int32 // its number among the examples of the row, from 1
 }
 
-// packer lays examples into rows. It is reused from batch to batch, and its
-// memory with it.
+// packer lays examples into rows. It and its memory are reused from batch to batch.
 type packer struct {
 	places []place // by example, the result
 
 	sorted []int32 // examples, longest first
-	counts []int32 // of examples by length, while sorting
+	counts []int32 // number of examples by length, while sorting
 
-	rowOf []int32  // by example
+	rowOf []int32  // row by example
 	used  []int32  // tokens by row
 	seqs  []int32  // examples by row
-	next  []int32  // the next row with as much room, by row, or -1
-	head  []int32  // a row with so much room, by room; valid where open has the bit
-	open  []uint64 // which rooms rows have, as a bit set
+	next  []int32  // the next row with the same room, by row, or -1
+	head  []int32  // a row with that room, by room; valid if open has the bit
+	open  []uint64 // the rooms that rows have, as a bit set
 	tree  []int32  // the largest room below a node, for first-fit
 
 	distinct []int32 // the lengths that occur, longest first
 	have     []int32 // examples by length
-	left     []int32 // of them, those not yet laid
-	picks    []pick  // what fill has laid
+	left     []int32 // examples not yet placed, by length
+	picks    []pick  // what fill has placed
 	last     [tightRoom]uint8
 }
 
-// pack gives every example its place in p.places and returns the shape of the
-// rows. No length is below 1 or above limit.
+// pack sets the place of each example in p.places, and returns the shape of the
+// rows. All lengths are between 1 and limit.
 func (p *packer) pack(how Packing, lengths []int32, limit int, fixed bool) (rows, rowLength int) {
 	n := len(lengths)
 	p.places = resize(p.places, n)
@@ -79,17 +78,17 @@ func (p *packer) pack(how Packing, lengths []int32, limit int, fixed bool) (rows
 
 // The bounds of the search for a tight layout.
 const (
-	tightTries  = 48  // layouts that are tried
-	tightShapes = 16  // numbers of rows that are tried
-	tightRoom   = 128 // room at which a row is finished with the best sum of lengths
-	tightShare  = 5   // how many times its even share of the spare cells a row may waste
+	tightTries  = 48  // layouts to try
+	tightShapes = 16  // numbers of rows to try
+	tightRoom   = 128 // below this room a row is finished with the best sum of lengths
+	tightShare  = 5   // a row may waste this multiple of its even share of the spare cells
 )
 
-// tighten looks for rows of at most limit tokens that have fewer cells than
-// the rows given, and returns those it found, or the ones given. Rows are few,
-// so at the full length the last one is often half empty, and the same number of
-// shorter rows, or one row more, holds the same examples. Shapes are tried from
-// the fewest cells up, so that the first that serves is the best.
+// tighten looks for rows of at most limit tokens that have fewer cells than the
+// given rows, and returns the shape it found, or the given one. Since there are few
+// rows, the last one is often half empty at the full length, and the same number of
+// shorter rows, or one more row, holds the same examples. Shapes are tried from the
+// fewest cells up, so the first that fits is the best.
 func (p *packer) tighten(lengths []int32, limit int, fixed bool, rows, fullest int) (int, int) {
 	sum := 0
 	p.distinct = p.distinct[:0]
@@ -121,7 +120,7 @@ func (p *packer) tighten(lengths []int32, limit int, fixed bool, rows, fullest i
 		r := least + i*step
 		shapes[i].rows, shapes[i].length = r, max(longest, (sum+r-1)/r)
 	}
-	from := 0 // cells that the next shape has at least
+	from := 0 // minimum number of cells of the next shape
 	for range tightTries {
 		best, cells := -1, rows*fullest
 		for i := range shapes {
@@ -147,16 +146,16 @@ func (p *packer) tighten(lengths []int32, limit int, fixed bool, rows, fullest i
 	return rows, fullest
 }
 
-// pick says that an example of a length lies in a row.
+// pick places an example of a length in a row.
 type pick struct{ length, row int32 }
 
-// fill lays all lengths into at most so many rows of a limit and returns how many
-// rows it took and the tokens of the fullest, or zeros where they do not fit.
-// Each row begins with the longest that is left, goes on with the longest that
-// fit, and is finished with the lengths whose sum fills it best: the sums that
-// can be reached are a set of bits, to which every length adds itself, shifted.
-// A row need not be full while cells can be spared, which leaves the lengths that
-// go well together for the rows that need them.
+// fill places all lengths into at most the given number of rows of at most limit
+// tokens. It returns the number of rows used and the tokens of the fullest one, or
+// zeros if the lengths do not fit. Each row starts with the longest remaining length,
+// continues with the longest that fit, and ends with the lengths whose sum fills it
+// best. The reachable sums are a bit set, which each length ORs with itself, shifted
+// by the length. A row may stay short while there are cells to spare, which leaves
+// lengths that combine well to the rows that need them.
 func (p *packer) fill(most, limit, sum int) (rows, fullest int) {
 	spare := most*limit - sum
 	left := p.left[:len(p.have)]

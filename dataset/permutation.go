@@ -6,24 +6,24 @@ import (
 )
 
 // rounds is the number of half rounds of the permutation's network. Sets of
-// fewer than 20 records need about 16 to look shuffled by chi-square; large ones
-// would do with 8.
+// fewer than 20 records need about 16 to look random in a chi-square test; 8 are
+// enough for large ones.
 const rounds = 20
 
 // permutation is a bijection of the numbers 0 to n-1, computed one number at a
 // time and never held in memory.
 //
 // It is an unbalanced Feistel network on the pairs (l, r) with l < a, r < b
-// and a*b only just above n (Black and Rogaway, "Ciphers with Arbitrary Finite
-// Domains", 2002): a half round adds a keyed hash of one half to the other,
-// modulo that one's range. Results of n and more are put through again until
-// one is below n, which keeps it a bijection.
+// and a*b just above n (Black and Rogaway, "Ciphers with Arbitrary Finite
+// Domains", 2002). A half round adds a keyed hash of one half to the other half,
+// modulo its range. A result of n or more goes through the network again until
+// it is below n, which keeps the map a bijection.
 type permutation struct {
 	n, a, b uint64
 	keys    [rounds]uint64
 }
 
-// newPermutation returns the permutation of n numbers that belongs to a key.
+// newPermutation returns the permutation of n numbers for a key.
 func newPermutation(n int64, key uint64) permutation {
 	p := permutation{n: uint64(n)}
 	p.a = uint64(math.Ceil(math.Sqrt(float64(n))))
@@ -35,7 +35,7 @@ func newPermutation(n int64, key uint64) permutation {
 	return p
 }
 
-// at returns the number that i is taken to.
+// at returns the image of i.
 func (p *permutation) at(i int64) int64 {
 	x := uint64(i)
 	for {
@@ -50,11 +50,11 @@ func (p *permutation) at(i int64) int64 {
 	}
 }
 
-// lanes is how many numbers atEach takes at a time: the rounds of one number
-// wait for each other, and those of another fill the gaps.
+// lanes is how many numbers atEach processes at a time. The rounds of one number
+// depend on each other, and those of the other numbers fill the gaps.
 const lanes = 4
 
-// atEach replaces each number by the one that it is taken to.
+// atEach replaces each number by its image.
 func (p *permutation) atEach(numbers []int64) {
 	for ; len(numbers) >= lanes; numbers = numbers[lanes:] {
 		var l, r [lanes]uint64
@@ -83,7 +83,7 @@ func (p *permutation) atEach(numbers []int64) {
 	}
 }
 
-// inverse returns the number that is taken to i.
+// inverse returns the number whose image is i.
 func (p *permutation) inverse(i int64) int64 {
 	x := uint64(i)
 	for {
@@ -106,13 +106,13 @@ func add(x, y, m uint64) uint64 {
 	return x
 }
 
-// scale takes a hash evenly to the numbers below m.
+// scale maps a hash evenly to the numbers below m.
 func scale(hash, m uint64) uint64 {
 	hi, _ := bits.Mul64(hash, m)
 	return hi
 }
 
-// golden is 2^64 over the golden ratio, the step of SplitMix64.
+// golden is 2^64 divided by the golden ratio, the step of SplitMix64.
 const golden = 0x9e3779b97f4a7c15
 
 // mix is the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast Splittable
@@ -123,7 +123,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// key hashes a seed with what the key is for, one number after the other.
+// key hashes a seed with the numbers that say what the key is used for.
 func key(seed uint64, uses ...uint64) uint64 {
 	k := mix(seed + golden)
 	for _, u := range uses {

@@ -2,31 +2,31 @@ package dataset
 
 import "sync"
 
-// result is a batch, or why there is none.
+// result is a batch, or the error that prevented it.
 type result struct {
 	batch   *Batch
-	next    State // Epoch and Position behind the batch
-	skipped int64 // damaged records that the batch lacks
-	damage  error // of the first of them
+	next    State // Epoch and Position after the batch
+	skipped int64 // damaged records dropped from the batch
+	damage  error // error of the first of them
 	err     error
 }
 
-// job is some consecutive batches to be made, which are handed over together: to
-// wake the other side takes longer than to make a small batch.
+// job is a run of consecutive batches to make. They are handed over together, because
+// waking the other side takes longer than making a small batch.
 type job struct {
 	from  State
 	count int
 	to    chan<- []result
 }
 
-// mostTogether bounds the batches of a job.
+// mostTogether is the maximum number of batches in a job.
 const mostTogether = 64
 
-// prefetch makes batches ahead. Which records a batch holds depends on its
-// position alone, so readers make whole batches independently of each other,
-// and the queue brings them into order.
+// prefetch makes batches ahead. The records of a batch depend only on its position,
+// so readers make whole batches independently of each other, and the queue puts
+// them in order.
 type prefetch struct {
-	queue    chan chan []result // one for every job, in order; closed behind the last
+	queue    chan chan []result // one for each job, in order; closed after the last
 	division division
 	quit     chan struct{}
 	done     sync.WaitGroup
@@ -41,7 +41,7 @@ func startPrefetch(cfg *Config, f *files, free *pool, v division, from State) *p
 		defer close(jobs)
 		defer close(p.queue)
 		s := from
-		// The first batch is waited for, so it comes alone.
+		// Someone waits for the first batch, so it is a job of its own.
 		for count := 1; s.before(cfg.Epochs); count = min(2*count, together) {
 			to := make(chan []result, 1)
 			j := job{from: s, to: to}
@@ -72,13 +72,13 @@ func startPrefetch(cfg *Config, f *files, free *pool, v division, from State) *p
 	return p
 }
 
-// make makes the batches of a job, up to one that cannot be made.
+// make makes the batches of a job, up to the first error.
 func (p *prefetch) make(r *reader, j job) []result {
 	results := make([]result, 0, j.count)
 	for s := j.from; len(results) < j.count; {
 		select {
 		case <-p.quit:
-			return results // which nobody waits for
+			return results // nobody waits for them
 		default:
 		}
 		res := result{next: s.After()}
@@ -96,22 +96,21 @@ func (p *prefetch) make(r *reader, j job) []result {
 	return results
 }
 
-// before reports whether a batch is left in so many epochs, 0 being without end.
+// before reports whether the given number of epochs has a batch left; 0 means no limit.
 func (s State) before(epochs int64) bool { return epochs == 0 || s.Epoch < epochs }
 
-// end returns the position behind the batch at s.
+// end returns the position after the batch at s.
 func (s State) end() int64 {
 	return min(s.Position+int64(s.Settings.BatchSize), s.Settings.Records)
 }
 
-// After returns the position of the batch that follows the one at s. Skipped stays what
-// it is.
+// After returns the position of the batch after the one at s. Skipped does not change.
 func (s State) After() State {
 	s.Position = s.end()
 	return s.normal()
 }
 
-// stop ends all goroutines, at the latest when each has made its batch.
+// stop ends all goroutines. Each finishes the batch it is making.
 func (p *prefetch) stop() {
 	close(p.quit)
 	p.done.Wait()

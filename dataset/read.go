@@ -9,15 +9,15 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// source is a file of records in any order. It is safe for concurrent use.
+// source gives random access to the records of a file. It is safe for concurrent use.
 type source interface {
 	Len() int
-	// Record returns the data of record i, in buf if that is large enough.
+	// Record returns the data of record i, in buf if it is large enough.
 	Record(i int, buf []byte) ([]byte, error)
 }
 
-// toucher is a source whose records can be fetched into the processor's caches,
-// all of a batch at a time and not one after the other.
+// toucher is a source that can load records into the processor's caches, all
+// records of a batch at once.
 type toucher interface{ Touch(records []int) }
 
 // files are the records of all files, numbered from the first to the last.
@@ -40,7 +40,7 @@ func (f *files) len() int64 {
 	return f.ends[len(f.ends)-1]
 }
 
-// find returns where record n lies.
+// find returns the place of record n.
 func (f *files) find(n int64) RecordID {
 	i, found := slices.BinarySearch(f.ends, n)
 	if found {
@@ -55,13 +55,13 @@ func (f *files) find(n int64) RecordID {
 	return RecordID{File: i, Record: n}
 }
 
-// fields tells at which positions of the decoder's names a feature's lie.
+// fields holds the positions of a feature's names among the decoder's names.
 type fields struct {
 	names []string
 	first int
 }
 
-// reader makes batches of records. A goroutine has one of its own.
+// reader makes batches of records. Each goroutine has its own.
 type reader struct {
 	cfg   *Config
 	files *files
@@ -73,7 +73,7 @@ type reader struct {
 
 	draws []int64
 	drawn []RecordID
-	near  [][]int // of what is drawn, the records of every file
+	near  [][]int // the drawn records of each file
 	buf   []byte
 	asm   assembler
 }
@@ -92,11 +92,10 @@ func newReader(cfg *Config, f *files, free *pool) *reader {
 	return r
 }
 
-// read makes the batch of the records that an epoch draws at the positions from
-// start to end. It has no Examples where none of them is whole and real, and then no
-// features either unless it is of a part.
-// Damaged records are left out of it if the configuration says so; their number
-// and the first one's error are returned.
+// read makes the batch of the records drawn at the positions start to end of an
+// epoch. If all of them are damaged or only fill up, it has no Examples, and no
+// features either unless a Part is read. If the configuration says so, damaged
+// records are left out; read returns their number and the error of the first.
 func (r *reader) read(epoch, start, end int64) (b *Batch, skipped int64, damage, err error) {
 	r.asm.reset()
 	r.draws = r.order.draw(r.draws, epoch, start, end)
@@ -136,7 +135,7 @@ func (r *reader) read(epoch, start, end int64) (b *Batch, skipped int64, damage,
 	return b, skipped, damage, nil
 }
 
-// damaged tells a record whose bytes cannot be made out.
+// damaged reports whether err means that the bytes of a record cannot be decoded.
 func damaged(err error) bool {
 	var framing *tfrecord.CorruptError
 	var example *tfrecord.ExampleError
@@ -204,7 +203,7 @@ func (r *reader) add(id RecordID) error {
 		case v == nil && r.cfg.Labels == LabelsRequired:
 			reason = missing(r.label, data)
 		case len(v) > 1 || len(v) == 0 && r.cfg.Labels == LabelsRequired:
-			reason = fmt.Sprintf("holds %d values, expected one label", len(v))
+			reason = fmt.Sprintf("has %d values; expected one label", len(v))
 		case len(v) == 1:
 			label, labeled = v[0], true
 			reason = r.cfg.checkLabel(label)
@@ -219,8 +218,9 @@ func (r *reader) add(id RecordID) error {
 	return nil
 }
 
-// numbers returns the first feature of the names that the record has, and its
-// numbers, or the first name and nil, or what is wrong with its kind.
+// numbers returns the name of the first of a feature's names that the record has, and
+// its numbers. If the record has none, it returns the first name and nil. The reason is
+// set if the values are not int64.
 func (r *reader) numbers(f fields) (name string, v []int64, reason string) {
 	for i, name := range f.names {
 		switch v := r.values.At(f.first + i); v.Kind {
@@ -231,7 +231,7 @@ func (r *reader) numbers(f fields) (name string, v []int64, reason string) {
 			}
 			return name, v.Int64s, ""
 		default:
-			return name, nil, fmt.Sprintf("holds %v values, expected int64", v.Kind)
+			return name, nil, fmt.Sprintf("has %v values; expected int64", v.Kind)
 		}
 	}
 	if len(f.names) == 0 {
@@ -240,31 +240,31 @@ func (r *reader) numbers(f fields) (name string, v []int64, reason string) {
 	return f.names[0], nil, ""
 }
 
-// none is a list without numbers, as opposed to no list.
+// none is an empty list, as opposed to no list.
 var none = []int64{}
 
-// checkMask returns what is wrong with a mask over n tokens.
+// checkMask returns what is wrong with a mask of n tokens, or "".
 func checkMask(mask []int64, n int, of string) string {
 	if len(mask) != n {
 		return reasonLength(len(mask), n, of)
 	}
 	for i, m := range mask {
 		if m != 0 && m != 1 {
-			return fmt.Sprintf("holds %d at position %d, expected 1 for a token or 0 for padding", m, i)
+			return fmt.Sprintf("has %d at position %d; expected 1 for a token or 0 for padding", m, i)
 		}
 	}
 	return ""
 }
 
-// mostListed bounds how many features of a record an error lists.
+// mostListed is the maximum number of features that an error lists.
 const mostListed = 20
 
-// missing says that a record has none of the features and which it has.
+// missing describes a record that has none of a feature's names, and lists its features.
 func missing(f fields, record []byte) string {
 	var b strings.Builder
 	b.WriteString("is missing")
 	if len(f.names) > 1 {
-		fmt.Fprintf(&b, " (nor is there %s)", strings.Join(f.names[1:], ", "))
+		fmt.Fprintf(&b, " (also tried %s)", strings.Join(f.names[1:], ", "))
 	}
 	all, err := tfrecord.ParseExample(record)
 	switch {

@@ -5,11 +5,10 @@ import (
 	"sync"
 )
 
-// Release gives the memory of the batch's features back, so that a later batch
-// takes no new one. It is for loops that draw thousands of batches a second and
-// need not be called. Afterwards the batch has no Features, and what has been kept
-// of them must not be used. It may be called more than once, but not while the
-// features are in use.
+// Release returns the memory of the batch's features for use by later batches. It is
+// optional, for loops that draw thousands of batches per second. Afterwards the batch
+// has no Features, and slices taken from them must not be used. It may be called more
+// than once, but not while the features are in use.
 func (b *Batch) Release() {
 	b.Features = nil
 	if b.lease != nil && b.lease.memory != nil {
@@ -18,8 +17,8 @@ func (b *Batch) Release() {
 	}
 }
 
-// lease is the memory of a batch's features. Copies of the Batch share it, so
-// that it is given back once.
+// lease is the memory of a batch's features. Copies of the Batch share it, so that
+// it is returned only once.
 type lease struct {
 	from   *pool
 	memory *block
@@ -31,13 +30,13 @@ type block struct {
 	floats []float32
 }
 
-// pool is memory that has been given back.
+// pool holds returned memory.
 type pool struct {
 	mu   sync.Mutex
 	free []*block
 }
 
-// mostFree bounds what a pool keeps.
+// mostFree is the maximum number of blocks that a pool keeps.
 const mostFree = 4 * mostTogether
 
 func (p *pool) put(m *block) {
@@ -48,7 +47,7 @@ func (p *pool) put(m *block) {
 	}
 }
 
-// take returns memory for so many numbers, all of them 0.
+// take returns memory for the given numbers of integers and floats, all 0.
 func (p *pool) take(ints, floats int) *block {
 	m := p.last()
 	if m == nil {
@@ -70,7 +69,7 @@ func (p *pool) last() *block {
 	return m
 }
 
-// zeros returns n zeros, in the memory of s if that is large enough.
+// zeros returns n zeros, in the memory of s if it is large enough.
 func zeros[T int32 | float32](s []T, n int) []T {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)

@@ -7,21 +7,20 @@ import (
 	"slices"
 )
 
-// Split divides the examples of a batch among n batches, so that all have about
-// as many tokens, and lays each one's into rows of its own. The examples of a part
-// keep their order. Of the configuration it uses Packing, RowLength and
-// FixedRowLength.
+// Split divides the examples of a batch into n batches with about the same number of
+// tokens, and packs each into rows of its own. The examples of a part keep their order.
+// It uses only Packing, RowLength and FixedRowLength of the configuration.
 //
-// Every example is in exactly one part. A part that gets none, since there are
-// fewer examples than parts, holds one token in an example of weight 0: Examples
-// and Tokens of such a batch are 0.
+// Every example is in exactly one part. If there are fewer examples than parts, the
+// remaining parts have one token in an example of weight 0. Examples and Tokens of
+// such a batch are 0.
 func (b *Batch) Split(cfg Config, n int) ([]*Batch, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validateRows(); err != nil {
 		return nil, err
 	}
 	if n < 1 {
-		return nil, fmt.Errorf("a batch cannot be split in %d", n)
+		return nil, fmt.Errorf("number of parts of a batch is %d; expected 1 or more", n)
 	}
 	examples, err := b.spans()
 	if err != nil {
@@ -57,10 +56,10 @@ func (b *Batch) Split(cfg Config, n int) ([]*Batch, error) {
 	return out, nil
 }
 
-// Divide makes n micro-batches of a batch by Split, with rows of up to longRows tokens
-// where that is more than the configuration's and it lets rows be as long as they come:
-// where best fit makes them, of no fixed length. One micro-batch of the same rows is the
-// batch itself.
+// Divide splits a batch into n micro-batches with Split. If longRows is more than the
+// configured row length, and rows are packed by best fit without a fixed length, the
+// micro-batches have rows of up to longRows tokens. A single micro-batch with the same
+// rows is the batch itself.
 func (b *Batch) Divide(cfg Config, n, longRows int) ([]*Batch, error) {
 	cfg, longer := cfg.withDefaults().longRows(longRows)
 	if n == 1 && !longer {
@@ -69,11 +68,11 @@ func (b *Batch) Divide(cfg Config, n, longRows int) ([]*Batch, error) {
 	return b.Split(cfg, n)
 }
 
-// division is what Dataset.Divide was told; zero divides nothing.
+// division holds the arguments of Dataset.Divide; the zero value divides nothing.
 type division struct{ parts, longRows int }
 
-// longRows returns a configuration that has its defaults with rows of up to n tokens, and true, where they
-// may be that long.
+// longRows returns the configuration, whose defaults are set, with rows of up to n
+// tokens, and true, if rows may be that long.
 func (c Config) longRows(n int) (Config, bool) {
 	if c.Packing != PackBestFit || c.FixedRowLength || n <= c.RowLength {
 		return c, false
@@ -82,7 +81,8 @@ func (c Config) longRows(n int) (Config, bool) {
 	return c, true
 }
 
-// nothing returns a batch of one token in an example of weight 0, which changes no sum.
+// nothing returns a batch of one token in an example of weight 0, which does not change
+// any sum.
 func (a *assembler) nothing() *Batch {
 	a.reset()
 	a.tokens[inputIDs], a.tokens[typeIDs] = append(a.tokens[inputIDs], 0), append(a.tokens[typeIDs], 0)
@@ -93,7 +93,7 @@ func (a *assembler) nothing() *Batch {
 	return b
 }
 
-// span is where an example's tokens are in the flattened rows.
+// span is the range of an example's tokens in the flattened rows.
 type span struct{ from, to int }
 
 // spans finds the examples in the rows.
@@ -118,8 +118,8 @@ func (b *Batch) spans() ([]span, error) {
 	return out, nil
 }
 
-// share divides examples among n parts: longest first, each to the part with the
-// fewest tokens so far (of several, the first).
+// share divides examples among n parts: the longest first, each to the part with the
+// fewest tokens so far, and the first such part in a tie.
 func share(examples []span, n int) [][]int {
 	order := make([]int, len(examples))
 	for i := range order {
@@ -144,7 +144,7 @@ func share(examples []span, n int) [][]int {
 	return parts
 }
 
-// loads is a heap of parts by what they hold.
+// loads is a heap of parts by their number of tokens.
 type loads []struct{ tokens, part int }
 
 func (l loads) Len() int { return len(l) }

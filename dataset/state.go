@@ -7,18 +7,18 @@ import (
 
 const stateVersion = 1
 
-// State is a position in a Dataset. It is small however large the data, and
-// survives encoding/json.
+// State is a position in a Dataset. Its size does not depend on the data, and it can be
+// stored with encoding/json.
 type State struct {
 	Version  int      `json:"version"`
-	Epoch    int64    `json:"epoch"`    // epochs drawn to their end
-	Position int64    `json:"position"` // records drawn in the epoch that follows
-	Skipped  int64    `json:"skipped"`  // damaged records met so far, each as often as it was met
+	Epoch    int64    `json:"epoch"`    // completed epochs
+	Position int64    `json:"position"` // records drawn in the current epoch
+	Skipped  int64    `json:"skipped"`  // damaged records skipped so far, counted each time
 	Settings Settings `json:"settings"`
 }
 
-// Settings are what a position depends on: with other settings, the same
-// numbers would stand for other examples.
+// Settings are the settings that a position depends on. With other settings, the same
+// numbers would mean other examples.
 type Settings struct {
 	Files          string  `json:"files"` // hash of the files' names, sizes and numbers of records
 	Records        int64   `json:"records"`
@@ -33,7 +33,7 @@ type Settings struct {
 	Truncate       bool    `json:"truncate"`
 }
 
-// differences returns a clause for every way in which s is not now.
+// differences returns a clause for each difference between s and now.
 func (s Settings) differences(now Settings) []string {
 	var d []string
 	differ := func(what string, was, is any) {
@@ -43,7 +43,7 @@ func (s Settings) differences(now Settings) []string {
 	}
 	differ("the number of records", s.Records, now.Records)
 	if s.Files != now.Files && s.Records == now.Records {
-		d = append(d, "the files have other names, sizes or numbers of records")
+		d = append(d, "the files have different names, sizes or numbers of records")
 	}
 	differ("the seed", s.Seed, now.Seed)
 	differ("the batch size", s.BatchSize, now.BatchSize)
@@ -61,29 +61,29 @@ func (s Settings) differences(now Settings) []string {
 
 func quote[T ~string](s T) string { return fmt.Sprintf("%q", string(s)) }
 
-// maxEpoch keeps a hostile state from overflowing the counter.
+// maxEpoch keeps a malicious state from overflowing the counter.
 const maxEpoch = 1 << 53
 
-// check reports whether a Dataset of the given settings can go on from s.
+// check returns an error unless a Dataset with the given settings can continue from s.
 func (s State) check(now Settings) error {
 	if s.Version != stateVersion {
-		return &StateError{[]string{fmt.Sprintf("its version is %d, expected %d", s.Version, stateVersion)}}
+		return &StateError{[]string{fmt.Sprintf("its version is %d; expected %d", s.Version, stateVersion)}}
 	}
 	if d := s.Settings.differences(now); len(d) > 0 {
 		return &StateError{d}
 	}
 	var d []string
 	if s.Epoch < 0 || s.Epoch > maxEpoch {
-		d = append(d, fmt.Sprintf("its epoch is %d, expected 0 to %d", s.Epoch, int64(maxEpoch)))
+		d = append(d, fmt.Sprintf("its epoch is %d; expected 0 to %d", s.Epoch, int64(maxEpoch)))
 	}
 	if s.Skipped < 0 {
-		d = append(d, fmt.Sprintf("it has skipped %d records, expected 0 or more", s.Skipped))
+		d = append(d, fmt.Sprintf("it has skipped %d records; expected 0 or more", s.Skipped))
 	}
 	switch b := int64(now.BatchSize); {
 	case s.Position < 0 || s.Position > now.Records:
-		d = append(d, fmt.Sprintf("its position is %d, expected 0 to %d", s.Position, now.Records))
+		d = append(d, fmt.Sprintf("its position is %d; expected 0 to %d", s.Position, now.Records))
 	case s.Position%b != 0 && s.Position != now.Records:
-		d = append(d, fmt.Sprintf("its position %d is not at the end of a batch of %d", s.Position, b))
+		d = append(d, fmt.Sprintf("its position is %d; expected the end of a batch of %d", s.Position, b))
 	}
 	if len(d) > 0 {
 		return &StateError{d}

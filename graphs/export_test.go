@@ -474,9 +474,9 @@ func TestOpenFiles(t *testing.T) {
 			os.Remove(pb(dir))
 			os.Mkdir(pb(dir), 0o755)
 			return dir
-		}, "graph DIR: DIR/saved_model.pb is a folder, expected a file"},
+		}, "graph DIR: DIR/saved_model.pb is a folder; expected a file"},
 		{"huge model", func(t *testing.T, dir string) string { grow(t, pb(dir), 3<<30); return dir },
-			"graph DIR: DIR/saved_model.pb has 3221225472 bytes, expected at most 2147483647"},
+			"graph DIR: DIR/saved_model.pb has 3221225472 bytes; expected at most 2147483647"},
 		{"two graphs", func(t *testing.T, dir string) string {
 			_, model := miniature(t)
 			model.MetaGraphs = append(model.MetaGraphs, model.MetaGraphs[0])
@@ -492,7 +492,7 @@ func TestOpenFiles(t *testing.T) {
 		{"truncated contract", func(t *testing.T, dir string) string { grow(t, contract(dir), 100); return dir },
 			"DIR does not meet the training contract: assets/gorbit.json: invalid JSON at byte 100 of 100: unexpected end of JSON input"},
 		{"huge contract", func(t *testing.T, dir string) string { grow(t, contract(dir), 1<<30); return dir },
-			"graph DIR: DIR/assets/gorbit.json has 1073741824 bytes, expected at most 67108864"},
+			"graph DIR: DIR/assets/gorbit.json has 1073741824 bytes; expected at most 67108864"},
 
 		{"broken serving model", func(t *testing.T, dir string) string {
 			write(t, filepath.Join(dir, ServingFolder, modelFile), []byte("x"))

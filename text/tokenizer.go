@@ -49,10 +49,10 @@ func Uncased() Config { return Config{Lowercase: true} }
 // Validate tells whether the settings make sense.
 func (c Config) Validate() error {
 	if c.MaxWordChars < 0 {
-		return fmt.Errorf("text: MaxWordChars is %d, expected 0 or more", c.MaxWordChars)
+		return fmt.Errorf("text: MaxWordChars is %d; expected 0 or more", c.MaxWordChars)
 	}
 	if c.Accents < AccentsByCase || c.Accents > KeepAccents {
-		return fmt.Errorf("text: Accents is %d, expected AccentsByCase, StripAccents or KeepAccents", c.Accents)
+		return fmt.Errorf("text: Accents is %d; expected AccentsByCase, StripAccents or KeepAccents", c.Accents)
 	}
 	return nil
 }

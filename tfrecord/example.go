@@ -96,9 +96,9 @@ type FeatureError struct {
 // Error names the feature and the kinds.
 func (e *FeatureError) Error() string {
 	if e.Got == KindNone {
-		return fmt.Sprintf("feature %q is missing, expected %v values", e.Feature, e.Want)
+		return fmt.Sprintf("feature %q is missing; expected %v values", e.Feature, e.Want)
 	}
-	return fmt.Sprintf("feature %q holds %v values, expected %v", e.Feature, e.Got, e.Want)
+	return fmt.Sprintf("feature %q holds %v values; expected %v", e.Feature, e.Got, e.Want)
 }
 
 // Decoder decodes a fixed list of features out of Examples. It is safe for

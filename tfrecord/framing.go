@@ -69,12 +69,12 @@ func (e *CorruptError) Error() string {
 func (e *CorruptError) Is(target error) bool { return target == fault.Damaged }
 
 func reasonLengthCRC(header []byte) string {
-	return fmt.Sprintf("length checksum is %#08x, expected %#08x for the length bytes % x",
+	return fmt.Sprintf("length checksum is %#08x; expected %#08x for the length bytes % x",
 		binary.LittleEndian.Uint32(header[8:]), maskedCRC(header[:8]), header[:8])
 }
 
 func reasonDataCRC(data, footer []byte) string {
-	return fmt.Sprintf("data checksum is %#08x, expected %#08x for the %d data bytes",
+	return fmt.Sprintf("data checksum is %#08x; expected %#08x for the %d data bytes",
 		binary.LittleEndian.Uint32(footer), maskedCRC(data), len(data))
 }
 

@@ -366,13 +366,13 @@ func decodeIndex(b []byte) (identity, index, error) {
 	case len(b) < indexHeaderBytes+4:
 		return fail("index of %d bytes is truncated", len(b))
 	case string(b[:8]) != indexMagic:
-		return fail("index begins with %q, expected %q", b[:8], indexMagic)
+		return fail("index begins with %q; expected %q", b[:8], indexMagic)
 	case le.Uint64(b[8:]) != indexVersion:
-		return fail("index is of version %d, expected %d", le.Uint64(b[8:]), indexVersion)
+		return fail("index is of version %d; expected %d", le.Uint64(b[8:]), indexVersion)
 	}
 	body, sum := b[:len(b)-4], le.Uint32(b[len(b)-4:])
 	if crc := crc32.Checksum(body, castagnoli); crc != sum {
-		return fail("index checksum is %#08x, expected %#08x", sum, crc)
+		return fail("index checksum is %#08x; expected %#08x", sum, crc)
 	}
 	id := identity{size: int64(le.Uint64(b[16:])), mtime: int64(le.Uint64(b[24:])), head: le.Uint32(b[32:]), tail: le.Uint32(b[36:])}
 	idx := index{size: id.size, skipped: Skipped{Records: int64(le.Uint64(b[40:])), Bytes: int64(le.Uint64(b[48:]))}, digest: le.Uint64(b[64:])}
@@ -389,7 +389,7 @@ func decodeIndex(b []byte) (identity, index, error) {
 	for i := range idx.offsets {
 		o := le.Uint64(body[8*i:])
 		if o > math.MaxInt64-frameBytes || int64(o) < next {
-			return fail("index offset %d of record %d, expected at least %d", o, i, next)
+			return fail("index offset %d of record %d; expected at least %d", o, i, next)
 		}
 		idx.offsets[i] = int64(o)
 		next = int64(o) + frameBytes
@@ -410,7 +410,7 @@ func loadIndex(path string, id identity) (index, error) {
 	defer f.Close()
 	// No file of this size holds more records than that.
 	if most := indexHeaderBytes + 4 + id.size/frameBytes*8; size < 0 || size > most {
-		return index{}, fmt.Errorf("index has %d bytes, expected at most %d", size, most)
+		return index{}, fmt.Errorf("index has %d bytes; expected at most %d", size, most)
 	}
 	b := make([]byte, size)
 	if _, err := io.ReadFull(f, b); err != nil {

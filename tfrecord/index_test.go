@@ -123,7 +123,7 @@ func TestIndexIsRebuilt(t *testing.T) {
 		{"cut to nothing", edit(func(b []byte) []byte { return nil }), want, "index of 0 bytes is truncated"},
 		{"too large", edit(func(b []byte) []byte { return append(b, make([]byte, 1<<20)...) }), want, "expected at most"},
 		{"another file", edit(func(b []byte) []byte { return bytes.Repeat([]byte("{}"), 50) }), want, "index begins with"},
-		{"another version", edit(func(b []byte) []byte { b[8] = 1; return reseal(b[:len(b)-4]) }), want, "version 1, expected 2"},
+		{"another version", edit(func(b []byte) []byte { b[8] = 1; return reseal(b[:len(b)-4]) }), want, "version 1; expected 2"},
 		{"wrong count", edit(func(b []byte) []byte { b[56]++; return reseal(b[:len(b)-4]) }), want, "announces 21 records"},
 		{"falling offsets", edit(func(b []byte) []byte { b[80] = 3; return reseal(b[:len(b)-4]) }), want, "expected at least 16"},
 		{"offset beyond the end", edit(func(b []byte) []byte { b[len(b)-6] = 1; return reseal(b[:len(b)-4]) }), want, "of a file of"},

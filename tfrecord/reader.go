@@ -143,7 +143,7 @@ func openRegular(path string) (*os.File, int64, error) {
 	switch {
 	case st.IsDir():
 		f.Close()
-		return nil, 0, fmt.Errorf("%s: is a folder, expected a TFRecord file", path)
+		return nil, 0, fmt.Errorf("%s: is a folder; expected a TFRecord file", path)
 	case !st.Mode().IsRegular():
 		return f, -1, nil
 	}

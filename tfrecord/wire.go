@@ -235,7 +235,7 @@ func (p *parser) floatList(v *Value, pos, end int) error {
 		if f.is(listValue, protowire.BytesType) || f.is(listValue, protowire.Fixed32Type) {
 			b := p.b[f.start:f.end]
 			if len(b)%4 != 0 {
-				return p.errorf(f.start, "packed floats take %d bytes, expected a multiple of 4", len(b))
+				return p.errorf(f.start, "packed floats take %d bytes; expected a multiple of 4", len(b))
 			}
 			for ; len(b) > 0; b = b[4:] {
 				v.Floats = append(v.Floats, math.Float32frombits(binary.LittleEndian.Uint32(b)))

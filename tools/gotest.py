@@ -1,8 +1,8 @@
-"""Runs go test, prints what it prints, and notes which tests were skipped and why.
+"""Runs go test, prints its output, and records which tests were skipped and why.
 
 Usage: python tools/gotest.py NOTES GO test [FLAGS] PACKAGES
 
-NOTES is the file for the skipped tests, a line each. The exit code is go test's.
+NOTES is the file for the skipped tests, one per line. The exit code is go test's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TextIO
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command, and returns its exit code."""
+    """Runs the command and returns its exit code."""
     notes, go, test, *rest = argv
     command = [go, test, "-json", *rest]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as process:
@@ -28,10 +28,10 @@ def main(argv: list[str]) -> int:
 
 
 def follow(events: Iterable[str], out: TextIO) -> list[str]:
-    """Prints events of go test as go test does without -json, and returns what was skipped.
+    """Prints events as go test does without -json, and returns the skipped tests.
 
     Args:
-        events: lines of go test -json; others are printed as they are.
+        events: lines of go test -json; other lines are printed as they are.
         out: where to print.
     """
     said: dict[tuple[str, str], list[str]] = {}
@@ -45,12 +45,12 @@ def follow(events: Iterable[str], out: TextIO) -> list[str]:
         package, test = event.get("Package", ""), event.get("Test", "")
         action, text = event.get("Action"), event.get("Output", "")
         if action == "build-output" or (action == "output" and not test):
-            if text != "PASS\n":  # go test says it of a package on its own only
+            if text != "PASS\n":  # go test prints it only for a single package
                 print(text, end="", file=out, flush=True)
         elif action == "output":
             said.setdefault((package, test), []).append(text)
         elif action in ("pass", "skip", "fail"):
-            if not test:  # the package's end: tests that a crash has ended have no event
+            if not test:  # the end of the package; tests ended by a crash have no event
                 ended = [key for key in said if key[0] == package] if action == "fail" else []
             else:
                 ended = [(package, test)] if action == "fail" else []
@@ -63,7 +63,7 @@ def follow(events: Iterable[str], out: TextIO) -> list[str]:
 
 
 def reason(said: Iterable[str]) -> str:
-    """What a skipped test said, as one line."""
+    """Returns the output of a skipped test as one line."""
     lines = (line.strip() for line in said)
     return " ".join(s for s in lines if s and not s.startswith(("=== ", "--- "))) or "no reason"
 

@@ -438,7 +438,7 @@ func TestErrors(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-		}, "holds 25 tokens, more than the row length of 24"},
+		}, "has 25 tokens, more than the row length of 24"},
 		{"truncated record", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { return b[:len(b)-3] }) }, "train-00000-of-00001.tfrecord"},
 		{"flipped bit", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { b[200] ^= 4; return b }) }, "train-00000-of-00001.tfrecord"},
 		{"empty file", func(p *Params) { p.Data.Dir = damaged(func([]byte) []byte { return nil }) }, "train-00000-of-00001.tfrecord"},

@@ -51,10 +51,10 @@ def training(seen: Observation, job: plan.Job, mean_tokens: float) -> Line:
         return {"error": seen.error}
     behind = [s for s in seen.stamps if s.mark.done >= job.warm_steps]
     if len(behind) < 2:
-        return {"error": f"{len(behind)} marks behind the warm-up, expected 2 or more"}
+        return {"error": f"{len(behind)} marks behind the warm-up; expected 2 or more"}
     first, begin, end = seen.stamps[0], behind[0], behind[-1]
     if first.mark.done != 1:
-        return {"error": f"the first mark was for {first.mark.done} steps, expected 1"}
+        return {"error": f"the first mark was for {first.mark.done} steps; expected 1"}
     wall, steps = end.at - begin.at, end.mark.done - begin.mark.done
     if begin.mark.tokens is not None and end.mark.tokens is not None:
         tokens = (end.mark.tokens - begin.mark.tokens) / wall

@@ -225,7 +225,7 @@ func TestErrors(t *testing.T) {
 		{"bad graph", 3, "", []string{"--model", broken("saved_model.pb", "no protobuf"), "--text", "a"}, "saved_model.pb cannot be parsed"},
 		{"no tensor of the graph", 3, "", []string{"--model", changed("StatefulPartitionedCall:1", "Gone:1"), "--text", "a"}, "op Gone not found"},
 		{"two graphs", 1, "", []string{"--model", broken("saved_model.cpb", "another"), "--text", "a"}, "and another in saved_model.cpb"},
-		{"endless vocabulary", 2, "", []string{"--model", endless, "--text", "a"}, "vocab.txt is a device, expected a regular file"},
+		{"endless vocabulary", 2, "", []string{"--model", endless, "--text", "a"}, "vocab.txt is a device; expected a regular file"},
 		{"cut variables", 3, "", []string{"--model", broken("variables/variables.data-00000-of-00001", "short"), "--text", "a"}, "TensorFlow cannot load it"},
 		{"three fields", 3, "a\nb\tc\td\n", []string{"--model", model, "--file", "-"}, "standard input:2: 3 fields"},
 		{"not UTF-8", 3, "a\nb\xff\n", []string{"--model", model, "--file", "-"}, "standard input:2: not valid UTF-8"},

@@ -63,9 +63,9 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 func check(path string, info fs.FileInfo, limit int64) error {
 	switch mode := info.Mode(); {
 	case mode.IsDir():
-		return &FileError{path, "is a folder, expected a file"}
+		return &FileError{path, "is a folder; expected a file"}
 	case !mode.IsRegular():
-		return &FileError{path, fmt.Sprintf("is %s, expected a regular file", kind(mode))}
+		return &FileError{path, fmt.Sprintf("is %s; expected a regular file", kind(mode))}
 	case info.Size() > limit:
 		return tooLong(path, info.Size(), limit)
 	}
@@ -73,7 +73,7 @@ func check(path string, info fs.FileInfo, limit int64) error {
 }
 
 func tooLong(path string, size, limit int64) error {
-	return &FileError{path, fmt.Sprintf("has %d bytes, expected at most %d", size, limit)}
+	return &FileError{path, fmt.Sprintf("has %d bytes; expected at most %d", size, limit)}
 }
 
 func kind(mode fs.FileMode) string {

@@ -35,11 +35,11 @@ func TestReadFile(t *testing.T) {
 		{path("empty"), "", ""},
 		{path("three"), "abc", ""},
 		{path("link"), "abc", ""},
-		{path("four"), "", path("four") + " has 4 bytes, expected at most 3"},
-		{path("huge"), "", "has 1099511627776 bytes, expected at most 3"},
-		{path("pipe"), "", "is a pipe, expected a regular file"},
-		{"/dev/zero", "", "/dev/zero is a device, expected a regular file"},
-		{dir, "", "is a folder, expected a file"},
+		{path("four"), "", path("four") + " has 4 bytes; expected at most 3"},
+		{path("huge"), "", "has 1099511627776 bytes; expected at most 3"},
+		{path("pipe"), "", "is a pipe; expected a regular file"},
+		{"/dev/zero", "", "/dev/zero is a device; expected a regular file"},
+		{dir, "", "is a folder; expected a file"},
 	} {
 		data, err := ReadFile(test.path, 3)
 		if string(data) != test.content || (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {

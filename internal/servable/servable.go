@@ -177,7 +177,7 @@ func parseModel(data []byte) (*spb.MetaGraphDef, error) {
 		return nil, fmt.Errorf("not a SavedModel: %w", err)
 	}
 	if n := len(model.GetMetaGraphs()); n != 1 {
-		return nil, fmt.Errorf("has %d graphs, expected one", n)
+		return nil, fmt.Errorf("has %d graphs; expected one", n)
 	}
 	return model.GetMetaGraphs()[0], nil
 }

@@ -1,7 +1,7 @@
-"""Computes the tables of docs/measurements/scaling.md: bytes sent, memory and step times on paper.
+"""Computes the tables of docs/measurements/scaling.md: bytes sent, memory and step times in theory.
 
-Usage: python tools/docs/scaling.py [DOCUMENT], which replaces the tables in the document
-(default: docs/measurements/scaling.md). Nothing is measured or read; the document explains the
+Usage: python tools/docs/scaling.py [DOCUMENT] replaces the tables in the document
+(default: docs/measurements/scaling.md). Nothing is measured or read. The document explains the
 formulas.
 """
 
@@ -20,33 +20,33 @@ sys.path.insert(0, os.path.join(ROOT, "bench"))  # the models' sizes and how tab
 from harness import plan, tables  # noqa: E402
 
 Row = tuple[str, Callable[[int], str]]
-"""A row's name, and its cell for a number of replicas."""
+"""A row's name, and the function from a number of replicas to its cell."""
 
 REPLICAS = (8, 64, 1024)
 ACCUMULATE = (1, 4, 16)
 FLOAT = 4
 """Bytes of a float32."""
 SLOTS = 2
-"""What AdamW keeps beside a variable."""
+"""Number of slots that AdamW keeps for a variable."""
 BUCKET = 25e6
 EFFICIENT = 0.8
-"""The share of the step's time that computing must have for a mode to count as scaling."""
+"""The share of a step's time that must go to computing for a mode to count as scaling."""
 MOST = 1 << 14
-"""Up to how many replicas a limit is looked for."""
+"""Limits are searched up to this number of replicas."""
 
 MODELS = {"BERT-base": plan.SIZES["base"], "BERT-large": plan.Size(24, 1024, 16, 4096)}
 
-# Of composed graphs, see the document: what they hold whatever the variables, and what each adds.
+# Composed graphs, see the document: a fixed part, and what each variable or layer adds.
 NODES, NODES_PER_VARIABLE = 42, 24.63
 BYTES_PER_VARIABLE = 5810
 INLINED, INLINED_PER_LAYER = 1089, 1506.5
 LARGEST_GRAPH = 2**31
 
 POSITION_BYTES, EXAMPLE_BYTES = 16, 12
-"""Of the features: four int32 per position; first position, label and weight per example."""
+"""Bytes of features: four int32 per position; first position, label and weight per example."""
 READ = 2_314_000
-"""Examples that one process reads and packs in a second with two readers on two cores: the measured
-rate of docs/measurements/benchmarks.md, which a test compares with this one."""
+"""Examples per second that one process reads and packs with two readers on two cores: the rate
+measured in docs/measurements/benchmarks.md. A test compares the two."""
 MICRO_BATCH = 32
 TOKENS = 128
 EXAMPLE = POSITION_BYTES * TOKENS + EXAMPLE_BYTES
@@ -58,11 +58,11 @@ class Hardware:
     """A replica's speed and its link.
 
     Attributes:
-        name: what tables call it.
-        flops: per second, of the model's dense products, everything counted in.
-        hop: seconds that a message takes however short it is.
+        name: its name in the tables.
+        flops: operations per second of the model's dense products, all overheads included.
+        hop: seconds that even the shortest message takes.
         bandwidth: bytes per second, in each direction.
-        wire: bytes of a gradient's number on the wire.
+        wire: bytes of one number of a gradient on the wire.
     """
 
     name: str
@@ -81,7 +81,7 @@ HARDWARE = (
 
 
 def variables(size: plan.Size) -> dict[str, tuple[int, ...]]:
-    """The shapes of a classifier of two labels with BERT's pooler, as the exporter makes them."""
+    """Returns the shapes of a two-label classifier with BERT's pooler, as exported."""
     h, inner = size.hidden, size.inner
 
     def dense(name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
@@ -107,12 +107,12 @@ def variables(size: plan.Size) -> dict[str, tuple[int, ...]]:
 
 
 def numbers(size: plan.Size) -> list[int]:
-    """How many numbers each variable has."""
+    """Returns the number of elements of each variable."""
     return [math.prod(shape) for shape in variables(size).values()]
 
 
 def split(size: plan.Size, parts: int) -> list[int]:
-    """The same with the word embedding cut into parts of whole rows."""
+    """Like numbers, with the word embedding split into parts of whole rows."""
     table, *rest = numbers(size)
     rows = [(plan.VOCAB + i) // parts for i in range(parts)]
     assert table == sum(rows) * size.hidden
@@ -120,7 +120,7 @@ def split(size: plan.Size, parts: int) -> list[int]:
 
 
 def owners(sizes: Iterable[int], replicas: int) -> list[list[int]]:
-    """The variables that each replica owns: the largest first, always to the least loaded."""
+    """Assigns the variables to replicas: the largest first, always to the least loaded one."""
     owned: list[list[int]] = [[] for _ in range(replicas)]
     loads = [(0, i) for i in range(replicas)]
     for size in sorted(sizes, reverse=True):
@@ -131,7 +131,7 @@ def owners(sizes: Iterable[int], replicas: int) -> list[list[int]]:
 
 
 def buckets(sizes: Sequence[int], limit: float) -> list[int]:
-    """Bytes of the buckets that whole gradients are put into, in the order of the backward pass."""
+    """Returns the bytes of the buckets of whole gradients, in the order of the backward pass."""
     made, filled = [], 0
     for size in reversed(sizes):
         filled += size * FLOAT
@@ -142,28 +142,28 @@ def buckets(sizes: Sequence[int], limit: float) -> list[int]:
 
 
 def ring_bytes(total: float, replicas: int) -> float:
-    """What a replica sends in a ring all-reduce of so many bytes; it receives as much."""
+    """Returns the bytes that a replica sends, and receives, in a ring all-reduce of `total`."""
     return 2 * (replicas - 1) / replicas * total
 
 
 def ring_seconds(made: Sequence[float], replicas: int, hardware: Hardware) -> float:
-    """The time of ring all-reduces of buckets one behind the other."""
+    """Returns the time of ring all-reduces of buckets, one after the other."""
     hops = 2 * (replicas - 1) * len(made) * hardware.hop
     share = hardware.wire / FLOAT
     return hops + ring_bytes(sum(made) * share, replicas) / hardware.bandwidth
 
 
 def owner_bytes(owned: Sequence[Sequence[int]], total: int) -> list[int]:
-    """What each replica sends where gradients go to owners and values come back from them."""
+    """Returns the bytes that each replica sends if gradients go to owners and values come back."""
     loads = [sum(some) for some in owned]
     return [FLOAT * (total - load + (len(owned) - 1) * load) for load in loads]
 
 
 def owner_seconds(owned: Sequence[Sequence[int]], hardware: Hardware) -> float:
-    """The time of reducing to owners and sending values, which the busiest owner decides.
+    """Returns the time to reduce to owners and send values, which the busiest owner determines.
 
-    It receives all gradients of its variables, and sends its new values to everybody, a
-    message each; a message's fixed time is counted as the owner's own.
+    It receives all gradients of its variables and sends the new values to every replica, one
+    message each. The fixed time of a message counts as the owner's own.
     """
     others = len(owned) - 1
 
@@ -176,15 +176,15 @@ def owner_seconds(owned: Sequence[Sequence[int]], hardware: Hardware) -> float:
 
 
 def compute_seconds(size: plan.Size, hardware: Hardware) -> float:
-    """The time of one micro-batch."""
+    """Returns the time of one micro-batch."""
     return MICRO_BATCH * TOKENS * size.train_flop_per_token / hardware.flops
 
 
 def ring_step(size: plan.Size, hardware: Hardware, replicas: int, accumulate: int) -> float:
-    """The share of a step in which is computed, all-reducing in the better of two ways.
+    """Returns the share of a step spent computing, with the better of two ways to all-reduce.
 
-    Either in buckets, during the backward pass of the last micro-batch, which takes two thirds
-    of its time; the last bucket's reduction is always waited for. Or all at once, behind it.
+    Either in buckets during the backward pass of the last micro-batch, which takes two thirds
+    of its time; the step always waits for the last bucket. Or all at once, after that pass.
     """
     compute = compute_seconds(size, hardware)
     made = buckets(numbers(size), BUCKET)
@@ -198,14 +198,14 @@ def ring_step(size: plan.Size, hardware: Hardware, replicas: int, accumulate: in
 def owner_step(
     size: plan.Size, hardware: Hardware, replicas: int, accumulate: int, parts: bool
 ) -> float:
-    """The same with owners, nothing of it during the backward pass."""
+    """Like ring_step with owners, without overlap with the backward pass."""
     owned = owners(split(size, replicas) if parts else numbers(size), replicas)
     compute = accumulate * compute_seconds(size, hardware)
     return compute / (compute + owner_seconds(owned, hardware))
 
 
 def largest(holds: Callable[[int], bool]) -> int:
-    """The largest number of replicas of which something holds, if it holds of all smaller ones."""
+    """Returns the largest number for which `holds` is true, if it is true for all smaller ones."""
     low, high = 1, MOST
     if holds(high):
         return high
@@ -216,7 +216,7 @@ def largest(holds: Callable[[int], bool]) -> int:
 
 
 def model_table() -> str:
-    """What the models are made of."""
+    """Makes the table of the models' variables."""
     rows = []
     for name, size in MODELS.items():
         sizes = numbers(size)
@@ -247,7 +247,7 @@ def model_table() -> str:
 
 
 def by_replicas(title: str, rows: Callable[[plan.Size], Sequence[Row]]) -> str:
-    """A table with a column for each number of replicas."""
+    """Makes a table with a column for each number of replicas."""
     return tables.markdown(
         (title, *map(str, REPLICAS)),
         [
@@ -259,7 +259,7 @@ def by_replicas(title: str, rows: Callable[[plan.Size], Sequence[Row]]) -> str:
 
 
 def wire_rows(size: plan.Size) -> list[Row]:
-    """Bytes that a replica sends in a step."""
+    """Returns the rows of the bytes that a replica sends in a step."""
     sizes = numbers(size)
     total = sum(sizes)
 
@@ -283,7 +283,7 @@ def wire_rows(size: plan.Size) -> list[Row]:
 
 
 def memory_rows(size: plan.Size) -> list[Row]:
-    """What a replica holds, without activations."""
+    """Returns the rows of a replica's memory, without activations."""
     sizes = numbers(size)
     total = sum(sizes)
 
@@ -309,7 +309,7 @@ def memory_rows(size: plan.Size) -> list[Row]:
 
 
 def time_table() -> str:
-    """Seconds of computing and of all-reducing."""
+    """Makes the table of the seconds spent computing and all-reducing."""
     rows = []
     for name, size in MODELS.items():
         sizes = numbers(size)
@@ -329,7 +329,7 @@ def time_table() -> str:
 
 
 def efficiency_table() -> str:
-    """Shares of steps, and how far each mode goes."""
+    """Makes the table of computing's share of a step, and how far each mode scales."""
     rows = []
     for name, size in MODELS.items():
         for hardware in HARDWARE:
@@ -361,7 +361,7 @@ def efficiency_table() -> str:
 
 
 def input_table() -> str:
-    """What the chief sends, and up to how many replicas it can."""
+    """Makes the table of the chief's input: what it sends, and how many replicas it can feed."""
     rows = []
     for name, size in MODELS.items():
         for hardware in HARDWARE[:3]:
@@ -386,7 +386,7 @@ def input_table() -> str:
 
 
 def session_table() -> str:
-    """The size of a session's one graph."""
+    """Makes the table of the size of a session's graph."""
     rows = []
     for name, size in MODELS.items():
         count = len(variables(size))
@@ -410,7 +410,7 @@ def session_table() -> str:
 
 
 def connection_table() -> str:
-    """Connections between worker processes."""
+    """Makes the table of connections between worker processes."""
     rows = []
     for devices in (1, 8):
         workers = [n // devices for n in REPLICAS]
@@ -425,17 +425,17 @@ def connection_table() -> str:
 
 
 def mega(count: float) -> str:
-    """Bytes in MB."""
+    """Formats bytes in MB."""
     return tables.number(count / 1e6) if count else "0"
 
 
 def seconds(value: float) -> str:
-    """A time with three digits that count."""
+    """Formats a time with three significant digits."""
     return f"{value:.3g}"
 
 
 def atmost(count: int) -> str:
-    """A limit, or that none was found."""
+    """Formats a limit, or that none was found."""
     return f"over {MOST:,}" if count == MOST else f"{count:,}"
 
 

@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-# Nothing here imports TensorFlow before the arguments have been found good: it
-# takes seconds, and may not be there.
+# TensorFlow is imported only after the arguments have been checked: the import
+# takes seconds, and TensorFlow may not be installed.
 from gorbit_export import config as configs
 
 TENSORFLOW = "2.18"
@@ -18,17 +18,17 @@ TENSORFLOW = "2.18"
 
 
 class UsageError(Exception):
-    """An argument asks for what cannot be; the message is a sentence for the user."""
+    """An argument is invalid; the message is one line for the user."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exports what the arguments say.
+    """Writes the export that the arguments describe.
 
     Returns:
         The exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
     Raises:
-        SystemExit: with code 2 where the arguments cannot be parsed.
+        SystemExit: with code 2 if the arguments cannot be parsed.
     """
     args = _parser().parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"gorbit_export: {_sentence(err)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("gorbit_export: interrupted, nothing was written", file=sys.stderr)
+        print("gorbit_export: interrupted; nothing was written", file=sys.stderr)
         return 130
     print(f"exported to {args.out} in {time.monotonic() - start:.1f} s")
     return 0
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"{', '.join(configs.PRESETS)}, or a bert_config.json / config.json file",
     )
     add("--out", required=True, help="folder to write; must not exist")
-    add("--overwrite", action="store_true", help="replace the export in --out, if there is one")
+    add("--overwrite", action="store_true", help="replace an existing export in --out")
     add("--num-labels", type=int, default=2, help="number of classes, 2 or more")
     add(
         "--pooling",
@@ -82,35 +82,35 @@ def _parser() -> argparse.ArgumentParser:
         "--recompute",
         choices=["none", "layers"],
         default="none",
-        help="layers: keep only the encoder layers' inputs for the backward pass and compute "
-        "the rest again, which takes less memory and more time",
+        help="layers: keep only the inputs of the encoder layers for the backward pass and "
+        "recompute the rest, which takes less memory and more time",
     )
     add(
         "--precision",
         choices=["float32", "bf16", "fp16"],
         default="float32",
-        help="what the encoder's matrix products and activations are computed in; variables, "
-        "gradients and the update are float32. fp16 comes with loss scaling",
+        help="dtype of the encoder's matrix products and activations; variables, gradients "
+        "and updates stay float32. fp16 uses loss scaling",
     )
     add(
         "--xla",
         action="store_true",
-        help="let XLA compile the passes through the model, once for every shape of a batch; "
-        "gorbit then makes rows of one length and leaves its own CPU kernels and lanes off",
+        help="compile the passes through the model with XLA, once for each batch shape; "
+        "gorbit then makes all rows the same length and turns off its own CPU kernels and lanes",
     )
-    add("--vocab-size", type=int, help="instead of the configuration's")
-    add("--seed", type=_seed, default=0, help="of the initial weights")
+    add("--vocab-size", type=int, help="vocabulary size (default: the configuration's)")
+    add("--seed", type=_seed, default=0, help="seed of the initial weights")
     return parser
 
 
 def _seed(text: str) -> int:
     value = int(text)
     if not -(1 << 63) <= value < 1 << 63:
-        raise argparse.ArgumentTypeError(f"{text} does not fit 64 bits")
+        raise argparse.ArgumentTypeError(f"{text} does not fit in 64 bits")
     return value
 
 
-_seed.__name__ = "int"  # argparse says "invalid int value" for what is no number
+_seed.__name__ = "int"  # argparse uses the name in "invalid int value"
 
 
 def _export(args: argparse.Namespace) -> None:
@@ -136,7 +136,7 @@ def _export(args: argparse.Namespace) -> None:
             )
         optimizer = optimizers.OPTIMIZERS[args.optimizer]()
         module = export.write(task, optimizer, out, args.overwrite, args.xla)
-    except tf.errors.OpError as err:  # a full disk, memory that is not there
+    except tf.errors.OpError as err:  # a full disk, or not enough memory
         raise OSError(err.message) from err
     print(
         f"{args.model}: {export.parameters(module):,} parameters "
@@ -146,7 +146,7 @@ def _export(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _usage() -> Iterator[None]:
-    """Makes a UsageError of what the arguments are refused with."""
+    """Turns errors about the arguments into UsageError."""
     try:
         yield
     except (ValueError, OSError, MemoryError) as err:
@@ -154,7 +154,7 @@ def _usage() -> Iterator[None]:
 
 
 def _check_memory(config: configs.BertConfig) -> None:
-    """Raises MemoryError for a model that cannot be made here, as a slip of a digit gives."""
+    """Raises MemoryError if the model does not fit this machine, for instance after a typo."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -162,7 +162,7 @@ def _check_memory(config: configs.BertConfig) -> None:
     needed = 3 * 4 * config.parameters  # float32: weights and two slots
     if needed > memory:
         raise MemoryError(
-            f"a model of {config.parameters:,} parameters takes {needed / 1e9:,.0f} GB with its "
+            f"a model of {config.parameters:,} parameters needs {needed / 1e9:,.0f} GB with its "
             f"optimizer slots; this machine has {memory / 1e9:,.0f} GB"
         )
 
@@ -173,15 +173,13 @@ def _check_tensorflow() -> None:
     try:
         import tensorflow as tf
     except ImportError as err:
-        raise ImportError(f"TensorFlow cannot be imported ({err}): {wanted}") from err
+        raise ImportError(f"cannot import TensorFlow ({err}); run {wanted}") from err
     if not tf.__version__.startswith(TENSORFLOW + "."):
-        raise ImportError(
-            f"TensorFlow {tf.__version__} is installed; gorbit needs {TENSORFLOW}: {wanted}"
-        )
+        raise ImportError(f"TensorFlow is {tf.__version__}; expected {TENSORFLOW}; run {wanted}")
 
 
 def _sentence(err: Exception) -> str:
-    """Gives an error as one line, an OSError without its number."""
+    """Returns the error as one line, an OSError without its number."""
     if isinstance(err, OSError) and err.strerror:
         return f"{err.filename}: {err.strerror.lower()}" if err.filename else err.strerror.lower()
     return " ".join(str(err).split())

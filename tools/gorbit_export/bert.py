@@ -19,13 +19,13 @@ _SITES_PER_LAYER = 4
 HEAD_SITE = 1 << 20
 
 RECOMPUTE = ("none", "layers")
-"""What a backward pass may compute again instead of keeping it: nothing, or every
-layer of the encoder, from its input (Chen et al. 2016)."""
+"""What the backward pass recomputes instead of keeping: nothing, or each encoder
+layer from its input (Chen et al. 2016)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Dropout:
-    """The randomness of a training pass: rates (float32 scalars) and the numbers' source."""
+    """Dropout of a training pass: the rates (float32 scalars) and the random source."""
 
     hidden: Tensor
     attention: Tensor
@@ -103,8 +103,8 @@ class Embeddings(tf.Module):
 class Encoder(tf.Module):
     """BERT without a head, over rows that may hold several sequences each.
 
-    The computation of a layer is one graph function, called once per layer
-    with that layer's weights, so an exported graph holds it once.
+    A layer is one graph function, called once per layer with that layer's
+    weights, so the exported graph contains it only once.
     """
 
     def __init__(
@@ -118,22 +118,22 @@ class Encoder(tf.Module):
 
         Args:
             config: sizes.
-            seed: of the initial weights.
+            seed: seed of the initial weights.
             recompute: one of RECOMPUTE.
             compute: dtype of the layers' products and activations.
         """
         super().__init__()
         if recompute not in RECOMPUTE:
-            raise ValueError(f"recompute {recompute!r} is not one of {', '.join(RECOMPUTE)}")
+            raise ValueError(f"recompute is {recompute!r}; expected {' or '.join(RECOMPUTE)}")
         if config.hidden_act not in ops.ACTIVATIONS:
             known = ", ".join(ops.ACTIVATIONS)
-            raise ValueError(f"hidden_act {config.hidden_act!r} is not one of {known}")
+            raise ValueError(f"hidden_act is {config.hidden_act!r}; expected one of {known}")
         self._config, self._recompute, self._compute = config, recompute, compute
         self.embeddings = Embeddings(config, seed)
         self.layers = [EncoderLayer(config, i, seed) for i in range(config.num_hidden_layers)]
         function = tf.function(self._layer, autograph=False)
-        # Behind a lambda: a module saves the tf.functions among its attributes,
-        # and this one is to be saved as a part of those that call it only.
+        # In a lambda, because a module saves every tf.function among its attributes,
+        # and this one must be saved only as part of the functions that call it.
         self._call_layer = lambda *args: function(*args)
 
     @property
@@ -152,15 +152,15 @@ class Encoder(tf.Module):
         """Encodes rows.
 
         Args:
-            input_ids: int32 [R, S], vocabulary numbers.
+            input_ids: int32 [R, S], rows of the vocabulary.
             type_ids: int32 [R, S], the segment of each token.
-            sequence_ids: int32 [R, S]: a token sees those of its row that have its number.
-                0 is padding.
+            sequence_ids: int32 [R, S]: a token attends to the tokens of its row that have
+                the same number. 0 is padding.
             position_ids: int32 [R, S], restarting at 0 with every sequence.
-            dropout: rates and randomness; none at evaluation.
+            dropout: rates and random source; None in evaluation.
 
         Returns:
-            [R * S, H] of the dtype to compute in, the last layer's output, row after row.
+            [R * S, H] in the compute dtype, the last layer's output, row after row.
         """
         flat = (tf.reshape(ids, [-1]) for ids in (input_ids, position_ids, type_ids))
         x = self.embeddings(*flat)
@@ -186,24 +186,24 @@ class Encoder(tf.Module):
         return x
 
     def _weight(self, variable: tf.Variable) -> Tensor:
-        """What a layer computes with: a matrix in the dtype of its products, else float32."""
+        """Casts a matrix to the compute dtype; other variables stay float32."""
         value = tf.convert_to_tensor(variable)
         return ops.cast(value, self._compute) if value.shape.rank == 2 else value
 
     def _recomputed_layer(
         self, x: Tensor, rest: tuple[Tensor, ...], weights: list[Tensor]
     ) -> Tensor:
-        """A layer that keeps its input alone, and computes itself again for its gradient."""
+        """Runs a layer that keeps only its input, and recomputes the rest for its gradient."""
 
         @tf.custom_gradient
         def apply(x: Tensor, *weights: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
-            # What no tape watches is called without the outputs that a gradient needs.
+            # Without a tape, the call does not produce the outputs that only a gradient needs.
             unwatched = [tf.stop_gradient(w) for w in weights]
             y = self._call_layer(tf.stop_gradient(x), *rest, unwatched)
 
             def gradient(dy: Tensor) -> list[Tensor]:
-                # Not before dy is there: else it is done along with the first computation,
-                # or made one with it, and everything is kept after all.
+                # Wait for dy. Otherwise TensorFlow may run the recomputation early, or merge
+                # it with the first computation, and everything is kept after all.
                 again = _after(dy, [x, *rest, *weights])
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     inputs = [again[0], *again[1 + len(rest) :]]
@@ -251,17 +251,17 @@ class Encoder(tf.Module):
 
 
 def _after(before: Tensor, tensors: list[Tensor]) -> list[Tensor]:
-    """The same tensors, there only when the one `before` is."""
-    # On an identity, for a control dependency on a call is lost when the call is inlined.
+    """Returns the same tensors, available only after `before`."""
+    # Through an identity: a control dependency on a call is lost when the call is inlined.
     with tf.control_dependencies([tf.identity(before)]):
         return [tf.identity(t) for t in tensors]
 
 
 def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: str) -> Tensor:
-    """Gives one vector per example from packed rows.
+    """Returns one vector per example from packed rows.
 
-    Both kinds are products with a [B, T] matrix, whose gradient is a product as
-    well: sums in a fixed order, and next to nothing beside the encoder's cost.
+    Both kinds are products with a [B, T] matrix, and so are their gradients: the
+    sums have a fixed order, and the cost is small next to the encoder's.
 
     Args:
         hidden: [R * S, H].
@@ -270,27 +270,27 @@ def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: s
         pooling: "first" for the first token's vector, "mean" for the mean over the tokens.
 
     Returns:
-        [B, H] of the dtype of hidden.
+        [B, H] in the dtype of hidden.
     """
     shape = tf.shape(sequence_ids)
     positions = tf.range(shape[0] * shape[1])
     if pooling == "first":
         chosen = tf.equal(cls_positions[:, None], positions[None, :])
         return tf.matmul(tf.cast(chosen, hidden.dtype), hidden)
-    # A number that only the tokens of one example share: row and sequence together.
+    # A number that identifies the example of each token: row and sequence together.
     keys = tf.reshape(sequence_ids, [-1]) + positions // shape[1] * (shape[1] + 1)
     chosen = tf.equal(tf.gather(keys, cls_positions)[:, None], keys[None, :])
-    # Counted in float32: bfloat16 has no 257.
+    # Counted in float32, because bfloat16 cannot represent 257.
     share = tf.cast(chosen, tf.float32)
     share = ops.cast(share / tf.reduce_sum(share, 1, keepdims=True), hidden.dtype)
     return tf.matmul(share, hidden)
 
 
 def flops(config: BertConfig) -> dict[str, int]:
-    """Counts the forward pass's matrix products, two operations per multiply-add.
+    """Counts the operations of the forward pass's matrix products, two per multiply-add.
 
     Returns:
-        "per_token", and "per_token_pair" for every pair of positions of a row.
+        "per_token", and "per_token_pair" for each pair of positions in a row.
     """
     c, h = config, config.hidden_size
     return {

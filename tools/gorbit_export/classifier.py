@@ -14,17 +14,17 @@ Tensor = tf.Tensor
 POOLINGS = ("first", "mean")
 
 MAX_LABELS = 10_000
-"""Bounds the confusion matrix of an evaluation, which has the square of it."""
+"""Limits the confusion matrix of an evaluation, which has MAX_LABELS squared numbers."""
 
 
 class BertClassifier(tf.Module):
     """Encoder, pooling and a linear map to logits.
 
     Pooling "first" is BERT's own: the first token's vector through a dense
-    layer with tanh. "mean" takes the mean of the tokens' vectors, through
-    no further layer, as sentence encoders trained for mean pooling want it.
+    layer with tanh. "mean" is the mean of the tokens' vectors without another
+    layer, as sentence encoders trained with mean pooling expect.
 
-    What follows the pooling is float32 whatever the encoder computes in.
+    Everything after the pooling is float32, whatever dtype the encoder computes in.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class BertClassifier(tf.Module):
         """Makes the variables. `seed`, `recompute` and `compute` are bert.Encoder's."""
         super().__init__()
         if not 2 <= num_labels <= MAX_LABELS:
-            raise ValueError(f"a classifier has 2 to {MAX_LABELS} labels, not {num_labels}")
+            raise ValueError(f"num_labels is {num_labels}; expected 2 to {MAX_LABELS}")
         if pooling not in POOLINGS:
-            raise ValueError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
+            raise ValueError(f"pooling is {pooling!r}; expected {' or '.join(POOLINGS)}")
         h, std = config.hidden_size, config.initializer_range
         self._pooling = pooling
         self.encoder = bert.Encoder(config, seed, recompute, compute)
@@ -55,7 +55,7 @@ class BertClassifier(tf.Module):
         dropout: bert.Dropout | None = None,
         classifier_dropout: Tensor | None = None,
     ) -> Tensor:
-        """Gives logits, float32 [B, C], from packed features."""
+        """Returns the logits, float32 [B, C], of packed features."""
         hidden = self.encoder(
             features["input_ids"],
             features["type_ids"],
@@ -93,7 +93,7 @@ class Classification(task.Task):
         """Makes the model. `precision` is one of task.PRECISIONS."""
         if precision not in task.PRECISIONS:
             known = ", ".join(task.PRECISIONS)
-            raise ValueError(f"precision {precision!r} is not one of {known}")
+            raise ValueError(f"precision is {precision!r}; expected one of {known}")
         self.precision = precision
         compute = task.PRECISIONS[precision]
         self.model = BertClassifier(config, num_labels, pooling, seed, recompute, compute)
@@ -134,7 +134,7 @@ class Classification(task.Task):
         }
 
     def rows(self, path: str) -> str | None:
-        """See Task. Words are looked up by input_ids alone."""
+        """See Task. Only input_ids select rows of the word table."""
         return "input_ids" if path == "model/encoder/embeddings/word/table" else None
 
     def train_sums(
@@ -148,7 +148,7 @@ class Classification(task.Task):
         return self._sums(logits, features, hyperparameters["label_smoothing"])
 
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See Task. "confusion" is [C, C], weights by label (row) and prediction (column)."""
+        """See Task. "confusion" is [C, C]: weights by label (row) and prediction (column)."""
         logits = self.model(features)
         sums = self._sums(logits, features, tf.constant(0.0))
         labels = self._one_hot(features["labels"])
@@ -169,7 +169,7 @@ class Classification(task.Task):
 
         def serve(input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> dict:
             shape = tf.shape(input_ids)
-            # Positions count real tokens only, as in the packed rows of training.
+            # Positions count only real tokens, as in the packed rows of training.
             mask = tf.cast(tf.not_equal(attention_mask, 0), tf.int32)
             positions = tf.maximum(tf.cumsum(mask, 1) - 1, 0)
             first = tf.argmax(mask, 1, tf.int32)
@@ -193,8 +193,8 @@ class Classification(task.Task):
     ) -> dict[str, Tensor]:
         """Cross entropy with label smoothing (Szegedy et al. 2016), summed over examples.
 
-        A label out of range makes the loss NaN, so that no step is made from it; examples
-        of weight 0 may hold anything.
+        A label out of range makes the loss NaN, so the step is not applied. Examples of
+        weight 0 may have any label.
         """
         labels, weights = features["labels"], features["example_weights"]
         target = self._one_hot(labels) * (1 - smoothing) + smoothing / self._num_labels

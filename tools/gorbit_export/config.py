@@ -13,8 +13,8 @@ from typing import Any
 class BertConfig:
     """Sizes and constants of a BERT encoder, under Google's field names.
 
-    The dropout rates are defaults only: exported graphs take them as inputs. A
-    classifier_dropout of None stands for hidden_dropout_prob.
+    The dropout rates are only defaults: exported graphs take the rates as inputs. If
+    classifier_dropout is None, hidden_dropout_prob is used.
     """
 
     hidden_size: int
@@ -32,10 +32,10 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        """Refuses sizes that make no model.
+        """Checks the values.
 
         Raises:
-            ValueError: naming the field at fault.
+            ValueError: if a field is invalid; the message names it.
         """
         for field in (
             "hidden_size",
@@ -48,24 +48,24 @@ class BertConfig:
         ):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{field} must be a positive integer, not {value!r}")
+                raise ValueError(f"{field} is {value!r}; expected a positive integer")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
-                f"hidden_size {self.hidden_size} is not a multiple of "
-                f"num_attention_heads {self.num_attention_heads}"
+                f"hidden_size is {self.hidden_size}; expected a multiple of "
+                f"num_attention_heads ({self.num_attention_heads})"
             )
         if not isinstance(self.hidden_act, str):
-            raise ValueError(f"hidden_act must be a name, not {self.hidden_act!r}")
+            raise ValueError(f"hidden_act is {self.hidden_act!r}; expected a name")
         for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             value = getattr(self, field)
             if field == "classifier_dropout" and value is None:
                 continue
             if not _is_number(value) or not 0 <= value < 1:
-                raise ValueError(f"{field} must be a number in [0, 1), not {value!r}")
+                raise ValueError(f"{field} is {value!r}; expected a number in [0, 1)")
         for field in ("layer_norm_eps", "initializer_range"):
             value = getattr(self, field)
             if not _is_number(value) or value <= 0:
-                raise ValueError(f"{field} must be a positive number, not {value!r}")
+                raise ValueError(f"{field} is {value!r}; expected a positive number")
 
     @property
     def head_size(self) -> int:
@@ -74,7 +74,7 @@ class BertConfig:
 
     @property
     def parameters(self) -> int:
-        """Number of trained numbers of the encoder, without any head or pooler."""
+        """Number of trained parameters of the encoder, without a head or pooler."""
         h, i = self.hidden_size, self.intermediate_size
         tables = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * (h * h + h) + (h * i + i) + (i * h + h) + 2 * (h + h)
@@ -105,15 +105,15 @@ _REQUIRED = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
-"""What makes the model of a configuration file, where it says so, another than this one."""
+"""Fields of a configuration file that must have this value if they are present, because any
+other value describes a model that is not supported."""
 
 
 def load(name: str) -> BertConfig:
     """Returns the configuration called `name`, or the one in the JSON file `name`.
 
-    The file is a `bert_config.json` as Google's releases hold it, or a
-    `config.json` as Hugging Face's do: their fields have the same names.
-    Fields that this model has no use for are ignored.
+    The file is a `bert_config.json` of a Google release or a `config.json` of
+    Hugging Face; both use the same field names. Unknown fields are ignored.
 
     Raises:
         ValueError: if the name is unknown, or the file does not describe a BERT.
@@ -123,7 +123,7 @@ def load(name: str) -> BertConfig:
     path = pathlib.Path(name)
     if not path.is_file():
         raise ValueError(
-            f"{name!r} is neither a named configuration ({', '.join(PRESETS)}) nor a JSON file"
+            f"config is {name!r}; expected one of {', '.join(PRESETS)}, or a JSON file"
         )
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -133,9 +133,12 @@ def load(name: str) -> BertConfig:
         raise ValueError(f"{path}: not a JSON object")
     for field, only in _REQUIRED.items():
         if values.get(field, only) != only:
-            raise ValueError(f"{path}: {field} {values[field]!r} is not supported, only {only!r}")
+            raise ValueError(f"{path}: {field} is {values[field]!r}; expected {only!r}")
     if values.get("embedding_size", values.get("hidden_size")) != values.get("hidden_size"):
-        raise ValueError(f"{path}: embedding_size must be hidden_size, as in every BERT")
+        raise ValueError(
+            f"{path}: embedding_size is {values['embedding_size']!r}; "
+            f"expected hidden_size ({values.get('hidden_size')!r})"
+        )
     fields = {field.name: field for field in dataclasses.fields(BertConfig)}
     missing = [
         name
@@ -143,7 +146,7 @@ def load(name: str) -> BertConfig:
         if field.default is dataclasses.MISSING and name not in values
     ]
     if missing:
-        raise ValueError(f"{path}: lacks {', '.join(missing)}")
+        raise ValueError(f"{path}: missing {', '.join(missing)}")
     try:
         return BertConfig(**{k: v for k, v in values.items() if k in fields})
     except (ValueError, OverflowError) as err:

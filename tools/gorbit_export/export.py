@@ -1,6 +1,6 @@
-"""Writes an export: a SavedModel that holds the contract which gorbit drives.
+"""Writes an export: a SavedModel with the functions that gorbit calls.
 
-docs/reference/contract.md says what the functions take and give.
+docs/reference/contract.md documents their inputs and outputs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SERVING_FOLDER = "serving"
 GRADIENT_PREFIX = "gradient/"
 
 _PASSES = ("gradients", "evaluate", "predict")
-"""The functions that go through the model, which XLA compiles where an export says so."""
+"""The passes through the model. XLA compiles them in exports made with xla."""
 _SCALARS = [
     Hyperparameter("learning_rate", 0.0, "step size of this update"),
     Hyperparameter("weight_decay", 0.0, "decoupled decay, of the variables that take it"),
@@ -46,10 +46,10 @@ _CLIP = Hyperparameter("clip_norm", 1.0, "global norm that gradients are clipped
 
 
 class _Tree(tf.Module):
-    """A module whose children are set by slash paths."""
+    """A module whose children are set by paths with slashes."""
 
     def set(self, path: str, value: Any) -> None:
-        """Sets the value at the end of the path, making modules on the way."""
+        """Sets the value at a path, and creates the modules on the way."""
         node, names = self, path.split("/")
         for name in names[:-1]:
             if not hasattr(node, name):
@@ -60,7 +60,7 @@ class _Tree(tf.Module):
 
 @dataclasses.dataclass
 class _Layout:
-    """Variables by path, kept in a plain object: TensorFlow would track a dict as a child."""
+    """Variables by path, in a plain object because TensorFlow would track a dict as a child."""
 
     variables: dict[str, tf.Variable]
     slots: dict[str, dict[str, tf.Variable]]
@@ -69,12 +69,12 @@ class _Layout:
 class Export(tf.Module):
     """The root of an export: model, optimizer state and the contract's functions.
 
-    Checkpoints of gorbit have the same object graph, so
+    Gorbit's checkpoints have the same object graph, so
     `tf.train.Checkpoint(root=export).restore(...)` reads them.
     """
 
     def __init__(self, task: Task, optimizer: Optimizer, xla: bool = False) -> None:
-        """Makes slots and functions for the task's model. `xla` has XLA compile the passes."""
+        """Makes slots and functions for the task's model; `xla` compiles the passes with XLA."""
         super().__init__()
         self._task, self._optimizer, self._xla = task, optimizer, xla
         self.model = task.model
@@ -121,7 +121,7 @@ class Export(tf.Module):
 
     @property
     def hyperparameters(self) -> list[Hyperparameter]:
-        """The scalars that `gradients` takes: the task's, and what its precision needs."""
+        """The scalar inputs of `gradients`: the task's, and loss_scale if the precision is fp16."""
         return [*self._task.hyperparameters, *([_LOSS_SCALE] if self._scaled else [])]
 
     @property
@@ -241,7 +241,7 @@ class Export(tf.Module):
 
 
 def _function(name: str, body: Callable[..., Any], specs: list[tf.TensorSpec], xla: bool) -> Any:
-    """Makes a graph function called `name` whose arguments are the specs, by name and in order."""
+    """Makes a graph function called `name` with one argument per spec, in the same order."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([inspect.Parameter(spec.name, kind) for spec in specs])
 
@@ -249,7 +249,7 @@ def _function(name: str, body: Callable[..., Any], specs: list[tf.TensorSpec], x
         return body(**signature.bind(*args, **kwargs).arguments)
 
     function.__name__ = name
-    function.__signature__ = signature  # tf.function names the arguments by it
+    function.__signature__ = signature  # tf.function takes the argument names from it
     return tf.function(function, specs, autograph=False, jit_compile=xla or None)
 
 
@@ -257,7 +257,7 @@ def _variable_paths(module: tf.Module, prefix: str) -> list[tuple[str, tf.Variab
     """Lists a module's variables by their shortest paths in the object graph, sorted by path.
 
     Raises:
-        ValueError: if a variable is not trained; the contract has no place for it.
+        ValueError: if a variable is not trainable; the contract has no place for it.
     """
     found: dict[str, tf.Variable] = {}
     seen: set[int] = {id(module)}
@@ -266,7 +266,7 @@ def _variable_paths(module: tf.Module, prefix: str) -> list[tuple[str, tf.Variab
         path, node = queue.popleft()
         if isinstance(node, tf.Variable):
             if not node.trainable:
-                raise ValueError(f"variable {path} is not trainable; an export trains all it has")
+                raise ValueError(f"variable {path} is not trainable; expected trainable variables")
             found[path] = node
             continue
         for name, child in sorted(tf.train.TrackableView.children(node).items()):
@@ -277,7 +277,7 @@ def _variable_paths(module: tf.Module, prefix: str) -> list[tuple[str, tf.Variab
 
 
 def _foreign(module: tf.Module) -> dict[Any, layers.Foreign]:
-    """Maps the references of variables to what other releases call them."""
+    """Maps references of variables to their names in other releases."""
     return {
         variable.ref(): foreign
         for sub in [module, *module.submodules]
@@ -322,21 +322,21 @@ def write(
     overwrite: bool = False,
     xla: bool = False,
 ) -> Export:
-    """Writes the export of a task to a folder, which appears when it is complete.
+    """Writes the export of a task to a folder. The folder appears only once it is complete.
 
     The folder holds the training SavedModel, `assets/gorbit.json`, and in
-    `serving/` the SavedModel that serves the trained model, less its
-    variables: gorbit adds those of a checkpoint.
+    `serving/` the SavedModel that serves the trained model, without its
+    variables: gorbit adds those from a checkpoint.
 
     Args:
         task: what to export.
         optimizer: how it is trained.
-        out: the folder to make.
-        overwrite: whether to replace an export that is there. Anything else is not replaced.
+        out: the folder to create.
+        overwrite: whether to replace an existing export. Anything else is never replaced.
         xla: whether XLA compiles the passes through the model.
 
     Raises:
-        FileExistsError: if `out` exists and is not to be replaced.
+        FileExistsError: if `out` exists and may not be replaced.
     """
     out = pathlib.Path(out).absolute()
     refuse_existing(out, overwrite)
@@ -352,10 +352,10 @@ def write(
 
 @contextlib.contextmanager
 def _part(out: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes a folder beside `out` for an export that is not complete, and removes it at the end.
+    """Makes a folder next to `out` for an unfinished export, and removes it at the end.
 
-    It is locked, which ends with the process however that ends. So what a killed export of
-    the same name has left is known by having no lock, and is removed first.
+    The folder is locked. The lock ends with the process, so a folder without a lock was
+    left behind by a killed export of the same name. Such folders are removed first.
     """
     prefix = f".{out.name}.part-"
     for path in out.parent.iterdir():
@@ -375,7 +375,7 @@ def _lock(folder: pathlib.Path) -> Iterator[None]:
     """Locks a folder.
 
     Raises:
-        OSError: if another process has locked it, or it is no folder.
+        OSError: if another process has locked it, or it is not a folder.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -392,9 +392,14 @@ def refuse_existing(out: pathlib.Path, overwrite: bool) -> None:
     if not out.exists() and not out.is_symlink():
         return
     if not overwrite:
-        raise FileExistsError(f"{out} exists already: remove it, or say --overwrite")
+        raise FileExistsError(
+            f"{out} already exists; choose another folder, or add --overwrite to replace it"
+        )
     if out.is_symlink() or not (out / CONTRACT_FILE).is_file():
-        raise FileExistsError(f"{out} exists and is no export: not overwriting it")
+        raise FileExistsError(
+            f"{out} already exists and is not an export, so it is not overwritten; "
+            "choose another folder"
+        )
 
 
 def _write(module: Export, out: pathlib.Path) -> None:
@@ -405,7 +410,7 @@ def _write(module: Export, out: pathlib.Path) -> None:
     serving.model = task.model
     tf.saved_model.save(serving, str(out / SERVING_FOLDER), _serving_signature(task), options)
     shutil.rmtree(out / SERVING_FOLDER / "variables")
-    # It names the variables' checksum, which is another once the model is trained.
+    # It contains the checksum of the variables, which changes when the model is trained.
     (out / SERVING_FOLDER / "fingerprint.pb").unlink()
     contract = out / CONTRACT_FILE
     contract.parent.mkdir(exist_ok=True)
@@ -419,5 +424,5 @@ def _serving_signature(task: Task) -> dict[str, Any]:
 
 
 def parameters(module: Export) -> int:
-    """Counts the model's trained numbers."""
+    """Returns the number of trained parameters of the model."""
     return sum(v.shape.num_elements() for v in module.variables_by_path.values())

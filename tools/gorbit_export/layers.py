@@ -1,4 +1,4 @@
-"""Layers that hold variables. Their attribute names are the variables' names."""
+"""Layers that hold variables. The attribute names become the names of the variables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Tensor = tf.Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Foreign:
-    """How other releases store a variable, so that their weights can be read.
+    """How other releases store a variable, so that gorbit can read their weights.
 
     Attributes:
-        names: the tensor's possible names, the likeliest first.
-        transpose: whether the stored matrix has its axes the other way round.
+        names: possible names of the tensor, the most likely first.
+        transpose: whether the stored matrix has its axes swapped.
     """
 
     names: tuple[str, ...]
@@ -29,15 +29,15 @@ class Foreign:
 def initial(shape: list[int], stddev: float, seed: int, name: str) -> Tensor:
     """Draws float32 from a normal distribution cut off at two deviations.
 
-    The numbers are a function of the seed and the name alone, so a layer starts
-    out the same in every model that has a layer of its name and shape.
+    The numbers depend only on the seed and the name, so a layer has the same
+    initial values in every model that has a layer of that name and shape.
     """
     key = [seed, zlib.crc32(name.encode())]
     return tf.random.stateless_truncated_normal(shape, key, stddev=stddev)
 
 
 class Layer(tf.Module):
-    """A module that knows what its variables are called elsewhere."""
+    """A module that knows the names of its variables in other releases."""
 
     def __init__(self) -> None:
         """Makes a layer without variables."""
@@ -45,12 +45,12 @@ class Layer(tf.Module):
         self._foreign: tuple[tuple[str, Foreign], ...] = ()
 
     def _add(self, name: str, value: Tensor, foreign: Foreign) -> None:
-        """Makes a variable that starts at a value, and sets it as the attribute `name`."""
+        """Makes a variable with an initial value, and sets it as the attribute `name`."""
         setattr(self, name, tf.Variable(value, name=name))
         self._foreign = (*self._foreign, (name, foreign))
 
     def foreign(self) -> Iterator[tuple[tf.Variable, Foreign]]:
-        """Yields the layer's own variables with what they are called elsewhere."""
+        """Yields the layer's own variables with their names in other releases."""
         for name, foreign in self._foreign:
             yield getattr(self, name), foreign
 
@@ -59,13 +59,13 @@ class Embedding(Layer):
     """A table of vectors."""
 
     def __init__(self, rows: int, width: int, stddev: float, seed: int, foreign: str) -> None:
-        """Makes the table, float32 [rows, width], of random numbers."""
+        """Makes the table, float32 [rows, width], filled with random numbers."""
         super().__init__()
         weight = f"{foreign}.weight"
         self._add("table", initial([rows, width], stddev, seed, weight), Foreign((weight,)))
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Looks up int [N], giving float32 [N, width]."""
+        """Looks up int [N], and returns float32 [N, width]."""
         return ops.embedding(self.table, ids)
 
 
@@ -73,7 +73,7 @@ class Dense(Layer):
     """An affine map; the kernel is stored [inputs, outputs]."""
 
     def __init__(self, inputs: int, outputs: int, stddev: float, seed: int, foreign: str) -> None:
-        """Makes the kernel of random numbers and the bias of zeros."""
+        """Makes a random kernel and a bias of zeros."""
         super().__init__()
         weight = f"{foreign}.weight"
         kernel = initial([inputs, outputs], stddev, seed, weight)

@@ -1,15 +1,13 @@
-"""Building blocks whose gradients are written out, and stateless randomness.
+"""Building blocks with explicit gradients, and stateless random numbers.
 
-The blocks that take most of a step beside the matrix products are graph functions
-of their own, forward and backward, and each says by its `_implements` attribute
-what it computes ("gorbit.gelu"). A runtime that has a faster implementation
-for its hardware puts it in their place; any other runs them as they are.
-docs/reference/contract.md lists them.
+The blocks that take most of a step besides the matrix products are graph functions
+of their own, forward and backward. The `_implements` attribute of each names what it
+computes ("gorbit.gelu"). A runtime with a faster implementation for its hardware
+replaces them; any other runs them as they are. docs/reference/contract.md lists them.
 
-What is given in a narrower dtype than float32 is given back in it. Attention's block
-then has that dtype, for its matrix products, and computes its softmax in float32; the
-other blocks are float32 in any case, and so are biases, the parameters of norms, and
-their gradients.
+Inputs narrower than float32 give outputs of the same dtype. The attention block then
+computes its matrix products in that dtype and its softmax in float32. The other blocks
+always compute in float32, and so do biases, the parameters of norms, and their gradients.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ _IMPLEMENTS = "_implements"
 
 
 def block(body: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a body a graph function that implements "gorbit.NAME", after the body's name."""
+    """Turns `body` into a graph function that implements "gorbit.NAME", NAME being the body's."""
     name = body.__name__.strip("_")
     function = tf.function(
         body, autograph=False, experimental_attributes={_IMPLEMENTS: f"gorbit.{name}"}
     )
-    # Behind a lambda, so that no module saves it as a function of its own.
+    # In a lambda, so that no module saves it as a function of its own.
     return lambda *args: function(*args)
 
 
 def cast(x: Tensor, dtype: tf.DType) -> Tensor:
-    """The tensor in a dtype. One that has it is returned as it is: no node, no name is made."""
+    """Casts a tensor. A tensor that already has the dtype is returned as is, without a new node."""
     return x if x.dtype == dtype else tf.cast(x, dtype)
 
 
@@ -45,17 +43,17 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _scaled(x: Tensor, factor: Tensor) -> Tensor:
-    """The product with a float32 scalar, which is not rounded to the dtype of x before."""
+    """Multiplies by a float32 scalar that is not first rounded to the dtype of x."""
     return cast(_wide(x) * factor, x.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Random:
-    """A source of random numbers without state, one stream per site.
+    """A stateless source of random numbers, with one stream per site.
 
-    Philox is counter based: its numbers are a function of a key and a 128 bit
-    counter. The key and the counter's start come from the step's seed; every
-    place in the model that draws (a site) adds its number to the counter's
+    Philox is counter-based: its numbers are a function of a key and a 128-bit
+    counter. The key and the initial counter come from the step's seed. Each place
+    in the model that draws numbers (a site) adds its own number to the counter's
     high half, so that streams cannot overlap.
 
     Attributes:
@@ -71,8 +69,8 @@ class Random:
         """Makes the source of one step.
 
         Args:
-            seed: int64 [2], for instance a run's seed (with the replica's and the
-                micro-batch's number mixed in) and the step.
+            seed: int64 [2], for instance the run's seed (mixed with the numbers of the
+                replica and the micro-batch) and the step.
         """
         key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
         return cls(key, counter)
@@ -83,12 +81,12 @@ class Random:
         return Random(self.key, self.counter + offset)
 
     def bits16(self, shape: Tensor) -> Tensor:
-        """Draws uniform 16 bit numbers, of which a 128 bit block of Philox holds eight.
+        """Draws uniform 16-bit numbers. A 128-bit block of Philox holds eight of them.
 
-        Number n is half n % 2 (the low one first) of the stream's 32 bit word n // 2.
+        Number n is half n % 2 (the low one first) of the stream's 32-bit word n // 2.
 
         Returns:
-            int16 of the shape: every value from -32768 to 32767 is as likely.
+            int16 of the given shape; all values from -32768 to 32767 are equally likely.
         """
         count = tf.reduce_prod(shape)
         words = tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -103,25 +101,25 @@ class Random:
 
 
 def _dropped(rate: Tensor) -> Tensor:
-    """How many of the 65536 numbers of 16 bits dropout drops, a float32 scalar."""
+    """Returns how many of the 65536 16-bit numbers mean "drop", a float32 scalar."""
     return tf.clip_by_value(tf.round(rate * 65536.0), 0.0, 65535.0)
 
 
 def _factor(rate: Tensor) -> Tensor:
-    """What dropout multiplies by what it keeps."""
+    """Returns the factor that dropout applies to the elements it keeps."""
     return 65536.0 / (65536.0 - _dropped(rate))
 
 
 def _keep(shape: Tensor, rate: Tensor, random: Random) -> Tensor:
-    """Draws what dropout keeps, bool of the shape."""
+    """Draws which elements dropout keeps, bool of the given shape."""
     threshold = tf.cast(tf.cast(_dropped(rate), tf.int32) - 32768, tf.int16)
     return random.bits16(shape) >= threshold
 
 
 def dropout(x: Tensor, rate: Tensor, random: Random) -> Tensor:
-    """Sets elements to zero with probability `rate` and scales the others up.
+    """Sets elements to zero with probability `rate`, and scales up the others.
 
-    The rate is rounded to a multiple of 1/65536 below 1, and the scale is that of
+    The rate is rounded to a multiple of 1/65536 below 1. The scale is computed from
     the rounded rate, so the expectation is exact. A rate of 0 returns x unchanged.
 
     Args:
@@ -140,7 +138,7 @@ def dropout(x: Tensor, rate: Tensor, random: Random) -> Tensor:
 
 
 def _normalize(x: Tensor, epsilon: Tensor | float) -> tuple[Tensor, Tensor]:
-    """The normalized rows of x, and the reciprocals of their deviations."""
+    """Returns the normalized rows of x, and the reciprocals of their standard deviations."""
     centered = x - tf.reduce_mean(x, -1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centered), -1, keepdims=True)
     reciprocal = tf.math.rsqrt(variance + epsilon)
@@ -150,10 +148,10 @@ def _normalize(x: Tensor, epsilon: Tensor | float) -> tuple[Tensor, Tensor]:
 def _normalize_gradient(
     dy: Tensor, normalized: Tensor, reciprocal: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, scale and offset of a layer norm.
+    """Returns the gradients of a layer norm's x, scale and offset.
 
     dx = r * (g - mean(g) - n * mean(g * n)) with g = dy * scale, n the normalized
-    input and r the reciprocal deviation.
+    input and r the reciprocal standard deviation.
     """
     g = dy * scale
     dx = reciprocal * (
@@ -224,7 +222,7 @@ def _residual_norm_dropout_gradient(
     reciprocal: Tensor,
     keep: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    del key, counter  # for an implementation that draws again instead of keeping
+    del key, counter  # for an implementation that draws again instead of storing `keep`
     dresidual, dscale, doffset = _normalize_gradient(dy, normalized, reciprocal, scale)
     dx = dresidual * (tf.cast(keep, dy.dtype) * _factor(rate))
     return dx, _bias_gradient(dx), dresidual, dscale, doffset
@@ -240,17 +238,17 @@ def residual_norm(
     rate: Tensor | None = None,
     random: Random | None = None,
 ) -> Tensor:
-    """layer_norm(residual + dropout(z + bias)): the end of a transformer's sublayer.
+    """Computes layer_norm(residual + dropout(z + bias)), the end of a transformer sublayer.
 
     Args:
         z: [T, H], the sublayer's last product.
-        bias: float32 [H], of that product.
+        bias: float32 [H], added to that product.
         residual: [T, H] of the same dtype, the sublayer's input.
-        scale: float32 [H], of the norm.
-        offset: float32 [H], of the norm.
+        scale: float32 [H], scale of the norm.
+        offset: float32 [H], offset of the norm.
         epsilon: added to the variance.
-        rate: float32 scalar, of the dropout; none to draw nothing.
-        random: the site's stream.
+        rate: float32 scalar, the dropout rate; unused if random is None.
+        random: the site's stream; None for no dropout.
 
     Returns:
         [T, H] of the same dtype.
@@ -287,17 +285,17 @@ def _gelu(x: Tensor) -> Tensor:
 @block
 def _gelu_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     cdf = 0.5 + 0.5 * tf.math.erf(x * math.sqrt(0.5))
-    # The density's constant factor is a term of the exponent: one pass less.
+    # The density's constant factor is moved into the exponent, which saves one pass.
     density = tf.exp(-0.5 * math.log(2 * math.pi) - 0.5 * tf.square(x))
     dx = dy * (cdf + x * density)
     return dx, _bias_gradient(dx), x * cdf
 
 
 def _gelu_product(z: Tensor, bias: Tensor, kernel: Tensor) -> Tensor:
-    """gelu(z + bias) @ kernel.
+    """Computes gelu(z + bias) @ kernel.
 
-    The kernel's gradient needs GELU's output. GELU's gradient gives it once more for
-    next to nothing, so it is not kept: a quarter of what a layer would keep.
+    The kernel's gradient needs the output of GELU. GELU's own gradient can recompute it
+    at almost no cost, so it is not kept. It would be a quarter of what a layer keeps.
     """
 
     @tf.custom_gradient
@@ -341,13 +339,13 @@ ACTIVATIONS = ("gelu", *_ACTIVATIONS)
 
 
 def activated_product(name: str, z: Tensor, bias: Tensor, kernel: Tensor) -> Tensor:
-    """activation(z + bias) @ kernel: the middle of a position-wise network.
+    """Computes activation(z + bias) @ kernel, the middle of a position-wise network.
 
     Args:
         name: one of ACTIVATIONS.
         z: [T, F], a product.
-        bias: float32 [F], of that product.
-        kernel: [F, H] of the dtype of z.
+        bias: float32 [F], added to that product.
+        kernel: [F, H] in the dtype of z.
 
     Returns:
         [T, H] of the same dtype.
@@ -358,7 +356,7 @@ def activated_product(name: str, z: Tensor, bias: Tensor, kernel: Tensor) -> Ten
 
 
 def _split_heads(qkv: Tensor, sequence_ids: Tensor, heads: Tensor) -> list[Tensor]:
-    """Query (scaled), key and value, [R, heads, S, D]."""
+    """Returns query (scaled), key and value, each [R, heads, S, D]."""
     shape = tf.shape(sequence_ids)
     width = qkv.shape[1] // 3
     x = tf.reshape(qkv, tf.stack([shape[0], shape[1], 3, heads, width // heads]))
@@ -371,15 +369,15 @@ def _score_scale(width: int, heads: Tensor) -> Tensor:
 
 
 def _attention_weights(query: Tensor, key: Tensor, sequence_ids: Tensor) -> Tensor:
-    """The softmax of the scores, float32 [R, heads, S, S]."""
+    """Returns the softmax of the scores, float32 [R, heads, S, S]."""
     same = tf.equal(sequence_ids[:, :, None], sequence_ids[:, None, :])
-    # Finite, so that a softmax over padding alone stays a number.
+    # Finite, so that a softmax over nothing but padding is not NaN.
     bias = tf.where(same, 0.0, -1e9)[:, None, :, :]
     return tf.nn.softmax(_wide(tf.matmul(query, key, transpose_b=True)) + bias)
 
 
 def _join_heads(x: Tensor, width: int) -> Tensor:
-    """[R, heads, S, D] to [R * S, width]."""
+    """Reshapes [R, heads, S, D] to [R * S, width]."""
     return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), [-1, width])
 
 
@@ -403,7 +401,7 @@ def _attention_dropout(
     weights = cast(_attention_weights(query, key, sequence_ids), qkv.dtype)
     keep = _keep(tf.shape(weights), rate, Random(random_key, random_counter))
     dropped = weights * tf.cast(keep, weights.dtype)
-    # The kept weights' factor is put on the values, of which there are fewer.
+    # The dropout factor is applied to the values, which are fewer than the weights.
     value = _scaled(value, _factor(rate))
     context = _join_heads(tf.matmul(dropped, value), qkv.shape[1] // 3)
     return context, query, key, value, weights, dropped
@@ -425,12 +423,12 @@ def _attention_dropout_gradient(
     weights: Tensor,
     dropped: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    del random_key, random_counter  # for one that computes again instead of keeping
+    del random_key, random_counter  # for an implementation that recomputes instead of storing
     shape, width = tf.shape(sequence_ids), qkv.shape[1] // 3
     by_head = tf.stack([shape[0], shape[1], heads, width // heads])
     dcontext = tf.transpose(tf.reshape(dy, by_head), [0, 2, 1, 3])
-    # The softmax's inner product of weights and their gradient is that of the
-    # context and its gradient, which is shorter (Dao et al. 2022).
+    # The inner product of the weights and their gradient equals that of the context
+    # and its gradient, which are smaller (Dao et al. 2022).
     inner = tf.reduce_sum(tf.reshape(_wide(dy) * _wide(context), by_head), -1)
     inner = tf.transpose(inner, [0, 2, 1])[:, :, :, None]
     dvalue = _scaled(tf.matmul(dropped, dcontext, transpose_a=True), _factor(rate))
@@ -451,19 +449,20 @@ def attention(
     rate: Tensor | None = None,
     random: Random | None = None,
 ) -> Tensor:
-    """Multi-head self-attention (Vaswani et al. 2017) within the sequences of packed rows.
+    """Computes multi-head self-attention (Vaswani et al. 2017) within sequences of packed rows.
 
     Args:
         qkv: [R * S, 3 * H], the product that holds query, key and value
             side by side, each head after head.
-        bias: float32 [3 * H], of that product.
-        sequence_ids: int32 [R, S]: a position sees those of its row that have its number.
-        heads: a divisor of H.
-        rate: float32 scalar, of the dropout of attention weights; none to draw nothing.
-        random: the site's stream; it is drawn for [R, heads, S, S].
+        bias: float32 [3 * H], added to that product.
+        sequence_ids: int32 [R, S]: a position attends to the positions of its row that have
+            the same number.
+        heads: number of heads, a divisor of H.
+        rate: float32 scalar, dropout rate of the attention weights; unused if random is None.
+        random: the site's stream, drawn for [R, heads, S, S]; None for no dropout.
 
     Returns:
-        [R * S, H] of the dtype of qkv.
+        [R * S, H] in the dtype of qkv.
     """
     heads = tf.constant(heads, tf.int32)
     if random is None:
@@ -482,7 +481,7 @@ def attention(
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:
-    """Looks rows of a table up; its gradient is dense and summed in a fixed order.
+    """Looks up rows of a table. The gradient is dense and summed in a fixed order.
 
     Args:
         table: float [V, H].

@@ -1,4 +1,4 @@
-"""Optimizers, as the update of one variable, whatever its shape."""
+"""Optimizers: the update of one variable of any shape."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Tensor = tf.Tensor
 
 
 class Optimizer(abc.ABC):
-    """One variable's update from its gradient. A new optimizer is one subclass.
+    """Updates one variable from its gradient. A new optimizer is one subclass.
 
-    Every variable of an export is updated by the same graph function, which
-    takes the variable's and its slots' handles as arguments.
+    The same graph function updates every variable of an export. Its arguments
+    are the handles of the variable and of its slots.
     """
 
     name: str
     slots: tuple[str, ...]
-    """Names of the float32 variables kept beside each trainable one; they start at zero."""
+    """Names of the float32 variables kept for each trainable variable; they start at zero."""
     hyperparameters: list[Hyperparameter]
-    """Scalars beside learning_rate and weight_decay, which every optimizer takes."""
+    """Scalars in addition to learning_rate and weight_decay, which every optimizer has."""
 
     @abc.abstractmethod
     def update(
@@ -41,12 +41,13 @@ class Optimizer(abc.ABC):
         Args:
             variable: resource handle of a float32 variable.
             slots: handles by slot name.
-            gradient: of the sum of losses, float32 of the variable's shape.
-            gradient_scale: float32 scalar that makes it that of the mean loss, clipped.
+            gradient: gradient of the sum of losses, float32 in the variable's shape.
+            gradient_scale: float32 scalar that turns it into the clipped gradient of the
+                mean loss.
             iteration: int64, 1 at the first update.
             learning_rate: float32 scalar.
             weight_decay: float32 scalar, 0 for variables without decay.
-            hyperparameters: by name.
+            hyperparameters: scalars by name.
         """
 
 
@@ -61,7 +62,7 @@ class AdamW(Optimizer):
     slots = ("m", "v")
 
     def __init__(self) -> None:
-        """Takes the paper's constants as defaults."""
+        """Uses the constants of the paper as defaults."""
         self.hyperparameters = [
             Hyperparameter("beta_1", 0.9, "decay of the first moment", below=1.0),
             Hyperparameter("beta_2", 0.999, "decay of the second moment", below=1.0),
@@ -81,7 +82,7 @@ class AdamW(Optimizer):
     ) -> None:
         """See Optimizer."""
         beta_1, beta_2 = hyperparameters["beta_1"], hyperparameters["beta_2"]
-        # In float64: 1 - 0.999^t loses four of float32's seven digits at the first steps.
+        # In float64, because 1 - 0.999^t loses four of float32's seven digits in the first steps.
         t = tf.cast(iteration, tf.float64)
         power_1 = tf.pow(tf.cast(beta_1, tf.float64), t)
         power_2 = tf.pow(tf.cast(beta_2, tf.float64), t)
@@ -92,8 +93,8 @@ class AdamW(Optimizer):
         tf.raw_ops.AssignSubVariableOp(
             resource=variable, value=value * (learning_rate * weight_decay)
         )
-        # The kernel's own correction is left out by powers of 0. It adds its
-        # epsilon to sqrt(v) where the paper adds one to sqrt(v_hat), hence root.
+        # Powers of 0 turn off the kernel's own bias correction. The kernel adds epsilon
+        # to sqrt(v), and the paper to sqrt(v_hat), hence the root.
         tf.raw_ops.ResourceApplyAdam(
             var=variable,
             m=slots["m"],
@@ -113,9 +114,9 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"adamw": AdamW}
 
 
 def clip_scale(norm: Tensor, clip_norm: Tensor) -> Tensor:
-    """The factor that brings gradients of global norm `norm` down to `clip_norm`.
+    """Returns the factor that clips gradients of global norm `norm` to `clip_norm`.
 
-    clip_norm / max(norm, clip_norm) (Pascanu et al. 2013, as tf.clip_by_global_norm);
-    1 where clip_norm is 0 or less.
+    It is clip_norm / max(norm, clip_norm) (Pascanu et al. 2013, as tf.clip_by_global_norm),
+    or 1 if clip_norm is 0 or less.
     """
     return tf.where(clip_norm > 0, clip_norm / tf.maximum(norm, clip_norm), 1.0)

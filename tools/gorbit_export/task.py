@@ -1,4 +1,4 @@
-"""What the exporter needs to know of a model to export it: the Task interface."""
+"""The Task interface: what the exporter needs to know about a model."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Feature:
     """A named tensor of a batch.
 
     Attributes:
-        name: as the functions' inputs are called.
+        name: name of the function input.
         dtype: element type.
-        axes: one name per axis. Axes of one name have one length: "rows", "length" (of a
-            row), "examples".
-        label: whether the feature says what the answer is; prediction does without it.
+        axes: one name per axis. Axes with the same name have the same length: "rows",
+            "length" (of a row), "examples".
+        label: whether the feature is part of the answer; prediction does not take it.
     """
 
     name: str
@@ -34,20 +34,20 @@ class Feature:
     label: bool = False
 
     def spec(self) -> tf.TensorSpec:
-        """The function argument that takes the feature."""
+        """Returns the spec of the function argument for the feature."""
         return tf.TensorSpec([None] * len(self.axes), self.dtype, self.name)
 
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameter:
-    """A float32 scalar input of a function, which a user tunes without a new export.
+    """A float32 scalar input of a function that users can tune without a new export.
 
     Attributes:
-        name: as the functions' inputs are called.
-        default: used where the user says nothing.
+        name: name of the function input.
+        default: used if the user does not set it.
         help: one line for the user.
-        minimum: smallest value that makes sense.
-        below: first value that is too large; none where any is as good.
+        minimum: smallest valid value.
+        below: exclusive upper limit; None for no limit.
     """
 
     name: str
@@ -57,29 +57,29 @@ class Hyperparameter:
     below: float | None = None
 
     def spec(self) -> tf.TensorSpec:
-        """The function argument that takes the scalar."""
+        """Returns the spec of the function argument for the scalar."""
         return tf.TensorSpec([], tf.float32, self.name)
 
 
 class Task(abc.ABC):
     """A model with a loss, as the export contract sees it.
 
-    A new architecture or head is one subclass. The attributes of the module `model`,
-    of its modules and so on, decide the variables' names.
+    A new architecture or head is one subclass. The attribute names of the module `model`
+    and its submodules determine the names of the variables.
     """
 
     name: str
-    """What the task is called in gorbit.json, for instance "classification"."""
+    """Name of the task in gorbit.json, for instance "classification"."""
     model: tf.Module
     """Holds every variable. All of them are trained."""
     features: list[Feature]
-    """What a batch holds."""
+    """The features of a batch."""
     hyperparameters: list[Hyperparameter]
     """Scalars of the training pass."""
     precision: str = "float32"
-    """What `train_sums`, `evaluate_sums` and `predict` compute in, one of PRECISIONS. What they
-    give is float32, as the variables are. With fp16 the loss is scaled before its gradient is
-    taken."""
+    """What `train_sums`, `evaluate_sums` and `predict` compute in, one of PRECISIONS. Their
+    outputs and the variables are float32. With fp16 the loss is scaled before its gradient is
+    computed."""
 
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
@@ -89,29 +89,28 @@ class Task(abc.ABC):
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
     ) -> dict[str, Tensor]:
-        """The training pass: "loss_sum" (differentiable), "weight_sum", and metric sums."""
+        """The training pass. Returns "loss_sum" (differentiable), "weight_sum" and metric sums."""
 
     @abc.abstractmethod
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The evaluation pass: "loss_sum", "weight_sum" and metric sums, never means."""
+        """The evaluation pass. Returns "loss_sum", "weight_sum" and metric sums, never means."""
 
     @abc.abstractmethod
     def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Named outputs, from the features that are no labels. The first axis is examples."""
+        """Returns named outputs of the features that are not labels. The first axis is examples."""
 
     @abc.abstractmethod
     def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
-        """The inputs of the serving signature, and the function from them to named outputs."""
+        """Returns the inputs of the serving signature, and the function that computes outputs."""
 
     def decays(self, path: str) -> bool:
-        """Whether weight decay applies to a variable; not to biases and norms by default."""
+        """Whether weight decay applies to a variable; by default not to biases and norms."""
         parts = path.split("/")
         return parts[-1] != "bias" and not any("norm" in part for part in parts)
 
     def rows(self, path: str) -> str | None:
-        """The int32 feature whose numbers are the only rows that a variable's gradient has.
+        """Names the int32 feature that selects the rows of a variable that a batch uses.
 
-        A batch's gradient is 0 in all other rows of the variable. None, the default,
-        promises nothing.
+        The batch's gradient is 0 in all other rows. None, the default, promises nothing.
         """
         return None

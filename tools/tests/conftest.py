@@ -16,5 +16,5 @@ from helpers import ROOT
 def shared_data() -> pathlib.Path:
     path = ROOT.parent / "shared" / "data"
     if not path.is_dir():
-        pytest.skip(f"real data is not beside the checkout: {path}")
+        pytest.skip(f"no real data next to the checkout: {path}")
     return path

@@ -48,7 +48,7 @@ def random_examples(count: int, vocab: int, seed: int = 0) -> list[tuple[list[in
 
 
 def batch(seed: int = 0, count: int = 6) -> tuple[list, dict, dict]:
-    """Gives examples, the packed features, and the features of one example per row."""
+    """Returns examples, the packed features, and the features with one example per row."""
     examples = random_examples(count, SMALL.vocab_size, seed)
     labels = {
         "labels": np.arange(count, dtype=np.int32) % 3,
@@ -67,6 +67,6 @@ def scalars(**values: float) -> dict:
 
 
 def jitter(module: tf.Module) -> None:
-    """Moves zeros and ones away from their special values."""
+    """Moves variables away from the special values 0 and 1."""
     for i, v in enumerate(module.variables):
         v.assign_add(tf.random.stateless_normal(v.shape, [i, 1]) * 0.1)

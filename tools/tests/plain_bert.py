@@ -1,7 +1,7 @@
 """A plain BERT classifier: one example per row, ordinary ops, automatic gradients.
 
-It shares nothing with the exporter's model but the variables, and is what the
-tests hold the exported graph against.
+It shares only the variables with the exporter's model. The tests compare the
+exported graph with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line: exit codes, what is overwritten, and errors without traceback."""
+"""The command line: exit codes, what is overwritten, and errors without a traceback."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def test_exports_what_the_options_say(small, tmp_path, capsys):
     assert sizes["model/encoder/embeddings/word/table"] == [30, 16]
     total = config.BertConfig(**{**SMALL, "vocab_size": 30}).parameters + 16 * 5 + 5
     assert f"{total:,} parameters" in capsys.readouterr().out
-    assert [p.name for p in out.parent.iterdir()] == ["graph"], "something was left beside it"
+    assert [p.name for p in out.parent.iterdir()] == ["graph"], "the export left other files"
 
 
 def test_overwrites_exports_only(small, tmp_path, capsys):
@@ -56,7 +56,8 @@ def test_overwrites_exports_only(small, tmp_path, capsys):
     (out / "old").touch()
     assert run("--config", small, "--out", out) == 2
     assert capsys.readouterr().err == (
-        f"gorbit_export: {out} exists already: remove it, or say --overwrite\n"
+        f"gorbit_export: {out} already exists; choose another folder, "
+        "or add --overwrite to replace it\n"
     )
     assert (out / "old").exists()
     assert run("--config", small, "--out", out, "--overwrite", "--num-labels", 3) == 0
@@ -71,7 +72,8 @@ def test_overwrites_exports_only(small, tmp_path, capsys):
     for path in (other, other / "thesis.tex", tmp_path / "link"):
         assert run("--config", small, "--out", path, "--overwrite") == 2
         assert capsys.readouterr().err == (
-            f"gorbit_export: {path} exists and is no export: not overwriting it\n"
+            f"gorbit_export: {path} already exists and is not an export, so it is not "
+            "overwritten; choose another folder\n"
         )
     assert (other / "thesis.tex").read_text() == "years of work"
 
@@ -128,7 +130,7 @@ def test_leftovers_of_killed_exports_are_removed(small, tmp_path):
     assert leftover.startswith(".graph.part-")
     assert (tmp_path / leftover / "new").is_dir()
     live, part = start("live")
-    assert not (tmp_path / leftover).exists(), "the next export leaves what the killed one left"
+    assert not (tmp_path / leftover).exists(), "the leftovers of the killed export are still there"
     others = [".graph.part-", ".graph.part-keep", ".other.part-abcdefgh", "graph.part-abcdefgh"]
     for name in others:
         (tmp_path / name).mkdir()
@@ -143,12 +145,12 @@ def test_leftovers_of_killed_exports_are_removed(small, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--num-labels", 1], "a classifier has 2 to 10000 labels, not 1"),
-        (["--num-labels", -1], "a classifier has 2 to 10000 labels, not -1"),
-        (["--num-labels", 10**12], f"a classifier has 2 to 10000 labels, not {10**12}"),
-        (["--vocab-size", 0], "vocab_size must be a positive integer, not 0"),
-        (["--vocab-size", 10**14], "takes 19,200,000 GB with its optimizer slots; this machine"),
-        (["--config", "giant"], "'giant' is neither a named configuration (tiny, mini"),
+        (["--num-labels", 1], "num_labels is 1; expected 2 to 10000"),
+        (["--num-labels", -1], "num_labels is -1; expected 2 to 10000"),
+        (["--num-labels", 10**12], f"num_labels is {10**12}; expected 2 to 10000"),
+        (["--vocab-size", 0], "vocab_size is 0; expected a positive integer"),
+        (["--vocab-size", 10**14], "needs 19,200,000 GB with its optimizer slots; this machine"),
+        (["--config", "giant"], "config is 'giant'; expected one of tiny, mini"),
         (["--out", "/dev/null/graph"], "/dev/null is not a folder"),
     ],
 )
@@ -165,7 +167,7 @@ def test_unknown_activation_is_named(tmp_path, capsys):
     path = tmp_path / "c.json"
     path.write_text(json.dumps({**SMALL, "hidden_act": "mish"}))
     assert run("--config", path, "--out", tmp_path / "out") == 2
-    assert "hidden_act 'mish' is not one of gelu, " in capsys.readouterr().err
+    assert "hidden_act is 'mish'; expected one of gelu, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -211,14 +213,14 @@ sys.exit(main(["bert-classifier", "--config", "tiny", "--out", sys.argv[1]]))
     [
         (
             "sys.modules['tensorflow'] = None",
-            "gorbit_export: TensorFlow cannot be imported (import of tensorflow halted; None in "
-            "sys.modules): pip install 'tensorflow-cpu==2.18.*'\n",
+            "gorbit_export: cannot import TensorFlow (import of tensorflow halted; None in "
+            "sys.modules); run pip install 'tensorflow-cpu==2.18.*'\n",
         ),
         (
             "m = sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
             "m.__version__ = '2.20.0'",
-            "gorbit_export: TensorFlow 2.20.0 is installed; gorbit needs 2.18: "
-            "pip install 'tensorflow-cpu==2.18.*'\n",
+            "gorbit_export: TensorFlow is 2.20.0; expected 2.18; "
+            "run pip install 'tensorflow-cpu==2.18.*'\n",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The Python of docs/ runs as it is printed."""
+"""The Python code in docs/ runs as printed."""
 
 import json
 import pathlib
@@ -10,7 +10,7 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
 def blocks(page: str) -> list[str]:
-    """The Python blocks of a page."""
+    """Returns the Python blocks of a page."""
     return re.findall(
         r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE
     )

@@ -1,4 +1,4 @@
-"""Exports as they lie on disk, and as another TensorFlow process sees them."""
+"""Exports as they are on disk, and as another TensorFlow process sees them."""
 
 import json
 import os
@@ -227,7 +227,7 @@ def test_serving_is_prediction_of_padded_rows(exported, tmp_path, side):
 
 
 def test_a_layer_is_one_function():
-    """The graph of a layer is there as often in a deep model as in a shallow one."""
+    """A deep model contains the graph of a layer as often as a shallow one."""
 
     def count(layer_count: int) -> int:
         c = config.BertConfig(8, layer_count, 2, 16, vocab_size=9, max_position_embeddings=8)
@@ -334,7 +334,7 @@ def test_examples_of_no_weight_may_hold_anything(module):
 
 
 class Bag(task.Task):
-    """The smallest second architecture: a mean of word vectors, by another head and layout."""
+    """The smallest second architecture: a mean of word vectors with another head and layout."""
 
     name = "bag"
 

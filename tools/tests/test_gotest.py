@@ -1,4 +1,4 @@
-"""The reader of go test's events, on go test itself."""
+"""Tests gotest.py on go test itself."""
 
 import os
 import pathlib

@@ -149,10 +149,10 @@ def test_written_gradients(name):
 
 
 def minilm_weights() -> dict:
-    """Reads the demo's MiniLM weights, or skips where they have not been fetched."""
+    """Reads the demo's MiniLM weights, or skips the test if they have not been fetched."""
     path = ROOT / ".cache" / "minilm" / "model.safetensors"
     if not path.is_file():
-        pytest.skip(f"the demo's weights are not there: {path} (make demo fetches them)")
+        pytest.skip(f"the demo's weights are missing: {path}; run make fetch")
     raw = path.read_bytes()
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
@@ -231,7 +231,7 @@ def assert_same_sums(got: dict, want: dict) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_packing_changes_nothing(small_export, seed):
-    """Whatever the rows, their order and the order in them: the sums are the same."""
+    """The sums do not depend on the rows, their order, or the order within them."""
     rng = np.random.default_rng(seed)
     count = 9
     examples = random_examples(count, SMALL.vocab_size, seed)

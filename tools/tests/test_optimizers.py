@@ -11,7 +11,7 @@ SHAPE = (5, 7)
 
 
 def gradients(steps: int) -> list[np.ndarray]:
-    """Makes gradients of wide range, of which rows are zero for some or all steps."""
+    """Makes gradients of wide range, with rows that are zero in some or all steps."""
     rng = np.random.default_rng(5)
     out = []
     for _ in range(steps):
@@ -23,7 +23,7 @@ def gradients(steps: int) -> list[np.ndarray]:
 
 
 class Updated:
-    """A variable with its slots, updated as an export does it."""
+    """A variable with its slots, updated as in an export."""
 
     def __init__(self, value: np.ndarray):
         self.adamw = AdamW()
@@ -61,7 +61,7 @@ class Updated:
 def test_adamw_is_the_papers(h, weight_decay):
     start = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
     got = Updated(start)
-    # What the graph is given is float32; everything after is exact here.
+    # The graph's inputs are float32; everything after that is exact here.
     b1, b2, eps = (float(np.float32(h[name])) for name in ("beta_1", "beta_2", "epsilon"))
     decay = float(np.float32(weight_decay))
     theta, m, v = start.astype(np.float64), np.zeros(SHAPE), np.zeros(SHAPE)
@@ -78,14 +78,14 @@ def test_adamw_is_the_papers(h, weight_decay):
         assert np.all(np.abs(got.slots["m"] - m) <= 1e-6 * largest)
         np.testing.assert_allclose(got.slots["v"], v, rtol=5e-6)
         np.testing.assert_allclose(got.variable, theta, rtol=1e-6, atol=2e-7)
-    # A row that never had a gradient is changed by decay alone.
+    # Only decay changes a row that never had a gradient.
     assert np.all((got.variable.numpy()[0] != start[0]) == (weight_decay > 0))
     assert np.all(got.variable.numpy()[1:] != start[1:])
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_adamw_is_keras_with_a_small_epsilon(weight_decay):
-    """Keras adds epsilon to the uncorrected root, which differs where epsilon counts only."""
+    """Keras adds epsilon to the uncorrected root, which differs only if epsilon matters."""
     start = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
     got, want = Updated(start), tf.keras.Variable(start)
     h = {"beta_1": 0.9, "beta_2": 0.99, "epsilon": 1e-20}

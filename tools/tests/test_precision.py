@@ -15,7 +15,7 @@ from gorbit_export.optimizers import AdamW
 
 RATES = {"hidden_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.3}
 NARROW = {"bf16": tf.bfloat16, "fp16": tf.float16}
-# Of the norm of all gradients, a few times the dtype's half unit of the last place.
+# Relative to the norm of all gradients: a few times half a unit in the dtype's last place.
 TOLERANCE = {"bf16": 2e-2, "fp16": 3e-3}
 HYPERPARAMETERS = {
     "learning_rate": 1e-3,
@@ -39,7 +39,7 @@ def modules() -> dict:
 
 
 def gradients(module: export.Export, features: dict | None = None, scale: float = 1.0) -> dict:
-    """What the gradients function gives of a batch, with dropout."""
+    """The result of the gradients function for a batch, with dropout."""
     values = scalars(**RATES, label_smoothing=0.1)
     if module.task.precision == "fp16":
         values |= scalars(loss_scale=scale)
@@ -56,7 +56,7 @@ def flat(got: dict) -> np.ndarray:
 
 
 def distance(got: dict, want: dict) -> float:
-    """The norm of the gradients' difference, of that of those wanted."""
+    """The norm of the gradients' difference, relative to that of the expected gradients."""
     return np.linalg.norm(flat(got) - flat(want)) / np.linalg.norm(flat(want))
 
 
@@ -69,10 +69,10 @@ def test_gradients_are_float32s_to_the_dtypes_digits(precision, pooling):
     assert got["weight_sum"] == want["weight_sum"]
     apart = distance(got, want)
     assert apart < TOLERANCE[precision]
-    assert apart > 1e-5, "this was computed in float32"
+    assert apart > 1e-5, "the gradients were computed in float32"
     for name, value in want.items():
         if name.startswith("gradient/"):
-            # A variable whose gradient is next to nothing is held to the others'.
+            # A variable with a tiny gradient is compared at the scale of the others.
             unit = max(np.linalg.norm(value), 0.01 * np.linalg.norm(flat(want)))
             assert np.linalg.norm(got[name] - value) < 5 * TOLERANCE[precision] * unit, name
 
@@ -93,8 +93,8 @@ def test_products_are_narrow_and_all_that_sums_is_not(modules, precision):
         assert dtypes[op] == {tf.float32}, op
     narrow = NARROW[precision].as_datatype_enum
     casts = [n for n in graph.node if n.op == "Cast" and n.attr["DstT"].type == narrow]
-    # Each of the six matrices of a layer once; the first layer's input; the pooling's shares; and
-    # the gradient of what the pooling gave.
+    # Each of a layer's six matrices once, the first layer's input, the pooling's shares, and the
+    # gradient of the pooling's output.
     assert len(casts) == 6 * SMALL.num_hidden_layers + 3
 
 
@@ -123,7 +123,7 @@ def test_a_row_of_padding_alone_stays_finite(modules, precision):
     padded = dict(packed)
     for name in ("input_ids", "type_ids", "sequence_ids", "position_ids"):
         padded[name] = np.vstack([packed[name], np.zeros_like(packed[name][:1])])
-    # No dropout: its numbers are drawn for places, and a row makes other places.
+    # No dropout: its numbers are drawn by position, and another row changes the positions.
     values = scalars(**dict.fromkeys(RATES, 0.0), label_smoothing=0.1)
     if precision == "fp16":
         values |= scalars(loss_scale=64.0)
@@ -137,7 +137,7 @@ def test_a_row_of_padding_alone_stays_finite(modules, precision):
 
 @pytest.mark.parametrize("precision", NARROW)
 def test_the_mean_of_many_tokens(precision):
-    """bfloat16 has no whole numbers between 256 and 258."""
+    """bfloat16 has no integers between 256 and 258."""
     hidden = tf.ones([400, 8], NARROW[precision])
     mean = bert.pool(hidden, tf.ones([1, 400], tf.int32), tf.constant([0]), "mean")
     np.testing.assert_allclose(tf.cast(mean, tf.float32), 1, rtol=2**-7)
@@ -147,7 +147,7 @@ def test_the_scale_of_the_loss_leaves_the_gradients(modules):
     one, small, large = (gradients(modules["fp16"], scale=s) for s in (1, 1024, 4096))
     assert small["loss_sum"] == one["loss_sum"] == large["loss_sum"]
     assert distance(one, small) < TOLERANCE["fp16"]
-    # Without the smallest numbers, whose digits are fewer, a power of two changes nothing.
+    # Except for the smallest numbers, which have fewer digits, a power of two changes nothing.
     assert distance(small, large) < TOLERANCE["fp16"] / 100
 
 
@@ -201,7 +201,7 @@ def test_the_contract_names_it(tmp_path, precision):
 
 
 def test_another_is_refused(capsys):
-    with pytest.raises(ValueError, match="precision 'int8' is not one of float32, bf16, fp16"):
+    with pytest.raises(ValueError, match="precision is 'int8'; expected one of float32, bf16, fp"):
         Classification(SMALL, 3, "mean", precision="int8")
     with pytest.raises(SystemExit) as exit:
         command.main(["bert-classifier", "--config", "tiny", "--out", "x", "--precision", "tf32"])

@@ -1,4 +1,4 @@
-"""Layers that are computed again in the backward pass: the same numbers, less memory."""
+"""Layers that the backward pass recomputes: the same numbers with less memory."""
 
 import json
 import os
@@ -81,9 +81,9 @@ print(megabytes("VmHWM") - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
 def test_a_step_takes_less_memory():
-    """The optimizer of graphs has not made one of the two computations of a layer.
+    """TensorFlow's graph optimizer did not merge the two computations of a layer.
 
-    Each step is run by a process of its own: what one has freed is not given back.
+    Each step runs in a process of its own, because a process keeps memory it has freed.
     """
 
     def peak(recompute: str) -> float:
@@ -123,7 +123,7 @@ def test_the_contract_names_it(tmp_path, recompute):
 
 
 def test_another_kind_is_refused(capsys):
-    with pytest.raises(ValueError, match="recompute 'all' is not one of none, layers"):
+    with pytest.raises(ValueError, match="recompute is 'all'; expected none or layers"):
         Classification(SMALL, 3, "mean", recompute="all")
     with pytest.raises(SystemExit) as exit:
         command.main(

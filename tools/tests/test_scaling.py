@@ -104,7 +104,7 @@ def test_the_largest_number_of_replicas():
 
 @pytest.fixture(scope="module")
 def computed() -> dict:
-    """The tables, which take long to compute."""
+    """The tables, which take a while to compute."""
     return {name: table() for name, table in scaling.TABLES.items()}
 
 
@@ -122,10 +122,10 @@ def test_tables_are_replaced_in_the_document(tmp_path, computed, monkeypatch):
 
 
 def test_the_reader_is_as_fast_as_it_was_measured():
-    """The rate of the tables and the one in the text are that of the measurement's own table."""
+    """The tables and the text quote the rate of the measurement's own table."""
     with open(f"{scaling.ROOT}/docs/measurements/benchmarks.md", encoding="utf-8") as file:
         row = re.search(r"^\| \*\*gorbit\*\*, 2 readers \| ([\d,]+)", file.read(), re.MULTILINE)
-    assert row, "the table of input has no row of two readers"
+    assert row, "the input table has no row for two readers"
     measured = int(row[1].replace(",", ""))
     assert pytest.approx(measured, rel=1e-3) == scaling.READ
     with open(f"{scaling.ROOT}/docs/measurements/scaling.md", encoding="utf-8") as file:
@@ -134,7 +134,7 @@ def test_the_reader_is_as_fast_as_it_was_measured():
 
 
 def test_the_text_says_what_the_table_of_input_says():
-    """The limits of the chief's reader stand in a table by hand, too."""
+    """The limits of the chief's reader are also in a table written by hand."""
     with open(f"{scaling.ROOT}/docs/measurements/scaling.md", encoding="utf-8") as file:
         document = file.read()
     readers = dict(

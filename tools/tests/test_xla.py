@@ -44,5 +44,5 @@ def test_the_export_says_what_is_compiled(tmp_path):
         return sorted(name.split("_")[3] for name in names)
 
     assert compiled(out) == ["evaluate", "gradients", "predict"]
-    # Requests have any shape.
+    # Requests can have any shape.
     assert compiled(out / "serving") == []

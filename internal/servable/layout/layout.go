@@ -145,15 +145,15 @@ func Parse(data []byte) (*Description, error) {
 func (d *Description) Validate() error {
 	switch {
 	case d.Format != Format:
-		return fmt.Errorf("format is %q, expected %q", d.Format, Format)
+		return fmt.Errorf("format is %q; expected %q", d.Format, Format)
 	case d.Version != Version:
 		return fmt.Errorf("version is %d, this program reads version %d: export the model again", d.Version, Version)
 	case len(d.Labels) < 2:
-		return fmt.Errorf("labels: %d names, expected 2 or more", len(d.Labels))
+		return fmt.Errorf("labels: %d names; expected 2 or more", len(d.Labels))
 	case d.MaxLength < 3:
 		return fmt.Errorf("max_length is %d; an example has 3 tokens or more", d.MaxLength)
 	case d.Vocab == "" || strings.ContainsAny(d.Vocab, `/\`) || d.Vocab == "." || d.Vocab == "..":
-		return fmt.Errorf("vocab is %q, expected the name of a file in %s", d.Vocab, AssetsFolder)
+		return fmt.Errorf("vocab is %q; expected the name of a file in %s", d.Vocab, AssetsFolder)
 	}
 	seen := make(map[string]bool, len(d.Labels))
 	for _, label := range d.Labels {
@@ -185,7 +185,7 @@ func ParseTensor(name string) (operation string, index int, err error) {
 		_, err = fmt.Sscanf(number, "%d", &index)
 	}
 	if !ok || err != nil || operation == "" || index < 0 || fmt.Sprint(index) != number {
-		return "", 0, fmt.Errorf("%q is no tensor, expected operation:index", name)
+		return "", 0, fmt.Errorf("%q is no tensor; expected operation:index", name)
 	}
 	return operation, index, nil
 }

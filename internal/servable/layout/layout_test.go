@@ -41,16 +41,16 @@ func TestValidate(t *testing.T) {
 		change func(*Description)
 		want   string
 	}{
-		{func(d *Description) { d.Format = "x" }, `format is "x", expected "gorbit-serving"`},
+		{func(d *Description) { d.Format = "x" }, `format is "x"; expected "gorbit-serving"`},
 		{func(d *Description) { d.Version = 2 }, "version is 2, this program reads version 1: export the model again"},
-		{func(d *Description) { d.Labels = d.Labels[:1] }, "labels: 1 names, expected 2 or more"},
+		{func(d *Description) { d.Labels = d.Labels[:1] }, "labels: 1 names; expected 2 or more"},
 		{func(d *Description) { d.Labels[1] = "no" }, `labels: "no" is there twice`},
 		{func(d *Description) { d.Labels[1] = "" }, `labels: "" is empty or has a tab or a line break`},
 		{func(d *Description) { d.MaxLength = 2 }, "max_length is 2; an example has 3 tokens or more"},
-		{func(d *Description) { d.Vocab = "../../etc/passwd" }, `vocab is "../../etc/passwd", expected the name of a file in assets`},
-		{func(d *Description) { d.Vocab = ".." }, `vocab is "..", expected the name of a file in assets`},
-		{func(d *Description) { delete(d.Inputs, InputIDs) }, `inputs: input_ids: "" is no tensor, expected operation:index`},
-		{func(d *Description) { d.Outputs[Probabilities] = "x:-1" }, `outputs: probabilities: "x:-1" is no tensor, expected operation:index`},
+		{func(d *Description) { d.Vocab = "../../etc/passwd" }, `vocab is "../../etc/passwd"; expected the name of a file in assets`},
+		{func(d *Description) { d.Vocab = ".." }, `vocab is ".."; expected the name of a file in assets`},
+		{func(d *Description) { delete(d.Inputs, InputIDs) }, `inputs: input_ids: "" is no tensor; expected operation:index`},
+		{func(d *Description) { d.Outputs[Probabilities] = "x:-1" }, `outputs: probabilities: "x:-1" is no tensor; expected operation:index`},
 	} {
 		d := valid()
 		test.change(d)

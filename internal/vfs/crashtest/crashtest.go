@@ -226,7 +226,7 @@ func (h *harness) compare(name string) {
 		case !ok:
 			h.t.Errorf("%s: %s is missing", name, path)
 		case text != h.want[path]:
-			h.t.Errorf("%s: %s differs: %s, expected %s", name, path, clip(text), clip(h.want[path]))
+			h.t.Errorf("%s: %s differs: %s; expected %s", name, path, clip(text), clip(h.want[path]))
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(got)) {

@@ -1,4 +1,4 @@
-"""Writes minilm.json: what Hugging Face's BERT makes of some texts with the demo's weights.
+"""Writes minilm.json: the output of Hugging Face's BERT for some texts with the demo's weights.
 
 make fetch
 python -m venv hf
