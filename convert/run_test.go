@@ -938,7 +938,7 @@ func TestMissingFiles(t *testing.T) {
 	}{
 		{"input", func(c *Config) { c.Inputs[0].Path += "x.tsv" }, "x.tsvx.tsv: no such file or directory"},
 		{"vocabulary", func(c *Config) { c.Vocab += "x" }, "vocab.txtx: no such file or directory"},
-		{"vocabulary of nothing", func(c *Config) { c.Vocab = filepath.Join(dir, "novocab.txt") }, "has no [UNK]: expected a BERT vocab.txt with one token a line"},
+		{"vocabulary of nothing", func(c *Config) { c.Vocab = filepath.Join(dir, "novocab.txt") }, "has no [UNK]; expected a BERT vocab.txt with one token per line"},
 		{"folder as input", func(c *Config) { c.Inputs[0].Path, c.Format = dir, TSV }, " is a folder; expected a file"},
 		{"no rows", func(c *Config) { c.Inputs[0].Path = filepath.Join(dir, "header.tsv") }, "header.tsv holds no rows"},
 		{"endless vocabulary", func(c *Config) { c.Vocab = "/dev/zero" }, "vocabulary: /dev/zero is a device; expected a regular file"},

@@ -85,11 +85,11 @@ func TestFromExamplesErrors(t *testing.T) {
 		want    string
 	}{
 		{Config{}, Example{IDs: []int32{1}}, `example 1: feature "labels" is missing`},
-		{Config{}, Example{Labeled: true}, `example 1: feature "input_ids" holds no tokens`},
+		{Config{}, Example{Labeled: true}, `example 1: feature "input_ids" has no tokens`},
 		{Config{}, Example{IDs: []int32{1, 2}, TypeIDs: []int32{0}, Labeled: true}, `example 1: feature "type_ids" has 1 values; expected 2, one for each of the token ids`},
 		{Config{VocabSize: 5}, Example{IDs: []int32{5}, Labeled: true}, `example 1: feature "input_ids" has 5 at position 0; expected 0 to 4`},
-		{Config{}, Example{IDs: []int32{math.MinInt32}, Labeled: true}, `holds -2147483648`},
-		{Config{NumTypes: 2}, Example{IDs: []int32{1}, TypeIDs: []int32{2}, Labeled: true}, `feature "type_ids" holds 2`},
+		{Config{}, Example{IDs: []int32{math.MinInt32}, Labeled: true}, `has -2147483648`},
+		{Config{NumTypes: 2}, Example{IDs: []int32{1}, TypeIDs: []int32{2}, Labeled: true}, `feature "type_ids" has 2`},
 		{Config{NumLabels: 2}, Example{IDs: []int32{1}, Label: 2, Labeled: true}, `feature "labels" is 2; expected a label of 0 to 1`},
 		{Config{RowLength: 1}, Example{IDs: []int32{1, 2}, Labeled: true}, `has 2 tokens, more than the row length of 1`},
 	} {
@@ -104,7 +104,7 @@ func TestFromExamplesErrors(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{}, "no examples"},
+		{Config{}, "0 examples; expected 1 or more"},
 		{Config{Packing: "x"}, "packing"},
 	} {
 		if _, err := FromExamples(c.cfg, nil); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -536,7 +536,7 @@ func TestValidate(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		{func(c *Config) { c.Files = nil }, "no files"},
+		{func(c *Config) { c.Files = nil }, "no record files"},
 		{func(c *Config) { c.BatchSize = -1 }, "batch size is -1"},
 		{func(c *Config) { c.BatchSize = 1 << 25 }, "batch size"},
 		{func(c *Config) { c.BatchSize, c.RowLength = 1<<20, 1<<12 }, "too large"},
@@ -551,8 +551,8 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.OnCorrupt = 7 }, "policy"},
 		{func(c *Config) { c.Readers = -1 }, "readers is -1"},
 		{func(c *Config) { c.Prefetch = -1 }, "prefetched batches is -1"},
-		{func(c *Config) { c.Features.InputIDs = []string{} }, "no name"},
-		{func(c *Config) { c.Features.Label = []string{} }, "no name"},
+		{func(c *Config) { c.Features.InputIDs = []string{} }, "no feature name"},
+		{func(c *Config) { c.Features.Label = []string{} }, "no feature name"},
 	} {
 		cfg := good
 		c.change(&cfg)

@@ -2,11 +2,11 @@ package summary
 
 import "math"
 
-// histogram returns a matrix [buckets, 3] of left edge, right edge and count,
-// as tf.summary.histogram computes it: buckets of equal width from the smallest
-// value to the largest, each without its right edge but the last. With no
-// values all is 0; with a single one all edges are that, and the last bucket
-// counts it.
+// histogram returns a matrix [buckets, 3] of left edge, right edge and count, as
+// tf.summary.histogram computes it: buckets of equal width from the smallest value to
+// the largest. Only the last bucket includes its right edge. Without values everything
+// is 0. If all values are equal, all edges are that value, and the last bucket counts
+// them.
 func histogram(values []float32, buckets int) []float64 {
 	rows := make([]float64, 3*buckets)
 	low, high, n := math.Inf(1), math.Inf(-1), 0

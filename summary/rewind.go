@@ -16,13 +16,13 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// rewindName is the file that a rewound one is written as. TensorBoard takes every name
-// with "tfevents" in it for an event file.
+// rewindName is the prefix of the temporary file of a rewind. TensorBoard treats every
+// file with "tfevents" in its name as an event file.
 const rewindName = ".rewind"
 
-// rewind takes the events of the given step and later ones out of the event
-// files of a folder, and with them what a killed process left behind of an
-// event. Files without any stay as they are, those of which nothing is left go.
+// rewind removes the events of the given step and later ones from the event files of a
+// folder, and also incomplete events left by a killed process. Files without such
+// events do not change, and files that become empty are removed.
 func rewind(dir string, step int64) error {
 	files := vfs.At(dir)
 	entries, err := files.ReadDir(dir)
@@ -34,7 +34,7 @@ func rewind(dir string, step int64) error {
 		path := filepath.Join(dir, e.Name())
 		switch {
 		case !e.Type().IsRegular():
-		case strings.HasPrefix(e.Name(), rewindName): // of a rewind that was killed
+		case strings.HasPrefix(e.Name(), rewindName): // left by a killed rewind
 			err = files.Remove(path)
 			changed = true
 		case strings.HasPrefix(e.Name(), filePrefix):
@@ -69,13 +69,13 @@ func rewindFile(files vfs.FS, path string, step int64) (changed bool, err error)
 	}
 	temp := filepath.Join(filepath.Dir(path), rewindName)
 	if err := rewrite(files, path, temp, step); err != nil {
-		_ = files.Remove(temp) // the first error is the one that tells
+		_ = files.Remove(temp) // the first error is the one to report
 		return false, err
 	}
 	return true, files.Rename(temp, path)
 }
 
-// rewrite writes the events of a file that are older than the step to another one.
+// rewrite copies the events of a file that are older than the step to another file.
 func rewrite(files vfs.FS, path, temp string, step int64) error {
 	st, err := files.Stat(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func rewrite(files vfs.FS, path, temp string, step int64) error {
 	if err != nil {
 		return err
 	}
-	if c, ok := tmp.(interface{ Chmod(fs.FileMode) error }); ok { // the mask of new files may have taken some
+	if c, ok := tmp.(interface{ Chmod(fs.FileMode) error }); ok { // undo the umask
 		if err := c.Chmod(st.Mode().Perm()); err != nil {
 			return errors.Join(err, tmp.Close())
 		}
@@ -102,8 +102,8 @@ func rewrite(files vfs.FS, path, temp string, step int64) error {
 	return errors.Join(out.Flush(), tmp.Sync(), tmp.Close())
 }
 
-// eachEvent calls keep for every whole event that is older than the step, and
-// tells whether there is anything else in the file.
+// eachEvent calls keep for each intact event that is older than the step, and reports
+// whether the file contains anything else.
 func eachEvent(path string, step int64, keep func(record []byte) error) (other bool, err error) {
 	rd, err := tfrecord.Open(path, tfrecord.OnCorrupt(tfrecord.Skip))
 	if err != nil {

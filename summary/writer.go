@@ -31,28 +31,28 @@ const (
 
 	defaultInterval = 10 * time.Second
 	defaultLimit    = 64 << 20
-	maxSpare        = 1 << 20 // the largest buffer that is kept for reuse
+	maxSpare        = 1 << 20 // maximum size of a buffer kept for reuse
 )
 
 // Option is a setting of NewWriter.
 type Option func(*Writer)
 
-// FlushEvery sets how often events reach the file by themselves. The default is
-// 10 seconds; 0 leaves it to Flush and Close.
+// FlushEvery sets the interval at which events are written to the file. The default is
+// 10 seconds; with 0 only Flush and Close write.
 func FlushEvery(d time.Duration) Option {
 	return func(w *Writer) { w.interval = d }
 }
 
-// Clock sets where wall times come from, those of the events and the one in the
-// file's name. The default is time.Now.
+// Clock sets the clock for the wall times of events and for the time in the file's name.
+// The default is time.Now.
 func Clock(now func() time.Time) Option {
 	return func(w *Writer) { w.now = now }
 }
 
-// ResumeAt tells that the run in the folder goes on at the given step, the first
-// to be done again: the events of this step and later ones are taken out of the
-// event files that are there, so that every point is in the folder once. A
-// TensorBoard that has read them already is told as by Restart.
+// ResumeAt says that the run in the folder continues at the given step, the first step
+// to be repeated. The events of this step and later ones are removed from the existing
+// event files, so that each point is in the folder once. A TensorBoard that has already
+// read them is notified as with Restart.
 func ResumeAt(step int64) Option {
 	return func(w *Writer) { w.resume, w.resumeAt = true, step }
 }
@@ -60,29 +60,29 @@ func ResumeAt(step int64) Option {
 // Writer writes one event file. It is safe for concurrent use.
 type Writer struct {
 	interval time.Duration
-	limit    int // of what may gather before a caller does wait
+	limit    int // maximum buffered bytes before a caller has to wait
 	now      func() time.Time
 	resume   bool
 	resumeAt int64
 	file     vfs.File
-	synced   bool          // whether the file's name lasts
+	synced   bool          // whether the file's name is durable
 	stop     chan struct{} // closed by Close
 	stopped  sync.WaitGroup
 
-	// io is held while the file is written, mu never is.
+	// io is held while the file is written; mu never is.
 	io    sync.Mutex
 	spare []byte
 	size  int64
 
 	mu      sync.Mutex
-	pending []byte // framed events that have not reached the file
-	err     error  // of the file; sticky
+	pending []byte // framed events not yet written to the file
+	err     error  // error of the file; sticky
 	closed  bool
 }
 
-// NewWriter makes a new event file in a folder, which it makes too if need be.
-// Files that are there already stay as they are, and the name of the new one
-// sorts behind theirs, since TensorBoard reads the files of a run in that order.
+// NewWriter creates a new event file in a folder, and the folder if necessary. Existing
+// files do not change. The name of the new file sorts after theirs, because TensorBoard
+// reads the files of a run in that order.
 func NewWriter(dir string, opts ...Option) (*Writer, error) {
 	w := &Writer{interval: defaultInterval, limit: defaultLimit, now: time.Now, stop: make(chan struct{})}
 	for _, o := range opts {
@@ -117,7 +117,7 @@ func NewWriter(dir string, opts ...Option) (*Writer, error) {
 	return w, nil
 }
 
-// create makes an event file named as TensorFlow names them:
+// create creates an event file with a name as TensorFlow's:
 // events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER.v2.
 func create(dir string, now time.Time) (vfs.File, error) {
 	host, err := os.Hostname()
@@ -137,9 +137,9 @@ func create(dir string, now time.Time) (vfs.File, error) {
 	}
 }
 
-// secondsBehind returns the given time or the first second that no event file
-// of the folder has in its name yet, whichever is later: a run that is killed
-// and started again within one second must not sort by its process number.
+// secondsBehind returns the given time, or the first second after those in the names of
+// the folder's event files, whichever is later. Otherwise the files of a run that is
+// killed and restarted within a second would sort by process number.
 func secondsBehind(dir string, secs int64) (int64, error) {
 	entries, err := vfs.At(dir).ReadDir(dir)
 	if err != nil {
@@ -148,7 +148,7 @@ func secondsBehind(dir string, secs int64) (int64, error) {
 	for _, e := range entries {
 		rest, ok := strings.CutPrefix(e.Name(), filePrefix)
 		digits, _, _ := strings.Cut(rest, ".")
-		// Ten digits reach until the year 2286, and more would not sort.
+		// Ten digits last until the year 2286, and more would not sort.
 		if s, err := strconv.ParseInt(digits, 10, 64); ok && err == nil && len(digits) == 10 && s < 9_999_999_999 {
 			secs = max(secs, s+1)
 		}
@@ -177,8 +177,8 @@ func (w *Writer) Text(tag string, step int64, text string) {
 	})
 }
 
-// Histogram adds the distribution of the values in a number of buckets of equal
-// width; 30 is TensorFlow's default. Values that are not finite are left out.
+// Histogram adds the distribution of the values in buckets of equal width; 30 is
+// TensorFlow's default number. Values that are not finite are left out.
 func (w *Writer) Histogram(tag string, step int64, values []float32, buckets int) {
 	buckets = max(buckets, 1)
 	rows := histogram(values, buckets)
@@ -200,13 +200,13 @@ func (w *Writer) Graph(graphDef []byte) {
 	w.add(&eventpb.Event{What: &eventpb.Event_GraphDef{GraphDef: graphDef}})
 }
 
-// Restart tells that the run goes on at the given step, the first to be done
-// again, as after a return to an earlier checkpoint: TensorBoard drops the
-// points of this step and later ones that it has read before. They stay in the
-// files, where other readers find them first and the new ones behind them.
+// Restart says that the run continues at the given step, the first step to be repeated,
+// for instance after a return to an earlier checkpoint. TensorBoard drops the points of
+// this step and later ones that it has already read. They stay in the files, where other
+// readers see the old points first and the new ones after them.
 func (w *Writer) Restart(step int64) {
-	// To TensorBoard, the first start in a folder is the beginning of the run
-	// and only the next one a restart. The first may be missing here.
+	// For TensorBoard, the first start in a folder is the beginning of the run, and only
+	// the next one is a restart. The first may be missing here.
 	for range 2 {
 		w.add(&eventpb.Event{
 			Step: step,
@@ -226,14 +226,14 @@ func (w *Writer) summary(plugin, tag string, step int64, tensor *tensorpb.Tensor
 	})
 }
 
-// add gives an event its wall time and lets it gather with the others.
+// add sets the wall time of an event and buffers it.
 func (w *Writer) add(e *eventpb.Event) {
 	w.mu.Lock()
 	if w.err != nil || w.closed {
 		w.mu.Unlock()
 		return
 	}
-	// The clock is read under the lock, so that wall times rise in the file.
+	// Read the clock under the lock, so that wall times rise in the file.
 	e.WallTime = float64(w.now().UnixMicro()) / 1e6
 	record, err := proto.Marshal(e)
 	if err != nil {
@@ -248,8 +248,8 @@ func (w *Writer) add(e *eventpb.Event) {
 	}
 }
 
-// Flush hands all events so far to the operating system, and reports the first
-// failure to do so, now or earlier.
+// Flush writes all events so far to the file, and returns the first error of any write
+// so far.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	closed := w.closed
@@ -260,8 +260,8 @@ func (w *Writer) Flush() error {
 	return w.flush()
 }
 
-// Sync flushes and waits until the disk has all events so far: a machine that fails
-// then does not lose them.
+// Sync flushes and waits until all events so far are on disk, so that a crash of the
+// machine does not lose them.
 func (w *Writer) Sync() error {
 	if err := w.Flush(); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (w *Writer) flush() error {
 		if _, err = w.file.Write(b); err == nil {
 			w.size += int64(len(b))
 		} else {
-			// What is there stays readable to its end.
+			// The file stays readable up to here.
 			_ = w.file.Truncate(w.size)
 			w.mu.Lock()
 			w.err = err
@@ -320,8 +320,8 @@ func (w *Writer) flushAtIntervals() {
 	}
 }
 
-// Close flushes and closes the file, and reports the first failure, now or
-// earlier. The second Close does nothing.
+// Close flushes and closes the file, and returns the first error of any write so far. A
+// second Close does nothing.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	again := w.closed

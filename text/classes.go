@@ -2,28 +2,28 @@ package text
 
 import "slices"
 
-// span is a run of code points, both ends included.
+// span is a range of code points, including both ends.
 type span struct{ lo, hi rune }
 
-// lowerRun says that every stride-th code point from lo to hi is lowered by adding
-// delta.
+// lowerRun says that adding delta lowers every stride-th code point from lo to hi.
 type lowerRun struct {
 	lo, hi rune
 	stride rune
 	delta  rune
 }
 
-// combiningRun gives a run of code points its canonical combining class.
+// combiningRun is the canonical combining class of a range of code points.
 type combiningRun struct {
 	lo, hi rune
 	class  uint8
 }
 
-// dottedI is the one code point whose lower case is two: i and a combining dot.
+// dottedI is the only code point whose lower case is two code points: i and a
+// combining dot.
 const dottedI = 'İ'
 
-// entry says what a code point of the text becomes: a kind in the top bits, and
-// for some kinds a code point or an index below.
+// entry says what a code point of the text becomes: a kind in the high bits, and for
+// some kinds a code point or an index in the low bits.
 type entry uint32
 
 const (
@@ -44,20 +44,20 @@ const (
 func (e entry) kind() entry { return e & kindMask }
 func (e entry) rune() rune  { return rune(e &^ kindMask) }
 
-// part is one code point out of several that one becomes.
+// part is one of several code points that a code point becomes.
 type part struct {
 	kind  entry // kindSelf, kindSpace, kindAlone, kindDrop or kindBreak
 	r     rune
-	class uint8 // canonical combining class; 0 where text is not decomposed
+	class uint8 // canonical combining class; 0 if text is not decomposed
 }
 
-// classes is what every code point becomes under one configuration: a two-stage
-// table, whose pages are shared where all of a page is one entry.
+// classes says what each code point becomes under a configuration. It is a two-stage
+// table; pages with a single entry are shared.
 type classes struct {
 	pages   [(lastPoint + 1) >> pageBits]uint16
 	entries []entry
 	parts   [][]part
-	uniform map[entry]uint16 // the pages shared
+	uniform map[entry]uint16 // the shared pages
 }
 
 const (
@@ -70,8 +70,8 @@ func (c *classes) lookup(r rune) entry {
 	return c.entries[int(c.pages[r>>pageBits])<<pageBits|int(r&(pageLen-1))]
 }
 
-// newClasses works the table out for a configuration. The first step, cleaning, is
-// painted last, over what the other steps would make of a code point.
+// newClasses computes the table for a configuration. The first step, cleaning, is
+// painted last, because it overrides the other steps.
 func newClasses(cfg Config) *classes {
 	c := &classes{uniform: map[entry]uint16{}}
 	c.paint(span{0, lastPoint}, kindSelf)
@@ -151,7 +151,7 @@ func newClasses(cfg Config) *classes {
 	return c
 }
 
-// final is a code point as it is once text has been decomposed and lowered.
+// final returns a code point after text has been decomposed and lowered.
 func final(r rune, class uint8) part {
 	switch {
 	case contains(whitespace, r):
@@ -162,7 +162,7 @@ func final(r rune, class uint8) part {
 	return part{kind: kindSelf, r: r, class: class}
 }
 
-// paint gives a run of code points one entry.
+// paint sets the entry of a range of code points.
 func (c *classes) paint(s span, e entry) {
 	for r := s.lo; r <= s.hi; {
 		if r&(pageLen-1) == 0 && r+pageLen-1 <= s.hi {
@@ -175,8 +175,8 @@ func (c *classes) paint(s span, e entry) {
 	}
 }
 
-// set gives a code point the parts that it becomes; apart says that they stand
-// between spaces.
+// set sets the parts that a code point becomes. If apart is true, they are words of
+// their own.
 func (c *classes) set(r rune, parts []part, apart bool) {
 	e := kindParts | entry(len(c.parts))
 	if p := parts[0]; len(parts) == 1 && p.class == 0 {
@@ -198,7 +198,7 @@ func (c *classes) set(r rune, parts []part, apart bool) {
 	*c.own(r) = e
 }
 
-// uniformPage returns a page that holds one entry throughout.
+// uniformPage returns a page whose entries are all e.
 func (c *classes) uniformPage(e entry) uint16 {
 	page, ok := c.uniform[e]
 	if !ok {
@@ -209,7 +209,7 @@ func (c *classes) uniformPage(e entry) uint16 {
 	return page
 }
 
-// own returns the entry of a code point for writing, in a page not shared.
+// own returns the entry of a code point for writing, in a page that is not shared.
 func (c *classes) own(r rune) *entry {
 	page := c.pages[r>>pageBits]
 	at := int(page) << pageBits
@@ -222,13 +222,13 @@ func (c *classes) own(r rune) *entry {
 	return &c.entries[at|int(r&(pageLen-1))]
 }
 
-// contains tells whether a code point is in a sorted set of spans.
+// contains reports whether a code point is in a sorted set of spans.
 func contains(set []span, r rune) bool {
 	_, ok := slices.BinarySearchFunc(set, r, func(s span, r rune) int { return compare(s.lo, s.hi, r) })
 	return ok
 }
 
-// combiningClass returns a code point's canonical combining class.
+// combiningClass returns the canonical combining class of a code point.
 func combiningClass(r rune) uint8 {
 	i, ok := slices.BinarySearchFunc(combining, r, func(s combiningRun, r rune) int { return compare(s.lo, s.hi, r) })
 	if !ok {
@@ -237,7 +237,7 @@ func combiningClass(r rune) uint8 {
 	return combining[i].class
 }
 
-// lowerCase returns a code point's lower case, or itself.
+// lowerCase returns the lower case of a code point, or the code point itself.
 func lowerCase(r rune) rune {
 	i, ok := slices.BinarySearchFunc(lowerRuns, r, func(s lowerRun, r rune) int { return compare(s.lo, s.hi, r) })
 	if !ok || (r-lowerRuns[i].lo)%lowerRuns[i].stride != 0 {

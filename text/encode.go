@@ -7,30 +7,30 @@ import (
 	"sync/atomic"
 )
 
-// Encoding is a text, or a pair of texts, as a BERT model takes it.
+// Encoding is a text, or a pair of texts, as input of a BERT model.
 type Encoding struct {
 	IDs       []int32 // [CLS] a [SEP], or [CLS] a [SEP] b [SEP]
 	TypeIDs   []int32 // 0 up to the first [SEP], 1 after it; as long as IDs
-	Truncated bool    // whether tokens were left out
+	Truncated bool    // whether tokens were dropped
 }
 
-// Pair is a text with, or without, a second one.
+// Pair is a text and an optional second text.
 type Pair struct{ A, B string }
 
-// Encode returns the ids of a text, or of a pair where b is not empty, with the
-// special tokens, cut to at most maxLen ids in all; maxLen 0 or less sets no limit.
+// Encode returns the ids of a text, or of a pair if b is not empty, with special
+// tokens, truncated to maxLen ids in total. A maxLen of 0 or less means no limit.
 //
-// A pair that is too long loses tokens from its ends, the longer text first, as the
-// tokenizers library does it: with room for n tokens, a text of n/2 or fewer stays
-// whole and the other gets what is left; else each gets n/2, and the longer one (b,
-// of equals) the odd token. The special tokens stay however small maxLen is.
+// A pair that is too long loses tokens at the ends, the longer text first, as in the
+// tokenizers library. With room for n tokens, a text of n/2 or fewer stays whole and
+// the other gets the rest. Otherwise each gets n/2, and the longer one (b, if they are
+// equally long) the odd token. The special tokens stay even if maxLen is too small.
 func (t *Tokenizer) Encode(a, b string, maxLen int) Encoding {
 	var e Encoding
 	t.EncodeInto(&e, a, b, maxLen)
 	return e
 }
 
-// EncodeInto is [Tokenizer.Encode] into the slices that e has, which grow as needed.
+// EncodeInto is [Tokenizer.Encode] into the slices of e, which grow as needed.
 func (t *Tokenizer) EncodeInto(e *Encoding, a, b string, maxLen int) {
 	ids := append(e.IDs[:0], t.cls)
 	ids = t.AppendIDs(ids, a)
@@ -62,8 +62,8 @@ func (t *Tokenizer) EncodeInto(e *Encoding, a, b string, maxLen int) {
 	*e = Encoding{IDs: ids, TypeIDs: types, Truncated: keepA+keepB < lenA+lenB}
 }
 
-// longestFirst returns how much of two texts of a and b tokens is kept where there
-// is room for n, fewer than a+b.
+// longestFirst returns how many tokens are kept of two texts of a and b tokens if
+// there is room for n < a+b.
 func longestFirst(a, b, n int) (int, int) {
 	short, long := min(a, b), 0
 	if rest := n - short; rest >= short {
@@ -77,11 +77,11 @@ func longestFirst(a, b, n int) (int, int) {
 	return short, long
 }
 
-// batchChunk is how many texts of a batch a goroutine takes at a time.
+// batchChunk is how many texts of a batch a goroutine encodes at a time.
 const batchChunk = 64
 
-// EncodeBatch encodes many texts as [Tokenizer.Encode] does, on all cores. The
-// result has the order of the texts.
+// EncodeBatch encodes texts like [Tokenizer.Encode], on all cores. The results are in
+// the order of the texts.
 func (t *Tokenizer) EncodeBatch(texts []Pair, maxLen int) []Encoding {
 	out := make([]Encoding, len(texts))
 	chunks := (len(texts) + batchChunk - 1) / batchChunk
@@ -105,8 +105,8 @@ func (t *Tokenizer) EncodeBatch(texts []Pair, maxLen int) []Encoding {
 	return out
 }
 
-// encodeChunk encodes texts into out, all of them in one piece of memory. It
-// returns ids, its working space, for the next chunk.
+// encodeChunk encodes texts into out, with a single allocation for all of them. It
+// returns its working space ids for the next chunk.
 func (t *Tokenizer) encodeChunk(out []Encoding, texts []Pair, maxLen int, scratch *Encoding, ids []int32) []int32 {
 	var lengths [batchChunk]int
 	for i, p := range texts {

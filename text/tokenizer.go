@@ -11,42 +11,42 @@ import (
 type Accents int
 
 const (
-	// AccentsByCase strips accents where text is lowered: the default.
+	// AccentsByCase strips accents if text is lowered. It is the default.
 	AccentsByCase Accents = iota
-	// StripAccents strips them whatever the case setting.
+	// StripAccents always strips accents.
 	StripAccents
-	// KeepAccents keeps them whatever the case setting.
+	// KeepAccents always keeps accents.
 	KeepAccents
 )
 
-// DefaultMaxWordChars is the length from which on a word is [UNK] unread.
+// DefaultMaxWordChars is the maximum length of a word; longer words are [UNK].
 const DefaultMaxWordChars = 100
 
-// Config holds the settings of a tokenizer. Its zero value is that of BERT's cased
-// models; [Uncased] gives that of the others.
+// Config holds the settings of a tokenizer. The zero value is for BERT's cased models,
+// and [Uncased] for the uncased ones.
 type Config struct {
 	// Lowercase lowers the text, for uncased vocabularies.
 	Lowercase bool
 	// Accents says whether accents are stripped.
 	Accents Accents
-	// LiteralSpecials takes [CLS], [SEP], [MASK], [PAD] and [UNK] in a text as the
-	// plain characters that they are. Otherwise they become the special tokens, as
-	// in the tokenizers library: useful for text made on purpose, while text from
-	// strangers can then hold a separator.
+	// LiteralSpecials treats [CLS], [SEP], [MASK], [PAD] and [UNK] in a text as plain
+	// characters. Otherwise they become the special tokens, as in the tokenizers
+	// library. This is useful for text made on purpose, but it lets untrusted text
+	// contain separators.
 	LiteralSpecials bool
 	// Unclean leaves control characters and odd white space in the text.
 	Unclean bool
-	// JoinIdeographs leaves CJK ideographs to join into words.
+	// JoinIdeographs lets CJK ideographs form words together.
 	JoinIdeographs bool
-	// MaxWordChars is the most characters that a word may have, after the steps
-	// before WordPiece, and not be [UNK]; 0 means DefaultMaxWordChars.
+	// MaxWordChars is the maximum number of characters of a word after the steps
+	// before WordPiece; longer words are [UNK]. 0 means DefaultMaxWordChars.
 	MaxWordChars int
 }
 
 // Uncased returns the settings of BERT's uncased models.
 func Uncased() Config { return Config{Lowercase: true} }
 
-// Validate tells whether the settings make sense.
+// Validate returns an error if a setting is invalid.
 func (c Config) Validate() error {
 	if c.MaxWordChars < 0 {
 		return fmt.Errorf("text: MaxWordChars is %d; expected 0 or more", c.MaxWordChars)
@@ -61,15 +61,15 @@ func (c Config) stripAccents() bool {
 	return c.Accents == StripAccents || c.Accents == AccentsByCase && c.Lowercase
 }
 
-// Tokenizer cuts text into WordPiece tokens. It does not change once made, and is
-// safe for concurrent use.
+// Tokenizer splits text into WordPiece tokens. It is immutable and safe for concurrent
+// use.
 type Tokenizer struct {
 	vocab    *Vocab
 	trie     trie
 	classes  *classes
-	ascii    [256]byte  // what each byte is: one of the codes below, or the lowered letter
+	ascii    [256]byte  // for each byte one of the codes below, or the lowered letter
 	single   [128]int32 // the ids of the ASCII punctuation marks
-	specials []special  // those that the text may hold
+	specials []special  // special tokens that the text may contain
 	maxChars int
 
 	unk, cls, sep int32
@@ -80,14 +80,14 @@ type special struct {
 	id   int32
 }
 
-// What a byte of the text is, other than an ASCII character of a word.
+// The codes of bytes that are not ASCII characters of a word.
 const (
 	byteWide  = 0xff // begins or continues a longer encoding
 	byteSpace = 0xfe
 	byteAlone = 0xfd // ASCII punctuation
 	byteDrop  = 0xfc
 
-	byteCodes = 0x80 // codes are from here on
+	byteCodes = 0x80 // codes start here
 )
 
 // The Hangul syllables and their parts (The Unicode Standard, section 3.12).
@@ -149,7 +149,7 @@ func NewTokenizer(v *Vocab, cfg Config) (*Tokenizer, error) {
 func (t *Tokenizer) Vocab() *Vocab { return t.vocab }
 
 // AppendIDs appends the ids of a text to dst, without [CLS] and [SEP], and returns
-// the extended slice. It allocates nothing but room in dst.
+// the extended slice. It allocates only to extend dst.
 func (t *Tokenizer) AppendIDs(dst []int32, text string) []int32 {
 	for i := 0; i < len(text); {
 		switch c := text[i]; t.ascii[c] {
@@ -184,8 +184,8 @@ func (t *Tokenizer) specialAt(text string) *special {
 	return nil
 }
 
-// appendWord appends the tokens of the word at text[i], reading it where it lies
-// as long as it is ASCII, and returns where to go on.
+// appendWord appends the tokens of the word at text[i], and returns the position after
+// it. It reads the word in place as long as it is ASCII.
 func (t *Tokenizer) appendWord(dst []int32, text string, i int) ([]int32, int) {
 	cells := t.trie.cells
 	begin, mark := i, len(dst)
@@ -208,7 +208,7 @@ func (t *Tokenizer) appendWord(dst []int32, text string, i int) ([]int32, int) {
 		} else if c == byteWide || c == byteDrop {
 			return t.appendWide(dst[:mark], text, begin)
 		}
-		// No longer token fits: take the longest that did.
+		// No longer token fits, so take the longest one that did.
 		if id < 0 || end-begin > t.maxChars {
 			break
 		}
@@ -218,7 +218,7 @@ func (t *Tokenizer) appendWord(dst []int32, text string, i int) ([]int32, int) {
 		}
 		node, id, i = t.trie.inner, -1, end
 	}
-	// The word is unknown, unless what follows it shows that it is not ASCII alone.
+	// The word is unknown, unless the next bytes show that it is not all ASCII.
 	for ; i < len(text); i++ {
 		if c := t.ascii[text[i]]; c == byteWide || c == byteDrop {
 			return t.appendWide(dst[:mark], text, begin)
@@ -229,9 +229,9 @@ func (t *Tokenizer) appendWord(dst []int32, text string, i int) ([]int32, int) {
 	return append(dst[:mark], t.unk), i
 }
 
-// appendWide appends the tokens of text from text[i], where a word or a code point
-// outside words begins, to the next ASCII byte between words, and returns where
-// that is.
+// appendWide appends the tokens of text from text[i], the start of a word or of a code
+// point outside words, up to the next ASCII byte between words. It returns the position
+// of that byte.
 func (t *Tokenizer) appendWide(dst []int32, text string, i int) ([]int32, int) {
 	var room [512]byte
 	w := word{chars: room[:0]}
@@ -288,16 +288,16 @@ func (t *Tokenizer) appendWide(dst []int32, text string, i int) ([]int32, int) {
 	return dst, i
 }
 
-// word is a word as it takes shape: cleaned, decomposed, lowered. Its methods return
-// what it becomes rather than change it, so that its bytes may lie on the stack.
+// word is a word under construction: cleaned, decomposed and lowered. Its methods
+// return the new word instead of changing it, so that its bytes can be on the stack.
 type word struct {
 	chars []byte
-	count int // characters, also those not kept because there are too many
-	run   int // where the run of combining marks at the end begins
+	count int // characters, including those dropped because there are too many
+	run   int // start of the run of combining marks at the end
 }
 
-// add appends a character. Combining marks are brought into canonical order: by
-// class within a run, those of one class as they came.
+// add appends a character. Combining marks are put in canonical order: a run is sorted
+// by class, and marks of the same class keep their order.
 func (w word) add(t *Tokenizer, r rune, class uint8) word {
 	if w.count++; w.count > t.maxChars {
 		return w
@@ -320,7 +320,7 @@ func (w word) add(t *Tokenizer, r rune, class uint8) word {
 	return w
 }
 
-// alone ends the word, if there is one, and appends a word of one character.
+// alone ends the current word, if any, and appends a word of one character.
 func (w word) alone(t *Tokenizer, dst []int32, r rune) (word, []int32) {
 	w, dst = w.flush(t, dst)
 	return w.add(t, r, 0).flush(t, dst)
@@ -336,7 +336,7 @@ func (w word) flush(t *Tokenizer, dst []int32) (word, []int32) {
 	return word{chars: w.chars[:0]}, dst
 }
 
-// appendPieces appends the tokens of a word that needs nothing done to it.
+// appendPieces appends the tokens of a word that needs no further processing.
 func (t *Tokenizer) appendPieces(dst []int32, word []byte) []int32 {
 	cells := t.trie.cells
 	mark := len(dst)

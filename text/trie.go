@@ -6,30 +6,30 @@ import (
 	"strings"
 )
 
-// trie is a double-array trie over the bytes of the vocabulary's tokens: the child
-// of node n by byte c is cell[n].base+c if that cell's parent is n. The tokens that
-// continue a word hang below the node of "##", so one trie serves both kinds.
+// trie is a double-array trie over the bytes of the vocabulary's tokens: the child of
+// node n for byte c is cell[n].base+c if that cell's parent is n. Tokens that continue
+// a word are below the node of "##", so one trie serves both kinds.
 type trie struct {
 	cells []cell
-	// inner is the node of "##", or dead where no token begins so.
+	// inner is the node of "##", or dead if no token starts with it.
 	inner int32
 }
 
 type cell struct {
-	base   int32 // where the children are counted from
+	base   int32 // base of the children's cells
 	parent int32 // -1: the cell is free
 	id     int32 // -1: no token ends here
 }
 
 const (
 	root = 0
-	// dead is a node without children and without a way to it.
+	// dead is an unreachable node without children.
 	dead = 1
 	// continuation marks the tokens that continue a word.
 	continuation = "##"
 )
 
-// next returns the child of node by c, and whether there is one.
+// next returns the child of node for c, and whether it exists.
 func (t *trie) next(node int32, c byte) (int32, bool) {
 	n := t.cells[node].base + int32(c)
 	return n, t.cells[n].parent == node
@@ -53,8 +53,8 @@ func (t *trie) walk(s string) int32 {
 	return n
 }
 
-// newTrie builds the trie of tokens, whose ids are their positions; of equal
-// tokens the last counts, and empty ones are left out.
+// newTrie builds the trie of tokens. Their ids are their positions. If tokens are
+// equal, the last one counts; empty tokens are left out.
 func newTrie(tokens []string) trie {
 	order := make([]int32, 0, len(tokens))
 	for i, s := range tokens {
@@ -69,7 +69,7 @@ func newTrie(tokens []string) trie {
 	b.take(root, -2)
 	b.take(dead, -2)
 
-	// Breadth first, so that the upper levels, where most steps are, lie together.
+	// Breadth first, so that the upper levels, where most steps are, are close together.
 	type span struct {
 		lo, hi int // the node's tokens in order
 		node   int32
@@ -112,13 +112,13 @@ func newTrie(tokens []string) trie {
 	return t
 }
 
-// builder is a double array under construction. Its free cells form a list in
-// ascending order, which never runs out: the array grows as its end comes near.
+// builder is a double array under construction. Its free cells form a list in ascending
+// order. The list never becomes empty, because the array grows near its end.
 type builder struct {
 	cells []cell
 	links []link
 	last  int32 // the highest free cell
-	from  int32 // the free cell where searches begin
+	from  int32 // the free cell where searches start
 }
 
 type link struct{ prev, next int32 }
@@ -152,11 +152,11 @@ func (b *builder) take(i, parent int32) {
 	b.cells[i].parent = parent
 }
 
-// place finds a base from which the cells of all labels (ascending) are free. A
-// base is followed by 256 cells and more, since any byte may be looked up from it.
+// place finds a base such that the cells of all labels (ascending) are free. At least
+// 256 cells follow a base, because any byte may be looked up from it.
 func (b *builder) place(labels []byte) int32 {
-	// A search that passes over this many cells leaves them behind for good, which
-	// keeps the whole build linear and wastes few.
+	// A search that passes this many cells gives them up for good, which keeps the
+	// build linear and wastes few cells.
 	const patience = 64
 	tried := 0
 	for at := b.from; ; at = b.links[at].next {

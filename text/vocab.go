@@ -19,23 +19,22 @@ const (
 	Mask = "[MASK]"
 )
 
-// MaxVocabBytes is the most bytes that a vocabulary's file may have: far above any real
-// one.
+// MaxVocabBytes is the maximum size of a vocabulary file, far above that of any real one.
 const MaxVocabBytes = 128 << 20
 
-// maxVocab bounds the entries of a vocabulary: far above any real one, and low
-// enough for ids, trie cells and their offsets to stay within 32 bits.
+// maxVocab is the maximum number of entries of a vocabulary. It is far above that of any
+// real one, and low enough for ids, trie cells and their offsets to fit in 32 bits.
 const maxVocab = 1 << 24
 
-// Vocab is a WordPiece vocabulary: tokens, numbered by their line in the file
-// from 0. It does not change once made, and is safe for concurrent use.
+// Vocab is a WordPiece vocabulary. The id of a token is its line in the file, from 0. It
+// is immutable and safe for concurrent use.
 type Vocab struct {
 	tokens []string
 	trie   trie
 }
 
-// VocabError tells what is wrong with a vocabulary file, and where. Line counts
-// from 1; it is 0 where the fault is of the file as a whole.
+// VocabError reports what is wrong with a vocabulary file, and where. Line counts from
+// 1, and is 0 if the error concerns the whole file.
 type VocabError struct {
 	Path   string
 	Line   int
@@ -49,7 +48,7 @@ func (e *VocabError) Error() string {
 	return fmt.Sprintf("vocabulary %s:%d: %s", e.Path, e.Line, e.Reason)
 }
 
-// LoadVocab reads a vocab.txt: UTF-8, one token a line, at most MaxVocabBytes. See
+// LoadVocab reads a vocab.txt: UTF-8, one token per line, at most MaxVocabBytes. See
 // [ParseVocab].
 func LoadVocab(path string) (*Vocab, error) {
 	data, err := bounded.ReadFile(path, MaxVocabBytes)
@@ -59,14 +58,13 @@ func LoadVocab(path string) (*Vocab, error) {
 	return ParseVocab(data, path)
 }
 
-// ParseVocab reads a vocabulary from the bytes of a vocab.txt; name stands for the
+// ParseVocab reads a vocabulary from the bytes of a vocab.txt; name is the name of the
 // file in errors.
 //
-// A byte order mark at the start, carriage returns and white space after a token
-// are dropped, and so are empty lines at the end. An empty line elsewhere keeps
-// its id, which no text reaches, so that the ids of the tokens after it stand.
-// Where a token occurs twice, text gets the id of its last line.
-// A vocabulary without [UNK], [CLS] or [SEP] is an error.
+// It drops a byte order mark at the start, carriage returns and white space after a
+// token, and empty lines at the end. An empty line elsewhere uses up an id that no text
+// gets, so that the ids of the tokens after it do not change. If a token occurs twice,
+// its last line counts. A vocabulary without [UNK], [CLS] or [SEP] is an error.
 func ParseVocab(data []byte, name string) (*Vocab, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	data = bytes.TrimRight(data, "\r\n")
@@ -74,7 +72,7 @@ func ParseVocab(data []byte, name string) (*Vocab, error) {
 		return nil, &VocabError{Path: name, Reason: "the file is empty"}
 	}
 	if n := bytes.Count(data, []byte("\n")) + 1; n > maxVocab {
-		return nil, &VocabError{Path: name, Reason: fmt.Sprintf("%d lines are more than a vocabulary's %d", n, maxVocab)}
+		return nil, &VocabError{Path: name, Reason: fmt.Sprintf("has %d lines; expected at most %d", n, maxVocab)}
 	}
 	v := &Vocab{}
 	for line := range bytes.Lines(data) {
@@ -86,14 +84,14 @@ func ParseVocab(data []byte, name string) (*Vocab, error) {
 	v.trie = newTrie(v.tokens)
 	for _, s := range []string{Unk, Cls, Sep} {
 		if _, ok := v.ID(s); !ok {
-			return nil, &VocabError{Path: name, Reason: "has no " + s + ": expected a BERT vocab.txt with one token a line"}
+			return nil, &VocabError{Path: name, Reason: "has no " + s + "; expected a BERT vocab.txt with one token per line"}
 		}
 	}
 	return v, nil
 }
 
-// Size returns the number of ids: every id is below it. It is what a model's
-// embedding table must have as rows.
+// Size returns the number of ids: every id is below it. The embedding table of a model
+// must have that many rows.
 func (v *Vocab) Size() int { return len(v.tokens) }
 
 // Token returns the token of an id, and "" for an id out of range.
@@ -113,7 +111,7 @@ func (v *Vocab) ID(token string) (int32, bool) {
 	return id, id >= 0
 }
 
-// Tokens returns the tokens of ids, parted by spaces: for people to read.
+// Tokens returns the tokens of ids, separated by spaces, for people to read.
 func (v *Vocab) Tokens(ids []int32) string {
 	var b strings.Builder
 	for i, id := range ids {

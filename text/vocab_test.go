@@ -64,9 +64,9 @@ func TestParseVocabErrors(t *testing.T) {
 	tests := []struct{ file, want string }{
 		{"", "vocabulary v: the file is empty"},
 		{"\ufeff\r\n\n", "vocabulary v: the file is empty"},
-		{"[CLS]\n[SEP]\na\n", "vocabulary v: has no [UNK]: expected a BERT vocab.txt with one token a line"},
-		{"[UNK]\n[SEP]\n", "vocabulary v: has no [CLS]: expected a BERT vocab.txt with one token a line"},
-		{"[UNK]\n[CLS]\n", "vocabulary v: has no [SEP]: expected a BERT vocab.txt with one token a line"},
+		{"[CLS]\n[SEP]\na\n", "vocabulary v: has no [UNK]; expected a BERT vocab.txt with one token per line"},
+		{"[UNK]\n[SEP]\n", "vocabulary v: has no [CLS]; expected a BERT vocab.txt with one token per line"},
+		{"[UNK]\n[CLS]\n", "vocabulary v: has no [SEP]; expected a BERT vocab.txt with one token per line"},
 		{specialLines + "a\nb\xff\nc", "vocabulary v:7: not valid UTF-8"},
 	}
 	for _, tt := range tests {

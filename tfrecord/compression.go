@@ -14,7 +14,7 @@ import (
 // Compression is how a whole TFRecord file is compressed.
 type Compression uint8
 
-// The compressions that TensorFlow's TFRecordOptions knows.
+// The compressions of TensorFlow's TFRecordOptions.
 const (
 	None Compression = iota // plain records
 	Gzip                    // RFC 1952, of one or more members
@@ -34,8 +34,8 @@ func (c Compression) String() string {
 	return fmt.Sprintf("Compression(%d)", uint8(c))
 }
 
-// ParseCompression is the inverse of String. The empty string means none, and
-// case is ignored, so TensorFlow's "", "GZIP" and "ZLIB" are understood too.
+// ParseCompression is the inverse of String. The empty string means none, and case is
+// ignored, so TensorFlow's "", "GZIP" and "ZLIB" are accepted too.
 func ParseCompression(s string) (Compression, error) {
 	switch {
 	case s == "":
@@ -47,19 +47,19 @@ func ParseCompression(s string) (Compression, error) {
 	case bytes.EqualFold([]byte(s), []byte("zlib")):
 		return Zlib, nil
 	}
-	return None, fmt.Errorf("unknown compression %q: expected none, gzip or zlib", s)
+	return None, fmt.Errorf("compression is %q; expected none, gzip or zlib", s)
 }
 
-// sniffBytes is how much of a stream decides what it is. A gzip header may
-// carry a file name and a comment before its data.
+// sniffBytes is how much of a stream is read to detect its compression. A gzip header
+// may contain a file name and a comment before its data.
 const sniffBytes = 64 << 10
 
-// sniff tells how the stream is compressed without consuming any of it.
+// sniff detects the compression of the stream without consuming any of it.
 //
-// A record header confirmed by its checksum is taken at its word, since its
-// length may look like any magic number. Otherwise gzip's magic number decides.
-// That of zlib is so weak that one in 1,000 damaged headers has it, so it must
-// also inflate to something.
+// A record header with a valid checksum means plain records, because its length may
+// look like any magic number. Otherwise gzip's magic number decides. One in 1,000
+// damaged headers has zlib's weak magic number, so such a stream must also inflate to
+// something.
 func sniff(br *bufio.Reader) Compression {
 	head, _ := br.Peek(headerBytes)
 	if len(head) == headerBytes {
@@ -84,7 +84,7 @@ func sniff(br *bufio.Reader) Compression {
 	return None
 }
 
-// magic tells what the first bytes of a file announce.
+// magic returns the compression that the first bytes of a file indicate.
 func magic(head []byte) Compression {
 	if len(head) >= 3 && head[0] == 0x1f && head[1] == 0x8b && head[2] == 8 {
 		return Gzip

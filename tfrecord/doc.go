@@ -1,6 +1,6 @@
-// Package tfrecord reads and writes TFRecord files, finds the shards of a set,
-// reaches single records of a shard through an index of their offsets, and
-// encodes and decodes tf.train.Example records without reflection.
+// Package tfrecord reads and writes TFRecord files, finds the shards of a set, reads
+// single records of a shard through an index of their offsets, and encodes and decodes
+// tf.train.Example records without reflection.
 //
 // # Format
 //
@@ -14,12 +14,12 @@
 //
 // The CRC is Castagnoli's (RFC 3720, appendix B.4); masking rotates it right
 // by 15 bits and adds 0xa282ead8 (tensorflow/core/lib/hash/crc32c.h). A whole
-// file may be compressed with gzip (RFC 1952) or zlib (RFC 1950); readers here
-// find that out from the content, never from the name.
+// file may be compressed with gzip (RFC 1952) or zlib (RFC 1950). Readers detect this
+// from the content, never from the name.
 //
 // An Example is the protocol buffer message of tensorflow/core/example: a map
 // from feature names to lists of bytes, float32 or int64. docs/reference/tfrecord.md
-// holds all of it byte by byte, the index file included.
+// describes all of it byte by byte, including the index file.
 //
 // # Units
 //
@@ -28,9 +28,8 @@
 //
 // # Errors
 //
-// Damaged framing is a [CorruptError] that names the file, the record, the
-// offset and what was expected there. A record that passes its checksum and is
-// still no Example is an [ExampleError]. A feature that is missing or holds
-// another kind of list than the one asked for is a [FeatureError]. Failures of
-// the disk are passed on wrapped, and are none of these.
+// Damaged framing is a [CorruptError] that names the file, the record, the offset and
+// what was expected there. A record with a valid checksum that is not an Example is an
+// [ExampleError]. A feature that is missing or has another kind of list than requested
+// is a [FeatureError]. Disk errors are wrapped, and are none of these.
 package tfrecord

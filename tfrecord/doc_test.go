@@ -53,6 +53,6 @@ func Example() {
 		fmt.Printf("%s, %v, %v\n", text[0], values.At(1).Int64s, err)
 	}
 	// Output:
-	// good, [0], feature "label" holds int64 values; expected float
-	// bad, [1], feature "label" holds int64 values; expected float
+	// good, [0], feature "label" has int64 values; expected float
+	// bad, [1], feature "label" has int64 values; expected float
 }

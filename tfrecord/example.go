@@ -8,11 +8,11 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// Kind is which of its three lists a feature holds.
+// Kind says which of the three lists a feature has.
 type Kind uint8
 
-// The kinds of a feature, numbered like the fields of its message. A feature of KindNone is there and holds no list,
-// which TensorFlow treats like one that is missing.
+// The kinds of a feature, numbered like the fields of its message. A feature of KindNone
+// is present but has no list; TensorFlow treats it as missing.
 const (
 	KindNone Kind = iota
 	KindBytes
@@ -33,8 +33,7 @@ func (k Kind) String() string {
 	return "none"
 }
 
-// Value is what a feature holds: the list that Kind names, the others being
-// empty.
+// Value is the value of a feature: the list that Kind names. The other lists are empty.
 type Value struct {
 	Kind   Kind
 	Int64s []int64
@@ -72,13 +71,13 @@ func BytesFeature(name string, values ...[]byte) Feature {
 	return Feature{Name: name, Value: Value{Kind: KindBytes, Bytes: values}}
 }
 
-// ExampleError reports a record that is no serialized tf.train.Example.
+// ExampleError reports a record that is not a serialized tf.train.Example.
 type ExampleError struct {
-	Offset int    // byte of the record where parsing ended
+	Offset int    // byte of the record where parsing failed
 	Reason string // what is wrong there
 }
 
-// Error says where in the record and why.
+// Error names the position in the record and the reason.
 func (e *ExampleError) Error() string {
 	return fmt.Sprintf("not a tf.train.Example: at byte %d of the record: %s", e.Offset, e.Reason)
 }
@@ -86,11 +85,11 @@ func (e *ExampleError) Error() string {
 // Is reports whether the target is the error's class, fault.Damaged.
 func (e *ExampleError) Is(target error) bool { return target == fault.Damaged }
 
-// FeatureError reports a feature that is not of the kind asked for.
+// FeatureError reports a feature that does not have the requested kind.
 type FeatureError struct {
 	Feature string
 	Want    Kind
-	Got     Kind // KindNone where the feature is missing or holds no list
+	Got     Kind // KindNone if the feature is missing or has no list
 }
 
 // Error names the feature and the kinds.
@@ -98,19 +97,19 @@ func (e *FeatureError) Error() string {
 	if e.Got == KindNone {
 		return fmt.Sprintf("feature %q is missing; expected %v values", e.Feature, e.Want)
 	}
-	return fmt.Sprintf("feature %q holds %v values; expected %v", e.Feature, e.Got, e.Want)
+	return fmt.Sprintf("feature %q has %v values; expected %v", e.Feature, e.Got, e.Want)
 }
 
-// Decoder decodes a fixed list of features out of Examples. It is safe for
-// concurrent use, each goroutine with Values of its own.
+// Decoder decodes a fixed list of features of Examples. It is safe for concurrent use
+// if each goroutine has its own Values.
 type Decoder struct {
 	names []string
-	slots []int          // by position; equal names share one
+	slots []int          // by position; equal names share a slot
 	index map[string]int // slot of a name
 }
 
-// NewDecoder returns a decoder of the named features. The positions of the
-// names are those by which Values are asked.
+// NewDecoder returns a decoder of the named features. The methods of Values take the
+// positions of the names.
 func NewDecoder(features ...string) *Decoder {
 	d := &Decoder{names: slices.Clone(features), index: make(map[string]int, len(features))}
 	for _, n := range d.names {
@@ -124,10 +123,9 @@ func NewDecoder(features ...string) *Decoder {
 	return d
 }
 
-// Decode reads the decoder's features out of a record into v and passes over
-// all others. Features that the record lacks become KindNone. It allocates
-// nothing once v has grown to the size of the records. An error is an
-// ExampleError, and leaves v undefined.
+// Decode reads the decoder's features of a record into v, and ignores all others.
+// Missing features become KindNone. Decode allocates nothing once v has grown to the
+// size of the records. An error is an ExampleError and leaves v undefined.
 func (d *Decoder) Decode(record []byte, v *Values) error {
 	if v.decoder != d {
 		v.decoder, v.seen = d, v.seen[:0]
@@ -143,12 +141,12 @@ func (d *Decoder) Decode(record []byte, v *Values) error {
 	return parseExample(record, v)
 }
 
-// Values holds the features of one Example in the order of a decoder's names.
-// It is reused from record to record, and its memory with it.
+// Values holds the features of one Example in the order of a decoder's names. It and
+// its memory are reused from record to record.
 type Values struct {
 	decoder *Decoder
 	values  []Value
-	seen    []seen // by place in the record
+	seen    []seen // by position in the record
 }
 
 func (v *Values) reset() {
@@ -164,8 +162,8 @@ func (v *Values) slot(name []byte) *Value {
 	return nil
 }
 
-// At returns the feature at position i, of KindNone where it is missing. It is
-// valid until the next Decode.
+// At returns the feature at position i, of KindNone if it is missing. It is valid until
+// the next Decode.
 func (v *Values) At(i int) *Value { return &v.values[v.decoder.slots[i]] }
 
 // Int64s returns the numbers of the feature at position i, or a FeatureError.
@@ -186,9 +184,9 @@ func (v *Values) Floats(i int) ([]float32, error) {
 	return v.At(i).Floats, nil
 }
 
-// Bytes returns the byte strings of the feature at position i, or a
-// FeatureError. They lie in the decoded record and are valid as long as it is,
-// and until the next Decode.
+// Bytes returns the byte strings of the feature at position i, or a FeatureError. They
+// share the memory of the decoded record, and are valid as long as it is, and until the
+// next Decode.
 func (v *Values) Bytes(i int) ([][]byte, error) {
 	if err := v.check(i, KindBytes); err != nil {
 		return nil, err
@@ -203,8 +201,8 @@ func (v *Values) check(i int, want Kind) error {
 	return nil
 }
 
-// ParseExample decodes all features of a record, sorted by name. Byte strings
-// lie in the record itself. An error is an ExampleError.
+// ParseExample decodes all features of a record, sorted by name. Byte strings share the
+// memory of the record. An error is an ExampleError.
 func ParseExample(record []byte) ([]Feature, error) {
 	m := allFeatures{}
 	if err := parseExample(record, m); err != nil {

@@ -125,12 +125,12 @@ var malformed = []struct {
 	{"field number too large", protowire.AppendVarint(nil, 1<<32), 0, "field number 536870912 is invalid"},
 	{"cut tag", []byte{0x80}, 0, "field tag: unexpected EOF"},
 	{"cut length", []byte{0x0a, 0x80}, 1, "length of field 1: unexpected EOF"},
-	{"length beyond the end", []byte{0x0a, 5, 0}, 2, "field 1 has a length of 5 bytes, but its message ends after 1"},
+	{"length beyond the end", []byte{0x0a, 5, 0}, 2, "field 1 is 5 bytes long, but its message ends after 1"},
 	{"length of 2^63", append([]byte{0x0a}, protowire.AppendVarint(nil, 1<<63)...), 11, "but its message ends after 0"},
 	{"length beyond the outer message", example(append(entry("x", nil), 0x12, 3)), 11, "but its message ends after 0"},
 	{"cut varint", example(entry("x", int64s(message{}.bytes(1, []byte{1, 0x80})))), 14, "unexpected EOF"},
 	{"varint overflow", example(entry("x", int64s(message{}.bytes(1, bytes.Repeat([]byte{0xff}, 10))))), 13, "variable length integer overflow"},
-	{"packed floats", example(entry("x", floats(message{}.bytes(1, []byte{1, 2, 3})))), 13, "packed floats take 3 bytes; expected a multiple of 4"},
+	{"packed floats", example(entry("x", floats(message{}.bytes(1, []byte{1, 2, 3})))), 13, "packed floats have 3 bytes; expected a multiple of 4"},
 	{"name not UTF-8", example(entry("x\xff", nil)), 6, `feature name "x\xff" is not valid UTF-8`},
 	{"open group", message{}.group(7, nil)[:1], 1, "field 7: "},
 	{"wrong end of group", []byte{7<<3 | 3, 6<<3 | 4}, 1, "field 7: "},
@@ -261,7 +261,7 @@ func TestDecoder(t *testing.T) {
 			t.Errorf("empty: %v, %v", e, err)
 		}
 		for i, want := range map[int]string{
-			0: `feature "ids" holds int64 values; expected float`,
+			0: `feature "ids" has int64 values; expected float`,
 			4: `feature "absent" is missing; expected float values`,
 		} {
 			_, err := v.Floats(i)

@@ -14,8 +14,8 @@ const (
 	footerBytes = 4  // checksum of the data
 	frameBytes  = headerBytes + footerBytes
 
-	// defaultMaxRecordBytes is protobuf's own limit on a message, so no
-	// record that TensorFlow can parse is refused by default.
+	// defaultMaxRecordBytes is protobuf's own limit for messages, so by default no
+	// record that TensorFlow can parse is refused.
 	defaultMaxRecordBytes = math.MaxInt32
 )
 
@@ -27,8 +27,8 @@ func maskedCRC(b []byte) uint32 {
 	return (c>>15 | c<<17) + 0xa282ead8
 }
 
-// parseHeader returns the length that a record header holds, and whether the
-// header's checksum confirms it. b holds at least headerBytes.
+// parseHeader returns the length in a record header, and whether its checksum is valid.
+// b has at least headerBytes.
 func parseHeader(b []byte) (length uint64, ok bool) {
 	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:]) == maskedCRC(b[:8])
 }
@@ -39,20 +39,20 @@ func appendHeader(dst []byte, n int) []byte {
 	return binary.LittleEndian.AppendUint32(dst, maskedCRC(dst[len(dst)-8:]))
 }
 
-// AppendRecord appends one framed record: what a Writer writes, for those who
-// keep their own buffer.
+// AppendRecord appends one framed record, as written by Writer, for callers with a
+// buffer of their own.
 func AppendRecord(dst, record []byte) []byte {
 	dst = appendHeader(dst, len(record))
 	dst = append(dst, record...)
 	return binary.LittleEndian.AppendUint32(dst, maskedCRC(record))
 }
 
-// CorruptError reports bytes that are not what the TFRecord format demands.
+// CorruptError reports bytes that violate the TFRecord format.
 type CorruptError struct {
 	Path        string      // the file, or the name given to NewReader
-	Record      int64       // number of the record at fault, from 0
-	Offset      int64       // where that record begins in the uncompressed stream
-	Compression Compression // how the file is compressed, which tells what Offset counts
+	Record      int64       // number of the damaged record, from 0
+	Offset      int64       // start of that record in the uncompressed stream
+	Compression Compression // compression of the file
 	Reason      string      // what is wrong and what was expected
 }
 
@@ -79,13 +79,13 @@ func reasonDataCRC(data, footer []byte) string {
 }
 
 func reasonTruncated(want uint64, have int64) string {
-	return fmt.Sprintf("truncated: expected %d bytes of data and checksum, found %d", want, have)
+	return fmt.Sprintf("truncated: has %d bytes of data and checksum; expected %d", have, want)
 }
 
 func reasonTruncatedHeader(have int) string {
-	return fmt.Sprintf("truncated: expected a header of %d bytes, found %d", headerBytes, have)
+	return fmt.Sprintf("truncated: header has %d bytes; expected %d", have, headerBytes)
 }
 
 func reasonTooLong(length uint64, limit int64) string {
-	return fmt.Sprintf("length is %d bytes, more than the limit of %d", length, limit)
+	return fmt.Sprintf("length is %d bytes; expected at most %d", length, limit)
 }

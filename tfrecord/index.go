@@ -16,53 +16,53 @@ import (
 
 const indexSuffix = ".index"
 
-// The index file, in docs/reference/tfrecord.md byte by byte.
+// The format of the index file; docs/reference/tfrecord.md describes it byte by byte.
 const (
 	indexMagic       = "GORBITRX"
 	indexVersion     = 2
 	indexHeaderBytes = 72
-	edgeBytes        = 4096 // of the shard's beginning and end that identify it
+	edgeBytes        = 4096 // bytes at the shard's beginning and end that identify it
 )
 
-// defaultMaxInflatedBytes bounds what a compressed file may become on disk.
+// defaultMaxInflatedBytes limits the inflated size of a compressed file on disk.
 const defaultMaxInflatedBytes = 64 << 30
 
-// MaxInflatedBytes sets how large the uncompressed content of a compressed file
-// may become that OpenIndexed inflates. The default is 64 GiB.
+// MaxInflatedBytes limits the uncompressed size of files that OpenIndexed inflates. The
+// default is 64 GiB.
 func MaxInflatedBytes(n int64) ReaderOption {
 	return func(c *readerConfig) { c.maxSpill = n }
 }
 
-// IndexedFile gives the records of a file in any order. It is safe for
-// concurrent use.
+// IndexedFile provides random access to the records of a file. It is safe for concurrent
+// use.
 type IndexedFile struct {
 	path        string
-	content     *mapping // plain records: the file itself, or its content inflated
+	content     *mapping // plain records: the file itself, or its inflated content
 	inflated    bool
 	compression Compression
 	maxRecord   int64
 	index       index
 }
 
-// index is where the whole records of a stream begin.
+// index holds the offsets of the intact records of a stream.
 type index struct {
 	offsets []int64
-	size    int64 // of the stream
+	size    int64 // size of the stream
 	skipped Skipped
-	digest  uint64 // of the records
+	digest  uint64 // digest of the records
 }
 
-// OpenIndexed opens a file for access to single records. Their offsets are kept
-// in an index beside the file, named like it with .index appended. It is built
-// by reading the whole file once, which verifies every checksum; it is built
-// again when it is damaged or the file has changed, and kept in memory only
-// where it cannot be written.
+// OpenIndexed opens a file for access to single records. It stores their offsets in an
+// index file in the same folder, whose name is that of the file plus .index. To build
+// the index, it reads the whole file once and verifies every checksum. It rebuilds the
+// index if it is damaged or the file has changed, and keeps it only in memory if it
+// cannot be written.
 //
-// Under OnCorrupt(Skip) damaged records are no records of the IndexedFile: the
-// numbers of those behind them are smaller by their number.
+// Under OnCorrupt(Skip), damaged records are not records of the IndexedFile: the records
+// after them are renumbered.
 //
-// A compressed file is inflated into a temporary file (in os.TempDir, already
-// unlinked), which takes its uncompressed size until Close.
+// A compressed file is inflated into an unlinked temporary file in os.TempDir, which
+// takes up the uncompressed size until Close.
 func OpenIndexed(path string, opts ...ReaderOption) (*IndexedFile, error) {
 	cfg := newReaderConfig(opts)
 	f, size, err := openRegular(path)
@@ -79,7 +79,7 @@ func OpenIndexed(path string, opts ...ReaderOption) (*IndexedFile, error) {
 
 func openIndexed(f *os.File, path string, size int64, cfg readerConfig) (*IndexedFile, error) {
 	if size < 0 {
-		return nil, fmt.Errorf("%s: is no regular file, which random access needs", path)
+		return nil, fmt.Errorf("%s is not a regular file; expected one, because records are read in random order", path)
 	}
 	x := &IndexedFile{path: path, maxRecord: cfg.maxRecord}
 	id, err := identify(f)
@@ -115,7 +115,7 @@ func openIndexed(f *os.File, path string, size int64, cfg readerConfig) (*Indexe
 		return nil, err
 	}
 	if now, err := identify(f); err != nil || now != id {
-		return nil, fmt.Errorf("%s: changed while it was read", path)
+		return nil, fmt.Errorf("%s changed while it was read; try again", path)
 	}
 	if err := writeIndex(indexPath, id, x.index); err != nil {
 		cfg.log.Debug("index is kept in memory", "index", indexPath, "reason", err)
@@ -124,7 +124,7 @@ func openIndexed(f *os.File, path string, size int64, cfg readerConfig) (*Indexe
 	return x, nil
 }
 
-// serve takes over the file of the indexed content.
+// serve makes x read from the file f, and takes ownership of it.
 func (x *IndexedFile) serve(f *os.File, cfg readerConfig) {
 	var err error
 	if x.content, err = newMapping(f, x.index.size); err != nil {
@@ -132,7 +132,7 @@ func (x *IndexedFile) serve(f *os.File, cfg readerConfig) {
 	}
 }
 
-// scan reads all records and returns where they begin.
+// scan reads all records and returns their index.
 func scan(rd *Reader) (index, error) {
 	var offsets []int64
 	digest := sha256.New()
@@ -151,13 +151,13 @@ func scan(rd *Reader) (index, error) {
 	}
 }
 
-// inflate makes x serve the content that rd inflates.
+// inflate makes x read from a temporary file with the content that rd inflates.
 func (x *IndexedFile) inflate(rd *Reader) (err error) {
 	tmp, err := os.CreateTemp("", "gorbit-*.tfrecord")
 	if err != nil {
 		return fmt.Errorf("%s: inflating into a temporary file: %w", x.path, err)
 	}
-	os.Remove(tmp.Name()) // open files live on without a name
+	os.Remove(tmp.Name()) // the open file remains usable without a name
 	rd.src = &spill{r: rd.src, raw: rd.raw, to: tmp, left: rd.cfg.maxSpill, limit: rd.cfg.maxSpill}
 	idx, err := scan(rd)
 	if err != nil {
@@ -169,8 +169,8 @@ func (x *IndexedFile) inflate(rd *Reader) (err error) {
 	return nil
 }
 
-// spill copies what is read through it to a file of limited size. A failure to
-// do so counts as one of the source, so that it is never taken for damage.
+// spill copies what is read through it to a file of limited size. A write error counts
+// as an error of the source, so that it is never reported as damage.
 type spill struct {
 	r           io.Reader
 	raw         *source
@@ -194,22 +194,22 @@ func (s *spill) Read(p []byte) (int, error) {
 // Len returns the number of records.
 func (x *IndexedFile) Len() int { return len(x.index.offsets) }
 
-// Path returns the path that the file was opened by.
+// Path returns the path with which the file was opened.
 func (x *IndexedFile) Path() string { return x.path }
 
-// Skipped returns what the index leaves out because it is damaged.
+// Skipped counts the damaged records that the index leaves out.
 func (x *IndexedFile) Skipped() Skipped { return x.index.skipped }
 
-// Digest returns a hash of all records' lengths and checksums in order, which was taken
-// when the index was built. Files of the same records have the same digest, compressed or
-// not.
+// Digest returns a hash of the lengths and checksums of all records in order, computed
+// when the index was built. Files with the same records have the same digest, compressed
+// or not.
 func (x *IndexedFile) Digest() uint64 { return x.index.digest }
 
 // Close closes the file.
 func (x *IndexedFile) Close() error {
 	x.content.closed.Store(true)
 	if x.inflated {
-		// The memory may stay mapped for a while; what it takes on disk need not.
+		// The memory may stay mapped for a while, but the disk space can be freed now.
 		if err := x.content.Truncate(0); err != nil && !errors.Is(err, os.ErrClosed) {
 			return errors.Join(err, x.content.Close())
 		}
@@ -217,19 +217,18 @@ func (x *IndexedFile) Close() error {
 	return x.content.Close()
 }
 
-// oneRead is how much is read at once in the hope that it is the record and
-// little else.
+// oneRead is the most that is read in one call before the length of a record is known.
 const oneRead = 64 << 10
 
-// Record returns the data of record i. It lies in buf if that is large enough,
-// and in new memory otherwise: passing the last result on as the next buf
-// costs no allocation in the long run. The checksums are verified every time.
+// Record returns the data of record i, in buf if it is large enough, and in new memory
+// otherwise. If each result is the buf of the next call, there are no allocations in
+// the long run. The checksums are verified every time.
 func (x *IndexedFile) Record(i int, buf []byte) ([]byte, error) {
 	if i < 0 || i >= len(x.index.offsets) {
-		return nil, fmt.Errorf("%s: there is no record %d: the file holds %d", x.path, i, len(x.index.offsets))
+		return nil, fmt.Errorf("%s: record is %d; expected 0 to %d", x.path, i, len(x.index.offsets)-1)
 	}
 	offset := x.index.offsets[i]
-	span := x.end(i) - offset // the record, and after it what was skipped
+	span := x.end(i) - offset // the record, and skipped bytes after it
 	if data, ok := x.content.record(buf, offset, span, x.maxRecord); ok {
 		return data, nil
 	}
@@ -261,12 +260,12 @@ func (x *IndexedFile) Record(i int, buf []byte) ([]byte, error) {
 	if binary.LittleEndian.Uint32(footer) != maskedCRC(data) {
 		return nil, x.corrupt(i, reasonDataCRC(data, footer))
 	}
-	// The data moves to the front, so that buf keeps its room from call to call.
+	// Move the data to the front, so that buf keeps its capacity from call to call.
 	return buf[:copy(buf, data)], nil
 }
 
-// read extends buf, which holds what is at offset, to n bytes, or fewer where
-// the file ends.
+// read extends buf, which holds the bytes at offset, to n bytes, or fewer at the end of
+// the file.
 func (x *IndexedFile) read(i int, buf []byte, offset, n int64) ([]byte, error) {
 	have := len(buf)
 	buf = slices.Grow(buf, int(n)-have)[:n]
@@ -277,14 +276,14 @@ func (x *IndexedFile) read(i int, buf []byte, offset, n int64) ([]byte, error) {
 	return buf[:have+m], nil
 }
 
-// Touch brings records nearer to the processor, for calls of Record soon. The memory of
-// all of them is fetched at the same time.
+// Touch loads records into the processor's caches, ahead of calls of Record. Their
+// memory is fetched in parallel.
 func (x *IndexedFile) Touch(records []int) {
 	var spans [32]span
 	for some := range slices.Chunk(records, len(spans)) {
 		n := 0
-		// Where they are comes first: a loop that waited for its own bounds would fetch
-		// one after the other.
+		// Compute the positions first: a loop that waits for its own bounds would fetch
+		// one record after the other.
 		for _, i := range some {
 			if i >= 0 && i < len(x.index.offsets) {
 				spans[n] = span{x.index.offsets[i], x.end(i)}
@@ -295,7 +294,7 @@ func (x *IndexedFile) Touch(records []int) {
 	}
 }
 
-// end returns where record i ends, with what was skipped behind it.
+// end returns the end of record i, including skipped bytes after it.
 func (x *IndexedFile) end(i int) int64 {
 	if i+1 < len(x.index.offsets) {
 		return x.index.offsets[i+1]
@@ -310,7 +309,7 @@ func (x *IndexedFile) corrupt(i int, reason string) error {
 	return &CorruptError{Path: x.path, Record: int64(i), Offset: x.index.offsets[i], Compression: x.compression, Reason: reason}
 }
 
-// identity tells a file from what it was when it was indexed.
+// identity identifies the state of a file when it was indexed.
 type identity struct {
 	size, mtime int64  // bytes; nanoseconds since 1970
 	head, tail  uint32 // checksums of the first and the last edgeBytes
@@ -355,8 +354,8 @@ func encodeIndex(id identity, idx index) []byte {
 	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeIndex is the inverse of encodeIndex. Whatever it returns without an
-// error is safe to use: offsets rise and lie within the file.
+// decodeIndex is the inverse of encodeIndex. An index it returns without an error is
+// safe to use: the offsets rise and are within the file.
 func decodeIndex(b []byte) (identity, index, error) {
 	le := binary.LittleEndian
 	fail := func(format string, args ...any) (identity, index, error) {
@@ -364,11 +363,11 @@ func decodeIndex(b []byte) (identity, index, error) {
 	}
 	switch {
 	case len(b) < indexHeaderBytes+4:
-		return fail("index of %d bytes is truncated", len(b))
+		return fail("index has %d bytes; it is truncated", len(b))
 	case string(b[:8]) != indexMagic:
 		return fail("index begins with %q; expected %q", b[:8], indexMagic)
 	case le.Uint64(b[8:]) != indexVersion:
-		return fail("index is of version %d; expected %d", le.Uint64(b[8:]), indexVersion)
+		return fail("index version is %d; expected %d", le.Uint64(b[8:]), indexVersion)
 	}
 	body, sum := b[:len(b)-4], le.Uint32(b[len(b)-4:])
 	if crc := crc32.Checksum(body, castagnoli); crc != sum {
@@ -379,36 +378,35 @@ func decodeIndex(b []byte) (identity, index, error) {
 	count := le.Uint64(b[56:])
 	body = body[indexHeaderBytes:]
 	if count != uint64(len(body)/8) || len(body)%8 != 0 {
-		return fail("index announces %d records in %d bytes", count, len(body))
+		return fail("index has a count of %d records, which do not fit in %d bytes", count, len(body))
 	}
 	if id.size < 0 || idx.skipped.Records < 0 || idx.skipped.Bytes < 0 {
-		return fail("index holds a negative size")
+		return fail("index has a negative size")
 	}
 	idx.offsets = make([]int64, count)
 	next := int64(0)
 	for i := range idx.offsets {
 		o := le.Uint64(body[8*i:])
 		if o > math.MaxInt64-frameBytes || int64(o) < next {
-			return fail("index offset %d of record %d; expected at least %d", o, i, next)
+			return fail("index offset of record %d is %d; expected at least %d", i, o, next)
 		}
 		idx.offsets[i] = int64(o)
 		next = int64(o) + frameBytes
 	}
 	if next > id.size {
-		return fail("index leads to byte %d of a file of %d", next, id.size)
+		return fail("index ends at byte %d; expected at most the file size %d", next, id.size)
 	}
 	return id, idx, nil
 }
 
-// loadIndex reads an index file and checks that it belongs to the file that id
-// tells of.
+// loadIndex reads an index file and checks that it belongs to the file described by id.
 func loadIndex(path string, id identity) (index, error) {
 	f, size, err := openRegular(path)
 	if err != nil {
 		return index{}, err
 	}
 	defer f.Close()
-	// No file of this size holds more records than that.
+	// A file of this size cannot have more records than that.
 	if most := indexHeaderBytes + 4 + id.size/frameBytes*8; size < 0 || size > most {
 		return index{}, fmt.Errorf("index has %d bytes; expected at most %d", size, most)
 	}
@@ -421,14 +419,14 @@ func loadIndex(path string, id identity) (index, error) {
 		return index{}, err
 	}
 	if was != id {
-		return index{}, errors.New("index is of another file or an earlier state of it")
+		return index{}, errors.New("index belongs to another file, or to an earlier state of this one")
 	}
 	return idx, nil
 }
 
-// writeIndex writes an index file. A kill may leave a part of it, and another process
-// may read it meanwhile: its checksum tells, and whoever finds it so reads the records
-// instead and writes the index anew.
+// writeIndex writes an index file. A killed process may leave part of it, and another
+// process may read it during the write. The checksum detects both, and the reader then
+// scans the records and rewrites the index.
 func writeIndex(path string, id identity, idx index) error {
 	files := vfs.At(path)
 	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
@@ -437,7 +435,7 @@ func writeIndex(path string, id identity, idx index) error {
 	}
 	_, err = f.Write(encodeIndex(id, idx))
 	if err := errors.Join(err, f.Close()); err != nil {
-		_ = files.Remove(path) // the first error is the one that tells
+		_ = files.Remove(path) // the first error is the one to report
 		return err
 	}
 	return nil

@@ -120,13 +120,13 @@ func TestIndexIsRebuilt(t *testing.T) {
 	}{
 		{"flipped bit", edit(func(b []byte) []byte { b[70] ^= 4; return b }), want, "index checksum is"},
 		{"truncated", edit(func(b []byte) []byte { return b[:100] }), want, "index checksum is"},
-		{"cut to nothing", edit(func(b []byte) []byte { return nil }), want, "index of 0 bytes is truncated"},
+		{"cut to nothing", edit(func(b []byte) []byte { return nil }), want, "index has 0 bytes; it is truncated"},
 		{"too large", edit(func(b []byte) []byte { return append(b, make([]byte, 1<<20)...) }), want, "expected at most"},
 		{"another file", edit(func(b []byte) []byte { return bytes.Repeat([]byte("{}"), 50) }), want, "index begins with"},
-		{"another version", edit(func(b []byte) []byte { b[8] = 1; return reseal(b[:len(b)-4]) }), want, "version 1; expected 2"},
-		{"wrong count", edit(func(b []byte) []byte { b[56]++; return reseal(b[:len(b)-4]) }), want, "announces 21 records"},
+		{"another version", edit(func(b []byte) []byte { b[8] = 1; return reseal(b[:len(b)-4]) }), want, "version is 1; expected 2"},
+		{"wrong count", edit(func(b []byte) []byte { b[56]++; return reseal(b[:len(b)-4]) }), want, "count of 21 records"},
 		{"falling offsets", edit(func(b []byte) []byte { b[80] = 3; return reseal(b[:len(b)-4]) }), want, "expected at least 16"},
-		{"offset beyond the end", edit(func(b []byte) []byte { b[len(b)-6] = 1; return reseal(b[:len(b)-4]) }), want, "of a file of"},
+		{"offset beyond the end", edit(func(b []byte) []byte { b[len(b)-6] = 1; return reseal(b[:len(b)-4]) }), want, "at most the file size"},
 		{"offset of 2^63", edit(func(b []byte) []byte { b[len(b)-5] = 0x80; return reseal(b[:len(b)-4]) }), want, "index offset"},
 		{"the file was replaced", replace(other), want[1:], "an earlier state"},
 		{"and has the same size and time", replace(swapped), slices.Concat(want[10:], want[:10]), "an earlier state"},
@@ -225,10 +225,10 @@ func TestRecordErrors(t *testing.T) {
 		{"length", func(b []byte) []byte { b[1] ^= 1; return b }, 0, "record 0 at byte 0: length checksum is"},
 		{"data", func(b []byte) []byte { b[offsets[2]+15] ^= 1; return b }, 2, "data checksum is"},
 		{"data of a long record", func(b []byte) []byte { b[offsets[1]+150_000] ^= 1; return b }, 1, "record 1 at byte 116: data checksum is"},
-		{"longer", func(b []byte) []byte { copy(b, appendHeader(nil, 101)); return b }, 0, "truncated: expected 105 bytes of data and checksum, found 104"},
-		{"truncated", func(b []byte) []byte { return b[:offsets[1]+100_000] }, 1, "truncated: expected 200004 bytes of data and checksum, found 99988"},
-		{"truncated header", func(b []byte) []byte { return b[:offsets[2]+3] }, 2, "truncated: expected a header of 12 bytes, found 3"},
-		{"over the limit", func(b []byte) []byte { copy(b, appendHeader(nil, 300_000)); return b }, 0, "length is 300000 bytes, more than the limit of 250000"},
+		{"longer", func(b []byte) []byte { copy(b, appendHeader(nil, 101)); return b }, 0, "truncated: has 104 bytes of data and checksum; expected 105"},
+		{"truncated", func(b []byte) []byte { return b[:offsets[1]+100_000] }, 1, "truncated: has 99988 bytes of data and checksum; expected 200004"},
+		{"truncated header", func(b []byte) []byte { return b[:offsets[2]+3] }, 2, "truncated: header has 3 bytes; expected 12"},
+		{"over the limit", func(b []byte) []byte { copy(b, appendHeader(nil, 300_000)); return b }, 0, "length is 300000 bytes; expected at most 250000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := writeFile(t, "x.tfrecord", data)
@@ -332,7 +332,7 @@ func TestIndexOfChangingFile(t *testing.T) {
 		}
 	})
 	_, err := OpenIndexed(path, OnCorrupt(Skip), Logger(slog.New(h)))
-	if err == nil || err.Error() != path+": changed while it was read" {
+	if err == nil || err.Error() != path+" changed while it was read; try again" {
 		t.Errorf("error %v", err)
 	}
 	if _, err := os.Stat(path + ".index"); !errors.Is(err, os.ErrNotExist) {
@@ -353,7 +353,7 @@ func (h handler) Handle(context.Context, slog.Record) error {
 
 func TestOpenIndexedErrors(t *testing.T) {
 	dir := t.TempDir()
-	for name, want := range map[string]string{dir: "is a folder", dir + "/none": "no such file", "/dev/null": "no regular file"} {
+	for name, want := range map[string]string{dir: "is a folder", dir + "/none": "no such file", "/dev/null": "not a regular file"} {
 		if x, err := OpenIndexed(name); x != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -8,15 +8,15 @@ import (
 	"sync/atomic"
 )
 
-// mapping is a file whose content is mapped into memory as well, where reading
-// takes no system call. Its memory is unmapped once nobody can be reading it.
+// mapping is a file whose content is also mapped into memory, so that reading takes no
+// system call. The memory is unmapped once nobody can be reading it.
 type mapping struct {
 	*os.File
-	data   []byte // nothing where the file cannot be mapped
+	data   []byte // nil if the file cannot be mapped
 	closed atomic.Bool
 }
 
-// newMapping takes over a file, of which size bytes are mapped.
+// newMapping maps size bytes of a file, and takes ownership of the file.
 func newMapping(file *os.File, size int64) (*mapping, error) {
 	m := &mapping{File: file}
 	if size == 0 {
@@ -27,16 +27,15 @@ func newMapping(file *os.File, size int64) (*mapping, error) {
 		return m, err
 	}
 	m.data = data
-	// Not by Close, since others may be reading.
+	// Not in Close, because other goroutines may be reading.
 	runtime.AddCleanup(m, unmapFile, data)
 	return m, nil
 }
 
-// record copies the data of a record that begins at offset and has no more than
-// span bytes with its framing. It returns false where it finds no whole one: the
-// file must be read then, which alone tells why. It may have become shorter, of
-// which memory shows zeros and faults, or the disk may fail, which is a fault as
-// well.
+// record copies the data of the record at offset, which has at most span bytes with its
+// framing. It returns false if it finds no intact record. The caller must then read the
+// file to learn why: the file may have become shorter, which memory shows as zeros and
+// faults, or the disk may have failed, which is a fault too.
 func (m *mapping) record(buf []byte, offset, span, longest int64) (data []byte, ok bool) {
 	if offset+span > int64(len(m.data)) || span < frameBytes || m.closed.Load() {
 		return nil, false
@@ -54,8 +53,8 @@ func (m *mapping) record(buf []byte, offset, span, longest int64) (data []byte, 
 	return data, binary.LittleEndian.Uint32(buf[length:]) == maskedCRC(data)
 }
 
-// cacheLine is the least that a processor fetches, and mostTouched what touch
-// fetches of a record: a processor goes on by itself.
+// cacheLine is the smallest unit that a processor fetches. mostTouched is how much of a
+// record touch fetches; the processor prefetches the rest by itself.
 const (
 	cacheLine   = 64
 	mostTouched = 8 * cacheLine
@@ -64,7 +63,7 @@ const (
 // span is a part of a file, in bytes.
 type span struct{ begin, end int64 }
 
-// touch reads the beginnings of spans, if they can be.
+// touch reads the beginnings of spans, as far as possible.
 func (m *mapping) touch(spans []span) {
 	if m.closed.Load() {
 		return
@@ -82,7 +81,7 @@ func (m *mapping) touch(spans []span) {
 	runtime.KeepAlive(m)
 }
 
-// recoverFault, deferred, ends a panic over memory that cannot be read.
+// recoverFault, when deferred, recovers from a panic caused by unreadable memory.
 func recoverFault(then func()) {
 	if r := recover(); r != nil {
 		if _, fault := r.(interface{ Addr() uintptr }); !fault {

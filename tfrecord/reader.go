@@ -10,13 +10,13 @@ import (
 	"os"
 )
 
-// Policy is what a reader does about damage.
+// Policy says how a reader handles damage.
 type Policy uint8
 
 // The two policies.
 const (
-	Fail Policy = iota // end with a CorruptError
-	Skip               // go on with the next whole record, and count what was lost
+	Fail Policy = iota // return a CorruptError
+	Skip               // continue with the next intact record, and count what was skipped
 )
 
 // String returns "fail" or "skip".
@@ -35,13 +35,13 @@ func ParsePolicy(s string) (Policy, error) {
 	case "skip":
 		return Skip, nil
 	}
-	return Fail, fmt.Errorf("unknown policy %q: expected fail or skip", s)
+	return Fail, fmt.Errorf("policy is %q; expected fail or skip", s)
 }
 
-// Skipped counts what a reader passed over because it was damaged.
+// Skipped counts damage that a reader skipped.
 type Skipped struct {
-	Records int64 // damaged places; one may have held several records, whose number nobody can know
-	Bytes   int64 // bytes of the uncompressed stream, framing included
+	Records int64 // damaged places; each may have been several records
+	Bytes   int64 // bytes of the uncompressed stream, including framing
 }
 
 type readerConfig struct {
@@ -59,14 +59,14 @@ func OnCorrupt(p Policy) ReaderOption {
 	return func(c *readerConfig) { c.policy = p }
 }
 
-// MaxRecordBytes sets the size above which a record counts as damaged. The
-// default is 2 GiB less one byte, protobuf's limit on a message.
+// MaxRecordBytes sets the size above which a record counts as damaged. The default is
+// 2 GiB minus one byte, protobuf's limit for messages.
 func MaxRecordBytes(n int64) ReaderOption {
 	return func(c *readerConfig) { c.maxRecord = n }
 }
 
-// Logger sets where skipped damage (as a warning) and the fate of index files
-// (for debugging) are written. The default is nowhere.
+// Logger sets the logger for skipped damage (at level warn) and for what happens to index
+// files (at level debug). The default logs nothing.
 func Logger(l *slog.Logger) ReaderOption {
 	return func(c *readerConfig) {
 		if l != nil {
@@ -93,28 +93,28 @@ type Reader struct {
 	src         io.Reader // the same, inflated
 	closers     []io.Closer
 
-	// buf[r:w] is read and not yet consumed; base is the offset of buf[0].
+	// buf[r:w] is read but not yet consumed; base is the offset of buf[0].
 	buf     []byte
 	r, w    int
 	base    int64
-	size    int64 // of the whole stream, or -1 where unknown
-	srcErr  error // what ended the source
-	pending int   // bytes of the record given out last, consumed by the next call
+	size    int64 // size of the whole stream, or -1 if unknown
+	srcErr  error // error that ended the source
+	pending int   // bytes of the record returned last, consumed by the next call
 
-	number  int64 // of the next record
-	offset  int64 // of the record given out last
+	number  int64 // number of the next record
+	offset  int64 // offset of the record returned last
 	skipped Skipped
-	checked int64 // bytes of data whose checksum was computed and failed
+	checked int64 // bytes of data whose checksum was computed and did not match
 	err     error // sticky
 }
 
-// NewReader returns a reader of the records in r. How they are compressed is
-// found out from the first bytes. The name stands for the stream in errors.
+// NewReader returns a reader of the records in r. It detects the compression from the
+// first bytes. The name is the name of the stream in errors.
 func NewReader(r io.Reader, name string, opts ...ReaderOption) (*Reader, error) {
 	return newReader(r, name, -1, newReaderConfig(opts))
 }
 
-// Open returns a reader of the records of a file. The caller closes it.
+// Open returns a reader of the records of a file. The caller must close it.
 func Open(path string, opts ...ReaderOption) (*Reader, error) {
 	f, size, err := openRegular(path)
 	if err != nil {
@@ -129,7 +129,7 @@ func Open(path string, opts ...ReaderOption) (*Reader, error) {
 	return rd, nil
 }
 
-// openRegular opens a file and tells its size, or -1 for a pipe or device.
+// openRegular opens a file and returns its size, or -1 for a pipe or device.
 func openRegular(path string) (*os.File, int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -143,7 +143,7 @@ func openRegular(path string) (*os.File, int64, error) {
 	switch {
 	case st.IsDir():
 		f.Close()
-		return nil, 0, fmt.Errorf("%s: is a folder; expected a TFRecord file", path)
+		return nil, 0, fmt.Errorf("%s is a folder; expected a TFRecord file", path)
 	case !st.Mode().IsRegular():
 		return f, -1, nil
 	}
@@ -152,7 +152,7 @@ func openRegular(path string) (*os.File, int64, error) {
 
 func newReader(r io.Reader, name string, size int64, cfg readerConfig) (*Reader, error) {
 	if cfg.maxRecord <= 0 {
-		return nil, fmt.Errorf("%s: limit of %d bytes on a record: expected a positive number", name, cfg.maxRecord)
+		return nil, fmt.Errorf("%s: maximum record size is %d bytes; expected 1 or more", name, cfg.maxRecord)
 	}
 	raw := &source{r: r}
 	br := bufio.NewReaderSize(raw, sniffBytes)
@@ -167,7 +167,7 @@ func newReader(r io.Reader, name string, size int64, cfg readerConfig) (*Reader,
 			if raw.err != nil {
 				return nil, fmt.Errorf("%s: %w", name, raw.err)
 			}
-			rd.srcErr = err // damage, told by Next like all other damage
+			rd.srcErr = err // damage, which Next reports like all other damage
 			return rd, nil
 		}
 		rd.src = in
@@ -176,20 +176,20 @@ func newReader(r io.Reader, name string, size int64, cfg readerConfig) (*Reader,
 	return rd, nil
 }
 
-// Compression tells how the stream is compressed.
+// Compression returns the compression of the stream.
 func (rd *Reader) Compression() Compression { return rd.compression }
 
-// Offset returns where the record that Next returned last begins in the
-// uncompressed stream.
+// Offset returns the offset, in the uncompressed stream, of the record that Next
+// returned last.
 func (rd *Reader) Offset() int64 { return rd.offset }
 
-// Records returns how many records have been passed, damaged ones included.
+// Records returns the number of records passed so far, including damaged ones.
 func (rd *Reader) Records() int64 { return rd.number }
 
-// Skipped returns what has been passed over so far because it was damaged.
+// Skipped counts the damage skipped so far.
 func (rd *Reader) Skipped() Skipped { return rd.skipped }
 
-// Close releases what Open holds. It never closes a reader given to NewReader.
+// Close closes the file opened by Open. It never closes a reader passed to NewReader.
 func (rd *Reader) Close() error {
 	var errs []error
 	for _, c := range rd.closers {
@@ -202,9 +202,9 @@ func (rd *Reader) Close() error {
 	return errors.Join(errs...)
 }
 
-// Next returns the data of the next record. The slice is valid until the next
-// call. A stream that ends between two records gives io.EOF, and a stream
-// without any bytes is one of no records.
+// Next returns the data of the next record. The slice is valid until the next call. At
+// the end of the stream, after a whole record, it returns io.EOF. An empty stream has no
+// records.
 func (rd *Reader) Next() ([]byte, error) {
 	if rd.err != nil {
 		return nil, rd.err
@@ -246,17 +246,17 @@ func (rd *Reader) next() ([]byte, error) {
 	}
 }
 
-// Data is checked only as long as the bytes that failed before stay in this
-// relation to the position in the stream. Real damage is far from it; a file of
-// lying headers, each over all that follows, would cost quadratic time.
+// Data is checked only while the bytes whose check failed stay below this multiple of
+// the position in the stream. Real damage never comes close. Without the limit, a file
+// of forged headers, each covering the rest of the file, would take quadratic time.
 const (
 	checkFactor    = 16
 	checkAllowance = 64 << 20
 )
 
-// frame looks at what lies at the current position, consuming nothing: the
-// data of a whole record; or the reason why there is none; or io.EOF where the
-// stream ends cleanly; or a failure of the source, which is no damage.
+// frame examines the current position without consuming anything. It returns the data
+// of an intact record, or the reason why there is none, or io.EOF if the stream ends
+// cleanly, or an error of the source, which is not damage.
 func (rd *Reader) frame() (data []byte, reason string, err error) {
 	have := rd.fill(headerBytes)
 	switch {
@@ -273,7 +273,7 @@ func (rd *Reader) frame() (data []byte, reason string, err error) {
 	if !ok {
 		reason := reasonLengthCRC(header)
 		if rd.pos() == 0 {
-			reason += " (not a TFRecord file, or damaged from its first bytes on)"
+			reason += " (not a TFRecord file, or damaged at its beginning)"
 		}
 		return nil, reason, nil
 	}
@@ -293,7 +293,7 @@ func (rd *Reader) frame() (data []byte, reason string, err error) {
 	b := rd.buf[rd.r:][headerBytes:end:end]
 	data, footer := b[:length:length], b[length:]
 	if rd.checked > checkAllowance+checkFactor*rd.pos() {
-		return nil, "too many headers before it have led to nothing", nil
+		return nil, "too many headers before it had invalid data", nil
 	}
 	if binary.LittleEndian.Uint32(footer) != maskedCRC(data) {
 		rd.checked += int64(length)
@@ -302,8 +302,8 @@ func (rd *Reader) frame() (data []byte, reason string, err error) {
 	return data, "", nil
 }
 
-// shortReason explains a stream that ended too early: compressed data that
-// cannot be inflated any further, or else the reason given.
+// shortReason explains a stream that ended too early: an error of the inflater, or else
+// the given reason.
 func (rd *Reader) shortReason(reason string) string {
 	if rd.srcErr == io.EOF {
 		return reason
@@ -311,14 +311,14 @@ func (rd *Reader) shortReason(reason string) string {
 	return fmt.Sprintf("damaged %s data: %v", rd.compression, rd.srcErr)
 }
 
-// resync moves from a damaged record to the next whole one, or to the end of
-// the stream, and returns how many bytes it passed.
+// resync moves from a damaged record to the next intact one, or to the end of the
+// stream, and returns how many bytes it skipped.
 func (rd *Reader) resync() (lost int64, err error) {
 	if n := rd.confirmedEnd(); n > 0 {
 		rd.r += n
 		return int64(n), nil
 	}
-	// Every byte may be where the next record begins.
+	// The next record may start at any byte.
 	for rd.r < rd.w {
 		rd.r++
 		lost++
@@ -338,13 +338,13 @@ func (rd *Reader) resync() (lost int64, err error) {
 	}
 	lost += int64(rd.w - rd.r)
 	rd.r = rd.w
-	rd.srcErr = io.EOF // an inflater's error has been reported with this damage
+	rd.srcErr = io.EOF // the inflater's error has been reported with this damage
 	return lost, nil
 }
 
-// confirmedEnd returns the size of the record at the current position if both
-// its header and what follows it speak for it, so that only its data can be
-// damaged: they may hold records themselves and must not be searched.
+// confirmedEnd returns the size of the record at the current position if its header and
+// the bytes after it confirm it. Then only its data is damaged, and must not be searched
+// for records, because it may contain some.
 func (rd *Reader) confirmedEnd() int {
 	if rd.fill(headerBytes) < headerBytes {
 		return 0
@@ -371,8 +371,8 @@ func (rd *Reader) confirmedEnd() int {
 // pos returns the offset of the first byte not yet consumed.
 func (rd *Reader) pos() int64 { return rd.base + int64(rd.r) }
 
-// fill reads until n bytes are at hand or the source ends, and returns how
-// many there are, n at most. The buffer grows only as bytes really arrive.
+// fill reads until n bytes are buffered or the source ends, and returns how many are
+// buffered, at most n. The buffer grows only as bytes arrive.
 func (rd *Reader) fill(n int) int {
 	for rd.w-rd.r < n && rd.srcErr == nil {
 		if rd.w == len(rd.buf) {
@@ -389,8 +389,8 @@ func (rd *Reader) fill(n int) int {
 
 const initialBuffer = 64 << 10
 
-// makeRoom moves what is at hand to the front of the buffer, which doubles
-// when that alone would leave it more than half full.
+// makeRoom moves the buffered bytes to the front of the buffer, and doubles the buffer
+// if it would still be more than half full.
 func (rd *Reader) makeRoom() {
 	have := rd.w - rd.r
 	to := rd.buf
@@ -406,8 +406,8 @@ func (rd *Reader) ioError() error {
 	return fmt.Errorf("%s: reading after byte %d: %w", rd.name, rd.base+int64(rd.w), rd.raw.err)
 }
 
-// source remembers how reading failed, to tell a failure of the disk from what
-// an inflater says about the bytes.
+// source remembers read errors, to distinguish a disk error from an inflater's error
+// about the bytes.
 type source struct {
 	r   io.Reader
 	err error // other than io.EOF

@@ -14,28 +14,27 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// ShardName returns the name of one shard of a set, such as
-// train-00002-of-00010.tfrecord for shard 2 of 10 of the base train. Shards
-// count from 0.
+// ShardName returns the name of a shard of a set, such as
+// train-00002-of-00010.tfrecord for shard 2 of 10 with base train. Shards count from 0.
 func ShardName(base string, shard, count int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d.tfrecord", base, shard, count)
 }
 
-// The names in use: base-00000-of-00010.tfrecord, with or without a further
-// .gz or the like; base.tfrecord-00000-of-00010, as TensorFlow Datasets and
-// Beam write it; and base-0-10.tfrecord.
+// The known forms: base-00000-of-00010.tfrecord, optionally with another ending such as
+// .gz; base.tfrecord-00000-of-00010 of TensorFlow Datasets and Beam; and
+// base-0-10.tfrecord.
 var (
 	shardOf     = regexp.MustCompile(`^(.+)-(\d{1,9})-of-(\d{1,9})((?:\.[A-Za-z_]\w*)*)$`)
 	shardSimple = regexp.MustCompile(`^(.+)-(\d{1,9})-(\d{1,9})(\.tf_?records?(?:\.\w+)*)$`)
 )
 
-// yearEnd tells the date 2024-05-12 from shard 5 of 12 of the base 2024.
+// yearEnd distinguishes the date 2024-05-12 from shard 5 of 12 with base 2024.
 var yearEnd = regexp.MustCompile(`(^|\D)(19|20)\d\d$`)
 
 type shardParts struct {
 	base, suffix string
 	shard, count int
-	format       string // prints a sibling's name
+	format       string // format of the names of the set's shards
 }
 
 func parseShard(name string) (shardParts, bool) {
@@ -64,18 +63,17 @@ func (p shardParts) sibling(shard int) string {
 	return fmt.Sprintf(p.format, p.base, shard, p.count, p.suffix)
 }
 
-// ParseShardName takes the name of a shard apart. The base keeps the folder of
-// the name. Besides ShardName's own form it knows base.tfrecord-00002-of-00010
-// and base-2-10.tfrecord. In sets of others that count from 1, the last shard
-// equals the count.
+// ParseShardName splits the name of a shard into its parts. The base includes the folder
+// of the name. Besides the form of ShardName it accepts base.tfrecord-00002-of-00010 and
+// base-2-10.tfrecord. In sets that count from 1, the last shard equals the count.
 func ParseShardName(name string) (base string, shard, count int, ok bool) {
 	p, ok := parseShard(name)
 	return p.base, p.shard, p.count, ok
 }
 
-// ShardError reports a set of shards that is not whole.
+// ShardError reports a set of shards that is incomplete or inconsistent.
 type ShardError struct {
-	Path   string // a shard that is there
+	Path   string // an existing shard
 	Reason string // what is wrong with the set
 }
 
@@ -87,18 +85,18 @@ func (e *ShardError) Is(target error) bool { return target == fault.Damaged }
 
 var recordFile = regexp.MustCompile(`\.tf_?records?(-\d+-of-\d+)?(\.(gz|gzip|z|zlib))?$`)
 
-// Glob returns the TFRecord files that a pattern means, sorted by base name and
-// shard number. The pattern is one of these, the first that fits:
+// Glob returns the TFRecord files that match a pattern, sorted by base name and shard
+// number. The pattern is the first of these that fits:
 //
-//   - a file, which is returned as it is;
-//   - a folder: the record files directly in it, known by .tfrecord, .tfrecords
-//     or .tf_record in their names;
+//   - a file, which is returned as is;
+//   - a folder: the record files directly in it, which have .tfrecord, .tfrecords or
+//     .tf_record in their names;
 //   - a pattern of path/filepath, in which {shard} and {count} stand for numbers;
 //   - a base: the shards base-00000-of-00010.tfrecord and so on, or base.tfrecord.
 //
-// The sets of shards among the files must be whole: a ShardError names the
-// shards that are missing. A pattern may pick some shards of a set that is. A
-// pattern that means no file gives an error that is fs.ErrNotExist.
+// The sets of shards among the files must be complete: a ShardError names the missing
+// shards. A pattern may select some shards of a complete set. If no file matches, the
+// error is fs.ErrNotExist.
 func Glob(pattern string) ([]string, error) {
 	st, err := os.Stat(pattern)
 	switch {
@@ -129,14 +127,14 @@ func Glob(pattern string) ([]string, error) {
 		a, aok := parseShard(names[0])
 		b, bok := parseShard(name)
 		if !aok || !bok || a.base != b.base {
-			return nil, &ShardError{pattern, fmt.Sprintf("%s and %s both go by this name: give the one that is meant", names[0], name)}
+			return nil, &ShardError{pattern, fmt.Sprintf("both %s and %s match; give the full name of one", names[0], name)}
 		}
 	}
 	return names, nil
 }
 
-// stem returns the name without the ending of a record file, or nothing where
-// there is no such ending.
+// stem returns the name without the ending of a record file, or "" if it has no such
+// ending.
 func stem(name string) string {
 	if at := recordFile.FindStringIndex(name); at != nil {
 		return name[:at[0]]
@@ -165,8 +163,8 @@ func glob(asked, pattern string, keep func(name string) bool) ([]string, error) 
 	return names, nil
 }
 
-// sortShards sorts names by base and shard number and checks that the sets are
-// whole.
+// sortShards sorts names by base and shard number, and checks that the sets are
+// complete.
 func sortShards(names []string) error {
 	files := make([]shardFile, len(names))
 	for i, n := range names {
@@ -196,27 +194,27 @@ func sortShards(names []string) error {
 	return nil
 }
 
-// shardFile is a file that Glob found: a shard of a set, or a set of its own,
-// whose count is 0.
+// shardFile is a file found by Glob: a shard of a set, or a single file, whose count is
+// 0.
 type shardFile struct {
 	name, set string
 	shardParts
 }
 
-// checkSet checks the shards of one base, which are sorted.
+// checkSet checks the sorted shards of one base.
 func checkSet(files []shardFile) error {
 	one, count := files[0], files[0].count
 	have := map[int]bool{}
 	for i, f := range files {
 		if f.count != count {
-			return &ShardError{one.name, fmt.Sprintf("there is a set of %d and one of %d, as %s: remove one", count, f.count, f.name)}
+			return &ShardError{one.name, fmt.Sprintf("there is a set of %d and one of %d (%s); remove one", count, f.count, f.name)}
 		}
 		if have[f.shard] {
-			return &ShardError{files[i-1].name, fmt.Sprintf("%s is the same shard: remove one", f.name)}
+			return &ShardError{files[i-1].name, fmt.Sprintf("%s is the same shard; remove one", f.name)}
 		}
 		have[f.shard] = true
 	}
-	// A pattern may pick some shards of a set that is whole in its folder.
+	// A pattern may select some shards of a set that is complete in its folder.
 	dir, _ := filepath.Split(one.base)
 	entries, _ := os.ReadDir(cmp.Or(dir, "."))
 	for _, e := range entries {
@@ -227,7 +225,7 @@ func checkSet(files []shardFile) error {
 	first := 0
 	if have[count] {
 		if first = 1; have[0] {
-			return &ShardError{one.name, fmt.Sprintf("there are shards 0 and %d of %d, one too many: remove one", count, count)}
+			return &ShardError{one.name, fmt.Sprintf("there are shards 0 and %d of %d, which is one too many; remove one", count, count)}
 		}
 	}
 	total := count - len(have)
@@ -247,7 +245,7 @@ func checkSet(files []shardFile) error {
 	return &ShardError{one.name, fmt.Sprintf("%d of %d missing: %s", total, count, list)}
 }
 
-// escapeGlob makes a path a pattern that matches only itself.
+// escapeGlob turns a path into a pattern that matches only that path.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

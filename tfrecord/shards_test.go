@@ -70,7 +70,7 @@ func TestGlob(t *testing.T) {
 		{"a base with a compressed file", "train.tfrecord.gz", "train", "train.tfrecord.gz", ""},
 		{"a base as Beam names it", "x-train.tfrecord-00000-of-00002 x-train.tfrecord-00001-of-00002", "x-train", "x-train.tfrecord-00000-of-00002 x-train.tfrecord-00001-of-00002", ""},
 		{"a base with nothing behind the numbers", "train-00000-of-00002 train-00001-of-00002 train-00000-of-00002.txt train-00000-of-00002.index", "train", "train-00000-of-00002 train-00001-of-00002", ""},
-		{"a base that is two things", "train-00000-of-00001.tfrecord train.tfrecord", "train", "", "both go by this name"},
+		{"a base that is two things", "train-00000-of-00001.tfrecord train.tfrecord", "train", "", " match; give the full name of one"},
 		{"a folder", "b.tfrecord a-00000-of-00001.tfrecord vocab.txt manifest.json b.tfrecord.index .hidden.tfrecord c.tf_record d.tfrecords", ".", "a-00000-of-00001.tfrecord b.tfrecord c.tf_record d.tfrecords", ""},
 		{"a folder of checkpoints", "model.data-00000-of-00002 model.index", ".", "", "no TFRecord files"},
 		{"a folder with dates", "2024-05-12.tfrecord 2024-06-12.tfrecord", ".", "2024-05-12.tfrecord 2024-06-12.tfrecord", ""},

@@ -7,9 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Records are nearly always written in one way: every message once, the key
-// before the value, numbers packed, and the features in the same order in all
-// records of a file.
+// Almost all records are written in the same way: each message once, the key before the
+// value, numbers packed, and the features in the same order in all records of a file.
 
 const (
 	tagFeatures = exampleFeatures<<3 | byte(protowire.BytesType)
@@ -20,14 +19,14 @@ const (
 	tagPacked   = listValue<<3 | byte(protowire.BytesType)
 )
 
-// seen is the feature that came first at some place in a record.
+// seen is the feature that was first seen at a position in a record.
 type seen struct {
 	name string
-	slot int // -1 for a feature that was not asked for
+	slot int // -1 for a feature that was not requested
 }
 
-// usual decodes a record that is written in the usual way and whose features
-// asked for are numbers. Otherwise it returns false and leaves v undefined.
+// usual decodes a record that is written in the usual way and whose requested features
+// are numbers. Otherwise it returns false and leaves v undefined.
 func (v *Values) usual(record []byte) bool {
 	p := parser{b: record}
 	i, end := p.message(0, len(record), tagFeatures)
@@ -74,8 +73,8 @@ func (v *Values) usual(record []byte) bool {
 	return true
 }
 
-// place returns the slot of the feature at some place in the record, or -1, and
-// false where its name is none.
+// place returns the slot of the feature at position k of the record, or -1, and false
+// if the name is invalid.
 func (v *Values) place(k int, name []byte) (slot int, ok bool) {
 	if k < len(v.seen) && v.seen[k].name == string(name) {
 		return v.seen[k].slot, true
@@ -93,11 +92,11 @@ func (v *Values) place(k int, name []byte) (slot int, ok bool) {
 	return slot, true
 }
 
-// mostSeen bounds what is remembered of records of many features.
+// mostSeen limits how many features of a record are remembered.
 const mostSeen = 64
 
-// message returns where the content of a field of a tag begins and ends, or -1
-// where there is none at pos that ends by end.
+// message returns the start and the end of the content of the field with the given tag
+// at pos, or -1 if there is no such field that ends by end.
 func (p *parser) message(pos, end int, tag byte) (int, int) {
 	if end-pos < 2 || p.b[pos] != tag {
 		return -1, -1

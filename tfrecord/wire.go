@@ -22,17 +22,16 @@ const (
 	listValue       = 1
 )
 
-// parser walks the messages of one record. Positions are those of the record,
-// and each method parses what lies between two of them. It follows protobuf in
-// everything: repeated messages merge, the last entry of a map key and the last
-// kind of a feature win, and fields of an unknown number or an unexpected wire
-// type are passed over.
+// parser parses the messages of one record. Each method parses the bytes between two
+// positions of the record. It follows protobuf in everything: repeated messages merge,
+// the last entry of a map key and the last kind of a feature win, and fields with an
+// unknown number or an unexpected wire type are ignored.
 type parser struct {
 	b  []byte
 	to destination
 }
 
-// destination tells where the feature of a name goes; nil passes over it.
+// destination returns where to store the feature called name; nil ignores it.
 type destination interface {
 	slot(name []byte) *Value
 }
@@ -70,8 +69,8 @@ func (p *parser) features(pos, end int) error {
 	return nil
 }
 
-// entry parses one entry of the map. Key and value may come in any order and
-// more than once, so the value waits until the key is certain.
+// entry parses one entry of the map. Key and value may come in any order and more than
+// once, so the value is parsed once the key is final.
 func (p *parser) entry(start, end int) error {
 	var key []byte
 	var value field
@@ -173,9 +172,9 @@ func (p *parser) varints(v *Value, pos, end int) error {
 			i += 8
 			continue
 		}
-		// Token ids take up to three bytes, so two or three of them end in these eight.
-		// Where the next ones begin does not wait for their values, and their sizes, which
-		// cannot be foreseen, decide about nothing but whether it is three.
+		// Token ids take up to three bytes, so two or three of them end in these eight. The
+		// position of the next ids does not depend on the values. The sizes are hard to
+		// predict, and decide only whether it is three ids.
 		if more := x & 0x8080808080808080; more&(more>>8)&(more>>16) == 0 {
 			first := ^x & 0x8080808080808080
 			second := first & (first - 1)
@@ -235,7 +234,7 @@ func (p *parser) floatList(v *Value, pos, end int) error {
 		if f.is(listValue, protowire.BytesType) || f.is(listValue, protowire.Fixed32Type) {
 			b := p.b[f.start:f.end]
 			if len(b)%4 != 0 {
-				return p.errorf(f.start, "packed floats take %d bytes; expected a multiple of 4", len(b))
+				return p.errorf(f.start, "packed floats have %d bytes; expected a multiple of 4", len(b))
 			}
 			for ; len(b) > 0; b = b[4:] {
 				v.Floats = append(v.Floats, math.Float32frombits(binary.LittleEndian.Uint32(b)))
@@ -260,8 +259,8 @@ func (p *parser) bytesList(v *Value, pos, end int) error {
 	return nil
 }
 
-// field is one field of a message. Its content lies between start and end; for
-// length-delimited fields that is without the length.
+// field is one field of a message. Its content is between start and end, without the
+// length if it is length-delimited.
 type field struct {
 	num        protowire.Number
 	typ        protowire.Type
@@ -272,7 +271,7 @@ func (f *field) is(num protowire.Number, typ protowire.Type) bool {
 	return f.num == num && f.typ == typ
 }
 
-// field parses the field that begins at pos in a message that ends at end.
+// field parses the field at pos in a message that ends at end.
 func (p *parser) field(pos, end int) (field, error) {
 	tag, n := p.varint(pos, end)
 	if n < 0 {
@@ -290,7 +289,7 @@ func (p *parser) field(pos, end int) (field, error) {
 		}
 		f.start += n
 		if length > uint64(end-f.start) {
-			return field{}, p.errorf(f.start, "field %d has a length of %d bytes, but its message ends after %d", f.num, length, end-f.start)
+			return field{}, p.errorf(f.start, "field %d is %d bytes long, but its message ends after %d", f.num, length, end-f.start)
 		}
 		f.end = f.start + int(length)
 		return f, nil
@@ -303,7 +302,7 @@ func (p *parser) field(pos, end int) (field, error) {
 	return f, nil
 }
 
-// varint is protowire.ConsumeVarint with its commonest case inlined.
+// varint is protowire.ConsumeVarint with the most common case inlined.
 func (p *parser) varint(pos, end int) (uint64, int) {
 	if pos < end && p.b[pos] < 0x80 {
 		return uint64(p.b[pos]), 1
@@ -315,10 +314,10 @@ func (p *parser) errorf(offset int, format string, args ...any) error {
 	return &ExampleError{Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }
 
-// AppendExample appends a serialized tf.train.Example of the given features.
-// They are written in the order of their names, so that equal features give
-// equal bytes, which are those of protobuf's deterministic serialization.
-// Two features of one name, or a name that is not UTF-8, are an error.
+// AppendExample appends a serialized tf.train.Example of the given features. It writes
+// them in the order of their names, so that equal features give equal bytes, those of
+// protobuf's deterministic serialization. Two features with the same name, or a name
+// that is not UTF-8, are an error.
 func AppendExample(dst []byte, features ...Feature) ([]byte, error) {
 	byName := func(a, b Feature) int { return strings.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(features, byName) {
@@ -359,8 +358,8 @@ func AppendExample(dst []byte, features ...Feature) ([]byte, error) {
 	return dst, nil
 }
 
-// sizes are the bytes of a feature's map entry, of its list, and of the numbers
-// packed in that.
+// sizes are the sizes in bytes of a feature's map entry, of its list, and of the numbers
+// packed in the list.
 type sizes struct{ entry, list, packed int }
 
 func sizesOf(f *Feature) (of sizes) {
@@ -382,8 +381,8 @@ func sizesOf(f *Feature) (of sizes) {
 	return of
 }
 
-// sizeField returns the size of a length-delimited field, whose number is
-// below 16 in all of these messages.
+// sizeField returns the size of a length-delimited field. The field numbers of all these
+// messages are below 16.
 func sizeField(n int) int { return 1 + protowire.SizeBytes(n) }
 
 func sizePacked(v *Value) (n int) {
@@ -426,7 +425,7 @@ func appendList(dst []byte, v *Value, packed int) []byte {
 	return appendVarints(dst, v.Int64s, packed)
 }
 
-// appendVarints appends numbers that take size bytes in all.
+// appendVarints appends numbers that take size bytes in total.
 func appendVarints(dst []byte, list []int64, size int) []byte {
 	at := len(dst)
 	dst = slices.Grow(dst, size+4) // short numbers are written four bytes at a time

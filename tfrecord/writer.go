@@ -25,13 +25,13 @@ func Compress(c Compression) WriterOption {
 // Writer writes records to a stream. It is not safe for concurrent use.
 type Writer struct {
 	compression Compression
-	buf         *bufio.Writer // what Write writes to
+	buf         *bufio.Writer // where Write writes
 	deflater    interface {   // between buf and the stream, if compressed
 		io.WriteCloser
 		Flush() error
 	}
-	out     *bufio.Writer // the stream itself, when it differs from buf
-	file    vfs.File      // made by Create
+	out     *bufio.Writer // the stream itself, if it is not buf
+	file    vfs.File      // the file made by Create
 	scratch []byte
 	records int64
 	size    int64
@@ -40,8 +40,7 @@ type Writer struct {
 
 const writeBuffer = 64 << 10
 
-// NewWriter returns a writer of records to w. Close ends the stream and leaves
-// w open.
+// NewWriter returns a writer of records to w. Close ends the stream but does not close w.
 func NewWriter(w io.Writer, opts ...WriterOption) *Writer {
 	wr := &Writer{}
 	for _, o := range opts {
@@ -57,7 +56,7 @@ func NewWriter(w io.Writer, opts ...WriterOption) *Writer {
 	case Zlib:
 		wr.deflater = zlib.NewWriter(out)
 	default:
-		wr.err = fmt.Errorf("tfrecord: %v is no compression", wr.compression)
+		wr.err = fmt.Errorf("tfrecord: compression is %v; expected None, Gzip or Zlib", wr.compression)
 		return wr
 	}
 	wr.out = out
@@ -65,7 +64,7 @@ func NewWriter(w io.Writer, opts ...WriterOption) *Writer {
 	return wr
 }
 
-// Create returns a writer to a new file, which replaces one that exists.
+// Create returns a writer to a new file, which replaces an existing one.
 func Create(path string, opts ...WriterOption) (*Writer, error) {
 	f, err := vfs.Create(vfs.At(path), path)
 	if err != nil {
@@ -80,8 +79,8 @@ func Create(path string, opts ...WriterOption) (*Writer, error) {
 	return w, nil
 }
 
-// Write appends one record. After an error the writer writes nothing more and
-// returns the same error again.
+// Write appends one record. After an error it writes nothing more and returns the same
+// error again.
 func (w *Writer) Write(record []byte) error {
 	if w.err != nil {
 		return w.err
@@ -99,8 +98,8 @@ func (w *Writer) Write(record []byte) error {
 	return nil
 }
 
-// WriteFramed appends one record that AppendRecord has framed, as Write does with
-// one that is not.
+// WriteFramed appends one record that AppendRecord has framed. Otherwise it is like
+// Write.
 func (w *Writer) WriteFramed(framed []byte) error {
 	if w.err != nil {
 		return w.err
@@ -114,14 +113,14 @@ func (w *Writer) WriteFramed(framed []byte) error {
 	return nil
 }
 
-// Records returns how many records have been written.
+// Records returns the number of records written.
 func (w *Writer) Records() int64 { return w.records }
 
-// Size returns how many bytes they take, uncompressed.
+// Size returns the uncompressed size in bytes of the records written.
 func (w *Writer) Size() int64 { return w.size }
 
-// Flush hands everything written so far to the underlying stream. Doing so
-// often costs some of the compression.
+// Flush passes everything written so far to the underlying stream. Frequent calls make
+// compression worse.
 func (w *Writer) Flush() error {
 	if w.err != nil {
 		return w.err
@@ -140,8 +139,8 @@ func (w *Writer) flush() error {
 	return w.out.Flush()
 }
 
-// Close flushes, ends the compressed stream if there is one, and closes the
-// file if Create made it. The second Close does nothing.
+// Close flushes, ends the compressed stream if there is one, and closes the file if
+// Create made it. A second Close does nothing.
 func (w *Writer) Close() error {
 	if errors.Is(w.err, os.ErrClosed) {
 		return nil

@@ -1,8 +1,8 @@
-// Command bench is the Go half of compare.py, which holds the tokenizer against
-// the tokenizers library: for speed, and id for id.
+// Command bench is the Go half of compare.py, which compares the speed and the ids of
+// the tokenizer with those of the tokenizers library.
 //
 //	bench -vocab vocab.txt FILE       encodes the lines of FILE on one goroutine
-//	bench -vocab vocab.txt -ids       reads {"a", "b", "max_len"} a line, writes ids
+//	bench -vocab vocab.txt -ids       reads {"a", "b", "max_len"} per line, writes ids
 package main
 
 import (
@@ -22,9 +22,9 @@ func main() {
 	vocab := flag.String("vocab", "vocab.txt", "vocabulary")
 	config := flag.String("config", `{"Lowercase": true}`, "text.Config as JSON")
 	ids := flag.Bool("ids", false, "answer requests on standard input with ids")
-	maxLen := flag.Int("max-len", 128, "ids to keep")
-	repeat := flag.Int("repeat", 3, "rounds, of which the fastest counts")
-	batch := flag.Bool("batch", false, "encode batches on all cores instead")
+	maxLen := flag.Int("max-len", 128, "maximum number of ids of a text")
+	repeat := flag.Int("repeat", 3, "number of rounds; the fastest counts")
+	batch := flag.Bool("batch", false, "encode batches on all cores instead of one goroutine")
 	flag.Parse()
 	if err := run(*vocab, *config, *ids, *maxLen, *repeat, *batch, flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -88,7 +88,7 @@ func run(vocab, config string, ids bool, maxLen, repeat int, batch bool, file st
 	})
 }
 
-// cpuTime returns the time that the processors have spent on this process.
+// cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -97,7 +97,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// answer encodes one request a line.
+// answer encodes one request per line.
 func answer(tok *text.Tokenizer) error {
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
 	out := bufio.NewWriter(os.Stdout)
