@@ -12,7 +12,8 @@ var composedFunctions = []string{"gradients", "update", "evaluate", "predict"}
 
 // Unsafe lists the operations that can access files, processes, the network or Python. It looks at
 // the functions that composed graphs use and at the serving SavedModel, in which saving and
-// restoring variables is allowed (see [safety.Check]). The list is sorted by function and operation.
+// restoring variables is allowed (see [safety.Check]). The list is sorted by function and
+// operation.
 func (e *Export) Unsafe() []safety.Use {
 	var uses []safety.Use
 	for _, name := range composedFunctions {

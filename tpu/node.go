@@ -79,8 +79,8 @@ var (
 	goneStates   = []string{"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "DELETING", "HIDDEN", "HIDING"}
 )
 
-// ready reports whether a node can be used. TensorFlow's client checks only the state, but a session
-// with an unhealthy node hangs.
+// ready reports whether a node can be used. TensorFlow's client checks only the state, but a
+// session with an unhealthy node hangs.
 func (n *Node) ready() bool {
 	return n.State == "READY" && (n.Health == "HEALTHY" || n.Health == "" || n.Health == "HEALTH_UNSPECIFIED")
 }
@@ -112,7 +112,8 @@ func (n *Node) addresses() ([]string, error) {
 	return out, nil
 }
 
-// get requests the node from the API. It retries temporary errors until the deadline of the context.
+// get requests the node from the API. It retries temporary errors until the deadline of the
+// context.
 func (r *Resolver) get(ctx context.Context) (*Node, error) {
 	for attempt := 0; ; attempt++ {
 		node, wait, err := r.getOnce(ctx)

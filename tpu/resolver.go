@@ -88,8 +88,8 @@ func (r *Resolver) fullName() string {
 // Resolve returns the workers of the TPU. If a node of the API is about to be ready, Resolve polls
 // it for up to ReadyTimeout, with a log line for each poll.
 //
-// It returns a *GoneError for a node that was preempted, stopped or terminated, a *NotReadyError for
-// a node that was not ready in time, and an *APIError if the API returned an error.
+// It returns a *GoneError for a node that was preempted, stopped or terminated, a *NotReadyError
+// for a node that was not ready in time, and an *APIError if the API returned an error.
 func (r *Resolver) Resolve(ctx context.Context) (Cluster, error) {
 	c := Cluster{Job: r.job, Source: r.target.source}
 	switch r.target.kind {

@@ -144,7 +144,8 @@ func TestAddresses(t *testing.T) {
 			continue
 		}
 		if err != nil || !slices.Equal(cluster.Workers, c.want) && cluster.Node == nil {
-			// A host without a dot or a port looks like a node's name; in a list it is a host.
+			// A host without a dot or a port looks like a node's name; in a list it is
+			// a host.
 			t.Errorf("%s: %v, %v; want %v", c.name, cluster.Workers, err, c.want)
 		}
 		if cluster.Master() != "grpc://"+c.want[0] || cluster.Job != "worker" {

@@ -45,8 +45,8 @@ func (e *TopologyError) Error() string {
 }
 
 // ParseTopology parses a serialized tensorflow.tpu.TopologyProto
-// (tensorflow/core/protobuf/tpu/topology.proto). It returns a *TopologyError unless every core has a
-// position of its own inside the mesh.
+// (tensorflow/core/protobuf/tpu/topology.proto). It returns a *TopologyError unless every core has
+// a position of its own inside the mesh.
 func ParseTopology(serialized []byte) (*Topology, error) {
 	var mesh, flat []int32
 	var tasks, devices int32
@@ -109,8 +109,8 @@ func ParseTopology(serialized []byte) (*Topology, error) {
 	return t, nil
 }
 
-// NewTopology returns the topology of a TPU with the given mesh, tasks and coordinates of cores. All
-// tasks have the same number of cores.
+// NewTopology returns the topology of a TPU with the given mesh, tasks and coordinates of cores.
+// All tasks have the same number of cores.
 func NewTopology(mesh Coordinate, tasks int, coordinates []Coordinate) (*Topology, error) {
 	if tasks < 1 || len(coordinates)%tasks != 0 {
 		return nil, &TopologyError{fmt.Sprintf("%d cores for %d tasks; expected a multiple", len(coordinates), tasks)}

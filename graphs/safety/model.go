@@ -16,7 +16,8 @@ const Serving = "serving"
 // Check lists the unsafe operations of a tensorflow.SavedModel. It checks all nodes, because a
 // loader runs some that no signature uses (the main op, the init op), and all functions, because
 // TensorFlow may replace a called function by another one. Run names the tensors or operations that
-// the caller runs in addition to those that the model itself names. The list is sorted by operation.
+// the caller runs in addition to those that the model itself names. The list is sorted by
+// operation.
 //
 // Every SavedModel has functions that save and restore its variables. These are allowed as long as
 // they can do nothing else:
@@ -184,7 +185,8 @@ func (l library) saverFunctions(graph message, s saver) (saving map[string]bool,
 	}
 	saving = l.reach(toSave)
 	for name, fs := range l.functions {
-		// TensorFlow may replace a function by another one that implements the same interface.
+		// TensorFlow may replace a function by another one that implements the same
+		// interface.
 		implements := fs[0].Get(fs[0].field("attr")).Map().Has(protoreflect.ValueOfString("api_implements").MapKey())
 		if !saving[name] && name != restoring || implements || len(fs) > 1 {
 			others = append(others, name)

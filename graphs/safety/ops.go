@@ -84,8 +84,8 @@ func builtinDescriptor(v string) bool {
 }
 
 // safeOpsText lists, one per line, the operations of TensorFlow 2.18 that are neither in unsafeOps
-// nor internal. TestEveryOpIsClassified compares both with TensorFlow's registry and tells how to update the list
-// for another release.
+// nor internal. TestEveryOpIsClassified compares both with TensorFlow's registry and tells how to
+// update the list for another release.
 //
 //go:embed safe_ops.txt
 var safeOpsText string

@@ -9,8 +9,8 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 )
 
-// Without the package the process dies here, on a processor with AVX2 or AVX-512: of
-// the profiler's signals, some come to TensorFlow's threads in the middle of a product.
+// TestProfiledProducts crashes without the package on a processor with AVX2 or AVX-512: some of the
+// profiler's signals reach TensorFlow's threads in the middle of a product.
 func TestProfiledProducts(t *testing.T) {
 	const terms = 4096
 	graph := tf.NewGraph()

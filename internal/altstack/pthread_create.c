@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-/* Twice the stack that Go gives its own threads for signals; what nobody uses takes
- * no memory. */
+/* Twice the size of the signal stacks of Go's own threads. Unused parts take no memory. */
 enum { kSize = 64 << 10 };
 
-/* What a thread is to do, at the low end of its alternate stack, until it runs. */
+/* The function and argument of a thread. They are kept at the low end of its alternate stack until
+ * it runs. */
 typedef struct {
 	void *(*run)(void *);
 	void *argument;
@@ -32,7 +32,7 @@ static void *start(void *stack) {
 	return result;
 }
 
-/* Takes the place of the C library's pthread_create in every library of the program. */
+/* Replaces the C library's pthread_create in all libraries of the program. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
 	static int (*libc)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 	if (__atomic_load_n(&libc, __ATOMIC_RELAXED) == NULL) {

@@ -20,8 +20,8 @@ var upward = map[string][]string{
 
 // TestFilesCallOneWay checks that the files of a package can be put in an order in which each uses
 // only what later ones declare: functions, methods, types, variables and constants. Fields, and a
-// method's own receiver, do not count, so that a type's methods may be spread over files. With -v it
-// prints the order.
+// method's own receiver, do not count, so that a type's methods may be spread over files. With -v
+// it prints the order.
 func TestFilesCallOneWay(t *testing.T) {
 	for _, name := range sortedKeys(upward) {
 		t.Run(name, func(t *testing.T) {

@@ -115,8 +115,8 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// TestArchitectureNamesEveryPackage checks that docs/design/architecture.md says what each package is
-// for, but for the main packages of examples and measurements.
+// TestArchitectureNamesEveryPackage checks that docs/design/architecture.md says what each package
+// is for, but for the main packages of examples and measurements.
 func TestArchitectureNamesEveryPackage(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root(), "docs", "design", "architecture.md"))
 	if err != nil {

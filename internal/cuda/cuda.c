@@ -3,10 +3,10 @@
 
 #include <dlfcn.h>
 
-// CUDA's functions return 0 when they did what they were asked.
+// CUDA's functions return 0 on success.
 typedef int (*of_int)(int*);
 
-// The driver's names of what cuDeviceGetAttribute can tell.
+// Attributes of cuDeviceGetAttribute.
 enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 };
 
 static void* find(const char* name) { return dlsym(RTLD_DEFAULT, name); }

@@ -1,11 +1,10 @@
-// Package cuda asks the CUDA that TensorFlow's library brings about the GPUs of
-// this machine: their names, which TensorFlow's C interface does not tell, and
-// versions.
+// Package cuda returns the GPUs of this machine and the versions of CUDA, with the CUDA functions
+// in TensorFlow's library. TensorFlow's C API does not return the names of GPUs.
 //
-// TensorFlow's library for GPUs exports CUDA's functions, which load the driver and
-// the runtime library when they are first called; that for CPUs does not. So the
-// package looks for them at run time, and a program must link TensorFlow's library
-// for it to find any. It works with every binding and imports none.
+// TensorFlow's library for GPUs exports CUDA's functions, which load the driver and the runtime
+// library on their first call. The library for CPUs does not, so the package looks for the
+// functions at run time. The program must link TensorFlow's library. The package works with every
+// binding and imports none.
 package cuda
 
 // #cgo linux LDFLAGS: -ldl
@@ -14,20 +13,20 @@ import "C"
 
 import "fmt"
 
-// Info is what is known of CUDA in this process.
+// Info describes CUDA in this process.
 type Info struct {
 	// Built says whether TensorFlow's library is one for GPUs.
 	Built bool `json:"built"`
-	// Runtime is the version of the runtime library, such as "12.5", and Driver the
-	// newest that the driver can do; "" where there is none.
+	// Runtime is the version of the runtime library, such as "12.5". Driver is the newest
+	// version that the driver supports. "" means that there is none.
 	Runtime string `json:"runtime,omitempty"`
 	Driver  string `json:"driver,omitempty"`
-	// GPUs are those that CUDA shows, in its order, which is that of TensorFlow's
+	// GPUs are the GPUs that CUDA finds, in CUDA's order, which is the order of TensorFlow's
 	// devices.
 	GPUs []GPU `json:"-"`
 }
 
-// GPU is a device of CUDA's.
+// GPU is a CUDA device.
 type GPU struct {
 	Name string
 	// Capability is the compute capability, such as "9.0".
@@ -36,7 +35,8 @@ type GPU struct {
 	MemoryBytes int64
 }
 
-// Query asks CUDA. Where there is no CUDA, or no driver, the answer says so.
+// Query returns what CUDA says about this machine. If there is no CUDA or no driver, the fields are
+// empty.
 func Query() Info {
 	info := Info{Built: bool(C.gorbit_cuda_built())}
 	info.Runtime = version(int(C.gorbit_cuda_runtime()))
@@ -52,10 +52,10 @@ func Query() Info {
 	return info
 }
 
-// Count returns the number of GPUs that CUDA shows, and asks for nothing else.
+// Count returns the number of GPUs that CUDA finds. It is cheaper than Query.
 func Count() int { return int(C.gorbit_cuda_count()) }
 
-// version makes "12.5" of 12050.
+// version converts 12050 to "12.5".
 func version(n int) string {
 	if n <= 0 {
 		return ""

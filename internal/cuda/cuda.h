@@ -11,7 +11,7 @@ typedef struct {
 } gorbit_gpu;
 
 bool gorbit_cuda_built(void);
-int gorbit_cuda_runtime(void); // 12050 is 12.5, 0 is none
+int gorbit_cuda_runtime(void); // 12050 means 12.5, 0 means none
 int gorbit_cuda_driver(void);
 int gorbit_cuda_count(void);
 bool gorbit_cuda_device(int i, gorbit_gpu* gpu);

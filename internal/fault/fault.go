@@ -1,12 +1,11 @@
-// Package fault sorts errors into the classes that the exit codes of the programs
-// tell apart.
+// Package fault divides errors into classes, one for each exit code of the programs.
 //
-// An error type belongs to a class if its Is method answers for it:
+// An error type belongs to a class if its Is method says so:
 //
 //	func (e *CorruptError) Is(target error) bool { return target == fault.Damaged }
 //
-// Whoever decides what to do about an error asks for its class and needs no list of
-// types. A class is a short word, so it can be sent to another process and back.
+// Code that handles an error asks for its class and needs no list of types. A class is a short
+// word, so it can be sent to another process.
 package fault
 
 import (
@@ -15,15 +14,15 @@ import (
 	"fmt"
 )
 
-// Class is a kind of failure. It is an error itself, so that errors.Is finds it.
+// Class is a kind of failure. It is an error itself, so that errors.Is can find it.
 type Class string
 
 const (
 	// Usage is a mistake in flags, params or other input that the user typed.
 	Usage Class = "usage"
-	// Damaged is data that is not what it should be: records, checkpoints, rows.
+	// Damaged is corrupt or invalid data: records, checkpoints, rows.
 	Damaged Class = "damaged"
-	// Stopped is work that ended early because it was told to, and was saved.
+	// Stopped is work that was asked to stop early and has been saved.
 	Stopped Class = "stopped"
 	// Failed is everything else.
 	Failed Class = "failed"
@@ -41,8 +40,7 @@ const (
 	ExitStopped = 75
 )
 
-// Of returns the class of an error. A canceled context is Stopped; an error that
-// answers for no class is Failed.
+// Of returns the class of an error. A canceled context is Stopped; an error of no class is Failed.
 func Of(err error) Class {
 	if errors.Is(err, context.Canceled) {
 		return Stopped
@@ -55,8 +53,7 @@ func Of(err error) Class {
 	return Failed
 }
 
-// ExitCode returns the exit code of a program that ends with an error, ExitDone for
-// nil.
+// ExitCode returns the exit code of a program that ends with err; ExitDone if err is nil.
 func ExitCode(err error) int {
 	if err == nil {
 		return ExitDone
@@ -72,7 +69,7 @@ func ExitCode(err error) int {
 	return ExitFailed
 }
 
-// Error is an error of a class.
+// Error is an error with a class.
 type Error struct {
 	Class Class
 	Err   error

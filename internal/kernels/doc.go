@@ -1,37 +1,34 @@
-// Package kernels brings CPU kernels for what takes most of a training step
-// beside the matrix products.
+// Package kernels provides CPU kernels for the most expensive parts of a training step other than
+// matrix products.
 //
-// An export marks the functions that it consists of by TensorFlow's _implements
-// attribute: "gorbit.gelu" and so on. Each is a graph of TensorFlow's own
-// operations, most of which read and write a whole tensor to do one addition or
-// multiplication; on a CPU their speed is that of the memory. The kernels here do
-// such a function in one pass. Package strategy puts them in the functions' place
-// when it composes a graph for a CPU; the export stays what it was, and any other
-// TensorFlow client, and any other device, runs TensorFlow's operations.
+// An export marks its functions with TensorFlow's _implements attribute: "gorbit.gelu" and so on.
+// Each function is a graph of TensorFlow's own operations. Most of them read and write a whole
+// tensor for one addition or multiplication, so on a CPU they are limited by memory bandwidth. A
+// kernel computes such a function in one pass. Package strategy replaces the functions by kernels
+// when it composes a graph for CPUs. The export does not change, and other TensorFlow clients and
+// other devices run TensorFlow's operations.
 //
-// A kernel computes the same numbers as its function up to the order of float32
-// additions and the last digit of exp and erf, with the same random numbers, and the same
-// from call to call whatever the number of threads: sums over rows are made of
-// blocks of a fixed size, added up in order.
+// A kernel computes the same values as its function, except for the order of float32 additions and
+// the last digit of exp and erf, and uses the same random numbers. Its results do not depend on the
+// number of threads: sums over rows are sums of blocks of a fixed size, added in order.
 //
 //	gelu                             x -> y
 //	gelu_gradient                    dy, x -> dx, dbias, y
 //	residual_norm                    x, residual, scale, offset, epsilon -> y
-//	residual_norm_dropout            ..., rate, key, counter -> y, and what the gradient needs
+//	residual_norm_dropout            ..., rate, key, counter -> y, and the gradient's inputs
 //	residual_norm_dropout_gradient   dy, scale, rate, key, counter, ... -> dx, dbias, dresidual, dscale, doffset
 //	attention                        qkv, sequence_ids, heads -> context
-//	attention_dropout                ..., rate, key, counter -> context, and what the gradient needs
+//	attention_dropout                ..., rate, key, counter -> context, and the gradient's inputs
 //	attention_dropout_gradient       dy, qkv, ... -> dqkv, dbias
 //	adamw                            variable, m, v, gradient, gradient_scale, iteration, learning_rate, ...
 //
-// x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with
-// R*S = T. tools/gorbit_export/ops.py and optimizers.py are their definitions and
-// docs/reference/contract.md the formulas. Attention looks only at pairs of positions of one
-// sequence, keeps nothing of their number squared (its gradient computes the weights
-// again, as Dao et al. 2022), and gives zeros at padding. One more operation,
-// Squares, sums the squares of many tensors.
+// x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with R*S = T. The
+// functions are defined in tools/gorbit_export/ops.py and optimizers.py, and the formulas are in
+// docs/reference/contract.md. Attention uses only pairs of positions of the same sequence and is
+// zero at padding. It stores no matrix of pairs: the gradient recomputes the weights, as in Dao et
+// al. 2022. One more operation, Squares, sums the squares of many tensors.
 //
-// The kernels are written for vectors of any width and compiled for AVX-512, AVX2 with
-// FMA, and whatever the compiler takes for granted; the widest that the processor
-// has are used. They are registered through TensorFlow's C interface.
+// The kernels are written for vectors of any width and compiled for AVX-512, for AVX2 with FMA, and
+// for the compiler's default target. The widest version that the processor supports is used. The
+// kernels are registered with TensorFlow's C API.
 package kernels

@@ -30,16 +30,16 @@ import (
 // tensors.
 const Squares = "GorbitSquares"
 
-// Attention is the operation of attention in training, whose cost goes with the
-// sequences and not with the rows that hold them.
+// Attention is the attention operation for training. Its cost depends on the lengths of the
+// sequences, not on those of the rows that hold them.
 const Attention = "GorbitAttentionDropout"
 
-// InstructionsVariable names the environment variable by which a user has the
-// kernels keep to an instruction set: avx512, avx2 or generic. Two machines with
-// different processors round alike only with the same one.
+// InstructionsVariable is the environment variable that sets the kernels' instruction set: avx512,
+// avx2 or generic. Machines with different processors get the same rounding only if they use the
+// same one.
 const InstructionsVariable = "GORBIT_KERNELS"
 
-// Register makes the operations known to TensorFlow. It may be called again.
+// Register registers the operations with TensorFlow. Further calls do nothing.
 func Register() error { return register() }
 
 var register = sync.OnceValue(func() error {
@@ -55,27 +55,26 @@ var register = sync.OnceValue(func() error {
 	return nil
 })
 
-// Threads sets how many threads each kernel may use from now on, in the whole
-// process, and how many those of the update, of which one runs at a time and nothing
-// beside it; 0 is one per core. Results do not depend on it.
+// Threads sets the number of threads that each kernel of this process may use from now on: n for
+// most kernels, update for those of the update, which run one at a time with nothing else. 0 means
+// one per core. Results do not depend on it.
 func Threads(n, update int) { C.gorbit_threads(C.int(n), C.int(update)) }
 
-// Use makes the kernels use an instruction set, "" for the widest that the processor
-// has. It must not be called while kernels run.
+// Use sets the kernels' instruction set; "" means the widest that the processor supports. It must
+// not be called while kernels run.
 func Use(instructions string) error {
 	name := C.CString(instructions)
 	defer C.free(unsafe.Pointer(name))
 	if !C.gorbit_use(name) {
-		return fmt.Errorf("this processor does not have the kernels' instructions %q (avx512, avx2, generic)", instructions)
+		return fmt.Errorf("this processor does not support instruction set %q; expected avx512, avx2 or generic", instructions)
 	}
 	return nil
 }
 
-// Instructions names the instruction set that the kernels use, once they are
-// registered.
+// Instructions returns the instruction set of the kernels. They must be registered.
 func Instructions() string { return C.GoString(C.gorbit_instructions()) }
 
-// Ops lists the operations that stand for functions of an export.
+// Ops returns the operations that can replace functions of an export.
 func Ops() []build.Op {
 	var ops []build.Op
 	for i := 0; ; i++ {
@@ -105,7 +104,7 @@ func args(op, kind int) []graphs.Arg {
 	}
 }
 
-// snake makes "residual_norm" of "ResidualNorm".
+// snake converts "ResidualNorm" to "residual_norm".
 func snake(name string) string {
 	var b strings.Builder
 	for i, r := range name {

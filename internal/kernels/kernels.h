@@ -1,36 +1,36 @@
-// Interfaces inside the package. Shapes and formulas are in doc.go.
+// Internal interfaces of the package. doc.go has the shapes and formulas.
 #ifndef GORBIT_KERNELS_H_
 #define GORBIT_KERNELS_H_
 
 #include <stdbool.h>
 #include <stdint.h>
 
-// gorbit_parallel calls task(argument, i) for every i from 0 to n - 1, on several
-// threads. Which thread makes which call is left open: tasks write to places of
-// their own, so that the result does not depend on it.
+// gorbit_parallel calls task(argument, i) for every i from 0 to n - 1, on several threads. Any
+// thread may run any task. Each task writes to memory of its own, so the result does not depend on
+// the threads.
 void gorbit_parallel(int64_t n, void (*task)(void* argument, int64_t i), void* argument);
 
-// gorbit_parallel_update is gorbit_parallel for what is done when all lanes are.
+// gorbit_parallel_update is gorbit_parallel for the update, which runs after all lanes are done.
 void gorbit_parallel_update(int64_t n, void (*task)(void* argument, int64_t i), void* argument);
 
-// gorbit_threads sets how many threads a call may use, and one of the update; 0 is one
-// per core.
+// gorbit_threads sets how many threads a call may use: n in general, update for a call of the
+// update. 0 means one per core.
 void gorbit_threads(int n, int update);
 
 // gorbit_scratch returns memory of the calling thread for at least n floats,
 // aligned to 64 bytes, valid until the thread's next call; NULL if there is none.
 float* gorbit_scratch(int64_t n);
 
-// Where a site's random numbers begin, and what dropout does with them.
+// The random numbers of one dropout, and how they are used.
 typedef struct {
   uint64_t key, low, high;  // Philox' key and first counter
-  int32_t threshold;        // numbers below it are dropped
-  float factor;             // multiplies what is kept
+  int32_t threshold;        // elements with a number below it are dropped
+  float factor;             // multiplies the other elements
   bool on;                  // whether anything is dropped
 } Dropout;
 
-// Rows of one task where sums over rows are made: partial sums of fixed blocks,
-// added up in order, are the same on any number of threads.
+// Rows per task when summing over rows. Partial sums of fixed blocks, added in order, are the same
+// for any number of threads.
 enum { kBlockRows = 32, kChunk = 1 << 15 };
 
 // Rows of attention weights whose random numbers are drawn together.
@@ -52,11 +52,11 @@ typedef struct {
   bool failed;
 } Norm;
 
-// A run of positions of one row that see each other: those of one sequence, or,
-// where a row's sequences are not contiguous, all that is no padding.
+// A run of positions in a row that attend to each other: those of one sequence or, if the sequences
+// of the row are not contiguous, all that are not padding.
 typedef struct {
   int64_t row, column, length;
-  const int32_t* ids;  // of the run, to compare; NULL if all are equal
+  const int32_t* ids;  // sequence ids of the run; NULL if all are equal
 } Run;
 
 typedef struct {
@@ -94,11 +94,11 @@ typedef struct {
   void (*squares)(void*, int64_t);
 } Tasks;
 
-// gorbit_use chooses an instruction set by its name, "" for the widest. It returns
-// false where this processor does not have it. It is not for several threads.
+// gorbit_use sets the instruction set by name; "" means the widest. It returns false if this
+// processor does not support it. It is not thread-safe.
 bool gorbit_use(const char* name);
 
-// gorbit_tasks returns the tasks for the chosen instructions.
+// gorbit_tasks returns the tasks for the instruction set in use.
 const Tasks* gorbit_tasks(void);
 
 #endif

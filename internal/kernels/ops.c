@@ -1,4 +1,4 @@
-// The operations, as TensorFlow sees them.
+// The TensorFlow operations.
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,14 +8,14 @@
 #include "tensorflow/c/kernels.h"
 #include "tensorflow/c/kernels_experimental.h"
 
-// ops.h names these as only C++ may.
+// ops.h declares these in a way that is valid only in C++.
 typedef struct TF_OpDefinitionBuilder TF_OpDefinitionBuilder;
 typedef struct TF_ShapeInferenceContext TF_ShapeInferenceContext;
 typedef struct TF_ShapeHandle TF_ShapeHandle;
 typedef struct TF_DimensionHandle TF_DimensionHandle;
 #include "tensorflow/c/ops.h"
 
-// A call of an operation. The first failure is kept, and everything after it is void.
+// A call of an operation. It keeps the first error; everything after that has no effect.
 typedef struct {
   TF_OpKernelContext* context;
   TF_Status* status;
@@ -61,7 +61,7 @@ static float* floats(const TF_Tensor* t) { return t == NULL ? NULL : TF_TensorDa
 static int64_t dim(Call* c, const TF_Tensor* t, int rank, int i) {
   if (t == NULL) return 0;
   if (TF_NumDims(t) != rank) {
-    fail(c, TF_INVALID_ARGUMENT, "an input is not of the rank that it should be");
+    fail(c, TF_INVALID_ARGUMENT, "an input has the wrong rank");
     return 0;
   }
   return TF_Dim(t, i);
@@ -71,7 +71,7 @@ static int64_t dim(Call* c, const TF_Tensor* t, int rank, int i) {
 static const float* vector(Call* c, int i, int64_t n) {
   TF_Tensor* t = input(c, i);
   if (ok(c) && elements(t) != n) {
-    fail(c, TF_INVALID_ARGUMENT, "an input is not of the size that it should be");
+    fail(c, TF_INVALID_ARGUMENT, "an input has the wrong size");
   }
   return floats(t);
 }
@@ -88,7 +88,7 @@ static float* output(Call* c, int i, int rank, const int64_t* dims) {
   return floats(hold(c, TF_AllocateOutput(c->context, i, TF_FLOAT, dims, rank, bytes, c->status)));
 }
 
-// matrix reads the sizes of an input of rank 2, and does not hold it.
+// matrix returns the sizes of an input of rank 2. It does not keep a reference to the input.
 static void matrix(Call* c, int i, int64_t dims[2]) {
   TF_Tensor* t = NULL;
   dims[0] = dims[1] = 0;
@@ -99,8 +99,8 @@ static void matrix(Call* c, int i, int64_t dims[2]) {
   TF_DeleteTensor(t);
 }
 
-// instead makes an output in the memory of an input, if nobody else needs that: nor does
-// this call hold it yet.
+// instead allocates an output in the memory of an input if nobody else, including this call, uses
+// that.
 static float* instead(Call* c, int in, int out, int rank, const int64_t* dims) {
   if (!ok(c)) return NULL;
   int used = 0;
@@ -108,7 +108,7 @@ static float* instead(Call* c, int in, int out, int rank, const int64_t* dims) {
                                                         c->status)));
 }
 
-// nothing makes an empty output, in the place of what TensorFlow's own operations keep.
+// nothing makes an empty output, for values that only TensorFlow's own operations need.
 static void nothing(Call* c, int i, TF_DataType type) {
   if (!ok(c)) return;
   int64_t zero = 0;
@@ -121,10 +121,10 @@ static Dropout dropout(Call* c, int rate, int key, int counter) {
   TF_Tensor *k = input(c, key), *n = input(c, counter);
   if (!ok(c)) return d;
   if (elements(k) != 1 || elements(n) != 2) {
-    fail(c, TF_INVALID_ARGUMENT, "a random key has one number and a counter two");
+    fail(c, TF_INVALID_ARGUMENT, "wrong size of the random key or counter; expected 1 and 2 numbers");
     return d;
   }
-  // As tf.round does: halves go to the even number.
+  // Like tf.round: halves are rounded to even.
   float dropped = nearbyintf(r * 65536.0f);
   dropped = dropped > 0 ? dropped < 65535 ? dropped : 65535 : 0;
   d.key = *(uint64_t*)TF_TensorData(k);
@@ -138,7 +138,7 @@ static Dropout dropout(Call* c, int rate, int key, int counter) {
 
 static int64_t blocks(int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
 
-// Adds up partial sums [n, stride], from an offset on.
+// Adds partial sums [n, stride], starting at an offset.
 static void gather(const float* partial, int64_t n, int64_t stride, int64_t width, float* out) {
   memset(out, 0, (size_t)width * sizeof(float));
   for (int64_t i = 0; i < n; i++) {
@@ -146,7 +146,7 @@ static void gather(const float* partial, int64_t n, int64_t stride, int64_t widt
   }
 }
 
-// temporary returns memory for n floats that lasts until the call's end.
+// temporary returns memory for n floats that is valid until the end of the call.
 static float* temporary(Call* c, int64_t n) {
   if (!ok(c)) return NULL;
   TF_AllocatorAttributes attributes = {.struct_size = TF_ALLOCATOR_ATTRIBUTES_STRUCT_SIZE};
@@ -252,7 +252,7 @@ static void residual_norm_dropout_gradient(void* unused, TF_OpKernelContext* con
   end(&c);
 }
 
-// Divides rows of sequence numbers into runs. Returns NULL and 0 without memory.
+// Divides rows of sequence ids into runs. Returns NULL and 0 if there is no memory.
 static Run* divide(Call* c, const int32_t* ids, int64_t rows, int64_t length, int64_t* count) {
   *count = 0;
   if (!ok(c)) return NULL;
@@ -260,7 +260,7 @@ static Run* divide(Call* c, const int32_t* ids, int64_t rows, int64_t length, in
   Run* run = malloc((size_t)room * sizeof(Run));
   for (int64_t row = 0; run != NULL && row < rows; row++, ids += length) {
     int64_t first = *count;
-    bool whole = true;  // whether every number of the row stands in one place
+    bool whole = true;  // whether every sequence of the row is contiguous
     for (int64_t i = 0, j; i < length; i = j) {
       for (j = i + 1; j < length && ids[j] == ids[i];) j++;
       if (ids[i] == 0) continue;
@@ -286,7 +286,7 @@ static Run* divide(Call* c, const int32_t* ids, int64_t rows, int64_t length, in
   return run;
 }
 
-// Sets to zero what stands at positions that are in no run.
+// Sets the positions that are in no run to zero.
 static void clear(const Attention* a, int64_t rows, float* out, int64_t width) {
   int64_t token = 0;
   for (int64_t i = 0; i <= a->runs; i++) {
@@ -297,7 +297,8 @@ static void clear(const Attention* a, int64_t rows, float* out, int64_t width) {
   }
 }
 
-// What forward and backward have in common: qkv, sequence_ids, heads from input i on.
+// The inputs that forward and backward have in common: qkv, sequence_ids and heads, starting at
+// input i.
 static Attention shape(Call* c, int i, int64_t* rows, int64_t* tokens) {
   TF_Tensor *qkv = input(c, i), *ids = input(c, i + 1), *heads = input(c, i + 2);
   Attention a = {.qkv = floats(qkv)};
@@ -310,7 +311,7 @@ static Attention shape(Call* c, int i, int64_t* rows, int64_t* tokens) {
   a.width = width / 3;
   if (a.heads < 1 || width != 3 * a.width || a.width % a.heads != 0 ||
       *tokens != *rows * a.row_length) {
-    fail(c, TF_INVALID_ARGUMENT, "attention's inputs do not fit together");
+    fail(c, TF_INVALID_ARGUMENT, "the shapes of attention's inputs do not match");
     return a;
   }
   a.run = divide(c, TF_TensorData(ids), *rows, a.row_length, &a.runs);
@@ -326,8 +327,8 @@ static void attend(TF_OpKernelContext* context, bool train) {
   a.y = output(&c, 0, 2, (int64_t[]){tokens, a.width});
   if (train) {
     a.dropout = dropout(&c, 3, 4, 5);
-    // The softmax's maximum and its reciprocal sum stand where TensorFlow's own
-    // operations keep the queries; the other places stay empty.
+    // The output that holds the queries with TensorFlow's own operations holds the maximum and
+    // the reciprocal sum of the softmax. The other outputs for the gradient are empty.
     a.save = output(&c, 1, 3, (int64_t[]){tokens, a.heads, 2});
     for (int i = 2; i < 6; i++) nothing(&c, i, TF_FLOAT);
   }
@@ -390,7 +391,7 @@ static float* state(Call* c, int i, int64_t n) {
   TF_GetInputTensorFromVariable(c->context, i, false, false, false, copy, &t, c->status);
   if (!ok(c) || hold(c, t) == NULL) return NULL;
   if (TF_TensorType(t) != TF_FLOAT || elements(t) != n) {
-    fail(c, TF_INVALID_ARGUMENT, "a variable and its gradient differ in type or size");
+    fail(c, TF_INVALID_ARGUMENT, "a variable and its gradient have different types or sizes");
   }
   return floats(t);
 }
@@ -422,7 +423,7 @@ static void adamw(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
-// squares(x, ...) -> the sum of all elements' squares
+// squares(x, ...) -> the sum of the squares of all elements
 static void squares(void* unused, TF_OpKernelContext* context) {
   (void)unused;
   Call c = begin(context);
@@ -451,7 +452,7 @@ static void unknown(TF_ShapeInferenceContext* context, TF_Status* status) {
   TF_ShapeInferenceContextSetUnknownShape(context, status);
 }
 
-// same gives the first output the first input's shape.
+// same sets the shape of the first output to that of the first input.
 static void same(TF_ShapeInferenceContext* context, TF_Status* status) {
   TF_ShapeInferenceContextSetUnknownShape(context, status);
   TF_ShapeHandle* handle = TF_NewShapeHandle();
@@ -510,7 +511,7 @@ static void* nothing_to_make(TF_OpKernelConstruction* unused) {
 
 static void nothing_to_delete(void* unused) { (void)unused; }
 
-// gorbit_register makes the operations and their CPU kernels known to TensorFlow.
+// gorbit_register registers the operations and their CPU kernels with TensorFlow.
 void gorbit_register(TF_Status* status) {
   for (size_t i = 0; i < sizeof kOps / sizeof *kOps; i++) {
     TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder(kOps[i].name);
@@ -521,7 +522,8 @@ void gorbit_register(TF_Status* status) {
     for (int k = 0; kOps[i].out[k] != NULL; k++) {
       TF_OpDefinitionBuilderAddOutput(op, kOps[i].out[k]);
     }
-    // Whatever it is told, it sets it. No function with a stateful operation is inlined.
+    // TF_OpDefinitionBuilderSetIsStateful ignores its argument and always sets the attribute, which
+    // prevents inlining.
     if (kOps[i].stateful) TF_OpDefinitionBuilderSetIsStateful(op, true);
     TF_OpDefinitionBuilderSetShapeInferenceFunction(op, kOps[i].infer);
     TF_RegisterOpDefinition(op, status);
@@ -533,11 +535,11 @@ void gorbit_register(TF_Status* status) {
   }
 }
 
-// gorbit_instructions names the instruction set that the kernels use here.
+// gorbit_instructions returns the instruction set of the kernels.
 const char* gorbit_instructions(void) { return gorbit_tasks()->name; }
 
-// gorbit_op returns the name of an operation (kind 0), or of its inputs (1) or
-// outputs (2) as "name: type"; NULL beyond the last.
+// gorbit_op returns the name of an operation (kind 0), or its i-th input (1) or output (2) as
+// "name: type". It returns NULL after the last one.
 const char* gorbit_op(int op, int kind, int i) {
   if ((size_t)op >= sizeof kOps / sizeof *kOps) return NULL;
   return kind == 0 ? kOps[op].name : kind == 1 ? kOps[op].in[i] : kOps[op].out[i];

@@ -1,8 +1,8 @@
-// A few threads that share the tasks of one call.
+// A pool of threads that share the tasks of one call.
 //
-// TensorFlow's C interface does not lend kernels its own threads. These sleep
-// while there is no work; where the pool is taken, as when two kernels run at
-// once, a call does its tasks itself.
+// TensorFlow's C API does not let kernels use TensorFlow's threads. The threads of the pool sleep
+// while there is no work. If the pool is in use because two kernels run at once, the second call
+// runs its tasks in its own thread.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -15,23 +15,23 @@
 enum { kSpins = 4000, kMaxThreads = 256 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t taken = PTHREAD_MUTEX_INITIALIZER;  // by the call that has the pool
+static pthread_mutex_t taken = PTHREAD_MUTEX_INITIALIZER;  // held by the call that uses the pool
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static int workers;
-static atomic_int helpers = kMaxThreads;         // workers that may take part in one call
-static atomic_int update_helpers = kMaxThreads;  // the same for a call of the update
+static atomic_int helpers = kMaxThreads;         // most workers for one call
+static atomic_int update_helpers = kMaxThreads;  // most workers for a call of the update
 
-// The current call. A worker takes part if it comes while the call is open, and
-// nobody waits for one that comes too late.
+// The current call. A worker joins it while it is open. The call does not wait for workers that
+// come too late.
 static struct {
   void (*task)(void*, int64_t);
   void* argument;
   int64_t n;
   int helpers;
-  atomic_int_fast64_t next;  // first task that nobody has taken
+  atomic_int_fast64_t next;  // next task to run
   bool open;                 // guarded by mutex
-  atomic_int busy;           // workers that take part; grows while open only
+  atomic_int busy;           // workers that joined; grows only while open
 } job;
 static atomic_uint_fast64_t call;  // its number
 

@@ -1,13 +1,12 @@
-// The tasks, compiled for several instruction sets, of which one is chosen when
-// the program runs.
+// The tasks, compiled for several instruction sets. One of them is chosen at run time.
 
 #include <math.h>
 #include <string.h>
 
 #include "kernels.h"
 
-#pragma GCC diagnostic ignored "-Wpsabi"  // vectors are passed between inlined functions only
-#pragma GCC optimize("no-math-errno")      // or square roots are taken one by one
+#pragma GCC diagnostic ignored "-Wpsabi"  // vectors are only passed between inlined functions
+#pragma GCC optimize("no-math-errno")      // otherwise square roots are not vectorized
 
 #define PASTE2(a, b) a##_##b
 #define PASTE(a, b) PASTE2(a, b)
@@ -17,7 +16,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 
-// MULTIPLY gives the products of the low halves of lanes of 64 bits.
+// MULTIPLY multiplies the low halves of 64-bit lanes.
 
 #include <immintrin.h>
 
@@ -50,7 +49,7 @@
 #define MULTIPLY(x, y) (((x) & 0xffffffffu) * (y))
 #include "tasks.h"
 
-// The sets that this processor has, the widest first.
+// The instruction sets of this processor, widest first.
 static const Tasks* const* available(void) {
   static const Tasks* sets[4];
   int n = 0;

@@ -1,5 +1,5 @@
-// The tasks, for vectors of W floats. Included once per instruction set with W
-// and NAME defined; every name in it ends in the instruction set's.
+// The tasks, for vectors of W floats. This file is included once per instruction set, with W and
+// NAME defined. NAME adds the instruction set to all names.
 
 typedef float NAME(vf) __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef int32_t NAME(vi) __attribute__((vector_size(W * 4), aligned(4), may_alias));
@@ -24,7 +24,7 @@ INLINE float NAME(sum)(vf x) {
   return s;
 }
 
-// exp(x) for x up to 0, to about 1e-7; 0 below -87. A NaN stays one.
+// exp(x) for x <= 0, with an error of about 1e-7; 0 below -87. NaN stays NaN.
 INLINE vf NAME(exp)(vf x) {
   const vf magic = NAME(set)(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   vf z = x * 1.44269504f + magic;
@@ -65,7 +65,7 @@ INLINE vf NAME(phi)(vf x, vf* gauss) {
   return NAME(select)(u < 0.0f, q, 1.0f - q);
 }
 
-// Moves a vector's first n floats, for the end of a row.
+// Loads the first n floats of a vector, for the end of a row.
 INLINE vf NAME(part)(const float* p, int64_t n) {
   vf v = {};
   memcpy(&v, p, (size_t)n * 4);
@@ -97,7 +97,7 @@ static void NAME(gelu_gradient)(void* argument, int64_t block) {
   memset(sum, 0, (size_t)g->width * 4);
   for (int64_t row = begin; row < end; row++) {
     const float *x = g->x + row * g->width, *dy = g->dy + row * g->width;
-    // Where x and dy stood, if nobody else needs them.
+    // In the memory of x and dy, if nobody else needs them.
     float *y = g->y + row * g->width, *dx = g->dx + row * g->width;
     int64_t j = 0;
     vf e;
@@ -118,7 +118,7 @@ static void NAME(gelu_gradient)(void* argument, int64_t block) {
 }
 
 // Philox 4x32-10 for W blocks of a stream (Salmon et al. 2011): eight numbers of 16 bits each.
-// A word is the low half of a lane of 64 bits, of which the high half is anything.
+// A word is the low half of a 64-bit lane; the high half is undefined.
 INLINE void NAME(philox)(const Dropout* d, const uint64_t* block, uint64_t* out) {
 #pragma GCC unroll 2
   for (int i = 0; i < W; i += W / 2) {
@@ -141,11 +141,11 @@ INLINE void NAME(philox)(const Dropout* d, const uint64_t* block, uint64_t* out)
   }
 }
 
-// Room for the numbers of rows of n, in units of 64 bits.
+// Memory for the random numbers of rows of n elements, in units of 64 bits.
 INLINE int64_t NAME(drawn)(int64_t rows, int64_t n) { return 2 * (rows * (n / 8 + 2) + W); }
 
-// Draws the numbers of elements first to first + n - 1 of a stream, and of as many, stride
-// further, for every row: the blocks of 128 bits that hold them, a row's after another's.
+// Draws the random numbers of elements first to first + n - 1 of a stream, and for every further
+// row those stride elements later. It draws the whole 128-bit blocks that hold them, row by row.
 INLINE void NAME(draw)(const Dropout* d, int64_t first, int64_t n, int64_t rows, int64_t stride,
                        uint64_t* out) {
   uint64_t block[W];
@@ -164,7 +164,7 @@ INLINE void NAME(draw)(const Dropout* d, int64_t first, int64_t n, int64_t rows,
   NAME(philox)(d, block, out);
 }
 
-// What dropout makes of 1 at W neighbouring elements: 0, or kept.
+// The factor of dropout for W neighbouring elements: 0, or kept.
 INLINE vf NAME(mask)(const Dropout* d, const int16_t* number, float kept) {
   typedef int16_t vs __attribute__((vector_size(W * 2), aligned(2), may_alias));
   vi n = __builtin_convertvector(*(const vs*)number, vi);
@@ -176,7 +176,7 @@ static void NAME(norm)(void* argument, int64_t block) {
   int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
   if (end > a->rows) end = a->rows;
   int64_t padded = (width + W - 1) / W * W;
-  // The row, and room for its random numbers.
+  // The row and its random numbers.
   float* x = gorbit_scratch(padded + 2 * NAME(drawn)(1, width));
   if (x == NULL) {
     a->failed = true;
@@ -310,9 +310,9 @@ INLINE void NAME(tile)(float* c, int64_t ldc, const float* a, int64_t am, int64_
   }
 }
 
-// c[m, n] = a[m, k] b[k, n]. Element (i, k) of a is at i * am + k * ak, so a may be
-// transposed; n is a multiple of W. The products of attention fit the caches
-// nearest to the core: nothing is packed.
+// c[m, n] = a[m, k] b[k, n]. Element (i, k) of a is at i * am + k * ak, so a may be transposed; n
+// is a multiple of W. The matrices of attention fit into the caches next to the core, so they are
+// not packed.
 static void NAME(product)(float* c, int64_t ldc, const float* a, int64_t am, int64_t ak,
                           const float* b, int64_t ldb, int64_t m, int64_t n, int64_t k) {
   for (int64_t j = 0; j < n; j += 2 * W) {
@@ -344,11 +344,11 @@ static void NAME(product)(float* c, int64_t ldc, const float* a, int64_t am, int
   }
 }
 
-// A task of attention, one head of one run, and where it keeps its matrices. n is
-// the run's length, d the width of a head; np and dp are those rounded up to vectors.
+// A task of attention, one head of one run, and its matrices. n is the length of the run and d the
+// width of a head; np and dp are these rounded up to whole vectors.
 typedef struct {
   const Run* run;
-  int64_t head, token;  // token: the run's first, in the flat rows
+  int64_t head, token;  // token: the first of the run, in the flat rows
   int64_t n, d, np, dp;
   float *q, *k, *v, *kt, *vt, *o, *weights, *scores;
   uint64_t* random;   // of kDrawnRows rows of weights
@@ -370,7 +370,7 @@ static bool NAME(room)(NAME(Room) * r, const Attention* a, int64_t task) {
   return true;
 }
 
-// Copies a run's part of a head out of rows of stride values.
+// Copies a run's part of a head from rows with a stride.
 INLINE void NAME(take)(float* to, int64_t dp, const float* from, int64_t stride, int64_t n, int64_t d,
                        float factor) {
   for (int64_t i = 0; i < n; i++) {
@@ -387,8 +387,8 @@ INLINE void NAME(transpose)(float* to, int64_t np, const float* from, int64_t dp
   }
 }
 
-// The numbers of row i of a run's weights, for the rows in turn: several are drawn at once,
-// so that short ones leave no lane idle.
+// Returns the random numbers of row i of a run's weights. Rows must be requested in order. Several
+// rows are drawn at once, so that short rows use all lanes.
 INLINE const int16_t* NAME(numbers)(const Attention* a, NAME(Room) * r, int64_t i) {
   if (i % kDrawnRows == 0) {
     int64_t s = a->row_length, column = r->run->column, rows = r->n - i;
@@ -404,8 +404,8 @@ INLINE const int16_t* NAME(numbers)(const Attention* a, NAME(Room) * r, int64_t 
   return r->numbers[i % kDrawnRows];
 }
 
-// Takes query (scaled), key and value, and computes the scores of all pairs; what a
-// position does not see has one that no exponential survives.
+// Copies query (scaled), key and value, and computes the scores of all pairs. The score of a pair
+// from different sequences is so low that its exponential is 0.
 static void NAME(score)(const Attention* a, const NAME(Room) * r, float* scores) {
   int64_t n = r->n, d = r->d, h = a->width;
   const float* qkv = a->qkv + r->token * 3 * h + r->head * d;
@@ -467,7 +467,7 @@ static void NAME(attention)(void* argument, int64_t task) {
   }
 }
 
-// Writes n rows of d numbers into the gradient, and their sum into sum.
+// Writes n rows of d values to the gradient, and their sum to sum.
 INLINE void NAME(give)(float* to, int64_t stride, float* sum, const float* from, int64_t dp,
                        int64_t n, int64_t d, float factor) {
   memset(sum, 0, (size_t)d * 4);
@@ -522,7 +522,7 @@ static void NAME(attention_gradient)(void* argument, int64_t task) {
   }
   float* dqkv = a->dqkv + token * 3 * h + head * d;
   float* sum = a->partial + (task / a->heads) * 3 * h + head * d;
-  // The values are not needed any more, so their place takes each product in turn.
+  // The values are no longer needed, so each product is stored in their place.
   NAME(product)(r.v, r.dp, r.weights, 1, r.np, r.o, r.dp, n, r.dp, n);
   NAME(give)(dqkv + 2 * h, 3 * h, sum + 2 * h, r.v, r.dp, n, d, 1.0f);
   NAME(product)(r.v, r.dp, r.scores, r.np, 1, r.k, r.dp, n, r.dp, n);

@@ -1,15 +1,15 @@
-// Package progress shows the progress of a run as a bar on the last line of a
-// terminal, with log lines scrolling above it. Where there is no terminal it
-// shows nothing and lets the lines through untouched.
+// Package progress shows the progress of a run as a bar on the last line of a terminal, with log
+// lines scrolling above it. Without a terminal it shows no bar and passes the lines through
+// unchanged.
 //
-// A line of the bar looks like
+// The bar looks like
 //
 //	train  52% [=========>          ] (180/345) 0:53 left, loss 0.4321, 3.1 steps/s, 99 examples/s, epoch 2
 //
-// and is cut at the end on a narrow terminal.
+// and is cut at the right on a narrow terminal.
 //
-// Rates are means over the time spent in the phase, nested phases (an
-// evaluation within training) left out; the time left follows from them.
+// Rates are averages over the time spent in the phase, without nested phases such as an evaluation
+// during training. The remaining time is computed from them.
 package progress
 
 import (
@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// redrawInterval is the time between two drawings; steps in between are
-	// counted and not drawn.
+	// redrawInterval is the time between two drawings of the bar; steps in between are
+	// counted but not drawn.
 	redrawInterval = 100 * time.Millisecond
 
 	barWidth       = 20
@@ -39,16 +39,15 @@ const (
 	eraseLine = "\r\x1b[K"
 )
 
-// Bar is a runner.Observer that draws a bar on a terminal. It is safe for
-// concurrent use.
+// Bar is a runner.Observer that draws a bar on a terminal. It is safe for concurrent use.
 type Bar struct {
 	mu      sync.Mutex
-	out     io.Writer  // the terminal; nil: nothing is drawn
+	out     io.Writer  // the terminal; nil if there is none
 	columns func() int // its width
 	phases  []*phase   // innermost last
-	drawn   bool       // a bar is on the terminal's last line
+	drawn   bool       // the bar is on the terminal's last line
 	drawnAt time.Time
-	midLine bool // the last thing written above the bar was no whole line
+	midLine bool // the last write above the bar did not end with a newline
 }
 
 var _ runner.Observer = (*Bar)(nil)
@@ -58,15 +57,14 @@ type phase struct {
 	name     string
 	total    int64
 	last     runner.StepInfo
-	steps    int64 // done in this phase; a rollback takes none back
+	steps    int64 // done in this phase; a rollback does not reduce it
 	examples int64
-	spent    time.Duration // before since
+	spent    time.Duration // time in this phase before since
 	since    time.Time
 }
 
-// New returns a bar that is drawn on f (usually standard error) where f is a
-// terminal that can erase a line. The environment variable CI, when set to
-// anything but "" or "false", keeps it from drawing.
+// New returns a bar on f, usually standard error. The bar is drawn only if f is a terminal that can
+// erase a line, and the environment variable CI is not set, empty or "false".
 func New(f *os.File) *Bar {
 	ci := os.Getenv("CI")
 	if !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" || ci != "" && ci != "false" {
@@ -83,10 +81,9 @@ func New(f *os.File) *Bar {
 
 func newBar(out io.Writer, columns func() int) *Bar { return &Bar{out: out, columns: columns} }
 
-// Writer returns a writer to w for whatever is to appear above the bar: the
-// bar is taken away before each write, and drawn again once the line is whole.
-// All that goes to the bar's terminal while the bar is in use must go through
-// such a writer.
+// Writer returns a writer to w for text above the bar. It erases the bar before each write and
+// draws it again after a newline. While the bar is in use, everything written to its terminal must
+// go through such a writer.
 func (b *Bar) Writer(w io.Writer) io.Writer {
 	if b.out == nil {
 		return w
@@ -165,8 +162,8 @@ func (b *Bar) End() {
 	b.draw()
 }
 
-// erase takes the bar off the terminal. Errors of drawing are ignored: a run
-// does not end because its bar cannot be seen.
+// erase removes the bar from the terminal. Errors of drawing are ignored, because they must not end
+// a run.
 func (b *Bar) erase() {
 	if b.drawn {
 		_, _ = io.WriteString(b.out, eraseLine)
@@ -226,8 +223,8 @@ func rate(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// bar renders share, bar and count. A new bar each time has no memory of
-// earlier steps, which go backwards at a rollback.
+// bar renders the percentage, the bar and the count. It makes a new bar each time because steps go
+// backwards at a rollback.
 func bar(step, total int64, width int) string {
 	p := progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(io.Discard),
@@ -248,7 +245,7 @@ func bar(step, total int64, width int) string {
 // clock formats seconds as 0:53 or 1:02:03.
 func clock(seconds float64) string {
 	if !(seconds < 1e9) {
-		return "for ever"
+		return "forever"
 	}
 	s := int64(seconds + 0.5)
 	if s >= 3600 {

@@ -14,8 +14,8 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// screen is a terminal that understands line feeds, carriage returns and the
-// erasing of a line, and is told when anything else is done to it.
+// screen is a terminal that supports newlines, carriage returns and erasing a line. Any other
+// control character is an error.
 type screen struct {
 	t     *testing.T
 	lines []string // finished lines
@@ -211,7 +211,7 @@ func TestWriterReportsErrors(t *testing.T) {
 }
 
 func TestClock(t *testing.T) {
-	for seconds, want := range map[float64]string{0: "0:00", 59.6: "1:00", 3599: "59:59", 3661: "1:01:01", 1e12: "for ever"} {
+	for seconds, want := range map[float64]string{0: "0:00", 59.6: "1:00", 3599: "59:59", 3661: "1:01:01", 1e12: "forever"} {
 		if got := clock(seconds); got != want {
 			t.Errorf("%v s is %s, want %s", seconds, got, want)
 		}

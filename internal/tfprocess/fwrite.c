@@ -7,9 +7,9 @@
 
 static const char header[] = "WARNING: All log messages before absl::InitializeLog()";
 
-/* Whether a line of Abseil's log, such as
- * "I0000 00:00:1795238325.865342   32017 file.cc:401] text", is less severe than
- * TF_CPP_MIN_LOG_LEVEL says, or the line that Abseil writes before its first. */
+/* Returns whether to drop a line: one of Abseil's log, such as
+ * "I0000 00:00:1795238325.865342   32017 file.cc:401] text", that is less severe than
+ * TF_CPP_MIN_LOG_LEVEL, or the line that Abseil writes before its first one. */
 static bool unwanted(const char *line, size_t size) {
 	static const char severities[] = {'I', 'W', 'E', 'F'};
 	const char *variable = getenv("TF_CPP_MIN_LOG_LEVEL");
@@ -33,7 +33,7 @@ static bool unwanted(const char *line, size_t size) {
 	return false;
 }
 
-/* Takes the place of the C library's fwrite in every library of the program. */
+/* Replaces the C library's fwrite in all libraries of the program. */
 size_t fwrite(const void *data, size_t size, size_t count, FILE *stream) {
 	static size_t (*libc)(const void *, size_t, size_t, FILE *);
 	if (stream == stderr && unwanted(data, size * count)) {

@@ -3,17 +3,17 @@
 
 extern char **environ;
 
-/* What a variable of the environment is where the user has not set it. */
+/* The value of an environment variable that the user has not set. */
 static const struct {
 	const char *name, *value;
 } defaults[] = {
 	{"TF_CPP_MIN_LOG_LEVEL", "2"},
 	{"TF_ENABLE_ONEDNN_OPTS", "1"},
-	/* What a session with workers connects to first is on this machine. */
+	/* A session with workers first connects to an address of this machine. */
 	{"no_grpc_proxy", "127.0.0.1"},
 };
 
-/* Takes the place of the C library's getenv in every library of the program. */
+/* Replaces the C library's getenv in all libraries of the program. */
 char *getenv(const char *name) {
 	size_t n = strlen(name);
 	for (char **e = environ; e != NULL && *e != NULL; e++) {

@@ -7,10 +7,9 @@
 
 static bool kept;
 
-/* Has malloc keep what is freed instead of giving large pieces back to the system,
- * which a training step takes again at once, page by page. What is kept grows with the
- * number of malloc's arenas, eight per core if nobody bounds it. Not where the user has
- * said how malloc is to behave. */
+/* Makes malloc keep freed memory instead of returning large blocks to the system, because a
+ * training step would soon get them back, page by page. The memory kept grows with the number of
+ * malloc's arenas, eight per core by default. Does nothing if the user has configured malloc. */
 __attribute__((constructor)) static void keep(void) {
 #ifdef __GLIBC__
 	static const char *const said[] = {"MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_ARENA_MAX"};
@@ -29,10 +28,10 @@ __attribute__((constructor)) static void keep(void) {
 #endif
 }
 
-/* Whether malloc was told to keep its memory. */
+/* Returns whether malloc keeps freed memory. */
 bool gorbit_malloc_keeps(void) { return kept; }
 
-/* Gives what malloc keeps and nobody uses back to the system. */
+/* Returns unused memory that malloc keeps to the system. */
 void gorbit_malloc_trim(void) {
 #ifdef __GLIBC__
 	malloc_trim(0);

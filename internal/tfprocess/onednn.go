@@ -6,14 +6,13 @@ import (
 	"syscall"
 )
 
-// oneDNNVariable is what TensorFlow reads when its library is loaded.
+// oneDNNVariable is the environment variable that TensorFlow reads when its library is loaded.
 const oneDNNVariable = "TF_ENABLE_ONEDNN_OPTS"
 
-// OneDNN makes TensorFlow use oneDNN, or not. A program that runs with the other
-// setting is started anew, in the same process, with the given arguments (the
-// program's name first); the call returns where there was nothing to do, or with
-// the error that kept the program from starting. It must come before anything
-// that is not to be done twice.
+// OneDNN turns TensorFlow's use of oneDNN on or off. If the program runs with the other setting, it
+// executes the program again in the same process, with the given arguments (the program's name
+// first). It returns nil if nothing has to change, or an error if the program cannot be executed.
+// It must be called before anything that must not happen twice.
 func OneDNN(on bool, args []string) error {
 	now := os.Getenv(oneDNNVariable)
 	want := "0"
@@ -28,7 +27,7 @@ func OneDNN(on bool, args []string) error {
 	}
 	program, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("start anew with %s=%s: %w", oneDNNVariable, want, err)
+		return fmt.Errorf("restart with %s=%s: %w", oneDNNVariable, want, err)
 	}
-	return fmt.Errorf("start anew with %s=%s: %w", oneDNNVariable, want, syscall.Exec(program, args, os.Environ()))
+	return fmt.Errorf("restart with %s=%s: %w", oneDNNVariable, want, syscall.Exec(program, args, os.Environ()))
 }

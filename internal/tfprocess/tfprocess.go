@@ -1,34 +1,31 @@
-// Package tfprocess keeps TensorFlow's own log off the terminal of a program that
-// imports it, unless the user asks for it:
+// Package tfprocess adapts TensorFlow's behaviour in the whole process: it turns off TensorFlow's
+// log unless the user asks for it, fixes the default of oneDNN, and tunes malloc. Import it for its
+// side effects:
 //
 //	import _ "github.com/gorbit-ml/gorbit/internal/tfprocess"
 //
-// TensorFlow logs from the constructors of its library (that oneDNN is on, what
-// the CPU could do) and reads TF_CPP_MIN_LOG_LEVEL once, at its first line. All
-// that happens before a Go program's first instruction, so setting the variable
-// from Go is too late, and setting it from C is too: the constructors of a
-// library run before those of the program, and what runs earlier still comes
-// before the C library has taken up the environment.
+// TensorFlow writes log lines in its library's constructors (about oneDNN and CPU features), and
+// reads TF_CPP_MIN_LOG_LEVEL once, before the first line. A Go program cannot set the variable
+// before that. C code cannot either: the constructors of a library run before those of the program,
+// and earlier code runs before the C library has set up the environment.
 //
-// What a program can do is bring a getenv of its own, which the dynamic linker
-// gives to every library in place of the C library's. This one answers from
-// the environment, and where TF_CPP_MIN_LOG_LEVEL is not set there, with 2: errors
-// are logged, warnings and notes are not. The environment itself stays as it is, for
-// the program and for its children.
+// A program can, however, define a getenv function, which the dynamic linker uses in all libraries
+// instead of the C library's. This getenv reads the environment, but returns 2 for
+// TF_CPP_MIN_LOG_LEVEL if that is not set: errors are logged, warnings and notes are not. The
+// environment of the program and its children does not change.
 //
-// Part of TensorFlow 2.18 logs through a copy of Abseil inside its library, which
-// heeds no variable and has no switch that a program could reach. Its lines go
-// through fwrite to standard error, and the package's fwrite drops those that are
-// less severe than TF_CPP_MIN_LOG_LEVEL.
+// Part of TensorFlow 2.18 logs through a copy of Abseil in its library, which reads no variable and
+// has no accessible switch. It writes its lines to standard error with fwrite, and the package's
+// fwrite drops those that are less severe than TF_CPP_MIN_LOG_LEVEL.
 //
-// oneDNN, in the same way, is on unless TF_ENABLE_ONEDNN_OPTS says otherwise:
-// TensorFlow's own default depends on the processor, and so would a run's results
-// in their last digits. OneDNN changes it for a program that has read what to use.
+// In the same way, oneDNN is on unless TF_ENABLE_ONEDNN_OPTS is set. TensorFlow's own default
+// depends on the processor, and so would the last digits of a run's results. OneDNN changes the
+// setting from the program.
 //
-// The C library's malloc gives large pieces back to the system when they are freed,
-// and a training step takes them again, page by page. The package has it keep
-// them, which makes steps some 4 % faster, unless MALLOC_TRIM_THRESHOLD_ or its like, or
-// GLIBC_TUNABLES, say how malloc is to behave. MallocKeeps tells.
+// The C library's malloc returns large freed blocks to the system, and a training step then gets
+// them back page by page. The package makes malloc keep them, which makes steps some 4 % faster,
+// unless the environment configures malloc with MALLOC_TRIM_THRESHOLD_ or similar variables or
+// GLIBC_TUNABLES. MallocKeeps reports whether it is so.
 //
 // The package works with every binding and imports none.
 package tfprocess
@@ -44,17 +41,16 @@ import (
 	"time"
 )
 
-// MallocKeeps reports whether malloc was told to keep freed memory.
+// MallocKeeps reports whether the package made malloc keep freed memory.
 func MallocKeeps() bool { return bool(C.gorbit_malloc_keeps()) }
 
-// Reclaim frees what the program no longer uses: tensors, which the bindings free by
-// finalizers alone, and what malloc has kept of what was freed, which goes back to the
-// system. It is for the moment between two kinds of work, such as restoring and
-// training, whose pieces of memory differ in size.
+// Reclaim frees unused memory: tensors, which bindings free only in finalizers, and freed memory
+// that malloc has kept, which is returned to the system. Call it between two kinds of work that
+// need blocks of different sizes, such as restoring and training.
 func Reclaim() {
 	defer C.gorbit_malloc_trim()
-	// Finalizers run in the order of the collections that found them: with that of the
-	// second, those of the first are done. One that blocks is not waited for.
+	// Finalizers run in the order of the garbage collections that queued them. Once the second
+	// one below has run, all of the first collection are done. Do not wait for one that blocks.
 	late := time.After(time.Second)
 	for range 2 {
 		ran := make(chan struct{})

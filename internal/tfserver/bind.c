@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Where a socket goes that asks for every address of the machine at this port. */
+/* The address that replaces "all addresses" in binds to this port. */
 static struct {
 	bool on, v4;
 	uint16_t port;
@@ -17,7 +17,7 @@ static struct {
 	bool used;
 } place;
 
-/* Sends the next binds of [any address]:port to host, 16 bytes, instead. */
+/* Redirects the next binds of [any address]:port to host, which has 16 bytes. */
 void gorbit_bind_to(const void *host, bool v4, int port) {
 	place.v4 = v4;
 	place.port = htons((uint16_t)port);
@@ -26,7 +26,7 @@ void gorbit_bind_to(const void *host, bool v4, int port) {
 	__atomic_store_n(&place.on, true, __ATOMIC_RELEASE);
 }
 
-/* Ends that, and tells whether a bind was sent there. */
+/* Ends the redirection and returns whether a bind was redirected. */
 bool gorbit_bind_done(void) {
 	__atomic_store_n(&place.on, false, __ATOMIC_RELEASE);
 	return __atomic_load_n(&place.used, __ATOMIC_ACQUIRE);
@@ -64,7 +64,7 @@ static int bind6(int fd, const struct sockaddr *address, socklen_t size) {
 	return libc_bind(fd, (struct sockaddr *)&a, sizeof a);
 }
 
-/* Takes the place of the C library's bind in every library of the program. */
+/* Replaces the C library's bind in all libraries of the program. */
 int bind(int fd, const struct sockaddr *address, socklen_t size) {
 	if (__atomic_load_n(&place.on, __ATOMIC_ACQUIRE) && address != NULL) {
 		if (size >= sizeof(struct sockaddr_in) && address->sa_family == AF_INET) {

@@ -1,14 +1,12 @@
-// Package tfserver starts TensorFlow's gRPC server, one task of a cluster, in the
-// process.
+// Package tfserver starts a TensorFlow gRPC server, one task of a cluster, in this process.
 //
-// The binding has no call for it, TensorFlow's C interface has. A server cannot
-// be stopped cleanly, and after a failed collective operation it cannot be used,
-// so a process starts one and ends with it.
+// The TensorFlow binding has no call for it, but the C API does. A server cannot be stopped
+// cleanly, and it cannot be used after a failed collective operation. So a process starts only one
+// server and ends with it.
 //
-// TensorFlow's server listens on every address of the machine, whatever it is
-// told, and it asks nobody who they are. The package brings a bind of its own,
-// which the dynamic linker gives to every library in place of the C library's; while a
-// server starts, it sends what is meant for every address to the one in Config.
+// TensorFlow's server always listens on all addresses of the machine, without authentication. The
+// package defines a bind function that the dynamic linker uses in all libraries, instead of the C
+// library's. While a server starts, it redirects a bind to all addresses to Config.Host.
 package tfserver
 
 // #cgo CFLAGS: -O2 -Wall
@@ -40,44 +38,44 @@ import (
 // Job is the name of the cluster's only job.
 const Job = "worker"
 
-// Leader is the task that gives out the keys of collective operations. Servers
-// and sessions of a cluster have to agree on it.
+// Leader is the task that assigns the keys of collective operations. All servers and sessions of a
+// cluster must use the same one.
 const Leader = "/job:" + Job + "/replica:0/task:0"
 
-// AllGPUs, as a number of GPUs, is all that the machine has.
+// AllGPUs is the value of Config.GPUs for all GPUs of the machine.
 const AllGPUs = -1
 
 // Config describes a server.
 type Config struct {
-	// Cluster is HOST:PORT of every task's server, and Task the place of this one.
+	// Cluster is the HOST:PORT of every task's server. Task is the index of this server.
 	Cluster []string
 	Task    int
-	// Host is the only address that the server listens on; an unspecified one
-	// (0.0.0.0 or ::) is all of them.
+	// Host is the address that the server listens on. An unspecified address (0.0.0.0 or ::)
+	// means all addresses.
 	Host netip.Addr
-	// CPUs is the number of CPU devices, which share the machine's cores, and GPUs
-	// that of GPU devices.
+	// CPUs is the number of CPU devices, which share the machine's cores. GPUs is the number
+	// of GPU devices.
 	CPUs, GPUs int
-	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's thread pools; 0
-	// is one thread per core.
+	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's thread pools; 0 means
+	// one thread per core.
 	IntraOpThreads, InterOpThreads int
 
 	protocol string
 }
 
-// Validate reports the first thing in the configuration that cannot be.
+// Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
 	switch {
 	case c.Task < 0 || c.Task >= len(c.Cluster):
-		return fmt.Errorf("task %d of a cluster of %d", c.Task, len(c.Cluster))
+		return fmt.Errorf("task is %d; expected 0 to %d", c.Task, len(c.Cluster)-1)
 	case !c.Host.IsValid():
-		return errors.New("no address to listen on")
+		return errors.New("host is not set; expected the address to listen on")
 	case c.CPUs < 1:
-		return fmt.Errorf("%d CPU devices: a server has one at least", c.CPUs)
+		return fmt.Errorf("number of CPU devices is %d; expected 1 or more", c.CPUs)
 	case c.GPUs < AllGPUs:
-		return fmt.Errorf("%d GPU devices", c.GPUs)
+		return fmt.Errorf("number of GPU devices is %d; expected %d (all) or more", c.GPUs, AllGPUs)
 	case c.IntraOpThreads < 0 || c.InterOpThreads < 0:
-		return fmt.Errorf("%d and %d threads", c.IntraOpThreads, c.InterOpThreads)
+		return fmt.Errorf("intra-op and inter-op threads are %d and %d; expected 0 or more", c.IntraOpThreads, c.InterOpThreads)
 	}
 	_, err := c.port()
 	return err
@@ -90,12 +88,12 @@ func (c Config) port() (int, error) {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
-		return 0, fmt.Errorf("%s: %q is not a port", c.Cluster[c.Task], port)
+		return 0, fmt.Errorf("%s: port is %q; expected 1 to 65535", c.Cluster[c.Task], port)
 	}
 	return int(n), nil
 }
 
-// def is the configuration as TensorFlow takes it.
+// def returns the configuration in TensorFlow's form.
 func (c Config) def() *cpb.ServerDef {
 	tasks := make(map[int32]string, len(c.Cluster))
 	for i, address := range c.Cluster {
@@ -124,7 +122,7 @@ func (c Config) def() *cpb.ServerDef {
 	}
 }
 
-// Server is a running server. It ends with the process.
+// Server is a running server. It runs until the process ends.
 type Server struct {
 	server *C.TF_Server
 	task   int
@@ -153,14 +151,14 @@ func Start(c Config) (*Server, error) {
 		host := c.Host.As16()
 		C.gorbit_bind_to(unsafe.Pointer(&host), C.bool(c.Host.Unmap().Is4()), C.int(port))
 	}
-	// The server binds its port when it is made.
+	// TF_NewServer binds the port.
 	server := C.TF_NewServer(data, C.size_t(len(def)), status)
 	bound := confined && bool(C.gorbit_bind_done())
 	if err := failure(status); err != nil {
 		return nil, err
 	}
 	if confined && !bound {
-		return nil, fmt.Errorf("TensorFlow's server did not let itself be confined to %s; to have it listen on every address, say --listen 0.0.0.0:PORT", c.Host)
+		return nil, fmt.Errorf("TensorFlow's server does not listen on %s only; to make it listen on all addresses, set --listen 0.0.0.0:PORT", c.Host)
 	}
 	C.TF_ServerStart(server, status)
 	if err := failure(status); err != nil {
@@ -169,12 +167,12 @@ func Start(c Config) (*Server, error) {
 	return &Server{server: server, task: c.Task}, nil
 }
 
-// FactoryError is a TensorFlow library that has no gRPC server.
+// FactoryError means that TensorFlow's library has no gRPC server.
 type FactoryError struct{ Message string }
 
 func (e *FactoryError) Error() string {
-	return fmt.Sprintf("TensorFlow has no gRPC server here (%s): this library, the plain libtensorflow, knows only sessions inside the process; "+
-		"use the library of TensorFlow's Python wheel, which make setup takes", e.Message)
+	return fmt.Sprintf("TensorFlow has no gRPC server here (%s): this library, the plain libtensorflow, supports only sessions in the process; "+
+		"use the library of TensorFlow's Python wheel, as make setup does", e.Message)
 }
 
 func failure(status *C.TF_Status) error {
@@ -190,13 +188,14 @@ func failure(status *C.TF_Status) error {
 	return fmt.Errorf("start TensorFlow's server: %s", message)
 }
 
-// Target is what a session in this process reaches the server by.
+// Target returns the address of the server for sessions in this process.
 func (s *Server) Target() string { return C.GoString(C.TF_ServerTarget(s.server)) }
 
-// Devices names the server's devices, such as /job:worker/replica:0/task:1/device:CPU:0.
+// Devices returns the names of the server's devices, such as
+// /job:worker/replica:0/task:1/device:CPU:0.
 func (s *Server) Devices() ([]string, error) {
 	task := fmt.Sprintf("/job:%s/replica:0/task:%d", Job, s.task)
-	// The other servers of the cluster may not be there yet.
+	// The other servers of the cluster may not be running yet.
 	config, err := proto.Marshal(&cpb.ConfigProto{DeviceFilters: []string{task}})
 	if err != nil {
 		return nil, err
@@ -219,9 +218,9 @@ func (s *Server) Devices() ([]string, error) {
 	return names, nil
 }
 
-// Reserve takes a free port at an address for a server that is started later in this
-// process. Nobody else is given the port until release is called, which is
-// to be done once the server has started, or will not be.
+// Reserve reserves a free port at an address for a server that this process starts later. No other
+// process gets the port until release is called, which must be done after the server has started or
+// if it is not started.
 func Reserve(host netip.Addr) (port int, release func() error, err error) {
 	var family int
 	var address unix.Sockaddr
@@ -242,8 +241,8 @@ func Reserve(host netip.Addr) (port int, release func() error, err error) {
 	if err != nil {
 		return 0, nil, fmt.Errorf("reserve a port at %s: %w", host, err)
 	}
-	// A socket that is bound but does not listen keeps the port from others, and lets in
-	// the server's, which has the same option.
+	// A socket that is bound but does not listen keeps others from using the port. The server
+	// can still bind it because it sets the same option.
 	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err == nil {
 		if err = unix.Bind(fd, address); err == nil {
 			address, err = unix.Getsockname(fd)

@@ -161,13 +161,13 @@ func TestNoFactory(t *testing.T) {
 func TestValidate(t *testing.T) {
 	local := netip.MustParseAddr("127.0.0.1")
 	for want, c := range map[string]Config{
-		"task 1 of a cluster of 1": {Cluster: []string{"a:1"}, Task: 1, Host: local, CPUs: 1},
-		"no address":               {Cluster: []string{"a:1"}, CPUs: 1},
-		"0 CPU devices":            {Cluster: []string{"a:1"}, Host: local},
-		"-2 GPU devices":           {Cluster: []string{"a:1"}, Host: local, CPUs: 1, GPUs: -2},
-		"-1 and 0 threads":         {Cluster: []string{"a:1"}, Host: local, CPUs: 1, IntraOpThreads: -1},
-		`"0" is not a port`:        {Cluster: []string{"a:0"}, Host: local, CPUs: 1},
-		"missing port":             {Cluster: []string{"a"}, Host: local, CPUs: 1},
+		"task is 1; expected 0 to 0":            {Cluster: []string{"a:1"}, Task: 1, Host: local, CPUs: 1},
+		"host is not set":                       {Cluster: []string{"a:1"}, CPUs: 1},
+		"number of CPU devices is 0; expected":  {Cluster: []string{"a:1"}, Host: local},
+		"number of GPU devices is -2; expected": {Cluster: []string{"a:1"}, Host: local, CPUs: 1, GPUs: -2},
+		"threads are -1 and 0; expected":        {Cluster: []string{"a:1"}, Host: local, CPUs: 1, IntraOpThreads: -1},
+		`port is "0"; expected`:                 {Cluster: []string{"a:0"}, Host: local, CPUs: 1},
+		"missing port":                          {Cluster: []string{"a"}, Host: local, CPUs: 1},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

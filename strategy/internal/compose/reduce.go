@@ -147,8 +147,8 @@ func (c *composer) exchange(at func(int) string, tensors []string, _ string) []s
 	return sums
 }
 
-// collective sums tensors with TensorFlow's collectives. Those of a replica run one after the other,
-// so that two replicas cannot wait for each other in different collectives.
+// collective sums tensors with TensorFlow's collectives. Those of a replica run one after the
+// other, so that two replicas cannot wait for each other in different collectives.
 func (c *composer) collective(prefix string) adder {
 	before := make([]string, len(c.replicas))
 	sizes, groups := make([]string, len(c.replicas)), make([]string, len(c.replicas))

@@ -12,8 +12,8 @@ import (
 )
 
 // apply adds a path from the replicas' gradients to new values of the variables. Weights and losses
-// are the sums of each replica or, if total is set, of all replicas. Began holds the replicas' clock
-// readings so far.
+// are the sums of each replica or, if total is set, of all replicas. Began holds the replicas'
+// clock readings so far.
 func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool, began [][]string) Apply {
 	switch {
 	case len(c.replicas) == 1:
@@ -209,8 +209,8 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 	return c.Call(prefix+"update/"+v.Name, c.export.Functions["update"], arguments, nil)
 }
 
-// applied adds clock readings after the sums and after the new values to those in began. If the step
-// is not applied, there are no new values, and the reading after the sums is used for both.
+// applied adds clock readings after the sums and after the new values to those in began. If the
+// step is not applied, there are no new values, and the reading after the sums is used for both.
 func (c *composer) applied(prefix string, r *replica, began []string, d decision, sums, updates []string) string {
 	name := r.prefix + prefix + "clock/"
 	typeT := build.Type("T", dtpb.DataType_DT_DOUBLE)

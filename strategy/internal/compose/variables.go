@@ -11,8 +11,8 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
-// variables adds all variables, the nodes that read and assign them, and the initialization of those
-// that start at zero.
+// variables adds all variables, the nodes that read and assign them, and the initialization of
+// those that start at zero.
 func (c *composer) variables(train bool) error {
 	contract := c.export.Contract
 	copies := len(c.replicas)
