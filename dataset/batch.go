@@ -5,18 +5,6 @@ import (
 	"path/filepath"
 )
 
-// The names of a batch's features, in the order in which it holds them. R is
-// the number of rows, S their length and B the number of examples.
-const (
-	InputIDs       = "input_ids"       // int32 [R, S]: token ids, 0 in padding
-	TypeIDs        = "type_ids"        // int32 [R, S]: segment of the token, 0 in padding
-	SequenceIDs    = "sequence_ids"    // int32 [R, S]: number of the example in its row, from 1; 0 is padding
-	PositionIDs    = "position_ids"    // int32 [R, S]: position in the example, from 0; 0 in padding
-	ClsPositions   = "cls_positions"   // int32 [B]: index of the example's first token in the flattened rows
-	LabelIDs       = "labels"          // int32 [B]: class number, 0 if there is none
-	ExampleWeights = "example_weights" // float32 [B]: 1
-)
-
 // Feature is a named tensor. Exactly one of the two slices is set; it is flat,
 // in row-major order.
 type Feature struct {
@@ -35,8 +23,8 @@ type Batch struct {
 	Labeled   int // examples that have a label
 	Truncated int // examples that were cut to the row length
 	Tokens    int // tokens without padding
-	Rows      int
-	RowLength int
+	Rows      int // rows of the features with a value for each token
+	RowLength int // tokens and padding of a row
 
 	Records []RecordID // where each example came from, in example order
 	Epoch   int64      // epoch of all its examples, from 0
@@ -46,8 +34,23 @@ type Batch struct {
 	// (Dataset.Divide), and nil otherwise.
 	Parts []*Batch
 
+	// Lease is what Release gives back, nil for nothing. The layout sets it.
+	Lease Lease
+
 	files []string
-	lease *lease
+}
+
+// Lease is memory that is lent to a batch.
+type Lease interface {
+	// Release gives the memory back. Copies of a batch share its lease: only the first call
+	// does something.
+	Release()
+}
+
+// PartOf says that the batch was made of examples of another one: it has the other's epoch, state
+// and names of records.
+func (b *Batch) PartOf(whole *Batch) {
+	b.Epoch, b.State, b.files = whole.Epoch, whole.State, whole.files
 }
 
 // Feature returns the feature called name, or nil.
@@ -58,6 +61,17 @@ func (b *Batch) Feature(name string) *Feature {
 		}
 	}
 	return nil
+}
+
+// Release returns the memory of the batch's features for use by later batches. It is
+// optional, for loops that draw thousands of batches per second. Afterwards the batch
+// has no Features, and slices taken from them must not be used. It may be called more
+// than once, but not while the features are in use.
+func (b *Batch) Release() {
+	b.Features = nil
+	if b.Lease != nil {
+		b.Lease.Release()
+	}
 }
 
 // Density returns the share of cells in the rows that hold tokens.

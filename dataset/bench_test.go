@@ -1,4 +1,4 @@
-package dataset
+package dataset_test
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/rowtest"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -16,7 +19,7 @@ var benchmarkRecords = flag.String("records", "", "TFRecord file that BenchmarkN
 
 // benchmarkFile writes records of the lengths of MRPC's pairs.
 func benchmarkFile(b *testing.B, n int) string {
-	lengths := mrpc(1)
+	lengths := rowtest.MRPC(1)
 	path := filepath.Join(b.TempDir(), "bench.tfrecord")
 	w, err := tfrecord.Create(path)
 	if err != nil {
@@ -25,10 +28,10 @@ func benchmarkFile(b *testing.B, n int) string {
 	for k := range n {
 		ids, types := make([]int64, lengths[k%len(lengths)]), make([]int64, lengths[k%len(lengths)])
 		for i := range ids {
-			ids[i] = int64(mix(uint64(k+i)) % 30522)
+			ids[i] = int64((k + 7919*i) % 30522)
 			types[i] = int64(2 * i / len(ids))
 		}
-		if err := w.Write(record(b, ints("input_ids", ids...), ints("segment_ids", types...), ints("label_ids", int64(k%2)), ints("example_id", int64(k)))); err != nil {
+		if err := w.Write(rowtest.Record(b, tfrecord.Int64Feature("input_ids", ids...), tfrecord.Int64Feature("segment_ids", types...), tfrecord.Int64Feature("label_ids", int64(k%2)), tfrecord.Int64Feature("example_id", int64(k)))); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -53,8 +56,7 @@ func BenchmarkNext(b *testing.B) {
 		{ShuffleFull, 1024, 1}, {ShuffleFull, 1024, 2},
 	} {
 		b.Run(fmt.Sprintf("shuffle=%s/batch=%d/readers=%d", c.shuffle, c.batch, c.readers), func(b *testing.B) {
-			d, err := Open(context.Background(), Config{Files: []string{path}, BatchSize: c.batch, Readers: c.readers, Shuffle: c.shuffle, Buffer: 10_000,
-				VocabSize: 30522, NumLabels: 2, NumTypes: 2})
+			d, err := Open(context.Background(), Config{Files: []string{path}, BatchSize: c.batch, Readers: c.readers, Shuffle: c.shuffle, Buffer: 10_000, Layout: packed.Config{VocabSize: 30522, NumLabels: 2, NumTypes: 2}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -73,19 +75,6 @@ func BenchmarkNext(b *testing.B) {
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "examples/s")
 			b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(n), "cpu-ns/example")
 		})
-	}
-}
-
-func BenchmarkFromExamples(b *testing.B) {
-	var examples []Example
-	for k := range 32 {
-		examples = append(examples, sample(k))
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := FromExamples(Config{}, examples); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
 

@@ -26,7 +26,8 @@ type Dataset struct {
 	infos    []FileInfo
 	settings Settings
 	closers  []io.Closer
-	free     pool
+
+	assembler func() Assembler // a new one for each reader
 
 	division division // under mu
 
@@ -135,18 +136,19 @@ func newDataset(cfg Config, f files, hash string) (*Dataset, error) {
 	case cfg.DropRemainder && n < int64(cfg.BatchSize):
 		return nil, fmt.Errorf("%s: %d records in %d file(s); expected at least a batch of %d, because remainders are dropped", f.paths[0], n, len(f.paths), cfg.BatchSize)
 	}
-	d := &Dataset{cfg: cfg, files: f, closing: make(chan struct{})}
+	layout, err := layoutSettings(cfg.Layout.Settings())
+	if err != nil {
+		return nil, err
+	}
+	d := &Dataset{cfg: cfg, files: f, assembler: cfg.Layout.Assemblers(), closing: make(chan struct{})}
 	d.settings = Settings{
-		Files:          hash,
-		Records:        n,
-		Seed:           cfg.Seed,
-		BatchSize:      cfg.BatchSize,
-		DropRemainder:  cfg.DropRemainder,
-		Shuffle:        cfg.Shuffle,
-		Packing:        cfg.Packing,
-		RowLength:      cfg.RowLength,
-		FixedRowLength: cfg.FixedRowLength,
-		Truncate:       cfg.Truncate,
+		Files:         hash,
+		Records:       n,
+		Seed:          cfg.Seed,
+		BatchSize:     cfg.BatchSize,
+		DropRemainder: cfg.DropRemainder,
+		Shuffle:       cfg.Shuffle,
+		Layout:        layout,
 	}
 	if cfg.Shuffle == ShuffleBuffer {
 		d.settings.Buffer = cfg.Buffer
@@ -226,23 +228,26 @@ func (d *Dataset) Restore(s State) error {
 	if d.isClosed() {
 		return ErrClosed
 	}
-	if err := s.check(d.settings); err != nil {
+	if err := s.check(d.settings, d.cfg.Layout.Settings()); err != nil {
 		return err
 	}
 	d.halt()
+	s.Settings = d.settings // equal, but for the order of the layout's
 	d.state, d.err, d.barren = s.normal(), nil, 0
 	return nil
 }
 
 // Divide makes the readers divide batches ahead of Next. The Parts of a batch are then the
-// result of Batch.Divide with the same numbers and the dataset's configuration. It takes
-// effect with the next batch.
+// result of the layout's Divide with the same numbers. It takes effect with the next batch.
 func (d *Dataset) Divide(n, longRows int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.halt()
 	d.division = division{n, longRows}
 }
+
+// division holds the arguments of Dataset.Divide; the zero value divides nothing.
+type division struct{ parts, longRows int }
 
 // normal returns the canonical form of a position at which the epoch has no more
 // batches.
@@ -256,8 +261,8 @@ func (s State) normal() State {
 
 // Next returns the next batch, or io.EOF at the end of the configured epochs.
 // Skipped damaged records make their batch smaller. A batch that would be empty is
-// omitted, unless only a Part of it is read: it then has one token in an example of
-// weight 0, like the empty parts of Split. The context applies to the wait only: after
+// omitted, unless only a Part of it is read: it then has Features
+// without Examples, as Assembler.Batch makes them. The context applies to the wait only: after
 // it has ended, Next can be called again. After any other error Next returns the same
 // error until Restore.
 func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
@@ -270,7 +275,7 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 		case d.err != nil:
 			return nil, d.err
 		case d.made == nil:
-			d.made = startPrefetch(&d.cfg, &d.files, &d.free, d.division, d.state)
+			d.made = startPrefetch(&d.cfg, &d.files, d.assembler, d.division, d.state)
 		}
 		r, err := d.wait(ctx)
 		if err != nil {

@@ -1,4 +1,4 @@
-package dataset
+package dataset_test
 
 import (
 	"bytes"
@@ -16,17 +16,11 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/rowtest"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
-
-// number returns which sample a record is.
-func (f *files) number(id RecordID) int {
-	n := int(id.Record)
-	if id.File > 0 {
-		n += int(f.ends[id.File-1])
-	}
-	return n
-}
 
 func TestBatchesHoldTheRecords(t *testing.T) {
 	const n, epochs = 101, 3
@@ -36,7 +30,7 @@ func TestBatchesHoldTheRecords(t *testing.T) {
 			for _, drop := range []bool{false, true} {
 				name := fmt.Sprintf("%s/%s/drop=%v", how, shuffle, drop)
 				t.Run(name, func(t *testing.T) {
-					d := open(t, Config{BatchSize: 8, Epochs: epochs, Packing: how, Shuffle: shuffle, Buffer: 20, DropRemainder: drop, RowLength: 64}, f)
+					d := open(t, Config{BatchSize: 8, Epochs: epochs, Shuffle: shuffle, Buffer: 20, DropRemainder: drop, Layout: packed.Config{Packing: how, RowLength: 64}}, f)
 					batches := rest(t, d, 1000)
 					perEpoch := 13
 					if drop {
@@ -52,9 +46,9 @@ func TestBatchesHoldTheRecords(t *testing.T) {
 							if want := min(8, n-i*8); b.Examples != want || b.Epoch != int64(e) || b.Labeled != want {
 								t.Fatalf("epoch %d, batch %d: %d examples, %d labels, epoch %d; expected %d", e, i, b.Examples, b.Labeled, b.Epoch, want)
 							}
-							for k, got := range unpack(t, b) {
-								which := f.number(b.Records[k])
-								if want := sample(which); !reflect.DeepEqual(got, want) {
+							for k, got := range rowtest.Unpack(t, b) {
+								which := f.Number(b.Records[k])
+								if want := rowtest.Sample(which); !reflect.DeepEqual(got, want) {
 									t.Fatalf("epoch %d, batch %d, example %d is %v, expected sample %d: %v", e, i, k, got, which, want)
 								}
 								order = append(order, which)
@@ -104,8 +98,8 @@ func TestRestoreAtEveryPosition(t *testing.T) {
 	for _, cfg := range []Config{
 		{BatchSize: 8, Epochs: 3, Seed: 3},
 		{BatchSize: 8, Epochs: 3, Seed: 3, DropRemainder: true},
-		{BatchSize: 10, Epochs: 2, Shuffle: ShuffleBuffer, Buffer: 17, Packing: PackFirstFit},
-		{BatchSize: 64, Epochs: 3, Shuffle: ShuffleNone, Packing: PackNone},
+		{BatchSize: 10, Epochs: 2, Shuffle: ShuffleBuffer, Buffer: 17, Layout: packed.Config{Packing: packed.PackFirstFit}},
+		{BatchSize: 64, Epochs: 3, Shuffle: ShuffleNone, Layout: packed.Config{Packing: packed.PackNone}},
 	} {
 		all := open(t, cfg, f)
 		states := []State{all.State()}
@@ -156,10 +150,10 @@ func TestRestoreSeeks(t *testing.T) {
 	const n = 1000
 	m := counting{memory{name: "m"}, make(chan int, 10*n)}
 	for k := range n {
-		m.records = append(m.records, sampleRecord(t, k))
+		m.records = append(m.records, rowtest.SampleRecord(t, k))
 	}
-	var f files
-	f.add("m", m)
+	var f Files
+	f.Add("m", m)
 	for _, shuffle := range []Shuffle{ShuffleFull, ShuffleBuffer, ShuffleNone} {
 		d := open(t, Config{BatchSize: 4, Shuffle: shuffle, Buffer: 100, Readers: 1, Prefetch: 1}, f)
 		s := d.State()
@@ -194,10 +188,10 @@ func TestRestoreRefuses(t *testing.T) {
 		{func(c *Config) { c.BatchSize = 16 }, "the batch size was 8 and is 16"},
 		{func(c *Config) { c.Shuffle = ShuffleFull }, `the shuffle was "buffer" and is "full"`},
 		{func(c *Config) { c.Buffer = 17 }, "the shuffle buffer was 16 and is 17"},
-		{func(c *Config) { c.Packing = PackNone }, `the packing was "best-fit" and is "none"`},
-		{func(c *Config) { c.RowLength = 64 }, "the row length was 128 and is 64"},
-		{func(c *Config) { c.FixedRowLength = true }, "the fixed row length was false and is true"},
-		{func(c *Config) { c.Truncate = true }, "truncation was false and is true"},
+		{func(c *Config) { c.Layout = packed.Config{Packing: packed.PackNone} }, `the packing was "best-fit" and is "none"`},
+		{func(c *Config) { c.Layout = packed.Config{RowLength: 64} }, "the row length was 128 and is 64"},
+		{func(c *Config) { c.Layout = packed.Config{FixedRowLength: true} }, "the fixed row length was false and is true"},
+		{func(c *Config) { c.Layout = packed.Config{Truncate: true} }, "truncation was false and is true"},
 		{func(c *Config) { c.DropRemainder = true }, "dropping the remainder of an epoch was false and is true"},
 	} {
 		cfg := base
@@ -216,7 +210,7 @@ func TestRestoreRefuses(t *testing.T) {
 
 	// What does not change the batches may differ.
 	cfg := base
-	cfg.Readers, cfg.Prefetch, cfg.Epochs, cfg.VocabSize, cfg.NumLabels = 3, 5, 9, 5000, 3
+	cfg.Readers, cfg.Prefetch, cfg.Epochs, cfg.Layout = 3, 5, 9, packed.Config{VocabSize: 5000, NumLabels: 3}
 	if err := open(t, cfg, f).Restore(saved); err != nil {
 		t.Error(err)
 	}
@@ -228,6 +222,9 @@ func TestRestoreRefuses(t *testing.T) {
 	}{
 		{func(s *State) { s.Settings.Records = 49 }, "the number of records was 49 and is 50"},
 		{func(s *State) { s.Settings.Files = "other" }, "the files have different names, sizes or numbers of records"},
+		{func(s *State) { s.Settings.Layout = `{"packing":"best-fit","row_length":128,"truncate":false}` }, "the fixed row length was not set and is false"},
+		{func(s *State) { s.Settings.Layout = s.Settings.Layout[:len(s.Settings.Layout)-1] + `,"width":3}` }, "width was 3 and is not set"},
+		{func(s *State) { s.Settings.Layout = "" }, "the packing was not set and is \"best-fit\""},
 		{func(s *State) { s.Version = 2 }, "its version is 2; expected 1"},
 		{func(s *State) { *s = State{} }, "its version is 0; expected 1"},
 		{func(s *State) { s.Position = 9 }, "its position is 9; expected the end of a batch of 8"},
@@ -256,9 +253,9 @@ func TestRestoreRefuses(t *testing.T) {
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	base := filepath.Join(dir, "train")
-	writeShards(t, base, 60, 3)
+	rowtest.WriteShards(t, base, 60, 3)
 	cfg := Config{Files: []string{base}, BatchSize: 16, Epochs: 1}
-	d, err := Open(context.Background(), cfg)
+	d, err := Open(context.Background(), withLayout(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,9 +265,9 @@ func TestFiles(t *testing.T) {
 		t.Fatalf("%d batches of %v", len(batches), d.Files())
 	}
 	for _, b := range batches {
-		for i, e := range unpack(t, b) {
+		for i, e := range rowtest.Unpack(t, b) {
 			id := b.Records[i]
-			if want := sample(id.File*20 + int(id.Record)); !reflect.DeepEqual(e, want) {
+			if want := rowtest.Sample(id.File*20 + int(id.Record)); !reflect.DeepEqual(e, want) {
 				t.Fatalf("record %v is %v, expected %v", id, e, want)
 			}
 			want := fmt.Sprintf("train-%05d-of-00003.tfrecord:%d", id.File, id.Record)
@@ -283,9 +280,9 @@ func TestFiles(t *testing.T) {
 	// The same data in another folder is the same; other data is not.
 	state := batches[1].State
 	elsewhere := filepath.Join(t.TempDir(), "train")
-	writeShards(t, elsewhere, 60, 3)
+	rowtest.WriteShards(t, elsewhere, 60, 3)
 	cfg.Files = []string{elsewhere + "-*-of-00003.tfrecord"}
-	d2, err := Open(context.Background(), cfg)
+	d2, err := Open(context.Background(), withLayout(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,9 +293,9 @@ func TestFiles(t *testing.T) {
 	if b := next(t, d2); !reflect.DeepEqual(b.Features, batches[2].Features) {
 		t.Error("a copy of the data gives other batches")
 	}
-	writeShards(t, filepath.Join(dir, "other"), 60, 2)
+	rowtest.WriteShards(t, filepath.Join(dir, "other"), 60, 2)
 	cfg.Files = []string{filepath.Join(dir, "other")}
-	d3, err := Open(context.Background(), cfg)
+	d3, err := Open(context.Background(), withLayout(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,15 +308,15 @@ func TestFiles(t *testing.T) {
 
 func TestCompressedFiles(t *testing.T) {
 	for _, c := range []tfrecord.Compression{tfrecord.Gzip, tfrecord.Zlib} {
-		paths := writeShards(t, filepath.Join(t.TempDir(), "z"), 40, 2, tfrecord.Compress(c))
-		d, err := Open(context.Background(), Config{Files: paths, BatchSize: 40, Epochs: 1})
+		paths := rowtest.WriteShards(t, filepath.Join(t.TempDir(), "z"), 40, 2, tfrecord.Compress(c))
+		d, err := Open(context.Background(), withLayout(Config{Files: paths, BatchSize: 40, Epochs: 1}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer d.Close()
 		b := next(t, d)
-		for i, e := range unpack(t, b) {
-			if id := b.Records[i]; !reflect.DeepEqual(e, sample(id.File*20+int(id.Record))) {
+		for i, e := range rowtest.Unpack(t, b) {
+			if id := b.Records[i]; !reflect.DeepEqual(e, rowtest.Sample(id.File*20+int(id.Record))) {
 				t.Fatalf("%v: record %v is %v", c, id, e)
 			}
 		}
@@ -338,13 +335,13 @@ func TestModelGardenRecords(t *testing.T) {
 	if err := json.Unmarshal(data, &want); err != nil {
 		t.Fatal(err)
 	}
-	d, err := Open(context.Background(), Config{Files: []string{copyFile(t, "model_garden.tfrecord")}, BatchSize: 100, Epochs: 1, Shuffle: ShuffleNone, NumLabels: 2, VocabSize: 30522, NumTypes: 2})
+	d, err := Open(context.Background(), Config{Files: []string{copyFile(t, "model_garden.tfrecord")}, BatchSize: 100, Epochs: 1, Shuffle: ShuffleNone, Layout: packed.Config{NumLabels: 2, VocabSize: 30522, NumTypes: 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
 	b := next(t, d)
-	got := unpack(t, b)
+	got := rowtest.Unpack(t, b)
 	if len(got) != len(want) || len(got) != 8 || d.NumExamples() != 9 {
 		t.Fatalf("%d examples of %d records, expected %d of 9: one only fills up", len(got), d.NumExamples(), len(want))
 	}
@@ -356,10 +353,10 @@ func TestModelGardenRecords(t *testing.T) {
 }
 
 // damage returns the samples with some records damaged.
-func damage(t *testing.T, n int, bad ...int) files {
+func damage(t *testing.T, n int, bad ...int) Files {
 	m := memory{name: "dir/damaged.tfrecord"}
 	for k := range n {
-		m.records = append(m.records, sampleRecord(t, k))
+		m.records = append(m.records, rowtest.SampleRecord(t, k))
 	}
 	for i, k := range bad {
 		m.records[k] = nil
@@ -367,8 +364,8 @@ func damage(t *testing.T, n int, bad ...int) files {
 			m.records[k] = []byte{0x0a, 0xff, 0x01} // a length that leads outside
 		}
 	}
-	var f files
-	f.add(m.name, m)
+	var f Files
+	f.Add(m.name, m)
 	return f
 }
 
@@ -402,6 +399,40 @@ func TestDamagedRecordsFail(t *testing.T) {
 	}
 }
 
+// TestUnexpectedRecordsFail holds that a record whose features are not as expected is an error that
+// names it, also where damaged records are skipped.
+func TestUnexpectedRecordsFail(t *testing.T) {
+	for _, policy := range []tfrecord.Policy{tfrecord.Fail, tfrecord.Skip} {
+		f := damage(t, 8)
+		d := open(t, Config{BatchSize: 3, Shuffle: ShuffleNone, OnCorrupt: policy, Layout: packed.Config{NumLabels: 2}}, f)
+		err := failure(t, d)
+		e := asRecordError(t, err)
+		if e.File != "dir/damaged.tfrecord" || e.Record != 2 || !strings.HasPrefix(err.Error(), `dir/damaged.tfrecord: record 2: feature "label_ids" is 2`) {
+			t.Errorf("error is %v, expected it to name record 2", err)
+		}
+	}
+}
+
+// TestSettingsJSON holds the form in which saved runs have them.
+func TestSettingsJSON(t *testing.T) {
+	const want = `{"files":"hash","records":50,"seed":7,"batch_size":8,"drop_remainder":false,"shuffle":"full","buffer":0,"packing":"best-fit","row_length":64,"fixed_row_length":true,"truncate":false}`
+	d := open(t, Config{BatchSize: 8, Seed: 7, Layout: packed.Config{RowLength: 64, FixedRowLength: true}}, samples(t, 50))
+	text, err := json.Marshal(d.State().Settings)
+	if err != nil || string(text) != want {
+		t.Errorf("settings are %s, %v, expected %s", text, err, want)
+	}
+	// Another order of the settings is the same.
+	other := strings.Replace(want, `"packing":"best-fit",`, "", 1)
+	other = other[:len(other)-1] + `, "packing": "best-fit"}`
+	s := State{Version: 1}
+	if err := json.Unmarshal([]byte(other), &s.Settings); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Restore(s); err != nil || d.State().Settings.Layout != `{"packing":"best-fit","row_length":64,"fixed_row_length":true,"truncate":false}` {
+		t.Errorf("%v, settings are now %+v", err, d.State().Settings)
+	}
+}
+
 func TestDamagedRecordsAreSkipped(t *testing.T) {
 	const n = 60
 	bad := []int{3, 17, 18, 44, 59}
@@ -426,7 +457,7 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 		if !slices.Equal(b.Records, left) || b.State.Skipped != skipped || b.Examples != len(left) {
 			t.Fatalf("batch %d holds %v and has skipped %d, expected %v and %d", i, b.Records, b.State.Skipped, left, skipped)
 		}
-		unpack(t, b)
+		rowtest.Unpack(t, b)
 		// Going on from here counts on.
 		d := open(t, cfg, damage(t, n, bad...))
 		if err := d.Restore(b.State); err != nil {
@@ -451,6 +482,12 @@ func TestBatchOfDamagedRecordsIsPassedOver(t *testing.T) {
 		t.Fatalf("batches are %v", batches)
 	}
 
+	divided := open(t, cfg, damage(t, 9, 3, 4, 5))
+	divided.Divide(2, 0)
+	if batches := rest(t, divided, 10); len(batches) != 2 || len(batches[1].Parts) != 2 || !strings.HasPrefix(batches[1].Parts[0].Describe(0), "damaged.tfrecord:") {
+		t.Fatalf("divided, batches are %v", batches)
+	}
+
 	// Nothing usable at all is an error, also in an endless run.
 	for _, epochs := range []int64{0, 1} {
 		cfg.Epochs = epochs
@@ -462,7 +499,7 @@ func TestBatchOfDamagedRecordsIsPassedOver(t *testing.T) {
 }
 
 func TestDamagedFile(t *testing.T) {
-	path := writeShards(t, filepath.Join(t.TempDir(), "d"), 20, 1)[0]
+	path := rowtest.WriteShards(t, filepath.Join(t.TempDir(), "d"), 20, 1)[0]
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -473,11 +510,11 @@ func TestDamagedFile(t *testing.T) {
 	}
 	cfg := Config{Files: []string{path}, BatchSize: 20, Epochs: 1, Shuffle: ShuffleNone}
 	var corrupt *tfrecord.CorruptError
-	if _, err := Open(context.Background(), cfg); !errors.As(err, &corrupt) {
+	if _, err := Open(context.Background(), withLayout(cfg)); !errors.As(err, &corrupt) {
 		t.Errorf("error is %v, expected a CorruptError", err)
 	}
 	cfg.OnCorrupt = tfrecord.Skip
-	d, err := Open(context.Background(), cfg)
+	d, err := Open(context.Background(), withLayout(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -489,9 +526,9 @@ func TestDamagedFile(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
-	one := writeShards(t, filepath.Join(dir, "one"), 3, 1)[0]
-	empty := writeShards(t, filepath.Join(dir, "empty"), 0, 1)[0]
-	writeShards(t, filepath.Join(dir, "gap"), 9, 3)
+	one := rowtest.WriteShards(t, filepath.Join(dir, "one"), 3, 1)[0]
+	empty := rowtest.WriteShards(t, filepath.Join(dir, "empty"), 0, 1)[0]
+	rowtest.WriteShards(t, filepath.Join(dir, "gap"), 9, 3)
 	os.Remove(tfrecord.ShardName(filepath.Join(dir, "gap"), 1, 3))
 	text := filepath.Join(dir, "text.tfrecord")
 	if err := os.WriteFile(text, []byte("these are not records, but a line of text\n"), 0o644); err != nil {
@@ -509,7 +546,7 @@ func TestOpenErrors(t *testing.T) {
 		{Config{Files: []string{text}, BatchSize: 1}, "text.tfrecord: record 0"},
 		{Config{Files: []string{one}}, "batch size is 0"},
 	} {
-		d, err := Open(context.Background(), c.cfg)
+		d, err := Open(context.Background(), withLayout(c.cfg))
 		if err == nil {
 			d.Close()
 		}
@@ -517,18 +554,18 @@ func TestOpenErrors(t *testing.T) {
 			t.Errorf("%v: error is %v, expected it to name %q", c.cfg.Files, err, c.want)
 		}
 	}
-	if _, err := Open(context.Background(), Config{Files: []string{filepath.Join(dir, "nowhere.tfrecord")}, BatchSize: 1}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open(context.Background(), withLayout(Config{Files: []string{filepath.Join(dir, "nowhere.tfrecord")}, BatchSize: 1})); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error is %v, expected it to be fs.ErrNotExist", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Open(ctx, Config{Files: []string{one}, BatchSize: 1}); !errors.Is(err, context.Canceled) {
+	if _, err := Open(ctx, withLayout(Config{Files: []string{one}, BatchSize: 1})); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v, expected the context's", err)
 	}
 }
 
 func TestValidate(t *testing.T) {
-	good := Config{Files: []string{"f"}, BatchSize: 32}
+	good := Config{Files: []string{"f"}, BatchSize: 32, Layout: packed.Config{}}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -539,20 +576,15 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.Files = nil }, "no record files"},
 		{func(c *Config) { c.BatchSize = -1 }, "batch size is -1"},
 		{func(c *Config) { c.BatchSize = 1 << 25 }, "batch size"},
-		{func(c *Config) { c.BatchSize, c.RowLength = 1<<20, 1<<12 }, "too large"},
+		{func(c *Config) { c.BatchSize, c.Layout = 1<<20, packed.Config{RowLength: 1 << 12} }, "too large"},
+		{func(c *Config) { c.Layout = nil }, "layout is not set"},
+		{func(c *Config) { c.Layout = packed.Config{Packing: "tight"} }, `packing is "tight"`},
 		{func(c *Config) { c.Epochs = -1 }, "epochs is -1"},
 		{func(c *Config) { c.Shuffle = "wild" }, `shuffle is "wild"`},
 		{func(c *Config) { c.Buffer = -5 }, "shuffle buffer"},
-		{func(c *Config) { c.Packing = "tight" }, `packing is "tight"`},
-		{func(c *Config) { c.RowLength = -1 }, "row length is -1"},
-		{func(c *Config) { c.RowLength = 1 << 20 }, "row length"},
-		{func(c *Config) { c.Labels = "maybe" }, `labels are "maybe"`},
-		{func(c *Config) { c.NumLabels = -1 }, "numbers of labels"},
 		{func(c *Config) { c.OnCorrupt = 7 }, "policy"},
 		{func(c *Config) { c.Readers = -1 }, "readers is -1"},
 		{func(c *Config) { c.Prefetch = -1 }, "prefetched batches is -1"},
-		{func(c *Config) { c.Features.InputIDs = []string{} }, "no feature name"},
-		{func(c *Config) { c.Features.Label = []string{} }, "no feature name"},
 	} {
 		cfg := good
 		c.change(&cfg)
@@ -576,11 +608,11 @@ func (g gate) Record(i int, buf []byte) ([]byte, error) {
 func TestWaitingEndsWithTheContextAndWithClose(t *testing.T) {
 	m := memory{name: "m"}
 	for k := range 10 {
-		m.records = append(m.records, sampleRecord(t, k))
+		m.records = append(m.records, rowtest.SampleRecord(t, k))
 	}
 	g := gate{m, make(chan struct{})}
-	var f files
-	f.add("m", g)
+	var f Files
+	f.Add("m", g)
 	d := open(t, Config{BatchSize: 2, Epochs: 1, Shuffle: ShuffleNone}, f)
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -614,8 +646,8 @@ func TestWaitingEndsWithTheContextAndWithClose(t *testing.T) {
 
 	// A wait that was given up loses no batch.
 	g = gate{m, make(chan struct{})}
-	f = files{}
-	f.add("m", g)
+	f = Files{}
+	f.Add("m", g)
 	d = open(t, Config{BatchSize: 2, Epochs: 1, Shuffle: ShuffleNone}, f)
 	if _, err := d.Next(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error is %v, expected the context's", err)
@@ -636,7 +668,7 @@ func TestWaitingEndsWithTheContextAndWithClose(t *testing.T) {
 // which readers use meanwhile, nor its parts.
 func equal(a, b *Batch) bool {
 	x, y := *a, *b
-	x.lease, y.lease = nil, nil
+	x.Lease, y.Lease = nil, nil
 	x.Parts, y.Parts = nil, nil
 	return reflect.DeepEqual(x, y)
 }
@@ -677,12 +709,12 @@ func TestStateString(t *testing.T) {
 }
 
 func FuzzState(f *testing.F) {
-	var fs files
+	var fs Files
 	m := memory{name: "m"}
 	for k := range 21 {
-		m.records = append(m.records, sampleRecord(f, k))
+		m.records = append(m.records, rowtest.SampleRecord(f, k))
 	}
-	fs.add("m", m)
+	fs.Add("m", m)
 	d := open(f, Config{BatchSize: 4, Readers: 1, Prefetch: 1}, fs)
 	text, err := json.Marshal(next(f, d).State)
 	if err != nil {
@@ -708,4 +740,66 @@ func FuzzState(f *testing.F) {
 			t.Fatalf("state %s leads to a batch of %d examples in epoch %d", text, b.Examples, b.Epoch)
 		}
 	})
+}
+func TestFindRecord(t *testing.T) {
+	var f Files
+	sizes := []int{0, 3, 0, 0, 1, 5, 0}
+	for i, n := range sizes {
+		f.Add(fmt.Sprint(i), memory{records: make([][]byte, n)})
+	}
+	n := int64(0)
+	for i, size := range sizes {
+		for r := range int64(size) {
+			if got := f.Find(n); got != (RecordID{i, r}) {
+				t.Errorf("record %d of all is %v, expected record %d of file %d", n, got, r, i)
+			}
+			n++
+		}
+	}
+	if f.Len() != n {
+		t.Errorf("%d records in all, expected %d", f.Len(), n)
+	}
+}
+
+// TestDatasetDivides holds the parts that a dataset makes to those of Batch.Divide.
+func TestDatasetDivides(t *testing.T) {
+	f := samples(t, 50)
+	for _, c := range []struct {
+		config          Config
+		n, longRows     int
+		then, thenParts int // after so many batches, it divides into another number
+	}{
+		{Config{}, 2, 4096, 3, 4},
+		{Config{}, 1, 4096, 1, 2},
+		{Config{}, 1, 0, 2, 3},
+		{Config{Layout: packed.Config{Packing: packed.PackNone}}, 3, 4096, 0, 1},
+		{Config{Layout: packed.Config{FixedRowLength: true}}, 2, 4096, 100, 0},
+	} {
+		cfg := c.config
+		cfg.BatchSize, cfg.Epochs = 8, 2
+		plain, divided := open(t, cfg, f), open(t, cfg, f)
+		next(t, plain)
+		if b := next(t, divided); b.Parts != nil {
+			t.Fatalf("%+v: divided unasked", c)
+		}
+		divided.Divide(c.n, c.longRows)
+		n := c.n
+		for i, batch := range rest(t, plain, 100) {
+			if i == c.then {
+				n = c.thenParts
+				divided.Divide(n, c.longRows)
+			}
+			want, err := withLayout(cfg).Layout.Divide(batch, n, c.longRows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := next(t, divided)
+			if !equal(got, batch) || !slices.EqualFunc(got.Parts, want, equal) {
+				t.Fatalf("%+v: batch %v differs in %d parts", c, got.State, n)
+			}
+		}
+		if b, err := divided.Next(t.Context()); err != io.EOF {
+			t.Errorf("%+v: batch %v, error %v after the last", c, b, err)
+		}
+	}
 }

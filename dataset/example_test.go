@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -51,7 +52,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	config := dataset.Config{Files: []string{path}, BatchSize: 4, Epochs: 1, RowLength: 16, Seed: 42}
+	config := dataset.Config{Files: []string{path}, BatchSize: 4, Epochs: 1, Layout: packed.Config{RowLength: 16}, Seed: 42}
 
 	ctx := context.Background()
 	set, err := dataset.Open(ctx, config)

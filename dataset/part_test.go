@@ -1,10 +1,14 @@
-package dataset
+package dataset_test
 
 import (
 	"fmt"
 	"reflect"
 	"slices"
 	"testing"
+
+	. "github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/rowtest"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 )
 
 // TestPartsCoverEveryBatch wants parts of any number to hold together what the whole
@@ -14,7 +18,7 @@ func TestPartsCoverEveryBatch(t *testing.T) {
 	f := samples(t, n)
 	for _, shuffle := range []Shuffle{ShuffleFull, ShuffleBuffer, ShuffleNone} {
 		for _, drop := range []bool{false, true} {
-			cfg := Config{BatchSize: 20, Epochs: 2, Shuffle: shuffle, Buffer: 20, DropRemainder: drop, RowLength: 64, Seed: 3}
+			cfg := Config{BatchSize: 20, Epochs: 2, Shuffle: shuffle, Buffer: 20, DropRemainder: drop, Seed: 3, Layout: packed.Config{RowLength: 64}}
 			whole := rest(t, open(t, cfg, f), 100)
 			for _, of := range []int{1, 2, 3, 7, 20, 23} {
 				t.Run(fmt.Sprintf("%s/drop=%v/%d", shuffle, drop, of), func(t *testing.T) {
@@ -36,8 +40,8 @@ func TestPartsCoverEveryBatch(t *testing.T) {
 								t.Fatalf("batch %d: a part is at %v, the whole at %v", k, b.State, want.State)
 							}
 							if b.Examples > 0 {
-								unpack(t, b)
-							} else if w := b.Feature(ExampleWeights).Float32; len(w) != 1 || w[0] != 0 || b.Tokens != 0 {
+								rowtest.Unpack(t, b)
+							} else if w := b.Feature(packed.ExampleWeights).Float32; len(w) != 1 || w[0] != 0 || b.Tokens != 0 {
 								t.Fatalf("batch %d: an empty part has weights %v and %d tokens", k, w, b.Tokens)
 							}
 							got = append(got, b.Records...)
@@ -59,7 +63,7 @@ func TestPartsCoverEveryBatch(t *testing.T) {
 // TestWideParts wants parts of different widths to lie side by side.
 func TestWideParts(t *testing.T) {
 	f := samples(t, 50)
-	cfg := Config{BatchSize: 16, Epochs: 1, RowLength: 64}
+	cfg := Config{BatchSize: 16, Epochs: 1, Layout: packed.Config{RowLength: 64}}
 	whole := rest(t, open(t, cfg, f), 100)
 	var got [][]RecordID
 	for _, p := range []Part{{0, 4, 5}, {4, 5, 5}} {
@@ -79,7 +83,7 @@ func TestWideParts(t *testing.T) {
 }
 
 func TestPartsThatCannotBe(t *testing.T) {
-	for _, p := range []Part{{0, 0, 1}, {1, 1, 2}, {2, 1, 3}, {-1, 1, 2}, {0, 3, 2}, {0, 1, 0}, {0, 1, maxParts + 1}} {
+	for _, p := range []Part{{0, 0, 1}, {1, 1, 2}, {2, 1, 3}, {-1, 1, 2}, {0, 3, 2}, {0, 1, 0}, {0, 1, MaxParts + 1}} {
 		if err := (Config{Files: []string{"f"}, BatchSize: 1, Part: p}).Validate(); err == nil {
 			t.Errorf("%+v is accepted", p)
 		}
@@ -88,7 +92,7 @@ func TestPartsThatCannotBe(t *testing.T) {
 
 // TestEmptyPartsAreNotTheEnd reads a part that has no example in a whole epoch.
 func TestEmptyPartsAreNotTheEnd(t *testing.T) {
-	d := open(t, Config{BatchSize: 1, Epochs: 3, RowLength: 64, Part: Part{0, 1, 2}}, samples(t, 5))
+	d := open(t, Config{BatchSize: 1, Epochs: 3, Part: Part{0, 1, 2}, Layout: packed.Config{RowLength: 64}}, samples(t, 5))
 	if got := len(rest(t, d, 100)); got != 15 {
 		t.Errorf("%d batches, expected 15", got)
 	}
@@ -96,15 +100,15 @@ func TestEmptyPartsAreNotTheEnd(t *testing.T) {
 
 // TestEmptyPartsSplit divides a part without examples.
 func TestEmptyPartsSplit(t *testing.T) {
-	cfg := Config{BatchSize: 1, RowLength: 64, Part: Part{0, 1, 2}}
+	cfg := Config{BatchSize: 1, Part: Part{0, 1, 2}, Layout: packed.Config{RowLength: 64}}
 	b := next(t, open(t, cfg, samples(t, 5)))
-	micro, err := b.Split(cfg, 3)
+	micro, err := packed.Config{RowLength: 64}.Split(b, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range micro {
-		if m.Examples != 0 || m.Tokens != 0 || !slices.Equal(m.Feature(ExampleWeights).Float32, []float32{0}) {
-			t.Errorf("micro-batch %d has %d examples, %d tokens, weights %v", i, m.Examples, m.Tokens, m.Feature(ExampleWeights).Float32)
+		if m.Examples != 0 || m.Tokens != 0 || !slices.Equal(m.Feature(packed.ExampleWeights).Float32, []float32{0}) {
+			t.Errorf("micro-batch %d has %d examples, %d tokens, weights %v", i, m.Examples, m.Tokens, m.Feature(packed.ExampleWeights).Float32)
 		}
 	}
 }
@@ -112,7 +116,7 @@ func TestEmptyPartsSplit(t *testing.T) {
 // TestDrawnNamesTheRecords holds the names of what is to be drawn against what is.
 func TestDrawnNamesTheRecords(t *testing.T) {
 	for _, shuffle := range []Shuffle{ShuffleFull, ShuffleBuffer, ShuffleNone} {
-		d := open(t, Config{BatchSize: 8, Epochs: 2, Shuffle: shuffle, Buffer: 20, RowLength: 64}, samples(t, 30))
+		d := open(t, Config{BatchSize: 8, Epochs: 2, Shuffle: shuffle, Buffer: 20, Layout: packed.Config{RowLength: 64}}, samples(t, 30))
 		at := d.State()
 		for _, b := range rest(t, d, 100) {
 			if got := d.Drawn(at); !reflect.DeepEqual(got, b.Records) {

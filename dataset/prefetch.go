@@ -33,7 +33,7 @@ type prefetch struct {
 }
 
 // startPrefetch starts making the batches from a position on.
-func startPrefetch(cfg *Config, f *files, free *pool, v division, from State) *prefetch {
+func startPrefetch(cfg *Config, f *files, assembler func() Assembler, v division, from State) *prefetch {
 	together := min(max(cfg.Prefetch/(2*cfg.Readers), 1), mostTogether)
 	p := &prefetch{queue: make(chan chan []result, max(cfg.Prefetch/together, 1)), division: v, quit: make(chan struct{})}
 	jobs := make(chan job)
@@ -63,7 +63,7 @@ func startPrefetch(cfg *Config, f *files, free *pool, v division, from State) *p
 	})
 	for range cfg.Readers {
 		p.done.Go(func() {
-			r := newReader(cfg, f, free)
+			r := newReader(cfg, f, assembler())
 			for j := range jobs {
 				j.to <- p.make(r, j)
 			}
@@ -85,7 +85,7 @@ func (p *prefetch) make(r *reader, j job) []result {
 		start, end := r.cfg.Part.of(s.Position, s.end())
 		res.batch, res.skipped, res.damage, res.err = r.read(s.Epoch, start, end)
 		if res.err == nil && p.division.parts > 0 {
-			res.batch.Parts, res.err = res.batch.Divide(*r.cfg, p.division.parts, p.division.longRows)
+			res.batch.Parts, res.err = r.cfg.Layout.Divide(res.batch, p.division.parts, p.division.longRows)
 		}
 		results = append(results, res)
 		if res.err != nil {

@@ -1,7 +1,12 @@
 package dataset
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -20,21 +25,129 @@ type State struct {
 // Settings are the settings that a position depends on. With other settings, the same
 // numbers would mean other examples.
 type Settings struct {
-	Files          string  `json:"files"` // hash of the files' names, sizes and numbers of records
-	Records        int64   `json:"records"`
-	Seed           uint64  `json:"seed"`
-	BatchSize      int     `json:"batch_size"`
-	DropRemainder  bool    `json:"drop_remainder"`
-	Shuffle        Shuffle `json:"shuffle"`
-	Buffer         int     `json:"buffer"` // 0 unless the shuffle is ShuffleBuffer
-	Packing        Packing `json:"packing"`
-	RowLength      int     `json:"row_length"`
-	FixedRowLength bool    `json:"fixed_row_length"`
-	Truncate       bool    `json:"truncate"`
+	Files         string  `json:"files"` // hash of the files' names, sizes and numbers of records
+	Records       int64   `json:"records"`
+	Seed          uint64  `json:"seed"`
+	BatchSize     int     `json:"batch_size"`
+	DropRemainder bool    `json:"drop_remainder"`
+	Shuffle       Shuffle `json:"shuffle"`
+	Buffer        int     `json:"buffer"` // 0 unless the shuffle is ShuffleBuffer
+	// Layout is a JSON object of the layout's settings. In the JSON of Settings these stand behind
+	// the other fields.
+	Layout string `json:"-"`
+}
+
+// plainSettings are Settings without their layout's.
+type plainSettings Settings
+
+// MarshalJSON implements json.Marshaler.
+func (s Settings) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(plainSettings(s))
+	if err != nil || len(s.Layout) <= len("{}") {
+		return text, err
+	}
+	return append(append(text[:len(text)-1], ','), s.Layout[1:]...), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler. What is no other field is of the layout.
+func (s *Settings) UnmarshalJSON(text []byte) error {
+	var plain plainSettings
+	if err := json.Unmarshal(text, &plain); err != nil {
+		return err
+	}
+	known, err := json.Marshal(plain)
+	if err != nil {
+		return err
+	}
+	own := layoutValues(string(known))
+	var layout bytes.Buffer
+	err = eachValue(text, func(key string, value json.RawMessage) error {
+		if _, ok := own[key]; ok {
+			return nil
+		}
+		return appendValue(&layout, key, value)
+	})
+	if err != nil {
+		return err
+	}
+	*s = Settings(plain)
+	s.Layout = closeObject(&layout)
+	return nil
+}
+
+// layoutSettings returns a layout's settings as a JSON object.
+func layoutSettings(settings []Setting) (string, error) {
+	var b bytes.Buffer
+	for _, l := range settings {
+		if err := appendValue(&b, l.Key, l.Value); err != nil {
+			return "", fmt.Errorf("layout's setting %s: %w", l.Key, err)
+		}
+	}
+	return closeObject(&b), nil
+}
+
+// layoutValues returns the JSON of each value of a JSON object, nothing where it is none.
+func layoutValues(object string) map[string]string {
+	values := map[string]string{}
+	err := eachValue([]byte(object), func(key string, value json.RawMessage) error {
+		values[key] = string(value)
+		return nil
+	})
+	if err != nil {
+		return map[string]string{}
+	}
+	return values
+}
+
+// eachValue calls a function for each value of a JSON object, in order.
+func eachValue(object []byte, each func(key string, value json.RawMessage) error) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return err
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		if err := each(key.(string), value); err != nil { // the keys of objects are strings
+			return err
+		}
+	}
+	return nil
+}
+
+// appendValue appends a key with its value to a JSON object that closeObject ends.
+func appendValue(b *bytes.Buffer, key string, value any) error {
+	name, err := json.Marshal(key)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	b.WriteByte("{,"[min(b.Len(), 1)])
+	b.Write(name)
+	b.WriteByte(':')
+	b.Write(text)
+	return nil
+}
+
+// closeObject returns a JSON object, "" where nothing was appended to it.
+func closeObject(b *bytes.Buffer) string {
+	if b.Len() == 0 {
+		return ""
+	}
+	return b.String() + "}"
 }
 
 // differences returns a clause for each difference between s and now.
-func (s Settings) differences(now Settings) []string {
+func (s Settings) differences(now Settings, layout []Setting) []string {
 	var d []string
 	differ := func(what string, was, is any) {
 		if was != is {
@@ -52,10 +165,14 @@ func (s Settings) differences(now Settings) []string {
 	if s.Shuffle == now.Shuffle {
 		differ("the shuffle buffer", s.Buffer, now.Buffer)
 	}
-	differ("the packing", quote(s.Packing), quote(now.Packing))
-	differ("the row length", s.RowLength, now.RowLength)
-	differ("the fixed row length", s.FixedRowLength, now.FixedRowLength)
-	differ("truncation", s.Truncate, now.Truncate)
+	was, is := layoutValues(s.Layout), layoutValues(now.Layout)
+	for _, l := range layout {
+		differ(l.Name, cmp.Or(was[l.Key], "not set"), is[l.Key])
+		delete(was, l.Key)
+	}
+	for _, key := range slices.Sorted(maps.Keys(was)) {
+		differ(key, was[key], "not set")
+	}
 	return d
 }
 
@@ -65,11 +182,11 @@ func quote[T ~string](s T) string { return fmt.Sprintf("%q", string(s)) }
 const maxEpoch = 1 << 53
 
 // check returns an error unless a Dataset with the given settings can continue from s.
-func (s State) check(now Settings) error {
+func (s State) check(now Settings, layout []Setting) error {
 	if s.Version != stateVersion {
 		return &StateError{[]string{fmt.Sprintf("its version is %d; expected %d", s.Version, stateVersion)}}
 	}
-	if d := s.Settings.differences(now); len(d) > 0 {
+	if d := s.Settings.differences(now, layout); len(d) > 0 {
 		return &StateError{d}
 	}
 	var d []string

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 )
 
 // Config holds the settings of a strategy.
@@ -47,8 +48,10 @@ type LocalInput struct {
 	// files.
 	Dir   string
 	Files []dataset.FileInfo
-	// Dataset says how to make batches of the files. Its Files and Part are ignored.
+	// Dataset says how to make batches of the files. Its Files, Part and Layout are ignored.
 	Dataset dataset.Config
+	// Layout says how batches are laid out.
+	Layout packed.Config
 	// Settings are those of the data as this process opened it. A worker's must be equal.
 	Settings dataset.Settings
 	// Workers are the names of the workers in errors, by index.

@@ -6,6 +6,7 @@ import (
 	"log"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -26,7 +27,8 @@ func Example() {
 	defer model.Close()
 	// Here the variables are set: model.Assign(ctx, values) with those of a checkpoint.
 
-	config := dataset.Config{Files: []string{"data/train-00000-of-00001.tfrecord"}, BatchSize: 32, RowLength: 128}
+	rows := packed.Config{RowLength: 128}
+	config := dataset.Config{Files: []string{"data/train-00000-of-00001.tfrecord"}, BatchSize: 32, Layout: rows}
 	data, err := dataset.Open(ctx, config)
 	if err != nil {
 		log.Fatal(err)
@@ -38,7 +40,7 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		parts, err := batch.Divide(config, runtime.MicroBatches, runtime.LongRows)
+		parts, err := rows.Divide(batch, runtime.MicroBatches, runtime.LongRows)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
@@ -63,26 +64,26 @@ func connect(t *testing.T, n int, devices string) *cluster.Cluster {
 	return f
 }
 
-var rows16 = dataset.Config{RowLength: 16}
+var rows16 = packed.Config{RowLength: 16}
 
 // randomBatch makes a batch of examples with weights of their own.
 func randomBatch(t testing.TB, rng *rand.Rand, n int) *dataset.Batch {
 	t.Helper()
-	examples := make([]dataset.Example, n)
+	examples := make([]packed.Example, n)
 	for i := range examples {
-		e := dataset.Example{Label: rng.Int32N(3), Labeled: true}
+		e := packed.Example{Label: rng.Int32N(3), Labeled: true}
 		for range 1 + rng.IntN(16) {
 			e.IDs = append(e.IDs, rng.Int32N(30))
 			e.TypeIDs = append(e.TypeIDs, rng.Int32N(2))
 		}
 		examples[i] = e
 	}
-	b, err := dataset.FromExamples(rows16, examples)
+	b, err := packed.FromExamples(rows16, examples)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range b.Feature(dataset.ExampleWeights).Float32 {
-		b.Feature(dataset.ExampleWeights).Float32[i] = 0.5 + rng.Float32()
+	for i := range b.Feature(packed.ExampleWeights).Float32 {
+		b.Feature(packed.ExampleWeights).Float32[i] = 0.5 + rng.Float32()
 	}
 	return b
 }
@@ -90,7 +91,7 @@ func randomBatch(t testing.TB, rng *rand.Rand, n int) *dataset.Batch {
 // micro divides a batch.
 func micro(t testing.TB, b *dataset.Batch, n int) [][]Feature {
 	t.Helper()
-	parts, err := b.Split(rows16, n)
+	parts, err := rows16.Split(b, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +335,7 @@ func TestNotFiniteEverywhere(t *testing.T) {
 			before := variables(t, m)
 			parts := micro(t, randomBatch(t, rng, 9), len(m.runtime.Devices)*w.accumulate)
 			for i := range parts[1] {
-				if f := &parts[1][i]; f.Name == dataset.ExampleWeights {
+				if f := &parts[1][i]; f.Name == packed.ExampleWeights {
 					f.Float32[0] = float32(math.Inf(1))
 				}
 			}
@@ -374,7 +375,7 @@ func TestOverflowEverywhere(t *testing.T) {
 			step := func(weight float32) *Result {
 				t.Helper()
 				for i := range parts[1] {
-					if f := &parts[1][i]; f.Name == dataset.ExampleWeights {
+					if f := &parts[1][i]; f.Name == packed.ExampleWeights {
 						f.Float32[0] = weight
 					}
 				}

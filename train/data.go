@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/train/task"
 	"github.com/gorbit-ml/gorbit/train/task/classify"
@@ -85,11 +86,11 @@ const (
 
 // open opens a split.
 func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split string, use use, log *slog.Logger) (*dataset.Dataset, error) {
-	config := p.dataset(d.files(split), use == toTrain)
+	layout := p.layoutFor(c)
 	if use == toPredict {
-		config.Labels = dataset.LabelsNone
+		layout.Labels = packed.LabelsNone
 	}
-	bound(&config, c)
+	config := p.dataset(d.files(split), use == toTrain, layout)
 	config.Logger = log
 	set, err := dataset.Open(ctx, config)
 	if err != nil {
@@ -105,11 +106,13 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 // taskOf is what a graph is trained for.
 func taskOf(c *graphs.Contract) task.Task { return classify.New(c) }
 
-// bound sets what the graph allows in records, and how long their rows are to be.
-func bound(config *dataset.Config, c *graphs.Contract) {
-	taskOf(c).Limit(config)
+// layoutFor returns how batches are laid out for a graph, within what it allows in records.
+func (p Params) layoutFor(c *graphs.Contract) packed.Config {
+	layout := p.layout()
+	taskOf(c).Limit(&layout)
 	// XLA compiles anew for every shape.
-	config.FixedRowLength = c.XLA
+	layout.FixedRowLength = c.XLA
+	return layout
 }
 
 // complete holds what a split's files hold against the manifest. Damaged records

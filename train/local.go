@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -19,8 +20,7 @@ func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *strategy.
 	if p.Strategy.Input != inputLocal {
 		return nil
 	}
-	d := &strategy.LocalInput{Dir: p.Data.Dir, Dataset: p.dataset(nil, true), Settings: train.State().Settings, Workers: p.Strategy.addresses()}
-	bound(&d.Dataset, c)
+	d := &strategy.LocalInput{Dir: p.Data.Dir, Dataset: p.dataset(nil, true, packed.Config{}), Layout: p.layoutFor(c), Settings: train.State().Settings, Workers: p.Strategy.addresses()}
 	for _, f := range train.FileInfos() {
 		if within, err := filepath.Rel(d.Dir, f.Path); err == nil && filepath.IsLocal(within) {
 			f.Path = within

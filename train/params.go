@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -215,7 +216,7 @@ type RuntimeParams struct {
 func Defaults() Params {
 	return Params{
 		Seed:  42,
-		Data:  DataParams{Train: "train", Eval: "dev", Packing: string(dataset.PackBestFit), Shuffle: string(dataset.ShuffleFull), OnCorrupt: "fail"},
+		Data:  DataParams{Train: "train", Eval: "dev", Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), OnCorrupt: "fail"},
 		Train: TrainParams{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
 		Eval:  EvalParams{BatchSize: 64},
 		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
@@ -377,7 +378,7 @@ func (p Params) Validate() error {
 	if err := p.strategy(strategy.FunctionsTrain).Validate(); err != nil {
 		return bad("runtime: %w", err)
 	}
-	if err := p.dataset([]string{"."}, false).Validate(); err != nil {
+	if err := p.dataset([]string{"."}, false, p.layout()).Validate(); err != nil {
 		return bad("data: %w", err)
 	}
 	// The number of steps is not known yet: any will do to check the rest.
@@ -400,16 +401,14 @@ func (p Params) strategy(functions strategy.Functions) strategy.Config {
 
 // dataset returns the configuration of one pass in order, for evaluation, or of
 // shuffled passes without end, for training.
-func (p Params) dataset(files []string, train bool) dataset.Config {
+func (p Params) dataset(files []string, train bool, layout packed.Config) dataset.Config {
 	policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt)
 	c := dataset.Config{
 		Files:     files,
 		BatchSize: p.Eval.BatchSize,
 		Epochs:    1,
 		Shuffle:   dataset.ShuffleNone,
-		Packing:   dataset.Packing(p.Data.Packing),
-		RowLength: p.Data.RowLength,
-		Truncate:  p.Data.Truncate,
+		Layout:    layout,
 		OnCorrupt: policy,
 		Readers:   p.Data.Readers,
 	}
@@ -419,6 +418,11 @@ func (p Params) dataset(files []string, train bool) dataset.Config {
 		c.DropRemainder = p.Data.DropRemainder
 	}
 	return c
+}
+
+// layout returns how the examples of a batch are laid into rows.
+func (p Params) layout() packed.Config {
+	return packed.Config{Packing: packed.Packing(p.Data.Packing), RowLength: p.Data.RowLength, Truncate: p.Data.Truncate}
 }
 
 func (p Params) schedule(steps int64) runner.ScheduleConfig {

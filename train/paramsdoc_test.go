@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -138,7 +139,7 @@ func TestDocumentedZeros(t *testing.T) {
 	}{
 		"data.readers":                {dataset.DefaultReaders, 2, "0 is two"},
 		"data.buffer":                 {dataset.DefaultBuffer, 65536, "0 is 65,536"},
-		"data.row_length":             {dataset.DefaultRowLength, 128, "0: 128 or"},
+		"data.row_length":             {packed.DefaultRowLength, 128, "0: 128 or"},
 		"runtime.lanes":               {mostLanes, 4, "up to 4 cores"},
 		"checkpoint.keep_every_hours": {mostHours, 1_000_000, "1,000,000 the most"},
 	} {

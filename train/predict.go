@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -177,7 +178,7 @@ func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, er
 	if err := preflightSplit(s, r.Folder, split, toPredict); err != nil {
 		return nil, err
 	}
-	s.params.Data.Packing = string(dataset.PackNone)
+	s.params.Data.Packing = string(packed.PackNone)
 	s.params.Eval.BatchSize = min(windowExamples, max(1, windowCells/s.params.Data.RowLength))
 	return s.open(ctx, split, toPredict)
 }
@@ -185,7 +186,7 @@ func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, er
 // unpack returns the examples of a batch with one per row. A batch says how many of them
 // were shortened, and not which: where there are some, all that fill their rows count.
 func unpack(b *dataset.Batch) []text.Encoding {
-	ids, types, sequences := b.Feature(dataset.InputIDs), b.Feature(dataset.TypeIDs), b.Feature(dataset.SequenceIDs)
+	ids, types, sequences := b.Feature(packed.InputIDs), b.Feature(packed.TypeIDs), b.Feature(packed.SequenceIDs)
 	out := make([]text.Encoding, b.Examples)
 	for i := range out {
 		from, to := i*b.RowLength, (i+1)*b.RowLength
@@ -238,19 +239,19 @@ func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]
 // batch packs examples into rows as long as the longest of them, or as the graph takes
 // them.
 func (m predictModel) batch(examples []text.Encoding) (*dataset.Batch, error) {
-	config := m.run.Params.dataset(nil, false)
-	config.Labels = dataset.LabelsNone
+	config := m.run.Params.layout()
+	config.Labels = packed.LabelsNone
 	if m.run.Export.Contract.XLA {
-		config.FixedRowLength, config.Packing = true, dataset.PackNone
+		config.FixedRowLength, config.Packing = true, packed.PackNone
 	} else {
 		config.RowLength = 1
 		for _, e := range examples {
 			config.RowLength = max(config.RowLength, len(e.IDs))
 		}
 	}
-	some := make([]dataset.Example, len(examples))
+	some := make([]packed.Example, len(examples))
 	for i, e := range examples {
-		some[i] = dataset.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
+		some[i] = packed.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
 	}
-	return dataset.FromExamples(config, some)
+	return packed.FromExamples(config, some)
 }

@@ -16,7 +16,7 @@ import (
 	"testing/iotest"
 
 	"github.com/gorbit-ml/gorbit/convert"
-	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -282,11 +282,11 @@ func TestUnpack(t *testing.T) {
 		examples[i].TypeIDs = make([]int32, len(examples[i].IDs))
 		examples[i].TypeIDs[len(examples[i].IDs)-1] = 1
 	}
-	records := make([]dataset.Example, len(examples))
+	records := make([]packed.Example, len(examples))
 	for i, e := range examples {
-		records[i] = dataset.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
+		records[i] = packed.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
 	}
-	batch, err := dataset.FromExamples(dataset.Config{Packing: dataset.PackNone, RowLength: rowLength, Labels: dataset.LabelsNone}, records)
+	batch, err := packed.FromExamples(packed.Config{Packing: packed.PackNone, RowLength: rowLength, Labels: packed.LabelsNone}, records)
 	if err != nil {
 		t.Fatal(err)
 	}

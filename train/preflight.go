@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/convert"
-	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -148,7 +148,7 @@ func rowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
 			longest = max(longest, split.Lengths.Max)
 		}
 	}
-	n := max(dataset.DefaultRowLength, (longest+rowStep-1)/rowStep*rowStep)
+	n := max(packed.DefaultRowLength, (longest+rowStep-1)/rowStep*rowStep)
 	if most := positions(c); most > 0 {
 		n = min(n, most)
 	}

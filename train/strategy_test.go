@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -199,7 +199,7 @@ func TestReplicasAreWatched(t *testing.T) {
 // cells counts the positions of a micro-batch, padding included.
 func cells(features []strategy.Feature) (n int) {
 	for _, f := range features {
-		if f.Name == dataset.InputIDs {
+		if f.Name == packed.InputIDs {
 			n = len(f.Int32)
 		}
 	}
@@ -213,15 +213,15 @@ func TestMicroBatchesWithoutPadding(t *testing.T) {
 	p := testParams(t)
 	for _, c := range []struct {
 		kernels string
-		packing dataset.Packing
+		packing packed.Packing
 		lanes   int
 		tight   bool
 	}{
-		{"on", dataset.PackBestFit, 1, true},
-		{"on", dataset.PackBestFit, 2, true},
-		{"on", dataset.PackBestFit, 3, true},
-		{"on", dataset.PackNone, 2, false},
-		{"off", dataset.PackBestFit, 2, false},
+		{"on", packed.PackBestFit, 1, true},
+		{"on", packed.PackBestFit, 2, true},
+		{"on", packed.PackBestFit, 3, true},
+		{"on", packed.PackNone, 2, false},
+		{"off", packed.PackBestFit, 2, false},
 	} {
 		t.Run(fmt.Sprint(c.kernels, c.packing, c.lanes), func(t *testing.T) {
 			p := p

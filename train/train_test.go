@@ -22,6 +22,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
@@ -355,8 +356,8 @@ func TestPackingIsExact(t *testing.T) {
 	p := testParams(t)
 	p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}
 	p.Train.Steps = 6
-	metrics := make(map[dataset.Packing][]map[string]float64)
-	for _, packing := range []dataset.Packing{dataset.PackNone, dataset.PackBestFit, dataset.PackFirstFit} {
+	metrics := make(map[packed.Packing][]map[string]float64)
+	for _, packing := range []packed.Packing{packed.PackNone, packed.PackBestFit, packed.PackFirstFit} {
 		p.Data.Packing = string(packing)
 		p.Train.StepsPerLoop = 1
 		run := filepath.Join(t.TempDir(), "run")
@@ -375,7 +376,7 @@ func TestPackingIsExact(t *testing.T) {
 			metrics[packing] = append(metrics[packing], l.Outputs)
 		}
 	}
-	want := metrics[dataset.PackNone]
+	want := metrics[packed.PackNone]
 	if len(want) != 7 { // 6 loops and an evaluation
 		t.Fatalf("%d lines", len(want))
 	}

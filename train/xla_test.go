@@ -3,7 +3,7 @@ package train
 import (
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/text"
 )
@@ -12,12 +12,11 @@ import (
 // unless more are asked for.
 func TestShapesForXLA(t *testing.T) {
 	p := Defaults()
-	p.Data.RowLength = dataset.DefaultRowLength
+	p.Data.RowLength = packed.DefaultRowLength
 	for _, xla := range []bool{false, true} {
 		c := &graphs.Contract{XLA: xla}
-		config := p.dataset(nil, true)
-		if bound(&config, c); config.FixedRowLength != xla {
-			t.Errorf("XLA %v: rows of one length %v", xla, config.FixedRowLength)
+		if got := p.layoutFor(c).FixedRowLength; got != xla {
+			t.Errorf("XLA %v: rows of one length %v", xla, got)
 		}
 		run := &Run{Params: p, Export: &graphs.Export{Contract: c}}
 		got, err := predictModel{run}.batch([]text.Encoding{{IDs: make([]int32, 9)}, {IDs: make([]int32, 5)}, {IDs: make([]int32, 2)}})

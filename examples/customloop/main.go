@@ -18,6 +18,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -49,9 +50,9 @@ type options struct {
 
 // split is the configuration of a split of the data for a graph.
 func (o options) split(name string, c *graphs.Contract) dataset.Config {
-	config := dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, RowLength: c.Model.ConfigInt("max_position_embeddings")}
-	classify.New(c).Limit(&config)
-	return config
+	rows := packed.Config{RowLength: c.Model.ConfigInt("max_position_embeddings")}
+	classify.New(c).Limit(&rows)
+	return dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, Layout: rows}
 }
 
 // run opens what the loop needs, and runs it.

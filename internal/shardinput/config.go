@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/flat"
 )
@@ -18,8 +19,10 @@ type Data struct {
 	// of those in the folder from there. A worker's files must hold the same.
 	Dir   string             `json:"dir"`
 	Files []dataset.FileInfo `json:"files"`
-	// Dataset is how batches are made of them; its Files and Part do not count.
+	// Dataset is how batches are drawn from them; its Files, Part and Layout do not count.
 	Dataset dataset.Config `json:"dataset"`
+	// Layout is how batches are laid out.
+	Layout packed.Config `json:"layout"`
 	// Settings are the chief's, which a worker's must equal.
 	Settings dataset.Settings `json:"settings"`
 	// Workers are what the workers are called in errors, by their number.

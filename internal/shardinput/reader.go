@@ -126,7 +126,7 @@ func (r *reader) open(o Options) error {
 		dir = o.Dir
 	}
 	c := data.Dataset
-	c.Files, c.Part, c.Logger = nil, r.config.Part, o.Log
+	c.Files, c.Layout, c.Part, c.Logger = nil, data.Layout, r.config.Part, o.Log
 	for _, f := range data.Files {
 		path := f.Path
 		if !filepath.IsAbs(path) {
@@ -237,7 +237,7 @@ func (r *reader) draw(ticket, epoch, position, rounds int64) ([]int64, []int32, 
 		return nil, nil, err
 	}
 	defer batch.Release()
-	parts, err := batch.Divide(r.config.Data.Dataset, int(rounds)*r.config.Replicas, r.config.LongRows)
+	parts, err := r.config.Data.Layout.Divide(batch, int(rounds)*r.config.Replicas, r.config.LongRows)
 	if err != nil {
 		return nil, nil, err
 	}

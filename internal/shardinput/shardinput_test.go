@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/flat"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -40,7 +41,7 @@ func written(t testing.TB) Config {
 		t.Fatal(err)
 	}
 	c := Config{
-		Data:     Data{Dir: dir, Files: []dataset.FileInfo{{Path: "train.tfrecord"}}, Dataset: dataset.Config{BatchSize: 10, RowLength: 16, Seed: 3}, Workers: []string{"a:1", "b:2"}},
+		Data:     Data{Dir: dir, Files: []dataset.FileInfo{{Path: "train.tfrecord"}}, Dataset: dataset.Config{BatchSize: 10, Seed: 3}, Layout: packed.Config{RowLength: 16}, Workers: []string{"a:1", "b:2"}},
 		Worker:   1,
 		Part:     dataset.Part{From: 1, To: 3, Of: 5},
 		Replicas: 2,
@@ -58,6 +59,7 @@ func written(t testing.TB) Config {
 func whole(t testing.TB, c Config, part dataset.Part) *dataset.Dataset {
 	t.Helper()
 	config := c.Data.Dataset
+	config.Layout = c.Data.Layout
 	config.Files, config.Part = []string{filepath.Join(c.Data.Dir, c.Data.Files[0].Path)}, part
 	d, err := dataset.Open(context.Background(), config)
 	if err != nil {
@@ -153,7 +155,7 @@ func (got drawn) check(t *testing.T, at dataset.State, b *dataset.Batch) {
 		t.Fatalf("%v: stats are %v, expected to begin with %v", at, got.numbers, want)
 	}
 	var ids, held []int32
-	ids = append(ids, b.Feature(dataset.InputIDs).Int32...)
+	ids = append(ids, b.Feature(packed.InputIDs).Int32...)
 	var weight float32
 	for _, m := range got.made {
 		sizes, shape := m.layout[:3], m.layout[3:]

@@ -3,7 +3,7 @@
 package task
 
 import (
-	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 )
@@ -11,7 +11,7 @@ import (
 // Task is what a model is trained for.
 type Task interface {
 	// Limit sets what the records may hold.
-	Limit(*dataset.Config)
+	Limit(*packed.Config)
 	// Measure computes the metrics of training and evaluation from sums: it is a
 	// runner.MetricsFunc.
 	Measure(runner.Sums) (runner.Outputs, error)

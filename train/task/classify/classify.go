@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -26,7 +26,7 @@ var _ task.Task = Task{}
 func New(c *graphs.Contract) Task { return Task{c.Model} }
 
 // Limit implements task.Task: labels, token ids, types and positions that the graph has.
-func (t Task) Limit(c *dataset.Config) {
+func (t Task) Limit(c *packed.Config) {
 	c.VocabSize = t.model.ConfigInt("vocab_size")
 	c.NumTypes = t.model.ConfigInt("type_vocab_size")
 	c.MaxTokens = t.model.ConfigInt("max_position_embeddings")

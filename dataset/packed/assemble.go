@@ -1,10 +1,12 @@
-package dataset
+package packed
 
 import (
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/gorbit-ml/gorbit/dataset"
 )
 
 // Example is a tokenized text with its special tokens and without padding.
@@ -15,34 +17,31 @@ type Example struct {
 	Labeled bool // whether Label is set
 }
 
-// FromExamples packs examples into one Batch, as a Dataset does with records.
+// FromExamples packs examples into one batch, as a Dataset does with records.
 // It uses only the fields Packing, RowLength, FixedRowLength, Truncate, Labels,
 // NumLabels, VocabSize and NumTypes of the configuration. For an example that
 // violates them it returns a RecordError without a file.
-func FromExamples(cfg Config, examples []Example) (*Batch, error) {
+func FromExamples(cfg Config, examples []Example) (*dataset.Batch, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validateRows(); err != nil {
+	if err := cfg.validateRows(len(examples)); err != nil {
 		return nil, err
 	}
-	switch n := int64(len(examples)); {
-	case n == 0:
+	if len(examples) == 0 {
 		return nil, errors.New("a batch has 0 examples; expected 1 or more")
-	case n*int64(cfg.RowLength) > math.MaxInt32:
-		return nil, fmt.Errorf("a batch of %d examples in rows of %d tokens is too large: positions must be below 2^31", n, cfg.RowLength)
 	}
-	a := assembler{cfg: &cfg, pool: new(pool)}
+	a := newAssembler(&cfg, new(pool))
 	for i, e := range examples {
 		bad := func(feature, reason string) error {
-			return &RecordError{Record: int64(i), Feature: feature, Reason: reason}
+			return &dataset.RecordError{Record: int64(i), Feature: feature, Reason: reason}
 		}
 		ids, types := e.IDs, e.TypeIDs
 		if len(types) > 0 && len(types) != len(ids) {
 			return nil, bad(TypeIDs, reasonLength(len(types), len(ids), "token ids"))
 		}
-		if reason := appendTokens(&a, ids, nil, inputIDs); reason != "" {
+		if reason := appendTokens(a, ids, nil, inputIDs); reason != "" {
 			return nil, bad(InputIDs, reason)
 		}
-		if reason := appendTokens(&a, types, nil, typeIDs); reason != "" {
+		if reason := appendTokens(a, types, nil, typeIDs); reason != "" {
 			return nil, bad(TypeIDs, reason)
 		}
 		labeled := e.Labeled && cfg.Labels != LabelsNone
@@ -54,11 +53,11 @@ func FromExamples(cfg Config, examples []Example) (*Batch, error) {
 		case cfg.Labels == LabelsRequired:
 			return nil, bad(LabelIDs, "is missing")
 		}
-		if reason := a.end(RecordID{File: -1, Record: int64(i)}, e.Label, labeled); reason != "" {
+		if reason := a.end(dataset.RecordID{File: -1, Record: int64(i)}, e.Label, labeled); reason != "" {
 			return nil, bad(InputIDs, reason)
 		}
 	}
-	return a.batch(), nil
+	return a.Batch(), nil
 }
 
 func reasonLength(have, want int, what string) string {
@@ -81,13 +80,14 @@ func (c *Config) checkLabel(v int64) string {
 // assembler collects the examples of one batch and lays them into rows. It and
 // its memory are reused from batch to batch.
 type assembler struct {
-	cfg  *Config
-	pool *pool
+	cfg     *Config // with its defaults
+	pool    *pool
+	decoded *records // nil in one that is given no records
 
 	tokens  [2][]int32 // input and type ids, one example after the other
 	lengths []int32
 	labels  []int32
-	records []RecordID
+	records []dataset.RecordID
 
 	start              int // first token of the example being collected
 	labeled, truncated int
@@ -101,7 +101,19 @@ const (
 	typeIDs
 )
 
-func (a *assembler) reset() {
+func newAssembler(cfg *Config, free *pool) *assembler {
+	return &assembler{cfg: cfg, pool: free}
+}
+
+// dropExample drops the tokens of the example that is being collected.
+func (a *assembler) dropExample() {
+	for i, t := range a.tokens {
+		a.tokens[i] = t[:a.start]
+	}
+}
+
+// Reset implements dataset.Assembler.
+func (a *assembler) Reset() {
 	for i := range a.tokens {
 		a.tokens[i] = a.tokens[i][:0]
 	}
@@ -157,7 +169,7 @@ func appendTokens[T int32 | int64](a *assembler, values []T, mask []int64, kind 
 
 // end finishes the example whose tokens were appended before. It returns what is
 // wrong with the length, or "". Missing types are 0.
-func (a *assembler) end(id RecordID, label int32, labeled bool) string {
+func (a *assembler) end(id dataset.RecordID, label int32, labeled bool) string {
 	start := a.start
 	n := len(a.tokens[inputIDs]) - start
 	if n == 0 {
@@ -193,9 +205,11 @@ func (a *assembler) end(id RecordID, label int32, labeled bool) string {
 	return ""
 }
 
-// batch returns the collected examples, of which there must be at least one, as
-// a Batch.
-func (a *assembler) batch() *Batch {
+// Batch implements dataset.Assembler.
+func (a *assembler) Batch() *dataset.Batch {
+	if len(a.lengths) == 0 {
+		return a.nothing()
+	}
 	n := len(a.lengths)
 	rows, length := a.packer.pack(a.cfg.Packing, a.lengths, a.cfg.RowLength, a.cfg.FixedRowLength)
 
@@ -234,13 +248,13 @@ func (a *assembler) batch() *Batch {
 
 	// Another allocation holds everything that describes them.
 	b := &struct {
-		Batch
-		features [7]Feature
+		dataset.Batch
+		features [7]dataset.Feature
 		shapes   [3]int
 		lease    lease
 	}{shapes: [...]int{rows, length, n}, lease: lease{a.pool, m}}
 	grid, axis := b.shapes[:2:2], b.shapes[2:3:3]
-	b.features = [...]Feature{
+	b.features = [...]dataset.Feature{
 		{Name: InputIDs, Shape: grid, Int32: ids},
 		{Name: TypeIDs, Shape: grid, Int32: types},
 		{Name: SequenceIDs, Shape: grid, Int32: seqs},
@@ -249,7 +263,7 @@ func (a *assembler) batch() *Batch {
 		{Name: LabelIDs, Shape: axis, Int32: labels},
 		{Name: ExampleWeights, Shape: axis, Float32: weights},
 	}
-	b.Batch = Batch{
+	b.Batch = dataset.Batch{
 		Features:  b.features[:],
 		Examples:  n,
 		Labeled:   a.labeled,
@@ -257,8 +271,8 @@ func (a *assembler) batch() *Batch {
 		Tokens:    from,
 		Rows:      rows,
 		RowLength: length,
-		Records:   append([]RecordID(nil), a.records...),
-		lease:     &b.lease,
+		Records:   append([]dataset.RecordID(nil), a.records...),
+		Lease:     &b.lease,
 	}
 	return &b.Batch
 }

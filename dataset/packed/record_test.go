@@ -1,4 +1,4 @@
-package dataset
+package packed
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/rowtest"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -15,17 +17,24 @@ var (
 )
 
 // readOne returns the only example of a record.
-func readOne(t *testing.T, cfg Config, rec []byte) (*Batch, error) {
+func readOne(t *testing.T, cfg Config, rec []byte) (*dataset.Batch, error) {
 	t.Helper()
-	var f files
-	f.add("dir/one.tfrecord", memory{"dir/one.tfrecord", [][]byte{sampleRecord(t, 0), rec}})
-	cfg.BatchSize, cfg.Epochs, cfg.Shuffle, cfg.Readers, cfg.Files = 1, 1, ShuffleNone, 1, f.paths
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.Validate(1); err != nil {
 		t.Fatal(err)
 	}
-	cfg = cfg.withDefaults()
-	b, _, _, err := newReader(&cfg, &f, new(pool)).read(0, 1, 2)
-	return b, err
+	a := cfg.Assemblers()()
+	if err := a.Add(dataset.RecordID{Record: 1}, rec); err != nil {
+		// What was added before and comes afterwards is what it is without the record.
+		good := rowtest.SampleRecord(t, 0)
+		if err := a.Add(dataset.RecordID{}, good); err == nil {
+			b := a.Batch()
+			if got := unpack(t, b); cfg.RowLength == 0 && !reflect.DeepEqual(got, []Example{sample(0)}) {
+				t.Errorf("behind a record that is refused, the example is %v", got)
+			}
+		}
+		return nil, err
+	}
+	return a.Batch(), nil
 }
 
 func TestRecordForms(t *testing.T) {
@@ -54,7 +63,7 @@ func TestRecordForms(t *testing.T) {
 		{"as long as a row", Config{RowLength: 4}, []tfrecord.Feature{ints("input_ids", 101, 7, 8, 102), ints("segment_ids", 0, 0, 1, 1), ints("label_ids", 1)}, want},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b, err := readOne(t, c.cfg, record(t, c.features...))
+			b, err := readOne(t, c.cfg, rowtest.Record(t, c.features...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,45 +123,18 @@ func TestRecordErrors(t *testing.T) {
 		{"filling mark of text", Config{}, []tfrecord.Feature{ids, types, label, tfrecord.BytesFeature("is_real_example", []byte("1"))}, "is_real_example", "has bytes values; expected int64"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, policy := range []tfrecord.Policy{tfrecord.Fail, tfrecord.Skip} {
-				c.cfg.OnCorrupt = policy
-				_, err := readOne(t, c.cfg, record(t, c.features...))
-				e := asRecordError(t, err)
-				if e.File != "dir/one.tfrecord" || e.Record != 1 || e.Feature != c.feature || !strings.Contains(e.Reason, c.reason) {
-					t.Errorf("error is %+v, expected feature %q and %q", e, c.feature, c.reason)
-				}
-				if want := fmt.Sprintf("dir/one.tfrecord: record 1: feature %q ", c.feature); !strings.HasPrefix(err.Error(), want) {
-					t.Errorf("error reads %q, expected it to begin with %q", err, want)
-				}
+			_, err := readOne(t, c.cfg, rowtest.Record(t, c.features...))
+			if e := asRecordError(t, err); e.Feature != c.feature || !strings.Contains(e.Reason, c.reason) {
+				t.Errorf("error is %+v, expected feature %q and %q", e, c.feature, c.reason)
 			}
 		})
 	}
 }
 
-func TestFindRecord(t *testing.T) {
-	var f files
-	sizes := []int{0, 3, 0, 0, 1, 5, 0}
-	for i, n := range sizes {
-		f.add(fmt.Sprint(i), memory{records: make([][]byte, n)})
-	}
-	n := int64(0)
-	for i, size := range sizes {
-		for r := range int64(size) {
-			if got := f.find(n); got != (RecordID{i, r}) {
-				t.Errorf("record %d of all is %v, expected record %d of file %d", n, got, r, i)
-			}
-			n++
-		}
-	}
-	if f.len() != n {
-		t.Errorf("%d records in all, expected %d", f.len(), n)
-	}
-}
-
 func FuzzRecord(f *testing.F) {
-	f.Add(sampleRecord(f, 1))
-	f.Add(record(f, ints("input_ids", 1, 2, 0), ints("segment_ids", 0, 1, 0), ints("input_mask", 1, 1, 0), ints("label", 1)))
-	f.Add(record(f, ints("input_ids"), ints("segment_ids"), ints("label_ids", -1), ints("is_real_example", 0)))
+	f.Add(rowtest.SampleRecord(f, 1))
+	f.Add(rowtest.Record(f, ints("input_ids", 1, 2, 0), ints("segment_ids", 0, 1, 0), ints("input_mask", 1, 1, 0), ints("label", 1)))
+	f.Add(rowtest.Record(f, ints("input_ids"), ints("segment_ids"), ints("label_ids", -1), ints("is_real_example", 0)))
 	f.Fuzz(func(t *testing.T, rec []byte) {
 		for _, cfg := range []Config{{}, {Truncate: true, RowLength: 3, Labels: LabelsOptional, VocabSize: 1000}} {
 			b, err := readOne(t, cfg, rec)

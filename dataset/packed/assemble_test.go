@@ -1,4 +1,4 @@
-package dataset
+package packed
 
 import (
 	"math"
@@ -137,6 +137,19 @@ func TestTruncationKeepsTheLastToken(t *testing.T) {
 		}
 		if b.Truncated != n {
 			t.Errorf("cut to %d: %d truncated, expected %d", limit, b.Truncated, n)
+		}
+	}
+}
+
+func BenchmarkFromExamples(b *testing.B) {
+	var examples []Example
+	for k := range 32 {
+		examples = append(examples, sample(k))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := FromExamples(Config{}, examples); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

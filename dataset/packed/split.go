@@ -1,10 +1,12 @@
-package dataset
+package packed
 
 import (
 	"container/heap"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/gorbit-ml/gorbit/dataset"
 )
 
 // Split divides the examples of a batch into n batches with about the same number of
@@ -14,24 +16,24 @@ import (
 // Every example is in exactly one part. If there are fewer examples than parts, the
 // remaining parts have one token in an example of weight 0. Examples and Tokens of
 // such a batch are 0.
-func (b *Batch) Split(cfg Config, n int) ([]*Batch, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validateRows(); err != nil {
+func (c Config) Split(b *dataset.Batch, n int) ([]*dataset.Batch, error) {
+	c = c.withDefaults()
+	if err := c.validateRows(b.Examples); err != nil {
 		return nil, err
 	}
 	if n < 1 {
 		return nil, fmt.Errorf("number of parts of a batch is %d; expected 1 or more", n)
 	}
-	examples, err := b.spans()
+	examples, err := spans(b)
 	if err != nil {
 		return nil, err
 	}
 	ids, types := b.Feature(InputIDs).Int32, b.Feature(TypeIDs).Int32
 	labels, weights := b.Feature(LabelIDs).Int32, b.Feature(ExampleWeights).Float32
-	out := make([]*Batch, n)
-	a := assembler{cfg: &cfg, pool: new(pool)}
+	out := make([]*dataset.Batch, n)
+	a := newAssembler(&c, new(pool))
 	for i, part := range share(examples, n) {
-		a.reset()
+		a.Reset()
 		for _, e := range part {
 			s := examples[e]
 			a.tokens[inputIDs] = append(a.tokens[inputIDs], ids[s.from:s.to]...)
@@ -40,36 +42,27 @@ func (b *Batch) Split(cfg Config, n int) ([]*Batch, error) {
 			a.labels = append(a.labels, labels[e])
 			a.records = append(a.records, b.Records[e])
 		}
-		var p *Batch
-		if len(part) == 0 {
-			p = a.nothing()
-		} else {
-			p = a.batch()
-			w := p.Feature(ExampleWeights).Float32
-			for k, e := range part {
-				w[k] = weights[e]
-			}
+		p := a.Batch()
+		w := p.Feature(ExampleWeights).Float32
+		for k, e := range part {
+			w[k] = weights[e]
 		}
-		p.Epoch, p.State, p.files = b.Epoch, b.State, b.files
+		p.PartOf(b)
 		out[i] = p
 	}
 	return out, nil
 }
 
-// Divide splits a batch into n micro-batches with Split. If longRows is more than the
-// configured row length, and rows are packed by best fit without a fixed length, the
-// micro-batches have rows of up to longRows tokens. A single micro-batch with the same
-// rows is the batch itself.
-func (b *Batch) Divide(cfg Config, n, longRows int) ([]*Batch, error) {
-	cfg, longer := cfg.withDefaults().longRows(longRows)
+// Divide implements dataset.Layout with Split. If longRows is more than the configured row length,
+// and rows are packed by best fit without a fixed length, the micro-batches have rows of up to
+// longRows tokens. A single micro-batch with the same rows is the batch itself.
+func (c Config) Divide(b *dataset.Batch, n, longRows int) ([]*dataset.Batch, error) {
+	c, longer := c.withDefaults().longRows(longRows)
 	if n == 1 && !longer {
-		return []*Batch{b}, nil
+		return []*dataset.Batch{b}, nil
 	}
-	return b.Split(cfg, n)
+	return c.Split(b, n)
 }
-
-// division holds the arguments of Dataset.Divide; the zero value divides nothing.
-type division struct{ parts, longRows int }
 
 // longRows returns the configuration, whose defaults are set, with rows of up to n
 // tokens, and true, if rows may be that long.
@@ -83,11 +76,11 @@ func (c Config) longRows(n int) (Config, bool) {
 
 // nothing returns a batch of one token in an example of weight 0, which does not change
 // any sum.
-func (a *assembler) nothing() *Batch {
-	a.reset()
+func (a *assembler) nothing() *dataset.Batch {
+	a.Reset()
 	a.tokens[inputIDs], a.tokens[typeIDs] = append(a.tokens[inputIDs], 0), append(a.tokens[typeIDs], 0)
 	a.lengths, a.labels = append(a.lengths, 1), append(a.labels, 0)
-	b := a.batch()
+	b := a.Batch()
 	b.Feature(ExampleWeights).Float32[0] = 0
 	b.Examples, b.Tokens = 0, 0
 	return b
@@ -97,7 +90,7 @@ func (a *assembler) nothing() *Batch {
 type span struct{ from, to int }
 
 // spans finds the examples in the rows.
-func (b *Batch) spans() ([]span, error) {
+func spans(b *dataset.Batch) ([]span, error) {
 	if b.Features == nil {
 		return nil, errors.New("the batch has been released")
 	}

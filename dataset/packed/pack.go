@@ -1,4 +1,4 @@
-package dataset
+package packed
 
 import "math/bits"
 

@@ -1,34 +1,13 @@
-package dataset
+package packed
 
 import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/dataset/internal/rowtest"
 )
-
-// mrpcLengths is how many of the training pairs of MRPC have 19, 20, ... tokens
-// in BERT's uncased vocabulary, special tokens included.
-var mrpcLengths = []int{
-	2, 0, 2, 3, 2, 2, 11, 15, 12, 29, 19, 20, 31, 46, 37, 46, 46, 63, 70, 82, 61, 72, 86, 73, 74, 92, 112, 97, 91, 76, 88, 93,
-	105, 84, 109, 109, 95, 91, 86, 97, 115, 104, 119, 89, 74, 106, 73, 69, 69, 59, 68, 56, 44, 43, 36, 40, 26, 24, 19, 23, 13,
-	11, 14, 5, 10, 8, 1, 3, 4, 2, 3, 1, 1, 0, 0, 0, 0, 2, 1, 1, 0, 2, 0, 0, 1,
-}
-
-// mrpc returns the lengths of MRPC's training pairs in a random order.
-func mrpc(seed uint64) []int32 {
-	var all []int32
-	for i, n := range mrpcLengths {
-		for range n {
-			all = append(all, int32(19+i))
-		}
-	}
-	r := rand.New(rand.NewPCG(seed, 0))
-	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all
-}
-
-var packings = []Packing{PackBestFit, PackFirstFit, PackNone}
 
 // checkPlaces fails the test unless the places are rows without overlap, whose
 // examples are numbered from 1 from left to right and stand side by side.
@@ -252,7 +231,7 @@ func lengthsOf(lengths, rowOf []int32) [][]int32 {
 func TestPackAgreesWithTheTextbook(t *testing.T) {
 	var p packer
 	r := rand.New(rand.NewPCG(3, 4))
-	pairs := mrpc(5)
+	pairs := rowtest.MRPC(5)
 	for round := range 600 {
 		limit := 1 + r.IntN(200)
 		lengths := make([]int32, 1+r.IntN(70))
@@ -304,7 +283,7 @@ func density(how Packing, lengths []int32, batch, limit int, fixed bool) float64
 }
 
 func TestDensityOnMRPC(t *testing.T) {
-	lengths := append(append(mrpc(1), mrpc(2)...), mrpc(3)...)
+	lengths := append(append(rowtest.MRPC(1), rowtest.MRPC(2)...), rowtest.MRPC(3)...)
 	for _, c := range []struct {
 		how   Packing
 		batch int
@@ -332,7 +311,7 @@ func TestDensityOnMRPC(t *testing.T) {
 // TestDensityOfParts logs how full the rows of micro-batches are: those that are as long
 // as they come have no padding.
 func TestDensityOfParts(t *testing.T) {
-	lengths := mrpc(1)
+	lengths := rowtest.MRPC(1)
 	for _, c := range []struct {
 		parts, longRows int
 		least           float64
@@ -348,7 +327,7 @@ func TestDensityOfParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			parts, err := b.Divide(cfg, c.parts, c.longRows)
+			parts, err := cfg.Divide(b, c.parts, c.longRows)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -384,7 +363,7 @@ func FuzzPack(f *testing.F) {
 }
 
 func BenchmarkPack(b *testing.B) {
-	lengths := mrpc(1)
+	lengths := rowtest.MRPC(1)
 	for _, how := range []Packing{PackBestFit, PackFirstFit} {
 		for _, size := range []int{32, 256, 2048} {
 			b.Run(string(how)+"/"+strconv.Itoa(size), func(b *testing.B) {

@@ -1,17 +1,18 @@
-package dataset
+package packed
 
 import (
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/dataset"
 )
 
 // described lists what a model could tell an example by, weight included.
-func described(t *testing.T, b *Batch) []string {
+func described(t *testing.T, b *dataset.Batch) []string {
 	t.Helper()
-	spans, err := b.spans()
+	spans, err := spans(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func TestSplitKeepsEveryExample(t *testing.T) {
 				whole.Feature(ExampleWeights).Float32[i] = float32(1 + i)
 			}
 			n := 1 + random.IntN(9)
-			parts, err := whole.Split(cfg, n)
+			parts, err := cfg.Split(whole, n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +81,7 @@ func TestSplitKeepsEveryExample(t *testing.T) {
 						t.Fatalf("example %v is %s, was %s", p.Records[i], m, want[p.Records[i].Record])
 					}
 				}
-				if !slices.IsSortedFunc(p.Records, func(a, b RecordID) int { return int(a.Record - b.Record) }) {
+				if !slices.IsSortedFunc(p.Records, func(a, b dataset.RecordID) int { return int(a.Record - b.Record) }) {
 					t.Fatalf("records are not in order: %v", p.Records)
 				}
 				got = append(got, mine...)
@@ -104,7 +105,7 @@ func TestSplitInOneIsTheBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts, err := whole.Split(cfg, 1)
+	parts, err := cfg.Split(whole, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,54 +148,11 @@ func TestSplitRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := whole.Split(cfg, 0); err == nil {
+	if _, err := cfg.Split(whole, 0); err == nil {
 		t.Error("no error for 0 parts")
 	}
 	whole.Release()
-	if _, err := whole.Split(cfg, 2); err == nil {
+	if _, err := cfg.Split(whole, 2); err == nil {
 		t.Error("no error for a batch that has been released")
-	}
-}
-
-// TestDatasetDivides holds the parts that a dataset makes to those of Batch.Divide.
-func TestDatasetDivides(t *testing.T) {
-	f := samples(t, 50)
-	for _, c := range []struct {
-		config          Config
-		n, longRows     int
-		then, thenParts int // after so many batches, it divides into another number
-	}{
-		{Config{}, 2, 4096, 3, 4},
-		{Config{}, 1, 4096, 1, 2},
-		{Config{}, 1, 0, 2, 3},
-		{Config{Packing: PackNone}, 3, 4096, 0, 1},
-		{Config{FixedRowLength: true}, 2, 4096, 100, 0},
-	} {
-		cfg := c.config
-		cfg.BatchSize, cfg.Epochs = 8, 2
-		plain, divided := open(t, cfg, f), open(t, cfg, f)
-		next(t, plain)
-		if b := next(t, divided); b.Parts != nil {
-			t.Fatalf("%+v: divided unasked", c)
-		}
-		divided.Divide(c.n, c.longRows)
-		n := c.n
-		for i, batch := range rest(t, plain, 100) {
-			if i == c.then {
-				n = c.thenParts
-				divided.Divide(n, c.longRows)
-			}
-			want, err := batch.Divide(plain.cfg, n, c.longRows)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := next(t, divided)
-			if !equal(got, batch) || !slices.EqualFunc(got.Parts, want, equal) {
-				t.Fatalf("%+v: batch %v differs in %d parts", c, got.State, n)
-			}
-		}
-		if b, err := divided.Next(t.Context()); err != io.EOF {
-			t.Errorf("%+v: batch %v, error %v after the last", c, b, err)
-		}
 	}
 }

@@ -1,27 +1,23 @@
-package dataset
+package packed
 
 import (
 	"slices"
 	"sync"
 )
 
-// Release returns the memory of the batch's features for use by later batches. It is
-// optional, for loops that draw thousands of batches per second. Afterwards the batch
-// has no Features, and slices taken from them must not be used. It may be called more
-// than once, but not while the features are in use.
-func (b *Batch) Release() {
-	b.Features = nil
-	if b.lease != nil && b.lease.memory != nil {
-		b.lease.from.put(b.lease.memory)
-		b.lease.memory = nil
-	}
-}
-
 // lease is the memory of a batch's features. Copies of the Batch share it, so that
 // it is returned only once.
 type lease struct {
 	from   *pool
 	memory *block
+}
+
+// Release implements dataset.Lease.
+func (l *lease) Release() {
+	if l.memory != nil {
+		l.from.put(l.memory)
+		l.memory = nil
+	}
 }
 
 // block holds the numbers of all features of a batch.
@@ -36,8 +32,8 @@ type pool struct {
 	free []*block
 }
 
-// mostFree is the maximum number of blocks that a pool keeps.
-const mostFree = 4 * mostTogether
+// mostFree is the maximum number of blocks that a pool keeps, one for each batch.
+const mostFree = 256
 
 func (p *pool) put(m *block) {
 	p.mu.Lock()

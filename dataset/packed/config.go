@@ -1,0 +1,169 @@
+package packed
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+)
+
+// Packing is how examples are laid into rows.
+type Packing string
+
+// The ways to pack.
+const (
+	// PackBestFit searches for the number and the length of rows that hold the
+	// examples of a batch in the fewest cells. It is the default.
+	PackBestFit Packing = "best-fit"
+	// PackFirstFit puts each example of a batch, in the order drawn, into the
+	// first row that has room for it.
+	PackFirstFit Packing = "first-fit"
+	// PackNone gives every example a row of its own, as long as the longest
+	// example of the batch.
+	PackNone Packing = "none"
+)
+
+// Labels says whether records must have a label.
+type Labels string
+
+// The requirements for labels.
+const (
+	LabelsRequired Labels = "required" // a record without a label is an error; the default
+	LabelsOptional Labels = "optional" // a record without a label has label 0 and does not count in Labeled of its batch
+	LabelsNone     Labels = "none"     // labels are not read
+)
+
+// FeatureNames lists the names under which the features of a record are looked
+// up. If a record has several of them, the first in the list is used. A nil list
+// means the default; an empty list that is not nil means that the feature is not
+// read.
+type FeatureNames struct {
+	InputIDs []string // token ids
+	TypeIDs  []string // segment of each token; all 0 if not read
+	Mask     []string // 1 for a token, 0 for padding, which is dropped; may be absent from a record
+	Label    []string // class number
+	Real     []string // 0 in records that only fill up a batch, which are dropped; may be absent from a record
+}
+
+// DefaultFeatureNames returns the default names: first those of gorbit convert, then
+// those of the tools of BERT, the Model Garden and Hugging Face.
+func DefaultFeatureNames() FeatureNames {
+	return FeatureNames{
+		InputIDs: []string{"input_ids", "input_word_ids"},
+		TypeIDs:  []string{"segment_ids", "token_type_ids", "input_type_ids", "type_ids"},
+		Mask:     []string{"input_mask", "attention_mask"},
+		Label:    []string{"label_ids", "label", "labels"},
+		Real:     []string{"is_real_example"},
+	}
+}
+
+// DefaultRowLength is the row length of a Config that gives none.
+const DefaultRowLength = 128
+
+const maxRowLength = 1 << 16
+
+// Config says what a record holds and how the examples of a batch are packed into rows. The zero
+// value of a field means its default. A Config is a [dataset.Layout].
+type Config struct {
+	// Packing is PackBestFit by default.
+	Packing Packing
+	// RowLength is the maximum length of a row, and so of an example, in tokens;
+	// DefaultRowLength by default.
+	RowLength int
+	// MaxTokens is the maximum length of an example if it is less than that of a
+	// row, for instance because the model has fewer positions; 0 means RowLength.
+	MaxTokens int
+	// FixedRowLength makes all rows RowLength long. Otherwise the rows of a
+	// batch are no longer than they need to be.
+	FixedRowLength bool
+	// Truncate shortens an example that is longer than RowLength or MaxTokens: it
+	// keeps the first tokens and the last one, which is the final [SEP]. Without
+	// Truncate such an example is an error.
+	Truncate bool
+
+	// Features are the names of features in the records.
+	Features FeatureNames
+	// Labels is LabelsRequired by default.
+	Labels Labels
+	// NumLabels, VocabSize and NumTypes are exclusive upper limits of the labels, the
+	// token ids and the type ids, which start at 0. 0 means no limit.
+	NumLabels, VocabSize, NumTypes int
+}
+
+var _ dataset.Layout = Config{}
+
+// Validate implements dataset.Layout.
+func (c Config) Validate(examples int) error {
+	c = c.withDefaults()
+	switch {
+	case len(c.Features.InputIDs) == 0:
+		return errors.New("no feature name is given for token ids")
+	case len(c.Features.Label) == 0 && c.Labels == LabelsRequired:
+		return errors.New("labels are required, but no feature name is given for them")
+	}
+	return c.validateRows(examples)
+}
+
+// validateRows checks the part of the configuration that FromExamples uses, for a batch of so many
+// examples.
+func (c Config) validateRows(examples int) error {
+	switch {
+	case c.Packing != PackBestFit && c.Packing != PackFirstFit && c.Packing != PackNone:
+		return fmt.Errorf("packing is %q; expected %q, %q or %q", c.Packing, PackBestFit, PackFirstFit, PackNone)
+	case c.RowLength < 1 || c.RowLength > maxRowLength:
+		return fmt.Errorf("row length is %d tokens; expected 1 to %d", c.RowLength, maxRowLength)
+	case int64(examples)*int64(c.RowLength) > math.MaxInt32:
+		return fmt.Errorf("a batch of %d examples in rows of %d tokens is too large: positions must be below 2^31", examples, c.RowLength)
+	case c.MaxTokens < 0:
+		return fmt.Errorf("maximum tokens of an example is %d; expected 0 (the row length) or more", c.MaxTokens)
+	case c.Labels != LabelsRequired && c.Labels != LabelsOptional && c.Labels != LabelsNone:
+		return fmt.Errorf("labels are %q; expected %q, %q or %q", c.Labels, LabelsRequired, LabelsOptional, LabelsNone)
+	case c.NumLabels < 0 || c.VocabSize < 0 || c.NumTypes < 0:
+		return fmt.Errorf("numbers of labels, tokens and types are %d, %d and %d; expected 0 (no limit) or more", c.NumLabels, c.VocabSize, c.NumTypes)
+	}
+	return nil
+}
+
+// Settings implements dataset.Layout.
+func (c Config) Settings() []dataset.Setting {
+	c = c.withDefaults()
+	return []dataset.Setting{
+		{Key: "packing", Name: "the packing", Value: string(c.Packing)},
+		{Key: "row_length", Name: "the row length", Value: c.RowLength},
+		{Key: "fixed_row_length", Name: "the fixed row length", Value: c.FixedRowLength},
+		{Key: "truncate", Name: "truncation", Value: c.Truncate},
+	}
+}
+
+// Assemblers implements dataset.Layout. The assemblers share the memory of released batches.
+func (c Config) Assemblers() func() dataset.Assembler {
+	c = c.withDefaults()
+	free := new(pool)
+	return func() dataset.Assembler {
+		a := newAssembler(&c, free)
+		a.decoded = newRecords(c.Features)
+		return a
+	}
+}
+
+// withDefaults returns the configuration with defaults in place of zeros.
+func (c Config) withDefaults() Config {
+	c.Packing = cmp.Or(c.Packing, PackBestFit)
+	c.RowLength = cmp.Or(c.RowLength, DefaultRowLength)
+	c.Labels = cmp.Or(c.Labels, LabelsRequired)
+	d := DefaultFeatureNames()
+	for _, f := range []struct{ names, defaults *[]string }{
+		{&c.Features.InputIDs, &d.InputIDs},
+		{&c.Features.TypeIDs, &d.TypeIDs},
+		{&c.Features.Mask, &d.Mask},
+		{&c.Features.Label, &d.Label},
+		{&c.Features.Real, &d.Real},
+	} {
+		if *f.names == nil {
+			*f.names = *f.defaults
+		}
+	}
+	return c
+}

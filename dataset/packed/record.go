@@ -1,0 +1,175 @@
+package packed
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// records decodes the features of records.
+type records struct {
+	decoder                      *tfrecord.Decoder
+	values                       tfrecord.Values
+	ids, types, mask, label, yes fields
+}
+
+// fields holds the positions of a feature's names among the decoder's names.
+type fields struct {
+	names []string
+	first int
+}
+
+func newRecords(f FeatureNames) *records {
+	r := new(records)
+	var names []string
+	add := func(n []string) fields {
+		names = append(names, n...)
+		return fields{n, len(names) - len(n)}
+	}
+	r.ids, r.types, r.mask = add(f.InputIDs), add(f.TypeIDs), add(f.Mask)
+	r.label, r.yes = add(f.Label), add(f.Real)
+	r.decoder = tfrecord.NewDecoder(names...)
+	return r
+}
+
+// Add implements dataset.Assembler.
+func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
+	r := a.decoded
+	bad := func(feature, reason string) *dataset.RecordError {
+		a.dropExample()
+		return &dataset.RecordError{Feature: feature, Reason: reason}
+	}
+	if err := r.decoder.Decode(data, &r.values); err != nil {
+		return &dataset.RecordError{Reason: "is " + err.Error(), Err: err}
+	}
+
+	if name, v, reason := r.numbers(r.yes); reason != "" {
+		return bad(name, reason)
+	} else if len(v) == 1 && v[0] == 0 {
+		return nil
+	}
+
+	idsName, ids, reason := r.numbers(r.ids)
+	switch {
+	case reason != "":
+		return bad(idsName, reason)
+	case ids == nil:
+		return bad(idsName, missing(r.ids, data))
+	}
+	maskName, mask, reason := r.numbers(r.mask)
+	if reason == "" && mask != nil {
+		reason = checkMask(mask, len(ids), idsName)
+	}
+	if reason != "" {
+		return bad(maskName, reason)
+	}
+	if reason := appendTokens(a, ids, mask, inputIDs); reason != "" {
+		return bad(idsName, reason)
+	}
+	if len(r.types.names) > 0 {
+		name, types, reason := r.numbers(r.types)
+		switch {
+		case reason != "":
+		case types == nil:
+			reason = missing(r.types, data)
+		case len(types) != len(ids):
+			reason = reasonLength(len(types), len(ids), idsName)
+		default:
+			reason = appendTokens(a, types, mask, typeIDs)
+		}
+		if reason != "" {
+			return bad(name, reason)
+		}
+	}
+
+	label, labeled := int64(0), false
+	if a.cfg.Labels != LabelsNone && len(r.label.names) > 0 {
+		name, v, reason := r.numbers(r.label)
+		switch {
+		case reason != "":
+		case v == nil && a.cfg.Labels == LabelsRequired:
+			reason = missing(r.label, data)
+		case len(v) > 1 || len(v) == 0 && a.cfg.Labels == LabelsRequired:
+			reason = fmt.Sprintf("has %d values; expected one label", len(v))
+		case len(v) == 1:
+			label, labeled = v[0], true
+			reason = a.cfg.checkLabel(label)
+		}
+		if reason != "" {
+			return bad(name, reason)
+		}
+	}
+	if reason := a.end(id, int32(label), labeled); reason != "" {
+		return bad(idsName, reason)
+	}
+	return nil
+}
+
+// numbers returns the name of the first of a feature's names that the record has, and
+// its numbers. If the record has none, it returns the first name and nil. The reason is
+// set if the values are not int64.
+func (r *records) numbers(f fields) (name string, v []int64, reason string) {
+	for i, name := range f.names {
+		switch v := r.values.At(f.first + i); v.Kind {
+		case tfrecord.KindNone:
+		case tfrecord.KindInt64:
+			if v.Int64s == nil {
+				return name, none, ""
+			}
+			return name, v.Int64s, ""
+		default:
+			return name, nil, fmt.Sprintf("has %v values; expected int64", v.Kind)
+		}
+	}
+	if len(f.names) == 0 {
+		return "", nil, ""
+	}
+	return f.names[0], nil, ""
+}
+
+// none is an empty list, as opposed to no list.
+var none = []int64{}
+
+// checkMask returns what is wrong with a mask of n tokens, or "".
+func checkMask(mask []int64, n int, of string) string {
+	if len(mask) != n {
+		return reasonLength(len(mask), n, of)
+	}
+	for i, m := range mask {
+		if m != 0 && m != 1 {
+			return fmt.Sprintf("has %d at position %d; expected 1 for a token or 0 for padding", m, i)
+		}
+	}
+	return ""
+}
+
+// mostListed is the maximum number of features that an error lists.
+const mostListed = 20
+
+// missing describes a record that has none of a feature's names, and lists its features.
+func missing(f fields, record []byte) string {
+	var b strings.Builder
+	b.WriteString("is missing")
+	if len(f.names) > 1 {
+		fmt.Fprintf(&b, " (also tried %s)", strings.Join(f.names[1:], ", "))
+	}
+	all, err := tfrecord.ParseExample(record)
+	switch {
+	case err != nil || len(all) == 0:
+		b.WriteString("; the record has no features")
+	default:
+		b.WriteString("; the record has ")
+		for i, v := range all[:min(len(all), mostListed)] {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%q", v.Name)
+		}
+		if n := len(all) - mostListed; n > 0 {
+			fmt.Fprintf(&b, " and %d more", n)
+		}
+	}
+	return b.String()
+}
