@@ -97,9 +97,7 @@ func micro(t testing.TB, b *dataset.Batch, n int) [][]Feature {
 	}
 	out := make([][]Feature, n)
 	for i, p := range parts {
-		for _, f := range p.Features {
-			out[i] = append(out[i], f)
-		}
+		out[i] = p.Features
 	}
 	return out
 }

@@ -568,7 +568,7 @@ func TestBusyThenSilent(t *testing.T) {
 		defer conn.Close()
 		// Only a chief's greeting is answered: input that is not read takes the answer along.
 		link := newLink(conn, conn)
-		if _, err := link.read(time.Now().Add(long)); err == nil {
+		if _, err = link.read(time.Now().Add(long)); err == nil {
 			err = link.write(message{Busy: &busy{Peer: "10.0.0.9:4711", Since: time.Now()}}, time.Now().Add(long))
 		}
 		if err != nil {
