@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -53,6 +54,7 @@ func TestScripts(t *testing.T) {
 			"exitcode": exitCodeIs,
 			"flip":     flipByte,
 			"truncate": truncateFile,
+			"listens":  awaitListener,
 		},
 	})
 }
@@ -79,6 +81,20 @@ func exitCodeIs(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if fmt.Sprint(code) != args[0] {
 		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// awaitListener waits until something listens: listens HOST:PORT.
+func awaitListener(ts *testscript.TestScript, _ bool, args []string) {
+	for late := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("tcp", args[0])
+		if err == nil {
+			conn.Close()
+			return
+		}
+		if time.Now().After(late) {
+			ts.Fatalf("nothing listens: %v", err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -36,16 +37,21 @@ func tpuFlags(f *pflag.FlagSet, c *tpu.Config) {
 
 func newTPUDescribe(g *globals) *cobra.Command {
 	var c tpu.Config
-	var asJSON bool
+	var start tpu.SystemConfig
+	var asJSON, topology bool
 	cmd := &cobra.Command{
 		Use:   "describe [NAME]",
 		Short: "Resolve the name of a TPU and show the result",
 		Long: `Resolves the name of a TPU and shows the addresses of its workers and, for a node of
 the Cloud TPU API, its state, health and type. NAME is a node, a comma-separated list
 of addresses (grpc://10.0.0.2:8470), or local. Without NAME, the name comes from the
-environment: KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME or TPU_CONFIG, in this order.`,
+environment: KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME or TPU_CONFIG, in this order.
+
+With --topology it also starts the TPU's system, shows its mesh and the place of each core,
+and shuts it down again. That ends whatever runs on the TPU.`,
 		Example: `  gorbit tpu describe node-1 --tpu-zone us-central1-b
-  gorbit tpu describe grpc://10.0.0.2:8470,grpc://10.0.0.3:8470`,
+  gorbit tpu describe grpc://10.0.0.2:8470,grpc://10.0.0.3:8470
+  gorbit tpu describe grpc://10.0.0.2:8470 --topology`,
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -56,6 +62,8 @@ environment: KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME or TPU_CONFIG, in this or
 	f := cmd.Flags()
 	tpuFlags(f, &c)
 	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.BoolVar(&topology, "topology", false, "start the TPU and show its topology; this ends whatever runs on it")
+	f.DurationVar(&start.Timeout, "tpu-timeout", tpu.DefaultStartTimeout, "how long the TPU may take to start, with --topology")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
@@ -70,10 +78,20 @@ environment: KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME or TPU_CONFIG, in this or
 		if err != nil {
 			return err
 		}
-		if asJSON {
-			return writeJSON(cmd.OutOrStdout(), description(found))
+		out := description(found)
+		if topology {
+			start.Log = env.Log
+			if out.Topology, err = topologyOf(cmd.Context(), found, start); err != nil {
+				return err
+			}
 		}
-		return describe(cmd.OutOrStdout(), found)
+		if asJSON {
+			return writeJSON(cmd.OutOrStdout(), out)
+		}
+		if err := describe(cmd.OutOrStdout(), found); err != nil || !topology {
+			return err
+		}
+		return out.Topology.print(cmd.OutOrStdout())
 	}
 	return cmd
 }
@@ -86,10 +104,57 @@ type tpuDescription struct {
 	Job     string    `json:"job"`
 	Workers []string  `json:"workers"`
 	Node    *tpu.Node `json:"node,omitempty"`
+
+	Topology *tpuTopology `json:"topology,omitempty"`
 }
 
 func description(c tpu.Cluster) tpuDescription {
 	return tpuDescription{Source: c.Source, Local: c.Local, Master: c.Master(), Job: c.Job, Workers: append([]string{}, c.Workers...), Node: c.Node}
+}
+
+// tpuTopology is the JSON output of describe --topology.
+type tpuTopology struct {
+	Emulated bool           `json:"emulated"`
+	Mesh     tpu.Coordinate `json:"mesh"`
+	Tasks    int            `json:"tasks"`
+	Cores    []tpuCore      `json:"cores"`
+}
+
+// tpuCore is a core and its place in the mesh.
+type tpuCore struct {
+	Device     string         `json:"device"`
+	Coordinate tpu.Coordinate `json:"coordinate"`
+}
+
+// topologyOf starts a TPU, and shuts it down.
+func topologyOf(ctx context.Context, c tpu.Cluster, config tpu.SystemConfig) (*tpuTopology, error) {
+	s, err := tpu.Start(ctx, c, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Shutdown(ctx); err != nil {
+		return nil, err
+	}
+	t := s.Topology
+	out := &tpuTopology{Emulated: s.Emulated, Mesh: t.Mesh, Tasks: t.Tasks}
+	for _, at := range t.Coordinates {
+		core, _ := t.At(at)
+		out.Cores = append(out.Cores, tpuCore{Device: core.Name(s.Job), Coordinate: at})
+	}
+	return out, nil
+}
+
+func (t *tpuTopology) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if t.Emulated {
+		fmt.Fprintln(w, "emulated\tyes: gorbit tpu-emulator, no TPU")
+	}
+	fmt.Fprintf(w, "mesh\t%d x %d x %d chips of %d cores\n", t.Mesh[0], t.Mesh[1], t.Mesh[2], t.Mesh[3])
+	fmt.Fprintf(w, "tasks\t%d with %d cores each\n", t.Tasks, len(t.Cores)/t.Tasks)
+	for _, c := range t.Cores {
+		fmt.Fprintf(w, "%s\tx=%d y=%d z=%d core=%d\n", c.Device, c.Coordinate[0], c.Coordinate[1], c.Coordinate[2], c.Coordinate[3])
+	}
+	return w.Flush()
 }
 
 // describe prints a resolved TPU as a table.

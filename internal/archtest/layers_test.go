@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"runner", "internal/servable"},
 	{"strategy"},
 	{"strategy/internal/compose", "internal/cluster/clustertest", "internal/vfs/crashtest"},
-	{"internal/cluster"},
+	{"internal/cluster", "internal/tpuemulator"},
 	{"internal/shardinput", "internal/kernels", "internal/tfserver"},
 	{"graphs/build", "internal/flat"},
 	{"graphs"},
@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"text", "tfrecord"},
 	{
 		"internal/vfs", "internal/bounded", "internal/ctxio", "internal/devices", "internal/version",
-		"internal/tfprocess", "internal/altstack", "internal/cuda",
+		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
 		"internal/testkit", "internal/archtest",
 	},
 	{"internal/fault"},

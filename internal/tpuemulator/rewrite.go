@@ -1,0 +1,86 @@
+package tpuemulator
+
+import (
+	"fmt"
+	"strings"
+
+	avpb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
+	tpb "github.com/wamuir/graft/tensorflow/core/framework/tensor_go_proto"
+	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
+	typespb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Operations and attributes that are not passed on.
+const (
+	opConfigure   = "ConfigureDistributedTPU"
+	opShutdown    = "ShutdownDistributedTPU"
+	attrReplicate = "_tpu_replicate"
+)
+
+// rewritten is what a graph has that a step looks for.
+type rewritten struct {
+	configures, shutdowns []string // names of nodes
+}
+
+// rewrite changes a graph in place to one that the server behind can run.
+func rewrite(g *gpb.GraphDef, l layout, topology []byte) (rewritten, error) {
+	var found rewritten
+	for _, n := range g.GetNode() {
+		if err := place(n, l); err != nil {
+			return found, err
+		}
+		switch n.GetOp() {
+		case opConfigure:
+			found.configures = append(found.configures, n.GetName())
+			n.Op, n.Attr = "Const", constant(topology)
+		case opShutdown:
+			found.shutdowns = append(found.shutdowns, n.GetName())
+			n.Op, n.Attr = "NoOp", nil
+		}
+	}
+	for _, f := range g.GetLibrary().GetFunction() {
+		for _, n := range f.GetNodeDef() {
+			if n.GetOp() == opConfigure || n.GetOp() == opShutdown {
+				return found, refuse(codes.Unimplemented, "%s in function %s; expected it in the graph itself", n.GetOp(), f.GetSignature().GetName())
+			}
+			if err := place(n, l); err != nil {
+				return found, err
+			}
+		}
+	}
+	return found, nil
+}
+
+// place gives a node its device of the server behind.
+func place(n *npb.NodeDef, l layout) error {
+	if _, ok := n.GetAttr()[attrReplicate]; ok {
+		return refuse(codes.Unimplemented, "node %s (%s) is part of a computation on TPUs, which the emulator does not run", n.GetName(), n.GetOp())
+	}
+	if (n.GetOp() == opConfigure || n.GetOp() == opShutdown) && !strings.Contains(n.GetDevice(), "/device:"+typeSystem) {
+		return refuse(codes.InvalidArgument, "%s is on device %q; expected /job:%s/device:%s:0", n.GetOp(), n.GetDevice(), l.job, typeSystem)
+	}
+	device, err := l.behind(n.GetDevice())
+	if err != nil {
+		return refuse(codes.InvalidArgument, "node %s: %v", n.GetName(), err)
+	}
+	n.Device = device
+	return nil
+}
+
+// constant has the attributes of a Const that is a string.
+func constant(value []byte) map[string]*avpb.AttrValue {
+	return map[string]*avpb.AttrValue{
+		"dtype": {Value: &avpb.AttrValue_Type{Type: typespb.DataType_DT_STRING}},
+		"value": {Value: &avpb.AttrValue_Tensor{Tensor: &tpb.TensorProto{
+			Dtype: typespb.DataType_DT_STRING, TensorShape: &tspb.TensorShapeProto{}, StringVal: [][]byte{value}}}},
+	}
+}
+
+// refuse is an answer to the client that says who gives it.
+func refuse(code codes.Code, format string, args ...any) error {
+	return status.Error(code, "gorbit tpu-emulator (no TPU): "+fmt.Sprintf(format, args...))
+}
