@@ -8,6 +8,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -34,23 +35,42 @@ func (e *SlowPrecisionError) Error() string {
 		"export the graph with --precision float32, or say --allow-slow-precision (runtime.allow_slow_precision=true)", e.Precision, lacks)
 }
 
+// NoPrecisionError says that a process cannot compute in the precision of a graph at all.
+type NoPrecisionError struct {
+	Precision string // graphs.BF16
+	Worker    string // address of the worker, "" for this process
+	Why       string
+}
+
+func (e *NoPrecisionError) Error() string {
+	on := ""
+	if e.Worker != "" {
+		on = " on worker " + e.Worker
+	}
+	return fmt.Sprintf("the graph computes in %s, and%s %s; or export the graph with --precision float32", e.Precision, on, e.Why)
+}
+
+// Is reports whether the target is the error's class, fault.Usage.
+func (e *NoPrecisionError) Is(target error) bool { return target == fault.Usage }
+
 // computer is a process that computes.
 type computer struct {
 	worker string // its address, "" for this process
 	device string // the first; all are of one type
 	bf16   bool   // whether it computes in bfloat16 by its CPU's instructions
 	why    string // it does not, where that is known
+	no     string // why it cannot compute in bfloat16 at all; "" if it can
 }
 
 // computers are the processes that compute a model: the workers, or this one where there
 // are none.
 func computers(s strategy.Strategy, workers *cluster.Cluster) []computer {
 	if workers == nil {
-		return []computer{{device: s.Runtime().Devices[0], bf16: devices.NativeBF16(), why: devices.SlowBF16()}}
+		return []computer{{device: s.Runtime().Devices[0], bf16: devices.NativeBF16(), why: devices.SlowBF16(), no: devices.NoBF16()}}
 	}
 	var out []computer
 	for _, w := range workers.Workers() {
-		out = append(out, computer{worker: w.Address, device: w.Devices[0], bf16: w.NativeBF16})
+		out = append(out, computer{worker: w.Address, device: w.Devices[0], bf16: w.NativeBF16, no: w.NoBF16})
 	}
 	return out
 }
@@ -65,9 +85,26 @@ func slowPrecision(precision string, on computer) error {
 	return &SlowPrecisionError{precision, on.worker, on.why}
 }
 
+// possiblePrecision returns a *NoPrecisionError if one of some processes cannot compute in the
+// precision of a graph. What the processes say of oneDNN does not matter if the params turn it off.
+func possiblePrecision(p Params, precision string, all []computer) error {
+	if p.Runtime.OneDNN == "off" {
+		return nil
+	}
+	for _, on := range all {
+		if precision == graphs.BF16 && on.no != "" && strings.Contains(strings.ToUpper(on.device), "CPU:") {
+			return &NoPrecisionError{precision, on.worker, on.no}
+		}
+	}
+	return nil
+}
+
 // allowPrecision refuses a graph that one of some processes would compute slowly, unless
 // the params allow it.
 func allowPrecision(p Params, c *graphs.Contract, all []computer, log *slog.Logger) error {
+	if err := possiblePrecision(p, c.Precision, all); err != nil {
+		return err
+	}
 	for _, on := range all {
 		if err := slowPrecision(c.Precision, on); err != nil && !p.Runtime.AllowSlowPrecision {
 			return &ParamsError{err}

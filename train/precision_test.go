@@ -14,9 +14,12 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/cpu"
+
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -233,6 +236,33 @@ func TestLimitedBF16IsRefused(t *testing.T) {
 	if devices.SlowBF16() != slow.Why {
 		t.Errorf("the reason is %q", slow.Why)
 	}
+}
+
+// TestImpossibleBF16IsRefused trains in bf16 where TensorFlow would end the process at the first
+// product, here and on a worker, although slow precisions are allowed.
+func TestImpossibleBF16IsRefused(t *testing.T) {
+	const why = "ONEDNN_MAX_CPU_ISA=AVX2 leaves oneDNN no way to compute it"
+	p := narrow(t, graphs.BF16)
+	p.Train.Steps, p.Train.EvalInterval = 2, noEval
+	check := func(worker string) {
+		t.Helper()
+		_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
+		var no *NoPrecisionError
+		if !errors.As(err, &no) || no.Worker != worker || !strings.Contains(err.Error(), why) || !errors.Is(err, fault.Usage) {
+			t.Errorf("got %v, expected a refusal for worker %q", err, worker)
+		}
+	}
+	first, second, _ := strings.Cut(startWorkers(t, "cpu:1", "", ""), ",")
+	second = clustertest.Greet(t, second, func(hello map[string]any) { hello["no_bf16"] = why })
+	p.Strategy.Workers = first + "," + second
+	check(second)
+	if !cpu.X86.HasAVX512F {
+		t.Log("without AVX512F TensorFlow multiplies bfloat16 without oneDNN: the case of this process does not apply")
+		return
+	}
+	p.Strategy.Workers = ""
+	t.Setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+	check("")
 }
 
 // greeter relays a worker's words to a chief, but has its greeting say whether its CPU

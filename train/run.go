@@ -86,8 +86,12 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	warnPrecision(r.Export.Contract, computers(on.Strategy, on.workers), env.Log)
 	r.strategy, r.workers, r.checkpoints = on.Strategy, on.workers, NewCheckpoints(manager, on, r.Export.Contract, env.Log)
+	all := computers(on.Strategy, on.workers)
+	if err := possiblePrecision(p, r.Export.Contract.Precision, all); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	warnPrecision(r.Export.Contract, all, env.Log)
 	return r, nil
 }
 

@@ -85,6 +85,7 @@ type Worker struct {
 	Devices      []string
 	Instructions string // of the kernels: avx512, avx2 or generic
 	NativeBF16   bool   // whether its CPU multiplies matrices of bfloat16
+	NoBF16       string // why its TensorFlow cannot multiply them at all; "" if it can
 	Gorbit       string
 	TensorFlow   string
 	Cores        int

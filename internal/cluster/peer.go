@@ -147,7 +147,7 @@ func (p *peer) greet(ctx context.Context) error {
 	p.conn, p.link = conn, l
 	p.server = netip.AddrPortFrom(at.Addr().Unmap(), 0)
 	p.worker.Instructions, p.worker.Gorbit, p.worker.TensorFlow = h.Instructions, h.Gorbit, h.TensorFlow
-	p.worker.NativeBF16, p.worker.Cores, p.worker.PID = h.BF16, h.Cores, h.PID
+	p.worker.NativeBF16, p.worker.NoBF16, p.worker.Cores, p.worker.PID = h.BF16, h.NoBF16, h.Cores, h.PID
 	p.reading = make(chan struct{})
 	p.cluster.background.Go(p.read)
 	p.cluster.background.Go(p.beat)

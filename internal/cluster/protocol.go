@@ -58,6 +58,7 @@ type hello struct {
 	TimeoutMillis int64  `json:"timeout_ms,omitempty"`
 	Instructions  string `json:"instructions,omitempty"`
 	BF16          bool   `json:"bf16,omitempty"`
+	NoBF16        string `json:"no_bf16,omitempty"`
 	Devices       string `json:"devices,omitempty"`
 	PID           int    `json:"pid,omitempty"`
 	Cores         int    `json:"cores,omitempty"`

@@ -124,7 +124,7 @@ func Listen(c SupervisorConfig) (*Supervisor, error) {
 	return &Supervisor{
 		config: c, devices: spec, listener: listener, host: at.Addr().Unmap(), log: c.Log,
 		hello: hello{
-			Protocol: protocol, Gorbit: c.Version, TensorFlow: tf.Version(), Instructions: kernels.Instructions(), BF16: devices.NativeBF16(),
+			Protocol: protocol, Gorbit: c.Version, TensorFlow: tf.Version(), Instructions: kernels.Instructions(), BF16: devices.NativeBF16(), NoBF16: devices.NoBF16(),
 			Devices: spec.String(), PID: os.Getpid(), Cores: runtime.NumCPU(),
 		},
 		greetings: make(chan struct{}, maxGreetings),

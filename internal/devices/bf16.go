@@ -15,7 +15,11 @@ var limitVariables = [2]string{"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}
 
 // belowBF16 are the values of limitVariables without bfloat16 products. oneDNN ignores unknown
 // values.
-var belowBF16 = []string{"sse41", "avx", "avx2", "avx2_vnni", "avx2_vnni_2", "avx512_mic", "avx512_mic_4ops", "avx512_core", "avx512_core_vnni"}
+var belowBF16 = append(slices.Clone(belowAVX512), "avx512_mic", "avx512_mic_4ops", "avx512_core", "avx512_core_vnni")
+
+// belowAVX512 are the values of limitVariables under which oneDNN cannot even emulate bfloat16
+// products.
+var belowAVX512 = []string{"sse41", "avx", "avx2", "avx2_vnni", "avx2_vnni_2"}
 
 // NativeBF16 reports whether this process multiplies bfloat16 matrices with native instructions:
 // the CPU has them, and the environment does not turn them off.
@@ -28,17 +32,40 @@ func slowBF16(has bool, getenv func(string) string) string {
 	if !has {
 		return "this CPU has no instructions for it (AVX512_BF16 or AMX_BF16)"
 	}
-	const switchVariable = "TF_ENABLE_ONEDNN_OPTS"
-	if v := getenv(switchVariable); v == "0" || strings.EqualFold(v, "false") {
+	if v := getenv(switchVariable); oneDNNOff(v) {
 		return fmt.Sprintf("%s=%s turns off oneDNN, the only user of this CPU's instructions for it", switchVariable, v)
 	}
-	name := limitVariables[0]
+	name, limit := oneDNNLimit(getenv)
+	if !slices.Contains(belowBF16, limit) {
+		return ""
+	}
+	return fmt.Sprintf("%s=%s keeps oneDNN from using this CPU's instructions for it; unset it, or set it to AVX512_CORE_BF16", name, getenv(name))
+}
+
+// NoBF16 returns why TensorFlow ends the process at the first product of bfloat16 matrices, or "" if
+// it does not. TensorFlow gives these products to oneDNN if the CPU has AVX512F, without regard to
+// the limit that oneDNN is told.
+func NoBF16() string { return noBF16(cpu.X86.HasAVX512F, os.Getenv) }
+
+func noBF16(avx512 bool, getenv func(string) string) string {
+	name, limit := oneDNNLimit(getenv)
+	if !avx512 || oneDNNOff(getenv(switchVariable)) || !slices.Contains(belowAVX512, limit) {
+		return ""
+	}
+	return fmt.Sprintf("%s=%s leaves oneDNN no way to compute it; unset it, or set it to AVX512_CORE_BF16", name, getenv(name))
+}
+
+// switchVariable is the environment variable that turns oneDNN on and off in TensorFlow.
+const switchVariable = "TF_ENABLE_ONEDNN_OPTS"
+
+func oneDNNOff(value string) bool { return value == "0" || strings.EqualFold(value, "false") }
+
+// oneDNNLimit returns the variable that limits oneDNN to an instruction set, and its value in lower
+// case.
+func oneDNNLimit(getenv func(string) string) (name, limit string) {
+	name = limitVariables[0]
 	if getenv(name) == "" {
 		name = limitVariables[1]
 	}
-	limit := getenv(name)
-	if !slices.Contains(belowBF16, strings.ToLower(limit)) {
-		return ""
-	}
-	return fmt.Sprintf("%s=%s keeps oneDNN from using this CPU's instructions for it; unset it, or set it to AVX512_CORE_BF16", name, limit)
+	return name, strings.ToLower(getenv(name))
 }

@@ -28,14 +28,43 @@ func TestSlowBF16(t *testing.T) {
 		{true, "TF_ENABLE_ONEDNN_OPTS=0", "TF_ENABLE_ONEDNN_OPTS=0 turns off oneDNN"},
 		{true, "TF_ENABLE_ONEDNN_OPTS=1", ""},
 	} {
-		set := make(map[string]string)
-		for _, v := range strings.Fields(test.environment) {
-			name, value, _ := strings.Cut(v, "=")
-			set[name] = value
-		}
-		got := slowBF16(test.has, func(name string) string { return set[name] })
+		got := slowBF16(test.has, environment(test.environment))
 		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%v %s: %q, want %q", test.has, test.environment, got, test.want)
 		}
 	}
+}
+
+// TestNoBF16 checks which limits of oneDNN end a process at its first product of bfloat16.
+func TestNoBF16(t *testing.T) {
+	for _, test := range []struct {
+		avx512      bool
+		environment string
+		want        string
+	}{
+		{true, "", ""},
+		{true, "ONEDNN_MAX_CPU_ISA=SSE41", "ONEDNN_MAX_CPU_ISA=SSE41 leaves oneDNN no way"},
+		{true, "ONEDNN_MAX_CPU_ISA=avx2", "ONEDNN_MAX_CPU_ISA=avx2 leaves"},
+		{true, "DNNL_MAX_CPU_ISA=AVX2_VNNI_2", "DNNL_MAX_CPU_ISA=AVX2_VNNI_2 leaves"},
+		{true, "ONEDNN_MAX_CPU_ISA=AVX512_MIC", ""},
+		{true, "ONEDNN_MAX_CPU_ISA=AVX512_CORE", ""},
+		{true, "ONEDNN_MAX_CPU_ISA=nonsense", ""},
+		{true, "TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=AVX2", ""},
+		{false, "ONEDNN_MAX_CPU_ISA=AVX2", ""},
+	} {
+		got := noBF16(test.avx512, environment(test.environment))
+		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%v %s: %q, want %q", test.avx512, test.environment, got, test.want)
+		}
+	}
+}
+
+// environment looks up variables in a list of NAME=VALUE.
+func environment(list string) func(string) string {
+	set := make(map[string]string)
+	for _, v := range strings.Fields(list) {
+		name, value, _ := strings.Cut(v, "=")
+		set[name] = value
+	}
+	return func(name string) string { return set[name] }
 }
