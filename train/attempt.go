@@ -9,6 +9,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // attempt trains until the end, or until a worker is lost.
@@ -113,7 +114,7 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 	if a.evaluations != nil {
 		config.Evaluator = runner.NewStandardEvaluator(a.model, a.evaluations,
 			runner.EvaluatorConfig{Metrics: taskOf(contract).Measure, Batches: a.evalBatches, InFlight: a.on.Runtime().InFlight, Observer: env.Observer})
-		if err := keepBest(p, a.checkpoints, &config); err != nil {
+		if err := keepBest(p, taskOf(contract), a.checkpoints, &config); err != nil {
 			return err
 		}
 	}
@@ -231,11 +232,11 @@ func evalSteps(p Params) int64 {
 }
 
 // keepBest adds what keeps the best checkpoint, and what stops early.
-func keepBest(p Params, checkpoints *Checkpoints, config *runner.Config) error {
+func keepBest(p Params, of task.Task, checkpoints *Checkpoints, config *runner.Config) error {
 	if p.Checkpoint.Best == "" {
 		return nil
 	}
-	order, err := p.Checkpoint.order()
+	order, err := p.Checkpoint.order(of)
 	if err != nil {
 		return err
 	}

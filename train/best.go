@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/train/task/classify"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // What checkpoint.best_mode may be, besides "", which is modeAuto.
@@ -18,9 +18,9 @@ const (
 var modes = map[runner.Better]string{runner.HigherIsBetter: modeMax, runner.LowerIsBetter: modeMin}
 
 // order returns which way checkpoint.best is better. A graph may have metrics of its
-// own, whose direction the params have to give.
-func (c CheckpointParams) order() (runner.Better, error) {
-	metric := classify.Metric(c.Best)
+// own, whose direction the task does not know and the params have to give.
+func (c CheckpointParams) order(t task.Task) (runner.Better, error) {
+	metric := t.Metric(c.Best)
 	known, ok := metric.Better, metric.Directed
 	switch {
 	case c.BestMode == "" || c.BestMode == modeAuto:

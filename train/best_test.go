@@ -28,7 +28,7 @@ func TestBestDirection(t *testing.T) {
 		{best: "f1", mode: "min", err: "params: checkpoint.best_mode is min, and for f1 expected max: leave it out, or give --set checkpoint.best_mode=max"},
 		{best: "distance", err: `params: checkpoint.best is "distance", and whether more or less of it is better is not known: give --set checkpoint.best_mode=max or --set checkpoint.best_mode=min`},
 	} {
-		got, err := CheckpointParams{Best: test.best, BestMode: test.mode}.order()
+		got, err := CheckpointParams{Best: test.best, BestMode: test.mode}.order(taskOfParams())
 		if test.err != "" {
 			if err == nil || err.Error() != test.err || !errors.Is(err, fault.Usage) {
 				t.Errorf("%s, %q: got %v, want %s", test.best, test.mode, err, test.err)
@@ -86,7 +86,7 @@ func TestBestModeOfParams(t *testing.T) {
 	if err := old.Validate(); err != nil {
 		t.Error(err)
 	}
-	if order, err := old.Checkpoint.order(); err != nil || order != runner.HigherIsBetter {
+	if order, err := old.Checkpoint.order(taskOfParams()); err != nil || order != runner.HigherIsBetter {
 		t.Errorf("accuracy by max: %v, %v", order, err)
 	}
 }

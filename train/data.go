@@ -13,8 +13,6 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/train/task"
-	"github.com/gorbit-ml/gorbit/train/task/classify"
 )
 
 // data is a folder of records with what is known of it.
@@ -102,9 +100,6 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 	}
 	return set, nil
 }
-
-// taskOf is what a graph is trained for.
-func taskOf(c *graphs.Contract) task.Task { return classify.New(c) }
 
 // layoutFor returns how batches are laid out for a graph, within what it allows in records.
 func (p Params) layoutFor(c *graphs.Contract) packed.Config {

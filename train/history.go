@@ -54,7 +54,7 @@ type values map[string]string
 
 // values returns the params as a history holds them. Two ways to say the same are equal.
 func (p Params) values() (values, error) {
-	if order, err := p.Checkpoint.order(); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == modes[order] {
+	if order, err := p.Checkpoint.order(taskOfParams()); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == modes[order] {
 		p.Checkpoint.BestMode = ""
 	}
 	if p.Checkpoint.BestMode == "" {

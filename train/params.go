@@ -221,7 +221,7 @@ func Defaults() Params {
 		Eval:  EvalParams{BatchSize: 64},
 		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
 			WeightDecay: 0.01, ClipNorm: 1, Hyperparameters: map[string]float64{}},
-		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: "accuracy", BestMode: modeAuto},
+		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: taskOfParams().Best(), BestMode: modeAuto},
 		Summary:    SummaryParams{Enabled: true},
 		Strategy: StrategyParams{Name: devices.Auto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
 			WorkerTimeout: time.Minute, MaxRestarts: 3},

@@ -187,7 +187,7 @@ func (t *training) sameModelAndData(before *past) error {
 
 // best returns the best evaluation that a run knows of.
 func (b *past) best() (value float64, step int64, ok bool) {
-	order, err := b.params.Checkpoint.order()
+	order, err := b.params.Checkpoint.order(taskOfParams())
 	if err != nil {
 		return 0, 0, false
 	}

@@ -89,7 +89,8 @@ func checkBest(p Params, export *graphs.Export) error {
 	if p.Checkpoint.Best == "" || p.Train.EvalInterval == noEval {
 		return nil
 	}
-	metrics, err := taskOf(export.Contract).Metrics(export.Functions["evaluate"].Outputs)
+	of := taskOf(export.Contract)
+	metrics, err := of.Metrics(export.Functions["evaluate"].Outputs)
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func checkBest(p Params, export *graphs.Export) error {
 		return &ParamsError{fmt.Errorf("checkpoint.best is %q; evaluations of this graph give %s: give one with --set checkpoint.best=NAME",
 			p.Checkpoint.Best, strings.Join(names, ", "))}
 	}
-	_, err = p.Checkpoint.order()
+	_, err = p.Checkpoint.order(of)
 	return err
 }
 
@@ -112,7 +113,7 @@ func preflightSplit(s *setup, folder, split string, use use) error {
 	if f.folder() && f.split(split, "--split NAME") {
 		f.lengths(split)
 		if use != toPredict {
-			f.labels(split, "evaluate a split that has labels, with --split NAME")
+			f.answers(split, "evaluate a split that has labels, with --split NAME")
 		}
 	}
 	f.runVocabulary(folder)
@@ -173,8 +174,8 @@ func (f *preflight) graph() {
 	if got, want := m.Vocab.Size, f.contract.Model.ConfigInt("vocab_size"); want > 0 && got != want {
 		f.add("data %s was made with a vocabulary of %d tokens, the graph has %d: convert with the model's vocabulary, or export with --vocab-size %[2]d", f.records.dir, got, want)
 	}
-	if got, want := len(m.Labels), f.contract.Model.NumLabels; got > 0 && want > 0 && got != want {
-		f.add("data %s has %d labels, the graph %d: export with --num-labels %[2]d", f.records.dir, got, want)
+	if reason := taskOf(f.contract).CheckData(m); reason != "" {
+		f.add("data %s %s", f.records.dir, reason)
 	}
 }
 
@@ -201,23 +202,23 @@ func (f *preflight) trainingSplits(begins bool) {
 	evaluates := f.params.Train.EvalInterval != noEval
 	if f.split(train, "--set data.train=NAME") {
 		f.lengths(train)
-		f.labels(train, "convert with --label-column")
+		f.answers(train, "convert with --label-column")
 	}
 	if evaluates && eval != train && f.split(eval, "--set data.eval=NAME, or train without evaluations with --eval-interval -2") {
 		f.lengths(eval)
-		f.labels(eval, "convert with --label-column, give a split that has labels with --set data.eval=NAME, or train without evaluations with --eval-interval -2")
+		f.answers(eval, "convert with --label-column, give a split that has labels with --set data.eval=NAME, or train without evaluations with --eval-interval -2")
 	}
 	if !begins {
 		return
 	}
-	if label, only := f.onlyLabel(train); only {
-		f.add("data %s: all examples of split %s have the label %q, and from one label nothing can be learned: convert with examples of others in --train", f.records.dir, train, label)
+	if answer, only := f.onlyAnswer(train); only {
+		f.add("data %s: all examples of split %s have the label %q, and from one label nothing can be learned: convert with examples of others in --train", f.records.dir, train, answer)
 	}
 	if !evaluates {
 		return
 	}
-	if label, only := f.onlyLabel(eval); only {
-		f.log.Warn("all examples of the split that is evaluated have one label: its metrics say little", "split", eval, "label", label)
+	if answer, only := f.onlyAnswer(eval); only {
+		f.log.Warn("all examples of the split that is evaluated have one label: its metrics say little", "split", eval, "label", answer)
 	}
 	if f.sameExamples(train, eval) {
 		f.log.Warn("evaluations are of examples that are trained on: their metrics say nothing of new examples", "data.train", train, "data.eval", eval)
@@ -277,34 +278,24 @@ func (f *preflight) lengths(split string) {
 	}
 }
 
-// labels finds examples without labels.
-func (f *preflight) labels(split, mend string) {
+// answers finds a split whose examples do not have what the task learns from.
+func (f *preflight) answers(split, mend string) {
 	s := f.of(split)
 	if s == nil {
 		return
 	}
-	var labeled int64
-	for _, n := range s.LabelCounts {
-		labeled += n
-	}
-	if labeled != s.Records {
-		f.add("data %s: %d of the %d examples of split %s have no label: %s", f.records.dir, s.Records-labeled, s.Records, split, mend)
+	if reason := taskOf(f.contract).CheckSplit(split, s); reason != "" {
+		f.add("data %s: %s: %s", f.records.dir, reason, mend)
 	}
 }
 
-// onlyLabel returns the label of all examples of a split, if they have one.
-func (f *preflight) onlyLabel(split string) (label string, only bool) {
+// onlyAnswer returns what all examples of a split have to be answered with, if that is one thing.
+func (f *preflight) onlyAnswer(split string) (answer string, only bool) {
 	s := f.of(split)
-	if s == nil || len(f.records.manifest.Labels) < 2 {
+	if s == nil {
 		return "", false
 	}
-	n := 0
-	for i, count := range s.LabelCounts {
-		if count > 0 {
-			label, n = f.records.manifest.Labels[i], n+1
-		}
-	}
-	return label, n == 1
+	return taskOf(f.contract).OnlyAnswer(f.records.manifest, s)
 }
 
 // sameExamples reports whether two splits are one, or were made from one file.

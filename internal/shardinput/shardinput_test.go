@@ -279,7 +279,7 @@ func TestRefused(t *testing.T) {
 		"no file":      {with(func(c *Config) { c.Data.Files = []dataset.FileInfo{{Path: "gone"}} }), "worker b:2: there is no file "},
 		"no feature":   {with(func(c *Config) { c.Features = []flat.Feature{{Name: "colour", Axes: 1}}; c.Int32s = 1 }), "worker b:2: the batch has no feature colour"},
 		"axes":         {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 2}}; c.Int32s = 1 }), "expected 2 axes"},
-		"dtype":        {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 1}}; c.Int32s = 0 }), "labels is not of the dtype"},
+		"dtype":        {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 1}}; c.Int32s = 0 }), "labels has dtype int32; expected float32"},
 	} {
 		if !strings.Contains(test.got, test.want) {
 			t.Errorf("%s: %s, expected %q", name, test.got, test.want)

@@ -46,8 +46,11 @@ var better = map[string]runner.Better{
 	"recall":          runner.HigherIsBetter,
 }
 
-// Metric returns what is known of a metric by its name.
-func Metric(name string) task.Metric {
+// Best implements task.Task.
+func (t Task) Best() string { return "accuracy" }
+
+// Metric implements task.Task.
+func (t Task) Metric(name string) task.Metric {
 	b, ok := better[name]
 	return task.Metric{Name: name, Better: b, Directed: ok}
 }
@@ -72,7 +75,7 @@ func (t Task) Metrics(outputs []graphs.Arg) ([]task.Metric, error) {
 	}
 	var metrics []task.Metric
 	for _, name := range slices.Sorted(maps.Keys(out)) {
-		metrics = append(metrics, Metric(name))
+		metrics = append(metrics, t.Metric(name))
 	}
 	return metrics, nil
 }

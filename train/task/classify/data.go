@@ -1,0 +1,41 @@
+package classify
+
+import (
+	"fmt"
+
+	"github.com/gorbit-ml/gorbit/convert"
+)
+
+// CheckData implements task.Task: the data has as many labels as the graph.
+func (t Task) CheckData(m *convert.Manifest) string {
+	if got, want := len(m.Labels), t.model.NumLabels; got > 0 && want > 0 && got != want {
+		return fmt.Sprintf("has %d labels, the graph %d: export with --num-labels %[1]d", got, want)
+	}
+	return ""
+}
+
+// CheckSplit implements task.Task: every example has a label.
+func (t Task) CheckSplit(name string, s *convert.Split) string {
+	var labeled int64
+	for _, n := range s.LabelCounts {
+		labeled += n
+	}
+	if labeled != s.Records {
+		return fmt.Sprintf("%d of the %d examples of split %s have no label", s.Records-labeled, s.Records, name)
+	}
+	return ""
+}
+
+// OnlyAnswer implements task.Task: the label of all examples.
+func (t Task) OnlyAnswer(m *convert.Manifest, s *convert.Split) (label string, only bool) {
+	if len(m.Labels) < 2 {
+		return "", false
+	}
+	n := 0
+	for i, count := range s.LabelCounts {
+		if count > 0 {
+			label, n = m.Labels[i], n+1
+		}
+	}
+	return label, n == 1
+}

@@ -1,0 +1,41 @@
+package classify
+
+import (
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/graphs"
+)
+
+func TestData(t *testing.T) {
+	two := New(&graphs.Contract{Model: graphs.Model{NumLabels: 2}})
+	for _, c := range []struct {
+		labels []string
+		split  convert.Split
+		data   string // what is wrong with the data
+		reason string // what is wrong with the split
+		only   string // the only answer of the split
+	}{
+		{labels: []string{"no", "yes"}, split: convert.Split{Records: 5, LabelCounts: []int64{3, 2}}},
+		{labels: []string{"no", "yes"}, split: convert.Split{Records: 5, LabelCounts: []int64{0, 5}}, only: "yes"},
+		{labels: []string{"no", "yes"}, split: convert.Split{Records: 5, LabelCounts: []int64{3, 0}}, only: "no",
+			reason: "2 of the 5 examples of split dev have no label"},
+		{labels: []string{"a", "b", "c"}, split: convert.Split{Records: 3, LabelCounts: []int64{1, 1, 1}},
+			data: "has 3 labels, the graph 2: export with --num-labels 3"},
+		{split: convert.Split{Records: 5}, reason: "5 of the 5 examples of split dev have no label"},
+	} {
+		m := &convert.Manifest{Labels: c.labels}
+		if got := two.CheckData(m); got != c.data {
+			t.Errorf("%v: data %q, expected %q", c.labels, got, c.data)
+		}
+		if got := two.CheckSplit("dev", &c.split); got != c.reason {
+			t.Errorf("%v: split %q, expected %q", c.split, got, c.reason)
+		}
+		if got, only := two.OnlyAnswer(m, &c.split); only != (c.only != "") || only && got != c.only {
+			t.Errorf("%v: only answer %q, %v, expected %q", c.split, got, only, c.only)
+		}
+	}
+	if best := two.Metric(two.Best()); !best.Directed {
+		t.Errorf("the direction of %s is not known", best.Name)
+	}
+}
