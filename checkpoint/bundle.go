@@ -36,22 +36,22 @@ func DataPath(prefix string, shard, shards int) string {
 	return fmt.Sprintf("%s.data-%05d-of-%05d", prefix, shard, shards)
 }
 
-// Option adjusts how a bundle is read or written.
+// Option is a setting for reading or writing a bundle.
 type Option func(*options)
 
 type options struct {
 	intraOp int
 }
 
-// WithIntraOpThreads tells TensorFlow the number of threads of its CPU kernels,
-// should the session that this package starts be the first of the process; that
-// number then holds for every later session. 0 leaves it to TensorFlow.
+// WithIntraOpThreads sets the number of threads of TensorFlow's CPU kernels if this
+// package starts the first session of the process. The number then holds for all later
+// sessions. 0 leaves it to TensorFlow.
 func WithIntraOpThreads(n int) Option {
 	return func(o *options) { o.intraOp = n }
 }
 
-// Bundle is an opened checkpoint. It keeps the parsed index and no open files,
-// and is safe for concurrent use.
+// Bundle is an opened checkpoint. It keeps the parsed index but no open files, and is
+// safe for concurrent use.
 type Bundle struct {
 	prefix  string // of the data files, and of the index unless index says otherwise
 	index   string
@@ -59,7 +59,7 @@ type Bundle struct {
 	order   byteOrder
 	entries []Entry
 	byName  map[string]int
-	slices  []Entry // the stored parts of tensors that were saved in slices
+	slices  []Entry // the parts of tensors that were saved in slices
 	opts    options
 
 	graphOnce sync.Once
@@ -72,8 +72,8 @@ type byteOrder interface {
 	binary.AppendByteOrder
 }
 
-// OpenBundle reads and checks the index of the checkpoint at prefix. The data
-// files need not be there until tensors are read or verified.
+// OpenBundle reads and checks the index of the checkpoint at prefix. The data files are
+// needed only when tensors are read or verified.
 func OpenBundle(prefix string, opts ...Option) (*Bundle, error) {
 	return openBundle(IndexPath(prefix), prefix, opts...)
 }
@@ -139,7 +139,7 @@ func (b *Bundle) parseHeader(t *tableReader, value []byte, offset int64) error {
 		return t.corrupt(offset, "bad header: %v", err)
 	}
 	if v := h.GetVersion(); v.GetMinConsumer() > bundleVersion {
-		return fmt.Errorf("%s: written for version %d of the format, this reader knows %d", t.path, v.GetMinConsumer(), bundleVersion)
+		return fmt.Errorf("%s: format version is %d; expected at most %d", t.path, v.GetMinConsumer(), bundleVersion)
 	}
 	if h.NumShards < 1 || h.NumShards > mostShards {
 		return t.corrupt(offset, "bad header: %d data files", h.NumShards)
@@ -200,9 +200,9 @@ func (b *Bundle) parseEntry(t *tableReader, name string, value []byte, offset in
 	return e, nil
 }
 
-// sliceOwner finds the tensor's name in the key of one of its slices, which is
-// in TensorFlow's OrderedCode: a zero byte, then the name with 00 written 00 FF and
-// FF written FF 00, ended by 00 01.
+// sliceOwner returns the tensor's name from the key of one of its slices. The key is in
+// TensorFlow's OrderedCode: a zero byte, the name with 00 written as 00 FF and FF as
+// FF 00, and 00 01.
 func sliceOwner(key string) string {
 	name, _, _ := strings.Cut(key[1:], "\x00\x01")
 	return strings.NewReplacer("\x00\xff", "\x00", "\xff\x00", "\xff").Replace(name)
@@ -217,8 +217,8 @@ func (b *Bundle) Path() string { return b.prefix }
 // Entries lists the tensors by their keys, in order. The caller must not change it.
 func (b *Bundle) Entries() []Entry { return b.entries }
 
-// Names lists the tensors by their paths in the object graph, where there is
-// one, and by their keys otherwise.
+// Names lists the tensors by their paths in the object graph if there is one, and by
+// their keys otherwise.
 func (b *Bundle) Names() []string {
 	names := make([]string, 0, len(b.entries))
 	if g, err := b.ObjectGraph(); g != nil && err == nil {
@@ -266,7 +266,7 @@ func (b *Bundle) Files() []string {
 
 func (b *Bundle) dataPath(shard int) string { return DataPath(b.prefix, shard, b.shards) }
 
-// stored lists what lies in the data files, in the order in which it lies there.
+// stored lists the entries in the data files, in file order.
 func (b *Bundle) stored() []Entry {
 	list := make([]Entry, 0, len(b.entries)+len(b.slices))
 	for _, e := range b.entries {
@@ -277,7 +277,7 @@ func (b *Bundle) stored() []Entry {
 	return inFileOrder(append(list, b.slices...))
 }
 
-// inFileOrder sorts entries as they lie in the data files.
+// inFileOrder sorts entries by their positions in the data files.
 func inFileOrder(list []Entry) []Entry {
 	sort.Slice(list, func(i, j int) bool {
 		if list[i].Shard != list[j].Shard {
@@ -288,14 +288,14 @@ func inFileOrder(list []Entry) []Entry {
 	return list
 }
 
-// CheckSizes reports a data file that is missing or too short, without reading it.
+// CheckSizes returns an error if a data file is missing or too short, without reading it.
 func (b *Bundle) CheckSizes() error {
 	return b.eachStored(b.stored(), func(vfs.File, Entry) error { return nil })
 }
 
-// Verify checks the checksum of every tensor against the data files. It reads
-// them once, in order, through a buffer of fixed size, and returns the first
-// damage as a [CorruptError] with the file, the tensor and its offset.
+// Verify checks the checksums of all tensors. It reads the data files once, in order,
+// through a buffer of fixed size, and returns the first damage as a [CorruptError] with
+// the file, the tensor and its offset.
 func (b *Bundle) Verify(ctx context.Context) error {
 	return b.verify(ctx, b.stored())
 }
@@ -307,8 +307,8 @@ func (b *Bundle) verify(ctx context.Context, list []Entry) error {
 	})
 }
 
-// eachStored visits entries that are in data file order, each with its file,
-// which is long enough for it.
+// eachStored visits entries, which must be in file order, each with its file. It checks
+// that the file is long enough.
 func (b *Bundle) eachStored(list []Entry, visit func(vfs.File, Entry) error) error {
 	var (
 		f    vfs.File
@@ -338,7 +338,7 @@ func (b *Bundle) eachStored(list []Entry, visit func(vfs.File, Entry) error) err
 		}
 		if e.Offset > size || e.Size > size-e.Offset {
 			return &CorruptError{Path: path, Tensor: e.Name, Offset: e.Offset,
-				Reason: fmt.Sprintf("the file ends at %d, the tensor at %d", size, e.Offset+e.Size)}
+				Reason: fmt.Sprintf("the file has %d bytes; expected at least %d", size, e.Offset+e.Size)}
 		}
 		if err := visit(f, e); err != nil {
 			return err
@@ -365,8 +365,8 @@ func (b *Bundle) verifyEntry(ctx context.Context, f vfs.File, e Entry, buf []byt
 	return b.damage(e, err)
 }
 
-// damage turns what is wrong with the bytes of e into a CorruptError, and leaves
-// the errors of the system and of the context as they are.
+// damage turns an error about the bytes of e into a CorruptError. Errors of the system
+// and of the context stay as they are.
 func (b *Bundle) damage(e Entry, err error) error {
 	var path *fs.PathError
 	switch {
@@ -378,7 +378,7 @@ func (b *Bundle) damage(e Entry, err error) error {
 	return &CorruptError{Path: b.dataPath(e.Shard), Tensor: e.Name, Offset: e.Offset, Reason: err.Error()}
 }
 
-// summer runs a checksum over what it is given.
+// summer computes a checksum.
 type summer struct {
 	ctx context.Context
 	crc uint32
@@ -387,7 +387,7 @@ type summer struct {
 
 func (s *summer) update(p []byte) { s.crc = crc32.Update(s.crc, castagnoli, p) }
 
-// add streams n bytes of r through the checksum.
+// add adds n bytes of r to the checksum.
 func (s *summer) add(r io.Reader, n int64) error {
 	for n > 0 {
 		if err := s.ctx.Err(); err != nil {
@@ -403,10 +403,9 @@ func (s *summer) add(r io.Reader, n int64) error {
 	return nil
 }
 
-// readStrings reads a string tensor: a varint length for each element, the
-// masked checksum of the lengths (as fixed 32 bit numbers, 64 bit ones from
-// 1<<32 up), and the bytes of all elements. With a nil out the bytes are summed
-// and not kept.
+// readStrings reads a string tensor: a varint length for each element, the masked
+// checksum of the lengths (as fixed 32-bit numbers, or 64-bit from 1<<32 on), and the
+// bytes of all elements. If out is nil, it only computes the checksum of the bytes.
 func (b *Bundle) readStrings(section *io.SectionReader, e Entry, sum *summer, out *[]string) (total int64, err error) {
 	n, _ := elements(e.Shape)
 	if e.Size == 0 {
@@ -437,11 +436,11 @@ func (b *Bundle) readStrings(section *io.SectionReader, e Entry, sum *summer, ou
 		return 0, fmt.Errorf("checksum of the string lengths: %w", err)
 	}
 	if want := unmask(b.order.Uint32(stored[:])); want != sum.crc {
-		return 0, fmt.Errorf("checksum of the string lengths is %08x, stored %08x", sum.crc, want)
+		return 0, fmt.Errorf("checksum of the string lengths is %08x; expected %08x", sum.crc, want)
 	}
 	sum.update(stored[:])
 	if at, _ := section.Seek(0, io.SeekCurrent); at-int64(r.Buffered())+total != e.Size {
-		return 0, fmt.Errorf("strings of %d bytes in all do not fill the tensor of %d", total, e.Size)
+		return 0, fmt.Errorf("strings have %d bytes in total; expected the tensor's %d", total, e.Size)
 	}
 	if out == nil {
 		return total, sum.add(r, total)
@@ -458,8 +457,8 @@ func (b *Bundle) readStrings(section *io.SectionReader, e Entry, sum *summer, ou
 	return total, nil
 }
 
-// verifyVariants checks a variant tensor: each element is a varint length, that
-// many bytes, and the masked checksum of all before it, lengths counted as 64 bit numbers.
+// verifyVariants checks a variant tensor: each element is a varint length, that many
+// bytes, and the masked checksum of everything before it, with lengths as 64-bit numbers.
 func (b *Bundle) verifyVariants(section *io.SectionReader, e Entry, sum *summer) error {
 	n, _ := elements(e.Shape)
 	r := bufio.NewReader(section)
@@ -482,15 +481,15 @@ func (b *Bundle) verifyVariants(section *io.SectionReader, e Entry, sum *summer)
 			return fmt.Errorf("checksum of a variant: %w", err)
 		}
 		if want := unmask(b.order.Uint32(stored[:])); want != sum.crc {
-			return fmt.Errorf("checksum of a variant is %08x, stored %08x", sum.crc, want)
+			return fmt.Errorf("checksum of a variant is %08x; expected %08x", sum.crc, want)
 		}
 		sum.update(stored[:])
 	}
 	return nil
 }
 
-// Strings reads a string tensor without TensorFlow. It is meant for the small
-// ones: the object graph, the state of a run.
+// Strings reads a string tensor without TensorFlow. It is meant for small tensors, such
+// as the object graph and the state of a run.
 func (b *Bundle) Strings(name string) ([]string, error) {
 	key, ok := b.Resolve(name)
 	if !ok {
@@ -505,7 +504,7 @@ func (b *Bundle) strings(key string) ([]string, error) {
 		return nil, &MismatchError{Path: b.prefix, Missing: []string{key}}
 	}
 	if e.DType != tf.String || e.Slices > 0 {
-		return nil, fmt.Errorf("%s: tensor %s is not a whole string tensor", b.prefix, e)
+		return nil, fmt.Errorf("%s: tensor %s; expected an unsliced string tensor", b.prefix, e)
 	}
 	var out []string
 	err := b.eachStored([]Entry{e}, func(f vfs.File, e Entry) error {
@@ -519,8 +518,8 @@ func (b *Bundle) strings(key string) ([]string, error) {
 	return out, err
 }
 
-// ObjectGraph returns the checkpoint's object graph, or nil for a checkpoint
-// that has names only, as TensorFlow 1 wrote them.
+// ObjectGraph returns the checkpoint's object graph, or nil for a checkpoint that has
+// only names, such as those of TensorFlow 1.
 func (b *Bundle) ObjectGraph() (*ObjectGraph, error) {
 	b.graphOnce.Do(func() {
 		if _, ok := b.Entry(ObjectGraphKey); !ok {
@@ -532,7 +531,7 @@ func (b *Bundle) ObjectGraph() (*ObjectGraph, error) {
 			return
 		}
 		if len(s) != 1 {
-			b.graphErr = fmt.Errorf("%s: %s holds %d strings", b.prefix, ObjectGraphKey, len(s))
+			b.graphErr = fmt.Errorf("%s: %s has %d strings; expected 1", b.prefix, ObjectGraphKey, len(s))
 			return
 		}
 		if b.graph, err = ParseObjectGraph([]byte(s[0])); err != nil {
@@ -542,8 +541,8 @@ func (b *Bundle) ObjectGraph() (*ObjectGraph, error) {
 	return b.graph, b.graphErr
 }
 
-// Resolve finds the key of a tensor by the key itself or by a path of the object
-// graph. A damaged object graph resolves nothing; [Bundle.ObjectGraph] tells why.
+// Resolve finds the key of a tensor, given the key itself or a path of the object graph.
+// A damaged object graph resolves nothing; [Bundle.ObjectGraph] returns the reason.
 func (b *Bundle) Resolve(name string) (key string, ok bool) {
 	if _, ok := b.byName[name]; ok {
 		return name, true
@@ -560,8 +559,7 @@ func (b *Bundle) Resolve(name string) (key string, ok bool) {
 	return key, ok
 }
 
-// lookup returns the entries of names, or a MismatchError that lists all that
-// are not there.
+// lookup returns the entries of names, or a MismatchError that lists all missing ones.
 func (b *Bundle) lookup(names []string) ([]Entry, error) {
 	list := make([]Entry, len(names))
 	var missing []string

@@ -9,12 +9,12 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 )
 
-// variant is DT_VARIANT of TensorFlow's types.proto, which the binding does not
-// name. Bundles may hold such tensors; they are listed and verified but not read.
+// variant is DT_VARIANT of TensorFlow's types.proto, for which the binding has no name.
+// Bundles may contain such tensors; they are listed and verified but not read.
 const variant tf.DataType = 21
 
-// dtypes holds TensorFlow's names of the types that a bundle may hold, and the
-// bytes that one element takes in a data file: 0 where elements differ in size.
+// dtypes holds TensorFlow's names of the types that a bundle may contain, and the bytes
+// of one element in a data file: 0 if elements differ in size.
 var dtypes = map[tf.DataType]struct {
 	name string
 	size int64
@@ -47,7 +47,7 @@ var dtypes = map[tf.DataType]struct {
 	tf.Uint4:        {"uint4", 1},
 }
 
-// DTypeName returns TensorFlow's name of a type: "float32", "int64", "string".
+// DTypeName returns TensorFlow's name of a type, such as "float32", "int64" or "string".
 func DTypeName(t tf.DataType) string {
 	if d, ok := dtypes[t]; ok {
 		return d.name
@@ -61,30 +61,30 @@ type Entry struct {
 	DType tf.DataType // 0 for a type of a safetensors file that TensorFlow lacks
 	Shape []int64
 
-	// Where the tensor lies: Size bytes at Offset of data file number Shard
-	// (0 for a safetensors file). In a bundle a tensor that was saved in slices has
-	// no place of its own, and Slices says how many it has.
+	// The position of the tensor: Size bytes at Offset of data file number Shard (0 for
+	// a safetensors file). A tensor of a bundle that was saved in slices has no position
+	// of its own; Slices is the number of its slices.
 	Shard  int
 	Offset int64
 	Size   int64
 	Slices int
 
-	// CRC32C is the checksum that the index of a bundle holds: of the bytes, unmasked.
+	// CRC32C is the unmasked checksum of the bytes in the index of a bundle.
 	CRC32C uint32
 }
 
-// typeString writes the type and shape as float32[2,384].
+// typeString formats the type and shape, for instance as float32[2,384].
 func (e Entry) typeString() string { return DTypeName(e.DType) + shapeString(e.Shape) }
 
-// String writes the entry as name float32[2,384].
+// String formats the entry, for instance as name float32[2,384].
 func (e Entry) String() string { return plain(e.Name) + " " + e.typeString() }
 
 func shapeString(shape []int64) string {
 	return strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
 }
 
-// elements multiplies a shape, or reports false for a negative dimension or a
-// product that no file could hold.
+// elements returns the number of elements of a shape, or false for a negative dimension
+// or a number that is too large for any file.
 func elements(shape []int64) (int64, bool) {
 	n, zero := uint64(1), false
 	for _, d := range shape {

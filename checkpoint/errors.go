@@ -10,17 +10,16 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// ErrNoCheckpoint is returned where a folder holds no checkpoint at all. A
-// folder whose checkpoints are all damaged gives an [AllDamagedError] instead,
-// so that a caller who starts from scratch on this error loses nothing.
+// ErrNoCheckpoint is returned if a folder has no checkpoint at all. For a folder whose
+// checkpoints are all damaged the error is an [AllDamagedError] instead, so that a caller
+// that starts from scratch on this error loses nothing.
 var ErrNoCheckpoint = errors.New("no checkpoint")
 
-// CorruptError says that a file's bytes are not what its format or its
-// checksums promise.
+// CorruptError reports a file whose bytes violate its format or its checksums.
 type CorruptError struct {
 	Path   string // the file
-	Tensor string // the tensor at fault, "" where the damage is not in one
-	Offset int64  // where in the file, -1 if that is not known
+	Tensor string // the damaged tensor, "" if the damage is not in a tensor
+	Offset int64  // position in the file, -1 if unknown
 	Reason string
 }
 
@@ -41,16 +40,15 @@ func (e *CorruptError) Error() string {
 // Is reports whether the target is the error's class, fault.Damaged.
 func (e *CorruptError) Is(target error) bool { return target == fault.Damaged }
 
-// MismatchError says that a whole checkpoint is not the one that was asked
-// for: variables are not in it, or have another shape or type. It usually is
-// the checkpoint of another model.
+// MismatchError reports an intact checkpoint that does not have the requested variables,
+// or has them with another shape or type. It usually is a checkpoint of another model.
 type MismatchError struct {
 	Path    string   // prefix of the checkpoint
-	Missing []string // wanted names that are not in it
+	Missing []string // requested names that are not in it
 	Wrong   []WrongTensor
 }
 
-// WrongTensor is a variable whose stored shape or type is not the wanted one.
+// WrongTensor is a variable whose stored shape or type is not the expected one.
 type WrongTensor struct {
 	Name      string
 	Want, Got Entry
@@ -66,7 +64,7 @@ func (e *MismatchError) Error() string {
 	if n := len(e.Wrong); n > 0 {
 		list := make([]string, n)
 		for i, w := range e.Wrong {
-			list[i] = fmt.Sprintf("%s is %s, wanted %s", plain(w.Name), w.Got.typeString(), w.Want.typeString())
+			list[i] = fmt.Sprintf("%s is %s; expected %s", plain(w.Name), w.Got.typeString(), w.Want.typeString())
 		}
 		parts = append(parts, fmt.Sprintf("%d variables do not fit (%s)", n, abbreviate(list)))
 	}
@@ -74,8 +72,8 @@ func (e *MismatchError) Error() string {
 	return b.String()
 }
 
-// quote quotes a name that comes from a file, and cuts it where it is longer than any
-// variable's.
+// quote quotes a name from a file, and truncates it if it is longer than the name of any
+// variable.
 func quote(name string) string {
 	const most = 200
 	if len(name) <= most {
@@ -84,7 +82,7 @@ func quote(name string) string {
 	return fmt.Sprintf("%q... of %d bytes", name[:most], len(name))
 }
 
-// plain returns a name that comes from a file as it is where it can be read, else quoted.
+// plain returns a name from a file as it is if it is printable, and quoted otherwise.
 func plain(name string) string {
 	if q := quote(name); q != `"`+name+`"` {
 		return q
@@ -100,7 +98,7 @@ func plains(names []string) []string {
 	return out
 }
 
-// abbreviate joins a list for an error message, which stays one readable line.
+// abbreviate joins a list for an error message of one readable line.
 func abbreviate(list []string) string {
 	const most = 5
 	if len(list) <= most {
@@ -109,8 +107,7 @@ func abbreviate(list []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
 }
 
-// AllDamagedError says that a folder holds checkpoints and none of them can be
-// used.
+// AllDamagedError reports a folder in which no checkpoint can be used.
 type AllDamagedError struct {
 	Dir     string
 	Skipped []Skipped
@@ -121,13 +118,13 @@ func (e *AllDamagedError) Error() string {
 	for i, s := range e.Skipped {
 		list[i] = s.Err.Error()
 	}
-	return fmt.Sprintf("%s: none of %d checkpoints is whole: %s", e.Dir, len(list), abbreviate(list))
+	return fmt.Sprintf("%s: all %d checkpoints are damaged: %s", e.Dir, len(list), abbreviate(list))
 }
 
 // Is reports whether the target is the error's class, fault.Damaged.
 func (e *AllDamagedError) Is(target error) bool { return target == fault.Damaged }
 
-// Unwrap gives the reasons, so that errors.As finds a [CorruptError].
+// Unwrap returns the reasons, so that errors.As finds a [CorruptError].
 func (e *AllDamagedError) Unwrap() []error {
 	list := make([]error, len(e.Skipped))
 	for i, s := range e.Skipped {
@@ -136,8 +133,8 @@ func (e *AllDamagedError) Unwrap() []error {
 	return list
 }
 
-// SaveError is the failure of a save. Checkpoints saved before it are as good
-// as they were. A full disk is recognised by errors.Is(err, syscall.ENOSPC).
+// SaveError reports a failed save. Earlier checkpoints are not affected. If the disk is
+// full, errors.Is(err, syscall.ENOSPC) is true.
 type SaveError struct {
 	Step int64
 	Path string // prefix that the checkpoint would have had
@@ -148,12 +145,12 @@ func (e *SaveError) Error() string {
 	return fmt.Sprintf("save checkpoint %s: %v", e.Path, e.Err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *SaveError) Unwrap() error { return e.Err }
 
-// fromTensorFlow takes what concerns the file out of an error of TensorFlow, whose
-// further lines tell of the graph, and gives it the error number that its text
-// names, so that callers can ask for it.
+// fromTensorFlow keeps the first line of an error of TensorFlow, which is about the file,
+// and drops the lines about the graph. It adds the error number named in the text, so
+// that callers can test for it.
 func fromTensorFlow(err error) error {
 	if err == nil {
 		return nil
@@ -170,7 +167,7 @@ func fromTensorFlow(err error) error {
 	return err
 }
 
-// errnoError keeps the words, which name the file, and adds the number.
+// errnoError is an error text, which names the file, with an error number.
 type errnoError struct {
 	err   error
 	errno syscall.Errno

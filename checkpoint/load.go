@@ -20,15 +20,14 @@ import (
 type Source interface {
 	Path() string
 	Entries() []Entry
-	// Resolve finds the entry that a name means, where that is not the entry's own name.
+	// Resolve finds the entry for a name that is not the entry's own name.
 	Resolve(name string) (entry string, ok bool)
 	Read(ctx context.Context, names ...string) (map[string]*tf.Tensor, error)
 }
 
-// OpenSource opens weights to start from: a safetensors file, a checkpoint by
-// its prefix or index file, or a folder that holds one of these (the newest
-// checkpoint, variables/variables of a SavedModel, model.safetensors). The close
-// function is never nil where err is.
+// OpenSource opens initial weights: a safetensors file, a checkpoint by its prefix or
+// index file, or a folder that contains one of these (the newest checkpoint,
+// variables/variables of a SavedModel, model.safetensors). If err is nil, close is not.
 func OpenSource(path string, opts ...Option) (src Source, close func() error, err error) {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
@@ -49,11 +48,11 @@ func OpenSource(path string, opts ...Option) (src Source, close func() error, er
 		}
 	}
 	if isV1(path) {
-		return nil, nil, fmt.Errorf("open weights: %s is a checkpoint of TensorFlow 1's V1 format; expected V2 or safetensors: write it anew with "+
+		return nil, nil, fmt.Errorf("open weights: %s is a checkpoint in TensorFlow 1's V1 format; expected V2 or safetensors; convert it with "+
 			`python -c "%s" %[1]s %[1]s-v2`, path, convertV1)
 	}
 	if kind := foreignKind(path); kind != "" {
-		return nil, nil, fmt.Errorf("open weights: %s is %s, which cannot be read: save it as safetensors", path, kind)
+		return nil, nil, fmt.Errorf("open weights: %s is %s; expected a checkpoint or safetensors; save it as safetensors", path, kind)
 	}
 	s, err := OpenSafetensors(path)
 	if err != nil {
@@ -78,7 +77,7 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 				prefix = filepath.Join(dir, prefix)
 			}
 			if _, err := os.Stat(IndexPath(prefix)); err != nil {
-				// The folder was moved since.
+				// The folder has been moved.
 				prefix = filepath.Join(dir, filepath.Base(prefix))
 			}
 			return openSourceBundle(prefix, opts...)
@@ -91,7 +90,7 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 	}
 	s, err := OpenSafetensors(filepath.Join(dir, "model.safetensors"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("open weights: %s holds no checkpoint, SavedModel or model.safetensors", dir)
+		return nil, nil, fmt.Errorf("open weights: %s has no checkpoint, SavedModel or model.safetensors", dir)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -99,12 +98,12 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 	return s, s.Close, nil
 }
 
-// convertV1 is a program in Python that writes a checkpoint of the V1 format as one of V2.
+// convertV1 is a Python program that converts a checkpoint from the V1 to the V2 format.
 const convertV1 = `import sys, tensorflow as tf; r = tf.train.load_checkpoint(sys.argv[1]); n = sorted(r.get_variable_to_shape_map()); ` +
 	`tf.raw_ops.SaveV2(prefix=sys.argv[2], tensor_names=n, shape_and_slices=[''] * len(n), tensors=[r.get_tensor(k) for k in n])`
 
-// isV1 recognises a checkpoint that TensorFlow 1 wrote as one file: a table as the index of
-// V2 is, with the tensors in it.
+// isV1 recognises a checkpoint that TensorFlow 1 wrote as one file: a table like the index
+// of V2, with the tensors in it.
 func isV1(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -120,7 +119,7 @@ func isV1(path string) bool {
 	return err == nil && binary.LittleEndian.Uint64(magic[:]) == tableMagic
 }
 
-// foreignKind recognises files that users take for weights that can be read.
+// foreignKind recognises unsupported files that users may try to load.
 func foreignKind(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -140,52 +139,52 @@ func foreignKind(path string) string {
 
 // Wanted is a variable to be filled.
 type Wanted struct {
-	Name  string // its path, under which a checkpoint of this model has it
+	Name  string // its path in checkpoints of this model
 	DType tf.DataType
 	Shape []int64
-	// Foreign lists the names it may have elsewhere, best first.
+	// Foreign lists the names it may have in other sources, the best first.
 	Foreign []Candidate
 }
 
-// Candidate is a name that a variable may have in weights of other origin.
+// Candidate is a name that a variable may have in weights from other sources.
 type Candidate struct {
 	Name      string
-	Transpose bool // the matrix is stored there with its axes exchanged
+	Transpose bool // whether the matrix is stored there with its axes swapped
 }
 
 // Match is a variable that was filled.
 type Match struct {
 	Name       string
-	Source     Entry // what it was filled from
+	Source     Entry // the entry it was filled from
 	Transposed bool
 }
 
-// Mismatch is a variable whose counterpart does not fit.
+// Mismatch is a variable whose stored tensor does not fit.
 type Mismatch struct {
 	Want       Wanted
 	Source     Entry
-	Transposed bool // the counterpart was to be transposed first
+	Transposed bool // whether the stored tensor had to be transposed first
 }
 
-// LoadReport says what became of every wanted variable and every stored tensor.
+// LoadReport says what happened to each variable and each stored tensor.
 type LoadReport struct {
 	Path       string
 	Matched    []Match
 	Missing    []Wanted
 	Mismatched []Mismatch
 	Unused     []Entry
-	// Prefix is what the file's names have before the candidates', such as
-	// "bert."; Stripped is what the candidates have before the file's.
+	// Prefix is what the file's names have in front of the candidates, such as
+	// "bert."; Stripped is what the candidates have in front of the file's names.
 	Prefix, Stripped string
 }
 
-// LoadError says that weights do not fill all wanted variables.
+// LoadError reports weights that do not fill all variables.
 type LoadError struct{ Report *LoadReport }
 
 func (e *LoadError) Error() string {
 	r := e.Report
 	if len(r.Matched) == 0 && len(r.Mismatched) == 0 {
-		return fmt.Sprintf("%s: none of the %d variables is in it (it holds %s)", r.Path, len(r.Missing), abbreviate(plains(entryNames(r.Unused))))
+		return fmt.Sprintf("%s: has none of the %d variables (it has %s)", r.Path, len(r.Missing), abbreviate(plains(entryNames(r.Unused))))
 	}
 	var parts []string
 	if n := len(r.Missing); n > 0 {
@@ -198,7 +197,7 @@ func (e *LoadError) Error() string {
 	if n := len(r.Mismatched); n > 0 {
 		list := make([]string, n)
 		for i, m := range r.Mismatched {
-			list[i] = fmt.Sprintf("%s wants %s, %s is %s", m.Want.Name, m.Want.typeString(), m.Source.Name, m.sourceType())
+			list[i] = fmt.Sprintf("%s is %s; expected %s for %s", m.Source.Name, m.sourceType(), m.Want.typeString(), m.Want.Name)
 		}
 		parts = append(parts, fmt.Sprintf("%d variables do not fit (%s)", n, abbreviate(list)))
 	}
@@ -213,7 +212,7 @@ func entryNames(list []Entry) []string {
 	return names
 }
 
-// candidates lists every name of w, its own first.
+// candidates lists all names of w, its own first.
 func (w Wanted) candidates() []Candidate {
 	return append([]Candidate{{Name: w.Name}}, w.Foreign...)
 }
@@ -227,7 +226,7 @@ func (m Mismatch) sourceType() string {
 	return m.Source.typeString()
 }
 
-// Strict returns a [LoadError] unless every wanted variable was filled.
+// Strict returns a [LoadError] unless all variables were filled.
 func (r *LoadReport) Strict() error {
 	if len(r.Missing) == 0 && len(r.Mismatched) == 0 {
 		return nil
@@ -235,7 +234,7 @@ func (r *LoadReport) Strict() error {
 	return &LoadError{r}
 }
 
-// Summary is the first line of the report.
+// Summary returns the first line of the report.
 func (r *LoadReport) Summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d matched, %d missing, %d mismatched, %d unused", r.Path,
@@ -249,7 +248,7 @@ func (r *LoadReport) Summary() string {
 	return b.String()
 }
 
-// String lists every tensor on a line of its own.
+// String lists each tensor on a line of its own.
 func (r *LoadReport) String() string {
 	var b strings.Builder
 	b.WriteString(r.Summary())
@@ -271,14 +270,14 @@ func (r *LoadReport) String() string {
 	return b.String()
 }
 
-// Load fills variables from a source. A variable is looked for under its own
-// name, then under its foreign names, then under all of these with the prefix that
-// most of the file's names have before them, or lack: files of one model differ by
-// a "bert." or "model/" in front of all names. Floating-point types are converted to
-// the wanted one, others must be equal, and so must shapes after transposing.
+// Load fills variables from a source. It looks up a variable under its own name, then
+// under its foreign names, then under all of these with a prefix added or removed, if
+// most names of the file agree on one: files of the same model may differ by a "bert."
+// or "model/" in front of all names. Floating-point types are converted to the type of
+// the variable. Other types must be equal, and so must shapes after transposing.
 //
-// What is not there, or does not fit, is in the report and not an error, unless
-// nothing matched at all; [LoadReport.Strict] makes it one.
+// Missing variables and tensors that do not fit are in the report. They are not an
+// error, unless nothing matched at all; [LoadReport.Strict] turns them into one.
 func Load(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[string]*tf.Tensor, *LoadReport, error) {
 	report := Compare(src, want)
 	if len(want) > 0 && len(report.Matched) == 0 {
@@ -292,7 +291,7 @@ func Load(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[s
 	return tensors, report, err
 }
 
-// Compare says what Load would fill from a source, and reads no tensor.
+// Compare returns the report of Load without reading any tensor.
 func Compare(src Source, want []Wanted) *LoadReport {
 	report := &LoadReport{Path: src.Path()}
 	entries := make(map[string]Entry, len(src.Entries()))
@@ -348,7 +347,7 @@ func Compare(src Source, want []Wanted) *LoadReport {
 	return report
 }
 
-// readMatches reads what matched, a part at a time, and converts it.
+// readMatches reads the matched tensors, some at a time, and converts them.
 func readMatches(ctx context.Context, src Source, matched []Match, want map[string]Wanted, opts []Option) (map[string]*tf.Tensor, error) {
 	r := &reshaper{}
 	for _, o := range opts {
@@ -401,17 +400,17 @@ func fits(w Wanted, e Entry, transpose bool) bool {
 	return slices.Equal(shape, w.Shape)
 }
 
-// affixes finds what stands before the candidate names in most of the source's
-// names, or before the source's names in most of the candidates: by elements,
-// which end at a dot or a slash. Both are empty where the names agree as they are.
+// affixes finds the prefix that most of the source's names have in front of the
+// candidates, or most of the candidates in front of the source's names. A prefix ends at
+// a dot or a slash. Both are empty if the names agree as they are.
 func affixes(src Source, want []Wanted) (prefix, stripped string) {
 	list := entryNames(src.Entries())
 	var roots []string
 	if b, ok := src.(*Bundle); ok {
-		// Variables may have more paths than the shortest, by which they are listed.
+		// Variables are listed by their shortest paths, but may have others.
 		list, roots = b.Names(), b.roots()
 	}
-	before := map[string][]string{} // by the end of a name, what stands before it
+	before := map[string][]string{} // the prefixes of a name, by its suffix
 	for _, name := range list {
 		for i := range len(name) {
 			if name[i] == '.' || name[i] == '/' {
@@ -422,7 +421,7 @@ func affixes(src Source, want []Wanted) (prefix, stripped string) {
 	type change struct{ add, strip string }
 	votes := map[change]int{}
 	for _, w := range want {
-		// A variable votes once for each change, however many of its names agree.
+		// A variable votes once for each change, even if several of its names agree.
 		mine := map[change]bool{}
 		for _, c := range w.candidates() {
 			if _, ok := src.Resolve(c.Name); ok {

@@ -244,7 +244,7 @@ func TestOpenSource(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "keras.h5"), []byte("\x89HDF\r\n\x1a\n"))
 	writeFile(t, filepath.Join(dir, "notes.txt"), []byte("something else"))
 	for path, says := range map[string]string{
-		"none": "no such file", "none.index": "no such file", "empty": "holds no checkpoint", "torch.bin": "PyTorch", "old.bin": "PyTorch",
+		"none": "no such file", "none.index": "no such file", "empty": "has no checkpoint", "torch.bin": "PyTorch", "old.bin": "PyTorch",
 		"keras.h5": "HDF5", "notes.txt": "not a safetensors file",
 	} {
 		_, _, err := OpenSource(filepath.Join(dir, path))

@@ -10,14 +10,14 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// LockName is the file by which [Lock] locks a folder.
+// LockName is the name of the file that [Lock] uses to lock a folder.
 const LockName = ".lock"
 
-// LockedError says that another process works in a run folder.
+// LockedError reports that another process uses a run folder.
 type LockedError struct {
 	Dir   string
-	PID   int    // 0 where the holder did not say
-	Host  string // "" likewise
+	PID   int    // 0 if unknown
+	Host  string // "" if unknown
 	Since time.Time
 }
 
@@ -34,9 +34,9 @@ type lockHolder struct {
 	Since time.Time `json:"since"`
 }
 
-// Lock takes a run folder for this process, or says in a [LockedError] who has
-// it. The lock is the operating system's, so it goes with the process however
-// that ends; unlock gives it back earlier. The file stays.
+// Lock locks a run folder for this process. If another process has locked it, the error
+// is a [LockedError] that names the process. The lock belongs to the operating system, so
+// it ends with the process in any case; unlock releases it earlier. The file stays.
 func Lock(dir string) (unlock func() error, err error) {
 	path := filepath.Join(dir, LockName)
 	lock := flock.New(path)
@@ -47,7 +47,7 @@ func Lock(dir string) (unlock func() error, err error) {
 	if !ok {
 		e := &LockedError{Dir: dir}
 		var h lockHolder
-		// The holder may be writing its name at this moment; then it has none yet.
+		// The holder may just be writing its name; then it is still unknown.
 		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &h) == nil {
 			e.PID, e.Host, e.Since = h.PID, h.Host, h.Since
 		}

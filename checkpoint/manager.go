@@ -21,53 +21,53 @@ import (
 )
 
 const (
-	// StateVariable is the scalar string that [Manager.Save] writes beside the
+	// StateVariable is the scalar string that [Manager.Save] writes in addition to the
 	// caller's variables.
 	StateVariable = "runner_state"
-	// CounterVariable is the int64 that counts saves, as tf.train.Checkpoint has it.
+	// CounterVariable is the int64 that counts saves, as in tf.train.Checkpoint.
 	CounterVariable = "save_counter"
 
 	tempPrefix    = ".saving-"
 	protectedName = "protected.json"
 )
 
-// ManagerConfig says where checkpoints lie and how many are kept.
+// ManagerConfig says where checkpoints are and how many are kept.
 type ManagerConfig struct {
-	Dir  string // made by OpenManager unless ReadOnly
-	Name string // checkpoints are called Name-<step>; "" is ckpt
+	Dir  string // created by OpenManager unless ReadOnly
+	Name string // checkpoints are called Name-<step>; "" means ckpt
 
-	// MaxToKeep bounds the checkpoints that are kept; 0 keeps all. Beyond it the
-	// oldest is deleted once a newer one is on the disk.
+	// MaxToKeep is the maximum number of checkpoints; 0 keeps all. When there are more,
+	// the oldest is deleted once a newer one is on disk.
 	MaxToKeep int
-	// KeepEvery keeps for good, of those that would be deleted, one per period.
+	// KeepEvery keeps one checkpoint per period for good, of those that would be deleted.
 	KeepEvery time.Duration
-	// Interval is the number of steps between checkpoints that [Manager.Due] counts.
+	// Interval is the number of steps between checkpoints for [Manager.Due].
 	Interval int64
 
-	// ReadOnly opens the folder beside a process that writes to it.
+	// ReadOnly opens the folder only for reading, while another process may write to it.
 	ReadOnly bool
 
 	IntraOpThreads int          // see [WithIntraOpThreads]
-	Logger         *slog.Logger // nil is silent
+	Logger         *slog.Logger // nil logs nothing
 }
 
 var managerName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 
-// Validate reports a configuration that makes no sense.
+// Validate returns an error for the first invalid setting.
 func (c ManagerConfig) Validate() error {
 	switch {
 	case c.Dir == "":
-		return errors.New("checkpoints: no folder given")
+		return errors.New("checkpoints: no folder is given")
 	case c.Name != "" && !managerName.MatchString(c.Name):
-		return fmt.Errorf("checkpoints: bad name %q", c.Name)
+		return fmt.Errorf("checkpoints: name is %q; expected a file name without a slash", c.Name)
 	case c.MaxToKeep < 0:
-		return fmt.Errorf("checkpoints: cannot keep %d", c.MaxToKeep)
+		return fmt.Errorf("checkpoints: number to keep is %d; expected 0 (all) or more", c.MaxToKeep)
 	case c.KeepEvery < 0:
-		return fmt.Errorf("checkpoints: cannot keep one every %v", c.KeepEvery)
+		return fmt.Errorf("checkpoints: period to keep one for is %v; expected 0 (off) or more", c.KeepEvery)
 	case c.Interval < 0:
-		return fmt.Errorf("checkpoints: bad interval of %d steps", c.Interval)
+		return fmt.Errorf("checkpoints: interval is %d steps; expected 0 (off) or more", c.Interval)
 	case c.IntraOpThreads < 0:
-		return fmt.Errorf("checkpoints: bad number of threads %d", c.IntraOpThreads)
+		return fmt.Errorf("checkpoints: number of threads is %d; expected 0 (TensorFlow's choice) or more", c.IntraOpThreads)
 	}
 	return nil
 }
@@ -79,17 +79,17 @@ type Checkpoint struct {
 	Time   time.Time // when it was saved
 }
 
-// Skipped is a checkpoint that could not be used, and why.
+// Skipped is a checkpoint that could not be used, and the reason.
 type Skipped struct {
 	Checkpoint
 	Err error
 }
 
-// Restored is what a checkpoint held.
+// Restored is the content of a checkpoint.
 type Restored struct {
 	Checkpoint
 	Tensors     map[string]*tf.Tensor
-	State       []byte // nil where the checkpoint has none
+	State       []byte // nil if the checkpoint has none
 	SaveCounter int64
 	// Skipped lists newer checkpoints that are damaged, newest first.
 	Skipped []Skipped
@@ -101,34 +101,34 @@ type Manager struct {
 	cfg ManagerConfig
 	log *slog.Logger
 	fs  vfs.FS
-	// bundle writes a checkpoint; a field so that tests can stop it halfway.
+	// bundle writes a checkpoint. It is a field so that tests can stop it halfway.
 	bundle func(ctx context.Context, prefix string, tensors []NamedTensor, opts ...Option) error
 	now    func() time.Time
 
-	mu       sync.Mutex // never held while the disk is at work
+	mu       sync.Mutex // never held during disk operations
 	counter  int64
-	last     int64 // step of the newest save that was begun, or restored
+	last     int64 // step of the newest save that was started, or restored
 	inflight chan struct{}
-	failed   error // of a background save, not yet reported
+	failed   error // error of a background save, not yet reported
 	closed   bool
 
-	folder    sync.Mutex   // what is known of the folder; taken after mu
+	folder    sync.Mutex   // guards the fields below; taken after mu
 	tracked   []Checkpoint // kept by number, oldest first
 	protected []int64
 	unlisted  bool      // whether the file that lists them is damaged
 	preserved time.Time // when a checkpoint was last kept for good
 	damaged   map[int64]bool
-	undeleted []Checkpoint // that are no longer kept
-	settled   bool         // whether the state file says what is tracked
+	undeleted []Checkpoint // no longer kept, but not deleted yet
+	settled   bool         // whether the state file matches tracked
 }
 
-// OpenManager opens a folder of checkpoints. Unless it is opened for reading
-// only, whatever a killed save left behind is finished or removed.
+// OpenManager opens a folder of checkpoints. Unless it is read-only, the leftovers of a
+// killed save are finished or removed.
 func OpenManager(cfg ManagerConfig) (*Manager, error) {
 	return openManager(&Manager{cfg: cfg, fs: vfs.At(cfg.Dir), bundle: WriteBundle, now: time.Now})
 }
 
-// openManager opens a manager whose configuration and means are set.
+// openManager opens a manager whose configuration and dependencies are set.
 func openManager(m *Manager) (*Manager, error) {
 	if err := m.cfg.Validate(); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (m *Manager) tempPrefix(step int64) string {
 	return filepath.Join(m.cfg.Dir, fmt.Sprintf("%s%s-%d", tempPrefix, m.cfg.Name, step))
 }
 
-// stepOf reads the step from the name of a checkpoint, without its endings.
+// stepOf returns the step in the name of a checkpoint without its endings.
 func (m *Manager) stepOf(base string) (int64, bool) {
 	digits, ok := strings.CutPrefix(base, m.cfg.Name+"-")
 	if !ok {
@@ -180,7 +180,7 @@ func (m *Manager) stepOf(base string) (int64, bool) {
 	return step, true
 }
 
-// splitFile cuts a file name into the name of its checkpoint and its ending.
+// splitFile splits a file name into the name of its checkpoint and its ending.
 func splitFile(name string) (base, ending string) {
 	for _, mark := range []string{".index", ".data-"} {
 		if i := strings.LastIndex(name, mark); i >= 0 {
@@ -190,9 +190,9 @@ func splitFile(name string) (base, ending string) {
 	return name, ""
 }
 
-// recover finishes or removes what a killed save left. The index of a save moves
-// last, so an index under its temporary name whose data has moved already
-// is a save that needs only that one rename: it is finished if every checksum fits.
+// recover finishes or removes the leftovers of a killed save. A save renames the index
+// last, so if there is an index under its temporary name and its data has been renamed,
+// only that rename is missing. The save is then finished if all checksums are right.
 func (m *Manager) recover() error {
 	list, err := m.fs.ReadDir(m.cfg.Dir)
 	if err != nil {
@@ -230,7 +230,7 @@ func (m *Manager) recover() error {
 				err = remove(f.Name())
 				break
 			}
-			m.log.Info("finish the checkpoint that a killed save left", "checkpoint", final)
+			m.log.Info("finishing the checkpoint of a killed save", "checkpoint", final)
 			changed = true
 			has[base+".index"] = true
 			err = m.fs.Rename(path, IndexPath(final))
@@ -257,9 +257,9 @@ func (m *Manager) recover() error {
 	return m.fs.SyncDir(m.cfg.Dir)
 }
 
-// load reads the state file and the protected steps. The state file tells which
-// checkpoints are kept by number; those beyond it are newer, saved just before a
-// kill, or older and kept for good.
+// load reads the state file and the protected steps. The state file lists the
+// checkpoints kept by number. Others are newer, saved just before the process was
+// killed, or older and kept for good.
 func (m *Manager) load() error {
 	onDisk, err := m.scan()
 	if err != nil {
@@ -269,7 +269,7 @@ func (m *Manager) load() error {
 	if data, err := vfs.ReadFile(m.fs, filepath.Join(m.cfg.Dir, StateName)); err == nil {
 		state, err := parseState(data)
 		if err != nil {
-			m.log.Warn("the checkpoint state file is damaged, the folder tells what there is", "dir", m.cfg.Dir, "error", err)
+			m.log.Warn("the checkpoint state file is damaged; using the checkpoints in the folder", "dir", m.cfg.Dir, "error", err)
 		} else {
 			m.track(state)
 			m.settled = slices.EqualFunc(m.tracked, state.all, func(c Checkpoint, path string) bool {
@@ -350,7 +350,7 @@ func sortBySteps(list []Checkpoint) {
 	slices.SortFunc(list, func(a, b Checkpoint) int { return cmp.Compare(a.Step, b.Step) })
 }
 
-// whole reports whether a checkpoint looks complete: its index is sound and its
+// whole returns an error unless a checkpoint looks complete: its index is valid and its
 // data files are long enough.
 func whole(c Checkpoint) error {
 	b, err := OpenBundle(c.Prefix)
@@ -360,8 +360,8 @@ func whole(c Checkpoint) error {
 	return b.CheckSizes()
 }
 
-// All lists the complete checkpoints of the folder, oldest first. Checksums of
-// the data are not read.
+// All lists the complete checkpoints of the folder, oldest first. It does not verify the
+// checksums of the data.
 func (m *Manager) All() ([]Checkpoint, error) {
 	list, err := m.scan()
 	if err != nil {
@@ -382,8 +382,8 @@ func (m *Manager) Latest() (Checkpoint, error) {
 	return *c, nil
 }
 
-// Find returns the checkpoint of a step, whether whole or damaged. The error is
-// fs.ErrNotExist where there is none.
+// Find returns the checkpoint of a step, intact or damaged. If there is none, the error is
+// fs.ErrNotExist.
 func (m *Manager) Find(step int64) (Checkpoint, error) {
 	c := Checkpoint{Step: step, Prefix: m.prefix(step)}
 	info, err := m.fs.Stat(IndexPath(c.Prefix))
@@ -394,7 +394,7 @@ func (m *Manager) Find(step int64) (Checkpoint, error) {
 	return c, nil
 }
 
-// Newest returns the newest checkpoint, whether whole or damaged, or [ErrNoCheckpoint].
+// Newest returns the newest checkpoint, intact or damaged, or [ErrNoCheckpoint].
 func (m *Manager) Newest() (Checkpoint, error) {
 	list, err := m.scan()
 	if err != nil {
@@ -406,8 +406,7 @@ func (m *Manager) Newest() (Checkpoint, error) {
 	return list[len(list)-1], nil
 }
 
-// after returns the newest complete checkpoint of a step beyond the given one,
-// or nil.
+// after returns the newest complete checkpoint of a later step than the given one, or nil.
 func (m *Manager) after(step int64) (*Checkpoint, error) {
 	list, err := m.scan()
 	if err != nil {
@@ -421,9 +420,9 @@ func (m *Manager) after(step int64) (*Checkpoint, error) {
 	return nil, nil
 }
 
-// WaitForNew waits for a complete checkpoint of a step beyond after, and returns
-// the newest. It looks at the folder every poll (a second where that is 0) until
-// the context ends. The folder need not exist yet.
+// WaitForNew waits for a complete checkpoint of a later step than after, and returns the
+// newest. It checks the folder at intervals of poll (one second if it is 0) until the
+// context ends. The folder need not exist yet.
 func (m *Manager) WaitForNew(ctx context.Context, after int64, poll time.Duration) (Checkpoint, error) {
 	if poll <= 0 {
 		poll = time.Second

@@ -15,13 +15,13 @@ const (
 	attributesDir = "/.ATTRIBUTES/"
 )
 
-// escapeElement writes a path element as it stands in a checkpoint key.
+// escapeElement escapes a path element for a checkpoint key.
 func escapeElement(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, ".", ".."), "/", ".S")
 }
 
-// VariableKey returns the checkpoint key that tf.train.Checkpoint gives the
-// variable at a path.
+// VariableKey returns the checkpoint key that tf.train.Checkpoint uses for the variable
+// at a path.
 func VariableKey(name string) string {
 	elements := strings.Split(name, "/")
 	for i, e := range elements {
@@ -30,10 +30,10 @@ func VariableKey(name string) string {
 	return strings.Join(elements, "/") + attributesDir + variableValue
 }
 
-// BuildObjectGraph makes the object graph of variables with the given paths, for
-// the entry [ObjectGraphKey]; the tensors go under their [VariableKey]. Nodes are
-// numbered breadth first with children in the order of their names, so the bytes
-// depend on the set of names only.
+// BuildObjectGraph builds the object graph of variables with the given paths, for the
+// entry [ObjectGraphKey]. The keys of the tensors are those of [VariableKey]. Nodes are
+// numbered breadth first with children in the order of their names, so the bytes depend
+// only on the set of names.
 func BuildObjectGraph(names []string) ([]byte, error) {
 	type node struct {
 		name     string // path; set for a variable
@@ -96,10 +96,10 @@ type ObjectGraph struct {
 	variables []Variable
 }
 
-// Variable is a tensor of an object graph. Its Name is the shortest path that
-// leads to it, the first in breadth-first order among equals, which is how
-// TensorFlow names it; a value that is not a variable's (a lookup table's keys)
-// has /.ATTRIBUTES/ and the attribute's name at the end.
+// Variable is a tensor of an object graph. Its Name is the shortest path that leads to
+// it, the first in breadth-first order among equals, which is also TensorFlow's name. For
+// a value that is not a variable's (a lookup table's keys) it ends with /.ATTRIBUTES/ and
+// the attribute's name.
 type Variable struct {
 	Name string
 	Key  string // entry of the bundle
@@ -122,7 +122,7 @@ type graphAttr struct{ name, key string }
 
 type graphSlot struct {
 	name     string
-	of, node int32 // the variable, and the slot variable that belongs to it
+	of, node int32 // the variable, and its slot variable
 }
 
 // ParseObjectGraph reads a serialized TrackableObjectGraph.
@@ -194,9 +194,9 @@ func (g *ObjectGraph) search() (came []arrival, queue []int32) {
 	return came, queue
 }
 
-// list names every tensor by the shortest path. Paths are built from back
-// pointers, and their total length has a budget: a chain of nodes with long names
-// would otherwise cost the square of the file's size.
+// list names each tensor by its shortest path. Paths are built from back pointers, and
+// their total length is limited: a chain of nodes with long names would otherwise take
+// memory quadratic in the size of the file.
 func (g *ObjectGraph) list() error {
 	if len(g.nodes) == 0 {
 		return nil
@@ -245,8 +245,8 @@ func (g *ObjectGraph) list() error {
 			return err
 		}
 		for _, s := range g.nodes[id].slots {
-			// A slot variable has no parent: its place is made of its optimizer's and
-			// its variable's.
+			// A slot variable has no parent: its path consists of those of its optimizer
+			// and its variable.
 			if came[s.of].from == unseen || came[s.node].from != unseen {
 				continue
 			}
@@ -271,8 +271,8 @@ func (g *ObjectGraph) list() error {
 // The caller must not change it.
 func (g *ObjectGraph) Variables() []Variable { return g.variables }
 
-// Key finds the bundle entry of a path: any path that leads to the variable, not
-// only the shortest.
+// Key finds the bundle entry for any path that leads to the variable, not only the
+// shortest.
 func (g *ObjectGraph) Key(name string) (string, bool) {
 	if len(g.nodes) == 0 {
 		return "", false
@@ -291,9 +291,9 @@ func (g *ObjectGraph) Key(name string) (string, bool) {
 	return "", false
 }
 
-// nodesAt returns the nodes that a path leads to: one, but for names that
-// contain slashes or optimizers that have a child named as a slot. The answers
-// for ends of the path are kept in known.
+// nodesAt returns the nodes that a path leads to. It is one node, unless names contain
+// slashes or optimizers have a child with the name of a slot. Results for suffixes of the
+// path are stored in known.
 func (g *ObjectGraph) nodesAt(path string, known map[string][]int32) (found []int32) {
 	if found, ok := known[path]; ok {
 		return found
@@ -301,7 +301,7 @@ func (g *ObjectGraph) nodesAt(path string, known map[string][]int32) (found []in
 	defer func() { known[path] = found }()
 	type place struct {
 		node int32
-		rest int // where in path the next element begins; len(path)+1 at the end
+		rest int // start of the next element in path; len(path)+1 at the end
 	}
 	end := len(path) + 1
 	seen := map[place]bool{}
@@ -342,7 +342,7 @@ func (g *ObjectGraph) nodesAt(path string, known map[string][]int32) (found []in
 				continue
 			}
 			if of == nil {
-				// The rest is shorter than path, so this ends.
+				// The rest is shorter than path, so the recursion ends.
 				if of = g.nodesAt(after, known); len(of) == 0 {
 					break
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
-// saveOptions are what a save does besides.
+// saveOptions are the options of a save.
 type saveOptions struct {
 	protect bool
 	before  func() error
@@ -20,17 +20,17 @@ type saveOptions struct {
 // SaveOption is a setting of one [Manager.Save].
 type SaveOption func(*saveOptions)
 
-// Protected makes the new checkpoint the protected one, in place of those that were,
-// at the moment when it becomes visible: whenever the process is killed, the newest
-// protected step whose checkpoint is there is the right one.
+// Protected makes the new checkpoint the only protected one at the moment when it becomes
+// visible. Whenever the process is killed, the newest protected step that has a
+// checkpoint is the right one.
 func Protected() SaveOption { return func(o *saveOptions) { o.protect = true } }
 
-// Before names a function that is called, in the background, before the checkpoint
-// becomes visible: it makes durable what the checkpoint's state counts on, such as the
-// file of a log whose length the state holds. If it fails, so does the save.
+// Before sets a function that is called in the background before the checkpoint becomes
+// visible. It makes durable what the checkpoint's state relies on, such as a log file
+// whose length is in the state. If it fails, so does the save.
 func Before(sync func() error) SaveOption { return func(o *saveOptions) { o.before = sync } }
 
-// prepare does what must be durable before the checkpoint of a step becomes visible.
+// prepare makes durable what must be so before the checkpoint of a step becomes visible.
 func (m *Manager) prepare(step int64, how saveOptions) error {
 	if how.before != nil {
 		if err := how.before(); err != nil {
@@ -40,14 +40,15 @@ func (m *Manager) prepare(step int64, how saveOptions) error {
 	if !how.protect {
 		return nil
 	}
-	// Both are listed until the new one is visible: a kill may leave only the old one.
+	// List both until the new one is visible, because a kill may leave only the old one.
 	m.folder.Lock()
 	defer m.folder.Unlock()
 	return m.protect(append(slices.Clone(m.protected), step))
 }
 
-// Protect keeps the checkpoints of the given steps whatever their number, such as
-// the best so far, and gives up those protected before. The list outlives the process.
+// Protect keeps the checkpoints of the given steps, such as the best so far, in addition
+// to those kept by number, and no longer those protected before. The list is stored in
+// the folder.
 func (m *Manager) Protect(steps ...int64) error {
 	if m.cfg.ReadOnly {
 		return fmt.Errorf("protect checkpoints of %s: the folder was opened for reading only", m.cfg.Dir)
@@ -57,7 +58,7 @@ func (m *Manager) Protect(steps ...int64) error {
 	return m.protect(steps)
 }
 
-// protect is Protect for a caller who holds folder.
+// protect is Protect for a caller that holds folder.
 func (m *Manager) protect(steps []int64) error {
 	steps = slices.Clone(steps)
 	slices.Sort(steps)
@@ -79,9 +80,9 @@ func (m *Manager) protect(steps []int64) error {
 	return nil
 }
 
-// Protected lists the protected steps in ascending order. A folder that was opened for
-// reading only is looked at anew, for another process may change the list. A damaged
-// list is a [CorruptError].
+// Protected lists the protected steps in ascending order. In a read-only folder it reads
+// the list again, because another process may change it. For a damaged list the error is
+// a [CorruptError].
 func (m *Manager) Protected() ([]int64, error) {
 	m.folder.Lock()
 	defer m.folder.Unlock()
@@ -109,9 +110,9 @@ func (m *Manager) readProtected() ([]int64, error) {
 	return steps, nil
 }
 
-// loadProtected reads the list for a manager that writes. A damaged list is taken as
-// empty, which costs a checkpoint that would have been kept, not the run, and whoever
-// knows better calls Protect before the next save.
+// loadProtected reads the list for a manager that writes. A damaged list counts as empty,
+// which may lose a protected checkpoint but not the run. A caller that knows the steps
+// calls Protect before the next save.
 func (m *Manager) loadProtected() error {
 	steps, err := m.readProtected()
 	if corrupt := (*CorruptError)(nil); errors.As(err, &corrupt) {

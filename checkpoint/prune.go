@@ -10,15 +10,14 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
-// pruneName is the file that lists the checkpoints that are about to be deleted. The state
-// file does not name them any more, and without the list they would look like checkpoints
-// that are kept for good.
+// pruneName is the file that lists the checkpoints about to be deleted. The state file no
+// longer names them, and without the list they would look like checkpoints kept for good.
 const pruneName = tempPrefix + "pruned.json"
 
 func (m *Manager) prunePath() string { return filepath.Join(m.cfg.Dir, pruneName) }
 
-// announce writes down which checkpoints are about to be deleted. The name of the file
-// lasts once the state file does.
+// announce writes the list of the checkpoints about to be deleted. The name of the file
+// becomes durable together with the state file.
 func (m *Manager) announce(gone []Checkpoint) error {
 	if len(gone) == 0 {
 		return nil
@@ -34,10 +33,10 @@ func (m *Manager) announce(gone []Checkpoint) error {
 	return vfs.WriteFile(m.fs, m.prunePath(), data)
 }
 
-// withdraw removes the list: all of it is deleted.
+// withdraw removes the list once all its checkpoints are deleted.
 func (m *Manager) withdraw() {
 	if err := m.fs.Remove(m.prunePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.log.Warn("the list of deleted checkpoints could not be removed; the next start removes it", "error", err)
+		m.log.Warn("cannot remove the list of deleted checkpoints; the next start removes it", "error", err)
 	}
 }
 
@@ -53,14 +52,14 @@ func (m *Manager) prune() error {
 	}
 	var steps []int64
 	if err := json.Unmarshal(data, &steps); err != nil {
-		steps = nil // it was killed while it wrote the list, and deleted nothing
+		steps = nil // the process was killed while it wrote the list, and deleted nothing
 	}
 	for _, step := range steps {
 		if slices.ContainsFunc(m.tracked, func(c Checkpoint) bool { return c.Step == step }) || slices.Contains(m.protected, step) {
 			continue
 		}
 		c := Checkpoint{Step: step, Prefix: m.prefix(step)}
-		m.log.Info("delete the checkpoint that a killed process was about to delete", "checkpoint", c.Prefix)
+		m.log.Info("deleting a checkpoint that a killed process was about to delete", "checkpoint", c.Prefix)
 		if err := m.delete(c); err != nil {
 			return err
 		}
@@ -69,9 +68,9 @@ func (m *Manager) prune() error {
 	return nil
 }
 
-// Settle brings a folder in order that a killed process left between a checkpoint and what
-// comes with it: the state file names the newest checkpoints, and those that are too many
-// are deleted. It is called once the protected checkpoints are known; a save does it, too.
+// Settle completes a save that was killed after its checkpoint became visible: it updates
+// the state file and deletes the checkpoints that are no longer kept. It is called once
+// the protected checkpoints are known. Each save does the same.
 func (m *Manager) Settle() error {
 	m.folder.Lock()
 	defer m.folder.Unlock()

@@ -13,17 +13,17 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
-// Restore reads the newest whole checkpoint of the folder: the wanted variables,
-// or all of them where want is nil. Only names, types and shapes of want are looked at.
+// Restore reads the newest intact checkpoint of the folder: the variables in want, or all
+// of them if want is nil. It uses only the names, types and shapes of want.
 //
-// Every checksum is verified first. A damaged checkpoint is passed over for the
-// one before, with a warning in the log and in Skipped; once a later save is
-// durable it is deleted. A whole checkpoint that lacks a wanted variable is a
-// [MismatchError] and not passed over. [ErrNoCheckpoint] and [AllDamagedError]
-// tell an empty folder from a lost one.
+// It verifies all checksums first. If a checkpoint is damaged, Restore uses the previous
+// one, logs a warning, and lists the damaged one in Skipped; it is deleted once a later
+// save is durable. For an intact checkpoint without one of the variables the error is a
+// [MismatchError]. It is [ErrNoCheckpoint] if the folder has no checkpoint, and
+// [AllDamagedError] if all are damaged.
 func (m *Manager) Restore(ctx context.Context, want []Entry) (*Restored, error) {
-	// A reader may lose a race with the writer's pruning; each time it does, there
-	// is a newer checkpoint.
+	// A reader may lose a race with the writer's pruning. Each time, there is a newer
+	// checkpoint.
 	const races = 10
 	for race := 0; ; race++ {
 		list, err := m.scan()
@@ -59,28 +59,28 @@ func (m *Manager) newestWhole(ctx context.Context, list []Checkpoint, want []Ent
 		if !exists(IndexPath(c.Prefix)) {
 			return nil, true, err
 		}
-		m.log.Warn("checkpoint is damaged, use the one before", "checkpoint", c.Prefix, "reason", err)
+		m.log.Warn("checkpoint is damaged; using the previous one", "checkpoint", c.Prefix, "reason", err)
 		skipped = append(skipped, Skipped{c, err})
 	}
 	return nil, false, &AllDamagedError{Dir: m.cfg.Dir, Skipped: skipped}
 }
 
-// exists reports whether there is a file. Where that cannot be told there is one.
+// exists reports whether a file exists. If that is unknown, it returns true.
 func exists(path string) bool {
 	_, err := vfs.At(path).Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// isDamage tells a checkpoint whose bytes are lost from a system that cannot
-// read it now, where falling back would throw steps away.
+// isDamage distinguishes a damaged checkpoint from one that the system cannot read now.
+// In the latter case, falling back would lose steps.
 func isDamage(err error) bool {
 	var corrupt *CorruptError
 	return errors.As(err, &corrupt) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EIO)
 }
 
-// RestoreFrom reads a given checkpoint, with every checksum verified and no
-// falling back. A damaged one is a [CorruptError]; the error of one that is not there
-// is fs.ErrNotExist.
+// RestoreFrom reads the given checkpoint, with all checksums verified and without falling
+// back. The error is a [CorruptError] if it is damaged, and fs.ErrNotExist if it does not
+// exist.
 func (m *Manager) RestoreFrom(ctx context.Context, c Checkpoint, want []Entry) (*Restored, error) {
 	r, err := m.read(ctx, c, want)
 	if errors.Is(err, fs.ErrNotExist) && exists(IndexPath(c.Prefix)) {
@@ -93,7 +93,7 @@ func (m *Manager) RestoreFrom(ctx context.Context, c Checkpoint, want []Entry) (
 	return r, nil
 }
 
-// restored takes over what saving goes on from.
+// restored sets the state from which saving continues.
 func (m *Manager) restored(r *Restored) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,8 +144,8 @@ func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restor
 	return r, nil
 }
 
-// State reads the state that was saved with a checkpoint, nil where it has none. The
-// variables are not looked at.
+// State reads the state that was saved with a checkpoint, nil if it has none. It does not
+// read the variables.
 func (m *Manager) State(c Checkpoint) ([]byte, error) {
 	b, err := OpenBundle(c.Prefix)
 	if err != nil {
@@ -154,7 +154,7 @@ func (m *Manager) State(c Checkpoint) ([]byte, error) {
 	return b.state()
 }
 
-// state returns the state that a Manager saved beside the variables, nil for none.
+// state returns the state that a Manager saved with the variables, nil for none.
 func (b *Bundle) state() ([]byte, error) {
 	if _, err := b.ObjectGraph(); err != nil {
 		return nil, err
@@ -169,8 +169,8 @@ func (b *Bundle) state() ([]byte, error) {
 	return []byte(s[0]), nil
 }
 
-// wanted checks the wanted variables against the index, and returns their names.
-// With a nil want these are all variables but those of the Manager itself.
+// wanted checks the variables in want against the index, and returns their names. If want
+// is nil, these are all variables except those of the Manager itself.
 func (b *Bundle) wanted(want []Entry) ([]string, error) {
 	var names []string
 	if want == nil {

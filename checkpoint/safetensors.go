@@ -18,11 +18,11 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 )
 
-// mostHeader is the limit that the safetensors format sets to its header.
+// mostHeader is the safetensors format's limit for the size of the header.
 const mostHeader = 100_000_000
 
-// safeDTypes maps the format's types to TensorFlow's and gives the bits of an
-// element. Types that TensorFlow lacks are listed and checked, but not read.
+// safeDTypes maps the format's types to TensorFlow's and to the bits of an element. Types
+// that TensorFlow does not have are listed and checked, but not read.
 var safeDTypes = map[string]struct {
 	dtype tf.DataType
 	bits  int64
@@ -49,9 +49,9 @@ type Safetensors struct {
 	metadata map[string]string
 }
 
-// OpenSafetensors opens a safetensors file and checks its header: that every
-// tensor lies inside the file, is as long as its shape and type say, and shares
-// no byte with another. As the format demands, the tensors leave no gap.
+// OpenSafetensors opens a safetensors file and checks its header: each tensor must be
+// inside the file, have the size of its shape and type, and not overlap another. As the
+// format requires, there must be no gaps between tensors.
 func OpenSafetensors(path string) (*Safetensors, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -88,21 +88,21 @@ func parseSafetensors(r io.ReaderAt, size int64, path string) (*Safetensors, err
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		return nil, corrupt(0, "", "%d bytes are too few for a safetensors file", size)
+		return nil, corrupt(0, "", "the file has %d bytes, which are too few for a safetensors file", size)
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	switch {
 	case n > mostHeader:
-		return nil, corrupt(0, "", "header of %d bytes; the format allows %d: not a safetensors file", n, mostHeader)
+		return nil, corrupt(0, "", "not a safetensors file: header has %d bytes; expected at most %d", n, mostHeader)
 	case n > uint64(size-8):
-		return nil, corrupt(0, "", "header of %d bytes in a file of %d", n, size)
+		return nil, corrupt(0, "", "header has %d bytes in a file of %d", n, size)
 	}
 	header := make([]byte, n)
 	if _, err := r.ReadAt(header, 8); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: header: %w", path, err)
 	}
 	if !bytes.HasPrefix(header, []byte("{")) {
-		return nil, corrupt(8, "", "the header is not JSON: not a safetensors file")
+		return nil, corrupt(8, "", "not a safetensors file: the header is not JSON")
 	}
 	if err := s.parseHeader(header); err != nil {
 		return nil, corrupt(8, "", "header: %v", err)
@@ -133,7 +133,7 @@ func parseSafetensors(r io.ReaderAt, size int64, path string) (*Safetensors, err
 	for _, i := range order {
 		e := s.entries[i]
 		if e.Offset != at {
-			return nil, corrupt(e.Offset, e.Name, "the tensor begins at %d, the one before it ends at %d", e.Offset, at)
+			return nil, corrupt(e.Offset, e.Name, "the tensor begins at %d; expected %d, the end of the previous one", e.Offset, at)
 		}
 		at += e.Size
 	}
@@ -157,7 +157,7 @@ func (s *Safetensors) parseHeader(header []byte) error {
 		name, _ := token.(string)
 		if name == "__metadata__" {
 			if s.metadata != nil {
-				return errors.New("metadata twice")
+				return errors.New("metadata is declared twice")
 			}
 			if err := dec.Decode(&s.metadata); err != nil {
 				return fmt.Errorf("metadata: %w", err)
@@ -173,10 +173,10 @@ func (s *Safetensors) parseHeader(header []byte) error {
 			return fmt.Errorf("tensor %q: %w", name, err)
 		}
 		if _, twice := s.byName[name]; twice {
-			return fmt.Errorf("tensor %q is there twice", name)
+			return fmt.Errorf("tensor %q is declared twice", name)
 		}
 		if len(t.Offsets) != 2 || t.Offsets[1] < t.Offsets[0] || t.Offsets[0] < 0 || t.DType == "" || t.Shape == nil {
-			return fmt.Errorf("tensor %q lacks a good type, shape or place", name)
+			return fmt.Errorf("tensor %q has no valid type, shape or position", name)
 		}
 		s.byName[name] = len(s.entries)
 		s.types = append(s.types, t.DType)
@@ -203,8 +203,8 @@ func (s *Safetensors) Entries() []Entry { return s.entries }
 // Metadata returns the free-form strings of the header, such as "format": "pt".
 func (s *Safetensors) Metadata() map[string]string { return s.metadata }
 
-// Resolve finds a tensor by its name, or by the name that PyTorch gives today to
-// one that is stored as in BERT's first releases: gamma for weight, beta for bias.
+// Resolve finds a tensor by its name, or by PyTorch's current name for a tensor stored as
+// in BERT's first releases: gamma for weight, beta for bias.
 func (s *Safetensors) Resolve(name string) (string, bool) {
 	if _, ok := s.byName[name]; ok {
 		return name, true
@@ -222,8 +222,8 @@ func (s *Safetensors) Resolve(name string) (string, bool) {
 // Close closes the file.
 func (s *Safetensors) Close() error { return s.file.Close() }
 
-// Read reads tensors, all where no name is given. F16 and BF16 become float32,
-// exactly; every other type stays.
+// Read reads tensors, or all tensors if no name is given. F16 and BF16 are converted to
+// float32, exactly; other types do not change.
 func (s *Safetensors) Read(ctx context.Context, names ...string) (map[string]*tf.Tensor, error) {
 	if len(names) == 0 {
 		for _, e := range s.entries {
@@ -266,7 +266,7 @@ func (s *Safetensors) tensor(name string) (*tf.Tensor, error) {
 	case tf.Float, tf.Double, tf.Int64, tf.Int32, tf.Int16, tf.Uint16, tf.Int8, tf.Uint8:
 		t, err = tf.ReadTensor(e.DType, e.Shape, section)
 	case tf.Bool:
-		// Any byte but 0 and 1 would be undefined behaviour inside TensorFlow.
+		// Any byte other than 0 and 1 would be undefined behaviour in TensorFlow.
 		t, err = tf.ReadTensor(e.DType, e.Shape, boolReader{section})
 	case tf.Half, tf.Bfloat16:
 		t, err = tf.ReadTensor(tf.Float, e.Shape, &widener{in: bufio.NewReaderSize(section, 1<<16), half: e.DType == tf.Half})
@@ -279,8 +279,8 @@ func (s *Safetensors) tensor(name string) (*tf.Tensor, error) {
 	return t, nil
 }
 
-// Float32 reads a tensor of real numbers, of whatever type, as float32 in row-major
-// order. Values beyond that type's precision are rounded to the nearest.
+// Float32 reads a tensor of real numbers of any type as float32, in row-major order.
+// Values are rounded to the nearest float32.
 func (s *Safetensors) Float32(name string) ([]float32, []int64, error) {
 	i, err := s.find(name)
 	if err != nil {
@@ -303,7 +303,8 @@ func (s *Safetensors) Float32(name string) ([]float32, []int64, error) {
 	return out, e.Shape, nil
 }
 
-// scalarReader returns how an element of a type reads as float32, and its bytes.
+// scalarReader returns the function that reads an element of a type as float32, and the
+// element's size in bytes.
 func scalarReader(t tf.DataType) (value func([]byte) float32, width int64) {
 	le := binary.LittleEndian
 	switch t {
@@ -343,7 +344,7 @@ func halfToFloat(h uint16) float32 {
 	exponent, fraction := uint32(h>>10&0x1f), uint32(h&0x3ff)
 	switch exponent {
 	case 0:
-		// Zero or subnormal: fraction times 2^-24, which float32 holds exactly.
+		// Zero or subnormal: fraction times 2^-24, which is exact in float32.
 		return math.Float32frombits(sign | math.Float32bits(float32(fraction)/(1<<24)))
 	case 0x1f:
 		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
@@ -351,7 +352,7 @@ func halfToFloat(h uint16) float32 {
 	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }
 
-// widener reads 16-bit floating-point numbers and gives the bytes of float32.
+// widener reads 16-bit floating-point numbers and returns the bytes of float32 numbers.
 type widener struct {
 	in   *bufio.Reader
 	half bool
@@ -380,7 +381,7 @@ func (w *widener) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// boolReader gives every byte that is not zero as one.
+// boolReader returns every nonzero byte as one.
 type boolReader struct{ in io.Reader }
 
 func (r boolReader) Read(p []byte) (int, error) {

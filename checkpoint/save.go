@@ -21,18 +21,18 @@ func (m *Manager) Due(step int64) bool {
 	return m.cfg.Interval > 0 && step >= m.last+m.cfg.Interval
 }
 
-// Save begins to write a checkpoint of variables under their paths, with a state
-// of the caller's that comes back from Restore, and returns while it is written.
-// The tensors must be copies that nobody writes to, such as those that a session
-// returned; they are let go, and their memory is collected, when they are written.
+// Save starts to write a checkpoint of variables under their paths, with a state of the
+// caller that Restore returns, and returns while it is being written. The tensors must be
+// copies that nobody writes to, such as those returned by a session. They are released
+// and their memory is collected once they are written.
 //
-// At most one save is in flight: Save waits for the one before, and returns its
-// error, a [SaveError], if it failed. The new save has begun in that case, too.
-// The context bounds the waiting; a save that has begun is finished.
+// At most one save is in flight: Save waits for the previous one, and returns its error,
+// a [SaveError], if it failed. The new save has started in that case, too. The context
+// applies only to the wait; a save that has started is finished.
 //
-// A save of a step that was saved before replaces that checkpoint. One of an
-// earlier step than the newest checkpoint is refused, for restoring takes the
-// newest: [Manager.DiscardAfter] removes what a run that goes back leaves.
+// A save of a step that was saved before replaces that checkpoint. A save of an earlier
+// step than that of the newest checkpoint is refused, because Restore reads the newest:
+// a run that goes back must call [Manager.DiscardAfter] first.
 func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, state []byte, opts ...SaveOption) error {
 	var how saveOptions
 	for _, opt := range opts {
@@ -55,7 +55,7 @@ func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, s
 		return refuse(errors.New("the manager is closed"))
 	}
 	if newest := m.newest(); newest.Step > step {
-		return refuse(fmt.Errorf("%s is newer", newest.Prefix))
+		return refuse(fmt.Errorf("checkpoint %s is newer", newest.Prefix))
 	}
 	all, err := m.withState(tensors, state)
 	if err != nil {
@@ -65,15 +65,15 @@ func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, s
 	m.inflight, m.last = done, step
 	go func() {
 		err := m.write(context.WithoutCancel(ctx), step, all, how)
-		// The binding frees tensors by finalizers only, and the collector does not
-		// know how large they are.
+		// The binding frees tensors only in finalizers, and the garbage collector does
+		// not know their size.
 		clear(all)
 		runtime.GC()
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
 			err = &SaveError{step, m.prefix(step), err}
-			m.log.Error("checkpoint was not saved", "error", err)
+			m.log.Error("cannot save the checkpoint", "error", err)
 			m.failed = errors.Join(m.failed, err)
 		}
 		m.inflight = nil
@@ -116,8 +116,8 @@ func (m *Manager) takeFailure() error {
 	return err
 }
 
-// withState turns variables into bundle entries: their keys, the object graph,
-// the state and the counter. It counts the save.
+// withState turns variables into bundle entries with their keys, and adds the object
+// graph, the state and the counter. It counts the save.
 func (m *Manager) withState(tensors []NamedTensor, state []byte) ([]NamedTensor, error) {
 	stateTensor, err := tf.NewTensor(string(state))
 	if err != nil {
@@ -150,8 +150,8 @@ func (m *Manager) withState(tensors []NamedTensor, state []byte) ([]NamedTensor,
 	return append(all, NamedTensor{ObjectGraphKey, graphTensor}), nil
 }
 
-// write makes a checkpoint durable, then records it, then prunes. Everything that
-// must hold once the checkpoint can be seen is on the disk before.
+// write makes a checkpoint durable, then records it, then prunes. Everything that must
+// hold once the checkpoint is visible is on disk before that.
 func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, how saveOptions) error {
 	temp, final := m.tempPrefix(step), m.prefix(step)
 	discard := func() {
@@ -175,8 +175,8 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, 
 		discard()
 		return err
 	}
-	// From here on the data is in place and recover can finish the save from the
-	// index, so an error must leave that where it is.
+	// From here on the data is in place and recover can finish the save from the index,
+	// so the index must stay if there is an error.
 	if err := m.fs.SyncDir(m.cfg.Dir); err != nil {
 		return err
 	}
@@ -200,9 +200,9 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, 
 	return m.record(Checkpoint{Step: step, Prefix: final, Time: m.now()})
 }
 
-// record notes a durable checkpoint in the state file and deletes those that are
-// no longer kept. The state file is written before anything is deleted, so that
-// it never names a checkpoint that is gone.
+// record adds a durable checkpoint to the state file and deletes those that are no longer
+// kept. It writes the state file before it deletes anything, so that the state file never
+// names a deleted checkpoint.
 func (m *Manager) record(c Checkpoint) error {
 	m.folder.Lock()
 	defer m.folder.Unlock()
@@ -211,8 +211,8 @@ func (m *Manager) record(c Checkpoint) error {
 	if err := m.sweep(); err != nil {
 		return err
 	}
-	// Damaged checkpoints are worth less than what was saved since, and would be
-	// tried first at every restore.
+	// Damaged checkpoints are worth less than later ones, and every restore would try
+	// them first.
 	for step := range m.damaged {
 		if err := m.delete(Checkpoint{Step: step, Prefix: m.prefix(step)}); err == nil {
 			delete(m.damaged, step)
@@ -230,7 +230,7 @@ func (m *Manager) sweep() error {
 		case m.cfg.MaxToKeep == 0 || i >= len(m.tracked)-m.cfg.MaxToKeep || slices.Contains(m.protected, c.Step):
 			kept = append(kept, c)
 		case m.cfg.KeepEvery > 0 && !c.Time.Before(preserved.Add(m.cfg.KeepEvery)):
-			// Kept for good, and out of the state file, which would grow for ever.
+			// Kept for good, but not in the state file, which would grow forever.
 			preserved = c.Time
 		default:
 			gone = append(gone, c)
@@ -245,12 +245,12 @@ func (m *Manager) sweep() error {
 		// Nothing is deleted while the state file may still name it.
 		m.tracked = slices.Concat(gone[len(m.undeleted):], m.tracked)
 		sortBySteps(m.tracked)
-		return fmt.Errorf("the checkpoint is saved, the state file is not: %w", err)
+		return fmt.Errorf("the checkpoint is saved, but not the state file: %w", err)
 	}
 	m.undeleted = nil
 	for _, c := range gone {
 		if err := m.delete(c); err != nil {
-			m.log.Warn("an old checkpoint could not be deleted; the next save or start deletes it", "checkpoint", c.Prefix, "error", err)
+			m.log.Warn("cannot delete an old checkpoint; the next save or start deletes it", "checkpoint", c.Prefix, "error", err)
 			m.undeleted = append(m.undeleted, c)
 		}
 	}
@@ -260,7 +260,7 @@ func (m *Manager) sweep() error {
 	return nil
 }
 
-// delete removes a checkpoint, its index first: without that nobody opens it.
+// delete removes a checkpoint, its index first: without an index nobody opens it.
 func (m *Manager) delete(c Checkpoint) error {
 	if err := m.fs.Remove(IndexPath(c.Prefix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -274,7 +274,7 @@ func (m *Manager) delete(c Checkpoint) error {
 	return err
 }
 
-// filesOf lists what lies in the folder under a prefix, whether whole or not.
+// filesOf lists the files in the folder with a prefix, complete or not.
 func (m *Manager) filesOf(prefix string) []string {
 	list, _ := m.fs.ReadDir(m.cfg.Dir)
 	var names []string
@@ -303,13 +303,13 @@ func (m *Manager) saveState() error {
 	return m.replaceFile(StateName, state.text())
 }
 
-// replaceFile writes a file of the folder in one instant.
+// replaceFile writes a file of the folder atomically.
 func (m *Manager) replaceFile(name string, data []byte) error {
 	return vfs.ReplaceFile(m.fs, filepath.Join(m.cfg.Dir, name), filepath.Join(m.cfg.Dir, tempPrefix+name), data)
 }
 
-// DiscardAfter deletes the checkpoints of steps beyond the given one, for a run
-// that goes on from there.
+// DiscardAfter deletes the checkpoints of later steps than the given one, for a run that
+// continues from there.
 func (m *Manager) DiscardAfter(step int64) error {
 	if m.cfg.ReadOnly {
 		return fmt.Errorf("discard checkpoints of %s: the folder was opened for reading only", m.cfg.Dir)
@@ -340,8 +340,8 @@ func (m *Manager) DiscardAfter(step int64) error {
 	return nil
 }
 
-// Wait waits for the save in flight and returns its error, or that of one before
-// which nobody has seen.
+// Wait waits for the save in flight and returns its error, or an unreported error of an
+// earlier save.
 func (m *Manager) Wait(ctx context.Context) error {
 	if err := m.lockIdle(ctx); err != nil {
 		return err
@@ -357,8 +357,8 @@ func (m *Manager) Busy() bool {
 	return m.inflight != nil
 }
 
-// Close waits for the save in flight, refuses further ones, and returns an error
-// that nobody has seen.
+// Close waits for the save in flight, refuses further ones, and returns any unreported
+// error.
 func (m *Manager) Close() error {
 	m.mu.Lock()
 	m.closed = true

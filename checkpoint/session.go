@@ -21,12 +21,12 @@ type NamedTensor struct {
 	Value *tf.Tensor
 }
 
-// readBatch bounds the bytes that one RestoreV2 call reads, so that a cancelled
-// context is noticed and no single call holds everything.
+// readBatch is the maximum number of bytes that one RestoreV2 call reads, so that a
+// cancelled context is noticed and no single call reads everything.
 const readBatch = 256 << 20
 
-// session is a small private TensorFlow session on the CPU. Its graph grows by
-// the operations that are added.
+// session is a small private TensorFlow session on the CPU. Operations can be added to
+// its graph.
 type session struct {
 	graph *tf.Graph
 	sess  *tf.Session
@@ -93,12 +93,12 @@ func (s *session) bundleInputs(prefix string, names []string) (in [3]tf.Output, 
 }
 
 // WriteBundle writes a checkpoint of the tensors, under exactly their names, with
-// TensorFlow's SaveV2, and flushes it to the disk. The folder of prefix must
-// exist. The tensors' memory is read where it is, so nobody may write to it
-// before WriteBundle returns; the context is looked at before writing begins.
+// TensorFlow's SaveV2, and flushes it to disk. The folder of prefix must exist. The
+// tensors are not copied, so nobody may write to them before WriteBundle returns. The
+// context is checked before writing begins.
 //
-// Files that were there are replaced, and not in one instant: a [Manager] is
-// what keeps a checkpoint complete or invisible.
+// Existing files are replaced, but not atomically: use a [Manager] for checkpoints that
+// are either complete or invisible.
 func WriteBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts ...Option) error {
 	if err := writeBundle(ctx, prefix, tensors, opts...); err != nil {
 		return fmt.Errorf("write checkpoint %s: %w", prefix, err)
@@ -122,8 +122,8 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 	} else if !info.IsDir() {
 		return fmt.Errorf("%s is not a folder", filepath.Dir(prefix))
 	}
-	// Names are sorted as the index will be, which makes the bytes of a checkpoint
-	// independent of the order in which the caller lists its variables.
+	// Sort names like the index, so that the bytes of a checkpoint do not depend on the
+	// order in which the caller lists its variables.
 	tensors = append([]NamedTensor(nil), tensors...)
 	sort.SliceStable(tensors, func(i, j int) bool { return tensors[i].Name < tensors[j].Name })
 	names := make([]string, len(tensors))
@@ -168,7 +168,7 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 		removeTempStates(prefix)
 		return fromTensorFlow(err)
 	}
-	// TensorFlow wrote the files and did not sync them.
+	// TensorFlow wrote the files but did not sync them.
 	dir := filepath.Dir(prefix)
 	files := vfs.At(dir)
 	for _, path := range []string{DataPath(prefix, 0, 1), IndexPath(prefix)} {
@@ -179,8 +179,8 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 	return files.SyncDir(dir)
 }
 
-// removeTempStates deletes what a failed SaveV2 left beside prefix. Errors are of
-// no use to a caller who already has one.
+// removeTempStates deletes the leftovers of a failed SaveV2 next to prefix. It ignores
+// errors, because the caller already has one.
 func removeTempStates(prefix string) {
 	dir, base := filepath.Split(prefix)
 	if dir == "" {
@@ -195,9 +195,10 @@ func removeTempStates(prefix string) {
 	}
 }
 
-// Read reads tensors with TensorFlow's RestoreV2. Names are keys, or paths of the
-// object graph; the result is under the names as given, all entries where none is
-// given. Each tensor's checksum is verified. Names that are not there are listed in a [MismatchError].
+// Read reads tensors with TensorFlow's RestoreV2. Names are keys or paths of the object
+// graph; without names, Read reads all entries. The result has the names as given. The
+// checksum of each tensor is verified. If names are missing, the error is a
+// [MismatchError] that lists them.
 func (b *Bundle) Read(ctx context.Context, names ...string) (map[string]*tf.Tensor, error) {
 	if len(names) == 0 {
 		for _, e := range b.entries {
@@ -264,8 +265,8 @@ func (s *session) restore(prefix string, list []Entry) ([]*tf.Tensor, error) {
 	return s.sess.Run(nil, fetches, nil)
 }
 
-// readable checks what TensorFlow takes on trust: a string length inside a data
-// file decides an allocation there.
+// readable checks what TensorFlow does not: it allocates memory by the string lengths in
+// a data file.
 func (b *Bundle) readable(ctx context.Context, list []Entry) error {
 	var texts []Entry
 	for _, e := range list {
@@ -279,8 +280,8 @@ func (b *Bundle) readable(ctx context.Context, list []Entry) error {
 	return b.verify(ctx, inFileOrder(texts))
 }
 
-// explain replaces TensorFlow's error by the damage behind it, where that can be
-// found: it then names the file, the tensor and the offset.
+// explain replaces TensorFlow's error by the damage that caused it, if it finds any. The
+// new error names the file, the tensor and the offset.
 func (b *Bundle) explain(ctx context.Context, list []Entry, err error) error {
 	wanted := make(map[string]bool, len(list))
 	for _, e := range list {
@@ -298,9 +299,9 @@ func (b *Bundle) explain(ctx context.Context, list []Entry, err error) error {
 	return fmt.Errorf("read checkpoint %s: %w", b.prefix, fromTensorFlow(err))
 }
 
-// plainPrefix returns a prefix that RestoreV2 takes literally. It matches the
-// index's name as a glob pattern before it opens it, so a folder such as
-// "lr[1e-5]" is reached through a link of a plain name.
+// plainPrefix returns a prefix that RestoreV2 takes literally. RestoreV2 matches the name
+// of the index as a glob pattern before it opens it, so a folder such as "lr[1e-5]" is
+// reached through a link with a plain name.
 func (b *Bundle) plainPrefix() (prefix string, done func(), err error) {
 	if !strings.ContainsAny(b.prefix, `*?[\`) {
 		return b.prefix, func() {}, nil
@@ -331,11 +332,11 @@ func (b *Bundle) plainPrefix() (prefix string, done func(), err error) {
 	return prefix, done, nil
 }
 
-// reshaper casts and transposes tensors, one graph for all of a load.
+// reshaper casts and transposes tensors, with one graph for a whole load.
 type reshaper struct {
 	opts options
 	s    *session
-	ops  map[reshape][2]tf.Output // what to feed, what to fetch
+	ops  map[reshape][2]tf.Output // the outputs to feed and to fetch
 }
 
 type reshape struct {
@@ -349,7 +350,7 @@ func (r *reshaper) close() {
 	}
 }
 
-// apply returns t as type to, with the two axes of a matrix exchanged if asked.
+// apply returns t with type to, and with the axes of a matrix swapped if transpose is set.
 func (r *reshaper) apply(t *tf.Tensor, to tf.DataType, transpose bool) (*tf.Tensor, error) {
 	want := reshape{t.DataType(), to, transpose}
 	if want.from == to && !transpose {

@@ -17,9 +17,9 @@ import (
 // StateName is the file in which TensorFlow keeps the names of a folder's checkpoints.
 const StateName = "checkpoint"
 
-// folderState is TensorFlow's CheckpointState: the newest checkpoint, those that
-// a manager keeps (oldest first, with the times they were saved at), and when
-// one was last kept for good.
+// folderState is TensorFlow's CheckpointState: the newest checkpoint, those that a manager
+// keeps (oldest first, with the times of their saves), and when one was last kept for
+// good.
 type folderState struct {
 	latest    string
 	all       []string
@@ -30,7 +30,7 @@ type folderState struct {
 func seconds(t time.Time) float64     { return float64(t.UnixMicro()) / 1e6 }
 func fromSeconds(s float64) time.Time { return time.UnixMicro(int64(s * 1e6)) }
 
-// text writes the state as a text protobuf.
+// text returns the state as a text protobuf.
 func (s folderState) text() []byte {
 	var b strings.Builder
 	number := func(name string, t time.Time) {
@@ -49,8 +49,8 @@ func (s folderState) text() []byte {
 	return []byte(b.String())
 }
 
-// quoteText quotes a string for a text protobuf; bytes beyond ASCII are octal, as
-// Python writes them.
+// quoteText quotes a string for a text protobuf. Bytes beyond ASCII are octal, as in
+// Python's output.
 func quoteText(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -69,7 +69,7 @@ func quoteText(s string) string {
 	return b.String()
 }
 
-// stateMessage describes CheckpointState, which the binding does not ship.
+// stateMessage describes CheckpointState, which is not in the binding.
 func stateMessage() (protoreflect.MessageDescriptor, error) {
 	field := func(name string, number int32, label descriptorpb.FieldDescriptorProto_Label, kind descriptorpb.FieldDescriptorProto_Type) *descriptorpb.FieldDescriptorProto {
 		return &descriptorpb.FieldDescriptorProto{

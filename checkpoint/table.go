@@ -11,20 +11,20 @@ import (
 
 // The index of a bundle is TensorFlow's variant of a LevelDB table: blocks of
 // prefix-compressed, sorted keys, then a block of block handles, then a footer.
-// docs/reference/checkpoint.md has the layout.
+// docs/reference/checkpoint.md describes the layout.
 const (
 	tableMagic      = 0xdb4775248b80fb57
 	tableFooter     = 48 // two padded block handles and the magic number
 	tableTrailer    = 5  // compression type, checksum
 	blockRaw        = 0
 	blockSnappy     = 1
-	snappyMostRatio = 64 // a copy of 64 bytes takes at least two
+	snappyMostRatio = 64 // a copy of 64 bytes is at least two bytes long
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// unmask undoes the masking under which LevelDB stores a CRC, so that data
-// which holds its own CRC does not confuse the algorithm.
+// unmask undoes the masking of a CRC. LevelDB masks CRCs so that data that contains its
+// own CRC does not confuse the algorithm.
 func unmask(masked uint32) uint32 {
 	r := masked - 0xa282ead8
 	return r>>17 | r<<15
@@ -34,7 +34,7 @@ func mask(crc uint32) uint32 { return (crc>>15 | crc<<17) + 0xa282ead8 }
 
 type blockHandle struct{ offset, size uint64 }
 
-// parseHandle reads a block handle and returns what follows it.
+// parseHandle reads a block handle and returns the bytes after it.
 func parseHandle(b []byte) (h blockHandle, rest []byte, ok bool) {
 	var n int
 	if h.offset, n = binary.Uvarint(b); n <= 0 {
@@ -47,10 +47,10 @@ func parseHandle(b []byte) (h blockHandle, rest []byte, ok bool) {
 	return h, b[n:], true
 }
 
-// tableReader walks the table in r, which has the given size. Memory stays in
-// proportion to that size whatever the bytes say: a block is read only where it
-// lies inside the file and after the one before it, and keys, which prefix
-// compression can blow up, have a budget.
+// tableReader reads the table in r, which has the given size. Memory use is proportional
+// to that size for any content: a block is read only if it is inside the file and after
+// the previous one, and the total size of keys, which prefix compression can inflate, is
+// limited.
 type tableReader struct {
 	r         io.ReaderAt
 	size      int64
@@ -66,7 +66,7 @@ func (t *tableReader) corrupt(offset int64, format string, args ...any) error {
 // slices are valid during the call only; offset is that of their block.
 func (t *tableReader) each(visit func(key, value []byte, offset int64) error) error {
 	if t.size < tableFooter {
-		return t.corrupt(t.size, "%d bytes are too few for the footer of an index", t.size)
+		return t.corrupt(t.size, "the file has %d bytes, which are too few for the footer of an index", t.size)
 	}
 	t.keyBudget = 16<<20 + 32*t.size
 	end := t.size - tableFooter
@@ -75,7 +75,7 @@ func (t *tableReader) each(visit func(key, value []byte, offset int64) error) er
 		return fmt.Errorf("%s: footer: %w", t.path, err)
 	}
 	if magic := binary.LittleEndian.Uint64(footer[40:]); magic != tableMagic {
-		return t.corrupt(t.size-8, "magic number %#016x is not that of a checkpoint index", magic)
+		return t.corrupt(t.size-8, "magic number is %#016x; expected that of a checkpoint index", magic)
 	}
 	_, rest, ok := parseHandle(footer[:40])
 	if !ok {
@@ -90,7 +90,7 @@ func (t *tableReader) each(visit func(key, value []byte, offset int64) error) er
 		return err
 	}
 	var (
-		next    uint64 // where the next block may begin
+		next    uint64 // minimum offset of the next block
 		last    []byte
 		started bool
 	)
@@ -100,7 +100,7 @@ func (t *tableReader) each(visit func(key, value []byte, offset int64) error) er
 			return t.corrupt(int64(handle.offset), "bad block handle in the index block")
 		}
 		if h.offset < next {
-			return t.corrupt(int64(handle.offset), "block at %d overlaps the one before it", h.offset)
+			return t.corrupt(int64(handle.offset), "block at %d overlaps the previous one", h.offset)
 		}
 		data, err := t.block(h, end)
 		if err != nil {
@@ -131,7 +131,7 @@ func (t *tableReader) block(h blockHandle, end int64) ([]byte, error) {
 	body, kind := raw[:h.size], raw[h.size]
 	stored := unmask(binary.LittleEndian.Uint32(raw[h.size+1:]))
 	if got := crc32.Checksum(raw[:h.size+1], castagnoli); got != stored {
-		return nil, t.corrupt(at, "checksum of the index block is %08x, stored %08x", got, stored)
+		return nil, t.corrupt(at, "checksum of the index block is %08x; expected %08x", got, stored)
 	}
 	switch kind {
 	case blockRaw:

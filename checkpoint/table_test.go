@@ -300,7 +300,7 @@ func TestIndexHostile(t *testing.T) {
 	later := header(&tfproto.BundleHeaderProto{NumShards: 1, Version: &versions.VersionDef{Producer: 3, MinConsumer: 2}})
 	prefix := filepath.Join(t.TempDir(), "x")
 	writeFile(t, IndexPath(prefix), (&tableBuilder{perPart: 1, restart: 1}).build([]string{""}, [][]byte{later}))
-	if _, err := OpenBundle(prefix); err == nil || errors.As(err, new(*CorruptError)) || !strings.Contains(err.Error(), "version 2") {
+	if _, err := OpenBundle(prefix); err == nil || errors.As(err, new(*CorruptError)) || !strings.Contains(err.Error(), "version is 2") {
 		t.Errorf("a later version: %v", err)
 	}
 }

@@ -7,38 +7,38 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// chunkRows is how many rows are handed from goroutine to goroutine at a time, fewer
-// where they take chunkBytes.
+// chunkRows is how many rows are passed between goroutines at a time, or fewer if they
+// have chunkBytes.
 const (
 	chunkRows  = 1024
 	chunkBytes = 256 << 10
 )
 
-// chunk is some neighbouring rows on their way: read, then worked on, then taken in
-// the order read. It is used again for others.
+// chunk is a run of consecutive rows: it is read, then processed, then taken in the order
+// of reading, and then reused.
 type chunk struct {
 	rows  []row
-	text  []byte // of the rows, as the file has it
-	data  []byte // records made of them
-	bytes int64  // of the file, read so far
-	err   error  // what ended the reading after these rows
+	text  []byte // text of the rows, as in the file
+	data  []byte // records made from them
+	bytes int64  // bytes of the file read so far
+	err   error  // error that ended reading after these rows
 	done  chan struct{}
 }
 
 // row is a row of a chunk, then the record made from it.
 type row struct {
-	end    int // of its text in that of the chunk
+	end    int // end of its text in the chunk's text
 	line   int64
 	number int64
 	bad    *RowError
 
 	label     int64
-	record    int // where the record ends in the chunk's data
-	length    int // ids of the record
+	record    int // end of the record in the chunk's data
+	length    int // number of ids of the record
 	truncated bool
-	newLabel  bool   // bad only for a label that was not guessed
+	newLabel  bool   // bad only because its label was not guessed
 	dev       bool   // goes to the dev split instead
-	value     string // the label, where labels are collected
+	value     string // the label, if labels are being collected
 }
 
 // read fills the chunk with the next rows.
@@ -59,9 +59,9 @@ func (k *chunk) read(t *table) {
 	k.bytes = t.raw.n
 }
 
-// each calls what newWorker returns for the rows of a chunk that can be cut into fields,
-// on several goroutines, and take for one chunk after the other. The fields are valid
-// until the chunk has been taken.
+// each calls the function that newWorker returns, on several goroutines, for the rows
+// that can be split into fields, and take for one chunk after the other. The fields are
+// valid until the chunk has been taken.
 func each(ctx context.Context, t *table, workers int, newWorker func() func(*chunk, *row, []field), take func(*chunk) error) error {
 	n := 2*workers + 2
 	free, work, ordered := make(chan *chunk, n), make(chan *chunk, n), make(chan *chunk, n)
@@ -91,7 +91,7 @@ func each(ctx context.Context, t *table, workers int, newWorker func() func(*chu
 		g.Go(func() error {
 			do, c := newWorker(), cutter{t: t}
 			for k := range work {
-				// Nothing changes the text or keeps a part of it until the chunk is used again.
+				// Nothing changes the text or keeps a part of it until the chunk is reused.
 				text, start := unsafe.String(unsafe.SliceData(k.text), len(k.text)), 0
 				for i := range k.rows {
 					r := &k.rows[i]

@@ -12,7 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// The names of the splits that Run itself knows.
+// The names of the splits with a special meaning.
 const (
 	Train = "train"
 	Dev   = "dev"
@@ -22,12 +22,12 @@ const (
 // Format is how an input file is laid out.
 type Format string
 
-// The formats. Auto goes by the name of the file.
+// The formats. Auto derives the format from the name of the file.
 const (
 	Auto  Format = ""
 	TSV   Format = "tsv"   // tab-separated, no quoting: .tsv, .txt
 	CSV   Format = "csv"   // comma-separated, quoted as in RFC 4180: .csv
-	JSONL Format = "jsonl" // one JSON object a line: .jsonl, .ndjson
+	JSONL Format = "jsonl" // one JSON object per line: .jsonl, .ndjson
 )
 
 // Charset is the encoding of an input file's text.
@@ -46,7 +46,7 @@ const (
 	DefaultDevFraction = 0.1
 
 	maxShards    = 512     // files written to at once
-	maxMaxLength = 1 << 20 // ids of a record
+	maxMaxLength = 1 << 20 // maximum number of ids of a record
 	maxLabels    = 10000
 )
 
@@ -60,76 +60,77 @@ type Input struct {
 type Config struct {
 	// Task is one of Tasks; "" means TextTask.
 	Task string
-	// Inputs are the files, in order. Several may belong to one split.
+	// Inputs are the files, in order. A split may have several.
 	Inputs []Input
-	// Out is the folder of the dataset, made if it is not there.
+	// Out is the folder of the dataset. It is created if necessary.
 	Out string
-	// Overwrite replaces a dataset that is there.
+	// Overwrite replaces an existing dataset.
 	Overwrite bool
 
-	// Vocab is the vocabulary's file, and Tokenizer how text is prepared for it.
+	// Vocab is the vocabulary file, and Tokenizer says how text is prepared for it.
 	Vocab     string
 	Tokenizer text.Config
-	// MaxLength is the most ids of a record, special tokens included; 0 means
-	// DefaultMaxLength.
+	// MaxLength is the maximum number of ids of a record, including special tokens; 0
+	// means DefaultMaxLength.
 	MaxLength int
 
 	// Format and Charset describe the inputs.
 	Format  Format
 	Charset Charset
-	// NoHeader says that the files begin with a row of data; columns are then named
-	// by their numbers, from 1 on. Of TSV and CSV only.
+	// NoHeader says that the files start with a data row. Columns are then named by
+	// their numbers, from 1. It applies only to TSV and CSV.
 	NoHeader bool
-	// TextColumn, PairColumn and LabelColumn name the columns of TextTask; without
-	// the latter two there is no second text, or no label.
+	// TextColumn, PairColumn and LabelColumn name the columns of TextTask. If
+	// PairColumn or LabelColumn is "", there is no second text or no label.
 	TextColumn, PairColumn, LabelColumn string
-	// Labels lists the labels in the order of their ids. Without it they are those
-	// of the training split (of all splits, where there is none): in numeric order
-	// if all are integers, else sorted by bytes.
+	// Labels lists the labels in the order of their ids. The default is the labels of
+	// the training split (of all splits, if there is no training split): in numeric
+	// order if all are integers, and otherwise sorted by bytes.
 	Labels []string
-	// LabelThreshold makes the label column one of scores: a score below it is the
-	// first of the two Labels (by default negative), any other the second
-	// (positive).
+	// LabelThreshold says that the label column has scores: a score below the
+	// threshold means the first of the two Labels (by default negative), any other
+	// score the second (positive).
 	LabelThreshold *float64
 
-	// SplitByHash names a column by whose hash rows of the training split go to the
-	// dev split, where the inputs have none: a DevFraction of them (0 means
-	// DefaultDevFraction). Rows that agree in the column stay together.
+	// SplitByHash names a column. By its hash, a DevFraction (0 means
+	// DefaultDevFraction) of the rows of the training split goes to the dev split, if
+	// the inputs have no dev split. Rows with the same value in the column stay
+	// together.
 	SplitByHash string
 	DevFraction float64
-	// DevIDs is a file of tab-separated ids, as GLUE's dev_ids.tsv for MRPC: the rows
-	// of the training split that have those ids go to the dev split.
+	// DevIDs is a file of tab-separated ids, such as GLUE's dev_ids.tsv for MRPC. The
+	// rows of the training split with those ids go to the dev split.
 	DevIDs string
 
-	// Shards is how many files each split is cut into; 0 means 1. A split of fewer
-	// records has that many files.
+	// Shards is the number of files of each split; 0 means 1. A split with fewer
+	// records has one file per record.
 	Shards int
-	// Compression is that of the files.
+	// Compression is the compression of the files.
 	Compression tfrecord.Compression
-	// Shuffle puts the records of each split in an order drawn from Seed, rather
-	// than that of the rows.
+	// Shuffle shuffles the records of each split with Seed. Otherwise they are in the
+	// order of the rows.
 	Shuffle bool
 	Seed    uint64
 
-	// SkipBadRows passes over rows that cannot be used, and counts them, rather than
-	// end with a RowError.
+	// SkipBadRows skips and counts rows that cannot be used. Otherwise such a row is a
+	// RowError.
 	SkipBadRows bool
-	// Workers is how many rows are tokenized at once; 0 means one a core.
+	// Workers is the number of goroutines that tokenize; 0 means one per core.
 	Workers int
-	// Progress, if set, is told how far Run has come, by one goroutine at a time.
+	// Progress, if set, is called with the progress of Run, by one goroutine at a time.
 	Progress func(Progress)
 }
 
-// Progress is how far Run has come. It begins again with Run, where a label shows late
-// that the first rows have not.
+// Progress is the progress of Run. It starts again from 0 when Run does, after it has
+// found a label that is not among the first rows.
 type Progress struct {
 	Path  string // the file being read
 	Rows  int64  // rows read of all files
-	Bytes int64  // bytes read of all files, of Total
+	Bytes int64  // bytes read of all files, out of Total
 	Total int64
 }
 
-// Validate tells whether the settings make sense together. It looks at no file.
+// Validate returns an error if the settings are invalid. It does not read any file.
 func (c *Config) Validate() error {
 	return errors.Join(c.validateInputs(), c.validateColumns(), c.validateSplitting(), c.validateOutput())
 }
@@ -142,7 +143,7 @@ func (c *Config) validateInputs() error {
 	}
 	for _, in := range c.Inputs {
 		if !validSplit(in.Split) {
-			fail("split %q: expected a name of letters, digits and _", in.Split)
+			fail("split is %q; expected a name of letters, digits and _", in.Split)
 		}
 		if in.Path == "" {
 			fail("the %s split has a file without a name", in.Split)
@@ -153,10 +154,10 @@ func (c *Config) validateInputs() error {
 		}
 	}
 	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL}, c.Format) {
-		fail("format %q: expected tsv, csv or jsonl", c.Format)
+		fail("format is %q; expected tsv, csv or jsonl", c.Format)
 	}
 	if !slices.Contains([]Charset{"", UTF8, Latin1, Windows1252}, c.Charset) {
-		fail("encoding %q: expected utf-8, latin-1 or windows-1252", c.Charset)
+		fail("encoding is %q; expected utf-8, latin-1 or windows-1252", c.Charset)
 	}
 	if c.Vocab == "" {
 		fail("no vocabulary is given")
@@ -165,7 +166,7 @@ func (c *Config) validateInputs() error {
 		errs = append(errs, err)
 	}
 	if c.MaxLength != 0 && (c.MaxLength < 3 || c.MaxLength > maxMaxLength) {
-		fail("maximum length %d: expected 3 to %d", c.MaxLength, maxMaxLength)
+		fail("maximum length is %d; expected 3 to %d", c.MaxLength, maxMaxLength)
 	}
 	return errors.Join(errs...)
 }
@@ -174,7 +175,7 @@ func (c *Config) validateColumns() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
 	if !slices.Contains(Tasks(), c.taskName()) {
-		fail("task %q: expected one of %s", c.Task, strings.Join(Tasks(), ", "))
+		fail("task is %q; expected one of %s", c.Task, strings.Join(Tasks(), ", "))
 	} else if c.taskName() == TextTask {
 		if c.TextColumn == "" {
 			fail("no text column is given")
@@ -184,37 +185,37 @@ func (c *Config) validateColumns() error {
 			{"text column", "pair column", c.PairColumn},
 		} {
 			if same.column != "" && same.column == c.TextColumn {
-				fail("column %q is both the %s and the %s: expected different columns", same.column, same.a, same.b)
+				fail("column %q is both the %s and the %s; expected different columns", same.column, same.a, same.b)
 			}
 		}
 		if c.PairColumn != "" && c.PairColumn == c.LabelColumn {
-			fail("column %q is both the pair column and the label column: expected different columns", c.PairColumn)
+			fail("column %q is both the pair column and the label column; expected different columns", c.PairColumn)
 		}
 		if c.LabelColumn == "" && (len(c.Labels) > 0 || c.LabelThreshold != nil) {
-			fail("labels are described, and no label column is given")
+			fail("labels are given, but no label column")
 		}
 	} else {
 		if c.TextColumn != "" || c.PairColumn != "" || c.LabelColumn != "" || c.NoHeader {
-			fail("task %s has columns of its own: name columns with task %s only", c.Task, TextTask)
+			fail("task %s has fixed columns; name columns only with task %s", c.Task, TextTask)
 		}
 		if len(c.Labels) > 0 || c.LabelThreshold != nil {
-			fail("task %s has labels of its own", c.Task)
+			fail("task %s has fixed labels; name labels only with task %s", c.Task, TextTask)
 		}
 		if c.Format != Auto && c.Format != TSV {
-			fail("task %s is published as tsv: use task %s for %s", c.Task, TextTask, c.Format)
+			fail("task %s is published as tsv; use task %s for %s", c.Task, TextTask, c.Format)
 		}
 	}
 	for i, l := range c.Labels {
 		if l == "" || strings.TrimSpace(l) != l || slices.Contains(c.Labels[:i], l) {
-			fail("label %q: expected labels that differ, without space around them", l)
+			fail("label %q is repeated, empty or surrounded by spaces; expected different labels", l)
 		}
 	}
 	if t := c.LabelThreshold; t != nil {
 		if math.IsNaN(*t) || math.IsInf(*t, 0) {
-			fail("label threshold %v: expected a number", *t)
+			fail("label threshold is %v; expected a number", *t)
 		}
 		if len(c.Labels) != 0 && len(c.Labels) != 2 {
-			fail("a label threshold makes 2 labels, %d are given", len(c.Labels))
+			fail("%d labels are given with a label threshold; expected 2", len(c.Labels))
 		}
 	}
 	return errors.Join(errs...)
@@ -224,20 +225,20 @@ func (c *Config) validateSplitting() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
 	if c.SplitByHash == "" && c.DevFraction != 0 {
-		fail("a dev fraction is given, and no column to split by")
+		fail("a dev fraction is given, but no column to split by")
 	}
 	if !(c.DevFraction >= 0 && c.DevFraction < 1) {
-		fail("dev fraction %v: expected more than 0 and less than 1", c.DevFraction)
+		fail("dev fraction is %v; expected more than 0 and less than 1", c.DevFraction)
 	}
 	if c.SplitByHash != "" && c.DevIDs != "" {
-		fail("the dev split is given both by hash and by ids")
+		fail("the dev split is given both by hash and by ids; give one of them")
 	}
 	if c.DevIDs != "" && len(tasks[c.taskName()].ids) == 0 {
 		fail("task %s has no ids to split by", c.taskName())
 	}
 	if c.SplitByHash != "" || c.DevIDs != "" {
 		if c.has(Dev) {
-			fail("the dev split has a file already: rows of the train split cannot go to it")
+			fail("the dev split has a file of its own; expected none, because it is taken from the train split")
 		}
 		if !c.has(Train) {
 			fail("there is no train split to take the dev split from")
@@ -253,13 +254,13 @@ func (c *Config) validateOutput() error {
 		fail("no output folder is given")
 	}
 	if c.Shards < 0 || c.Shards > maxShards {
-		fail("%d shards: expected 1 to %d", c.Shards, maxShards)
+		fail("number of shards is %d; expected 1 to %d", c.Shards, maxShards)
 	}
 	if c.Compression > tfrecord.Zlib {
-		fail("compression %d: expected none, gzip or zlib", c.Compression)
+		fail("compression is %d; expected none, gzip or zlib", c.Compression)
 	}
 	if c.Workers < 0 {
-		fail("%d workers: expected 0 or more", c.Workers)
+		fail("number of workers is %d; expected 0 or more", c.Workers)
 	}
 	return errors.Join(errs...)
 }
@@ -306,11 +307,11 @@ func (c *Config) formatOf(path string) (Format, error) {
 	if c.taskName() != TextTask {
 		return TSV, nil
 	}
-	return Auto, fmt.Errorf("convert: the format of %s does not show in its name: say tsv, csv or jsonl", path)
+	return Auto, fmt.Errorf("convert: the name of %s does not show its format; set the format to tsv, csv or jsonl", path)
 }
 
-// needsLabels tells whether every row of a split must have a label: what trains or
-// measures does.
+// needsLabels reports whether each row of a split must have a label, as for training and
+// evaluation.
 func needsLabels(split string) bool {
 	return split == Train || strings.HasPrefix(split, Dev) || strings.HasPrefix(split, "val")
 }

@@ -4,5 +4,5 @@ package convert
 
 import "os"
 
-// sendToDisk does nothing: all is written when the file is synced.
+// sendToDisk does nothing: everything is written when the file is synced.
 func sendToDisk(*os.File, int64, int64) {}

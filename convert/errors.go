@@ -6,10 +6,10 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// RowError is a row of an input that cannot be used.
+// RowError reports a row of an input that cannot be used.
 type RowError struct {
 	Path   string
-	Line   int64 // counts from 1; where a row takes several lines, its first
+	Line   int64 // counts from 1; the first line of the row
 	Reason string
 }
 
@@ -18,8 +18,8 @@ func (e *RowError) Error() string { return fmt.Sprintf("%s:%d: %s", e.Path, e.Li
 // Is reports whether the target is the error's class, fault.Damaged.
 func (e *RowError) Is(target error) bool { return target == fault.Damaged }
 
-// ManifestError is a dataset whose manifest, or a file that it names, is not what
-// it should be.
+// ManifestError reports a dataset with an invalid manifest, or a file that does not match
+// it.
 type ManifestError struct {
 	Path   string // the manifest or the file
 	Reason string
@@ -30,12 +30,12 @@ func (e *ManifestError) Error() string { return fmt.Sprintf("dataset: %s: %s", e
 // Is reports whether the target is the error's class, fault.Damaged.
 func (e *ManifestError) Is(target error) bool { return target == fault.Damaged }
 
-// ExistsError says that the output folder holds a dataset, or parts of one, that
-// Run was not told to replace.
+// ExistsError reports that the output folder has a dataset, or parts of one, and
+// Config.Overwrite is not set.
 type ExistsError struct{ Path string }
 
 func (e *ExistsError) Error() string {
-	return fmt.Sprintf("%s exists already: choose another folder, or overwrite it", e.Path)
+	return fmt.Sprintf("%s already exists; choose another folder, or overwrite it", e.Path)
 }
 
 // Is reports whether the target is the error's class, fault.Usage.

@@ -14,18 +14,18 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// labels turns what a label column holds into ids.
+// labels turns the values of a label column into ids.
 type labels struct {
 	names     []string // in id order
 	ids       map[string]int64
 	threshold *float64
-	guessed   bool // they are those of the first rows, and there may be more
+	guessed   bool // the names are those of the first rows; there may be more
 }
 
-// errNewLabel says that a row has a label which is none of those guessed.
+// errNewLabel reports a row whose label is not among the guessed ones.
 var errNewLabel = errors.New("convert: there are more labels than those of the first rows")
 
-// id returns the id of a label, or the reason why it has none.
+// id returns the id of a label, or the reason why it is invalid.
 func (l *labels) id(s string) (int64, string) {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -34,13 +34,13 @@ func (l *labels) id(s string) (int64, string) {
 	if l.threshold == nil {
 		id, ok := l.ids[s]
 		if !ok {
-			return 0, fmt.Sprintf("label %q is none of %s", clip(s), list(l.names))
+			return 0, fmt.Sprintf("label is %q; expected one of %s", clip(s), list(l.names))
 		}
 		return id, ""
 	}
 	score, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(score) || math.IsInf(score, 0) {
-		return 0, fmt.Sprintf("score %q is not a number", clip(s))
+		return 0, fmt.Sprintf("score is %q; expected a number", clip(s))
 	}
 	if score < *l.threshold {
 		return 0, ""
@@ -48,9 +48,9 @@ func (l *labels) id(s string) (int64, string) {
 	return 1, ""
 }
 
-// newLabels returns the labels of a conversion, which it collects from the inputs
-// where the configuration does not list them, or guesses where it may. Without a label
-// column there are none.
+// newLabels returns the labels of a conversion. If the configuration does not list them,
+// it collects them from the inputs, or guesses them if allowed. Without a label column
+// there are none.
 func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 	t := cfg.task()
 	if t.label == "" {
@@ -84,7 +84,7 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 	return l, nil
 }
 
-// checkTwice returns an error where a file cannot be read twice, for its labels and then for its
+// checkTwice returns an error if a file cannot be read twice, for its labels and for its
 // rows.
 func checkTwice(cfg *Config) error {
 	for _, in := range cfg.Inputs {
@@ -93,20 +93,20 @@ func checkTwice(cfg *Config) error {
 			return fmt.Errorf("convert: %w", err)
 		}
 		if !info.Mode().IsRegular() {
-			return fault.Usagef("convert: %s is not a regular file, so it can be read only once: list the labels (--labels)", in.Path)
+			return fault.Usagef("convert: %s is not a regular file, so it can be read only once; list the labels with --labels", in.Path)
 		}
 	}
 	return nil
 }
 
-// refuseCase gives an error if labels differ in case only: as a rule they are one label,
-// written in two ways. Who means two of them lists them.
+// refuseCase returns an error if labels differ only in case. Usually they are the same
+// label, written in two ways. Otherwise the user can list them.
 func refuseCase(column string, values []string) error {
 	seen := make(map[string]string, len(values))
 	for _, v := range values {
 		folded := strings.ToLower(v)
 		if other, ok := seen[folded]; ok {
-			return fault.Usagef("convert: column %q holds the labels %s, which differ in case only: write them in one way, or list all labels with --labels to keep both",
+			return fault.Usagef("convert: column %q has the labels %s, which differ only in case; write them in the same way, or list all labels with --labels to keep both",
 				column, list([]string{other, v}))
 		}
 		seen[folded] = v
@@ -114,7 +114,7 @@ func refuseCase(column string, values []string) error {
 	return nil
 }
 
-// collectLabels returns the labels that occur, in order.
+// collectLabels returns the labels of the inputs, in order.
 func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, error) {
 	seen := map[string]bool{}
 	rows := 0
@@ -129,10 +129,10 @@ func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, err
 		rows += n
 	}
 	if len(seen) == 0 {
-		return nil, fmt.Errorf("convert: column %q holds no labels", name)
+		return nil, fmt.Errorf("convert: column %q has no labels", name)
 	}
 	if reason := noLabels(seen, rows); reason != "" {
-		return nil, fmt.Errorf("convert: column %q holds %d different values in %d rows%s, which are no labels: name the column of labels, list the labels, or give a threshold for scores; there may be %d labels at most",
+		return nil, fmt.Errorf("convert: column %q has %d different values in %d rows%s; expected at most %d labels; name the label column, list the labels, or give a threshold for scores",
 			name, len(seen), rows, reason, maxLabels)
 	}
 	return inOrder(seen), nil
@@ -165,11 +165,10 @@ func inOrder(seen map[string]bool) []string {
 // guessRows is how many rows labels are guessed from.
 const guessRows = 4096
 
-// guessLabels returns the labels of the first rows that labels are collected from, in
-// order: as a rule there are no others, and to read the whole file for them can be
-// saved. It returns nil where they are no sound guess: one label may mean that the file
-// is sorted by label, many may be no labels at all, and a row that is passed over for
-// another fault may have a label of its own.
+// guessLabels returns the labels of the first rows, in order. Usually there are no others,
+// and reading the whole file for them is unnecessary. It returns nil if the guess is
+// unreliable: a single label may mean that the file is sorted by label, many values may
+// not be labels at all, and a row skipped for another error may have a new label.
 func guessLabels(ctx context.Context, cfg *Config, name string) []string {
 	if cfg.SkipBadRows {
 		return nil
@@ -203,18 +202,17 @@ func guessLabels(ctx context.Context, cfg *Config, name string) []string {
 	return inOrder(seen)
 }
 
-// plentyLabels is how many different values a column may hold without a look at
-// what they are.
+// plentyLabels is the number of different values up to which they are not checked.
 const plentyLabels = 100
 
-// noLabels returns what speaks against so many values being labels: most rows
-// have one of their own, or they are fractions.
+// noLabels returns the reason why many values are probably not labels: most occur in a
+// single row, or they are fractions.
 func noLabels(seen map[string]bool, rows int) string {
 	if len(seen) <= plentyLabels {
 		return ""
 	}
 	if 2*len(seen) > rows {
-		return ", most of them in one row only"
+		return ", most of them in only one row"
 	}
 	fractions := false
 	for v := range seen {
@@ -225,7 +223,7 @@ func noLabels(seen map[string]bool, rows int) string {
 		fractions = fractions || n != math.Trunc(n)
 	}
 	if fractions {
-		return ", numbers with fractions"
+		return ", which are fractional numbers"
 	}
 	return ""
 }
@@ -249,7 +247,7 @@ func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen m
 			case seen[r.value]:
 				rows++
 			case len(seen) == maxLabels:
-				return &RowError{in.Path, r.line, fmt.Sprintf("column %q holds more than %d different labels: list the labels, or give a threshold for scores", name, maxLabels)}
+				return &RowError{in.Path, r.line, fmt.Sprintf("column %q has more than %d different labels; list the labels, or give a threshold for scores", name, maxLabels)}
 			default:
 				rows++
 				seen[strings.Clone(r.value)] = true // not the whole row

@@ -19,7 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/text"
 )
 
-// What a manifest says of itself.
+// The format of a manifest.
 const (
 	ManifestName    = "manifest.json"
 	ManifestFormat  = "gorbit-dataset"
@@ -32,21 +32,21 @@ const (
 type Manifest struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Task is one of Tasks, and Columns where its texts and labels come from.
+	// Task is one of Tasks, and Columns says where its texts and labels come from.
 	Task    string  `json:"task"`
 	Columns Columns `json:"columns"`
-	// Labels are the labels' names in the order of their ids; none, if the dataset
+	// Labels are the names of the labels in the order of their ids; empty if the dataset
 	// has no labels.
 	Labels         []string `json:"labels"`
 	LabelThreshold *float64 `json:"label_threshold,omitempty"`
 	Vocab          Vocab    `json:"vocab"`
-	// MaxLength is the most ids that a record may have.
+	// MaxLength is the maximum number of ids of a record.
 	MaxLength int               `json:"max_length"`
 	Splits    map[string]*Split `json:"splits"`
 	Sources   []Source          `json:"sources"`
 }
 
-// Columns names the columns of the sources; those not used are "".
+// Columns names the columns of the sources; unused ones are "".
 type Columns struct {
 	Text  string `json:"text"`
 	Pair  string `json:"text_pair,omitempty"`
@@ -70,12 +70,12 @@ type Vocab struct {
 type Split struct {
 	Files     []File `json:"files"`
 	Records   int64  `json:"records"`
-	Tokens    int64  `json:"tokens"`    // ids, special tokens included
+	Tokens    int64  `json:"tokens"`    // ids, including special tokens
 	Truncated int64  `json:"truncated"` // records that lost tokens to MaxLength
-	// Lengths are the numbers of ids of the records.
+	// Lengths describes the numbers of ids of the records.
 	Lengths Lengths `json:"lengths"`
-	// LabelCounts are the records of each label, in the order of the ids; records
-	// without a label are in none.
+	// LabelCounts are the numbers of records with each label, in the order of the ids.
+	// Records without a label are not counted.
 	LabelCounts []int64 `json:"label_counts,omitempty"`
 }
 
@@ -87,7 +87,7 @@ type File struct {
 	SHA256  string `json:"sha256"`
 }
 
-// Lengths says how long records are.
+// Lengths describes the lengths of records.
 type Lengths struct {
 	Min  int     `json:"min"`
 	Max  int     `json:"max"`
@@ -103,12 +103,11 @@ type Source struct {
 	Name    string `json:"name"` // without its folder
 	Bytes   int64  `json:"bytes"`
 	SHA256  string `json:"sha256"`
-	Rows    int64  `json:"rows"`              // rows of data, bad ones included
-	Skipped int64  `json:"skipped,omitempty"` // bad rows passed over
+	Rows    int64  `json:"rows"`              // data rows, including bad ones
+	Skipped int64  `json:"skipped,omitempty"` // skipped bad rows
 }
 
-// TokenizerConfig returns the settings that the dataset's texts were tokenized
-// with.
+// TokenizerConfig returns the settings with which the dataset's texts were tokenized.
 func (m *Manifest) TokenizerConfig() text.Config {
 	accents := text.KeepAccents
 	if m.Vocab.StripAccents {
@@ -124,9 +123,9 @@ func (m *Manifest) TokenizerConfig() text.Config {
 	}
 }
 
-// ReadManifest reads the manifest of a dataset, given its folder or the manifest
-// itself, and checks that it is one. It looks at no other file: see
-// [Manifest.Verify]. Its error is a [ManifestError], or that of the file system.
+// ReadManifest reads and checks the manifest of a dataset, given its folder or the
+// manifest itself. It does not check other files: see [Manifest.Verify]. The error is a
+// [ManifestError] or an error of the file system.
 func ReadManifest(path string) (*Manifest, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, ManifestName)
@@ -142,9 +141,9 @@ func ReadManifest(path string) (*Manifest, error) {
 	return m, nil
 }
 
-// parseManifest returns a manifest, or the reason why data is none.
+// parseManifest returns a manifest, or the reason why data is not a valid one.
 func parseManifest(data []byte) (*Manifest, string) {
-	// Another version may not even have the same types, so what it is comes first.
+	// Check the version first, because another version may have other types.
 	var head struct {
 		Format  string `json:"format"`
 		Version int    `json:"version"`
@@ -153,10 +152,10 @@ func parseManifest(data []byte) (*Manifest, string) {
 		return nil, "is not a manifest: " + err.Error()
 	}
 	if head.Format != ManifestFormat {
-		return nil, fmt.Sprintf("is of format %s; expected %q", clip(fmt.Sprintf("%q", head.Format)), ManifestFormat)
+		return nil, fmt.Sprintf("has format %s; expected %q", clip(fmt.Sprintf("%q", head.Format)), ManifestFormat)
 	}
 	if head.Version != ManifestVersion {
-		return nil, fmt.Sprintf("is of version %d, this program knows version %d", head.Version, ManifestVersion)
+		return nil, fmt.Sprintf("has version %d; expected %d", head.Version, ManifestVersion)
 	}
 	m := &Manifest{}
 	if err := json.Unmarshal(data, m); err != nil {
@@ -165,29 +164,29 @@ func parseManifest(data []byte) (*Manifest, string) {
 	return m, m.fault()
 }
 
-// fault returns what is wrong within a manifest, or "".
+// fault returns what is wrong with a manifest, or "".
 func (m *Manifest) fault() string {
 	if !localName(m.Vocab.File) || m.Vocab.Size <= 0 {
-		return fmt.Sprintf("the vocabulary is %s with %d ids", clip(fmt.Sprintf("%q", m.Vocab.File)), m.Vocab.Size)
+		return fmt.Sprintf("the vocabulary is %s with %d ids; expected a file in the folder and 1 id or more", clip(fmt.Sprintf("%q", m.Vocab.File)), m.Vocab.Size)
 	}
 	if m.MaxLength <= 0 || m.Vocab.MaxWordChars < 0 {
 		return fmt.Sprintf("the maximum length is %d, that of a word %d", m.MaxLength, m.Vocab.MaxWordChars)
 	}
 	for i, l := range m.Labels {
 		if l == "" || slices.Contains(m.Labels[:i], l) {
-			return fmt.Sprintf("label %d is empty or there twice: %s", i, clip(fmt.Sprintf("%q", l)))
+			return fmt.Sprintf("label %d is empty or declared twice: %s", i, clip(fmt.Sprintf("%q", l)))
 		}
 	}
 	names := map[string]bool{m.Vocab.File: true, ManifestName: true}
 	for _, split := range slices.Sorted(maps.Keys(m.Splits)) {
 		s := m.Splits[split]
 		if s == nil || !validSplit(split) {
-			return fmt.Sprintf("split %s has no content or no proper name", clip(fmt.Sprintf("%q", split)))
+			return fmt.Sprintf("split %s has no content or an invalid name", clip(fmt.Sprintf("%q", split)))
 		}
 		var records int64
 		for _, f := range s.Files {
 			if !localName(f.Name) || names[f.Name] {
-				return fmt.Sprintf("split %s: file %s is there twice or outside the folder", split, clip(fmt.Sprintf("%q", f.Name)))
+				return fmt.Sprintf("split %s: file %s is listed twice or outside the folder", split, clip(fmt.Sprintf("%q", f.Name)))
 			}
 			if f.Records < 0 || f.Bytes < 0 {
 				return fmt.Sprintf("split %s: %s has %d records in %d bytes", split, f.Name, f.Records, f.Bytes)
@@ -196,23 +195,23 @@ func (m *Manifest) fault() string {
 			records += f.Records
 		}
 		if records != s.Records {
-			return fmt.Sprintf("split %s has %d records, its files have %d", split, s.Records, records)
+			return fmt.Sprintf("split %s has %d records; expected %d, the sum of its files", split, s.Records, records)
 		}
 		if len(s.LabelCounts) > len(m.Labels) {
-			return fmt.Sprintf("split %s counts %d labels of %d", split, len(s.LabelCounts), len(m.Labels))
+			return fmt.Sprintf("split %s has counts of %d labels; expected %d", split, len(s.LabelCounts), len(m.Labels))
 		}
 	}
 	return ""
 }
 
-// localName tells whether a name means a file in the dataset's own folder.
+// localName reports whether a name is that of a file in the dataset's own folder.
 func localName(s string) bool {
 	return s != "" && s == filepath.Base(s) && filepath.IsLocal(s) && s != "."
 }
 
-// Verify reads the vocabulary and every file of every split in dir and holds their
-// sizes and checksums against the manifest. Its error is a [ManifestError] that names
-// the first file at fault, or that of the file system or of ctx.
+// Verify reads the vocabulary and all files of all splits in dir, and compares their sizes
+// and checksums with the manifest. The error is a [ManifestError] that names the first
+// file that differs, or an error of the file system or of ctx.
 func (m *Manifest) Verify(ctx context.Context, dir string) error {
 	check := func(name, sum string, size int64) error {
 		path := filepath.Join(dir, name)
@@ -223,9 +222,9 @@ func (m *Manifest) Verify(ctx context.Context, dir string) error {
 		case err != nil:
 			return fmt.Errorf("dataset: %w", err)
 		case size >= 0 && gotSize != size:
-			return &ManifestError{path, fmt.Sprintf("has %d bytes, the manifest says %d", gotSize, size)}
+			return &ManifestError{path, fmt.Sprintf("has %d bytes; expected %d by the manifest", gotSize, size)}
 		case gotSum != sum:
-			return &ManifestError{path, fmt.Sprintf("has the SHA-256 %s, the manifest says %s", gotSum, clip(sum))}
+			return &ManifestError{path, fmt.Sprintf("has SHA-256 %s; expected %s by the manifest", gotSum, clip(sum))}
 		}
 		return nil
 	}
@@ -267,7 +266,7 @@ func hashFile(ctx context.Context, path string) (int64, string, error) {
 	}
 }
 
-// encode returns the manifest as its file holds it.
+// encode returns the content of the manifest's file.
 func (m *Manifest) encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

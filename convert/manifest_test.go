@@ -59,18 +59,18 @@ func TestReadManifestErrors(t *testing.T) {
 	}
 	tests := []struct{ name, content, want string }{
 		{"empty", "", "is not a manifest: unexpected end of JSON input"},
-		{"other JSON", `{"a": 1}`, `is of format ""; expected "gorbit-dataset"`},
+		{"other JSON", `{"a": 1}`, `has format ""; expected "gorbit-dataset"`},
 		{"list", `[]`, "is not a manifest: json: cannot unmarshal array"},
-		{"version", swap(`"version": 1`, `"version": 2`), "is of version 2, this program knows version 1"},
+		{"version", swap(`"version": 1`, `"version": 2`), "has version 2; expected 1"},
 		{"version of another type", swap(`"version": 1`, `"version": "2"`), "is not a manifest: json: cannot unmarshal string"},
 		{"broken off", string(whole[:len(whole)/2]), "is not a manifest: unexpected end of JSON input"},
-		{"file outside", swap(`"name": "train-00000-of-00002.tfrecord"`, `"name": "../x"`), `split train: file "../x" is there twice or outside the folder`},
-		{"file twice", swap(`"name": "train-00000-of-00002.tfrecord"`, `"name": "train-00001-of-00002.tfrecord"`), `split train: file "train-00001-of-00002.tfrecord" is there twice or outside the folder`},
+		{"file outside", swap(`"name": "train-00000-of-00002.tfrecord"`, `"name": "../x"`), `split train: file "../x" is listed twice or outside the folder`},
+		{"file twice", swap(`"name": "train-00000-of-00002.tfrecord"`, `"name": "train-00001-of-00002.tfrecord"`), `split train: file "train-00001-of-00002.tfrecord" is listed twice or outside the folder`},
 		{"vocabulary outside", swap(`"file": "vocab.txt"`, `"file": "/etc/passwd"`), `the vocabulary is "/etc/passwd" with 19 ids`},
 		{"no vocabulary", swap(`"size": 19`, `"size": 0`), `the vocabulary is "vocab.txt" with 0 ids`},
-		{"records", swap(`"records": 2`, `"records": 3`), "split train has 3 records, its files have 2"},
+		{"records", swap(`"records": 2`, `"records": 3`), "split train has 3 records; expected 2, the sum of its files"},
 		{"fewer than none", swap(`"bytes": 107`, `"bytes": -1`), "has 1 records in -1 bytes"},
-		{"labels", swap(`"positive"`, `"negative"`), `label 1 is empty or there twice: "negative"`},
+		{"labels", swap(`"positive"`, `"negative"`), `label 1 is empty or declared twice: "negative"`},
 		{"length", swap(`"max_length": 128`, `"max_length": 0`), "the maximum length is 0"},
 	}
 	for _, tt := range tests {
@@ -110,14 +110,14 @@ func TestVerify(t *testing.T) {
 		t.Error(err)
 	}
 	put(t, file, string(data[:len(data)-1]))
-	verify(file, "bytes, the manifest says")
+	verify(file, "bytes; expected")
 	data[len(data)/2] ^= 1
 	put(t, file, string(data))
-	verify(file, "has the SHA-256")
+	verify(file, "has SHA-256")
 	os.Remove(file)
 	verify(file, "is missing")
 	put(t, vocab, "other")
-	verify(vocab, "has the SHA-256")
+	verify(vocab, "has SHA-256")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := m.Verify(ctx, cfg.Out); !errors.Is(err, context.Canceled) {

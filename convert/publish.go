@@ -12,8 +12,9 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// movingName is the file aside that lists what is being moved into place: it tells the
-// files of a conversion that was killed then from those of a dataset.
+// movingName is the file in the temporary folder that lists the files being moved into
+// place. If a conversion is killed during that, it distinguishes its files from those of a
+// dataset.
 const movingName = "moving.json"
 
 // moving is the content of that file.
@@ -22,9 +23,9 @@ type moving struct {
 	New []string `json:"new"`
 }
 
-// move removes old files of the folder and moves those made aside into place, the
-// manifest last: a folder with a manifest holds a whole dataset, whenever a kill or a
-// power cut comes.
+// move removes old files of the folder and moves the new ones into place, the manifest
+// last. So a folder with a manifest has a complete dataset, even after a kill or a power
+// failure.
 func (o *output) move(old, names []string) error {
 	list, err := json.Marshal(moving{old, names})
 	if err != nil {
@@ -38,7 +39,7 @@ func (o *output) move(old, names []string) error {
 			return err
 		}
 	}
-	// The manifest comes first of the old ones.
+	// The manifest is the first of the old files.
 	for i, name := range old {
 		if err := o.files.Remove(filepath.Join(o.dir, name)); err != nil {
 			return err
@@ -62,8 +63,8 @@ func (o *output) move(old, names []string) error {
 	return nil
 }
 
-// takeBack removes the files that a conversion had moved into place, or not removed yet,
-// when it failed or was killed before there was a manifest.
+// takeBack undoes the moves of a conversion that failed or was killed before there was a
+// manifest: it removes the files that were moved into place, and old ones not yet removed.
 func (o *output) takeBack() error {
 	data, err := vfs.ReadFile(o.files, filepath.Join(o.aside, movingName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,14 +74,14 @@ func (o *output) takeBack() error {
 		return err
 	}
 	if there, err := o.has(o.dir, ManifestName); err != nil || there {
-		return err // all of it was moved, or nothing yet
+		return err // everything was moved, or nothing yet
 	}
 	var m moving
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil // it was killed before it moved anything
+		return nil // the conversion was killed before it moved anything
 	}
 	for _, name := range slices.Concat(m.Old, m.New) {
-		// The vocabulary may be the one that was there before; it is the same.
+		// Keep the vocabulary: if it was there before, it is the same.
 		if _, _, _, ok := tfrecord.ParseShardName(strings.TrimSuffix(name, indexAlias)); !ok || !localName(name) {
 			continue
 		}

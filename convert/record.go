@@ -5,12 +5,12 @@ import (
 	"math/bits"
 )
 
-// recorder makes the tf.train.Examples of rows, the bytes that tfrecord.AppendExample
-// makes of the same features. It writes them from their end to their beginning, so that
-// every length is known when it is written and each number is looked at once.
+// recorder encodes rows as tf.train.Examples, with the same bytes as
+// tfrecord.AppendExample. It writes an Example from the end to the beginning, so that each
+// length is known when it is written and each number is visited once.
 type recorder struct {
 	buf []byte
-	at  int // where begins what is written
+	at  int // start of what has been written
 }
 
 // The tags of an Example's fields, which docs/reference/tfrecord.md describes.
@@ -20,11 +20,11 @@ const (
 	tagThird  = 3<<3 | 2 // Feature.int64_list
 )
 
-// example returns the Example of a row, valid until the next call: its number, its
-// label, which is absent where it is negative, its ids, and how many at their end are of
-// the second segment.
+// example returns the Example of a row, valid until the next call. number is the row's
+// number; a negative label is left out; second is the number of ids at the end that belong
+// to the second segment.
 func (r *recorder) example(number, label int64, ids []int32, second int) []byte {
-	// An id takes four bytes at most, since a vocabulary has 1 << 24 at most.
+	// An id takes at most four bytes, because a vocabulary has at most 1 << 24 ids.
 	if most := 5*len(ids) + 256; len(r.buf) < most {
 		r.buf = make([]byte, 2*most)
 	}
@@ -54,8 +54,8 @@ func (r *recorder) example(number, label int64, ids []int32, second int) []byte 
 	return r.buf[r.at:]
 }
 
-// feature makes the numbers that are written up to end a feature. Its key is the name
-// behind a tagFirst and the name's length.
+// feature turns the numbers written up to end into a feature. Its key is a tagFirst, the
+// length of the name, and the name.
 func (r *recorder) feature(key string, end int) {
 	r.length(tagFirst, end)
 	r.length(tagThird, end)
@@ -65,7 +65,7 @@ func (r *recorder) feature(key string, end int) {
 	r.length(tagFirst, end)
 }
 
-// length makes what is written up to end a field.
+// length turns the bytes written up to end into a field.
 func (r *recorder) length(tag byte, end int) {
 	r.varint(uint64(end - r.at))
 	r.at--
@@ -89,7 +89,7 @@ func (r *recorder) ids(ids []int32) {
 		v := uint32(ids[i])
 		n := (9*bits.Len32(v) + 64) / 64
 		v = v&0x7f | v<<1&0x7f00 | v<<2&0x7f0000 | v<<3&0x7f000000 | 0x808080&(1<<((8*n-8)&31)-1)
-		// What comes before the varint is written over.
+		// The bytes before the varint will be overwritten.
 		binary.LittleEndian.PutUint32(buf[at-4:], v<<((32-8*n)&31))
 		at -= n
 	}

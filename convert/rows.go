@@ -20,45 +20,44 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
 )
 
-// maxLine bounds the bytes of a line, and of a CSV file's row: a file that is not
-// what it is taken for may have no line feeds.
+// maxLine is the maximum size of a line, and of a row of a CSV file. A file of another
+// kind may have no line feeds.
 const maxLine = 64 << 20
 
-// field is what a row holds in one column. It may be missing: a test file has no
-// label column.
+// field is the value of a row in a column. It may be missing: a test file has no label
+// column.
 type field struct {
 	text string
 	ok   bool
 }
 
-// column is a column asked for.
+// column is a requested column.
 type column struct {
-	name     string // "" stands for one that no file has
-	optional bool   // the file may lack it
-	words    bool   // holds text: in JSON, a string and no number
+	name     string // "" for a column that no file has
+	optional bool   // the file need not have it
+	words    bool   // contains text: in JSON a string, not a number
 }
 
-// rowReader finds the rows of a file one by one.
+// rowReader reads the rows of a file.
 type rowReader interface {
-	// next returns a row, which is valid until the next call, and the line that it
-	// begins on. Its error is io.EOF, a *RowError after which reading may go on, or
-	// final.
+	// next returns a row, which is valid until the next call, and its first line. The
+	// error is io.EOF, a *RowError after which reading can continue, or final.
 	next() (row []byte, line int64, err error)
-	// cut appends the fields of a row. It may be called by several goroutines. Its
-	// error is a *RowError.
+	// cut appends the fields of a row. It may be called by several goroutines. The error
+	// is a *RowError.
 	cut(fields []field, row string, line int64) ([]field, error)
 }
 
-// table reads the columns asked for out of a file.
+// table reads the requested columns of a file.
 type table struct {
 	path  string
 	file  io.Closer
 	raw   *meter
 	rows  rowReader
-	first *firstRow // a row already read, to be given out again
-	index []int     // of each column asked for among the row's fields, or -1
-	width int       // fields of a row, where all rows have as many; else 0
-	read  int64     // rows given out, bad ones included
+	first *firstRow // a row already read, to be returned again
+	index []int     // position of each requested column among the row's fields, or -1
+	width int       // number of fields if it is the same for all rows; otherwise 0
+	read  int64     // rows returned, including bad ones
 }
 
 type firstRow struct {
@@ -66,7 +65,7 @@ type firstRow struct {
 	line int64
 }
 
-// meter counts what is read through it, and hashes it where there is a hash.
+// meter counts the bytes read through it, and hashes them if there is a hash.
 type meter struct {
 	r io.Reader
 	n int64
@@ -82,9 +81,9 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// openTable opens a file and finds the columns in it. What is read of it goes
-// through sum, which may be nil. When the context is done, reading ends, also that of a
-// pipe to which nobody writes.
+// openTable opens a file and finds the columns in it. The bytes read are added to sum,
+// which may be nil. When the context is done, reading ends, even from a pipe to which
+// nobody writes.
 func openTable(ctx context.Context, cfg *Config, path string, columns []column, sum hash.Hash) (*table, error) {
 	file, err := ctxio.Open(ctx, path)
 	if err != nil {
@@ -99,7 +98,7 @@ func openTable(ctx context.Context, cfg *Config, path string, columns []column, 
 	return t, nil
 }
 
-// newTable reads a table from a stream, which path stands for.
+// newTable reads a table from a stream; path is its name in errors.
 func newTable(cfg *Config, raw *meter, path string, columns []column) (*table, error) {
 	format, err := cfg.formatOf(path)
 	if err != nil {
@@ -125,15 +124,15 @@ func newTable(cfg *Config, raw *meter, path string, columns []column) (*table, e
 	return t, t.findColumns(cfg, columns)
 }
 
-// decode returns the text of a file as UTF-8, without byte order mark.
+// decode returns the text of a file as UTF-8, without a byte order mark.
 func decode(r *bufio.Reader, path string, charset Charset) (*bufio.Reader, error) {
 	mark, _ := r.Peek(3)
 	if bytes.HasPrefix(mark, []byte("\xff\xfe")) || bytes.HasPrefix(mark, []byte("\xfe\xff")) {
-		return nil, &RowError{path, 1, "begins with the byte order mark of UTF-16, which is not supported: convert the file to UTF-8"}
+		return nil, &RowError{path, 1, "has the byte order mark of UTF-16; expected UTF-8; convert the file to UTF-8"}
 	}
 	if bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
 		if charset == Latin1 || charset == Windows1252 {
-			return nil, &RowError{path, 1, fmt.Sprintf("begins with the byte order mark of UTF-8, and its encoding is said to be %s", charset)}
+			return nil, &RowError{path, 1, fmt.Sprintf("has the byte order mark of UTF-8; expected encoding %s", charset)}
 		}
 		r.Discard(3)
 	}
@@ -146,7 +145,7 @@ func decode(r *bufio.Reader, path string, charset Charset) (*bufio.Reader, error
 	return r, nil
 }
 
-// findColumns reads the header, or the first row where there is none.
+// findColumns reads the header, or the first row if there is no header.
 func (t *table) findColumns(cfg *Config, columns []column) error {
 	text, line, err := t.rows.next()
 	if err == io.EOF {
@@ -182,19 +181,18 @@ func (t *table) findColumns(cfg *Config, columns []column) error {
 			i = -1
 		}
 		if i < 0 && !c.optional {
-			return &RowError{t.path, line, fmt.Sprintf("there is no column %q among %s", c.name, list(names))}
+			return &RowError{t.path, line, fmt.Sprintf("has no column %q; the columns are %s", c.name, list(names))}
 		}
 		if i >= 0 && slices.Contains(names[i+1:], c.name) {
-			return &RowError{t.path, line, fmt.Sprintf("there are two columns %q among %s", c.name, list(names))}
+			return &RowError{t.path, line, fmt.Sprintf("has two columns %q; the columns are %s", c.name, list(names))}
 		}
 		t.index = append(t.index, i)
 	}
 	return nil
 }
 
-// next returns a row, which is valid until the next call, the line that it begins on,
-// and its number. Its error is io.EOF, a *RowError after which reading may go on, or
-// final.
+// next returns a row, which is valid until the next call, its first line, and its number.
+// The error is io.EOF, a *RowError after which reading can continue, or final.
 func (t *table) next() (text []byte, line, number int64, err error) {
 	if t.first != nil {
 		text, line = t.first.text, t.first.line
@@ -209,21 +207,21 @@ func (t *table) next() (text []byte, line, number int64, err error) {
 	return text, line, number, err
 }
 
-// asRowError returns the error of a row, or nil where an error is another.
+// asRowError returns err as a *RowError, or nil if it is another error.
 func asRowError(err error) *RowError {
 	var bad *RowError
 	errors.As(err, &bad)
 	return bad
 }
 
-// cutter cuts the rows of a table: each goroutine has one of its own.
+// cutter splits the rows of a table into fields. Each goroutine has its own.
 type cutter struct {
 	t          *table
 	all, asked []field
 }
 
-// cut returns the fields of the columns asked for, which are valid until the next
-// call. Its error is a *RowError.
+// cut returns the fields of the requested columns, which are valid until the next call.
+// The error is a *RowError.
 func (c *cutter) cut(text string, line int64) ([]field, error) {
 	var err error
 	if c.all, err = c.t.rows.cut(c.all[:0], text, line); err != nil {
@@ -245,13 +243,13 @@ func (c *cutter) cut(text string, line int64) ([]field, error) {
 
 func (t *table) close() error { return t.file.Close() }
 
-// lines reads a text line by line: line feeds end lines, and a carriage return
-// before one belongs to it.
+// lines reads a text line by line. A line ends with a line feed, and a carriage return
+// before it is part of the ending.
 type lines struct {
 	r    *bufio.Reader
 	path string
 	n    int64
-	buf  []byte // a line longer than the reader's own room
+	buf  []byte // a line longer than the reader's buffer
 }
 
 // next returns the next line that is not empty.
@@ -298,13 +296,13 @@ func checkUTF8(path string, line int64, s string) error {
 	for i := 0; ; {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		if r == utf8.RuneError && size <= 1 {
-			return &RowError{path, line, fmt.Sprintf("byte %#x at position %d is not UTF-8: if the file has another encoding, say which", s[i], i+1)}
+			return &RowError{path, line, fmt.Sprintf("byte %#x at position %d is not UTF-8; if the file has another encoding, set it", s[i], i+1)}
 		}
 		i += size
 	}
 }
 
-// tsvRows are lines cut at tabs. Quotation marks mean nothing.
+// tsvRows are lines split at tabs. Quotation marks have no special meaning.
 type tsvRows struct{ lines }
 
 func (r *tsvRows) cut(fields []field, row string, line int64) ([]field, error) {
@@ -325,7 +323,7 @@ func cutAt(fields []field, row string, sep byte) []field {
 	}
 }
 
-// csvRows are rows as RFC 4180 has them: a quoted field may hold commas and lines.
+// csvRows are rows of RFC 4180: a quoted field may contain commas and line breaks.
 type csvRows struct {
 	r     *csv.Reader
 	limit *limited
@@ -333,7 +331,7 @@ type csvRows struct {
 	row   []byte
 }
 
-// csvSep stands between the fields of a row once it is read: it is in no text.
+// csvSep separates the fields of a row after reading. It does not occur in text.
 const csvSep = '\xff'
 
 func newCSVRows(text io.Reader, path string) *csvRows {
@@ -343,13 +341,13 @@ func newCSVRows(text io.Reader, path string) *csvRows {
 	return &csvRows{r: r, limit: limit, path: path}
 }
 
-// limited fails rather than read more than left bytes.
+// limited returns an error after left bytes.
 type limited struct {
 	r    io.Reader
 	left int
 }
 
-var errLong = fmt.Errorf("a row is longer than %d bytes: is a quotation mark left open?", maxLine)
+var errLong = fmt.Errorf("a row is longer than %d bytes; is a quotation mark not closed?", maxLine)
 
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left <= 0 {
@@ -392,8 +390,8 @@ func (r *csvRows) cut(fields []field, row string, _ int64) ([]field, error) {
 	return cutAt(fields, row, csvSep), nil
 }
 
-// jsonRows are JSON objects, one a line. Its fields are those of the columns asked
-// for.
+// jsonRows are JSON objects, one per line. Their fields are those of the requested
+// columns.
 type jsonRows struct {
 	lines
 	columns []column
@@ -417,7 +415,7 @@ func (r *jsonRows) cut(fields []field, row string, line int64) ([]field, error) 
 	return fields, nil
 }
 
-// jsonField returns a value as a field, or the reason why it is none.
+// jsonField returns a value as a field, or the reason why it is invalid.
 func jsonField(raw json.RawMessage, c column) (field, string) {
 	switch {
 	case c.name == "" || len(raw) == 0 || string(raw) == "null":

@@ -22,21 +22,20 @@ import (
 // The features of a record.
 const (
 	InputIDs   = "input_ids"   // with [CLS] and [SEP], unpadded
-	SegmentIDs = "segment_ids" // as many: 1 for the second text and its [SEP], else 0
-	LabelIDs   = "label_ids"   // one number, absent where the row has no label
-	ExampleID  = "example_id"  // one number: that of the row in its file, from 0
+	SegmentIDs = "segment_ids" // one per id: 1 for the second text and its [SEP], else 0
+	LabelIDs   = "label_ids"   // one number, absent if the row has no label
+	ExampleID  = "example_id"  // one number: the row's number in its file, from 0
 )
 
-// warnRows is how many of a file's bad rows are told one by one.
+// warnRows is how many bad rows of a file are logged one by one.
 const warnRows = 10
 
-// Run converts the files that cfg names and returns the manifest of the dataset
-// written. After an error nothing has been written, and a dataset that was to be
-// replaced is as it was, unless its replacement failed in the moment of being moved
-// into place: then there is no manifest.
+// Run converts the files named by cfg and returns the manifest of the new dataset. After
+// an error nothing has been written, and a dataset that was to be replaced is unchanged,
+// unless the new one could not be moved into place: then there is no manifest.
 //
-// A row that cannot be used is a [*RowError], one where a dataset is in the way an
-// [*ExistsError].
+// The error is a [*RowError] if a row cannot be used, and an [*ExistsError] if there
+// already is a dataset.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Manifest, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -49,13 +48,13 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Manifest, error) {
 	}
 	m, err := run(ctx, &cfg, log, true)
 	if errors.Is(err, errNewLabel) {
-		log.Info("a label is not among those of the first rows: starting again with the labels of all rows")
+		log.Info("a label is not among those of the first rows; starting again with the labels of all rows")
 		return run(ctx, &cfg, log, false)
 	}
 	return m, err
 }
 
-// run converts the files. Where it may guess the labels it may return errNewLabel.
+// run converts the files. If it may guess the labels, it may return errNewLabel.
 func run(ctx context.Context, cfg *Config, log *slog.Logger, guess bool) (*Manifest, error) {
 	c := &conversion{cfg: cfg, task: cfg.task(), log: log, writers: map[string]*splitWriter{}}
 	defer c.abandon()
@@ -86,7 +85,7 @@ type conversion struct {
 	rows      map[string]int64 // rows of a split's files before the current one
 }
 
-// splits returns the names of the splits to be written, in order.
+// splits returns the names of the splits to write, in order.
 func (c *Config) splits() []string {
 	var names []string
 	for _, in := range c.Inputs {
@@ -100,11 +99,11 @@ func (c *Config) splits() []string {
 	return names
 }
 
-// prepare reads and opens all that rows need.
+// prepare reads and opens everything that rows need.
 func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	cfg := c.cfg
 	var err error
-	// First, so that nothing is done in vain where a dataset is in the way.
+	// First, so that no work is wasted if there already is a dataset.
 	if c.out, err = openOutput(cfg); err != nil {
 		return err
 	}
@@ -144,7 +143,7 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 		}
 	}
 	if len(c.labels.names) == 1 {
-		c.log.Warn("all rows have the same label: there is nothing to learn from them", "label", c.labels.names[0])
+		c.log.Warn("all rows have the same label, so there is nothing to learn from them", "label", c.labels.names[0])
 	}
 	c.rows = map[string]int64{}
 	c.manifest = c.newManifest(v)
@@ -212,10 +211,10 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 		return err
 	}
 	if source.Rows == source.Skipped {
-		return fmt.Errorf("convert: %s holds no rows", in.Path)
+		return fmt.Errorf("convert: %s has no rows", in.Path)
 	}
 	if source.Skipped > 0 {
-		c.log.Warn("bad rows were skipped", "file", in.Path, "skipped", source.Skipped, "rows", source.Rows)
+		c.log.Warn("skipped bad rows", "file", in.Path, "skipped", source.Skipped, "rows", source.Rows)
 	}
 	source.Bytes, source.SHA256 = t.raw.n, hex.EncodeToString(sum.Sum(nil))
 	c.manifest.Sources = append(c.manifest.Sources, source)
@@ -223,9 +222,8 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 	return nil
 }
 
-// columns returns the columns to read of a file: text, second text, label, and from
-// extra on those that the splitter looks at. Those not used have no name and are in
-// no file.
+// columns returns the columns to read from a file: text, second text, label, and from
+// extra on those of the splitter. Unused ones have no name and are in no file.
 func (c *conversion) columns(in Input) (columns []column, extra int) {
 	t := c.task
 	columns = []column{
@@ -240,12 +238,12 @@ func (c *conversion) columns(in Input) (columns []column, extra int) {
 	return columns, extra
 }
 
-// inputFile is a file whose rows are made records.
+// inputFile is a file whose rows are converted to records.
 type inputFile struct {
 	Input
-	number   int64 // of its first row
-	labelled bool  // every row must have a label
-	extra    int   // where the splitter's columns begin
+	number   int64 // number of its first row
+	labelled bool  // whether each row must have a label
+	extra    int   // index of the first of the splitter's columns
 }
 
 // encoder is the working space of a goroutine that makes records.
@@ -254,7 +252,7 @@ type encoder struct {
 	recorder recorder
 }
 
-// encode makes a row's record and appends it to the chunk's data.
+// encode encodes a row as a record and appends it to the chunk's data.
 func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []field, f *inputFile) {
 	fail := func(format string, args ...any) {
 		r.bad = &RowError{f.Path, r.line, fmt.Sprintf(format, args...)}
@@ -262,13 +260,13 @@ func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []field, f *inp
 	a, b, label := fields[0], fields[1], fields[2]
 	c.tokenizer.EncodeInto(&e.encoding, a.text, b.text, c.cfg.MaxLength)
 	first, second := e.lengths()
-	// Nothing may be left of a text that is there, too, if the limit is very low.
+	// With a very low limit, nothing may remain of a text that is not empty.
 	if first == 0 && len(c.tokenizer.AppendIDs(nil, a.text)) == 0 {
-		fail("column %q holds no text", c.task.text)
+		fail("column %q has no text", c.task.text)
 		return
 	}
 	if c.task.pair != "" && second <= 1 && len(c.tokenizer.AppendIDs(nil, b.text)) == 0 {
-		fail("column %q holds no text", c.task.pair)
+		fail("column %q has no text", c.task.pair)
 		return
 	}
 	r.label = -1
@@ -287,8 +285,8 @@ func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []field, f *inp
 	r.dev = f.Split == Train && c.splitter.inDev(fields[f.extra:])
 }
 
-// lengths returns how many tokens of the first text the encoding has, and how many of
-// the second segment, whose [SEP] counts.
+// lengths returns the number of tokens of the first text, and of the second segment
+// including its [SEP].
 func (e *encoder) lengths() (first, second int) {
 	types := e.encoding.TypeIDs
 	for second < len(types) && types[len(types)-1-second] == 1 {
@@ -297,7 +295,7 @@ func (e *encoder) lengths() (first, second int) {
 	return len(types) - second - 2, second
 }
 
-// write writes a chunk's records, up to the first bad row unless those are skipped.
+// write writes a chunk's records, up to the first bad row unless bad rows are skipped.
 func (c *conversion) write(k *chunk, in Input, source *Source) error {
 	w, start := c.writers[in.Split], 0
 	for i := range k.rows {
@@ -372,23 +370,22 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 	return c.manifest, nil
 }
 
-// checkDev holds a dev split taken from the training file against what was asked.
+// checkDev checks a dev split that was taken from the training file.
 func (c *conversion) checkDev() error {
 	if c.splitter.devIDs == nil && c.splitter.below == 0 {
 		return nil
 	}
 	train, dev := c.writers[Train].info.Records, c.writers[Dev].info.Records
 	if dev == 0 || train == 0 {
-		return fmt.Errorf("convert: of the training file's rows, %d go to the dev split and %d stay: expected some of each", dev, train)
+		return fmt.Errorf("convert: %d rows of the training file go to the dev split and %d stay; expected 1 or more of each", dev, train)
 	}
 	if n := int64(len(c.splitter.devIDs)); n > dev {
-		c.log.Warn("some ids for the dev split are in no row", "file", c.cfg.DevIDs, "ids", n, "rows", dev)
+		c.log.Warn("no row has some of the ids for the dev split", "file", c.cfg.DevIDs, "ids", n, "rows", dev)
 	}
 	return nil
 }
 
-// abandon lets go of all that is open, and removes what has not been moved into
-// place.
+// abandon closes everything, and removes files that have not been moved into place.
 func (c *conversion) abandon() {
 	for _, w := range c.writers {
 		w.abandon()
@@ -397,6 +394,6 @@ func (c *conversion) abandon() {
 		return
 	}
 	if err := c.out.close(); err != nil {
-		c.log.Warn("files could not be removed; the next conversion to the folder removes them", "folder", c.cfg.Out, "error", err)
+		c.log.Warn("cannot remove temporary files; the next conversion to the folder removes them", "folder", c.cfg.Out, "error", err)
 	}
 }

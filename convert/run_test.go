@@ -191,7 +191,7 @@ func TestSegments(t *testing.T) {
 		t.Errorf("got %+v, expected %+v", got, want)
 	}
 	if len(m.Labels) != 0 || m.Splits[Train].LabelCounts != nil {
-		t.Errorf("there are no labels, the manifest has %q and counts %v", m.Labels, m.Splits[Train].LabelCounts)
+		t.Errorf("there are no labels, but the manifest has %q and counts %v", m.Labels, m.Splits[Train].LabelCounts)
 	}
 }
 
@@ -262,25 +262,25 @@ func TestRowErrors(t *testing.T) {
 		{"too few columns", "x.tsv", "t\tp\tl\na\tb\t1\na\tb\n", pair, 3, "has 2 columns; expected 3"},
 		{"too many columns", "x.tsv", "t\tp\tl\na\tb\t1\t\n", pair, 2, "has 4 columns; expected 3"},
 		{"lines are counted, empty ones too", "x.tsv", "t\tp\tl\n\n\na\n", pair, 4, "has 1 column; expected 3"},
-		{"unknown label", "x.tsv", "t\tp\tl\na\tb\t2\n", pair, 2, `label "2" is none of "0", "1"`},
+		{"unknown label", "x.tsv", "t\tp\tl\na\tb\t2\n", pair, 2, `label is "2"; expected one of "0", "1"`},
 		{"no label", "x.tsv", "t\tp\tl\na\tb\t \n", pair, 2, "the label is empty"},
-		{"no text", "x.tsv", "t\tp\tl\na\tb\t0\n  \tb\t1\n", pair, 3, `column "t" holds no text`},
-		{"no second text", "x.tsv", "t\tp\tl\na\t\t1\n", pair, 2, `column "p" holds no text`},
-		{"text of control characters", "x.tsv", "t\tp\tl\na\t\u200b\t1\n", pair, 2, `column "p" holds no text`},
-		{"not UTF-8", "x.tsv", "t\tp\tl\na\tb\xe9\t1\n", pair, 2, "byte 0xe9 at position 4 is not UTF-8: if the file has another encoding, say which"},
-		{"not UTF-8 in the header", "x.tsv", "t\tp\tl\xff\n", pair, 1, "byte 0xff at position 6 is not UTF-8: if the file has another encoding, say which"},
-		{"no such column", "x.tsv", "t\tq\tl\na\tb\t1\n", pair, 1, `there is no column "p" among "t", "q", "l"`},
-		{"a column twice", "x.tsv", "t\tp\tl\tt\na\tb\t1\ta\n", pair, 1, `there are two columns "t" among "t", "p", "l", "t"`},
+		{"no text", "x.tsv", "t\tp\tl\na\tb\t0\n  \tb\t1\n", pair, 3, `column "t" has no text`},
+		{"no second text", "x.tsv", "t\tp\tl\na\t\t1\n", pair, 2, `column "p" has no text`},
+		{"text of control characters", "x.tsv", "t\tp\tl\na\t\u200b\t1\n", pair, 2, `column "p" has no text`},
+		{"not UTF-8", "x.tsv", "t\tp\tl\na\tb\xe9\t1\n", pair, 2, "byte 0xe9 at position 4 is not UTF-8; if the file has another encoding, set it"},
+		{"not UTF-8 in the header", "x.tsv", "t\tp\tl\xff\n", pair, 1, "byte 0xff at position 6 is not UTF-8; if the file has another encoding, set it"},
+		{"no such column", "x.tsv", "t\tq\tl\na\tb\t1\n", pair, 1, `has no column "p"; the columns are "t", "q", "l"`},
+		{"a column twice", "x.tsv", "t\tp\tl\tt\na\tb\t1\ta\n", pair, 1, `has two columns "t"; the columns are "t", "p", "l", "t"`},
 		{"empty file", "x.tsv", "", pair, 1, "the file is empty"},
 		{"file of empty lines", "x.tsv", "\ufeff\r\n\n", pair, 1, "the file is empty"},
-		{"UTF-16", "x.tsv", "\xff\xfet\x00", pair, 1, "begins with the byte order mark of UTF-16, which is not supported: convert the file to UTF-8"},
-		{"no score", "x.tsv", "t\tl\na\t1\nb\tx1\n", scored, 3, `score "x1" is not a number`},
-		{"NaN", "x.tsv", "t\tl\na\tNaN\n", scored, 2, `score "NaN" is not a number`},
-		{"infinite", "x.tsv", "t\tl\na\t-inf\n", scored, 2, `score "-inf" is not a number`},
+		{"UTF-16", "x.tsv", "\xff\xfet\x00", pair, 1, "has the byte order mark of UTF-16; expected UTF-8; convert the file to UTF-8"},
+		{"no score", "x.tsv", "t\tl\na\t1\nb\tx1\n", scored, 3, `score is "x1"; expected a number`},
+		{"NaN", "x.tsv", "t\tl\na\tNaN\n", scored, 2, `score is "NaN"; expected a number`},
+		{"infinite", "x.tsv", "t\tl\na\t-inf\n", scored, 2, `score is "-inf"; expected a number`},
 		{"too few columns in csv", "x.csv", "t,p,l\na,\"b\n\",1\na,b\n", pair, 4, "has 2 columns; expected 3"},
 		{"bare quote in csv", "x.csv", "t,p,l\na,b\"c,1\n", pair, 2, `bare " in non-quoted-field`},
 		{"open quote in csv", "x.csv", "t,p,l\na,b,1\na,\"b,1\na,b,0\n", pair, 3, `extraneous or missing " in quoted-field`},
-		{"not UTF-8 in csv", "x.csv", "t,p,l\na,\"b\n\xff\",1\n", pair, 2, "byte 0xff at position 3 is not UTF-8: if the file has another encoding, say which"},
+		{"not UTF-8 in csv", "x.csv", "t,p,l\na,\"b\n\xff\",1\n", pair, 2, "byte 0xff at position 3 is not UTF-8; if the file has another encoding, set it"},
 		{"json list", "x.jsonl", "[1]\n", pair, 1, "is not a JSON object: json: cannot unmarshal array into Go value of type map[string]json.RawMessage"},
 		{"json broken off", "x.jsonl", `{"t":"a","p":"b","l":1}` + "\n" + `{"t":`, pair, 2, "is not a JSON object: unexpected end of JSON input"},
 		{"json without text", "x.jsonl", `{"t":"a","l":1}`, pair, 1, `has no "p"`},
@@ -289,8 +289,8 @@ func TestRowErrors(t *testing.T) {
 		{"json object as label", "x.jsonl", `{"t":"a","p":"b","l":{}}`, pair, 1, `"l" is {}; expected text`},
 		{"cola row of three", "x.tsv", "src\t1\t\ta\nsrc\t1\ta\n", Config{Task: "cola"}, 2, "has 3 columns; expected 4"},
 		{"cola first row of three", "x.tsv", "src\t1\ta\n", Config{Task: "cola"}, 1, "has 3 columns; expected 4"},
-		{"no header where numbers are", "x.tsv", "a\tb\n", Config{NoHeader: true, TextColumn: "3"}, 1, `there is no column "3" among "1", "2"`},
-		{"UTF-8 said to be latin-1", "x.tsv", "\ufefft\na\n", Config{TextColumn: "t", Charset: Latin1}, 1, "begins with the byte order mark of UTF-8, and its encoding is said to be latin-1"},
+		{"no header where numbers are", "x.tsv", "a\tb\n", Config{NoHeader: true, TextColumn: "3"}, 1, `has no column "3"; the columns are "1", "2"`},
+		{"UTF-8 said to be latin-1", "x.tsv", "\ufefft\na\n", Config{TextColumn: "t", Charset: Latin1}, 1, "has the byte order mark of UTF-8; expected encoding latin-1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -354,7 +354,7 @@ func TestLabelsOfTrainOnly(t *testing.T) {
 	cfg := in(write(t, map[string]string{"train.tsv": "t\tl\na\tx\n", "dev.tsv": "t\tl\na\tx\nb\ty\n"}),
 		Config{TextColumn: "t", LabelColumn: "l", Inputs: []Input{{Train, "train.tsv"}, {Dev, "dev.tsv"}}})
 	_, err := Run(context.Background(), cfg, quiet)
-	if want := cfg.Inputs[1].Path + `:3: label "y" is none of "x"`; err == nil || err.Error() != want {
+	if want := cfg.Inputs[1].Path + `:3: label is "y"; expected one of "x"`; err == nil || err.Error() != want {
 		t.Errorf("got %v, expected %s", err, want)
 	}
 }
@@ -404,9 +404,9 @@ func TestValuesThatAreNoLabels(t *testing.T) {
 		rows       int
 		label      func(i int) string
 	}{
-		{"a number of its own", "holds 3000 different values in 3000 rows, most of them in one row only, which are no labels", 3000, strconv.Itoa},
-		{"a text of its own", "holds 300 different values in 300 rows, most of them in one row only", 300, func(i int) string { return fmt.Sprint("x", i) }},
-		{"scores", "holds 101 different values in 1000 rows, numbers with fractions", 1000, func(i int) string { return fmt.Sprint(float64(i%101) / 8) }},
+		{"a number of its own", "has 3000 different values in 3000 rows, most of them in only one row; expected at most", 3000, strconv.Itoa},
+		{"a text of its own", "has 300 different values in 300 rows, most of them in only one row", 300, func(i int) string { return fmt.Sprint("x", i) }},
+		{"scores", "has 101 different values in 1000 rows, which are fractional numbers", 1000, func(i int) string { return fmt.Sprint(float64(i%101) / 8) }},
 		{"few scores", "", 1000, func(i int) string { return fmt.Sprint(float64(i%100) / 8) }},
 		{"many classes", "", 1000, func(i int) string { return strconv.Itoa(i % 500) }},
 		{"few rows", "", 100, strconv.Itoa},
@@ -476,10 +476,10 @@ func TestDevIDs(t *testing.T) {
 		t.Errorf("dev: got %q, expected %q", got, want)
 	}
 	for file, want := range map[string]string{
-		"one.tsv":   `one.tsv:1: there is no column "2" among "1"`,
-		"three.tsv": "three.tsv:1: has 3 columns; expected the ids of a row: 2",
-		"none.tsv":  "convert: of the training file's rows, 0 go to the dev split and 3 stay: expected some of each",
-		"all.tsv":   "convert: of the training file's rows, 3 go to the dev split and 0 stay: expected some of each",
+		"one.tsv":   `one.tsv:1: has no column "2"; the columns are "1"`,
+		"three.tsv": "three.tsv:1: has 3 columns; expected 2, the ids of a row",
+		"none.tsv":  "convert: 0 rows of the training file go to the dev split and 3 stay; expected 1 or more of each",
+		"all.tsv":   "convert: 3 rows of the training file go to the dev split and 0 stay; expected 1 or more of each",
 		"zz.tsv":    "zz.tsv: no such file or directory",
 	} {
 		bad := base
@@ -791,13 +791,13 @@ func TestOverwrite(t *testing.T) {
 func TestRefusedBeforeTheWork(t *testing.T) {
 	dir := write(t, map[string]string{"x.tsv": manyRows(10)})
 	for name, lay := range map[string]func(out string) error{
-		" exists already: choose another folder, or overwrite it": func(out string) error {
+		" already exists; choose another folder, or overwrite it": func(out string) error {
 			return os.WriteFile(filepath.Join(out, ManifestName), nil, 0o666)
 		},
-		"train-00000-of-00001.tfrecord exists already: choose another folder, or overwrite it": func(out string) error {
+		"train-00000-of-00001.tfrecord already exists; choose another folder, or overwrite it": func(out string) error {
 			return os.WriteFile(filepath.Join(out, "train-00000-of-00001.tfrecord"), nil, 0o666)
 		},
-		"vocab.txt is a folder, and a file of the dataset has that name: choose another folder": func(out string) error {
+		"vocab.txt is a folder; expected a file, because a file of the dataset has that name; choose another folder": func(out string) error {
 			return os.Mkdir(filepath.Join(out, vocabName), 0o777)
 		},
 		"is a file; expected a folder or the name of a new one": func(out string) error {
@@ -842,7 +842,7 @@ func TestLabelsThatDifferInCase(t *testing.T) {
 		dir := write(t, map[string]string{"x.tsv": rows})
 		cfg := in(dir, Config{TextColumn: "t", LabelColumn: "l", Inputs: []Input{{Train, "x.tsv"}}})
 		_, err := Run(context.Background(), cfg, quiet)
-		want := `convert: column "l" holds the labels "Yes", "yes", which differ in case only: write them in one way, or list all labels with --labels to keep both`
+		want := `convert: column "l" has the labels "Yes", "yes", which differ only in case; write them in the same way, or list all labels with --labels to keep both`
 		if err == nil || err.Error() != want || fault.Of(err) != fault.Usage {
 			t.Errorf("%s: got %v\nexpected %s", name, err, want)
 		}
@@ -940,7 +940,7 @@ func TestMissingFiles(t *testing.T) {
 		{"vocabulary", func(c *Config) { c.Vocab += "x" }, "vocab.txtx: no such file or directory"},
 		{"vocabulary of nothing", func(c *Config) { c.Vocab = filepath.Join(dir, "novocab.txt") }, "has no [UNK]; expected a BERT vocab.txt with one token per line"},
 		{"folder as input", func(c *Config) { c.Inputs[0].Path, c.Format = dir, TSV }, " is a folder; expected a file"},
-		{"no rows", func(c *Config) { c.Inputs[0].Path = filepath.Join(dir, "header.tsv") }, "header.tsv holds no rows"},
+		{"no rows", func(c *Config) { c.Inputs[0].Path = filepath.Join(dir, "header.tsv") }, "header.tsv has no rows"},
 		{"endless vocabulary", func(c *Config) { c.Vocab = "/dev/zero" }, "vocabulary: /dev/zero is a device; expected a regular file"},
 	}
 	for _, tt := range tests {

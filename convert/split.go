@@ -14,8 +14,8 @@ import (
 type splitter struct {
 	// devIDs are the ids of the rows for the dev split, tab-separated.
 	devIDs map[string]bool
-	// below is the hash from which on a row stays in the training split; 0 where
-	// rows are not split by hash.
+	// below is the hash from which on a row stays in the training split; 0 if rows are
+	// not split by hash.
 	below uint64
 }
 
@@ -34,7 +34,7 @@ func newSplitter(ctx context.Context, cfg *Config) (*splitter, error) {
 	s.devIDs = map[string]bool{}
 	n := len(cfg.task().ids)
 	ids := *cfg
-	// The list has neither header nor column names, whatever the task's files have.
+	// The list has no header, whatever the task's files have.
 	ids.Task, ids.NoHeader, ids.Format, ids.Charset = TextTask, true, TSV, UTF8
 	var columns []column
 	for i := range n {
@@ -46,7 +46,7 @@ func newSplitter(ctx context.Context, cfg *Config) (*splitter, error) {
 	}
 	defer t.close()
 	if t.width != n {
-		return nil, &RowError{cfg.DevIDs, 1, fmt.Sprintf("has %s; expected the ids of a row: %d", count(t.width, "column"), n)}
+		return nil, &RowError{cfg.DevIDs, 1, fmt.Sprintf("has %s; expected %d, the ids of a row", count(t.width, "column"), n)}
 	}
 	c := cutter{t: t}
 	for {
@@ -65,7 +65,7 @@ func newSplitter(ctx context.Context, cfg *Config) (*splitter, error) {
 	}
 }
 
-// columns are those that the splitter looks at.
+// columns returns the columns that the splitter needs.
 func (s *splitter) columns(cfg *Config) []column {
 	var out []column
 	if s.devIDs != nil {
@@ -79,8 +79,8 @@ func (s *splitter) columns(cfg *Config) []column {
 	return out
 }
 
-// inDev tells whether a row of the training file, of which it is given the columns
-// that it asked for, goes to the dev split.
+// inDev reports whether a row of the training file goes to the dev split. fields are the
+// splitter's columns of the row.
 func (s *splitter) inDev(fields []field) bool {
 	switch {
 	case s.devIDs != nil:
@@ -91,7 +91,7 @@ func (s *splitter) inDev(fields []field) bool {
 	return false
 }
 
-// hashOf is the first eight bytes of the SHA-256 of a text, as a big-endian number.
+// hashOf returns the first eight bytes of the SHA-256 of a text as a big-endian number.
 func hashOf(s string) uint64 {
 	sum := sha256.Sum256([]byte(s))
 	return binary.BigEndian.Uint64(sum[:])

@@ -5,21 +5,20 @@ import (
 	"slices"
 )
 
-// task is what is known of the files of a named task.
+// task describes the files of a named task.
 type task struct {
 	text, pair, label string
-	// values are the labels as the files have them, names as people read them.
+	// values are the labels in the files, and names their readable names.
 	values, names []string
-	// bare names the columns of files without a header line, for the one task that
-	// has such files. A file whose first row holds the name of the text column has
-	// a header all the same.
+	// bare names the columns of files without a header line, for the one task with such
+	// files. A file whose first row has the name of the text column does have a header.
 	bare []string
 	// ids are the columns that a list of ids refers to.
 	ids []string
 }
 
-// tasks are the GLUE tasks of one text, or two, and one class. Test files have the
-// same text columns and lack the label.
+// tasks are the GLUE tasks with one or two texts and a class. Test files have the same
+// text columns but no label.
 var tasks = map[string]task{
 	"cola": {
 		text: "sentence", label: "label",

@@ -28,23 +28,23 @@ import (
 
 const (
 	lockName   = ".convert.lock"
-	asideName  = ".convert.tmp" // the folder within the output where files are made
+	asideName  = ".convert.tmp" // the temporary folder in the output folder
 	vocabName  = "vocab.txt"
 	indexAlias = ".index" // what tfrecord appends to the name of a file's index
 )
 
-// output is the dataset's folder while it is written. Files are made aside and
-// moved into place at the end.
+// output is the dataset's folder while it is written. Files are written to a temporary
+// folder and moved into place at the end.
 type output struct {
 	files      vfs.FS
 	dir, aside string
 	overwrite  bool
 	lock       *flock.Flock
-	made       bool // whether dir was not there before
+	made       bool // whether dir did not exist before
 }
 
-// openOutput takes hold of the folder of a dataset, which one program at a time can
-// have, and refuses one where something is in the dataset's way.
+// openOutput locks the folder of a dataset for this program, and refuses a folder with
+// files that are in the way.
 func openOutput(cfg *Config) (_ *output, err error) {
 	o := &output{files: vfs.At(cfg.Out), dir: cfg.Out, aside: filepath.Join(cfg.Out, asideName), overwrite: cfg.Overwrite}
 	switch info, err := o.files.Stat(cfg.Out); {
@@ -66,7 +66,7 @@ func openOutput(cfg *Config) (_ *output, err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = o.close() // the first error is the one that tells
+			_ = o.close() // the first error is the one to report
 		}
 	}()
 	if err := o.takeBack(); err != nil {
@@ -75,7 +75,7 @@ func openOutput(cfg *Config) (_ *output, err error) {
 	if err := o.refuse(cfg.splits()); err != nil {
 		return nil, err
 	}
-	// One that was killed leaves its files.
+	// Remove the files of a killed conversion.
 	if err := vfs.RemoveAll(o.files, o.aside); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
@@ -85,8 +85,8 @@ func openOutput(cfg *Config) (_ *output, err error) {
 	return o, nil
 }
 
-// old returns the names of the files of a dataset in the folder, the manifest first,
-// and of others that would be taken for shards of the given splits.
+// old returns the names of the files of a dataset in the folder, the manifest first, and
+// of other files that would look like shards of the given splits.
 func (o *output) old(splits []string) ([]string, error) {
 	var names []string
 	if m, err := ReadManifest(o.dir); err == nil {
@@ -112,7 +112,7 @@ func (o *output) old(splits []string) ([]string, error) {
 	return names, nil
 }
 
-// refuse gives an error if there is something to be kept, or that is no file.
+// refuse returns an error if there is a file to keep, or a folder with the name of one.
 func (o *output) refuse(splits []string) error {
 	old, err := o.old(splits)
 	if err != nil {
@@ -124,14 +124,14 @@ func (o *output) refuse(splits []string) error {
 	for _, name := range append(old, vocabName) {
 		path := filepath.Join(o.dir, name)
 		if info, err := o.files.Stat(path); err == nil && info.IsDir() {
-			return fault.Usagef("convert: %s is a folder, and a file of the dataset has that name: choose another folder", path)
+			return fault.Usagef("convert: %s is a folder; expected a file, because a file of the dataset has that name; choose another folder", path)
 		}
 	}
 	return nil
 }
 
-// refuseVocab gives an error if there is another vocabulary to be kept. The one given
-// may well be the one that lies there.
+// refuseVocab returns an error if there is a different vocabulary to keep. The given one
+// may be the one in the folder.
 func (o *output) refuseVocab(vocab []byte) error {
 	path := filepath.Join(o.dir, vocabName)
 	if o.overwrite {
@@ -144,9 +144,9 @@ func (o *output) refuseVocab(vocab []byte) error {
 	return &ExistsError{path}
 }
 
-// publish moves the files made aside into place, the manifest last.
+// publish moves the new files into place, the manifest last.
 func (o *output) publish(names, splits []string, vocab []byte) error {
-	// Once more, for another program may have written since.
+	// Check again, because another program may have written since.
 	if err := errors.Join(o.refuse(splits), o.refuseVocab(vocab)); err != nil {
 		return err
 	}
@@ -160,22 +160,22 @@ func (o *output) publish(names, splits []string, vocab []byte) error {
 	return nil
 }
 
-// close removes what is left aside and lets go of the folder. A folder that it made
-// and that is empty goes too.
+// close removes the temporary folder and unlocks the output folder. If it created the
+// output folder and it is empty, it removes it too.
 func (o *output) close() error {
 	err := o.takeBack()
-	if err == nil { // else the next conversion takes back
+	if err == nil { // otherwise the next conversion undoes the moves
 		err = vfs.RemoveAll(o.files, o.aside)
 	}
 	os.Remove(o.lock.Path())
 	o.lock.Unlock()
 	if o.made {
-		_ = o.files.Remove(o.dir) // where it is empty
+		_ = o.files.Remove(o.dir) // if it is empty
 	}
 	return err
 }
 
-// writeFile makes a small file aside.
+// writeFile writes a small file to the temporary folder.
 func (o *output) writeFile(name string, data []byte) error {
 	if err := vfs.WriteFile(o.files, filepath.Join(o.aside, name), data); err != nil {
 		return fmt.Errorf("convert: %w", err)
@@ -183,18 +183,18 @@ func (o *output) writeFile(name string, data []byte) error {
 	return nil
 }
 
-// shard is a record file in the making.
+// shard is a record file being written.
 type shard struct {
 	path  string
 	file  vfs.File
 	w     *tfrecord.Writer
 	hash  hash.Hash
 	bytes int64
-	sent  int64 // of them to the disk
+	sent  int64 // bytes sent to disk
 }
 
-// sendBytes is after how many bytes they are sent to the disk, so that little is left to
-// be waited for at the end.
+// sendBytes is how many bytes are sent to disk at a time, so that there is little to wait
+// for at the end.
 const sendBytes = 4 << 20
 
 func newShard(path string, compression tfrecord.Compression) (*shard, error) {
@@ -207,7 +207,7 @@ func newShard(path string, compression tfrecord.Compression) (*shard, error) {
 	return s, nil
 }
 
-// Write takes the bytes of the file.
+// Write writes bytes of the file.
 func (s *shard) Write(p []byte) (int, error) {
 	n, err := s.file.Write(p)
 	s.hash.Write(p[:n])
@@ -232,13 +232,13 @@ func (s *shard) finish() (File, error) {
 	return File{Records: s.w.Records(), Bytes: s.bytes, SHA256: hex.EncodeToString(s.hash.Sum(nil))}, nil
 }
 
-// splitWriter writes the records of a split, dealing them out to its shards in turn.
+// splitWriter writes the records of a split to its shards in turn.
 type splitWriter struct {
 	name   string
 	out    *output
 	shards []*shard
 	compr  tfrecord.Compression
-	spool  *tfrecord.Writer // takes the records while they are to be shuffled
+	spool  *tfrecord.Writer // stores records that are to be shuffled
 	info   Split
 	next   int
 }
@@ -271,7 +271,7 @@ func newSplitWriter(out *output, name string, cfg *Config, labels int) (*splitWr
 
 func (s *splitWriter) spoolPath() string { return filepath.Join(s.out.aside, s.name+".spool") }
 
-// add takes a framed record of so many ids; label is -1 where it has none.
+// add adds a framed record of length ids; label is -1 if it has none.
 func (s *splitWriter) add(framed []byte, length int, label int64, truncated bool) error {
 	s.info.Records++
 	s.info.Tokens += int64(length)
@@ -324,7 +324,7 @@ func (s *splitWriter) finish(ctx context.Context, seed uint64, log *slog.Logger)
 			return err
 		}
 		if i >= n {
-			// Dealt in turn, records run out for the last shards first.
+			// Records are dealt in turn, so the last shards run out of them first.
 			if err := s.out.files.Remove(sh.path); err != nil {
 				return fmt.Errorf("convert: %w", err)
 			}
@@ -339,8 +339,8 @@ func (s *splitWriter) finish(ctx context.Context, seed uint64, log *slog.Logger)
 	return nil
 }
 
-// shuffle deals out the records that were put aside, in an order that depends on the
-// seed, the split's name and their number.
+// shuffle deals the stored records to the shards, in an order that depends on the seed,
+// the split's name and the number of records.
 func (s *splitWriter) shuffle(ctx context.Context, seed uint64, log *slog.Logger) error {
 	err := s.spool.Close()
 	if err != nil {
@@ -367,7 +367,7 @@ func (s *splitWriter) shuffle(ctx context.Context, seed uint64, log *slog.Logger
 	return nil
 }
 
-// abandon closes what is open after a failure.
+// abandon closes everything after an error.
 func (s *splitWriter) abandon() {
 	if s.spool != nil {
 		s.spool.Close()
@@ -377,8 +377,8 @@ func (s *splitWriter) abandon() {
 	}
 }
 
-// permutation returns the numbers below n in an order drawn by Fisher and Yates's
-// method from a PCG-DXSM generator, which gives the same on every machine.
+// permutation returns the numbers below n, shuffled by the method of Fisher and Yates with
+// a PCG-DXSM generator, which gives the same order on every machine.
 func permutation(n int, seed, stream uint64) []int64 {
 	rng := rand.NewPCG(seed, stream)
 	p := make([]int64, n)

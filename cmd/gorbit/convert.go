@@ -78,7 +78,7 @@ or JSON-lines file; --text-column, --pair-column and --label-column name its col
 		m, err := convert.Run(cmd.Context(), c, env.Log)
 		var exists *convert.ExistsError
 		if errors.As(err, &exists) {
-			return usagef("%s exists already; choose another folder with --out, or add --overwrite to replace it", exists.Path)
+			return usagef("%s already exists; choose another folder with --out, or add --overwrite to replace it", exists.Path)
 		}
 		if err != nil {
 			return err

@@ -39,7 +39,7 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 	for name, p := range map[string]crashtest.Program{
 		"new": {Run: func(dir string) error { return export(dir, false, o.Labels...) },
-			Complete: func(err error) bool { return strings.Contains(err.Error(), "exists already") }},
+			Complete: func(err error) bool { return strings.Contains(err.Error(), "already exists") }},
 		"overwrite":                  {Prepare: old, Run: overwrite},
 		"overwrite without exchange": {Prepare: old, Run: overwrite, Wrap: func(f vfs.FS) vfs.FS { return noExchange{f} }},
 	} {

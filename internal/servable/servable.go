@@ -114,11 +114,11 @@ func target(out string, overwrite bool) (replace bool, err error) {
 	case err != nil:
 		return false, err
 	case !overwrite:
-		return false, fmt.Errorf("%s exists already: remove it, or say --overwrite", out)
+		return false, fmt.Errorf("%s already exists; choose another folder, or add --overwrite to replace it", out)
 	}
 	// Only a served model is replaced, never a folder that is named by mistake.
 	if _, err := os.Stat(filepath.Join(out, filepath.FromSlash(layout.DescriptionFile))); err != nil {
-		return false, fmt.Errorf("%s exists and is no model that gorbit export wrote: not overwriting it", out)
+		return false, fmt.Errorf("%s already exists and is not a model written by gorbit export, so it is not overwritten; choose another folder", out)
 	}
 	return true, nil
 }

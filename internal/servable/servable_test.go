@@ -198,7 +198,7 @@ func TestOverwrite(t *testing.T) {
 	if err := Write(ctx, o); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(ctx, o); err == nil || !strings.Contains(err.Error(), "exists already") {
+	if err := Write(ctx, o); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("a second export gave %v", err)
 	}
 	o.Overwrite, o.MaxLength = true, 8
