@@ -217,7 +217,7 @@ func TestOverwrite(t *testing.T) {
 	if err := os.WriteFile(precious, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(ctx, o); err == nil || !strings.Contains(err.Error(), "no model that gorbit export wrote") {
+	if err := Write(ctx, o); err == nil || !strings.Contains(err.Error(), "is not a model written by gorbit export") {
 		t.Errorf("overwriting another folder gave %v", err)
 	}
 	if _, err := os.Stat(precious); err != nil {
