@@ -221,7 +221,7 @@ func TestErrors(t *testing.T) {
 		{"empty folder", 1, "", []string{"--model", empty, "--text", "a"}, "not a SavedModel"},
 		{"no vocabulary", 3, "", []string{"--model", broken("assets/vocab.txt", ""), "--text", "a"}, "its vocabulary assets/vocab.txt is missing"},
 		{"bad vocabulary", 3, "", []string{"--model", broken("assets/vocab.txt", "a\nb\n"), "--text", "a"}, "assets/vocab.txt"},
-		{"no description", 1, "", []string{"--model", broken("assets/gorbit-serving.json", ""), "--text", "a"}, "not one that gorbit export wrote"},
+		{"no description", 1, "", []string{"--model", broken("assets/gorbit-serving.json", ""), "--text", "a"}, "not one written by gorbit export"},
 		{"bad graph", 3, "", []string{"--model", broken("saved_model.pb", "no protobuf"), "--text", "a"}, "saved_model.pb cannot be parsed"},
 		{"no tensor of the graph", 3, "", []string{"--model", changed("StatefulPartitionedCall:1", "Gone:1"), "--text", "a"}, "op Gone not found"},
 		{"two graphs", 1, "", []string{"--model", broken("saved_model.cpb", "another"), "--text", "a"}, "and another in saved_model.cpb"},

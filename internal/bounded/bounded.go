@@ -1,6 +1,6 @@
-// Package bounded reads files that are small by nature, such as params, vocabularies and
-// descriptions, and refuses what is none: a device or a pipe, which may never end, and a
-// file that is longer than any good one.
+// Package bounded reads files that should be small, such as params, vocabularies and
+// descriptions. It refuses devices and pipes, which may never end, and files that are
+// larger than any valid one.
 package bounded
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// FileError is a path that is not the file expected there.
+// FileError reports a path that is not a file of the expected kind or size.
 type FileError struct {
 	Path   string
 	Reason string
@@ -22,13 +22,14 @@ type FileError struct {
 
 func (e *FileError) Error() string { return e.Path + " " + e.Reason }
 
-// Is reports whether the target is the error's class, fault.Usage: somebody chose the path.
+// Is reports whether the target is the error's class, fault.Usage, because a user chose the
+// path.
 func (e *FileError) Is(target error) bool { return target == fault.Usage }
 
-// ReadFile returns the content of a regular file of at most limit bytes. Anything else
-// is a *FileError, and is not read. Other errors are those of the file system.
+// ReadFile returns the content of a regular file of at most limit bytes. For anything else
+// it reads nothing and returns a *FileError. Other errors are those of the file system.
 func ReadFile(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path) // before it is opened, for that waits for a pipe's writer
+	info, err := os.Stat(path) // before opening, which would wait for the writer of a pipe
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: failed.Err}
 	}

@@ -1,5 +1,5 @@
 // Package ctxio reads files that may block or never end, such as pipes, terminals and devices,
-// until a context is done.
+// and stops when a context is done.
 package ctxio
 
 import (
@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// Open opens a file for reading. Both the opening, which waits for a writer where the file is a
-// named pipe, and each Read end with the context's cause when the context is done.
+// Open opens a file for reading. When the context is done, both Open, which waits for the writer
+// of a named pipe, and each Read return the context's cause.
 func Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	type result struct {
 		file *os.File
@@ -41,9 +41,9 @@ type file struct {
 	io.Closer
 }
 
-// NewReader returns a reader of r whose Read ends with the context's cause when the context is
-// done. A read of r that blocks then goes on in the background, and what it reads is lost. Like
-// most readers, it is for one goroutine at a time.
+// NewReader returns a reader of r whose Read returns the context's cause when the context is done.
+// A blocked read of r then continues in the background, and its bytes are lost. Like most readers,
+// it is for one goroutine at a time.
 func NewReader(ctx context.Context, r io.Reader) io.Reader {
 	return &reader{ctx: ctx, r: r, done: make(chan result, 1)}
 }
@@ -51,7 +51,7 @@ func NewReader(ctx context.Context, r io.Reader) io.Reader {
 type reader struct {
 	ctx  context.Context
 	r    io.Reader
-	buf  []byte // read into in the background: the caller's may be used again after an end
+	buf  []byte // for reads in the background: the caller may reuse its own after Read returns
 	done chan result
 }
 

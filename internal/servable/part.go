@@ -11,11 +11,11 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
-// newPart makes a folder beside out for a served model that is not complete yet, and removes the
-// folders that killed exports to out have left. Such a folder is locked for as long as its process
-// lives, however that ends, so a leftover is known by having no lock.
+// newPart makes a folder next to out for an unfinished served model, and removes the folders left
+// by killed exports to out. Such a folder is locked while its process lives, so a folder without a
+// lock is a leftover.
 //
-// Release ends the lock and removes what is then in the folder's place.
+// release ends the lock and removes the folder if it is still there.
 func newPart(files vfs.FS, out string) (part string, release func(), err error) {
 	parent, prefix := filepath.Dir(out), "."+filepath.Base(out)+".part-"
 	leftover := regexp.MustCompile("^" + regexp.QuoteMeta(prefix) + `\d+(` + regexp.QuoteMeta(oldSuffix) + `)?$`)
@@ -30,12 +30,12 @@ func newPart(files vfs.FS, out string) (part string, release func(), err error) 
 		path := filepath.Join(parent, e.Name())
 		lock, err := lockFolder(path)
 		if err != nil {
-			continue // an export that goes on, or one that has ended just now
+			continue // an export that is running, or has just ended
 		}
 		err = removeLeftover(files, path, out)
 		lock.Close()
 		if err != nil {
-			return "", nil, fmt.Errorf("remove what a killed export left: %w", err)
+			return "", nil, fmt.Errorf("remove the leftovers of a killed export: %w", err)
 		}
 	}
 	part = filepath.Join(parent, fmt.Sprint(prefix, os.Getpid()))
@@ -52,7 +52,7 @@ func newPart(files vfs.FS, out string) (part string, release func(), err error) 
 	}, nil
 }
 
-// lockFolder locks a folder until it is closed, and fails where another process has locked it.
+// lockFolder locks a folder until the file is closed, and fails if another process has locked it.
 func lockFolder(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {

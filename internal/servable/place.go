@@ -9,12 +9,12 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
-// oldSuffix marks a served model that is being replaced where two names cannot be
-// exchanged in one instant.
+// oldSuffix marks a served model that is being replaced if the file system cannot exchange
+// two names atomically.
 const oldSuffix = ".old"
 
-// removeLeftover removes a folder that a killed export left. A model that it had moved
-// away and not replaced yet gets its name back.
+// removeLeftover removes a folder left by a killed export. A model that the export had
+// moved away but not yet replaced gets its name back.
 func removeLeftover(files vfs.FS, path, out string) error {
 	_, err := files.Stat(out)
 	if strings.HasSuffix(path, oldSuffix) && errors.Is(err, fs.ErrNotExist) {
@@ -27,13 +27,13 @@ func removeLeftover(files vfs.FS, path, out string) error {
 	return files.SyncDir(filepath.Dir(out))
 }
 
-// exchange puts the new folder in the old one's place, and removes the old one: in one
-// instant where the file system can do that.
+// exchange replaces the old folder by the new one, and removes the old one. The exchange
+// is atomic if the file system supports it.
 func exchange(files vfs.FS, part, out string) error {
 	err := files.Exchange(part, out)
 	if err == nil {
-		// The old model, which has the new one's name now, goes once it is out of place
-		// for good.
+		// Remove the old model, which now has the new one's name, once the exchange is
+		// durable.
 		if err := files.SyncDir(filepath.Dir(out)); err != nil {
 			return err
 		}

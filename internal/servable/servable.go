@@ -25,12 +25,12 @@ import (
 	"github.com/gorbit-ml/gorbit/text"
 )
 
-// Options are what a served model is made of.
+// Options describe a served model to write.
 type Options struct {
-	// Export is where the graph comes from.
+	// Export is the export with the graph.
 	Export *graphs.Export
-	// Variables are the trained values by their names in the export, for
-	// instance "model/encoder/layers/0/attention/query/kernel". Others may be among them.
+	// Variables are the trained values by their names in the export, for instance
+	// "model/encoder/layers/0/attention/query/kernel". Others are ignored.
 	Variables map[string]*tf.Tensor
 	// Vocab is the path of the vocabulary.
 	Vocab string
@@ -39,13 +39,13 @@ type Options struct {
 	// Lowercase and MaxLength say how texts were tokenized in training.
 	Lowercase bool
 	MaxLength int
-	// Out is the folder to write. It must not exist, or with Overwrite be a
-	// served model, which is replaced.
+	// Out is the folder to write. It must not exist. With Overwrite it may be a served
+	// model, which is replaced.
 	Out       string
 	Overwrite bool
 }
 
-// Validate returns an error that says what does not fit the export.
+// Validate returns an error if an option is missing or does not match the export.
 func (o Options) Validate() error {
 	switch {
 	case o.Export == nil:
@@ -57,16 +57,16 @@ func (o Options) Validate() error {
 	}
 	model := o.Export.Contract.Model
 	if n := model.NumLabels; len(o.Labels) != n {
-		return fmt.Errorf("%d labels are named, the model of %s has %d", len(o.Labels), o.Export.Path, n)
+		return fmt.Errorf("number of labels is %d; expected %d, as in the model of %s", len(o.Labels), n, o.Export.Path)
 	}
 	if most := model.ConfigInt("max_position_embeddings"); most > 0 && o.MaxLength > most {
-		return fmt.Errorf("max_length is %d, the model of %s takes %d tokens", o.MaxLength, o.Export.Path, most)
+		return fmt.Errorf("max_length is %d; expected at most %d, the positions of the model of %s", o.MaxLength, most, o.Export.Path)
 	}
 	return nil
 }
 
-// Write writes a served model. The folder is there whole or not at all: it is
-// made under another name, flushed to the disk, and renamed.
+// Write writes a served model. The folder is complete or does not exist: it is written
+// under another name, flushed to disk, and renamed.
 func Write(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("export: %w", err)
@@ -82,7 +82,7 @@ func Write(ctx context.Context, o Options) error {
 		return fmt.Errorf("export: %w", err)
 	}
 	defer release()
-	// Not before: a model that a killed export moved away is back in its place now.
+	// Not earlier: a model that a killed export moved away is only now back in its place.
 	replace, err := target(out, o.Overwrite)
 	if err != nil {
 		return fmt.Errorf("export: %w", err)
@@ -104,8 +104,8 @@ func Write(ctx context.Context, o Options) error {
 	return nil
 }
 
-// target says whether there is a served model to replace, and returns an error
-// for anything else that is in the way.
+// target reports whether there is a served model to replace, and returns an error if
+// anything else is in the way.
 func target(out string, overwrite bool) (replace bool, err error) {
 	_, err = os.Lstat(out)
 	switch {
@@ -116,7 +116,7 @@ func target(out string, overwrite bool) (replace bool, err error) {
 	case !overwrite:
 		return false, fmt.Errorf("%s already exists; choose another folder, or add --overwrite to replace it", out)
 	}
-	// Only a served model is replaced, never a folder that is named by mistake.
+	// Replace only a served model, never a folder named by mistake.
 	if _, err := os.Stat(filepath.Join(out, filepath.FromSlash(layout.DescriptionFile))); err != nil {
 		return false, fmt.Errorf("%s already exists and is not a model written by gorbit export, so it is not overwritten; choose another folder", out)
 	}
@@ -182,7 +182,7 @@ func parseModel(data []byte) (*spb.MetaGraphDef, error) {
 	return model.GetMetaGraphs()[0], nil
 }
 
-// describe makes the description, and reads the vocabulary.
+// describe builds the description and reads the vocabulary.
 func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, err error) {
 	c := o.Export.Contract
 	vocab, err = bounded.ReadFile(o.Vocab, text.MaxVocabBytes)
@@ -194,7 +194,7 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 		return nil, nil, err
 	}
 	if rows := c.Model.ConfigInt("vocab_size"); rows > 0 && v.Size() > rows {
-		return nil, nil, fmt.Errorf("the vocabulary %s has %d entries, the model takes %d", o.Vocab, v.Size(), rows)
+		return nil, nil, fmt.Errorf("the vocabulary %s has %d entries; expected %d, as in the model", o.Vocab, v.Size(), rows)
 	}
 	signature, ok := model.GetSignatureDef()[layout.Signature]
 	if !ok {
@@ -228,8 +228,7 @@ func tensorNames(tensors map[string]*spb.TensorInfo) map[string]string {
 	return names
 }
 
-// variables picks the tensors that the model's restore function reads, under
-// the keys by which it does.
+// variables returns the tensors that the model's restore function reads, under its keys.
 func variables(model *spb.MetaGraphDef, o Options) ([]checkpoint.NamedTensor, error) {
 	keys, err := restored(model)
 	if err != nil {
@@ -247,14 +246,14 @@ func variables(model *spb.MetaGraphDef, o Options) ([]checkpoint.NamedTensor, er
 		}
 		v, ok := wanted[key]
 		if !ok {
-			return nil, fmt.Errorf("restores %s, which is no variable of %s", key, graphs.ContractFile)
+			return nil, fmt.Errorf("restores %s, which is not a variable of %s", key, graphs.ContractFile)
 		}
 		value, ok := o.Variables[v.Name]
 		if !ok {
 			return nil, fmt.Errorf("variable %s has no value", v.Name)
 		}
 		if dtype := checkpoint.DTypeName(value.DataType()); dtype != v.DType || !slices.Equal(value.Shape(), v.Shape) {
-			return nil, fmt.Errorf("variable %s is %s %v, its value %s %v", v.Name, v.DType, v.Shape, dtype, value.Shape())
+			return nil, fmt.Errorf("variable %s has a value of %s %v; expected %s %v", v.Name, dtype, value.Shape(), v.DType, v.Shape)
 		}
 		tensors = append(tensors, checkpoint.NamedTensor{Name: key, Value: value})
 		names = append(names, v.Name)
@@ -273,8 +272,8 @@ func variables(model *spb.MetaGraphDef, o Options) ([]checkpoint.NamedTensor, er
 	return append(tensors, checkpoint.NamedTensor{Name: checkpoint.ObjectGraphKey, Value: value}), nil
 }
 
-// restored lists the keys that a SavedModel's restore operation reads: the
-// names that go into RestoreV2 in the functions that it calls.
+// restored lists the keys that a SavedModel's restore operation reads: the names passed to
+// RestoreV2 in the functions that it calls.
 func restored(model *spb.MetaGraphDef) ([]string, error) {
 	nodes := model.GetGraphDef().GetNode()
 	i := slices.IndexFunc(nodes, func(n *npb.NodeDef) bool { return n.GetName() == model.GetSaverDef().GetRestoreOpName() })

@@ -252,16 +252,16 @@ func TestErrorsLeaveNothing(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		{"labels", func(o *Options) { o.Labels = o.Labels[:2] }, "2 labels are named, the model of " + good.Export.Path + " has 3"},
-		{"equal labels", func(o *Options) { o.Labels = []string{"a", "b", "a"} }, `labels: "a" is there twice`},
+		{"labels", func(o *Options) { o.Labels = o.Labels[:2] }, "number of labels is 2; expected 3, as in the model of " + good.Export.Path},
+		{"equal labels", func(o *Options) { o.Labels = []string{"a", "b", "a"} }, `labels: "a" is declared twice`},
 		{"label with tab", func(o *Options) { o.Labels = []string{"a", "b\tc", "d"} }, `labels: "b\tc" is empty or has a tab or a line break`},
-		{"max length", func(o *Options) { o.MaxLength = 17 }, "max_length is 17, the model of " + good.Export.Path + " takes 16 tokens"},
-		{"no max length", func(o *Options) { o.MaxLength = 0 }, "max_length is 0; an example has 3 tokens or more"},
+		{"max length", func(o *Options) { o.MaxLength = 17 }, "max_length is 17; expected at most 16, the positions of the model of " + good.Export.Path},
+		{"no max length", func(o *Options) { o.MaxLength = 0 }, "max_length is 0; expected 3 or more"},
 		{"no vocabulary", func(o *Options) { o.Vocab = filepath.Join(dir, "none.txt") }, "vocabulary: open " + filepath.Join(dir, "none.txt") + ": no such file or directory"},
-		{"large vocabulary", func(o *Options) { o.Vocab = large }, "the vocabulary " + large + " has 13 entries, the model takes 12"},
+		{"large vocabulary", func(o *Options) { o.Vocab = large }, "the vocabulary " + large + " has 13 entries; expected 12, as in the model"},
 		{"missing variable", func(o *Options) { o.Variables = without("model/classifier/bias", nil) }, "variable model/classifier/bias has no value"},
 		{"wrong variable", func(o *Options) { o.Variables = without("model/classifier/bias", wrongShape) },
-			"variable model/classifier/bias is float32 [3], its value float32 [2]"},
+			"variable model/classifier/bias has a value of float32 [2]; expected float32 [3]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := good

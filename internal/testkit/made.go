@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// Export returns an export of the exporter's BERT classifier. Config is one of the exporter's by
-// name, such as tiny, or a JSON object; flags are those of the exporter's command line less
-// --config and --out. What was exported once is used again, see [Made].
+// Export returns an export of the exporter's BERT classifier. Config is the name of one of the
+// exporter's configurations, such as tiny, or a JSON object. Flags are flags of the exporter's
+// command line, without --config and --out. Exports are reused; see [Made].
 func Export(t testing.TB, config string, flags ...string) string {
 	t.Helper()
 	return filepath.Join(Made(t, exportScript, append([]string{config}, flags...)...), "graph")
@@ -29,12 +29,12 @@ if config.startswith("{"):
 sys.exit(main(["bert-classifier", "--config", config, "--out", out + "/graph", *flags]))
 `
 
-// Made returns a folder of what a Python script makes. The script finds the folder in sys.argv[1]
-// and the arguments behind it, and reads nothing else but the exporter.
+// Made returns a folder with the output of a Python script. The script gets the folder as
+// sys.argv[1], followed by the arguments, and may read nothing else except the exporter.
 //
-// Python and TensorFlow take seconds to start, so the folder is kept in .cache/tests, by a checksum
-// of the script, its arguments, the exporter's sources and TensorFlow's version, and used again by
-// every test that asks for the same: do not change what is in it.
+// Python and TensorFlow take seconds to start. So the folder is kept in .cache/tests, by a checksum
+// of the script, its arguments, the exporter's sources and TensorFlow's version, and reused by all
+// tests that ask for the same. Do not change its content.
 func Made(t testing.TB, script string, args ...string) string {
 	t.Helper()
 	kept := filepath.Join(Root(), ".cache", "tests")
@@ -51,14 +51,14 @@ func Made(t testing.TB, script string, args ...string) string {
 	}
 	defer os.RemoveAll(making)
 	RunPython(t, script, append([]string{making}, args...)...)
-	// Another test may have made the same meanwhile.
+	// Another test may have made the same folder in the meantime.
 	if err := os.Rename(making, dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
 	return dir
 }
 
-// checksum returns the checksum of all that decides what a script makes.
+// checksum returns the checksum of everything that determines the output of a script.
 func checksum(t testing.TB, script string, args []string) string {
 	t.Helper()
 	sum := sha256.New()

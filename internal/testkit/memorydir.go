@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// MemoryDir returns a new folder that goes with the test, in memory where the system
-// has such a place: tests that sync files many times wait for no disk there.
+// MemoryDir returns a new folder that is removed after the test. It is in memory if the
+// system supports that, so that tests that sync many files do not wait for a disk.
 func MemoryDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "gorbit-test-")

@@ -1,6 +1,6 @@
-// Package testkit finds what tests need outside their own package: the Python
-// environment that tools/setup.sh made, and the real data that may lie beside
-// the checkout. It is imported by tests only.
+// Package testkit provides what tests need from outside their own package: the Python
+// environment made by tools/setup.sh, and real data next to the checkout. Only tests
+// import it.
 package testkit
 
 import (
@@ -12,28 +12,26 @@ import (
 	"testing"
 )
 
-// Root returns the top folder of the checkout.
+// Root returns the root folder of the checkout.
 func Root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }
 
-// Python returns the interpreter of the checkout's environment, which holds
-// TensorFlow, TensorBoard and the exporter. Set-up makes it before any test
-// runs, so a missing one fails the test.
+// Python returns the interpreter of the checkout's environment, which has TensorFlow,
+// TensorBoard and the exporter. If it is missing, the test fails.
 func Python(t testing.TB) string {
 	t.Helper()
 	p := filepath.Join(Root(), ".venv", "bin", "python")
 	if _, err := os.Stat(p); err != nil {
-		t.Fatalf("no Python environment at %s: run make setup", p)
+		t.Fatalf("no Python environment at %s; run make setup", p)
 	}
 	return p
 }
 
-// RunPython runs a Python script, given as source text, with the arguments as
-// sys.argv[1:], and returns what it wrote to standard output. It imports this checkout's
-// exporter. TensorFlow's own log is kept quiet. A script that fails fails the test with its
-// traceback.
+// RunPython runs the source text of a Python script with the arguments as sys.argv[1:], and
+// returns its standard output. The script imports this checkout's exporter. TensorFlow's own
+// log is off. If the script fails, the test fails with its traceback.
 func RunPython(t testing.TB, script string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(Python(t), append([]string{"-c", script}, args...)...)
@@ -47,13 +45,13 @@ func RunPython(t testing.TB, script string, args ...string) string {
 	return string(out)
 }
 
-// SharedData returns the path of a real data file kept beside the checkout
-// (../shared/data), or skips the test, saying so, where it is not there.
+// SharedData returns the path of a real data file next to the checkout (../shared/data),
+// or skips the test if the file does not exist.
 func SharedData(t testing.TB, elem ...string) string {
 	t.Helper()
 	p := filepath.Join(append([]string{filepath.Dir(Root()), "shared", "data"}, elem...)...)
 	if _, err := os.Stat(p); err != nil {
-		t.Skipf("real data is not beside the checkout: %s", p)
+		t.Skipf("no real data next to the checkout: %s", p)
 	}
 	return p
 }

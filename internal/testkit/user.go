@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// nobody is the user that has no rights anywhere.
+// nobody is the id of the user without any rights.
 const nobody = 65534
 
-// AsUser lets the rest of a test run without the rights of root, to whom permissions of files mean
-// nothing. The folder of t.TempDir, and all in it, becomes the user's. It changes the whole process until the
-// test ends, so the test and its siblings must not be parallel. Where the process is not root's
-// there is nothing to do.
+// AsUser drops the rights of root, who is not bound by file permissions, for the rest of a test.
+// The folder of t.TempDir and everything in it gets a new owner. AsUser changes the whole process
+// until the test ends, so the test and its siblings must not be parallel. It does nothing if the
+// process is not root's.
 func AsUser(t testing.TB, folder string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -29,16 +29,16 @@ func AsUser(t testing.TB, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The folder above, of all that the test has, is closed to others.
+	// The parent folder, which holds all folders of the test, is closed to others.
 	if err := os.Chmod(filepath.Dir(folder), 0o711); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Seteuid(nobody); err != nil {
-		t.Fatalf("go on as an ordinary user: %v", err)
+		t.Fatalf("switch to an ordinary user: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Seteuid(0); err != nil {
-			t.Fatalf("become root again: %v", err)
+			t.Fatalf("switch back to root: %v", err)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package version says which gorbit a program is.
+// Package version provides the version of gorbit.
 package version
 
 import (
@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// release is the version that the sources lead to, for builds that know no tag.
+// release is the next release, for builds without a tag.
 const release = "0.1.0"
 
-// described is set by the linker (see the Makefile): what git describe --always says of the
-// commit that was built.
+// described is the output of git describe --always for the built commit. The linker sets it
+// (see the Makefile).
 var described string
 
-// String returns the version: that of the release where a tagged one was built, such as 0.1.0,
-// and otherwise the one that the sources lead to and the commit: 0.1.0-dev+d58c3a9. What was
-// changed since the commit is marked by "dirty". A build that knows no commit is 0.1.0-dev.
+// String returns the version: that of the release for a build of a tag, such as 0.1.0, and
+// otherwise the next release and the commit, such as 0.1.0-dev+d58c3a9. Uncommitted changes
+// are marked by "dirty". A build without a known commit is 0.1.0-dev.
 func String() string {
 	info, _ := debug.ReadBuildInfo()
 	return version(described, info)
@@ -28,7 +28,7 @@ func version(described string, info *debug.BuildInfo) string {
 	commit := strings.Replace(described, "-", ".", 1) // -dirty
 	if commit == "" && info != nil {
 		commit = commitOf(info)
-		// The go command's own version, but for its name of a commit that no tag leads to.
+		// The go command's own version, except for its name of a commit without a tag.
 		v := info.Main.Version
 		if strings.HasPrefix(v, "v") && (commit == "" || !strings.HasPrefix(v, "v0.0.0-")) {
 			return v[1:]
@@ -40,8 +40,8 @@ func version(described string, info *debug.BuildInfo) string {
 	return release + "-dev+" + commit
 }
 
-// commitOf returns the commit that the go command has put into a program, in the form of git
-// describe, or "".
+// commitOf returns the commit that the go command has recorded in a program, in the form of
+// git describe, or "".
 func commitOf(info *debug.BuildInfo) string {
 	var commit, dirty string
 	for _, s := range info.Settings {

@@ -6,20 +6,19 @@ import (
 	"sync"
 )
 
-// Failing is a file system of which one operation that would change something fails, or
-// all from one on: then nothing reaches the disk any more, as if the process had died.
-// It is safe for concurrent use.
+// Failing is a file system in which one operation that would change something fails, or
+// all operations from one on, as if the process had died. It is safe for concurrent use.
 type Failing struct {
 	FS
 	At   int   // the number of the operation that fails, from 1; 0 for none
-	Kill bool  // whether all that follow fail, too
+	Kill bool  // whether all later operations fail, too
 	Err  error // the error
 
 	mu    sync.Mutex
 	count int
 }
 
-// Count returns how many operations there were.
+// Count returns the number of operations so far.
 func (f *Failing) Count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +97,7 @@ type failingFile struct {
 
 func (x *failingFile) Write(p []byte) (int, error) {
 	if err := x.f.next("write", x.Name()); err != nil {
-		n, _ := x.File.Write(p[:len(p)/2]) // a full disk takes a part
+		n, _ := x.File.Write(p[:len(p)/2]) // a full disk writes a part
 		return n, err
 	}
 	return x.File.Write(p)

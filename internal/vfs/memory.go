@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Memory is a file system in memory that remembers what was synced. It is safe for
-// concurrent use. All paths are taken from its root.
+// Memory is a file system in memory that records what was synced. It is safe for
+// concurrent use. All paths are relative to its root.
 type Memory struct {
 	mu   sync.Mutex
 	root *node
@@ -24,7 +24,7 @@ type Memory struct {
 // NewMemory returns an empty file system.
 func NewMemory() *Memory { return &Memory{root: newFolder()} }
 
-// node is a file or a folder, as programs see it and as the disk holds it.
+// node is a file or a folder, as programs see it and as it is on disk.
 type node struct {
 	dir   bool
 	perm  fs.FileMode
@@ -40,17 +40,17 @@ func newFolder() *node {
 	return &node{dir: true, perm: 0o777, names: map[string]*node{}, syncedNames: map[string]*node{}}
 }
 
-// Loss is what a crash takes away.
+// Loss is what a crash destroys.
 type Loss int
 
 const (
-	// NoLoss is the death of the process alone: all that it wrote is there.
+	// NoLoss is a crash of only the process: everything it wrote is there.
 	NoLoss Loss = iota
-	// UnsyncedData is a crash of the machine where the names reached the disk in time
-	// and the bytes that were not synced did not, as with a journal of names only.
+	// UnsyncedData is a crash of the machine in which the names reached the disk, but
+	// unsynced bytes did not, as with a journal of names only.
 	UnsyncedData
-	// Unsynced is a crash of the machine that takes all that was not synced: bytes, and
-	// names that were made, renamed or removed.
+	// Unsynced is a crash of the machine that destroys everything unsynced: bytes, and
+	// names that were created, renamed or removed.
 	Unsynced
 )
 
@@ -59,7 +59,7 @@ func (l Loss) String() string {
 	return [...]string{"process killed", "unsynced bytes lost", "all unsynced lost"}[l]
 }
 
-// AfterCrash returns the file system that a crash leaves; m goes on as it is.
+// AfterCrash returns the file system after a crash; m does not change.
 func (m *Memory) AfterCrash(loss Loss) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,8 +89,8 @@ func (n *node) after(loss Loss) *node {
 	return out
 }
 
-// Files returns the content of every file by its path from the root. Folders end in a
-// slash and have none.
+// Files returns the content of all files by path from the root. The paths of folders end in
+// a slash and have no content.
 func (m *Memory) Files() map[string][]byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,8 +110,7 @@ func (m *Memory) Files() map[string][]byte {
 	return out
 }
 
-// WriteTo writes all files and folders to a folder of the operating system, which must
-// be there.
+// WriteTo writes all files and folders to an existing folder of the operating system.
 func (m *Memory) WriteTo(dir string) error {
 	files := m.Files()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -149,7 +148,7 @@ func (m *Memory) find(path string) (*node, error) {
 	return n, nil
 }
 
-// parent returns the folder that a path lies in, and its name there.
+// parent returns the folder of a path, and its name there.
 func (m *Memory) parent(path string) (*node, string, error) {
 	parts := split(path)
 	if len(parts) == 0 {

@@ -9,17 +9,17 @@ import (
 	"sync"
 )
 
-// Recorder is the file system of the operating system in a folder that writes down
-// every operation that changes something. It is safe for concurrent use: operations
-// have one order.
+// Recorder is the file system of the operating system in a folder. It records all
+// operations that change something. It is safe for concurrent use: operations have a
+// single order.
 //
-// What another part of the process writes past the Recorder, as TensorFlow does, is
-// written down when the file is synced, renamed, or its folder synced.
+// Writes of other parts of the process that bypass the Recorder, such as TensorFlow's, are
+// recorded when the file is synced or renamed, or its folder is synced.
 type Recorder struct {
 	dir string // absolute
 
 	mu    sync.Mutex
-	start *Memory // what was there before
+	start *Memory // the initial content
 	ops   []operation
 	now   *replay // all operations so far
 	files int
@@ -31,13 +31,13 @@ type operation struct {
 	apply func(*replay) error
 }
 
-// replay is a file system in memory on which operations are done again.
+// replay is a file system in memory on which operations are repeated.
 type replay struct {
 	*Memory
 	open map[int]File
 }
 
-// NewRecorder records what is done to a folder that is there, with what is in it.
+// NewRecorder returns a recorder of the operations on an existing folder and its content.
 func NewRecorder(dir string) (*Recorder, error) {
 	start := NewMemory()
 	root := os.DirFS(dir)
@@ -72,14 +72,14 @@ func (r *Recorder) Len() int {
 
 // A Crash is a disk after a process ended.
 type Crash struct {
-	Point int    // how many operations were done
-	Next  string // the operation that was not done any more, "" at the end
+	Point int    // number of operations that were done
+	Next  string // the first operation that was not done, "" at the end
 	Loss  Loss
 	Disk  *Memory
 }
 
-// Crashes gives what the disk holds if the process ends before any of the operations or
-// after the last, with every loss.
+// Crashes calls each with the disk after the process has ended before each of the
+// operations and after the last one, with each kind of loss.
 func (r *Recorder) Crashes(each func(Crash) error) error {
 	r.mu.Lock()
 	ops := r.ops
@@ -104,7 +104,7 @@ func (r *Recorder) Crashes(each func(Crash) error) error {
 	}
 }
 
-// rel returns a path from the recorder's folder.
+// rel returns a path relative to the recorder's folder.
 func (r *Recorder) rel(path string) string {
 	if rel, err := filepath.Rel(r.dir, absolute(path)); err == nil {
 		return filepath.ToSlash(rel)
@@ -112,7 +112,7 @@ func (r *Recorder) rel(path string) string {
 	return path
 }
 
-// note writes an operation down, which was done.
+// note records an operation that was done.
 func (r *Recorder) note(what, path string, apply func(*replay) error) {
 	r.ops = append(r.ops, operation{what + " " + path, apply})
 	if err := apply(r.now); err != nil {
@@ -120,7 +120,7 @@ func (r *Recorder) note(what, path string, apply func(*replay) error) {
 	}
 }
 
-// noteWrite writes a write down as two, since a crash may come in the middle of it.
+// noteWrite records a write as two operations, because a crash may come in the middle of it.
 func (r *Recorder) noteWrite(path string, data []byte, write func(*replay, []byte, int) error) {
 	data = bytes.Clone(data)
 	half := len(data) / 2
@@ -130,7 +130,7 @@ func (r *Recorder) noteWrite(path string, data []byte, write func(*replay, []byt
 	r.note("write", path, func(p *replay) error { return write(p, data[half:], half) })
 }
 
-// adopt writes down what others did to a file.
+// adopt records what others did to a file.
 func (r *Recorder) adopt(name string) {
 	path := r.rel(name)
 	data, err := os.ReadFile(name)
@@ -179,7 +179,7 @@ func (r *Recorder) OpenFile(name string, flag int, perm fs.FileMode) (File, erro
 	case flag&os.O_TRUNC != 0:
 		r.note("empty", path, open)
 	default:
-		// Nothing changes: no operation of its own, but whoever replays needs the file.
+		// Nothing changes, so it is not an operation of its own, but the replay needs the file.
 		file.pending = open
 	}
 	return file, nil
@@ -263,7 +263,7 @@ type recordedFile struct {
 	pending func(*replay) error // opens the file when it is first changed
 }
 
-// change does an operation and writes it down.
+// change does an operation and records it.
 func (f *recordedFile) change(what string, do func() error, again func(File) error) error {
 	f.r.mu.Lock()
 	defer f.r.mu.Unlock()
@@ -274,7 +274,7 @@ func (f *recordedFile) change(what string, do func() error, again func(File) err
 	return nil
 }
 
-// with opens the file, if need be, as a part of the next operation.
+// with opens the file, if necessary, as a part of the next operation.
 func (f *recordedFile) with(again func(File) error) func(*replay) error {
 	open := f.pending
 	f.pending = nil

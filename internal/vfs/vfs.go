@@ -1,22 +1,22 @@
-// Package vfs is the file system that Gorbit writes to.
+// Package vfs provides the file systems that Gorbit writes to.
 //
-// [OS] is that of the operating system. [Memory] is one in memory that knows what was
-// synced, so that it can say what a power cut leaves. [Failing] makes an operation of
-// another one fail, or all from one on, as a process that was killed leaves them.
-// [Recorder] writes down what is done to a folder, and gives what the disk would hold
-// if the process had ended at any point of it.
+// [OS] is that of the operating system. [Memory] is a file system in memory that records
+// what was synced, so that it can simulate a power failure. [Failing] makes one operation
+// of another file system fail, or all operations from one on, as if the process had been
+// killed. [Recorder] records the operations on a folder, and returns what would be on disk
+// if the process had ended at any point.
 //
-// What a path lies on is a matter of the path, as it is with an operating system's
-// mounts: [At] gives the file system of a path, which is OS unless [Mount] put another
-// one there. No signature of a public package names a file system, therefore. Storage
-// that is reached by a scheme, such as gs://, is one more implementation.
+// The path determines the file system, as with an operating system's mounts: [At] returns
+// the file system of a path, which is OS unless [Mount] has mounted another one. So no
+// signature of a public package names a file system. Storage that is reached by a scheme,
+// such as gs://, can be another implementation.
 //
-// The order of operations decides what survives a crash:
+// The order of operations determines what survives a crash:
 //
-//   - Bytes of a file last once [File.Sync] has returned.
-//   - A name in a folder (made, renamed or removed) lasts once [FS.SyncDir] of that
-//     folder has returned.
-//   - A rename replaces its target in one instant.
+//   - Bytes of a file are durable once [File.Sync] has returned.
+//   - A name in a folder (created, renamed or removed) is durable once [FS.SyncDir] of
+//     that folder has returned.
+//   - A rename replaces its target atomically.
 package vfs
 
 import (
@@ -31,17 +31,16 @@ import (
 	"syscall"
 )
 
-// FS is a file system. Names are paths as package os takes them, errors are
-// *fs.PathError or *os.LinkError and tell what package fs knows, such as
-// fs.ErrNotExist.
+// FS is a file system. Names are paths as in package os. Errors are *fs.PathError or
+// *os.LinkError, and match the errors of package fs, such as fs.ErrNotExist.
 type FS interface {
-	// OpenFile opens a file as os.OpenFile does; the flags may be os.O_RDONLY,
-	// os.O_WRONLY, os.O_RDWR, os.O_CREATE, os.O_EXCL, os.O_TRUNC and os.O_APPEND.
+	// OpenFile opens a file like os.OpenFile. The flags may be os.O_RDONLY, os.O_WRONLY,
+	// os.O_RDWR, os.O_CREATE, os.O_EXCL, os.O_TRUNC and os.O_APPEND.
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
-	// Rename gives a file or folder another name, and takes it from what had it.
+	// Rename renames a file or folder, and replaces an existing target.
 	Rename(from, to string) error
-	// Exchange exchanges two names in one instant. Where that cannot be done the error
-	// is errors.ErrUnsupported and nothing has changed.
+	// Exchange exchanges two names atomically. If that is not supported, the error is
+	// errors.ErrUnsupported and nothing has changed.
 	Exchange(a, b string) error
 	// Remove removes a file or an empty folder.
 	Remove(name string) error
@@ -49,7 +48,7 @@ type FS interface {
 	// ReadDir lists a folder, sorted by name.
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Stat(name string) (fs.FileInfo, error)
-	// SyncDir makes the names in a folder last.
+	// SyncDir makes the names in a folder durable.
 	SyncDir(name string) error
 }
 
@@ -63,12 +62,12 @@ type File interface {
 	Name() string
 	Stat() (fs.FileInfo, error)
 	Truncate(size int64) error
-	// Sync makes the file's bytes last.
+	// Sync makes the file's bytes durable.
 	Sync() error
 }
 
-// mounts are the file systems that were put in the place of folders. They belong to
-// the process, as those of an operating system belong to the machine.
+// mounts are the mounted file systems. They belong to the process, as those of an operating
+// system belong to the machine.
 var mounts struct {
 	sync.RWMutex
 	list []mount
@@ -79,8 +78,8 @@ type mount struct {
 	fs  FS
 }
 
-// Mount puts a file system in the place of a folder until unmount is called. Files
-// that are open stay what they are.
+// Mount mounts a file system at a folder until unmount is called. Files that are already
+// open are not affected.
 func Mount(dir string, f FS) (unmount func()) {
 	m := mount{absolute(dir), f}
 	mounts.Lock()
@@ -95,7 +94,7 @@ func Mount(dir string, f FS) (unmount func()) {
 	}
 }
 
-// At returns the file system that a path lies on.
+// At returns the file system of a path.
 func At(path string) FS {
 	mounts.RLock()
 	defer mounts.RUnlock()
@@ -115,7 +114,7 @@ func At(path string) FS {
 	return best.fs
 }
 
-// within reports whether an absolute path is a folder or lies below it.
+// within reports whether an absolute path is dir or is below it.
 func within(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, dir)
 	return ok && (rest == "" || rest[0] == filepath.Separator || strings.HasSuffix(dir, string(filepath.Separator)))
@@ -131,13 +130,13 @@ func absolute(path string) string {
 // Open opens a file for reading.
 func Open(f FS, name string) (File, error) { return f.OpenFile(name, os.O_RDONLY, 0) }
 
-// Create makes a file, or empties the one that is there, and opens it for writing.
+// Create creates a file, or truncates an existing one, and opens it for writing.
 func Create(f FS, name string) (File, error) {
 	return f.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 }
 
-// ReadFile returns the content of a file. Whoever reads a file of unknown size looks at
-// it before.
+// ReadFile returns the content of a file. A caller that does not know the size should check
+// it first.
 func ReadFile(f FS, name string) ([]byte, error) {
 	file, err := Open(f, name)
 	if err != nil {
@@ -147,8 +146,8 @@ func ReadFile(f FS, name string) ([]byte, error) {
 	return io.ReadAll(file)
 }
 
-// WriteFile makes a file of the given content that lasts; its name does once the folder
-// is synced.
+// WriteFile creates a file with the given content and makes the content durable. Its name is
+// durable once the folder is synced.
 func WriteFile(f FS, name string, data []byte) error {
 	file, err := Create(f, name)
 	if err != nil {
@@ -161,22 +160,22 @@ func WriteFile(f FS, name string, data []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// ReplaceFile writes a file by way of another name in its folder: at any moment it is
-// there as it was or as it is to be, and what is left of a call that was killed is
-// overwritten by the next one. It lasts when ReplaceFile returns.
+// ReplaceFile writes a file under another name in its folder and renames it, so that the
+// file always has either its old or its new content. The leftovers of a killed call are
+// overwritten by the next one. The file is durable when ReplaceFile returns.
 func ReplaceFile(f FS, name, temp string, data []byte) error {
 	err := WriteFile(f, temp, data)
 	if err == nil {
 		err = f.Rename(temp, name)
 	}
 	if err != nil {
-		_ = f.Remove(temp) // the first error is the one that tells
+		_ = f.Remove(temp) // the first error is the one to report
 		return err
 	}
 	return f.SyncDir(filepath.Dir(name))
 }
 
-// SyncFile makes the bytes of a file last that others have written.
+// SyncFile makes the bytes of a file that others have written durable.
 func SyncFile(f FS, name string) error {
 	file, err := Open(f, name)
 	if err != nil {
@@ -185,7 +184,7 @@ func SyncFile(f FS, name string) error {
 	return errors.Join(file.Sync(), file.Close())
 }
 
-// MkdirAll makes a folder and those above it, and makes their names last.
+// MkdirAll creates a folder and its parents, and makes their names durable.
 func MkdirAll(dir string, perm fs.FileMode) error {
 	f := At(dir)
 	info, err := f.Stat(dir)
@@ -209,8 +208,8 @@ func MkdirAll(dir string, perm fs.FileMode) error {
 	return At(above).SyncDir(above)
 }
 
-// RemoveAll removes a file, or a folder with all that is in it. It is no error if
-// there is none.
+// RemoveAll removes a file, or a folder with everything in it. It is not an error if the
+// path does not exist.
 func RemoveAll(f FS, name string) error {
 	err := f.Remove(name)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,6 @@
-// Package layout says what a folder written by gorbit export holds, and reads
-// its description. It depends on nothing of TensorFlow's, so that a program on
-// any binding can use it. docs/guide/serving.md describes the folder.
+// Package layout defines the layout of a folder written by gorbit export, and reads its
+// description. It does not depend on TensorFlow, so programs with any binding can use it.
+// docs/guide/serving.md describes the folder.
 package layout
 
 import (
@@ -26,7 +26,7 @@ const (
 	LabelsFile      = AssetsFolder + "/labels.txt"
 )
 
-// Format and Version are what a description begins with.
+// Format and Version identify a description.
 const (
 	Format  = "gorbit-serving"
 	Version = 1
@@ -35,7 +35,7 @@ const (
 // Tag is the tag of the SavedModel's one graph.
 const Tag = "serve"
 
-// Signature is the name of the signature that answers.
+// Signature is the name of the signature for predictions.
 const Signature = "serving_default"
 
 // Names of the signature's tensors: three of int32 [B, S], two of float32 [B, labels].
@@ -47,37 +47,38 @@ const (
 	Logits        = "logits"
 )
 
-// maxDescriptionBytes bounds the description: the names of a million labels fit.
+// maxDescriptionBytes is the maximum size of the description, enough for the names of a
+// million labels.
 const maxDescriptionBytes = 64 << 20
 
 // Description is the content of assets/gorbit-serving.json.
 type Description struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Task is the contract's, for instance "classification".
+	// Task is the task of the contract, for instance "classification".
 	Task string `json:"task"`
-	// Labels by the number of the class.
+	// Labels are the names of the classes, in the order of their numbers.
 	Labels []string `json:"labels"`
-	// Vocab is the vocabulary's file, in the assets folder.
+	// Vocab is the name of the vocabulary file in the assets folder.
 	Vocab string `json:"vocab"`
 	// Lowercase says how texts were tokenized in training.
 	Lowercase bool `json:"lowercase"`
-	// MaxLength bounds the tokens of an example, [CLS] and [SEP] among them.
+	// MaxLength is the maximum number of tokens of an example, including [CLS] and [SEP].
 	MaxLength int `json:"max_length"`
-	// Inputs and Outputs give the graph's tensor, as "operation:index", for each
-	// name of the signature.
+	// Inputs and Outputs map the names of the signature to tensors of the graph, as
+	// "operation:index".
 	Inputs  map[string]string `json:"inputs"`
 	Outputs map[string]string `json:"outputs"`
 	// Model is the contract's description of the model.
 	Model json.RawMessage `json:"model"`
 }
 
-// otherModels are the files that TensorFlow reads a graph from besides ModelFile.
+// otherModels are the other files from which TensorFlow may read a graph, besides
+// ModelFile.
 var otherModels = []string{"saved_model.cpb", "saved_model.pbtxt"}
 
-// Read reads the description of the served model in a folder. Its errors are
-// sentences that say what the folder lacks; those of a served model that is damaged
-// are of class fault.Damaged.
+// Read reads the description of the served model in a folder. Its errors say what the
+// folder lacks. If the served model is damaged, they are of class fault.Damaged.
 func Read(dir string) (*Description, error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -96,15 +97,15 @@ func Read(dir string) (*Description, error) {
 	case !has(ModelFile):
 		return nil, fmt.Errorf("model %s: not a SavedModel: it has no %s", dir, ModelFile)
 	case !has(DescriptionFile) && has(AssetsFolder+"/gorbit.json"):
-		return nil, fmt.Errorf("model %s: a graph to train, not a trained model: gorbit export writes that", dir)
+		return nil, fmt.Errorf("model %s: a graph to train; expected a trained model, written by gorbit export", dir)
 	case !has(DescriptionFile):
-		return nil, fmt.Errorf("model %s: a SavedModel, but not one that gorbit export wrote: it has no %s", dir, DescriptionFile)
+		return nil, fmt.Errorf("model %s: a SavedModel, but not one written by gorbit export: it has no %s", dir, DescriptionFile)
 	case !has(VariablesPrefix + ".index"):
 		return nil, fault.Damagedf("model %s: it has no %s.index, which holds its variables", dir, VariablesPrefix)
 	}
 	for _, name := range otherModels {
 		if has(name) {
-			return nil, fmt.Errorf("model %s: it has a graph in %s and another in %s: remove the one that gorbit export did not write", dir, ModelFile, name)
+			return nil, fmt.Errorf("model %s: it has a graph in %s and another in %s; remove the one not written by gorbit export", dir, ModelFile, name)
 		}
 	}
 	d, err := readDescription(filepath.Join(dir, filepath.FromSlash(DescriptionFile)))
@@ -141,17 +142,17 @@ func Parse(data []byte) (*Description, error) {
 	return d, nil
 }
 
-// Validate returns an error that names the field at fault.
+// Validate returns an error that names the first invalid field.
 func (d *Description) Validate() error {
 	switch {
 	case d.Format != Format:
 		return fmt.Errorf("format is %q; expected %q", d.Format, Format)
 	case d.Version != Version:
-		return fmt.Errorf("version is %d, this program reads version %d: export the model again", d.Version, Version)
+		return fmt.Errorf("version is %d; expected %d; export the model again", d.Version, Version)
 	case len(d.Labels) < 2:
-		return fmt.Errorf("labels: %d names; expected 2 or more", len(d.Labels))
+		return fmt.Errorf("number of labels is %d; expected 2 or more", len(d.Labels))
 	case d.MaxLength < 3:
-		return fmt.Errorf("max_length is %d; an example has 3 tokens or more", d.MaxLength)
+		return fmt.Errorf("max_length is %d; expected 3 or more", d.MaxLength)
 	case d.Vocab == "" || strings.ContainsAny(d.Vocab, `/\`) || d.Vocab == "." || d.Vocab == "..":
 		return fmt.Errorf("vocab is %q; expected the name of a file in %s", d.Vocab, AssetsFolder)
 	}
@@ -161,7 +162,7 @@ func (d *Description) Validate() error {
 			return fmt.Errorf("labels: %q is empty or has a tab or a line break", label)
 		}
 		if seen[label] {
-			return fmt.Errorf("labels: %q is there twice", label)
+			return fmt.Errorf("labels: %q is declared twice", label)
 		}
 		seen[label] = true
 	}
@@ -178,14 +179,14 @@ func (d *Description) Validate() error {
 	return nil
 }
 
-// ParseTensor takes "operation:index" apart.
+// ParseTensor splits "operation:index" into its parts.
 func ParseTensor(name string) (operation string, index int, err error) {
 	operation, number, ok := strings.Cut(name, ":")
 	if ok {
 		_, err = fmt.Sscanf(number, "%d", &index)
 	}
 	if !ok || err != nil || operation == "" || index < 0 || fmt.Sprint(index) != number {
-		return "", 0, fmt.Errorf("%q is no tensor; expected operation:index", name)
+		return "", 0, fmt.Errorf("tensor is %q; expected operation:index", name)
 	}
 	return operation, index, nil
 }

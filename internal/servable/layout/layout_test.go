@@ -42,15 +42,15 @@ func TestValidate(t *testing.T) {
 		want   string
 	}{
 		{func(d *Description) { d.Format = "x" }, `format is "x"; expected "gorbit-serving"`},
-		{func(d *Description) { d.Version = 2 }, "version is 2, this program reads version 1: export the model again"},
-		{func(d *Description) { d.Labels = d.Labels[:1] }, "labels: 1 names; expected 2 or more"},
-		{func(d *Description) { d.Labels[1] = "no" }, `labels: "no" is there twice`},
+		{func(d *Description) { d.Version = 2 }, "version is 2; expected 1; export the model again"},
+		{func(d *Description) { d.Labels = d.Labels[:1] }, "number of labels is 1; expected 2 or more"},
+		{func(d *Description) { d.Labels[1] = "no" }, `labels: "no" is declared twice`},
 		{func(d *Description) { d.Labels[1] = "" }, `labels: "" is empty or has a tab or a line break`},
-		{func(d *Description) { d.MaxLength = 2 }, "max_length is 2; an example has 3 tokens or more"},
+		{func(d *Description) { d.MaxLength = 2 }, "max_length is 2; expected 3 or more"},
 		{func(d *Description) { d.Vocab = "../../etc/passwd" }, `vocab is "../../etc/passwd"; expected the name of a file in assets`},
 		{func(d *Description) { d.Vocab = ".." }, `vocab is ".."; expected the name of a file in assets`},
-		{func(d *Description) { delete(d.Inputs, InputIDs) }, `inputs: input_ids: "" is no tensor; expected operation:index`},
-		{func(d *Description) { d.Outputs[Probabilities] = "x:-1" }, `outputs: probabilities: "x:-1" is no tensor; expected operation:index`},
+		{func(d *Description) { delete(d.Inputs, InputIDs) }, `inputs: input_ids: tensor is ""; expected operation:index`},
+		{func(d *Description) { d.Outputs[Probabilities] = "x:-1" }, `outputs: probabilities: tensor is "x:-1"; expected operation:index`},
 	} {
 		d := valid()
 		test.change(d)
@@ -116,9 +116,9 @@ func TestRead(t *testing.T) {
 	put(DescriptionFile, description[:20])
 	expect("not a description of a model")
 	remove(DescriptionFile)
-	expect("not one that gorbit export wrote")
+	expect("not one written by gorbit export")
 	put("assets/gorbit.json", nil)
-	expect("a graph to train, not a trained model")
+	expect("a graph to train; expected a trained model")
 
 	dir = filepath.Join(dir, ModelFile)
 	expect("not a folder")

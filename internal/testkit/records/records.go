@@ -1,4 +1,4 @@
-// Package records writes records to train on, for tests.
+// Package records writes training records for tests.
 package records
 
 import (
@@ -10,14 +10,15 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// VocabSize bounds the token ids, and MaxTokens the tokens of an example.
+// VocabSize is the exclusive upper limit of token ids, and MaxTokens the maximum number of
+// tokens of an example.
 const (
 	VocabSize = 60
 	MaxTokens = 15
 )
 
-// Write writes n examples, by a seed, to a file: as gorbit convert does, with two labels that
-// take turns. The label says whether token 7 is among the tokens.
+// Write writes n examples, generated from a seed, to a file, in the form of gorbit convert. The
+// two labels alternate; the label says whether token 7 is among the tokens.
 func Write(t testing.TB, path string, seed uint64, n int) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -1,6 +1,5 @@
-// Package crashtest shows that a program survives a crash at any of its file operations:
-// the same program, started again, ends with the same files, and with no others. It is
-// imported by tests only.
+// Package crashtest checks that a program survives a crash at any of its file operations:
+// when started again, it ends with the same files and no others. Only tests import it.
 package crashtest
 
 import (
@@ -20,40 +19,39 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
-// Program is what is crashed.
+// Program is the program to crash.
 type Program struct {
-	// Prepare fills the folder that the program begins with; nil for an empty one.
+	// Prepare fills the initial folder; nil leaves it empty.
 	Prepare func(dir string) error
-	// Run is the program. It works in the folder and nowhere else, and is called with
-	// the same path every time.
+	// Run is the program. It works only in the folder, and is always called with the
+	// same path.
 	Run func(dir string) error
-	// Complete reports whether an error of Run says that there is nothing left to do; nil
-	// where a program that is complete may run again.
+	// Complete reports whether an error of Run means that there is nothing left to do. It
+	// is nil if a complete program may run again.
 	Complete func(error) bool
-	// Same returns the name under which a file is compared, "" where it is not, and its
-	// content in the form in which it is compared. Files of one name are joined in the
-	// order of their paths. Nil compares all bytes.
+	// Same returns the name under which a file is compared, or "" if it is not compared,
+	// and the content to compare. Files with the same name are joined in the order of
+	// their paths. Nil compares all bytes.
 	Same func(path string, data []byte) (name, content string)
-	// Wrap takes something away from the file system that the program sees; nil takes
-	// nothing.
+	// Wrap restricts the file system that the program sees; nil does not.
 	Wrap func(vfs.FS) vfs.FS
-	// Phase names the part of the program that an operation belongs to.
+	// Phase names the part of the program to which an operation belongs.
 	Phase func(operation string) string
 }
 
-// phase is what is counted of a part of a program.
+// phase holds the counts of a part of a program.
 type phase struct{ operations, points, disks, failures int }
 
-// Survives crashes a program before every file operation and after the last, with the
-// process alone killed, with unsynced bytes lost, and with all lost that was not synced;
-// and makes every operation fail once. It logs how many there were of each.
+// Survives crashes a program before each file operation and after the last one: with only
+// the process killed, with unsynced bytes lost, and with everything unsynced lost. It also
+// makes each operation fail once. It logs the number of each.
 func Survives(t *testing.T, p Program) {
 	t.Helper()
 	dir := filepath.Join(testkit.MemoryDir(t), "work")
 	h := &harness{Program: p, t: t, dir: dir, phases: map[string]*phase{}}
 	h.reset(nil)
 	if err := h.run(vfs.OS{}); err != nil {
-		t.Fatalf("the program fails where nothing crashes: %v", err)
+		t.Fatalf("the program fails without a crash: %v", err)
 	}
 	h.want = h.snapshot()
 	rec := h.record()
@@ -79,7 +77,7 @@ func (h *harness) run(f vfs.FS) error {
 	return h.Run(h.dir)
 }
 
-// reset makes the folder hold what a disk holds, or what Prepare fills it with.
+// reset fills the folder with the content of a disk, or with that of Prepare.
 func (h *harness) reset(disk *vfs.Memory) {
 	h.t.Helper()
 	err := errors.Join(os.RemoveAll(h.dir), os.Mkdir(h.dir, 0o777))
@@ -104,13 +102,13 @@ func (h *harness) record() *vfs.Recorder {
 		h.t.Fatal(err)
 	}
 	if err := h.run(rec); err != nil {
-		h.t.Fatalf("the program fails where it is recorded: %v", err)
+		h.t.Fatalf("the program fails while it is recorded: %v", err)
 	}
 	h.compare("recorded")
 	return rec
 }
 
-// crashes starts the program again on what every crash leaves.
+// crashes starts the program again after each crash.
 func (h *harness) crashes(rec *vfs.Recorder) {
 	h.t.Helper()
 	seen := map[string]bool{}
@@ -137,8 +135,7 @@ func (h *harness) crashes(rec *vfs.Recorder) {
 	}
 }
 
-// failures makes every operation fail once, as a full disk does, and starts the program
-// again.
+// failures makes each operation fail once, as on a full disk, and starts the program again.
 func (h *harness) failures() {
 	h.t.Helper()
 	for at := 1; ; at++ {
@@ -151,7 +148,7 @@ func (h *harness) failures() {
 		h.phase("failed operation").failures++
 		name := fmt.Sprintf("operation %d fails", at)
 		if err != nil && !errors.Is(err, syscall.ENOSPC) {
-			h.t.Errorf("%s: the error does not say so: %v", name, err)
+			h.t.Errorf("%s: the program's error does not report it: %v", name, err)
 		}
 		h.again(name)
 	}
@@ -181,7 +178,7 @@ func (h *harness) phase(operation string) *phase {
 	return h.phases[name]
 }
 
-// snapshot returns every file of the folder in the form in which it is compared.
+// snapshot returns the files of the folder in the form in which they are compared.
 func (h *harness) snapshot() map[string]string {
 	h.t.Helper()
 	out := map[string]string{}
@@ -216,7 +213,7 @@ func (h *harness) snapshot() map[string]string {
 	return out
 }
 
-// compare holds the folder against that of the program that nothing happened to.
+// compare compares the folder with that of an undisturbed program.
 func (h *harness) compare(name string) {
 	h.t.Helper()
 	got := h.snapshot()
@@ -243,7 +240,7 @@ func clip(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// digest tells disks apart.
+// digest returns a string that identifies the content of a disk.
 func digest(m *vfs.Memory) string {
 	files := m.Files()
 	sum := sha256.New()
@@ -254,7 +251,7 @@ func digest(m *vfs.Memory) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// report logs what was counted.
+// report logs the counts.
 func (h *harness) report() {
 	h.t.Helper()
 	var b strings.Builder
