@@ -17,8 +17,9 @@ func newTPUEmulator(g *globals) *cobra.Command {
 		Use:   "tpu-emulator [--listen HOST:PORT] [--topology XxYxZxCORES] [--hosts N]",
 		Short: "Emulate a TPU's server on the CPU, for tests",
 		Long: `Answers as the TensorFlow server of a Cloud TPU does, for tests without one. It shows
-TPU devices, has a topology, and runs single operations on the CPU. It runs no training
-step for TPUs, and nothing about it says how a TPU computes.
+TPU devices, has a topology, and runs operations and single steps of replicated
+computations on the CPU. gorbit train does not use it: training on TPUs does not work yet.
+Nothing about it says how a TPU compiles and computes.
 
 TensorFlow's gRPC has no authentication: anyone who can reach the emulator can run any
 program on this machine. By default only this machine can reach it.`,

@@ -2,16 +2,21 @@
 // is behind it, but TensorFlow's own server, which computes on the CPU.
 //
 // It is a master service (tensorflow/core/protobuf/master_service.proto) that passes requests
-// on and changes three things on the way:
+// on and changes these things on the way:
 //
 //   - Devices: each task of the cluster that the session names has the devices CPU:0,
 //     TPU_SYSTEM:0 and TPU:0 to TPU:n-1. All are CPU devices of the server behind it. The
 //     device TPU_EMULATOR:0, which no TPU has, says what this is.
 //   - ConfigureDistributedTPU becomes a constant, the serialized topology.
 //   - ShutdownDistributedTPU becomes a NoOp.
+//   - A replicated computation, as tf.compat.v1.tpu.replicate writes it (attribute
+//     _tpu_replicate), becomes a copy for each replica, on the CPU device that stands for its
+//     core. CrossReplicaSum becomes a sum of the copies' values. It must be in the graph
+//     itself, not in a function, so loops with sums in them are refused; and the computation
+//     must come as a whole, be the only one, and have one core for each replica.
 //
-// What it says about clusters, devices and sessions is what TensorFlow's server says. It
-// runs no program for a TPU: a graph with operations of a replicated computation (attribute
-// _tpu_replicate) is refused. So it shows that a client finds and starts a TPU, and what the
-// client does when that fails. It shows nothing about computing on TPUs.
+// It does not ask whether a TPU was configured before a computation runs on it. So it shows
+// that a client finds and starts a TPU, what the client does when that fails, and that a
+// graph says what it is meant to. It shows nothing about compiling for TPUs, their precision,
+// memory or speed.
 package tpuemulator

@@ -223,12 +223,12 @@ func TestSession(t *testing.T) {
 		t.Errorf("got %v, %v", out, err)
 	}
 	for want, spec := range map[string]tf.OpSpec{
-		`there is no TPU "4"; expected 0 to 3`:                           {Type: "Neg", Device: "/job:worker/task:1/device:TPU:4"},
-		`there is no task "2"`:                                           {Type: "Neg", Device: "/job:worker/task:2"},
-		`there is no job "ps"`:                                           {Type: "Neg", Device: "/job:ps"},
-		`there is no device of type "GPU"`:                               {Type: "Neg", Device: "/device:GPU:0"},
-		"part of a computation on TPUs, which the emulator does not run": {Type: "Neg", Attrs: map[string]any{"_tpu_replicate": "cluster"}},
-		`on device ""; expected /job:worker/device:TPU_SYSTEM:0`:         {Type: "ConfigureDistributedTPU"},
+		`there is no TPU "4"; expected 0 to 3`:                   {Type: "Neg", Device: "/job:worker/task:1/device:TPU:4"},
+		`there is no task "2"`:                                   {Type: "Neg", Device: "/job:worker/task:2"},
+		`there is no job "ps"`:                                   {Type: "Neg", Device: "/job:ps"},
+		`there is no device of type "GPU"`:                       {Type: "Neg", Device: "/device:GPU:0"},
+		"a computation for TPUs without TPUReplicateMetadata":    {Type: "Neg", Attrs: map[string]any{"_tpu_replicate": "cluster"}},
+		`on device ""; expected /job:worker/device:TPU_SYSTEM:0`: {Type: "ConfigureDistributedTPU"},
 	} {
 		if _, err := run(spec); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "gorbit tpu-emulator (no TPU)") {
 			t.Errorf("%v, want %s", err, want)

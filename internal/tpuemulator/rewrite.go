@@ -12,6 +12,8 @@ import (
 	typespb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/gorbit-ml/gorbit/tpu"
 )
 
 // Operations and attributes that are not passed on.
@@ -27,8 +29,11 @@ type rewritten struct {
 }
 
 // rewrite changes a graph in place to one that the server behind can run.
-func rewrite(g *gpb.GraphDef, l layout, topology []byte) (rewritten, error) {
+func rewrite(g *gpb.GraphDef, l layout, topology, answer *tpu.Topology) (rewritten, error) {
 	var found rewritten
+	if err := lowered(g, l, topology); err != nil {
+		return found, err
+	}
 	for _, n := range g.GetNode() {
 		if err := place(n, l); err != nil {
 			return found, err
@@ -36,7 +41,7 @@ func rewrite(g *gpb.GraphDef, l layout, topology []byte) (rewritten, error) {
 		switch n.GetOp() {
 		case opConfigure:
 			found.configures = append(found.configures, n.GetName())
-			n.Op, n.Attr = "Const", constant(topology)
+			n.Op, n.Attr = "Const", constant(answer.Serialized())
 		case opShutdown:
 			found.shutdowns = append(found.shutdowns, n.GetName())
 			n.Op, n.Attr = "NoOp", nil
@@ -58,7 +63,7 @@ func rewrite(g *gpb.GraphDef, l layout, topology []byte) (rewritten, error) {
 // place gives a node its device of the server behind.
 func place(n *npb.NodeDef, l layout) error {
 	if _, ok := n.GetAttr()[attrReplicate]; ok {
-		return refuse(codes.Unimplemented, "node %s (%s) is part of a computation on TPUs, which the emulator does not run", n.GetName(), n.GetOp())
+		return refuse(codes.Unimplemented, "node %s (%s) of a function is part of a computation for TPUs; expected it in the graph itself", n.GetName(), n.GetOp())
 	}
 	if (n.GetOp() == opConfigure || n.GetOp() == opShutdown) && !strings.Contains(n.GetDevice(), "/device:"+typeSystem) {
 		return refuse(codes.InvalidArgument, "%s is on device %q; expected /job:%s/device:%s:0", n.GetOp(), n.GetDevice(), l.job, typeSystem)

@@ -66,7 +66,7 @@ func (e *Emulator) createSession(ctx context.Context, in *pb.CreateSessionReques
 	if err != nil {
 		return nil, err
 	}
-	found, err := rewrite(in.GetGraphDef(), l, e.answer.Serialized())
+	found, err := rewrite(in.GetGraphDef(), l, e.topology, e.answer)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (e *Emulator) extendSession(ctx context.Context, in *pb.ExtendSessionReques
 	if err != nil {
 		return nil, err
 	}
-	found, err := rewrite(in.GetGraphDef(), s.layout, e.answer.Serialized())
+	found, err := rewrite(in.GetGraphDef(), s.layout, e.topology, e.answer)
 	if err != nil {
 		return nil, err
 	}
