@@ -10,15 +10,15 @@ SHELL := /bin/bash
 # that is set up already, or cpu.
 TF ?=
 
-# Every recipe that builds Go has what cgo needs. Builds do not ask git for the version, which
-# fails where the checkout belongs to another user: the Makefile asks, and says whose it may be.
+# Sets what cgo needs in every recipe that builds Go. Builds do not ask git for the version, which
+# fails if the checkout belongs to another user: the Makefile asks, with safe.directory set.
 GO := source .tf/env && GOFLAGS="$${GOFLAGS:-} -buildvcs=false" go
 PY := .venv/bin/python
 
 COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --match 'v*' 2>/dev/null)
 LDFLAGS = -X github.com/gorbit-ml/gorbit/internal/version.described=$(COMMIT)
 
-# Tests need no notes of TensorFlow's.
+# Hide TensorFlow's notes in tests.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 # Options of bench, such as --quick; all of them with --help.
@@ -30,11 +30,10 @@ PACKAGES := ./...
 PROGRAMS := ./cmd/...
 LIBRARIES = $$($(GO) list $(PACKAGES) | grep -v /cmd/)
 
-# What a test may take before it counts as hung; go test's own limit is less than a busy machine
-# needs.
+# The time limit of a package's tests; go test's own limit is too short for a busy machine.
 LIMIT := 40m
 
-# The folder for what was skipped and why, which the end of make test prints.
+# The folder for the list of skipped tests and reasons, which make test prints at the end.
 SKIPPED := .cache/skipped
 
 # go test, whose skipped tests are noted in the file that comes next.
@@ -43,7 +42,7 @@ GOTEST := source .tf/env && export GOFLAGS="$${GOFLAGS:-} -buildvcs=false" && $(
 FUZZTIME ?= 10s
 
 .PHONY: help
-help: ## Say what can be made
+help: ## List the targets
 	@echo "Everything is set up inside the checkout, by itself, when it is first needed."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -57,11 +56,11 @@ build: setup ## Build bin/gorbit and bin/gorbit-predict
 	@$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/gorbit ./cmd/gorbit-predict
 
 .PHONY: demo
-demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, answer
+demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
 	@tools/demo.sh
 
 .PHONY: test
-test: lint fetch ## Pass every test, and say what was skipped and why
+test: lint fetch ## Run all tests, and list what was skipped and why
 	@# Python's tests have one process, which leaves cores for Go's.
 	@$(MAKE) --no-print-directory -j2 --output-sync=none pytest gotest
 	@cat $(SKIPPED)/{tools,bench,libraries,programs} >$(SKIPPED)/all
@@ -69,7 +68,7 @@ test: lint fetch ## Pass every test, and say what was skipped and why
 	  else echo "nothing was skipped"; fi
 
 .PHONY: lint
-lint: setup ## Check the formatting and the usual mistakes of the code
+lint: setup ## Check formatting and common mistakes
 	@echo "gofmt, go vet, staticcheck, ruff"
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './.*')); \
 	  [ -z "$$unformatted" ] || { echo "not in gofmt's format:" $$unformatted >&2; exit 1; }
@@ -88,7 +87,7 @@ pytest: fetch ## Run Python's tests
 	done
 
 .PHONY: fetch
-fetch: setup ## Fetch the demo's weights and reviews, which tests use as well
+fetch: setup ## Fetch the demo's weights and reviews, which tests also use
 	@tools/fetch_demo.sh
 
 .PHONY: gotest
@@ -97,7 +96,7 @@ gotest: race ## Run Go's tests
 	@$(GOTEST) $(SKIPPED)/programs go test -timeout $(LIMIT) $(PROGRAMS)
 
 .PHONY: race
-race: fetch ## Run Go's tests under the race detector, less those of the programs
+race: fetch ## Run Go's tests under the race detector, except those of the programs
 	@echo "go test -race $(PACKAGES), less $(PROGRAMS)"
 	@$(GOTEST) $(SKIPPED)/libraries go test -race -timeout $(LIMIT) $(LIBRARIES)
 
@@ -121,15 +120,15 @@ bench: ## Measure gorbit and its peers (BENCH="--quick", BENCH="--gpu", BENCH="-
 CHECK ?=
 
 .PHONY: check-gpu
-check-gpu: ## Compare this machine's GPUs with its CPU, and measure them and others on one
+check-gpu: ## Compare this machine's GPUs with its CPU, and measure gorbit and its peers on one
 	@$${PYTHON:-python3} bench/check_gpu.py --probe
 	@$(MAKE) --no-print-directory TF=gpu build
 	@$(PY) bench/check_gpu.py $(CHECK)
 
 .PHONY: clean
-clean: ## Remove what was built, and what the demo and tests made
+clean: ## Remove build outputs, and files of the demo and tests
 	rm -rf bin demo .cache/tests .cache/skipped
 
 .PHONY: distclean
-distclean: clean ## Remove what was set up and fetched, too
+distclean: clean ## Also remove what was set up and fetched
 	rm -rf .venv .tf .cache bench/.work tools/*.egg-info

@@ -108,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
     """The arguments."""
     p = argparse.ArgumentParser(prog="check_gpu.py", description=__doc__.splitlines()[0])
     add = p.add_argument
-    add("--probe", action="store_true", help="only say whether there is a GPU")
+    add("--probe", action="store_true", help="only check whether there is a GPU")
     add("--device", choices=["gpu", "cpu"], default="gpu", help="cpu compares the CPU with itself")
     add("--config", default="minilm", help="model, as the exporter names them (default: minilm)")
     add("--steps", type=int, default=20, help="steps to compare (default: 20)")
@@ -128,9 +128,14 @@ def parser() -> argparse.ArgumentParser:
         help="xla is one device whose graph XLA compiles (default: all)",
     )
     add("--gorbit", default=str(ROOT / "bin" / "gorbit"), help="the program (default: bin/gorbit)")
-    add("--no-bench", action="store_true", help="leave out the table of gorbit and its peers")
-    add("--keep", metavar="DIR", help="leave exports, data and runs in this folder")
-    add("--timeout", type=int, default=1800, help="seconds for a command (default: 1800)")
+    add("--no-bench", action="store_true", help="omit the table of gorbit and its peers")
+    add("--keep", metavar="DIR", help="keep exports, data and runs in this folder")
+    add(
+        "--timeout",
+        type=int,
+        default=1800,
+        help="time limit of a command in seconds (default: 1800)",
+    )
     return p
 
 
@@ -230,7 +235,7 @@ def command(
             check=False,
         )
     except FileNotFoundError:
-        raise CheckError(f"{words[0]} is missing: make build makes gorbit") from None
+        raise CheckError(f"{words[0]} is missing; run make build") from None
     except subprocess.TimeoutExpired:
         raise CheckError(f"{' '.join(words[:2])} took more than {args.timeout} seconds") from None
     if done.returncode != 0:

@@ -28,12 +28,12 @@ ON_GPU = ("train", "predict")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures what the arguments say.
+    """Runs the measurements that the arguments select.
 
     Returns:
         The exit code: 0 done, 1 if something that the measurements need could not be
-        made, 130 interrupted. Wrong usage exits with 2. A peer that fails stands in its
-        table with the reason, and fails nothing else.
+        made, 130 interrupted. Wrong usage exits with 2. A peer that fails is listed in its
+        table with the reason, and does not affect the others.
     """
     args = parser().parse_args(argv)
     # Both end the run at hand with its program, also in the background.
@@ -61,8 +61,8 @@ def parser() -> argparse.ArgumentParser:
     """The arguments, by the suites that they are for."""
     p = argparse.ArgumentParser(
         prog="python bench",
-        description="Measures gorbit and its peers, turn about, one process at a time.",
-        epilog="bench/README.md says what each suite measures.",
+        description="Measures gorbit and its peers in turn, one process at a time.",
+        epilog="bench/README.md describes what each suite measures.",
     )
     _what_is_measured(p.add_argument_group("what is measured"))
     _how_often(p.add_argument_group("how often, and how"))
@@ -111,12 +111,12 @@ def _how_often(group: argparse._ArgumentGroup) -> None:
     kept.add_argument(
         "--isa",
         choices=list(machine.ISA),
-        help="keep all libraries to the instructions of older processors",
+        help="restrict all libraries to the instructions of older processors",
     )
     kept.add_argument(
         "--gpu",
         action="store_true",
-        help=f"measure on one NVIDIA GPU, in tables of their own ({' and '.join(ON_GPU)} only)",
+        help=f"measure on one NVIDIA GPU, in separate tables ({' and '.join(ON_GPU)} only)",
     )
 
 
@@ -159,7 +159,7 @@ def _of_suites(p: argparse.ArgumentParser) -> None:
     training(
         "--add",
         action="store_true",
-        help="count the rounds that the raw lines hold already as earlier ones",
+        help="add to the rounds that are already in the raw lines",
     )
     train_only = p.add_argument_group("suite train").add_argument
     train_only(
@@ -172,18 +172,18 @@ def _of_suites(p: argparse.ArgumentParser) -> None:
         "--peers",
         nargs="+",
         choices=[peer.name for peer in peers.TRAIN],
-        help="whom to train with (default: all)",
+        help="peers to train with (default: all)",
     )
     p.add_argument_group("suite predict").add_argument(
         "--pairs",
         metavar="FILE",
-        help="pairs of texts with a tab between, or GLUE's test.tsv of MRPC "
+        help="pairs of texts separated by a tab, or GLUE's test.tsv of MRPC "
         "(default: mrpc/test.tsv of ../shared/data where that is there, else the demo's reviews)",
     )
     p.add_argument_group("suite text").add_argument(
         "--text",
         metavar="FILE",
-        help="a sentence a line, or a .tokens file of WikiText (default: wikitext2/"
+        help="one sentence per line, or a .tokens file of WikiText (default: wikitext2/"
         "wiki.train.tokens of ../shared/data where that is there, else the demo's reviews)",
     )
     p.add_argument_group("suites predict and text").add_argument(
@@ -272,7 +272,7 @@ def needs_gpu(program: str) -> None:
     done = subprocess.run([program, "devices", "--json"], env=env, capture_output=True, text=True)
     kinds = [d["type"] for d in json.loads(done.stdout)["devices"]] if not done.returncode else []
     if "GPU" not in kinds:
-        raise base.PrepareError(f"{program} finds no GPU: make TF=gpu build makes one that does")
+        raise base.PrepareError(f"{program} finds no GPU; build it with make TF=gpu build")
 
 
 def version(program: str) -> str:

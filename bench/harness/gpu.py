@@ -56,13 +56,13 @@ def find() -> Gpu:
         ) from None
     code = driver.cuInit(0)
     if code != 0:
-        raise NoGpuError(f"NVIDIA's driver finds no GPU that it can use (cuInit gives {code})")
+        raise NoGpuError(f"NVIDIA's driver finds no usable GPU (cuInit returns {code})")
     number = ctypes.c_int()
 
     def told(function: str, *rest: object) -> int:
         code = getattr(driver, function)(ctypes.byref(number), *rest)
         if code != 0:
-            raise NoGpuError(f"NVIDIA's driver does not tell of its GPU ({function} gives {code})")
+            raise NoGpuError(f"NVIDIA's driver cannot describe its GPU ({function} returns {code})")
         return number.value
 
     if told("cuDeviceGetCount") == 0:

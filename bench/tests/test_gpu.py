@@ -64,7 +64,8 @@ def test_the_gpu_is_the_first_that_the_driver_shows(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("driver", "want"), [(Driver(init=100), "cuInit gives 100"), (Driver(count=0), "shows no GPU")]
+    ("driver", "want"),
+    [(Driver(init=100), "cuInit returns 100"), (Driver(count=0), "shows no GPU")],
 )
 def test_a_driver_without_a_gpu(monkeypatch, driver, want):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
@@ -96,7 +97,7 @@ def test_a_gorbit_without_cuda_is_refused(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(gpu, "find", lambda: FOUND)
     monkeypatch.setattr(cli.venvs, "install", lambda *rest: pytest.fail("installs"))
     assert cli.main(["--gpu", "--quick", "--gorbit", program(tmp_path, ["CPU"])]) == 1
-    assert "finds no GPU: make TF=gpu build" in capsys.readouterr().err
+    assert "finds no GPU; build it with make TF=gpu build" in capsys.readouterr().err
 
 
 @pytest.fixture
