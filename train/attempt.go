@@ -12,7 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
-// attempt trains until the end, or until a worker is lost.
+// attempt is one try at a training, which ends early if a worker is lost.
 type attempt struct {
 	*training
 	on          placed
@@ -20,7 +20,7 @@ type attempt struct {
 	checkpoints *Checkpoints
 	metrics     *metricsLog
 	board       *board
-	watched     *replicas // nil for one replica
+	watched     *replicas // nil if there is only one replica
 	controller  *runner.Controller
 }
 
@@ -73,7 +73,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	return out, err
 }
 
-// source returns the batches of an attempt, and what ends them.
+// source returns the batches of an attempt and a function that ends them.
 func (t *training) source(on placed) (runner.Source[*Batch], func()) {
 	if t.params.Strategy.Input != inputLocal {
 		return NewSource(t.examples, on, t.params.Strategy.Accumulate), func() {}
@@ -82,7 +82,7 @@ func (t *training) source(on placed) (runner.Source[*Batch], func()) {
 	return local, local.wait
 }
 
-// control makes the controller, with all that it calls.
+// control builds the controller and everything that it calls.
 func (a *attempt) control(data runner.Source[*Batch]) error {
 	p, env, contract := a.params, a.env, a.export.Contract
 	trainer, err := runner.NewStandardTrainer(a.model, data, runner.TrainerConfig{
@@ -141,8 +141,8 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 	return nil
 }
 
-// begin restores the newest checkpoint, or gives the variables their first values, and
-// writes to the folder what the run was started with.
+// begin restores the newest checkpoint, or else initializes the variables, and records the params
+// in the run folder.
 func (a *attempt) begin(ctx context.Context) error {
 	p := a.params
 	restored, err := a.controller.Restore(ctx)
@@ -167,7 +167,7 @@ func (a *attempt) begin(ctx context.Context) error {
 	if err := a.checkpoints.protectBest(); err != nil {
 		return err
 	}
-	// Not before: a command that is refused leaves the folder as it was.
+	// Recorded only now, so that a command that is refused leaves the folder unchanged.
 	if err := a.record(a.controller.Step(), restored); err != nil {
 		return err
 	}
@@ -176,16 +176,16 @@ func (a *attempt) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	// The values that the variables were given would be kept until the collector's next turn.
+	// Otherwise the initial values would stay in memory until the next garbage collection.
 	tfprocess.Reclaim()
 	return nil
 }
 
-// announce logs what the run is about to do, and with what.
+// announce logs the plan and the environment of the run.
 func (a *attempt) announce() {
 	p, contract, log := a.params, a.export.Contract, a.env.Log
 	if done := a.controller.Step(); done > a.steps {
-		log.Warn("the run is further than asked for: nothing is left to train", "step", done, "steps", a.steps)
+		log.Warn("the run already has more steps than requested; nothing left to train", "step", done, "steps", a.steps)
 	}
 	runtime := a.on.Runtime()
 	replicas := len(runtime.Devices)
@@ -200,7 +200,8 @@ func (a *attempt) announce() {
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
 }
 
-// report tells what the training that ended with an error, or nil, took.
+// report logs the time and memory that the training used. ended is the error that ended it, or
+// nil.
 func (a *attempt) report(ended error) error {
 	if d := a.examples.Damaged(); d.Records > 0 {
 		a.env.Log.Warn("damaged records were skipped", "records", d.Records)
@@ -231,7 +232,7 @@ func evalSteps(p Params) int64 {
 	return p.Eval.Steps
 }
 
-// keepBest adds what keeps the best checkpoint, and what stops early.
+// keepBest configures the tracking of the best checkpoint and early stopping.
 func keepBest(p Params, of task.Task, checkpoints *Checkpoints, config *runner.Config) error {
 	if p.Checkpoint.Best == "" {
 		return nil

@@ -10,17 +10,17 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// errNoBest says that a run has no best checkpoint.
+// errNoBest reports that a run has no best checkpoint.
 var errNoBest = errors.New("no best checkpoint")
 
-// synced is a file that a checkpoint's state counts on.
+// synced is a file that must be on disk before a checkpoint that refers to it.
 type synced interface {
-	// Sync brings what was written to the disk.
+	// Sync flushes everything written so far to disk.
 	Sync() error
 }
 
-// saveOptions returns what makes a checkpoint of a step hold what its state says: the
-// logs reach at least as far, and the best checkpoint is kept.
+// saveOptions returns the options for saving a checkpoint of a step: the logs are flushed to disk
+// first, and a checkpoint that is the best so far is protected from deletion.
 func (c *Checkpoints) saveOptions(step int64) []checkpoint.SaveOption {
 	opts := []checkpoint.SaveOption{checkpoint.Before(func() error {
 		for _, log := range c.logs {
@@ -38,16 +38,16 @@ func (c *Checkpoints) saveOptions(step int64) []checkpoint.SaveOption {
 	return opts
 }
 
-// protectBest keeps the checkpoint of the best evaluation that the run knows of. Its
-// state is that of the checkpoint that was restored, and not the list in the folder,
-// which a kill or a damage may have left behind.
+// protectBest protects the checkpoint of the best evaluation from deletion. The best evaluation
+// comes from the restored checkpoint, because the list in the folder may be out of date after a
+// kill or damage.
 func (c *Checkpoints) protectBest() error {
 	if c.best != nil {
 		var steps []int64
 		if _, step, ok := c.best.Best(); ok {
 			steps = append(steps, step)
 			if _, err := c.manager.Find(step); errors.Is(err, fs.ErrNotExist) {
-				c.log.Warn("the best checkpoint so far is gone: only a better one takes its place", "step", step)
+				c.log.Warn("the best checkpoint so far is missing; only a better one will replace it", "step", step)
 			}
 		}
 		if err := c.manager.Protect(steps...); err != nil {
@@ -57,11 +57,11 @@ func (c *Checkpoints) protectBest() error {
 	return c.manager.Settle()
 }
 
-// bestStep returns the step of the best checkpoint, as the state of the newest
-// checkpoint tells it. Where that is damaged the folder's list tells it, which is
-// written before a checkpoint can be seen.
+// bestStep returns the step of the best checkpoint. It reads it from the state of the newest
+// checkpoint or, if that is damaged, from the list of protected checkpoints in the folder, which
+// is written before a checkpoint becomes visible. It returns errNoBest if there is none.
 func bestStep(manager *checkpoint.Manager) (int64, error) {
-	// A checkpoint may be deleted while it is looked at; there is a newer one then.
+	// A checkpoint may be deleted while it is read. Then there is a newer one.
 	const races = 10
 	for race := 0; ; race++ {
 		newest, err := manager.Newest()
@@ -80,13 +80,13 @@ func bestStep(manager *checkpoint.Manager) (int64, error) {
 		}
 		protected, listErr := manager.Protected()
 		if listErr != nil || len(protected) == 0 {
-			return 0, fmt.Errorf("cannot be told, name one by its step: %w", errors.Join(err, listErr))
+			return 0, fmt.Errorf("it cannot be determined; name a checkpoint by its step: %w", errors.Join(err, listErr))
 		}
 		return protected[len(protected)-1], nil
 	}
 }
 
-// bestOf returns the step of the best evaluation that a checkpoint knows of.
+// bestOf returns the step of the best evaluation that a checkpoint records.
 func bestOf(manager *checkpoint.Manager, c checkpoint.Checkpoint) (int64, error) {
 	content, err := manager.State(c)
 	if err != nil {

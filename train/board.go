@@ -16,23 +16,23 @@ import (
 	"github.com/gorbit-ml/gorbit/summary"
 )
 
-// histogramBuckets is TensorBoard's own number.
+// histogramBuckets is TensorBoard's own default.
 const histogramBuckets = 30
 
-// board is what TensorBoard shows of a run: scalars under train/ and eval/ as
-// Orbit lays them out, the graph, the params, and histograms of the variables.
+// board writes a run's TensorBoard files: scalars in train/ and eval/ as Orbit does, the graph,
+// the params, and histograms of the variables.
 type board struct {
 	train, eval events
 }
 
-// events is an event file that is opened once it is known where the run goes on.
+// events is an event file. It is opened when the step from which the run continues is known.
 type events struct{ *summary.Writer }
 
-// open opens both files for a run that goes on behind a step.
+// open opens both files for a run that continues after the given step.
 func (b *board) open(folder string, step int64, p Params, s strategy.Strategy) error {
-	first := step + 1 // of the steps to be done
+	first := step + 1 // the first step still to be done
 	if step == 0 {
-		first = 0 // what is shown of the beginning is written anew, too
+		first = 0 // also rewrite the events of step 0
 	}
 	for name, e := range map[string]*events{"train": &b.train, "eval": &b.eval} {
 		w, err := summary.NewWriter(filepath.Join(folder, name), summary.ResumeAt(first))
@@ -81,12 +81,12 @@ func (b *board) close(log *slog.Logger) {
 	}
 }
 
-// followed is the event file of evaluations that follow a run. It is opened at
-// the first of them, and goes back with the run.
+// followed is the event file of gorbit evaluate --follow. It is opened at the first evaluation. If
+// the run goes back to an earlier step, so does the file.
 type followed struct {
 	folder string
 	w      *summary.Writer
-	step   int64 // of the last evaluation
+	step   int64 // step of the last evaluation
 	err    error
 }
 
@@ -124,8 +124,7 @@ func (f *followed) close() error {
 	return f.w.Close()
 }
 
-// histograms returns an action that writes the distribution of every trained
-// variable.
+// histograms returns an action that writes a histogram of every trained variable.
 func (b *board) histograms(m Variables) runner.Action {
 	return func(ctx context.Context, step int64, _ runner.Outputs) error {
 		for _, v := range m.Variables() {

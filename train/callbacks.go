@@ -9,11 +9,11 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// ErrPersistName says that a name in Env.Persist is one of the run's own: metrics, graph,
-// best or early_stopping.
-var ErrPersistName = errors.New("the run itself has a persistent state of that name: use another one")
+// ErrPersistName reports that a name in Env.Persist is reserved for the run itself: metrics,
+// graph, best or early_stopping.
+var ErrPersistName = errors.New("the name of a persistent state is reserved; use another name")
 
-// addCallbacks adds the caller's actions and persistent states behind those of the run.
+// addCallbacks adds the caller's actions and persistent states after those of the run.
 func (e Env) addCallbacks(config *runner.Config) error {
 	config.TrainActions = append(config.TrainActions, e.TrainActions...)
 	config.EvalActions = append(config.EvalActions, e.EvalActions...)
@@ -26,7 +26,7 @@ func (e Env) addCallbacks(config *runner.Config) error {
 	return nil
 }
 
-// beginCallbacks tells the caller's persistent states that a run begins.
+// beginCallbacks resets the caller's persistent states for a new run.
 func (e Env) beginCallbacks() error {
 	for _, name := range slices.Sorted(maps.Keys(e.Persist)) {
 		if err := e.Persist[name].Restore(nil); err != nil {

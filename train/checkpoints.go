@@ -15,25 +15,24 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// checkpointFolder is where a run's checkpoints are.
+// checkpointFolder is the folder of a run's checkpoints, within the run folder.
 const checkpointFolder = "checkpoints"
 
-// Checkpoints saves and restores a model's variables for the loop: it is a
-// runner.Checkpointer.
+// Checkpoints saves and restores the variables of a model. It implements runner.Checkpointer.
 type Checkpoints struct {
 	manager   *checkpoint.Manager
 	variables Variables
 	graph     graphIdentity
 	log       *slog.Logger
-	// best is the best evaluation so far, whose checkpoint is kept; nil for none.
+	// best is the best evaluation so far, whose checkpoint is kept; nil if none is tracked.
 	best *runner.NewBestMetric
-	// logs are the files that a checkpoint's state counts on.
+	// logs are files that must be on disk before each checkpoint.
 	logs []synced
 }
 
-// NewCheckpoints returns the checkpoints of a manager's folder, for variables that a graph
-// of the given contract has. A checkpoint of a run of another graph is refused. Log receives
-// a warning where the best checkpoint has gone; nil is silent.
+// NewCheckpoints returns the checkpoints in the folder of a manager, for the variables of a graph
+// with the given contract. Restore refuses a checkpoint of another graph. log receives a warning
+// if the best checkpoint is missing; nil discards it.
 func NewCheckpoints(manager *checkpoint.Manager, variables Variables, contract *graphs.Contract, log *slog.Logger) *Checkpoints {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -50,9 +49,8 @@ func (c *Checkpoints) entries() []checkpoint.Entry {
 	return out
 }
 
-// Save implements runner.Checkpointer. The values that are read share their
-// memory with the variables until the next step changes them, which then works
-// on a copy: writing goes on while training does.
+// Save implements runner.Checkpointer. The values that it reads share memory with the variables.
+// The next step changes a copy, so training continues while the checkpoint is written.
 func (c *Checkpoints) Save(ctx context.Context, step int64, state []byte) (<-chan runner.Saved, error) {
 	var names []string
 	for _, v := range c.variables.Variables() {
@@ -114,7 +112,7 @@ func (c *Checkpoints) Restore(ctx context.Context, path string) (runner.Restored
 	return runner.Restored{Path: r.Prefix, Step: r.Step, State: r.State}, nil
 }
 
-// find returns the checkpoint with the given prefix, whether whole or damaged.
+// find returns the checkpoint with the given prefix, even if it is damaged.
 func (c *Checkpoints) find(prefix string) (checkpoint.Checkpoint, error) {
 	step, err := strconv.ParseInt(strings.TrimPrefix(filepath.Base(prefix), "ckpt-"), 10, 64)
 	if err != nil || c.prefix(step) != prefix {
@@ -125,7 +123,7 @@ func (c *Checkpoints) find(prefix string) (checkpoint.Checkpoint, error) {
 
 // DiscardAfter implements runner.Checkpointer.
 func (c *Checkpoints) DiscardAfter(_ context.Context, step int64) error {
-	// The run went back, and with it the best evaluation.
+	// The run went back, which may have changed the best evaluation.
 	if err := c.protectBest(); err != nil {
 		return err
 	}

@@ -15,14 +15,13 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// data is a folder of records with what is known of it.
+// data is a folder of records.
 type data struct {
 	dir      string
-	manifest *convert.Manifest // nil where the folder has none
+	manifest *convert.Manifest // nil if the folder has none
 }
 
-// openData opens a data folder. One without a manifest is fine: its files are
-// found by name.
+// openData opens a data folder. If it has no manifest, splits are found by file name.
 func openData(dir string) (*data, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -43,8 +42,8 @@ func openData(dir string) (*data, error) {
 	return d, nil
 }
 
-// peek reads the first batch of a split that no manifest describes: what its records lack,
-// such as labels, is said before training and not at the first evaluation.
+// peek reads the first batch of a split that has no manifest, so that missing features such as
+// labels are reported before training and not at the first evaluation.
 func (d *data) peek(ctx context.Context, split string, set *dataset.Dataset) error {
 	if d.manifest != nil {
 		return nil
@@ -55,8 +54,8 @@ func (d *data) peek(ctx context.Context, split string, set *dataset.Dataset) err
 	return nil
 }
 
-// files returns what a split's records are in: its files by the manifest, or
-// else whatever has the name.
+// files returns the files of a split: those in the manifest, or else the split's name as a file,
+// pattern or base name.
 func (d *data) files(split string) []string {
 	if d.manifest != nil {
 		if s, ok := d.manifest.Splits[split]; ok {
@@ -73,7 +72,7 @@ func (d *data) files(split string) []string {
 	return []string{filepath.Join(d.dir, split)}
 }
 
-// use is what a split is opened for.
+// use is the purpose for which a split is opened.
 type use int
 
 const (
@@ -101,17 +100,17 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 	return set, nil
 }
 
-// layoutFor returns how batches are laid out for a graph, within what it allows in records.
+// layoutFor returns how batches are laid out for a graph, within the graph's limits on records.
 func (p Params) layoutFor(c *graphs.Contract) packed.Config {
 	layout := p.layout()
 	taskOf(c).Limit(&layout)
-	// XLA compiles anew for every shape.
+	// XLA compiles the graph again for every new shape.
 	layout.FixedRowLength = c.XLA
 	return layout
 }
 
-// complete holds what a split's files hold against the manifest. Damaged records
-// that are passed over may be missing.
+// complete checks the number of records of a split against the manifest. Damaged records that are
+// skipped may be missing.
 func (d *data) complete(split string, set *dataset.Dataset) error {
 	if d.manifest == nil || d.manifest.Splits[split] == nil {
 		return nil
@@ -121,5 +120,5 @@ func (d *data) complete(split string, set *dataset.Dataset) error {
 		return nil
 	}
 	return &convert.ManifestError{Path: filepath.Join(d.dir, convert.ManifestName),
-		Reason: fmt.Sprintf("split %s has %d records, and its files hold %d: convert the data again", split, want, got)}
+		Reason: fmt.Sprintf("split %s has %d records in its files; expected %d; convert the data again", split, got, want)}
 }

@@ -16,30 +16,29 @@ const (
 	initFile   = "init.txt"
 )
 
-// Env is what a run needs of the program around it.
+// Env is the environment of a run: everything that the calling program provides.
 type Env struct {
-	// Out takes the lines that tell of progress, one Write each.
+	// Out receives the lines that report progress, one Write per line.
 	Out io.Writer
-	// Log takes everything else.
+	// Log receives all other messages.
 	Log *slog.Logger
-	// Version of the program, for workers of other versions.
+	// Version is the version of the program. Workers compare it with their own.
 	Version string
 	// Observer watches the steps, for a progress bar; nil for none.
 	Observer runner.Observer
-	// AllowOps names operations that reach beyond the graph and are let run all
-	// the same, see graphs.Export.RefuseUnsafe.
+	// AllowOps names operations that are allowed although they reach beyond the graph, see
+	// graphs.Export.RefuseUnsafe.
 	AllowOps []string
 
-	// TrainActions run at the end of every loop of training, and EvalActions after every
-	// evaluation, behind the run's own. What they return decides how the run goes on, see
-	// runner.Action.
+	// TrainActions run at the end of every training loop, and EvalActions after every evaluation,
+	// after the run's own actions. Their errors may stop the run, see runner.Action.
 	TrainActions, EvalActions []runner.Action
-	// Persist names states that are saved with every checkpoint and restored when the run
-	// goes on; Restore(nil) begins a new run. See ErrPersistName.
+	// Persist holds named states that are saved with every checkpoint and restored when the run
+	// continues. For a new run, Restore(nil) is called. See ErrPersistName.
 	Persist map[string]runner.Persistent
 }
 
-// The run's own names of persistent states.
+// Names of the run's own persistent states.
 const (
 	metricsState  = "metrics"
 	graphState    = "graph"
@@ -47,7 +46,7 @@ const (
 	stoppingState = "early_stopping"
 )
 
-// replaceFile writes a file that is there whole or not at all.
+// replaceFile writes a file atomically: after a crash it has the old or the new content.
 func replaceFile(path string, content []byte) error {
 	return vfs.ReplaceFile(vfs.At(path), path, path+".part", content)
 }

@@ -2,7 +2,7 @@ package train
 
 import "github.com/gorbit-ml/gorbit/internal/fault"
 
-// ParamsError is a mistake in the params: a usage error.
+// ParamsError reports invalid params. It is a usage error.
 type ParamsError struct{ Err error }
 
 func (e *ParamsError) Error() string { return "params: " + e.Err.Error() }

@@ -18,7 +18,7 @@ func TestAwaitRun(t *testing.T) {
 		var out bytes.Buffer
 		env := Env{Out: &out}
 		err := AwaitRun(t.Context(), folder, 10*time.Second, env)
-		if err == nil || !strings.Contains(err.Error(), "no run began in "+folder+" in 10s") {
+		if err == nil || !strings.Contains(err.Error(), "no run started in "+folder+" within 10s") {
 			t.Errorf("error %v", err)
 		}
 

@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// historyFile is the log of what was changed in the middle of a run, a line per param.
+// historyFile is the log of params that were changed in the middle of a run, one line per param.
 const historyFile = "params-history.jsonl"
 
-// change is a param that a run goes on with, and that was another before.
+// change is a param whose value was changed when the run continued.
 type change struct {
-	// Step is how many steps were made with the old value.
+	// Step is the number of steps made with the old value.
 	Step  int64  `json:"step"`
 	Param string `json:"param"`
-	// Old and New are null where the param was not, or is no longer, there.
+	// Old is null if the param did not exist before, New if it no longer exists.
 	Old json.RawMessage `json:"old"`
 	New json.RawMessage `json:"new"`
 }
@@ -33,14 +33,14 @@ type change struct {
 func (c change) String() string {
 	switch {
 	case c.Old == nil:
-		return fmt.Sprintf("%s is %s now", c.Param, c.New)
+		return fmt.Sprintf("%s is now %s", c.Param, c.New)
 	case c.New == nil:
 		return fmt.Sprintf("%s was %s", c.Param, c.Old)
 	}
 	return fmt.Sprintf("%s was %s and is %s", c.Param, c.Old, c.New)
 }
 
-// list joins changes to a clause of a message.
+// list joins changes into a clause of a message.
 func list(changes []change) string {
 	clauses := make([]string, len(changes))
 	for i, c := range changes {
@@ -49,10 +49,10 @@ func list(changes []change) string {
 	return strings.Join(clauses, "; ")
 }
 
-// values are params by their names, each as JSON.
+// values holds params by name, each as JSON.
 type values map[string]string
 
-// values returns the params as a history holds them. Two ways to say the same are equal.
+// values returns the params as recorded in a history. Params that mean the same are equal.
 func (p Params) values() (values, error) {
 	if order, err := p.Checkpoint.order(taskOfParams()); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == modes[order] {
 		p.Checkpoint.BestMode = ""
@@ -83,7 +83,7 @@ func (p Params) values() (values, error) {
 	return out, nil
 }
 
-// changes lists by name what differs of params, as changes after the given step.
+// changes returns the params that differ, sorted by name, as changes after the given step.
 func (before values) changes(after values, step int64) []change {
 	names := slices.Collect(maps.Keys(before))
 	for name := range after {
@@ -101,7 +101,7 @@ func (before values) changes(after values, step int64) []change {
 	return out
 }
 
-// raw returns the value of a param, nil for one that is not there.
+// raw returns the value of a param as JSON, or nil if the param does not exist.
 func raw(value string) json.RawMessage {
 	if value == "" {
 		return nil
@@ -109,7 +109,7 @@ func raw(value string) json.RawMessage {
 	return json.RawMessage(value)
 }
 
-// changes lists what differs between two params.
+// changes returns the differences between two params as changes after the given step.
 func changes(before, after Params, step int64) ([]change, error) {
 	was, err := before.values()
 	if err != nil {
@@ -122,10 +122,10 @@ func changes(before, after Params, step int64) ([]change, error) {
 	return was.changes(is, step), nil
 }
 
-// history is what a run folder tells of changed params, oldest first.
+// history is the list of a run's changed params, oldest first.
 type history []change
 
-// readHistory reads the history of a run folder. A folder without one is fine.
+// readHistory reads the history of a run folder. It returns nil if the folder has none.
 func readHistory(folder string) (history, error) {
 	path := filepath.Join(folder, historyFile)
 	content, err := os.ReadFile(path)
@@ -167,9 +167,9 @@ func (h history) write(folder string) error {
 	return replaceFile(filepath.Join(folder, historyFile), b.Bytes())
 }
 
-// settled returns the history without the changes that the params.yaml beside it does not
-// have. The history is written before it, so these are of a start that was killed between
-// the two and trained nothing.
+// settled returns the history without the changes that are missing from params.yaml. The history
+// is written before params.yaml, so these changes come from a process that was killed between the
+// two and trained nothing.
 func (h history) settled(params values) history {
 	for end := len(h); end > 0; {
 		last := h[end-1]
@@ -182,10 +182,10 @@ func (h history) settled(params values) history {
 	return h
 }
 
-// at returns what the params were with which the first steps of a run were made, from
-// those that it has now: changes after a later step led to checkpoints that are lost.
+// at returns the params with which the run's steps up to the given one were made, derived from
+// the params now. Changes after a later step led to checkpoints that are lost.
 func (h history) at(step int64, now values) values {
-	var led []change // to the state that the run is in
+	var led []change // changes that led to the current state of the run
 	for _, c := range h {
 		led = slices.DeleteFunc(led, func(l change) bool { return l.Step > c.Step })
 		led = append(led, c)

@@ -14,17 +14,17 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// Init is what a model's variables begin with.
+// Init describes the initial values of a model's variables.
 type Init struct {
-	// From is a checkpoint's prefix, a run folder, or a safetensors file; "" is what the
-	// export holds. Variables that it lacks keep the export's values.
+	// From is a checkpoint's prefix, a run folder, or a safetensors file; "" keeps the values of
+	// the export, as do variables that From lacks.
 	From string
-	// Strict makes a variable that From lacks, or has in another shape, an error.
+	// Strict makes it an error if From lacks a variable or has it in another shape.
 	Strict bool
 }
 
-// Initialize gives variables their first values: those of the export, then what From holds.
-// The report says what became of every tensor of From; it is nil where that is "".
+// Initialize sets the variables to the values of the export and then to those in From. The report
+// lists what happened to every tensor of From; it is nil if From is empty.
 func Initialize(ctx context.Context, variables Variables, export *graphs.Export, from Init) (*checkpoint.LoadReport, error) {
 	var names []string
 	for _, v := range export.Contract.Variables {
@@ -32,11 +32,11 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	}
 	bundle, err := checkpoint.OpenBundle(filepath.Join(export.Path, "variables", "variables"))
 	if err != nil {
-		return nil, fmt.Errorf("the export's initial variables: %w", err)
+		return nil, fmt.Errorf("initial variables of the export: %w", err)
 	}
 	values, err := bundle.Read(ctx, names...)
 	if err != nil {
-		return nil, fmt.Errorf("the export's initial variables: %w", err)
+		return nil, fmt.Errorf("initial variables of the export: %w", err)
 	}
 	var report *checkpoint.LoadReport
 	if from.From != "" {
@@ -52,7 +52,7 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	return report, variables.Assign(ctx, values)
 }
 
-// load reads what From has of the wanted variables.
+// load reads the wanted variables that From has.
 func (i Init) load(ctx context.Context, wanted []checkpoint.Wanted) (map[string]*tf.Tensor, *checkpoint.LoadReport, error) {
 	source, closeSource, err := checkpoint.OpenSource(sourceOf(i.From))
 	if err != nil {
@@ -66,7 +66,7 @@ func (i Init) load(ctx context.Context, wanted []checkpoint.Wanted) (map[string]
 	return loaded, report, err
 }
 
-// sourceOf returns where the weights of an init are: a run's are its checkpoints'.
+// sourceOf returns the source of initial weights: for a run folder, its checkpoints.
 func sourceOf(init string) string {
 	if folder := filepath.Join(init, checkpointFolder); isDir(folder) {
 		return folder
@@ -74,7 +74,7 @@ func sourceOf(init string) string {
 	return init
 }
 
-// wantedOf lists what initial weights are looked through for.
+// wantedOf returns the variables to look for in initial weights.
 func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
 	var wanted []checkpoint.Wanted
 	for _, v := range c.Variables {
@@ -87,13 +87,13 @@ func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
 	return wanted
 }
 
-// reportInit writes what initial weights filled to a file, and tells on out what they did
-// not fill.
+// reportInit writes the report of the initial weights to a file, and prints to out a summary and
+// the variables that were not filled.
 func reportInit(report *checkpoint.LoadReport, path string, out io.Writer) error {
 	if err := replaceFile(path, []byte(report.String()+"\n")); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "initial weights from %s; %s has them all\n", report.Summary(), path)
+	fmt.Fprintf(out, "initial weights from %s; see %s for all tensors\n", report.Summary(), path)
 	for line := range strings.Lines(report.String() + "\n") {
 		if strings.HasPrefix(line, "  missing ") || strings.HasPrefix(line, "  mismatched ") {
 			fmt.Fprint(out, line)

@@ -15,7 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// localData says what the workers read themselves, nil where the chief reads for all.
+// localData returns the data that the workers read themselves, or nil if the chief reads for all.
 func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *strategy.LocalInput {
 	if p.Strategy.Input != inputLocal {
 		return nil
@@ -30,36 +30,36 @@ func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *strategy.
 	return d
 }
 
-// localSource gives batches that the workers have read: what is here of a batch is its
-// counts. While a step is made, the next batch is drawn. It reads no record itself.
+// localSource is a source of batches that the workers read. This process holds only the counts of
+// a batch and reads no records. While a step runs, the workers draw the next batch.
 type localSource struct {
-	data       *dataset.Dataset // for positions and names
+	data       *dataset.Dataset // used for positions and names only
 	start      dataset.State
 	workers    drawer
-	accumulate int // micro-batches of a replica
+	accumulate int // micro-batches per replica
 	log        *slog.Logger
 
-	at      dataset.State // behind the last batch
-	next    chan drawing  // of the next batch; nil while it is not being drawn
+	at      dataset.State // position after the last batch
+	next    chan drawing  // the next batch; nil if it is not being drawn
 	drawing sync.WaitGroup
-	barren  int64 // batches in a row without an example
+	barren  int64 // consecutive batches without an example
 }
 
-// drawing is a batch at the workers.
+// drawing is a batch that the workers have drawn.
 type drawing struct {
 	from  dataset.State
 	drawn *strategy.Drawn
 	err   error
 }
 
-// newLocalSource returns the batches of a dataset that workers draw. The beginning of the
-// data is where the dataset is now. To be waited for by wait.
+// newLocalSource returns a source of batches that workers draw from a dataset, starting at the
+// dataset's current position. The caller must call wait at the end.
 func newLocalSource(d *dataset.Dataset, workers drawer, accumulate int, log *slog.Logger) *localSource {
 	at := d.State()
 	return &localSource{data: d, start: at, workers: workers, accumulate: max(1, accumulate), log: log, at: at}
 }
 
-// wait waits for the end of what is being drawn.
+// wait waits until the last draw has ended.
 func (s *localSource) wait() { s.drawing.Wait() }
 
 // Seek implements runner.Source.
@@ -71,8 +71,8 @@ func (s *localSource) Seek(position json.RawMessage) error {
 	return nil
 }
 
-// draw has the workers draw the batch at a position, in the background: a call that is
-// broken off breaks the session.
+// draw has the workers draw the batch at a position, in the background. It ignores cancellation
+// because an interrupted call would break the session.
 func (s *localSource) draw(ctx context.Context, at dataset.State) chan drawing {
 	done := make(chan drawing, 1)
 	accumulate := s.accumulate
@@ -83,8 +83,8 @@ func (s *localSource) draw(ctx context.Context, at dataset.State) chan drawing {
 	return done
 }
 
-// take returns the batch at the position. One that was drawn for other micro-batches, as
-// before memory ran out, is drawn again.
+// take returns the batch at the current position. A batch that was drawn with another number of
+// micro-batches, because memory has run out since, is drawn again.
 func (s *localSource) take(ctx context.Context) (drawing, error) {
 	for {
 		if s.next == nil {
@@ -113,7 +113,7 @@ func (s *localSource) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 		s.at = d.from.After()
 		if d.drawn.Skipped > 0 {
 			s.at.Skipped += d.drawn.Skipped
-			s.log.Warn("damaged records are skipped; the workers' logs name them", "records", d.drawn.Skipped, "skipped_so_far", s.at.Skipped)
+			s.log.Warn("damaged records skipped; see the workers' logs for their names", "records", d.drawn.Skipped, "skipped_so_far", s.at.Skipped)
 		}
 		if d.drawn.Examples == 0 {
 			if s.barren++; s.barren >= s.data.BatchesPerEpoch() {
@@ -140,7 +140,7 @@ func (s *localSource) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 	}
 }
 
-// batch returns a batch that the workers have, for the strategy.
+// batch returns a drawn batch in the form that the strategy expects.
 func (s *localSource) batch(d drawing) *Batch {
 	return &Batch{Drawn: d.drawn, Examples: d.drawn.Micro, Halve: func(ctx context.Context) (*Batch, error) {
 		s.accumulate *= 2

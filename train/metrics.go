@@ -19,14 +19,14 @@ import (
 // metricsFile is the name of a run's metrics log.
 const metricsFile = "metrics.jsonl"
 
-// metricsLog writes one JSON line per loop and evaluation, without times. Its
-// length is saved with every checkpoint, and a resumed run cuts off what was
-// written behind it: the file ends up as that of a run that was never stopped.
+// metricsLog writes one JSON line per loop and evaluation, without times. Every checkpoint saves
+// its length, and a resumed run truncates the file to it, so that the file ends up the same as
+// that of a run that was never stopped.
 type metricsLog struct {
 	file vfs.File
 	size int64
 	mu   sync.Mutex
-	err  error // of a write that failed
+	err  error // error of a failed write
 	log  *slog.Logger
 }
 
@@ -43,8 +43,8 @@ func openMetrics(path string, log *slog.Logger) (*metricsLog, error) {
 	return &metricsLog{file: f, log: log}, nil
 }
 
-// Sync brings the lines to the disk. It may be called while others are written. It fails
-// where one could not be written: a checkpoint would go on without it.
+// Sync flushes the lines to disk. It may be called while other lines are written. It returns the
+// error of an earlier write, so that no checkpoint is saved after a lost line.
 func (m *metricsLog) Sync() error {
 	m.mu.Lock()
 	err := m.err
@@ -55,7 +55,7 @@ func (m *metricsLog) Sync() error {
 	return m.file.Sync()
 }
 
-// action returns a runner.Action that logs what a phase put out.
+// action returns a runner.Action that logs the outputs of a phase.
 func (m *metricsLog) action(phase string) runner.Action {
 	return func(_ context.Context, step int64, out runner.Outputs) error {
 		if len(out) == 0 {
@@ -65,7 +65,7 @@ func (m *metricsLog) action(phase string) runner.Action {
 		for name, v := range out {
 			values[name] = v
 			if math.IsNaN(v) || math.IsInf(v, 0) {
-				values[name] = fmt.Sprint(v) // JSON has no such number
+				values[name] = fmt.Sprint(v) // JSON cannot represent it as a number
 			}
 		}
 		line, err := json.Marshal(struct {
@@ -110,15 +110,14 @@ func (m *metricsLog) Restore(raw json.RawMessage) error {
 		return err
 	}
 	if size != m.size {
-		m.log.Warn("the metrics file lacks lines that the checkpoint counts on: the run goes on behind the last whole line",
+		m.log.Warn("the metrics file lacks lines that the checkpoint refers to; the run continues after the last complete line",
 			"file", m.file.Name(), "bytes", end, "expected_bytes", m.size, "kept_bytes", size)
 	}
 	m.size = size
 	return m.file.Truncate(m.size)
 }
 
-// lastLine returns where the last whole line that lies within the first size bytes
-// ends.
+// lastLine returns the offset of the end of the last complete line in the first size bytes.
 func (m *metricsLog) lastLine(size int64) (int64, error) {
 	buf := make([]byte, 4096)
 	for size > 0 {

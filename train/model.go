@@ -13,41 +13,40 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// Variables are the values of a model. Every strategy.Strategy has them.
+// Variables gives access to the variables of a model. Every strategy.Strategy implements it.
 type Variables interface {
-	// Variables lists them, sorted by name.
+	// Variables lists the variables, sorted by name.
 	Variables() []strategy.VariableSpec
-	// Read returns the values of some, in the order of the names.
+	// Read returns the values of the named variables, in the order of the names.
 	Read(ctx context.Context, names ...string) ([]*tf.Tensor, error)
-	// Assign sets some.
+	// Assign sets the named variables.
 	Assign(ctx context.Context, values map[string]*tf.Tensor) error
 }
 
-// Strategy is what a Model needs of a strategy.Strategy.
+// Strategy is the part of strategy.Strategy that a Model uses.
 type Strategy interface {
 	// Steps makes one optimizer update for each of the inputs.
 	Steps(ctx context.Context, steps []strategy.StepInput) ([]strategy.Result, error)
 	// Evaluate returns the sums that metrics are computed from, for one batch.
 	Evaluate(ctx context.Context, batch []strategy.Feature) (map[string][]float64, error)
-	// Runtime says how batches are to be divided.
+	// Runtime describes how batches must be divided.
 	Runtime() strategy.Runtime
 }
 
-// Model makes a strategy's updates and evaluations for the loop: it is a runner.Model and
-// a runner.EvalModel.
+// Model runs the updates and evaluations of a strategy for the loop. It implements runner.Model and
+// runner.EvalModel.
 type Model struct {
 	strategy Strategy
 	scalars  strategy.Scalars
 	log      *slog.Logger
-	// examples are how many every replica, or lane, has trained on; nil before the first
-	// update.
+	// examples counts the examples that each replica, or lane, has trained on; nil before the
+	// first update.
 	examples []int64
 }
 
-// NewModel returns a model over a strategy. Scalars are the hyperparameters that stay the
-// same for the run, such as weight_decay; those that it lacks have the contract's
-// defaults, and the learning rate is the loop's to say. Log receives a warning where memory
-// runs out; nil is silent.
+// NewModel returns a Model for a strategy. scalars holds the hyperparameters that do not change
+// during the run, such as weight_decay; missing ones have the contract's defaults, and the loop
+// sets the learning rate. log receives a warning when memory runs out; nil discards it.
 func NewModel(s Strategy, scalars strategy.Scalars, log *slog.Logger) *Model {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -55,8 +54,8 @@ func NewModel(s Strategy, scalars strategy.Scalars, log *slog.Logger) *Model {
 	return &Model{strategy: s, scalars: scalars, log: log}
 }
 
-// Step implements runner.Model. An update whose micro-batches do not fit in memory is made
-// again with smaller ones.
+// Step implements runner.Model. If the micro-batches of an update do not fit in memory, it repeats
+// the update with smaller ones.
 func (m *Model) Step(ctx context.Context, b *Batch, hyper runner.Hyper) (runner.StepResult, error) {
 	scalars := make(strategy.Scalars, len(m.scalars)+2)
 	for name, value := range m.scalars {
@@ -80,12 +79,12 @@ func (m *Model) Step(ctx context.Context, b *Batch, hyper runner.Hyper) (runner.
 		if b, err = b.Halve(ctx); err != nil {
 			return runner.StepResult{}, fmt.Errorf("smaller micro-batches after %w: %w", oom, err)
 		}
-		m.log.Warn("out of memory: micro-batches are halved, the global batch stays what it is",
+		m.log.Warn("out of memory; halving the micro-batches and keeping the global batch",
 			"step", hyper.Step+1, "accumulate", len(b.Examples)/m.strategy.Runtime().MicroBatches, "error", oom.Err)
 	}
 }
 
-// count adds the examples of an update to those of the replicas.
+// count adds the examples of an update to the replicas' counts.
 func (m *Model) count(examples []int) {
 	if m.examples == nil {
 		m.examples = make([]int64, m.strategy.Runtime().MicroBatches)
@@ -95,10 +94,10 @@ func (m *Model) count(examples []int) {
 	}
 }
 
-// Evaluate implements runner.EvalModel. The batch must not be divided.
+// Evaluate implements runner.EvalModel. The batch must consist of one micro-batch.
 func (m *Model) Evaluate(ctx context.Context, b *Batch) (runner.Sums, error) {
 	if len(b.Micro) != 1 {
-		return nil, fmt.Errorf("a batch to evaluate comes in %d micro-batches, expected 1: see Evaluations", len(b.Micro))
+		return nil, fmt.Errorf("evaluation batch has %d micro-batches; expected 1, as Evaluations returns it", len(b.Micro))
 	}
 	sums, err := m.strategy.Evaluate(ctx, b.Micro[0])
 	return sums, err

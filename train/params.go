@@ -22,20 +22,20 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// Params describe a run. They are read from YAML files, written to the run's
-// params.yaml, and tuned by "section.name=value" settings. What is said of a field is what
-// docs/guide/run.md says of the param; a test compares them.
+// Params describe a run. They are read from YAML files and changed by "section.name=value"
+// settings, and written to the run's params.yaml. The comments are also the descriptions in
+// docs/guide/run.md; a test compares the two.
 type Params struct {
 	// Graph: folder of an export.
 	Graph string `yaml:"graph"`
-	// Init: initial weights: a safetensors file, a checkpoint's prefix or folder, a run folder; ""
-	// is what the export holds. Variables that it lacks keep the export's values.
+	// Init: initial weights: a safetensors file, a checkpoint's prefix or folder, or a run folder;
+	// "" keeps the export's values, as do variables that it lacks.
 	Init string `yaml:"init"`
-	// Strict: make a variable that init lacks, or has in another shape, an error.
+	// Strict: fail if init lacks a variable or has it in another shape.
 	Strict bool `yaml:"strict"`
-	// InitPartial: let init fill less than half of the encoder, which is refused otherwise.
+	// InitPartial: allow init to fill less than half of the encoder, which is refused otherwise.
 	InitPartial bool `yaml:"init_partial"`
-	// Seed: decides the order of the data and the graph's random numbers.
+	// Seed: seed for the order of the data and the graph's random numbers.
 	Seed int64 `yaml:"seed"`
 
 	Data       DataParams       `yaml:"data"`
@@ -48,171 +48,174 @@ type Params struct {
 	Runtime    RuntimeParams    `yaml:"runtime"`
 }
 
-// DataParams say where records come from and how batches are made of them.
+// DataParams select the records and how batches are built from them.
 type DataParams struct {
-	// Dir: folder that gorbit convert wrote, or any with TFRecords.
+	// Dir: folder that gorbit convert wrote, or any folder of TFRecords.
 	Dir string `yaml:"dir"`
-	// Train: split to train on: a name in the manifest, or else a file, pattern or base of shard
-	// names below the folder.
+	// Train: split to train on: its name in the manifest, or a file, pattern or base of shard names
+	// in the folder.
 	Train string `yaml:"train"`
-	// Eval: split to evaluate on, named likewise.
+	// Eval: split to evaluate on, named the same way.
 	Eval string `yaml:"eval"`
-	// RowLength: positions in a row, and most tokens of an example; 0: 128 or, for longer
-	// examples, the longest rounded up to a multiple of 64, but never more than the graph has
+	// RowLength: positions in a row, and the maximum tokens of an example; 0: 128 or, for longer
+	// examples, the longest rounded up to a multiple of 64, but never more than the graph's
 	// positions. A run keeps it.
 	RowLength int `yaml:"row_length"`
 	// Truncate: shorten longer examples instead of refusing them.
 	Truncate bool `yaml:"truncate"`
-	// Packing: how examples are laid into rows: best-fit, first-fit, none (one per row).
+	// Packing: how examples are packed into rows: best-fit, first-fit, none (one per row).
 	Packing string `yaml:"packing"`
-	// Shuffle: full: a permutation of the whole set per epoch; buffer: of data.buffer examples at
-	// a time; none.
+	// Shuffle: full: a permutation of the whole set per epoch; buffer: data.buffer examples at a
+	// time; none.
 	Shuffle string `yaml:"shuffle"`
-	// Buffer: examples that buffer shuffles at a time; 0 is 65,536.
+	// Buffer: number of examples that buffer shuffles at a time; 0 is 65,536.
 	Buffer int `yaml:"buffer"`
 	// DropRemainder: leave out the last, smaller batch of an epoch.
 	DropRemainder bool `yaml:"drop_remainder"`
-	// OnCorrupt: damaged records: fail or skip.
+	// OnCorrupt: what to do with damaged records: fail or skip.
 	OnCorrupt string `yaml:"on_corrupt"`
-	// Readers: goroutines that make batches; 0 is two. Batches do not depend on it.
+	// Readers: goroutines that build batches; 0 is two. Batches do not depend on it.
 	Readers int `yaml:"readers"`
 }
 
-// TrainParams say how long to train and when to look.
+// TrainParams set how long to train and how often to log and evaluate.
 type TrainParams struct {
-	// BatchSize: global batch size: examples per step, whatever the packing.
+	// BatchSize: global batch size: examples per step, with any packing.
 	BatchSize int `yaml:"batch_size"`
-	// Steps: how long to train, in steps; 0: train.epochs says it.
+	// Steps: how long to train, in steps; 0: use train.epochs.
 	Steps int64 `yaml:"steps"`
-	// Epochs: how long to train, in epochs, where train.steps is 0; it may be a fraction.
+	// Epochs: how long to train, in epochs, if train.steps is 0; may be a fraction.
 	Epochs float64 `yaml:"epochs"`
 	// StepsPerLoop: steps between two log lines.
 	StepsPerLoop int64 `yaml:"steps_per_loop"`
-	// EvalInterval: steps between evaluations; 0: one per epoch, -1: at the end, -2: none.
+	// EvalInterval: steps between evaluations; 0: once per epoch, -1: only at the end, -2: none.
 	EvalInterval int64 `yaml:"eval_interval"`
-	// OnNonFinite: a loss or gradient that is not finite: fail, skip (the batch is passed over),
-	// rollback (to the last checkpoint, behind the batch).
+	// OnNonFinite: what to do when a loss or gradient is not finite: fail, skip (the batch),
+	// rollback (to the last checkpoint, then continue after the batch).
 	OnNonFinite string `yaml:"on_non_finite"`
-	// MaxNonFinite: how often that may happen in a run.
+	// MaxNonFinite: how often that may happen in one run.
 	MaxNonFinite int64 `yaml:"max_non_finite"`
-	// Patience: evaluations without a better checkpoint.best after which training ends; 0 is off.
+	// Patience: stop training after this many evaluations without a better checkpoint.best; 0 is
+	// off.
 	Patience int64 `yaml:"patience"`
 }
 
-// EvalParams say how to evaluate.
+// EvalParams configure evaluations.
 type EvalParams struct {
-	// BatchSize: examples per batch of an evaluation.
+	// BatchSize: examples per batch in evaluations.
 	BatchSize int `yaml:"batch_size"`
-	// Steps: most batches of an evaluation; 0 is all.
+	// Steps: maximum batches of an evaluation; 0 is all.
 	Steps int64 `yaml:"steps"`
 }
 
-// OptimizerParams are the scalars of the update.
+// OptimizerParams configure the optimizer and the schedule of its learning rate.
 type OptimizerParams struct {
-	// LearningRate: peak of the schedule.
+	// LearningRate: peak learning rate of the schedule.
 	LearningRate float64 `yaml:"learning_rate"`
-	// EndLearningRate: where linear, polynomial and both cosines end.
+	// EndLearningRate: final learning rate of linear, polynomial and both cosine schedules.
 	EndLearningRate float64 `yaml:"end_learning_rate"`
 	// Schedule: constant, linear, polynomial, cosine, cosine_with_restarts, inverse_sqrt.
 	Schedule string `yaml:"schedule"`
-	// WarmupSteps: steps of linear warmup before it; 0: optimizer.warmup_ratio says it.
+	// WarmupSteps: steps of linear warmup at the start; 0: use optimizer.warmup_ratio.
 	WarmupSteps int64 `yaml:"warmup_steps"`
 	// WarmupRatio: linear warmup as a share of all steps.
 	WarmupRatio float64 `yaml:"warmup_ratio"`
 	// Power: exponent of polynomial; 0 is 1.
 	Power float64 `yaml:"power"`
-	// Cycles: waves of cosine, or decays of cosine_with_restarts; 0 is half a wave, or one decay.
+	// Cycles: number of waves of cosine, or of decays of cosine_with_restarts; 0 is half a wave, or
+	// one decay.
 	Cycles float64 `yaml:"cycles"`
-	// Timescale: steps that inverse_sqrt falls over; 0 is the warmup's, or 10,000 without one.
+	// Timescale: timescale of inverse_sqrt in steps; 0 is the warmup's length, or 10,000 without
+	// warmup.
 	Timescale int64 `yaml:"timescale"`
-	// WeightDecay: decoupled, of the variables that take it (not biases and norms).
+	// WeightDecay: decoupled weight decay, for all variables except biases and norms.
 	WeightDecay float64 `yaml:"weight_decay"`
-	// ClipNorm: global norm that gradients are clipped to; 0 is off.
+	// ClipNorm: clip gradients to this global norm; 0 is off.
 	ClipNorm float64 `yaml:"clip_norm"`
-	// Hyperparameters: those of the graph by name (gorbit inspect lists them): dropout rates,
-	// betas, epsilon, label smoothing.
+	// Hyperparameters: the graph's hyperparameters by name (gorbit inspect lists them): dropout
+	// rates, betas, epsilon, label smoothing.
 	Hyperparameters map[string]float64 `yaml:"hyperparameters"`
 }
 
-// CheckpointParams say when to save and what to keep.
+// CheckpointParams set when to save checkpoints and which to keep.
 type CheckpointParams struct {
-	// Interval: steps between checkpoints; 0: as evaluations. One is saved at the end in any case.
+	// Interval: steps between checkpoints; 0: same as evaluations. The end of training is always
+	// saved.
 	Interval int64 `yaml:"interval"`
-	// MaxToKeep: checkpoints kept; 0 is all.
+	// MaxToKeep: number of checkpoints to keep; 0 is all.
 	MaxToKeep int `yaml:"max_to_keep"`
-	// KeepEveryHours: keep one per that many hours for good; 0 is off, 1,000,000 the most.
+	// KeepEveryHours: keep one checkpoint per this many hours permanently; 0 is off, 1,000,000 the
+	// most.
 	KeepEveryHours float64 `yaml:"keep_every_hours"`
-	// Best: metric by which the best checkpoint is kept; "" for none. With it, a checkpoint
-	// follows every evaluation.
+	// Best: metric that selects the best checkpoint, which is kept; "" for none. If set, every
+	// evaluation is followed by a checkpoint.
 	Best string `yaml:"best"`
-	// BestMode: auto: less is better for loss, more for all other metrics of the exporter; max and
-	// min are for metrics of a graph's own, and refused where they contradict a metric's
+	// BestMode: auto: lower is better for loss, higher for the exporter's other metrics; max and
+	// min are for a graph's own metrics and are refused if they contradict a known metric's
 	// direction.
 	BestMode string `yaml:"best_mode"`
 }
 
-// SummaryParams say what goes to TensorBoard.
+// SummaryParams configure the TensorBoard files.
 type SummaryParams struct {
 	// Enabled: write TensorBoard files.
 	Enabled bool `yaml:"enabled"`
-	// Interval: steps between training summaries; 0 is every loop.
+	// Interval: steps between training summaries; 0: every loop.
 	Interval int64 `yaml:"interval"`
-	// Histograms: distributions of the variables at every evaluation.
+	// Histograms: write histograms of the variables at every evaluation.
 	Histograms bool `yaml:"histograms"`
 }
 
-// StrategyParams say where the replicas of the model are and how a batch is divided
-// among them. None of them changes what a checkpoint holds: a run may go on with
-// others.
+// StrategyParams place the replicas of the model and divide the batch among them. None of them
+// changes the content of a checkpoint, so a run may continue with different ones.
 type StrategyParams struct {
 	// Name: one, mirrored (several devices of this machine), multiworker (several machines); auto:
-	// by what follows, else all GPUs.
+	// chosen by the params below, otherwise all GPUs.
 	Name string `yaml:"name"`
-	// Devices: devices of this machine with a replica each: gpu:4, or cpu:4 for virtual ones;
-	// those of workers are for each worker to say.
+	// Devices: devices of this machine, one replica each: gpu:4, or cpu:4 for virtual ones; workers
+	// choose their own devices.
 	Devices string `yaml:"devices"`
-	// Workers: addresses of gorbit worker processes, with commas between.
+	// Workers: comma-separated addresses of gorbit worker processes.
 	Workers string `yaml:"workers"`
-	// Accumulate: micro-batches that a replica takes for an update; doubled where memory runs out.
+	// Accumulate: micro-batches per replica for each update; doubled when memory runs out.
 	Accumulate int `yaml:"accumulate"`
-	// Input: who reads the batches of training: the chief for all, or, with local, every worker
-	// its own part.
+	// Input: who reads the training batches: chief, or local for each worker to read its own part.
 	Input string `yaml:"input"`
-	// ShardOptimizer: keep the slots of each variable on one replica.
+	// ShardOptimizer: keep the optimizer slots of each variable on only one replica.
 	ShardOptimizer bool `yaml:"shard_optimizer"`
-	// BucketMB: MiB of gradients that are reduced together.
+	// BucketMB: size in MiB of the buckets in which gradients are reduced.
 	BucketMB float64 `yaml:"bucket_mb"`
-	// WorkerTimeout: how long a worker may be silent, or take to come: 1s to 1h.
+	// WorkerTimeout: how long to wait for a worker to start or to answer: 1s to 1h.
 	WorkerTimeout time.Duration `yaml:"worker_timeout"`
-	// MaxRestarts: how often a run goes on from its last checkpoint after a worker was lost.
+	// MaxRestarts: how often to continue from the last checkpoint after losing a worker.
 	MaxRestarts int `yaml:"max_restarts"`
-	// Elastic: let it do so without the worker.
+	// Elastic: continue without workers that do not come back.
 	Elastic bool `yaml:"elastic"`
 }
 
-// RuntimeParams are about this machine.
+// RuntimeParams configure TensorFlow on this machine.
 type RuntimeParams struct {
-	// Device: a TensorFlow device such as /device:GPU:0; "" is TensorFlow's choice.
+	// Device: a TensorFlow device such as /device:GPU:0; "" lets TensorFlow choose.
 	Device string `yaml:"device"`
-	// IntraOpThreads: threads of a TensorFlow operation; 0 is one per core, or the cores divided
+	// IntraOpThreads: threads per TensorFlow operation; 0 is one per core, or the cores divided
 	// among the lanes or virtual CPU devices.
 	IntraOpThreads int `yaml:"intra_op_threads"`
-	// InterOpThreads: operations that TensorFlow runs at a time; 0 is one per core, or one per
-	// lane or virtual CPU device.
+	// InterOpThreads: operations that TensorFlow runs at the same time; 0 is one per core, or one
+	// per lane or virtual CPU device.
 	InterOpThreads int `yaml:"inter_op_threads"`
-	// Lanes: micro-batches that a CPU computes side by side; 0: one per core on up to 4 cores
-	// where no threads are set and XLA does not compile the graph, else one. A run keeps it.
+	// Lanes: micro-batches that a CPU computes in parallel; 0: one per core on up to 4 cores if no
+	// threads are set and XLA does not compile the graph, otherwise one. A run keeps it.
 	Lanes int `yaml:"lanes"`
 	// OneDNN: oneDNN kernels: on or off. A run keeps it.
 	OneDNN string `yaml:"onednn"`
-	// Kernels: gorbit's own CPU kernels: on, or off for TensorFlow's operations throughout.
-	// Exports with --xla run without. A run keeps it.
+	// Kernels: gorbit's own CPU kernels: on, or off to use only TensorFlow's operations. Exports
+	// with --xla do not use them. A run keeps it.
 	Kernels string `yaml:"kernels"`
-	// AllowSlowPrecision: train a bf16 or fp16 graph where TensorFlow emulates it.
+	// AllowSlowPrecision: train a bf16 or fp16 graph even if TensorFlow only emulates it.
 	AllowSlowPrecision bool `yaml:"allow_slow_precision"`
 }
 
-// Defaults returns the params of a run that says nothing.
+// Defaults returns the default params.
 func Defaults() Params {
 	return Params{
 		Seed:  42,
@@ -229,11 +232,11 @@ func Defaults() Params {
 	}
 }
 
-// maxParamsBytes bounds a file of params, which has some hundred lines.
+// maxParamsBytes limits the size of a params file, which usually has about a hundred lines.
 const maxParamsBytes = 1 << 20
 
-// Load adds YAML files to the params, then settings of the form
-// "section.name=value". Later ones win. A name that does not exist is an error.
+// Load applies YAML files to the params, then settings of the form "section.name=value". Later
+// values win. The error for an unknown name or an invalid value is a *ParamsError.
 func (p *Params) Load(files, settings []string) error {
 	for _, file := range files {
 		data, err := bounded.ReadFile(file, maxParamsBytes)
@@ -256,7 +259,7 @@ func (p *Params) Load(files, settings []string) error {
 func (p *Params) Set(setting string) error {
 	path, value, ok := strings.Cut(setting, "=")
 	if !ok || path == "" {
-		return &ParamsError{fmt.Errorf("%q is not of the form section.name=value", setting)}
+		return &ParamsError{fmt.Errorf("setting is %q; expected section.name=value", setting)}
 	}
 	node, err := document([]byte(value))
 	if err != nil {
@@ -287,7 +290,7 @@ func ReadParams(path string) (Params, error) {
 	return p, p.Load([]string{path}, nil)
 }
 
-// YAML returns the params as a file's content.
+// YAML returns the params as the content of a YAML file.
 func (p Params) YAML() ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
@@ -298,7 +301,7 @@ func (p Params) YAML() ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-// Absolute makes the params' paths absolute, so that they hold from any folder.
+// Absolute makes the paths in the params absolute, so that they are valid in any folder.
 func (p *Params) Absolute() error {
 	for _, path := range []*string{&p.Graph, &p.Init, &p.Data.Dir} {
 		if *path == "" {
@@ -313,64 +316,64 @@ func (p *Params) Absolute() error {
 	return nil
 }
 
-// Validate returns a *ParamsError that names the first param that makes no sense.
+// Validate returns a *ParamsError that names the first invalid param.
 func (p Params) Validate() error {
 	bad := func(format string, args ...any) error { return &ParamsError{fmt.Errorf(format, args...)} }
 	switch {
 	case p.Graph == "":
-		return bad("graph is not set: give the folder of an export, made with python -m gorbit_export")
+		return bad("graph is empty; expected the folder of an export, made with python -m gorbit_export")
 	case p.Data.Dir == "":
-		return bad("data.dir is not set: give the folder that gorbit convert wrote")
+		return bad("data.dir is empty; expected the folder that gorbit convert wrote")
 	case p.Train.BatchSize < 1:
-		return bad("train.batch_size is %d, expected 1 or more", p.Train.BatchSize)
+		return bad("train.batch_size is %d; expected 1 or more", p.Train.BatchSize)
 	case p.Eval.BatchSize < 1:
-		return bad("eval.batch_size is %d, expected 1 or more", p.Eval.BatchSize)
+		return bad("eval.batch_size is %d; expected 1 or more", p.Eval.BatchSize)
 	case p.Train.Steps < 0:
-		return bad("train.steps is %d, expected 0 (train.epochs counts) or more", p.Train.Steps)
+		return bad("train.steps is %d; expected 0 (use train.epochs) or more", p.Train.Steps)
 	case p.Train.Steps == 0 && !(p.Train.Epochs > 0 && p.Train.Epochs < 1e9):
-		return bad("train.epochs is %v, expected more than 0", p.Train.Epochs)
+		return bad("train.epochs is %v; expected more than 0 and less than 1e9", p.Train.Epochs)
 	case p.Train.StepsPerLoop < 1:
-		return bad("train.steps_per_loop is %d, expected 1 or more", p.Train.StepsPerLoop)
+		return bad("train.steps_per_loop is %d; expected 1 or more", p.Train.StepsPerLoop)
 	case p.Train.EvalInterval < noEval:
-		return bad("train.eval_interval is %d, expected -2 (no evaluation), -1 (at the end), 0 (every epoch) or a number of steps", p.Train.EvalInterval)
+		return bad("train.eval_interval is %d; expected -2 (no evaluation), -1 (at the end), 0 (every epoch) or a number of steps", p.Train.EvalInterval)
 	case p.Train.OnNonFinite != "fail" && p.Train.OnNonFinite != "skip" && p.Train.OnNonFinite != "rollback":
-		return bad("train.on_non_finite is %q, expected fail, skip or rollback", p.Train.OnNonFinite)
+		return bad("train.on_non_finite is %q; expected fail, skip or rollback", p.Train.OnNonFinite)
 	case p.Train.MaxNonFinite < 1:
-		return bad("train.max_non_finite is %d, expected 1 or more", p.Train.MaxNonFinite)
+		return bad("train.max_non_finite is %d; expected 1 or more", p.Train.MaxNonFinite)
 	case p.Train.Patience < 0:
-		return bad("train.patience is %d, expected 0 (off) or more", p.Train.Patience)
+		return bad("train.patience is %d; expected 0 (off) or more", p.Train.Patience)
 	case p.Train.Patience > 0 && p.Checkpoint.Best == "":
-		return bad("train.patience needs checkpoint.best, the metric to get better")
+		return bad("train.patience is %d and checkpoint.best is empty; expected the name of a metric", p.Train.Patience)
 	case p.Train.Patience > 0 && p.Train.EvalInterval == noEval:
-		return bad("train.patience is %d and train.eval_interval is -2: patience needs evaluations; give --eval-interval 0", p.Train.Patience)
+		return bad("train.patience is %d and train.eval_interval is -2 (no evaluation); expected evaluations, as with --eval-interval 0", p.Train.Patience)
 	case p.Eval.Steps < 0:
-		return bad("eval.steps is %d, expected 0 (all) or more", p.Eval.Steps)
+		return bad("eval.steps is %d; expected 0 (all) or more", p.Eval.Steps)
 	case !(p.Optimizer.LearningRate > 0) || math.IsInf(p.Optimizer.LearningRate, 0):
-		return bad("optimizer.learning_rate is %v, expected more than 0", p.Optimizer.LearningRate)
+		return bad("optimizer.learning_rate is %v; expected more than 0", p.Optimizer.LearningRate)
 	case !(p.Optimizer.WeightDecay >= 0):
-		return bad("optimizer.weight_decay is %v, expected 0 or more", p.Optimizer.WeightDecay)
+		return bad("optimizer.weight_decay is %v; expected 0 or more", p.Optimizer.WeightDecay)
 	case !(p.Optimizer.ClipNorm >= 0):
-		return bad("optimizer.clip_norm is %v, expected 0 (off) or more", p.Optimizer.ClipNorm)
+		return bad("optimizer.clip_norm is %v; expected 0 (off) or more", p.Optimizer.ClipNorm)
 	case p.Checkpoint.Interval < 0:
-		return bad("checkpoint.interval is %d, expected 0 (as evaluations) or more", p.Checkpoint.Interval)
+		return bad("checkpoint.interval is %d; expected 0 (as evaluations) or more", p.Checkpoint.Interval)
 	case p.Checkpoint.MaxToKeep < 0:
-		return bad("checkpoint.max_to_keep is %d, expected 0 (all) or more", p.Checkpoint.MaxToKeep)
+		return bad("checkpoint.max_to_keep is %d; expected 0 (all) or more", p.Checkpoint.MaxToKeep)
 	case !(p.Checkpoint.KeepEveryHours >= 0 && p.Checkpoint.KeepEveryHours <= mostHours):
-		return bad("checkpoint.keep_every_hours is %v, expected 0 (off) to %d", p.Checkpoint.KeepEveryHours, int64(mostHours))
+		return bad("checkpoint.keep_every_hours is %v; expected 0 (off) to %d", p.Checkpoint.KeepEveryHours, int64(mostHours))
 	case !slices.Contains([]string{"", modeAuto, modeMax, modeMin}, p.Checkpoint.BestMode):
-		return bad("checkpoint.best_mode is %q, expected auto, max or min", p.Checkpoint.BestMode)
+		return bad("checkpoint.best_mode is %q; expected auto, max or min", p.Checkpoint.BestMode)
 	case p.Summary.Interval < 0:
-		return bad("summary.interval is %d, expected 0 (every loop) or more", p.Summary.Interval)
+		return bad("summary.interval is %d; expected 0 (every loop) or more", p.Summary.Interval)
 	case p.Runtime.OneDNN != "on" && p.Runtime.OneDNN != "off":
-		return bad("runtime.onednn is %q, expected on or off", p.Runtime.OneDNN)
+		return bad("runtime.onednn is %q; expected on or off", p.Runtime.OneDNN)
 	case p.Runtime.Kernels != "on" && p.Runtime.Kernels != "off":
-		return bad("runtime.kernels is %q, expected on or off", p.Runtime.Kernels)
+		return bad("runtime.kernels is %q; expected on or off", p.Runtime.Kernels)
 	}
 	if err := p.Strategy.validate(); err != nil {
 		return bad("strategy.%w", err)
 	}
 	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == devices.Mirrored || kind == devices.MultiWorker || p.Strategy.Devices != "") {
-		return bad("runtime.device is %q, which is for strategy one: name devices with strategy.devices", p.Runtime.Device)
+		return bad("runtime.device is %q, which is only for strategy one; name devices with strategy.devices", p.Runtime.Device)
 	}
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
 		return bad("data.on_corrupt: %w", err)
@@ -381,7 +384,7 @@ func (p Params) Validate() error {
 	if err := p.dataset([]string{"."}, false, p.layout()).Validate(); err != nil {
 		return bad("data: %w", err)
 	}
-	// The number of steps is not known yet: any will do to check the rest.
+	// The number of steps is not known yet; any number will do to check the rest.
 	if err := p.schedule(math.MaxInt32).Validate(); err != nil {
 		return bad("optimizer: %w", err)
 	}
@@ -390,7 +393,7 @@ func (p Params) Validate() error {
 
 const (
 	noEval = -2
-	// mostHours is a hundred years and more, and few enough for a time.Duration.
+	// mostHours is more than a hundred years and fits into a time.Duration.
 	mostHours = 1_000_000
 )
 
@@ -399,8 +402,8 @@ func (p Params) strategy(functions strategy.Functions) strategy.Config {
 		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
 }
 
-// dataset returns the configuration of one pass in order, for evaluation, or of
-// shuffled passes without end, for training.
+// dataset returns the configuration of the data: for training, endless shuffled passes; for
+// evaluation, one pass in order.
 func (p Params) dataset(files []string, train bool, layout packed.Config) dataset.Config {
 	policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt)
 	c := dataset.Config{
@@ -431,7 +434,7 @@ func (p Params) schedule(steps int64) runner.ScheduleConfig {
 		WarmupSteps: o.WarmupSteps, WarmupRatio: o.WarmupRatio, TotalSteps: steps, Power: o.Power, Cycles: o.Cycles, Timescale: o.Timescale}
 }
 
-// Flat returns the params by their names, section.name; texts are quoted.
+// Flat returns the params by name, section.name. Strings are quoted.
 func (p Params) Flat() map[string]any {
 	out := make(map[string]any)
 	var add func(path string, v reflect.Value)
@@ -455,7 +458,7 @@ func (p Params) Flat() map[string]any {
 	return out
 }
 
-// decode adds the values of one YAML document to the params.
+// decode applies the values of one YAML document to the params.
 func (p *Params) decode(data []byte) error {
 	node, err := document(data)
 	if err != nil || node == nil {

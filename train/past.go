@@ -22,16 +22,16 @@ import (
 	"github.com/gorbit-ml/gorbit/text"
 )
 
-// past is what a run folder tells of a run that was started before.
+// past is the state that an earlier process left in a run folder.
 type past struct {
 	params Params
-	// prefix is that of the newest checkpoint, and state what it says of the run.
+	// prefix is that of the newest checkpoint, and state is the run's state in it.
 	prefix string
 	state  runner.RunState
 }
 
-// readPast reads what a run folder tells of its run: nil where nothing was saved yet, or
-// where params or checkpoint cannot be read, which restoring then says.
+// readPast reads the state in a run folder. It returns nil if nothing was saved yet, or if params or
+// checkpoint cannot be read; restoring reports that later.
 func readPast(folder string) *past {
 	before := new(past)
 	var err error
@@ -58,12 +58,12 @@ func readPast(folder string) *past {
 	return before
 }
 
-// Keep gives the params what a run in the folder keeps from its beginning: whatever decides
-// how sums are rounded (runtime.onednn, runtime.kernels and runtime.lanes), and the row
-// length where the params leave it to the data. It returns what was asked for otherwise.
+// Keep sets the params that a run in the folder keeps from its beginning: those that affect how
+// sums are rounded (runtime.onednn, runtime.kernels and runtime.lanes), and the row length if the
+// params leave it to the data. It returns a description of each value that it replaced.
 //
-// Train does it, too. A program calls it first, since TensorFlow reads the setting of
-// oneDNN only once.
+// Train calls it, too. A program calls it first because TensorFlow reads the setting of oneDNN only
+// once.
 func (p *Params) Keep(folder string) []string {
 	before, err := ReadParams(filepath.Join(folder, paramsFile))
 	if err != nil {
@@ -87,14 +87,14 @@ func (p *Params) Keep(folder string) []string {
 	return kept
 }
 
-// irrelevant are the params, or the beginnings of their names, that neither the variables
-// nor the evaluations of a run depend on: where it runs, and what it logs and keeps. What
-// decides the rounding is kept from the beginning anyway.
+// irrelevant lists params, or prefixes of their names, that affect neither the variables nor the
+// evaluations of a run: where it runs, and what it logs and keeps. Params that affect rounding are
+// kept from the beginning anyway.
 var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "train.steps_per_loop",
 	"checkpoint.max_to_keep", "checkpoint.keep_every_hours"}
 
-// relevant returns the changes that a finished run cannot take up. Steps and epochs are
-// two ways to say how many steps a run has: as many as before are no change.
+// relevant returns the changes that a finished run cannot apply. Steps and epochs both set the
+// number of steps, so a change of these does not count if the number of steps is the same.
 func relevant(changes []change, sameSteps bool) []change {
 	return slices.DeleteFunc(slices.Clone(changes), func(c change) bool {
 		if sameSteps && (c.Param == "train.steps" || c.Param == "train.epochs") {
@@ -104,8 +104,8 @@ func relevant(changes []change, sameSteps bool) []change {
 	})
 }
 
-// complete reports whether nothing is left to train, and says so. Params that a run
-// without steps to train cannot take up are a usage error.
+// complete reports whether nothing is left to train, and prints that. Changed params that a
+// finished run cannot apply are a usage error.
 func (t *training) complete(ctx context.Context) (bool, error) {
 	before := t.before
 	if before == nil {
@@ -115,7 +115,7 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 	if step <= t.steps && !before.state.Complete(t.steps, t.evaluations != nil) {
 		return false, nil
 	}
-	// A checkpoint that is damaged is passed over for the one before it, and training goes on.
+	// If the newest checkpoint is damaged, training continues from the one before it.
 	bundle, err := checkpoint.OpenBundle(before.prefix, checkpoint.WithIntraOpThreads(t.params.Runtime.IntraOpThreads))
 	if err != nil || bundle.Verify(ctx) != nil {
 		return false, ctx.Err()
@@ -128,10 +128,10 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 	if differ := relevant(changed, total == t.steps); len(differ) > 0 {
 		what := fmt.Sprintf("run %s is complete", t.folder)
 		if !before.state.Complete(total, t.evaluations != nil) {
-			what = fmt.Sprintf("run %s is at step %d already", t.folder, step)
+			what = fmt.Sprintf("run %s is already at step %d", t.folder, step)
 		}
-		return false, &ParamsError{fmt.Errorf("%s, and these params would change nothing of it: %s; "+
-			"expected those of %s: give more than %d steps to go on with others, as with --steps %d, or another folder with --run",
+		return false, &ParamsError{fmt.Errorf("%s, and these changed params would have no effect: %s; expected those of %s; "+
+			"to continue with other params, train more than %d steps, as with --steps %d, or choose another folder with --run",
 			what, list(differ), filepath.Join(t.folder, paramsFile), step, 2*step)}
 	}
 	if err := t.sameModelAndData(before); err != nil {
@@ -141,13 +141,13 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if len(changed) > 0 {
-		t.env.Log.Info("nothing is left to train: these params were not used", "changed", list(changed))
+		t.env.Log.Info("nothing left to train; these changed params were not used", "changed", list(changed))
 	}
 	t.tellComplete(before)
 	return true, nil
 }
 
-// schedule is that of the learning rate when the checkpoint was saved.
+// schedule returns the learning rate schedule with which the checkpoint was saved.
 func (b *past) schedule() runner.ScheduleConfig {
 	var state runner.TrainerState
 	if err := json.Unmarshal(b.state.Trainer, &state); err != nil {
@@ -156,7 +156,7 @@ func (b *past) schedule() runner.ScheduleConfig {
 	return state.Schedule
 }
 
-// outputs are those of the last evaluation, nil where there was none.
+// outputs returns the outputs of the last evaluation, or nil if there was none.
 func (b *past) outputs() runner.Outputs {
 	if b == nil || b.state.Evaluated == nil {
 		return nil
@@ -164,8 +164,8 @@ func (b *past) outputs() runner.Outputs {
 	return b.state.Evaluated.Outputs
 }
 
-// sameModelAndData returns an error where the graph or the data are no longer those of the
-// checkpoint, though their paths are.
+// sameModelAndData returns an error if the graph or the data are no longer those of the checkpoint,
+// although their paths are the same.
 func (t *training) sameModelAndData(before *past) error {
 	state, err := json.Marshal(before.state)
 	if err == nil {
@@ -177,7 +177,7 @@ func (t *training) sameModelAndData(before *past) error {
 	var trainer runner.TrainerState
 	var position dataset.State
 	if json.Unmarshal(before.state.Trainer, &trainer) != nil || json.Unmarshal(trainer.Position, &position) != nil {
-		return nil // nothing is known of the data
+		return nil // the checkpoint says nothing about the data
 	}
 	if err := t.examples.Restore(position); err != nil {
 		return fmt.Errorf("checkpoint %s: data position: %w", before.prefix, err)
@@ -185,7 +185,7 @@ func (t *training) sameModelAndData(before *past) error {
 	return nil
 }
 
-// best returns the best evaluation that a run knows of.
+// best returns the best evaluation that the state records.
 func (b *past) best() (value float64, step int64, ok bool) {
 	order, err := b.params.Checkpoint.order(taskOfParams())
 	if err != nil {
@@ -198,8 +198,8 @@ func (b *past) best() (value float64, step int64, ok bool) {
 	return best.Best()
 }
 
-// protectBest keeps the best checkpoint for good, where a kill came between saving the
-// last one and that.
+// protectBest protects the best checkpoint, in case the process was killed between saving the last
+// checkpoint and protecting it.
 func (t *training) protectBest(before *past) error {
 	if _, step, ok := before.best(); ok {
 		_, err := t.manager.Find(step)
@@ -213,7 +213,7 @@ func (t *training) protectBest(before *past) error {
 	return t.manager.Settle()
 }
 
-// tellComplete says what a complete run has reached and what to type next.
+// tellComplete prints the result of a complete run and what to type next.
 func (t *training) tellComplete(before *past) {
 	step := before.state.Step
 	line := fmt.Sprintf("run %s is complete: %d of %d steps", t.folder, step, t.steps)
@@ -229,8 +229,8 @@ func (t *training) tellComplete(before *past) {
 		line, t.folder, which, 2*max(step, t.steps))
 }
 
-// record writes to the folder what the run begins with, or goes on with from a restored
-// checkpoint of the given step. What differs from before is kept in the history.
+// record writes the params to the folder, for a new run or for one that continues from a restored
+// checkpoint of the given step. Changes are added to the history.
 func (t *training) record(step int64, restored string) error {
 	given, err := t.remember(step, restored == "")
 	if err != nil {
@@ -245,17 +245,17 @@ func (t *training) record(step int64, restored string) error {
 	}
 	if t.before != nil && restored == t.before.prefix {
 		t.tellSchedule(t.before.schedule(), step)
-		t.before = nil // once is enough
+		t.before = nil // print it only once
 	}
 	return copyDescription(t.folder, t.data)
 }
 
-// remember adds to the history what is changed behind a step, and returns the params to
-// write. What the weights began with cannot change any more.
+// remember adds the changes after a step to the history and returns the params to write. The
+// initial weights can no longer change.
 func (t *training) remember(step int64, fresh bool) (Params, error) {
 	given := t.given
 	if fresh {
-		// Whatever was recorded is of a run whose checkpoints are gone.
+		// An existing history belongs to a run whose checkpoints are gone.
 		path := filepath.Join(t.folder, historyFile)
 		err := vfs.At(path).Remove(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -265,11 +265,11 @@ func (t *training) remember(step int64, fresh bool) (Params, error) {
 	}
 	before, err := ReadParams(filepath.Join(t.folder, paramsFile))
 	if err != nil {
-		t.env.Log.Warn("the params that the run began with cannot be read: what is changed now is not recorded", "error", err)
+		t.env.Log.Warn("cannot read the params that the run began with; changes are not recorded", "error", err)
 		return given, nil
 	}
 	if before.Init != given.Init || before.Strict != given.Strict {
-		t.env.Log.Warn("the run keeps the init that it began with: its weights come from its checkpoint", "init", before.Init, "not", given.Init)
+		t.env.Log.Warn("the run keeps its init because its weights come from the checkpoint", "init", before.Init, "not", given.Init)
 		given.Init, given.Strict = before.Init, before.Strict
 	}
 	was, err := before.values()
@@ -287,7 +287,7 @@ func (t *training) remember(step int64, fresh bool) (Params, error) {
 	settled := past.settled(was)
 	changed := settled.at(step, was).changes(is, step)
 	if len(changed) > 0 {
-		t.env.Log.Warn("params are changed in the middle of the run", "step", step, "changed", list(changed), "history", historyFile)
+		t.env.Log.Warn("params changed in the middle of the run", "step", step, "changed", list(changed), "history", historyFile)
 	}
 	if len(changed) == 0 && len(settled) == len(past) {
 		return given, nil
@@ -295,7 +295,7 @@ func (t *training) remember(step int64, fresh bool) (Params, error) {
 	return given, slices.Concat(settled, changed).write(t.folder)
 }
 
-// tellSchedule says what another number of steps does to the learning rate.
+// tellSchedule prints how a changed number of steps affects the learning rate.
 func (t *training) tellSchedule(before runner.ScheduleConfig, step int64) {
 	now := t.params.schedule(t.steps)
 	if before.TotalSteps == 0 || before.TotalSteps == t.steps {
@@ -306,12 +306,12 @@ func (t *training) tellSchedule(before runner.ScheduleConfig, step int64) {
 	if was == is {
 		line += fmt.Sprintf("the learning rate of the next step stays %.6g", is)
 	} else {
-		line += fmt.Sprintf("its schedule is laid out anew, and the learning rate of the next step is %.6g instead of %.6g", is, was)
+		line += fmt.Sprintf("the schedule is stretched to fit, and the learning rate of the next step is %.6g instead of %.6g", is, was)
 	}
 	fmt.Fprintln(t.env.Out, line)
 }
 
-// updateFile gives a file its content, and leaves one alone that has it.
+// updateFile writes a file unless it already has the content.
 func updateFile(path string, content []byte) error {
 	if before, err := os.ReadFile(path); err == nil && string(before) == string(content) {
 		return nil
@@ -319,7 +319,7 @@ func updateFile(path string, content []byte) error {
 	return replaceFile(path, content)
 }
 
-// copyDescription copies what the run needs of its data's description to its folder.
+// copyDescription copies the data's manifest and vocabulary to the run folder.
 func copyDescription(folder string, records *data) error {
 	if records.manifest == nil {
 		return nil

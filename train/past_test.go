@@ -69,8 +69,8 @@ func TestChangedRun(t *testing.T) {
 	// The weights come from the checkpoint: another init is not what they began with.
 	other := p
 	other.Init = filepath.Join(t.TempDir(), "other.safetensors")
-	if log := stopAt(t, other, run, 7); !strings.Contains(log, "keeps the init that it began with") {
-		t.Errorf("no word of the init that is not used: %s", log)
+	if log := stopAt(t, other, run, 7); !strings.Contains(log, "the run keeps its init") {
+		t.Errorf("no warning about the ignored init: %s", log)
 	}
 	if now, err := ReadParams(filepath.Join(run, paramsFile)); err != nil || now.Init != "" {
 		t.Errorf("params.yaml says init %q, %v", now.Init, err)
@@ -148,7 +148,7 @@ func TestShorterThanDone(t *testing.T) {
 	stopAt(t, p, run, 4)
 	p.Train.Steps = 3
 	_, err := Train(context.Background(), p, run, quiet())
-	if want := "is at step 4 already, and these params would change nothing of it: train.steps was 9 and is 3"; !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), want) {
+	if want := "is already at step 4, and these changed params would have no effect: train.steps was 9 and is 3"; !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want a usage error with %q", err, want)
 	}
 	p.Train.Steps = 5

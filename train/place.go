@@ -13,20 +13,20 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// placed is a model where it is trained.
+// placed is a model on its devices.
 type placed struct {
 	strategy.Strategy
-	workers *cluster.Cluster // nil within this process; to be closed after the model
-	drawer  drawer           // nil within this process
+	workers *cluster.Cluster // nil without workers; closed after the model
+	drawer  drawer           // nil without workers
 }
 
-// drawer has the workers read the data themselves.
+// drawer draws batches at the workers, which read the data themselves.
 type drawer interface {
 	Draw(ctx context.Context, epoch, position int64, accumulate int) (*strategy.Drawn, error)
 }
 
-// openModel composes the export's graph for the devices that the params say. Local is
-// what the workers read themselves, nil where they read nothing.
+// openModel composes the export's graph for the devices in the params. local is the data that the
+// workers read themselves, or nil.
 func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env Env) (placed, error) {
 	if p.Strategy.kind() != devices.MultiWorker {
 		m, err := p.openLocal(ctx, export, functions)
@@ -63,11 +63,11 @@ func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions 
 			asked.Count = on.Count
 		}
 		if on = asked; on.Count == 0 {
-			return nil, &ParamsError{fmt.Errorf("strategy.devices is %s, and this machine has no GPU that TensorFlow can use", p.Strategy.Devices)}
+			return nil, &ParamsError{fmt.Errorf("strategy.devices is %s, but this machine has no GPU that TensorFlow can use; see gorbit devices", p.Strategy.Devices)}
 		}
 		device = on.Names()[0]
 	} else if kind == devices.Mirrored && on.Count < 2 {
-		return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; name devices with --devices, such as cpu:2", on.Count)}
+		return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; expected 2 or more; name other devices, as with --devices cpu:2", on.Count)}
 	}
 	if kind == devices.Mirrored || kind == devices.Auto && p.Runtime.Device == "" && on.Count > 1 {
 		return strategy.NewMirrored(ctx, export, on.Names(), config)
@@ -78,9 +78,9 @@ func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions 
 	return strategy.NewOneDevice(ctx, export, device, config)
 }
 
-// lostWorker reports whether a run can go on after an error in a new session: a
-// worker, or the connection among them, was lost, or this process was paused. One that says
-// that it cannot start is not lost.
+// lostWorker reports whether a run can continue in a new session after the error: a worker or a
+// connection between workers was lost, or this process was paused. A worker that reports that it
+// cannot start is not lost.
 func lostWorker(err error) bool {
 	if paused := (*cluster.PausedError)(nil); errors.As(err, &paused) {
 		return true
@@ -95,8 +95,8 @@ func lostWorker(err error) bool {
 	return errors.As(err, &w) && w.Phase != cluster.PhaseConnect && w.Phase != cluster.PhaseGreet
 }
 
-// lostCause is the part of an error that says which worker was lost, and why. What the run
-// was doing then does not matter.
+// lostCause returns the part of an error that names the lost worker and the reason, without what
+// the run was doing at that time.
 func lostCause(err error) error {
 	if p := (*cluster.PausedError)(nil); errors.As(err, &p) {
 		return p
@@ -110,7 +110,7 @@ func lostCause(err error) error {
 	return err
 }
 
-// shortened is an error with the beginning of what TensorFlow said, in one line.
+// shortened returns an error with the beginning of TensorFlow's message, as one line.
 func shortened(err error) error {
 	const most = 200
 	text := strings.Join(strings.Fields(err.Error()), " ")
@@ -120,8 +120,8 @@ func shortened(err error) error {
 	return errors.New(strings.ToValidUTF8(text[:most], "") + "... (--log-level debug logs all of it)")
 }
 
-// without returns the params without the workers that an error of connecting names,
-// and whether any is left.
+// without returns the params without the workers that a connection error names. It reports whether
+// any were removed and any are left.
 func (s StrategyParams) without(err error) (StrategyParams, bool) {
 	gone := make(map[string]bool)
 	var find func(error)

@@ -13,26 +13,26 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// SlowPrecisionError says that a device has no instructions for what a graph
-// computes in, so that TensorFlow emulates it.
+// SlowPrecisionError reports that a device has no instructions for the precision of a graph, so
+// that TensorFlow emulates it.
 type SlowPrecisionError struct {
 	Precision string // graphs.BF16 or graphs.FP16
-	Worker    string // address of the worker that has the device, "" for this process
-	Why       string // this process emulates it; "" where only the worker knows
+	Worker    string // address of the worker that has the device; "" for this process
+	Why       string // why this process emulates it; "" for a worker
 }
 
 func (e *SlowPrecisionError) Error() string {
 	lacks := e.Why
 	switch {
 	case e.Precision == graphs.FP16 && e.Worker != "":
-		lacks = "it is for GPUs, not for the CPU of worker " + e.Worker
+		lacks = "the CPU of worker " + e.Worker + " does not support it, only GPUs do"
 	case e.Precision == graphs.FP16:
-		lacks = "it is for GPUs, not for this CPU"
+		lacks = "this CPU does not support it, only GPUs do"
 	case e.Worker != "":
-		lacks = "the CPU of worker " + e.Worker + " has no instructions for it (AVX512_BF16 or AMX_BF16), or the worker's environment keeps oneDNN from them (ONEDNN_MAX_CPU_ISA)"
+		lacks = "the CPU of worker " + e.Worker + " has no instructions for it (AVX512_BF16 or AMX_BF16), or ONEDNN_MAX_CPU_ISA in the worker's environment disables them"
 	}
-	return fmt.Sprintf("the graph computes in %s, and %s: TensorFlow would emulate it, at about half of float32's speed or less; "+
-		"export the graph with --precision float32, or say --allow-slow-precision (runtime.allow_slow_precision=true)", e.Precision, lacks)
+	return fmt.Sprintf("the graph computes in %s, but %s: TensorFlow would emulate it, at half the speed of float32 or less; "+
+		"export the graph with --precision float32, or add --allow-slow-precision (runtime.allow_slow_precision=true)", e.Precision, lacks)
 }
 
 // NoPrecisionError says that a process cannot compute in the precision of a graph at all.
@@ -55,15 +55,15 @@ func (e *NoPrecisionError) Is(target error) bool { return target == fault.Usage 
 
 // computer is a process that computes.
 type computer struct {
-	worker string // its address, "" for this process
-	device string // the first; all are of one type
-	bf16   bool   // whether it computes in bfloat16 by its CPU's instructions
-	why    string // it does not, where that is known
+	worker string // address of the worker; "" for this process
+	device string // the first device; all have the same type
+	bf16   bool   // whether its CPU has instructions for bfloat16
+	why    string // why bf16 is false, if known
 	no     string // why it cannot compute in bfloat16 at all; "" if it can
 }
 
-// computers are the processes that compute a model: the workers, or this one where there
-// are none.
+// computers returns the processes that compute a model: the workers, or this process if there are
+// none.
 func computers(s strategy.Strategy, workers *cluster.Cluster) []computer {
 	if workers == nil {
 		return []computer{{device: s.Runtime().Devices[0], bf16: devices.NativeBF16(), why: devices.SlowBF16(), no: devices.NoBF16()}}
@@ -75,8 +75,7 @@ func computers(s strategy.Strategy, workers *cluster.Cluster) []computer {
 	return out
 }
 
-// slowPrecision returns a *SlowPrecisionError where a process emulates what a graph
-// computes in.
+// slowPrecision returns a *SlowPrecisionError if a process emulates the precision of a graph.
 func slowPrecision(precision string, on computer) error {
 	emulated := precision == graphs.FP16 || precision == graphs.BF16 && !on.bf16
 	if !emulated || !strings.Contains(strings.ToUpper(on.device), "CPU:") {
@@ -85,8 +84,8 @@ func slowPrecision(precision string, on computer) error {
 	return &SlowPrecisionError{precision, on.worker, on.why}
 }
 
-// possiblePrecision returns a *NoPrecisionError if one of some processes cannot compute in the
-// precision of a graph. What the processes say of oneDNN does not matter if the params turn it off.
+// possiblePrecision returns a *NoPrecisionError if one of the processes cannot compute in the
+// precision of a graph. Limits of oneDNN do not matter if the params turn it off.
 func possiblePrecision(p Params, precision string, all []computer) error {
 	if p.Runtime.OneDNN == "off" {
 		return nil
@@ -99,8 +98,8 @@ func possiblePrecision(p Params, precision string, all []computer) error {
 	return nil
 }
 
-// allowPrecision refuses a graph that one of some processes would compute slowly, unless
-// the params allow it.
+// allowPrecision returns an error if any of the processes cannot compute in the precision of a
+// graph, or would emulate it and the params do not allow that.
 func allowPrecision(p Params, c *graphs.Contract, all []computer, log *slog.Logger) error {
 	if err := possiblePrecision(p, c.Precision, all); err != nil {
 		return err
@@ -114,7 +113,7 @@ func allowPrecision(p Params, c *graphs.Contract, all []computer, log *slog.Logg
 	return nil
 }
 
-// warnPrecision tells of a graph that processes compute slowly.
+// warnPrecision logs the processes that emulate the precision of a graph.
 func warnPrecision(c *graphs.Contract, all []computer, log *slog.Logger) {
 	for _, on := range all {
 		if slowPrecision(c.Precision, on) != nil {
@@ -130,8 +129,8 @@ func warnPrecision(c *graphs.Contract, all []computer, log *slog.Logger) {
 	}
 }
 
-// lossScale returns how the loss of a graph is scaled, nil for one that needs no scale.
-// The graph's hyperparameter is what a run begins with.
+// lossScale returns the configuration of loss scaling for a graph, or nil if it needs none. The
+// initial scale is the graph's hyperparameter.
 func lossScale(p Params, c *graphs.Contract) *runner.LossScaleConfig {
 	if c.Precision != graphs.FP16 {
 		return nil

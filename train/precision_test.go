@@ -282,7 +282,7 @@ func TestSlowWorkerIsRefused(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run")
 	_, err := Train(context.Background(), p, run, quiet())
 	var refused *SlowPrecisionError
-	if !errors.As(err, &refused) || refused.Worker != slow || !strings.Contains(err.Error(), "bf16, and the CPU of worker "+slow+" has no instructions for it") {
+	if !errors.As(err, &refused) || refused.Worker != slow || !strings.Contains(err.Error(), "bf16, but the CPU of worker "+slow+" has no instructions for it") {
 		t.Fatalf("got %v, want one about %s", err, slow)
 	}
 	if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil {

@@ -16,31 +16,32 @@ import (
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// Tokenizer returns the tokenizer of the run's data. A vocabulary other than ""
-// and a lowercase other than nil take the place of the data's.
+// Tokenizer returns the tokenizer of the run's data. vocab, if not "", and lowercase, if not nil,
+// override the data's settings. It returns an error if the vocabulary is not the one that the run
+// was trained with.
 func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) {
 	if vocab == "" {
 		vocab = r.VocabPath()
 	}
 	if vocab == "" {
-		return nil, fmt.Errorf("run %s has no vocabulary, since its data has no manifest: name one with --vocab", r.Folder)
+		return nil, fmt.Errorf("run %s has no vocabulary because its data has no manifest; name one with --vocab", r.Folder)
 	}
 	content, err := bounded.ReadFile(vocab, text.MaxVocabBytes)
 	if err != nil {
 		return nil, fmt.Errorf("vocabulary: %w", err)
 	}
 	if m := r.Manifest; m != nil && vocab == r.VocabPath() && fmt.Sprintf("%x", sha256.Sum256(content)) != m.Vocab.SHA256 {
-		return nil, &convert.ManifestError{Path: vocab, Reason: "is not the vocabulary of the run's data: its checksum differs"}
+		return nil, &convert.ManifestError{Path: vocab, Reason: "is not the vocabulary of the run's data; its checksum differs"}
 	}
 	v, err := text.ParseVocab(content, vocab)
 	if err != nil {
 		return nil, err
 	}
 	if want := r.Export.Contract.Model.ConfigInt("vocab_size"); want > 0 && v.Size() != want {
-		return nil, fmt.Errorf("vocabulary %s has %d tokens, the graph has %d", vocab, v.Size(), want)
+		return nil, fmt.Errorf("vocabulary %s has %d tokens; expected %d, as in the graph", vocab, v.Size(), want)
 	}
 	if how := otherVocab(r.VocabPath(), vocab); how != "" {
-		return nil, &PreflightError{Findings: []string{fmt.Sprintf("vocabulary %s is not the one that run %s learned from (%s): leave out --vocab", vocab, r.Folder, how)}}
+		return nil, &PreflightError{Findings: []string{fmt.Sprintf("vocabulary %s is not the one that run %s was trained with (%s); leave out --vocab", vocab, r.Folder, how)}}
 	}
 	config := text.Uncased()
 	if r.Manifest != nil {
@@ -53,9 +54,8 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	return text.NewTokenizer(v, config)
 }
 
-// PredictTexts answers on texts, in order, and hands each answer to a function. Texts that
-// are longer than MaxLength are shortened: their answers are marked, and how many they
-// are is logged.
+// PredictTexts classifies texts and calls each with the answers, in order. Texts that are longer
+// than MaxLength are cut; their answers are marked and their number is logged.
 func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, in predict.Source, each func(predict.Answer) error) error {
 	p, err := r.Predictor(tokenizer)
 	if err != nil {
@@ -63,13 +63,13 @@ func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, in pr
 	}
 	done, err := p.Each(ctx, &watchedSource{Source: in, run: r}, each)
 	if done.Truncated > 0 {
-		r.env.Log.Warn("texts were longer than the run takes and were cut: the answers on them are on their beginning", "texts", done.Truncated, "of", done.Answers, "tokens", r.MaxLength())
+		r.env.Log.Warn("texts that were too long were cut; their answers use only their beginning", "texts", done.Truncated, "of", done.Answers, "tokens", r.MaxLength())
 	}
 	return err
 }
 
-// Predictor returns what answers with the checkpoint that Load restored, also to many
-// goroutines at once. A tokenizer is needed for texts only, see Tokenizer.
+// Predictor returns a Predictor for the checkpoint that Load restored. Several goroutines may use
+// it at once. tokenizer is needed for texts only, see Tokenizer.
 func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 	c := predict.Config{
 		Tokenizer:  tokenizer,
@@ -87,8 +87,8 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 	return predict.New(predictModel{r}, c)
 }
 
-// watchedSource warns of the first example that is a pair where the run's data has single
-// texts, or the other way round.
+// watchedSource warns of the first example that is a pair if the run was trained on single texts,
+// or the other way round.
 type watchedSource struct {
 	predict.Source
 	run    *Run
@@ -106,21 +106,21 @@ func (s *watchedSource) Next() (text.Pair, error) {
 	return e, err
 }
 
-// warnOfPair warns of an example that is a pair where the run's data has single
-// texts, or the other way round, and reports whether it did.
+// warnOfPair warns of an example that is a pair if the run was trained on single texts, or the
+// other way round. It reports whether it warned.
 func (r *Run) warnOfPair(number int, pair bool) bool {
 	if r.Manifest == nil || pair == (r.Manifest.Columns.Pair != "") {
 		return false
 	}
 	if pair {
-		r.env.Log.Warn("the run learned from single texts: its answers on pairs mean little", "first", number)
+		r.env.Log.Warn("the run was trained on single texts; its answers for pairs are unreliable", "first", number)
 	} else {
-		r.env.Log.Warn("the run learned from pairs of texts: its answers on single ones mean little", "first", number)
+		r.env.Log.Warn("the run was trained on pairs of texts; its answers for single texts are unreliable", "first", number)
 	}
 	return true
 }
 
-// MaxLength is the most tokens that an example of the run may have.
+// MaxLength returns the maximum number of tokens of an example of the run.
 func (r *Run) MaxLength() int {
 	if r.Manifest != nil && r.Manifest.MaxLength > 0 {
 		return min(r.Manifest.MaxLength, r.Params.Data.RowLength)
@@ -128,9 +128,9 @@ func (r *Run) MaxLength() int {
 	return r.Params.Data.RowLength
 }
 
-// PredictSplit answers on the records of a split, in order, and hands each
-// answer to a function. Records that are longer than a row are an error, or with
-// data.truncate shortened, and how many they are is logged.
+// PredictSplit classifies the records of a split and calls each with the answers, in order. A
+// record that is longer than a row is an error; with data.truncate, such records are cut and their
+// number is logged.
 func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.Answer) error) error {
 	p, err := r.Predictor(nil)
 	if err != nil {
@@ -138,12 +138,12 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.
 	}
 	done, err := p.EachEncoded(ctx, r.examples(ctx, split), each)
 	if done.Truncated > 0 {
-		r.env.Log.Warn("records were longer than a row and were cut: the answers on them are on their beginning", "records", done.Truncated, "of", done.Answers, "row_length", r.Params.Data.RowLength)
+		r.env.Log.Warn("records longer than a row were cut; their answers use only their beginning", "records", done.Truncated, "of", done.Answers, "row_length", r.Params.Data.RowLength)
 	}
 	return err
 }
 
-// examples gives the examples of a split, a window at a time.
+// examples yields the examples of a split, one window at a time.
 func (r *Run) examples(ctx context.Context, split string) iter.Seq2[[]text.Encoding, error] {
 	return func(yield func([]text.Encoding, error) bool) {
 		d, err := r.openSplit(ctx, split)
@@ -168,8 +168,8 @@ func (r *Run) examples(ctx context.Context, split string) iter.Seq2[[]text.Encod
 	}
 }
 
-// openSplit opens a split for prediction, with one example per row, so that they
-// are easily taken out again.
+// openSplit opens a split for prediction, with one example per row so that examples are easy to
+// extract.
 func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, error) {
 	s := &setup{params: r.Params, export: r.Export, env: r.env}
 	if err := s.openData(); err != nil {
@@ -183,8 +183,8 @@ func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, er
 	return s.open(ctx, split, toPredict)
 }
 
-// unpack returns the examples of a batch with one per row. A batch says how many of them
-// were shortened, and not which: where there are some, all that fill their rows count.
+// unpack returns the examples of a batch that has one per row. A batch counts the examples that
+// were cut without naming them, so if there are any, all that fill their rows are marked.
 func unpack(b *dataset.Batch) []text.Encoding {
 	ids, types, sequences := b.Feature(packed.InputIDs), b.Feature(packed.TypeIDs), b.Feature(packed.SequenceIDs)
 	out := make([]text.Encoding, b.Examples)
@@ -202,16 +202,16 @@ func unpack(b *dataset.Batch) []text.Encoding {
 }
 
 const (
-	// callCells bounds the positions of a call that predicts. Fewer leave cores
-	// idle, more do not stay in the caches.
+	// callCells limits the positions in one call. Fewer leave cores idle; more do not fit in the
+	// caches.
 	callCells = 1024
-	// windowExamples is the number of examples that are put in order by length,
-	// and windowCells bounds them where rows are long.
+	// windowExamples is the number of examples that are sorted by length together. windowCells
+	// limits it when rows are long.
 	windowExamples = predict.DefaultWindow
 	windowCells    = 1 << 20
 )
 
-// predictModel is a run as a predict.Model.
+// predictModel implements predict.Model for a run.
 type predictModel struct{ run *Run }
 
 // Predict implements predict.Model.
@@ -226,7 +226,7 @@ func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]
 	}
 	probabilities, logits := values["probabilities"], values["logits"]
 	if len(probabilities) == 0 || len(probabilities)%len(examples) != 0 || len(logits) != len(probabilities) {
-		return nil, fmt.Errorf("predict gave %d probabilities and %d logits for %d examples", len(probabilities), len(logits), len(examples))
+		return nil, fmt.Errorf("predict returned %d probabilities and %d logits for %d examples; expected as many of each per example", len(probabilities), len(logits), len(examples))
 	}
 	n := len(probabilities) / len(examples)
 	out := make([]predict.Scores, len(examples))
@@ -236,8 +236,7 @@ func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]
 	return out, nil
 }
 
-// batch packs examples into rows as long as the longest of them, or as the graph takes
-// them.
+// batch packs examples into rows as long as the longest example, or of the graph's fixed length.
 func (m predictModel) batch(examples []text.Encoding) (*dataset.Batch, error) {
 	config := m.run.Params.layout()
 	config.Labels = packed.LabelsNone

@@ -303,8 +303,8 @@ func TestWarnsOfPairs(t *testing.T) {
 		texts  string
 		want   string
 	}{
-		{"", "a\nb\tc\nd\te\n", "learned from single texts: its answers on pairs mean little\" first=2"},
-		{"b", "a\tb\nb\nd\n", "learned from pairs of texts: its answers on single ones mean little\" first=2"},
+		{"", "a\nb\tc\nd\te\n", "trained on single texts; its answers for pairs are unreliable\" first=2"},
+		{"b", "a\tb\nb\nd\n", "trained on pairs of texts; its answers for single texts are unreliable\" first=2"},
 		{"b", "a\tb\n", ""},
 		{"", "a\nb\n", ""},
 	} {

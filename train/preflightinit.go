@@ -14,8 +14,8 @@ import (
 	"github.com/gorbit-ml/gorbit/text"
 )
 
-// checkInit finds initial weights that are of another vocabulary, or fill less than half of
-// the encoder. Weights that cannot be read are an error of their own.
+// checkInit reports initial weights that belong to another vocabulary or fill less than half of
+// the encoder. It returns an error if the weights cannot be read.
 func checkInit(s *setup) (found []string, err error) {
 	from := s.params.Init
 	if from == "" {
@@ -28,7 +28,7 @@ func checkInit(s *setup) (found []string, err error) {
 	defer closeSource()
 	filled, all := fill(checkpoint.Compare(source, wantedOf(s.export.Contract)), s.export.Contract)
 	if 2*filled < all && !s.params.InitPartial {
-		found = append(found, fmt.Sprintf("init %s fills %d of the %d numbers of the encoder, less than half: give weights of a model of the graph's size (gorbit inspect shows it), or use what fits with --set init_partial=true", from, filled, all))
+		found = append(found, fmt.Sprintf("init %s fills %d of the %d numbers of the encoder; expected at least half; use weights of a model of the graph's size (see gorbit inspect), or accept these with --set init_partial=true", from, filled, all))
 	}
 	m := s.data.manifest
 	if m == nil {
@@ -37,18 +37,18 @@ func checkInit(s *setup) (found []string, err error) {
 	path, binding := vocabOf(from)
 	switch how := otherVocab(path, filepath.Join(s.data.dir, m.Vocab.File)); {
 	case how != "" && binding:
-		found = append(found, fmt.Sprintf("init %s is of another vocabulary than data %s (%s): convert with --vocab %s", from, s.data.dir, how, path))
+		found = append(found, fmt.Sprintf("init %s has another vocabulary than data %s (%s); convert the data with --vocab %s", from, s.data.dir, how, path))
 	case how != "":
-		s.env.Log.Warn("the vocabulary beside the initial weights is not that of the data", "vocabulary", path, "differs", how)
+		s.env.Log.Warn("the vocabulary next to the initial weights is not that of the data", "vocabulary", path, "differs", how)
 	}
 	return found, nil
 }
 
-// encoderPrefix is what the names of an encoder's variables begin with.
+// encoderPrefix is the prefix of the names of an encoder's variables.
 const encoderPrefix = "model/encoder/"
 
-// fill returns how many numbers of the encoder weights fill, and how many it has. A model
-// that names no encoder is looked at as a whole.
+// fill returns how many numbers of the encoder the weights fill, and how many it has. If no
+// variable has the encoder's prefix, it counts all variables.
 func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64) {
 	matched := make(map[string]bool)
 	for _, m := range r.Matched {
@@ -67,8 +67,8 @@ func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64) {
 	return filled, all
 }
 
-// vocabOf returns the vocabulary of initial weights, "" for none, and whether it surely is
-// theirs: that of a run or an exported model is, a file beside weights of elsewhere may not be.
+// vocabOf returns the vocabulary of initial weights, or "" for none, and whether it certainly
+// belongs to them. That of a run or an exported model does; a file next to other weights may not.
 func vocabOf(init string) (path string, binding bool) {
 	dir := init
 	if !isDir(dir) {
@@ -95,7 +95,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// vocabSum returns the SHA-256 of a vocabulary's file, as a manifest has it.
+// vocabSum returns the SHA-256 of a vocabulary file in hexadecimal, as in a manifest.
 func vocabSum(path string) (string, error) {
 	content, err := bounded.ReadFile(path, text.MaxVocabBytes)
 	if err != nil {
@@ -104,15 +104,15 @@ func vocabSum(path string) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(content)), nil
 }
 
-// otherVocab says in which way two files hold different tokens, "" for none. A file that is
-// not there, or is no vocabulary, says nothing.
+// otherVocab describes how the tokens of two vocabulary files differ. It returns "" if they do not
+// differ, or if either file is missing or invalid.
 func otherVocab(there, here string) string {
 	sumThere, errThere := vocabSum(there)
 	sumHere, errHere := vocabSum(here)
 	if errThere != nil || errHere != nil || sumThere == sumHere {
 		return ""
 	}
-	// Ends of lines and the like do not count.
+	// Compare tokens, because line breaks and the like do not matter.
 	a, errA := text.LoadVocab(there)
 	b, errB := text.LoadVocab(here)
 	if errA != nil || errB != nil {

@@ -15,27 +15,27 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// replicas watches where each replica's time goes, where there are several.
+// replicas measures how each of several replicas spends its time.
 type replicas struct {
 	model   *Model
-	clocks  interface{ Times() []strategy.Times } // of the replicas
-	cluster *cluster.Cluster                      // nil within one process
-	times   func() runner.Times                   // of the loop
-	first   progress                              // up to the first loop, which has the start in it
-	told    progress                              // up to the last loop
+	clocks  interface{ Times() []strategy.Times } // the replicas' clocks
+	cluster *cluster.Cluster                      // nil without workers
+	times   func() runner.Times                   // times of the loop
+	first   progress                              // at the end of the first loop, which includes the start-up
+	told    progress                              // at the end of the last loop
 }
 
-// progress is what has been done since the training began.
+// progress is a snapshot of the time spent and the examples trained on since the training began.
 type progress struct {
-	loops    time.Duration // spent in loops
+	loops    time.Duration // time spent in loops
 	times    []strategy.Times
 	examples []int64
 }
 
-// share is what a replica did in some time.
+// share describes how a replica spent a period of time.
 type share struct {
 	name                           string
-	perSecond                      float64 // examples
+	perSecond                      float64 // examples per second
 	compute, reduce, update, input float64 // percent of the time
 }
 
@@ -44,8 +44,7 @@ func (r *replicas) now() progress {
 	return progress{loops: r.times().InLoops, times: r.clocks.Times(), examples: append([]int64(nil), r.model.examples...)}
 }
 
-// names tells the replicas apart for people: by the address of the worker, and the
-// device there.
+// names returns readable names of the replicas: the address of the worker and its device.
 func (r *replicas) names() []string {
 	if r.cluster == nil {
 		return r.model.strategy.Runtime().Devices
@@ -59,9 +58,9 @@ func (r *replicas) names() []string {
 	return out
 }
 
-// shares says what the replicas did from one moment to another. What of the loops'
-// time is not the replica's own is the input's: waiting for a batch, handing it
-// over, and the call of the session.
+// shares describes how the replicas spent the time between two snapshots. The part of the loop
+// time that a replica did not use itself counts as input: waiting for a batch, passing it on, and
+// the session call.
 func (r *replicas) shares(since, now progress) []share {
 	all := now.loops - since.loops
 	if all <= 0 || now.examples == nil {
@@ -87,8 +86,8 @@ func (r *replicas) shares(since, now progress) []share {
 	return out
 }
 
-// action writes to TensorBoard what the replicas did in a loop, and what memory the
-// workers have, under replica_0, worker_0 and so on.
+// action returns an action that writes to TensorBoard the shares of the replicas in a loop and the
+// memory of the workers, under replica_0, worker_0 and so on.
 func (r *replicas) action(b *board, log *slog.Logger) runner.Action {
 	return func(_ context.Context, step int64, _ runner.Outputs) error {
 		now := r.now()
@@ -113,7 +112,7 @@ func (r *replicas) action(b *board, log *slog.Logger) runner.Action {
 		}
 		for i, u := range r.cluster.Usage() {
 			if u.At.IsZero() {
-				continue // nothing was heard yet
+				continue // no report from this worker yet
 			}
 			b.train.Scalar(fmt.Sprintf("worker_%d/memory_mib", i), step, float64(u.RSS>>20))
 			b.train.Scalar(fmt.Sprintf("worker_%d/peak_memory_mib", i), step, float64(u.PeakRSS>>20))
@@ -122,8 +121,9 @@ func (r *replicas) action(b *board, log *slog.Logger) runner.Action {
 	}
 }
 
-// table writes what the replicas did behind the first loop, or in all of the training
-// where that is all, and what the workers and this process used, one line at a time.
+// table writes the shares of the replicas after the first loop, or of the whole training if it had
+// only one, and the memory and CPU time of the workers and this process. It calls Write once per
+// line.
 func (r *replicas) table(out io.Writer) error {
 	now := r.now()
 	all := r.shares(r.first, now)

@@ -21,20 +21,20 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// Run is a run folder opened for reading: to evaluate, predict or export. It may
-// be one that another process is training in.
+// Run is a run folder opened for reading: to evaluate, predict or export. Another process may be
+// training in the folder.
 type Run struct {
 	Folder string
 	Params Params
 	// Export is the run's graph.
 	Export *graphs.Export
-	// Manifest describes the run's data; nil where that had no manifest.
+	// Manifest describes the run's data; nil if the data has no manifest.
 	Manifest *convert.Manifest
 
 	env         Env
 	strategy    strategy.Strategy
 	checkpoints *Checkpoints
-	workers     *cluster.Cluster // nil within this process
+	workers     *cluster.Cluster // nil without workers
 	// prefix is the checkpoint that Load restored.
 	prefix string
 }
@@ -50,8 +50,9 @@ func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error)
 	return p.Checkpoints.Restore(ctx, p.prefix)
 }
 
-// OpenRun opens a run folder and composes its graph for evaluation. Its variables
-// hold nothing until Load or EvaluateContinuously has restored a checkpoint.
+// OpenRun opens a run folder and composes its graph for evaluation. settings, of the form
+// "section.name=value", override the run's params. The variables have no values until Load or
+// EvaluateContinuously restores a checkpoint.
 func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*Run, error) {
 	p, err := ReadParams(filepath.Join(folder, paramsFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +61,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	// Where the run was trained says nothing of where it is evaluated.
+	// A run may be evaluated on other devices than it was trained on.
 	p.Strategy, p.Runtime.Lanes = Defaults().Strategy, 0
 	if err := p.Load(nil, settings); err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	return r, nil
 }
 
-// Close frees the graph.
+// Close frees the graph and disconnects from the workers.
 func (r *Run) Close() error {
 	err := errors.Join(r.checkpoints.manager.Close(), r.strategy.Close())
 	if r.workers != nil {
@@ -104,7 +105,7 @@ func (r *Run) Close() error {
 	return err
 }
 
-// VocabPath returns the run's vocabulary file, "" where it has none.
+// VocabPath returns the path of the run's vocabulary file, or "" if it has none.
 func (r *Run) VocabPath() string {
 	path := filepath.Join(r.Folder, vocabFile)
 	if _, err := os.Stat(path); err != nil {
@@ -113,8 +114,8 @@ func (r *Run) VocabPath() string {
 	return path
 }
 
-// Load restores a checkpoint: "" or "latest" for the newest whole one, "best" for
-// the best by the run's metric, or a step. It returns the step.
+// Load restores a checkpoint: "" or "latest" for the newest complete one, "best" for the best by
+// the run's metric, or a step. It returns the step.
 func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	prefix := ""
 	switch which {
@@ -122,22 +123,22 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	case "best":
 		step, err := bestStep(r.checkpoints.manager)
 		if errors.Is(err, errNoBest) {
-			return 0, fmt.Errorf("run %s has no best checkpoint: it was not evaluated yet, or checkpoint.best was empty", r.Folder)
+			return 0, fmt.Errorf("run %s has no best checkpoint: it was not evaluated yet, or checkpoint.best is empty", r.Folder)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("the best checkpoint of run %s: %w", r.Folder, err)
+			return 0, fmt.Errorf("best checkpoint of run %s: %w", r.Folder, err)
 		}
 		which, prefix = fmt.Sprintf("%d, which is the best", step), r.checkpoints.prefix(step)
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
-			return 0, &ParamsError{fmt.Errorf("checkpoint %q is not latest, best or a step", which)}
+			return 0, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best or a step", which)}
 		}
 		prefix = r.checkpoints.prefix(step)
 	}
 	restored, err := r.checkpoints.Restore(ctx, prefix)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("run %s has no checkpoint %s; it has %s", r.Folder, which, r.steps())
+		return 0, fmt.Errorf("run %s has no checkpoint %s; expected one of %s", r.Folder, which, r.steps())
 	}
 	if err != nil {
 		return 0, err
@@ -161,8 +162,8 @@ func (r *Run) steps() string {
 	return strings.Join(out, ", ")
 }
 
-// controller returns a controller that only evaluates, on a split ("" is the
-// run's). Summaries may be nil.
+// controller returns a controller that only evaluates on a split; "" means the run's own. summaries
+// may be nil.
 func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer, summaries runner.Summaries, actions ...runner.Action) (*runner.Controller, error) {
 	if split == "" {
 		split = r.Params.Data.Eval
@@ -192,8 +193,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	return c, nil
 }
 
-// Evaluate evaluates the checkpoint that was loaded on a split, "" for the run's
-// own.
+// Evaluate evaluates the loaded checkpoint on a split; "" means the run's own.
 func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error) {
 	c, err := r.controller(ctx, split, &pinned{r.checkpoints, r.prefix}, nil)
 	if err != nil {
@@ -205,8 +205,8 @@ func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error
 	return c.Evaluate(ctx, evalSteps(r.Params))
 }
 
-// AwaitRun waits until a training process has begun to write a run folder, at most
-// for the given time; 0 is for ever.
+// AwaitRun waits until a training process has started to write a run folder. It returns an error
+// after the timeout; 0 means no limit.
 func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env) error {
 	var late <-chan time.Time
 	if timeout > 0 {
@@ -224,16 +224,16 @@ func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late:
-			return fmt.Errorf("no run began in %s in %v", folder, timeout)
+			return fmt.Errorf("no run started in %s within %v", folder, timeout)
 		case <-time.After(time.Second):
 		}
 	}
 }
 
-// EvaluateContinuously evaluates every new checkpoint of the run until none came
-// for the given time, and hands each result to a function. Results go to an event
-// file of the split's own: those of train and eval belong to the process that
-// trains, which takes back events when it starts anew.
+// EvaluateContinuously evaluates every new checkpoint of the run and calls each with the results,
+// until no new checkpoint appears within the timeout. Results are also written to a separate event
+// file for the split, because those of train and eval belong to the training process, which
+// rewrites events when it restarts.
 func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration, each func(step int64, out runner.Outputs) error) (err error) {
 	split = cmp.Or(split, r.Params.Data.Eval)
 	var summaries runner.Summaries
@@ -253,7 +253,7 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 	return err
 }
 
-// Variables returns the model's loaded variables by name.
+// Variables returns the values of the model's variables by name.
 func (r *Run) Variables(ctx context.Context) (map[string]*tf.Tensor, error) {
 	var names []string
 	for _, v := range r.strategy.Variables() {

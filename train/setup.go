@@ -17,8 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// setup is what every use of a run works with: its params, its graph, its data, and the
-// program around it.
+// setup holds what every use of a run needs: its params, graph, data and environment.
 type setup struct {
 	params Params
 	export *graphs.Export
@@ -26,7 +25,7 @@ type setup struct {
 	env    Env
 }
 
-// newSetup opens the graph of some params.
+// newSetup opens the graph that the params name.
 func newSetup(p Params, env Env) (*setup, error) {
 	export, err := openExport(p.Graph, env)
 	if err != nil {
@@ -46,7 +45,7 @@ func (s *setup) open(ctx context.Context, split string, use use) (*dataset.Datas
 	return s.data.open(ctx, s.params, s.export.Contract, split, use, s.env.Log)
 }
 
-// evaluations checks that a split can be read and returns how to open it anew for every
+// evaluations checks that a split can be read. It returns a function that opens the split for each
 // evaluation, and its number of batches.
 func (s *setup) evaluations(ctx context.Context, split string) (func(context.Context) (runner.BatchReader[*Batch], error), int64, error) {
 	open := func(ctx context.Context) (*dataset.Dataset, error) { return s.open(ctx, split, toEvaluate) }
@@ -76,7 +75,8 @@ func (s *setup) openManager(folder string, readOnly bool) (*checkpoint.Manager, 
 	return checkpoint.OpenManager(c)
 }
 
-// openExport opens an export and refuses operations that reach beyond the graph.
+// openExport opens an export. It returns an error if the graph uses operations that reach beyond
+// it and are not allowed.
 func openExport(path string, env Env) (*graphs.Export, error) {
 	export, err := graphs.Open(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func openExport(path string, env Env) (*graphs.Export, error) {
 	return export, export.RefuseUnsafe(env.AllowOps)
 }
 
-// scalarsOf returns the scalars that stay the same for a run.
+// scalarsOf returns the hyperparameters that do not change during a run.
 func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
 	s := strategy.Scalars{"weight_decay": p.Optimizer.WeightDecay, "clip_norm": p.Optimizer.ClipNorm}
 	known := c.AllHyperparameters()
@@ -96,7 +96,7 @@ func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
 			for _, h := range known {
 				names = append(names, h.Name)
 			}
-			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter, only %s", name, strings.Join(names, ", "))}
+			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter; expected one of %s", name, strings.Join(names, ", "))}
 		}
 		if err := known[at].Check(value); err != nil {
 			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%w", err)}
@@ -106,11 +106,11 @@ func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
 	return s, nil
 }
 
-// intervals resolves the params that are counted in epochs, and returns the
-// number of steps of the run.
+// intervals resolves the params that are given in epochs, and returns the number of steps of the
+// run.
 func intervals(p *Params, stepsPerEpoch int64) (int64, error) {
 	if stepsPerEpoch < 1 {
-		return 0, &ParamsError{fmt.Errorf("split %s of %s gives no batch of %d examples: lower train.batch_size or turn data.drop_remainder off", p.Data.Train, p.Data.Dir, p.Train.BatchSize)}
+		return 0, &ParamsError{fmt.Errorf("split %s of %s has no full batch of %d examples; lower train.batch_size or turn data.drop_remainder off", p.Data.Train, p.Data.Dir, p.Train.BatchSize)}
 	}
 	steps := p.Train.Steps
 	if steps == 0 {

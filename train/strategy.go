@@ -11,14 +11,14 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
-// Who reads the batches of training.
+// Values of strategy.input: who reads the training batches.
 const (
 	inputChief = "chief"
 	inputLocal = "local"
 )
 
-// kind is the strategy that the params name, or mean by auto. Auto without devices
-// and workers is devices.Auto still: the GPUs decide.
+// kind returns the strategy that the params name, with auto resolved. Without devices and workers,
+// auto stays devices.Auto, and the number of GPUs decides.
 func (s StrategyParams) kind() string {
 	switch {
 	case s.Name != devices.Auto:
@@ -36,7 +36,7 @@ func (s StrategyParams) kind() string {
 	return devices.Auto
 }
 
-// addresses are the workers' addresses.
+// addresses returns the workers' addresses.
 func (s StrategyParams) addresses() []string {
 	var out []string
 	for address := range strings.SplitSeq(s.Workers, ",") {
@@ -47,12 +47,12 @@ func (s StrategyParams) addresses() []string {
 	return out
 }
 
-// validate returns an error that begins with the name of the param at fault.
+// validate returns an error that begins with the name of the invalid param.
 func (s StrategyParams) validate() error {
 	switch s.Name {
 	case devices.Auto, devices.One, devices.Mirrored, devices.MultiWorker:
 	default:
-		return fmt.Errorf("name is %q, expected auto, one, mirrored or multiworker", s.Name)
+		return fmt.Errorf("name is %q; expected auto, one, mirrored or multiworker", s.Name)
 	}
 	if s.Devices != "" {
 		d, err := devices.Parse(s.Devices)
@@ -60,13 +60,13 @@ func (s StrategyParams) validate() error {
 			return fmt.Errorf("devices: %w", err)
 		}
 		if s.Name == devices.One && d.Count > 1 {
-			return fmt.Errorf("devices is %s, and strategy one has one device: use mirrored", s.Devices)
+			return fmt.Errorf("devices is %s; expected one device for strategy one; use strategy mirrored for several", s.Devices)
 		}
 	}
 	seen := make(map[string]bool)
 	for _, address := range s.addresses() {
 		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || port == "0" {
-			return fmt.Errorf("workers: %q is not of the form host:port", address)
+			return fmt.Errorf("workers: address is %q; expected host:port", address)
 		}
 		if seen[address] {
 			return fmt.Errorf("workers: %s is named twice", address)
@@ -75,33 +75,33 @@ func (s StrategyParams) validate() error {
 	}
 	switch workers := len(seen); {
 	case s.kind() == devices.MultiWorker && workers == 0:
-		return fmt.Errorf("workers is empty, and strategy multiworker needs addresses, host:port,host:port, of gorbit worker processes")
+		return fmt.Errorf("workers is empty; expected the addresses of gorbit worker processes, host:port,host:port, for strategy multiworker")
 	case s.kind() != devices.MultiWorker && workers > 0:
-		return fmt.Errorf("workers is %s, which is for strategy multiworker", s.Workers)
+		return fmt.Errorf("workers is %s, which is only for strategy multiworker; leave it out", s.Workers)
 	case s.kind() == devices.MultiWorker && s.Devices != "":
-		return fmt.Errorf("devices is %s: workers say themselves what devices they have, by gorbit worker --devices", s.Devices)
+		return fmt.Errorf("devices is %s, which is not for strategy multiworker; each worker has its own: gorbit worker --devices", s.Devices)
 	case s.Input != inputChief && s.Input != inputLocal:
-		return fmt.Errorf("input is %q, expected chief or local", s.Input)
+		return fmt.Errorf("input is %q; expected chief or local", s.Input)
 	case s.Input == inputLocal && s.kind() != devices.MultiWorker:
-		return fmt.Errorf("input is local, which is for strategy multiworker: one process reads its data itself")
+		return fmt.Errorf("input is local, which is only for strategy multiworker; leave it out")
 	case s.Accumulate < 1:
-		return fmt.Errorf("accumulate is %d, expected 1 or more", s.Accumulate)
+		return fmt.Errorf("accumulate is %d; expected 1 or more", s.Accumulate)
 	case !(s.BucketMB > 0 && s.BucketMB <= 1<<20):
-		return fmt.Errorf("bucket_mb is %v, expected more than 0", s.BucketMB)
+		return fmt.Errorf("bucket_mb is %v; expected more than 0 and at most 1048576", s.BucketMB)
 	case s.WorkerTimeout < time.Second || s.WorkerTimeout > cluster.MaxTimeout:
-		return fmt.Errorf("worker_timeout is %v, expected 1s to %v", s.WorkerTimeout, cluster.MaxTimeout)
+		return fmt.Errorf("worker_timeout is %v; expected 1s to %v", s.WorkerTimeout, cluster.MaxTimeout)
 	case s.MaxRestarts < 0:
-		return fmt.Errorf("max_restarts is %d, expected 0 or more", s.MaxRestarts)
+		return fmt.Errorf("max_restarts is %d; expected 0 or more", s.MaxRestarts)
 	}
 	return nil
 }
 
-// mostLanes bounds the lanes that are taken unasked: beyond, operations that use many
-// cores were not measured against them.
+// mostLanes is the largest number of lanes that is chosen automatically. Larger numbers were not
+// measured against operations that use many cores.
 const mostLanes = 4
 
-// lanes is how many lanes a CPU has. A graph of XLA's has one, like all that compute
-// without the package's kernels.
+// lanes returns the number of lanes on a CPU. It is one for graphs that XLA compiles and for those
+// that run without gorbit's own kernels.
 func (r RuntimeParams) lanes(xla bool) int {
 	switch {
 	case r.Lanes > 0:

@@ -12,12 +12,11 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
-// Cluster is what the environment variable TF_CONFIG says of the machines that train
-// together, as TensorFlow's users set it on each.
+// Cluster describes the machines that train together, as the environment variable TF_CONFIG does.
 type Cluster struct {
-	// Workers are the addresses, host:port, the chief's first.
+	// Workers holds the addresses, host:port, the chief's first.
 	Workers []string
-	// Task is the number of this machine among them; 0 is the chief.
+	// Task is the index of this machine in Workers; 0 is the chief.
 	Task int
 }
 
@@ -25,8 +24,9 @@ type Cluster struct {
 //
 //	{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "worker", "index": 0}}
 //
-// Where there is no chief, the first worker is. Source: TensorFlow's guide to
-// distributed training, "Setting up the TF_CONFIG environment variable".
+// If there is no chief, the first worker is the chief. The error for an invalid value is a
+// *ParamsError. Source: TensorFlow's guide to distributed training, "Setting up the TF_CONFIG
+// environment variable".
 func ParseTFConfig(value string) (Cluster, error) {
 	var config struct {
 		Cluster map[string][]string `json:"cluster"`
@@ -43,20 +43,20 @@ func ParseTFConfig(value string) (Cluster, error) {
 	}
 	for kind := range config.Cluster {
 		if kind != "chief" && kind != "worker" {
-			return bad("the cluster has tasks of type %q; gorbit knows chief and worker", kind)
+			return bad("the cluster has tasks of type %q; expected chief or worker", kind)
 		}
 	}
 	chiefs, task := config.Cluster["chief"], config.Task
 	c := Cluster{Workers: slices.Concat(chiefs, config.Cluster["worker"])}
 	switch {
 	case len(chiefs) > 1:
-		return bad("%d chiefs, expected one at most", len(chiefs))
+		return bad("the cluster has %d chiefs; expected at most 1", len(chiefs))
 	case len(c.Workers) == 0:
-		return bad("the cluster has no workers")
+		return bad("the cluster has no workers; expected at least 1")
 	case task.Type != "chief" && task.Type != "worker":
-		return bad("the task is of type %q, expected chief or worker", task.Type)
+		return bad("task.type is %q; expected chief or worker", task.Type)
 	case task.Index < 0 || task.Index >= len(config.Cluster[task.Type]):
-		return bad("the task is %s %d, and the cluster has %d of them", task.Type, task.Index, len(config.Cluster[task.Type]))
+		return bad("task.index is %d; expected 0 or more and less than %d, the number of tasks of type %s", task.Index, len(config.Cluster[task.Type]), task.Type)
 	}
 	c.Task = task.Index
 	if task.Type == "worker" {
@@ -65,9 +65,9 @@ func ParseTFConfig(value string) (Cluster, error) {
 	return c, nil
 }
 
-// Strategy returns what the params say of devices and machines, for this cluster: its
-// machines are the workers, and say themselves what devices they have. A machine alone
-// trains within its process, and so reads itself what it trains on.
+// Strategy returns the params s adapted to the cluster: its machines are the workers, and each
+// chooses its own devices. If the cluster has only one machine, it trains without workers and the
+// training process reads the data itself.
 func (c Cluster) Strategy(s StrategyParams) StrategyParams {
 	if len(c.Workers) > 1 {
 		s.Workers, s.Devices = strings.Join(c.Workers, ","), ""
@@ -80,27 +80,27 @@ func (c Cluster) Strategy(s StrategyParams) StrategyParams {
 	return s
 }
 
-// plainJSON says what encoding/json found wrong, without the names of Go's types.
+// plainJSON returns an error of encoding/json without the names of Go types.
 func plainJSON(err error) error {
 	var kind *json.UnmarshalTypeError
 	if !errors.As(err, &kind) {
-		return fmt.Errorf("it is not valid JSON: %w", err)
+		return fmt.Errorf("invalid JSON: %w", err)
 	}
 	field, expected := cmp.Or(kind.Field, "the value"), "an object"
 	switch kind.Type.Kind() {
 	case reflect.Slice:
 		field, expected = "a task type of "+field, "a list of addresses, HOST:PORT"
 	case reflect.Int:
-		expected = "a whole number from 0"
+		expected = "a whole number, 0 or more"
 	case reflect.String:
 		if expected = "text"; field == "cluster" {
 			field = "an address in cluster"
 		}
 	}
-	return fmt.Errorf("%s is %s, expected %s", field, jsonWord(kind.Value), expected)
+	return fmt.Errorf("%s is %s; expected %s", field, jsonWord(kind.Value), expected)
 }
 
-// jsonWord puts an article before what encoding/json calls a value, such as "number 1.5".
+// jsonWord returns a phrase for encoding/json's description of a value, such as "number 1.5".
 func jsonWord(value string) string {
 	kind, rest, _ := strings.Cut(value, " ")
 	switch kind {

@@ -11,13 +11,12 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// Train trains what the params say in a run folder, and evaluates. A folder that
-// holds a checkpoint is continued from it; the same params then end in the same
-// variables, bit for bit, as if the run had not been stopped. It returns the last
-// evaluation's outputs, nil where there was none.
+// Train trains and evaluates in a run folder as the params describe. If the folder holds a
+// checkpoint, the run continues from it; with the same params it ends with the same variables, bit
+// for bit, as if it had not been stopped. Train returns the outputs of the last evaluation, or nil
+// if there was none.
 //
-// The error is a runner.ErrStopped where the context was cancelled: the run was
-// saved within a step.
+// If the context is cancelled, Train saves the run within a step and returns runner.ErrStopped.
 func Train(ctx context.Context, p Params, folder string, env Env) (runner.Outputs, error) {
 	if err := p.Absolute(); err != nil {
 		return nil, err
@@ -38,7 +37,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	return t.inFolder(ctx)
 }
 
-// inFolder trains in the run's folder, which no other process trains in meanwhile.
+// inFolder trains in the run's folder. It holds a lock so that no other process trains there.
 func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 	if err := vfs.MkdirAll(t.folder, 0o755); err != nil {
 		return nil, err
@@ -59,10 +58,10 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 	return t.run(ctx)
 }
 
-// run trains, and goes on from the last checkpoint where a worker was lost.
+// run trains. If a worker is lost, it continues from the last checkpoint.
 func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 	for restarts := 0; ; {
-		// An attempt that finds no checkpoint begins with the first batch.
+		// An attempt without a checkpoint starts with the first batch.
 		if err := t.examples.Restore(t.start); err != nil {
 			return nil, err
 		}
@@ -71,7 +70,7 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 			return out, err
 		}
 		if left, some := t.params.Strategy.without(err); t.params.Strategy.Elastic && restarts > 0 && some && !lostWorker(err) {
-			t.env.Log.Warn("going on without workers that did not come back", "error", err, "left", left.Workers)
+			t.env.Log.Warn("continuing without workers that did not come back", "error", err, "left", left.Workers)
 			t.params.Strategy = left
 			continue
 		}
@@ -82,16 +81,16 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 		}
 		most := t.params.Strategy.MaxRestarts
 		if paused := (*cluster.PausedError)(nil); lost && most > 0 && errors.As(err, &paused) {
-			t.env.Log.Warn("the chief was paused: the run goes on from its last checkpoint, and no restart is counted", "error", err)
+			t.env.Log.Warn("the chief was paused; continuing from the last checkpoint, without counting a restart", "error", err)
 			continue
 		}
 		if !lost || restarts >= most {
 			if restarts > 0 {
-				err = fmt.Errorf("%w; restarts so far: %d of at most %d (strategy.max_restarts)", err, restarts, most)
+				err = fmt.Errorf("%w; restarts so far: %d of at most %d (--max-restarts)", err, restarts, most)
 			}
 			return nil, err
 		}
 		restarts++
-		t.env.Log.Warn("a worker was lost: the run goes on from its last checkpoint", "error", err, "restart", restarts, "max_restarts", most)
+		t.env.Log.Warn("a worker was lost; continuing from the last checkpoint", "error", err, "restart", restarts, "max_restarts", most)
 	}
 }

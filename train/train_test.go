@@ -564,7 +564,7 @@ func TestChanges(t *testing.T) {
 	after.Graph = "g"
 	after.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.7, "beta_2": 0.9}
 	const want = `eval.batch_size was 64 and is 32; graph was "" and is "g"; optimizer.hyperparameters.beta_1 was 0.8 and is 0.7; ` +
-		`optimizer.hyperparameters.beta_2 is 0.9 now; optimizer.hyperparameters.epsilon was 0.000001`
+		`optimizer.hyperparameters.beta_2 is now 0.9; optimizer.hyperparameters.epsilon was 0.000001`
 	got, err := changes(before, after, 3)
 	if err != nil || list(got) != want {
 		t.Errorf("got %s, %v, want %s", list(got), err, want)
@@ -640,12 +640,12 @@ func TestParams(t *testing.T) {
 	}
 	for setting, want := range map[string]string{
 		"train.epoch=3":             "params: train.epoch=3: there is no param train.epoch",
-		"train.batch_size=many":     "params: train.batch_size=many: train.batch_size: expected a whole number, not many",
-		"train.batch_size=1.5":      "params: train.batch_size=1.5: train.batch_size: expected a whole number, not 1.5",
-		"train=3":                   "params: train=3: train: expected a section with names in it, not 3",
-		"train.epochs":              `params: "train.epochs" is not of the form section.name=value`,
-		"strategy.worker_timeout=5": "params: strategy.worker_timeout=5: strategy.worker_timeout: expected a time such as 60s, not 5",
-		"summary.enabled=perhap":    "params: summary.enabled=perhap: summary.enabled: expected true or false, not perhap",
+		"train.batch_size=many":     "params: train.batch_size=many: train.batch_size is many; expected a whole number",
+		"train.batch_size=1.5":      "params: train.batch_size=1.5: train.batch_size is 1.5; expected a whole number",
+		"train=3":                   "params: train=3: train is 3; expected a section with names",
+		"train.epochs":              `params: setting is "train.epochs"; expected section.name=value`,
+		"strategy.worker_timeout=5": "params: strategy.worker_timeout=5: strategy.worker_timeout is 5; expected a duration such as 60s",
+		"summary.enabled=perhap":    "params: summary.enabled=perhap: summary.enabled is perhap; expected true or false",
 	} {
 		q := Defaults()
 		var usage *ParamsError

@@ -9,25 +9,24 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// training is a run with all that outlasts the loss of a worker.
+// training is a run with everything that survives the loss of a worker.
 type training struct {
 	*setup
-	given       Params // what the user wrote, before intervals were worked out
+	given       Params // as the user wrote them, before intervals were resolved
 	folder      string
 	scalars     strategy.Scalars
-	examples    *dataset.Dataset // to train on
-	start       dataset.State    // of the examples
+	examples    *dataset.Dataset // training examples
+	start       dataset.State    // position of the first batch
 	steps       int64
 	evaluations func(context.Context) (runner.BatchReader[*Batch], error) // nil for none
 	evalBatches int64
 	manager     *checkpoint.Manager
-	before      *past // of the run; nil for a new one
-	// place composes the model on its devices; a field so that tests can do without.
+	before      *past // state of an earlier process; nil for a new run
+	// place composes the model on its devices. It is a field so that tests can replace it.
 	place func(context.Context) (placed, error)
 }
 
-// newTraining opens what is trained on, and works out the params that are counted in
-// epochs.
+// newTraining opens the training data and resolves the params that are given in epochs.
 func newTraining(ctx context.Context, s *setup, folder string) (*training, error) {
 	t := &training{setup: s, folder: folder}
 	t.place = func(ctx context.Context) (placed, error) {

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document returns the only document of a YAML file, nil where it is empty.
+// document returns the only document of a YAML file, or nil if the file is empty.
 func document(data []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	node, second := new(yaml.Node), new(yaml.Node)
@@ -30,30 +30,29 @@ func document(data []byte) (*yaml.Node, error) {
 	case err != nil:
 		return nil, err
 	}
-	return nil, fmt.Errorf("a second document begins in line %d, expected one: take out the line with ---", second.Line)
+	return nil, fmt.Errorf("a second document begins in line %d; expected one; remove the line with ---", second.Line)
 }
 
-// checkNode holds a YAML node against the Go type that it is for. The library's own
-// complaints name Go types and lines, and it cuts fractions off where a whole number
-// belongs.
+// checkNode checks a YAML node against the Go type that it will be decoded into. The library's own
+// errors name Go types, and it silently truncates fractions to whole numbers.
 func checkNode(node *yaml.Node, t reflect.Type, path string) error {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
 	bad := func(expected string) error {
-		return fmt.Errorf("%s: expected %s, not %s", nameOf(path), expected, describe(node))
+		return fmt.Errorf("%s is %s; expected %s", nameOf(path), describe(node), expected)
 	}
 	switch {
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
-		return nil // nothing said: the value stays what it is
+		return nil // null keeps the current value
 	case t.Kind() == reflect.Struct || t.Kind() == reflect.Map:
 		if node.Kind != yaml.MappingNode {
-			return bad("a section with names in it")
+			return bad("a section with names")
 		}
 		return checkSection(node, t, path)
 	case t == reflect.TypeFor[time.Duration]():
 		if _, err := time.ParseDuration(node.Value); node.Kind != yaml.ScalarNode || err != nil {
-			return bad("a time such as 60s")
+			return bad("a duration such as 60s")
 		}
 	case t.Kind() == reflect.Bool:
 		if v := false; node.Kind != yaml.ScalarNode || node.Decode(&v) != nil {
@@ -73,8 +72,8 @@ func checkNode(node *yaml.Node, t reflect.Type, path string) error {
 	return nil
 }
 
-// checkSection holds the members of a mapping against the fields of a struct, or the
-// values of a map.
+// checkSection checks the members of a mapping against the fields of a struct or the values of a
+// map.
 func checkSection(node *yaml.Node, t reflect.Type, path string) error {
 	seen := make(map[string]bool)
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -87,7 +86,7 @@ func checkSection(node *yaml.Node, t reflect.Type, path string) error {
 		name := node.Content[i].Value
 		within := strings.TrimPrefix(path+"."+name, ".")
 		if seen[name] {
-			return fmt.Errorf("%s is given twice, the second time in line %d", within, node.Content[i].Line)
+			return fmt.Errorf("%s is set twice, the second time in line %d", within, node.Content[i].Line)
 		}
 		seen[name] = true
 		member, ok := memberOf(t, name)
@@ -104,8 +103,7 @@ func checkSection(node *yaml.Node, t reflect.Type, path string) error {
 	return nil
 }
 
-// memberOf returns the type of a struct's field by its name in YAML, or that of the
-// values of a map.
+// memberOf returns the type of a struct's field by its YAML name, or the type of a map's values.
 func memberOf(t reflect.Type, name string) (reflect.Type, bool) {
 	if t.Kind() == reflect.Map {
 		return t.Elem(), true
@@ -118,8 +116,7 @@ func memberOf(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// wholeNumber reports whether a scalar is an integer of 64 bits. One that is written as
-// 1e3 or 2.0 is.
+// wholeNumber reports whether a scalar is a 64-bit integer. Forms such as 1e3 and 2.0 count.
 func wholeNumber(node *yaml.Node) bool {
 	switch node.ShortTag() {
 	case "!!int":
@@ -139,12 +136,12 @@ func nameOf(path string) string {
 	return path
 }
 
-// describe shows what a node is, in few words.
+// describe returns a short description of a node for error messages.
 func describe(node *yaml.Node) string {
 	const most = 40
 	switch {
 	case node.Kind == yaml.MappingNode:
-		return "a section with names in it"
+		return "a section with names"
 	case node.Kind == yaml.SequenceNode:
 		return "a list"
 	case node.Value == "":

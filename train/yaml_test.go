@@ -12,22 +12,22 @@ import (
 // What is wrong in a params file is said in the words of params, never in those of Go.
 func TestParamsFileErrors(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
-		{"train:\n  batch_size: [1, 2]\n", "train.batch_size: expected a whole number, not a list"},
-		{"train:\n  batch_size: {a: 1}\n", "train.batch_size: expected a whole number, not a section with names in it"},
-		{"train:\n  batch_size: 99999999999999999999\n", "train.batch_size: expected a whole number, not 99999999999999999999"},
-		{"train:\n  batch_size: yes please\n", "train.batch_size: expected a whole number, not yes please"},
-		{"train: [1]\n", "train: expected a section with names in it, not a list"},
-		{"optimizer:\n  hyperparameters: 3\n", "optimizer.hyperparameters: expected a section with names in it, not 3"},
-		{"optimizer:\n  hyperparameters:\n    beta_1: [1]\n", "optimizer.hyperparameters.beta_1: expected a number, not a list"},
+		{"train:\n  batch_size: [1, 2]\n", "train.batch_size is a list; expected a whole number"},
+		{"train:\n  batch_size: {a: 1}\n", "train.batch_size is a section with names; expected a whole number"},
+		{"train:\n  batch_size: 99999999999999999999\n", "train.batch_size is 99999999999999999999; expected a whole number"},
+		{"train:\n  batch_size: yes please\n", "train.batch_size is yes please; expected a whole number"},
+		{"train: [1]\n", "train is a list; expected a section with names"},
+		{"optimizer:\n  hyperparameters: 3\n", "optimizer.hyperparameters is 3; expected a section with names"},
+		{"optimizer:\n  hyperparameters:\n    beta_1: [1]\n", "optimizer.hyperparameters.beta_1 is a list; expected a number"},
 		{"optimizer:\n  hyperparameters:\n    beta_1:\n", "optimizer.hyperparameters.beta_1 has no value"},
-		{"optimizer:\n  learning_rate: \"\"\n", `optimizer.learning_rate: expected a number, not ""`},
-		{"graph: [a]\n", "graph: expected a text, not a list"},
-		{"strategy:\n  worker_timeout: soon\n", "strategy.worker_timeout: expected a time such as 60s, not soon"},
-		{"summary:\n  enabled: 3\n", "summary.enabled: expected true or false, not 3"},
-		{"- 1\n", "the file: expected a section with names in it, not a list"},
-		{"seed: 1\nseed: 2\n", "seed is given twice, the second time in line 2"},
+		{"optimizer:\n  learning_rate: \"\"\n", `optimizer.learning_rate is ""; expected a number`},
+		{"graph: [a]\n", "graph is a list; expected a text"},
+		{"strategy:\n  worker_timeout: soon\n", "strategy.worker_timeout is soon; expected a duration such as 60s"},
+		{"summary:\n  enabled: 3\n", "summary.enabled is 3; expected true or false"},
+		{"- 1\n", "the file is a list; expected a section with names"},
+		{"seed: 1\nseed: 2\n", "seed is set twice, the second time in line 2"},
 		{"epochs: 3\n", "there is no param epochs"},
-		{"seed: 1\n---\nseed: 2\n", "a second document begins in line 2, expected one: take out the line with ---"},
+		{"seed: 1\n---\nseed: 2\n", "a second document begins in line 2; expected one; remove the line with ---"},
 	} {
 		path := filepath.Join(t.TempDir(), "p.yaml")
 		if err := os.WriteFile(path, []byte(test.file), 0o644); err != nil {

@@ -212,7 +212,7 @@ func TestErrors(t *testing.T) {
 		{"nothing to do", 2, "", []string{"--model", model}, "no texts given"},
 		{"both", 2, "", []string{"--model", model, "--text", "a", "--file", "b"}, "both --text and --file given"},
 		{"pairs", 2, "", []string{"--model", model, "--text", "a", "--text", "b", "--text-pair", "c"}, "2 --text and 1 --text-pair given"},
-		{"format", 2, "", []string{"--model", model, "--text", "a", "--format", "xml"}, `--format: format "xml" is unknown, expected text, tsv or json`},
+		{"format", 2, "", []string{"--model", model, "--text", "a", "--format", "xml"}, `--format: format is "xml"; expected text, tsv or json`},
 		{"batch size", 2, "", []string{"--model", model, "--text", "a", "--batch-size", "0"}, "--batch-size is 0; expected 1 or more"},
 		{"unknown flag", 2, "", []string{"--modle", model}, "unknown flag: --modle"},
 		{"argument", 2, "", []string{"--model", model, "text"}, `unexpected argument "text"`},

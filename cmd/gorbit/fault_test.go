@@ -208,7 +208,7 @@ func (u *user) fixture(reviews int, convert ...string) {
 const faultSteps = 360
 
 // workerLost is what a run says that goes on after a worker was lost.
-const workerLost = "a worker was lost: the run goes on from its last checkpoint"
+const workerLost = "a worker was lost; continuing from the last checkpoint"
 
 // shortTimeout is for who is waited for in vain.
 var shortTimeout = []string{"--worker-timeout", "5s"}
@@ -506,7 +506,7 @@ func (f *faults) elastic(t *testing.T) {
 	chief.says("step:    200 ")
 	kill(t, second.Process.Pid, syscall.SIGKILL)
 	chief.exits(fault.ExitDone)
-	if log := chief.out.String(); !strings.Contains(log, "going on without workers that did not come back") || !strings.Contains(log, "restored from checkpoint") {
+	if log := chief.out.String(); !strings.Contains(log, "continuing without workers that did not come back") || !strings.Contains(log, "restored from checkpoint") {
 		t.Errorf("nothing of the worker left behind, or of the checkpoint:\n%s", log)
 	}
 	f.near(t, "elastic")
@@ -616,13 +616,13 @@ func TestUnreachableWorkers(t *testing.T) {
 		"no such host":       {"nobody.invalid:2222", "check the host's name"},
 		"a silent port":      {silent.Addr().String(), "nothing was heard from it"},
 		"another protocol":   {babbling.Addr().String(), "is not gorbit worker's protocol"},
-		"not an address":     {"localhost", `"localhost" is not of the form host:port`},
-		"no port":            {"localhost:0", `"localhost:0" is not of the form host:port`},
+		"not an address":     {"localhost", `address is "localhost"; expected host:port`},
+		"no port":            {"localhost:0", `address is "localhost:0"; expected host:port`},
 		"the same two times": {"a:1,a:1", "a:1 is named twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code := fault.ExitFailed
-			if strings.Contains(test.says, "form") || strings.Contains(test.says, "twice") {
+			if strings.Contains(test.says, "expected") || strings.Contains(test.says, "twice") {
 				code = fault.ExitUsage
 			}
 			chief := f.start(t, f.train("nobody", append(shortTimeout, "--workers", test.address)...)...)

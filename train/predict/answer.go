@@ -7,28 +7,28 @@ import (
 	"strconv"
 )
 
-// Scores are what a model gives for an example: probabilities, which sum to 1 over the
-// labels, and logits, as many.
+// Scores is the output of a model for one example: one probability per label, which sum to 1, and
+// one logit per label.
 type Scores struct {
 	Probabilities, Logits []float64
 }
 
-// Answer is the answer on one example.
+// Answer is the result for one example.
 type Answer struct {
-	// Label is the likeliest label: its name, or its number where it has none. Index is
-	// its number.
+	// Label is the name of the most probable label, or its index if it has no name. Index is its
+	// index.
 	Label string `json:"label"`
 	Index int    `json:"index"`
-	// Score is its probability; Probabilities are those of all labels.
+	// Score is the probability of Label; Probabilities holds those of all labels.
 	Score         float64   `json:"score"`
 	Probabilities []float64 `json:"probabilities"`
 	Logits        []float64 `json:"logits"`
-	// Truncated says that the text was longer than the model takes, and that the answer
-	// is on the beginning of it only.
+	// Truncated reports that the text was longer than the model's limit and was cut, so that the
+	// answer uses only its beginning.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// newAnswer picks the likeliest label, the first of equals.
+// newAnswer picks the most probable label, or the first of several with equal probability.
 func newAnswer(s Scores, labels []string, truncated bool) Answer {
 	a := Answer{Probabilities: s.Probabilities, Logits: s.Logits, Truncated: truncated}
 	for i, p := range a.Probabilities {
@@ -43,25 +43,25 @@ func newAnswer(s Scores, labels []string, truncated bool) Answer {
 	return a
 }
 
-// Format is how answers are written, a line each.
+// Format is an output format of answers, one line per answer.
 type Format string
 
 // The formats.
 const (
-	Text Format = "text" // label, probability in percent, and "truncated" where it is so
+	Text Format = "text" // label, probability in percent, and "truncated" for a text that was cut
 	TSV  Format = "tsv"  // label, tab, probability
 	JSON Format = "json" // the Answer as an object
 )
 
-// Validate returns an error for a format that there is not.
+// Validate returns an error if the format is unknown.
 func (f Format) Validate() error {
 	if f != Text && f != TSV && f != JSON {
-		return fmt.Errorf("format %q is unknown, expected %s, %s or %s", string(f), Text, TSV, JSON)
+		return fmt.Errorf("format is %q; expected %s, %s or %s", string(f), Text, TSV, JSON)
 	}
 	return nil
 }
 
-// Write writes an answer.
+// Write writes an answer to w, as one line.
 func (f Format) Write(w io.Writer, a Answer) error {
 	var err error
 	switch f {
@@ -80,7 +80,7 @@ func (f Format) Write(w io.Writer, a Answer) error {
 		_, err = fmt.Fprintf(w, "%s (%.1f %%)%s\n", a.Label, 100*a.Score, note)
 	}
 	if err != nil {
-		return fmt.Errorf("write the answers: %w", err)
+		return fmt.Errorf("write answers: %w", err)
 	}
 	return nil
 }

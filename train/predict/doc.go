@@ -1,10 +1,9 @@
-// Package predict takes texts to answers: it reads and encodes them, makes calls of like
-// lengths, runs a model, and hands the answers on in order. Both programs that predict
-// stand on it, and so can a server.
+// Package predict classifies texts: it reads and encodes them, groups them by length into calls,
+// runs a model, and returns the answers in order. Both commands that predict use it, and so can a
+// server.
 //
-// The model is whatever implements [Model]: a run of package train, or a served model of
-// package served, which stands on another binding of TensorFlow. So this package
-// depends on neither.
+// A model is any type that implements [Model]: a run of package train, or an exported model of
+// package served. These two use different TensorFlow bindings, so this package depends on neither.
 //
-// A [Predictor] has no state of its own between calls: many goroutines may use one.
+// A [Predictor] keeps no state between calls. Several goroutines may use one at the same time.
 package predict

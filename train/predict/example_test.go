@@ -9,7 +9,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// questioner takes texts with a question mark for questions.
+// questioner is a model that classifies every text with a question mark as a question.
 type questioner struct{ mark int32 }
 
 // Predict implements predict.Model.
@@ -26,7 +26,7 @@ func (q questioner) Predict(_ context.Context, examples []text.Encoding) ([]pred
 	return scores, nil
 }
 
-// A model is any type with Predict: a run, a served model, or one of your own.
+// Any type with a Predict method can be the model: a run, an exported model, or your own.
 func Example() {
 	vocab, err := text.ParseVocab([]byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\n?\nwhy\nyes\n"), "vocab.txt")
 	if err != nil {

@@ -14,55 +14,55 @@ import (
 	"github.com/gorbit-ml/gorbit/text"
 )
 
-// Model answers on encoded texts. Several goroutines may call it at once.
+// Model computes scores for encoded texts. Several goroutines may call it at once.
 type Model interface {
-	// Predict returns the scores of each example, in order. Examples are one or more.
+	// Predict returns the scores of each example, in order. There is at least one example.
 	Predict(ctx context.Context, examples []text.Encoding) ([]Scores, error)
 }
 
-// DefaultWindow is the number of examples that are put in order by length.
+// DefaultWindow is the default number of examples that are sorted by length together.
 const DefaultWindow = 1024
 
-// Config says how a Predictor works.
+// Config configures a Predictor.
 type Config struct {
-	// Tokenizer encodes the texts, with at most MaxLength tokens each, special tokens
-	// included. Longer ones lose tokens from their ends, the longer text of a pair first.
-	// Not needed where examples come encoded.
+	// Tokenizer encodes the texts to at most MaxLength tokens each, including special tokens.
+	// Longer texts lose tokens at the end, the longer text of a pair first. Neither is needed if
+	// the examples are already encoded.
 	Tokenizer *text.Tokenizer
 	MaxLength int
-	// Labels are the names of the labels by number; those without are called by it.
+	// Labels holds the names of the labels by index. A label without a name is called by its
+	// index.
 	Labels []string
-	// Window is how many examples are read before the first of them is answered; 0 is
-	// DefaultWindow.
+	// Window is the number of examples to read before the first call; 0 means DefaultWindow.
 	Window int
-	// CallTokens bounds the positions of a call of the model, its rows times the longest;
-	// 0 makes a window one call, in the order of its examples.
+	// CallTokens limits the positions in one call of the model: the number of rows times the
+	// length of the longest. 0 means one call per window, in the order of its examples.
 	CallTokens int
-	// RowLength is the length of all rows, for a model that takes no other; 0 is that of
-	// the longest example in the call.
+	// RowLength is the length of every row, for models that need a fixed one; 0 means the length
+	// of the longest example in the call.
 	RowLength int
-	// InFlight is how many calls run at once; 0 is one.
+	// InFlight is the number of calls that run at the same time; 0 means one.
 	InFlight int
 }
 
-// Validate returns an error that names the field at fault.
+// Validate returns an error that names the invalid field.
 func (c Config) Validate() error {
 	switch {
 	case c.Tokenizer != nil && c.MaxLength < 3:
-		return fmt.Errorf("predict: MaxLength is %d, expected 3 or more", c.MaxLength)
+		return fmt.Errorf("predict: MaxLength is %d; expected 3 or more", c.MaxLength)
 	case c.Window < 0 || c.CallTokens < 0 || c.RowLength < 0 || c.InFlight < 0:
-		return fmt.Errorf("predict: window %d, call tokens %d, row length %d, in flight %d: expected 0 or more", c.Window, c.CallTokens, c.RowLength, c.InFlight)
+		return fmt.Errorf("predict: window %d, call tokens %d, row length %d, in flight %d; expected 0 or more for each", c.Window, c.CallTokens, c.RowLength, c.InFlight)
 	}
 	return nil
 }
 
-// Predictor answers on texts.
+// Predictor classifies texts with a model.
 type Predictor struct {
 	model Model
 	Config
 }
 
-// New returns a Predictor with a model.
+// New returns a Predictor for a model. It returns an error if the Config is invalid.
 func New(model Model, c Config) (*Predictor, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -77,21 +77,21 @@ func New(model Model, c Config) (*Predictor, error) {
 // Summary counts answers.
 type Summary struct {
 	Answers   int
-	Truncated int // of them, on texts that were longer than the model takes
+	Truncated int // number of these answers whose texts were cut
 }
 
-// Answer answers on texts, in order.
+// Answer returns the answers for texts, in order.
 func (p *Predictor) Answer(ctx context.Context, texts ...text.Pair) ([]Answer, error) {
 	return p.answer(ctx, p.Tokenizer.EncodeBatch(texts, p.MaxLength))
 }
 
-// Each answers on all texts of a source, in order, and hands each answer to a function.
-// After an error of the source, all texts before it are answered.
+// Each classifies all texts of a source and calls each with the answers, in order. If the source
+// returns an error, the texts before it are still answered.
 func (p *Predictor) Each(ctx context.Context, in Source, each func(Answer) error) (Summary, error) {
 	return p.EachEncoded(ctx, p.encode(in), each)
 }
 
-// encode gives the examples of texts, a window at a time.
+// encode yields the encoded texts of a source, one window at a time.
 func (p *Predictor) encode(in Source) iter.Seq2[[]text.Encoding, error] {
 	return func(yield func([]text.Encoding, error) bool) {
 		for {
@@ -117,17 +117,17 @@ func (p *Predictor) encode(in Source) iter.Seq2[[]text.Encoding, error] {
 	}
 }
 
-// EachEncoded is [Predictor.Each] for examples that are encoded, a window at a time. The
-// next window is made, and the last one's answers are handed over, while the model runs.
+// EachEncoded is [Predictor.Each] for windows of examples that are already encoded. While the
+// model runs, the next window is prepared and the answers of the previous one are delivered.
 func (p *Predictor) EachEncoded(ctx context.Context, windows iter.Seq2[[]text.Encoding, error], each func(Answer) error) (done Summary, err error) {
 	type window struct {
 		examples []text.Encoding
 		answers  []Answer
-		err      error // what ended the examples, instead of answers
+		err      error // the error that ended the examples; then there are no answers
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	made, answered := make(chan *window, 1), make(chan *window, 1)
-	go func() { // not waited for: it may hang on standard input
+	go func() { // never waited for because it may block on standard input
 		defer close(made)
 		for examples, err := range windows {
 			if !send(ctx, made, &window{examples: examples, err: err}) {
@@ -183,7 +183,7 @@ func receive[T any](ctx context.Context, from <-chan T) (v T, ok bool) {
 	return v, ok
 }
 
-// answer answers on a window, in calls that run at the same time.
+// answer returns the answers for a window. It splits the window into calls that run in parallel.
 func (p *Predictor) answer(ctx context.Context, examples []text.Encoding) ([]Answer, error) {
 	answers := make([]Answer, len(examples))
 	g, ctx := errgroup.WithContext(ctx)
@@ -202,11 +202,11 @@ func (p *Predictor) answer(ctx context.Context, examples []text.Encoding) ([]Ans
 				return err
 			}
 			if len(scores) != len(some) {
-				return fmt.Errorf("the model gave %d answers, expected one for each of %d examples", len(scores), len(some))
+				return fmt.Errorf("the model returned %d answers; expected one for each of %d examples", len(scores), len(some))
 			}
 			for i, s := range scores {
 				if len(s.Probabilities) == 0 {
-					return errors.New("the model gave an answer without probabilities")
+					return errors.New("the model returned an answer without probabilities; expected one per label")
 				}
 				answers[places[i]] = newAnswer(s, p.Labels, some[i].Truncated)
 			}
@@ -216,8 +216,8 @@ func (p *Predictor) answer(ctx context.Context, examples []text.Encoding) ([]Ans
 	return answers, g.Wait()
 }
 
-// calls deals examples out to calls, by their places: with a bound on a call's positions
-// those of like lengths come together, so that short ones spend nothing on long ones' rows.
+// calls divides examples among calls and returns their indices. If CallTokens is set, examples of
+// similar length share a call, so that short examples are not padded to the length of long ones.
 func (p *Predictor) calls(examples []text.Encoding) [][]int {
 	order := make([]int, len(examples))
 	for i := range order {

@@ -14,16 +14,17 @@ import (
 	"github.com/gorbit-ml/gorbit/text"
 )
 
-// maxLineBytes bounds a line of input; the longest text that a model looks at is
-// far shorter.
+// maxLineBytes limits the length of an input line. Models read only a small part of so long a
+// text.
 const maxLineBytes = 16 << 20
 
-// Source gives texts, or pairs of texts, and io.EOF after the last one.
+// Source is a sequence of texts or pairs of texts.
 type Source interface {
+	// Next returns the next one, or io.EOF after the last.
 	Next() (text.Pair, error)
 }
 
-// List is a Source of given texts; Pairs is empty or as long as Texts.
+// List is a Source of the given texts. Pairs is empty or has the length of Texts.
 type List struct {
 	Texts, Pairs []string
 	at           int
@@ -42,10 +43,10 @@ func (l *List) Next() (text.Pair, error) {
 	return e, nil
 }
 
-// LineError says what is wrong with a line.
+// LineError reports an invalid line of a file.
 type LineError struct {
-	Name   string // of the file
-	Line   int    // from 1
+	Name   string // name of the file
+	Line   int    // number of the line, from 1
 	Reason string
 }
 
@@ -54,7 +55,7 @@ func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %s", e.Name, e.L
 // Is reports whether the target is the error's class, fault.Damaged.
 func (e *LineError) Is(target error) bool { return target == fault.Damaged }
 
-// Lines is a Source that reads one example a line.
+// Lines is a Source that reads one example per line.
 type Lines struct {
 	r     *bufio.Reader
 	name  string
@@ -62,19 +63,20 @@ type Lines struct {
 	parse func(line string) (text.Pair, error)
 }
 
-// NewLines returns a Source of a reader's lines, named in errors.
+// NewLines returns a Source of the lines of r. name stands for the file in errors; parse reads one
+// line, such as ParseTSV.
 func NewLines(r io.Reader, name string, parse func(string) (text.Pair, error)) *Lines {
 	return &Lines{r: bufio.NewReaderSize(r, 64<<10), name: name, parse: parse}
 }
 
-// Next implements Source. A line that is no example is a *LineError.
+// Next implements Source. The error for an invalid line is a *LineError.
 func (l *Lines) Next() (text.Pair, error) {
 	line, err := l.read()
 	if err != nil {
 		return text.Pair{}, err
 	}
 	if !utf8.ValidString(line) {
-		return text.Pair{}, &LineError{l.name, l.line, "not valid UTF-8"}
+		return text.Pair{}, &LineError{l.name, l.line, "the line is not valid UTF-8"}
 	}
 	e, err := l.parse(line)
 	if err != nil {
@@ -83,14 +85,14 @@ func (l *Lines) Next() (text.Pair, error) {
 	return e, nil
 }
 
-// read returns the next line without its end, or io.EOF after the last one.
+// read returns the next line without its line break, or io.EOF after the last line.
 func (l *Lines) read() (string, error) {
 	var line []byte
 	for {
 		part, err := l.r.ReadSlice('\n')
 		line = append(line, part...)
 		if len(line) > maxLineBytes {
-			return "", &LineError{l.name, l.line + 1, fmt.Sprintf("a line of more than %d bytes", maxLineBytes)}
+			return "", &LineError{l.name, l.line + 1, fmt.Sprintf("the line has more than %d bytes", maxLineBytes)}
 		}
 		switch {
 		case err == bufio.ErrBufferFull:
@@ -109,7 +111,8 @@ func (l *Lines) read() (string, error) {
 	}
 }
 
-// ParserOf chooses how a file's lines are read, by its name: .jsonl holds objects.
+// ParserOf returns the parser for the lines of a file: ParseJSON if its name ends in .jsonl,
+// otherwise ParseTSV.
 func ParserOf(path string) func(string) (text.Pair, error) {
 	if strings.EqualFold(filepath.Ext(path), ".jsonl") {
 		return ParseJSON
@@ -117,11 +120,11 @@ func ParserOf(path string) func(string) (text.Pair, error) {
 	return ParseTSV
 }
 
-// ParseTSV reads a text, or two with a tab between them. Quotes mean nothing.
+// ParseTSV parses a text, or two texts separated by a tab. Quotes have no special meaning.
 func ParseTSV(line string) (text.Pair, error) {
 	fields := strings.Split(line, "\t")
 	if len(fields) > 2 {
-		return text.Pair{}, fmt.Errorf("%d fields parted by tabs, expected a text and maybe a second one", len(fields))
+		return text.Pair{}, fmt.Errorf("%d fields separated by tabs; expected one text, or two for a pair", len(fields))
 	}
 	e := text.Pair{A: fields[0]}
 	if len(fields) == 2 {
@@ -130,7 +133,7 @@ func ParseTSV(line string) (text.Pair, error) {
 	return e, nil
 }
 
-// ParseJSON reads an object with the fields text and text_pair.
+// ParseJSON parses an object with the field text and, optionally, text_pair.
 func ParseJSON(line string) (text.Pair, error) {
 	var fields struct {
 		Text *string `json:"text"`

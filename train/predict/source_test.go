@@ -63,7 +63,7 @@ func TestLines(t *testing.T) {
 func TestLineWithoutEnd(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader("a\n"), strings.NewReader(strings.Repeat("x", maxLineBytes+1)))
 	got, err := readAll(t, NewLines(endless, "in", ParseTSV))
-	if len(got) != 1 || err == nil || !strings.Contains(err.Error(), "in:2: a line of more than") {
+	if len(got) != 1 || err == nil || !strings.Contains(err.Error(), "in:2: the line has more than") {
 		t.Errorf("%d examples, error %v", len(got), err)
 	}
 }

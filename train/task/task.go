@@ -1,5 +1,5 @@
-// Package task says what a task is: what records hold, and what the sums that a graph adds up
-// come to. A run knows its task by the interface alone; package classify has the first one.
+// Package task defines tasks: what records contain, and which metrics are computed from the sums
+// of a graph. Package train uses only the interface; package classify implements the first task.
 package task
 
 import (
@@ -9,34 +9,34 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// Task is what a model is trained for.
+// Task is a task that a model is trained for.
 type Task interface {
-	// Limit sets what the records may hold.
+	// Limit sets the limits on the contents of records.
 	Limit(*packed.Config)
-	// Measure computes the metrics of training and evaluation from sums: it is a
+	// Measure computes the metrics of training and evaluation from sums. It is a
 	// runner.MetricsFunc.
 	Measure(runner.Sums) (runner.Outputs, error)
-	// Metric returns what is known of a metric by its name.
+	// Metric returns the metric with the given name. It may be unknown to the task.
 	Metric(name string) Metric
-	// Best is the name of the metric by which a run keeps its best checkpoint by default.
+	// Best returns the name of the metric that selects the best checkpoint by default.
 	Best() string
-	// CheckData returns why a graph cannot be trained on converted data and what mends that, such
-	// as "has 3 labels, the graph 2: ...", or "".
+	// CheckData returns why a graph cannot be trained on converted data and how to fix that, such
+	// as "has 3 labels; expected 2, as in the graph; ...", or "".
 	CheckData(*convert.Manifest) string
 	// CheckSplit returns why a split of converted data cannot be trained or evaluated on, or "".
 	CheckSplit(name string, s *convert.Split) string
-	// OnlyAnswer returns the answer that all examples of a split have, and whether there is only
-	// one: from such a split nothing can be learned.
+	// OnlyAnswer returns the answer of all examples of a split, and whether all have the same one.
+	// Nothing can be learned from such a split.
 	OnlyAnswer(*convert.Manifest, *convert.Split) (answer string, only bool)
-	// Metrics lists the metrics that Measure gives for a function's outputs, sorted by name.
+	// Metrics lists the metrics that Measure returns for the outputs of a function, sorted by name.
 	Metrics(outputs []graphs.Arg) ([]Metric, error)
 }
 
-// Metric is a number that Measure gives.
+// Metric describes a metric that Measure returns.
 type Metric struct {
 	Name string
-	// Better says which of two values is the better one, where Directed is set. A graph may
-	// give metrics that the task knows nothing of.
+	// Better is the direction of better values. It is valid only if Directed is set; a graph may
+	// have metrics that the task does not know.
 	Better   runner.Better
 	Directed bool
 }

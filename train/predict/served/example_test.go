@@ -9,7 +9,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train/predict/served"
 )
 
-// A model is opened once and answers as often as it is asked.
+// Open a model once and reuse it for all texts.
 func Example() {
 	model, err := served.Open("served/mrpc")
 	if err != nil {

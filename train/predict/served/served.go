@@ -1,6 +1,6 @@
-// Package served loads a model that gorbit export wrote, through tfgo, the usual loader of
-// SavedModels in Go. A program that links it cannot link package strategy, and so not
-// package train either: they stand on another binding of TensorFlow.
+// Package served loads models that gorbit export wrote. It uses tfgo, the usual SavedModel loader
+// for Go. A program that imports it cannot also import package strategy, and therefore not package
+// train: these use another TensorFlow binding, and the two cannot be linked together.
 package served
 
 import (
@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/graphs/safety"
-	_ "github.com/gorbit-ml/gorbit/internal/altstack" // for signals in TensorFlow's threads
+	_ "github.com/gorbit-ml/gorbit/internal/altstack" // handles signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
@@ -30,9 +30,9 @@ import (
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// Model is a served model. It implements predict.Model; many goroutines may use it.
+// Model is an exported model. It implements predict.Model. Several goroutines may use it at once.
 type Model struct {
-	// Tokenizer, Labels and MaxLength are those that the model was trained with.
+	// Tokenizer, Labels and MaxLength are those the model was trained with.
 	Tokenizer *text.Tokenizer
 	Labels    []string
 	MaxLength int
@@ -42,9 +42,9 @@ type Model struct {
 	outputs                               []tf.Output // probabilities, logits
 }
 
-// Open loads a served model, unless it uses operations that reach beyond the graph: these
-// are a *safety.Error, but for those allowed by name. Errors of a model that is damaged are
-// of class damaged.
+// Open loads an exported model. It returns a *safety.Error if the model uses operations that reach
+// beyond the graph, except for those named in allowOps. The error for a damaged model is of class
+// fault.Damaged.
 func Open(dir string, allowOps ...string) (*Model, error) {
 	d, err := layout.Read(dir)
 	if err != nil {
@@ -60,7 +60,7 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 		} `json:"config"`
 	}
 	if err := json.Unmarshal(d.Model, &sizes); err == nil && sizes.Config.VocabSize > 0 && vocab.Size() != sizes.Config.VocabSize {
-		return nil, fault.Damagedf("model %s: its vocabulary has %d tokens, the graph %d: export the model again", dir, vocab.Size(), sizes.Config.VocabSize)
+		return nil, fault.Damagedf("model %s: its vocabulary has %d tokens; expected %d, as in the graph; export the model again", dir, vocab.Size(), sizes.Config.VocabSize)
 	}
 	tokenizer, err := text.NewTokenizer(vocab, text.Config{Lowercase: d.Lowercase})
 	if err != nil {
@@ -94,8 +94,8 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 // maxModelBytes is protobuf's own limit on a message.
 const maxModelBytes = 2<<30 - 1
 
-// refuseUnsafe returns a *safety.Error for a model that could do more than compute.
-// Nothing of it has run then: TensorFlow has not seen it yet.
+// refuseUnsafe returns a *safety.Error for a model that can do more than compute. It runs before
+// TensorFlow loads the model, so nothing of the model has run yet.
 func refuseUnsafe(dir string, d *layout.Description, allowOps []string) error {
 	path := filepath.Join(dir, layout.ModelFile)
 	data, err := bounded.ReadFile(path, maxModelBytes)
@@ -110,9 +110,9 @@ func refuseUnsafe(dir string, d *layout.Description, allowOps []string) error {
 	return safety.Refuse("model", dir, safety.Check(saved, run...), allowOps)
 }
 
-// plainPath returns a path of the folder that TensorFlow takes literally: it
-// matches the names of variables' files as patterns, so a folder such as
-// "lr[1e-5]" is reached through a link of a plain name. Call done after loading.
+// plainPath returns a path to the folder without pattern characters. TensorFlow treats the names
+// of variable files as patterns, so a folder such as "lr[1e-5]" is reached through a symbolic link
+// with a plain name. Call done after loading.
 func plainPath(dir string) (path string, done func(), err error) {
 	if !strings.ContainsAny(dir, `*?[\`) {
 		return dir, func() {}, nil
@@ -132,7 +132,7 @@ func plainPath(dir string) (path string, done func(), err error) {
 	return path, func() { os.RemoveAll(temp) }, nil
 }
 
-// tensor finds a tensor of the graph by its name, which layout has checked.
+// tensor returns a tensor of the graph by name. Package layout has already checked the name.
 func (m *Model) tensor(name string) tf.Output {
 	operation, index, err := layout.ParseTensor(name)
 	if err != nil {
@@ -141,13 +141,12 @@ func (m *Model) tensor(name string) tf.Output {
 	return m.saved.Op(operation, index)
 }
 
-// Predictor returns what answers on texts with the model, a window of batchSize texts a
-// call.
+// Predictor returns a Predictor that runs the model on batchSize texts per call.
 func (m *Model) Predictor(batchSize int) (*predict.Predictor, error) {
 	return predict.New(m, predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, Labels: m.Labels, Window: batchSize})
 }
 
-// Predict implements predict.Model: in one call, with rows as long as the longest example.
+// Predict implements predict.Model. It makes one call, with rows as long as the longest example.
 func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.Scores, error) {
 	length := 0
 	for _, e := range examples {
@@ -171,13 +170,13 @@ func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.
 	}
 	var out []*tf.Tensor
 	if err := catch(func() { out = m.saved.Exec(m.outputs, feeds) }); err != nil {
-		return nil, fmt.Errorf("TensorFlow cannot answer: %w", err)
+		return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
 	}
 	values := make([][][]float32, len(out))
 	for i, t := range out {
 		v, ok := t.Value().([][]float32)
 		if !ok || len(v) != len(examples) || len(v[0]) != len(m.Labels) {
-			return nil, fmt.Errorf("the model gives %v %v for %d examples and %d labels",
+			return nil, fmt.Errorf("the model returned %v %v for %d examples; expected %d values for each",
 				t.DataType(), t.Shape(), len(examples), len(m.Labels))
 		}
 		values[i] = v
@@ -197,7 +196,7 @@ func widen(values []float32) []float64 {
 	return out
 }
 
-// rows makes an n by length matrix of zeros.
+// rows returns an n by length matrix of zeros.
 func rows(n, length int) [][]int32 {
 	all := make([]int32, n*length)
 	out := make([][]int32, n)
@@ -207,7 +206,7 @@ func rows(n, length int) [][]int32 {
 	return out
 }
 
-// catch turns what tfgo panics with into an error of one line.
+// catch calls f and returns a panic of tfgo as an error of one line.
 func catch(f func()) (err error) {
 	defer func() {
 		switch p := recover().(type) {

@@ -1,4 +1,4 @@
-// Package classify is the task of giving every example one of some labels.
+// Package classify implements the task of assigning one label to every example.
 package classify
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
-// The sums of a classifier, besides those of package runner.
+// Names of a classifier's sums, in addition to those of package runner.
 const (
-	CorrectSum = "correct_sum" // weight of the correct predictions; gives accuracy
+	CorrectSum = "correct_sum" // weight of the correct predictions, for accuracy
 	Confusion  = "confusion"   // C x C weighted counts, row = label, column = prediction
 )
 
-// Task is classification by a graph.
+// Task is the classification task of a graph.
 type Task struct{ model graphs.Model }
 
 var _ task.Task = Task{}
@@ -25,7 +25,8 @@ var _ task.Task = Task{}
 // New returns the task of a graph with the given contract.
 func New(c *graphs.Contract) Task { return Task{c.Model} }
 
-// Limit implements task.Task: labels, token ids, types and positions that the graph has.
+// Limit implements task.Task. It limits labels, token ids, token types and positions to those of
+// the graph.
 func (t Task) Limit(c *packed.Config) {
 	c.VocabSize = t.model.ConfigInt("vocab_size")
 	c.NumTypes = t.model.ConfigInt("type_vocab_size")
@@ -33,7 +34,7 @@ func (t Task) Limit(c *packed.Config) {
 	c.NumLabels = t.model.NumLabels
 }
 
-// better says which way metrics are better.
+// better holds the direction of each known metric.
 var better = map[string]runner.Better{
 	"accuracy":        runner.HigherIsBetter,
 	"f1":              runner.HigherIsBetter,
@@ -49,13 +50,13 @@ var better = map[string]runner.Better{
 // Best implements task.Task.
 func (t Task) Best() string { return "accuracy" }
 
-// Metric implements task.Task.
+// Metric implements task.Task. Directed is false if the metric is unknown.
 func (t Task) Metric(name string) task.Metric {
 	b, ok := better[name]
 	return task.Metric{Name: name, Better: b, Directed: ok}
 }
 
-// Metrics implements task.Task, by measuring made-up sums.
+// Metrics implements task.Task. It calls Measure with placeholder sums.
 func (t Task) Metrics(outputs []graphs.Arg) ([]task.Metric, error) {
 	sums := make(runner.Sums)
 	for _, a := range outputs {
@@ -63,7 +64,7 @@ func (t Task) Metrics(outputs []graphs.Arg) ([]task.Metric, error) {
 		for _, d := range a.Shape {
 			n *= max(d, 1)
 		}
-		// The open dimensions of the matrix are the labels.
+		// Unknown dimensions of the matrix are the number of labels.
 		if a.Name == Confusion && len(a.Shape) == 2 && a.Shape[0] < 1 {
 			n = int64(t.model.NumLabels) * int64(t.model.NumLabels)
 		}

@@ -42,8 +42,8 @@ func TestMeasure(t *testing.T) {
 	}{
 		{runner.Sums{runner.LossSum: {1}}, `no output "weight_sum" among [loss_sum]`},
 		{runner.Sums{runner.WeightSum: {1}, CorrectSum: {1, 2}}, `"correct_sum" has 2 elements`},
-		{runner.Sums{runner.WeightSum: {1}, Confusion: {1, 2, 3}}, "no square matrix"},
-		{runner.Sums{runner.WeightSum: {1}, Confusion: {}}, "no square matrix"},
+		{runner.Sums{runner.WeightSum: {1}, Confusion: {1, 2, 3}}, "expected a square matrix"},
+		{runner.Sums{runner.WeightSum: {1}, Confusion: {}}, "expected a square matrix"},
 	} {
 		if got, err := (Task{}).Measure(c.sums); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, %v; want an error with %s", c.sums, got, err, c.want)

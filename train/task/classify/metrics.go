@@ -7,16 +7,15 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// Measure implements task.Task. It gives what runner.Metrics gives, and:
+// Measure implements task.Task. It returns the outputs of runner.Metrics, and in addition:
 //
-//   - correct_sum gives accuracy instead of correct.
-//   - confusion gives accuracy, mcc and, for two classes, precision, recall and
-//     f1 of class 1 (as GLUE reports MRPC and QQP); for any other number of
-//     classes macro_precision, macro_recall and macro_f1, the plain means over
-//     the classes that occur as label or as prediction. A zero denominator in
-//     one of them gives 0. Definitions and zero cases are those of scikit-learn
-//     (accuracy_score, precision_recall_fscore_support with zero_division=0,
-//     matthews_corrcoef); mcc for more than two classes is Gorodkin's R_K.
+//   - From correct_sum: accuracy, instead of correct.
+//   - From confusion: accuracy, mcc and, for two classes, precision, recall and f1 of class 1 (as
+//     GLUE reports MRPC and QQP); for any other number of classes macro_precision, macro_recall and
+//     macro_f1, the unweighted means over the classes that occur as label or prediction. Each is 0
+//     if its denominator is 0. Definitions and zero cases are those of scikit-learn
+//     (accuracy_score, precision_recall_fscore_support with zero_division=0, matthews_corrcoef);
+//     mcc for more than two classes is Gorodkin's R_K.
 func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	out, err := runner.Metrics(sums)
 	if err != nil {
@@ -36,7 +35,7 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	return out, nil
 }
 
-// confusion is a square matrix of weighted counts with its margins.
+// confusion holds the diagonal and the margins of a confusion matrix of weighted counts.
 type confusion struct {
 	classes   int
 	diagonal  []float64 // weight of class i predicted as i
@@ -49,7 +48,7 @@ type confusion struct {
 func newConfusion(flat []float64) (*confusion, error) {
 	n := int(math.Sqrt(float64(len(flat))) + 0.5)
 	if n*n != len(flat) || n == 0 {
-		return nil, fmt.Errorf("output %q has %d elements, which is no square matrix", Confusion, len(flat))
+		return nil, fmt.Errorf("output %q has %d elements; expected a square matrix", Confusion, len(flat))
 	}
 	m := &confusion{
 		classes:   n,
@@ -90,23 +89,22 @@ func (m *confusion) addTo(out runner.Outputs) {
 	out["macro_f1"] = ratio(f1, present)
 }
 
-// class gives precision, recall and F1 = 2 TP / (2 TP + FP + FN) of one class
-// against the rest.
+// class returns precision, recall and F1 = 2 TP / (2 TP + FP + FN) of one class against the rest.
 func (m *confusion) class(i int) (precision, recall, f1 float64) {
 	tp := m.diagonal[i]
 	return ratio(tp, m.predicted[i]), ratio(tp, m.labels[i]), ratio(2*tp, m.labels[i]+m.predicted[i])
 }
 
-// mcc is Gorodkin's R_K (Comput. Biol. Chem. 28, 2004), which for two classes
-// is Matthews' coefficient:
+// mcc returns Gorodkin's R_K (Comput. Biol. Chem. 28, 2004), which for two classes is Matthews'
+// correlation coefficient:
 //
 //	(c s - sum_k p_k t_k) / sqrt((s^2 - sum p_k^2) (s^2 - sum t_k^2))
 //
-// with c correct, s all, p_k predicted and t_k labelled as k. It is 0 where all
-// labels, or all predictions, are of one class.
+// with c correct, s all, p_k predicted as k and t_k labelled k. It is 0 if all labels, or all
+// predictions, are of one class.
 func (m *confusion) mcc() float64 {
 	if occurring(m.labels) < 2 || occurring(m.predicted) < 2 {
-		return 0 // said of the counts, as fractional weights leave rounding in the sums below
+		return 0 // tested on the counts because fractional weights cause rounding errors below
 	}
 	s := m.total
 	cov, varP, varT := m.correct*s, s*s, s*s
@@ -115,7 +113,7 @@ func (m *confusion) mcc() float64 {
 		varP -= m.predicted[k] * m.predicted[k]
 		varT -= m.labels[k] * m.labels[k]
 	}
-	// Rounding may lead beyond the ends.
+	// Rounding may exceed the range.
 	return max(-1, min(1, ratio(cov, math.Sqrt(varP)*math.Sqrt(varT))))
 }
 
@@ -130,7 +128,7 @@ func occurring(weights []float64) int {
 	return n
 }
 
-// ratio is a/b, and 0 where b is 0.
+// ratio returns a/b, or 0 if b is 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0
