@@ -8,14 +8,13 @@ import (
 	"math"
 )
 
-// An Action is run with the outputs of a loop or of an evaluation. An error
-// that wraps ErrStopTraining ends training well, one that wraps ErrStopped
-// stops the run as a signal would; any other ends it as a failure, after a
-// checkpoint was saved.
+// An Action runs after a loop or an evaluation, with its outputs. An error that wraps
+// ErrStopTraining ends the training successfully; one that wraps ErrStopped stops the run as a
+// signal would; any other error ends the run as a failure after a checkpoint is saved.
 type Action func(ctx context.Context, step int64, out Outputs) error
 
-// runActions runs every action. One that fails keeps the later ones from
-// running; one that asks to stop does not.
+// runActions runs the actions in order. After an action that fails, the rest do not run; after one
+// that asks to stop, they do.
 func runActions(ctx context.Context, actions []Action, step int64, out Outputs) error {
 	var stop error
 	for _, action := range actions {
@@ -29,10 +28,10 @@ func runActions(ctx context.Context, actions []Action, step int64, out Outputs) 
 	return stop
 }
 
-// A Condition decides on outputs.
+// A Condition tests outputs.
 type Condition func(step int64, out Outputs) (bool, error)
 
-// When runs the actions, in order, where the condition holds (Orbit's
+// When returns an action that runs the given actions, in order, if the condition holds (Orbit's
 // ConditionalAction).
 func When(condition Condition, actions ...Action) Action {
 	return func(ctx context.Context, step int64, out Outputs) error {
@@ -49,9 +48,9 @@ func When(condition Condition, actions ...Action) Action {
 	}
 }
 
-// StopIf stops the run, as a signal would, where check gives a reason (Orbit's
-// SaveCheckpointIfPreempted): for machines that announce their end by other
-// means than a signal.
+// StopIf returns an action that stops the run, as a signal would, if check returns true (Orbit's
+// SaveCheckpointIfPreempted). It is for machines that announce their end by other means than a
+// signal.
 func StopIf(check func(context.Context) (reason string, stop bool)) Action {
 	return func(ctx context.Context, step int64, out Outputs) error {
 		if reason, stop := check(ctx); stop {
@@ -61,7 +60,7 @@ func StopIf(check func(context.Context) (reason string, stop bool)) Action {
 	}
 }
 
-// Better says which of two values of a metric is the better one.
+// Better is the direction in which a metric gets better.
 type Better int
 
 // The two directions.
@@ -70,8 +69,8 @@ const (
 	LowerIsBetter
 )
 
-// better reports whether a is better than b by more than delta. NaN is never
-// better than anything, and everything else is better than NaN.
+// better reports whether value is better than than by more than delta. NaN is never better;
+// every other value is better than NaN.
 func (b Better) better(value, than, delta float64) bool {
 	switch {
 	case math.IsNaN(value):
@@ -87,18 +86,17 @@ func (b Better) better(value, than, delta float64) bool {
 
 // bestState is the best value of a metric so far.
 type bestState struct {
-	Value number `json:"value"` // NaN before the first
+	Value number `json:"value"` // NaN before the first evaluation
 	Step  int64  `json:"step"`
-	Since int64  `json:"since"` // evaluations since without a better one
-	// Metric and Order say what the value is of. States of old do not say it.
+	Since int64  `json:"since"` // number of evaluations since then
+	// Metric and Order describe the metric. States saved by older versions lack them.
 	Metric string `json:"metric,omitempty"`
 	Order  Better `json:"order,omitempty"`
 }
 
 func noBest() bestState { return bestState{Value: number(math.NaN())} }
 
-// restore goes back to a state. The best value of another metric says nothing of this one;
-// metric "" takes any.
+// restore restores a saved state. It ignores the state of another metric, unless metric is "".
 func (s *bestState) restore(raw json.RawMessage, metric string, order Better) error {
 	*s = noBest()
 	if raw == nil {
@@ -114,32 +112,32 @@ func (s *bestState) restore(raw json.RawMessage, metric string, order Better) er
 	return nil
 }
 
-// save returns the state with what it is of.
+// save returns the state as JSON, with the metric and its order.
 func (s bestState) save(metric string, order Better) (json.RawMessage, error) {
 	s.Metric, s.Order = metric, order
 	return json.Marshal(s)
 }
 
-// NewBestMetric is a condition that holds for outputs in which a metric is
-// strictly better than ever before. List it in Config.Persist and its best
-// value lives with the checkpoints.
+// NewBestMetric tracks the best value of a metric. Its Test is a Condition that holds if the value
+// is strictly better than all before. Add it to Config.Persist to save the best value with the
+// checkpoints.
 type NewBestMetric struct {
 	metric string
 	order  Better
 	best   bestState
 }
 
-// NewBest returns the condition for a metric by name.
+// NewBest returns a NewBestMetric for a metric by name.
 func NewBest(metric string, order Better) *NewBestMetric {
 	return &NewBestMetric{metric: metric, order: order, best: noBest()}
 }
 
-// Best returns the best value and its step; ok is false before the first.
+// Best returns the best value and its step; ok is false if there is none yet.
 func (b *NewBestMetric) Best() (value float64, step int64, ok bool) {
 	return float64(b.best.Value), b.best.Step, !math.IsNaN(float64(b.best.Value))
 }
 
-// Test reports whether the outputs hold a new best value, without recording it.
+// Test reports whether the outputs have a new best value. It does not record it.
 func (b *NewBestMetric) Test(step int64, out Outputs) (bool, error) {
 	value, err := out.get(b.metric)
 	if err != nil {
@@ -148,9 +146,8 @@ func (b *NewBestMetric) Test(step int64, out Outputs) (bool, error) {
 	return b.order.better(value, float64(b.best.Value), 0), nil
 }
 
-// Commit is an Action that records the outputs' value where it is a new best.
-// As the last of the actions of When(best.Test, ...), it records only what the
-// actions before it have dealt with.
+// Commit is an Action that records the value in the outputs if it is a new best. As the last action
+// of When(best.Test, ...), it records the value only if the actions before it succeeded.
 func (b *NewBestMetric) Commit(_ context.Context, step int64, out Outputs) error {
 	ok, err := b.Test(step, out)
 	if ok {
@@ -167,9 +164,8 @@ func (b *NewBestMetric) Restore(raw json.RawMessage) error {
 	return b.best.restore(raw, b.metric, b.order)
 }
 
-// EarlyStopping ends training when a metric has not got better for a number of
-// evaluations in a row. Give its Check to Config.EvalActions and itself to
-// Config.Persist.
+// EarlyStopping ends training when a metric has not improved for a number of consecutive
+// evaluations. Add its Check to Config.EvalActions and itself to Config.Persist.
 type EarlyStopping struct {
 	metric   string
 	order    Better
@@ -178,20 +174,20 @@ type EarlyStopping struct {
 	best     bestState
 }
 
-// NewEarlyStopping returns an action that allows patience evaluations in a row
-// (1 or more) in which the metric is not better than the best before by more
-// than minDelta.
+// NewEarlyStopping returns an EarlyStopping that ends training after patience consecutive
+// evaluations (1 or more) in which the metric is not better than the best before by more than
+// minDelta.
 func NewEarlyStopping(metric string, order Better, patience int64, minDelta float64) (*EarlyStopping, error) {
 	if patience < 1 {
-		return nil, fmt.Errorf("early stopping: patience %d: want 1 or more", patience)
+		return nil, fmt.Errorf("early stopping: patience is %d; expected 1 or more", patience)
 	}
 	if !(minDelta >= 0) || math.IsInf(minDelta, 0) {
-		return nil, fmt.Errorf("early stopping: smallest change %v: want a finite number, 0 or more", minDelta)
+		return nil, fmt.Errorf("early stopping: minimum change is %v; expected a finite number, 0 or more", minDelta)
 	}
 	return &EarlyStopping{metric: metric, order: order, patience: patience, minDelta: minDelta, best: noBest()}, nil
 }
 
-// Check is the Action.
+// Check is an Action. It returns an error that wraps ErrStopTraining when patience runs out.
 func (e *EarlyStopping) Check(_ context.Context, step int64, out Outputs) error {
 	value, err := out.get(e.metric)
 	if err != nil {

@@ -95,7 +95,7 @@ func TestNewBest(t *testing.T) {
 	}
 	best := NewBest("f1", HigherIsBetter)
 	err := best.Commit(ctx, 1, Outputs{"loss": 1, "accuracy": 2})
-	if err == nil || err.Error() != `no metric "f1" among [accuracy loss]` {
+	if err == nil || err.Error() != `metric "f1" is missing; the metrics are [accuracy loss]` {
 		t.Errorf("error is %v", err)
 	}
 	if err := best.Commit(ctx, 3, Outputs{"f1": 0.5}); err != nil {

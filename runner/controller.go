@@ -15,55 +15,51 @@ import (
 
 // Config configures a Controller.
 type Config struct {
-	Trainer     Trainer      // needed to train
-	Evaluator   Evaluator    // needed to evaluate
+	Trainer     Trainer      // required to train
+	Evaluator   Evaluator    // required to evaluate
 	Checkpoints Checkpointer // nil: nothing is saved or restored
 
-	// StepsPerLoop is the number of steps between two looks of the Controller,
-	// and between two log lines.
+	// StepsPerLoop is the number of steps per loop, and so between two log lines.
 	StepsPerLoop int64
-	// SaveInterval is the number of steps between checkpoints; 0 means one at
-	// the end of training only. That one is always saved.
+	// SaveInterval is the number of steps between checkpoints; 0 means only at the end of training,
+	// where one is always saved.
 	SaveInterval int64
-	// SaveEvaluated saves a checkpoint after every evaluation, too, so that the
-	// best model that was seen is on the disk.
+	// SaveEvaluated saves a checkpoint after every evaluation, so that the best model is on disk.
 	SaveEvaluated bool
-	// SummaryInterval is the number of steps between training summaries; 0
-	// means one for every loop. Evaluations are always summarized.
+	// SummaryInterval is the number of steps between training summaries; 0 means one per loop.
+	// Every evaluation has a summary.
 	SummaryInterval int64
-	// MaxRollbacks is how often in the whole run training goes back to the last
-	// checkpoint when a loss or gradient is not finite. The data does not go
-	// back: training continues behind the batch that failed, since the same
-	// batches on the same variables would fail again. A checkpoint that was
-	// saved because the run stopped is no place to go back to, so that a run
-	// goes the same way whether it was ever stopped or not.
+	// MaxRollbacks is how often in the whole run training may go back to the last checkpoint when a
+	// loss or gradient is not finite. The data does not go back: training continues after the batch
+	// that failed, because the same batches with the same variables would fail again. Training
+	// never goes back to a checkpoint that was saved because the run stopped, so that a run
+	// proceeds the same way whether it was stopped or not.
 	MaxRollbacks int64
 
 	TrainActions []Action // run at the end of every loop
 	EvalActions  []Action // run after every evaluation
-	// Persist names what is saved with the run besides: NewBestMetric,
-	// EarlyStopping and the like.
+	// Persist holds further states to save with the run, such as NewBestMetric and EarlyStopping.
 	Persist map[string]Persistent
 
 	TrainSummaries Summaries // nil: none
 	EvalSummaries  Summaries // nil: none
-	Out            io.Writer // takes the log lines, one Write each; nil discards them
+	Out            io.Writer // receives the log lines, one Write per line; nil discards them
 	Observer       Observer  // may be nil
 }
 
-// Validate reports what makes no sense.
+// Validate returns an error that names the invalid field.
 func (c Config) Validate() error {
 	switch {
 	case c.Trainer == nil && c.Evaluator == nil:
-		return errors.New("controller: neither a trainer nor an evaluator")
+		return errors.New("controller: neither a trainer nor an evaluator; expected at least one")
 	case c.Trainer != nil && c.StepsPerLoop < 1:
-		return fmt.Errorf("controller: %d steps per loop: want 1 or more", c.StepsPerLoop)
+		return fmt.Errorf("controller: steps per loop are %d; expected 1 or more", c.StepsPerLoop)
 	case c.SaveInterval < 0:
-		return fmt.Errorf("controller: save interval %d: want 0 or more", c.SaveInterval)
+		return fmt.Errorf("controller: save interval is %d; expected 0 or more", c.SaveInterval)
 	case c.SummaryInterval < 0:
-		return fmt.Errorf("controller: summary interval %d: want 0 or more", c.SummaryInterval)
+		return fmt.Errorf("controller: summary interval is %d; expected 0 or more", c.SummaryInterval)
 	case c.MaxRollbacks < 0:
-		return fmt.Errorf("controller: at most %d rollbacks: want 0 or more", c.MaxRollbacks)
+		return fmt.Errorf("controller: maximum rollbacks are %d; expected 0 or more", c.MaxRollbacks)
 	case c.MaxRollbacks > 0 && c.Checkpoints == nil:
 		return errors.New("controller: rollbacks need checkpoints")
 	}
@@ -75,22 +71,22 @@ func (c Config) Validate() error {
 type Controller struct {
 	cfg Config
 
-	restoredStep int64 // the global step where there is no trainer
-	saved        int64 // step of the last checkpoint, -1 where there is none
+	restoredStep int64 // the global step if there is no trainer
+	saved        int64 // step of the last checkpoint, -1 if there is none
 	saving       <-chan Saved
-	regular      bool   // whether the plan asked for the last checkpoint, not a stop
-	rollbackTo   string // path of the last checkpoint that the plan asked for
+	regular      bool   // whether the last checkpoint was due and not saved because of a stop
+	rollbackTo   string // path of the last checkpoint that was due
 	evaluated    *Evaluation
 	rollbacks    int64
 	early        *EarlyStop
 
-	times    Times     // of this process
-	reported Times     // times when the last loop was reported
-	counted  time.Time // up to when times.Training counts
+	times    Times     // times of this process
+	reported Times     // times at the last report of a loop
+	counted  time.Time // end of the time counted in times.Training
 }
 
-// NewController returns a controller at the trainer's step. To continue an
-// earlier run, call Restore before anything else.
+// NewController returns a controller at the trainer's step. To continue an earlier run, call
+// Restore first.
 func NewController(cfg Config) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -104,7 +100,7 @@ func NewController(cfg Config) (*Controller, error) {
 	return &Controller{cfg: cfg, saved: -1}, nil
 }
 
-// Step is the global step.
+// Step returns the global step.
 func (c *Controller) Step() int64 {
 	if c.cfg.Trainer != nil {
 		return c.cfg.Trainer.Step()
@@ -112,19 +108,17 @@ func (c *Controller) Step() int64 {
 	return c.restoredStep
 }
 
-// Times says where the time of training went in this process, up to the last loop
-// that was reported.
+// Times returns how this process spent its training time, up to the last reported loop.
 func (c *Controller) Times() Times { return c.reported }
 
-// count adds the time since it was last called to the time of training.
+// count adds the time since its last call to the training time.
 func (c *Controller) count() {
 	now := time.Now()
 	c.times.Training += now.Sub(c.counted)
 	c.counted = now
 }
 
-// Restore restores the newest whole checkpoint and returns its path, "" where
-// there is none.
+// Restore restores the newest undamaged checkpoint and returns its path, or "" if there is none.
 func (c *Controller) Restore(ctx context.Context) (string, error) {
 	if c.cfg.Checkpoints == nil {
 		return "", errors.New("controller: no checkpoints to restore from")
@@ -141,9 +135,8 @@ func (c *Controller) Restore(ctx context.Context) (string, error) {
 	return restored.Path, nil
 }
 
-// Train trains until the global step is steps, or with UntilEnd until the data
-// ends, and saves a checkpoint at the end. When the data ends before, that is
-// the end.
+// Train trains until the global step is steps or the data ends, and saves a checkpoint at the end.
+// With UntilEnd it trains until the data ends.
 func (c *Controller) Train(ctx context.Context, steps int64) error {
 	if err := c.need("train", c.cfg.Trainer != nil, "trainer"); err != nil {
 		return err
@@ -151,9 +144,8 @@ func (c *Controller) Train(ctx context.Context, steps int64) error {
 	return c.run(ctx, c.plan(steps), 0)
 }
 
-// TrainAndEvaluate trains like Train and evaluates on evalSteps batches
-// (UntilEnd: all) at every multiple of evalInterval (0: none) and at the end.
-// It returns the last evaluation's outputs.
+// TrainAndEvaluate trains like Train and evaluates on evalSteps batches (UntilEnd: all) at every
+// multiple of evalInterval (0: none) and at the end. It returns the outputs of the last evaluation.
 func (c *Controller) TrainAndEvaluate(ctx context.Context, trainSteps, evalSteps, evalInterval int64) (Outputs, error) {
 	if err := c.need("train and evaluate", c.cfg.Trainer != nil, "trainer"); err != nil {
 		return nil, err
@@ -162,7 +154,7 @@ func (c *Controller) TrainAndEvaluate(ctx context.Context, trainSteps, evalSteps
 		return nil, err
 	}
 	if evalInterval < 0 {
-		return nil, fmt.Errorf("controller: evaluation interval %d: want 0 or more", evalInterval)
+		return nil, fmt.Errorf("controller: evaluation interval is %d; expected 0 or more", evalInterval)
 	}
 	p := c.plan(trainSteps)
 	p.evaluates, p.eval = true, evalInterval
@@ -173,37 +165,35 @@ func (c *Controller) TrainAndEvaluate(ctx context.Context, trainSteps, evalSteps
 	return c.evaluated.Outputs, err
 }
 
-// Evaluate evaluates the model as it is on the given number of batches
-// (UntilEnd: all).
+// Evaluate evaluates the current model on the given number of batches (UntilEnd: all).
 func (c *Controller) Evaluate(ctx context.Context, steps int64) (Outputs, error) {
 	if err := c.need("evaluate", c.cfg.Evaluator != nil, "evaluator"); err != nil {
 		return nil, err
 	}
 	out, err := c.evaluate(ctx, steps)
 	if errors.Is(err, ErrStopTraining) {
-		err = nil // nothing here is being trained
+		err = nil // there is no training to stop
 	}
 	return out, err
 }
 
-// Watch says how EvaluateContinuously waits.
+// Watch configures EvaluateContinuously.
 type Watch struct {
-	// Steps is the number of batches per evaluation; below 0 all, and 0 means
-	// all as well.
+	// Steps is the number of batches per evaluation; 0 or less means all.
 	Steps int64
-	// Timeout is how long to wait for the next checkpoint; 0 waits for ever.
+	// Timeout is how long to wait for the next checkpoint; 0 means no limit.
 	Timeout time.Duration
-	// Poll is the time between two looks; 0 means one second.
+	// Poll is the time between two checks for a checkpoint; 0 means one second.
 	Poll time.Duration
-	// LastStep ends the watch after a checkpoint of that step or a later one
-	// was evaluated; 0 means never.
+	// LastStep ends the watch after the evaluation of a checkpoint of that step or later; 0 means
+	// never.
 	LastStep int64
 }
 
-// EvaluateContinuously evaluates checkpoints that another process saves, each
-// time the newest, until none appeared for w.Timeout, w.LastStep was evaluated
-// or an eval action says so (ErrStopTraining). It returns the last outputs, and
-// ErrNoCheckpoint where there was never any.
+// EvaluateContinuously evaluates checkpoints that another process saves, always the newest. It ends
+// when no new one appears within w.Timeout, when w.LastStep was evaluated, or when an eval action
+// returns ErrStopTraining. It returns the last outputs, or ErrNoCheckpoint if there never was a
+// checkpoint.
 func (c *Controller) EvaluateContinuously(ctx context.Context, w Watch) (Outputs, error) {
 	if err := c.need("evaluate continuously", c.cfg.Evaluator != nil, "evaluator"); err != nil {
 		return nil, err
@@ -236,8 +226,8 @@ func (c *Controller) EvaluateContinuously(ctx context.Context, w Watch) (Outputs
 	}
 }
 
-// awaitCheckpoint restores the newest checkpoint as soon as it is another than
-// the last one, and returns its path.
+// awaitCheckpoint waits until the newest checkpoint differs from the last one, restores it, and
+// returns its path.
 func (c *Controller) awaitCheckpoint(ctx context.Context, last string, w Watch) (string, error) {
 	var deadline time.Time
 	if w.Timeout > 0 {
@@ -258,7 +248,7 @@ func (c *Controller) awaitCheckpoint(ctx context.Context, last string, w Watch) 
 				c.logf("restored model from %s.", path)
 				return path, nil
 			}
-			// The trainer may have deleted it as one too many: a newer one exists.
+			// The trainer may have deleted it because a newer one exists.
 			if !errors.Is(err, fs.ErrNotExist) {
 				return "", asStop(ctx, err)
 			}
@@ -285,7 +275,7 @@ func (c *Controller) awaitCheckpoint(ctx context.Context, last string, w Watch) 
 	}
 }
 
-// Save saves a checkpoint of the present step and waits until it is complete.
+// Save saves a checkpoint of the current step and waits until it is complete.
 func (c *Controller) Save(ctx context.Context) error {
 	if err := c.need("save", c.cfg.Checkpoints != nil, "checkpoints"); err != nil {
 		return err
@@ -314,10 +304,10 @@ func (c *Controller) plan(total int64) plan {
 	}
 }
 
-// run does what the plan says until there is nothing left to do.
+// run follows the plan until nothing is left to do.
 func (c *Controller) run(ctx context.Context, p plan, evalSteps int64) (err error) {
 	if c.early != nil && c.early.Total == p.total {
-		c.logf("train | step: % 6d | stopped early before: %s", c.Step(), c.early.Reason)
+		c.logf("train | step: % 6d | already stopped early: %s", c.Step(), c.early.Reason)
 		return nil
 	}
 	c.early = nil
@@ -376,8 +366,8 @@ func (c *Controller) run(ctx context.Context, p plan, evalSteps int64) (err erro
 	}
 }
 
-// evaluateInRun evaluates between two loops. The evaluation counts as done once its actions
-// have run.
+// evaluateInRun evaluates between two loops. The evaluation counts as done when its actions have
+// run.
 func (c *Controller) evaluateInRun(ctx context.Context, steps int64) error {
 	c.count()
 	out, err := c.evaluate(ctx, steps)
@@ -385,15 +375,15 @@ func (c *Controller) evaluateInRun(ctx context.Context, steps int64) error {
 	if err == nil || errors.Is(err, ErrStopTraining) {
 		c.evaluated = &Evaluation{Step: c.Step(), Outputs: out}
 		if c.saved == c.Step() {
-			c.saved = -1 // with this evaluation still to be done
+			c.saved = -1 // that checkpoint records the evaluation as pending
 		}
 	}
 	return err
 }
 
-// trainInRun runs a loop from a position and reports it, or goes back where its loss was not
-// finite. It says whether the data ended, and whether an error leaves variables that may be no
-// good, so that the last checkpoint has to stay the last.
+// trainInRun runs a loop from a position and reports it, or rolls back if a loss was not finite. It
+// returns whether the data ended, and whether an error may have left invalid variables, which must
+// not be saved.
 func (c *Controller) trainInRun(ctx context.Context, p plan, at position) (dataEnded, lost bool, err error) {
 	loop, err := c.train(ctx, p)
 	var nonFinite *NonFiniteError
@@ -411,14 +401,14 @@ func (c *Controller) trainInRun(ctx context.Context, p plan, at position) (dataE
 	return loop.ended, false, err
 }
 
-// betweenSteps reports whether an error of a Trainer left the model as it was
-// after a whole step.
+// betweenSteps reports whether an error of a Trainer occurred between two steps, so that the model
+// is valid.
 func betweenSteps(err error) bool {
 	var input *InputError
 	return errors.Is(err, ErrStopped) || errors.As(err, &input)
 }
 
-// timedLoop is a loop, the time it took, and whether the data ended in it.
+// timedLoop is a loop with its duration and whether the data ended in it.
 type timedLoop struct {
 	Loop
 	seconds float64
@@ -450,12 +440,12 @@ func (c *Controller) train(ctx context.Context, p plan) (timedLoop, error) {
 		return timed, nil
 	}
 	if err == nil && c.Step() != to {
-		err = fmt.Errorf("the trainer is at step %d after %d steps from step %d", c.Step(), to-from, from)
+		err = fmt.Errorf("the trainer is at step %d after %d steps from step %d; expected step %d", c.Step(), to-from, from, to)
 	}
 	return timed, asStop(ctx, err)
 }
 
-// reportLoop tells of a loop that ended: line, summaries, actions.
+// reportLoop reports a completed loop: log line, summaries and actions.
 func (c *Controller) reportLoop(ctx context.Context, loop timedLoop, summarize bool) error {
 	c.count()
 	since := Times{Training: c.times.Training - c.reported.Training, InModel: c.times.InModel - c.reported.InModel}
@@ -479,10 +469,10 @@ func (c *Controller) reportLoop(ctx context.Context, loop timedLoop, summarize b
 	return runActions(ctx, c.cfg.TrainActions, step, out)
 }
 
-// evaluate evaluates the model as it is and tells of it.
+// evaluate runs an evaluation and reports the result.
 func (c *Controller) evaluate(ctx context.Context, steps int64) (Outputs, error) {
 	if steps == 0 {
-		return nil, errors.New("controller: 0 steps of evaluation")
+		return nil, errors.New("controller: evaluation steps are 0; expected 1 or more, or UntilEnd")
 	}
 	step := c.Step()
 	if steps < 0 {
@@ -512,7 +502,7 @@ func (c *Controller) evaluate(ctx context.Context, steps int64) (Outputs, error)
 	return out, runActions(ctx, c.cfg.EvalActions, step, out)
 }
 
-// withRoom is a copy of out to add to.
+// withRoom returns a copy of out that can be added to.
 func withRoom(out Outputs) Outputs {
 	if out == nil {
 		return Outputs{}
@@ -527,20 +517,20 @@ func summarizeOutputs(s Summaries, step int64, out Outputs) error {
 	return s.Flush()
 }
 
-// rollBack goes back to the last checkpoint after a step whose loss or gradient
-// was not finite, or returns the error where that may not be.
+// rollBack goes back to the last checkpoint after a step whose loss or gradient was not finite. It
+// returns an error if that is not allowed or fails.
 func (c *Controller) rollBack(ctx context.Context, cause error, nonFinite *NonFiniteError) error {
 	if c.rollbacks >= c.cfg.MaxRollbacks {
-		return fmt.Errorf("%w; the run has gone back %d times before", cause, c.rollbacks)
+		return fmt.Errorf("%w; the run has already gone back %d times, the maximum", cause, c.rollbacks)
 	}
 	if err := c.finishSave(); err != nil {
 		return errors.Join(cause, err)
 	}
 	if c.rollbackTo == "" {
-		return fmt.Errorf("%w; there is no checkpoint yet to go back to", cause)
+		return fmt.Errorf("%w; no checkpoint to go back to yet", cause)
 	}
 	restored, err := c.cfg.Checkpoints.Restore(context.WithoutCancel(ctx), c.rollbackTo)
-	if errors.Is(err, fs.ErrNotExist) { // deleted as one too many
+	if errors.Is(err, fs.ErrNotExist) { // deleted because newer ones exist
 		restored, err = c.cfg.Checkpoints.Restore(context.WithoutCancel(ctx), "")
 	}
 	if err == nil && restored.Path == "" {
@@ -568,7 +558,7 @@ func (c *Controller) rollBack(ctx context.Context, cause error, nonFinite *NonFi
 	return nil
 }
 
-// adopt continues from a checkpoint whose variables the model holds.
+// adopt continues from a checkpoint whose variables have been restored.
 func (c *Controller) adopt(restored Restored, keepInput bool) error {
 	var state RunState
 	if len(restored.State) > 0 {
@@ -577,11 +567,11 @@ func (c *Controller) adopt(restored Restored, keepInput bool) error {
 			return fmt.Errorf("checkpoint %s: %w", restored.Path, err)
 		}
 		if state.Step != restored.Step {
-			return fmt.Errorf("checkpoint %s: run state of step %d: %w", restored.Path, state.Step,
+			return fmt.Errorf("checkpoint %s: run state is of step %d: %w", restored.Path, state.Step,
 				&CountError{Got: restored.Step, Want: state.Step})
 		}
 	} else if c.cfg.Trainer != nil {
-		c.logf("checkpoint %s holds no run state: the data starts at its beginning", restored.Path)
+		c.logf("checkpoint %s has no run state; starting at the beginning of the data", restored.Path)
 	}
 	if c.cfg.Trainer != nil {
 		if err := c.cfg.Trainer.Restore(restored.Step, state.Trainer, keepInput); err != nil {
@@ -602,8 +592,8 @@ func (c *Controller) adopt(restored Restored, keepInput bool) error {
 	return nil
 }
 
-// saveBefore saves, where anything is unsaved, and then returns the cause. A
-// save that fails takes the place of an ErrStopped, which promises one.
+// saveBefore saves a checkpoint if the current step is not saved, and returns the cause. If saving
+// fails, the error replaces an ErrStopped, which promises a checkpoint.
 func (c *Controller) saveBefore(ctx context.Context, cause error) error {
 	step := c.Step()
 	var err error
@@ -614,13 +604,13 @@ func (c *Controller) saveBefore(ctx context.Context, cause error) error {
 		err = c.finishSave()
 	}
 	if err != nil {
-		return fmt.Errorf("%w (saving because of: %v)", err, cause)
+		return fmt.Errorf("%w (while saving because of: %v)", err, cause)
 	}
 	return cause
 }
 
-// save begins to save a checkpoint of the present step; regular where it is the
-// plan that asks for it.
+// save starts to save a checkpoint of the current step. regular means that one is due, not that the
+// run stops.
 func (c *Controller) save(ctx context.Context, regular bool) error {
 	if err := c.finishSave(); err != nil {
 		return err
@@ -640,17 +630,17 @@ func (c *Controller) save(ctx context.Context, regular bool) error {
 	return c.pollSave()
 }
 
-// pollSave looks whether a save in the background is complete.
+// pollSave checks whether a save in the background is complete.
 func (c *Controller) pollSave() error {
 	select {
-	case done := <-c.saving: // never, where there is no save
+	case done := <-c.saving: // a nil channel is never ready
 		return c.savedIs(done)
 	default:
 		return nil
 	}
 }
 
-// finishSave waits for a save in the background.
+// finishSave waits until a save in the background is complete.
 func (c *Controller) finishSave() error {
 	if c.saving == nil {
 		return nil
@@ -672,7 +662,7 @@ func (c *Controller) savedIs(done Saved) error {
 	return nil
 }
 
-// state is the RunState of the present step.
+// state returns the RunState of the current step as JSON.
 func (c *Controller) state() ([]byte, error) {
 	state := RunState{
 		Version:      stateVersion,
@@ -705,8 +695,7 @@ func (c *Controller) state() ([]byte, error) {
 
 func (c *Controller) logf(format string, args ...any) { logf(c.cfg.Out, format, args...) }
 
-// logf writes one line. A run does not end because nobody reads its log, so
-// errors are ignored.
+// logf writes one line. It ignores errors because a run must not end when its log cannot be written.
 func logf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format+"\n", args...)
 }

@@ -89,7 +89,7 @@ func TestControllerErrors(t *testing.T) {
 		want  string
 		saves string // steps saved all the same
 	}{
-		{"trainer that goes too far", Config{Trainer: &countingTrainer{extra: 1}}, "the trainer is at step 5 after 4 steps from step 0", ""},
+		{"trainer that goes too far", Config{Trainer: &countingTrainer{extra: 1}}, "the trainer is at step 5 after 4 steps from step 0; expected step 4", ""},
 		{"training summaries", Config{TrainSummaries: failingSummaries{broken}}, "training summaries: broken", "4"},
 		{"evaluation summaries", Config{EvalSummaries: failingSummaries{broken}}, "evaluation summaries: broken", "6"},
 		{"train action", Config{TrainActions: []Action{fails}}, "broken", "4"},

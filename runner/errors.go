@@ -10,28 +10,27 @@ import (
 )
 
 var (
-	// ErrStopped says that a run ended because its context was cancelled (a
-	// signal, a time limit) or an action asked for it, with the state saved
-	// where there is a Checkpointer. The same command continues the run.
+	// ErrStopped reports that a run ended because its context was cancelled (a signal, a time
+	// limit) or because an action stopped it. The state was saved if there is a Checkpointer, and
+	// the same command continues the run.
 	ErrStopped error = fault.Stopped
-	// ErrEndOfData says that the data ended before the steps asked for. The
-	// steps done are valid.
+	// ErrEndOfData reports that the data ended before the requested number of steps. The steps
+	// made so far are valid.
 	ErrEndOfData = errors.New("end of data")
-	// ErrStopTraining is returned (wrapped, with the reason) by an action to end
-	// training as if the last step had been reached: final evaluation,
-	// checkpoint, no error.
+	// ErrStopTraining is returned by an action, wrapped with the reason, to end training as if the
+	// last step had been reached: with the final evaluation, a checkpoint, and no error.
 	ErrStopTraining = errors.New("stopping early")
-	// ErrNoCheckpoint says that no checkpoint appeared in time.
+	// ErrNoCheckpoint reports that no checkpoint appeared within the timeout.
 	ErrNoCheckpoint = errors.New("no checkpoint")
 )
 
-// NonFiniteError says that a step gave a loss or a gradient that is no finite
-// number, or that the graph declined to apply the update.
+// NonFiniteError reports that a step had a loss or gradient that is not finite, or that the graph
+// did not apply the update.
 type NonFiniteError struct {
-	Step         int64    // the step that the update would have been
+	Step         int64    // number of the step, had the update been applied
 	Loss         float64  // mean loss of the batch
-	GradientNorm float64  // global norm of its gradient
-	Records      []string // where the examples of the batch came from
+	GradientNorm float64  // global norm of the gradient
+	Records      []string // names of the records in the batch
 }
 
 func (e *NonFiniteError) Error() string { return fmt.Sprintf("step %d: %s", e.Step, e.detail()) }
@@ -51,18 +50,17 @@ func (e *NonFiniteError) detail() string {
 	return what + " on " + recordList(e.Records)
 }
 
-// CountError says that the graph's own counter of updates is not where the
-// update just run should have put it.
+// CountError reports that the graph's counter of updates does not match the run's.
 type CountError struct {
 	Got, Want int64
 }
 
 func (e *CountError) Error() string {
-	return fmt.Sprintf("the graph counts %d updates where the run counts %d", e.Got, e.Want)
+	return fmt.Sprintf("the graph's counter of updates is %d; expected %d", e.Got, e.Want)
 }
 
-// InputError says that reading a batch failed. The model is as it was after
-// step Step, so the run can be saved there.
+// InputError reports that reading a batch failed. The model is unchanged since step Step, so the
+// run can be saved.
 type InputError struct {
 	Step int64
 	Err  error
@@ -73,7 +71,7 @@ func (e *InputError) Error() string { return fmt.Sprintf("input after step %d: %
 // Unwrap returns the source's error.
 func (e *InputError) Unwrap() error { return e.Err }
 
-// recordList names the records of a batch, the first few where there are many.
+// recordList returns the names of the records of a batch, or the first few if there are many.
 func recordList(records []string) string {
 	const most = 8
 	switch n := len(records); {
@@ -88,7 +86,7 @@ func recordList(records []string) string {
 	}
 }
 
-// stopError gives ErrStopped with the reason once ctx is done, and nil before.
+// stopError returns ErrStopped with the reason if ctx is done, otherwise nil.
 func stopError(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
@@ -96,8 +94,8 @@ func stopError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrStopped, context.Cause(ctx))
 }
 
-// asStop turns an error that ctx brought about into an ErrStopped, and leaves
-// every other error as it is.
+// asStop converts an error caused by the cancellation of ctx into ErrStopped. It returns other
+// errors unchanged.
 func asStop(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, ErrStopped) {
 		return err

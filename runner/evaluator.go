@@ -7,19 +7,19 @@ import (
 	"io"
 )
 
-// An EvalModel runs the forward pass on one batch and returns sums.
+// An EvalModel runs the forward pass on a batch and returns sums.
 type EvalModel[P any] interface {
 	Evaluate(ctx context.Context, batch P) (Sums, error)
 }
 
 // EvaluatorConfig configures a StandardEvaluator.
 type EvaluatorConfig struct {
-	// Batches is the number of batches of a whole pass where it is known, for
-	// the Observer only.
+	// Batches is the number of batches in a whole pass, or 0 if unknown. Only the Observer uses
+	// it.
 	Batches int64
-	// InFlight is the number of calls of the model at a time; 0 means 1. More
-	// than one needs a model that several goroutines may call. The outputs are
-	// the same: sums are added in the order of the batches.
+	// InFlight is the number of concurrent calls of the model; 0 means 1. More than one needs a
+	// model that several goroutines may call. The outputs do not depend on it because sums are
+	// added in the order of the batches.
 	InFlight int
 	// Metrics computes the outputs; nil means Metrics.
 	Metrics MetricsFunc
@@ -27,17 +27,16 @@ type EvaluatorConfig struct {
 	Observer Observer
 }
 
-// StandardEvaluator makes one pass over the data per evaluation and computes
-// the metrics from the sums of all batches.
+// StandardEvaluator makes one pass over the data for each evaluation and computes the metrics from
+// the sums of all batches.
 type StandardEvaluator[P any] struct {
 	model EvalModel[P]
 	open  func(context.Context) (BatchReader[P], error)
 	cfg   EvaluatorConfig
 }
 
-// NewStandardEvaluator returns an evaluator that calls open for every
-// evaluation and reads its batches from the first on. A reader that is an
-// io.Closer is closed afterwards.
+// NewStandardEvaluator returns an evaluator that calls open for each evaluation and reads the
+// batches from the first. If the reader is an io.Closer, it is closed afterwards.
 func NewStandardEvaluator[P any](model EvalModel[P], open func(context.Context) (BatchReader[P], error), cfg EvaluatorConfig) *StandardEvaluator[P] {
 	if cfg.Metrics == nil {
 		cfg.Metrics = Metrics
@@ -48,8 +47,8 @@ func NewStandardEvaluator[P any](model EvalModel[P], open func(context.Context) 
 	return &StandardEvaluator[P]{model: model, open: open, cfg: cfg}
 }
 
-// Evaluate implements Evaluator. Data that ends before the given number of
-// steps is evaluated whole; data without any weighted example is an error.
+// Evaluate implements Evaluator. If the data ends before the given number of steps, it evaluates
+// all of the data. It returns an error if no example has any weight.
 func (e *StandardEvaluator[P]) Evaluate(ctx context.Context, steps int64) (out Outputs, err error) {
 	total := steps
 	if steps < 0 || e.cfg.Batches > 0 && e.cfg.Batches < steps {
@@ -75,7 +74,7 @@ func (e *StandardEvaluator[P]) Evaluate(ctx context.Context, steps int64) (out O
 			<-c.done
 		}
 	}()
-	// oldest adds up what the oldest call gives.
+	// oldest waits for the oldest call and adds its sums.
 	oldest := func() error {
 		c := calls[0]
 		<-c.done
@@ -117,25 +116,24 @@ func (e *StandardEvaluator[P]) Evaluate(ctx context.Context, steps int64) (out O
 		}
 	}
 	if len(sums) == 0 {
-		return nil, errors.New("evaluation data: no batch")
+		return nil, errors.New("evaluation data has no batches; expected at least one")
 	}
 	if weight := sums[WeightSum]; len(weight) == 1 && weight[0] == 0 {
-		return nil, errors.New("evaluation data: no example has any weight")
+		return nil, errors.New("evaluation data has no example with a weight above 0")
 	}
 	return e.cfg.Metrics(sums)
 }
 
-// evalCall is a call of the model on a batch. Its outcome is there once done is
-// closed.
+// evalCall is a call of the model on a batch. sums and err are set when done is closed.
 type evalCall[P any] struct {
-	number int64 // of the batch, from 1
+	number int64 // number of the batch, from 1
 	batch  Batch[P]
 	done   chan struct{}
 	sums   Sums
 	err    error
 }
 
-// call calls the model, in the background where several calls may be in flight.
+// call calls the model, in the background if several calls may be in flight.
 func (e *StandardEvaluator[P]) call(ctx context.Context, number int64, batch Batch[P]) *evalCall[P] {
 	c := &evalCall[P]{number: number, batch: batch, done: make(chan struct{})}
 	run := func() {

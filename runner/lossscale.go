@@ -5,45 +5,45 @@ import (
 	"math"
 )
 
-// LossScaleConfig configures dynamic loss scaling (Micikevicius et al. 2018), for
-// models that compute in a dtype of a narrow range. The zero value is the usual one.
+// LossScaleConfig configures dynamic loss scaling (Micikevicius et al. 2018) for models that
+// compute in a dtype with a narrow range. The zero value selects the usual defaults.
 type LossScaleConfig struct {
-	// Initial is the scale that a run begins with; 0 is 2^15.
+	// Initial is the scale at the beginning of a run; 0 means 2^15.
 	Initial float64
-	// GrowthSteps is the number of steps without an overflow after which the scale
-	// is doubled; 0 is 2,000.
+	// GrowthSteps is the number of steps without an overflow after which the scale is doubled; 0
+	// means 2,000.
 	GrowthSteps int64
 }
 
-// The bounds of a loss scale. At the lower one the loss is not scaled; the upper one
-// leaves float32 losses and gradients room.
+// Bounds of the loss scale. At MinLossScale the loss is not scaled; MaxLossScale leaves headroom for
+// float32 losses and gradients.
 const (
 	MinLossScale = 1
 	MaxLossScale = 1 << 24
 )
 
-// Validate reports what makes no sense.
+// Validate returns an error that names the invalid field.
 func (c LossScaleConfig) Validate() error {
 	if c.Initial != 0 && !(c.Initial >= MinLossScale && c.Initial <= MaxLossScale) {
-		return fmt.Errorf("loss scale %v: want %d to %d", c.Initial, MinLossScale, MaxLossScale)
+		return fmt.Errorf("loss scale is %v; expected %d to %d", c.Initial, MinLossScale, MaxLossScale)
 	}
 	if c.GrowthSteps < 0 {
-		return fmt.Errorf("loss scale: doubled after %d steps: want 0 or more", c.GrowthSteps)
+		return fmt.Errorf("loss scale: growth steps are %d; expected 0 or more", c.GrowthSteps)
 	}
 	return nil
 }
 
-// LossScaleState is the state of a LossScaler, which is saved with a checkpoint.
+// LossScaleState is the state of a LossScaler, saved with each checkpoint.
 type LossScaleState struct {
 	Scale float64 `json:"scale"`
 	// GoodSteps counts the steps since the scale changed.
 	GoodSteps int64 `json:"good_steps"`
-	// Skipped counts the batches that were passed over for an overflow, in the whole run.
+	// Skipped counts the batches of the whole run that were skipped because of an overflow.
 	Skipped int64 `json:"skipped"`
 }
 
-// LossScaler chooses the factor of a loss whose gradient is computed in a narrow
-// dtype: halved where the gradient overflows, doubled where it has not for a while.
+// LossScaler chooses the scale of a loss whose gradient is computed in a narrow dtype. It halves
+// the scale when the gradient overflows and doubles it after a while without overflow.
 type LossScaler struct {
 	growthSteps int64
 	state       LossScaleState
@@ -63,10 +63,10 @@ func NewLossScaler(c LossScaleConfig) (*LossScaler, error) {
 	return &LossScaler{growthSteps: c.GrowthSteps, state: LossScaleState{Scale: c.Initial}}, nil
 }
 
-// Scale is the factor of the next step's loss.
+// Scale returns the scale of the next step's loss.
 func (s *LossScaler) Scale() float64 { return s.state.Scale }
 
-// Applied counts a step that was made, and doubles the scale when it is time.
+// Applied counts an applied step, and doubles the scale after enough of them.
 func (s *LossScaler) Applied() {
 	s.state.GoodSteps++
 	if s.state.GoodSteps >= s.growthSteps {
@@ -75,8 +75,9 @@ func (s *LossScaler) Applied() {
 	}
 }
 
-// Overflowed halves the scale and counts the batch as passed over. It reports false,
-// and changes nothing, where the scale is as low as it gets: then it was not the scale.
+// Overflowed halves the scale and counts the batch as skipped. If the scale is already at its
+// minimum, the scale was not the cause of the overflow: Overflowed changes nothing and returns
+// false.
 func (s *LossScaler) Overflowed() bool {
 	if s.state.Scale <= MinLossScale {
 		return false
@@ -87,13 +88,13 @@ func (s *LossScaler) Overflowed() bool {
 	return true
 }
 
-// State returns what Restore needs to go on from here.
+// State returns the state for Restore.
 func (s *LossScaler) State() LossScaleState { return s.state }
 
-// Restore goes back to a state.
+// Restore restores a saved state. It returns an error if the state is invalid.
 func (s *LossScaler) Restore(state LossScaleState) error {
 	if !(state.Scale >= MinLossScale && state.Scale <= MaxLossScale) || state.GoodSteps < 0 || state.Skipped < 0 {
-		return fmt.Errorf("loss scale: state %+v makes no sense", state)
+		return fmt.Errorf("loss scale: invalid state %+v", state)
 	}
 	s.state = state
 	return nil

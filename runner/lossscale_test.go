@@ -121,9 +121,9 @@ func TestTrainerPassesOverOverflows(t *testing.T) {
 		t.Errorf("scales were %v, want %v", scales, want)
 	}
 	want := []string{
-		"train | step:      1 | gradient norm is inf on a batch of unknown records: batch passed over, loss scale lowered from 1024 to 512 (1 so far)",
-		"train | step:      1 | gradient norm is inf on a batch of unknown records: batch passed over, loss scale lowered from 512 to 256 (2 so far)",
-		"train | step:      3 | gradient norm is inf on a batch of unknown records: batch passed over, loss scale lowered from 512 to 256 (3 so far)",
+		"train | step:      1 | gradient norm is inf on a batch of unknown records: batch skipped, loss scale lowered from 1024 to 512 (1 so far)",
+		"train | step:      1 | gradient norm is inf on a batch of unknown records: batch skipped, loss scale lowered from 512 to 256 (2 so far)",
+		"train | step:      3 | gradient norm is inf on a batch of unknown records: batch skipped, loss scale lowered from 512 to 256 (3 so far)",
 	}
 	if got := strings.Split(strings.TrimSpace(log.String()), "\n"); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the log is\n%s", log)
@@ -169,7 +169,7 @@ func TestTrainerScaleIsNotToBlame(t *testing.T) {
 		c.LossScale, c.MaxSkipped = &LossScaleConfig{Initial: 2}, 1
 	})
 	_, err := tr.Train(context.Background(), 1)
-	if err == nil || !strings.Contains(err.Error(), "1 updates were skipped before") || tr.scaler.State().Skipped != 1 {
+	if err == nil || !strings.Contains(err.Error(), "1 updates were already skipped, the maximum") || tr.scaler.State().Skipped != 1 {
 		t.Errorf("error is %v, state %+v", err, tr.scaler.State())
 	}
 }
@@ -177,7 +177,7 @@ func TestTrainerScaleIsNotToBlame(t *testing.T) {
 func TestTrainerRefusesLossScale(t *testing.T) {
 	_, err := NewStandardTrainer[string](&scriptedModel{}, &listSource{}, TrainerConfig{
 		Schedule: ScheduleConfig{Name: Linear, PeakLearningRate: 1, TotalSteps: 4}, LossScale: &LossScaleConfig{Initial: -1}})
-	if err == nil || !strings.Contains(err.Error(), "loss scale -1") {
+	if err == nil || !strings.Contains(err.Error(), "loss scale is -1") {
 		t.Errorf("error is %v", err)
 	}
 }

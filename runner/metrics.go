@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The names of sums that every step gives.
+// Names of the sums that every step returns.
 const (
 	LossSum   = "loss_sum"   // sum of the weighted losses
 	WeightSum = "weight_sum" // sum of the example (or token) weights
@@ -15,9 +15,9 @@ const (
 // A MetricsFunc computes metrics from sums.
 type MetricsFunc func(Sums) (Outputs, error)
 
-// Metrics is the MetricsFunc that knows no task: a sum named X_sum gives the mean
-// X = X_sum / weight_sum, so that loss_sum gives loss. Where weight_sum is zero nothing was
-// measured, and these are NaN. Sums of other names are left to a MetricsFunc of the caller's.
+// Metrics is the default MetricsFunc, for any task: from a sum named X_sum it computes the mean
+// X = X_sum / weight_sum, such as loss from loss_sum. If weight_sum is zero, nothing was measured
+// and the means are NaN. It ignores sums with other names; a MetricsFunc of the caller may use them.
 func Metrics(sums Sums) (Outputs, error) {
 	weight, err := sums.scalar(WeightSum)
 	if err != nil {
@@ -30,7 +30,7 @@ func Metrics(sums Sums) (Outputs, error) {
 		case name == WeightSum || !isSum || base == "":
 			continue
 		case len(v) != 1:
-			return nil, fmt.Errorf("output %q has %d elements: only a scalar gives a metric", name, len(v))
+			return nil, fmt.Errorf("output %q has %d elements; expected 1", name, len(v))
 		}
 		if weight == 0 {
 			out[base] = math.NaN()

@@ -30,7 +30,7 @@ func TestMetrics(t *testing.T) {
 		sums Sums
 		want string
 	}{
-		{Sums{LossSum: {1}}, `no output "weight_sum" among [loss_sum]`},
+		{Sums{LossSum: {1}}, `output "weight_sum" is missing; the outputs are [loss_sum]`},
 		{Sums{WeightSum: {}}, `"weight_sum" has 0 elements`},
 		{Sums{WeightSum: {1}, LossSum: {1, 2}}, `"loss_sum" has 2 elements`},
 	} {
@@ -51,7 +51,7 @@ func TestSumsAdd(t *testing.T) {
 		t.Errorf("sums are %v", a)
 	}
 	err := a.Add(Sums{"a": {1}, "x": {1}})
-	if err == nil || !strings.Contains(err.Error(), `"x" has 1 elements, and had 2 before`) {
+	if err == nil || !strings.Contains(err.Error(), `"x" has 1 elements; expected 2, as before`) {
 		t.Errorf("error is %v", err)
 	}
 	if _, ok := a["a"]; ok || a["x"][0] != 11 {

@@ -1,28 +1,28 @@
 package runner
 
-// plan is the shape of a run: the pure core of the Controller. What it says
-// depends on the absolute step and on what was done at that step, so a run that
-// was killed and resumed goes through the same loops as one that was not.
+// plan is the pure core of the Controller: it decides what to do next. Its decisions depend only on
+// the absolute step and on what was done at that step, so a run that was killed and resumed goes
+// through the same loops as one that was not.
 type plan struct {
 	total     int64 // the last step; below 0: until the data ends
 	loop      int64 // steps per loop, above 0
-	save      int64 // 0: only at the end
-	summary   int64 // 0: at the end of every loop
-	eval      int64 // 0: only at the end
-	evaluates bool  // whether there are evaluations at all
-	saves     bool  // whether there are checkpoints at all
-	saveEvals bool  // whether every evaluation between is followed by a checkpoint
+	save      int64 // steps between checkpoints; 0: only at the end
+	summary   int64 // steps between summaries; 0: at the end of every loop
+	eval      int64 // steps between evaluations; 0: only at the end
+	evaluates bool  // whether to evaluate at all
+	saves     bool  // whether to save checkpoints at all
+	saveEvals bool  // whether every evaluation is followed by a checkpoint
 }
 
-// position is where a run is.
+// position is the progress of a run.
 type position struct {
 	step      int64
 	evaluated int64 // step of the last evaluation, -1 before the first
 	saved     int64 // step of the last checkpoint, -1 before the first
-	ended     bool  // nothing is left to train: the data ended, or an action said so
+	ended     bool  // the data ended, or an action ended training
 }
 
-// work is what is to be done next.
+// work is the next thing to do.
 type work int
 
 const (
@@ -32,13 +32,12 @@ const (
 	workSave
 )
 
-// over reports whether training is.
+// over reports whether training is over.
 func (p plan) over(at position) bool {
 	return at.ended || p.total >= 0 && at.step >= p.total
 }
 
-// next says what to do at a position. Saving comes last of all that is done at
-// a step.
+// next returns what to do at a position. Saving is the last thing to do at a step.
 func (p plan) next(at position) work {
 	over := p.over(at)
 	if at.step > 0 {
@@ -56,7 +55,7 @@ func (p plan) next(at position) work {
 	return workTrain
 }
 
-// loopEnd is the step at which the loop that contains step+1 ends.
+// loopEnd returns the step at which the loop that contains step+1 ends.
 func (p plan) loopEnd(step int64) int64 {
 	end := after(step, p.loop)
 	for _, interval := range []int64{p.save, p.summary, p.eval} {
@@ -70,14 +69,13 @@ func (p plan) loopEnd(step int64) int64 {
 	return end
 }
 
-// summarizes reports whether the loop that ended at a position is written to
-// the summaries.
+// summarizes reports whether to write summaries of the loop that ended at a position.
 func (p plan) summarizes(at position) bool {
 	return p.summary == 0 || multiple(at.step, p.summary) || p.over(at)
 }
 
-// multiple reports whether step is one of interval's; no step is of interval 0.
+// multiple reports whether step is a multiple of interval. It returns false if interval is 0.
 func multiple(step, interval int64) bool { return interval > 0 && step%interval == 0 }
 
-// after is the first multiple of interval above step.
+// after returns the first multiple of interval above step.
 func after(step, interval int64) int64 { return step - step%interval + interval }

@@ -112,7 +112,7 @@ func runLines(log []string) []string {
 	for _, l := range log {
 		if !strings.Contains(l, "checkpoint") && !strings.Contains(l, "initializing") &&
 			!strings.Contains(l, "training until") && !strings.Contains(l, "running complete") &&
-			!strings.Contains(l, "stopped early before") {
+			!strings.Contains(l, "already stopped early") {
 			lines = append(lines, timePattern.ReplaceAllString(l, "steps/sec:"))
 		}
 	}
@@ -154,7 +154,7 @@ func finish(t *testing.T, cfg worldConfig, interrupt func(n int, p *process)) ou
 			for _, l := range runLines(lines[len(w.log):]) {
 				// Only batches skipped since the last step are skipped again, and
 				// only a stop right after a rollback leaves that to be done again.
-				if !strings.Contains(l, "update skipped") && !strings.Contains(l, "passed over") && cfg.rollbacks == 0 {
+				if !strings.Contains(l, "update skipped") && !strings.Contains(l, "batch skipped") && cfg.rollbacks == 0 {
 					t.Fatalf("process %d was stopped without saving what it said: %s", n, l)
 				}
 			}

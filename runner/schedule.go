@@ -19,39 +19,38 @@ const (
 
 var scheduleNames = []string{Constant, Linear, Polynomial, Cosine, CosineWithRestarts, InverseSqrt}
 
-// ScheduleConfig describes a learning-rate schedule: a pure function of the
-// step, so it has no state to save. The zero values of Power, Cycles and
-// Timescale choose the defaults named there.
+// ScheduleConfig describes a learning-rate schedule. A schedule is a pure function of the step and
+// has no state to save. The zero values of Power, Cycles and Timescale select their defaults.
 //
-// A step here is the number of updates applied before: the first update runs
-// with At(0), as in torch's LambdaLR and in Keras.
+// The step of an update is the number of updates applied before it: the first update uses At(0), as
+// in torch's LambdaLR and in Keras.
 type ScheduleConfig struct {
-	// Name is constant, linear, polynomial, cosine, cosine_with_restarts or
-	// inverse_sqrt. All of them warm up where warmup steps are set.
+	// Name is constant, linear, polynomial, cosine, cosine_with_restarts or inverse_sqrt. All of
+	// them start with a warmup if it has any steps.
 	Name string `json:"name" yaml:"name"`
-	// PeakLearningRate is reached at the end of the warmup.
+	// PeakLearningRate is the learning rate at the end of the warmup.
 	PeakLearningRate float64 `json:"peak_learning_rate" yaml:"peak_learning_rate"`
-	// WarmupSteps is the number of steps of linear warmup from 0. When it is 0,
-	// WarmupRatio x TotalSteps, rounded up, is used.
+	// WarmupSteps is the number of steps of linear warmup from 0. If it is 0, WarmupRatio x
+	// TotalSteps, rounded up, is used.
 	WarmupSteps int64 `json:"warmup_steps" yaml:"warmup_steps"`
 	// WarmupRatio is the share of TotalSteps spent in warmup, 0 to 1.
 	WarmupRatio float64 `json:"warmup_ratio" yaml:"warmup_ratio"`
-	// TotalSteps is where the decay ends; from there on the last value is kept.
-	// constant and inverse_sqrt need it only for WarmupRatio.
+	// TotalSteps is the step at which the decay ends; after it, the last value is kept. constant
+	// and inverse_sqrt need it only for WarmupRatio.
 	TotalSteps int64 `json:"total_steps" yaml:"total_steps"`
-	// EndLearningRate is where linear, polynomial and both cosines end.
+	// EndLearningRate is the final value of linear, polynomial and both cosine schedules.
 	EndLearningRate float64 `json:"end_learning_rate" yaml:"end_learning_rate"`
 	// Power is the exponent of polynomial; 0 means 1.
 	Power float64 `json:"power" yaml:"power"`
-	// Cycles is the number of waves of cosine (0 means 0.5: from the peak down
-	// to the end once) and of decays in cosine_with_restarts (0 means 1).
+	// Cycles is the number of waves of cosine (0 means 0.5: once from the peak down to the end) or
+	// of decays in cosine_with_restarts (0 means 1).
 	Cycles float64 `json:"cycles" yaml:"cycles"`
-	// Timescale is inverse_sqrt's; 0 means the warmup steps, or 10000 where
-	// there are none.
+	// Timescale is that of inverse_sqrt, in steps; 0 means the warmup steps, or 10000 without
+	// warmup.
 	Timescale int64 `json:"timescale" yaml:"timescale"`
 }
 
-// Validate reports the first thing in the configuration that makes no sense.
+// Validate returns an error that names the first invalid field.
 func (c ScheduleConfig) Validate() error {
 	decays := c.Name != Constant && c.Name != InverseSqrt
 	bad := func(format string, args ...any) error {
@@ -60,38 +59,38 @@ func (c ScheduleConfig) Validate() error {
 	notRate := func(v float64) bool { return !(v >= 0) || math.IsInf(v, 0) }
 	switch {
 	case !slices.Contains(scheduleNames, c.Name):
-		return bad("unknown name %q: want one of %s", c.Name, strings.Join(scheduleNames, ", "))
+		return bad("name is %q; expected one of %s", c.Name, strings.Join(scheduleNames, ", "))
 	case notRate(c.PeakLearningRate):
-		return bad("peak learning rate is %v: want a finite number, 0 or more", c.PeakLearningRate)
+		return bad("peak learning rate is %v; expected a finite number, 0 or more", c.PeakLearningRate)
 	case notRate(c.EndLearningRate):
-		return bad("end learning rate is %v: want a finite number, 0 or more", c.EndLearningRate)
+		return bad("end learning rate is %v; expected a finite number, 0 or more", c.EndLearningRate)
 	case decays && c.EndLearningRate > c.PeakLearningRate:
-		return bad("end learning rate %v is above the peak %v", c.EndLearningRate, c.PeakLearningRate)
+		return bad("end learning rate is %v; expected at most the peak, %v", c.EndLearningRate, c.PeakLearningRate)
 	case c.WarmupSteps < 0:
-		return bad("warmup steps are %d: want 0 or more", c.WarmupSteps)
+		return bad("warmup steps are %d; expected 0 or more", c.WarmupSteps)
 	case !(c.WarmupRatio >= 0 && c.WarmupRatio <= 1):
-		return bad("warmup ratio is %v: want 0 to 1", c.WarmupRatio)
+		return bad("warmup ratio is %v; expected 0 to 1", c.WarmupRatio)
 	case c.TotalSteps < 0:
-		return bad("total steps are %d: want 0 or more", c.TotalSteps)
+		return bad("total steps are %d; expected 0 or more", c.TotalSteps)
 	case decays && c.TotalSteps == 0:
 		return bad("%s needs the total number of steps", c.Name)
 	case c.WarmupSteps == 0 && c.WarmupRatio > 0 && c.TotalSteps == 0:
 		return bad("a warmup ratio needs the total number of steps")
 	case c.TotalSteps > 0 && c.WarmupSteps > c.TotalSteps:
-		return bad("%d warmup steps are more than all %d steps", c.WarmupSteps, c.TotalSteps)
+		return bad("warmup steps are %d; expected at most the total steps, %d", c.WarmupSteps, c.TotalSteps)
 	case notRate(c.Power):
-		return bad("power is %v: want a number above 0", c.Power)
+		return bad("power is %v; expected a number above 0", c.Power)
 	case notRate(c.Cycles):
-		return bad("cycles are %v: want a number above 0", c.Cycles)
+		return bad("cycles are %v; expected a number above 0", c.Cycles)
 	case c.Name == CosineWithRestarts && c.Cycles != math.Trunc(c.Cycles):
-		return bad("cycles are %v: %s wants a whole number", c.Cycles, c.Name)
+		return bad("cycles are %v; expected a whole number for %s", c.Cycles, c.Name)
 	case c.Timescale < 0:
-		return bad("timescale is %d: want 0 or more", c.Timescale)
+		return bad("timescale is %d; expected 0 or more", c.Timescale)
 	}
 	return nil
 }
 
-// String lists the settings that are not zero.
+// String returns the settings that are not zero.
 func (c ScheduleConfig) String() string {
 	s := fmt.Sprintf("%s(peak=%v", c.Name, c.PeakLearningRate)
 	add := func(name string, v float64) {
@@ -109,9 +108,8 @@ func (c ScheduleConfig) String() string {
 	return s + ")"
 }
 
-// Warmup returns the number of warmup steps: WarmupSteps, or else
-// ceil(TotalSteps x WarmupRatio) as in Hugging Face's
-// TrainingArguments.get_warmup_steps.
+// Warmup returns the number of warmup steps: WarmupSteps or, if that is 0, ceil(TotalSteps x
+// WarmupRatio) as in Hugging Face's TrainingArguments.get_warmup_steps.
 func (c ScheduleConfig) Warmup() int64 {
 	if c.WarmupSteps > 0 {
 		return c.WarmupSteps
@@ -119,10 +117,10 @@ func (c ScheduleConfig) Warmup() int64 {
 	return int64(math.Ceil(float64(c.TotalSteps) * c.WarmupRatio))
 }
 
-// At returns the learning rate of the update that follows step updates. With
-// W warmup steps, T total steps and progress p = (step-W)/(T-W), it is
-// peak x step/W below W (all of get_*_schedule_with_warmup) and from W on, in
-// the terms of Hugging Face's transformers.optimization:
+// At returns the learning rate of the update that follows step updates. With W warmup steps, T
+// total steps and progress p = (step-W)/(T-W), it is peak x step/W before W (as in all of
+// get_*_schedule_with_warmup) and from W on, with the names of Hugging Face's
+// transformers.optimization:
 //
 //	constant              peak
 //	linear                end + (peak-end) (1-p)               get_linear_schedule_with_warmup (end = 0)
@@ -131,10 +129,9 @@ func (c ScheduleConfig) Warmup() int64 {
 //	cosine_with_restarts  end + (peak-end) (1+cos(pi (cycles p mod 1)))/2   get_cosine_with_hard_restarts_schedule_with_warmup (end = 0)
 //	inverse_sqrt          peak / sqrt((step + timescale - W)/timescale)  get_inverse_sqrt_schedule
 //
-// Without warmup, polynomial, cosine and cosine_with_restarts equal Keras'
-// PolynomialDecay, CosineDecay (alpha = end/peak) and CosineDecayRestarts
-// (t_mul = m_mul = 1). From T on, decays stay at their value at T; there
-// Hugging Face's cosine would rise again.
+// Without warmup, polynomial, cosine and cosine_with_restarts equal Keras' PolynomialDecay,
+// CosineDecay (alpha = end/peak) and CosineDecayRestarts (t_mul = m_mul = 1). From T on, decays keep
+// their value at T, whereas Hugging Face's cosine would rise again.
 func (c ScheduleConfig) At(step int64) float64 {
 	warmup := c.Warmup()
 	if step < warmup {
@@ -156,7 +153,7 @@ func (c ScheduleConfig) At(step int64) float64 {
 	return c.EndLearningRate + (c.PeakLearningRate-c.EndLearningRate)*c.decay(step, warmup)
 }
 
-// decay is the share of the way from the end to the peak, 1 to 0.
+// decay returns the factor of peak-end at a step after the warmup: 1 at the peak, 0 at the end.
 func (c ScheduleConfig) decay(step, warmup int64) float64 {
 	progress := 1.0
 	if step < c.TotalSteps {

@@ -187,10 +187,10 @@ func TestConfigValidate(t *testing.T) {
 		want string
 	}{
 		{Config{}, "neither a trainer nor an evaluator"},
-		{Config{Trainer: trainer}, "0 steps per loop"},
-		{Config{Trainer: trainer, StepsPerLoop: 1, SaveInterval: -1}, "save interval -1"},
-		{Config{Trainer: trainer, StepsPerLoop: 1, SummaryInterval: -1}, "summary interval -1"},
-		{Config{Trainer: trainer, StepsPerLoop: 1, MaxRollbacks: -1}, "at most -1 rollbacks"},
+		{Config{Trainer: trainer}, "steps per loop are 0"},
+		{Config{Trainer: trainer, StepsPerLoop: 1, SaveInterval: -1}, "save interval is -1"},
+		{Config{Trainer: trainer, StepsPerLoop: 1, SummaryInterval: -1}, "summary interval is -1"},
+		{Config{Trainer: trainer, StepsPerLoop: 1, MaxRollbacks: -1}, "maximum rollbacks are -1"},
 		{Config{Trainer: trainer, StepsPerLoop: 1, MaxRollbacks: 1}, "rollbacks need checkpoints"},
 		{Config{Trainer: trainer, StepsPerLoop: 1}, ""},
 		{Config{Evaluator: &StandardEvaluator[int64]{}}, ""},

@@ -10,18 +10,17 @@ import (
 	"strings"
 )
 
-// Sums are what one or more steps added up, by output name: "loss_sum",
-// "weight_sum", "confusion" and so on. They are always sums and never means, so
-// steps, replicas and short batches add up exactly. Each is a flat row-major
-// slice; a scalar has one element.
+// Sums holds the sums of one or more steps by output name: "loss_sum", "weight_sum", "confusion"
+// and so on. They are always sums and never means, so that steps, replicas and short batches add up
+// exactly. Each is a flat row-major slice; a scalar has one element.
 type Sums map[string][]float64
 
-// Add adds other to s, element by element. Names that s lacks are copied. An
-// output that changed its length is an error, and s is then unchanged.
+// Add adds other to s, element by element, and copies names that s lacks. If the length of an output
+// differs, it returns an error and leaves s unchanged.
 func (s Sums) Add(other Sums) error {
 	for name, v := range other {
 		if have, ok := s[name]; ok && len(have) != len(v) {
-			return fmt.Errorf("output %q has %d elements, and had %d before", name, len(v), len(have))
+			return fmt.Errorf("output %q has %d elements; expected %d, as before", name, len(v), len(have))
 		}
 	}
 	for name, v := range other {
@@ -37,21 +36,20 @@ func (s Sums) Add(other Sums) error {
 	return nil
 }
 
-// scalar returns the one element of a named output.
+// scalar returns the only element of a named output.
 func (s Sums) scalar(name string) (float64, error) {
 	v, ok := s[name]
 	if !ok {
-		return 0, fmt.Errorf("no output %q among %s", name, nameList(s))
+		return 0, fmt.Errorf("output %q is missing; the outputs are %s", name, nameList(s))
 	}
 	if len(v) != 1 {
-		return 0, fmt.Errorf("output %q has %d elements, want 1", name, len(v))
+		return 0, fmt.Errorf("output %q has %d elements; expected 1", name, len(v))
 	}
 	return v[0], nil
 }
 
-// MarshalJSON writes the sums such that UnmarshalJSON gives the same bits back,
-// infinities and NaN included (JSON has no numbers for those: they are the
-// strings "inf", "-inf" and "nan").
+// MarshalJSON encodes the sums so that UnmarshalJSON restores the same bits. Infinities and NaN,
+// which JSON cannot represent as numbers, are the strings "inf", "-inf" and "nan".
 func (s Sums) MarshalJSON() ([]byte, error) {
 	m := make(map[string][]number, len(s))
 	for name, v := range s {
@@ -64,7 +62,7 @@ func (s Sums) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (s *Sums) UnmarshalJSON(b []byte) error {
 	var m map[string][]number
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -81,15 +79,14 @@ func (s *Sums) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Outputs are the metrics computed from Sums (loss, accuracy, f1, ...) and the
-// scalars of a step (learning_rate, gradient_norm), by name.
+// Outputs holds, by name, the metrics computed from Sums (loss, accuracy, f1, ...) and the scalars
+// of a step (learning_rate, gradient_norm).
 type Outputs map[string]float64
 
-// String formats the outputs as Orbit prints them, as a Python dict with sorted
-// keys: {'accuracy': 0.75, 'loss': 0.6931472}. Values are printed to the
-// shortest digits that give the same float32. Unlike Orbit, which breaks a long
-// dict into several lines, it stays on one line, so that a log can be searched
-// line by line.
+// String formats the outputs as Orbit does, as a Python dict with sorted keys: {'accuracy': 0.75,
+// 'loss': 0.6931472}. Values have the fewest digits that give the same float32. Orbit breaks a long
+// dict into several lines; String always returns one line, so that a log can be searched line by
+// line.
 func (o Outputs) String() string {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -105,8 +102,8 @@ func (o Outputs) String() string {
 	return b.String()
 }
 
-// MarshalJSON writes the outputs as a JSON object; values that are not finite
-// are the strings "inf", "-inf" and "nan".
+// MarshalJSON encodes the outputs as a JSON object. Values that are not finite are the strings
+// "inf", "-inf" and "nan".
 func (o Outputs) MarshalJSON() ([]byte, error) {
 	m := make(map[string]number, len(o))
 	for name, v := range o {
@@ -115,7 +112,7 @@ func (o Outputs) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (o *Outputs) UnmarshalJSON(b []byte) error {
 	var m map[string]number
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -128,16 +125,16 @@ func (o *Outputs) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// get returns a named output, or an error that lists the names there are.
+// get returns a named output, or an error that lists the existing names.
 func (o Outputs) get(name string) (float64, error) {
 	v, ok := o[name]
 	if !ok {
-		return 0, fmt.Errorf("no metric %q among %s", name, nameList(o))
+		return 0, fmt.Errorf("metric %q is missing; the metrics are %s", name, nameList(o))
 	}
 	return v, nil
 }
 
-// number is a float64 that survives JSON whatever its value.
+// number is a float64 that can be encoded as JSON even if it is not finite.
 type number float64
 
 func (n number) MarshalJSON() ([]byte, error) {
@@ -171,8 +168,8 @@ func (n *number) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// pythonFloat formats v as Python's repr of a NumPy float32 does: shortest
-// digits, an exponent below 1e-4 and from 1e16 on, ".0" on whole numbers.
+// pythonFloat formats v like Python's repr of a NumPy float32: with the fewest digits, an exponent
+// below 1e-4 and from 1e16 on, and ".0" for whole numbers.
 func pythonFloat(v float64) string {
 	switch {
 	case math.IsNaN(v):
@@ -184,7 +181,7 @@ func pythonFloat(v float64) string {
 	}
 	bits := 32
 	if f := float64(float32(v)); math.IsInf(f, 0) || f == 0 && v != 0 {
-		bits = 64 // outside float32's range
+		bits = 64 // outside the range of float32
 	}
 	if a := math.Abs(v); v != 0 && (a < 1e-4 || a >= 1e16) {
 		return strconv.FormatFloat(v, 'e', -1, bits)
@@ -203,7 +200,7 @@ func pythonString(s string) string {
 	return "'" + strings.ReplaceAll(q, "'", `\'`) + "'"
 }
 
-// nameList lists the names of a map for an error message.
+// nameList returns the names in a map for an error message.
 func nameList[V any](m map[string]V) string {
 	return "[" + strings.Join(slices.Sorted(maps.Keys(m)), " ") + "]"
 }

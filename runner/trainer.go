@@ -11,18 +11,16 @@ import (
 	"time"
 )
 
-// Batch is one global batch with what the loop must know about it; P is
-// whatever the model takes.
+// Batch is a global batch with the metadata that the loop needs. P is the type of the model's input.
 type Batch[P any] struct {
 	Payload          P
 	Examples, Tokens int
 	Epoch            int64
-	// Position, marshalled as JSON when a checkpoint is saved, is what
-	// Source.Seek needs to make the batch after this one the next. It must not
-	// change when further batches are drawn.
+	// Position is the position after this batch, for Source.Seek. It is encoded as JSON when a
+	// checkpoint is saved, and must not change when more batches are read.
 	Position any
-	// Records names where the examples came from. It is called only when
-	// something is wrong with the batch, and may be nil.
+	// Records returns the names of the records in the batch. It is called only for error messages
+	// and may be nil.
 	Records func() []string
 }
 
@@ -33,46 +31,46 @@ func (b *Batch[P]) records() []string {
 	return b.Records()
 }
 
-// A BatchReader gives batches one by one, then io.EOF itself (not wrapped: an
-// error that merely wraps io.EOF, such as that of a truncated file, is no end).
-// A call that returns an error has drawn nothing.
+// A BatchReader reads batches.
 type BatchReader[P any] interface {
+	// Next returns the next batch. After the last one it returns io.EOF itself; an error that
+	// wraps io.EOF, such as that of a truncated file, is not the end of the data. A call that
+	// returns an error has consumed no batch.
 	Next(ctx context.Context) (Batch[P], error)
 }
 
 // A Source is a BatchReader that can be positioned.
 type Source[P any] interface {
 	BatchReader[P]
-	// Seek continues after the batch whose Position is given, or at the
-	// beginning of the data where it is nil.
+	// Seek continues after the batch with the given Position, or at the beginning of the data if
+	// it is nil.
 	Seek(position json.RawMessage) error
 }
 
-// Hyper holds what the loop decides anew for every step. Hyperparameters that
-// stay the same for a run belong to the Model.
+// Hyper holds the values that the loop sets for each step. Hyperparameters that do not change
+// during a run belong to the Model.
 type Hyper struct {
 	Step         int64 // updates applied before this one
 	LearningRate float64
-	Seed         int64 // the run's seed: randomness is drawn from (Seed, Step)
-	// LossScale is what the model multiplies its loss by, and divides its gradient
-	// by again; 0 where TrainerConfig.LossScale is nil.
+	Seed         int64 // the run's seed; random numbers are derived from (Seed, Step)
+	// LossScale is the factor by which the model multiplies its loss and then divides its
+	// gradient; 0 if TrainerConfig.LossScale is nil.
 	LossScale float64
 }
 
-// StepResult is what the graph says of one step.
+// StepResult is the result of one step of the graph.
 type StepResult struct {
-	// Sums hold at least loss_sum and weight_sum.
+	// Sums has at least loss_sum and weight_sum.
 	Sums Sums
 	// GradientNorm is the global norm of the gradient of the mean loss, before
 	// clipping.
 	GradientNorm float64
 	// Step is the graph's counter of updates after the step.
 	Step int64
-	// Applied is false where the graph left variables, slots and counter alone
-	// because the loss or the gradient was not finite. A graph without such a
-	// guard always says true.
+	// Applied is false if the graph left variables, slots and counter unchanged because the loss or
+	// the gradient was not finite. A graph without such a check always returns true.
 	Applied bool
-	// InSession is the part of the step that the graph ran; 0 stands for all of it.
+	// InSession is the part of the step's time for which the graph ran; 0 means all of it.
 	InSession time.Duration
 }
 
@@ -85,33 +83,31 @@ type Model[P any] interface {
 type TrainerConfig struct {
 	Schedule ScheduleConfig
 	Seed     int64
-	// MaxSkipped is how many batches may be passed over in the whole run because
-	// their loss or gradient is not finite; the next one fails. It needs a graph
-	// that does not apply such an update (StepResult.Applied).
+	// MaxSkipped is the number of batches that may be skipped in the whole run because their loss
+	// or gradient is not finite; the next one is an error. It needs a graph that does not apply
+	// such updates (StepResult.Applied).
 	MaxSkipped int64
-	// LossScale makes the loss scaled by a factor that is lowered where a gradient
-	// overflows; nil for models that need none. A batch whose gradient overflowed
-	// is passed over; it does not count for MaxSkipped. It needs a graph that does not
-	// apply such an update.
+	// LossScale enables loss scaling; nil disables it. A batch whose gradient overflows is skipped
+	// and does not count for MaxSkipped. It needs a graph that does not apply such updates.
 	LossScale *LossScaleConfig
-	// MaxEpochs ends the data before the batch whose Epoch (from 0) reaches it;
-	// 0 means that only the source ends it.
+	// MaxEpochs ends the data before the first batch of that Epoch (counted from 0); 0 means no
+	// limit.
 	MaxEpochs int64
 	// Metrics computes a loop's outputs; nil means Metrics.
 	Metrics MetricsFunc
-	// Out takes the lines that tell of skipped batches; nil discards them.
+	// Out receives a line for each skipped batch; nil discards them.
 	Out io.Writer
 	// Observer may be nil.
 	Observer Observer
 }
 
-// Validate reports what makes no sense.
+// Validate returns an error that names the invalid field.
 func (c TrainerConfig) Validate() error {
 	if c.MaxSkipped < 0 {
-		return fmt.Errorf("trainer: at most %d skipped updates: want 0 or more", c.MaxSkipped)
+		return fmt.Errorf("trainer: maximum skipped updates are %d; expected 0 or more", c.MaxSkipped)
 	}
 	if c.MaxEpochs < 0 {
-		return fmt.Errorf("trainer: %d epochs: want 0 or more", c.MaxEpochs)
+		return fmt.Errorf("trainer: maximum epochs are %d; expected 0 or more", c.MaxEpochs)
 	}
 	if c.LossScale != nil {
 		if err := c.LossScale.Validate(); err != nil {
@@ -121,19 +117,19 @@ func (c TrainerConfig) Validate() error {
 	return c.Schedule.Validate()
 }
 
-// TrainerState is what a StandardTrainer saves with a checkpoint.
+// TrainerState is the state that a StandardTrainer saves with each checkpoint.
 type TrainerState struct {
 	Epoch    int64           `json:"epoch"`
-	Position json.RawMessage `json:"position,omitempty"` // of the last batch used
+	Position json.RawMessage `json:"position,omitempty"` // Position of the last batch used
 	Seed     int64           `json:"seed"`
 	Schedule ScheduleConfig  `json:"schedule"`
 	Skipped  int64           `json:"skipped,omitempty"`
-	// LossScale is nil where the loss is not scaled.
+	// LossScale is nil if the loss is not scaled.
 	LossScale *LossScaleState `json:"loss_scale,omitempty"`
-	Open      *OpenLoop       `json:"open_loop,omitempty"` // where a loop was cut short
+	Open      *OpenLoop       `json:"open_loop,omitempty"` // set if a loop was interrupted
 }
 
-// OpenLoop is a loop that has begun and not yet been reported.
+// OpenLoop is a loop that has begun and has not been reported yet.
 type OpenLoop struct {
 	Steps        int64   `json:"steps"`
 	Sums         Sums    `json:"sums"`
@@ -141,8 +137,8 @@ type OpenLoop struct {
 	GradientNorm float64 `json:"gradient_norm"`
 }
 
-// StandardTrainer draws a batch, runs the model's step with the learning rate
-// that the schedule says, checks the outcome and adds it up.
+// StandardTrainer is a Trainer for a Model and a Source. For each step it reads a batch, runs the
+// model with the learning rate of the schedule, checks the result and adds up the sums.
 type StandardTrainer[P any] struct {
 	model Model[P]
 	data  Source[P]
@@ -150,14 +146,14 @@ type StandardTrainer[P any] struct {
 
 	step     int64
 	epoch    int64
-	position any // of the last batch used; json.RawMessage after a restore
+	position any // Position of the last batch used; json.RawMessage after a restore
 	skipped  int64
-	scaler   *LossScaler // nil where the loss is not scaled
+	scaler   *LossScaler // nil if the loss is not scaled
 	open     OpenLoop
-	inModel  time.Duration // for which the graph ran so far
+	inModel  time.Duration // time for which the graph ran so far
 }
 
-// NewStandardTrainer returns a trainer at step 0 and the beginning of the data.
+// NewStandardTrainer returns a trainer at step 0 and at the beginning of the data.
 func NewStandardTrainer[P any](model Model[P], data Source[P], cfg TrainerConfig) (*StandardTrainer[P], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -175,7 +171,7 @@ func NewStandardTrainer[P any](model Model[P], data Source[P], cfg TrainerConfig
 	return t, t.newScaler()
 }
 
-// newScaler makes the loss scaler as it is at the beginning of a run.
+// newScaler sets the loss scaler to its state at the beginning of a run.
 func (t *StandardTrainer[P]) newScaler() (err error) {
 	if t.cfg.LossScale != nil {
 		t.scaler, err = NewLossScaler(*t.cfg.LossScale)
@@ -186,9 +182,9 @@ func (t *StandardTrainer[P]) newScaler() (err error) {
 // Step returns the global step.
 func (t *StandardTrainer[P]) Step() int64 { return t.step }
 
-// Train implements Trainer. Its outputs are the metrics of the loop, plus the
-// learning_rate and the gradient_norm of its last step; where the loss is scaled, also
-// the loss_scale and skipped_steps, the batches passed over so far for an overflow.
+// Train implements Trainer. Its outputs are the metrics of the loop, and the learning_rate and
+// gradient_norm of its last step. If the loss is scaled, they include the loss_scale and
+// skipped_steps, the number of batches skipped so far because of an overflow.
 func (t *StandardTrainer[P]) Train(ctx context.Context, steps int64) (Loop, error) {
 	inModel := t.inModel
 	loop, err := t.train(ctx, steps)
@@ -196,7 +192,7 @@ func (t *StandardTrainer[P]) Train(ctx context.Context, steps int64) (Loop, erro
 	return loop, err
 }
 
-// train is Train without the time in the model.
+// train implements Train, except for Loop.InModel.
 func (t *StandardTrainer[P]) train(ctx context.Context, steps int64) (Loop, error) {
 	var loop Loop
 	for loop.Steps < steps {
@@ -266,10 +262,10 @@ func (t *StandardTrainer[P]) run(ctx context.Context, batch *Batch[P]) (bool, er
 			GradientNorm: result.GradientNorm,
 			Records:      batch.records(),
 		}
-		// A loss that is not finite is not so for its scale, nor is a batch of no weight.
+		// Scaling does not cause a loss that is not finite, nor a batch without weight.
 		if t.scaler != nil && !result.Applied && finite(loss) && weight > 0 && finite(weight) && t.scaler.Overflowed() {
 			state := t.scaler.State()
-			logf(t.cfg.Out, "train | step: % 6d | %s: batch passed over, loss scale lowered from %v to %v (%d so far)",
+			logf(t.cfg.Out, "train | step: % 6d | %s: batch skipped, loss scale lowered from %v to %v (%d so far)",
 				nonFinite.Step, nonFinite.detail(), hyper.LossScale, state.Scale, state.Skipped)
 			return false, nil
 		}
@@ -298,16 +294,15 @@ func (t *StandardTrainer[P]) run(ctx context.Context, batch *Batch[P]) (bool, er
 	return true, nil
 }
 
-// skip counts a batch that was not applied, or returns the error where the run
-// may not go on.
+// skip counts a batch that was not applied. It returns an error if the batch may not be skipped.
 func (t *StandardTrainer[P]) skip(nonFinite *NonFiniteError, applied bool) error {
 	switch {
 	case t.cfg.MaxSkipped == 0:
 		return nonFinite
 	case applied:
-		return fmt.Errorf("%w; the graph applied the update all the same, so it cannot be skipped", nonFinite)
+		return fmt.Errorf("%w; the graph applied the update anyway, so it cannot be skipped", nonFinite)
 	case t.skipped >= t.cfg.MaxSkipped:
-		return fmt.Errorf("%w; %d updates were skipped before", nonFinite, t.skipped)
+		return fmt.Errorf("%w; %d updates were already skipped, the maximum", nonFinite, t.skipped)
 	}
 	t.skipped++
 	logf(t.cfg.Out, "train | step: % 6d | %s: update skipped (%d of at most %d)",
@@ -335,7 +330,7 @@ func (t *StandardTrainer[P]) close() (Outputs, error) {
 	return out, nil
 }
 
-// State implements Trainer; it is a TrainerState.
+// State implements Trainer. It returns a TrainerState.
 func (t *StandardTrainer[P]) State() (json.RawMessage, error) {
 	state := TrainerState{
 		Epoch:    t.epoch,
@@ -360,8 +355,8 @@ func (t *StandardTrainer[P]) State() (json.RawMessage, error) {
 	return json.Marshal(state)
 }
 
-// Restore implements Trainer. A seed or a schedule other than the saved one is
-// told and used: extending a run changes its schedule.
+// Restore implements Trainer. If the seed or the schedule differs from the saved one, it logs that
+// and uses the new one, because extending a run changes its schedule.
 func (t *StandardTrainer[P]) Restore(step int64, raw json.RawMessage, keepInput bool) error {
 	state := TrainerState{Seed: t.cfg.Seed, Schedule: t.cfg.Schedule}
 	if raw != nil {

@@ -152,13 +152,13 @@ func TestTrainerErrors(t *testing.T) {
 		{"step of unknown records", &scriptedModel{err: errors.New("out of memory")}, &listSource{batches: batches(1)}, nil,
 			"step 1 on a batch of unknown records: out of memory"},
 		{"not counted", change(func(r *StepResult) { r.Step = 0 }), &listSource{batches: batches(1)}, nil,
-			"step 1: the graph counts 0 updates where the run counts 1"},
+			"step 1: the graph's counter of updates is 0; expected 1"},
 		{"counted without being applied", change(func(r *StepResult) { r.Applied, r.Sums[LossSum][0] = false, nan }), &listSource{batches: batches(1)}, skip,
-			"the graph counts 1 updates where the run counts 0"},
+			"the graph's counter of updates is 1; expected 0"},
 		{"no loss", change(func(r *StepResult) { delete(r.Sums, LossSum) }), &listSource{batches: batches(1)}, nil,
-			`step 1: no output "loss_sum" among [weight_sum]`},
+			`step 1: output "loss_sum" is missing; the outputs are [weight_sum]`},
 		{"no weight", change(func(r *StepResult) { delete(r.Sums, WeightSum) }), &listSource{batches: batches(1)}, nil,
-			`step 1: no output "weight_sum" among [loss_sum]`},
+			`step 1: output "weight_sum" is missing; the outputs are [loss_sum]`},
 		{"loss", change(func(r *StepResult) { r.Sums[LossSum][0] = nan }), &listSource{batches: records(1)}, nil,
 			"step 1: loss is nan on record f:0"},
 		{"gradient", change(func(r *StepResult) { r.GradientNorm = math.Inf(1) }), &listSource{batches: records(10)}, nil,
@@ -166,7 +166,7 @@ func TestTrainerErrors(t *testing.T) {
 		{"declined", change(func(r *StepResult) { r.Applied, r.Step = false, 0 }), &listSource{batches: records(1)}, nil,
 			"step 1: the graph did not apply the update on record f:0"},
 		{"cannot be skipped", change(func(r *StepResult) { r.Sums[LossSum][0] = nan }), &listSource{batches: records(1)}, skip,
-			"the graph applied the update all the same"},
+			"the graph applied the update anyway"},
 		{"input", &scriptedModel{}, &listSource{err: io.ErrUnexpectedEOF}, nil, "input after step 0: unexpected EOF"},
 		{"wrapped end", &scriptedModel{}, &listSource{err: fmt.Errorf("cut off: %w", io.EOF)}, nil, "input after step 0: cut off: EOF"},
 		{"metrics", &scriptedModel{results: []StepResult{good(1)}}, &listSource{batches: batches(1)},
@@ -195,7 +195,7 @@ func TestTrainerErrors(t *testing.T) {
 	first.Sums["confusion"] = []float64{1, 0, 0, 1}
 	_, err := newTrainer(t, &scriptedModel{results: []StepResult{first, changed}}, &listSource{batches: batches(2)}, nil).
 		Train(context.Background(), 2)
-	if err == nil || !strings.Contains(err.Error(), `step 2: output "confusion" has 1 elements, and had 4 before`) {
+	if err == nil || !strings.Contains(err.Error(), `step 2: output "confusion" has 1 elements; expected 4, as before`) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -338,8 +338,8 @@ func TestEvaluator(t *testing.T) {
 		{"all", sums, &closingReader{listSource: listSource{batches: batches(3)}}, UntilEnd, "{'loss': 0.5}", 0},
 		{"some", sums, &closingReader{listSource: listSource{batches: batches(3)}}, 2, "{'loss': 0.5}", 1},
 		{"more than there are", sums, &closingReader{listSource: listSource{batches: batches(3)}}, 9, "{'loss': 0.5}", 0},
-		{"none", sums, &closingReader{}, UntilEnd, "evaluation data: no batch", 0},
-		{"no weight", zero, &closingReader{listSource: listSource{batches: batches(3)}}, UntilEnd, "evaluation data: no example has any weight", 0},
+		{"none", sums, &closingReader{}, UntilEnd, "evaluation data has no batches; expected at least one", 0},
+		{"no weight", zero, &closingReader{listSource: listSource{batches: batches(3)}}, UntilEnd, "evaluation data has no example with a weight above 0", 0},
 		{"model", fail, &closingReader{listSource: listSource{batches: bad}}, UntilEnd, "evaluation batch 1 on record dev:3: bad feature", 0},
 		{"data", sums, &closingReader{listSource: listSource{err: errors.New("bad record")}}, UntilEnd, "evaluation data: bad record", 0},
 		{"close", sums, &closingReader{listSource: listSource{batches: batches(3)}, closeErr: errors.New("not closed")}, UntilEnd, "not closed", 0},

@@ -593,7 +593,7 @@ func TestNonFiniteLoss(t *testing.T) {
 		t.Fatalf("got %v, want an error that names step and records", err)
 	}
 	p.Train.OnNonFinite, p.Train.MaxNonFinite = "skip", 3
-	if _, err = Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet()); err == nil || !strings.Contains(err.Error(), "3 updates were skipped before") {
+	if _, err = Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet()); err == nil || !strings.Contains(err.Error(), "3 updates were already skipped, the maximum") {
 		t.Errorf("got %v, want to give up after 3 skipped updates", err)
 	}
 }
