@@ -7,20 +7,20 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// Batch is a global batch as a strategy takes it. Its source has divided it.
+// Batch is a global batch, divided into micro-batches for a strategy.
 type Batch struct {
-	// Micro are its micro-batches: as many as the strategy computes side by side, or a
-	// multiple of that. Drawn takes their place where the workers have read the batch.
+	// Micro holds the micro-batches: as many as the strategy computes in parallel, or a multiple of
+	// that. If the workers have read the batch, Drawn is set instead.
 	Micro [][]strategy.Feature
 	Drawn *strategy.Drawn
-	// Examples are those of each micro-batch.
+	// Examples holds the number of examples of each micro-batch.
 	Examples []int
-	// Halve divides the batch, and those that its source gives from then on, into twice as
-	// many micro-batches; nil where that cannot be.
+	// Halve returns the batch divided into twice as many micro-batches, and makes the source divide
+	// all later batches the same way; nil if that is not possible.
 	Halve func(context.Context) (*Batch, error)
 }
 
-// all is the number of examples of the batch.
+// all returns the number of examples of the batch.
 func (b *Batch) all() (n int) {
 	for _, e := range b.Examples {
 		n += e
@@ -28,7 +28,7 @@ func (b *Batch) all() (n int) {
 	return n
 }
 
-// newBatch returns a batch in the parts in which its dataset has divided it.
+// newBatch returns a batch with one micro-batch for each part of a dataset's batch.
 func newBatch(b *dataset.Batch) *Batch {
 	parts := b.Parts
 	if parts == nil {

@@ -24,9 +24,9 @@ func TestBestDirection(t *testing.T) {
 		{best: "macro_f1", mode: "auto", want: runner.HigherIsBetter},
 		{best: "distance", mode: "min", want: runner.LowerIsBetter},
 		{best: "distance", mode: "max", want: runner.HigherIsBetter},
-		{best: "loss", mode: "max", err: "params: checkpoint.best_mode is max, and for loss expected min: leave it out, or give --set checkpoint.best_mode=min"},
-		{best: "f1", mode: "min", err: "params: checkpoint.best_mode is min, and for f1 expected max: leave it out, or give --set checkpoint.best_mode=max"},
-		{best: "distance", err: `params: checkpoint.best is "distance", and whether more or less of it is better is not known: give --set checkpoint.best_mode=max or --set checkpoint.best_mode=min`},
+		{best: "loss", mode: "max", err: "params: checkpoint.best_mode is max; for loss expected min; leave it out, or use --set checkpoint.best_mode=min"},
+		{best: "f1", mode: "min", err: "params: checkpoint.best_mode is min; for f1 expected max; leave it out, or use --set checkpoint.best_mode=max"},
+		{best: "distance", err: `params: checkpoint.best is "distance", whose direction is unknown; add --set checkpoint.best_mode=max if higher is better, or min if lower is better`},
 	} {
 		got, err := CheckpointParams{Best: test.best, BestMode: test.mode}.order(taskOfParams())
 		if test.err != "" {

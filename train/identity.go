@@ -12,12 +12,11 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// graphIdentity is what a checkpoint says of the graph that it is of. Variables
-// of equal names and shapes are not enough: models that pool differently, or
-// have another number of heads, may share them.
+// graphIdentity identifies the graph of a checkpoint. Names and shapes of variables are not enough:
+// models that differ in pooling or in the number of heads may share them.
 type graphIdentity graphs.Model
 
-// savedIdentity is the form in which an identity is saved.
+// savedIdentity is the saved form of an identity.
 type savedIdentity struct {
 	Architecture string         `json:"architecture"`
 	Pooling      string         `json:"pooling"`
@@ -30,20 +29,20 @@ func (g graphIdentity) State() (json.RawMessage, error) {
 	return json.Marshal(savedIdentity{g.Architecture, g.Pooling, g.NumLabels, g.Config})
 }
 
-// Restore implements runner.Persistent. The identity was checked before the
+// Restore implements runner.Persistent. It does nothing because the identity was checked before the
 // variables were restored.
 func (g graphIdentity) Restore(json.RawMessage) error { return nil }
 
-// check returns an error where a run's state belongs to another graph. States
-// that say nothing of their graph are let pass.
+// check returns an error if a run's state belongs to another graph. It accepts states without an
+// identity.
 func (g graphIdentity) check(state []byte) error {
 	run, err := runner.ParseRunState(state)
 	if err != nil || run.Persistent[graphState] == nil {
-		return nil // whoever needs the state says what is wrong with it
+		return nil // an invalid state is reported by its users
 	}
 	var saved savedIdentity
 	if err := json.Unmarshal(run.Persistent[graphState], &saved); err != nil {
-		return fmt.Errorf("identity of the graph: %w", err)
+		return fmt.Errorf("graph identity: %w", err)
 	}
 	var d []string
 	differ := func(what string, was, is any) {
@@ -60,7 +59,7 @@ func (g graphIdentity) check(state []byte) error {
 		}
 	}
 	if len(d) > 0 {
-		return fmt.Errorf("it is of another graph: %s", strings.Join(d, "; "))
+		return fmt.Errorf("it belongs to another graph: %s", strings.Join(d, "; "))
 	}
 	return nil
 }

@@ -76,37 +76,37 @@ func TestPreflight(t *testing.T) {
 	}{
 		{name: "nothing wrong"},
 		{name: "row length beyond the positions", params: func(p *Params) { p.Data.RowLength = 128 },
-			want: []string{"data.row_length is 128, and the graph has 24 positions: give --set data.row_length=24, or leave it out"}},
+			want: []string{"data.row_length is 128; expected at most 24, the positions of the graph; use --set data.row_length=24, or leave it out"}},
 		{name: "examples beyond the row length", params: func(p *Params) { p.Data.RowLength = 8 },
-			want: []string{"split train has examples of up to 15 tokens, and data.row_length is 8: give --set data.row_length=15, or shorten them with --set data.truncate=true",
+			want: []string{"split train has examples of up to 15 tokens; expected at most 8, the data.row_length; use --set data.row_length=15, or shorten them with --set data.truncate=true",
 				"split dev has examples of up to 15 tokens"}},
 		{name: "examples beyond the row length, truncated", params: func(p *Params) { p.Data.RowLength, p.Data.Truncate = 8, true }},
 		{name: "examples beyond the positions", manifest: func(m *convert.Manifest) { m.Splits["dev"].Lengths.Max = 30 },
-			want: []string{"split dev has examples of up to 30 tokens, the graph has 24 positions: convert with --max-length 24"}},
+			want: []string{"split dev has examples of up to 30 tokens; expected at most 24, the positions of the graph; convert with --max-length 24"}},
 		{name: "long examples of a split that is not read", manifest: func(m *convert.Manifest) { m.Splits["dev"].Lengths.Max = 30 },
 			params: func(p *Params) { p.Train.EvalInterval = noEval }},
 		{name: "unlabelled dev", manifest: func(m *convert.Manifest) { m.Splits["dev"].LabelCounts = []int64{4, 4} },
-			want: []string{"8 of the 16 examples of split dev have no label: convert with --label-column, give a split that has labels with --set data.eval=NAME, or train without evaluations with --eval-interval -2"}},
+			want: []string{"8 of the 16 examples of split dev have no label; convert with --label-column, choose a split with labels with --set data.eval=NAME, or train without evaluations with --eval-interval -2"}},
 		{name: "unlabelled train", manifest: func(m *convert.Manifest) { m.Splits["train"].LabelCounts = nil },
-			want: []string{"32 of the 32 examples of split train have no label: convert with --label-column"}},
+			want: []string{"32 of the 32 examples of split train have no label; convert with --label-column"}},
 		{name: "no such splits", params: func(p *Params) { p.Data.Train, p.Data.Eval = "training", "validation" },
-			want: []string{`has no split "training"; it has dev, train: give one of these with --set data.train=NAME`,
-				`has no split "validation"; it has dev, train: give one of these with --set data.eval=NAME, or train without evaluations with --eval-interval -2`}},
+			want: []string{`has no split "training"; expected one of dev, train; choose one with --set data.train=NAME`,
+				`has no split "validation"; expected one of dev, train; choose one with --set data.eval=NAME, or train without evaluations with --eval-interval -2`}},
 		{name: "one label to learn", manifest: func(m *convert.Manifest) { m.Splits["train"].LabelCounts = []int64{0, 32} },
-			want: []string{`all examples of split train have the label "with", and from one label nothing can be learned`}},
+			want: []string{`all examples of split train have the label "with"; expected examples with at least 2 labels`}},
 		{name: "one label to evaluate", manifest: func(m *convert.Manifest) { m.Splits["dev"].LabelCounts = []int64{16, 0} },
-			warns: "all examples of the split that is evaluated have one label"},
-		{name: "dev is train", params: func(p *Params) { p.Data.Eval = "train" }, warns: "evaluations are of examples that are trained on"},
+			warns: "all examples of the evaluated split have the same label"},
+		{name: "dev is train", params: func(p *Params) { p.Data.Eval = "train" }, warns: "the run is evaluated on examples that it trains on"},
 		{name: "dev made from the file of train", manifest: func(m *convert.Manifest) { m.Sources[1].SHA256 = "aa" },
-			warns: "evaluations are of examples that are trained on"},
+			warns: "the run is evaluated on examples that it trains on"},
 		{name: "other vocabulary than the records'", manifest: func(m *convert.Manifest) { m.Vocab.SHA256 = "cc" }, damaged: true,
 			want: []string{"vocab.txt is not the vocabulary that the records were made with (its checksum differs)"}},
 		{name: "manifest without a checksum", manifest: func(m *convert.Manifest) { m.Vocab.SHA256 = "" }},
 		{name: "no such metric", params: func(p *Params) { p.Checkpoint.Best = "bleu" },
-			want: []string{`checkpoint.best is "bleu"; evaluations of this graph give accuracy, f1, loss, mcc, precision, recall`}},
+			want: []string{`checkpoint.best is "bleu"; expected one of accuracy, f1, loss, mcc, precision, recall, the metrics of this graph`}},
 		{name: "several", manifest: func(m *convert.Manifest) { m.Vocab.Size, m.Labels = 61, []string{"a", "b", "c"} },
 			params: func(p *Params) { p.Data.RowLength, p.Data.Eval = 128, "validation" },
-			want:   []string{"data.row_length is 128", "a vocabulary of 61 tokens, the graph has 60", "has 3 labels, the graph 2", `no split "validation"`}},
+			want:   []string{"data.row_length is 128", "a vocabulary of 61 tokens; expected 60, as in the graph", "has 3 labels; expected 2, as in the graph", `no split "validation"`}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			manifest := test.manifest
@@ -200,7 +200,7 @@ func TestPreflightOfFolderTooHigh(t *testing.T) {
 	p := testParams(t)
 	p.Data.Dir = filepath.Dir(dir)
 	_, err := preflightParams(t, p, "", nil)
-	if want := "holds no records, but folders in it do: give one of these, such as --data " + dir; err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Usage) {
+	if want := "has no records, but folders in it do; use one of these, such as --data " + dir; err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Usage) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 }

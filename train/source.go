@@ -8,37 +8,37 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// Source gives a dataset's batches to the loop, divided into the micro-batches that a
-// strategy takes: it is a runner.Source.
+// Source reads the batches of a dataset, divided into micro-batches for a strategy. It implements
+// runner.Source.
 type Source struct {
 	data  *dataset.Dataset
 	start dataset.State
 	into  division
 }
 
-// division is how batches are divided.
+// division describes how batches are divided.
 type division struct {
-	side       int // micro-batches that are computed side by side
-	accumulate int // and one after the other, for an update
-	longRows   int // tokens that a micro-batch's row may have
+	side       int // micro-batches computed in parallel
+	accumulate int // micro-batches computed one after the other for an update
+	longRows   int // maximum tokens in a row of a micro-batch
 }
 
-// divisionFor is how batches are divided for a strategy.
+// divisionFor returns the division for a strategy.
 func divisionFor(s Strategy, accumulate int) division {
 	r := s.Runtime()
 	return division{side: r.MicroBatches, accumulate: max(1, accumulate), longRows: r.LongRows}
 }
 
-// NewSource returns the batches of a dataset for updates by a strategy, each of which takes
-// so many micro-batches one after the other; 0 is one. The beginning of the data, where a
-// new run starts, is where the dataset is now.
+// NewSource returns a source of the batches of a dataset, divided for a strategy. accumulate is the
+// number of micro-batches that each replica computes one after the other for an update; 0 means
+// one. A new run starts at the current position of the dataset.
 func NewSource(d *dataset.Dataset, s Strategy, accumulate int) *Source {
 	out := &Source{data: d, start: d.State(), into: divisionFor(s, accumulate)}
 	out.divide()
 	return out
 }
 
-// divide has the dataset divide what it gives from now on.
+// divide sets how the dataset divides its batches from now on.
 func (s *Source) divide() { s.data.Divide(s.into.side*s.into.accumulate, s.into.longRows) }
 
 // Next implements runner.BatchReader.
@@ -53,7 +53,7 @@ func (s *Source) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 	return described(b, batch), nil
 }
 
-// halve draws the batch behind a position again, in twice as many micro-batches.
+// halve reads the batch after a position again, divided into twice as many micro-batches.
 func (s *Source) halve(ctx context.Context, before dataset.State) (*Batch, error) {
 	s.into.accumulate *= 2
 	s.divide()
@@ -67,7 +67,7 @@ func (s *Source) halve(ctx context.Context, before dataset.State) (*Batch, error
 // Seek implements runner.Source.
 func (s *Source) Seek(position json.RawMessage) error { return seek(s.data, position, s.start) }
 
-// seek goes to a position in the data, or to its start where the position is nil.
+// seek moves to a position in the data, or to the start if the position is nil.
 func seek(d *dataset.Dataset, position json.RawMessage, start dataset.State) error {
 	if position == nil {
 		return d.Restore(start)
@@ -79,9 +79,8 @@ func seek(d *dataset.Dataset, position json.RawMessage, start dataset.State) err
 	return d.Restore(state)
 }
 
-// Evaluations returns what opens the batches of an evaluation, as a
-// runner.StandardEvaluator takes it: each whole, from a dataset that is opened anew, and
-// that the evaluator closes.
+// Evaluations returns a function for runner.NewStandardEvaluator. It opens the dataset for each
+// evaluation and reads undivided batches; the evaluator closes the dataset.
 func Evaluations(open func(context.Context) (*dataset.Dataset, error)) func(context.Context) (runner.BatchReader[*Batch], error) {
 	return func(ctx context.Context) (runner.BatchReader[*Batch], error) {
 		d, err := open(ctx)
@@ -92,7 +91,7 @@ func Evaluations(open func(context.Context) (*dataset.Dataset, error)) func(cont
 	}
 }
 
-// pass gives the whole batches of a dataset.
+// pass reads the undivided batches of a dataset.
 type pass struct{ *dataset.Dataset }
 
 // Next implements runner.BatchReader.
@@ -104,7 +103,7 @@ func (p pass) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 	return described(b, newBatch(b)), nil
 }
 
-// described returns a batch with what the loop must know of it.
+// described returns a batch with the metadata that the loop needs.
 func described(b *dataset.Batch, payload *Batch) runner.Batch[*Batch] {
 	return runner.Batch[*Batch]{
 		Payload:  payload,

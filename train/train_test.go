@@ -418,7 +418,7 @@ func TestErrors(t *testing.T) {
 		{"no graph", func(p *Params) { p.Graph = "/nowhere" }, "graph /nowhere: no such folder"},
 		{"not a SavedModel", func(p *Params) { p.Graph = p.Data.Dir }, "not a SavedModel: it has no saved_model.pb"},
 		{"no data", func(p *Params) { p.Data.Dir = "/nowhere" }, "data /nowhere: no such folder"},
-		{"no split", func(p *Params) { p.Data.Train = "test" }, `has no split "test"; it has dev, train: give one of these with --set data.train=NAME`},
+		{"no split", func(p *Params) { p.Data.Train = "test" }, `has no split "test"; expected one of dev, train; choose one with --set data.train=NAME`},
 		{"no init", func(p *Params) { p.Init = "/nowhere.safetensors" }, "/nowhere.safetensors"},
 		{"unknown hyperparameter", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"momentum": 1} }, "the graph has no such hyperparameter"},
 		{"hyperparameter out of range", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 2} }, "optimizer.hyperparameters.hidden_dropout is 2"},

@@ -97,7 +97,7 @@ func TestWorkerTakesGPUs(t *testing.T) {
 
 func TestWorkerUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"not of the form":                       {"--devices", "cpus"},
+		"expected cpu, gpu, cpu:N or gpu:N":     {"--devices", "cpus"},
 		"training on TPUs is not supported yet": {"--devices", "tpu"},
 		"missing port":                          {"--listen", "localhost"},
 		"-1 threads":                            {"--threads", "-1"},

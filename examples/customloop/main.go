@@ -1,10 +1,10 @@
-// Customloop trains an exported classifier with a training loop of its own: the packages give
-// the strategy, the data, the checkpoints and the initial weights, and the loop decides what
-// happens when. Started again, it goes on from its last checkpoint.
+// Customloop trains an exported classifier with a training loop of its own. The packages provide
+// the strategy, the data, the checkpoints and the initial weights; the loop decides when to use
+// them. When it is started again, it continues from its last checkpoint.
 //
 //	go run ./examples/customloop --graph exports/mrpc --data data/mrpc --out runs/custom --steps 200
 //
-// The data are those of gorbit convert, the graph is an export of python -m gorbit_export.
+// The data comes from gorbit convert, the graph from python -m gorbit_export.
 package main
 
 import (
@@ -42,20 +42,20 @@ func main() {
 	}
 }
 
-// options are the command line's.
+// options holds the command line's flags.
 type options struct {
 	graph, data, out, init string
 	steps                  int64
 }
 
-// split is the configuration of a split of the data for a graph.
+// split returns the configuration of a split of the data for a graph.
 func (o options) split(name string, c *graphs.Contract) dataset.Config {
 	rows := packed.Config{RowLength: c.Model.ConfigInt("max_position_embeddings")}
 	classify.New(c).Limit(&rows)
 	return dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, Layout: rows}
 }
 
-// run opens what the loop needs, and runs it.
+// run opens everything the loop needs and runs it.
 func (o options) run(ctx context.Context, out io.Writer) error {
 	export, err := graphs.Open(o.graph)
 	if err != nil {
@@ -107,7 +107,7 @@ type loop struct {
 	out         io.Writer
 }
 
-// run trains until a step. What it saves beside the variables is the position in the data.
+// run trains until the given step. Checkpoints hold the variables and the position in the data.
 func (l *loop) run(ctx context.Context, steps int64) error {
 	at, err := l.checkpoints.Restore(ctx, "")
 	if err == nil && at.Path == "" {
@@ -137,7 +137,7 @@ func (l *loop) run(ctx context.Context, steps int64) error {
 	return err
 }
 
-// evaluateAndSave evaluates the model, and saves it with the position in the data.
+// evaluateAndSave evaluates the model and saves it with the position in the data.
 func (l *loop) evaluateAndSave(ctx context.Context, step int64, position any) error {
 	metrics, err := l.evaluator.Evaluate(ctx, runner.UntilEnd)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command predict answers on texts with the newest checkpoint of a run.
+// Command predict classifies texts with the newest checkpoint of a run.
 //
 //	go run ./examples/predict runs/reviews "A gripping film." "Two hours of nothing."
 package main

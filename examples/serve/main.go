@@ -1,10 +1,9 @@
-// Command serve answers over HTTP with a model that gorbit export wrote.
+// Command serve classifies texts over HTTP with a model that gorbit export wrote.
 //
 //	go run ./examples/serve --model served/reviews
 //	curl -d '{"texts": [{"text": "A gripping film."}]}' http://127.0.0.1:8080/predict
 //
-// It listens on this machine only, unless --listen says otherwise: it asks nobody who
-// they are.
+// It has no authentication, so by default it listens on loopback only; see --listen.
 package main
 
 import (
@@ -43,7 +42,7 @@ func main() {
 	}
 }
 
-// serve answers until the context ends, and finishes the requests that it has then.
+// serve answers requests until the context is done, then finishes the pending ones.
 func serve(ctx context.Context, folder, listen string) error {
 	model, err := served.Open(folder)
 	if err != nil {
@@ -69,7 +68,7 @@ func serve(ctx context.Context, folder, listen string) error {
 	return nil
 }
 
-// request is what POST /predict takes. The response is a list of predict.Answer.
+// request is the body of POST /predict. The response is a list of predict.Answer.
 type request struct {
 	Texts []struct {
 		Text string `json:"text"`
@@ -82,7 +81,7 @@ func handler(predictor *predict.Predictor) http.Handler {
 	mux.HandleFunc("POST /predict", func(w http.ResponseWriter, r *http.Request) {
 		var in request
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBytes)).Decode(&in); err != nil {
-			http.Error(w, "not a request: "+err.Error(), http.StatusBadRequest)
+			http.Error(w, "invalid request: "+err.Error(), http.StatusBadRequest)
 			return
 		}
 		if n := len(in.Texts); n < 1 || n > maxTexts {
@@ -96,7 +95,7 @@ func handler(predictor *predict.Predictor) http.Handler {
 		answers, err := predictor.Answer(r.Context(), texts...)
 		if err != nil {
 			log.Print("serve: ", err)
-			http.Error(w, "the model cannot answer", http.StatusInternalServerError)
+			http.Error(w, "the model failed; see the server's log", http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
