@@ -18,10 +18,9 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// TestPagesRun types the commands of README.md and of the guides that build on one another, in
-// their order and in one folder for each case, and looks at what they leave. Small stand-ins take
-// the places of MRPC, of MiniLM's weights and of the models' sizes, and a training has two steps;
-// everything else is as the pages say.
+// TestPagesRun runs the commands of README.md and of the guides, in order and in one folder per
+// case, and checks the files that they write. Small stand-ins replace MRPC, MiniLM's weights and
+// the model sizes, and trainings have two steps; everything else is as on the pages.
 func TestPagesRun(t *testing.T) {
 	type section struct{ page, heading string }
 	for _, tt := range []struct {
@@ -103,8 +102,8 @@ func commandsUnder(t *testing.T, page, heading string) []string {
 	return lines
 }
 
-// standIn makes what the pages take for granted: programs in bin, the Python environment, the
-// vocabulary and weights of MiniLM, MRPC's files, and make, which has nothing to do.
+// standIn writes what the pages assume: programs in bin, the Python environment, the vocabulary and
+// weights of MiniLM, MRPC's files, and a make that does nothing.
 func (u *user) standIn() {
 	u.t.Helper()
 	const hidden, layers, inner, positions = 32, 2, 64, 64
@@ -140,12 +139,12 @@ func (u *user) standIn() {
 		"msr_paraphrase_train.txt": "\ufeff" + rows(0, 32, "\r\n"), "msr_paraphrase_test.txt": "\ufeff" + rows(32, 40, "\r\n"),
 		"dev_ids.tsv":   ids,
 		"standins/make": "#!/bin/bash\n",
-		// The pages' runs are for minutes: two steps of eight examples show that they begin and end.
+		// The pages' runs take minutes: two steps of eight examples show that they start and end.
 		"bin/gorbit": `#!/bin/bash
 case $1 in train) set -- "$@" --steps 2 --batch-size 8 --set data.row_length=64 ;; esac
 exec "$GORBIT" "$@"
 `,
-		// Every configuration is the small one, and one export of a kind is made and copied.
+		// Every configuration is the small one. Each kind of export is made once and copied.
 		".venv/bin/python": `#!/bin/bash
 set -e
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -180,7 +179,7 @@ cp -r "$made" "$out"
 	}
 }
 
-// safetensorsOfBERT is a file of weights with Hugging Face's names, all 0.01.
+// safetensorsOfBERT returns a file of weights with Hugging Face's names; all values are 0.01.
 func safetensorsOfBERT(t *testing.T, vocab, hidden, layers, inner, positions int) []byte {
 	t.Helper()
 	shapes := map[string][]int{
@@ -227,7 +226,7 @@ func safetensorsOfBERT(t *testing.T, vocab, hidden, layers, inner, positions int
 	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), data.Bytes()...)
 }
 
-// TestReadmeFigures checks that the speeds that the README claims are those of the benchmark's table.
+// TestReadmeFigures checks the speeds in README.md against the benchmark's table.
 func TestReadmeFigures(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(testkit.Root(), name))

@@ -49,7 +49,7 @@ func TestDocumentedCommands(t *testing.T) {
 	checks.runPython(t)
 }
 
-// TestExamplesOfHelp checks the examples that gorbit's commands give in their help.
+// TestExamplesOfHelp checks the examples in the help texts of gorbit's commands.
 func TestExamplesOfHelp(t *testing.T) {
 	count := 0
 	for _, cmd := range newRoot().Commands() {
@@ -75,7 +75,7 @@ func TestExamplesOfHelp(t *testing.T) {
 	}
 }
 
-// TestDocumentedNames checks that the Go tests, benchmarks and the files that pages name exist.
+// TestDocumentedNames checks that the Go tests, benchmarks and files named on pages exist.
 func TestDocumentedNames(t *testing.T) {
 	functions := testFunctions(t)
 	name := regexp.MustCompile("`((?:Test|Benchmark|Fuzz|Example)[A-Z]\\w*)`")
@@ -148,7 +148,7 @@ type document struct {
 	lines []string
 }
 
-// documents are the pages whose commands are checked.
+// documents returns the pages whose commands are checked.
 func documents(t *testing.T) []document {
 	t.Helper()
 	var pages []document
@@ -179,7 +179,7 @@ func documents(t *testing.T) []document {
 	return pages
 }
 
-// located is a piece of a page.
+// located is a piece of text on a page.
 type located struct {
 	where string // page:line
 	text  string
@@ -654,7 +654,7 @@ func source(folder string, tests bool) string {
 	return text.String()
 }
 
-// sourceHas tells whether any Go or C source has a text.
+// sourceHas reports whether any Go or C source file contains a text.
 func sourceHas(text string) bool {
 	found := false
 	filepath.WalkDir(testkit.Root(), func(file string, entry fs.DirEntry, err error) error {

@@ -27,10 +27,10 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// patience bounds the wait for anything that a process does. It is far more than any needs.
+// patience limits how long tests wait for a process. It is far more than needed.
 const patience = 5 * time.Minute
 
-// output collects what a process prints, to be looked at while it runs.
+// output collects what a process prints, so that it can be read while the process runs.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -54,7 +54,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// running is a process of a test.
+// running is a process started by a test.
 type running struct {
 	t *testing.T
 	*exec.Cmd
@@ -63,7 +63,7 @@ type running struct {
 	err   error
 }
 
-// start starts gorbit. What is left of it at the test's end is killed.
+// start starts gorbit. It is killed at the end of the test if it still runs.
 func (u *user) start(t *testing.T, args ...string) *running {
 	t.Helper()
 	return begin(t, u.command("gorbit", args...))
@@ -89,7 +89,7 @@ func begin(t *testing.T, cmd *exec.Cmd) *running {
 	return r
 }
 
-// await waits for something that comes about while the process runs.
+// await waits until a condition holds while the process runs.
 func (r *running) await(what string, there func() bool) {
 	r.t.Helper()
 	late := time.After(patience)
@@ -112,7 +112,7 @@ func (r *running) says(text string) {
 	r.await(fmt.Sprintf("%q", text), func() bool { return strings.Contains(r.out.String(), text) })
 }
 
-// wait waits for the process' end.
+// wait waits for the process to end.
 func (r *running) wait() {
 	r.t.Helper()
 	select {
@@ -122,7 +122,7 @@ func (r *running) wait() {
 	}
 }
 
-// exits waits for the process' end and wants an exit code.
+// exits waits for the process to end and checks its exit code.
 func (r *running) exits(code int) {
 	r.t.Helper()
 	r.wait()
@@ -131,7 +131,7 @@ func (r *running) exits(code int) {
 	}
 }
 
-// child returns the process that a worker has for its session.
+// child returns the ID of the process that a worker runs for its session.
 func (r *running) child() int {
 	r.t.Helper()
 	var pid int
@@ -148,17 +148,17 @@ func (r *running) child() int {
 	return pid
 }
 
-// mark is what the processes of a test, and those that they start, have in their
-// environment.
+// mark returns the setting of the environment that marks the processes of a test and their
+// children.
 func mark(t *testing.T) string { return fmt.Sprintf("GORBIT_TEST=%d %s", os.Getpid(), t.Name()) }
 
-// marked returns the arguments of the processes of the test, by their numbers. One that
-// ended and was not waited for has no environment any more.
+// marked returns the arguments of the test's processes by process ID. A process that has ended and
+// was not waited for has no environment and is not included.
 func marked(t *testing.T) map[int][]string {
 	out := make(map[int][]string)
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, process := range all {
-		// One that cannot be read has ended, or is not ours.
+		// A process that cannot be read has ended or is not ours.
 		environment, _ := os.ReadFile(filepath.Join(process, "environ"))
 		if !slices.Contains(strings.Split(string(environment), "\x00"), mark(t)) {
 			continue
@@ -173,8 +173,7 @@ func marked(t *testing.T) map[int][]string {
 	return out
 }
 
-// gone waits until no process of the test runs whose command line has an argument; ""
-// is any.
+// gone waits until no process of the test has the argument in its command line; "" matches all.
 func gone(t *testing.T, argument string) {
 	t.Helper()
 	var left map[int][]string
@@ -204,21 +203,21 @@ func (u *user) fixture(reviews int, convert ...string) {
 	}
 }
 
-// faultSteps is how many steps the runs of TestFaults have.
+// faultSteps is the number of steps of the runs of TestFaults.
 const faultSteps = 360
 
-// workerLost is what a run says that goes on after a worker was lost.
+// workerLost is the message of a run that continues after losing a worker.
 const workerLost = "a worker was lost; continuing from the last checkpoint"
 
-// shortTimeout is for who is waited for in vain.
+// shortTimeout is for workers that never answer.
 var shortTimeout = []string{"--worker-timeout", "5s"}
 
-// noDropout trains without dropout: then it does not matter how many replicas make a step, but for
-// rounding, which is some 1e-4 in the end.
+// noDropout trains without dropout. Then the number of replicas affects only rounding, by about
+// 1e-4 at the end.
 var noDropout = []string{"--set", "optimizer.hyperparameters.hidden_dropout=0", "--set", "optimizer.hyperparameters.attention_dropout=0",
 	"--set", "optimizer.hyperparameters.classifier_dropout=0"}
 
-// faults is a folder with a graph and data, and what runs that nothing disturbed made of them.
+// faults is a folder with a graph and data, and the results of undisturbed runs.
 type faults struct {
 	*user
 	undisturbed        map[string]string // tensors of two workers' run
@@ -226,9 +225,9 @@ type faults struct {
 	alone              map[string]string // tensors of one device's run without dropout
 }
 
-// TestFaults breaks a training with two workers in many ways. It must go on by itself
-// and end with the variables of a training that was left alone, or end with one
-// sentence that names the worker.
+// TestFaults breaks a training with two workers in many ways. The training must recover by itself
+// and end with the variables of an undisturbed run, or fail with one sentence that names the
+// worker.
 func TestFaults(t *testing.T) {
 	f := &faults{user: newUser(t)}
 	f.fixture(400, "--split-by-hash", "id")
@@ -264,7 +263,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// scenario is a case at whose end the workers have no child, and nothing is left without them.
+// scenario runs a test case. At its end, the workers must have no child processes, and no process
+// must be left after the workers are killed.
 func scenario(t *testing.T, name string, do func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
 		t.Cleanup(func() { gone(t, "") })
@@ -280,13 +280,13 @@ func (f *faults) worker(t *testing.T, address string, more ...string) *running {
 	return w
 }
 
-// address is where a worker listens.
+// address returns the address on which a worker listens.
 func address(w *running) string {
 	_, rest, _ := strings.Cut(w.out.String(), "listening on ")
 	return strings.Fields(rest)[0]
 }
 
-// train is a command line that trains a run.
+// train returns the command line of a run.
 func (f *faults) train(run string, more ...string) []string {
 	return append([]string{"train", "--graph", "graph", "--data", "data", "--run", run, "--steps", fmt.Sprint(faultSteps), "--batch-size", "13",
 		"--learning-rate", "1e-3", "--steps-per-loop", "40", "--checkpoint-interval", "120", "--eval-interval", "-1"}, more...)
@@ -635,8 +635,7 @@ func TestUnreachableWorkers(t *testing.T) {
 	}
 }
 
-// withoutGRPC has TensorFlow look for a server that it does not have, whichever is asked
-// for.
+// withoutGRPC makes TensorFlow look for a server type that it does not have instead of grpc.
 const withoutGRPC = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -649,7 +648,7 @@ void *TF_NewServer(char *def, size_t size, void *status) {
 	return tensorflow(def, size, status);
 }`
 
-// freeAddresses returns addresses of this machine at which nobody listens.
+// freeAddresses returns n addresses of this machine on which nothing listens.
 func freeAddresses(t testing.TB, n int) (addresses []string) {
 	t.Helper()
 	for range n {

@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// TestLaunchTrains launches trainings with two workers: one that goes to its end, and
-// one whose worker is killed and not to be started again.
+// TestLaunchTrains launches trainings with two workers: one that runs to its end, and one whose
+// worker is killed and must not be restarted.
 func TestLaunchTrains(t *testing.T) {
 	u := newUser(t)
 	u.fixture(100)
 
-	// launch launches a training with two workers, at the addresses that are returned.
+	// launch launches a training with two workers and returns their addresses.
 	launch := func(t *testing.T, run string, steps int, more ...string) (r *running, addresses []string) {
 		t.Helper()
 		addresses = freeAddresses(t, 2)
@@ -68,7 +68,7 @@ func TestLaunchTrains(t *testing.T) {
 		r.exits(fault.ExitFailed)
 		gone(t, "")
 		if said := r.out.String(); !strings.Contains(said, "gorbit: worker 1 at "+addresses[1]+" ended with signal SIGKILL") || strings.Contains(said, "started again") {
-			t.Errorf("the last words are not of the worker:\n%s", said)
+			t.Errorf("the last line does not name the worker:\n%s", said)
 		}
 	})
 }

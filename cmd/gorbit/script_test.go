@@ -13,10 +13,10 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// binaries is the folder of the programs that newUser builds.
+// binaries is the folder for the programs that newUser builds.
 var binaries string
 
-// TestMain lets the test binary be the gorbit command of the scripts.
+// TestMain makes the test binary act as the gorbit command of the scripts.
 func TestMain(m *testing.M) {
 	testscript.Main(tests{m}, map[string]func(){
 		"gorbit": func() { os.Exit(run(os.Args[1:])) },
@@ -59,15 +59,15 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exportSmall exports a model that knows the vocabulary of the scripts: 40 tokens.
+// exportSmall exports a model for the vocabulary of the scripts: 40 tokens.
 func exportSmall(t *testing.T) string {
 	t.Helper()
 	return testkit.Export(t, `{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
 		"intermediate_size": 64, "vocab_size": 40, "max_position_embeddings": 32}`, "--pooling", "mean")
 }
 
-// exitCodeIs runs a command and compares its exit code: exitcode 2 gorbit train.
-// What it printed is for stdout and stderr to look at, as after exec.
+// exitCodeIs runs a command and compares its exit code: exitcode 2 gorbit train. Its output can be
+// checked with stdout and stderr, as after exec.
 func exitCodeIs(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exitcode N command...")

@@ -22,14 +22,14 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// user does in a folder what a user does: runs programs as they are installed.
+// user runs the installed programs in a folder, as a user does.
 type user struct {
 	t   *testing.T
 	dir string
 	bin string
 }
 
-// newUser makes a folder for a user of the programs, which are built once.
+// newUser returns a user with an empty folder. The programs are built once.
 func newUser(t *testing.T) *user {
 	t.Helper()
 	bin, err := build()
@@ -85,7 +85,7 @@ func (u *user) run(program string, args ...string) string {
 	return out.String()
 }
 
-// runAndKill starts a program and kills it, as kill -9 does, when there is a file.
+// runAndKill starts a program and kills it with SIGKILL as soon as a file exists.
 func (u *user) runAndKill(file, program string, args ...string) {
 	u.t.Helper()
 	cmd := u.command(program, args...)
@@ -115,7 +115,7 @@ func (u *user) runAndKill(file, program string, args ...string) {
 	}
 }
 
-// write makes reviews that a small model learns in a few steps, and a vocabulary.
+// write writes reviews that a small model learns in a few steps, and a vocabulary.
 func (u *user) write(records int) (vocabSize int) {
 	u.t.Helper()
 	good, bad := strings.Fields("good great fine gripping lovely"), strings.Fields("bad awful dull boring poor")
@@ -160,8 +160,8 @@ func losses(t *testing.T, log string) []float64 {
 	return out
 }
 
-// state returns the tensors of a run's checkpoint, less what names folders or
-// counts saves, and the lines of its metrics.
+// state returns the tensors of a run's checkpoint, without those that name folders or count saves,
+// and the lines of its metrics.
 func (u *user) state(run string, step int) (tensors map[string]string, metrics string) {
 	u.t.Helper()
 	bundle, err := checkpoint.OpenBundle(filepath.Join(u.dir, run, "checkpoints", fmt.Sprintf("ckpt-%d", step)))
@@ -208,9 +208,8 @@ func predictions(t *testing.T, lines string) []prediction {
 	return out
 }
 
-// TestSmoke goes the whole way on the tiny configuration: convert, export the
-// graph, train, be killed and go on, evaluate, predict, export the model, and
-// answer from it with the program that knows nothing of gorbit.
+// TestSmoke runs the whole workflow with the tiny configuration: convert, export the graph, train,
+// kill and resume, evaluate, predict, export the model, and classify with gorbit-predict.
 func TestSmoke(t *testing.T) {
 	u := newUser(t)
 	vocabSize := u.write(400)
@@ -236,7 +235,7 @@ func TestSmoke(t *testing.T) {
 	u.runAndKill("killed/checkpoints/ckpt-20.index", "gorbit", train("killed")...)
 	resumed := u.run("gorbit", train("killed")...)
 	if !strings.Contains(resumed, "restored from checkpoint: ") {
-		t.Errorf("the run did not go on from a checkpoint:\n%s", resumed)
+		t.Errorf("the run did not continue from a checkpoint:\n%s", resumed)
 	}
 	wantTensors, wantMetrics := u.state("whole", steps)
 	gotTensors, gotMetrics := u.state("killed", steps)
@@ -257,7 +256,7 @@ func TestSmoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	if accuracy := evaluation.Outputs["accuracy"]; accuracy < 0.95 {
-		t.Errorf("accuracy %v on a task that is learned at once", accuracy)
+		t.Errorf("accuracy is %v; expected 0.95 or more", accuracy)
 	}
 
 	u.run("gorbit", "export", "--run", "killed", "--out", "served")
