@@ -234,7 +234,7 @@ func TestLocalInputErrors(t *testing.T) {
 		}), fault.Failed, file + " holds other records than the chief's"},
 		{"other contents of the same size", data, copied(func(dir string) { spoil(t, filepath.Join(dir, file), 17, 1) }), fault.Failed, file + " holds other records than the chief's"},
 		{"damaged since it was indexed", data, copied(func(dir string) { flip(t, filepath.Join(dir, file)) }), fault.Damaged, file + " has 82 records, the chief's 83: it is damaged, and "},
-		{"a bad record", bad, bad, fault.Damaged, file + `: record 17: feature "segment_ids" holds 9`},
+		{"a bad record", bad, bad, fault.Damaged, file + `: record 17: feature "segment_ids" has 9`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var log strings.Builder

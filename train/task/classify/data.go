@@ -9,7 +9,7 @@ import (
 // CheckData implements task.Task: the data has as many labels as the graph.
 func (t Task) CheckData(m *convert.Manifest) string {
 	if got, want := len(m.Labels), t.model.NumLabels; got > 0 && want > 0 && got != want {
-		return fmt.Sprintf("has %d labels, the graph %d: export with --num-labels %[1]d", got, want)
+		return fmt.Sprintf("has %d labels; expected %d, as in the graph; export with --num-labels %[1]d", got, want)
 	}
 	return ""
 }

@@ -21,7 +21,7 @@ func TestData(t *testing.T) {
 		{labels: []string{"no", "yes"}, split: convert.Split{Records: 5, LabelCounts: []int64{3, 0}}, only: "no",
 			reason: "2 of the 5 examples of split dev have no label"},
 		{labels: []string{"a", "b", "c"}, split: convert.Split{Records: 3, LabelCounts: []int64{1, 1, 1}},
-			data: "has 3 labels, the graph 2: export with --num-labels 3"},
+			data: "has 3 labels; expected 2, as in the graph; export with --num-labels 3"},
 		{split: convert.Split{Records: 5}, reason: "5 of the 5 examples of split dev have no label"},
 	} {
 		m := &convert.Manifest{Labels: c.labels}
