@@ -227,13 +227,13 @@ func TestLocalInputErrors(t *testing.T) {
 		{"fewer records", data, copied(func(dir string) {
 			os.Remove(filepath.Join(dir, file+".index"))
 			records.Write(t, filepath.Join(dir, file), 2, 80)
-		}), fault.Failed, file + " has 80 records, the chief's 83"},
+		}), fault.Failed, file + " has 80 records; expected 83, as the chief's file"},
 		{"other records", data, copied(func(dir string) {
 			os.Remove(filepath.Join(dir, file+".index"))
 			records.Write(t, filepath.Join(dir, file), 9, 83)
-		}), fault.Failed, file + " holds other records than the chief's"},
-		{"other contents of the same size", data, copied(func(dir string) { spoil(t, filepath.Join(dir, file), 17, 1) }), fault.Failed, file + " holds other records than the chief's"},
-		{"damaged since it was indexed", data, copied(func(dir string) { flip(t, filepath.Join(dir, file)) }), fault.Damaged, file + " has 82 records, the chief's 83: it is damaged, and "},
+		}), fault.Failed, file + " has other records than the chief's file"},
+		{"other contents of the same size", data, copied(func(dir string) { spoil(t, filepath.Join(dir, file), 17, 1) }), fault.Failed, file + " has other records than the chief's file"},
+		{"damaged since it was indexed", data, copied(func(dir string) { flip(t, filepath.Join(dir, file)) }), fault.Damaged, file + " has 82 records; expected 83, as the chief's file; it is damaged, and "},
 		{"a bad record", bad, bad, fault.Damaged, file + `: record 17: feature "segment_ids" has 9`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

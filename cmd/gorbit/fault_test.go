@@ -464,7 +464,7 @@ func (f *faults) chiefStoppedLong(t *testing.T) {
 	second.says("listening again")
 	kill(t, chief.Process.Pid, syscall.SIGCONT)
 	chief.exits(fault.ExitDone)
-	if log := chief.out.String(); !strings.Contains(log, "the chief itself did not run for ") || strings.Contains(log, workerLost) || strings.Contains(log, "can they reach each other") {
+	if log := chief.out.String(); !strings.Contains(log, "the chief itself did not run for ") || strings.Contains(log, workerLost) || strings.Contains(log, "can reach each other") {
 		t.Errorf("the workers are blamed:\n%s", log)
 	}
 	f.same(t, "paused")
@@ -514,7 +514,7 @@ func (f *faults) elastic(t *testing.T) {
 
 func (f *faults) workerWithoutDevices(t *testing.T) {
 	first, second := f.worker(t, "127.0.0.1:0"), f.worker(t, "127.0.0.1:0", "--devices", "gpu:250")
-	fails(t, f.start(t, f.train("none", "--workers", address(first)+","+address(second))...), address(second), "devices gpu:250 were asked for")
+	fails(t, f.start(t, f.train("none", "--workers", address(first)+","+address(second))...), address(second), "devices gpu:250 were requested")
 	second.says("listening again")
 }
 
@@ -584,7 +584,7 @@ func (f *faults) localInput(t *testing.T) {
 	first := f.worker(t, "127.0.0.1:0")
 	second = f.worker(t, "127.0.0.1:0", "--data", "nowhere")
 	chief = f.start(t, f.train("local-nowhere", "--input", "local", "--workers", address(first)+","+address(second))...)
-	fails(t, chief, address(second), "there is no file "+filepath.Join(f.dir, "nowhere"))
+	fails(t, chief, address(second), "file "+filepath.Join(f.dir, "nowhere")+" not found")
 }
 
 // TestUnreachableWorkers checks what is said of addresses where no worker answers.
@@ -613,7 +613,7 @@ func TestUnreachableWorkers(t *testing.T) {
 	}()
 	for name, test := range map[string]struct{ address, says string }{
 		"nobody listens":     {"127.0.0.1:1", "nothing listens there"},
-		"no such host":       {"nobody.invalid:2222", "check the host's name"},
+		"no such host":       {"nobody.invalid:2222", "check the host name"},
 		"a silent port":      {silent.Addr().String(), "nothing was heard from it"},
 		"another protocol":   {babbling.Addr().String(), "is not gorbit worker's protocol"},
 		"not an address":     {"localhost", `address is "localhost"; expected host:port`},

@@ -100,7 +100,7 @@ func TestWorkerUsage(t *testing.T) {
 		"expected cpu, gpu, cpu:N or gpu:N":     {"--devices", "cpus"},
 		"training on TPUs is not supported yet": {"--devices", "tpu"},
 		"missing port":                          {"--listen", "localhost"},
-		"-1 threads":                            {"--threads", "-1"},
+		"number of threads is -1":               {"--threads", "-1"},
 		"unexpected argument":                   {"127.0.0.1:2222"},
 	} {
 		out, err := exec.Command("gorbit", append([]string{"worker"}, args...)...).CombinedOutput()

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// reportInterval is the time between two lines of a worker that waits for its chief.
+// reportInterval is the time between two log lines of a worker that waits for its chief.
 const reportInterval = 30 * time.Second
 
-// NoChiefError is a chief that a worker has waited for in vain.
+// NoChiefError means that a worker has given up waiting for its chief.
 type NoChiefError struct {
 	Address string
 	Waited  time.Duration
 	Err     error // of the last attempt to reach it
 }
 
-// Error names the chief, how long it was waited for, and why it could not be reached.
+// Error returns the chief's address, the time waited, and why it could not be reached.
 func (e *NoChiefError) Error() string {
 	return fmt.Sprintf("chief %s: no answer for %v: %s", e.Address, e.Waited, describe(e.Err))
 }
@@ -28,11 +28,11 @@ func (e *NoChiefError) Error() string {
 // Unwrap returns why the chief could not be reached.
 func (e *NoChiefError) Unwrap() error { return e.Err }
 
-// AwaitChief watches a chief that lends devices itself, by a Supervisor in its own process
-// at the address: it logs that it waits until the chief connects here, and again between
-// two sessions. It returns a *NoChiefError once no session has lasted and nobody has answered
-// at the address for the timeout, and nil when the context ends. A chief that takes long to
-// open its data answers, and is waited for.
+// AwaitChief watches a chief that is also a worker, with a Supervisor in its process at the
+// address. It logs that it waits until the chief connects here, and again between two sessions. If
+// there is no session and no answer at the address for the timeout, it returns a *NoChiefError.
+// When the context ends, it returns nil. A chief that takes long to open its data does answer, so
+// the worker waits for it.
 func (s *Supervisor) AwaitChief(ctx context.Context, address string, timeout time.Duration) error {
 	tick := time.NewTicker(interval(timeout))
 	defer tick.Stop()
@@ -47,7 +47,7 @@ func (s *Supervisor) AwaitChief(ctx context.Context, address string, timeout tim
 		}
 		if !serving {
 			if time.Since(reported) >= reportInterval {
-				s.log.Info("waiting for the chief to connect", "chief", address, "at most without an answer", timeout)
+				s.log.Info("waiting for the chief to connect", "chief", address, "timeout without an answer", timeout)
 				reported = time.Now()
 			}
 			if err = probe(ctx, address, timeout); err == nil {
@@ -68,15 +68,16 @@ func (s *Supervisor) AwaitChief(ctx context.Context, address string, timeout tim
 	}
 }
 
-// serving reports whether a chief is served, and how many were so far.
+// serving reports whether there is a session, and the number of sessions so far.
 func (s *Supervisor) serving() (bool, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current != nil, s.taken
 }
 
-// probe reports whether a process serves an address: it closes a connection whose other
-// side says nothing and is done. The system accepts connections for a stopped one, too.
+// probe returns nil if a process serves an address. It closes its side of a connection and waits
+// for the other side to close: to connect is not enough, because the system also accepts
+// connections for a stopped process.
 func probe(ctx context.Context, address string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -16,19 +16,18 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/tfserver"
 )
 
-// childFD is where a child writes its messages: TensorFlow may write to standard
+// childFD is the file descriptor for the messages of a child. TensorFlow may write to standard
 // output.
 const childFD = 3
 
-// Child is the process that a Supervisor starts for a session. It returns when the
-// supervisor ends or falls silent, or with what kept it from its work. The process is to end
-// then.
+// Child runs the process that a Supervisor starts for a session. It returns when the supervisor
+// ends or is silent for too long, or with an error. The process must then end.
 func Child(ctx context.Context) error {
 	var ends [2]*os.File
 	for i, fd := range []int{0, childFD} {
-		// Only files that do not block know deadlines.
+		// Deadlines need non-blocking files.
 		if err := syscall.SetNonblock(fd, true); err != nil {
-			return fmt.Errorf("a worker's process is started by gorbit worker itself: %w", err)
+			return fmt.Errorf("this command is for internal use by gorbit worker: %w", err)
 		}
 		ends[i] = os.NewFile(uintptr(fd), "supervisor")
 	}
@@ -57,7 +56,7 @@ func (c *child) serve(ctx context.Context) error {
 	go func() {
 		for m := range work {
 			if err := c.answer(m); err != nil {
-				// The supervisor reads it, or is gone.
+				// If this fails, the supervisor has ended.
 				_ = c.write(message{Failed: failedBy(err)})
 			}
 		}
@@ -67,7 +66,7 @@ func (c *child) serve(ctx context.Context) error {
 	for {
 		m, err := c.link.await(c.timeout, pauses)
 		if err != nil {
-			return fmt.Errorf("the supervisor is gone: %w", err)
+			return fmt.Errorf("lost the supervisor: %w", err)
 		}
 		switch {
 		case m.Beat != nil:
@@ -78,14 +77,14 @@ func (c *child) serve(ctx context.Context) error {
 			}
 			go c.beat(ctx)
 		case m.Start != nil && c.release != nil:
-			// The server takes its time, and the supervisor is listened to.
+			// Starting the server takes time. Keep reading the supervisor's messages.
 			select {
 			case work <- m:
 			default:
-				return errors.New("the supervisor asks for two servers")
+				return errors.New("the supervisor asked for two servers")
 			}
 		default:
-			return errors.New("the supervisor sent what is not for a child now")
+			return errors.New("unexpected message from the supervisor")
 		}
 	}
 }
@@ -98,7 +97,7 @@ func (c *child) beat(ctx context.Context) {
 	for {
 		usage := measure()
 		if err := c.write(message{Beat: &usage}); err != nil {
-			return // the reader sees it too
+			return // the reader fails, too
 		}
 		select {
 		case <-tick.C:
@@ -125,7 +124,7 @@ func (c *child) answer(m message) error {
 	if err != nil {
 		return err
 	}
-	// The server's first graph may have the kernels' operations.
+	// The first graph of the server may use our operations.
 	if err := kernels.Register(); err != nil {
 		return err
 	}
@@ -163,10 +162,10 @@ func (c *child) answer(m message) error {
 	return c.write(message{Started: &started{Devices: names}})
 }
 
-// clip keeps a text well below a message's bound.
+// clip limits a text to well below the size of a message.
 func clip(s string) string { return s[:min(len(s), 4096)] }
 
-// measure reads what this process uses.
+// measure returns the resource usage of this process.
 func measure() beat {
 	var b beat
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
@@ -179,7 +178,7 @@ func measure() beat {
 	return b
 }
 
-// kilobytes reads a line such as "VmRSS:   123 kB" and returns bytes.
+// kilobytes returns the value of a line such as "VmRSS:   123 kB" in bytes.
 func kilobytes(status []byte, name string) int64 {
 	_, rest, found := bytes.Cut(status, []byte("\n"+name))
 	if !found {

@@ -13,65 +13,65 @@ import (
 )
 
 const (
-	// DefaultTimeout is how long a peer may be silent, and all of Connect may take.
+	// DefaultTimeout is the default time limit for Connect and for the silence of a peer.
 	DefaultTimeout = time.Minute
 
-	// MaxTimeout is the most that a timeout may be.
+	// MaxTimeout is the largest timeout.
 	MaxTimeout = time.Hour
 
 	minTimeout = 100 * time.Millisecond
-	// closeTime bounds Close.
+	// closeTime limits Close.
 	closeTime = 5 * time.Second
 	// retry is the time between two attempts to reach a worker.
 	retry = 200 * time.Millisecond
 )
 
-// GroupLeader is what a session on a cluster says in
-// ConfigProto.experimental.collective_group_leader.
+// GroupLeader is the value of ConfigProto.experimental.collective_group_leader for sessions with a
+// cluster.
 const GroupLeader = tfserver.Leader
 
 // Config describes a cluster.
 type Config struct {
-	// Addresses are HOST:PORT of the workers, in the order of their tasks.
+	// Addresses are the HOST:PORT of the workers, in the order of their tasks.
 	Addresses []string
-	// Timeout bounds Connect, and how long a worker may be silent afterwards; 0 is
+	// Timeout limits Connect, and how long a worker may be silent afterwards; 0 means
 	// DefaultTimeout.
 	Timeout time.Duration
 	Log     *slog.Logger
-	// Version is that of the program, for a warning if a worker has another.
+	// Version is the program's version. If a worker has another one, a warning is logged.
 	Version string
-	// IntraOpThreads and InterOpThreads are TensorFlow's thread pools on every worker that
-	// has no number of its own; 0 is one thread per core.
+	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's thread pools on all
+	// workers that do not set their own; 0 means one thread per core.
 	IntraOpThreads, InterOpThreads int
 	// NoOneDNN turns oneDNN off on the workers.
 	NoOneDNN bool
 }
 
-// Validate reports the first thing in the configuration that cannot be.
+// Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
 	if n := len(c.Addresses); n == 0 || n > maxTasks {
-		return fmt.Errorf("%d workers; 1 to %d can be", n, maxTasks)
+		return fmt.Errorf("%d workers given; expected 1 to %d", n, maxTasks)
 	}
 	seen := make(map[string]bool)
 	for _, a := range c.Addresses {
 		host, port, err := net.SplitHostPort(a)
 		if err != nil {
-			return fmt.Errorf("worker %q is not HOST:PORT: %w", a, err)
+			return fmt.Errorf("worker is %q (%w); expected HOST:PORT", a, err)
 		}
 		if host == "" || port == "" || port == "0" {
-			return fmt.Errorf("worker %q is not HOST:PORT", a)
+			return fmt.Errorf("worker is %q; expected HOST:PORT", a)
 		}
 		if seen[a] {
-			return fmt.Errorf("worker %s is there twice; one worker can have several devices (gorbit worker --devices)", a)
+			return fmt.Errorf("worker %s is given twice; for several devices on one worker, use gorbit worker --devices", a)
 		}
 		seen[a] = true
 	}
 	if c.Timeout != 0 && (c.Timeout < minTimeout || c.Timeout > MaxTimeout) {
-		return fmt.Errorf("worker timeout %v; %v to %v can be", c.Timeout, minTimeout, MaxTimeout)
+		return fmt.Errorf("worker timeout is %v; expected %v to %v", c.Timeout, minTimeout, MaxTimeout)
 	}
 	for _, n := range []int{c.IntraOpThreads, c.InterOpThreads} {
 		if n < 0 || n > maxThreads {
-			return fmt.Errorf("%d threads; 0 to %d can be", n, maxThreads)
+			return fmt.Errorf("number of threads is %d; expected 0 to %d", n, maxThreads)
 		}
 	}
 	return nil
@@ -80,27 +80,27 @@ func (c Config) Validate() error {
 // Worker is a worker of a cluster.
 type Worker struct {
 	Address string
-	// Devices are the names of its devices in the cluster's session, such as
+	// Devices are the names of its devices in a session with the cluster, such as
 	// /job:worker/replica:0/task:1/device:CPU:0.
 	Devices      []string
 	Instructions string // of the kernels: avx512, avx2 or generic
-	NativeBF16   bool   // whether its CPU multiplies matrices of bfloat16
-	NoBF16       string // why its TensorFlow cannot multiply them at all; "" if it can
+	NativeBF16   bool   // its CPU has native bfloat16 products
+	NoBF16       string // why its TensorFlow has no bfloat16 products at all; "" if it has
 	Gorbit       string
 	TensorFlow   string
 	Cores        int
 	PID          int // the supervisor's
 }
 
-// Usage is what a worker's TensorFlow process last said that it uses.
+// Usage is the last reported resource usage of a worker's TensorFlow process.
 type Usage struct {
 	Address      string
 	RSS, PeakRSS int64 // bytes
 	CPU          time.Duration
-	At           time.Time // when the chief heard it; zero if it has not yet
+	At           time.Time // when the chief received it; zero before that
 }
 
-// Cluster is a session with all workers.
+// Cluster is the chief's session with all workers.
 type Cluster struct {
 	config Config
 	log    *slog.Logger
@@ -108,7 +108,7 @@ type Cluster struct {
 	relay  *relay
 	pauses *pauses // of the chief
 
-	// ctx ends what runs in the background.
+	// ctx ends the goroutines in the background.
 	ctx        context.Context
 	cancel     context.CancelFunc
 	background sync.WaitGroup
@@ -122,9 +122,9 @@ type Cluster struct {
 	closed error
 }
 
-// Connect starts a TensorFlow server on every worker. It waits for workers that are not
-// there yet, or still busy, as long as the timeout lasts. A worker that fails is a
-// *WorkerError, several are joined; a pause of this process is a *PausedError.
+// Connect starts a TensorFlow server on every worker. Until the timeout, it waits for workers that
+// are not running yet or still busy. It returns a *WorkerError for a worker that fails (several are
+// joined), and a *PausedError if this process was paused.
 func Connect(ctx context.Context, config Config) (*Cluster, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -181,17 +181,16 @@ func (c *Cluster) connect(ctx context.Context) error {
 	for _, p := range c.peers {
 		p.enter(PhaseRun)
 	}
-	// A failure up to here may have found no relay to tell.
+	// A failure before the relay was set has not been sent to it.
 	return c.Err()
 }
 
-// each does something with all workers at once. The first failure ends it for the
-// others.
+// each calls do for all workers concurrently. The first failure cancels the other calls.
 func (c *Cluster) each(ctx context.Context, do func(*peer, context.Context) error) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, len(c.peers))
-	// One that has done its part may fail while others are waited for.
+	// A worker whose call has returned may fail while the others are still running.
 	go func() {
 		select {
 		case <-c.failed:
@@ -226,7 +225,7 @@ func (c *Cluster) each(ctx context.Context, do func(*peer, context.Context) erro
 	return errors.Join(kept...)
 }
 
-// compare warns of differences that change results in their last digits.
+// compare logs a warning about differences that change the last digits of results.
 func (c *Cluster) compare() {
 	first := c.peers[0].worker
 	for _, p := range c.peers {
@@ -235,14 +234,14 @@ func (c *Cluster) compare() {
 			c.log.Warn("a worker has another version of gorbit; results may differ", "worker", w.Address, "version", w.Gorbit, "chief", c.config.Version)
 		}
 		if w.Instructions != first.Instructions {
-			c.log.Warn("workers' kernels use different instructions and round differently; GORBIT_KERNELS on the workers chooses",
+			c.log.Warn("the workers' kernels use different instructions and round differently; set GORBIT_KERNELS on the workers to use the same",
 				"worker", w.Address, "instructions", w.Instructions, "first worker", first.Instructions)
 		}
 	}
 }
 
-// sameNetwork refuses workers of which some are told to others by an address that
-// only their own machine knows.
+// sameNetwork returns an error if some workers have loopback addresses, which the other workers
+// cannot reach.
 func (c *Cluster) sameNetwork() error {
 	var local, remote *peer
 	for _, p := range c.peers {
@@ -257,16 +256,16 @@ func (c *Cluster) sameNetwork() error {
 	}
 	return &WorkerError{
 		Address: local.worker.Address, Phase: PhaseConnect,
-		Err: &FailedError{Message: fmt.Sprintf("it is at a loopback address, where worker %s cannot reach it; start it with --listen and an address of this machine in their network", remote.worker.Address)},
+		Err: &FailedError{Message: fmt.Sprintf("its address is a loopback address, which worker %s cannot reach; start it with --listen and an address of this machine in their network", remote.worker.Address)},
 	}
 }
 
-// Target is what a TensorFlow session of this process reaches all devices by. It leads to
-// the server of the first worker. The session's configuration has GroupLeader. Calls of the
-// session fail once the cluster has.
+// Target returns the target of a TensorFlow session with all devices. It leads to the server of the
+// first worker. The session's configuration must set GroupLeader. Once the cluster has failed,
+// calls of the session fail.
 func (c *Cluster) Target() string { return "grpc://" + c.relay.addr() }
 
-// Workers are the workers in the order of their tasks.
+// Workers returns the workers in the order of their tasks.
 func (c *Cluster) Workers() []Worker {
 	out := make([]Worker, len(c.peers))
 	for i, p := range c.peers {
@@ -275,7 +274,7 @@ func (c *Cluster) Workers() []Worker {
 	return out
 }
 
-// Devices are the names of all workers' devices, in the order of their tasks.
+// Devices returns the names of all workers' devices, in the order of their tasks.
 func (c *Cluster) Devices() []string {
 	var out []string
 	for _, p := range c.peers {
@@ -284,22 +283,22 @@ func (c *Cluster) Devices() []string {
 	return out
 }
 
-// GroupLeader is what a session on the cluster names as the leader of its collectives.
+// GroupLeader returns the leader of the collectives of a session with the cluster.
 func (c *Cluster) GroupLeader() string { return GroupLeader }
 
 // Failed is closed when a worker has failed.
 func (c *Cluster) Failed() <-chan struct{} { return c.failed }
 
-// Err is the first failure, a *WorkerError, a *PausedError or what Fail was given, or nil.
+// Err returns the first failure: a *WorkerError, a *PausedError, the error given to Fail, or nil.
 func (c *Cluster) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Fail gives the cluster up, if it has not failed before: calls of TensorFlow sessions on
-// it end with this error, which nothing else can make them do. After a pause of this process
-// that no worker waits for, the error is a *PausedError instead.
+// Fail makes the cluster fail if it has not failed before: calls of TensorFlow sessions with it end
+// with this error. There is no other way to end them. If this process was paused for longer than
+// the workers wait, the error is replaced by a *PausedError.
 func (c *Cluster) Fail(err error) {
 	if !errors.Is(err, context.Canceled) {
 		err = c.blame(err)
@@ -323,7 +322,7 @@ func (c *Cluster) closing() bool {
 	return c.over
 }
 
-// Usage is what the workers last said that they use, in the order of their tasks.
+// Usage returns the workers' last reported usage, in the order of their tasks.
 func (c *Cluster) Usage() []Usage {
 	out := make([]Usage, len(c.peers))
 	for i, p := range c.peers {
@@ -335,7 +334,7 @@ func (c *Cluster) Usage() []Usage {
 	return out
 }
 
-// Finish is Close at the end of a run: workers that serve one run end as well.
+// Finish closes the cluster at the end of a run. Workers that serve only one run end as well.
 func (c *Cluster) Finish() error {
 	c.mu.Lock()
 	c.done = true
@@ -349,10 +348,9 @@ func (c *Cluster) isDone() bool {
 	return c.done
 }
 
-// Close ends the session: every worker kills its TensorFlow process and listens for
-// the next chief. It returns when all have done so, or after some seconds with those that did
-// not say so. TensorFlow sessions on the cluster are to be closed before; a call of theirs
-// that comes later waits without end.
+// Close ends the session: every worker kills its TensorFlow process and listens for the next chief.
+// Close returns when all have confirmed this, or after some seconds with errors for the others.
+// TensorFlow sessions with the cluster must be closed before, because later calls of them hang.
 func (c *Cluster) Close() error {
 	c.once.Do(func() {
 		c.mu.Lock()

@@ -440,7 +440,7 @@ func TestWorkerFails(t *testing.T) {
 		{
 			"worker ended", long,
 			func(t *testing.T, w *local) { w.signal(t, syscall.SIGTERM) },
-			[]string{"was stopped there"},
+			[]string{"was stopped"},
 			func(t *testing.T, w *local) *local {
 				<-w.ended
 				if !w.cmd.ProcessState.Success() {
@@ -566,7 +566,8 @@ func TestBusyThenSilent(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		// Only a chief's greeting is answered: input that is not read takes the answer along.
+		// Only a chief's greeting is answered: input that is not read takes the answer
+		// along.
 		link := newLink(conn, conn)
 		if _, err = link.read(time.Now().Add(long)); err == nil {
 			err = link.write(message{Busy: &busy{Peer: "10.0.0.9:4711", Since: time.Now()}}, time.Now().Add(long))
@@ -716,7 +717,7 @@ func TestServerDoesNotStart(t *testing.T) {
 	_, err := Connect(t.Context(), Config{Addresses: []string{worker.address}, Timeout: long})
 	var failure *WorkerError
 	var told *FailedError
-	if !errors.As(err, &failure) || failure.Phase != PhaseStart || !errors.As(err, &told) || !told.Final || !strings.Contains(err.Error(), "gpu:250 were asked for") {
+	if !errors.As(err, &failure) || failure.Phase != PhaseStart || !errors.As(err, &told) || !told.Final || !strings.Contains(err.Error(), "gpu:250 were requested") {
 		t.Fatalf("got %v", err)
 	}
 	t.Log(err)
@@ -781,13 +782,13 @@ func TestCompare(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, c := range map[string]Config{
-		"0 workers":            {},
-		`"a" is not HOST:PORT`: {Addresses: []string{"a"}},
-		`":1" is not`:          {Addresses: []string{":1"}},
-		`"a:0" is not`:         {Addresses: []string{"a:0"}},
-		"there twice":          {Addresses: []string{"a:1", "a:1"}},
-		"worker timeout 1ms":   {Addresses: []string{"a:1"}, Timeout: time.Millisecond},
-		"-1 threads":           {Addresses: []string{"a:1"}, IntraOpThreads: -1},
+		"0 workers":                 {},
+		`worker is "a" (`:           {Addresses: []string{"a"}},
+		`worker is ":1"; expected`:  {Addresses: []string{":1"}},
+		`worker is "a:0"; expected`: {Addresses: []string{"a:0"}},
+		"is given twice":            {Addresses: []string{"a:1", "a:1"}},
+		"worker timeout is 1ms":     {Addresses: []string{"a:1"}, Timeout: time.Millisecond},
+		"number of threads is -1":   {Addresses: []string{"a:1"}, IntraOpThreads: -1},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -797,11 +798,11 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	for want, c := range map[string]SupervisorConfig{
-		"missing port":        {Listen: "a", Devices: "cpu", Child: []string{"a"}},
-		"not of the form":     {Listen: ":0", Devices: "cpus", Child: []string{"a"}},
-		"not a number from 1": {Listen: ":0", Devices: "gpu:0", Child: []string{"a"}},
-		"-1 threads":          {Listen: ":0", Devices: "gpu", Threads: -1, Child: []string{"a"}},
-		"no arguments":        {Listen: ":0", Devices: "gpu"},
+		"missing port":                    {Listen: "a", Devices: "cpu", Child: []string{"a"}},
+		"expected cpu, gpu":               {Listen: ":0", Devices: "cpus", Child: []string{"a"}},
+		"the number is \"0\"; expected 1": {Listen: ":0", Devices: "gpu:0", Child: []string{"a"}},
+		"number of threads is -1":         {Listen: ":0", Devices: "gpu", Threads: -1, Child: []string{"a"}},
+		"no arguments":                    {Listen: ":0", Devices: "gpu"},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

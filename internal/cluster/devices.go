@@ -7,7 +7,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
-// meant returns those of a server's devices that are meant, or what is missing.
+// meant returns the devices of a server that a Spec selects, or an error if there are too few.
 func meant(d devices.Spec, all []string) ([]string, error) {
 	var out []string
 	for _, name := range all {
@@ -16,7 +16,7 @@ func meant(d devices.Spec, all []string) ([]string, error) {
 		}
 	}
 	if len(out) == 0 || len(out) < d.Count {
-		return nil, fmt.Errorf("devices %v were asked for and TensorFlow found %d: check --devices, the driver, and that the library is the one for GPUs (make setup TF=gpu)", d, len(out))
+		return nil, fmt.Errorf("devices %v were requested, but TensorFlow found %d; check --devices, the driver, and that TensorFlow's library supports GPUs (make setup TF=gpu)", d, len(out))
 	}
 	return out, nil
 }

@@ -20,8 +20,7 @@ type peer struct {
 	conn    net.Conn
 	link    *link
 	server  netip.AddrPort // of its TensorFlow server
-	// replies are the messages that answer the chief's. reading is closed when no more
-	// are read.
+	// replies are the worker's replies. reading is closed when no more messages are read.
 	replies chan message
 	reading chan struct{}
 
@@ -30,7 +29,7 @@ type peer struct {
 	since time.Time // of the phase
 	last  time.Time // of the last message
 	usage Usage
-	gone  bool // nothing more is read
+	gone  bool // no more messages are read
 }
 
 func (p *peer) enter(phase Phase) {
@@ -39,7 +38,7 @@ func (p *peer) enter(phase Phase) {
 	p.phase, p.since = phase, time.Now()
 }
 
-// wrap makes a *WorkerError of what went wrong in the present phase.
+// wrap returns a *WorkerError for an error in the current phase.
 func (p *peer) wrap(err error) *WorkerError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +49,7 @@ func (p *peer) wrap(err error) *WorkerError {
 	return &WorkerError{Address: p.worker.Address, Phase: p.phase, Waited: time.Since(since), Err: err}
 }
 
-// connect reaches the worker and learns what it is.
+// connect connects to the worker and exchanges versions.
 func (p *peer) connect(ctx context.Context) error {
 	begin := time.Now()
 	deadline, _ := ctx.Deadline()
@@ -70,8 +69,8 @@ func (p *peer) connect(ctx context.Context) error {
 		if !passing(err) {
 			return failure
 		}
-		// An attempt that the end of the time cut off says less than the one before, unless
-		// it was kept waiting for long. That a worker is busy is always the better answer.
+		// An attempt that is cut off by the timeout says less than the one before, unless
+		// it waited for long. That the worker is busy is always the better reason.
 		cut := ctx.Err() != nil || !time.Now().Before(deadline)
 		busy := (*BusyError)(nil)
 		if last == nil || !cut || !errors.As(last, &busy) && time.Since(attempt) > p.cluster.config.Timeout/2 {
@@ -83,7 +82,7 @@ func (p *peer) connect(ctx context.Context) error {
 		}
 		if !told {
 			told = true
-			p.cluster.log.Info("waiting for a worker", "worker", p.worker.Address, "reason", describe(err), "at most", p.cluster.config.Timeout)
+			p.cluster.log.Info("waiting for a worker", "worker", p.worker.Address, "reason", describe(err), "timeout", p.cluster.config.Timeout)
 		}
 		select {
 		case <-time.After(retry):
@@ -92,7 +91,7 @@ func (p *peer) connect(ctx context.Context) error {
 	}
 }
 
-// passing reports whether a worker that is started, or set free, may follow.
+// passing reports whether an error may go away once the worker is started or free.
 func passing(err error) bool {
 	var version *VersionError
 	var spoken *ProtocolError
@@ -130,7 +129,7 @@ func (p *peer) greet(ctx context.Context) error {
 		return &BusyError{Peer: m.Busy.Peer, Since: m.Busy.Since}
 	}
 	if m.Hello == nil {
-		return &ProtocolError{Err: errors.New("no hello")}
+		return &ProtocolError{Err: errors.New("expected a hello message")}
 	}
 	h := m.Hello
 	if h.Protocol != protocol {
@@ -154,7 +153,7 @@ func (p *peer) greet(ctx context.Context) error {
 	return nil
 }
 
-// read hears the worker until its end.
+// read reads the worker's messages until the session ends.
 func (p *peer) read() {
 	defer close(p.reading)
 	err := p.hear()
@@ -164,7 +163,7 @@ func (p *peer) read() {
 	if err != nil {
 		p.cluster.Fail(p.wrap(err))
 	}
-	// The worker waits until its last words were read.
+	// The worker waits until its last message was read.
 	p.conn.Close()
 }
 
@@ -185,15 +184,15 @@ func (p *peer) hear() error {
 			select {
 			case p.replies <- m:
 			default:
-				return &ProtocolError{Err: errors.New("an answer to no question")}
+				return &ProtocolError{Err: errors.New("unexpected reply")}
 			}
 		default:
-			return &ProtocolError{Err: errors.New("a message that is not for a chief now")}
+			return &ProtocolError{Err: errors.New("unexpected message")}
 		}
 	}
 }
 
-// heard notes that the worker is alive, and what it uses.
+// heard records that the worker is alive, and its usage.
 func (p *peer) heard(b *beat) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +211,7 @@ func (p *peer) beat() {
 	for {
 		select {
 		case <-tick.C:
-			// A worker that does not read is found by its silence.
+			// A worker that does not read is detected by its silence.
 			if p.link.write(message{Beat: new(beat)}, time.Now().Add(timeout)) != nil {
 				return
 			}
@@ -224,13 +223,13 @@ func (p *peer) beat() {
 	}
 }
 
-// ask sends a message and waits for the answer.
+// ask sends a message and waits for the reply.
 func (p *peer) ask(ctx context.Context, phase Phase, m message) (message, error) {
 	p.enter(phase)
 	deadline, _ := ctx.Deadline()
 	if err := p.link.write(m, deadline); err != nil {
 		select {
-		case <-p.reading: // it may have said why
+		case <-p.reading: // it may have sent the reason
 		case <-ctx.Done():
 		}
 		return message{}, p.why(err)
@@ -241,7 +240,7 @@ func (p *peer) ask(ctx context.Context, phase Phase, m message) (message, error)
 	case <-p.reading:
 		return message{}, p.why(errors.New("it closed the connection"))
 	case <-p.cluster.failed:
-		// Another worker's failure is the reason, unless it is this one's.
+		// Usually another worker has failed.
 		return message{}, p.why(context.Canceled)
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.Canceled) {
@@ -251,7 +250,7 @@ func (p *peer) ask(ctx context.Context, phase Phase, m message) (message, error)
 	}
 }
 
-// why returns the cluster's failure if there is one, else err of this worker's.
+// why returns the cluster's failure if there is one, else err as a failure of this worker.
 func (p *peer) why(err error) error {
 	if first := p.cluster.Err(); first != nil {
 		var w *WorkerError
@@ -269,7 +268,7 @@ func (p *peer) reserve(ctx context.Context) error {
 		return err
 	}
 	if m.Reserved == nil {
-		return p.wrap(&ProtocolError{Err: errors.New("no port")})
+		return p.wrap(&ProtocolError{Err: errors.New("expected a port")})
 	}
 	p.server = netip.AddrPortFrom(p.server.Addr(), uint16(m.Reserved.Port))
 	return nil
@@ -284,13 +283,13 @@ func (p *peer) start(ctx context.Context, servers []string) error {
 		return err
 	}
 	if m.Started == nil {
-		return p.wrap(&ProtocolError{Err: errors.New("no devices")})
+		return p.wrap(&ProtocolError{Err: errors.New("expected devices")})
 	}
 	p.worker.Devices = m.Started.Devices
 	return nil
 }
 
-// close ends the session with the worker within the time given.
+// close ends the session with the worker within the given time.
 func (p *peer) close(grace time.Duration) error {
 	if p.conn == nil {
 		return nil
@@ -300,7 +299,7 @@ func (p *peer) close(grace time.Duration) error {
 	gone := p.gone
 	p.mu.Unlock()
 	if gone {
-		return nil // has failed, which is known
+		return nil // has failed and was reported
 	}
 	p.enter(PhaseClose)
 	deadline := time.Now().Add(grace)
@@ -311,7 +310,7 @@ func (p *peer) close(grace time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-p.reading:
-		return nil // it is done, or has failed meanwhile, which ends its child too
+		return nil // it is done, or has failed, which also ends its child
 	case <-timer.C:
 		return p.wrap(os.ErrDeadlineExceeded)
 	}

@@ -20,12 +20,12 @@ type process struct {
 	link *link
 	ends []*os.File
 	tail *tail
-	// ended is closed when the child is gone.
+	// ended is closed when the child has ended.
 	ended chan struct{}
 }
 
-// spawn starts this program again with the given arguments, its name first. It ends with
-// the supervisor, however that ends: its input closes, and the system kills it.
+// spawn starts this program as a child with the given arguments, its name first. The child ends
+// when the supervisor ends, for whatever reason: its input closes, and the system kills it.
 func spawn(args, env []string, log io.Writer) (*process, error) {
 	theirIn, ourOut, err := os.Pipe()
 	if err != nil {
@@ -41,7 +41,7 @@ func spawn(args, env []string, log io.Writer) (*process, error) {
 	defer theirOut.Close()
 
 	p := &process{
-		// The program that runs, also when its file was replaced since.
+		// The running program, even if its file has been replaced.
 		cmd:   &exec.Cmd{Path: "/proc/self/exe", Args: args},
 		link:  newLink(ourIn, ourOut),
 		ends:  []*os.File{ourIn, ourOut},
@@ -52,18 +52,18 @@ func spawn(args, env []string, log io.Writer) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = p.tail, p.tail
 	p.cmd.Env = env
 	p.cmd.WaitDelay = time.Second
-	// A group of its own: signals from a terminal are for the supervisor.
+	// A process group of its own, so that signals from a terminal go only to the supervisor.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 
 	startErr := make(chan error, 1)
 	go func() {
-		// The system takes the end of this thread for the end of the parent.
+		// For Pdeathsig, the end of this thread is the end of the parent.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
 		startErr <- err
 		if err == nil {
-			_ = p.cmd.Wait() // how it ended is in ProcessState
+			_ = p.cmd.Wait() // the result is in ProcessState
 		}
 		close(p.ended)
 	}()
@@ -74,8 +74,8 @@ func spawn(args, env []string, log io.Writer) (*process, error) {
 	return p, nil
 }
 
-// read hands over the child's messages, at least one per timeout, and ends
-// with the child. The last event is an error that says how it ended.
+// read sends the child's messages to events until the child ends or sends none for the timeout. The
+// last event is an error that says how the child ended.
 func (p *process) read(timeout time.Duration, pauses *pauses, events chan<- event, done <-chan struct{}) {
 	for {
 		m, err := p.link.await(timeout, pauses)
@@ -99,13 +99,13 @@ func (p *process) read(timeout time.Duration, pauses *pauses, events chan<- even
 	}
 }
 
-// ending says how the child ended, or why it has to, after reading failed.
+// ending returns an error that says how the child ended, or why it must be killed, after err.
 func (p *process) ending(err error, timeout time.Duration) error {
 	select {
 	case <-p.ended:
 	default:
 		if isTimeout(err) {
-			return fmt.Errorf("its TensorFlow process hung: nothing was heard from it for %v, and it was killed; it was stopped, or its machine is overloaded", timeout)
+			return fmt.Errorf("its TensorFlow process sent nothing for %v and was killed; it was stopped, or its machine is overloaded", timeout)
 		}
 		return fmt.Errorf("its TensorFlow process was killed: %w", err)
 	}
@@ -115,15 +115,15 @@ func (p *process) ending(err error, timeout time.Duration) error {
 	}
 	s := fmt.Sprintf("its TensorFlow process ended (%v)", state)
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
-		s += ": someone killed it, or the system did because memory ran out (dmesg tells)"
+		s += ": someone killed it, or the system did because memory ran out; check dmesg"
 	}
 	return errors.New(s)
 }
 
-// close kills the child and waits until it is gone.
+// close kills the child and waits until it has ended.
 func (p *process) close() {
 	if p.cmd.Process != nil {
-		_ = p.cmd.Process.Kill() // an error is that it has ended
+		_ = p.cmd.Process.Kill() // fails only if it has ended
 		<-p.ended
 	}
 	for _, f := range p.ends {
@@ -136,7 +136,7 @@ const (
 	tailWidth = 256
 )
 
-// tail passes a log on and keeps its last lines.
+// tail forwards a log and keeps its last lines.
 type tail struct {
 	to io.Writer
 
@@ -166,7 +166,7 @@ func (t *tail) Write(b []byte) (int, error) {
 
 func (t *tail) end() {
 	line := strings.TrimSpace(string(t.part))
-	// What a crash says comes first, and then where everything was, registers last.
+	// A crash dump begins with the reason; goroutines and registers follow and are not kept.
 	for _, begin := range []string{"PC=0x", "goroutine ", "runtime stack:"} {
 		t.dumped = t.dumped || strings.HasPrefix(line, begin)
 	}

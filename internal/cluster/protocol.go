@@ -17,26 +17,25 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// protocol is the first thing that both sides say. Its number changes with what
-// is said afterwards.
+// protocol is the version that both sides send first. Its number changes with the messages.
 const (
 	protocolName = "gorbit worker "
 	protocol     = protocolName + "2"
 )
 
 const (
-	// maxLine bounds a message, with its newline.
+	// maxLine limits a message, including its newline.
 	maxLine = 64 << 10
-	// maxTasks bounds a cluster, so that its addresses fit a message.
+	// maxTasks limits a cluster, so that its addresses fit into a message.
 	maxTasks = 1024
 	// maxThreads and maxDevices are more than any machine has.
 	maxThreads = 1 << 14
 	maxDevices = 256
-	// maxTail bounds the lines of log that a failed worker sends.
+	// maxTail limits the log lines that a failed worker sends.
 	maxTail = 20
 )
 
-// message is one line: an object with exactly one of these.
+// message is one line: a JSON object with exactly one of these fields.
 type message struct {
 	Hello    *hello    `json:"hello,omitempty"`
 	Busy     *busy     `json:"busy,omitempty"`
@@ -49,8 +48,8 @@ type message struct {
 	Bye      *bye      `json:"bye,omitempty"`
 }
 
-// hello is the first message of both sides. A chief gives the session's timeout,
-// a worker all but that.
+// hello is the first message of both sides. Only a chief sets the session's timeout; a worker sets
+// all other fields.
 type hello struct {
 	Protocol      string `json:"protocol"`
 	Gorbit        string `json:"gorbit"`
@@ -66,26 +65,25 @@ type hello struct {
 
 func (h *hello) timeout() time.Duration { return time.Duration(h.TimeoutMillis) * time.Millisecond }
 
-// busy is the answer to a second chief.
+// busy is the reply to a second chief.
 type busy struct {
 	Peer  string    `json:"peer"`
 	Since time.Time `json:"since"`
 }
 
-// reserve asks for a child with a port. The supervisor adds where and for how long a
-// silence.
+// reserve requests a child with a port. The supervisor adds the host and the timeout.
 type reserve struct {
 	NoOneDNN      bool   `json:"no_onednn,omitempty"`
 	Host          string `json:"host,omitempty"`
 	TimeoutMillis int64  `json:"timeout_ms,omitempty"`
 }
 
-// reserved is the port of TensorFlow's server to be.
+// reserved is the port reserved for TensorFlow's server.
 type reserved struct {
 	Port int `json:"port"`
 }
 
-// start has the child start TensorFlow's server. The supervisor adds the devices.
+// start makes the child start TensorFlow's server. The supervisor adds the devices.
 type start struct {
 	Cluster        []string `json:"cluster"`
 	Task           int      `json:"task"`
@@ -99,34 +97,33 @@ type started struct {
 	Devices []string `json:"devices"`
 }
 
-// beat says that the sender is alive, and in one from a worker, what its child
-// uses.
+// beat says that the sender is alive. One from a worker has the usage of its child.
 type beat struct {
 	RSS       int64 `json:"rss,omitempty"`
 	PeakRSS   int64 `json:"peak_rss,omitempty"`
 	CPUMillis int64 `json:"cpu_ms,omitempty"`
 }
 
-// failed ends a session from the worker's side.
+// failed ends a session, sent by the worker.
 type failed struct {
 	Message string `json:"message"`
-	// Class is the error's, of package fault; "" is fault.Failed.
+	// Class is the error's class; "" means fault.Failed.
 	Class fault.Class `json:"class,omitempty"`
 	Final bool        `json:"final,omitempty"`
 	Tail  []string    `json:"tail,omitempty"`
 }
 
-// failedBy is what a worker tells of an error.
+// failedBy returns the message for an error at a worker.
 func failedBy(err error) *failed {
 	f := &failed{Message: clip(err.Error())}
-	// One that was stopped has saved nothing, and is a failure to its chief.
+	// A worker that was stopped has saved nothing, so to its chief this is a failure.
 	if class := fault.Of(err); class == fault.Damaged || class == fault.Usage {
 		f.Class = class
 	}
 	return f
 }
 
-// err is the error that a chief makes of it.
+// err returns the error at the chief.
 func (f *failed) err() *FailedError {
 	e := &FailedError{Message: f.Message, Class: fault.Failed, Final: f.Final, Tail: f.Tail}
 	if f.Class == fault.Damaged || f.Class == fault.Usage {
@@ -135,14 +132,13 @@ func (f *failed) err() *FailedError {
 	return e
 }
 
-// bye ends a session from the chief's side, and is the worker's answer once its
-// child is gone.
+// bye ends a session, sent by the chief. It is also the worker's reply once its child has ended.
 type bye struct {
-	// Done says that the run is at its end, too.
+	// Done means that the run has ended, too.
 	Done bool `json:"done,omitempty"`
 }
 
-// check reports what no peer of this protocol would send.
+// check returns an error for a message that no peer of this protocol would send.
 func (m message) check() error {
 	n := 0
 	for _, there := range []bool{
@@ -154,7 +150,7 @@ func (m message) check() error {
 		}
 	}
 	if n != 1 {
-		return fmt.Errorf("%d known messages in one line", n)
+		return fmt.Errorf("%d known messages in one line; expected 1", n)
 	}
 	switch {
 	case m.Hello != nil:
@@ -163,13 +159,13 @@ func (m message) check() error {
 		return m.Reserve.check()
 	case m.Reserved != nil:
 		if m.Reserved.Port < 1 || m.Reserved.Port > 65535 {
-			return fmt.Errorf("port %d", m.Reserved.Port)
+			return fmt.Errorf("port is %d; expected 1 to 65535", m.Reserved.Port)
 		}
 	case m.Start != nil:
 		return m.Start.check()
 	case m.Started != nil:
 		if n := len(m.Started.Devices); n == 0 || n > 2*maxDevices {
-			return fmt.Errorf("%d devices", n)
+			return fmt.Errorf("number of devices is %d; expected 1 to %d", n, 2*maxDevices)
 		}
 	case m.Beat != nil:
 		if b := m.Beat; b.RSS < 0 || b.PeakRSS < 0 || b.CPUMillis < 0 {
@@ -177,7 +173,7 @@ func (m message) check() error {
 		}
 	case m.Failed != nil:
 		if n := len(m.Failed.Tail); n > maxTail {
-			return fmt.Errorf("%d lines of log", n)
+			return fmt.Errorf("number of log lines is %d; expected at most %d", n, maxTail)
 		}
 	}
 	return nil
@@ -185,10 +181,10 @@ func (m message) check() error {
 
 func (h *hello) check() error {
 	if !strings.HasPrefix(h.Protocol, protocolName) {
-		return fmt.Errorf("protocol %q", h.Protocol)
+		return fmt.Errorf("protocol is %q; expected %q", h.Protocol, protocol)
 	}
 	if h.Protocol != protocol {
-		return nil // the rest may mean something else; the version is refused
+		return nil // the caller rejects the version; other fields may mean something else
 	}
 	if h.TimeoutMillis < 0 || h.timeout() > MaxTimeout {
 		return fmt.Errorf("timeout of %d ms", h.TimeoutMillis)
@@ -212,10 +208,10 @@ func (r *reserve) check() error {
 
 func (s *start) check() error {
 	if n := len(s.Cluster); n == 0 || n > maxTasks {
-		return fmt.Errorf("a cluster of %d", n)
+		return fmt.Errorf("number of tasks is %d; expected 1 to %d", n, maxTasks)
 	}
 	if s.Task < 0 || s.Task >= len(s.Cluster) {
-		return fmt.Errorf("task %d of a cluster of %d", s.Task, len(s.Cluster))
+		return fmt.Errorf("task is %d; expected 0 to %d", s.Task, len(s.Cluster)-1)
 	}
 	for _, address := range s.Cluster {
 		if _, err := netip.ParseAddrPort(address); err != nil {
@@ -224,7 +220,7 @@ func (s *start) check() error {
 	}
 	for _, n := range []int{s.IntraOpThreads, s.InterOpThreads} {
 		if n < 0 || n > maxThreads {
-			return fmt.Errorf("%d threads", n)
+			return fmt.Errorf("number of threads is %d; expected 0 to %d", n, maxThreads)
 		}
 	}
 	if s.Devices != "" {
@@ -234,7 +230,7 @@ func (s *start) check() error {
 	return nil
 }
 
-// parse reads a message from its line.
+// parse parses a line.
 func parse(line []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -248,7 +244,7 @@ func parse(line []byte) (message, error) {
 
 func excerpt(b []byte) string { return string(b[:min(len(b), 64)]) }
 
-// readEnd and writeEnd are ends of connections and pipes.
+// readEnd and writeEnd are the ends of connections and pipes.
 type readEnd interface {
 	io.Reader
 	SetReadDeadline(time.Time) error
@@ -259,14 +255,14 @@ type writeEnd interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// link carries messages. One goroutine may read and any may write.
+// link sends and receives messages. Only one goroutine may read; any may write.
 type link struct {
 	reading sync.Mutex // of the deadline
 	in      readEnd
 	stopped bool
 
 	buf  *bufio.Reader
-	part []byte // of a line that a deadline cut
+	part []byte // of a line that was cut by a deadline
 
 	writing sync.Mutex
 	out     writeEnd
@@ -276,15 +272,14 @@ func newLink(in readEnd, out writeEnd) *link {
 	return &link{in: in, buf: bufio.NewReaderSize(in, maxLine), out: out}
 }
 
-// read returns the next message: io.EOF at the end, os.ErrDeadlineExceeded if
-// there is none by the deadline, after which it can be called again, *ProtocolError for what
-// is none.
+// read returns the next message. The error is io.EOF at the end, os.ErrDeadlineExceeded if there is
+// none by the deadline (read can then be called again), and a *ProtocolError for an invalid one.
 func (l *link) read(deadline time.Time) (message, error) {
 	if err := l.wait(deadline); err != nil {
 		return message{}, err
 	}
 	if len(l.part) == 0 {
-		// What is no message at all may never end its line.
+		// Another protocol may never send a newline.
 		first, err := l.buf.Peek(1)
 		if err != nil {
 			return message{}, err
@@ -322,12 +317,12 @@ func (l *link) wait(deadline time.Time) error {
 	return l.in.SetReadDeadline(deadline)
 }
 
-// stop ends a read that goes on, and those that would follow.
+// stop ends the current read and all later ones.
 func (l *link) stop() {
 	l.reading.Lock()
 	defer l.reading.Unlock()
 	l.stopped = true
-	_ = l.in.SetReadDeadline(time.Now()) // an error is that it is closed
+	_ = l.in.SetReadDeadline(time.Now()) // fails only if it is closed
 }
 
 // write sends a message by the deadline.
@@ -337,7 +332,7 @@ func (l *link) write(m message, deadline time.Time) error {
 		return err
 	}
 	if len(line) >= maxLine {
-		return fmt.Errorf("a message of %d bytes; %d are the most", len(line), maxLine)
+		return fmt.Errorf("the message has %d bytes; expected at most %d", len(line), maxLine)
 	}
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -348,6 +343,5 @@ func (l *link) write(m message, deadline time.Time) error {
 	return err
 }
 
-// interval is the time between two beats of a session: a second, or less where the
-// timeout is a few.
+// interval returns the time between two beats of a session: a second, or less for short timeouts.
 func interval(timeout time.Duration) time.Duration { return min(time.Second, timeout/4) }

@@ -55,21 +55,21 @@ func TestMessages(t *testing.T) {
 
 func TestNoMessages(t *testing.T) {
 	for want, line := range map[string]string{
-		"unexpected end":        `{`,
-		"0 known messages":      `{"later":{}}`,
-		"2 known messages":      `{"beat":{},"bye":{}}`,
-		"cannot unmarshal":      `{"beat":3}`,
-		`protocol "http"`:       `{"hello":{"protocol":"http"}}`,
-		"timeout of -1 ms":      `{"hello":{"protocol":"gorbit worker 2","timeout_ms":-1}}`,
-		"timeout of 9000000 ms": `{"hello":{"protocol":"gorbit worker 2","timeout_ms":9000000}}`,
-		"port 65536":            `{"reserved":{"port":65536}}`,
-		"a cluster of 0":        `{"start":{}}`,
-		"task 1 of a cluster":   `{"start":{"cluster":["10.0.0.1:1"],"task":1}}`,
-		"invalid":               `{"start":{"cluster":["10.0.0.1:x"]}}`,
-		"-1 threads":            `{"start":{"cluster":["10.0.0.1:1"],"inter_op_threads":-1}}`,
-		"0 devices":             `{"started":{}}`,
-		"negative usage":        `{"beat":{"rss":-1}}`,
-		"21 lines":              `{"failed":{"tail":["","","","","","","","","","","","","","","","","","","","",""]}}`,
+		"unexpected end":                      `{`,
+		"0 known messages":                    `{"later":{}}`,
+		"2 known messages":                    `{"beat":{},"bye":{}}`,
+		"cannot unmarshal":                    `{"beat":3}`,
+		`protocol is "http"; expected`:        `{"hello":{"protocol":"http"}}`,
+		"timeout of -1 ms":                    `{"hello":{"protocol":"gorbit worker 2","timeout_ms":-1}}`,
+		"timeout of 9000000 ms":               `{"hello":{"protocol":"gorbit worker 2","timeout_ms":9000000}}`,
+		"port is 65536; expected":             `{"reserved":{"port":65536}}`,
+		"number of tasks is 0; expected":      `{"start":{}}`,
+		"task is 1; expected 0 to 0":          `{"start":{"cluster":["10.0.0.1:1"],"task":1}}`,
+		"invalid":                             `{"start":{"cluster":["10.0.0.1:x"]}}`,
+		"number of threads is -1; expected":   `{"start":{"cluster":["10.0.0.1:1"],"inter_op_threads":-1}}`,
+		"number of devices is 0; expected":    `{"started":{}}`,
+		"negative usage":                      `{"beat":{"rss":-1}}`,
+		"number of log lines is 21; expected": `{"failed":{"tail":["","","","","","","","","","","","","","","","","","","","",""]}}`,
 	} {
 		var spoken *ProtocolError
 		if _, err := parse([]byte(line)); !errors.As(err, &spoken) || !strings.Contains(err.Error(), want) {

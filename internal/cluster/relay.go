@@ -12,17 +12,16 @@ import (
 	"time"
 )
 
-// relay is where the chief's TensorFlow session connects: a port of loopback that
-// hands everything on to the first worker's server.
+// relay is a loopback port to which the chief's TensorFlow session connects. It forwards everything
+// to the first worker's server.
 //
-// TensorFlow tries a call again when its connection breaks, and waits without end
-// for a server that is not there; nothing can call it back. So when the cluster has failed, the
-// relay breaks its connections and answers the calls that come again itself: aborted,
-// which TensorFlow takes for an answer.
+// If its connection breaks, TensorFlow retries a call, and it waits forever for a server that is
+// gone. There is no way to cancel this. So when the cluster has failed, the relay breaks its
+// connections and answers the retried calls itself, with the status aborted, which ends them.
 type relay struct {
 	listener net.Listener
 	to       string
-	refusals http.Server
+	refusals http.Server // answers refused calls
 	refused  chan net.Conn
 	closed   chan struct{}
 	running  sync.WaitGroup
@@ -35,7 +34,7 @@ type relay struct {
 	conns  map[net.Conn]bool
 }
 
-// newRelay relays to an address.
+// newRelay returns a relay to an address.
 func newRelay(to string) (*relay, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,7 +60,7 @@ func (r *relay) accept() {
 			return
 		}
 		if err != nil {
-			// Files or memory ran out, which passes.
+			// Out of files or memory, which is temporary.
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
@@ -69,7 +68,7 @@ func (r *relay) accept() {
 	}
 }
 
-// serve relays a connection, or lets it be refused.
+// serve forwards a connection, or passes it on to be refused.
 func (r *relay) serve(conn net.Conn) {
 	if !r.keep(conn) {
 		select {
@@ -91,7 +90,7 @@ func (r *relay) serve(conn net.Conn) {
 	defer r.drop(server)
 	var answers sync.WaitGroup
 	answers.Go(func() {
-		_, _ = io.Copy(conn, server) // either side's end is the other's
+		_, _ = io.Copy(conn, server) // if one side closes, close the other
 		r.drop(conn)
 	})
 	_, _ = io.Copy(server, conn)
@@ -99,7 +98,7 @@ func (r *relay) serve(conn net.Conn) {
 	answers.Wait()
 }
 
-// keep notes a connection that relays, unless there are to be none any more.
+// keep registers a connection. It returns false if connections are refused now.
 func (r *relay) keep(conn net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +116,7 @@ func (r *relay) drop(conn net.Conn) {
 	conn.Close()
 }
 
-// refuse ends what is relayed and refuses calls from now on.
+// refuse closes all connections and refuses calls from now on.
 func (r *relay) refuse(reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +130,7 @@ func (r *relay) refuse(reason string) {
 	}
 }
 
-// refuseCall answers a gRPC call by headers alone.
+// refuseCall answers a gRPC call with headers only.
 func (r *relay) refuseCall(w http.ResponseWriter, _ *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +148,7 @@ func (r *relay) close() {
 	r.running.Wait()
 }
 
-// refusedListener gives an http.Server the connections that are refused.
+// refusedListener passes the refused connections to an http.Server.
 type refusedListener relay
 
 func (l *refusedListener) Accept() (net.Conn, error) {

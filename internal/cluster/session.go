@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// event is what a reader read.
+// event is the result of a read.
 type event struct {
 	message message
 	err     error
 }
 
-// ending is why a session ended and what the chief is told.
+// ending says why a session ended, and holds the last message to the chief.
 type ending struct {
 	reason string
 	say    *message
 	done   bool // the run is over
 }
 
-// session is a supervisor's side of a session: it hands on what chief and child say.
+// session is the supervisor's side of a session. It forwards messages between chief and child.
 type session struct {
 	*Supervisor
 	link    *link // to the chief
@@ -49,7 +49,7 @@ func newSession(s *Supervisor, l *link, h *hello) *session {
 	}
 }
 
-// run serves the chief until the session's end. The child is gone when it returns.
+// run serves the chief until the session ends. When it returns, the child has ended.
 func (s *session) run(ctx context.Context) ending {
 	if err := s.link.write(message{Hello: &s.hello}, s.soon()); err != nil {
 		return lostChief(err)
@@ -72,7 +72,7 @@ func (s *session) run(ctx context.Context) ending {
 		var end *ending
 		select {
 		case <-ctx.Done():
-			end = s.fail(errors.New("gorbit worker was stopped there"))
+			end = s.fail(errors.New("gorbit worker was stopped"))
 		case <-tick.C:
 			end = s.beat()
 		case e := <-s.chief:
@@ -102,24 +102,24 @@ func (s *session) readChief() {
 	}
 }
 
-// beat tells chief and child that the worker is alive.
+// beat tells the chief and the child that the worker is alive.
 func (s *session) beat() *ending {
 	if err := s.link.write(message{Beat: &s.usage}, s.soon()); err != nil {
 		end := lostChief(err)
 		return &end
 	}
 	if s.process != nil {
-		// A child that does not read is found by its silence.
+		// A child that does not read is detected by its silence.
 		_ = s.process.link.write(message{Beat: new(beat)}, time.Now().Add(interval(s.timeout)))
 	}
 	return nil
 }
 
-// hearChief does what the chief says. It returns how the session ends, if it does.
+// hearChief handles a message of the chief. It returns nil unless the session ends.
 func (s *session) hearChief(e event) *ending {
 	switch m := e.message; {
 	case isTimeout(e.err):
-		end := s.say(failed{Message: fmt.Sprintf("the worker heard nothing from the chief for %v and ended the session", s.timeout)})
+		end := s.say(failed{Message: fmt.Sprintf("the worker received nothing from the chief for %v and ended the session", s.timeout)})
 		end.reason = "the chief is gone: " + describe(e.err)
 		return end
 	case e.err != nil:
@@ -138,7 +138,7 @@ func (s *session) hearChief(e event) *ending {
 		}
 		_ = s.process.link.write(m, s.soon())
 	default:
-		return s.fail(errors.New("the chief sent what is not for a worker now"))
+		return s.fail(errors.New("unexpected message from the chief"))
 	}
 	return nil
 }
@@ -152,12 +152,12 @@ func (s *session) spawn(asked *reserve) *ending {
 	s.process = p
 	s.readers.Go(func() { p.read(s.timeout, s.pauses, s.child, s.done) })
 	r := reserve{Host: s.host.String(), TimeoutMillis: s.timeout.Milliseconds()}
-	// What keeps it from reading comes from its reader.
+	// If this fails, the child's reader reports why.
 	_ = p.link.write(message{Reserve: &r}, s.soon())
 	return nil
 }
 
-// hearChild hands on what the child says. It returns how the session ends, if it does.
+// hearChild handles a message of the child. It returns nil unless the session ends.
 func (s *session) hearChild(e event) *ending {
 	switch m := e.message; {
 	case e.err != nil:
@@ -172,12 +172,12 @@ func (s *session) hearChild(e event) *ending {
 			return &end
 		}
 	default:
-		return s.fail(errors.New("its TensorFlow process sent what is not for a supervisor"))
+		return s.fail(errors.New("unexpected message from its TensorFlow process"))
 	}
 	return nil
 }
 
-// say ends a session by telling the chief of a failure.
+// say ends a session and reports a failure to the chief.
 func (s *session) say(told failed) *ending {
 	if s.process != nil {
 		told.Tail = s.process.tail.last()

@@ -21,38 +21,38 @@ import (
 )
 
 const (
-	// greeting is how long a chief may take for its first message.
+	// greeting is the time limit for a chief's first message.
 	greeting = 10 * time.Second
-	// linger is how long a connection stays open after a failure was told, so that
-	// it is read.
+	// linger is how long a connection stays open after the last message, so that the chief
+	// can read it.
 	linger = 500 * time.Millisecond
-	// maxGreetings bounds the connections that have not said who they are.
+	// maxGreetings limits the connections that have not sent their first message.
 	maxGreetings = 64
 )
 
 // SupervisorConfig describes a worker.
 type SupervisorConfig struct {
-	// Listen is HOST:PORT. No host is 127.0.0.1; all addresses of the machine are
-	// 0.0.0.0. Port 0 is any free one.
+	// Listen is HOST:PORT. The default host is 127.0.0.1; 0.0.0.0 means all addresses of the
+	// machine. Port 0 means any free port.
 	Listen string
-	// Devices is what package devices reads.
+	// Devices are the devices to lend, in the form of package devices.
 	Devices string
-	// Threads is how many threads an operation may use, in place of what a chief says;
-	// 0 leaves it to the chief.
+	// Threads is the number of threads per operation. It overrides the chief's setting; 0
+	// leaves that.
 	Threads int
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
-	// Child are the arguments, the program's name first, with which the program calls
-	// the function Child.
+	// Child are the arguments, the program's name first, with which the program calls the
+	// function Child.
 	Child []string
-	// Once ends Serve when a chief has said that its run is over.
+	// Once ends Serve when a chief has finished its run.
 	Once bool
-	// Log is the supervisor's log, and ChildLog takes what children print.
+	// Log is the supervisor's log. ChildLog receives the output of children.
 	Log      *slog.Logger
 	ChildLog io.Writer
 }
 
-// Validate reports the first thing in the configuration that cannot be.
+// Validate returns an error that names the first invalid field.
 func (c SupervisorConfig) Validate() error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("listen address: %w", err)
@@ -61,7 +61,7 @@ func (c SupervisorConfig) Validate() error {
 		return err
 	}
 	if c.Threads < 0 || c.Threads > maxThreads {
-		return fmt.Errorf("%d threads; 0 to %d can be", c.Threads, maxThreads)
+		return fmt.Errorf("number of threads is %d; expected 0 to %d", c.Threads, maxThreads)
 	}
 	if len(c.Child) == 0 {
 		return errors.New("no arguments for the child")
@@ -84,10 +84,10 @@ type Supervisor struct {
 
 	mu      sync.Mutex
 	current *busy
-	taken   int // how often the place was taken
+	taken   int // number of sessions so far
 }
 
-// Listen begins to listen. Chiefs are answered once Serve runs.
+// Listen starts to listen. Serve answers the chiefs.
 func Listen(c SupervisorConfig) (*Supervisor, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -131,10 +131,10 @@ func Listen(c SupervisorConfig) (*Supervisor, error) {
 	}, nil
 }
 
-// Addr is where chiefs find the worker.
+// Addr returns the address that the worker listens on.
 func (s *Supervisor) Addr() string { return s.listener.Addr().String() }
 
-// Serve serves chiefs until the context ends. No child is left when it returns.
+// Serve serves chiefs until the context ends. When it returns, all children have ended.
 func (s *Supervisor) Serve(ctx context.Context) error {
 	defer s.sessions.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -154,7 +154,7 @@ func (s *Supervisor) Serve(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			// Files or memory ran out, which passes.
+			// Out of files or memory, which is temporary.
 			s.log.Warn("cannot accept a connection", "error", err)
 			time.Sleep(100 * time.Millisecond)
 			continue
@@ -168,8 +168,7 @@ func (s *Supervisor) Serve(ctx context.Context) error {
 	}
 }
 
-// greet finds out whether a connection is a chief's and whether there is a place
-// for it.
+// greet checks whether a connection is from a chief, and serves it if the worker is free.
 func (s *Supervisor) greet(ctx context.Context, conn *net.TCPConn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -181,16 +180,16 @@ func (s *Supervisor) greet(ctx context.Context, conn *net.TCPConn) {
 	case !stop():
 		return
 	case err != nil || m.Hello == nil:
-		s.log.Debug("a connection that is not a chief's", "peer", peer, "error", err)
+		s.log.Debug("rejected a connection that is not from a chief", "peer", peer, "error", err)
 		return
 	case m.Hello.Protocol != protocol:
-		s.log.Warn("a chief of another protocol was refused", "peer", peer, "protocol", m.Hello.Protocol)
+		s.log.Warn("rejected a chief with another protocol", "peer", peer, "protocol", m.Hello.Protocol)
 		s.last(conn, l, message{Hello: &s.hello})
 		return
 	}
 	now := busy{Peer: peer, Since: time.Now().UTC().Truncate(time.Second)}
 	if other := s.take(&now); other != nil {
-		s.log.Debug("a second chief was told to wait", "peer", peer, "busy with", other.Peer)
+		s.log.Debug("told a second chief to wait", "peer", peer, "busy with", other.Peer)
 		s.last(conn, l, message{Busy: other})
 		return
 	}
@@ -207,7 +206,7 @@ func (s *Supervisor) greet(ctx context.Context, conn *net.TCPConn) {
 	}
 }
 
-// take gives the place to a chief, or returns who has it.
+// take assigns the worker to a chief. It returns the current chief if the worker is busy.
 func (s *Supervisor) take(b *busy) *busy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +224,8 @@ func (s *Supervisor) free() {
 	s.current = nil
 }
 
-// last sends a last message and keeps the connection until it was read: closing one
-// that has unread input throws away what was sent.
+// last sends a last message and keeps the connection open until it was read: closing a connection
+// with unread input discards the data sent.
 func (s *Supervisor) last(conn *net.TCPConn, l *link, m message) {
 	deadline := time.Now().Add(linger)
 	if l.write(m, deadline) != nil || conn.CloseWrite() != nil {
@@ -237,8 +236,8 @@ func (s *Supervisor) last(conn *net.TCPConn, l *link, m message) {
 	}
 }
 
-// childEnv is the environment of a child: this one's with oneDNN as the chief has
-// it, and without proxies, which gRPC would send the workers' talk to.
+// childEnv returns the environment of a child: that of this process with the chief's oneDNN
+// setting, and without proxies, which gRPC would use between the workers.
 func childEnv(noOneDNN bool) []string {
 	var out []string
 	for _, v := range os.Environ() {

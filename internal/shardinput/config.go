@@ -13,80 +13,80 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/flat"
 )
 
-// Data says what the workers of a run read. The chief makes it of what it has opened.
+// Data describes the data that the workers of a run read, as the chief has opened it.
 type Data struct {
-	// Dir is the chief's folder of the data, and Files are its files, in order, the paths
-	// of those in the folder from there. A worker's files must hold the same.
+	// Dir is the chief's data folder. Files are its files in order; the paths of files in Dir
+	// are relative to it. A worker's files must have the same contents.
 	Dir   string             `json:"dir"`
 	Files []dataset.FileInfo `json:"files"`
-	// Dataset is how batches are drawn from them; its Files, Part and Layout do not count.
+	// Dataset says how to draw batches from the files. Its Files, Part and Layout are ignored.
 	Dataset dataset.Config `json:"dataset"`
-	// Layout is how batches are laid out.
+	// Layout says how to lay out batches.
 	Layout packed.Config `json:"layout"`
-	// Settings are the chief's, which a worker's must equal.
+	// Settings are the chief's settings. A worker's must be equal.
 	Settings dataset.Settings `json:"settings"`
-	// Workers are what the workers are called in errors, by their number.
+	// Workers are the names of the workers in errors, by index.
 	Workers []string `json:"workers"`
 }
 
-// Config is what one worker is told.
+// Config is the configuration of one worker.
 type Config struct {
 	Data Data `json:"data"`
-	// Worker is its number.
+	// Worker is the index of the worker.
 	Worker int `json:"worker"`
-	// Part is that of its replicas among all, and Replicas is how many these are.
+	// Part is the part of its replicas among all, and Replicas their number.
 	Part     dataset.Part `json:"part"`
 	Replicas int          `json:"replicas"`
-	// Features are those that the graph takes, Int32s of them of int32 and first.
+	// Features are the inputs of the graph. The first Int32s of them have dtype int32.
 	Features []flat.Feature `json:"features"`
 	Int32s   int            `json:"int32s"`
-	// LongRows is how many tokens the rows of a micro-batch may have at no cost; 0: as
-	// many as the data's.
+	// LongRows is the number of tokens that a row of a micro-batch may have at no extra cost;
+	// 0 means as many as the rows of the data.
 	LongRows int `json:"long_rows"`
-	// Rows are the features whose different numbers a draw tells.
+	// Rows are the features whose distinct values a draw returns.
 	Rows []string `json:"rows"`
 }
 
 const (
-	// maxConfig bounds the JSON of a Config: a hundred thousand files.
+	// maxConfig limits the JSON of a Config: about a hundred thousand files.
 	maxConfig = 16 << 20
-	// maxMicro bounds the micro-batches of a worker.
+	// maxMicro limits the micro-batches of a worker.
 	maxMicro = 1 << 16
-	// maxRow bounds the tokens of a row.
+	// maxRow limits the tokens of a row.
 	maxRow = 1 << 16
-	// maxAhead bounds readers and what they read ahead.
+	// maxAhead limits the readers, and the batches that they read ahead.
 	maxAhead = 1 << 12
 )
 
-// Validate reports the first thing in the configuration that cannot be.
+// Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
 	switch {
 	case len(c.Data.Files) == 0:
-		return errors.New("no files")
+		return errors.New("the data has no files")
 	case c.Replicas < 1 || c.Replicas > maxMicro:
-		return fmt.Errorf("%d replicas", c.Replicas)
+		return fmt.Errorf("number of replicas is %d; expected 1 to %d", c.Replicas, maxMicro)
 	case c.Worker < 0 || c.Worker >= len(c.Data.Workers):
-		return fmt.Errorf("worker %d of %d", c.Worker, len(c.Data.Workers))
+		return fmt.Errorf("worker is %d; expected 0 to %d", c.Worker, len(c.Data.Workers)-1)
 	case c.Part.Of == 0:
-		return errors.New("no part")
+		return errors.New("the part is not set")
 	case c.Int32s < 0 || c.Int32s > len(c.Features):
-		return fmt.Errorf("%d features of int32 among %d", c.Int32s, len(c.Features))
+		return fmt.Errorf("number of int32 features is %d; expected 0 to %d", c.Int32s, len(c.Features))
 	case c.LongRows < 0 || c.LongRows > maxRow:
-		return fmt.Errorf("rows of %d tokens", c.LongRows)
+		return fmt.Errorf("tokens of long rows are %d; expected 0 to %d", c.LongRows, maxRow)
 	case c.Data.Dataset.Readers < 0 || c.Data.Dataset.Readers > maxAhead || c.Data.Dataset.Prefetch < 0 || c.Data.Dataset.Prefetch > maxAhead:
-		return fmt.Errorf("%d readers, %d batches ahead", c.Data.Dataset.Readers, c.Data.Dataset.Prefetch)
+		return fmt.Errorf("readers and prefetch are %d and %d; expected 0 to %d", c.Data.Dataset.Readers, c.Data.Dataset.Prefetch, maxAhead)
 	}
 	return nil
 }
 
-// JSON returns the configuration as GorbitDraw takes it.
+// JSON returns the configuration in the form of GorbitDraw's input.
 func (c Config) JSON() ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("local input: %w", err)
 	}
 	text, err := json.Marshal(c)
 	if err == nil && len(text) > maxConfig {
-		err = fmt.Errorf("local input: the names of %d files are %d bytes, and %d are the most: use fewer and larger files", len(c.Data.Files), len(text), maxConfig)
+		err = fmt.Errorf("local input: the names of %d files have %d bytes; expected at most %d; use fewer and larger files", len(c.Data.Files), len(text), maxConfig)
 	}
 	return text, err
 }
@@ -94,7 +94,7 @@ func (c Config) JSON() ([]byte, error) {
 func parseConfig(text []byte) (Config, error) {
 	var c Config
 	if len(text) > maxConfig {
-		return c, fmt.Errorf("a configuration of %d bytes", len(text))
+		return c, fmt.Errorf("the configuration has %d bytes; expected at most %d", len(text), maxConfig)
 	}
 	if err := json.Unmarshal(text, &c); err != nil {
 		return c, err
@@ -102,7 +102,7 @@ func parseConfig(text []byte) (Config, error) {
 	return c, c.Validate()
 }
 
-// Error is why a worker cannot read its part: the data, not the worker, is at fault.
+// Error means that a worker cannot read its part because of the data, not of the worker.
 type Error struct {
 	Text  string
 	Class fault.Class // of the error at the worker
@@ -114,21 +114,20 @@ func (e *Error) Error() string { return e.Text }
 func (e *Error) Is(target error) bool { return target == e.Class }
 
 const (
-	// marker begins an Error within what TensorFlow says of an operation's failure. The
-	// class follows, and then the text in quotes.
+	// marker is the start of an Error in TensorFlow's message about a failed operation. The
+	// class and the quoted text follow.
 	marker = "gorbit local input: "
-	// maxText bounds an Error's text: gRPC cuts longer ones off.
+	// maxText limits the text of an Error: gRPC truncates longer ones.
 	maxText = 3 << 10
 )
 
-// mark returns the text for an operation's status.
+// mark returns the text of an error for the status of an operation.
 func mark(err error) string {
 	text := err.Error()
 	return marker + fault.Of(err).Error() + ": " + strconv.Quote(text[:min(len(text), maxText)])
 }
 
-// Find returns the Error that an operation failed with, or nil where err is of something
-// else.
+// Find returns the Error in the error of an operation, or nil if there is none.
 func Find(err error) *Error {
 	_, rest, found := strings.Cut(err.Error(), marker)
 	if !found {

@@ -1,32 +1,30 @@
-// Package shardinput lets a worker's TensorFlow process read its own part of every
-// batch, where a chief would otherwise read all and send it.
+// Package shardinput lets a worker's TensorFlow process read its own part of every batch. Otherwise
+// the chief reads all data and sends it.
 //
-// Two operations bring the numbers into the graph. They run on the worker's CPU, call
-// back into Go, and share what one process reads:
+// Two operations bring the data into the graph. They run on the worker's CPU, call Go functions, and
+// share the data that the process reads:
 //
 //	GorbitDraw  config uint8 [C], request int64 [4] -> stats int64 [6 + F + M], rows int32 [N]
 //	GorbitTake  request int64 [3], place int64 [2] -> int32s, float32s, layout int64 [L]
 //
-// Draw takes a [Config] as JSON, and a ticket, an epoch, a position in it and a number
-// of rounds. It reads the worker's part of the batch at that position, divides it into
-// micro-batches, one for every round and replica of the worker, and keeps them under the
-// ticket. The stats are the numbers of examples, of those with a label, of those that were
-// shortened, of tokens, of rows and of damaged records left out, and for each of the F
-// features that Config.Rows names, how many of the N numbers in rows are its own: the
-// different ones that it holds, in order; then, for each of the M micro-batches, round
-// after round, its number of examples. Batches at positions one after the other are
-// read ahead.
+// The inputs of Draw are a [Config] as JSON, and a request: a ticket, an epoch, a position in the
+// epoch and a number of rounds. Draw reads the worker's part of the batch at that position, divides
+// it into micro-batches, one for each round and replica of the worker, and keeps them under the
+// ticket. Its stats are the number of examples, examples with a label, cut examples, tokens, rows,
+// and skipped damaged records. For each of the F features in Config.Rows follows the number of its
+// distinct values, which are in rows, sorted. For each of the M micro-batches follows its number of
+// examples, round by round. Batches at consecutive positions are read ahead.
 //
-// Ticket 0 reads nothing: it opens the data, and the first of the stats says whether
-// that is done. It answers within half a second, so that a call never takes as long as an
-// index of large files does.
+// A draw with ticket 0 reads nothing but opens the data. The first of the stats says whether that is
+// done. It returns within half a second, so that a call does not take as long as indexing large
+// files.
 //
-// Take gives one micro-batch of a ticket: request is the ticket, the round and the number
-// of rounds, place the replica and how many the worker has. The numbers of all features
-// of a type are one vector; the layout is their sizes in the order of Config.Features,
-// then all their dimensions. The last three tickets are kept.
+// Take returns one micro-batch of a ticket. Its request is the ticket, the round and the number of
+// rounds; its place is the replica and the number of replicas of the worker. The values of all
+// features of a dtype are one vector. The layout is the sizes of the features in the order of
+// Config.Features, followed by all their dimensions. The last three tickets are kept.
 //
-// What goes wrong is the operation's error, in a form from which [Find] gets the sentence
-// back. The kernels are synchronous: through TensorFlow's C interface, the callback of an
-// asynchronous one does not outlast the call.
+// Failures are errors of the operations. [Find] returns the original message from such an error. The
+// kernels are synchronous, because in TensorFlow's C API the callback of an asynchronous kernel is
+// not valid after the call.
 package shardinput

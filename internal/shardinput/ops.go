@@ -17,23 +17,24 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 )
 
-// The operations' names.
+// Names of the operations.
 const (
 	Draw = "GorbitDraw"
 	Take = "GorbitTake"
 )
 
-// here is what this process' operations share: TensorFlow hands them nothing of Go's.
+// here is the state shared by the operations of this process: TensorFlow cannot pass Go values to
+// them.
 var here host
 
-// Serve sets the options of this process, before anything is drawn.
+// Serve sets the options of this process. It must be called before the first draw.
 func Serve(o Options) {
 	here.mu.Lock()
 	defer here.mu.Unlock()
 	here.options = o
 }
 
-// Register makes the operations known to TensorFlow. It may be called again.
+// Register registers the operations with TensorFlow. Further calls do nothing.
 func Register() error { return register() }
 
 var register = sync.OnceValue(func() error {
@@ -73,7 +74,7 @@ func gorbitInputTake(call unsafe.Pointer, request *C.int64_t, n C.int64_t, place
 	})
 }
 
-// respond does what an operation does. Whatever goes wrong is the operation's error.
+// respond runs an operation. Errors and panics become the operation's error.
 func respond(call unsafe.Pointer, do func() error) {
 	var err error
 	defer func() {
@@ -88,7 +89,7 @@ func respond(call unsafe.Pointer, do func() error) {
 	err = do()
 }
 
-// view is an input's memory.
+// view returns the memory of an input.
 func view[T any](at unsafe.Pointer, n C.int64_t) []T {
 	if at == nil || n <= 0 {
 		return nil
@@ -96,7 +97,7 @@ func view[T any](at unsafe.Pointer, n C.int64_t) []T {
 	return unsafe.Slice((*T)(at), int(n))
 }
 
-// give makes an output. Where there is no memory for it, the call has failed.
+// give sets an output. If there is no memory for it, the call has already failed.
 func give[T any](call unsafe.Pointer, i int, dtype tf.DataType, values []T) {
 	at := C.gorbit_input_output(call, C.int(i), C.int(dtype), C.int64_t(len(values)))
 	if at != nil {

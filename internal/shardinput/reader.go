@@ -19,23 +19,23 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// Options are a worker's own.
+// Options are the options of a worker.
 type Options struct {
-	// Dir is the folder of the data on this machine; "" is the chief's.
+	// Dir is the data folder on this machine; "" means the chief's path.
 	Dir string
-	// Log receives warnings of damaged records; nil is silent.
+	// Log receives warnings about damaged records; nil means no log.
 	Log *slog.Logger
 }
 
-// host is what the operations of a process share.
+// host is the state shared by the operations of a process.
 type host struct {
 	mu      sync.Mutex
 	options Options
 	current *reader // nil before the first draw
 }
 
-// How many numbers a request of GorbitDraw has and one of GorbitTake, and how many of the
-// stats stand before those of the rows.
+// Lengths of the requests of GorbitDraw and GorbitTake, and the number of stats before those of the
+// rows.
 const (
 	DrawNumbers = 4
 	TakeNumbers = 3
@@ -43,12 +43,12 @@ const (
 )
 
 const (
-	// placeNumbers is how many numbers a replica's place has.
+	// placeNumbers is the length of a replica's place.
 	placeNumbers = 2
-	// kept is how many tickets are kept: that of the step, the next one's, and one
-	// that was drawn again.
+	// kept is the number of tickets to keep: that of the step, the next one, and one that
+	// was drawn again.
 	kept = 3
-	// opening is how long ticket 0 waits for the data.
+	// opening is how long a draw with ticket 0 waits for the data.
 	opening = 500 * time.Millisecond
 )
 
@@ -56,7 +56,7 @@ const (
 type reader struct {
 	text   []byte // the configuration
 	config Config
-	opened chan struct{} // closed when set or err is there
+	opened chan struct{} // closed once set or err is set
 	set    *dataset.Dataset
 	err    error
 
@@ -64,14 +64,14 @@ type reader struct {
 	tickets map[int64][]micro
 }
 
-// micro is a micro-batch as the graph takes it.
+// micro is a flat micro-batch, the input of the graph.
 type micro struct {
 	int32s   []int32
 	float32s []float32
 	layout   []int64
 }
 
-// reader returns the reader of a configuration. Another one's ends.
+// reader returns the reader for a configuration. It closes a reader for another one.
 func (h *host) reader(text []byte) (*reader, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +84,7 @@ func (h *host) reader(text []byte) (*reader, error) {
 	}
 	config, err := parseConfig(text)
 	if err != nil {
-		return nil, fmt.Errorf("the chief's settings of the local input make no sense here, is it of another version? %w", err)
+		return nil, fmt.Errorf("invalid settings from the chief for the local input; run the same release on every machine: %w", err)
 	}
 	r := &reader{text: bytes.Clone(text), config: config, opened: make(chan struct{}), tickets: make(map[int64][]micro)}
 	h.current = r
@@ -110,15 +110,15 @@ func (r *reader) close() {
 	}
 }
 
-// named names the worker.
+// named adds the worker's name to an error.
 func (r *reader) named(err error) error {
 	return fmt.Errorf("worker %s: %w", r.config.Data.Workers[r.config.Worker], err)
 }
 
-// advice ends errors of data that are not the chief's.
-const advice = "with --input local every worker reads its own part of the data: copy the chief's files to its path on this machine, or name a folder that has them with gorbit worker --data (with TF_CONFIG, gorbit train --data)"
+// advice is the end of errors about data that differ from the chief's.
+const advice = "with --input local every worker reads its own part of the data; copy the chief's files to the same path on this machine, or set their folder with gorbit worker --data (with TF_CONFIG, gorbit train --data)"
 
-// open opens the data and holds them against the chief's.
+// open opens the data and compares it with the chief's.
 func (r *reader) open(o Options) error {
 	data := r.config.Data
 	dir := data.Dir
@@ -133,7 +133,7 @@ func (r *reader) open(o Options) error {
 			path = filepath.Join(dir, path)
 		}
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("there is no file %s; %s", path, advice)
+			return fmt.Errorf("file %s not found; %s", path, advice)
 		}
 		c.Files = append(c.Files, path)
 	}
@@ -147,7 +147,7 @@ func (r *reader) open(o Options) error {
 		}
 	}
 	if own := set.State().Settings; err == nil && own != data.Settings {
-		err = fmt.Errorf("the data in %s are read with the settings %+v, the chief's with %+v: run the same release on every machine", filepath.Dir(c.Files[0]), own, data.Settings)
+		err = fmt.Errorf("the data in %s has the settings %+v; expected the chief's, %+v; run the same release on every machine", filepath.Dir(c.Files[0]), own, data.Settings)
 	}
 	if err != nil {
 		set.Close()
@@ -157,23 +157,23 @@ func (r *reader) open(o Options) error {
 	return nil
 }
 
-// sameRecords returns an error where a file of this machine does not hold the records of the
-// chief's. Where it is damaged, that is why.
+// sameRecords returns an error if a file of this machine has other records than the chief's. If the
+// file is damaged, the error says so.
 func sameRecords(own, chief dataset.FileInfo) error {
 	if own.Records == chief.Records && own.Digest == chief.Digest {
 		return nil
 	}
 	if own.Damaged != chief.Damaged && own.Damaged.Records > 0 {
-		return fault.Damagedf("%s has %d records, the chief's %d: it is damaged, and %d bytes at %d places are left out%s; %s",
+		return fault.Damagedf("%s has %d records; expected %d, as the chief's file; it is damaged, and %d bytes in %d places are skipped%s; %s",
 			own.Path, own.Records, chief.Records, own.Damaged.Bytes, own.Damaged.Records, firstDamage(own.Path), advice)
 	}
 	if own.Records != chief.Records {
-		return fmt.Errorf("%s has %d records, the chief's %d; %s", own.Path, own.Records, chief.Records, advice)
+		return fmt.Errorf("%s has %d records; expected %d, as the chief's file; %s", own.Path, own.Records, chief.Records, advice)
 	}
-	return fmt.Errorf("%s holds other records than the chief's (digest %016x, expected %016x); %s", own.Path, own.Digest, chief.Digest, advice)
+	return fmt.Errorf("%s has other records than the chief's file (digest %016x; expected %016x); %s", own.Path, own.Digest, chief.Digest, advice)
 }
 
-// firstDamage names the first damage of a file, if it can be found again.
+// firstDamage describes the first damage of a file, if it can be found.
 func firstDamage(path string) string {
 	f, err := tfrecord.OpenIndexed(path)
 	if err == nil {
@@ -187,10 +187,10 @@ func firstDamage(path string) string {
 	return fmt.Sprintf(", the first at record %d, byte %d: %s", damage.Record, damage.Offset, damage.Reason)
 }
 
-// draw does GorbitDraw.
+// draw implements GorbitDraw.
 func (h *host) draw(text []byte, request []int64) (numbers []int64, rows []int32, err error) {
 	if len(request) != DrawNumbers {
-		return nil, nil, fmt.Errorf("a request of %d numbers, expected %d", len(request), DrawNumbers)
+		return nil, nil, fmt.Errorf("the request has %d numbers; expected %d", len(request), DrawNumbers)
 	}
 	r, err := h.reader(text)
 	if err != nil {
@@ -221,7 +221,7 @@ func (h *host) draw(text []byte, request []int64) (numbers []int64, rows []int32
 // draw reads the part of the batch at a position and keeps it under a ticket.
 func (r *reader) draw(ticket, epoch, position, rounds int64) ([]int64, []int32, error) {
 	if rounds < 1 || rounds > maxMicro || rounds*int64(r.config.Replicas) > maxMicro {
-		return nil, nil, fmt.Errorf("%d rounds of %d micro-batches, %d are the most", rounds, r.config.Replicas, maxMicro)
+		return nil, nil, fmt.Errorf("%d rounds of %d micro-batches requested; expected at most %d micro-batches", rounds, r.config.Replicas, maxMicro)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -270,8 +270,7 @@ func (r *reader) draw(ticket, epoch, position, rounds int64) ([]int64, []int32, 
 	return numbers, rows, nil
 }
 
-// different returns the numbers that a feature of some batches holds, each once, in
-// order.
+// different returns the distinct values of a feature in some batches, sorted.
 func different(parts []*dataset.Batch, feature string) []int32 {
 	var all []int32
 	for _, p := range parts {
@@ -283,29 +282,29 @@ func different(parts []*dataset.Batch, feature string) []int32 {
 	return slices.Compact(all)
 }
 
-// lay lays out the features that the graph takes, in memory of its own.
+// lay flattens the inputs of the graph into memory of their own.
 func (c Config) lay(b *dataset.Batch) (micro, error) {
 	laid, err := flat.Lay(c.Features, c.Int32s, b.Features)
 	return micro{slices.Concat(laid.Int32s...), slices.Concat(laid.Float32s...), laid.Layout}, err
 }
 
-// take does GorbitTake.
+// take implements GorbitTake.
 func (h *host) take(request, place []int64) (micro, error) {
 	if len(request) != TakeNumbers || len(place) != placeNumbers {
-		return micro{}, fmt.Errorf("a request of %d and %d numbers, expected %d and %d", len(request), len(place), TakeNumbers, placeNumbers)
+		return micro{}, fmt.Errorf("the request and place have %d and %d numbers; expected %d and %d", len(request), len(place), TakeNumbers, placeNumbers)
 	}
 	h.mu.Lock()
 	r := h.current
 	h.mu.Unlock()
 	if r == nil {
-		return micro{}, errors.New("nothing has been drawn")
+		return micro{}, errors.New("no batch has been drawn")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	made := r.tickets[request[0]]
 	round, rounds, replica, replicas := request[1], request[2], place[0], place[1]
 	if round < 0 || round >= rounds || replica < 0 || replica >= replicas || rounds > maxMicro || replicas > maxMicro || int64(len(made)) != rounds*replicas {
-		return micro{}, r.named(fmt.Errorf("ticket %d has %d micro-batches; number %d of %d is asked for, of replica %d of %d", request[0], len(made), round, rounds, replica, replicas))
+		return micro{}, r.named(fmt.Errorf("ticket %d has %d micro-batches, but round %d of %d of replica %d of %d was requested", request[0], len(made), round, rounds, replica, replicas))
 	}
 	return made[round*replicas+replica], nil
 }

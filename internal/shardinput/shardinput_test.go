@@ -267,16 +267,16 @@ func TestRefused(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ got, want string }{
 		"no files":     {with(func(c *Config) { c.Data.Files = nil }), "no files"},
-		"no replicas":  {with(func(c *Config) { c.Replicas = 0 }), "0 replicas"},
-		"no worker":    {with(func(c *Config) { c.Worker = 2 }), "worker 2 of 2"},
-		"no part":      {with(func(c *Config) { c.Part = dataset.Part{} }), "no part"},
+		"no replicas":  {with(func(c *Config) { c.Replicas = 0 }), "number of replicas is 0; expected"},
+		"no worker":    {with(func(c *Config) { c.Worker = 2 }), "worker is 2; expected 0 to 1"},
+		"no part":      {with(func(c *Config) { c.Part = dataset.Part{} }), "the part is not set"},
 		"a bad part":   {with(func(c *Config) { c.Part.To = 9 }), "worker b:2: part is 1 to 9 of 5"},
-		"long rows":    {with(func(c *Config) { c.LongRows = 1 << 40 }), "rows of 1099511627776 tokens"},
-		"int32s":       {with(func(c *Config) { c.Int32s = 4 }), "4 features of int32 among 3"},
-		"readers":      {with(func(c *Config) { c.Data.Dataset.Readers = 1 << 40 }), "1099511627776 readers"},
+		"long rows":    {with(func(c *Config) { c.LongRows = 1 << 40 }), "long rows are 1099511627776; expected"},
+		"int32s":       {with(func(c *Config) { c.Int32s = 4 }), "number of int32 features is 4; expected 0 to 3"},
+		"readers":      {with(func(c *Config) { c.Data.Dataset.Readers = 1 << 40 }), "readers and prefetch are 1099511627776"},
 		"batch size":   {with(func(c *Config) { c.Data.Dataset.BatchSize = 1 << 40 }), "worker b:2: batch size is 1099511627776"},
-		"another seed": {with(func(c *Config) { c.Data.Dataset.Seed = 4 }), "are read with the settings {"},
-		"no file":      {with(func(c *Config) { c.Data.Files = []dataset.FileInfo{{Path: "gone"}} }), "worker b:2: there is no file "},
+		"another seed": {with(func(c *Config) { c.Data.Dataset.Seed = 4 }), "has the settings {"},
+		"no file":      {with(func(c *Config) { c.Data.Files = []dataset.FileInfo{{Path: "gone"}} }), "worker b:2: file "},
 		"no feature":   {with(func(c *Config) { c.Features = []flat.Feature{{Name: "colour", Axes: 1}}; c.Int32s = 1 }), "worker b:2: the batch has no feature colour"},
 		"axes":         {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 2}}; c.Int32s = 1 }), "expected 2 axes"},
 		"dtype":        {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 1}}; c.Int32s = 0 }), "labels has dtype int32; expected float32"},
@@ -356,16 +356,16 @@ func TestOtherRecords(t *testing.T) {
 		want   []string
 	}{
 		{"other contents", tfrecord.Skip, func(t *testing.T, path string) { rewrite(t, path, func(i int, r []byte) { r[len(r)-1] ^= 1 }) }, fault.Failed,
-			[]string{"train.tfrecord holds other records than the chief's (digest ", "; with --input local every worker", "gorbit worker --data"}},
+			[]string{"train.tfrecord has other records than the chief's file (digest ", "; with --input local every worker", "gorbit worker --data"}},
 		{"one bit of one record", tfrecord.Fail, func(t *testing.T, path string) {
 			rewrite(t, path, func(i int, r []byte) {
 				if i == 20 {
 					r[len(r)-1] ^= 1
 				}
 			})
-		}, fault.Failed, []string{"train.tfrecord holds other records than the chief's"}},
+		}, fault.Failed, []string{"train.tfrecord has other records than the chief's file"}},
 		{"damage that is skipped", tfrecord.Skip, damage, fault.Damaged,
-			[]string{"train.tfrecord has 36 records, the chief's 37: it is damaged, and ", " bytes at 1 places are left out, the first at record ", "data checksum is ", "; with --input local every worker"}},
+			[]string{"train.tfrecord has 36 records; expected 37, as the chief's file; it is damaged, and ", " bytes in 1 places are skipped, the first at record ", "data checksum is ", "; with --input local every worker"}},
 		{"damage that is not", tfrecord.Fail, damage, fault.Damaged, []string{"train.tfrecord: record ", "data checksum is "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
