@@ -40,7 +40,7 @@ func TestMeasure(t *testing.T) {
 		sums runner.Sums
 		want string
 	}{
-		{runner.Sums{runner.LossSum: {1}}, `no output "weight_sum" among [loss_sum]`},
+		{runner.Sums{runner.LossSum: {1}}, `output "weight_sum" is missing; the outputs are [loss_sum]`},
 		{runner.Sums{runner.WeightSum: {1}, CorrectSum: {1, 2}}, `"correct_sum" has 2 elements`},
 		{runner.Sums{runner.WeightSum: {1}, Confusion: {1, 2, 3}}, "expected a square matrix"},
 		{runner.Sums{runner.WeightSum: {1}, Confusion: {}}, "expected a square matrix"},
