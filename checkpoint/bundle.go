@@ -208,10 +208,7 @@ func sliceOwner(key string) string {
 	return strings.NewReplacer("\x00\xff", "\x00", "\xff\x00", "\xff").Replace(name)
 }
 
-// Prefix returns the path of the checkpoint without its endings.
-func (b *Bundle) Prefix() string { return b.prefix }
-
-// Path returns the prefix; it makes a Bundle a [Source].
+// Path returns the path of the checkpoint without its endings; it is part of [Source].
 func (b *Bundle) Path() string { return b.prefix }
 
 // Entries lists the tensors by their keys, in order. The caller must not change it.
@@ -253,15 +250,6 @@ func (b *Bundle) Entry(key string) (Entry, bool) {
 		return Entry{}, false
 	}
 	return b.entries[i], true
-}
-
-// Files lists the files of the checkpoint, the index last.
-func (b *Bundle) Files() []string {
-	files := make([]string, 0, b.shards+1)
-	for i := range b.shards {
-		files = append(files, b.dataPath(i))
-	}
-	return append(files, b.index)
 }
 
 func (b *Bundle) dataPath(shard int) string { return DataPath(b.prefix, shard, b.shards) }

@@ -340,7 +340,7 @@ func FuzzStrings(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	data, err := os.ReadFile(b.Files()[0])
+	data, err := os.ReadFile(b.dataPath(0))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -41,8 +41,6 @@ type ManagerConfig struct {
 	MaxToKeep int
 	// KeepEvery keeps one checkpoint per period for good, of those that would be deleted.
 	KeepEvery time.Duration
-	// Interval is the number of steps between checkpoints for [Manager.Due].
-	Interval int64
 
 	// ReadOnly opens the folder only for reading, while another process may write to it.
 	ReadOnly bool
@@ -64,8 +62,6 @@ func (c ManagerConfig) Validate() error {
 		return fmt.Errorf("checkpoints: number to keep is %d; expected 0 (all) or more", c.MaxToKeep)
 	case c.KeepEvery < 0:
 		return fmt.Errorf("checkpoints: period to keep one for is %v; expected 0 (off) or more", c.KeepEvery)
-	case c.Interval < 0:
-		return fmt.Errorf("checkpoints: interval is %d steps; expected 0 (off) or more", c.Interval)
 	case c.IntraOpThreads < 0:
 		return fmt.Errorf("checkpoints: number of threads is %d; expected 0 (TensorFlow's choice) or more", c.IntraOpThreads)
 	}
@@ -107,7 +103,6 @@ type Manager struct {
 
 	mu       sync.Mutex // never held during disk operations
 	counter  int64
-	last     int64 // step of the newest save that was started, or restored
 	inflight chan struct{}
 	failed   error // error of a background save, not yet reported
 	closed   bool
@@ -372,14 +367,16 @@ func (m *Manager) All() ([]Checkpoint, error) {
 
 // Latest returns the newest complete checkpoint, or [ErrNoCheckpoint].
 func (m *Manager) Latest() (Checkpoint, error) {
-	c, err := m.after(-1)
-	if err == nil && c == nil {
-		err = fmt.Errorf("%s: %w", m.cfg.Dir, ErrNoCheckpoint)
-	}
+	list, err := m.scan()
 	if err != nil {
-		return Checkpoint{}, err
+		return Checkpoint{}, fmt.Errorf("checkpoints: %w", err)
 	}
-	return *c, nil
+	for _, c := range slices.Backward(list) {
+		if whole(c) == nil {
+			return c, nil
+		}
+	}
+	return Checkpoint{}, fmt.Errorf("%s: %w", m.cfg.Dir, ErrNoCheckpoint)
 }
 
 // Find returns the checkpoint of a step, intact or damaged. If there is none, the error is
@@ -404,43 +401,4 @@ func (m *Manager) Newest() (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("%s: %w", m.cfg.Dir, ErrNoCheckpoint)
 	}
 	return list[len(list)-1], nil
-}
-
-// after returns the newest complete checkpoint of a later step than the given one, or nil.
-func (m *Manager) after(step int64) (*Checkpoint, error) {
-	list, err := m.scan()
-	if err != nil {
-		return nil, fmt.Errorf("checkpoints: %w", err)
-	}
-	for _, c := range slices.Backward(list) {
-		if c.Step > step && whole(c) == nil {
-			return &c, nil
-		}
-	}
-	return nil, nil
-}
-
-// WaitForNew waits for a complete checkpoint of a later step than after, and returns the
-// newest. It checks the folder at intervals of poll (one second if it is 0) until the
-// context ends. The folder need not exist yet.
-func (m *Manager) WaitForNew(ctx context.Context, after int64, poll time.Duration) (Checkpoint, error) {
-	if poll <= 0 {
-		poll = time.Second
-	}
-	tick := time.NewTicker(poll)
-	defer tick.Stop()
-	for {
-		c, err := m.after(after)
-		if err != nil {
-			return Checkpoint{}, err
-		}
-		if c != nil {
-			return *c, nil
-		}
-		select {
-		case <-ctx.Done():
-			return Checkpoint{}, fmt.Errorf("wait for a checkpoint after step %d in %s: %w", after, m.cfg.Dir, context.Cause(ctx))
-		case <-tick.C:
-		}
-	}
 }

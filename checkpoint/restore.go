@@ -97,7 +97,7 @@ func (m *Manager) RestoreFrom(ctx context.Context, c Checkpoint, want []Entry) (
 func (m *Manager) restored(r *Restored) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.counter, m.last = r.SaveCounter, r.Step
+	m.counter = r.SaveCounter
 	m.folder.Lock()
 	defer m.folder.Unlock()
 	for _, s := range r.Skipped {

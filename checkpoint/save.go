@@ -14,13 +14,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
-// Due reports whether Interval steps have passed since the last save or restore.
-func (m *Manager) Due(step int64) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.cfg.Interval > 0 && step >= m.last+m.cfg.Interval
-}
-
 // Save starts to write a checkpoint of variables under their paths, with a state of the
 // caller that Restore returns, and returns while it is being written. The tensors must be
 // copies that nobody writes to, such as those returned by a session. They are released
@@ -62,7 +55,7 @@ func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, s
 		return refuse(err)
 	}
 	done := make(chan struct{})
-	m.inflight, m.last = done, step
+	m.inflight = done
 	go func() {
 		err := m.write(context.WithoutCancel(ctx), step, all, how)
 		// The binding frees tensors only in finalizers, and the garbage collector does
@@ -336,7 +329,6 @@ func (m *Manager) DiscardAfter(step int64) error {
 			return fmt.Errorf("discard checkpoint %s: %w", c.Prefix, err)
 		}
 	}
-	m.last = min(m.last, step)
 	return nil
 }
 
@@ -348,13 +340,6 @@ func (m *Manager) Wait(ctx context.Context) error {
 	}
 	defer m.mu.Unlock()
 	return m.takeFailure()
-}
-
-// Busy reports whether a save is in flight.
-func (m *Manager) Busy() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.inflight != nil
 }
 
 // Close waits for the save in flight, refuses further ones, and returns any unreported

@@ -179,10 +179,6 @@ func newReader(r io.Reader, name string, size int64, cfg readerConfig) (*Reader,
 // Compression returns the compression of the stream.
 func (rd *Reader) Compression() Compression { return rd.compression }
 
-// Offset returns the offset, in the uncompressed stream, of the record that Next
-// returned last.
-func (rd *Reader) Offset() int64 { return rd.offset }
-
 // Records returns the number of records passed so far, including damaged ones.
 func (rd *Reader) Records() int64 { return rd.number }
 

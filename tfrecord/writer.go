@@ -119,26 +119,6 @@ func (w *Writer) Records() int64 { return w.records }
 // Size returns the uncompressed size in bytes of the records written.
 func (w *Writer) Size() int64 { return w.size }
 
-// Flush passes everything written so far to the underlying stream. Frequent calls make
-// compression worse.
-func (w *Writer) Flush() error {
-	if w.err != nil {
-		return w.err
-	}
-	w.err = w.flush()
-	return w.err
-}
-
-func (w *Writer) flush() error {
-	if err := w.buf.Flush(); err != nil || w.deflater == nil {
-		return err
-	}
-	if err := w.deflater.Flush(); err != nil {
-		return err
-	}
-	return w.out.Flush()
-}
-
 // Close flushes, ends the compressed stream if there is one, and closes the file if
 // Create made it. A second Close does nothing.
 func (w *Writer) Close() error {
