@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // Source is a set of named tensors to load weights from. [Bundle] and
@@ -70,7 +72,7 @@ func openSourceBundle(prefix string, opts ...Option) (Source, func() error, erro
 }
 
 func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
-	if data, err := os.ReadFile(filepath.Join(dir, StateName)); err == nil {
+	if data, err := vfs.ReadFile(vfs.At(dir), filepath.Join(dir, StateName)); err == nil {
 		if state, err := parseState(data); err == nil && state.latest != "" {
 			prefix := state.latest
 			if !filepath.IsAbs(prefix) {

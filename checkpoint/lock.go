@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // LockName is the name of the file that [Lock] uses to lock a folder.
@@ -48,7 +50,7 @@ func Lock(dir string) (unlock func() error, err error) {
 		e := &LockedError{Dir: dir}
 		var h lockHolder
 		// The holder may just be writing its name; then it is still unknown.
-		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &h) == nil {
+		if data, err := vfs.ReadFile(vfs.At(path), path); err == nil && json.Unmarshal(data, &h) == nil {
 			e.PID, e.Host, e.Since = h.PID, h.Host, h.Since
 		}
 		return nil, e

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// StateVariable is the scalar string that [Manager.Save] writes in addition to the
-	// caller's variables.
+	// StateVariable is the default of ManagerConfig.State, and the name that Gorbit's exporter
+	// gives the state in the contract of an export.
 	StateVariable = "runner_state"
 	// CounterVariable is the int64 that counts saves, as in tf.train.Checkpoint.
 	CounterVariable = "save_counter"
@@ -35,6 +35,10 @@ const (
 type ManagerConfig struct {
 	Dir  string // created by OpenManager unless ReadOnly
 	Name string // checkpoints are called Name-<step>; "" means ckpt
+	// State is the name of the scalar string variable that [Manager.Save] writes in addition
+	// to the caller's variables: the one that the contract of the graph declares. "" means
+	// StateVariable.
+	State string
 
 	// MaxToKeep is the maximum number of checkpoints; 0 keeps all. When there are more,
 	// the oldest is deleted once a newer one is on disk.
@@ -131,6 +135,7 @@ func openManager(m *Manager) (*Manager, error) {
 	if m.cfg.Name == "" {
 		m.cfg.Name = "ckpt"
 	}
+	m.cfg.State = cmp.Or(m.cfg.State, StateVariable)
 	if m.log = m.cfg.Logger; m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}

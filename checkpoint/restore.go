@@ -115,10 +115,10 @@ func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restor
 		return nil, err
 	}
 	r := &Restored{Checkpoint: c}
-	if r.State, err = b.state(); err != nil {
+	if r.State, err = b.state(m.cfg.State); err != nil {
 		return nil, err
 	}
-	names, err := b.wanted(want)
+	names, err := b.wanted(want, m.cfg.State)
 	if err != nil {
 		return nil, err
 	}
@@ -151,18 +151,18 @@ func (m *Manager) State(c Checkpoint) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.state()
+	return b.state(m.cfg.State)
 }
 
-// state returns the state that a Manager saved with the variables, nil for none.
-func (b *Bundle) state() ([]byte, error) {
+// state returns the state that a Manager saved with the variables under a name, nil for none.
+func (b *Bundle) state(name string) ([]byte, error) {
 	if _, err := b.ObjectGraph(); err != nil {
 		return nil, err
 	}
-	if _, ok := b.Resolve(StateVariable); !ok {
+	if _, ok := b.Resolve(name); !ok {
 		return nil, nil
 	}
-	s, err := b.Strings(StateVariable)
+	s, err := b.Strings(name)
 	if err != nil || len(s) != 1 {
 		return nil, err
 	}
@@ -170,8 +170,9 @@ func (b *Bundle) state() ([]byte, error) {
 }
 
 // wanted checks the variables in want against the index, and returns their names. If want
-// is nil, these are all variables except those of the Manager itself.
-func (b *Bundle) wanted(want []Entry) ([]string, error) {
+// is nil, these are all variables except those of the Manager itself: the state, by its
+// name, and the counter.
+func (b *Bundle) wanted(want []Entry, state string) ([]string, error) {
 	var names []string
 	if want == nil {
 		g, err := b.ObjectGraph()
@@ -187,7 +188,7 @@ func (b *Bundle) wanted(want []Entry) ([]string, error) {
 			return names, nil
 		}
 		for _, v := range g.Variables() {
-			if e, ok := b.Entry(v.Key); ok && e.DType != variant && v.Name != StateVariable && v.Name != CounterVariable {
+			if e, ok := b.Entry(v.Key); ok && e.DType != variant && v.Name != state && v.Name != CounterVariable {
 				names = append(names, v.Name)
 			}
 		}

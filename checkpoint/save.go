@@ -122,7 +122,7 @@ func (m *Manager) withState(tensors []NamedTensor, state []byte) ([]NamedTensor,
 	}
 	all := make([]NamedTensor, 0, len(tensors)+3)
 	all = append(all, tensors...)
-	all = append(all, NamedTensor{StateVariable, stateTensor}, NamedTensor{CounterVariable, counter})
+	all = append(all, NamedTensor{m.cfg.State, stateTensor}, NamedTensor{CounterVariable, counter})
 	names := make([]string, len(all))
 	for i, t := range all {
 		if t.Value == nil {

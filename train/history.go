@@ -8,12 +8,13 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // historyFile is the log of params that were changed in the middle of a run, one line per param.
@@ -128,7 +129,7 @@ type history []change
 // readHistory reads the history of a run folder. It returns nil if the folder has none.
 func readHistory(folder string) (history, error) {
 	path := filepath.Join(folder, historyFile)
-	content, err := os.ReadFile(path)
+	content, err := vfs.ReadFile(vfs.At(path), path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

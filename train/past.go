@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -30,15 +30,16 @@ type past struct {
 	state  runner.RunState
 }
 
-// readPast reads the state in a run folder. It returns nil if nothing was saved yet, or if params or
-// checkpoint cannot be read; restoring reports that later.
-func readPast(folder string) *past {
+// readPast reads what a run folder tells of its run, whose graph has the given contract. It
+// returns nil if nothing was saved yet, or if the params or the checkpoint cannot be read;
+// restoring reports that.
+func readPast(folder string, contract *graphs.Contract) *past {
 	before := new(past)
 	var err error
 	if before.params, err = ReadParams(filepath.Join(folder, paramsFile)); err != nil {
 		return nil
 	}
-	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(folder, checkpointFolder), ReadOnly: true})
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(folder, checkpointFolder), State: contract.State, ReadOnly: true})
 	if err != nil {
 		return nil
 	}
@@ -313,7 +314,7 @@ func (t *training) tellSchedule(before runner.ScheduleConfig, step int64) {
 
 // updateFile writes a file unless it already has the content.
 func updateFile(path string, content []byte) error {
-	if before, err := os.ReadFile(path); err == nil && string(before) == string(content) {
+	if before, err := vfs.ReadFile(vfs.At(path), path); err == nil && string(before) == string(content) {
 		return nil
 	}
 	return replaceFile(path, content)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -218,7 +220,7 @@ func TestAnotherBestMetric(t *testing.T) {
 	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	best := readPast(run)
+	best := readPast(run, &graphs.Contract{State: checkpoint.StateVariable})
 	_, step, ok := best.best()
 	if !ok || step < 6 {
 		t.Errorf("the lowest loss is said to be of step %d, %v, when accuracy counted", step, ok)

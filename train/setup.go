@@ -64,6 +64,7 @@ func (s *setup) evaluations(ctx context.Context, split string) (func(context.Con
 func (s *setup) openManager(folder string, readOnly bool) (*checkpoint.Manager, error) {
 	c := checkpoint.ManagerConfig{
 		Dir:            filepath.Join(folder, checkpointFolder),
+		State:          s.export.Contract.State,
 		ReadOnly:       readOnly,
 		IntraOpThreads: s.params.Runtime.IntraOpThreads,
 		Logger:         s.env.Log,

@@ -51,7 +51,7 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 		return nil, err
 	}
 	defer t.manager.Close()
-	t.before = readPast(t.folder)
+	t.before = readPast(t.folder, t.export.Contract)
 	if done, err := t.complete(ctx); done || err != nil {
 		return t.before.outputs(), err
 	}

@@ -74,7 +74,7 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer examples.Close()
-	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: o.out, MaxToKeep: 3})
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: o.out, State: export.Contract.State, MaxToKeep: 3})
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -135,15 +136,32 @@ func Create(f FS, name string) (File, error) {
 	return f.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 }
 
-// ReadFile returns the content of a file. A caller that does not know the size should check
-// it first.
+// maxSmallFile is the size in bytes of the largest file that ReadFile reads.
+const maxSmallFile = 64 << 20
+
+// ReadFile returns the content of a small file, such as a list. It refuses what is no regular
+// file, or has more than 64 MiB.
 func ReadFile(f FS, name string) ([]byte, error) {
+	info, err := f.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("is not a regular file (mode %s)", info.Mode())}
+	}
+	if info.Size() > maxSmallFile {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("has %d bytes; expected at most %d", info.Size(), maxSmallFile)}
+	}
 	file, err := Open(f, name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	return io.ReadAll(file)
+	data, err := io.ReadAll(io.LimitReader(file, maxSmallFile+1))
+	if err == nil && len(data) > maxSmallFile {
+		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("grew to more than %d bytes", maxSmallFile)}
+	}
+	return data, err
 }
 
 // WriteFile creates a file with the given content and makes the content durable. Its name is

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -260,5 +261,21 @@ func TestRemoveAll(t *testing.T) {
 	}
 	if got, err := io.ReadAll(f); err != nil || string(got) != "\x00\x00\x00z" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestReadFileIsForSmallFiles(t *testing.T) {
+	dir := t.TempDir()
+	large := filepath.Join(dir, "large")
+	if err := os.WriteFile(large, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, 1<<40); err != nil { // it has no blocks
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{large: "has 1099511627776 bytes", dir: "is not a regular file", "/dev/zero": "is not a regular file"} {
+		if _, err := ReadFile(OS{}, path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
 	}
 }
