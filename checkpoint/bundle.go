@@ -211,7 +211,8 @@ func sliceOwner(key string) string {
 // Path returns the path of the checkpoint without its endings; it is part of [Source].
 func (b *Bundle) Path() string { return b.prefix }
 
-// Entries lists the tensors by their keys, in order. The caller must not change it.
+// Entries lists the tensors by their keys, in order; it is part of [Source]. The caller
+// must not change it.
 func (b *Bundle) Entries() []Entry { return b.entries }
 
 // Names lists the tensors by their paths in the object graph if there is one, and by

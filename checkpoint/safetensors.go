@@ -194,13 +194,15 @@ func (s *Safetensors) parseHeader(header []byte) error {
 	return nil
 }
 
-// Path returns the file's path.
+// Path returns the file's path; it is part of [Source].
 func (s *Safetensors) Path() string { return s.path }
 
-// Entries lists the tensors in the order of the header. The caller must not change it.
+// Entries lists the tensors in the order of the header; it is part of [Source]. The caller
+// must not change it.
 func (s *Safetensors) Entries() []Entry { return s.entries }
 
-// Metadata returns the free-form strings of the header, such as "format": "pt".
+// Metadata returns the free-form strings of the header, such as "format": "pt", for callers
+// who must know which library wrote the file.
 func (s *Safetensors) Metadata() map[string]string { return s.metadata }
 
 // Resolve finds a tensor by its name, or by PyTorch's current name for a tensor stored as
@@ -280,7 +282,8 @@ func (s *Safetensors) tensor(name string) (*tf.Tensor, error) {
 }
 
 // Float32 reads a tensor of real numbers of any type as float32, in row-major order.
-// Values are rounded to the nearest float32.
+// Values are rounded to the nearest float32. It is for callers who compute with the values
+// in Go, and the only way to read U32 and U64.
 func (s *Safetensors) Float32(name string) ([]float32, []int64, error) {
 	i, err := s.find(name)
 	if err != nil {

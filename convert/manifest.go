@@ -211,7 +211,8 @@ func localName(s string) bool {
 
 // Verify reads the vocabulary and all files of all splits in dir, and compares their sizes
 // and checksums with the manifest. The error is a [ManifestError] that names the first
-// file that differs, or an error of the file system or of ctx.
+// file that differs, or an error of the file system or of ctx. It is for callers who have copied
+// a dataset to another folder or machine; training does not call it.
 func (m *Manifest) Verify(ctx context.Context, dir string) error {
 	check := func(name, sum string, size int64) error {
 		path := filepath.Join(dir, name)

@@ -74,7 +74,8 @@ func (b *Batch) Release() {
 	}
 }
 
-// Density returns the share of cells in the rows that hold tokens.
+// Density returns the share of cells in the rows that hold tokens, for callers who report
+// how well examples are packed.
 func (b *Batch) Density() float64 {
 	return float64(b.Tokens) / float64(b.Rows*b.RowLength)
 }

@@ -32,7 +32,8 @@ func runActions(ctx context.Context, actions []Action, step int64, out Outputs) 
 type Condition func(step int64, out Outputs) (bool, error)
 
 // When returns an action that runs the given actions, in order, if the condition holds (Orbit's
-// ConditionalAction).
+// ConditionalAction). It is for the caller's own actions in Config.TrainActions and
+// Config.EvalActions.
 func When(condition Condition, actions ...Action) Action {
 	return func(ctx context.Context, step int64, out Outputs) error {
 		ok, err := condition(step, out)
@@ -49,8 +50,8 @@ func When(condition Condition, actions ...Action) Action {
 }
 
 // StopIf returns an action that stops the run, as a signal would, if check returns true (Orbit's
-// SaveCheckpointIfPreempted). It is for machines that announce their end by other means than a
-// signal.
+// SaveCheckpointIfPreempted). It is for the Config.TrainActions of callers whose machines announce
+// their end by other means than a signal.
 func StopIf(check func(context.Context) (reason string, stop bool)) Action {
 	return func(ctx context.Context, step int64, out Outputs) error {
 		if reason, stop := check(ctx); stop {

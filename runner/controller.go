@@ -275,7 +275,8 @@ func (c *Controller) awaitCheckpoint(ctx context.Context, last string, w Watch) 
 	}
 }
 
-// Save saves a checkpoint of the current step and waits until it is complete.
+// Save saves a checkpoint of the current step and waits until it is complete. It is for callers who
+// need one at another time than Train makes them, such as before they read it.
 func (c *Controller) Save(ctx context.Context) error {
 	if err := c.need("save", c.cfg.Checkpoints != nil, "checkpoints"); err != nil {
 		return err

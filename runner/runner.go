@@ -88,7 +88,8 @@ type Saved struct {
 	Err  error
 }
 
-// SavedNow returns a channel for Checkpointer.Save when the save is already complete.
+// SavedNow returns a channel for Checkpointer.Save when the save is already complete. It is for the
+// caller's own Checkpointers that do not save in the background.
 func SavedNow(path string, err error) <-chan Saved {
 	ch := make(chan Saved, 1)
 	ch <- Saved{path, err}

@@ -38,13 +38,14 @@ const (
 type Option func(*Writer)
 
 // FlushEvery sets the interval at which events are written to the file. The default is
-// 10 seconds; with 0 only Flush and Close write.
+// 10 seconds; with 0 only Flush and Close write. Set it lower to see points sooner.
 func FlushEvery(d time.Duration) Option {
 	return func(w *Writer) { w.interval = d }
 }
 
 // Clock sets the clock for the wall times of events and for the time in the file's name.
-// The default is time.Now.
+// The default is time.Now. Set it to write events with the times of an earlier run, or with
+// fixed times in a test.
 func Clock(now func() time.Time) Option {
 	return func(w *Writer) { w.now = now }
 }

@@ -28,7 +28,8 @@ const (
 const defaultMaxInflatedBytes = 64 << 30
 
 // MaxInflatedBytes limits the uncompressed size of files that OpenIndexed inflates. The
-// default is 64 GiB.
+// default is 64 GiB. Set it lower where the temporary folder has less space, or for files
+// from others.
 func MaxInflatedBytes(n int64) ReaderOption {
 	return func(c *readerConfig) { c.maxSpill = n }
 }

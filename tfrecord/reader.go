@@ -60,7 +60,8 @@ func OnCorrupt(p Policy) ReaderOption {
 }
 
 // MaxRecordBytes sets the size above which a record counts as damaged. The default is
-// 2 GiB minus one byte, protobuf's limit for messages.
+// 2 GiB minus one byte, protobuf's limit for messages. Set it lower for files from others
+// whose records are known to be small: it limits the memory that a record takes.
 func MaxRecordBytes(n int64) ReaderOption {
 	return func(c *readerConfig) { c.maxRecord = n }
 }
@@ -109,7 +110,8 @@ type Reader struct {
 }
 
 // NewReader returns a reader of the records in r. It detects the compression from the
-// first bytes. The name is the name of the stream in errors.
+// first bytes. The name is the name of the stream in errors. It is for data that is not in
+// a file, such as in memory; for a file use [Open], which also knows the size.
 func NewReader(r io.Reader, name string, opts ...ReaderOption) (*Reader, error) {
 	return newReader(r, name, -1, newReaderConfig(opts))
 }
@@ -179,7 +181,8 @@ func newReader(r io.Reader, name string, size int64, cfg readerConfig) (*Reader,
 // Compression returns the compression of the stream.
 func (rd *Reader) Compression() Compression { return rd.compression }
 
-// Records returns the number of records passed so far, including damaged ones.
+// Records returns the number of records passed so far, including damaged ones, for
+// callers who report how far they are.
 func (rd *Reader) Records() int64 { return rd.number }
 
 // Skipped counts the damage skipped so far.

@@ -116,7 +116,8 @@ func (w *Writer) WriteFramed(framed []byte) error {
 // Records returns the number of records written.
 func (w *Writer) Records() int64 { return w.records }
 
-// Size returns the uncompressed size in bytes of the records written.
+// Size returns the uncompressed size in bytes of the records written, for callers who
+// begin a new shard when one is large enough.
 func (w *Writer) Size() int64 { return w.size }
 
 // Close flushes, ends the compressed stream if there is one, and closes the file if
