@@ -50,8 +50,7 @@ func OpenSource(path string, opts ...Option) (src Source, close func() error, er
 		}
 	}
 	if isV1(path) {
-		return nil, nil, fmt.Errorf("open weights: %s is a checkpoint in TensorFlow 1's V1 format; expected V2 or safetensors; convert it with "+
-			`python -c "%s" %[1]s %[1]s-v2`, path, convertV1)
+		return nil, nil, v1Error(path)
 	}
 	if kind := foreignKind(path); kind != "" {
 		return nil, nil, fmt.Errorf("open weights: %s is %s; expected a checkpoint or safetensors; save it as safetensors", path, kind)
@@ -82,6 +81,9 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 				// The folder has been moved.
 				prefix = filepath.Join(dir, filepath.Base(prefix))
 			}
+			if isV1(prefix) {
+				return nil, nil, v1Error(prefix)
+			}
 			return openSourceBundle(prefix, opts...)
 		}
 	}
@@ -98,6 +100,11 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 		return nil, nil, err
 	}
 	return s, s.Close, nil
+}
+
+func v1Error(path string) error {
+	return fmt.Errorf("open weights: %s is a checkpoint in TensorFlow 1's V1 format; expected V2 or safetensors; convert it with "+
+		`python -c "%s" %[1]s %[1]s-v2`, path, convertV1)
 }
 
 // convertV1 is a Python program that converts a checkpoint from the V1 to the V2 format.

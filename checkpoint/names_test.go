@@ -41,4 +41,10 @@ func TestV1IsNamed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "V1 format") || !strings.Contains(err.Error(), path+" "+path+"-v2") || errors.Is(err, fault.Damaged) {
 		t.Errorf("error %v", err)
 	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), StateName), []byte("model_checkpoint_path: \"model.ckpt\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, of := OpenSource(filepath.Dir(path)); of == nil || of.Error() != err.Error() {
+		t.Errorf("of its folder: error %v, expected %v", of, err)
+	}
 }

@@ -250,6 +250,7 @@ type lines struct {
 	path string
 	n    int64
 	buf  []byte // a line longer than the reader's buffer
+	rest bool   // the reader is still within a line that was too long
 }
 
 // next returns the next line that is not empty.
@@ -263,17 +264,26 @@ func (l *lines) next() ([]byte, int64, error) {
 }
 
 func (l *lines) line() ([]byte, error) {
+	for l.rest { // not sooner: such a line may have no end
+		_, err := l.r.ReadSlice('\n')
+		if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+			return nil, fmt.Errorf("convert: %s: %w", l.path, err)
+		}
+		l.rest = err == bufio.ErrBufferFull
+	}
 	line, err := l.r.ReadSlice('\n')
 	size := len(line)
 	if err == bufio.ErrBufferFull {
 		l.buf = append(l.buf[:0], line...)
-		for err == bufio.ErrBufferFull {
+		for err == bufio.ErrBufferFull && size <= maxLine {
 			line, err = l.r.ReadSlice('\n')
-			if size += len(line); size <= maxLine {
-				l.buf = append(l.buf, line...)
-			}
+			size += len(line)
+			l.buf = append(l.buf, line...)
 		}
-		line = l.buf
+		line, l.rest = l.buf, err == bufio.ErrBufferFull
+	}
+	if l.rest {
+		err = nil
 	}
 	if err != nil && err != io.EOF {
 		return nil, fmt.Errorf("convert: %s: %w", l.path, err)

@@ -103,6 +103,9 @@ func (p Part) of(start, end int64) (int64, int64) {
 // maxParts keeps the arithmetic of parts within 64 bits.
 const maxParts = 1 << 20
 
+// maxReaders bounds the goroutines, each of which holds a batch of its own.
+const maxReaders = 1024
+
 // Validate returns an error for the first invalid setting.
 func (c Config) Validate() error {
 	c = c.withDefaults()
@@ -121,8 +124,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("part is %d to %d of %d; expected 0 <= from < to <= of <= %d", c.Part.From, c.Part.To, c.Part.Of, maxParts)
 	case c.OnCorrupt != tfrecord.Fail && c.OnCorrupt != tfrecord.Skip:
 		return fmt.Errorf("policy for corrupt records is %d; expected tfrecord.Fail or tfrecord.Skip", c.OnCorrupt)
-	case c.Readers < 1:
-		return fmt.Errorf("number of readers is %d; expected 1 or more", c.Readers)
+	case c.Readers < 1 || c.Readers > maxReaders:
+		return fmt.Errorf("number of readers is %d; expected 1 to %d", c.Readers, maxReaders)
 	case c.Prefetch < 1:
 		return fmt.Errorf("number of prefetched batches is %d; expected 1 or more", c.Prefetch)
 	case c.Layout == nil:

@@ -366,6 +366,8 @@ func (p Params) Validate() error {
 		return bad("summary.interval is %d; expected 0 (every loop) or more", p.Summary.Interval)
 	case p.Runtime.OneDNN != "on" && p.Runtime.OneDNN != "off":
 		return bad("runtime.onednn is %q; expected on or off", p.Runtime.OneDNN)
+	case p.Runtime.Lanes < 0 || p.Runtime.Lanes > 64:
+		return bad("runtime.lanes is %d; expected 0 (by the cores) to 64", p.Runtime.Lanes)
 	case p.Runtime.Kernels != "on" && p.Runtime.Kernels != "off":
 		return bad("runtime.kernels is %q; expected on or off", p.Runtime.Kernels)
 	}
@@ -381,8 +383,10 @@ func (p Params) Validate() error {
 	if err := p.strategy(strategy.FunctionsTrain).Validate(); err != nil {
 		return bad("runtime: %w", err)
 	}
-	if err := p.dataset([]string{"."}, false, p.layout()).Validate(); err != nil {
-		return bad("data: %w", err)
+	for _, train := range []bool{true, false} {
+		if err := p.dataset([]string{"."}, train, p.layout()).Validate(); err != nil {
+			return bad("data: %w", err)
+		}
 	}
 	// The number of steps is not known yet; any number will do to check the rest.
 	if err := p.schedule(math.MaxInt32).Validate(); err != nil {

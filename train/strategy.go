@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,8 +66,12 @@ func (s StrategyParams) validate() error {
 	}
 	seen := make(map[string]bool)
 	for _, address := range s.addresses() {
-		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || port == "0" {
+		_, port, err := net.SplitHostPort(address)
+		if err != nil || port == "" || port == "0" {
 			return fmt.Errorf("workers: address is %q; expected host:port", address)
+		}
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return fmt.Errorf("workers: address is %q with port %q; expected a port from 1 to 65535", address, port)
 		}
 		if seen[address] {
 			return fmt.Errorf("workers: %s is named twice", address)

@@ -35,6 +35,7 @@ func TestStrategyParams(t *testing.T) {
 		{"strategy.name=one strategy.workers=a:1", "workers is a:1, which is only for strategy multiworker; leave it out"},
 		{"strategy.workers=a:1 strategy.devices=cpu:2", "devices is cpu:2, which is not for strategy multiworker; each worker has its own: gorbit worker --devices"},
 		{"strategy.workers=a", `workers: address is "a"; expected host:port`},
+		{"strategy.workers=a:99999", `workers: address is "a:99999" with port "99999"; expected a port from 1 to 65535`},
 		{"strategy.workers='a:1,a:1'", "workers: a:1 is named twice"},
 		{"strategy.input=local strategy.workers='a:1,b:2'", "multiworker"},
 		{"strategy.input=remote", `input is "remote"; expected chief or local`},

@@ -21,6 +21,9 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if err := p.Absolute(); err != nil {
 		return nil, err
 	}
+	if err := ownFolder(folder); err != nil {
+		return nil, err
+	}
 	warnKept(p.Keep(folder), env.Log)
 	if err := p.Validate(); err != nil {
 		return nil, err

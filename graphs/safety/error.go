@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -37,7 +38,7 @@ func (e *Error) Error() string {
 	use := e.Uses[0]
 	ops := make(map[string]bool)
 	for _, u := range e.Uses {
-		ops[u.Op] = true
+		ops[plain(u.Op)] = true
 	}
 	more := ""
 	switch n := len(ops) - 1; {
@@ -47,7 +48,20 @@ func (e *Error) Error() string {
 		more = fmt.Sprintf(" (and %d more such operations)", n)
 	}
 	return fmt.Sprintf("%s %s is refused: function %s uses %s, which %s%s; if you trust it, add --allow-op %s",
-		e.What, e.Path, use.Function, use.Op, use.Reason, more, strings.Join(slices.Sorted(maps.Keys(ops)), ","))
+		e.What, e.Path, plain(use.Function), plain(use.Op), use.Reason, more, strings.Join(slices.Sorted(maps.Keys(ops)), ","))
+}
+
+// plain returns a name as it is where it can be read, else quoted, and cut where it is longer than
+// any operation's: names come from the file.
+func plain(name string) string {
+	const most = 100
+	if len(name) > most {
+		return fmt.Sprintf("%q... of %d bytes", name[:most], len(name))
+	}
+	if q := strconv.Quote(name); q != `"`+name+`"` {
+		return q
+	}
+	return name
 }
 
 // List returns the uses of a function, sorted by operation. Found holds the reasons by operation.

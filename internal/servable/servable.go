@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
@@ -57,7 +58,7 @@ func (o Options) Validate() error {
 	}
 	model := o.Export.Contract.Model
 	if n := model.NumLabels; len(o.Labels) != n {
-		return fmt.Errorf("number of labels is %d; expected %d, as in the model of %s", len(o.Labels), n, o.Export.Path)
+		return fault.Usagef("number of labels is %d; expected %d, as in the model of %s", len(o.Labels), n, o.Export.Path)
 	}
 	if most := model.ConfigInt("max_position_embeddings"); most > 0 && o.MaxLength > most {
 		return fmt.Errorf("max_length is %d; expected at most %d, the positions of the model of %s", o.MaxLength, most, o.Export.Path)
@@ -114,11 +115,11 @@ func target(out string, overwrite bool) (replace bool, err error) {
 	case err != nil:
 		return false, err
 	case !overwrite:
-		return false, fmt.Errorf("%s already exists; choose another folder, or add --overwrite to replace it", out)
+		return false, fault.Usagef("%s already exists; choose another folder, or add --overwrite to replace it", out)
 	}
 	// Replace only a served model, never a folder named by mistake.
 	if _, err := os.Stat(filepath.Join(out, filepath.FromSlash(layout.DescriptionFile))); err != nil {
-		return false, fmt.Errorf("%s already exists and is not a model written by gorbit export, so it is not overwritten; choose another folder", out)
+		return false, fault.Usagef("%s already exists and is not a model written by gorbit export, so it is not overwritten; choose another folder", out)
 	}
 	return true, nil
 }

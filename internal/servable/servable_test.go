@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
@@ -198,7 +200,7 @@ func TestOverwrite(t *testing.T) {
 	if err := Write(ctx, o); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(ctx, o); err == nil || !strings.Contains(err.Error(), "already exists") {
+	if err := Write(ctx, o); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("a second export gave %v", err)
 	}
 	o.Overwrite, o.MaxLength = true, 8

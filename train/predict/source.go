@@ -39,6 +39,9 @@ func (l *List) Next() (text.Pair, error) {
 	if len(l.Pairs) > 0 {
 		e.B = l.Pairs[l.at]
 	}
+	if !utf8.ValidString(e.A) || !utf8.ValidString(e.B) {
+		return text.Pair{}, fault.Usagef("text %d is not valid UTF-8", l.at+1)
+	}
 	l.at++
 	return e, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -92,4 +93,13 @@ func FuzzLines(f *testing.F) {
 			t.Errorf("an error that names no line: %v", err)
 		}
 	})
+}
+
+// A text of the command line is held to what a file's is.
+func TestListIsUTF8(t *testing.T) {
+	for _, l := range []*List{{Texts: []string{"a\xff"}}, {Texts: []string{"a"}, Pairs: []string{"\xfe"}}} {
+		if _, err := l.Next(); !errors.Is(err, fault.Usage) || err.Error() != "text 1 is not valid UTF-8" {
+			t.Errorf("error %v", err)
+		}
+	}
 }
