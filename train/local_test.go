@@ -222,7 +222,7 @@ func TestLocalInputErrors(t *testing.T) {
 		class            fault.Class
 		want             string
 	}{
-		{"no folder", data, filepath.Join(t.TempDir(), "gone"), fault.Failed, "gone/train-00000-of-00002.tfrecord; with --input local every worker reads its own part"},
+		{"no folder", data, filepath.Join(t.TempDir(), "gone"), fault.Failed, "gone/train-00000-of-00002.tfrecord not found; with --input local every worker reads its own part"},
 		{"a file less", data, copied(func(dir string) { os.Remove(filepath.Join(dir, file)) }), fault.Failed, file + "; with --input local"},
 		{"fewer records", data, copied(func(dir string) {
 			os.Remove(filepath.Join(dir, file+".index"))

@@ -228,7 +228,7 @@ func TestErrors(t *testing.T) {
 		{"endless vocabulary", 2, "", []string{"--model", endless, "--text", "a"}, "vocab.txt is a device; expected a regular file"},
 		{"cut variables", 3, "", []string{"--model", broken("variables/variables.data-00000-of-00001", "short"), "--text", "a"}, "TensorFlow cannot load it"},
 		{"three fields", 3, "a\nb\tc\td\n", []string{"--model", model, "--file", "-"}, "standard input:2: 3 fields"},
-		{"not UTF-8", 3, "a\nb\xff\n", []string{"--model", model, "--file", "-"}, "standard input:2: not valid UTF-8"},
+		{"not UTF-8", 3, "a\nb\xff\n", []string{"--model", model, "--file", "-"}, "standard input:2: the line is not valid UTF-8"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, _, stderr := call(test.stdin, test.args...)
