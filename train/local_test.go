@@ -223,7 +223,7 @@ func TestLocalInputErrors(t *testing.T) {
 		want             string
 	}{
 		{"no folder", data, filepath.Join(t.TempDir(), "gone"), fault.Failed, "gone/train-00000-of-00002.tfrecord not found; with --input local every worker reads its own part"},
-		{"a file less", data, copied(func(dir string) { os.Remove(filepath.Join(dir, file)) }), fault.Failed, file + "; with --input local"},
+		{"a file less", data, copied(func(dir string) { os.Remove(filepath.Join(dir, file)) }), fault.Failed, file + " not found; with --input local"},
 		{"fewer records", data, copied(func(dir string) {
 			os.Remove(filepath.Join(dir, file+".index"))
 			records.Write(t, filepath.Join(dir, file), 2, 80)
