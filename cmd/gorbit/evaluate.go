@@ -78,6 +78,9 @@ written to TensorBoard files, in the folder eval-SPLIT of the run.`,
 		if follow && cmd.Flags().Changed("checkpoint") {
 			return usagef("--follow evaluates every new checkpoint; leave out --checkpoint")
 		}
+		if cmd.Flags().Changed("timeout") && !follow {
+			return usagef("--timeout is given without --follow; expected both, or neither: only --follow waits")
+		}
 		if timeout < 0 {
 			return usagef("--timeout is %v; expected 0 (no limit) or more", timeout)
 		}

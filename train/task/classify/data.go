@@ -8,10 +8,15 @@ import (
 
 // CheckData implements task.Task: the data has as many labels as the graph.
 func (t Task) CheckData(m *convert.Manifest) string {
-	if got, want := len(m.Labels), t.model.NumLabels; got > 0 && want > 0 && got != want {
+	got, want := len(m.Labels), t.model.NumLabels
+	switch {
+	case got == 0 || want == 0 || got == want:
+		return ""
+	case got == 1:
+		return fmt.Sprintf("has only the label %q; expected %d, as in the graph; convert rows that have all labels", m.Labels[0], want)
+	default:
 		return fmt.Sprintf("has %d labels; expected %d, as in the graph; export with --num-labels %[1]d", got, want)
 	}
-	return ""
 }
 
 // CheckSplit implements task.Task: every example has a label.

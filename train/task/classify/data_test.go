@@ -22,6 +22,8 @@ func TestData(t *testing.T) {
 			reason: "2 of the 5 examples of split dev have no label"},
 		{labels: []string{"a", "b", "c"}, split: convert.Split{Records: 3, LabelCounts: []int64{1, 1, 1}},
 			data: "has 3 labels; expected 2, as in the graph; export with --num-labels 3"},
+		{labels: []string{"yes"}, split: convert.Split{Records: 3, LabelCounts: []int64{3}},
+			data: `has only the label "yes"; expected 2, as in the graph; convert rows that have all labels`},
 		{split: convert.Split{Records: 5}, reason: "5 of the 5 examples of split dev have no label"},
 	} {
 		m := &convert.Manifest{Labels: c.labels}
