@@ -92,8 +92,8 @@ func TestNarrowPrecisionLearns(t *testing.T) {
 				if skipped < 1 || first["loss_scale"] >= runner.MaxLossScale {
 					t.Errorf("nothing overflowed: %v", first)
 				}
-				if said := strings.Count(log.String(), "batch passed over, loss scale lowered"); said < skipped || said != int(last["skipped_steps"]) {
-					t.Errorf("%d lines of %v batches passed over", said, last["skipped_steps"])
+				if said := strings.Count(log.String(), "batch skipped, loss scale lowered"); said < skipped || said != int(last["skipped_steps"]) {
+					t.Errorf("%d lines of %v skipped batches", said, last["skipped_steps"])
 				}
 			}
 

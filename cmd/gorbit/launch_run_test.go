@@ -67,7 +67,7 @@ func TestLaunchTrains(t *testing.T) {
 		}
 		r.exits(fault.ExitFailed)
 		gone(t, "")
-		if said := r.out.String(); !strings.Contains(said, "gorbit: worker 1 at "+addresses[1]+" ended with signal SIGKILL") || strings.Contains(said, "started again") {
+		if said := r.out.String(); !strings.Contains(said, "gorbit: worker 1 at "+addresses[1]+" ended with signal SIGKILL") || strings.Contains(said, "restarting it") {
 			t.Errorf("the last line does not name the worker:\n%s", said)
 		}
 	})

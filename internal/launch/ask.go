@@ -16,9 +16,8 @@ import (
 // maxHosts bounds what is asked for one by one.
 const maxHosts = 1000
 
-// Ask asks for a plan, question by question. An empty answer takes what stands
-// in brackets, which comes from the plan that is given; an answer that makes no
-// sense is asked for again.
+// Ask asks for a plan, question by question. An empty answer means the value in brackets, which
+// comes from the given plan. An invalid answer is asked for again.
 func Ask(in io.Reader, out io.Writer, from Plan) (Plan, error) {
 	a := &asker{in: bufio.NewScanner(in), out: out}
 	count := a.number("How many worker processes or hosts? (1: this machine alone)", max(1, len(from.Hosts)), 1, maxHosts)
@@ -33,7 +32,7 @@ func Ask(in io.Reader, out io.Writer, from Plan) (Plan, error) {
 	if count == 1 && p.Hosts[0].Address == "" {
 		p.Strategy = a.text("Strategy? (auto, one, mirrored)", cmp.Or(from.Strategy, devices.Auto), func(s string) error {
 			if s != devices.Auto && s != devices.One && s != devices.Mirrored {
-				return fmt.Errorf("%q is none of auto, one, mirrored", s)
+				return fmt.Errorf("%q is not a strategy; expected auto, one or mirrored", s)
 			}
 			return nil
 		})
@@ -42,7 +41,7 @@ func Ask(in io.Reader, out io.Writer, from Plan) (Plan, error) {
 	}
 	p.Precision = a.text("Precision of the export? (float32, bf16, fp16, or any)", cmp.Or(from.Precision, "any"), func(s string) error {
 		if s != "any" && !slices.Contains(precisions, s) {
-			return fmt.Errorf("%q is none of float32, bf16, fp16, any", s)
+			return fmt.Errorf("%q is not a precision; expected float32, bf16, fp16 or any", s)
 		}
 		return nil
 	})
@@ -59,7 +58,7 @@ func Ask(in io.Reader, out io.Writer, from Plan) (Plan, error) {
 	return p, p.Validate()
 }
 
-// asker asks until an error, after which every answer is the default.
+// asker asks questions. After an error, every answer is the default.
 type asker struct {
 	in  *bufio.Scanner
 	out io.Writer
@@ -78,7 +77,7 @@ func (a *asker) host(i, count int, h Host, before []Host) Host {
 		}
 		address := a.text(fmt.Sprintf("Address of worker %d, HOST:PORT?", i), usual, func(s string) error {
 			if j := workerOf(s); j >= 0 {
-				return fmt.Errorf("%s is the address of worker %d already: give each worker a port of its own", s, j)
+				return fmt.Errorf("%s is already the address of worker %d; expected a different port for each worker", s, j)
 			}
 			return checkAddress(s)
 		})
@@ -109,7 +108,7 @@ func (a *asker) level(question, usual string) string {
 func (a *asker) number(question string, usual, least, most int) int {
 	answer := a.text(question, strconv.Itoa(usual), func(s string) error {
 		if n, err := strconv.Atoi(s); err != nil || n < least || n > most {
-			return fmt.Errorf("%q is no number from %d to %d", s, least, most)
+			return fmt.Errorf("%q is not a number; expected %d to %d", s, least, most)
 		}
 		return nil
 	})
@@ -126,7 +125,7 @@ func (a *asker) text(question, usual string, check func(string) error) string {
 		if !a.in.Scan() {
 			a.err = a.in.Err()
 			if a.err == nil {
-				a.err = errors.New("the input ended before all questions were answered")
+				a.err = errors.New("the input ended before all questions were answered; no plan was written")
 			}
 			break
 		}

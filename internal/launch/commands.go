@@ -7,7 +7,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
-// Command is a process of a run.
+// Command is the command line of one process of a run.
 type Command struct {
 	// Name is how lines of its output are marked, such as "worker 0".
 	Name string
@@ -19,7 +19,7 @@ type Command struct {
 	Args []string
 }
 
-// String returns the command line as one types it in a shell.
+// String returns the command line as typed in a shell.
 func (c Command) String() string {
 	words := make([]string, len(c.Args))
 	for i, a := range c.Args {
@@ -28,7 +28,7 @@ func (c Command) String() string {
 	return strings.Join(words, " ")
 }
 
-// quote makes a shell take a word as it is.
+// quote returns a word quoted for a shell, if it needs quotes.
 func quote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./,:=@%+", r)
@@ -46,11 +46,11 @@ type Commands struct {
 	Chief   Command
 }
 
-// ArgumentError says that arguments for gorbit train say what the plan says already.
+// ArgumentError reports a flag for gorbit train that the plan sets already.
 type ArgumentError struct{ Flag string }
 
 func (e *ArgumentError) Error() string {
-	return fmt.Sprintf("%s comes from the plan: leave it out behind --", e.Flag)
+	return fmt.Sprintf("%s is set by the plan; remove it from the arguments after --", e.Flag)
 }
 
 // planned are the flags of gorbit train that a plan decides.

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// maxLine bounds what is kept of a line that does not end.
+// maxLine is the number of bytes after which a line is passed on even if it has not ended.
 const maxLine = 1 << 20
 
-// lines passes whole lines on, each in one Write and with a prefix, so that lines
-// of several processes do not mix.
+// lines passes on whole lines, each with a prefix and in one Write, so that the lines of several
+// processes do not mix.
 type lines struct {
 	prefix string
 
@@ -41,8 +41,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// emit passes on what there is as a line. A reader who went away does not end
-// the processes.
+// emit passes on the collected bytes as a line. It ignores write errors: a reader that went away
+// must not end the processes.
 func (l *lines) emit() {
 	if len(bytes.TrimSpace(l.partial)) > 0 {
 		l.last = string(bytes.TrimSpace(l.partial))
@@ -52,8 +52,7 @@ func (l *lines) emit() {
 	l.partial = l.partial[:0]
 }
 
-// flush passes on a last line without an end, and returns the last line that was
-// not empty.
+// flush passes on a last line that has no newline, and returns the last line that was not empty.
 func (l *lines) flush() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

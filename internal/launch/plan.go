@@ -22,44 +22,42 @@ var (
 	logLevels  = []string{"debug", "info", "warn", "error"}
 )
 
-// Plan says where a run trains.
+// Plan describes the hosts that a run trains on.
 type Plan struct {
-	// Hosts are the machines, or processes of one machine, that compute. The
-	// first has TensorFlow's task 0.
+	// Hosts are the machines, or processes of one machine, that train. The first one is
+	// TensorFlow's task 0.
 	Hosts []Host `yaml:"hosts"`
-	// Strategy is auto, one, mirrored or multiworker. Auto is multiworker unless
-	// there is one host only and it is this machine; then gorbit train chooses.
+	// Strategy is auto, one, mirrored or multiworker. Auto means multiworker, unless the only host
+	// is this machine; then gorbit train chooses.
 	Strategy string `yaml:"strategy,omitempty"`
-	// Precision is what the export is to compute in, float32, bf16 or fp16; "" is
-	// whatever it does compute in.
+	// Precision is the precision that the export must have: float32, bf16 or fp16. "" means any.
 	Precision string `yaml:"precision,omitempty"`
-	// LogLevel is what the processes log.
+	// LogLevel is the log level of the processes.
 	LogLevel LogLevel `yaml:"log_level,omitempty"`
 }
 
-// Host is a machine with devices, or a part of them.
+// Host is a machine, or some of its devices.
 type Host struct {
-	// Address is the HOST:PORT that its worker listens on. One host that is this
-	// machine has no worker and needs none.
+	// Address is the HOST:PORT that its worker listens on. If the only host is this machine, there
+	// is no worker and no address is needed.
 	Address string `yaml:"address,omitempty"`
-	// Devices are "cpu", "gpu", "cpu:2" or "gpu:4"; "" is what the process takes
-	// unasked: the host's GPUs, or its CPU where there is none.
+	// Devices are "cpu", "gpu", "cpu:2" or "gpu:4". "" means the host's GPUs, or its CPU if it has
+	// none.
 	Devices string `yaml:"devices,omitempty"`
-	// Threads bounds the worker's thread pools; 0 is one thread per core.
+	// Threads limits the worker's thread pools; 0 means one thread per core.
 	Threads int `yaml:"threads,omitempty"`
-	// Local says whether the host is this machine. Where it is not said, loopback
-	// addresses are.
+	// Local says whether the host is this machine. If it is not set, loopback addresses are local.
 	Local *bool `yaml:"local,omitempty"`
 }
 
-// LogLevel is the least level that processes log: debug, info, warn or error; "" is
-// the program's default.
+// LogLevel is the lowest level that processes log: debug, info, warn or error. "" means the
+// program's default.
 type LogLevel struct {
 	Chief   string `yaml:"chief,omitempty"`
 	Workers string `yaml:"workers,omitempty"`
 }
 
-// PlanError says what is wrong with a plan.
+// PlanError reports an invalid plan.
 type PlanError struct {
 	// Path is the file, or "" for a plan that was not read from one.
 	Path string
@@ -75,11 +73,11 @@ func (e *PlanError) Error() string {
 
 func (e *PlanError) Unwrap() error { return e.Err }
 
-// maxPlanBytes bounds a plan's file: each host is a line or a few.
+// maxPlanBytes is the largest size of a plan's file. Each host takes a few lines.
 const maxPlanBytes = 4 << 20
 
-// ReadPlan reads a plan from a YAML file. A file that is there and no plan is a
-// *PlanError.
+// ReadPlan reads a plan from a YAML file. The error is a *PlanError if the file exists but is not
+// a valid plan.
 func ReadPlan(path string) (Plan, error) {
 	text, err := bounded.ReadFile(path, maxPlanBytes)
 	if err != nil {
@@ -109,13 +107,13 @@ func (p Plan) Write(path string) error {
 // Validate returns an error that names the host or field at fault.
 func (p Plan) Validate() error {
 	if len(p.Hosts) == 0 {
-		return errors.New("hosts is empty: name one host at least, such as {address: 127.0.0.1:2222, devices: cpu:2}")
+		return errors.New("hosts is empty; expected at least one host, such as {address: 127.0.0.1:2222, devices: cpu:2}")
 	}
 	if p.Strategy != "" && !slices.Contains(devices.Strategies(), p.Strategy) {
-		return fmt.Errorf("strategy is %q, expected one of %s", p.Strategy, strings.Join(devices.Strategies(), ", "))
+		return fmt.Errorf("strategy is %q; expected one of %s", p.Strategy, strings.Join(devices.Strategies(), ", "))
 	}
 	if p.Precision != "" && !slices.Contains(precisions, p.Precision) {
-		return fmt.Errorf("precision is %q, expected one of %s", p.Precision, strings.Join(precisions, ", "))
+		return fmt.Errorf("precision is %q; expected one of %s", p.Precision, strings.Join(precisions, ", "))
 	}
 	if err := checkLevel("log_level.chief", p.LogLevel.Chief); err != nil {
 		return err
@@ -125,7 +123,7 @@ func (p Plan) Validate() error {
 	}
 	workers := p.workers()
 	if len(p.Hosts) > 1 && (p.Strategy == devices.One || p.Strategy == devices.Mirrored) {
-		return fmt.Errorf("strategy %s has its devices in one process, and hosts are %d: leave one host, or say multiworker", p.Strategy, len(p.Hosts))
+		return fmt.Errorf("strategy is %s, which runs in one process, but %d hosts are given; expected one host, or strategy multiworker", p.Strategy, len(p.Hosts))
 	}
 	seen := make(map[string]int)
 	for i, h := range p.Hosts {
@@ -133,18 +131,18 @@ func (p Plan) Validate() error {
 			return fmt.Errorf("hosts[%d]: %w", i, err)
 		}
 		if j, ok := seen[h.Address]; ok && workers {
-			return fmt.Errorf("hosts[%d] and hosts[%d] have the same address %s: give each a port of its own", j, i, h.Address)
+			return fmt.Errorf("hosts[%d] and hosts[%d] have the same address %s; expected a different port for each", j, i, h.Address)
 		}
 		seen[h.Address] = i
 	}
 	return nil
 }
 
-// CheckPrecision returns an error where an export computes in another precision than the
-// plan says. An export has one, for good.
+// CheckPrecision returns an error if an export does not compute in the plan's precision. The
+// precision of an export cannot be changed.
 func (p Plan) CheckPrecision(export *graphs.Export) error {
 	if has := export.Contract.Precision; p.Precision != "" && p.Precision != has {
-		return fmt.Errorf("precision is %s, and the graph %s computes in %s: export one with python -m gorbit_export --precision %s, or say precision: %s",
+		return fmt.Errorf("precision is %s, but the graph %s computes in %s; export it again with python -m gorbit_export --precision %s, or set precision: %s",
 			p.Precision, export.Path, has, p.Precision, has)
 	}
 	return nil
@@ -152,7 +150,7 @@ func (p Plan) CheckPrecision(export *graphs.Export) error {
 
 func checkLevel(name, level string) error {
 	if level != "" && !slices.Contains(logLevels, level) {
-		return fmt.Errorf("%s is %q, expected one of %s", name, level, strings.Join(logLevels, ", "))
+		return fmt.Errorf("%s is %q; expected one of %s", name, level, strings.Join(logLevels, ", "))
 	}
 	return nil
 }
@@ -169,7 +167,7 @@ func (h Host) validate(worker bool) error {
 		}
 	}
 	if h.Threads < 0 {
-		return fmt.Errorf("threads is %d, expected 0 or more", h.Threads)
+		return fmt.Errorf("threads is %d; expected 0 or more", h.Threads)
 	}
 	return nil
 }
@@ -177,14 +175,14 @@ func (h Host) validate(worker bool) error {
 func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("address %q is not HOST:PORT, such as 10.0.0.7:2222", address)
+		return fmt.Errorf("address is %q; expected HOST:PORT, such as 10.0.0.7:2222", address)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("address %q has port %q, expected a number from 1 to 65535", address, port)
+		return fmt.Errorf("address %q has port %q; expected 1 to 65535", address, port)
 	}
-	// Others must reach it by this name, and lists of workers are cut at commas.
+	// Other machines must reach it by this name, and lists of workers are split at commas.
 	if host == "" || strings.ContainsAny(host, ", \t\n/=") || host[0] == '-' {
-		return fmt.Errorf("address %q names no host that others can reach", address)
+		return fmt.Errorf("address is %q; expected a host that other machines can reach", address)
 	}
 	return nil
 }
@@ -202,7 +200,7 @@ func (h Host) local() bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// workers reports whether the hosts run workers, and are not the chief's own.
+// workers reports whether the hosts run workers, rather than being the chief itself.
 func (p Plan) workers() bool {
 	return p.Strategy == devices.MultiWorker || len(p.Hosts) > 1 || len(p.Hosts) == 1 && !p.Hosts[0].local()
 }

@@ -16,7 +16,7 @@ import (
 // drain is how long output may still come after all processes of a group are gone.
 const drain = 2 * time.Second
 
-// process is a running command with what it started: a process group.
+// process is a running command and everything it started: a process group.
 type process struct {
 	done chan struct{}
 	err  error // after done: nil or an *exec.ExitError
@@ -25,9 +25,8 @@ type process struct {
 	pid int // 0 once the number may be another process'
 }
 
-// start starts a command in a process group of its own. When this process ends in
-// whatever way, the command gets a SIGTERM; when the command ends, what is left of
-// its group is killed.
+// start starts a command in its own process group. If this process ends for any reason, the
+// command gets a SIGTERM. When the command ends, the rest of its group is killed.
 func start(c Command, environ []string, stdout, stderr io.Writer) (*process, error) {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Env = environ
@@ -38,8 +37,7 @@ func start(c Command, environ []string, stdout, stderr io.Writer) (*process, err
 	started := make(chan error)
 	go func() {
 		defer close(p.done)
-		// The kernel takes the end of the thread that started a process for the
-		// end of its parent.
+		// The kernel treats the end of the thread that started a process as the end of its parent.
 		runtime.LockOSThread()
 		if err := cmd.Start(); err != nil {
 			started <- err
@@ -48,7 +46,7 @@ func start(c Command, environ []string, stdout, stderr io.Writer) (*process, err
 		pid := cmd.Process.Pid
 		p.pid = pid
 		started <- nil
-		// Until it is waited for, the process keeps its number, and so its group's.
+		// The process keeps its PID, and its group's, until it is waited for.
 		for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 		}
 		p.mu.Lock()
@@ -63,12 +61,12 @@ func start(c Command, environ []string, stdout, stderr io.Writer) (*process, err
 	return p, nil
 }
 
-// terminate asks the process to end, and kills its group if it has not after the
-// grace period. It reports whether that was needed.
+// terminate asks the process to end, and kills its group if it has not ended after the grace
+// period. It reports whether it had to kill.
 func (p *process) terminate(grace time.Duration) bool {
 	p.mu.Lock()
 	if p.pid != 0 {
-		// The process alone: what it started it may need to end well.
+		// Only the process: it may need what it started to end well.
 		_ = unix.Kill(p.pid, unix.SIGTERM)
 	}
 	p.mu.Unlock()
@@ -86,7 +84,7 @@ func (p *process) terminate(grace time.Duration) bool {
 	return true
 }
 
-// how says how a process ended: "exit code 1", "signal SIGKILL".
+// how describes how a process ended: "exit code 1" or "signal SIGKILL".
 func how(err error) string {
 	var exit *exec.ExitError
 	switch {

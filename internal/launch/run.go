@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Config is how to run commands.
+// Config is the configuration of Run.
 type Config struct {
 	Commands
 	// Env is the environment of the processes; nil is this process' own.
@@ -22,12 +22,12 @@ type Config struct {
 	// Grace is how long a process may take to end when it is asked to, before it
 	// is killed.
 	Grace time.Duration
-	// Stdout gets the chief's standard output, Stderr its standard error and all
-	// that workers say. Both get whole lines, those of workers with a prefix.
+	// Stdout gets the chief's standard output. Stderr gets its standard error and all output of the
+	// workers. Both get whole lines; lines of workers have a prefix.
 	Stdout, Stderr io.Writer
 	// Color shows prefixes in a colour per worker.
 	Color bool
-	// Log says what is started, stopped and started again.
+	// Log gets a line for each start, stop and restart.
 	Log *slog.Logger
 }
 
@@ -35,16 +35,17 @@ type Config struct {
 func (c Config) Validate() error {
 	switch {
 	case len(c.Chief.Args) == 0:
-		return errors.New("there is no command for the chief")
+		return errors.New("the chief has no command")
 	case c.MaxRestarts < 0:
-		return fmt.Errorf("max restarts are %d, expected 0 or more", c.MaxRestarts)
+		return fmt.Errorf("max restarts is %d; expected 0 or more", c.MaxRestarts)
 	case c.RestartDelay < 0 || c.Grace < 0:
-		return fmt.Errorf("restart delay %v and grace period %v must not be negative", c.RestartDelay, c.Grace)
+		return fmt.Errorf("restart delay is %v and grace period is %v; expected 0 or more", c.RestartDelay, c.Grace)
 	}
 	return nil
 }
 
-// WorkerError says that a worker of this machine ended and was not, or not again, started.
+// WorkerError reports a worker of this machine that could not be started, or that ended and was not
+// restarted.
 type WorkerError struct {
 	Name, Address string
 	// How it ended, such as "exit code 1" or "signal SIGKILL", and the last line
@@ -52,7 +53,7 @@ type WorkerError struct {
 	How, Last string
 	// Restarts is how often workers had been started again.
 	Restarts int
-	// Err is what kept it from starting at all.
+	// Err is why it could not be started at all.
 	Err error
 }
 
@@ -65,29 +66,27 @@ func (e *WorkerError) Error() string {
 		s += fmt.Sprintf(", after %d restarts of workers", e.Restarts)
 	}
 	if e.Last != "" {
-		s += fmt.Sprintf("; its last words: %s", e.Last)
+		s += fmt.Sprintf("; its last line was: %s", e.Last)
 	}
 	return s
 }
 
 func (e *WorkerError) Unwrap() error { return e.Err }
 
-// exitUsage is the exit code of a program that was called wrongly, which it
-// will be again.
+// exitUsage is the exit code for wrong usage. Restarting would not help.
 const exitUsage = 2
 
 // Run runs the commands of this machine until the chief ends, and returns the
-// chief's exit code. A worker that ends before is started again.
+// chief's exit code. A worker that ends earlier is restarted.
 //
-// Where the context ends, the chief is asked to stop, and has saved when it
-// ends. Where a worker can be started no more, the chief is stopped as well and
-// the error is a *WorkerError. All processes are gone when Run returns.
+// When the context ends, Run asks the chief to stop; it saves before it ends. If a worker cannot be
+// restarted, Run stops the chief too and returns a *WorkerError. No process is left when Run returns.
 func Run(ctx context.Context, c Config) (int, error) {
 	if err := c.Validate(); err != nil {
 		return 0, err
 	}
 	l := &launcher{Config: c}
-	// Workers outlast the chief, which needs them to save.
+	// Workers run longer than the chief, which needs them to save.
 	serving, stopWorkers := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorkers()
 	training, stopChief := context.WithCancelCause(ctx)
@@ -125,7 +124,7 @@ func Run(ctx context.Context, c Config) (int, error) {
 	return code, nil
 }
 
-// launcher is a run of its commands.
+// launcher runs the commands and counts restarts.
 type launcher struct {
 	Config
 
@@ -133,8 +132,8 @@ type launcher struct {
 	restarts int
 }
 
-// serve runs a worker, and again when it ends, until the context ends. An
-// error is always a *WorkerError.
+// serve runs a worker, and restarts it when it ends, until the context ends. The error is always a
+// *WorkerError.
 func (l *launcher) serve(ctx context.Context, i int, c Command) error {
 	for {
 		out := &lines{prefix: l.prefix(i, c), out: l.Stderr}
@@ -150,7 +149,7 @@ func (l *launcher) serve(ctx context.Context, i int, c Command) error {
 		if !again {
 			return &WorkerError{Name: c.Name, Address: c.Address, How: how(end), Last: last, Restarts: n}
 		}
-		l.Log.Warn("a worker ended and is started again; training goes on from the last checkpoint", "worker", c.Name, "address", c.Address,
+		l.Log.Warn("a worker ended; restarting it, and training continues from the last checkpoint", "worker", c.Name, "address", c.Address,
 			"ended_with", how(end), "restart", n, "max_restarts", l.MaxRestarts)
 		select {
 		case <-ctx.Done():
@@ -160,7 +159,7 @@ func (l *launcher) serve(ctx context.Context, i int, c Command) error {
 	}
 }
 
-// again counts a restart after an exit code, if there is one left and it makes sense.
+// again counts a restart if one is left and the exit code does not rule it out.
 func (l *launcher) again(code int) (restarts int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,8 +170,8 @@ func (l *launcher) again(code int) (restarts int, ok bool) {
 	return l.restarts, true
 }
 
-// run runs a command until it ends, and stops it when the context ends. What it
-// returns first is how the process ended.
+// run runs a command until it ends, and stops it when the context ends. The first error is the
+// process's exit status, the second one says that it could not be started.
 func (l *launcher) run(ctx context.Context, c Command, stdout, stderr io.Writer) (end, err error) {
 	l.Log.Debug("start", "process", c.Name, "command", c.String())
 	p, err := start(c, l.Env, stdout, stderr)
@@ -183,13 +182,13 @@ func (l *launcher) run(ctx context.Context, c Command, stdout, stderr io.Writer)
 	case <-p.done:
 	case <-ctx.Done():
 		if p.terminate(l.Grace) {
-			l.Log.Warn("a process was killed, since it did not end when asked to", "process", c.Name, "waited", l.Grace)
+			l.Log.Warn("killed a process that did not end when asked to", "process", c.Name, "waited", l.Grace)
 		}
 	}
 	return p.err, nil
 }
 
-// colors are those of workers' prefixes, as a terminal numbers them.
+// colors are the terminal colours of the workers' prefixes.
 var colors = []int{36, 33, 35, 32, 34, 31}
 
 func (l *launcher) prefix(i int, c Command) string {

@@ -166,7 +166,7 @@ func TestWorkerIsStartedAgain(t *testing.T) {
 	if n := started(t, r.dir, "worker"); n != 3 {
 		t.Errorf("%d workers were started, want 3", n)
 	}
-	for _, want := range []string{"is started again", `worker="worker 1"`, `ended_with="signal SIGKILL"`, "restart=1 max_restarts=3"} {
+	for _, want := range []string{"restarting it", `worker="worker 1"`, `ended_with="signal SIGKILL"`, "restart=1 max_restarts=3"} {
 		if !strings.Contains(r.log.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, r.log)
 		}
@@ -181,7 +181,7 @@ func TestWorkerThatDiesTooOften(t *testing.T) {
 	if !errors.As(err, &worker) {
 		t.Fatalf("the error is %v, want a *WorkerError", err)
 	}
-	want := "worker 1 at " + r.Workers[1].Address + " ended with signal SIGKILL, after 1 restarts of workers; its last words: serving"
+	want := "worker 1 at " + r.Workers[1].Address + " ended with signal SIGKILL, after 1 restarts of workers; its last line was: serving"
 	if worker.Error() != want {
 		t.Errorf("%v\nwant %s", worker, want)
 	}
@@ -226,7 +226,7 @@ func TestKillsWhatDoesNotEnd(t *testing.T) {
 	if _, err := r.run(t, ctx); err == nil || err.Error() != "train ended with signal SIGKILL" {
 		t.Errorf("the error is %v", err)
 	}
-	if !strings.Contains(r.log.String(), "a process was killed, since it did not end when asked to\" process=train") {
+	if !strings.Contains(r.log.String(), "killed a process that did not end when asked to\" process=train") {
 		t.Errorf("the log does not say so:\n%s", r.log)
 	}
 }
