@@ -584,7 +584,7 @@ func (f *faults) localInput(t *testing.T) {
 	first := f.worker(t, "127.0.0.1:0")
 	second = f.worker(t, "127.0.0.1:0", "--data", "nowhere")
 	chief = f.start(t, f.train("local-nowhere", "--input", "local", "--workers", address(first)+","+address(second))...)
-	fails(t, chief, address(second), "file "+filepath.Join(f.dir, "nowhere")+" not found")
+	fails(t, chief, address(second), "file "+filepath.Join(f.dir, "nowhere", "train-00000-of-00001.tfrecord")+" not found")
 }
 
 // TestUnreachableWorkers checks what is said of addresses where no worker answers.
