@@ -246,6 +246,17 @@ func (d *Dataset) Divide(n, longRows int) {
 	d.division = division{n, longRows}
 }
 
+// Ahead makes the readers keep at least n batches ready, for a caller that takes several at once. It
+// takes effect with the next batch.
+func (d *Dataset) Ahead(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n > d.cfg.Prefetch {
+		d.halt()
+		d.cfg.Prefetch = n
+	}
+}
+
 // division holds the arguments of Dataset.Divide; the zero value divides nothing.
 type division struct{ parts, longRows int }
 

@@ -79,6 +79,17 @@ type Model[P any] interface {
 	Step(ctx context.Context, batch P, hyper Hyper) (StepResult, error)
 }
 
+// A StepsModel is a Model that can run several updates in one call, such as a loop on the device.
+type StepsModel[P any] interface {
+	Model[P]
+	// Steps runs an update for each batch, in order, with the Hyper of the same index, and returns
+	// the results. It ends after the first update that was not applied, because the Hypers after it
+	// are no longer right, and may end before for reasons of its own, after one update or more:
+	// fewer results than batches and no error mean that the other updates have not run. With an
+	// error, the results are those of the updates before the one that failed.
+	Steps(ctx context.Context, batches []P, hypers []Hyper) ([]StepResult, error)
+}
+
 // TrainerConfig configures a StandardTrainer.
 type TrainerConfig struct {
 	Schedule ScheduleConfig
@@ -93,6 +104,10 @@ type TrainerConfig struct {
 	// MaxEpochs ends the data before the first batch of that Epoch (counted from 0); 0 means no
 	// limit.
 	MaxEpochs int64
+	// StepsPerCall is the maximum number of updates in one call of the model; 0 means 1. More than
+	// one needs a StepsModel. Results do not depend on it. A call never goes beyond the end of a
+	// loop.
+	StepsPerCall int
 	// Metrics computes a loop's outputs; nil means Metrics.
 	Metrics MetricsFunc
 	// Out receives a line for each skipped batch; nil discards them.
@@ -108,6 +123,9 @@ func (c TrainerConfig) Validate() error {
 	}
 	if c.MaxEpochs < 0 {
 		return fmt.Errorf("trainer: maximum epochs are %d; expected 0 or more", c.MaxEpochs)
+	}
+	if c.StepsPerCall < 0 {
+		return fmt.Errorf("trainer: steps per call are %d; expected 0 (one) or more", c.StepsPerCall)
 	}
 	if c.LossScale != nil {
 		if err := c.LossScale.Validate(); err != nil {
@@ -141,7 +159,7 @@ type OpenLoop struct {
 // model with the learning rate of the schedule, checks the result and adds up the sums.
 type StandardTrainer[P any] struct {
 	model Model[P]
-	data  Source[P]
+	data  *lookahead[P]
 	cfg   TrainerConfig
 
 	step     int64
@@ -167,7 +185,11 @@ func NewStandardTrainer[P any](model Model[P], data Source[P], cfg TrainerConfig
 	if cfg.Observer == nil {
 		cfg.Observer = noObserver{}
 	}
-	t := &StandardTrainer[P]{model: model, data: data, cfg: cfg}
+	if _, several := model.(StepsModel[P]); cfg.StepsPerCall > 1 && !several {
+		return nil, fmt.Errorf("trainer: steps per call are %d; expected 1 for a model without the method Steps", cfg.StepsPerCall)
+	}
+	cfg.StepsPerCall = max(1, cfg.StepsPerCall)
+	t := &StandardTrainer[P]{model: model, data: &lookahead[P]{source: data, maxEpochs: cfg.MaxEpochs}, cfg: cfg}
 	return t, t.newScaler()
 }
 
@@ -199,27 +221,21 @@ func (t *StandardTrainer[P]) train(ctx context.Context, steps int64) (Loop, erro
 		if err := stopError(ctx); err != nil {
 			return loop, err
 		}
-		batch, err := t.data.Next(ctx)
-		if err == io.EOF || err == nil && t.cfg.MaxEpochs > 0 && batch.Epoch >= t.cfg.MaxEpochs {
+		batches, err := t.data.take(ctx, int(min(steps-loop.Steps, int64(t.cfg.StepsPerCall))))
+		if err == io.EOF {
 			if loop.Outputs, err = t.close(); err == nil {
 				err = ErrEndOfData
 			}
 			return loop, err
 		}
 		if err != nil {
-			if err = asStop(ctx, err); !errors.Is(err, ErrStopped) {
+			if !errors.Is(err, ErrStopped) {
 				err = &InputError{Step: t.step, Err: err}
 			}
 			return loop, err
 		}
-		applied, err := t.run(ctx, &batch)
-		if err != nil {
+		if err := t.call(ctx, batches, &loop); err != nil {
 			return loop, err
-		}
-		if applied {
-			loop.Steps++
-			loop.Examples += int64(batch.Examples)
-			loop.Tokens += int64(batch.Tokens)
 		}
 	}
 	var err error
@@ -227,18 +243,91 @@ func (t *StandardTrainer[P]) train(ctx context.Context, steps int64) (Loop, erro
 	return loop, err
 }
 
-// run runs one step and reports whether it was applied.
-func (t *StandardTrainer[P]) run(ctx context.Context, batch *Batch[P]) (bool, error) {
-	hyper := Hyper{Step: t.step, LearningRate: t.cfg.Schedule.At(t.step), Seed: t.cfg.Seed}
+// call runs the model on batches, one update each, and adds the applied updates to the loop. Batches
+// that the model has not run are used by the next call.
+func (t *StandardTrainer[P]) call(ctx context.Context, batches []Batch[P], loop *Loop) error {
+	hypers := t.hypers(len(batches))
+	results, failed := t.run(context.WithoutCancel(ctx), batches, hypers)
+	used := 0
+	defer func() { t.data.putBack(batches[used:]) }()
+	for i, result := range results {
+		used++
+		applied, err := t.finish(&batches[i], hypers[i], result)
+		if err != nil {
+			return err
+		}
+		if applied {
+			loop.Steps++
+			loop.Examples += int64(batches[i].Examples)
+			loop.Tokens += int64(batches[i].Tokens)
+		} else if i+1 < len(results) {
+			return fmt.Errorf("step %d: the model ran %d updates after one that was not applied; expected the call to end", t.step+1, len(results)-i-1)
+		}
+	}
+	if failed == nil {
+		return nil
+	}
+	rest := batches[used:]
+	used++ // A batch whose update failed is not used again.
+	if len(rest) == 1 {
+		return fmt.Errorf("step %d on %s: %w", t.step+1, recordList(rest[0].records()), failed)
+	}
+	var records []string
+	for i := range rest {
+		records = append(records, rest[i].records()...)
+	}
+	return fmt.Errorf("steps %d to %d, in one call, on %s: %w", t.step+1, t.step+int64(len(rest)), recordList(records), failed)
+}
+
+// hypers returns the values of the next n steps, if all of them are applied.
+func (t *StandardTrainer[P]) hypers(n int) []Hyper {
+	out := make([]Hyper, n)
+	var scaler LossScaler
 	if t.scaler != nil {
-		hyper.LossScale = t.scaler.Scale()
+		scaler = *t.scaler
 	}
+	for i := range out {
+		step := t.step + int64(i)
+		out[i] = Hyper{Step: step, LearningRate: t.cfg.Schedule.At(step), Seed: t.cfg.Seed}
+		if t.scaler != nil {
+			out[i].LossScale = scaler.Scale()
+			scaler.Applied()
+		}
+	}
+	return out
+}
+
+// run calls the model, and counts the time for which the graph ran. Without an error there is a
+// result at least, and not more than batches.
+func (t *StandardTrainer[P]) run(ctx context.Context, batches []Batch[P], hypers []Hyper) (results []StepResult, err error) {
 	start := time.Now()
-	result, err := t.model.Step(context.WithoutCancel(ctx), batch.Payload, hyper)
-	t.inModel += cmp.Or(result.InSession, time.Since(start))
-	if err != nil {
-		return false, fmt.Errorf("step %d on %s: %w", t.step+1, recordList(batch.records()), err)
+	if t.cfg.StepsPerCall == 1 {
+		var result StepResult
+		if result, err = t.model.Step(ctx, batches[0].Payload, hypers[0]); err == nil {
+			results = []StepResult{result}
+		}
+	} else {
+		payloads := make([]P, len(batches))
+		for i := range batches {
+			payloads[i] = batches[i].Payload
+		}
+		// NewStandardTrainer has checked the type.
+		results, err = t.model.(StepsModel[P]).Steps(ctx, payloads, hypers)
 	}
+	elapsed := time.Since(start)
+	if n := len(results); n > len(batches) || err == nil && n == 0 {
+		return nil, fmt.Errorf("the model returned %d results for %d batches; expected 1 to %[2]d", n, len(batches))
+	}
+	var inSession time.Duration
+	for _, r := range results {
+		inSession += r.InSession
+	}
+	t.inModel += cmp.Or(inSession, elapsed)
+	return results, err
+}
+
+// finish checks the result of a step, and counts it. It reports whether the step was applied.
+func (t *StandardTrainer[P]) finish(batch *Batch[P], hyper Hyper, result StepResult) (bool, error) {
 	want := t.step
 	if result.Applied {
 		want++
@@ -366,7 +455,7 @@ func (t *StandardTrainer[P]) Restore(step int64, raw json.RawMessage, keepInput 
 		}
 	}
 	if !keepInput {
-		if err := t.data.Seek(state.Position); err != nil {
+		if err := t.data.seek(state.Position); err != nil {
 			return fmt.Errorf("data position: %w", err)
 		}
 		t.position, t.epoch, t.skipped = nil, state.Epoch, 0

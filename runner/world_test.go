@@ -48,6 +48,8 @@ type worldConfig struct {
 	diskFull                  int64 // number of the save that fails, from 1
 	miscount                  int64 // step that the graph counts twice
 	preempted                 int64 // step from which the machine says it is going
+	call                      int64 // steps per call of the model; 0: one
+	short                     bool  // the model ends calls early at times
 }
 
 func defaultWorld() worldConfig {
@@ -120,7 +122,7 @@ func (w *world) start(t testing.TB) *process {
 		scale = &LossScaleConfig{Initial: 64, GrowthSteps: w.grow}
 	}
 	trainer, err := NewStandardTrainer[int64](&p.model, &fakeSource{process: p}, TrainerConfig{
-		Schedule: schedule, Seed: w.seed, MaxSkipped: w.skip, MaxEpochs: w.epochs, LossScale: scale, Out: (*fakeLog)(p),
+		Schedule: schedule, Seed: w.seed, MaxSkipped: w.skip, MaxEpochs: w.epochs, LossScale: scale, StepsPerCall: int(w.call), Out: (*fakeLog)(p),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -231,6 +233,7 @@ type fakeModel struct {
 	*process
 	weight float64
 	count  int64
+	calls  []int // number of batches of each call
 }
 
 func (m *fakeModel) Step(ctx context.Context, id int64, h Hyper) (StepResult, error) {
@@ -269,6 +272,25 @@ func (m *fakeModel) Step(ctx context.Context, id int64, h Hyper) (StepResult, er
 		Step:         m.count,
 		Applied:      applied,
 	}, nil
+}
+
+// Steps makes the steps of a call, and ends it behind one that was not applied.
+func (m *fakeModel) Steps(ctx context.Context, ids []int64, hypers []Hyper) ([]StepResult, error) {
+	var results []StepResult
+	for i, id := range ids {
+		r, err := m.Step(ctx, id, hypers[i])
+		if err != nil {
+			return results, err
+		}
+		results = append(results, r)
+		if !r.Applied || m.short && (m.count+id)%3 == 0 {
+			break
+		}
+	}
+	if m.calls = append(m.calls, len(ids)); len(hypers) != len(ids) {
+		return nil, fmt.Errorf("%d hyperparameters for %d batches", len(hypers), len(ids))
+	}
+	return results, nil
 }
 
 func (m *fakeModel) Evaluate(ctx context.Context, id int64) (Sums, error) {

@@ -36,6 +36,10 @@ type Config struct {
 	// BucketBytes is the number of bytes of gradients that the replicas reduce together; 0
 	// means DefaultBucketBytes.
 	BucketBytes int64
+	// StepsPerCall is the maximum number of steps in one call of Steps that run without
+	// returning to the caller; 0 means the strategy's best, and 1 one at a time. Results do not
+	// depend on it. Runtime.StepsPerCall has the number in use.
+	StepsPerCall int
 	// LocalInput makes every worker of NewMultiWorker read its own part of the training
 	// batches. Steps then need the result of MultiWorker.Draw. If nil, batches are fed.
 	LocalInput *LocalInput
@@ -61,6 +65,9 @@ type LocalInput struct {
 // DefaultBucketBytes is the default of Config.BucketBytes.
 const DefaultBucketBytes = 1 << 20
 
+// MaxStepsPerCall is the largest Config.StepsPerCall. A call holds the batches of all its steps.
+const MaxStepsPerCall = 10_000
+
 // Functions selects what a composed graph can do.
 type Functions int
 
@@ -81,6 +88,9 @@ func (c Config) Validate() error {
 	}
 	if c.BucketBytes < 0 {
 		return fmt.Errorf("the size of buckets is %d bytes; expected 0 (the default, %d) or more", c.BucketBytes, DefaultBucketBytes)
+	}
+	if c.StepsPerCall < 0 || c.StepsPerCall > MaxStepsPerCall {
+		return fmt.Errorf("steps per call are %d; expected 0 (the strategy's best) to %d", c.StepsPerCall, MaxStepsPerCall)
 	}
 	return nil
 }

@@ -28,6 +28,9 @@ func (m *Model) Steps(ctx context.Context, steps []StepInput) ([]Result, error) 
 			return out, err
 		}
 		out = append(out, s.result)
+		if !s.result.Applied {
+			break
+		}
 	}
 	return out, nil
 }

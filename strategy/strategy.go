@@ -16,8 +16,10 @@ import (
 // time.
 type Strategy interface {
 	// Steps runs one optimizer update for each input, in order, and returns their results.
-	// If it fails, it also returns the results of the updates before the failed one. After
-	// an *OutOfMemoryError, the failed update has changed nothing.
+	// It ends after the first update that was not applied: the inputs after it have not run,
+	// because their learning rates and seeds no longer hold, and there are fewer results than
+	// inputs. If it fails, it also returns the results of the updates before the failed one.
+	// After an *OutOfMemoryError, the failed update has changed nothing.
 	//
 	// Steps takes a list because some devices run several steps in one call. A TPU stacks
 	// the batches of Runtime.StepsPerCall steps, runs them as one loop on the device, and

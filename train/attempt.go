@@ -86,13 +86,14 @@ func (t *training) source(on placed) (runner.Source[*Batch], func()) {
 func (a *attempt) control(data runner.Source[*Batch]) error {
 	p, env, contract := a.params, a.env, a.export.Contract
 	trainer, err := runner.NewStandardTrainer(a.model, data, runner.TrainerConfig{
-		Schedule:   p.schedule(a.steps),
-		Seed:       p.Seed,
-		MaxSkipped: onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
-		LossScale:  lossScale(p, contract),
-		Metrics:    taskOf(contract).Measure,
-		Out:        env.Out,
-		Observer:   env.Observer,
+		Schedule:     p.schedule(a.steps),
+		Seed:         p.Seed,
+		MaxSkipped:   onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
+		LossScale:    lossScale(p, contract),
+		StepsPerCall: a.on.Runtime().StepsPerCall,
+		Metrics:      taskOf(contract).Measure,
+		Out:          env.Out,
+		Observer:     env.Observer,
 	})
 	if err != nil {
 		return &ParamsError{err}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -33,12 +34,17 @@ type Strategy interface {
 	Runtime() strategy.Runtime
 }
 
-// Model runs the updates and evaluations of a strategy for the loop. It implements runner.Model and
-// runner.EvalModel.
+// Model runs the updates and evaluations of a strategy for the loop. It implements runner.StepsModel
+// and runner.EvalModel.
 type Model struct {
 	strategy Strategy
 	scalars  strategy.Scalars
 	log      *slog.Logger
+	// micro is the number of micro-batches into which a batch must be divided to fit in memory; 0
+	// before memory has run out.
+	micro int
+	// single is set if a call of several steps does not fit in memory, and one step does.
+	single bool
 	// examples counts the examples that each replica, or lane, has trained on; nil before the
 	// first update.
 	examples []int64
@@ -57,20 +63,11 @@ func NewModel(s Strategy, scalars strategy.Scalars, log *slog.Logger) *Model {
 // Step implements runner.Model. If the micro-batches of an update do not fit in memory, it repeats
 // the update with smaller ones.
 func (m *Model) Step(ctx context.Context, b *Batch, hyper runner.Hyper) (runner.StepResult, error) {
-	scalars := make(strategy.Scalars, len(m.scalars)+2)
-	for name, value := range m.scalars {
-		scalars[name] = value
-	}
-	scalars["learning_rate"] = hyper.LearningRate
-	if hyper.LossScale > 0 {
-		scalars[graphs.LossScale] = hyper.LossScale
-	}
 	for {
-		results, err := m.strategy.Steps(ctx, []strategy.StepInput{{Batches: b.Micro, Drawn: b.Drawn, Seed: [2]int64{hyper.Seed, hyper.Step}, Scalars: scalars}})
+		results, err := m.strategy.Steps(ctx, []strategy.StepInput{m.input(b, hyper)})
 		if err == nil {
 			m.count(b.Examples)
-			r := results[0]
-			return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied, InSession: r.InSession}, nil
+			return stepResult(results[0]), nil
 		}
 		oom := (*strategy.OutOfMemoryError)(nil)
 		if !errors.As(err, &oom) || b.Halve == nil || len(b.Examples) >= b.all() {
@@ -79,9 +76,64 @@ func (m *Model) Step(ctx context.Context, b *Batch, hyper runner.Hyper) (runner.
 		if b, err = b.Halve(ctx); err != nil {
 			return runner.StepResult{}, fmt.Errorf("smaller micro-batches after %w: %w", oom, err)
 		}
+		m.micro = len(b.Examples)
 		m.log.Warn("out of memory; halving the micro-batches and keeping the global batch",
 			"step", hyper.Step+1, "accumulate", len(b.Examples)/m.strategy.Runtime().MicroBatches, "error", oom.Err)
 	}
+}
+
+// Steps implements runner.StepsModel. If memory runs out, the call ends with the update that did not
+// fit, made by itself.
+func (m *Model) Steps(ctx context.Context, batches []*Batch, hypers []runner.Hyper) ([]runner.StepResult, error) {
+	if m.single {
+		batches = batches[:1]
+	}
+	inputs := make([]strategy.StepInput, len(batches))
+	for i, b := range batches {
+		// Read before memory ran out.
+		if len(b.Examples) < m.micro && b.Halve != nil {
+			again, err := b.Halve(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("smaller micro-batches: %w", err)
+			}
+			*b = *again
+		}
+		inputs[i] = m.input(b, hypers[i])
+	}
+	results, err := m.strategy.Steps(ctx, inputs)
+	out := make([]runner.StepResult, len(results), len(inputs))
+	for i, r := range results {
+		m.count(batches[i].Examples)
+		out[i] = stepResult(r)
+	}
+	if oom := (*strategy.OutOfMemoryError)(nil); !errors.As(err, &oom) || len(out) == len(batches) {
+		return out, err
+	}
+	failed, before := len(out), m.micro
+	r, err := m.Step(ctx, batches[failed], hypers[failed])
+	if err != nil {
+		return out, err
+	}
+	if m.micro == before && len(batches) > 1 {
+		m.single = true
+		m.log.Warn("out of memory in a call of several steps; making one step per call from now on", "step", hypers[failed].Step+1, "steps_per_call", len(batches))
+	}
+	return append(out, r), nil
+}
+
+// input returns the strategy's input for an update.
+func (m *Model) input(b *Batch, hyper runner.Hyper) strategy.StepInput {
+	scalars := make(strategy.Scalars, len(m.scalars)+2)
+	maps.Copy(scalars, m.scalars)
+	scalars["learning_rate"] = hyper.LearningRate
+	if hyper.LossScale > 0 {
+		scalars[graphs.LossScale] = hyper.LossScale
+	}
+	return strategy.StepInput{Batches: b.Micro, Drawn: b.Drawn, Seed: [2]int64{hyper.Seed, hyper.Step}, Scalars: scalars}
+}
+
+func stepResult(r strategy.Result) runner.StepResult {
+	return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied, InSession: r.InSession}
 }
 
 // count adds the examples of an update to the replicas' counts.

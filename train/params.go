@@ -88,6 +88,9 @@ type TrainParams struct {
 	Epochs float64 `yaml:"epochs"`
 	// StepsPerLoop: steps between two log lines.
 	StepsPerLoop int64 `yaml:"steps_per_loop"`
+	// StepsPerCall: most steps that are made in one call of the devices, within a loop; 0: the
+	// strategy's best. Results do not depend on it.
+	StepsPerCall int `yaml:"steps_per_call"`
 	// EvalInterval: steps between evaluations; 0: once per epoch, -1: only at the end, -2: none.
 	EvalInterval int64 `yaml:"eval_interval"`
 	// OnNonFinite: what to do when a loss or gradient is not finite: fail, skip (the batch),
@@ -334,6 +337,8 @@ func (p Params) Validate() error {
 		return bad("train.epochs is %v; expected more than 0 and less than 1e9", p.Train.Epochs)
 	case p.Train.StepsPerLoop < 1:
 		return bad("train.steps_per_loop is %d; expected 1 or more", p.Train.StepsPerLoop)
+	case p.Train.StepsPerCall > 1 && p.Strategy.Input == inputLocal:
+		return bad("train.steps_per_call is %d and strategy.input is local; expected 1, because the workers keep only the next batch", p.Train.StepsPerCall)
 	case p.Train.EvalInterval < noEval:
 		return bad("train.eval_interval is %d; expected -2 (no evaluation), -1 (at the end), 0 (every epoch) or a number of steps", p.Train.EvalInterval)
 	case p.Train.OnNonFinite != "fail" && p.Train.OnNonFinite != "skip" && p.Train.OnNonFinite != "rollback":
@@ -402,8 +407,17 @@ const (
 )
 
 func (p Params) strategy(functions strategy.Functions) strategy.Config {
-	return strategy.Config{IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
+	return strategy.Config{StepsPerCall: p.stepsPerCall(), IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
 		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
+}
+
+// stepsPerCall returns the number of steps in a call; 0 means the strategy's best. No call is longer
+// than a loop.
+func (p Params) stepsPerCall() int {
+	if p.Strategy.Input == inputLocal {
+		return 1
+	}
+	return int(min(int64(p.Train.StepsPerCall), p.Train.StepsPerLoop))
 }
 
 // dataset returns the configuration of the data: for training, endless shuffled passes; for

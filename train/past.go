@@ -91,7 +91,7 @@ func (p *Params) Keep(folder string) []string {
 // irrelevant lists params, or prefixes of their names, that affect neither the variables nor the
 // evaluations of a run: where it runs, and what it logs and keeps. Params that affect rounding are
 // kept from the beginning anyway.
-var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "train.steps_per_loop",
+var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "train.steps_per_loop", "train.steps_per_call",
 	"checkpoint.max_to_keep", "checkpoint.keep_every_hours"}
 
 // relevant returns the changes that a finished run cannot apply. Steps and epochs both set the

@@ -34,6 +34,9 @@ func divisionFor(s Strategy, accumulate int) division {
 // one. A new run starts at the current position of the dataset.
 func NewSource(d *dataset.Dataset, s Strategy, accumulate int) *Source {
 	out := &Source{data: d, start: d.State(), into: divisionFor(s, accumulate)}
+	if calls := s.Runtime().StepsPerCall; calls > 1 {
+		d.Ahead(2 * calls) // the batches of this call and of the next
+	}
 	out.divide()
 	return out
 }
@@ -49,18 +52,27 @@ func (s *Source) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 		return runner.Batch[*Batch]{}, err
 	}
 	batch := newBatch(b)
-	batch.Halve = func(ctx context.Context) (*Batch, error) { return s.halve(ctx, before) }
+	accumulate := s.into.accumulate
+	batch.Halve = func(ctx context.Context) (*Batch, error) { return s.halve(ctx, before, 2*accumulate) }
 	return described(b, batch), nil
 }
 
-// halve reads the batch after a position again, divided into twice as many micro-batches.
-func (s *Source) halve(ctx context.Context, before dataset.State) (*Batch, error) {
-	s.into.accumulate *= 2
+// halve reads the batch after a position again, divided into at least as many micro-batches per
+// replica as given, and so are all later batches. Batches that were read since are not read again.
+func (s *Source) halve(ctx context.Context, before dataset.State, accumulate int) (*Batch, error) {
+	s.into.accumulate = max(s.into.accumulate, accumulate)
 	s.divide()
+	now := s.data.State()
 	if err := s.data.Restore(before); err != nil {
 		return nil, err
 	}
 	b, err := s.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if after := s.data.State(); after.Epoch != now.Epoch || after.Position != now.Position {
+		err = s.data.Restore(now)
+	}
 	return b.Payload, err
 }
 

@@ -30,6 +30,7 @@ var shortFlags = []struct{ flag, param, help string }{
 	{"warmup-ratio", "optimizer.warmup_ratio", "share of all steps spent warming up"},
 	{"warmup-steps", "optimizer.warmup_steps", "steps spent warming up, instead of a share"},
 	{"steps-per-loop", "train.steps_per_loop", "steps between two log lines"},
+	{"steps-per-call", "train.steps_per_call", "most steps in one call of the devices; results do not depend on it (0: the strategy's best)"},
 	{"eval-interval", "train.eval_interval", "steps between evaluations (0: every epoch, -1: only at the end, -2: none)"},
 	{"checkpoint-interval", "checkpoint.interval", "steps between checkpoints (0: same as --eval-interval)"},
 	{"strategy", "strategy.name", "auto, one, mirrored (several devices of this machine) or multiworker (several machines)"},
