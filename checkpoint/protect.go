@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
@@ -119,6 +120,9 @@ func (m *Manager) loadProtected() error {
 		m.log.Warn("the list of protected checkpoints is damaged", "error", err)
 		m.unlisted = true
 		return nil
+	}
+	if wrong := (*bounded.FileError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("%w; remove it and type the same command again: the run writes the list anew", err)
 	}
 	m.protected = steps
 	return err

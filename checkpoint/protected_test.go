@@ -158,3 +158,17 @@ func TestDamagedIsNotMissing(t *testing.T) {
 		})
 	}
 }
+
+// TestFolderInPlaceOfProtected finds a folder where the list should be.
+func TestFolderInPlaceOfProtected(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, protectedName)
+	if err := os.Mkdir(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	_, err := OpenManager(ManagerConfig{Dir: dir})
+	want := "checkpoints: " + path + " is a folder; expected a file; remove it and type the same command again: the run writes the list anew"
+	if err == nil || err.Error() != want || !errors.Is(err, fault.Damaged) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

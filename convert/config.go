@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -147,10 +148,6 @@ func (c *Config) validateInputs() error {
 		}
 		if in.Path == "" {
 			fail("the %s split has a file without a name", in.Split)
-			continue
-		}
-		if _, err := c.formatOf(in.Path); err != nil {
-			errs = append(errs, err)
 		}
 	}
 	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL}, c.Format) {
@@ -288,6 +285,14 @@ func (c *Config) task() task {
 	return t
 }
 
+// flagOf returns the flag with which a user chooses a column, or "" if the task has fixed columns.
+func (c *Config) flagOf(flag string) string {
+	if c.taskName() != TextTask {
+		return ""
+	}
+	return flag
+}
+
 func (c *Config) has(split string) bool {
 	return slices.ContainsFunc(c.Inputs, func(in Input) bool { return in.Split == split })
 }
@@ -307,7 +312,7 @@ func (c *Config) formatOf(path string) (Format, error) {
 	if c.taskName() != TextTask {
 		return TSV, nil
 	}
-	return Auto, fmt.Errorf("convert: the name of %s does not show its format; set the format to tsv, csv or jsonl", path)
+	return Auto, fault.Usagef("convert: the name of %s does not show its format; name it with --format tsv, csv or jsonl", path)
 }
 
 // needsLabels reports whether each row of a split must have a label, as for training and

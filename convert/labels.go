@@ -230,7 +230,7 @@ func noLabels(seen map[string]bool, rows int) string {
 
 // collectFrom adds the labels of a file and returns how many rows have one.
 func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen map[string]bool) (rows int, err error) {
-	t, err := openTable(ctx, cfg, in.Path, []column{{name: name, optional: !needsLabels(in.Split)}}, nil)
+	t, err := openTable(ctx, cfg, in.Path, []column{{name: name, optional: !needsLabels(in.Split), flag: cfg.flagOf("--label-column")}}, nil)
 	if err != nil {
 		return 0, err
 	}

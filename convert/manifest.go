@@ -107,6 +107,9 @@ type Source struct {
 	Skipped int64  `json:"skipped,omitempty"` // skipped bad rows
 }
 
+// Pairs reports whether the examples are pairs of texts.
+func (m *Manifest) Pairs() bool { return m.Columns.Pair != "" }
+
 // TokenizerConfig returns the settings with which the dataset's texts were tokenized.
 func (m *Manifest) TokenizerConfig() text.Config {
 	accents := text.KeepAccents

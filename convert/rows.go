@@ -18,6 +18,7 @@ import (
 	"golang.org/x/text/encoding/charmap"
 
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // maxLine is the maximum size of a line, and of a row of a CSV file. A file of another
@@ -35,6 +36,7 @@ type field struct {
 type column struct {
 	name     string // "" for a column that no file has
 	optional bool   // the file need not have it
+	flag     string // with which a user chooses it; "" for a column of the task
 	words    bool   // contains text: in JSON a string, not a number
 }
 
@@ -181,7 +183,11 @@ func (t *table) findColumns(cfg *Config, columns []column) error {
 			i = -1
 		}
 		if i < 0 && !c.optional {
-			return &RowError{t.path, line, fmt.Sprintf("has no column %q; the columns are %s", c.name, list(names))}
+			what := fmt.Sprintf("has no column %q; expected one of %s", c.name, list(names))
+			if c.flag != "" {
+				return fault.Usagef("convert: %s %s; choose one with %s", t.path, what, c.flag)
+			}
+			return &RowError{t.path, line, what}
 		}
 		if i >= 0 && slices.Contains(names[i+1:], c.name) {
 			return &RowError{t.path, line, fmt.Sprintf("has two columns %q; the columns are %s", c.name, list(names))}
@@ -413,7 +419,7 @@ func (r *jsonRows) cut(fields []field, row string, line int64) ([]field, error) 
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(row), &object); err != nil {
-		return nil, &RowError{r.path, line, "is not a JSON object: " + err.Error()}
+		return nil, &RowError{r.path, line, notObject(row, err)}
 	}
 	for _, c := range r.columns {
 		f, reason := jsonField(object[c.name], c)
@@ -423,6 +429,15 @@ func (r *jsonRows) cut(fields []field, row string, line int64) ([]field, error) 
 		fields = append(fields, f)
 	}
 	return fields, nil
+}
+
+// notObject says why a line is no JSON object. err is encoding/json's error, which names Go types for
+// values that are no objects.
+func notObject(row string, err error) string {
+	if json.Valid([]byte(row)) {
+		return fmt.Sprintf("is %s; expected a JSON object", clip(row))
+	}
+	return "is not a JSON object: " + err.Error()
 }
 
 // jsonField returns a value as a field, or the reason why it is invalid.

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -123,7 +124,10 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 			return fmt.Errorf("convert: %w", err)
 		}
 		if info.IsDir() {
-			return fmt.Errorf("convert: %s is a folder; expected a file", in.Path)
+			return fault.Usagef("convert: %s is a folder; expected a file", in.Path)
+		}
+		if _, err := cfg.formatOf(in.Path); err != nil {
+			return err
 		}
 		c.progress.Total += info.Size()
 	}
@@ -227,9 +231,9 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 func (c *conversion) columns(in Input) (columns []column, extra int) {
 	t := c.task
 	columns = []column{
-		{name: t.text, words: true},
-		{name: t.pair, words: true, optional: t.pair == ""},
-		{name: t.label, optional: t.label == "" || !needsLabels(in.Split)},
+		{name: t.text, words: true, flag: c.cfg.flagOf("--text-column")},
+		{name: t.pair, words: true, optional: t.pair == "", flag: c.cfg.flagOf("--pair-column")},
+		{name: t.label, optional: t.label == "" || !needsLabels(in.Split), flag: c.cfg.flagOf("--label-column")},
 	}
 	extra = len(columns)
 	if in.Split == Train {

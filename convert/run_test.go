@@ -269,7 +269,7 @@ func TestRowErrors(t *testing.T) {
 		{"text of control characters", "x.tsv", "t\tp\tl\na\t\u200b\t1\n", pair, 2, `column "p" has no text`},
 		{"not UTF-8", "x.tsv", "t\tp\tl\na\tb\xe9\t1\n", pair, 2, "byte 0xe9 at position 4 is not UTF-8; if the file has another encoding, set it"},
 		{"not UTF-8 in the header", "x.tsv", "t\tp\tl\xff\n", pair, 1, "byte 0xff at position 6 is not UTF-8; if the file has another encoding, set it"},
-		{"no such column", "x.tsv", "t\tq\tl\na\tb\t1\n", pair, 1, `has no column "p"; the columns are "t", "q", "l"`},
+		{"no such column of a task", "x.tsv", "sentence\tgrade\na\t1\n", Config{Task: "sst2"}, 1, `has no column "label"; expected one of "sentence", "grade"`},
 		{"a column twice", "x.tsv", "t\tp\tl\tt\na\tb\t1\ta\n", pair, 1, `has two columns "t"; the columns are "t", "p", "l", "t"`},
 		{"empty file", "x.tsv", "", pair, 1, "the file is empty"},
 		{"file of empty lines", "x.tsv", "\ufeff\r\n\n", pair, 1, "the file is empty"},
@@ -281,7 +281,7 @@ func TestRowErrors(t *testing.T) {
 		{"bare quote in csv", "x.csv", "t,p,l\na,b\"c,1\n", pair, 2, `bare " in non-quoted-field`},
 		{"open quote in csv", "x.csv", "t,p,l\na,b,1\na,\"b,1\na,b,0\n", pair, 3, `extraneous or missing " in quoted-field`},
 		{"not UTF-8 in csv", "x.csv", "t,p,l\na,\"b\n\xff\",1\n", pair, 2, "byte 0xff at position 3 is not UTF-8; if the file has another encoding, set it"},
-		{"json list", "x.jsonl", "[1]\n", pair, 1, "is not a JSON object: json: cannot unmarshal array into Go value of type map[string]json.RawMessage"},
+		{"json list", "x.jsonl", "[1]\n", pair, 1, "is [1]; expected a JSON object"},
 		{"json broken off", "x.jsonl", `{"t":"a","p":"b","l":1}` + "\n" + `{"t":`, pair, 2, "is not a JSON object: unexpected end of JSON input"},
 		{"json without text", "x.jsonl", `{"t":"a","l":1}`, pair, 1, `has no "p"`},
 		{"json null", "x.jsonl", `{"t":"a","p":null,"l":1}`, pair, 1, `has no "p"`},
@@ -289,7 +289,6 @@ func TestRowErrors(t *testing.T) {
 		{"json object as label", "x.jsonl", `{"t":"a","p":"b","l":{}}`, pair, 1, `"l" is {}; expected text`},
 		{"cola row of three", "x.tsv", "src\t1\t\ta\nsrc\t1\ta\n", Config{Task: "cola"}, 2, "has 3 columns; expected 4"},
 		{"cola first row of three", "x.tsv", "src\t1\ta\n", Config{Task: "cola"}, 1, "has 3 columns; expected 4"},
-		{"no header where numbers are", "x.tsv", "a\tb\n", Config{NoHeader: true, TextColumn: "3"}, 1, `has no column "3"; the columns are "1", "2"`},
 		{"UTF-8 said to be latin-1", "x.tsv", "\ufefft\na\n", Config{TextColumn: "t", Charset: Latin1}, 1, "has the byte order mark of UTF-8; expected encoding latin-1"},
 	}
 	for _, tt := range tests {
@@ -476,7 +475,7 @@ func TestDevIDs(t *testing.T) {
 		t.Errorf("dev: got %q, expected %q", got, want)
 	}
 	for file, want := range map[string]string{
-		"one.tsv":   `one.tsv:1: has no column "2"; the columns are "1"`,
+		"one.tsv":   `one.tsv:1: has no column "2"; expected one of "1"`,
 		"three.tsv": "three.tsv:1: has 3 columns; expected 2, the ids of a row",
 		"none.tsv":  "convert: 0 rows of the training file go to the dev split and 3 stay; expected 1 or more of each",
 		"all.tsv":   "convert: 3 rows of the training file go to the dev split and 0 stay; expected 1 or more of each",

@@ -74,7 +74,7 @@ func (s *splitter) columns(cfg *Config) []column {
 		}
 	}
 	if s.below > 0 {
-		out = append(out, column{name: cfg.SplitByHash})
+		out = append(out, column{name: cfg.SplitByHash, flag: "--split-by-hash"})
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 // Config holds the settings of a strategy.
@@ -80,8 +81,13 @@ const (
 
 // Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
-	if c.IntraOpThreads < 0 || c.InterOpThreads < 0 {
-		return fmt.Errorf("intra-op and inter-op threads are %d and %d; expected 0 or more", c.IntraOpThreads, c.InterOpThreads)
+	for _, pool := range []struct {
+		name    string
+		threads int
+	}{{"intra-op", c.IntraOpThreads}, {"inter-op", c.InterOpThreads}} {
+		if pool.threads < 0 || pool.threads > devices.MostThreads {
+			return fmt.Errorf("the number of %s threads is %d; expected 0 to %d", pool.name, pool.threads, devices.MostThreads)
+		}
 	}
 	if c.Lanes < 0 || c.Lanes > 64 {
 		return fmt.Errorf("the number of lanes is %d; expected 0 (the default, one) to 64", c.Lanes)

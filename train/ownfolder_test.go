@@ -31,12 +31,14 @@ func TestRunFolderIsItsOwn(t *testing.T) {
 // Settings of the input that cannot be are errors of usage, whatever part finds them.
 func TestInputParams(t *testing.T) {
 	for setting, want := range map[string]string{
-		"runtime.lanes=-1":          "runtime.lanes is -1; expected 0",
-		"runtime.lanes=65":          "runtime.lanes is 65; expected 0",
-		"data.readers=100000":       "number of readers is 100000",
-		"train.batch_size=16777217": "batch size is 16777217",
-		"data.shuffle=None":         `shuffle is "None"`,
-		"data.buffer=-1":            "shuffle buffer is -1",
+		"runtime.lanes=-1":                "runtime.lanes is -1; expected 0",
+		"runtime.lanes=65":                "runtime.lanes is 65; expected 0",
+		"data.readers=100000":             "number of readers is 100000",
+		"runtime.intra_op_threads=100000": "runtime: the number of intra-op threads is 100000; expected 0 to 4096",
+		"runtime.inter_op_threads=-1":     "runtime: the number of inter-op threads is -1; expected 0 to 4096",
+		"train.batch_size=16777217":       "batch size is 16777217",
+		"data.shuffle=None":               `shuffle is "None"`,
+		"data.buffer=-1":                  "shuffle buffer is -1",
 	} {
 		p := Defaults()
 		p.Graph, p.Data.Dir = "g", "d"

@@ -94,6 +94,11 @@ func (p *Params) Keep(folder string) []string {
 var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "train.steps_per_loop", "train.steps_per_call",
 	"checkpoint.max_to_keep", "checkpoint.keep_every_hours"}
 
+// fromStart lists the params that a run cannot change after its first step, however long it is made:
+// its weights come from a checkpoint, and its position in the data depends on the others.
+var fromStart = []string{"seed", "init", "strict", "init_partial", "data.train", "data.row_length", "data.truncate", "data.packing",
+	"data.shuffle", "data.buffer", "data.drop_remainder", "train.batch_size"}
+
 // relevant returns the changes that a finished run cannot apply. Steps and epochs both set the
 // number of steps, so a change of these does not count if the number of steps is the same.
 func relevant(changes []change, sameSteps bool) []change {
@@ -131,9 +136,12 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 		if !before.state.Complete(total, t.evaluations != nil) {
 			what = fmt.Sprintf("run %s is already at step %d", t.folder, step)
 		}
-		return false, &ParamsError{fmt.Errorf("%s, and these changed params would have no effect: %s; expected those of %s; "+
-			"to continue with other params, train more than %d steps, as with --steps %d, or choose another folder with --run",
-			what, list(differ), filepath.Join(t.folder, paramsFile), step, 2*step)}
+		remedy := fmt.Sprintf("to continue with other params, train more than %d steps, as with --steps %d, or choose another folder with --run", step, 2*step)
+		if slices.ContainsFunc(differ, func(c change) bool { return slices.Contains(fromStart, c.Param) }) {
+			remedy = "to train with these from the start, choose another folder with --run"
+		}
+		return false, &ParamsError{fmt.Errorf("%s, and these changed params would have no effect: %s; expected those of %s; %s",
+			what, list(differ), filepath.Join(t.folder, paramsFile), remedy)}
 	}
 	if err := t.sameModelAndData(before); err != nil {
 		return false, err

@@ -61,7 +61,10 @@ func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, in pr
 	if err != nil {
 		return err
 	}
-	done, err := p.Each(ctx, &watchedSource{Source: in, run: r}, each)
+	if r.Manifest != nil {
+		in = predict.CheckPairs(in, r.Manifest.Pairs(), func(number int, message string) { r.env.Log.Warn(message, "first", number) })
+	}
+	done, err := p.Each(ctx, in, each)
 	if done.Truncated > 0 {
 		r.env.Log.Warn("texts that were too long were cut; their answers use only their beginning", "texts", done.Truncated, "of", done.Answers, "tokens", r.MaxLength())
 	}
@@ -85,39 +88,6 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 		c.RowLength = r.Params.Data.RowLength
 	}
 	return predict.New(predictModel{r}, c)
-}
-
-// watchedSource warns of the first example that is a pair if the run was trained on single texts,
-// or the other way round.
-type watchedSource struct {
-	predict.Source
-	run    *Run
-	number int
-	warned bool
-}
-
-// Next implements predict.Source.
-func (s *watchedSource) Next() (text.Pair, error) {
-	e, err := s.Source.Next()
-	if err == nil && !s.warned {
-		s.number++
-		s.warned = s.run.warnOfPair(s.number, e.B != "")
-	}
-	return e, err
-}
-
-// warnOfPair warns of an example that is a pair if the run was trained on single texts, or the
-// other way round. It reports whether it warned.
-func (r *Run) warnOfPair(number int, pair bool) bool {
-	if r.Manifest == nil || pair == (r.Manifest.Columns.Pair != "") {
-		return false
-	}
-	if pair {
-		r.env.Log.Warn("the run was trained on single texts; its answers for pairs are unreliable", "first", number)
-	} else {
-		r.env.Log.Warn("the run was trained on pairs of texts; its answers for single texts are unreliable", "first", number)
-	}
-	return true
 }
 
 // MaxLength returns the maximum number of tokens of an example of the run.

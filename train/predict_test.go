@@ -3,7 +3,6 @@ package train
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"iter"
 	"log/slog"
 	"math"
@@ -13,9 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/iotest"
 
-	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
@@ -293,35 +290,5 @@ func TestUnpack(t *testing.T) {
 	got := unpack(batch)
 	if fmt.Sprint(got) != fmt.Sprint(examples) {
 		t.Errorf("%v\nwant\n%v", got, examples)
-	}
-}
-
-// TestWarnsOfPairs warns once, whichever way texts differ from the run's data.
-func TestWarnsOfPairs(t *testing.T) {
-	for _, test := range []struct {
-		column string // of second texts in the run's data
-		texts  string
-		want   string
-	}{
-		{"", "a\nb\tc\nd\te\n", "trained on single texts; its answers for pairs are unreliable\" first=2"},
-		{"b", "a\tb\nb\nd\n", "trained on pairs of texts; its answers for single texts are unreliable\" first=2"},
-		{"b", "a\tb\n", ""},
-		{"", "a\nb\n", ""},
-	} {
-		var log bytes.Buffer
-		r := &Run{env: Env{Log: slog.New(slog.NewTextHandler(&log, nil))}, Manifest: &convert.Manifest{Columns: convert.Columns{Pair: test.column}}}
-		in := predict.NewLines(iotest.OneByteReader(strings.NewReader(test.texts)), "texts", predict.ParseTSV)
-		for n := 1; ; n++ {
-			e, err := in.Next()
-			if err == io.EOF {
-				break
-			}
-			if r.warnOfPair(n, e.B != "") {
-				break
-			}
-		}
-		if !strings.Contains(log.String(), test.want) || test.want == "" && log.Len() > 0 {
-			t.Errorf("%q: log %q, want %q", test.texts, log.String(), test.want)
-		}
 	}
 }

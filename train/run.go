@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,8 +51,31 @@ func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error)
 	return p.Checkpoints.Restore(ctx, p.prefix)
 }
 
+// reading lists the params, or prefixes of their names, that affect how a run is evaluated or
+// predicts. The others are for training.
+var reading = []string{"graph", "data.dir", "data.eval", "data.row_length", "data.truncate", "data.packing", "data.on_corrupt", "data.readers",
+	"eval.", "summary.enabled", "strategy.name", "strategy.devices", "strategy.workers", "strategy.worker_timeout", "runtime."}
+
+// checkReading returns a *ParamsError for the first setting, of the form "section.name=value", of a
+// param that has no effect on a run that is only read.
+func checkReading(settings []string) error {
+	known := Defaults().Flat()
+	for _, setting := range settings {
+		name, _, _ := strings.Cut(setting, "=")
+		_, ok := known[name]
+		if !ok && !strings.HasPrefix(name, "optimizer.hyperparameters") {
+			continue // a section, or an error that Load reports
+		}
+		if !slices.ContainsFunc(reading, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			expected := strings.ReplaceAll(strings.Join(reading, ", ")+",", ".,", ".*,")
+			return &ParamsError{fmt.Errorf("%s has an effect only in gorbit train; leave it out; expected one of %s", name, strings.TrimSuffix(expected, ","))}
+		}
+	}
+	return nil
+}
+
 // OpenRun opens a run folder and composes its graph for evaluation. settings, of the form
-// "section.name=value", override the run's params. The variables have no values until Load or
+// "section.name=value", override those of the run's params that matter for reading. The variables have no values until Load or
 // EvaluateContinuously restores a checkpoint.
 func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*Run, error) {
 	p, err := ReadParams(filepath.Join(folder, paramsFile))
@@ -63,6 +87,9 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	}
 	// A run may be evaluated on other devices than it was trained on.
 	p.Strategy, p.Runtime.Lanes = Defaults().Strategy, 0
+	if err := checkReading(settings); err != nil {
+		return nil, err
+	}
 	if err := p.Load(nil, settings); err != nil {
 		return nil, err
 	}

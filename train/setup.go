@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/safety"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -83,7 +84,13 @@ func openExport(path string, env Env) (*graphs.Export, error) {
 	if err != nil {
 		return nil, err
 	}
-	return export, export.RefuseUnsafe(env.AllowOps)
+	if err := export.RefuseUnsafe(env.AllowOps); err != nil {
+		return nil, err
+	}
+	if unused := safety.Unused(export.Unsafe(), env.AllowOps); len(unused) > 0 {
+		env.Log.Warn("--allow-op names operations that the graph does not use, or that need no permission; leave them out", "unused", strings.Join(unused, ","))
+	}
+	return export, nil
 }
 
 // scalarsOf returns the hyperparameters that do not change during a run.

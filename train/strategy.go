@@ -2,9 +2,7 @@ package train
 
 import (
 	"fmt"
-	"net"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -66,17 +64,13 @@ func (s StrategyParams) validate() error {
 	}
 	seen := make(map[string]bool)
 	for _, address := range s.addresses() {
-		_, port, err := net.SplitHostPort(address)
-		if err != nil || port == "" || port == "0" {
-			return fmt.Errorf("workers: address is %q; expected host:port", address)
+		if err := devices.CheckAddress(address); err != nil {
+			return fmt.Errorf("workers: %w", err)
 		}
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return fmt.Errorf("workers: address is %q with port %q; expected a port from 1 to 65535", address, port)
-		}
-		if seen[address] {
+		if seen[devices.Canonical(address)] {
 			return fmt.Errorf("workers: %s is named twice", address)
 		}
-		seen[address] = true
+		seen[devices.Canonical(address)] = true
 	}
 	switch workers := len(seen); {
 	case s.kind() == devices.MultiWorker && workers == 0:

@@ -61,6 +61,14 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 	return t.run(ctx)
 }
 
+// afterNonFinite says what to try after a loss or gradient that is not finite.
+func (p Params) afterNonFinite() string {
+	if p.Train.OnNonFinite == "fail" {
+		return "lower --learning-rate, or continue without such batches with --set train.on_non_finite=skip (or rollback)"
+	}
+	return "lower --learning-rate, or raise --set train.max_non_finite"
+}
+
 // run trains. If a worker is lost, it continues from the last checkpoint.
 func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 	for restarts := 0; ; {
@@ -86,6 +94,9 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 		if paused := (*cluster.PausedError)(nil); lost && most > 0 && errors.As(err, &paused) {
 			t.env.Log.Warn("the chief was paused; continuing from the last checkpoint, without counting a restart", "error", err)
 			continue
+		}
+		if nonFinite := (*runner.NonFiniteError)(nil); errors.As(err, &nonFinite) {
+			return nil, fmt.Errorf("%w; %s", err, t.params.afterNonFinite())
 		}
 		if !lost || restarts >= most {
 			if restarts > 0 {

@@ -40,6 +40,9 @@ func checkNode(node *yaml.Node, t reflect.Type, path string) error {
 		node = node.Alias
 	}
 	bad := func(expected string) error {
+		if node.Kind == yaml.ScalarNode && node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 && node.Value != "" {
+			return fmt.Errorf("%s is %s, a text in quotes; expected %s, without quotes", nameOf(path), strconv.Quote(describe(node)), expected)
+		}
 		return fmt.Errorf("%s is %s; expected %s", nameOf(path), describe(node), expected)
 	}
 	switch {

@@ -20,6 +20,8 @@ func TestParamsFileErrors(t *testing.T) {
 		{"optimizer:\n  hyperparameters: 3\n", "optimizer.hyperparameters is 3; expected a section with names"},
 		{"optimizer:\n  hyperparameters:\n    beta_1: [1]\n", "optimizer.hyperparameters.beta_1 is a list; expected a number"},
 		{"optimizer:\n  hyperparameters:\n    beta_1:\n", "optimizer.hyperparameters.beta_1 has no value"},
+		{"train:\n  batch_size: \"4\"\n", `train.batch_size is "4", a text in quotes; expected a whole number, without quotes`},
+		{"train:\n  epochs: '1.5'\n", `train.epochs is "1.5", a text in quotes; expected a number, without quotes`},
 		{"optimizer:\n  learning_rate: \"\"\n", `optimizer.learning_rate is ""; expected a number`},
 		{"graph: [a]\n", "graph is a list; expected a text"},
 		{"strategy:\n  worker_timeout: soon\n", "strategy.worker_timeout is soon; expected a duration such as 60s"},

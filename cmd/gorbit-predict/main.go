@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/gorbit-ml/gorbit/internal/ctxio"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/version"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -142,7 +143,7 @@ func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.W
 			o.batchSize = 1
 		}
 	default:
-		f, err := os.Open(o.file)
+		f, err := ctxio.Open(ctx, o.file)
 		if err != nil {
 			return err
 		}
@@ -156,6 +157,11 @@ func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.W
 	predictor, err := model.Predictor(o.batchSize)
 	if err != nil {
 		return err
+	}
+	if model.Pairs != nil {
+		in = predict.CheckPairs(in, *model.Pairs, func(number int, message string) {
+			fmt.Fprintf(stderr, "gorbit-predict: text %d: %s\n", number, message)
+		})
 	}
 	w, written := bufio.NewWriter(stdout), 0
 	done, err := predictor.Each(ctx, in, func(a predict.Answer) error {

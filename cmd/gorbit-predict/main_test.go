@@ -169,6 +169,42 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
+// TestWarnsOfPairs passes texts of the other kind than those that the model was trained on. A model
+// that does not say its kind gets both without a word, as in TestAnswers.
+func TestWarnsOfPairs(t *testing.T) {
+	model, golden := fixture(t)
+	for pairs, want := range map[bool]string{
+		true:  "gorbit-predict: text 1: the model was trained on pairs of texts; its answers for single texts are unreliable\n",
+		false: "gorbit-predict: text 2: the model was trained on single texts; its answers for pairs are unreliable\n",
+	} {
+		dir := filepath.Join(t.TempDir(), "model")
+		if err := os.CopyFS(dir, os.DirFS(model)); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "assets", "gorbit-serving.json")
+		description := map[string]any{}
+		data, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(data, &description)
+		}
+		if err == nil {
+			description["pairs"] = pairs
+			data, err = json.Marshal(description)
+		}
+		if err == nil {
+			err = os.WriteFile(path, data, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := call("", "--model", dir, "--format", "json", "--text", "a b c", "--text-pair", "", "--text", "d e", "--text-pair", "f g")
+		if code != 0 || stderr != want {
+			t.Errorf("trained on pairs %v: exit code %d, %q; want %q", pairs, code, stderr, want)
+		}
+		checkAnswers(t, stdout, golden[:2]...)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	model, _ := fixture(t)
 	broken := func(file string, data string) string {

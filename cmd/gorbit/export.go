@@ -57,6 +57,8 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 			}
 		}
 		if run.Manifest != nil {
+			pairs := run.Manifest.Pairs()
+			o.Pairs = &pairs
 			if !f.Changed("lowercase") {
 				o.Lowercase = run.Manifest.Vocab.Lowercase
 			}

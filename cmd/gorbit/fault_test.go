@@ -616,8 +616,8 @@ func TestUnreachableWorkers(t *testing.T) {
 		"no such host":       {"nobody.invalid:2222", "check the host name"},
 		"a silent port":      {silent.Addr().String(), "nothing was heard from it"},
 		"another protocol":   {babbling.Addr().String(), "is not gorbit worker's protocol"},
-		"not an address":     {"localhost", `address is "localhost"; expected host:port`},
-		"no port":            {"localhost:0", `address is "localhost:0"; expected host:port`},
+		"not an address":     {"localhost", `address is "localhost"; expected HOST:PORT`},
+		"no port":            {"localhost:0", `address is "localhost:0" with port "0"; expected a port from 1 to 65535`},
 		"the same two times": {"a:1,a:1", "a:1 is named twice"},
 	} {
 		t.Run(name, func(t *testing.T) {

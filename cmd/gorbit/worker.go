@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -56,7 +58,7 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 			c.Devices = ownDevices()
 		}
 		if data != "" {
-			if data, err = filepath.Abs(data); err != nil {
+			if data, err = dataFolder(data); err != nil {
 				return err
 			}
 		}
@@ -67,6 +69,19 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 		return s.Serve(cmd.Context())
 	}
 	return cmd
+}
+
+// dataFolder returns the absolute path of the folder of --data.
+func dataFolder(path string) (string, error) {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("--data %s: no such folder; expected the folder of the data on this machine", path)
+	case err != nil:
+		return "", fmt.Errorf("--data: %w", err)
+	case !info.IsDir():
+		return "", usagef("--data %s: not a folder; expected the folder of the data on this machine", path)
+	}
+	return filepath.Abs(path)
 }
 
 // ownDevices returns the devices that a worker lends by default: all GPUs, or one CPU device if

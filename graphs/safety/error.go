@@ -34,6 +34,13 @@ func Refuse(what, path string, uses []Use, allow []string) error {
 	return &Error{what, path, uses}
 }
 
+// Unused returns the operations of allow that no use needs.
+func Unused(uses []Use, allow []string) []string {
+	return slices.DeleteFunc(slices.Clone(allow), func(op string) bool {
+		return slices.ContainsFunc(uses, func(u Use) bool { return u.Op == op })
+	})
+}
+
 func (e *Error) Error() string {
 	use := e.Uses[0]
 	ops := make(map[string]bool)

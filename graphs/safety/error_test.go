@@ -17,3 +17,13 @@ func TestNamesInErrors(t *testing.T) {
 		t.Error(msg)
 	}
 }
+
+func TestUnused(t *testing.T) {
+	uses := []Use{{"serving", "ReadFile", "reads files"}, {"predict", "PyFunc", "runs Python"}}
+	if got := Unused(uses, []string{"WriteFile", "PyFunc"}); len(got) != 1 || got[0] != "WriteFile" {
+		t.Errorf("unused: %v, want WriteFile", got)
+	}
+	if got := Unused(nil, nil); len(got) != 0 {
+		t.Errorf("unused: %v, want none", got)
+	}
+}

@@ -30,10 +30,11 @@ var layers = [][]string{
 	{"dataset", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout"},
 	{"text", "tfrecord"},
 	{
-		"internal/vfs", "internal/bounded", "internal/ctxio", "internal/devices", "internal/version",
+		"internal/vfs", "internal/ctxio", "internal/devices", "internal/version",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
 		"internal/testkit", "internal/archtest",
 	},
+	{"internal/bounded"},
 	{"internal/fault"},
 }
 

@@ -18,16 +18,19 @@ import (
 type FileError struct {
 	Path   string
 	Reason string
+	// Class is the error's class: fault.Usage if a user chose the path, fault.Damaged if the file is
+	// one that Gorbit writes.
+	Class fault.Class
 }
 
 func (e *FileError) Error() string { return e.Path + " " + e.Reason }
 
-// Is reports whether the target is the error's class, fault.Usage, because a user chose the
-// path.
-func (e *FileError) Is(target error) bool { return target == fault.Usage }
+// Is reports whether the target is the error's class.
+func (e *FileError) Is(target error) bool { return target == e.Class }
 
 // ReadFile returns the content of a regular file of at most limit bytes. For anything else
-// it reads nothing and returns a *FileError. Other errors are those of the file system.
+// it reads nothing and returns a *FileError of class fault.Usage. Other errors are those of the
+// file system.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path) // before opening, which would wait for the writer of a pipe
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
@@ -36,7 +39,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := check(path, info, limit); err != nil {
+	if err := Check(path, info, limit, fault.Usage); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(path)
@@ -47,34 +50,42 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	if info, err = f.Stat(); err != nil {
 		return nil, err
 	}
-	if err := check(path, info, limit); err != nil {
+	if err := Check(path, info, limit, fault.Usage); err != nil {
 		return nil, err
 	}
+	return ReadAll(f, path, info.Size(), limit, fault.Usage)
+}
+
+// ReadAll returns what is left of a file. The file should have size bytes; if it has grown beyond
+// limit, the error is a *FileError of the given class.
+func ReadAll(r io.Reader, path string, size, limit int64, class fault.Class) ([]byte, error) {
 	var data bytes.Buffer
-	data.Grow(int(info.Size()) + bytes.MinRead)
-	if _, err := data.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
+	data.Grow(int(size) + bytes.MinRead)
+	if _, err := data.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	if int64(data.Len()) > limit { // it has grown
-		return nil, tooLong(path, int64(data.Len()), limit)
+		return nil, tooLong(path, int64(data.Len()), limit, class)
 	}
 	return data.Bytes(), nil
 }
 
-func check(path string, info fs.FileInfo, limit int64) error {
+// Check returns a *FileError of the given class for anything but a regular file of at most limit
+// bytes.
+func Check(path string, info fs.FileInfo, limit int64, class fault.Class) error {
 	switch mode := info.Mode(); {
 	case mode.IsDir():
-		return &FileError{path, "is a folder; expected a file"}
+		return &FileError{path, "is a folder; expected a file", class}
 	case !mode.IsRegular():
-		return &FileError{path, fmt.Sprintf("is %s; expected a regular file", kind(mode))}
+		return &FileError{path, fmt.Sprintf("is %s; expected a regular file", kind(mode)), class}
 	case info.Size() > limit:
-		return tooLong(path, info.Size(), limit)
+		return tooLong(path, info.Size(), limit, class)
 	}
 	return nil
 }
 
-func tooLong(path string, size, limit int64) error {
-	return &FileError{path, fmt.Sprintf("has %d bytes; expected at most %d", size, limit)}
+func tooLong(path string, size, limit int64, class fault.Class) error {
+	return &FileError{path, fmt.Sprintf("has %d bytes; expected at most %d", size, limit), class}
 }
 
 func kind(mode fs.FileMode) string {

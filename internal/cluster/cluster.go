@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/tfserver"
 )
 
@@ -54,24 +54,20 @@ func (c Config) Validate() error {
 	}
 	seen := make(map[string]bool)
 	for _, a := range c.Addresses {
-		host, port, err := net.SplitHostPort(a)
-		if err != nil {
-			return fmt.Errorf("worker is %q (%w); expected HOST:PORT", a, err)
+		if err := devices.CheckAddress(a); err != nil {
+			return fmt.Errorf("worker %w", err)
 		}
-		if host == "" || port == "" || port == "0" {
-			return fmt.Errorf("worker is %q; expected HOST:PORT", a)
-		}
-		if seen[a] {
+		if seen[devices.Canonical(a)] {
 			return fmt.Errorf("worker %s is given twice; for several devices on one worker, use gorbit worker --devices", a)
 		}
-		seen[a] = true
+		seen[devices.Canonical(a)] = true
 	}
 	if c.Timeout != 0 && (c.Timeout < minTimeout || c.Timeout > MaxTimeout) {
 		return fmt.Errorf("worker timeout is %v; expected %v to %v", c.Timeout, minTimeout, MaxTimeout)
 	}
 	for _, n := range []int{c.IntraOpThreads, c.InterOpThreads} {
-		if n < 0 || n > maxThreads {
-			return fmt.Errorf("number of threads is %d; expected 0 to %d", n, maxThreads)
+		if n < 0 || n > devices.MostThreads {
+			return fmt.Errorf("number of threads is %d; expected 0 to %d", n, devices.MostThreads)
 		}
 	}
 	return nil

@@ -782,13 +782,14 @@ func TestCompare(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, c := range map[string]Config{
-		"0 workers":                 {},
-		`worker is "a" (`:           {Addresses: []string{"a"}},
-		`worker is ":1"; expected`:  {Addresses: []string{":1"}},
-		`worker is "a:0"; expected`: {Addresses: []string{"a:0"}},
-		"is given twice":            {Addresses: []string{"a:1", "a:1"}},
-		"worker timeout is 1ms":     {Addresses: []string{"a:1"}, Timeout: time.Millisecond},
-		"number of threads is -1":   {Addresses: []string{"a:1"}, IntraOpThreads: -1},
+		"0 workers": {},
+		`worker address is "a"; expected HOST:PORT`:                              {Addresses: []string{"a"}},
+		`worker address is ":1"; expected HOST:PORT`:                             {Addresses: []string{":1"}},
+		`worker address is "a:0" with port "0"; expected a port from 1 to 65535`: {Addresses: []string{"a:0"}},
+		`worker address is "a:99999" with port "99999"`:                          {Addresses: []string{"a:99999"}},
+		"is given twice":          {Addresses: []string{"a:1", "a:1"}},
+		"worker timeout is 1ms":   {Addresses: []string{"a:1"}, Timeout: time.Millisecond},
+		"number of threads is -1": {Addresses: []string{"a:1"}, IntraOpThreads: -1},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -798,11 +799,12 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	for want, c := range map[string]SupervisorConfig{
-		"missing port":                    {Listen: "a", Devices: "cpu", Child: []string{"a"}},
-		"expected cpu, gpu":               {Listen: ":0", Devices: "cpus", Child: []string{"a"}},
-		"the number is \"0\"; expected 1": {Listen: ":0", Devices: "gpu:0", Child: []string{"a"}},
-		"number of threads is -1":         {Listen: ":0", Devices: "gpu", Threads: -1, Child: []string{"a"}},
-		"no arguments":                    {Listen: ":0", Devices: "gpu"},
+		`listen address is "a"; expected HOST:PORT`:    {Listen: "a", Devices: "cpu", Child: []string{"a"}},
+		`listen address is ":99999" with port "99999"`: {Listen: ":99999", Devices: "cpu", Child: []string{"a"}},
+		"expected cpu, gpu":                            {Listen: ":0", Devices: "cpus", Child: []string{"a"}},
+		"the number is \"0\"; expected 1":              {Listen: ":0", Devices: "gpu:0", Child: []string{"a"}},
+		"number of threads is -1":                      {Listen: ":0", Devices: "gpu", Threads: -1, Child: []string{"a"}},
+		"no arguments":                                 {Listen: ":0", Devices: "gpu"},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -28,8 +28,7 @@ const (
 	maxLine = 64 << 10
 	// maxTasks limits a cluster, so that its addresses fit into a message.
 	maxTasks = 1024
-	// maxThreads and maxDevices are more than any machine has.
-	maxThreads = 1 << 14
+	// maxDevices is more than any machine has.
 	maxDevices = 256
 	// maxTail limits the log lines that a failed worker sends.
 	maxTail = 20
@@ -219,8 +218,8 @@ func (s *start) check() error {
 		}
 	}
 	for _, n := range []int{s.IntraOpThreads, s.InterOpThreads} {
-		if n < 0 || n > maxThreads {
-			return fmt.Errorf("number of threads is %d; expected 0 to %d", n, maxThreads)
+		if n < 0 || n > devices.MostThreads {
+			return fmt.Errorf("number of threads is %d; expected 0 to %d", n, devices.MostThreads)
 		}
 	}
 	if s.Devices != "" {

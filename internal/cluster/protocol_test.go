@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
@@ -124,7 +125,7 @@ func TestDeadlines(t *testing.T) {
 
 // TestLargestMessages writes what has the most to say.
 func TestLargestMessages(t *testing.T) {
-	largest := message{Start: &start{Devices: "gpu:256", IntraOpThreads: maxThreads, InterOpThreads: maxThreads, Task: maxTasks - 1}}
+	largest := message{Start: &start{Devices: "gpu:256", IntraOpThreads: devices.MostThreads, InterOpThreads: devices.MostThreads, Task: maxTasks - 1}}
 	for range maxTasks {
 		largest.Start.Cluster = append(largest.Start.Cluster, "[2001:0db8:1111:2222:3333:4444:5555:6666]:65535")
 	}

@@ -54,14 +54,14 @@ type SupervisorConfig struct {
 
 // Validate returns an error that names the first invalid field.
 func (c SupervisorConfig) Validate() error {
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		return fmt.Errorf("listen address: %w", err)
+	if err := devices.CheckListen(c.Listen); err != nil {
+		return fmt.Errorf("listen %w", err)
 	}
 	if _, err := devices.Parse(c.Devices); err != nil {
 		return err
 	}
-	if c.Threads < 0 || c.Threads > maxThreads {
-		return fmt.Errorf("number of threads is %d; expected 0 to %d", c.Threads, maxThreads)
+	if c.Threads < 0 || c.Threads > devices.MostThreads {
+		return fmt.Errorf("number of threads is %d; expected 0 to %d", c.Threads, devices.MostThreads)
 	}
 	if len(c.Child) == 0 {
 		return errors.New("no arguments for the child")

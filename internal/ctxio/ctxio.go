@@ -6,9 +6,11 @@ import (
 	"context"
 	"io"
 	"os"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
-// Open opens a file for reading. When the context is done, both Open, which waits for the writer
+// Open opens a file for reading. The error for a folder is of class fault.Usage. When the context is done, both Open, which waits for the writer
 // of a named pipe, and each Read return the context's cause.
 func Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	type result struct {
@@ -17,7 +19,7 @@ func Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 	opened := make(chan result, 1)
 	go func() {
-		file, err := os.Open(path)
+		file, err := open(path)
 		opened <- result{file, err}
 	}()
 	select {
@@ -34,6 +36,19 @@ func Open(ctx context.Context, path string) (io.ReadCloser, error) {
 		}()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// open opens anything but a folder.
+func open(path string) (*os.File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err == nil && info.IsDir() {
+		file.Close()
+		return nil, fault.Usagef("%s is a folder; expected a file", path)
+	}
+	return file, nil
 }
 
 type file struct {

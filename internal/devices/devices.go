@@ -1,5 +1,6 @@
-// Package devices parses the devices that users choose, such as cpu:2, gpu or gpu:4. It also knows
-// the abilities of this machine's CPU and the names of the strategies.
+// Package devices parses the devices that users choose, such as cpu:2, gpu or gpu:4, and checks the
+// addresses of workers. It also knows the abilities of this machine's CPU and the names of the
+// strategies.
 package devices
 
 import (
@@ -11,6 +12,9 @@ import (
 
 // Most is the largest number of devices of a process.
 const Most = 1024
+
+// MostThreads is the largest size of a pool of TensorFlow's threads, more than any machine has cores.
+const MostThreads = 4096
 
 // ErrTPU is the error for TPU devices.
 var ErrTPU = errors.New("training on TPUs is not supported yet; CPUs and GPUs are")

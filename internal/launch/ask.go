@@ -69,7 +69,7 @@ type asker struct {
 func (a *asker) host(i, count int, h Host, before []Host) Host {
 	if count > 1 {
 		workerOf := func(address string) int {
-			return slices.IndexFunc(before, func(b Host) bool { return b.Address == address })
+			return slices.IndexFunc(before, func(b Host) bool { return devices.Canonical(b.Address) == devices.Canonical(address) })
 		}
 		usual := h.Address
 		for port := 2222 + i; usual == "" || workerOf(usual) >= 0; port++ {

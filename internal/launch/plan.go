@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -130,10 +129,14 @@ func (p Plan) Validate() error {
 		if err := h.validate(workers); err != nil {
 			return fmt.Errorf("hosts[%d]: %w", i, err)
 		}
-		if j, ok := seen[h.Address]; ok && workers {
-			return fmt.Errorf("hosts[%d] and hosts[%d] have the same address %s; expected a different port for each", j, i, h.Address)
+		if j, ok := seen[devices.Canonical(h.Address)]; ok && workers {
+			same := h.Address
+			if other := p.Hosts[j].Address; other != same {
+				same = other + ", which is " + same
+			}
+			return fmt.Errorf("hosts[%d] and hosts[%d] have the same address %s; expected a different port for each", j, i, same)
 		}
-		seen[h.Address] = i
+		seen[devices.Canonical(h.Address)] = i
 	}
 	return nil
 }
@@ -173,15 +176,11 @@ func (h Host) validate(worker bool) error {
 }
 
 func checkAddress(address string) error {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("address is %q; expected HOST:PORT, such as 10.0.0.7:2222", address)
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("address %q has port %q; expected 1 to 65535", address, port)
+	if err := devices.CheckAddress(address); err != nil {
+		return err
 	}
 	// Other machines must reach it by this name, and lists of workers are split at commas.
-	if host == "" || strings.ContainsAny(host, ", \t\n/=") || host[0] == '-' {
+	if strings.ContainsAny(address, ", \t\n/=") || address[0] == '-' {
 		return fmt.Errorf("address is %q; expected a host that other machines can reach", address)
 	}
 	return nil

@@ -40,6 +40,8 @@ type Options struct {
 	// Lowercase and MaxLength say how texts were tokenized in training.
 	Lowercase bool
 	MaxLength int
+	// Pairs reports whether the model was trained on pairs of texts; nil if that is not known.
+	Pairs *bool
 	// Out is the folder to write. It must not exist. With Overwrite it may be a served
 	// model, which is replaced.
 	Out       string
@@ -59,6 +61,9 @@ func (o Options) Validate() error {
 	model := o.Export.Contract.Model
 	if n := model.NumLabels; len(o.Labels) != n {
 		return fault.Usagef("number of labels is %d; expected %d, as in the model of %s", len(o.Labels), n, o.Export.Path)
+	}
+	if err := layout.CheckLabels(o.Labels); err != nil {
+		return fault.Usagef("%w; expected a different name for each label", err)
 	}
 	if most := model.ConfigInt("max_position_embeddings"); most > 0 && o.MaxLength > most {
 		return fmt.Errorf("max_length is %d; expected at most %d, the positions of the model of %s", o.MaxLength, most, o.Export.Path)
@@ -208,6 +213,7 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 		Vocab:     filepath.Base(layout.VocabFile),
 		Lowercase: o.Lowercase,
 		MaxLength: o.MaxLength,
+		Pairs:     o.Pairs,
 		Inputs:    tensorNames(signature.GetInputs()),
 		Outputs:   tensorNames(signature.GetOutputs()),
 	}

@@ -198,48 +198,62 @@ func (m *Memory) OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 func (m *Memory) Rename(from, to string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	fail := func(err error) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: err} }
-	a, aName, err := m.parent(from)
+	old, target, err := m.parents(from, to)
+	if err == nil {
+		switch n, there := old.node(), target.node(); {
+		case there == nil:
+		case there.dir: // as package os has it
+			err = syscall.EEXIST
+		case n.dir:
+			err = syscall.ENOTDIR
+		}
+	}
 	if err != nil {
-		return fail(err)
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
-	b, bName, err := m.parent(to)
-	if err != nil {
-		return fail(err)
-	}
-	n, ok := a.names[aName]
-	if !ok {
-		return fail(syscall.ENOENT)
-	}
-	switch there := b.names[bName]; {
-	case there == nil:
-	case there.dir: // as package os has it
-		return fail(syscall.EEXIST)
-	case n.dir:
-		return fail(syscall.ENOTDIR)
-	}
-	delete(a.names, aName)
-	b.names[bName] = n
+	n := old.node()
+	delete(old.folder.names, old.name) // before, because both may be the same name
+	target.set(n)
 	return nil
+}
+
+// place is a name in a folder, which need not exist.
+type place struct {
+	folder *node
+	name   string
+}
+
+func (p place) node() *node { return p.folder.names[p.name] }
+func (p place) set(n *node) { p.folder.names[p.name] = n }
+
+// parents returns the places of two names. The first must exist.
+func (m *Memory) parents(a, b string) (inA, inB place, err error) {
+	if inA.folder, inA.name, err = m.parent(a); err != nil {
+		return inA, inB, err
+	}
+	if inB.folder, inB.name, err = m.parent(b); err != nil {
+		return inA, inB, err
+	}
+	if inA.node() == nil {
+		return inA, inB, syscall.ENOENT
+	}
+	return inA, inB, nil
 }
 
 // Exchange implements FS.
 func (m *Memory) Exchange(a, b string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	fail := func(err error) error { return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err} }
-	inA, aName, err := m.parent(a)
+	inA, inB, err := m.parents(a, b)
+	if err == nil && inB.node() == nil {
+		err = syscall.ENOENT
+	}
 	if err != nil {
-		return fail(err)
+		return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err}
 	}
-	inB, bName, err := m.parent(b)
-	if err != nil {
-		return fail(err)
-	}
-	if inA.names[aName] == nil || inB.names[bName] == nil {
-		return fail(syscall.ENOENT)
-	}
-	inA.names[aName], inB.names[bName] = inB.names[bName], inA.names[aName]
+	x, y := inA.node(), inB.node()
+	inA.set(y)
+	inB.set(x)
 	return nil
 }
 

@@ -21,7 +21,6 @@ package vfs
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -30,6 +29,9 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // FS is a file system. Names are paths as in package os. Errors are *fs.PathError or
@@ -139,29 +141,22 @@ func Create(f FS, name string) (File, error) {
 // maxSmallFile is the size in bytes of the largest file that ReadFile reads.
 const maxSmallFile = 64 << 20
 
-// ReadFile returns the content of a small file, such as a list. It refuses what is no regular
-// file, or has more than 64 MiB.
+// ReadFile returns the content of a small file that Gorbit wrote, such as a list. For what is no
+// regular file, or has more than 64 MiB, the error is a *bounded.FileError of class fault.Damaged.
 func ReadFile(f FS, name string) ([]byte, error) {
 	info, err := f.Stat(name)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("is not a regular file (mode %s)", info.Mode())}
-	}
-	if info.Size() > maxSmallFile {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("has %d bytes; expected at most %d", info.Size(), maxSmallFile)}
+	if err := bounded.Check(name, info, maxSmallFile, fault.Damaged); err != nil {
+		return nil, err
 	}
 	file, err := Open(f, name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxSmallFile+1))
-	if err == nil && len(data) > maxSmallFile {
-		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("grew to more than %d bytes", maxSmallFile)}
-	}
-	return data, err
+	return bounded.ReadAll(file, name, info.Size(), maxSmallFile, fault.Damaged)
 }
 
 // WriteFile creates a file with the given content and makes the content durable. Its name is

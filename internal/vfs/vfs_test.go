@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // change does a random operation below a folder and says what came of it.
@@ -273,9 +275,9 @@ func TestReadFileIsForSmallFiles(t *testing.T) {
 	if err := os.Truncate(large, 1<<40); err != nil { // it has no blocks
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{large: "has 1099511627776 bytes", dir: "is not a regular file", "/dev/zero": "is not a regular file"} {
-		if _, err := ReadFile(OS{}, path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", path, err, want)
+	for path, want := range map[string]string{large: "has 1099511627776 bytes", dir: "is a folder; expected a file", "/dev/zero": "is a device; expected a regular file"} {
+		if _, err := ReadFile(OS{}, path); err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Damaged) {
+			t.Errorf("%s: %v, want %q of class damaged", path, err, want)
 		}
 	}
 }

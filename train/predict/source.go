@@ -136,17 +136,37 @@ func ParseTSV(line string) (text.Pair, error) {
 	return e, nil
 }
 
-// ParseJSON parses an object with the field text and, optionally, text_pair.
+// ParseJSON parses an object with the field text and, optionally, text_pair, which are texts. Other
+// fields are ignored.
 func ParseJSON(line string) (text.Pair, error) {
-	var fields struct {
-		Text *string `json:"text"`
-		Pair string  `json:"text_pair"`
-	}
+	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(line), &fields); err != nil {
+		if json.Valid([]byte(line)) {
+			return text.Pair{}, fmt.Errorf(`the line is %s; expected an object with the field "text"`, clip(line))
+		}
 		return text.Pair{}, fmt.Errorf("not an object with the field \"text\": %w", err)
 	}
-	if fields.Text == nil {
+	var pair text.Pair
+	for name, value := range map[string]*string{"text": &pair.A, "text_pair": &pair.B} {
+		raw, ok := fields[name]
+		if !ok || string(raw) == "null" {
+			continue
+		}
+		if err := json.Unmarshal(raw, value); err != nil {
+			return text.Pair{}, fmt.Errorf("%q is %s; expected a text in quotes", name, clip(string(raw)))
+		}
+	}
+	if raw, ok := fields["text"]; !ok || string(raw) == "null" {
 		return text.Pair{}, errors.New(`the field "text" is missing`)
 	}
-	return text.Pair{A: *fields.Text, B: fields.Pair}, nil
+	return pair, nil
+}
+
+// clip shortens a value for an error.
+func clip(value string) string {
+	const most = 60
+	if len(value) <= most {
+		return value
+	}
+	return strings.ToValidUTF8(value[:most], "") + "..."
 }

@@ -41,8 +41,12 @@ func TestLines(t *testing.T) {
 		{"long line", strings.Repeat("ab ", 100_000) + "\nb\n", ParseTSV, []text.Pair{{A: strings.Repeat("ab ", 100_000), B: ""}, {A: "b", B: ""}}, ""},
 		{"objects", `{"text":"a"}` + "\n" + `{"text_pair":"c","text":"b\tb"}`, ParseJSON, []text.Pair{{A: "a", B: ""}, {A: "b\tb", B: "c"}}, ""},
 		{"no text", `{"text":"a"}` + "\n{}\n", ParseJSON, []text.Pair{{A: "a", B: ""}}, `in:2: the field "text" is missing`},
-		{"no object", `["a"]`, ParseJSON, nil, `in:1: not an object with the field "text"`},
-		{"text of another type", `{"text":1}`, ParseJSON, nil, "in:1: not an object"},
+		{"no object", `["a"]`, ParseJSON, nil, `in:1: the line is ["a"]; expected an object with the field "text"`},
+		{"no JSON", `{"text":`, ParseJSON, nil, `in:1: not an object with the field "text": unexpected end of JSON input`},
+		{"null", `{"text":null}`, ParseJSON, nil, `in:1: the field "text" is missing`},
+		{"other fields", `{"text":"a","Text":1,"id":[2]}`, ParseJSON, []text.Pair{{A: "a"}}, ""},
+		{"text of another type", `{"text":1}`, ParseJSON, nil, `in:1: "text" is 1; expected a text in quotes`},
+		{"pair of another type", `{"text":"a","text_pair":["b"]}`, ParseJSON, nil, `in:1: "text_pair" is ["b"]; expected a text in quotes`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := readAll(t, NewLines(iotest.OneByteReader(strings.NewReader(test.input)), "in", test.parse))

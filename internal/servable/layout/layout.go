@@ -65,6 +65,9 @@ type Description struct {
 	Lowercase bool `json:"lowercase"`
 	// MaxLength is the maximum number of tokens of an example, including [CLS] and [SEP].
 	MaxLength int `json:"max_length"`
+	// Pairs reports whether the model was trained on pairs of texts. It is nil in descriptions
+	// that do not say it.
+	Pairs *bool `json:"pairs,omitempty"`
 	// Inputs and Outputs map the names of the signature to tensors of the graph, as
 	// "operation:index".
 	Inputs  map[string]string `json:"inputs"`
@@ -156,15 +159,8 @@ func (d *Description) Validate() error {
 	case d.Vocab == "" || strings.ContainsAny(d.Vocab, `/\`) || d.Vocab == "." || d.Vocab == "..":
 		return fmt.Errorf("vocab is %q; expected the name of a file in %s", d.Vocab, AssetsFolder)
 	}
-	seen := make(map[string]bool, len(d.Labels))
-	for _, label := range d.Labels {
-		if label == "" || strings.ContainsAny(label, "\t\r\n") {
-			return fmt.Errorf("labels: %q is empty or has a tab or a line break", label)
-		}
-		if seen[label] {
-			return fmt.Errorf("labels: %q is declared twice", label)
-		}
-		seen[label] = true
+	if err := CheckLabels(d.Labels); err != nil {
+		return err
 	}
 	for _, name := range []string{InputIDs, AttentionMask, TokenTypeIDs} {
 		if _, _, err := ParseTensor(d.Inputs[name]); err != nil {
@@ -175,6 +171,21 @@ func (d *Description) Validate() error {
 		if _, _, err := ParseTensor(d.Outputs[name]); err != nil {
 			return fmt.Errorf("outputs: %s: %w", name, err)
 		}
+	}
+	return nil
+}
+
+// CheckLabels returns an error for the first label that is invalid or declared twice.
+func CheckLabels(labels []string) error {
+	seen := make(map[string]bool, len(labels))
+	for _, label := range labels {
+		if label == "" || strings.ContainsAny(label, "\t\r\n") {
+			return fmt.Errorf("labels: %q is empty or has a tab or a line break", label)
+		}
+		if seen[label] {
+			return fmt.Errorf("labels: %q is declared twice", label)
+		}
+		seen[label] = true
 	}
 	return nil
 }

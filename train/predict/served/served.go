@@ -36,6 +36,9 @@ type Model struct {
 	Tokenizer *text.Tokenizer
 	Labels    []string
 	MaxLength int
+	// Pairs reports whether the model was trained on pairs of texts; nil if the model does not
+	// say it.
+	Pairs *bool
 
 	saved                                 *tfgo.Model
 	inputIDs, attentionMask, tokenTypeIDs tf.Output
@@ -69,7 +72,7 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 	if err := refuseUnsafe(dir, d, allowOps); err != nil {
 		return nil, err
 	}
-	m := &Model{Tokenizer: tokenizer, Labels: d.Labels, MaxLength: d.MaxLength}
+	m := &Model{Tokenizer: tokenizer, Labels: d.Labels, MaxLength: d.MaxLength, Pairs: d.Pairs}
 	path, done, err := plainPath(dir)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", dir, err)

@@ -1,0 +1,36 @@
+package predict
+
+import "github.com/gorbit-ml/gorbit/text"
+
+// CheckPairs returns a Source of the same texts. It calls warn once, for the first example that is
+// a pair although the model was trained on single texts, or the other way round: number counts
+// examples from 1, and message says what is wrong. pairs reports whether the model was trained on
+// pairs.
+func CheckPairs(in Source, pairs bool, warn func(number int, message string)) Source {
+	return &checked{Source: in, pairs: pairs, warn: warn}
+}
+
+type checked struct {
+	Source
+	pairs  bool
+	warn   func(number int, message string) // nil once it was called
+	number int
+}
+
+// Next implements Source.
+func (c *checked) Next() (text.Pair, error) {
+	e, err := c.Source.Next()
+	if err != nil || c.warn == nil {
+		return e, err
+	}
+	if c.number++; c.pairs == (e.B != "") {
+		return e, nil
+	}
+	message := "the model was trained on single texts; its answers for pairs are unreliable"
+	if c.pairs {
+		message = "the model was trained on pairs of texts; its answers for single texts are unreliable"
+	}
+	c.warn(c.number, message)
+	c.warn = nil
+	return e, nil
+}
