@@ -41,6 +41,9 @@ type Config struct {
 	// returning to the caller; 0 means the strategy's best, and 1 one at a time. Results do not
 	// depend on it. Runtime.StepsPerCall has the number in use.
 	StepsPerCall int
+	// Axes are the sizes of the axes of the contract's features, such as rows, length and
+	// examples. A TPU needs all of them: its programs have fixed shapes.
+	Axes map[string]int64
 	// LocalInput makes every worker of NewMultiWorker read its own part of the training
 	// batches. Steps then need the result of MultiWorker.Draw. If nil, batches are fed.
 	LocalInput *LocalInput

@@ -18,11 +18,11 @@ import (
 func newTPU(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tpu",
-		Short: "Find Cloud TPUs",
+		Short: "Find Cloud TPUs, and show what they would run",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTPUDescribe(g))
+	cmd.AddCommand(newTPUDescribe(g), newTPUGraph(g))
 	return cmd
 }
 

@@ -28,6 +28,9 @@ type Builder struct {
 	def    *gpb.GraphDef
 	names  map[string]int
 	device string
+	// root and common are those of Within.
+	root   string
+	common []Attr
 }
 
 // New returns a builder of a graph that can call the functions of a library, such as that of
@@ -79,6 +82,16 @@ func shapeProto(dims []int64) *tspb.TensorShapeProto {
 	return s
 }
 
+// Bool makes a boolean attribute.
+func Bool(name string, v bool) Attr {
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_B{B: v}}}
+}
+
+// Ints makes an attribute that is a list of integers.
+func Ints(name string, v []int64) Attr {
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_List{List: &apb.AttrValue_ListValue{I: v}}}}
+}
+
 // Func makes a function attribute.
 func Func(name, function string) Attr {
 	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_Func{Func: &apb.NameAttrList{Name: function}}}}
@@ -86,6 +99,10 @@ func Func(name, function string) Attr {
 
 // OnDevice sets the device of the nodes added from now on; "" means TensorFlow's choice.
 func (b *Builder) OnDevice(device string) { b.device = device }
+
+// Within gives attributes to the nodes added from now on, and lets those without inputs wait for the
+// node root. "" and no attributes end this.
+func (b *Builder) Within(root string, common ...Attr) { b.root, b.common = root, common }
 
 // Node adds a node and returns its name. If the name is taken, a number is appended. Inputs are
 // "node", "node:output", or "^node" for a control input.
@@ -96,8 +113,11 @@ func (b *Builder) Node(op, name string, inputs []string, attrs ...Attr) string {
 	}
 	b.names[name]++
 	node := &npb.NodeDef{Name: name, Op: op, Input: slices.Clone(inputs), Device: b.device, Attr: make(map[string]*apb.AttrValue, len(attrs))}
-	for _, a := range attrs {
+	for _, a := range slices.Concat(b.common, attrs) {
 		node.Attr[a.Name] = a.Value
+	}
+	if b.root != "" && len(inputs) == 0 {
+		node.Input = []string{"^" + b.root}
 	}
 	b.def.Node = append(b.def.Node, node)
 	return name
@@ -192,7 +212,7 @@ func (b *Builder) Call(name string, f *graphs.Function, inputs map[string]string
 	attrs := []Attr{Types("Tin", tin), Types("Tout", tout), Func("f", f.GraphName),
 		String("config", ""), String("config_proto", ""), String("executor_type", "")}
 	if f.XLA {
-		attrs = append(attrs, Attr{"_XlaMustCompile", &apb.AttrValue{Value: &apb.AttrValue_B{B: true}}})
+		attrs = append(attrs, Bool("_XlaMustCompile", true))
 	}
 	return b.Node("StatefulPartitionedCall", name, args, attrs...)
 }

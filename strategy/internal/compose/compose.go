@@ -15,26 +15,13 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	if l.Train {
 		functions = append(functions, "gradients", "update")
 	}
-	c := &composer{
-		Builder: build.New(export.Library(functions...), export.Versions()),
-		Layout:  l,
-		export:  export,
-		plan:    &Plan{Reads: make(map[string][]string), Assigns: make(map[string]Assignment)},
-	}
-	for i, device := range l.Devices {
-		r := &replica{device: device, host: hostOf(device), handles: make(map[string]string)}
-		if i > 0 {
-			r.prefix = fmt.Sprintf("replica_%d/", i)
-		}
-		c.replicas = append(c.replicas, r)
-	}
+	c := newComposer(export, l, functions)
 	if l.Shard { // also for lanes: the work for their variables then runs in parallel
 		c.owners = owners(export.Contract, len(l.Devices))
 	}
 	if l.Own {
 		c.substitute()
 	}
-	c.plan.builder = c.Builder
 	if err := c.variables(l.Train); err != nil {
 		return nil, err
 	}
@@ -51,6 +38,25 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 		}
 	}
 	return c.plan, nil
+}
+
+// newComposer begins a graph that can call the named functions of the export.
+func newComposer(export *graphs.Export, l Layout, functions []string) *composer {
+	c := &composer{
+		Builder: build.New(export.Library(functions...), export.Versions()),
+		Layout:  l,
+		export:  export,
+		plan:    &Plan{Reads: make(map[string][]string), Assigns: make(map[string]Assignment)},
+	}
+	c.plan.builder = c.Builder
+	for i, device := range l.Devices {
+		r := &replica{device: device, host: hostOf(device), handles: make(map[string]string)}
+		if i > 0 {
+			r.prefix = fmt.Sprintf("replica_%d/", i)
+		}
+		c.replicas = append(c.replicas, r)
+	}
+	return c
 }
 
 // owners assigns every variable to a replica: largest first, each to the replica with the fewest

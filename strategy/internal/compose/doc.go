@@ -5,6 +5,10 @@
 // Each file uses only those below it:
 //
 //	compose.go    the whole graph
+//	tpu.go        the whole graph for a TPU
+//	tpustep.go    the training steps of a TPU's cores, one or a loop of them
+//	tpuparts.go   feeds and variables of the programs of a TPU's cores
+//	tpucluster.go the nodes that make a program one of a TPU's cores
 //	step.go       the replicas' gradients, and their paths to the variables
 //	update.go     norm, clipping, whether a step is applied, and the variables' updates
 //	reduce.go     the sums of all replicas' gradients
@@ -14,4 +18,5 @@
 //	variables.go  variables, and how to read and assign them
 //	composer.go   state shared by the parts above
 //	plan.go       Layout and Plan
+//	tpuplan.go    TPULayout and the calls of its Plan
 package compose

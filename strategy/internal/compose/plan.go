@@ -31,6 +31,9 @@ type Layout struct {
 	Hint string
 	// Local makes the workers read the training features; if nil, they are fed.
 	Local *shardinput.Data
+	// Hosted means that the devices, TPU cores, run whole programs only. Operations around
+	// these are on their hosts.
+	Hosted bool
 }
 
 // Plan is a composed graph with the names of the nodes that calls use. A name is "node", or
@@ -45,6 +48,8 @@ type Plan struct {
 	// in the order of the replicas.
 	Reads   map[string][]string
 	Assigns map[string]Assignment
+	// TPU holds the calls of a graph for a TPU, which replace Train, Evaluate and Predict.
+	TPU *TPUCalls
 	// Train is the training step; nil if there is none.
 	Train *Train
 	// Evaluate and Predict have one call per replica.

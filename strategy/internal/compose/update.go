@@ -155,10 +155,18 @@ type decision struct {
 	scale, rate                      string
 }
 
-// decide adds the norm of the gradient of the mean loss (the gradient of the sum divided by the
+// decide adds what judge adds. If the step is not applied, the learning rate is a dead tensor, which
+// stops all updates.
+func (c *composer) decide(prefix string, r *replica, squares, weight, loss string) decision {
+	d := c.judge(prefix, r, squares, weight, loss)
+	d.rate = c.Node("Switch", prefix+"applied/rate", []string{d.rate, d.finite}, build.Type("T", float32Type)) + ":1"
+	return d
+}
+
+// judge adds the norm of the gradient of the mean loss (the gradient of the sum divided by the
 // weight), the clipping, and the check whether the step is applied. Every update waits for it, so
 // no variable changes while a gradient is computed.
-func (c *composer) decide(prefix string, r *replica, squares, weight, loss string) decision {
+func (c *composer) judge(prefix string, r *replica, squares, weight, loss string) decision {
 	typeT := build.Type("T", float32Type)
 	unit := c.Node("Reciprocal", prefix+"unit", []string{weight}, typeT)
 	root := c.Node("Sqrt", prefix+"squares/root", []string{squares}, typeT)
@@ -172,18 +180,16 @@ func (c *composer) decide(prefix string, r *replica, squares, weight, loss strin
 	factor := c.Node("SelectV2", prefix+"clip/factor", []string{on, ratio, c.Float(prefix+"clip/one", 1)}, typeT)
 	scale := c.Node("Mul", prefix+"scale", []string{unit, factor}, typeT)
 
-	// If the step is not finite, the learning rate is a dead tensor, which stops all updates.
 	finite := c.Node("LogicalAnd", prefix+"applied", []string{
 		c.Node("IsFinite", prefix+"applied/norm", []string{norm}, typeT),
 		c.Node("IsFinite", prefix+"applied/loss", []string{loss}, typeT),
 	})
-	rate := c.Node("Switch", prefix+"applied/rate", []string{r.inputs["learning_rate"], finite}, typeT) + ":1"
 
 	iterations := r.handles[c.export.Contract.Optimizer.Iterations]
 	one := c.Node("Cast", prefix+"applied/count", []string{finite}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", int64Type))
 	counted := c.Node("AssignAddVariableOp", prefix+"count", []string{iterations, one}, build.Type("dtype", int64Type))
 	iteration := c.Read(prefix+"iteration", iterations, int64Type, counted)
-	return decision{norm, finite, counted, iteration, scale, rate}
+	return decision{norm, finite, counted, iteration, scale, r.inputs["learning_rate"]}
 }
 
 // update adds the update of one variable of a replica.

@@ -31,6 +31,7 @@ func (c *composer) variables(train bool) error {
 		c.OnDevice(c.replicas[0].host)
 		value := c.Placeholder("value/"+name, t.proto, shape)
 		var assigns []string
+		filled := make(map[string]string) // zeros by device
 		for i, r := range c.replicas {
 			if c.Shared && i > 0 {
 				r.handles = c.replicas[0].handles
@@ -48,13 +49,7 @@ func (c *composer) variables(train bool) error {
 				continue
 			}
 			c.plan.SlotBytes[i] += elements(shape) * int64(t.size)
-			zero := c.Int64(r.prefix+"zero/value/"+name, 0)
-			if t.proto == float32Type {
-				zero = c.Float(r.prefix+"zero/value/"+name, 0)
-			}
-			fill := c.Node("Fill", r.prefix+"zero/fill/"+name, []string{c.Int64s(r.prefix+"zero/shape/"+name, shape), zero},
-				build.Type("T", t.proto), build.Type("index_type", int64Type))
-			zeros = append(zeros, c.Assign(r.prefix+"zero/"+name, handle, fill, t.proto))
+			zeros = append(zeros, c.zero(r, spec, handle, filled))
 		}
 		assign := assigns[0]
 		if len(assigns) > 1 {
@@ -89,6 +84,27 @@ func (c *composer) variables(train bool) error {
 	c.plan.Init = c.Group("init", zeros...)
 	slices.SortFunc(c.plan.Variables, func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
 	return nil
+}
+
+// zero adds the node that sets a replica's slot to zero. Filled holds the slot's zeros by device. A
+// TPU core has no operation for them outside of a program, so its host makes them, once for all of
+// its cores.
+func (c *composer) zero(r *replica, v Variable, handle string, filled map[string]string) string {
+	at := r.device
+	if c.Hosted {
+		at = r.host
+	}
+	if filled[at] == "" {
+		c.OnDevice(at)
+		zero := c.Int64(r.prefix+"zero/value/"+v.Name, 0)
+		if v.DType == float32Type {
+			zero = c.Float(r.prefix+"zero/value/"+v.Name, 0)
+		}
+		filled[at] = c.Node("Fill", r.prefix+"zero/fill/"+v.Name, []string{c.Int64s(r.prefix+"zero/shape/"+v.Name, v.Shape), zero},
+			build.Type("T", v.DType), build.Type("index_type", int64Type))
+	}
+	c.OnDevice(r.device)
+	return c.Assign(r.prefix+"zero/"+v.Name, handle, filled[at], v.DType)
 }
 
 var dtypes = map[string]struct {

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/tpuemulator"
+	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/tpu"
+)
+
+func newTPUGraph(*globals) *cobra.Command {
+	var mesh, job, mode, out string
+	var replicas int
+	var axes map[string]int64
+	c := strategy.Config{StepsPerCall: 1}
+	cmd := &cobra.Command{
+		Use:   "graph EXPORT --axes rows=N,length=N,examples=N --out FOLDER",
+		Short: "Write the graph that a TPU would run",
+		Long: `Composes the graph of an export that gorbit would run on a TPU of the given topology, and
+writes it into a folder, which it makes: graph.pb is the GraphDef; runs.json lists the calls
+of a session, with the names and shapes of what each is fed. It needs no TPU. The programs
+of a TPU have fixed shapes, so the size of every axis of the export's features is needed
+(gorbit inspect EXPORT shows them).`,
+		Example: `  gorbit tpu graph exports/mrpc --axes rows=16,length=128,examples=32 --topology 2x2x1x2 --out /tmp/graph`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("%d exports given; expected one; see %s --help", len(args), cmd.CommandPath())
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&mesh, "topology", "2x2x1x2", "size of the mesh: chips in x, y and z, and cores of each chip")
+	f.StringVar(&job, "job", tpu.DefaultJob, "job of the TPU's tasks in names of devices")
+	f.IntVar(&replicas, "replicas", 0, "cores to use; 0 means all")
+	f.StringToInt64Var(&axes, "axes", nil, "size of each axis of the features of one replica")
+	f.IntVar(&c.StepsPerCall, "steps-per-call", 1, "training steps in a call; more than one are made by a loop on the TPU")
+	f.StringVar(&mode, "mode", "train", "train, or evaluate for a graph without the training step")
+	f.StringVar(&out, "out", "", "folder to write; it must not exist")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch mode {
+		case "train":
+		case "evaluate":
+			c.Functions = strategy.FunctionsEvaluate
+		default:
+			return usagef("--mode is %q; expected train or evaluate", mode)
+		}
+		if out == "" {
+			return usagef("--out is missing; expected the folder to write")
+		}
+		topology, err := tpuemulator.ParseTopology(mesh, 1)
+		if err != nil {
+			return err
+		}
+		if replicas == 0 {
+			replicas = topology.Cores()
+		}
+		export, err := graphs.Open(args[0])
+		if err != nil {
+			return err
+		}
+		c.Axes = axes
+		g, err := strategy.NewTPUGraph(export, topology, job, replicas, c)
+		if err != nil {
+			return err
+		}
+		runs, err := json.MarshalIndent(map[string]any{"job": job, "replicas": replicas, "steps_per_call": c.StepsPerCall, "runs": g.Runs}, "", " ")
+		if err != nil {
+			return err
+		}
+		if err := os.Mkdir(out, 0o777); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(out, "graph.pb"), g.GraphDef, 0o666); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(out, "runs.json"), append(runs, '\n'), 0o666)
+	}
+	return cmd
+}

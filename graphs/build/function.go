@@ -1,0 +1,168 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
+	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	opb "github.com/wamuir/graft/tensorflow/core/framework/op_def_go_proto"
+	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+)
+
+// Function is a function of a graph's library in the making. Its nodes are added as those of a
+// graph are, with the same references ("node", "node:1", "^node"), so the same code can add them to
+// either.
+type Function struct {
+	*Builder
+	name    string
+	library *fpb.FunctionDefLibrary
+	args    []*opb.OpDef_ArgDef
+	returns []*opb.OpDef_ArgDef
+	values  []string // of returns
+	effects []string
+}
+
+// Function begins a function that the graph's nodes can call by the returned Function's Name. It is
+// part of the graph after End.
+func (b *Builder) Function(name string) *Function {
+	if b.def.Library == nil {
+		b.def.Library = new(fpb.FunctionDefLibrary)
+	}
+	return &Function{
+		Builder: &Builder{def: &gpb.GraphDef{Library: b.def.Library}, names: make(map[string]int)},
+		name:    name,
+		library: b.def.Library,
+	}
+}
+
+// Arg adds an argument and returns its reference. TensorFlow takes names of lower-case letters,
+// digits and "_" only.
+func (f *Function) Arg(name string, dtype dtpb.DataType) string {
+	f.args = append(f.args, &opb.OpDef_ArgDef{Name: name, Type: dtype})
+	f.names[name]++ // nodes have other names
+	return name
+}
+
+// Return adds an output.
+func (f *Function) Return(name, value string, dtype dtpb.DataType) {
+	f.returns = append(f.returns, &opb.OpDef_ArgDef{Name: name, Type: dtype})
+	f.values = append(f.values, value)
+}
+
+// Effect says that a node must run even if no output needs it, because it changes a variable.
+func (f *Function) Effect(node string) { f.effects = append(f.effects, node) }
+
+// argName is what TensorFlow takes as the name of an argument.
+var argName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// End adds the function to the graph's library and returns its name. It returns an error if a name
+// is not valid, or if the output names of an operation are not known.
+func (f *Function) End() (string, error) {
+	def := &fpb.FunctionDef{
+		Signature:  &opb.OpDef{Name: f.name, InputArg: f.args, OutputArg: f.returns, IsStateful: len(f.effects) > 0},
+		NodeDef:    f.def.Node,
+		Ret:        make(map[string]string, len(f.returns)),
+		ControlRet: make(map[string]string, len(f.effects)),
+	}
+	ops := make(map[string]string, len(f.def.Node)) // by node
+	for _, a := range f.args {
+		ops[a.GetName()] = ""
+	}
+	for _, n := range f.def.Node {
+		ops[n.GetName()] = n.GetOp()
+	}
+	var errs []error
+	for _, a := range append(append([]*opb.OpDef_ArgDef(nil), f.args...), f.returns...) {
+		if !argName.MatchString(a.GetName()) {
+			errs = append(errs, fmt.Errorf("argument or output %q; expected a name of a-z, 0-9 and _", a.GetName()))
+		}
+	}
+	translate := func(of, ref string) string {
+		out, err := inFunction(ops, ref)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", of, err))
+		}
+		return out
+	}
+	for _, n := range f.def.Node {
+		for i, ref := range n.Input {
+			n.Input[i] = translate("node "+n.GetName(), ref)
+		}
+	}
+	for i, r := range f.returns {
+		def.Ret[r.GetName()] = translate("output "+r.GetName(), f.values[i])
+	}
+	for _, node := range f.effects {
+		def.Signature.ControlOutput = append(def.Signature.ControlOutput, node)
+		def.ControlRet[node] = node
+	}
+	if err := errors.Join(errs...); err != nil {
+		return "", fmt.Errorf("function %s: %w", f.name, err)
+	}
+	f.library.Function = append(f.library.Function, def)
+	return f.name, nil
+}
+
+// inFunction translates a reference of a graph ("node:1") to that of a function
+// ("node:output:1"). Ops holds the operation of each node, and "" for each argument.
+func inFunction(ops map[string]string, ref string) (string, error) {
+	if node, control := strings.CutPrefix(ref, "^"); control {
+		if _, ok := ops[node]; !ok {
+			return "", fmt.Errorf("node %s not found", node)
+		}
+		return ref, nil
+	}
+	node, text, _ := strings.Cut(ref, ":")
+	op, ok := ops[node]
+	if !ok {
+		return "", fmt.Errorf("node %s not found", node)
+	}
+	index := 0
+	if text != "" {
+		var err error
+		if index, err = strconv.Atoi(text); err != nil {
+			return "", fmt.Errorf("input %s; expected node or node:number", ref)
+		}
+	}
+	if op == "" { // an argument
+		return node, nil
+	}
+	names, ok := outputNames[op]
+	switch {
+	case !ok:
+		return "", fmt.Errorf("the names of the outputs of operation %s are not known; add them to outputNames", op)
+	case len(names) == 1: // one output, or a list
+		return fmt.Sprintf("%s:%s:%d", node, names[0], index), nil
+	case index >= len(names):
+		return "", fmt.Errorf("input %s: operation %s has %d outputs", ref, op, len(names))
+	}
+	return fmt.Sprintf("%s:%s:0", node, names[index]), nil
+}
+
+// Branch adds an If: it calls one of two functions of the same arguments, and has their outputs.
+func (b *Builder) Branch(name, condition, then, otherwise string, inputs []string, in, out []dtpb.DataType) string {
+	return b.Node("If", name, append([]string{condition}, inputs...), Type("Tcond", dtpb.DataType_DT_BOOL), Types("Tin", in), Types("Tout", out),
+		Func("then_branch", then), Func("else_branch", otherwise), shapes("output_shapes", nil))
+}
+
+// Loop adds a While: it calls the function body with the inputs, and then with its own outputs, as
+// long as the function condition is true. Shapes are those of the outputs; none means unknown.
+func (b *Builder) Loop(name, condition, body string, inputs []string, types []dtpb.DataType, outputs [][]int64, attrs ...Attr) string {
+	return b.Node("While", name, inputs, append([]Attr{Types("T", types), Func("cond", condition), Func("body", body),
+		shapes("output_shapes", outputs), Int("parallel_iterations", 1)}, attrs...)...)
+}
+
+// shapes makes an attribute that is a list of shapes; a nil shape is a scalar's.
+func shapes(name string, list [][]int64) Attr {
+	value := &apb.AttrValue_ListValue{Shape: make([]*tspb.TensorShapeProto, len(list))}
+	for i, dims := range list {
+		value.Shape[i] = shapeProto(dims)
+	}
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_List{List: value}}}
+}

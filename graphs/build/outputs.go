@@ -1,0 +1,38 @@
+package build
+
+// outputNames are the names of the outputs of the operations that functions are made of, from
+// TensorFlow's definitions. One name stands for one output or for a list of outputs.
+var outputNames = map[string][]string{
+	"AddN":                    {"sum"},
+	"AddV2":                   {"z"},
+	"Cast":                    {"y"},
+	"ConcatV2":                {"output"},
+	"Const":                   {"output"},
+	"CrossReplicaSum":         {"output"},
+	"ExpandDims":              {"output"},
+	"Fill":                    {"output"},
+	"GatherV2":                {"output"},
+	"Greater":                 {"z"},
+	"Identity":                {"output"},
+	"If":                      {"output"},
+	"IsFinite":                {"y"},
+	"L2Loss":                  {"output"},
+	"Less":                    {"z"},
+	"LogicalAnd":              {"z"},
+	"MatMul":                  {"product"},
+	"Maximum":                 {"z"},
+	"Mul":                     {"z"},
+	"Pack":                    {"output"},
+	"ReadVariableOp":          {"value"},
+	"RealDiv":                 {"z"},
+	"Reciprocal":              {"y"},
+	"Reshape":                 {"output"},
+	"SelectV2":                {"output"},
+	"SplitV":                  {"output"},
+	"Sqrt":                    {"y"},
+	"StatefulPartitionedCall": {"output"},
+	"Switch":                  {"output_false", "output_true"},
+	"TensorScatterUpdate":     {"output"},
+	"Unpack":                  {"output"},
+	"While":                   {"output"},
+}

@@ -1,0 +1,92 @@
+package compose
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+)
+
+// ComposeTPU builds the graph of the programs of a TPU's cores.
+func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
+	if err := l.check(export.Contract); err != nil {
+		return nil, err
+	}
+	assignment, err := l.Topology.Assign(l.Replicas)
+	if err != nil {
+		return nil, err
+	}
+	functions := []string{"evaluate", "predict"}
+	if l.Train {
+		functions = append(functions, "gradients", "update")
+	}
+	layout := Layout{Train: l.Train, Hosted: true}
+	for _, core := range assignment.Cores {
+		layout.Devices = append(layout.Devices, core.Name(l.Job))
+	}
+	c := newComposer(export, layout, functions)
+	c.plan.TPU = new(TPUCalls)
+	t := &tpuParts{layout: l, assignment: assignment, host: c.replicas[0].host, export: export}
+	if err := c.variables(l.Train); err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		name string
+		call **TPUCall
+	}{{"evaluate", &c.plan.TPU.Evaluate}, {"predict", &c.plan.TPU.Predict}} {
+		*f.call = c.tpuCall(t, f.name)
+	}
+	if l.Train {
+		if err := c.tpuTrain(t); err != nil {
+			return nil, err
+		}
+	}
+	return c.plan, nil
+}
+
+// check returns an error that names the field at fault.
+func (l TPULayout) check(contract *graphs.Contract) error {
+	if l.Steps < 1 {
+		return fault.Usagef("%d steps per call given; expected 1 or more", l.Steps)
+	}
+	known := make(map[string]bool)
+	for _, f := range contract.Features {
+		for _, axis := range f.Axes {
+			known[axis] = true
+		}
+	}
+	for axis := range known {
+		if l.Axes[axis] < 1 {
+			return fault.Usagef("axis %s has no size; expected the sizes of %v: a TPU's program has fixed shapes", axis, slices.Sorted(maps.Keys(known)))
+		}
+	}
+	for axis := range l.Axes {
+		if !known[axis] {
+			return fault.Usagef("axis %s not found in the export's features; expected %v", axis, slices.Sorted(maps.Keys(known)))
+		}
+	}
+	return nil
+}
+
+// tpuCall adds a cluster that calls a function of features on every replica.
+func (c *composer) tpuCall(t *tpuParts, name string) *TPUCall {
+	f := t.function(name)
+	p := &TPUCall{Name: name, Feeds: t.feeds(c, name, f, 1)}
+	k := newCluster(c.Builder, name, t.layout.Topology, t.assignment)
+	in := t.inputs(c, k, p.Feeds)
+	handles := make(map[string]string)
+	for _, v := range f.Captures {
+		handles[v] = k.variable(name+"/variable/"+v, t.handles(c, v))
+	}
+	k.inside()
+	call := c.Call(name, f, c.tpuCut(name+"/", &p.Feeds, in), handles)
+	var values []tensor
+	for i, a := range f.Outputs {
+		p.Outputs = append(p.Outputs, a.Name)
+		values = append(values, tensor{name + "/output/" + a.Name, fmt.Sprintf("%s:%d", call, i), a.DType})
+	}
+	p.Fetches, p.Compiled = k.outputs(values), k.status
+	return p
+}

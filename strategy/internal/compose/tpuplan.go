@@ -1,0 +1,85 @@
+package compose
+
+import (
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/tpu"
+)
+
+// TPULayout says which graph to compose for a TPU.
+type TPULayout struct {
+	// Topology and Job are the TPU's, see tpu.System.
+	Topology *tpu.Topology
+	Job      string
+	// Replicas is the number of cores to use.
+	Replicas int
+	// Train adds the training step and the slots. Evaluation and prediction are always there.
+	Train bool
+	// Axes are the sizes of the axes of the contract's features. A TPU's program has fixed
+	// shapes.
+	Axes map[string]int64
+	// Steps is the number of training steps in a call. If there is more than one, a loop on the
+	// TPU makes them.
+	Steps int
+}
+
+// TPUCalls are the programs of a TPU. Every core runs the same program.
+type TPUCalls struct {
+	Train             *TPUTrain // nil if there is none
+	Evaluate, Predict *TPUCall
+}
+
+// TPUFeeds says how to feed the features of a call: one tensor per dtype, with the values replica by
+// replica, step by step, feature by feature.
+type TPUFeeds struct {
+	// Features are the features, those of int32 first. Shapes are their shapes.
+	Features []graphs.Feature
+	Shapes   [][]int64
+	Int32s   int // number of int32 features
+	// Replicas and Steps are the first axes of the fed tensors: [replicas, steps, values], or
+	// [replicas, values] if Steps is 1.
+	Replicas, Steps int
+	// IntValues and FloatValues are the numbers of values of each dtype in a replica's step.
+	IntValues, FloatValues int64
+	// Ints and Floats are placeholders; "" means none.
+	Ints, Floats string
+}
+
+// TPUTrain is a call of the training step. Tensors have a first axis of Feeds.Steps, unless that is
+// 1.
+type TPUTrain struct {
+	Feeds TPUFeeds
+	// Scalars are the values of ScalarFeed, float32 [steps, scalars], in this order.
+	Scalars    []graphs.Hyperparameter
+	ScalarFeed string
+	// Seeds is fed with one seed per replica and step, int64 [replicas, steps, 2].
+	Seeds string
+	// Count is fed with the number of steps to make, int32 []; "" if there is one step.
+	Count string
+	// Sums are the parts of the first output, in order.
+	Sums []TPUSum
+	// Fetches are the outputs: the sums of all replicas as float32 [steps, sizes of Sums], the
+	// gradient norms, whether the steps were applied, and the iterations after each.
+	Fetches []string
+	// Steps made is the fetch of the number of steps that were made, int32 []; "" if there is
+	// one step. It is less than Count if the last of them was not applied.
+	Made string
+	// Compiled is the fetch of TPUCompilationResult.
+	Compiled string
+}
+
+// TPUSum is a metric sum in a vector of them.
+type TPUSum struct {
+	Name string
+	Size int
+}
+
+// TPUCall is a call of a function whose only arguments are features. Every replica calls it with
+// features of its own.
+type TPUCall struct {
+	Name    string
+	Feeds   TPUFeeds
+	Outputs []string // names, in the order of Fetches
+	// Fetches are the outputs of each replica.
+	Fetches  [][]string
+	Compiled string
+}

@@ -1,0 +1,270 @@
+package compose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
+)
+
+// The results of a step, in the order of TPUTrain.Fetches.
+var resultNames = []string{"sums", "norm", "applied", "iterations"}
+var resultTypes = []dtpb.DataType{float32Type, float32Type, boolType, int64Type}
+
+// tpuTrain adds the training steps of a call.
+func (c *composer) tpuTrain(t *tpuParts) error {
+	gradients := t.function("gradients")
+	p := &TPUTrain{Feeds: t.feeds(c, "train", gradients, t.layout.Steps)}
+	c.plan.TPU.Train = p
+	p.Scalars = append([]graphs.Hyperparameter{{Name: "learning_rate"}, {Name: "weight_decay"}, {Name: "clip_norm", Default: 1}},
+		c.export.Contract.AllHyperparameters()...)
+	for _, a := range gradients.Outputs {
+		if strings.HasPrefix(a.Name, graphs.GradientPrefix) {
+			continue
+		}
+		if !a.Ranked || slices.Contains(a.Shape, -1) || a.DType != float32Type {
+			return fmt.Errorf("output %s of gradients: expected float32 of a known shape", a)
+		}
+		p.Sums = append(p.Sums, TPUSum{a.Name, int(elements(a.Shape))})
+	}
+	steps, replicas := int64(p.Feeds.Steps), int64(p.Feeds.Replicas)
+	stacked := func(dims ...int64) []int64 {
+		if steps == 1 {
+			return dims
+		}
+		return append([]int64{steps}, dims...)
+	}
+	c.OnDevice(t.host)
+	p.ScalarFeed = c.Placeholder("train/scalars", float32Type, stacked(int64(len(p.Scalars))))
+	p.Seeds = c.Placeholder("train/seeds", int64Type, append([]int64{replicas}, stacked(2)...))
+	seeds := t.unpack(c, "train/seeds/replicas", p.Seeds, int64Type)
+	if steps > 1 {
+		p.Count = c.Placeholder("train/steps", int32Type, nil)
+	}
+
+	k := newCluster(c.Builder, "train", t.layout.Topology, t.assignment)
+	in := t.inputs(c, k, p.Feeds)
+	in.seed = k.input("train/input/seeds", int64Type, seeds...)
+	in.scalars = k.input("train/input/scalars", float32Type, p.ScalarFeed)
+	handles := make(map[string]string)
+	for _, v := range c.plan.Variables {
+		handles[v.Name] = k.variable("train/variable/"+v.Name, t.handles(c, v.Name))
+	}
+	count := ""
+	if steps > 1 {
+		count = k.input("train/input/steps", int32Type, p.Count)
+	}
+	k.inside()
+	r := &replica{handles: handles}
+	var results []string
+	var last []string // operations that change variables
+	var err error
+	if steps == 1 {
+		results, last, err = c.tpuStep(t, p, r, "train/", in)
+	} else {
+		var loop string
+		loop, err = c.tpuLoop(t, p, r, in, count)
+		for i := range resultNames {
+			results = append(results, fmt.Sprintf("%s:%d", loop, loopResults+i))
+		}
+		results, last = append(results, loop), []string{loop}
+	}
+	if err != nil {
+		return err
+	}
+	var values []tensor
+	for i, name := range resultNames {
+		values = append(values, tensor{"train/output/" + name, results[i], resultTypes[i]})
+	}
+	if steps > 1 {
+		values = append(values, tensor{"train/output/made", results[len(resultNames)], int32Type})
+	}
+	out := k.outputs(values, last...)[0]
+	p.Fetches, p.Compiled = out[:len(resultNames)], k.status
+	if steps > 1 {
+		p.Made = out[len(resultNames)]
+	}
+	return nil
+}
+
+// tpuStep adds a step of a replica: gradients, their sums over the replicas, the norm, the decision
+// and the updates. It returns the results and the operations that change variables.
+func (c *composer) tpuStep(t *tpuParts, p *TPUTrain, r *replica, prefix string, in stepInputs) ([]string, []string, error) {
+	r.inputs = c.tpuCut(prefix, &p.Feeds, in)
+	scalars := c.Node("Unpack", prefix+"scalars", []string{in.scalars}, build.Int("num", int64(len(p.Scalars))), build.Int("axis", 0), build.Type("T", float32Type))
+	for i, h := range p.Scalars {
+		r.inputs[h.Name] = fmt.Sprintf("%s:%d", scalars, i)
+	}
+	r.inputs["seed"] = in.seed
+	gradients := t.function("gradients")
+	call := c.Call(prefix+"gradients", gradients, r.inputs, r.handles)
+	output := func(name string) string { return fmt.Sprintf("%s:%d", call, gradients.Output(name)) }
+
+	grads := make(map[string]string)
+	var all []string
+	for _, v := range c.backward(gradients) {
+		grads[v.Name] = crossReplicaSum(c.Builder, prefix+"total/"+v.Name, output(graphs.GradientPrefix+v.Name), p.Feeds.Replicas)
+	}
+	for _, v := range c.export.Contract.Variables {
+		all = append(all, grads[v.Name])
+	}
+	flat := c.Int32s(prefix+"sums/flat", []int32{-1})
+	var parts []string
+	sums := make(map[string]string)
+	for _, s := range p.Sums {
+		sums[s.Name] = crossReplicaSum(c.Builder, prefix+"total/"+s.Name, output(s.Name), p.Feeds.Replicas)
+		parts = append(parts, c.Node("Reshape", prefix+"sums/flat/"+s.Name, []string{sums[s.Name], flat}, build.Type("T", float32Type), build.Type("Tshape", int32Type)))
+	}
+	d := c.judge(prefix, r, c.squares(prefix+"squares", all), sums["weight_sum"], sums["loss_sum"])
+	updated, err := c.tpuUpdate(t, prefix, r, grads, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	vector := c.Node("ConcatV2", prefix+"sums", append(parts, c.Int32(prefix+"sums/axis", 0)),
+		build.Type("T", float32Type), build.Int("N", int64(len(parts))), build.Type("Tidx", int32Type))
+	results := []string{vector, d.norm, d.finite, d.iteration}
+	for i, name := range resultNames {
+		results[i] = c.Node("Identity", prefix+"result/"+name, []string{results[i], "^" + updated}, build.Type("T", resultTypes[i]))
+	}
+	return results, []string{updated, d.counted}, nil
+}
+
+// tpuUpdate adds the updates of all variables, which are made if the step is applied. The compiler
+// knows no dead tensors, so it is a conditional call of a function with all updates.
+func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[string]string, d decision) (string, error) {
+	var inputs []string
+	var types []dtpb.DataType
+	f, none := c.Function(t.name("update")), c.Function(t.name("keep"))
+	capture := func(ref string, dtype dtpb.DataType) string {
+		name := fmt.Sprintf("a%d", len(inputs))
+		inputs, types = append(inputs, ref), append(types, dtype)
+		none.Arg(name, dtype)
+		return f.Arg(name, dtype)
+	}
+	own := &replica{handles: make(map[string]string), inputs: make(map[string]string)}
+	for _, v := range c.plan.Variables {
+		if v.Name != c.export.Contract.Optimizer.Iterations {
+			own.handles[v.Name] = capture(r.handles[v.Name], resourceType)
+		}
+	}
+	for _, h := range append([]graphs.Hyperparameter{{Name: "weight_decay"}}, c.export.Contract.Optimizer.Hyperparameters...) {
+		own.inputs[h.Name] = capture(r.inputs[h.Name], float32Type)
+	}
+	inner := decision{scale: capture(d.scale, float32Type), rate: capture(d.rate, float32Type), iteration: capture(d.iteration, int64Type)}
+	in := *c
+	in.Builder = f.Builder
+	for _, v := range c.export.Contract.Variables {
+		f.Effect(in.update("", own, v, capture(grads[v.Name], float32Type), inner))
+	}
+	then, err := f.End()
+	if err != nil {
+		return "", err
+	}
+	otherwise, err := none.End()
+	if err != nil {
+		return "", err
+	}
+	return c.Branch(prefix+"update", d.finite, then, otherwise, inputs, types, nil), nil
+}
+
+// The arguments of the loop, in order: the number of steps made, whether all of them were applied,
+// the number of steps to make, the results, the inputs, and the variables.
+const loopResults = 3
+
+// tpuLoop adds the loop that makes count steps, or fewer if one of them is not applied. It returns
+// the node of the loop.
+func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, count string) (string, error) {
+	type argument struct {
+		name, ref string
+		dtype     dtpb.DataType
+		shape     []int64
+	}
+	steps := int64(p.Feeds.Steps)
+	size := int64(0)
+	for _, s := range p.Sums {
+		size += int64(s.Size)
+	}
+	arguments := []argument{
+		{"made", c.Int32("train/loop/made", 0), int32Type, nil},
+		{"go", c.zeros("train/loop/go", boolType, nil, true), boolType, nil},
+		{"count", count, int32Type, nil},
+	}
+	for i, name := range resultNames {
+		shape := []int64{steps}
+		if name == "sums" {
+			shape = append(shape, size)
+		}
+		arguments = append(arguments, argument{name, c.zeros("train/loop/"+name, resultTypes[i], shape, false), resultTypes[i], shape})
+	}
+	for _, a := range []argument{
+		{"ints", in.ints, int32Type, []int64{steps, p.Feeds.IntValues}},
+		{"floats", in.floats, float32Type, []int64{steps, p.Feeds.FloatValues}},
+		{"seeds", in.seed, int64Type, []int64{steps, 2}},
+		{"scalars", in.scalars, float32Type, []int64{steps, int64(len(p.Scalars))}},
+	} {
+		if a.ref != "" {
+			arguments = append(arguments, a)
+		}
+	}
+	for i, v := range c.plan.Variables {
+		arguments = append(arguments, argument{fmt.Sprintf("v%d", i), r.handles[v.Name], resourceType, nil})
+	}
+
+	test, body := c.Function(t.name("more")), c.Function(t.name("step"))
+	refs := make(map[string]string)
+	var inputs []string
+	var types []dtpb.DataType
+	var shapes [][]int64
+	for _, a := range arguments {
+		test.Arg(a.name, a.dtype)
+		refs[a.name] = body.Arg(a.name, a.dtype)
+		inputs, types, shapes = append(inputs, a.ref), append(types, a.dtype), append(shapes, a.shape)
+	}
+	test.Return("more", test.Node("LogicalAnd", "both", []string{
+		test.Node("Less", "less", []string{"made", "count"}, build.Type("T", int32Type)), "go"}), boolType)
+
+	own := *c
+	own.Builder = body.Builder
+	one := &replica{handles: make(map[string]string)}
+	for i, v := range c.plan.Variables {
+		one.handles[v.Name] = refs[fmt.Sprintf("v%d", i)]
+	}
+	mine := stepInputs{refs["ints"], refs["floats"], refs["seeds"], refs["scalars"]}.of(&own, "made")
+	results, effects, err := own.tpuStep(t, p, one, "", mine)
+	if err != nil {
+		return "", err
+	}
+	for _, node := range effects {
+		body.Effect(node)
+	}
+	next := map[string]string{
+		"made": body.Node("AddV2", "next/made", []string{"made", body.Int32("next/one", 1)}, build.Type("T", int32Type)),
+		"go":   results[2],
+	}
+	at := body.Node("Reshape", "next/at", []string{"made", body.Int32s("next/at/shape", []int32{1, 1})}, build.Type("T", int32Type), build.Type("Tshape", int32Type))
+	for i, name := range resultNames {
+		row := body.Node("ExpandDims", "next/row/"+name, []string{results[i], body.Int32("next/row/"+name+"/axis", 0)},
+			build.Type("T", resultTypes[i]), build.Type("Tdim", int32Type))
+		next[name] = body.Node("TensorScatterUpdate", "next/"+name, []string{name, at, row}, build.Type("T", resultTypes[i]), build.Type("Tindices", int32Type))
+	}
+	for i, a := range arguments {
+		value, ok := next[a.name]
+		if !ok {
+			value = a.name
+		}
+		body.Return(fmt.Sprintf("o%d", i), value, a.dtype)
+	}
+	more, err := test.End()
+	if err != nil {
+		return "", err
+	}
+	step, err := body.End()
+	if err != nil {
+		return "", err
+	}
+	return c.Loop("train/loop", more, step, inputs, types, shapes, build.Bool("_xla_propagate_compile_time_consts", true)), nil
+}

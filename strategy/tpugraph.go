@@ -1,0 +1,112 @@
+package strategy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
+	"github.com/gorbit-ml/gorbit/tpu"
+)
+
+// DefaultTPUSteps is the number of steps that a TPU makes in one call if Config.StepsPerCall is 0.
+const DefaultTPUSteps = 20
+
+// TPUGraph is the graph that a TPU runs, for programs that look at it without a TPU.
+type TPUGraph struct {
+	// GraphDef is the graph, serialized.
+	GraphDef []byte
+	// Runs are the calls of a session that NewTPU's strategy makes.
+	Runs []TPURun
+}
+
+// TPURun is a call of a session.
+type TPURun struct {
+	// Name is initialize, train, evaluate or predict.
+	Name string `json:"name"`
+	// Feeds are the tensors that the call takes, with all dimensions.
+	Feeds []TPUFeed `json:"feeds"`
+	// Fetches are names of tensors ("node:0"), Targets are names of nodes.
+	Fetches []string `json:"fetches"`
+	Targets []string `json:"targets"`
+}
+
+// TPUFeed is a tensor that a call takes.
+type TPUFeed struct {
+	Name  string  `json:"name"`
+	DType string  `json:"dtype"`
+	Shape []int64 `json:"shape"`
+}
+
+// NewTPUGraph composes the graph that NewTPU would run on so many cores of a TPU of the given
+// topology, whose tasks are of the given job. It needs no TPU.
+func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, replicas int, config Config) (*TPUGraph, error) {
+	p, err := composeTPU(export, topology, job, replicas, config)
+	if err != nil {
+		return nil, err
+	}
+	g := new(TPUGraph)
+	if g.GraphDef, err = p.GraphDef(); err != nil {
+		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
+	}
+	first := func(nodes []string) []string {
+		out := slices.Clone(nodes)
+		for i, n := range out {
+			out[i] = n + ":0"
+		}
+		return out
+	}
+	g.Runs = append(g.Runs, TPURun{Name: "initialize", Feeds: []TPUFeed{}, Fetches: []string{}, Targets: []string{p.Init}})
+	for _, c := range []*compose.TPUCall{p.TPU.Evaluate, p.TPU.Predict} {
+		g.Runs = append(g.Runs, TPURun{Name: c.Name, Feeds: featureFeeds(c.Feeds), Fetches: first(slices.Concat(c.Fetches...)), Targets: []string{}})
+	}
+	if t := p.TPU.Train; t != nil {
+		replicas, stacked := int64(t.Feeds.Replicas), []int64(nil)
+		feeds := featureFeeds(t.Feeds)
+		if t.Feeds.Steps > 1 {
+			stacked = []int64{int64(t.Feeds.Steps)}
+			feeds = append(feeds, TPUFeed{t.Count + ":0", "int32", []int64{}})
+		}
+		feeds = append(feeds, TPUFeed{t.ScalarFeed + ":0", "float32", slices.Concat(stacked, []int64{int64(len(t.Scalars))})},
+			TPUFeed{t.Seeds + ":0", "int64", slices.Concat([]int64{replicas}, stacked, []int64{2})})
+		fetches := slices.Clone(t.Fetches)
+		if t.Made != "" {
+			fetches = append(fetches, t.Made)
+		}
+		g.Runs = append(g.Runs, TPURun{Name: "train", Feeds: feeds, Fetches: first(fetches), Targets: []string{}})
+	}
+	return g, nil
+}
+
+// featureFeeds lists the feeds of the features of a call.
+func featureFeeds(p compose.TPUFeeds) []TPUFeed {
+	out := []TPUFeed{}
+	for _, f := range []struct {
+		placeholder, dtype string
+		values             int64
+	}{{p.Ints, "int32", p.IntValues}, {p.Floats, "float32", p.FloatValues}} {
+		if f.placeholder == "" {
+			continue
+		}
+		out = append(out, TPUFeed{f.placeholder + ":0", f.dtype, feedShape(p, f.values)})
+	}
+	return out
+}
+
+// feedShape is the shape of a feed with so many values for a replica's step.
+func feedShape(p compose.TPUFeeds, values int64) []int64 {
+	if p.Steps == 1 {
+		return []int64{int64(p.Replicas), values}
+	}
+	return []int64{int64(p.Replicas), int64(p.Steps), values}
+}
+
+// composeTPU composes the graph for so many cores of a TPU.
+func composeTPU(export *graphs.Export, topology *tpu.Topology, job string, replicas int, config Config) (*compose.Plan, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	return compose.ComposeTPU(export, compose.TPULayout{Topology: topology, Job: job, Replicas: replicas,
+		Train: config.Functions == FunctionsTrain, Axes: config.Axes, Steps: cmp.Or(config.StepsPerCall, DefaultTPUSteps)})
+}
