@@ -44,12 +44,12 @@ type Config struct {
 	// tfrecord.Glob accepts them. Their order is the order of the records.
 	Files []string
 	// BatchSize is the number of records drawn for a batch. It does not depend on
-	// the packing.
+	// the packing. If the layout fixes the size of batches, it is the most that one takes.
 	BatchSize int
 	// Epochs is how often the whole set is drawn; 0 means forever.
 	Epochs int64
 	// DropRemainder drops the last batch of an epoch if it has fewer than
-	// BatchSize records.
+	// BatchSize records or, if the layout fixes the size of batches, if it is not full.
 	DropRemainder bool
 
 	// Shuffle is ShuffleFull by default.
@@ -131,7 +131,18 @@ func (c Config) Validate() error {
 	case c.Layout == nil:
 		return errors.New("layout is not set; expected one, such as packed.Config")
 	}
+	if c.fit() != nil && c.Part != (Part{}) {
+		return errors.New("parts of batches with a fixed number of rows cannot be read; expected every process to read all of a batch, or rows that are not fixed")
+	}
 	return c.Layout.Validate(c.BatchSize)
+}
+
+// fit returns how batches of a fixed size are filled, or nil if their size is not fixed.
+func (c *Config) fit() *Fit {
+	if l, ok := c.Layout.(FittedLayout); ok {
+		return l.Fit(c.BatchSize)
+	}
+	return nil
 }
 
 // withDefaults returns the configuration with zeros replaced by defaults.

@@ -27,6 +27,12 @@ type Dataset struct {
 	settings Settings
 	closers  []io.Closer
 
+	// For batches of a fixed size: how they are filled, and the room that each record takes, by
+	// its number.
+	fit      *Fit
+	rooms    []uint16
+	perEpoch int64 // batches in the first epoch
+
 	assembler func() Assembler // a new one for each reader
 
 	division division // under mu
@@ -93,7 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 		fmt.Fprintf(hash, "%q %d %d\n", filepath.Base(p), st.Size(), opened[i].Len())
 		all.add(p, opened[i])
 	}
-	d, err := newDataset(cfg, all, hex.EncodeToString(hash.Sum(nil)[:8]))
+	d, err := newDataset(ctx, cfg, all, hex.EncodeToString(hash.Sum(nil)[:8]))
 	if err != nil {
 		closeAll()
 		return nil, err
@@ -128,19 +134,20 @@ func expand(patterns []string) ([]string, error) {
 
 // newDataset returns a Dataset of open files. The configuration must be valid and
 // have its defaults set.
-func newDataset(cfg Config, f files, hash string) (*Dataset, error) {
+func newDataset(ctx context.Context, cfg Config, f files, hash string) (*Dataset, error) {
 	n := f.len()
+	fit := cfg.fit()
 	switch {
 	case n == 0:
 		return nil, fmt.Errorf("%s: no records in the %d file(s)", f.paths[0], len(f.paths))
-	case cfg.DropRemainder && n < int64(cfg.BatchSize):
+	case cfg.DropRemainder && fit == nil && n < int64(cfg.BatchSize):
 		return nil, fmt.Errorf("%s: %d records in %d file(s); expected at least a batch of %d, because remainders are dropped", f.paths[0], n, len(f.paths), cfg.BatchSize)
 	}
 	layout, err := layoutSettings(cfg.Layout.Settings())
 	if err != nil {
 		return nil, err
 	}
-	d := &Dataset{cfg: cfg, files: f, assembler: cfg.Layout.Assemblers(), closing: make(chan struct{})}
+	d := &Dataset{cfg: cfg, files: f, fit: fit, assembler: cfg.Layout.Assemblers(), closing: make(chan struct{})}
 	d.settings = Settings{
 		Files:         hash,
 		Records:       n,
@@ -154,6 +161,18 @@ func newDataset(cfg Config, f files, hash string) (*Dataset, error) {
 		d.settings.Buffer = cfg.Buffer
 	}
 	d.state = State{Version: stateVersion, Settings: d.settings}
+	if fit == nil {
+		return d, nil
+	}
+	if d.rooms, err = measure(ctx, &d.files, fit, cfg.Logger); err != nil {
+		return nil, err
+	}
+	if d.perEpoch, err = d.count(ctx, 0); err != nil {
+		return nil, err
+	}
+	if d.perEpoch == 0 {
+		return nil, fmt.Errorf("%s: the %d records in %d file(s) do not fill a batch; expected at least one that does, because remainders are dropped", f.paths[0], n, len(f.paths))
+	}
 	return d, nil
 }
 
@@ -161,8 +180,14 @@ func newDataset(cfg Config, f files, hash string) (*Dataset, error) {
 // examples unless some records are damaged or only fill up a batch.
 func (d *Dataset) NumExamples() int64 { return d.settings.Records }
 
-// BatchesPerEpoch returns the number of batches in an epoch.
-func (d *Dataset) BatchesPerEpoch() int64 { return d.settings.batches() }
+// BatchesPerEpoch returns the number of batches in an epoch. With batches of a fixed size, it is the
+// number in the first epoch: other epochs may have a few more or less. See Batches.
+func (d *Dataset) BatchesPerEpoch() int64 {
+	if d.fit != nil {
+		return d.perEpoch
+	}
+	return d.settings.batches()
+}
 
 func (s Settings) batches() int64 {
 	if s.DropRemainder {
@@ -204,7 +229,14 @@ func (d *Dataset) Describe(id RecordID) string { return describe(d.files.paths, 
 // Drawn returns the ids of the records drawn for the batch at a position, without
 // reading them.
 func (d *Dataset) Drawn(s State) []RecordID {
-	draws := newOrder(d.cfg.Shuffle, d.files.len(), d.cfg.Seed, d.cfg.Buffer).draw(nil, s.Epoch, s.Position, s.end())
+	if d.fit != nil {
+		return d.idsOf(d.planAt(s).next().draws)
+	}
+	return d.idsOf(newOrder(d.cfg.Shuffle, d.files.len(), d.cfg.Seed, d.cfg.Buffer).draw(nil, s.Epoch, s.Position, s.end()))
+}
+
+// idsOf returns the ids of numbered records.
+func (d *Dataset) idsOf(draws []int64) []RecordID {
 	ids := make([]RecordID, len(draws))
 	for i, n := range draws {
 		ids[i] = d.files.find(n)
@@ -228,12 +260,18 @@ func (d *Dataset) Restore(s State) error {
 	if d.isClosed() {
 		return ErrClosed
 	}
-	if err := s.check(d.settings, d.cfg.Layout.Settings()); err != nil {
+	if err := s.check(d.settings, d.cfg.Layout.Settings(), d.fit != nil); err != nil {
 		return err
 	}
 	d.halt()
 	s.Settings = d.settings // equal, but for the order of the layout's
-	d.state, d.err, d.barren = s.normal(), nil, 0
+	switch {
+	case d.fit == nil:
+		s = s.normal()
+	case s.Position == s.Settings.Records && s.Carried == "":
+		s.Epoch, s.Position = s.Epoch+1, 0
+	}
+	d.state, d.err, d.barren = s, nil, 0
 	return nil
 }
 
@@ -286,7 +324,7 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 		case d.err != nil:
 			return nil, d.err
 		case d.made == nil:
-			d.made = startPrefetch(&d.cfg, &d.files, d.assembler, d.division, d.state)
+			d.made = d.startPrefetch()
 		}
 		r, err := d.wait(ctx)
 		if err != nil {
@@ -298,7 +336,7 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 			return nil, r.err
 		}
 
-		d.state.Epoch, d.state.Position = r.next.Epoch, r.next.Position
+		d.state.Epoch, d.state.Position, d.state.Carried = r.next.Epoch, r.next.Position, r.next.Carried
 		d.state.Skipped += r.skipped
 		if r.skipped > 0 {
 			d.cfg.Logger.Warn("skipped damaged records", "records", r.skipped, "skipped_so_far", d.state.Skipped, "first", r.damage)

@@ -1,5 +1,7 @@
 package dataset
 
+import "context"
+
 // What the tests in package dataset_test use: they cannot be of package dataset, which the layouts
 // that they need import.
 
@@ -28,5 +30,10 @@ func OpenFiles(cfg Config, f Files) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return newDataset(cfg.withDefaults(), f, "hash")
+	return newDataset(context.Background(), cfg.withDefaults(), f, "hash")
 }
+
+var (
+	EncodeSizes = encodeSizes
+	DecodeSizes = decodeSizes
+)

@@ -5,7 +5,7 @@ import "sync"
 // result is a batch, or the error that prevented it.
 type result struct {
 	batch   *Batch
-	next    State // Epoch and Position after the batch
+	next    State // Epoch, Position and Carried after the batch
 	skipped int64 // damaged records dropped from the batch
 	damage  error // error of the first of them
 	err     error
@@ -16,6 +16,7 @@ type result struct {
 type job struct {
 	from  State
 	count int
+	plans []plan // of the batches, if their size is fixed
 	to    chan<- []result
 }
 
@@ -32,21 +33,35 @@ type prefetch struct {
 	done     sync.WaitGroup
 }
 
-// startPrefetch starts making the batches from a position on.
-func startPrefetch(cfg *Config, f *files, assembler func() Assembler, v division, from State) *prefetch {
+// startPrefetch starts making the batches from the position of the dataset on.
+func (d *Dataset) startPrefetch() *prefetch {
+	cfg := &d.cfg
 	together := min(max(cfg.Prefetch/(2*cfg.Readers), 1), mostTogether)
-	p := &prefetch{queue: make(chan chan []result, max(cfg.Prefetch/together, 1)), division: v, quit: make(chan struct{})}
+	p := &prefetch{queue: make(chan chan []result, max(cfg.Prefetch/together, 1)), division: d.division, quit: make(chan struct{})}
 	jobs := make(chan job)
 	p.done.Go(func() {
 		defer close(jobs)
 		defer close(p.queue)
-		s := from
+		s := d.state
+		var planned *planner
+		if d.fit != nil {
+			planned = d.planAt(s)
+		}
 		// Someone waits for the first batch, so it is a job of its own.
 		for count := 1; s.before(cfg.Epochs); count = min(2*count, together) {
 			to := make(chan []result, 1)
 			j := job{from: s, to: to}
 			for j.count < count && s.before(cfg.Epochs) {
-				s = s.After()
+				if planned != nil {
+					b := planned.next()
+					s = b.next
+					if cfg.Epochs > 0 && b.epoch >= cfg.Epochs {
+						break // the rest of the last epoch was left out
+					}
+					j.plans = append(j.plans, b)
+				} else {
+					s = s.After()
+				}
 				j.count++
 			}
 			select {
@@ -63,7 +78,7 @@ func startPrefetch(cfg *Config, f *files, assembler func() Assembler, v division
 	})
 	for range cfg.Readers {
 		p.done.Go(func() {
-			r := newReader(cfg, f, assembler())
+			r := newReader(cfg, &d.files, d.assembler())
 			for j := range jobs {
 				j.to <- p.make(r, j)
 			}
@@ -81,9 +96,16 @@ func (p *prefetch) make(r *reader, j job) []result {
 			return results // nobody waits for them
 		default:
 		}
-		res := result{next: s.After()}
-		start, end := r.cfg.Part.of(s.Position, s.end())
-		res.batch, res.skipped, res.damage, res.err = r.read(s.Epoch, start, end)
+		var res result
+		if j.plans != nil {
+			b := j.plans[len(results)]
+			res.next = b.next
+			res.batch, res.skipped, res.damage, res.err = r.readPlanned(b)
+		} else {
+			res.next = s.After()
+			start, end := r.cfg.Part.of(s.Position, s.end())
+			res.batch, res.skipped, res.damage, res.err = r.read(s.Epoch, start, end)
+		}
 		if res.err == nil && p.division.parts > 0 {
 			res.batch.Parts, res.err = r.cfg.Layout.Divide(res.batch, p.division.parts, p.division.longRows)
 		}
@@ -104,7 +126,8 @@ func (s State) end() int64 {
 	return min(s.Position+int64(s.Settings.BatchSize), s.Settings.Records)
 }
 
-// After returns the position of the batch after the one at s. Skipped does not change.
+// After returns the position of the batch after the one at s, whose size must not be fixed. Skipped
+// does not change.
 func (s State) After() State {
 	s.Position = s.end()
 	return s.normal()

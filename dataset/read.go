@@ -75,10 +75,21 @@ func newReader(cfg *Config, f *files, asm Assembler) *reader {
 // epoch. If all of them are damaged or only fill up, it has no Examples. If the configuration says so, damaged
 // records are left out; read returns their number and the error of the first.
 func (r *reader) read(epoch, start, end int64) (b *Batch, skipped int64, damage, err error) {
-	r.asm.Reset()
 	r.draws = r.order.draw(r.draws, epoch, start, end)
+	return r.assemble(epoch, r.draws, nil)
+}
+
+// readPlanned makes a batch of a fixed size, as read does.
+func (r *reader) readPlanned(p plan) (b *Batch, skipped int64, damage, err error) {
+	return r.assemble(p.epoch, p.draws, p.places)
+}
+
+// assemble makes a batch of the records with the given numbers. places are those of the records in a
+// batch of a fixed size, nil otherwise.
+func (r *reader) assemble(epoch int64, draws []int64, places []int32) (b *Batch, skipped int64, damage, err error) {
+	r.asm.Reset()
 	r.drawn = r.drawn[:0]
-	for _, n := range r.draws {
+	for _, n := range draws {
 		id := r.files.find(n)
 		r.drawn = append(r.drawn, id)
 		r.near[id.File] = append(r.near[id.File], int(id.Record))
@@ -91,8 +102,12 @@ func (r *reader) read(epoch, start, end int64) (b *Batch, skipped int64, damage,
 			r.near[id.File] = near[:0]
 		}
 	}
-	for _, id := range r.drawn {
-		if err := r.add(id); err != nil {
+	for i, id := range r.drawn {
+		var at []int32
+		if places != nil {
+			at = places[i : i+1]
+		}
+		if err := r.add(id, at); err != nil {
 			if r.cfg.OnCorrupt != tfrecord.Skip || !damaged(err) {
 				return nil, 0, nil, err
 			}
@@ -113,14 +128,20 @@ func damaged(err error) bool {
 	return errors.As(err, &framing) || errors.As(err, &example)
 }
 
-// add reads one record and adds its example.
-func (r *reader) add(id RecordID) error {
+// add reads one record and adds its example, at a place if there is one.
+func (r *reader) add(id RecordID, place []int32) error {
 	data, err := r.files.sources[id.File].Record(int(id.Record), r.buf)
 	if err != nil {
 		return err
 	}
 	r.buf = data
-	if err := r.asm.Add(id, data); err != nil {
+	var bad *RecordError
+	if place == nil {
+		bad = r.asm.Add(id, data)
+	} else {
+		bad = r.asm.(PlacedAssembler).AddAt(place[0], id, data)
+	}
+	if err := bad; err != nil {
 		err.File, err.Record = r.files.paths[id.File], id.Record
 		return err
 	}

@@ -12,13 +12,17 @@ import (
 
 const stateVersion = 1
 
-// State is a position in a Dataset. Its size does not depend on the data, and it can be
+// State is a position in a Dataset. Its size does not depend on the number of records, and it can be
 // stored with encoding/json.
 type State struct {
-	Version  int      `json:"version"`
-	Epoch    int64    `json:"epoch"`    // completed epochs
-	Position int64    `json:"position"` // records drawn in the current epoch
-	Skipped  int64    `json:"skipped"`  // damaged records skipped so far, counted each time
+	Version  int   `json:"version"`
+	Epoch    int64 `json:"epoch"`    // completed epochs
+	Position int64 `json:"position"` // records drawn in the current epoch
+	// Carried are the records among them that no batch has taken yet, which is possible if the size
+	// of batches is fixed: how many draws before Position each was drawn, the oldest first, such as
+	// "17,16,3".
+	Carried  string   `json:"carried,omitempty"`
+	Skipped  int64    `json:"skipped"` // damaged records skipped so far, counted each time
 	Settings Settings `json:"settings"`
 }
 
@@ -182,7 +186,7 @@ func quote[T ~string](s T) string { return fmt.Sprintf("%q", string(s)) }
 const maxEpoch = 1 << 53
 
 // check returns an error unless a Dataset with the given settings can continue from s.
-func (s State) check(now Settings, layout []Setting) error {
+func (s State) check(now Settings, layout []Setting, fitted bool) error {
 	if s.Version != stateVersion {
 		return &StateError{[]string{fmt.Sprintf("its version is %d; expected %d", s.Version, stateVersion)}}
 	}
@@ -199,8 +203,12 @@ func (s State) check(now Settings, layout []Setting) error {
 	switch b := int64(now.BatchSize); {
 	case s.Position < 0 || s.Position > now.Records:
 		d = append(d, fmt.Sprintf("its position is %d; expected 0 to %d", s.Position, now.Records))
-	case s.Position%b != 0 && s.Position != now.Records:
+	case !fitted && s.Position%b != 0 && s.Position != now.Records:
 		d = append(d, fmt.Sprintf("its position is %d; expected the end of a batch of %d", s.Position, b))
+	default:
+		if reason := s.checkCarried(fitted); reason != "" {
+			d = append(d, reason)
+		}
 	}
 	if len(d) > 0 {
 		return &StateError{d}
@@ -212,6 +220,9 @@ func (s State) check(now Settings, layout []Setting) error {
 func (s State) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "epoch %d, record %d of %d", s.Epoch, s.Position, s.Settings.Records)
+	if s.Carried != "" {
+		fmt.Fprintf(&b, ", %d of them carried over", strings.Count(s.Carried, ",")+1)
+	}
 	if s.Skipped > 0 {
 		fmt.Fprintf(&b, ", %d damaged records skipped", s.Skipped)
 	}

@@ -18,7 +18,7 @@ type Example struct {
 }
 
 // FromExamples packs examples into one batch, as a Dataset does with records.
-// It uses only the fields Packing, RowLength, FixedRowLength, Truncate, Labels,
+// It uses only the fields Packing, RowLength, FixedRowLength, Rows, RowExamples, Truncate, Labels,
 // NumLabels, VocabSize and NumTypes of the configuration. For an example that
 // violates them it returns a RecordError without a file.
 func FromExamples(cfg Config, examples []Example) (*dataset.Batch, error) {
@@ -57,6 +57,11 @@ func FromExamples(cfg Config, examples []Example) (*dataset.Batch, error) {
 			return nil, bad(InputIDs, reason)
 		}
 	}
+	if cfg.Rows > 0 {
+		if reason := a.packFixed(); reason != "" {
+			return nil, errors.New(reason)
+		}
+	}
 	return a.Batch(), nil
 }
 
@@ -93,6 +98,7 @@ type assembler struct {
 	labeled, truncated int
 	count              []int32 // 0, 1, 2, ...
 	packer             packer
+	used, seqs         []int32 // of fixed rows: tokens and examples so far
 }
 
 // The two kinds of token numbers, as indices of assembler.tokens.
@@ -119,6 +125,7 @@ func (a *assembler) Reset() {
 	}
 	a.lengths, a.labels, a.records = a.lengths[:0], a.labels[:0], a.records[:0]
 	a.start, a.labeled, a.truncated = 0, 0, 0
+	a.used, a.seqs = a.used[:0], a.seqs[:0]
 }
 
 // appendTokens appends the token numbers of an example, except where mask is 0.
@@ -178,9 +185,9 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool) string {
 	if len(a.tokens[typeIDs]) == start {
 		a.tokens[typeIDs] = append(a.tokens[typeIDs], make([]int32, n)...)
 	}
-	limit, what := a.cfg.RowLength, "the row length of"
-	if m := a.cfg.MaxTokens; m > 0 && m < limit {
-		limit, what = m, "the limit of"
+	limit, what := a.cfg.limit(), "the limit of"
+	if limit == a.cfg.RowLength {
+		what = "the row length of"
 	}
 	if n > limit {
 		if !a.cfg.Truncate {
@@ -207,12 +214,19 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool) string {
 
 // Batch implements dataset.Assembler.
 func (a *assembler) Batch() *dataset.Batch {
+	if s := a.cfg.Shape(1); s.Rows > 0 {
+		return a.lay(s.Rows, s.RowLength, s.Examples) // AddAt and packFixed have set the places
+	}
 	if len(a.lengths) == 0 {
 		return a.nothing()
 	}
-	n := len(a.lengths)
 	rows, length := a.packer.pack(a.cfg.Packing, a.lengths, a.cfg.RowLength, a.cfg.FixedRowLength)
+	return a.lay(rows, length, len(a.lengths))
+}
 
+// lay returns a batch of the examples at their places in rows of a length. The axis of examples has
+// n places, of which those without an example weigh 0.
+func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 	// One allocation holds all numbers of a type.
 	cells := rows * length
 	m := a.pool.take(4*cells+2*n, n)
@@ -230,7 +244,7 @@ func (a *assembler) Batch() *dataset.Batch {
 	}
 
 	from := 0
-	for i, p := range a.packer.places {
+	for i, p := range a.packer.places[:len(a.lengths)] {
 		l := int(a.lengths[i])
 		at := int(p.row)*length + int(p.start)
 		copy(ids[at:], a.tokens[inputIDs][from:from+l])
@@ -265,7 +279,7 @@ func (a *assembler) Batch() *dataset.Batch {
 	}
 	b.Batch = dataset.Batch{
 		Features:  b.features[:],
-		Examples:  n,
+		Examples:  len(a.lengths),
 		Labeled:   a.labeled,
 		Truncated: a.truncated,
 		Tokens:    from,

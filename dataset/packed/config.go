@@ -78,6 +78,14 @@ type Config struct {
 	// FixedRowLength makes all rows RowLength long. Otherwise the rows of a
 	// batch are no longer than they need to be.
 	FixedRowLength bool
+	// Rows fixes the number of rows of every batch, and so the shape of its features: see Shape. A
+	// batch then takes as many of the next records as fit, at most BatchSize of the dataset; those
+	// that do not fit come first in the next batch. The rows are RowLength long, whatever
+	// FixedRowLength says. 0 means as many rows as a batch needs.
+	Rows int
+	// RowExamples is the most examples of one of the fixed Rows, so that the number of examples has a
+	// fixed shape as well; by default one for every 16 positions, rounded up.
+	RowExamples int
 	// Truncate shortens an example that is longer than RowLength or MaxTokens: it
 	// keeps the first tokens and the last one, which is the final [SEP]. Without
 	// Truncate such an example is an error.
@@ -92,7 +100,7 @@ type Config struct {
 	NumLabels, VocabSize, NumTypes int
 }
 
-var _ dataset.Layout = Config{}
+var _ dataset.FittedLayout = Config{}
 
 // Validate implements dataset.Layout.
 func (c Config) Validate(examples int) error {
@@ -103,7 +111,10 @@ func (c Config) Validate(examples int) error {
 	case len(c.Features.Label) == 0 && c.Labels == LabelsRequired:
 		return errors.New("labels are required, but no feature name is given for them")
 	}
-	return c.validateRows(examples)
+	if err := c.validateRows(examples); err != nil {
+		return err
+	}
+	return c.validateFixed(examples)
 }
 
 // validateRows checks the part of the configuration that FromExamples uses, for a batch of so many
@@ -129,12 +140,25 @@ func (c Config) validateRows(examples int) error {
 // Settings implements dataset.Layout.
 func (c Config) Settings() []dataset.Setting {
 	c = c.withDefaults()
-	return []dataset.Setting{
+	all := []dataset.Setting{
 		{Key: "packing", Name: "the packing", Value: string(c.Packing)},
 		{Key: "row_length", Name: "the row length", Value: c.RowLength},
 		{Key: "fixed_row_length", Name: "the fixed row length", Value: c.FixedRowLength},
 		{Key: "truncate", Name: "truncation", Value: c.Truncate},
 	}
+	if c.Rows == 0 {
+		return all
+	}
+	return append(all, dataset.Setting{Key: "rows", Name: "the fixed number of rows", Value: c.Rows},
+		dataset.Setting{Key: "row_examples", Name: "the most examples of a row", Value: c.RowExamples})
+}
+
+// limit returns the maximum length of an example.
+func (c *Config) limit() int {
+	if c.MaxTokens > 0 {
+		return min(c.MaxTokens, c.RowLength)
+	}
+	return c.RowLength
 }
 
 // Assemblers implements dataset.Layout. The assemblers share the memory of released batches.
@@ -153,6 +177,10 @@ func (c Config) withDefaults() Config {
 	c.Packing = cmp.Or(c.Packing, PackBestFit)
 	c.RowLength = cmp.Or(c.RowLength, DefaultRowLength)
 	c.Labels = cmp.Or(c.Labels, LabelsRequired)
+	if c.Rows > 0 {
+		c.FixedRowLength = true
+		c.RowExamples = cmp.Or(c.RowExamples, (c.RowLength+defaultShare-1)/defaultShare)
+	}
 	d := DefaultFeatureNames()
 	for _, f := range []struct{ names, defaults *[]string }{
 		{&c.Features.InputIDs, &d.InputIDs},

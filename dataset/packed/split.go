@@ -11,7 +11,8 @@ import (
 
 // Split divides the examples of a batch into n batches with about the same number of
 // tokens, and packs each into rows of its own. The examples of a part keep their order.
-// It uses only Packing, RowLength and FixedRowLength of the configuration.
+// It uses only Packing, RowLength, FixedRowLength, Rows and RowExamples of the configuration. Fixed
+// rows stay as they are, and the parts have the Shape of n.
 //
 // Every example is in exactly one part. If there are fewer examples than parts, the
 // remaining parts have one token in an example of weight 0. Examples and Tokens of
@@ -23,6 +24,9 @@ func (c Config) Split(b *dataset.Batch, n int) ([]*dataset.Batch, error) {
 	}
 	if n < 1 {
 		return nil, fmt.Errorf("number of parts of a batch is %d; expected 1 or more", n)
+	}
+	if c.Rows > 0 {
+		return c.divideFixed(b, n)
 	}
 	examples, err := spans(b)
 	if err != nil {
@@ -55,9 +59,13 @@ func (c Config) Split(b *dataset.Batch, n int) ([]*dataset.Batch, error) {
 
 // Divide implements dataset.Layout with Split. If longRows is more than the configured row length,
 // and rows are packed by best fit without a fixed length, the micro-batches have rows of up to
-// longRows tokens. A single micro-batch with the same rows is the batch itself.
+// longRows tokens. A single micro-batch with the same rows is the batch itself. The micro-batches of
+// a batch with fixed rows have its rows, in the Shape of n.
 func (c Config) Divide(b *dataset.Batch, n, longRows int) ([]*dataset.Batch, error) {
 	c, longer := c.withDefaults().longRows(longRows)
+	if c.Rows > 0 && n > 1 {
+		return c.divideFixed(b, n)
+	}
 	if n == 1 && !longer {
 		return []*dataset.Batch{b}, nil
 	}
@@ -97,7 +105,7 @@ func spans(b *dataset.Batch) ([]span, error) {
 	if b.Examples == 0 {
 		return nil, nil
 	}
-	sequences, cls := b.Feature(SequenceIDs).Int32, b.Feature(ClsPositions).Int32
+	sequences, cls := b.Feature(SequenceIDs).Int32, b.Feature(ClsPositions).Int32[:b.Examples]
 	out := make([]span, len(cls))
 	for i, at := range cls {
 		from := int(at)

@@ -62,6 +62,15 @@ func wide(v []int32) []int64 {
 // where the batch breaks the rules of packed rows.
 func Unpack(t testing.TB, b *dataset.Batch) []Example {
 	t.Helper()
+	if b.Rows > b.Examples {
+		t.Fatalf("%d rows of %d examples", b.Rows, b.Examples)
+	}
+	return UnpackFixed(t, b, b.Examples)
+}
+
+// UnpackFixed is Unpack for fixed rows, whose axis of examples has as many places as given.
+func UnpackFixed(t testing.TB, b *dataset.Batch, places int) []Example {
+	t.Helper()
 	get := func(name string, shape ...int) []int32 {
 		f := b.Feature(name)
 		if f == nil || fmt.Sprint(f.Shape) != fmt.Sprint(shape) || len(f.Float32) != 0 {
@@ -78,11 +87,17 @@ func Unpack(t testing.TB, b *dataset.Batch) []Example {
 	}
 	ids, types := get("input_ids", b.Rows, b.RowLength), get("type_ids", b.Rows, b.RowLength)
 	seqs, positions := get("sequence_ids", b.Rows, b.RowLength), get("position_ids", b.Rows, b.RowLength)
-	cls, labels := get("cls_positions", b.Examples), get("labels", b.Examples)
+	cls, labels := get("cls_positions", places), get("labels", places)
 	weights := b.Feature("example_weights")
-	if weights == nil || fmt.Sprint(weights.Shape) != fmt.Sprint([]int{b.Examples}) || len(weights.Float32) != b.Examples || weights.Int32 != nil {
-		t.Fatalf("weights are %+v, expected %d", weights, b.Examples)
+	if weights == nil || fmt.Sprint(weights.Shape) != fmt.Sprint([]int{places}) || len(weights.Float32) != places || weights.Int32 != nil {
+		t.Fatalf("weights are %+v, expected %d", weights, places)
 	}
+	for i := b.Examples; i < places; i++ {
+		if cls[i] != 0 || labels[i] != 0 || weights.Float32[i] != 0 {
+			t.Fatalf("place %d is unused and has position %d, label %d, weight %v", i, cls[i], labels[i], weights.Float32[i])
+		}
+	}
+	cls = cls[:b.Examples]
 	if len(b.Features) != 7 || len(b.Records) != b.Examples {
 		t.Fatalf("batch has %d features and %d records, expected 7 and %d", len(b.Features), len(b.Records), b.Examples)
 	}
@@ -118,7 +133,7 @@ func Unpack(t testing.TB, b *dataset.Batch) []Example {
 			t.Fatalf("cell %d: sequence %d, position %d behind sequence %d", k, seqs[k], positions[k], seqs[max(k-1, 0)])
 		}
 	}
-	if tokens != b.Tokens || b.Rows > b.Examples {
+	if tokens != b.Tokens {
 		t.Fatalf("batch counts %d tokens and %d rows, and holds %d tokens of %d examples", b.Tokens, b.Rows, tokens, b.Examples)
 	}
 	return examples
