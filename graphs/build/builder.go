@@ -74,6 +74,15 @@ func Shape(name string, dims []int64) Attr {
 	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_Shape{Shape: shapeProto(dims)}}}
 }
 
+// Shapes makes an attribute that is a list of shapes; a nil shape is a scalar's.
+func Shapes(name string, list [][]int64) Attr {
+	value := &apb.AttrValue_ListValue{Shape: make([]*tspb.TensorShapeProto, len(list))}
+	for i, dims := range list {
+		value.Shape[i] = shapeProto(dims)
+	}
+	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_List{List: value}}}
+}
+
 func shapeProto(dims []int64) *tspb.TensorShapeProto {
 	s := new(tspb.TensorShapeProto)
 	for _, d := range dims {

@@ -7,11 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
 	opb "github.com/wamuir/graft/tensorflow/core/framework/op_def_go_proto"
-	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 )
 
@@ -146,23 +144,14 @@ func inFunction(ops map[string]string, ref string) (string, error) {
 }
 
 // Branch adds an If: it calls one of two functions of the same arguments, and has their outputs.
-func (b *Builder) Branch(name, condition, then, otherwise string, inputs []string, in, out []dtpb.DataType) string {
-	return b.Node("If", name, append([]string{condition}, inputs...), Type("Tcond", dtpb.DataType_DT_BOOL), Types("Tin", in), Types("Tout", out),
-		Func("then_branch", then), Func("else_branch", otherwise), shapes("output_shapes", nil))
+func (b *Builder) Branch(name, condition, then, otherwise string, inputs []string, in, out []dtpb.DataType, attrs ...Attr) string {
+	return b.Node("If", name, append([]string{condition}, inputs...), append([]Attr{Type("Tcond", dtpb.DataType_DT_BOOL), Types("Tin", in), Types("Tout", out),
+		Func("then_branch", then), Func("else_branch", otherwise)}, attrs...)...)
 }
 
 // Loop adds a While: it calls the function body with the inputs, and then with its own outputs, as
 // long as the function condition is true. Shapes are those of the outputs; none means unknown.
 func (b *Builder) Loop(name, condition, body string, inputs []string, types []dtpb.DataType, outputs [][]int64, attrs ...Attr) string {
 	return b.Node("While", name, inputs, append([]Attr{Types("T", types), Func("cond", condition), Func("body", body),
-		shapes("output_shapes", outputs), Int("parallel_iterations", 1)}, attrs...)...)
-}
-
-// shapes makes an attribute that is a list of shapes; a nil shape is a scalar's.
-func shapes(name string, list [][]int64) Attr {
-	value := &apb.AttrValue_ListValue{Shape: make([]*tspb.TensorShapeProto, len(list))}
-	for i, dims := range list {
-		value.Shape[i] = shapeProto(dims)
-	}
-	return Attr{name, &apb.AttrValue{Value: &apb.AttrValue_List{List: value}}}
+		Shapes("output_shapes", outputs), Int("parallel_iterations", 1)}, attrs...)...)
 }

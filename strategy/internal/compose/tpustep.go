@@ -15,6 +15,10 @@ import (
 var resultNames = []string{"sums", "norm", "applied", "iterations"}
 var resultTypes = []dtpb.DataType{float32Type, float32Type, boolType, int64Type}
 
+// compileTime lets constants be constants inside of a conditional call and a loop. TensorFlow's
+// Python gives it to both.
+var compileTime = build.Bool("_xla_propagate_compile_time_consts", true)
+
 // tpuTrain adds the training steps of a call.
 func (c *composer) tpuTrain(t *tpuParts) error {
 	gradients := t.function("gradients")
@@ -126,15 +130,16 @@ func (c *composer) tpuStep(t *tpuParts, p *TPUTrain, r *replica, prefix string, 
 	}
 	vector := c.Node("ConcatV2", prefix+"sums", append(parts, c.Int32(prefix+"sums/axis", 0)),
 		build.Type("T", float32Type), build.Int("N", int64(len(parts))), build.Type("Tidx", int32Type))
-	results := []string{vector, d.norm, d.finite, d.iteration}
+	results := []string{vector, d.norm, updated, d.iteration}
 	for i, name := range resultNames {
 		results[i] = c.Node("Identity", prefix+"result/"+name, []string{results[i], "^" + updated}, build.Type("T", resultTypes[i]))
 	}
 	return results, []string{updated, d.counted}, nil
 }
 
-// tpuUpdate adds the updates of all variables, which are made if the step is applied. The compiler
-// knows no dead tensors, so it is a conditional call of a function with all updates.
+// tpuUpdate adds the updates of all variables, which are made if the step is applied, and returns
+// whether it is. The compiler knows no dead tensors, so it is a conditional call of a function with
+// all updates.
 func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[string]string, d decision) (string, error) {
 	var inputs []string
 	var types []dtpb.DataType
@@ -157,9 +162,15 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 	inner := decision{scale: capture(d.scale, float32Type), rate: capture(d.rate, float32Type), iteration: capture(d.iteration, int64Type)}
 	in := *c
 	in.Builder = f.Builder
+	applied := capture(d.finite, boolType)
+	var updates []string
 	for _, v := range c.export.Contract.Variables {
-		f.Effect(in.update("", own, v, capture(grads[v.Name], float32Type), inner))
+		updates = append(updates, in.update("", own, v, capture(grads[v.Name], float32Type), inner))
 	}
+	all := f.Group("updated", updates...)
+	f.Effect(all)
+	f.Return("applied", f.Node("Identity", "applied", []string{applied, "^" + all}, build.Type("T", boolType)), boolType)
+	none.Return("applied", none.Node("Identity", "applied", []string{applied}, build.Type("T", boolType)), boolType)
 	then, err := f.End()
 	if err != nil {
 		return "", err
@@ -168,7 +179,7 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 	if err != nil {
 		return "", err
 	}
-	return c.Branch(prefix+"update", d.finite, then, otherwise, inputs, types, nil), nil
+	return c.Branch(prefix+"update", d.finite, then, otherwise, inputs, types, []dtpb.DataType{boolType}, build.Shapes("output_shapes", [][]int64{nil}), compileTime), nil
 }
 
 // The arguments of the loop, in order: the number of steps made, whether all of them were applied,
@@ -266,5 +277,5 @@ func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, 
 	if err != nil {
 		return "", err
 	}
-	return c.Loop("train/loop", more, step, inputs, types, shapes, build.Bool("_xla_propagate_compile_time_consts", true)), nil
+	return c.Loop("train/loop", more, step, inputs, types, shapes, compileTime), nil
 }

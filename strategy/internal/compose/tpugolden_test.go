@@ -1,0 +1,222 @@
+package compose
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	tpb "github.com/wamuir/graft/tensorflow/core/framework/tensor_go_proto"
+	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
+)
+
+// meant are the attributes in which Go's graphs differ from TensorFlow's on purpose, with the reason.
+var meant = map[string]string{
+	"config_proto":                     "devices of the process that traced the function; Gorbit leaves them to the session",
+	"_collective_manager_ids":          "the tracing process's collectives, of which there are none",
+	"_has_manual_control_dependencies": "says in Python that a control edge was written by hand; C++ does not read it",
+	"_read_only_resource_inputs":       "for Python's automatic control dependencies; C++ does not read it",
+	"_num_original_outputs":            "for Python's gradient of a loop",
+	"_construction_context":            "where Python traced the function",
+	"_user_specified_name":             "of arguments, for messages of Python",
+}
+
+// goldenStep composes the step of tools/tpu_goldens.py of the pieces that ComposeTPU is made of, and
+// returns the graph and the nodes that a session would fetch. Only the functions gradients and
+// update, which an export brings, are taken from the golden.
+type goldenStep struct {
+	t        *testing.T
+	c        *composer
+	k        *cluster
+	replicas int
+
+	gradients, update *graphs.Function
+}
+
+func newGoldenStep(t *testing.T, def []byte, replicas int) *goldenStep {
+	t.Helper()
+	var graph gpb.GraphDef
+	if err := proto.Unmarshal(def, &graph); err != nil {
+		t.Fatal(err)
+	}
+	library := graph.GetLibrary()
+	library.Function = slices.Clone(library.Function)
+	s := &goldenStep{t: t, replicas: replicas,
+		gradients: &graphs.Function{Inputs: []graphs.Arg{{Name: "x", DType: float32Type}, {Name: "w", DType: resourceType}},
+			Outputs: []graphs.Arg{{Name: "loss", DType: float32Type}, {Name: "gradient", DType: float32Type}}},
+		update: &graphs.Function{Inputs: []graphs.Arg{{Name: "w", DType: resourceType}, {Name: "gradient", DType: float32Type}, {Name: "rate", DType: float32Type}},
+			Outputs: []graphs.Arg{{Name: "none", DType: int32Type}}}}
+	for _, f := range library.GetFunction() {
+		switch name := f.GetSignature().GetName(); {
+		case strings.HasPrefix(name, "__inference_gradients"):
+			s.gradients.GraphName = name
+		case strings.HasPrefix(name, "__inference_update"):
+			s.update.GraphName = name
+		}
+	}
+	s.c = &composer{Builder: build.New(library, graph.GetVersions())}
+	return s
+}
+
+const goldenTask = "/job:worker/replica:0/task:0/device:"
+
+// variable adds a variable as composer.variables does, and returns its handles and the other nodes.
+func (s *goldenStep) variable(name string, dtype dtpb.DataType, shape []int64) (handles, nodes []string) {
+	c := s.c
+	c.OnDevice(goldenTask + "CPU:0")
+	value := c.Placeholder(name+"/value", dtype, shape)
+	var assigns []string
+	for i := range s.replicas {
+		c.OnDevice(fmt.Sprintf("%sTPU:%d", goldenTask, i))
+		handle := c.Variable(fmt.Sprintf("%s_%d", name, i), dtype, shape)
+		handles = append(handles, handle)
+		nodes = append(nodes, c.Read(handle+"/read", handle, dtype))
+		assigns = append(assigns, c.Assign(handle+"/assign", handle, value, dtype))
+	}
+	c.OnDevice(goldenTask + "CPU:0")
+	return handles, append(nodes, c.Group(name+"/assigned", assigns...))
+}
+
+// step adds one step. Own is the builder of the graph or of the loop's body, and control an input of
+// its constants, if any.
+func (s *goldenStep) step(b *build.Builder, x, rate, w, count string, branch bool, control ...string) string {
+	call := b.Call("gradients", s.gradients, map[string]string{"x": x, "w": w}, nil)
+	total := crossReplicaSum(b, "total", call+":0", s.replicas)
+	gradient := crossReplicaSum(b, "gradient", call+":1", s.replicas)
+	var updated string
+	if branch {
+		finite := b.Node("IsFinite", "finite", []string{total}, build.Type("T", float32Type))
+		cond := s.branch(b, finite, w, gradient, rate)
+		updated = b.Node("Identity", "updated", []string{cond}, build.Type("T", boolType))
+	} else {
+		updated = b.Call("update", s.update, map[string]string{"w": w, "gradient": gradient, "rate": rate}, nil)
+	}
+	one := b.Node("Const", "one", append([]string{"^" + updated}, control...), build.Type("dtype", int64Type),
+		build.Attr{Name: "value", Value: &apb.AttrValue{Value: &apb.AttrValue_Tensor{Tensor: &tpb.TensorProto{Dtype: int64Type, Int64Val: []int64{1}, TensorShape: new(tspb.TensorShapeProto)}}}})
+	counted := b.Node("AssignAddVariableOp", "counted", []string{count, one}, build.Type("dtype", int64Type))
+	return b.Node("Identity", "loss", []string{total, "^" + counted}, build.Type("T", float32Type))
+}
+
+// branch adds the update if a condition holds, as composer.tpuUpdate does.
+func (s *goldenStep) branch(b *build.Builder, finite, w, gradient, rate string) string {
+	then, otherwise := b.Function("then"), b.Function("otherwise")
+	inputs, types := []string{w, gradient, rate, finite}, []dtpb.DataType{resourceType, float32Type, float32Type, boolType}
+	for i, dtype := range types {
+		then.Arg(fmt.Sprintf("a%d", i), dtype)
+		otherwise.Arg(fmt.Sprintf("a%d", i), dtype)
+	}
+	all := then.Group("updated", then.Call("update", s.update, map[string]string{"w": "a0", "gradient": "a1", "rate": "a2"}, nil))
+	then.Return("applied", then.Node("Identity", "applied", []string{"a3", "^" + all}, build.Type("T", boolType)), boolType)
+	none := otherwise.Group("kept")
+	otherwise.Return("applied", otherwise.Node("Identity", "applied", []string{"a3", "^" + none}, build.Type("T", boolType)), boolType)
+	return b.Branch("branch", finite, s.end(then), s.end(otherwise), inputs, types, []dtpb.DataType{boolType}, build.Shapes("output_shapes", [][]int64{nil}), compileTime)
+}
+
+func (s *goldenStep) end(f *build.Function) string {
+	s.t.Helper()
+	name, err := f.End()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return name
+}
+
+// loop adds a loop of steps. TensorFlow's Python adds two variables of its own to a loop: a counter
+// and the largest number of steps, -1 for none.
+func (s *goldenStep) loop(x, rate, steps, w, count string) string {
+	c := s.c
+	types := []dtpb.DataType{int32Type, int32Type, int32Type, float32Type, int32Type, float32Type, resourceType, float32Type, resourceType}
+	inputs := []string{c.Int32("loop/counter", 0), c.Int32("loop/most", -1), c.Int32("loop/made", 0), c.Float("loop/loss", 0), steps, x, w, rate, count}
+	more, body := c.Function("more"), c.Function("body")
+	for i, dtype := range types {
+		more.Arg(fmt.Sprintf("a%d", i), dtype)
+		body.Arg(fmt.Sprintf("a%d", i), dtype)
+	}
+	more.Return("more", more.Node("Less", "less", []string{"a2", "a4"}, build.Type("T", int32Type)), boolType)
+	next := func(name, of string) string {
+		return body.Node("AddV2", name, []string{of, body.Int32(name+"/one", 1)}, build.Type("T", int32Type))
+	}
+	for i, value := range []string{next("counter", "a0"), "a1", next("made", "a2"), s.step(body.Builder, "a5", "a7", "a6", "a8", false), "a4", "a5", "a6", "a7", "a8"} {
+		body.Return(fmt.Sprintf("o%d", i), value, types[i])
+	}
+	shapes := make([][]int64, len(types))
+	shapes[5] = []int64{4, 3}
+	loop := c.Loop("loop", s.end(more), s.end(body), inputs, types, shapes, compileTime)
+	return c.Node("Identity", "loop/result", []string{loop + ":3"}, build.Type("T", float32Type))
+}
+
+// compose returns the graph and the nodes that the golden has by other names.
+func (s *goldenStep) compose(kind string) ([]byte, []string) {
+	c := s.c
+	topology := mesh(s.t)
+	assignment, err := topology.Assign(s.replicas)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c.OnDevice(goldenTask + "CPU:0")
+	var xs []string
+	for i := range s.replicas {
+		xs = append(xs, c.Placeholder(fmt.Sprintf("x%d", i), float32Type, []int64{4, 3}))
+	}
+	rate, steps := c.Placeholder("rate", float32Type, nil), c.Placeholder("steps", int32Type, nil)
+	w, roots := s.variable("w", float32Type, []int64{3, 2})
+	count, more := s.variable("count", int64Type, nil)
+	roots = append(roots, more...)
+
+	k := newCluster(c.Builder, "cluster", topology, assignment)
+	x, r := k.input("input/x", float32Type, xs...), k.input("input/rate", float32Type, rate)
+	own, counter := k.variable("variable/w", w), k.variable("variable/count", count)
+	n := ""
+	if kind == "loop" {
+		n = k.input("input/steps", int32Type, steps)
+	}
+	k.inside()
+	var loss string
+	if kind == "loop" {
+		loss = s.loop(x, r, n, own, counter)
+	} else {
+		loss = s.step(c.Builder, x, r, own, counter, kind == "branch", "^"+k.metadata)
+	}
+	for _, of := range k.outputs([]tensor{{"output/loss", loss, float32Type}}) {
+		roots = append(roots, of...)
+	}
+	def, err := c.Marshal()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return def, append(roots, k.status)
+}
+
+// TestTPUGoldens holds the pieces of ComposeTPU against graphs that tf.compat.v1.tpu.replicate of
+// TensorFlow 2.18 wrote (tools/tpu_goldens.py), node for node.
+func TestTPUGoldens(t *testing.T) {
+	for _, kind := range []string{"step", "branch", "loop"} {
+		for _, replicas := range []int{2, 8} {
+			t.Run(fmt.Sprintf("%s %d", kind, replicas), func(t *testing.T) {
+				golden, err := os.ReadFile(fmt.Sprintf("testdata/tpu/%s_%d.pb", kind, replicas))
+				if err != nil {
+					t.Fatal(err)
+				}
+				roots := []string{"TPUCompilationResult"}
+				for i := range replicas {
+					roots = append(roots, fmt.Sprintf("output_0_shard_%d", i), fmt.Sprintf("w_%d/read", i), fmt.Sprintf("count_%d/read", i))
+				}
+				want := normalize(t, golden, append(roots, "w/assigned", "count/assigned"))
+				def, nodes := newGoldenStep(t, golden, replicas).compose(kind)
+				got := normalize(t, def, nodes)
+				same(t, got, want)
+				if len(want) < 30 || len(got) != len(want) {
+					t.Errorf("%d nodes, want %d", len(got), len(want))
+				}
+			})
+		}
+	}
+}
