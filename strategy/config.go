@@ -32,14 +32,17 @@ type Config struct {
 	Lanes int
 	// Patience limits the calls of a session with other servers, so that none hangs
 	// forever; 0 means no limit. A call may take Patience plus five times the longest call
-	// so far. Until a call has ended, the limit is ten times Patience.
+	// so far. Until a call has ended, the limit is ten times Patience. A
+	// call of several steps may take so many times as long.
 	Patience time.Duration
 	// BucketBytes is the number of bytes of gradients that the replicas reduce together; 0
 	// means DefaultBucketBytes.
 	BucketBytes int64
-	// StepsPerCall is the maximum number of steps in one call of Steps that run without
-	// returning to the caller; 0 means the strategy's best, and 1 one at a time. Results do not
-	// depend on it. Runtime.StepsPerCall has the number in use.
+	// StepsPerCall is the largest number of steps that one call of the session makes: a loop in
+	// the graph makes them, and their results are known when it ends. 1 means a call for each
+	// step, and 0 the strategy's best, which is 1 here. Results do not depend on it, bit for bit
+	// on CPUs. Steps that accumulate micro-batches are always calls of their own. It is at most
+	// 1 with LocalInput. Runtime.StepsPerCall has the number in use.
 	StepsPerCall int
 	// Axes are the sizes of the axes of the contract's features, such as rows, length and
 	// examples. A TPU needs all of them: its programs have fixed shapes.
@@ -100,6 +103,9 @@ func (c Config) Validate() error {
 	}
 	if c.StepsPerCall < 0 || c.StepsPerCall > MaxStepsPerCall {
 		return fmt.Errorf("steps per call are %d; expected 0 (the strategy's best) to %d", c.StepsPerCall, MaxStepsPerCall)
+	}
+	if c.StepsPerCall > 1 && c.LocalInput != nil {
+		return fmt.Errorf("steps per call are %d; expected 0 or 1 if the workers read the data themselves: they keep the batches of few steps", c.StepsPerCall)
 	}
 	return nil
 }

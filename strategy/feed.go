@@ -11,60 +11,81 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
+// laid holds the values of micro-batches, one after the other.
+type laid struct {
+	ints, floats [][]byte
+	counts       [2]int64 // of the values of each dtype
+}
+
+// add adds a micro-batch, and returns its layout and how many values of each dtype it has.
+func (l *laid) add(p *compose.Feeds, batch []Feature) (layout []int64, counts [2]int64, err error) {
+	want := make([]flat.Feature, len(p.Features))
+	for i, f := range p.Features {
+		want[i] = flat.Feature{Name: f.Name, Axes: len(f.Axes)}
+	}
+	b, err := flat.Lay(want, p.Int32s, batch)
+	if err != nil {
+		return nil, counts, err
+	}
+	if err := checkAxes(p.Features, batch); err != nil {
+		return nil, counts, err
+	}
+	for _, v := range b.Int32s {
+		l.ints = append(l.ints, raw(v))
+		counts[0] += int64(len(v))
+	}
+	for _, v := range b.Float32s {
+		l.floats = append(l.floats, raw(v))
+		counts[1] += int64(len(v))
+	}
+	l.counts[0] += counts[0]
+	l.counts[1] += counts[1]
+	return b.Layout, counts, nil
+}
+
 // feed returns the feeds of one micro-batch per replica, by placeholder.
 func feed(p *compose.Feeds, batches [][]Feature) (map[string]*tf.Tensor, error) {
 	if len(batches) != p.Replicas {
 		return nil, fmt.Errorf("%d micro-batches given; expected %d, one for each replica", len(batches), p.Replicas)
 	}
-	want := make([]flat.Feature, len(p.Features))
-	for i, f := range p.Features {
-		want[i] = flat.Feature{Name: f.Name, Axes: len(f.Axes)}
-	}
-	var ints, floats [][]byte
-	var counts [2]int64
+	var l laid
 	var layout []int64
 	totals := make([]int64, 2*p.Replicas)
-	count := func(replica, kind, n int) {
-		counts[kind] += int64(n)
-		totals[kind*p.Replicas+replica] += int64(n)
-	}
 	for i, batch := range batches {
-		laid, err := flat.Lay(want, p.Int32s, batch)
+		own, counts, err := l.add(p, batch)
 		if err != nil {
 			return nil, err
 		}
-		if err := checkAxes(p.Features, batch); err != nil {
-			return nil, err
-		}
-		for _, v := range laid.Int32s {
-			ints = append(ints, raw(v))
-			count(i, 0, len(v))
-		}
-		for _, v := range laid.Float32s {
-			floats = append(floats, raw(v))
-			count(i, 1, len(v))
-		}
-		layout = append(layout, laid.Layout...)
+		layout = append(layout, own...)
+		totals[i], totals[p.Replicas+i] = counts[0], counts[1]
 	}
-	feeds := make(map[string]*tf.Tensor, 4)
 	replicas := int64(p.Replicas)
-	for _, f := range []struct {
-		placeholder string
-		dtype       tf.DataType
-		shape       []int64
-		parts       [][]byte
-	}{
-		{p.Ints, tf.Int32, counts[:1], ints},
-		{p.Floats, tf.Float, counts[1:], floats},
+	return tensors([]spec{
+		{p.Ints, tf.Int32, l.counts[:1], l.ints},
+		{p.Floats, tf.Float, l.counts[1:], l.floats},
 		{p.Layout, tf.Int64, []int64{replicas, int64(len(layout)) / replicas}, [][]byte{raw(layout)}},
 		{p.Totals, tf.Int64, []int64{2, replicas}, [][]byte{raw(totals)}},
-	} {
+	})
+}
+
+// spec says what to feed to a placeholder.
+type spec struct {
+	placeholder string // "" means none
+	dtype       tf.DataType
+	shape       []int64
+	parts       [][]byte
+}
+
+// tensors makes feeds.
+func tensors(specs []spec) (map[string]*tf.Tensor, error) {
+	feeds := make(map[string]*tf.Tensor, len(specs))
+	for _, f := range specs {
 		if f.placeholder == "" {
 			continue
 		}
 		t, err := newTensor(f.dtype, f.shape, f.parts...)
 		if err != nil {
-			return nil, fmt.Errorf("features: %w", err)
+			return nil, fmt.Errorf("feed %s: %w", f.placeholder, err)
 		}
 		feeds[f.placeholder] = t
 	}

@@ -22,6 +22,7 @@ type Model struct {
 	plan    *compose.Plan
 	runtime Runtime
 	updates int64 // the last known count of iterations
+	loops   int64 // calls of several steps so far
 
 	mu    sync.Mutex
 	calls []int   // evaluations and predictions in flight, by replica
@@ -46,6 +47,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		Shared:  t.shared,
 		Bucket:  cmp.Or(config.BucketBytes, DefaultBucketBytes),
 		Hint:    cmp.Or(t.hint, "auto"),
+		Steps:   config.StepsPerCall,
 	})
 	if err != nil {
 		return nil, err

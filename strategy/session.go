@@ -53,6 +53,11 @@ func newSession(t target, def []byte, config Config, rewrites *cpb.RewriterConfi
 // It also limits the memory of past calls' tensors: the binding frees a tensor when Go's garbage
 // collector finds it unreachable, but the collector does not know its size.
 func (s *session) run(ctx context.Context, feeds map[string]*tf.Tensor, fetches []string, targets ...string) ([]*tf.Tensor, error) {
+	return s.runSteps(ctx, 1, feeds, fetches, targets...)
+}
+
+// runSteps is run for a call that makes several steps, and may take so many times as long.
+func (s *session) runSteps(ctx context.Context, steps int, feeds map[string]*tf.Tensor, fetches []string, targets ...string) ([]*tf.Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -68,7 +73,7 @@ func (s *session) run(ctx context.Context, feeds map[string]*tf.Tensor, fetches 
 	for i, name := range targets {
 		done[i] = s.ops[name]
 	}
-	out, err := s.call(ctx, fed, fetched, done)
+	out, err := s.call(ctx, steps, fed, fetched, done)
 	s.mu.Lock()
 	s.pending++
 	full := s.pending >= 256
@@ -82,8 +87,9 @@ func (s *session) run(ctx context.Context, feeds map[string]*tf.Tensor, fetches 
 	return out, err
 }
 
-// call runs the session. It gives up a call that waits for a lost server.
-func (s *session) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
+// call runs the session. It gives up a call that waits for a lost server. Steps is how many times as
+// long as other calls it may take.
+func (s *session) call(ctx context.Context, steps int, feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
 	if s.cluster == nil {
 		return s.tf.Run(feeds, fetches, targets)
 	}
@@ -102,6 +108,7 @@ func (s *session) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetc
 	if s.longest == 0 {
 		limit = 10 * s.patience
 	}
+	limit *= time.Duration(steps)
 	s.mu.Unlock()
 	var late <-chan time.Time
 	if s.patience > 0 {
@@ -115,7 +122,7 @@ func (s *session) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetc
 			return nil, s.lost(r.err)
 		}
 		s.mu.Lock()
-		s.longest = max(s.longest, time.Since(start))
+		s.longest = max(s.longest, time.Since(start)/time.Duration(steps))
 		s.mu.Unlock()
 		return r.out, nil
 	case <-late:
@@ -132,6 +139,19 @@ func (s *session) call(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetc
 		s.mu.Unlock()
 	}
 	return nil, s.cluster.Err()
+}
+
+// failed reports whether a server is lost.
+func (s *session) failed() bool {
+	if s.cluster == nil {
+		return false
+	}
+	select {
+	case <-s.cluster.Failed():
+		return true
+	default:
+		return false
+	}
 }
 
 // lost returns the cluster's error if a server is lost. The session's own error often comes first

@@ -15,26 +15,6 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
-// Steps implements Strategy. Every step is one call of the session, or several if it accumulates
-// micro-batches.
-func (m *Model) Steps(ctx context.Context, steps []StepInput) ([]Result, error) {
-	out := make([]Result, 0, len(steps))
-	for _, in := range steps {
-		s, err := m.newStep(in)
-		if err != nil {
-			return out, err
-		}
-		if err := s.make(ctx); err != nil {
-			return out, err
-		}
-		out = append(out, s.result)
-		if !s.result.Applied {
-			break
-		}
-	}
-	return out, nil
-}
-
 // step is a step in progress.
 type step struct {
 	m      *Model
@@ -42,10 +22,10 @@ type step struct {
 	in     fed
 	rounds int // micro-batches per replica
 	seed   [2]int64
-	// scalars are the hyperparameters of the step. rows are the feeds with the rows of
-	// variables that the batches use. Both are fed to the call that updates.
-	scalars *tf.Tensor
-	rows    map[string]*tf.Tensor
+	// scalars are the hyperparameters of the step. rows are the rows of variables that the
+	// batches use, by feature. Both are fed to the call that updates.
+	scalars []float32
+	rows    map[string]rowSet
 
 	clocks tally
 	result Result
@@ -73,11 +53,22 @@ func (m *Model) newStep(in StepInput) (*step, error) {
 		s.in, s.rounds = fedBatches{p.Feeds, in.Batches}, len(in.Batches)/n
 	}
 	var err error
-	if s.scalars, err = scalarFeed(p, in.Scalars); err != nil {
+	if s.scalars, err = scalarValues(p, in.Scalars); err != nil {
 		return nil, err
 	}
-	s.rows, err = rowFeeds(p, m.export.Contract, s.in)
-	return s, err
+	s.rows = rowsOf(p, m.export.Contract, s.in)
+	return s, nil
+}
+
+// updateFeeds returns the feeds of the call that updates, without the features.
+func (s *step) updateFeeds() (map[string]*tf.Tensor, error) {
+	specs := []spec{{s.plan.ScalarFeed, tf.Float, []int64{int64(len(s.scalars))}, [][]byte{raw(s.scalars)}}}
+	for feature, feed := range s.plan.Rows {
+		r := s.rows[feature]
+		specs = append(specs, spec{feed.Rows, tf.Int32, []int64{int64(len(r.rows))}, [][]byte{raw(r.rows)}},
+			spec{feed.Class, tf.Int32, nil, [][]byte{raw([]int32{int32(r.class)})}})
+	}
+	return tensors(specs)
 }
 
 // make runs the step. If every replica has one micro-batch, that is a single call; otherwise it is
@@ -89,7 +80,11 @@ func (s *step) make(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		maps.Copy(feeds, s.rows)
+		update, err := s.updateFeeds()
+		if err != nil {
+			return err
+		}
+		maps.Copy(feeds, update)
 		out, err := s.call(ctx, feeds, slices.Concat(p.Step.Clocks, p.SumFetches, p.Step.Fetches), p.Step.Done)
 		if err != nil {
 			return err
@@ -127,7 +122,9 @@ func (s *step) round(k int) (map[string]*tf.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	feeds[s.plan.ScalarFeed] = s.scalars
+	if feeds[s.plan.ScalarFeed], err = newTensor(tf.Float, []int64{int64(len(s.scalars))}, raw(s.scalars)); err != nil {
+		return nil, err
+	}
 	var seeds []int64
 	for i := range n {
 		own := microSeed(s.seed, k*n+i)
@@ -141,9 +138,10 @@ func (s *step) round(k int) (map[string]*tf.Tensor, error) {
 func (s *step) apply(ctx context.Context) error {
 	p := s.plan
 	totals := []float32{float32(s.result.Sums["weight_sum"][0]), float32(s.result.Sums["loss_sum"][0])}
-	feeds := map[string]*tf.Tensor{p.ScalarFeed: s.scalars}
-	maps.Copy(feeds, s.rows)
-	var err error
+	feeds, err := s.updateFeeds()
+	if err != nil {
+		return err
+	}
 	if feeds[p.Totals], err = newTensor(tf.Float, []int64{2}, raw(totals)); err != nil {
 		return err
 	}
@@ -226,8 +224,8 @@ func (b drawnBatch) feeds(round, rounds, _ int) (map[string]*tf.Tensor, error) {
 
 func (b drawnBatch) numbers(feature string) [][]int32 { return b.drawn.rows[feature] }
 
-// scalarFeed returns the feed of a step's hyperparameters.
-func scalarFeed(p *compose.Train, scalars Scalars) (*tf.Tensor, error) {
+// scalarValues returns a step's hyperparameters in the order in which they are fed.
+func scalarValues(p *compose.Train, scalars Scalars) ([]float32, error) {
 	for name := range scalars {
 		if !slices.ContainsFunc(p.Scalars, func(h graphs.Hyperparameter) bool { return h.Name == name }) {
 			return nil, fmt.Errorf("the graph has no hyperparameter %q", name)
@@ -243,13 +241,19 @@ func scalarFeed(p *compose.Train, scalars Scalars) (*tf.Tensor, error) {
 			values[i] = float32(v)
 		}
 	}
-	return newTensor(tf.Float, []int64{int64(len(values))}, raw(values))
+	return values, nil
 }
 
-// rowFeeds returns the feeds with the rows of variables that the batches use.
-func rowFeeds(p *compose.Train, contract *graphs.Contract, in fed) (map[string]*tf.Tensor, error) {
-	feeds := make(map[string]*tf.Tensor, 2*len(p.Rows))
-	for feature, feed := range p.Rows {
+// rowSet holds the rows of variables that the batches of a step use, and the class of their number.
+type rowSet struct {
+	class int
+	rows  []int32
+}
+
+// rowsOf returns the rows of variables that the batches use, by feature.
+func rowsOf(p *compose.Train, contract *graphs.Contract, in fed) map[string]rowSet {
+	out := make(map[string]rowSet, len(p.Rows))
+	for feature := range p.Rows {
 		most := int32(0)
 		for _, v := range contract.Variables {
 			if v.Rows == feature {
@@ -279,15 +283,9 @@ func rowFeeds(p *compose.Train, contract *graphs.Contract, in fed) (map[string]*
 		for len(rows) < size {
 			rows = append(rows, rows[len(rows)-1])
 		}
-		var err error
-		if feeds[feed.Rows], err = newTensor(tf.Int32, []int64{int64(size)}, raw(rows)); err == nil {
-			feeds[feed.Class], err = newTensor(tf.Int32, nil, raw([]int32{int32(class)}))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("rows of %s: %w", feature, err)
-		}
+		out[feature] = rowSet{class, rows}
 	}
-	return feeds, nil
+	return out
 }
 
 // microSeed returns the seed of a step's micro-batch i. Micro-batch 0 has the step's own seed; the
@@ -311,16 +309,21 @@ func (r *Result) add(names []string, tensors []*tf.Tensor) error {
 		if err != nil {
 			return fmt.Errorf("output %s: %w", name, err)
 		}
-		sum := r.Sums[name]
-		if sum == nil {
-			r.Sums[name] = values
-			continue
-		}
-		for j, v := range values {
-			sum[j] += v
-		}
+		r.addSum(name, values)
 	}
 	return nil
+}
+
+// addSum adds the values to the sum of a name. It keeps the values.
+func (r *Result) addSum(name string, values []float64) {
+	sum := r.Sums[name]
+	if sum == nil {
+		r.Sums[name] = values
+		return
+	}
+	for j, v := range values {
+		sum[j] += v
+	}
 }
 
 // stepError returns an *OutOfMemoryError if memory ran out before any variable changed. Updates

@@ -21,11 +21,10 @@ type Strategy interface {
 	// inputs. If it fails, it also returns the results of the updates before the failed one.
 	// After an *OutOfMemoryError, the failed update has changed nothing.
 	//
-	// Steps takes a list because some devices run several steps in one call. A TPU stacks
-	// the batches of Runtime.StepsPerCall steps, runs them as one loop on the device, and
-	// fetches the sums, and whether each step was applied, after the last one. A caller
-	// passes as many steps as Runtime says, and reads the results in the same way for all
-	// strategies. Here every step is a call of its own, so any number works.
+	// Any number of inputs works. Runtime.StepsPerCall of them at most are one call of the
+	// session: their batches are fed together, a loop in the graph makes the steps, and the
+	// sums, and whether each step was applied, are fetched at its end. Results are the same
+	// for any number of steps per call. A context that ends stops the steps between calls.
 	Steps(ctx context.Context, steps []StepInput) ([]Result, error)
 	// Evaluate returns the metric sums of a batch by output name, flat; never means. One
 	// replica computes them.
@@ -84,7 +83,8 @@ type Result struct {
 	Applied bool
 	// Iterations is the graph's own count of steps after this one.
 	Iterations int64
-	// InSession is the time spent in calls of the session.
+	// InSession is the time spent in calls of the session. The steps of a call have equal parts
+	// of its time.
 	InSession time.Duration
 }
 
@@ -106,8 +106,8 @@ type Runtime struct {
 	// MicroBatches is the number of micro-batches that are computed in parallel: one per
 	// replica, or one per lane of a single device.
 	MicroBatches int
-	// StepsPerCall is the best number of steps for a call of Steps. It is 1 if each step is
-	// a session call of its own.
+	// StepsPerCall is the largest number of steps that a call of the session makes. It is 1
+	// if each step is a call of its own. Steps that accumulate micro-batches always are.
 	StepsPerCall int
 	// InFlight is the number of concurrent evaluations or predictions that keeps all
 	// devices busy: one per lane, or else two per replica, so that one uses the cores that

@@ -23,16 +23,27 @@ type tally []Times
 func (t tally) take(out []*tf.Tensor) ([]*tf.Tensor, error) {
 	for i := range t {
 		at, ok := out[i].Value().([]float64)
-		if !ok || len(at) != 2 && len(at) != 4 {
-			return nil, fmt.Errorf("the clock of replica %d has dtype %v and shape %v; expected 2 or 4 float64 values", i, out[i].DataType(), out[i].Shape())
+		if !ok {
+			return nil, fmt.Errorf("the clock of replica %d has dtype %v; expected float64", i, out[i].DataType())
 		}
-		t[i].Compute += seconds(at[1] - at[0])
-		if len(at) == 4 {
-			t[i].Reduce += seconds(at[2] - at[1])
-			t[i].Update += seconds(at[3] - at[2])
+		if err := t.add(i, at); err != nil {
+			return nil, err
 		}
 	}
 	return out[len(t):], nil
+}
+
+// add adds a replica's clock readings.
+func (t tally) add(replica int, at []float64) error {
+	if len(at) != 2 && len(at) != 4 {
+		return fmt.Errorf("the clock of replica %d has %d readings; expected 2 or 4", replica, len(at))
+	}
+	t[replica].Compute += seconds(at[1] - at[0])
+	if len(at) == 4 {
+		t[replica].Reduce += seconds(at[2] - at[1])
+		t[replica].Update += seconds(at[3] - at[2])
+	}
+	return nil
 }
 
 // seconds converts seconds to a duration. It returns 0 if the clock was set back.

@@ -28,6 +28,8 @@ type Builder struct {
 	def    *gpb.GraphDef
 	names  map[string]int
 	device string
+	// outputs are those of Declare, by operation.
+	outputs map[string][]string
 	// root and common are those of Within.
 	root   string
 	common []Attr
@@ -38,10 +40,14 @@ type Builder struct {
 // functions; nil means TensorFlow's own.
 func New(library *fpb.FunctionDefLibrary, versions *vpb.VersionDef) *Builder {
 	return &Builder{
-		def:   &gpb.GraphDef{Versions: versions, Library: library},
-		names: make(map[string]int),
+		def:     &gpb.GraphDef{Versions: versions, Library: library},
+		names:   make(map[string]int),
+		outputs: make(map[string][]string),
 	}
 }
+
+// Declare names the outputs of an operation that is not TensorFlow's, so that functions can use it.
+func (b *Builder) Declare(op string, outputs ...string) { b.outputs[op] = outputs }
 
 // Attr is an attribute of a node.
 type Attr struct {
@@ -168,6 +174,11 @@ func (b *Builder) Int64s(name string, v []int64) string {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT64, TensorShape: shapeProto([]int64{int64(len(v))}), Int64Val: v})
 }
 
+// Bool adds a bool scalar.
+func (b *Builder) Bool(name string, v bool) string {
+	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_BOOL, TensorShape: shapeProto(nil), BoolVal: []bool{v}})
+}
+
 // Bytes adds a uint8 vector.
 func (b *Builder) Bytes(name string, v []byte) string {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_UINT8, TensorShape: shapeProto([]int64{int64(len(v))}), TensorContent: v})
@@ -202,9 +213,9 @@ func controls(nodes []string) []string {
 	return out
 }
 
-// Call adds a call of a function. Inputs holds the inputs by argument name, and handles the handle
-// of each captured variable.
-func (b *Builder) Call(name string, f *graphs.Function, inputs map[string]string, handles map[string]string) string {
+// Call adds a call of a function after the control inputs. Inputs holds the inputs by argument name,
+// and handles the handle of each captured variable.
+func (b *Builder) Call(name string, f *graphs.Function, inputs map[string]string, handles map[string]string, after ...string) string {
 	var args []string
 	var tin, tout []dtpb.DataType
 	for _, a := range f.Inputs {
@@ -223,7 +234,7 @@ func (b *Builder) Call(name string, f *graphs.Function, inputs map[string]string
 	if f.XLA {
 		attrs = append(attrs, Bool("_XlaMustCompile", true))
 	}
-	return b.Node("StatefulPartitionedCall", name, args, attrs...)
+	return b.Node("StatefulPartitionedCall", name, append(args, controls(after)...), attrs...)
 }
 
 // Marshal returns the serialized graph, as accepted by tf.Graph.Import.

@@ -33,7 +33,7 @@ func (b *Builder) Function(name string) *Function {
 		b.def.Library = new(fpb.FunctionDefLibrary)
 	}
 	return &Function{
-		Builder: &Builder{def: &gpb.GraphDef{Library: b.def.Library}, names: make(map[string]int)},
+		Builder: &Builder{def: &gpb.GraphDef{Library: b.def.Library}, names: make(map[string]int), outputs: b.outputs},
 		name:    name,
 		library: b.def.Library,
 	}
@@ -82,7 +82,7 @@ func (f *Function) End() (string, error) {
 		}
 	}
 	translate := func(of, ref string) string {
-		out, err := inFunction(ops, ref)
+		out, err := f.inFunction(ops, ref)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", of, err))
 		}
@@ -109,7 +109,7 @@ func (f *Function) End() (string, error) {
 
 // inFunction translates a reference of a graph ("node:1") to that of a function
 // ("node:output:1"). Ops holds the operation of each node, and "" for each argument.
-func inFunction(ops map[string]string, ref string) (string, error) {
+func (f *Function) inFunction(ops map[string]string, ref string) (string, error) {
 	if node, control := strings.CutPrefix(ref, "^"); control {
 		if _, ok := ops[node]; !ok {
 			return "", fmt.Errorf("node %s not found", node)
@@ -131,10 +131,13 @@ func inFunction(ops map[string]string, ref string) (string, error) {
 	if op == "" { // an argument
 		return node, nil
 	}
-	names, ok := outputNames[op]
+	names, ok := f.outputs[op]
+	if !ok {
+		names, ok = outputNames[op]
+	}
 	switch {
 	case !ok:
-		return "", fmt.Errorf("the names of the outputs of operation %s are not known; add them to outputNames", op)
+		return "", fmt.Errorf("the names of the outputs of operation %s are not known; add them to outputNames, or Declare them", op)
 	case len(names) == 1: // one output, or a list
 		return fmt.Sprintf("%s:%s:%d", node, names[0], index), nil
 	case index >= len(names):

@@ -107,6 +107,19 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
+func TestDeclare(t *testing.T) {
+	b := New(nil, nil)
+	b.Declare("Ours", "first", "second")
+	f := b.Function("f")
+	f.Return("x", f.Node("Ours", "n", nil)+":1", dtpb.DataType_DT_INT32)
+	if _, err := f.End(); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.library.GetFunction()[0].GetRet()["x"]; got != "n:second:0" {
+		t.Errorf("the output is %s, want n:second:0", got)
+	}
+}
+
 func TestFunctionErrors(t *testing.T) {
 	const int32Type = dtpb.DataType_DT_INT32
 	for want, make := range map[string]func(*Function){
@@ -115,8 +128,8 @@ func TestFunctionErrors(t *testing.T) {
 		"output x: node y not found":                                func(f *Function) { f.Return("x", "y", int32Type) },
 		"node z: node y not found":                                  func(f *Function) { f.Group("z", "y") },
 		"input x:a; expected node or node:":                         func(f *Function) { f.Return("x", f.Int32("x", 1)+":a", int32Type) },
-		"names of the outputs of operation FloorMod are not known":  func(f *Function) { f.Return("x", f.Node("FloorMod", "s", nil), int32Type) },
-		"operation Switch has 2 outputs":                            func(f *Function) { f.Return("x", f.Node("Switch", "s", nil)+":2", int32Type) },
+		"names of the outputs of operation FloorMod are not known; add them to outputNames, or Declare them": func(f *Function) { f.Return("x", f.Node("FloorMod", "s", nil), int32Type) },
+		"operation Switch has 2 outputs": func(f *Function) { f.Return("x", f.Node("Switch", "s", nil)+":2", int32Type) },
 	} {
 		f := New(nil, nil).Function("f")
 		make(f)

@@ -9,6 +9,9 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
+// clockReadings is the number of readings of a replica's clock in a step that is one call.
+const clockReadings = 4
+
 // timed reports whether the graph measures the time of each replica.
 func (c *composer) timed() bool { return len(c.replicas) > 1 && !c.Shared }
 

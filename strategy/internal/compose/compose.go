@@ -36,6 +36,11 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 		if err := c.trainStep(); err != nil {
 			return nil, err
 		}
+		if c.Steps > 1 {
+			if err := c.loop(); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return c.plan, nil
 }
@@ -83,6 +88,7 @@ func owners(contract *graphs.Contract, replicas int) map[string]int {
 // effects to have an _implements attribute, so update is found by the optimizer's name.
 func (c *composer) substitute() {
 	ops := kernels.Ops()
+	c.Declare(kernels.Squares, "sum")
 	c.plan.Kernels = c.Substitute(ops)
 	for _, op := range ops {
 		if op.Implements == "gorbit."+c.export.Contract.Optimizer.Name {

@@ -11,8 +11,12 @@ import (
 )
 
 const (
-	float32Type = dtpb.DataType_DT_FLOAT
-	int64Type   = dtpb.DataType_DT_INT64
+	float32Type  = dtpb.DataType_DT_FLOAT
+	float64Type  = dtpb.DataType_DT_DOUBLE
+	int32Type    = dtpb.DataType_DT_INT32
+	int64Type    = dtpb.DataType_DT_INT64
+	boolType     = dtpb.DataType_DT_BOOL
+	resourceType = dtpb.DataType_DT_RESOURCE
 )
 
 // replica is one copy of the model in the graph.
@@ -32,6 +36,10 @@ type composer struct {
 	// owners of the variables, by name, if the optimizer is sharded.
 	owners map[string]int
 	plan   *Plan
+	// rows are the rows in which gradients are not 0, by feature.
+	rows map[string]RowFeed
+	// looped is set while the step is composed as the body of a loop.
+	looped bool
 	// instance is the number of collectives in the graph so far.
 	instance int32
 }

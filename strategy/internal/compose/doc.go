@@ -9,6 +9,7 @@
 //	tpustep.go    the training steps of a TPU's cores, one or a loop of them
 //	tpuparts.go   feeds and variables of the programs of a TPU's cores
 //	tpucluster.go the nodes that make a program one of a TPU's cores
+//	loop.go       several training steps in a call
 //	step.go       the replicas' gradients, and their paths to the variables
 //	update.go     norm, clipping, whether a step is applied, and the variables' updates
 //	reduce.go     the sums of all replicas' gradients

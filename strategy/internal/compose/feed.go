@@ -71,15 +71,6 @@ func (c *composer) features(f *graphs.Function) *Feeds {
 	return p
 }
 
-// layoutLength returns the length of a replica's layout.
-func (p *Feeds) layoutLength() int64 {
-	n := len(p.Features)
-	for _, feature := range p.Features {
-		n += len(feature.Axes)
-	}
-	return int64(n)
-}
-
 // cut splits a replica's flat values into features according to its layout. It returns the nodes
 // of the features.
 func (c *composer) cut(own string, p *Feeds, r *replica, ints, floats, layout string) map[string]string {

@@ -29,6 +29,8 @@ type Layout struct {
 	Bucket int64
 	// Hint is the communication_hint of CollectiveReduceV2.
 	Hint string
+	// Steps adds a call of up to so many training steps; 0 and 1 mean none.
+	Steps int
 	// Local makes the workers read the training features; if nil, they are fed.
 	Local *shardinput.Data
 	// Hosted means that the devices, TPU cores, run whole programs only. Operations around
@@ -52,6 +54,8 @@ type Plan struct {
 	TPU *TPUCalls
 	// Train is the training step; nil if there is none.
 	Train *Train
+	// Loop is the call of several training steps; nil if there is none.
+	Loop *Loop
 	// Evaluate and Predict have one call per replica.
 	Evaluate []*Call
 	Predict  []*Call
@@ -122,6 +126,81 @@ type Train struct {
 	Apply Apply
 }
 
+// Loop is a call of several training steps with one micro-batch per replica each. It ends after the
+// first step that is not applied. All feeds hold those of the steps, one after the other.
+type Loop struct {
+	// Steps is the largest number of steps of a call.
+	Steps int
+	// Call is fed with the number of the call and the number of its steps, int64 [2].
+	Call string
+	// Feeds are the features; Layout and Totals are part of Numbers.
+	Feeds *Feeds
+	// Numbers is int64 [steps, n]. A row has for each replica where its values of Feeds.Ints
+	// begin and how many they are, the same for Feeds.Floats, its seed (2), and its layout, see
+	// Feeds.Layout. Then follow for each feature of Rows where its rows begin, how many they
+	// are, and their class.
+	Numbers string
+	// ScalarFeed is fed with the values of Train.Scalars, float32 [steps, n].
+	ScalarFeed string
+	// Rows are the features of which RowFeeds are fed with the rows in which gradients are not
+	// 0, int32; see RowFeed.
+	Rows, RowFeeds []string
+	// Results is fetched for the results, float64 [Steps, n]. A row has for each replica its
+	// sums, flat, of the sizes SumSizes, and so many Clocks readings; then the gradient norm,
+	// whether the step was applied, and the iterations.
+	Results  string
+	SumSizes []int
+	Clocks   int
+	// Done is fetched for the number of the call and the number of steps that it has made, int64
+	// [2].
+	Done string
+	// ReadResults and ReadDone are the same without a call. They tell what a call that failed
+	// has done.
+	ReadResults, ReadDone string
+
+	sumTypes []dtpb.DataType
+}
+
+// Decided is how many numbers at the end of a row of Loop.Results are those of all replicas.
+const Decided = 3
+
+// replicaNumbers is how many parts of a row of Loop.Numbers belong to a replica, and rowNumbers how
+// many to a feature of Loop.Rows.
+const (
+	replicaNumbers = 6
+	rowNumbers     = 3
+)
+
+// width returns the length of a row of Results.
+func (p *Loop) width() int64 {
+	n := p.Clocks
+	for _, size := range p.SumSizes {
+		n += size
+	}
+	return int64(p.Feeds.Replicas*n + Decided)
+}
+
+// numberSizes returns the sizes of the parts of a row of Numbers.
+func (p *Loop) numberSizes() []int64 {
+	var out []int64
+	for range p.Feeds.Replicas {
+		out = append(out, 1, 1, 1, 1, 2, p.Feeds.layoutLength())
+	}
+	for range p.Rows {
+		out = append(out, 1, 1, 1)
+	}
+	return out
+}
+
+// numbers returns the length of a row of Numbers.
+func (p *Loop) numbers() int64 {
+	n := int64(0)
+	for _, size := range p.numberSizes() {
+		n += size
+	}
+	return n
+}
+
 // Apply is a call that computes new values of the variables.
 type Apply struct {
 	Fetches []string // gradient norm, applied, iterations
@@ -149,6 +228,15 @@ type Feeds struct {
 	//   Layout        int64 [replicas, L]: the sizes of a replica's features, then their shapes
 	//   Totals        int64 [2, replicas]: the number of values of each dtype of a replica
 	Ints, Floats, Layout, Totals string
+}
+
+// layoutLength returns the length of a replica's layout.
+func (p *Feeds) layoutLength() int64 {
+	n := len(p.Features)
+	for _, feature := range p.Features {
+		n += len(feature.Axes)
+	}
+	return int64(n)
 }
 
 // Local says how workers read the features of the training step.

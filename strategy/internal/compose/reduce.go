@@ -165,7 +165,7 @@ func (c *composer) collective(prefix string) adder {
 			key := c.Int32(at(i)+"/instance_key", c.instance*rowClasses)
 			if rows != "" {
 				// TensorFlow requires that the shape for a key never changes.
-				key = c.Node("AddV2", at(i)+"/instance_key/class", []string{key, c.plan.Train.Rows[rows].Class}, build.Type("T", dtpb.DataType_DT_INT32))
+				key = c.Node("AddV2", at(i)+"/instance_key/class", []string{key, c.rows[rows].Class}, build.Type("T", dtpb.DataType_DT_INT32))
 			}
 			inputs := []string{tensors[i], sizes[i], groups[i], key}
 			if before[i] != "" {
@@ -184,7 +184,7 @@ func (c *composer) rowsOf(name string, v graphs.Variable, gradient string) strin
 	if v.Rows == "" {
 		return gradient
 	}
-	return c.Node("GatherV2", name, []string{gradient, c.plan.Train.Rows[v.Rows].Rows, c.Int32(name+"/axis", 0)},
+	return c.Node("GatherV2", name, []string{gradient, c.rows[v.Rows].Rows, c.Int32(name+"/axis", 0)},
 		build.Type("Tparams", float32Type), build.Type("Tindices", dtpb.DataType_DT_INT32), build.Type("Taxis", dtpb.DataType_DT_INT32))
 }
 
@@ -194,7 +194,7 @@ func (c *composer) withRows(name string, v graphs.Variable, gradient, rows strin
 	if v.Rows == "" {
 		return rows
 	}
-	indices := c.Node("ExpandDims", name+"/indices", []string{c.plan.Train.Rows[v.Rows].Rows, c.Int32(name+"/indices/axis", 1)},
+	indices := c.Node("ExpandDims", name+"/indices", []string{c.rows[v.Rows].Rows, c.Int32(name+"/indices/axis", 1)},
 		build.Type("T", dtpb.DataType_DT_INT32), build.Type("Tdim", dtpb.DataType_DT_INT32))
 	return c.Node("TensorScatterUpdate", name+"/whole", []string{gradient, indices, rows},
 		build.Type("T", float32Type), build.Type("Tindices", dtpb.DataType_DT_INT32))

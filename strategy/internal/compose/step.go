@@ -28,7 +28,7 @@ func (c *composer) trainStep() error {
 	contract := c.export.Contract
 	gradients := c.export.Functions["gradients"]
 	t := &Train{Rows: make(map[string]RowFeed)}
-	c.plan.Train = t
+	c.plan.Train, c.rows = t, t.Rows
 	var inputs []map[string]string
 	var err error
 	if c.Local != nil {
@@ -60,7 +60,7 @@ func (c *composer) trainStep() error {
 		c.gradients(t, gradients, i, fmt.Sprintf("%s:%d", seeds, i), &m)
 	}
 	order := c.backward(gradients)
-	t.Step = c.apply("", order, m.grads, m.weights, m.losses, false, m.began)
+	t.Step, _ = c.apply("", order, m.grads, m.weights, m.losses, false, m.began)
 	c.accumulate(t, order, m.grads)
 	return nil
 }
@@ -78,7 +78,11 @@ func (c *composer) gradients(t *Train, gradients *graphs.Function, i int, seed s
 	r.inputs["seed"] = seed
 
 	c.OnDevice(r.device)
-	call := c.Call(r.prefix+"gradients", gradients, r.inputs, r.handles)
+	var after []string
+	if c.looped { // the step before has changed the variables
+		after = append(after, unpacked)
+	}
+	call := c.Call(r.prefix+"gradients", gradients, r.inputs, r.handles, after...)
 	out := func(name string) string { return fmt.Sprintf("%s:%d", call, gradients.Output(name)) }
 	m.grads[i] = make(map[string]string)
 	for _, a := range gradients.Outputs {
@@ -134,7 +138,7 @@ func (c *composer) accumulate(t *Train, order []graphs.Variable, grads []map[str
 			m.began[i] = []string{begin, begin}
 		}
 	}
-	t.Apply = c.apply("apply/", order, m.grads, m.weights, m.losses, true, m.began)
+	t.Apply, _ = c.apply("apply/", order, m.grads, m.weights, m.losses, true, m.began)
 }
 
 // backward returns the trained variables in the order in which a function computes their gradients.

@@ -12,12 +12,6 @@ import (
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 
-const (
-	int32Type    = dtpb.DataType_DT_INT32
-	boolType     = dtpb.DataType_DT_BOOL
-	resourceType = dtpb.DataType_DT_RESOURCE
-)
-
 // tpuParts is what the clusters of a TPU's graph share.
 type tpuParts struct {
 	layout     TPULayout

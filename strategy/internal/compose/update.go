@@ -11,10 +11,19 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 )
 
+// outcome is the end of a replica's update.
+type outcome struct {
+	replica  *replica
+	decision decision
+	// done are all nodes that change variables. If the step is not applied, those that compute
+	// new values do not run.
+	done []string
+}
+
 // apply adds a path from the replicas' gradients to new values of the variables. Weights and losses
 // are the sums of each replica or, if total is set, of all replicas. Began holds the replicas'
 // clock readings so far.
-func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool, began [][]string) Apply {
+func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool, began [][]string) (Apply, []outcome) {
 	switch {
 	case len(c.replicas) == 1:
 		return c.mirrored(prefix, grads, weights, losses, began)
@@ -27,9 +36,10 @@ func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[str
 
 // mirrored makes every replica apply the same update. Gradients and sums are totals over all
 // replicas.
-func (c *composer) mirrored(prefix string, grads []map[string]string, weights, losses []string, began [][]string) Apply {
+func (c *composer) mirrored(prefix string, grads []map[string]string, weights, losses []string, began [][]string) (Apply, []outcome) {
 	contract := c.export.Contract
 	var p Apply
+	var outcomes []outcome
 	var done []string
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
@@ -43,6 +53,7 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 			updates = append(updates, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d))
 		}
 		done = append(done, updates...)
+		outcomes = append(outcomes, outcome{r, d, updates})
 		if c.timed() {
 			p.Clocks = append(p.Clocks, c.applied(prefix, r, began[i], d, append(all, weights[i], losses[i]), updates))
 		}
@@ -52,12 +63,12 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 	}
 	c.OnDevice(c.replicas[0].host)
 	p.Done = c.Group(prefix+"done", done...)
-	return p
+	return p, outcomes
 }
 
 // sharded makes the owner of each variable update it and send the value to the others, unless the
 // replicas share their variables. The first replica decides for all.
-func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool, began [][]string) Apply {
+func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool, began [][]string) (Apply, []outcome) {
 	contract := c.export.Contract
 	totals := make(map[string]string)
 	owned := make([][]string, len(c.replicas))
@@ -82,13 +93,13 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	}
 	first := c.replicas[0]
 	c.OnDevice(first.device)
-	all := c.sum(prefix+"squares/all", squares)
+	square := c.sum(prefix+"squares/all", squares)
 	weight, loss := weights[0], losses[0]
 	if !total {
 		weight = c.sum(prefix+"reduced/weight_sum", weights)
 		loss = c.sum(prefix+"reduced/loss_sum", losses)
 	}
-	d := c.decide(prefix, first, all, weight, loss)
+	d := c.decide(prefix, first, square, weight, loss)
 	done := make([][]string, len(c.replicas))
 	done[0] = []string{d.counted}
 	for _, v := range contract.Variables {
@@ -116,8 +127,9 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 		}
 	}
 	c.OnDevice(first.host)
-	p.Done = c.Group(prefix+"done", slices.Concat(done...)...)
-	return p
+	all := slices.Concat(done...)
+	p.Done = c.Group(prefix+"done", all...)
+	return p, []outcome{{first, d, all}}
 }
 
 // sum adds tensors, two at a time and in their order. A single AddN of three or more is not

@@ -1,0 +1,282 @@
+package compose
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
+)
+
+// value is an output of a node with its dtype.
+type value struct {
+	node  string
+	dtype dtpb.DataType
+}
+
+// loop adds the call of several steps: a While whose body is the training step with one micro-batch
+// per replica. Its inputs are the feeds of all steps, and the body takes those of its own step. The
+// results go to a variable, so that those of the finished steps are not lost if a later one fails.
+func (c *composer) loop() error {
+	gradients := c.export.Functions["gradients"]
+	p := &Loop{Steps: c.Steps}
+	if len(c.replicas) > 1 {
+		p.Rows = c.rowFeatures()
+	}
+	c.plan.Loop = p
+	if err := p.sizes(c, gradients); err != nil {
+		return err
+	}
+	host := c.replicas[0].host
+	c.OnDevice(host)
+	results := value{c.Variable("loop/results", float64Type, []int64{int64(p.Steps), p.width()}), resourceType}
+	done := value{c.Variable("loop/done", int64Type, []int64{2}), resourceType}
+	zero := c.Node("Fill", "loop/zero", []string{c.Int64s("loop/zero/shape", []int64{int64(p.Steps), p.width()}),
+		c.Node("Cast", "loop/zero/value", []string{c.Float("loop/zero/float", 0)}, build.Type("SrcT", float32Type), build.Type("DstT", float64Type))},
+		build.Type("T", float64Type), build.Type("index_type", int64Type))
+	c.plan.Init = c.Group("loop/init", c.plan.Init,
+		c.Assign("loop/results/zero", results.node, zero, float64Type),
+		c.Assign("loop/done/zero", done.node, c.Int64s("loop/done/none", []int64{0, 0}), int64Type))
+
+	in := c.loopInputs(p, results, done)
+	types := make([]dtpb.DataType, len(in))
+	nodes := make([]string, len(in))
+	for i, v := range in {
+		nodes[i], types[i] = v.node, v.dtype
+	}
+	body, err := c.loopBody(p, gradients, in)
+	if err != nil {
+		return err
+	}
+	more, err := c.loopCondition(in)
+	if err != nil {
+		return err
+	}
+	c.OnDevice(host)
+	while := c.Loop("loop", more, body, nodes, types, nil, build.Bool("_lower_using_switch_merge", true))
+	p.Results = c.Read("loop/results/after", results.node, float64Type, while)
+	p.Done = c.Read("loop/done/after", done.node, int64Type, while)
+	p.ReadResults = c.Read("loop/results/read", results.node, float64Type)
+	p.ReadDone = c.Read("loop/done/read", done.node, int64Type)
+	return nil
+}
+
+// sizes sets what the loop's feeds and results consist of.
+func (p *Loop) sizes(c *composer, gradients *graphs.Function) error {
+	p.Feeds = c.features(gradients)
+	p.Feeds.Replicas = len(c.replicas)
+	for _, a := range gradients.Outputs {
+		if !slices.Contains(c.plan.Train.Sums, a.Name) {
+			continue
+		}
+		if !a.Ranked || slices.Contains(a.Shape, -1) {
+			return fmt.Errorf("function gradients: output %s has no known shape; several steps in a call need one; set the steps per call to 1", a)
+		}
+		p.SumSizes = append(p.SumSizes, int(elements(a.Shape)))
+		p.sumTypes = append(p.sumTypes, a.DType)
+	}
+	if c.timed() {
+		p.Clocks = clockReadings
+	}
+	return nil
+}
+
+// The inputs of the loop, in this order, are followed by the stacked feeds and the handles.
+const (
+	loopStep  = iota // int64 [], the step
+	loopGoing        // bool [], whether all steps so far were applied
+	loopCall         // int64 [], the number of the call
+	loopSteps        // int64 [], the number of steps of the call
+)
+
+// loopInputs adds the loop's placeholders, and returns everything that the loop takes from the graph.
+func (c *composer) loopInputs(p *Loop, handles ...value) []value {
+	p.Call = c.Placeholder("loop/call", int64Type, []int64{2})
+	call := c.Node("Unpack", "loop/call/unpack", []string{p.Call}, build.Int("num", 2), build.Int("axis", 0), build.Type("T", int64Type))
+	p.Numbers = c.Placeholder("loop/numbers", int64Type, []int64{-1, p.numbers()})
+	p.ScalarFeed = c.Placeholder("loop/scalars", float32Type, []int64{-1, int64(len(c.plan.Train.Scalars))})
+	in := []value{
+		loopStep:  {c.Int64("loop/first", 0), int64Type},
+		loopGoing: {c.Bool("loop/going", true), boolType},
+		loopCall:  {call + ":0", int64Type},
+		loopSteps: {call + ":1", int64Type},
+	}
+	in = append(in, value{p.Numbers, int64Type}, value{p.ScalarFeed, float32Type})
+	if p.Feeds.Int32s > 0 {
+		p.Feeds.Ints = c.Placeholder("loop/int32", int32Type, []int64{-1})
+		in = append(in, value{p.Feeds.Ints, int32Type})
+	}
+	if len(p.Feeds.Features) > p.Feeds.Int32s {
+		p.Feeds.Floats = c.Placeholder("loop/float32", float32Type, []int64{-1})
+		in = append(in, value{p.Feeds.Floats, float32Type})
+	}
+	for _, feature := range p.Rows {
+		rows := c.Placeholder("loop/rows/"+feature, int32Type, []int64{-1})
+		p.RowFeeds = append(p.RowFeeds, rows)
+		in = append(in, value{rows, int32Type})
+	}
+	in = append(in, handles...)
+	for i, r := range c.replicas {
+		if c.Shared && i > 0 {
+			break
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.handles)) {
+			in = append(in, value{r.handles[name], resourceType})
+		}
+	}
+	return in
+}
+
+// inside returns a composer of a function, in which the given values are arguments, and the argument
+// of each value.
+func (c *composer) inside(f *build.Function, values []value) (*composer, map[string]string) {
+	args := make(map[string]string, len(values))
+	for i, v := range values {
+		args[v.node] = f.Arg(fmt.Sprintf("in_%d", i), v.dtype)
+	}
+	in := *c
+	in.Builder, in.looped, in.rows, in.replicas = f.Builder, true, make(map[string]RowFeed), nil
+	for _, r := range c.replicas {
+		own := &replica{prefix: r.prefix, device: r.device, host: r.host, handles: make(map[string]string, len(r.handles))}
+		for name, handle := range r.handles {
+			own.handles[name] = args[handle]
+		}
+		in.replicas = append(in.replicas, own)
+	}
+	return &in, args
+}
+
+// loopCondition adds the function that tells whether there is one more step to make.
+func (c *composer) loopCondition(in []value) (string, error) {
+	f := c.Function("gorbit_loop_condition")
+	args := make([]string, len(in))
+	for i, v := range in {
+		args[i] = f.Arg(fmt.Sprintf("in_%d", i), v.dtype)
+	}
+	f.OnDevice(c.replicas[0].host)
+	left := f.Node("Less", "left", []string{args[loopStep], args[loopSteps]}, build.Type("T", int64Type))
+	f.Return("more", f.Node("LogicalAnd", "more", []string{left, args[loopGoing]}), boolType)
+	return f.End()
+}
+
+// loopBody adds the function that makes one step, and returns its name.
+func (c *composer) loopBody(p *Loop, gradients *graphs.Function, values []value) (string, error) {
+	f := c.Function("gorbit_loop_body")
+	in, args := c.inside(f, values)
+	k := args[values[loopStep].node]
+	inputs, seeds, scalars := in.takeStep(p, k, args)
+	t := &Train{Scalars: c.plan.Train.Scalars, ScalarFeed: scalars}
+	m := newMade(len(in.replicas))
+	for i, r := range in.replicas {
+		r.inputs = inputs[i]
+		in.gradients(t, gradients, i, seeds[i], &m)
+	}
+	step, outcomes := in.apply("", c.backward(gradients), m.grads, m.weights, m.losses, false, m.began)
+	row := in.resultRow(p, t, step)
+	ended := in.ended(outcomes)
+
+	in.OnDevice(in.replicas[0].host)
+	results, done := args["loop/results"], args["loop/done"]
+	write := in.Node("ResourceScatterUpdate", "write", []string{results, k, row}, build.Type("dtype", float64Type), build.Type("Tindices", int64Type))
+	next := in.Node("AddV2", "next", append([]string{k, in.Int64("one", 1), "^" + write}, ended...), build.Type("T", int64Type))
+	progress := in.Node("Pack", "progress", []string{args[values[loopCall].node], next}, build.Type("T", int64Type), build.Int("N", 2), build.Int("axis", 0))
+	written := in.Assign("progress/write", done, progress, int64Type)
+	f.Return("out_0", in.Node("Identity", "next/step", []string{next, "^" + written}, build.Type("T", int64Type)), int64Type)
+	f.Return("out_1", step.Fetches[1], boolType)
+	for i, v := range values[loopGoing+1:] {
+		f.Return(fmt.Sprintf("out_%d", i+2), args[v.node], v.dtype)
+	}
+	return f.End()
+}
+
+// takeStep takes the inputs of step k from those of all steps. It returns the nodes of the features
+// and of the seed of each replica, and that of the scalars.
+func (c *composer) takeStep(p *Loop, k string, args map[string]string) (inputs []map[string]string, seeds []string, scalars string) {
+	c.OnDevice(c.replicas[0].host)
+	axis := c.Int32("step/axis", 0)
+	gather := func(name, from string, t dtpb.DataType) string {
+		return c.Node("GatherV2", name, []string{from, k, axis}, build.Type("Tparams", t), build.Type("Tindices", int64Type), build.Type("Taxis", int32Type))
+	}
+	scalars = gather("step/scalars", args[p.ScalarFeed], float32Type)
+	sizes := p.numberSizes()
+	numbers := c.Node("SplitV", "step/numbers", []string{gather("step/numbers/row", args[p.Numbers], int64Type), c.Int64s("step/numbers/sizes", sizes), axis},
+		build.Int("num_split", int64(len(sizes))), build.Type("T", int64Type), build.Type("Tlen", int64Type))
+	number := func(i int) string { return fmt.Sprintf("%s:%d", numbers, i) }
+	slice := func(name, from string, t dtpb.DataType, at int) string {
+		if from == "" {
+			return ""
+		}
+		return c.Node("Slice", name, []string{args[from], number(at), number(at + 1)}, build.Type("T", t), build.Type("Index", int64Type))
+	}
+	for i, r := range c.replicas {
+		at := i * replicaNumbers
+		c.OnDevice(c.replicas[0].host)
+		name := r.prefix + "features"
+		ints := slice(name+"/int32", p.Feeds.Ints, int32Type, at)
+		floats := slice(name+"/float32", p.Feeds.Floats, float32Type, at+2)
+		seeds = append(seeds, number(at+4))
+		inputs = append(inputs, c.cut(name, p.Feeds, r, ints, floats, number(at+5)))
+	}
+	c.OnDevice(c.replicas[0].host)
+	for i, feature := range p.Rows {
+		at := len(c.replicas)*replicaNumbers + i*rowNumbers
+		class := c.Node("Cast", "rows/class/"+feature, []string{number(at + 2)}, build.Type("SrcT", int64Type), build.Type("DstT", int32Type))
+		c.rows[feature] = RowFeed{
+			Rows: slice("rows/"+feature, p.RowFeeds[i], int32Type, at),
+			Class: c.Node("Reshape", "rows/class/scalar/"+feature, []string{class, c.Int64s("rows/class/shape/"+feature, nil)},
+				build.Type("T", int32Type), build.Type("Tshape", int64Type)),
+		}
+	}
+	return inputs, seeds, scalars
+}
+
+// resultRow adds the vector of a step's results, see Loop.Results.
+func (c *composer) resultRow(p *Loop, t *Train, step Apply) string {
+	flat := func(name, node string, from dtpb.DataType, n int) string {
+		if from != float64Type {
+			node = c.Node("Cast", name, []string{node}, build.Type("SrcT", from), build.Type("DstT", float64Type))
+		}
+		return c.Node("Reshape", name+"/flat", []string{node, c.Int64s(name+"/shape", []int64{int64(n)})}, build.Type("T", float64Type), build.Type("Tshape", int64Type))
+	}
+	concat := func(name string, parts []string) string {
+		return c.Node("ConcatV2", name, append(slices.Clone(parts), c.Int32(name+"/axis", 0)), build.Type("T", float64Type),
+			build.Int("N", int64(len(parts))), build.Type("Tidx", int32Type))
+	}
+	var row []string
+	for i, r := range c.replicas {
+		c.OnDevice(r.host)
+		var parts []string
+		for j, n := range p.SumSizes {
+			parts = append(parts, flat(r.prefix+"result/"+t.Sums[j], t.SumFetches[i*len(p.SumSizes)+j], p.sumTypes[j], n))
+		}
+		if p.Clocks > 0 {
+			parts = append(parts, step.Clocks[i])
+		}
+		row = append(row, concat(r.prefix+"result", parts))
+	}
+	c.OnDevice(c.replicas[0].host)
+	for i, dtype := range []dtpb.DataType{float32Type, boolType, int64Type} {
+		row = append(row, flat(fmt.Sprintf("result/decided/%d", i), step.Fetches[i], dtype, 1))
+	}
+	return concat("result/all", row)
+}
+
+// ended returns control inputs that wait until the step has changed all variables, or none because it
+// is not applied. Nodes behind the updates of a step that is not applied do not run.
+func (c *composer) ended(outcomes []outcome) []string {
+	typeT := build.Type("T", int64Type)
+	var out []string
+	for _, o := range outcomes {
+		c.OnDevice(o.replica.host)
+		name := o.replica.prefix + "ended"
+		one := c.Int64(name+"/one", 1)
+		updated := c.Node("Identity", name+"/updated", []string{one, "^" + c.Group(name+"/updates", o.done...)}, typeT)
+		counted := c.Node("Identity", name+"/counted", []string{one, "^" + o.decision.counted}, typeT)
+		refused := c.Node("Switch", name+"/refused", []string{counted, o.decision.finite}, typeT) + ":0"
+		out = append(out, "^"+c.Node("Merge", name, []string{updated, refused}, typeT, build.Int("N", 2)))
+	}
+	return out
+}
