@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -80,26 +81,26 @@ func BenchmarkRun(b *testing.B) {
 
 // benchTexts returns the texts of the file.
 func benchTexts(b *testing.B, cfg *Config) []string {
-	t, err := openTable(b.Context(), cfg, *benchText, []column{{name: "text"}}, nil)
+	t, err := openTable(b.Context(), cfg, *benchText, []table.Column{{Name: "text"}}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer t.close()
-	c := cutter{t: t}
+	defer t.Close()
+	c := t.NewCutter()
 	var texts []string
 	for {
-		row, line, _, err := t.next()
+		row, line, _, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			return texts
 		}
 		if err != nil {
 			b.Fatal(err)
 		}
-		fields, err := c.cut(string(row), line)
+		fields, err := c.Cut(string(row), line)
 		if err != nil {
 			b.Fatal(err)
 		}
-		texts = append(texts, strings.Clone(fields[0].text))
+		texts = append(texts, strings.Clone(fields[0].Text))
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/gorbit-ml/gorbit/internal/table"
 )
 
 // chunkRows is how many rows are passed between goroutines at a time, or fewer if they
@@ -42,10 +44,10 @@ type row struct {
 }
 
 // read fills the chunk with the next rows.
-func (k *chunk) read(t *table) {
+func (k *chunk) read(t *table.Table) {
 	k.rows, k.text, k.data = k.rows[:0], k.text[:0], k.data[:0]
 	for len(k.rows) < chunkRows && len(k.text) < chunkBytes {
-		text, line, number, err := t.next()
+		text, line, number, err := t.Next()
 		var bad *RowError
 		if err != nil {
 			if bad = asRowError(err); bad == nil {
@@ -56,13 +58,13 @@ func (k *chunk) read(t *table) {
 		k.text = append(k.text, text...)
 		k.rows = append(k.rows, row{end: len(k.text), line: line, number: number, bad: bad})
 	}
-	k.bytes = t.raw.n
+	k.bytes = t.Bytes()
 }
 
 // each calls the function that newWorker returns, on several goroutines, for the rows
 // that can be split into fields, and take for one chunk after the other. The fields are
 // valid until the chunk has been taken.
-func each(ctx context.Context, t *table, workers int, newWorker func() func(*chunk, *row, []field), take func(*chunk) error) error {
+func each(ctx context.Context, t *table.Table, workers int, newWorker func() func(*chunk, *row, []table.Field), take func(*chunk) error) error {
 	n := 2*workers + 2
 	free, work, ordered := make(chan *chunk, n), make(chan *chunk, n), make(chan *chunk, n)
 	for range n {
@@ -89,14 +91,14 @@ func each(ctx context.Context, t *table, workers int, newWorker func() func(*chu
 	})
 	for range workers {
 		g.Go(func() error {
-			do, c := newWorker(), cutter{t: t}
+			do, c := newWorker(), t.NewCutter()
 			for k := range work {
 				// Nothing changes the text or keeps a part of it until the chunk is reused.
 				text, start := unsafe.String(unsafe.SliceData(k.text), len(k.text)), 0
 				for i := range k.rows {
 					r := &k.rows[i]
 					if r.bad == nil {
-						fields, err := c.cut(text[start:r.end], r.line)
+						fields, err := c.Cut(text[start:r.end], r.line)
 						if err == nil {
 							do(k, r, fields)
 						} else {

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -23,7 +23,8 @@ const (
 // Format is how an input file is laid out.
 type Format string
 
-// The formats. Auto derives the format from the name of the file.
+// The formats. Auto derives the format from the name of the file, which may end in .gz or .zst after
+// that: such a file is decompressed, with any format.
 const (
 	Auto  Format = ""
 	TSV   Format = "tsv"   // tab-separated, no quoting: .tsv, .txt
@@ -301,13 +302,8 @@ func (c *Config) formatOf(path string) (Format, error) {
 	if c.Format != Auto {
 		return c.Format, nil
 	}
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".tsv", ".txt":
-		return TSV, nil
-	case ".csv":
-		return CSV, nil
-	case ".jsonl", ".ndjson":
-		return JSONL, nil
+	if f := table.FormatOf(path); f != "" {
+		return Format(f), nil
 	}
 	if c.taskName() != TextTask {
 		return TSV, nil

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/table"
 )
 
 // labels turns the values of a label column into ids.
@@ -34,13 +35,13 @@ func (l *labels) id(s string) (int64, string) {
 	if l.threshold == nil {
 		id, ok := l.ids[s]
 		if !ok {
-			return 0, fmt.Sprintf("label is %q; expected one of %s", clip(s), list(l.names))
+			return 0, fmt.Sprintf("label is %q; expected one of %s", table.Clip(s), table.List(l.names))
 		}
 		return id, ""
 	}
 	score, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(score) || math.IsInf(score, 0) {
-		return 0, fmt.Sprintf("score is %q; expected a number", clip(s))
+		return 0, fmt.Sprintf("score is %q; expected a number", table.Clip(s))
 	}
 	if score < *l.threshold {
 		return 0, ""
@@ -107,7 +108,7 @@ func refuseCase(column string, values []string) error {
 		folded := strings.ToLower(v)
 		if other, ok := seen[folded]; ok {
 			return fault.Usagef("convert: column %q has the labels %s, which differ only in case; write them in the same way, or list all labels with --labels to keep both",
-				column, list([]string{other, v}))
+				column, table.List([]string{other, v}))
 		}
 		seen[folded] = v
 	}
@@ -174,25 +175,25 @@ func guessLabels(ctx context.Context, cfg *Config, name string) []string {
 		return nil
 	}
 	i := slices.IndexFunc(cfg.Inputs, func(in Input) bool { return in.Split == Train || !cfg.has(Train) })
-	t, err := openTable(ctx, cfg, cfg.Inputs[i].Path, []column{{name: name}}, nil)
+	t, err := openTable(ctx, cfg, cfg.Inputs[i].Path, []table.Column{{Name: name}}, nil)
 	if err != nil {
 		return nil
 	}
-	defer t.close()
+	defer t.Close()
 	seen := map[string]bool{}
-	for c := (cutter{t: t}); t.read < guessRows; {
-		text, line, _, err := t.next()
+	for c := t.NewCutter(); t.Rows() < guessRows; {
+		text, line, _, err := t.Next()
 		if err == io.EOF {
 			break
 		}
-		var fields []field
+		var fields []table.Field
 		if err == nil {
-			fields, err = c.cut(string(text), line)
+			fields, err = c.Cut(string(text), line)
 		}
 		if err != nil {
 			return nil
 		}
-		if s := strings.TrimSpace(fields[0].text); s != "" {
+		if s := strings.TrimSpace(fields[0].Text); s != "" {
 			seen[s] = true
 		}
 	}
@@ -230,13 +231,13 @@ func noLabels(seen map[string]bool, rows int) string {
 
 // collectFrom adds the labels of a file and returns how many rows have one.
 func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen map[string]bool) (rows int, err error) {
-	t, err := openTable(ctx, cfg, in.Path, []column{{name: name, optional: !needsLabels(in.Split), flag: cfg.flagOf("--label-column")}}, nil)
+	t, err := openTable(ctx, cfg, in.Path, []table.Column{{Name: name, Optional: !needsLabels(in.Split), Flag: cfg.flagOf("--label-column")}}, nil)
 	if err != nil {
 		return 0, err
 	}
-	defer t.close()
-	newWorker := func() func(*chunk, *row, []field) {
-		return func(_ *chunk, r *row, fields []field) { r.value = strings.TrimSpace(fields[0].text) }
+	defer t.Close()
+	newWorker := func() func(*chunk, *row, []table.Field) {
+		return func(_ *chunk, r *row, fields []table.Field) { r.value = strings.TrimSpace(fields[0].Text) }
 	}
 	err = each(ctx, t, cfg.Workers, newWorker, func(k *chunk) error {
 		for i := range k.rows {

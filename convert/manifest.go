@@ -16,6 +16,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -155,7 +156,7 @@ func parseManifest(data []byte) (*Manifest, string) {
 		return nil, "is not a manifest: " + err.Error()
 	}
 	if head.Format != ManifestFormat {
-		return nil, fmt.Sprintf("has format %s; expected %q", clip(fmt.Sprintf("%q", head.Format)), ManifestFormat)
+		return nil, fmt.Sprintf("has format %s; expected %q", table.Clip(fmt.Sprintf("%q", head.Format)), ManifestFormat)
 	}
 	if head.Version != ManifestVersion {
 		return nil, fmt.Sprintf("has version %d; expected %d", head.Version, ManifestVersion)
@@ -170,26 +171,26 @@ func parseManifest(data []byte) (*Manifest, string) {
 // fault returns what is wrong with a manifest, or "".
 func (m *Manifest) fault() string {
 	if !localName(m.Vocab.File) || m.Vocab.Size <= 0 {
-		return fmt.Sprintf("the vocabulary is %s with %d ids; expected a file in the folder and 1 id or more", clip(fmt.Sprintf("%q", m.Vocab.File)), m.Vocab.Size)
+		return fmt.Sprintf("the vocabulary is %s with %d ids; expected a file in the folder and 1 id or more", table.Clip(fmt.Sprintf("%q", m.Vocab.File)), m.Vocab.Size)
 	}
 	if m.MaxLength <= 0 || m.Vocab.MaxWordChars < 0 {
 		return fmt.Sprintf("the maximum length is %d, that of a word %d", m.MaxLength, m.Vocab.MaxWordChars)
 	}
 	for i, l := range m.Labels {
 		if l == "" || slices.Contains(m.Labels[:i], l) {
-			return fmt.Sprintf("label %d is empty or declared twice: %s", i, clip(fmt.Sprintf("%q", l)))
+			return fmt.Sprintf("label %d is empty or declared twice: %s", i, table.Clip(fmt.Sprintf("%q", l)))
 		}
 	}
 	names := map[string]bool{m.Vocab.File: true, ManifestName: true}
 	for _, split := range slices.Sorted(maps.Keys(m.Splits)) {
 		s := m.Splits[split]
 		if s == nil || !validSplit(split) {
-			return fmt.Sprintf("split %s has no content or an invalid name", clip(fmt.Sprintf("%q", split)))
+			return fmt.Sprintf("split %s has no content or an invalid name", table.Clip(fmt.Sprintf("%q", split)))
 		}
 		var records int64
 		for _, f := range s.Files {
 			if !localName(f.Name) || names[f.Name] {
-				return fmt.Sprintf("split %s: file %s is listed twice or outside the folder", split, clip(fmt.Sprintf("%q", f.Name)))
+				return fmt.Sprintf("split %s: file %s is listed twice or outside the folder", split, table.Clip(fmt.Sprintf("%q", f.Name)))
 			}
 			if f.Records < 0 || f.Bytes < 0 {
 				return fmt.Sprintf("split %s: %s has %d records in %d bytes", split, f.Name, f.Records, f.Bytes)
@@ -228,7 +229,7 @@ func (m *Manifest) Verify(ctx context.Context, dir string) error {
 		case size >= 0 && gotSize != size:
 			return &ManifestError{path, fmt.Sprintf("has %d bytes; expected %d by the manifest", gotSize, size)}
 		case gotSum != sum:
-			return &ManifestError{path, fmt.Sprintf("has SHA-256 %s; expected %s by the manifest", gotSum, clip(sum))}
+			return &ManifestError{path, fmt.Sprintf("has SHA-256 %s; expected %s by the manifest", gotSum, table.Clip(sum))}
 		}
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -194,12 +195,12 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 	if err != nil {
 		return err
 	}
-	defer t.close()
+	defer t.Close()
 	source := Source{Split: in.Split, Name: filepath.Base(in.Path)}
 	before := c.progress
-	newWorker := func() func(*chunk, *row, []field) {
+	newWorker := func() func(*chunk, *row, []table.Field) {
 		var e encoder
-		return func(k *chunk, r *row, fields []field) { c.encode(&e, k, r, fields, file) }
+		return func(k *chunk, r *row, fields []table.Field) { c.encode(&e, k, r, fields, file) }
 	}
 	err = each(ctx, t, c.cfg.Workers, newWorker, func(k *chunk) error {
 		if err := c.write(k, in, &source); err != nil {
@@ -220,7 +221,7 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 	if source.Skipped > 0 {
 		c.log.Warn("skipped bad rows", "file", in.Path, "skipped", source.Skipped, "rows", source.Rows)
 	}
-	source.Bytes, source.SHA256 = t.raw.n, hex.EncodeToString(sum.Sum(nil))
+	source.Bytes, source.SHA256 = t.Bytes(), hex.EncodeToString(sum.Sum(nil))
 	c.manifest.Sources = append(c.manifest.Sources, source)
 	c.rows[in.Split] += source.Rows
 	return nil
@@ -228,12 +229,12 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 
 // columns returns the columns to read from a file: text, second text, label, and from
 // extra on those of the splitter. Unused ones have no name and are in no file.
-func (c *conversion) columns(in Input) (columns []column, extra int) {
+func (c *conversion) columns(in Input) (columns []table.Column, extra int) {
 	t := c.task
-	columns = []column{
-		{name: t.text, words: true, flag: c.cfg.flagOf("--text-column")},
-		{name: t.pair, words: true, optional: t.pair == "", flag: c.cfg.flagOf("--pair-column")},
-		{name: t.label, optional: t.label == "" || !needsLabels(in.Split), flag: c.cfg.flagOf("--label-column")},
+	columns = []table.Column{
+		{Name: t.text, Words: true, Flag: c.cfg.flagOf("--text-column")},
+		{Name: t.pair, Words: true, Optional: t.pair == "", Flag: c.cfg.flagOf("--pair-column")},
+		{Name: t.label, Optional: t.label == "" || !needsLabels(in.Split), Flag: c.cfg.flagOf("--label-column")},
 	}
 	extra = len(columns)
 	if in.Split == Train {
@@ -257,28 +258,28 @@ type encoder struct {
 }
 
 // encode encodes a row as a record and appends it to the chunk's data.
-func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []field, f *inputFile) {
+func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *inputFile) {
 	fail := func(format string, args ...any) {
 		r.bad = &RowError{f.Path, r.line, fmt.Sprintf(format, args...)}
 	}
 	a, b, label := fields[0], fields[1], fields[2]
-	c.tokenizer.EncodeInto(&e.encoding, a.text, b.text, c.cfg.MaxLength)
+	c.tokenizer.EncodeInto(&e.encoding, a.Text, b.Text, c.cfg.MaxLength)
 	first, second := e.lengths()
 	// With a very low limit, nothing may remain of a text that is not empty.
-	if first == 0 && len(c.tokenizer.AppendIDs(nil, a.text)) == 0 {
+	if first == 0 && len(c.tokenizer.AppendIDs(nil, a.Text)) == 0 {
 		fail("column %q has no text", c.task.text)
 		return
 	}
-	if c.task.pair != "" && second <= 1 && len(c.tokenizer.AppendIDs(nil, b.text)) == 0 {
+	if c.task.pair != "" && second <= 1 && len(c.tokenizer.AppendIDs(nil, b.Text)) == 0 {
 		fail("column %q has no text", c.task.pair)
 		return
 	}
 	r.label = -1
-	if c.task.label != "" && (label.ok || f.labelled) {
-		id, reason := c.labels.id(label.text)
+	if c.task.label != "" && (label.OK || f.labelled) {
+		id, reason := c.labels.id(label.Text)
 		if reason != "" {
 			fail("%s", reason)
-			r.newLabel = c.labels.guessed && strings.TrimSpace(label.text) != ""
+			r.newLabel = c.labels.guessed && strings.TrimSpace(label.Text) != ""
 			return
 		}
 		r.label = id

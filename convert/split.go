@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/table"
 )
 
 // splitter decides which split a row of the training file goes to.
@@ -36,57 +38,57 @@ func newSplitter(ctx context.Context, cfg *Config) (*splitter, error) {
 	ids := *cfg
 	// The list has no header, whatever the task's files have.
 	ids.Task, ids.NoHeader, ids.Format, ids.Charset = TextTask, true, TSV, UTF8
-	var columns []column
+	var columns []table.Column
 	for i := range n {
-		columns = append(columns, column{name: fmt.Sprint(i + 1)})
+		columns = append(columns, table.Column{Name: fmt.Sprint(i + 1)})
 	}
 	t, err := openTable(ctx, &ids, cfg.DevIDs, columns, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer t.close()
-	if t.width != n {
-		return nil, &RowError{cfg.DevIDs, 1, fmt.Sprintf("has %s; expected %d, the ids of a row", count(t.width, "column"), n)}
+	defer t.Close()
+	if len(t.Names()) != n {
+		return nil, &RowError{cfg.DevIDs, 1, fmt.Sprintf("has %s; expected %d, the ids of a row", table.Count(len(t.Names()), "column"), n)}
 	}
-	c := cutter{t: t}
+	c := t.NewCutter()
 	for {
-		text, line, _, err := t.next()
+		text, line, _, err := t.Next()
 		if err == io.EOF {
 			return s, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, inputError(err)
 		}
-		fields, err := c.cut(string(text), line)
+		fields, err := c.Cut(string(text), line)
 		if err != nil {
-			return nil, err
+			return nil, inputError(err)
 		}
 		s.devIDs[joinIDs(fields)] = true
 	}
 }
 
 // columns returns the columns that the splitter needs.
-func (s *splitter) columns(cfg *Config) []column {
-	var out []column
+func (s *splitter) columns(cfg *Config) []table.Column {
+	var out []table.Column
 	if s.devIDs != nil {
 		for _, id := range cfg.task().ids {
-			out = append(out, column{name: id})
+			out = append(out, table.Column{Name: id})
 		}
 	}
 	if s.below > 0 {
-		out = append(out, column{name: cfg.SplitByHash, flag: "--split-by-hash"})
+		out = append(out, table.Column{Name: cfg.SplitByHash, Flag: "--split-by-hash"})
 	}
 	return out
 }
 
 // inDev reports whether a row of the training file goes to the dev split. fields are the
 // splitter's columns of the row.
-func (s *splitter) inDev(fields []field) bool {
+func (s *splitter) inDev(fields []table.Field) bool {
 	switch {
 	case s.devIDs != nil:
 		return s.devIDs[joinIDs(fields)]
 	case s.below > 0:
-		return hashOf(fields[0].text) < s.below
+		return hashOf(fields[0].Text) < s.below
 	}
 	return false
 }
@@ -97,13 +99,13 @@ func hashOf(s string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-func joinIDs(fields []field) string {
+func joinIDs(fields []table.Field) string {
 	var b strings.Builder
 	for i, f := range fields {
 		if i > 0 {
 			b.WriteByte('\t')
 		}
-		b.WriteString(strings.TrimSpace(f.text))
+		b.WriteString(strings.TrimSpace(f.Text))
 	}
 	return b.String()
 }

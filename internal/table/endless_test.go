@@ -1,4 +1,4 @@
-package convert
+package table
 
 import (
 	"bufio"
@@ -12,8 +12,8 @@ import (
 // row after one that is too long is read.
 func TestEndlessLine(t *testing.T) {
 	l := lines{r: bufio.NewReader(endless{}), path: "x"}
-	if _, err := l.line(); !errors.As(err, new(*RowError)) {
-		t.Errorf("error %v, expected a RowError", err)
+	if _, err := l.line(); !errors.As(err, new(*Error)) {
+		t.Errorf("error %v, expected a Error", err)
 	}
 
 	l = lines{r: bufio.NewReader(io.MultiReader(strings.NewReader("a\n"), io.LimitReader(endless{}, maxLine+1), strings.NewReader("\nb\n"))), path: "x"}
@@ -23,7 +23,7 @@ func TestEndlessLine(t *testing.T) {
 		if err == io.EOF {
 			break
 		}
-		if row := (*RowError)(nil); errors.As(err, &row) {
+		if row := (*Error)(nil); errors.As(err, &row) {
 			got = append(got, "bad")
 			if row.Line != 2 {
 				t.Errorf("the long line is line %d, expected 2", row.Line)

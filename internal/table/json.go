@@ -1,0 +1,59 @@
+package table
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// jsonRows are JSON objects, one per line. Their fields are those of the selected columns.
+type jsonRows struct {
+	lines
+	columns []Column
+}
+
+func (r *jsonRows) cut(fields []Field, row string, line int64) ([]Field, error) {
+	if err := checkUTF8(r.path, line, row); err != nil {
+		return nil, err
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(row), &object); err != nil {
+		return nil, &Error{r.path, line, notObject(row, err)}
+	}
+	for _, c := range r.columns {
+		f, reason := jsonField(object[c.Name], c)
+		if reason != "" {
+			return nil, &Error{r.path, line, reason}
+		}
+		fields = append(fields, f)
+	}
+	return fields, nil
+}
+
+// notObject says why a line is no JSON object. err is encoding/json's error, which names Go types for
+// values that are no objects.
+func notObject(row string, err error) string {
+	if json.Valid([]byte(row)) {
+		return fmt.Sprintf("is %s; expected a JSON object", Clip(row))
+	}
+	return "is not a JSON object: " + err.Error()
+}
+
+// jsonField returns a value as a field, or the reason why it is invalid.
+func jsonField(raw json.RawMessage, c Column) (Field, string) {
+	switch {
+	case c.Name == "" || len(raw) == 0 || string(raw) == "null":
+		if c.Optional {
+			return Field{}, ""
+		}
+		return Field{}, fmt.Sprintf("has no %q", c.Name)
+	case raw[0] == '"':
+		var s string
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return Field{}, fmt.Sprintf("%q: %v", c.Name, err)
+		}
+		return Field{s, true}, ""
+	case raw[0] == '{' || raw[0] == '[' || c.Words:
+		return Field{}, fmt.Sprintf("%q is %s; expected text", c.Name, Clip(string(raw)))
+	}
+	return Field{string(raw), true}, "" // a number, true or false
+}

@@ -1,0 +1,372 @@
+package table
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/text/encoding/charmap"
+
+	"github.com/gorbit-ml/gorbit/internal/ctxio"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+)
+
+// maxLine is the maximum size of a line, and of a row of a CSV file. A file of another
+// kind may have no line feeds.
+const maxLine = 64 << 20
+
+// Format is how a file is laid out.
+type Format string
+
+// The formats.
+const (
+	TSV   Format = "tsv"   // tab-separated, no quoting
+	CSV   Format = "csv"   // comma-separated, quoted as in RFC 4180
+	JSONL Format = "jsonl" // one JSON object per line
+)
+
+// FormatOf returns the format that the name of a file shows, or "". A name may end in .gz or .zst
+// after that.
+func FormatOf(path string) Format {
+	ext := strings.ToLower(filepath.Ext(path))
+	if ext == ".gz" || ext == ".zst" {
+		ext = strings.ToLower(filepath.Ext(strings.TrimSuffix(path, filepath.Ext(path))))
+	}
+	switch ext {
+	case ".tsv", ".txt":
+		return TSV
+	case ".csv":
+		return CSV
+	case ".jsonl", ".ndjson":
+		return JSONL
+	}
+	return ""
+}
+
+// Charset is the encoding of a file's text.
+type Charset string
+
+// The encodings. The zero value means UTF8.
+const (
+	UTF8        Charset = "utf-8"
+	Latin1      Charset = "latin-1"
+	Windows1252 Charset = "windows-1252"
+)
+
+// Error reports a row that cannot be used.
+type Error struct {
+	Path   string
+	Line   int64 // from 1; the first line of the row
+	Reason string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.Path, e.Line, e.Reason) }
+
+// Is reports whether the target is the error's class, fault.Damaged.
+func (e *Error) Is(target error) bool { return target == fault.Damaged }
+
+// Config says how a file is laid out.
+type Config struct {
+	Format  Format
+	Charset Charset
+	// Names returns the names of the columns, given the fields of the first row, and whether
+	// that row is data. If it is nil, the first row has the names. It is not used for JSON.
+	Names func(first []string) (names []string, data bool)
+	// Sum, if set, is given the bytes of the file as they are read.
+	Sum hash.Hash
+}
+
+// Numbered is a Config.Names for files without a header. The columns are called by their numbers,
+// from 1.
+func Numbered(first []string) ([]string, bool) {
+	names := make([]string, len(first))
+	for i := range names {
+		names[i] = strconv.Itoa(i + 1)
+	}
+	return names, true
+}
+
+// Field is the value of a row in a column. It may be missing: a test file has no label
+// column.
+type Field struct {
+	Text string
+	OK   bool
+}
+
+// Column is a column to select.
+type Column struct {
+	Name     string // "" for a column that no file has
+	Optional bool   // the file need not have it
+	Flag     string // with which a user chooses it; "" for a column that nobody chose
+	Words    bool   // contains text: in JSON a string, not a number
+}
+
+// rowReader reads the rows of a file.
+type rowReader interface {
+	// next returns a row, which is valid until the next call, and its first line. The
+	// error is io.EOF, a *Error after which reading can continue, or final.
+	next() (row []byte, line int64, err error)
+	// cut appends the fields of a row. It may be called by several goroutines. The error
+	// is a *Error.
+	cut(fields []Field, row string, line int64) ([]Field, error)
+}
+
+// Table is an open file. Only a Cutter may be used by several goroutines, one each.
+type Table struct {
+	path   string
+	close  []func() error
+	raw    *meter
+	rows   rowReader
+	names  []string
+	header int64     // line of the first row
+	first  *firstRow // a row already read, to be returned again
+	index  []int     // position of each selected column among the row's fields, or -1
+	width  int       // number of fields if it is the same for all rows; otherwise 0
+	read   int64     // rows returned, including bad ones
+}
+
+type firstRow struct {
+	text []byte
+	line int64
+}
+
+// meter counts the bytes read through it, and hashes them if there is a hash.
+type meter struct {
+	r io.Reader
+	n int64
+	h hash.Hash
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.r.Read(p)
+	m.n += int64(n)
+	if m.h != nil {
+		m.h.Write(p[:n])
+	}
+	return n, err
+}
+
+// Open opens a file and reads its header. A name that ends in .gz or .zst means that it is
+// compressed. When the context is done, reading ends, even from a pipe to which nobody writes.
+func Open(ctx context.Context, path string, cfg Config) (*Table, error) {
+	file, err := ctxio.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := New(file, path, cfg)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	t.close = append(t.close, file.Close)
+	return t, nil
+}
+
+// New reads a table from a stream. path is its name in errors and shows whether it is compressed.
+func New(r io.Reader, path string, cfg Config) (*Table, error) {
+	t := &Table{path: path, raw: &meter{r: r, h: cfg.Sum}}
+	plain, err := t.decompress()
+	if err != nil {
+		return nil, err
+	}
+	text, err := decode(bufio.NewReaderSize(plain, 1<<16), path, cfg.Charset)
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	switch cfg.Format {
+	case TSV:
+		t.rows = &tsvRows{lines{r: text, path: path}}
+	case CSV:
+		t.rows = newCSVRows(text, path)
+	case JSONL:
+		t.rows = &jsonRows{lines: lines{r: text, path: path}}
+		return t, nil
+	default:
+		return nil, errors.Join(fmt.Errorf("%s: format is %q; expected tsv, csv or jsonl", path, cfg.Format), t.Close())
+	}
+	if err := t.readHeader(cfg); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// decompress returns the content of the file.
+func (t *Table) decompress() (io.Reader, error) {
+	bad := func(err error) error {
+		return &Error{t.path, 1, fmt.Sprintf("cannot be decompressed: %v", err)}
+	}
+	switch strings.ToLower(filepath.Ext(t.path)) {
+	case ".gz":
+		z, err := gzip.NewReader(t.raw)
+		if err != nil {
+			return nil, bad(err)
+		}
+		return z, nil
+	case ".zst":
+		z, err := zstd.NewReader(t.raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
+		if err != nil {
+			return nil, bad(err)
+		}
+		t.close = append(t.close, func() error { z.Close(); return nil })
+		return z, nil
+	}
+	return t.raw, nil
+}
+
+// decode returns the text of a file as UTF-8, without a byte order mark.
+func decode(r *bufio.Reader, path string, charset Charset) (*bufio.Reader, error) {
+	mark, _ := r.Peek(3)
+	if bytes.HasPrefix(mark, []byte("\xff\xfe")) || bytes.HasPrefix(mark, []byte("\xfe\xff")) {
+		return nil, &Error{path, 1, "has the byte order mark of UTF-16; expected UTF-8; convert the file to UTF-8"}
+	}
+	if bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
+		if charset == Latin1 || charset == Windows1252 {
+			return nil, &Error{path, 1, fmt.Sprintf("has the byte order mark of UTF-8; expected encoding %s", charset)}
+		}
+		r.Discard(3)
+	}
+	switch charset {
+	case Latin1:
+		return bufio.NewReader(charmap.ISO8859_1.NewDecoder().Reader(r)), nil
+	case Windows1252:
+		return bufio.NewReader(charmap.Windows1252.NewDecoder().Reader(r)), nil
+	}
+	return r, nil
+}
+
+// readHeader reads the first row and finds the names of the columns.
+func (t *Table) readHeader(cfg Config) error {
+	text, line, err := t.rows.next()
+	if err == io.EOF {
+		return &Error{t.path, 1, "the file is empty"}
+	}
+	if err != nil {
+		return err
+	}
+	fields, err := t.rows.cut(nil, string(text), line)
+	if err != nil {
+		return err
+	}
+	t.names, t.header = make([]string, len(fields)), line
+	for i, f := range fields {
+		t.names[i] = strings.TrimSpace(f.Text)
+	}
+	if cfg.Names != nil {
+		data := false
+		if t.names, data = cfg.Names(t.names); data {
+			t.first = &firstRow{slices.Clone(text), line}
+		}
+	}
+	t.width = len(t.names)
+	return nil
+}
+
+// Names returns the names of the columns, or nil for JSON, where each row has its own.
+func (t *Table) Names() []string { return t.names }
+
+// Select chooses the columns whose fields Cut returns. A column that the file lacks, or has twice,
+// is an *Error, or a usage error if a flag chose it. In JSON, the rows that lack it are.
+func (t *Table) Select(columns ...Column) error {
+	t.index = t.index[:0]
+	if rows, ok := t.rows.(*jsonRows); ok {
+		rows.columns = columns
+		for i := range columns {
+			t.index = append(t.index, i)
+		}
+		return nil
+	}
+	for _, c := range columns {
+		i := slices.Index(t.names, c.Name)
+		if c.Name == "" {
+			i = -1
+		}
+		if i < 0 && !c.Optional {
+			what := fmt.Sprintf("has no column %q; expected one of %s", c.Name, List(t.names))
+			if c.Flag != "" {
+				return fault.Usagef("%s %s; choose one with %s", t.path, what, c.Flag)
+			}
+			return &Error{t.path, t.header, what}
+		}
+		if i >= 0 && slices.Contains(t.names[i+1:], c.Name) {
+			return &Error{t.path, t.header, fmt.Sprintf("has two columns %q; the columns are %s", c.Name, List(t.names))}
+		}
+		t.index = append(t.index, i)
+	}
+	return nil
+}
+
+// Next returns a row, which is valid until the next call, its first line, and its number.
+// The error is io.EOF, an *Error after which reading can continue, or final.
+func (t *Table) Next() (text []byte, line, number int64, err error) {
+	if t.first != nil {
+		text, line = t.first.text, t.first.line
+		t.first = nil
+	} else {
+		text, line, err = t.rows.next()
+	}
+	number = t.read
+	if bad := (*Error)(nil); err == nil || errors.As(err, &bad) {
+		t.read++
+	}
+	return text, line, number, err
+}
+
+// Rows returns the number of rows that Next has returned, including those that cannot be used.
+func (t *Table) Rows() int64 { return t.read }
+
+// Bytes returns the number of bytes of the file that have been read.
+func (t *Table) Bytes() int64 { return t.raw.n }
+
+// Close closes the file.
+func (t *Table) Close() error {
+	var errs []error
+	for _, c := range t.close {
+		errs = append(errs, c())
+	}
+	return errors.Join(errs...)
+}
+
+// Cutter splits the rows of a table into fields. Each goroutine has its own.
+type Cutter struct {
+	t          *Table
+	all, asked []Field
+}
+
+// NewCutter returns a cutter for the rows of the table.
+func (t *Table) NewCutter() *Cutter { return &Cutter{t: t} }
+
+// Cut returns the fields of the selected columns, which are valid until the next call.
+// The error is an *Error.
+func (c *Cutter) Cut(text string, line int64) ([]Field, error) {
+	t := c.t
+	var err error
+	if c.all, err = t.rows.cut(c.all[:0], text, line); err != nil {
+		return nil, err
+	}
+	if t.width > 0 && len(c.all) != t.width {
+		return nil, &Error{t.path, line, fmt.Sprintf("has %s; expected %d", Count(len(c.all), "column"), t.width)}
+	}
+	c.asked = c.asked[:0]
+	for _, k := range t.index {
+		if k < 0 {
+			c.asked = append(c.asked, Field{})
+		} else {
+			c.asked = append(c.asked, c.all[k])
+		}
+	}
+	return c.asked, nil
+}
+
+// All returns all fields of the row that was cut last, in the order of Names. For JSON, it returns
+// the selected ones.
+func (c *Cutter) All() []Field { return c.all }

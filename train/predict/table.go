@@ -1,0 +1,251 @@
+package predict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/text"
+)
+
+// Columns says how a file with named columns is laid out, and which of them are used.
+type Columns struct {
+	// Format is tsv (no quoting), csv (RFC 4180) or jsonl; "" goes by the name of the file, which
+	// may end in .gz or .zst after that. FormatLines means that there are no columns.
+	Format string
+	// Charset is utf-8, latin-1 or windows-1252; "" is utf-8.
+	Charset string
+	// NoHeader says that the first row has data. Columns are then called by their numbers, from 1.
+	NoHeader bool
+	// Text and Pair are the columns of the text and of the second text of a pair; without Pair,
+	// there is no second text.
+	Text, Pair string
+	// ID is the only column to keep beside the answers; "" keeps all.
+	ID string
+	// Trained are the columns of the data that the model was trained on. If Text is "", they are
+	// used if the file has them.
+	Trained TrainedColumns
+}
+
+// TrainedColumns are the columns of the text and of the second text, or "".
+type TrainedColumns struct{ Text, Pair string }
+
+// FormatLines is the format of files with a text, or a pair of texts, in each line.
+const FormatLines = "lines"
+
+// Validate returns an error for the first invalid setting.
+func (c Columns) Validate() error {
+	switch {
+	case !slices.Contains([]string{"", FormatLines, string(table.TSV), string(table.CSV), string(table.JSONL)}, c.Format):
+		return fmt.Errorf("input format is %q; expected lines, tsv, csv or jsonl", c.Format)
+	case c.Format == FormatLines && (c.NoHeader || c.Text != "" || c.ID != "" || c.Charset != ""):
+		return errors.New("input format lines has no columns, header or encoding; leave out the options for these")
+	case !slices.Contains([]table.Charset{"", table.UTF8, table.Latin1, table.Windows1252}, table.Charset(c.Charset)):
+		return fmt.Errorf("encoding is %q; expected utf-8, latin-1 or windows-1252", c.Charset)
+	case c.Pair != "" && c.Text == "":
+		return fmt.Errorf("pair column %q is given without a text column; expected both", c.Pair)
+	case c.Pair != "" && c.Pair == c.Text:
+		return fmt.Errorf("column %q is both the text column and the pair column; expected different columns", c.Text)
+	}
+	return nil
+}
+
+// chosen reports whether something was chosen that only files with columns have.
+func (c Columns) chosen() bool {
+	return c.Format != "" || c.NoHeader || c.Text != "" || c.ID != "" || c.Charset != ""
+}
+
+// HasColumns reports whether a file is to be read as a Table: because its name shows that it is one
+// (.tsv, .csv, and .jsonl if it is compressed), or because columns are chosen. Other files have a
+// text, or a pair of texts, in each line.
+func (c Columns) HasColumns(path string) bool {
+	if c.Format == FormatLines {
+		return false
+	}
+	plain := strings.ToLower(path)
+	for _, packed := range []string{".gz", ".zst"} {
+		if rest, ok := strings.CutSuffix(plain, packed); ok {
+			return rest != ""
+		}
+	}
+	return c.chosen() || slices.Contains([]string{".tsv", ".csv"}, filepath.Ext(plain))
+}
+
+// Table is a Source that reads columns of a file. It keeps the rows until TableWriter has written
+// them with their answers.
+type Table struct {
+	path    string
+	in      *table.Table
+	cutter  *table.Cutter
+	format  table.Format
+	names   []string // of the columns to keep; nil for all fields of a JSON object
+	keep    []int    // their positions in a row
+	text    string
+	pair    string
+	id      string
+
+	mu   sync.Mutex
+	rows []tableRow // read and not yet written
+}
+
+// tableRow is a row that waits for its answer.
+type tableRow struct {
+	line   int64
+	fields []string // in the order of names
+	object string   // the JSON object if all its fields are kept
+}
+
+// OpenTable opens a file whose rows have the texts in columns. It returns a usage error if it is not
+// clear which columns.
+func OpenTable(ctx context.Context, path string, c Columns) (*Table, error) {
+	config, err := c.layout(path)
+	if err != nil {
+		return nil, err
+	}
+	in, err := table.Open(ctx, path, config)
+	if err != nil {
+		return nil, lineError(err)
+	}
+	t, err := newTable(in, path, config.Format, c)
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	return t, nil
+}
+
+// NewTable is like OpenTable for a stream called name. Its format must be given.
+func NewTable(r io.Reader, name string, c Columns) (*Table, error) {
+	config, err := c.layout(name)
+	if err != nil {
+		return nil, err
+	}
+	in, err := table.New(r, name, config)
+	if err != nil {
+		return nil, lineError(err)
+	}
+	return newTable(in, name, config.Format, c)
+}
+
+// layout returns how a file is laid out.
+func (c Columns) layout(path string) (table.Config, error) {
+	if err := c.Validate(); err != nil {
+		return table.Config{}, fault.Usagef("%w", err)
+	}
+	config := table.Config{Format: table.Format(c.Format), Charset: table.Charset(c.Charset)}
+	if config.Format == "" {
+		config.Format = table.FormatOf(path)
+	}
+	if config.Format == "" {
+		return table.Config{}, fault.Usagef("the name of %s does not show its format; choose one with --input-format tsv, csv or jsonl", path)
+	}
+	if c.NoHeader {
+		if config.Format == table.JSONL {
+			return table.Config{}, fault.Usagef("%s is jsonl, whose fields have names; leave out --no-header", path)
+		}
+		config.Names = table.Numbered
+	}
+	return config, nil
+}
+
+func newTable(in *table.Table, path string, format table.Format, c Columns) (*Table, error) {
+	t := &Table{path: path, in: in, cutter: in.NewCutter(), format: format, names: in.Names(), id: c.ID}
+	textColumn, pair, err := c.resolve(path, format, t.names)
+	if err != nil {
+		return nil, err
+	}
+	t.text, t.pair = textColumn, pair
+	columns := []table.Column{{Name: textColumn, Words: true, Flag: "--text-column"}}
+	columns = append(columns, table.Column{Name: pair, Words: true, Optional: pair == "", Flag: "--pair-column"})
+	if c.ID != "" {
+		columns = append(columns, table.Column{Name: c.ID, Flag: "--id-column"})
+	}
+	if err := in.Select(columns...); err != nil {
+		return nil, lineError(err)
+	}
+	for i, name := range t.names {
+		if c.ID == "" || name == c.ID {
+			t.keep = append(t.keep, i)
+		}
+	}
+	if c.ID != "" {
+		t.names = []string{c.ID}
+	}
+	return t, nil
+}
+
+// resolve returns the columns of the texts: those chosen, or those that the model was trained on.
+func (c Columns) resolve(path string, format table.Format, names []string) (textColumn, pair string, err error) {
+	trained := c.Trained
+	switch {
+	case c.Text != "":
+		return c.Text, c.Pair, nil
+	case format == table.JSONL && trained.Text == "":
+		return "", "", fault.Usagef("%s has objects, and no field is chosen; name it with --text-column", path)
+	case format == table.JSONL, !c.NoHeader && slices.Contains(names, trained.Text) && (trained.Pair == "" || slices.Contains(names, trained.Pair)):
+		return trained.Text, trained.Pair, nil
+	}
+	if c.NoHeader {
+		return "", "", fault.Usagef("%s has %s, and none is chosen; name that of the text by its number with --text-column", path, table.Count(len(names), "column"))
+	}
+	return "", "", fault.Usagef("%s has the columns %s, and none is chosen; name that of the text with --text-column (with --no-header if the first line is data; for a text or a pair in each line, --input-format lines)", path, table.List(names))
+}
+
+// TextColumns returns the columns of the text and of the second text, which is "" if there is none.
+func (t *Table) TextColumns() (first, second string) { return t.text, t.pair }
+
+// Next implements Source.
+func (t *Table) Next() (text.Pair, error) {
+	row, line, _, err := t.in.Next()
+	if err != nil {
+		return text.Pair{}, lineError(err)
+	}
+	// Fields share the memory of the row, which must live until the answer is written.
+	content := string(row)
+	fields, err := t.cutter.Cut(content, line)
+	if err != nil {
+		return text.Pair{}, lineError(err)
+	}
+	kept := tableRow{line: line}
+	switch {
+	case t.format != table.JSONL:
+		all := t.cutter.All()
+		for _, i := range t.keep {
+			kept.fields = append(kept.fields, all[i].Text)
+		}
+	case t.id != "":
+		kept.fields = []string{fields[2].Text}
+	default:
+		kept.object = content
+	}
+	t.mu.Lock()
+	t.rows = append(t.rows, kept)
+	t.mu.Unlock()
+	return text.Pair{A: fields[0].Text, B: fields[1].Text}, nil
+}
+
+// take returns the first row that waits for its answer.
+func (t *Table) take() tableRow {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	row := t.rows[0]
+	t.rows = t.rows[1:]
+	return row
+}
+
+// Close closes the file.
+func (t *Table) Close() error { return t.in.Close() }
+
+// lineError returns an error of package table as one of this package.
+func lineError(err error) error {
+	if bad := (*table.Error)(nil); errors.As(err, &bad) {
+		return &LineError{Name: bad.Path, Line: int(bad.Line), Reason: bad.Reason}
+	}
+	return err
+}

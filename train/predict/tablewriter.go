@@ -1,0 +1,209 @@
+package predict
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/table"
+)
+
+// CSV is a format of TableWriter only.
+const CSV Format = "csv"
+
+// TableWriter writes the rows of a Table, each with its answer behind the columns that it had:
+//
+//	label          name of the most probable label
+//	score          its probability
+//	probability_L  probability of each label L; in JSON the object probabilities, by label
+//	truncated      whether the text was cut because it was too long
+//
+// If the file has a column label, score or truncated, the answer's is called predicted_label and so
+// on, all of them.
+type TableWriter struct {
+	t      *Table
+	format Format
+	out    io.Writer
+	csv    *csv.Writer
+	labels []string
+	prefix string
+	begun  bool
+}
+
+// NewTableWriter returns a writer. format is TSV, CSV or JSON; "" is the format of the file. labels
+// are the names of the labels by index; a label without a name is called by its index.
+func NewTableWriter(out io.Writer, t *Table, format Format, labels []string) (*TableWriter, error) {
+	if format == "" {
+		format = map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON}[t.format]
+	}
+	w := &TableWriter{t: t, format: format, out: out, labels: labels}
+	switch {
+	case !slices.Contains([]Format{TSV, CSV, JSON}, format):
+		return nil, fault.Usagef("format is %q; expected tsv, csv or json for a file with columns", string(format))
+	case format != JSON && t.names == nil:
+		return nil, fault.Usagef("the fields of %s differ from row to row, so its answers cannot be %s; choose --format json, or keep one field with --id-column", t.path, format)
+	}
+	if format == CSV {
+		w.csv = csv.NewWriter(out)
+	}
+	return w, w.name(t.names)
+}
+
+// name decides what the answer's columns are called, given the names of the columns to keep.
+func (w *TableWriter) name(kept []string) error {
+	taken := func(prefix string) bool {
+		return slices.ContainsFunc(kept, func(name string) bool {
+			return slices.Contains([]string{prefix + "label", prefix + "score", prefix + "truncated", prefix + "probabilities"}, name) ||
+				strings.HasPrefix(name, prefix+"probability_")
+		})
+	}
+	if taken("") {
+		w.prefix = "predicted_"
+	}
+	if taken(w.prefix) {
+		return fault.Usagef("%s has columns with the names of the answers, such as label and predicted_label; keep one column with --id-column", w.t.path)
+	}
+	return nil
+}
+
+// Write writes the answer to the next row.
+func (w *TableWriter) Write(a Answer) error {
+	row := w.t.take()
+	var err error
+	if w.format == JSON {
+		err = w.object(row, a)
+	} else {
+		err = w.row(row, a)
+	}
+	if err != nil && fault.ExitCode(err) == fault.ExitFailed {
+		return fmt.Errorf("write answers: %w", err)
+	}
+	return err
+}
+
+// row writes a row of TSV or CSV, after the header.
+func (w *TableWriter) row(row tableRow, a Answer) error {
+	if !w.begun {
+		w.begun = true
+		header := slices.Concat(w.t.names, []string{w.prefix + "label", w.prefix + "score"})
+		for i := range a.Probabilities {
+			header = append(header, w.prefix+"probability_"+w.label(i))
+		}
+		if err := w.line(0, append(header, w.prefix+"truncated")); err != nil {
+			return err
+		}
+	}
+	fields := append(row.fields, a.Label, decimal(a.Score))
+	for _, p := range a.Probabilities {
+		fields = append(fields, decimal(p))
+	}
+	return w.line(row.line, append(fields, strconv.FormatBool(a.Truncated)))
+}
+
+// line writes fields. number is that of their line in the file.
+func (w *TableWriter) line(number int64, fields []string) error {
+	if w.csv != nil {
+		if err := w.csv.Write(fields); err != nil {
+			return err
+		}
+		w.csv.Flush() // into w.out, which has a buffer
+		return w.csv.Error()
+	}
+	for _, f := range fields {
+		if strings.ContainsAny(f, "\t\r\n") {
+			return fault.Usagef("%s:%d: %s has a tab or a line break, which tsv cannot hold; choose --format csv or json", w.t.path, max(number, 1), strconv.Quote(table.Clip(f)))
+		}
+	}
+	_, err := io.WriteString(w.out, strings.Join(fields, "\t")+"\n")
+	return err
+}
+
+// object writes a JSON object on a line.
+func (w *TableWriter) object(row tableRow, a Answer) error {
+	var b strings.Builder
+	b.WriteByte('{')
+	add := func(name string, value any) error {
+		key, err := json.Marshal(name)
+		if err != nil {
+			return err
+		}
+		v, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		if b.Len() > 1 {
+			b.WriteByte(',')
+		}
+		b.Write(key)
+		b.WriteByte(':')
+		b.Write(v)
+		return nil
+	}
+	if row.object != "" {
+		if err := w.keep(&b, row); err != nil {
+			return err
+		}
+	}
+	for i, f := range row.fields {
+		if err := add(w.t.names[i], f); err != nil {
+			return err
+		}
+	}
+	probabilities := make(map[string]float64, len(a.Probabilities))
+	for i, p := range a.Probabilities {
+		probabilities[w.label(i)] = p
+	}
+	for _, field := range []struct {
+		name  string
+		value any
+	}{{"label", a.Label}, {"score", a.Score}, {"probabilities", probabilities}, {"truncated", a.Truncated}} {
+		if err := add(w.prefix+field.name, field.value); err != nil {
+			return err
+		}
+	}
+	b.WriteString("}\n")
+	_, err := io.WriteString(w.out, b.String())
+	return err
+}
+
+// keep adds the fields of the row's object. The first object decides how the answer's are called.
+func (w *TableWriter) keep(b *strings.Builder, row tableRow) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(row.object), &fields); err != nil {
+		return &LineError{Name: w.t.path, Line: int(row.line), Reason: err.Error()}
+	}
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	before := w.prefix
+	if err := w.name(names); err != nil {
+		return err
+	}
+	if !w.begun {
+		w.begun = true
+	} else if w.prefix != before {
+		if before == "" {
+			return &LineError{Name: w.t.path, Line: int(row.line), Reason: "has a field with the name of an answer, which the rows before did not have; keep one field with --id-column"}
+		}
+		w.prefix = before
+	}
+	inner := strings.TrimSpace(row.object)
+	b.WriteString(strings.TrimSpace(inner[1 : len(inner)-1]))
+	return nil
+}
+
+// label returns the name of a label.
+func (w *TableWriter) label(i int) string {
+	if i < len(w.labels) {
+		return w.labels[i]
+	}
+	return strconv.Itoa(i)
+}
+
+func decimal(p float64) string { return strconv.FormatFloat(p, 'f', 6, 64) }
