@@ -81,13 +81,19 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 		CallTokens: callCells,
 		InFlight:   r.strategy.Runtime().InFlight,
 	}
-	if r.Manifest != nil {
-		c.Labels = r.Manifest.Labels
-	}
+	c.Labels = r.Labels()
 	if r.Export.Contract.XLA {
 		c.RowLength = r.Params.Data.RowLength
 	}
 	return predict.New(predictModel{r}, c)
+}
+
+// Labels returns the names of the labels, or nil if the run's data has no manifest.
+func (r *Run) Labels() []string {
+	if r.Manifest == nil {
+		return nil
+	}
+	return r.Manifest.Labels
 }
 
 // MaxLength returns the maximum number of tokens of an example of the run.

@@ -190,7 +190,7 @@ def pairs(options: base.Options) -> Pairs:
     folder = os.path.join(options.settings.work, "pairs")
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    made = Pairs(name, len(found), os.path.join(folder, "pairs.tsv"), folder)
+    made = Pairs(name, len(found), os.path.join(folder, "pairs.txt"), folder)
     for end, some in ((".first", found[:1]), ("", found)):
         bare = "".join(f"{a}\t{b}\n" for a, b in some)
         labelled = "".join(f"{a}\t{b}\t{i % 2}\n" for i, (a, b) in enumerate(some))

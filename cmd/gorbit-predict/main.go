@@ -6,7 +6,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/gorbit-ml/gorbit/internal/ctxio"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/version"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -51,7 +49,10 @@ type options struct {
 	texts     []string
 	pairs     []string
 	file      string
+	columns   predict.Columns
 	format    string
+	out       string
+	overwrite bool
 	batchSize int
 	allowOps  []string
 }
@@ -64,13 +65,18 @@ func newCommand() *cobra.Command {
 		Long: `Classifies texts, or pairs of texts, with a model that gorbit export wrote. Prints the
 most probable label of each text and its probability.
 
-Texts come from --text (and --text-pair), which may be repeated, or from a file. A
-file whose name ends in .jsonl holds one JSON object per line, with a field "text"
-and an optional field "text_pair". Any other file, and standard input, holds one text
-per line, optionally followed by a tab and the second text.
+Texts come from --text (and --text-pair), which may be repeated, or from a file.
+A .tsv or .csv file, which may be compressed (.gz, .zst), has a header, and
+--text-column and --pair-column name its columns; with --no-header they are numbers,
+starting at 1. Its columns are kept, and the answer's follow: label, score,
+probability_LABEL for each label, truncated. A .jsonl file holds one JSON object per
+line, with a field "text" and an optional field "text_pair", or the fields that
+--text-column and --pair-column name. Any other file, and standard input, holds one
+text per line, optionally followed by a tab and the second text.
 
-Each answer is one line, in the order of the texts: the label and its probability
-(text, tsv), or an object with label, index, score, probabilities and logits (json).
+The answers come in the order of the texts. Without columns, each is one line: the
+label and its probability (text, tsv), or an object with label, index, score,
+probabilities and logits (json).
 Texts that are longer than the model's limit are cut. Their answers are marked
 "truncated" (text, json), and their number is printed at the end.
 
@@ -81,6 +87,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 		Example: `  gorbit-predict --model served/reviews --text "A gripping, beautifully shot film."
   gorbit-predict --model served/mrpc --text "He said so." --text-pair "So he said."
   gorbit-predict --model served/reviews --file reviews.txt --format json
+  gorbit-predict --model served/reviews --file reviews.csv --text-column review --out answers.csv
   cat reviews.txt | gorbit-predict --model served/reviews --file -`,
 		Version:       version.String(),
 		SilenceErrors: true,
@@ -106,7 +113,15 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 	flags.StringArrayVar(&o.texts, "text", nil, "`text` to classify; may be repeated")
 	flags.StringArrayVar(&o.pairs, "text-pair", nil, "second `text` of a pair; once for each --text")
 	flags.StringVar(&o.file, "file", "", "`file` of texts; - is standard input")
-	flags.StringVar(&o.format, "format", "text", "format of the answers: text, tsv (label, score) or json")
+	flags.StringVar(&o.columns.Text, "text-column", "", "`column` of the text in the file")
+	flags.StringVar(&o.columns.Pair, "pair-column", "", "`column` of the second text of a pair")
+	flags.StringVar(&o.columns.ID, "id-column", "", "the only `column` to keep beside the answers (default: all)")
+	flags.BoolVar(&o.columns.NoHeader, "no-header", false, "the file has no header row")
+	flags.StringVar(&o.columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv or jsonl (default: by its name)")
+	flags.StringVar(&o.columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
+	flags.StringVar(&o.format, "format", "", "format of the answers: text, tsv, csv or json (default: text, or that of a file with columns)")
+	flags.StringVar(&o.out, "out", "", "`file` for the answers (default: standard output)")
+	flags.BoolVar(&o.overwrite, "overwrite", false, "replace the file for the answers")
 	flags.IntVar(&o.batchSize, "batch-size", 32, "number of texts in one call of the model")
 	flags.StringSliceVar(&o.allowOps, "allow-op", nil, "allow the model to use this `operation` although it reaches files, processes or Python")
 	return cmd
@@ -125,6 +140,15 @@ func (o options) validate() error {
 	case o.batchSize < 1:
 		return fmt.Errorf("--batch-size is %d; expected 1 or more", o.batchSize)
 	}
+	if o.file == "" && o.columns != (predict.Columns{}) {
+		return errors.New("columns, or a format of the input, are given without --file; expected them only with --file")
+	}
+	if o.overwrite && o.out == "" {
+		return errors.New("--overwrite is given without --out; expected both, or neither")
+	}
+	if err := o.columns.Validate(); err != nil {
+		return err
+	}
 	if err := predict.Format(o.format).Validate(); err != nil {
 		return fmt.Errorf("--format: %w", err)
 	}
@@ -134,21 +158,17 @@ func (o options) validate() error {
 // answer classifies all texts, and prints how many were cut because they were too long.
 func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.Writer) error {
 	in := predict.Source(&predict.List{Texts: o.texts, Pairs: o.pairs})
-	switch o.file {
-	case "":
-	case "-":
-		in = predict.NewLines(stdin, "standard input", predict.ParseTSV)
-		// On a terminal, answer each line as it is typed.
-		if f, ok := stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-			o.batchSize = 1
-		}
-	default:
-		f, err := ctxio.Open(ctx, o.file)
+	if o.file != "" {
+		opened, closeFile, err := predict.Open(ctx, o.file, stdin, o.columns)
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		in = predict.NewLines(f, o.file, predict.ParserOf(o.file))
+		defer closeFile()
+		in = opened
+		// On a terminal, answer each line as it is typed.
+		if f, ok := stdin.(*os.File); ok && o.file == "-" && term.IsTerminal(int(f.Fd())) {
+			o.batchSize = 1
+		}
 	}
 	model, err := served.Open(o.model, o.allowOps...)
 	if err != nil {
@@ -158,23 +178,32 @@ func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.W
 	if err != nil {
 		return err
 	}
+	out, err := predict.NewOutput(stdout, o.out, o.overwrite)
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	write, err := predict.Writer(out, in, predict.Format(o.format), model.Labels)
+	if err != nil {
+		return err
+	}
 	if model.Pairs != nil {
 		in = predict.CheckPairs(in, *model.Pairs, func(number int, message string) {
 			fmt.Fprintf(stderr, "gorbit-predict: text %d: %s\n", number, message)
 		})
 	}
-	w, written := bufio.NewWriter(stdout), 0
+	written := 0
 	done, err := predictor.Each(ctx, in, func(a predict.Answer) error {
-		if err := predict.Format(o.format).Write(w, a); err != nil {
+		if err := write(a); err != nil {
 			return err
 		}
 		if written++; written%o.batchSize != 0 {
 			return nil
 		}
-		return w.Flush()
+		return out.Flush()
 	})
 	if done.Truncated > 0 {
 		fmt.Fprintf(stderr, "gorbit-predict: %d of %d texts have more than %d tokens and were cut; their answers use only their beginning\n", done.Truncated, done.Answers, model.MaxLength)
 	}
-	return errors.Join(err, w.Flush())
+	return out.End(err)
 }

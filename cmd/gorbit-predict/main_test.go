@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -108,7 +109,7 @@ func TestAnswers(t *testing.T) {
 		{"text", "", []string{"--text", "a b c"}, golden[:1]},
 		{"texts with pairs", "", []string{"--text", "d e", "--text-pair", "f g", "--text", "a b c", "--text-pair", ""}, [][]float64{golden[1], golden[0]}},
 		{"jsonl", "", []string{"--file", jsonl}, [][]float64{golden[1], golden[0]}},
-		{"tsv", "", []string{"--file", tsv}, golden},
+		{"tsv of lines", "", []string{"--file", tsv, "--input-format", "lines"}, golden},
 		{"standard input", "a b c\nd e\tf g\na b c", []string{"--file", "-", "--batch-size", "2"}, [][]float64{golden[0], golden[1], golden[0]}},
 		{"no texts", "", []string{"--file", "-"}, nil},
 		{"folder named as a pattern", "", []string{"--model", link, "--text", "a b c"}, golden[:1]},
@@ -248,7 +249,7 @@ func TestErrors(t *testing.T) {
 		{"nothing to do", 2, "", []string{"--model", model}, "no texts given"},
 		{"both", 2, "", []string{"--model", model, "--text", "a", "--file", "b"}, "both --text and --file given"},
 		{"pairs", 2, "", []string{"--model", model, "--text", "a", "--text", "b", "--text-pair", "c"}, "2 --text and 1 --text-pair given"},
-		{"format", 2, "", []string{"--model", model, "--text", "a", "--format", "xml"}, `--format: format is "xml"; expected text, tsv or json`},
+		{"format", 2, "", []string{"--model", model, "--text", "a", "--format", "xml"}, `--format: format is "xml"; expected text, tsv, csv or json`},
 		{"batch size", 2, "", []string{"--model", model, "--text", "a", "--batch-size", "0"}, "--batch-size is 0; expected 1 or more"},
 		{"unknown flag", 2, "", []string{"--modle", model}, "unknown flag: --modle"},
 		{"argument", 2, "", []string{"--model", model, "text"}, `unexpected argument "text"`},
@@ -368,5 +369,34 @@ func TestNoTraining(t *testing.T) {
 	}
 	if !strings.Contains(string(out), "github.com/galeone/tfgo\n") || strings.Contains(string(out), "wamuir/graft") {
 		t.Error("the program must import tfgo and must not import graft")
+	}
+}
+
+// TestColumns answers the rows of a CSV file, and refuses one whose columns are not clear.
+func TestColumns(t *testing.T) {
+	model, golden := fixture(t)
+	folder := t.TempDir()
+	csv, out := filepath.Join(folder, "texts.csv"), filepath.Join(folder, "answers.csv")
+	if err := os.WriteFile(csv, []byte("id,first,second\n4,d e,f g\n5,d e,f g\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := call("", "--model", model, "--file", csv, "--text-column", "first", "--pair-column", "second", "--id-column", "id", "--out", out)
+	got, err := os.ReadFile(out)
+	if code != 0 || stdout != "" || stderr != "" || err != nil {
+		t.Fatalf("exit code %d: %s %s, error %v", code, stdout, stderr, err)
+	}
+	lines := strings.Split(string(got), "\n")
+	if len(lines) != 4 || lines[0] != "id,label,score,probability_bad,probability_fair,probability_good,truncated" || !strings.HasPrefix(lines[1], "4,") || !strings.HasPrefix(lines[2], "5,") {
+		t.Fatalf("answers are\n%s", got)
+	}
+	fields := strings.Split(lines[1], ",")
+	for i, want := range golden[1] {
+		if p, err := strconv.ParseFloat(fields[3+i], 64); err != nil || math.Abs(p-want) > 2e-6 {
+			t.Errorf("probability %d is %s, expected %f", i, fields[3+i], want)
+		}
+	}
+	code, stdout, stderr = call("", "--model", model, "--file", csv)
+	if code != 2 || stdout != "" || !strings.Contains(stderr, `has the columns "id", "first", "second", and none is chosen`) {
+		t.Errorf("exit code %d: %s %s", code, stdout, stderr)
 	}
 }

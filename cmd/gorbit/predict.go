@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
-	"errors"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/gorbit-ml/gorbit/internal/ctxio"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -19,11 +17,19 @@ func newPredict(g *globals) *cobra.Command {
 		Use:   "predict --run FOLDER (--text TEXT | --file FILE | --split SPLIT) [flags]",
 		Short: "Classify texts with a run's checkpoint",
 		Long: `Classifies texts with a checkpoint of a run. The texts come from --text (with one
---text-pair for each if the task has pairs), from the lines of a file (a tab between
-the two texts of a pair; objects with text and text_pair in a .jsonl file), or from a
-split of the run's data. Answers are printed in the order of the texts.`,
+--text-pair for each if the task has pairs), from a file, or from a split of the
+run's data. Answers are printed in the order of the texts, or written to --out.
+
+A .tsv or .csv file, which may be compressed (.gz, .zst), has a header, and
+--text-column and --pair-column name its columns (with --no-header by number, starting
+at 1); the default are the columns that the run's data was made of. Its columns are
+kept, and the answer's follow: label, score, probability_LABEL for each label, and
+truncated. A .jsonl file has objects with text and text_pair, or with the fields that
+these flags name. Any other file has one text per line, or two with a tab between
+them.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
   gorbit predict --run runs/reviews --file reviews.txt --format json
+  gorbit predict --run runs/reviews --file reviews.csv --text-column review --out answers.csv
   gorbit predict --run runs/mrpc --split test --format tsv > answers.tsv`,
 		Args: noArgs,
 	}
@@ -31,12 +37,20 @@ split of the run's data. Answers are printed in the order of the texts.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&a.texts, "text", nil, "text to classify; may be repeated")
 	f.StringArrayVar(&a.pairs, "text-pair", nil, "second text of the pair; once for each --text")
-	f.StringVar(&a.file, "file", "", "file of texts, one per line; - is standard input")
+	f.StringVar(&a.file, "file", "", "file of texts; - is standard input")
+	f.StringVar(&a.columns.Text, "text-column", "", "column of the text in the file")
+	f.StringVar(&a.columns.Pair, "pair-column", "", "column of the second text of a pair")
+	f.StringVar(&a.columns.ID, "id-column", "", "the only column to keep beside the answers (default: all)")
+	f.BoolVar(&a.columns.NoHeader, "no-header", false, "the file has no header row")
+	f.StringVar(&a.columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv or jsonl (default: by its name)")
+	f.StringVar(&a.columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
 	f.StringVar(&a.split, "split", "", "classify this split of the run's data")
 	f.StringVar(&a.vocab, "vocab", "", "vocabulary file (default: the run's)")
 	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
-	f.StringVar(&a.format, "format", "text", "format of the answers: text, tsv (label, score) or json (one object per line)")
+	f.StringVar(&a.format, "format", "", "format of the answers: text, tsv, csv or json (default: text, or that of a file with columns)")
+	f.StringVar(&a.out, "out", "", "file for the answers (default: standard output)")
+	f.BoolVar(&a.overwrite, "overwrite", false, "replace the file for the answers")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.lowercaseGiven = f.Changed("lowercase")
 		if err := a.validate(f); err != nil {
@@ -51,23 +65,18 @@ split of the run's data. Answers are printed in the order of the texts.`,
 			return err
 		}
 		defer run.Close()
-		w := bufio.NewWriter(cmd.OutOrStdout())
-		each := func(answer predict.Answer) error { return predict.Format(a.format).Write(w, answer) }
-		if a.split != "" {
-			err = run.PredictSplit(cmd.Context(), a.split, each)
-		} else {
-			err = a.predictTexts(cmd, run, each)
-		}
-		return errors.Join(err, w.Flush())
+		return a.predict(cmd, run, env.Log)
 	}
 	return cmd
 }
 
 // asked holds the flags that say what to predict.
 type asked struct {
-	texts, pairs               []string
-	file, split, vocab, format string
-	lowercase, lowercaseGiven  bool
+	texts, pairs                    []string
+	file, split, vocab, format, out string
+	lowercase, lowercaseGiven       bool
+	overwrite                       bool
+	columns                         predict.Columns
 }
 
 // validate checks the flags, which f has parsed.
@@ -89,26 +98,42 @@ func (a *asked) validate(f *pflag.FlagSet) error {
 	if len(a.pairs) > 0 && len(a.pairs) != len(a.texts) {
 		return usagef("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(a.texts), len(a.pairs))
 	}
+	if a.file == "" && a.columns != (predict.Columns{}) {
+		return usagef("columns, or a format of the input, are given without --file; expected them only with --file")
+	}
+	if f.Changed("out") && a.out == "" {
+		return usagef("--out is empty; expected a name")
+	}
+	if a.overwrite && a.out == "" {
+		return usagef("--overwrite is given without --out; expected both, or neither")
+	}
+	if err := a.columns.Validate(); err != nil {
+		return usagef("%w", err)
+	}
 	if err := predict.Format(a.format).Validate(); err != nil {
 		return usagef("--format: %w", err)
 	}
 	return nil
 }
 
-// predictTexts calls each with the answer to every text of --text or --file.
-func (a *asked) predictTexts(cmd *cobra.Command, run *train.Run, each func(predict.Answer) error) error {
-	source := predict.Source(&predict.List{Texts: a.texts, Pairs: a.pairs})
-	if a.file != "" {
-		in := ctxio.NewReader(cmd.Context(), cmd.InOrStdin())
-		if a.file != "-" {
-			opened, err := ctxio.Open(cmd.Context(), a.file)
-			if err != nil {
-				return err
-			}
-			defer opened.Close()
-			in = opened
-		}
-		source = predict.NewLines(in, a.file, predict.ParserOf(a.file))
+// predict writes the answers to everything that was asked.
+func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
+	source, closeFile, err := a.source(cmd, run, log)
+	if err != nil {
+		return err
+	}
+	defer closeFile()
+	out, err := predict.NewOutput(cmd.OutOrStdout(), a.out, a.overwrite)
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	write, err := predict.Writer(out, source, predict.Format(a.format), run.Labels())
+	if err != nil {
+		return err
+	}
+	if a.split != "" {
+		return out.End(run.PredictSplit(cmd.Context(), a.split, write))
 	}
 	var lower *bool // nil: as the run's data says
 	if a.lowercaseGiven {
@@ -118,5 +143,22 @@ func (a *asked) predictTexts(cmd *cobra.Command, run *train.Run, each func(predi
 	if err != nil {
 		return err
 	}
-	return run.PredictTexts(cmd.Context(), tokenizer, source, each)
+	return out.End(run.PredictTexts(cmd.Context(), tokenizer, source, write))
+}
+
+// source returns the texts of --text or --file, and a function that closes the file.
+func (a *asked) source(cmd *cobra.Command, run *train.Run, log *slog.Logger) (predict.Source, func() error, error) {
+	if a.file == "" {
+		return &predict.List{Texts: a.texts, Pairs: a.pairs}, func() error { return nil }, nil
+	}
+	columns := a.columns
+	if m := run.Manifest; m != nil {
+		columns.Trained = predict.TrainedColumns{Text: m.Columns.Text, Pair: m.Columns.Pair}
+	}
+	in, closeFile, err := predict.Open(cmd.Context(), a.file, cmd.InOrStdin(), columns)
+	if t, ok := in.(*predict.Table); ok && columns.Text == "" {
+		first, second := t.TextColumns()
+		log.Info("columns as in the run's data", "file", a.file, "text", first, "pair", second)
+	}
+	return in, closeFile, err
 }

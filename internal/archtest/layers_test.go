@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"graphs"},
 	{"graphs/safety", "checkpoint", "dataset/packed", "dataset/internal/rowtest"},
 	{"dataset", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout"},
-	{"text", "tfrecord"},
+	{"text", "tfrecord", "internal/table"},
 	{
 		"internal/vfs", "internal/ctxio", "internal/devices", "internal/version",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",

@@ -51,12 +51,13 @@ const (
 	Text Format = "text" // label, probability in percent, and "truncated" for a text that was cut
 	TSV  Format = "tsv"  // label, tab, probability
 	JSON Format = "json" // the Answer as an object
+	CSV  Format = "csv"  // only for the answers to a Table
 )
 
 // Validate returns an error if the format is unknown.
 func (f Format) Validate() error {
-	if f != Text && f != TSV && f != JSON {
-		return fmt.Errorf("format is %q; expected %s, %s or %s", string(f), Text, TSV, JSON)
+	if f != "" && f != Text && f != TSV && f != CSV && f != JSON {
+		return fmt.Errorf("format is %q; expected %s, %s, %s or %s", string(f), Text, TSV, CSV, JSON)
 	}
 	return nil
 }

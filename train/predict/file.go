@@ -1,10 +1,12 @@
 package predict
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
@@ -56,40 +58,70 @@ func Writer(out io.Writer, in Source, format Format, labels []string) (func(Answ
 	if format == "" {
 		format = Text
 	}
-	if err := format.Validate(); err != nil {
-		return nil, fault.Usagef("%w", err)
+	if format == CSV {
+		return nil, fault.Usagef("format is csv, which is for files with columns; expected text, tsv or json")
 	}
 	return func(a Answer) error { return format.Write(out, a) }, nil
 }
 
-// Create creates a file for answers that appears under its name when commit is called, with all
-// answers. Without commit, discard removes what was written. An existing file is replaced only if
-// overwrite is set; otherwise the error is a usage error.
-func Create(path string, overwrite bool) (out io.Writer, commit, discard func() error, err error) {
+// Output is where answers go: standard output, or a file that appears with all answers or not at
+// all.
+type Output struct {
+	*bufio.Writer
+	path, temp string
+	f          vfs.FS
+	file       vfs.File // nil for standard output
+}
+
+// NewOutput creates the file at path, or uses stdout if path is "". An existing file is replaced
+// only if overwrite is set; otherwise the error is a usage error. The caller calls End at the end,
+// and Discard after that or instead.
+func NewOutput(stdout io.Writer, path string, overwrite bool) (*Output, error) {
+	if path == "" {
+		return &Output{Writer: bufio.NewWriter(stdout)}, nil
+	}
 	f := vfs.At(path)
 	info, err := f.Stat(path)
 	switch {
-	case err == nil && info.IsDir():
-		return nil, nil, nil, fault.Usagef("%s is a folder; expected the name of a file for the answers", path)
+	case err == nil && !info.Mode().IsRegular():
+		return nil, fault.Usagef("%s is not a regular file; expected the name of a file for the answers", path)
 	case err == nil && !overwrite:
-		return nil, nil, nil, fault.Usagef("%s already exists; choose another name, or add --overwrite to replace it", path)
-	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return nil, nil, nil, err
+		return nil, fault.Usagef("%s already exists; choose another name, or add --overwrite to replace it", path)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
 	}
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
 	file, err := vfs.Create(f, temp)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	discard = func() error { return errors.Join(file.Close(), f.Remove(temp)) }
-	commit = func() error {
-		if err := errors.Join(file.Sync(), file.Close()); err != nil {
-			return errors.Join(err, f.Remove(temp))
-		}
-		if err := f.Rename(temp, path); err != nil {
-			return errors.Join(err, f.Remove(temp))
-		}
-		return f.SyncDir(filepath.Dir(path))
+	return &Output{Writer: bufio.NewWriter(file), path: path, temp: temp, f: f, file: file}, nil
+}
+
+// End writes what is left, and gives the file its name. err is the error that ended the answers: a
+// file then keeps its old content, but standard output gets the answers so far.
+func (o *Output) End(err error) error {
+	if o.file == nil {
+		return errors.Join(err, o.Flush())
 	}
-	return file, commit, discard, nil
+	if err != nil {
+		return err
+	}
+	err = errors.Join(o.Flush(), o.file.Sync(), o.file.Close())
+	if err == nil {
+		err = o.f.Rename(o.temp, o.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write answers: %w", err)
+	}
+	o.file = nil
+	return o.f.SyncDir(filepath.Dir(o.path))
+}
+
+// Discard removes a file that End has not given its name.
+func (o *Output) Discard() {
+	if o.file != nil {
+		o.file.Close()
+		_ = o.f.Remove(o.temp) // the next call overwrites it
+	}
 }

@@ -81,15 +81,15 @@ func (c Columns) HasColumns(path string) bool {
 // Table is a Source that reads columns of a file. It keeps the rows until TableWriter has written
 // them with their answers.
 type Table struct {
-	path    string
-	in      *table.Table
-	cutter  *table.Cutter
-	format  table.Format
-	names   []string // of the columns to keep; nil for all fields of a JSON object
-	keep    []int    // their positions in a row
-	text    string
-	pair    string
-	id      string
+	path   string
+	in     *table.Table
+	cutter *table.Cutter
+	format table.Format
+	names  []string // of the columns to keep; nil for all fields of a JSON object
+	keep   []int    // their positions in a row
+	text   string
+	pair   string
+	id     string
 
 	mu   sync.Mutex
 	rows []tableRow // read and not yet written

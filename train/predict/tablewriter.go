@@ -13,9 +13,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/table"
 )
 
-// CSV is a format of TableWriter only.
-const CSV Format = "csv"
-
 // TableWriter writes the rows of a Table, each with its answer behind the columns that it had:
 //
 //	label          name of the most probable label
