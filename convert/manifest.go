@@ -11,12 +11,11 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -131,10 +130,10 @@ func (m *Manifest) TokenizerConfig() text.Config {
 // manifest itself. It does not check other files: see [Manifest.Verify]. The error is a
 // [ManifestError] or an error of the file system.
 func ReadManifest(path string) (*Manifest, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		path = filepath.Join(path, ManifestName)
+	if info, err := vfs.At(path).Stat(path); err == nil && info.IsDir() {
+		path = vfs.Join(path, ManifestName)
 	}
-	data, err := bounded.ReadFile(path, maxManifest)
+	data, err := vfs.ReadBounded(path, maxManifest)
 	if err != nil {
 		return nil, fmt.Errorf("dataset: %w", err)
 	}
@@ -219,7 +218,7 @@ func localName(s string) bool {
 // a dataset to another folder or machine; training does not call it.
 func (m *Manifest) Verify(ctx context.Context, dir string) error {
 	check := func(name, sum string, size int64) error {
-		path := filepath.Join(dir, name)
+		path := vfs.Join(dir, name)
 		gotSize, gotSum, err := hashFile(ctx, path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -248,7 +247,7 @@ func (m *Manifest) Verify(ctx context.Context, dir string) error {
 
 // hashFile returns a file's size and SHA-256 in hex.
 func hashFile(ctx context.Context, path string) (int64, string, error) {
-	f, err := os.Open(path)
+	f, err := vfs.Open(vfs.At(path), path)
 	if err != nil {
 		return 0, "", err
 	}

@@ -14,9 +14,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -109,7 +109,7 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	if c.out, err = openOutput(cfg); err != nil {
 		return err
 	}
-	if c.vocab, err = bounded.ReadFile(cfg.Vocab, text.MaxVocabBytes); err != nil {
+	if c.vocab, err = vfs.ReadBounded(cfg.Vocab, text.MaxVocabBytes); err != nil {
 		return fmt.Errorf("convert: vocabulary: %w", err)
 	}
 	v, err := text.ParseVocab(c.vocab, cfg.Vocab)

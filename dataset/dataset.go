@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -64,6 +64,7 @@ func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 	}
 
 	opened := make([]*tfrecord.IndexedFile, len(paths))
+	sizes := make([]int64, len(paths))
 	closeAll := func() {
 		for _, f := range opened {
 			if f != nil {
@@ -78,9 +79,17 @@ func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 			if err := gctx.Err(); err != nil {
 				return err
 			}
-			f, err := tfrecord.OpenIndexed(p, tfrecord.OnCorrupt(cfg.OnCorrupt), tfrecord.Logger(cfg.Logger))
+			f, err := tfrecord.OpenIndexed(p, tfrecord.OnCorrupt(cfg.OnCorrupt), tfrecord.Logger(cfg.Logger), tfrecord.Until(gctx))
 			opened[i] = f
-			return err
+			if err != nil {
+				return err
+			}
+			st, err := vfs.At(p).Stat(p)
+			if err != nil {
+				return err
+			}
+			sizes[i] = st.Size()
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -91,12 +100,7 @@ func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 	var all files
 	hash := sha256.New()
 	for i, p := range paths {
-		st, err := os.Stat(p)
-		if err != nil {
-			closeAll()
-			return nil, err
-		}
-		fmt.Fprintf(hash, "%q %d %d\n", filepath.Base(p), st.Size(), opened[i].Len())
+		fmt.Fprintf(hash, "%q %d %d\n", filepath.Base(p), sizes[i], opened[i].Len())
 		all.add(p, opened[i])
 	}
 	d, err := newDataset(ctx, cfg, all, hex.EncodeToString(hash.Sum(nil)[:8]))
@@ -121,7 +125,7 @@ func expand(patterns []string) ([]string, error) {
 			return nil, err
 		}
 		for _, m := range matches {
-			m = filepath.Clean(m)
+			m = vfs.Clean(m)
 			if seen[m] {
 				return nil, fmt.Errorf("file %s is given twice", m)
 			}

@@ -7,7 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // The special tokens of a BERT vocabulary.
@@ -51,7 +51,7 @@ func (e *VocabError) Error() string {
 // LoadVocab reads a vocab.txt: UTF-8, one token per line, at most MaxVocabBytes. See
 // [ParseVocab].
 func LoadVocab(path string) (*Vocab, error) {
-	data, err := bounded.ReadFile(path, MaxVocabBytes)
+	data, err := vfs.ReadBounded(path, MaxVocabBytes)
 	if err != nil {
 		return nil, fmt.Errorf("vocabulary: %w", err)
 	}

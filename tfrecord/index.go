@@ -1,6 +1,7 @@
 package tfrecord
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -75,19 +76,25 @@ func OpenIndexed(path string, opts ...ReaderOption) (*IndexedFile, error) {
 		f.Close()
 		return nil, err
 	}
+	if remote, ok := f.(vfs.RemoteFile); ok {
+		remote.Bind(context.Background())
+	}
 	return x, nil
 }
 
-func openIndexed(f *os.File, path string, size int64, cfg readerConfig) (*IndexedFile, error) {
+func openIndexed(f vfs.File, path string, size int64, cfg readerConfig) (*IndexedFile, error) {
 	if size < 0 {
 		return nil, fmt.Errorf("%s is not a regular file; expected one, because records are read in random order", path)
 	}
 	x := &IndexedFile{path: path, maxRecord: cfg.maxRecord}
+	indexPath, err := indexPathOf(f, path, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	id, err := identify(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	indexPath := path + indexSuffix
 	idx, err := loadIndex(indexPath, id)
 	switch {
 	case err == nil && (idx.skipped == Skipped{} || cfg.policy == Skip):
@@ -125,8 +132,27 @@ func openIndexed(f *os.File, path string, size int64, cfg readerConfig) (*Indexe
 	return x, nil
 }
 
+// indexPathOf returns the path of a file's index. A file that is reached over a network is
+// first copied to this machine, if there is room, because its records are read in random order
+// and in every epoch. Its index is on this machine as well.
+func indexPathOf(f vfs.File, path string, cfg readerConfig) (string, error) {
+	remote, ok := f.(vfs.RemoteFile)
+	if !ok {
+		return path + indexSuffix, nil
+	}
+	remote.Bind(cfg.ctx)
+	kept, err := remote.Keep(cfg.ctx)
+	if err != nil {
+		return "", err
+	}
+	if kept == nil {
+		cfg.log.Warn("no room to keep a copy of the file; every record is read over the network", "file", path)
+	}
+	return remote.Derived(indexSuffix)
+}
+
 // serve makes x read from the file f, and takes ownership of it.
-func (x *IndexedFile) serve(f *os.File, cfg readerConfig) {
+func (x *IndexedFile) serve(f vfs.File, cfg readerConfig) {
 	var err error
 	if x.content, err = newMapping(f, x.index.size); err != nil {
 		cfg.log.Debug("file is not mapped into memory", "file", x.path, "reason", err)
@@ -316,7 +342,7 @@ type identity struct {
 	head, tail  uint32 // checksums of the first and the last edgeBytes
 }
 
-func identify(f *os.File) (identity, error) {
+func identify(f vfs.File) (identity, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return identity{}, err

@@ -1,28 +1,40 @@
 package tfrecord
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // mapping is a file whose content is also mapped into memory, so that reading takes no
 // system call. The memory is unmapped once nobody can be reading it.
 type mapping struct {
-	*os.File
+	vfs.File
 	data   []byte // nil if the file cannot be mapped
 	closed atomic.Bool
 }
 
 // newMapping maps size bytes of a file, and takes ownership of the file.
-func newMapping(file *os.File, size int64) (*mapping, error) {
+func newMapping(file vfs.File, size int64) (*mapping, error) {
 	m := &mapping{File: file}
 	if size == 0 {
 		return m, nil
 	}
-	data, err := mapFile(file, size)
+	local, ok := file.(*os.File)
+	if remote, far := file.(vfs.RemoteFile); far {
+		kept, err := remote.Keep(context.Background()) // the copy that the opening made, if any
+		local, ok = kept, kept != nil && err == nil
+	}
+	if !ok {
+		return m, errors.ErrUnsupported
+	}
+	data, err := mapFile(local, size)
 	if err != nil {
 		return m, err
 	}

@@ -2,12 +2,15 @@ package tfrecord
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // Policy says how a reader handles damage.
@@ -49,6 +52,7 @@ type readerConfig struct {
 	maxRecord int64
 	maxSpill  int64
 	log       *slog.Logger
+	ctx       context.Context
 }
 
 // ReaderOption is a setting of NewReader, Open and OpenIndexed.
@@ -76,8 +80,15 @@ func Logger(l *slog.Logger) ReaderOption {
 	}
 }
 
+// Until makes reading from storage that is reached over a network end when the context is
+// done. The default never ends it. For OpenIndexed, it applies until OpenIndexed returns; Close
+// ends later reads.
+func Until(ctx context.Context) ReaderOption {
+	return func(c *readerConfig) { c.ctx = ctx }
+}
+
 func newReaderConfig(opts []ReaderOption) readerConfig {
-	c := readerConfig{maxRecord: defaultMaxRecordBytes, maxSpill: defaultMaxInflatedBytes, log: slog.New(slog.DiscardHandler)}
+	c := readerConfig{ctx: context.Background(), maxRecord: defaultMaxRecordBytes, maxSpill: defaultMaxInflatedBytes, log: slog.New(slog.DiscardHandler)}
 	for _, o := range opts {
 		o(&c)
 	}
@@ -122,7 +133,11 @@ func Open(path string, opts ...ReaderOption) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	rd, err := newReader(f, path, size, newReaderConfig(opts))
+	cfg := newReaderConfig(opts)
+	if remote, ok := f.(vfs.RemoteFile); ok {
+		remote.Bind(cfg.ctx)
+	}
+	rd, err := newReader(f, path, size, cfg)
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -132,8 +147,8 @@ func Open(path string, opts ...ReaderOption) (*Reader, error) {
 }
 
 // openRegular opens a file and returns its size, or -1 for a pipe or device.
-func openRegular(path string) (*os.File, int64, error) {
-	f, err := os.Open(path)
+func openRegular(path string) (vfs.File, int64, error) {
+	f, err := vfs.Open(vfs.At(path), path)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -2,6 +2,7 @@ package tfrecord
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // ShardName returns the name of a shard of a set, such as
@@ -98,12 +100,14 @@ var recordFile = regexp.MustCompile(`\.tf_?records?(-\d+-of-\d+)?(\.(gz|gzip|z|z
 // shards. A pattern may select some shards of a complete set. If no file matches, the
 // error is fs.ErrNotExist.
 func Glob(pattern string) ([]string, error) {
-	st, err := os.Stat(pattern)
+	st, err := vfs.At(pattern).Stat(pattern)
 	switch {
+	case err != nil && vfs.Scheme(pattern) != "" && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
 	case err == nil && !st.IsDir():
 		return []string{pattern}, nil
 	case err == nil:
-		return glob(pattern, filepath.Join(escapeGlob(pattern), "*"), func(name string) bool { return recordFile.MatchString(name) })
+		return glob(pattern, vfs.Join(escapeGlob(pattern), "*"), func(name string) bool { return recordFile.MatchString(name) })
 	case strings.ContainsAny(pattern, "*?[") || strings.Contains(pattern, "{shard}"):
 		p := strings.NewReplacer("{shard}", "[0-9]*", "{count}", "[0-9]*").Replace(pattern)
 		return glob(pattern, p, func(name string) bool {
@@ -143,22 +147,59 @@ func stem(name string) string {
 }
 
 func glob(asked, pattern string, keep func(name string) bool) ([]string, error) {
-	names, err := filepath.Glob(pattern)
+	matches := localMatches
+	if vfs.Scheme(pattern) != "" {
+		matches = remoteMatches
+	}
+	names, err := matches(pattern, func(name string) bool {
+		return keep(name) && !strings.HasPrefix(filepath.Base(name), ".")
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", asked, err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool {
-		if !keep(name) || strings.HasPrefix(filepath.Base(name), ".") {
-			return true
-		}
-		st, err := os.Stat(name)
-		return err != nil || st.IsDir()
-	})
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%s: no TFRecord files: %w", asked, fs.ErrNotExist)
 	}
 	if err := sortShards(names); err != nil {
 		return nil, err
+	}
+	return names, nil
+}
+
+// localMatches returns the files that match a pattern.
+func localMatches(pattern string, keep func(name string) bool) ([]string, error) {
+	names, err := filepath.Glob(pattern)
+	return slices.DeleteFunc(names, func(name string) bool {
+		if !keep(name) {
+			return true
+		}
+		st, err := os.Stat(name)
+		return err != nil || st.IsDir()
+	}), err
+}
+
+// remoteMatches is localMatches for a pattern with a scheme, with one listing of the folder.
+func remoteMatches(pattern string, keep func(name string) bool) ([]string, error) {
+	dir, base := filepath.Split(pattern)
+	if strings.ContainsAny(dir, `*?[\`) {
+		return nil, errors.New("a pattern in the name of a folder is not supported here; expected one in the file's name only")
+	}
+	entries, err := vfs.At(dir).ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		ok, err := filepath.Match(base, e.Name())
+		if err != nil {
+			return nil, err
+		}
+		if name := dir + e.Name(); ok && !e.IsDir() && keep(name) {
+			names = append(names, name)
+		}
 	}
 	return names, nil
 }
@@ -215,10 +256,11 @@ func checkSet(files []shardFile) error {
 		have[f.shard] = true
 	}
 	// A pattern may select some shards of a set that is complete in its folder.
-	dir, _ := filepath.Split(one.base)
-	entries, _ := os.ReadDir(cmp.Or(dir, "."))
+	prefix, _ := filepath.Split(one.base)
+	dir := cmp.Or(prefix, ".")
+	entries, _ := vfs.At(dir).ReadDir(dir)
 	for _, e := range entries {
-		if p, ok := parseShard(dir + e.Name()); ok && p.base == one.base && p.count == count {
+		if p, ok := parseShard(prefix + e.Name()); ok && p.base == one.base && p.count == count {
 			have[p.shard] = true
 		}
 	}

@@ -31,7 +31,7 @@ func BenchmarkStep(b *testing.B) {
 		p.Graph, p.Data.Dir = fixture(b)
 	}
 	env := quiet()
-	export, err := openExport(p.Graph, env)
+	export, err := openExport(context.Background(), p.Graph, env)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func TestCrashAnywhere(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := newSetup(p, quiet())
+	shared, err := newSetup(t.Context(), p, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

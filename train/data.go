@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // data is a folder of records.
@@ -23,7 +22,10 @@ type data struct {
 
 // openData opens a data folder. If it has no manifest, splits are found by file name.
 func openData(dir string) (*data, error) {
-	info, err := os.Stat(dir)
+	info, err := vfs.At(dir).Stat(dir)
+	if err != nil && vfs.Scheme(dir) != "" && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("data: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("data %s: no such folder", dir)
 	}
@@ -61,15 +63,15 @@ func (d *data) files(split string) []string {
 		if s, ok := d.manifest.Splits[split]; ok {
 			var out []string
 			for _, f := range s.Files {
-				out = append(out, filepath.Join(d.dir, f.Name))
+				out = append(out, vfs.Join(d.dir, f.Name))
 			}
 			return out
 		}
 	}
-	if filepath.IsAbs(split) {
+	if vfs.IsAbs(split) {
 		return []string{split}
 	}
-	return []string{filepath.Join(d.dir, split)}
+	return []string{vfs.Join(d.dir, split)}
 }
 
 // use is the purpose for which a split is opened.
@@ -119,6 +121,6 @@ func (d *data) complete(split string, set *dataset.Dataset) error {
 	if got == want || got < want && set.Damaged().Records > 0 {
 		return nil
 	}
-	return &convert.ManifestError{Path: filepath.Join(d.dir, convert.ManifestName),
+	return &convert.ManifestError{Path: vfs.Join(d.dir, convert.ManifestName),
 		Reason: fmt.Sprintf("split %s has %d records in its files; expected %d; convert the data again", split, got, want)}
 }

@@ -12,11 +12,12 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // Init describes the initial values of a model's variables.
 type Init struct {
-	// From is a checkpoint's prefix, a run folder, or a safetensors file; "" keeps the values of
+	// From is a checkpoint's prefix, a run folder, or a safetensors file, each also in a bucket; "" keeps the values of
 	// the export, as do variables that From lacks.
 	From string
 	// Strict makes it an error if From lacks a variable or has it in another shape.
@@ -54,7 +55,11 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 
 // load reads the wanted variables that From has.
 func (i Init) load(ctx context.Context, wanted []checkpoint.Wanted) (map[string]*tf.Tensor, *checkpoint.LoadReport, error) {
-	source, closeSource, err := checkpoint.OpenSource(sourceOf(i.From))
+	local, err := vfs.Localize(ctx, i.From, newestOnly)
+	if err != nil {
+		return nil, nil, err
+	}
+	source, closeSource, err := checkpoint.OpenSource(sourceOf(local))
 	if err != nil {
 		return nil, nil, err
 	}

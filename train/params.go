@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -15,8 +14,8 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
-	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -242,7 +241,7 @@ const maxParamsBytes = 1 << 20
 // values win. The error for an unknown name or an invalid value is a *ParamsError.
 func (p *Params) Load(files, settings []string) error {
 	for _, file := range files {
-		data, err := bounded.ReadFile(file, maxParamsBytes)
+		data, err := vfs.ReadBounded(file, maxParamsBytes)
 		if err != nil {
 			return err
 		}
@@ -304,15 +303,16 @@ func (p Params) YAML() ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-// Absolute makes the paths in the params absolute, so that they are valid in any folder.
+// Absolute makes the paths in the params absolute, so that they are valid in any folder. Paths
+// with a scheme stay as they are.
 func (p *Params) Absolute() error {
 	for _, path := range []*string{&p.Graph, &p.Init, &p.Data.Dir} {
 		if *path == "" {
 			continue
 		}
-		abs, err := filepath.Abs(*path)
+		abs, err := vfs.Abs(*path)
 		if err != nil {
-			return err
+			return &ParamsError{err}
 		}
 		*path = abs
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
@@ -334,7 +333,7 @@ func copyDescription(folder string, records *data) error {
 		return nil
 	}
 	for from, to := range map[string]string{convert.ManifestName: dataFile, records.manifest.Vocab.File: vocabFile} {
-		content, err := bounded.ReadFile(filepath.Join(records.dir, from), text.MaxVocabBytes)
+		content, err := vfs.ReadBounded(vfs.Join(records.dir, from), text.MaxVocabBytes)
 		if err != nil {
 			return err
 		}

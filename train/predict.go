@@ -11,7 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
-	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -26,7 +26,7 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	if vocab == "" {
 		return nil, fmt.Errorf("run %s has no vocabulary because its data has no manifest; name one with --vocab", r.Folder)
 	}
-	content, err := bounded.ReadFile(vocab, text.MaxVocabBytes)
+	content, err := vfs.ReadBounded(vocab, text.MaxVocabBytes)
 	if err != nil {
 		return nil, fmt.Errorf("vocabulary: %w", err)
 	}

@@ -2,6 +2,7 @@ package train
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -59,7 +61,7 @@ func preflightOf(s *setup) *preflight {
 
 // preflightTraining checks a run that is about to start, or to continue from the state in before.
 // It also sets the row length if the params leave it to the data.
-func preflightTraining(s *setup, folder string, before *past) error {
+func preflightTraining(ctx context.Context, s *setup, folder string, before *past) error {
 	f := preflightOf(s)
 	if err := checkBest(s.params, s.export); err != nil {
 		f.add("%v", err)
@@ -73,7 +75,7 @@ func preflightTraining(s *setup, folder string, before *past) error {
 	if before != nil {
 		f.runVocabulary(folder)
 	} else {
-		found, err := checkInit(s)
+		found, err := checkInit(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -187,6 +189,9 @@ func (f *preflight) folder() bool {
 	}
 	if files, err := tfrecord.Glob(f.records.dir); err == nil && len(files) > 0 {
 		return true
+	}
+	if vfs.Scheme(f.records.dir) != "" {
+		return true // listing all folders below one in a bucket could take long
 	}
 	below, err := filepath.Glob(filepath.Join(f.records.dir, "*", convert.ManifestName))
 	if err != nil || len(below) == 0 {
@@ -319,7 +324,7 @@ func (f *preflight) vocabulary() {
 	if m == nil {
 		return
 	}
-	path := filepath.Join(f.records.dir, m.Vocab.File)
+	path := vfs.Join(f.records.dir, m.Vocab.File)
 	switch sum, err := vocabSum(path); {
 	case err != nil:
 		f.add("data %s: vocabulary: %v; convert the data again", f.records.dir, err)
@@ -337,7 +342,7 @@ func (f *preflight) runVocabulary(folder string) {
 		return
 	}
 	own := filepath.Join(folder, vocabFile)
-	if how := otherVocab(own, filepath.Join(f.records.dir, f.records.manifest.Vocab.File)); how != "" {
+	if how := otherVocab(own, vfs.Join(f.records.dir, f.records.manifest.Vocab.File)); how != "" {
 		f.add("run %s was trained with another vocabulary than that of data %s (%s); use the run's data, or convert with --vocab %s", folder, f.records.dir, how, own)
 	}
 }

@@ -144,14 +144,14 @@ func TestPreflight(t *testing.T) {
 func preflightParams(t *testing.T, p Params, folder string, before *past) (log string, err error) {
 	t.Helper()
 	var b bytes.Buffer
-	s, err := newSetup(p, Env{Log: slog.New(slog.NewTextHandler(&b, nil))})
+	s, err := newSetup(t.Context(), p, Env{Log: slog.New(slog.NewTextHandler(&b, nil))})
 	if err == nil {
 		err = s.openData()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = preflightTraining(s, folder, before)
+	err = preflightTraining(t.Context(), s, folder, before)
 	return b.String(), err
 }
 
@@ -301,7 +301,7 @@ func TestInitOfAnotherSize(t *testing.T) {
 	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	export, err := openExport(p.Graph, quiet())
+	export, err := openExport(t.Context(), p.Graph, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestInitOfAnotherSize(t *testing.T) {
 		if err := s.openData(); err != nil {
 			return nil, err
 		}
-		return checkInit(s)
+		return checkInit(t.Context(), s)
 	}
 	found, err := check(&wider, p)
 	if err != nil || len(found) != 1 || !strings.Contains(found[0], "fills 0 of the ") || !strings.Contains(found[0], "--set init_partial=true") {

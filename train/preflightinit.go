@@ -1,6 +1,7 @@
 package train
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -10,18 +11,22 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
 // checkInit reports initial weights that belong to another vocabulary or fill less than half of
 // the encoder. It returns an error if the weights cannot be read.
-func checkInit(s *setup) (found []string, err error) {
+func checkInit(ctx context.Context, s *setup) (found []string, err error) {
 	from := s.params.Init
 	if from == "" {
 		return nil, nil
 	}
-	source, closeSource, err := checkpoint.OpenSource(sourceOf(from))
+	local, err := vfs.Localize(ctx, from, newestOnly)
+	if err != nil {
+		return nil, fmt.Errorf("init: %w", err)
+	}
+	source, closeSource, err := checkpoint.OpenSource(sourceOf(local))
 	if err != nil {
 		return nil, fmt.Errorf("init: %w", err)
 	}
@@ -34,8 +39,8 @@ func checkInit(s *setup) (found []string, err error) {
 	if m == nil {
 		return found, nil
 	}
-	path, binding := vocabOf(from)
-	switch how := otherVocab(path, filepath.Join(s.data.dir, m.Vocab.File)); {
+	path, binding := vocabOf(local)
+	switch how := otherVocab(path, vfs.Join(s.data.dir, m.Vocab.File)); {
 	case how != "" && binding:
 		found = append(found, fmt.Sprintf("init %s has another vocabulary than data %s (%s); convert the data with --vocab %s", from, s.data.dir, how, path))
 	case how != "":
@@ -97,7 +102,7 @@ func exists(path string) bool {
 
 // vocabSum returns the SHA-256 of a vocabulary file in hexadecimal, as in a manifest.
 func vocabSum(path string) (string, error) {
-	content, err := bounded.ReadFile(path, text.MaxVocabBytes)
+	content, err := vfs.ReadBounded(path, text.MaxVocabBytes)
 	if err != nil {
 		return "", err
 	}

@@ -96,7 +96,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	setup, err := newSetup(p, env)
+	setup, err := newSetup(ctx, p, env)
 	if err != nil {
 		return nil, err
 	}

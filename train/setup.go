@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -27,8 +28,8 @@ type setup struct {
 }
 
 // newSetup opens the graph that the params name.
-func newSetup(p Params, env Env) (*setup, error) {
-	export, err := openExport(p.Graph, env)
+func newSetup(ctx context.Context, p Params, env Env) (*setup, error) {
+	export, err := openExport(ctx, p.Graph, env)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +79,13 @@ func (s *setup) openManager(folder string, readOnly bool) (*checkpoint.Manager, 
 }
 
 // openExport opens an export. It returns an error if the graph uses operations that reach beyond
-// it and are not allowed.
-func openExport(path string, env Env) (*graphs.Export, error) {
-	export, err := graphs.Open(path)
+// it and are not allowed. An export in a bucket is copied to this machine.
+func openExport(ctx context.Context, path string, env Env) (*graphs.Export, error) {
+	local, err := vfs.Localize(ctx, path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("graph: %w", err)
+	}
+	export, err := graphs.Open(local)
 	if err != nil {
 		return nil, err
 	}

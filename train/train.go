@@ -28,7 +28,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	s, err := newSetup(p, env)
+	s, err := newSetup(ctx, p, env)
 	if err != nil {
 		return nil, err
 	}

@@ -107,7 +107,7 @@ func testParams(t testing.TB) Params {
 // opened returns the export of the params and the records to train on.
 func opened(t testing.TB, p Params) (*graphs.Export, *dataset.Dataset) {
 	t.Helper()
-	export, err := openExport(p.Graph, quiet())
+	export, err := openExport(t.Context(), p.Graph, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

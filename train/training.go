@@ -39,7 +39,7 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 	if err := s.openData(); err != nil {
 		return nil, err
 	}
-	if err := preflightTraining(s, folder, readPast(folder, s.export.Contract)); err != nil {
+	if err := preflightTraining(ctx, s, folder, readPast(folder, s.export.Contract)); err != nil {
 		return nil, err
 	}
 	if t.examples, err = s.open(ctx, s.params.Data.Train, toTrain); err != nil {

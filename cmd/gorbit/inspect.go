@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 func newInspect(*globals) *cobra.Command {
@@ -30,7 +31,11 @@ separately. Nothing in the graph is run.`,
 	cmd.Flags().StringVar(&dot, "dot", "", "write a Graphviz drawing of the model to this file; - is standard output")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		export, err := graphs.Open(args[0])
+		local, err := vfs.Localize(cmd.Context(), args[0], nil)
+		if err != nil {
+			return err
+		}
+		export, err := graphs.Open(local)
 		if err != nil {
 			return err
 		}

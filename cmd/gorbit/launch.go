@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/launch"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 func newLaunch(g *globals) *cobra.Command {
@@ -164,7 +165,11 @@ func checkPrecision(ctx context.Context, plan launch.Plan, args []string) error 
 	if yaml.Unmarshal(text.Bytes(), &params) != nil || params.Graph == "" {
 		return nil // --help was given, or no graph
 	}
-	export, err := graphs.Open(params.Graph)
+	local, err := vfs.Localize(ctx, params.Graph, nil)
+	if err != nil {
+		return err
+	}
+	export, err := graphs.Open(local)
 	if err != nil {
 		return err
 	}

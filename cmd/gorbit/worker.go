@@ -7,13 +7,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 	"github.com/gorbit-ml/gorbit/internal/version"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -73,7 +73,7 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 
 // dataFolder returns the absolute path of the folder of --data.
 func dataFolder(path string) (string, error) {
-	switch info, err := os.Stat(path); {
+	switch info, err := vfs.At(path).Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("--data %s: no such folder; expected the folder of the data on this machine", path)
 	case err != nil:
@@ -81,7 +81,7 @@ func dataFolder(path string) (string, error) {
 	case !info.IsDir():
 		return "", usagef("--data %s: not a folder; expected the folder of the data on this machine", path)
 	}
-	return filepath.Abs(path)
+	return vfs.Abs(path)
 }
 
 // ownDevices returns the devices that a worker lends by default: all GPUs, or one CPU device if

@@ -29,8 +29,9 @@ var layers = [][]string{
 	{"graphs/safety", "checkpoint", "dataset/packed", "dataset/internal/rowtest"},
 	{"dataset", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout"},
 	{"text", "tfrecord", "internal/table"},
+	{"internal/vfs/gcs"},
 	{
-		"internal/vfs", "internal/ctxio", "internal/devices", "internal/version",
+		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/devices", "internal/version",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
 		"internal/testkit", "internal/archtest",
 	},

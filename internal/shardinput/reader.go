@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/flat"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -129,10 +128,10 @@ func (r *reader) open(o Options) error {
 	c.Files, c.Layout, c.Part, c.Logger = nil, data.Layout, r.config.Part, o.Log
 	for _, f := range data.Files {
 		path := f.Path
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
+		if !vfs.IsAbs(path) {
+			path = vfs.Join(dir, path)
 		}
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := vfs.At(path).Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("file %s not found; %s", path, advice)
 		}
 		c.Files = append(c.Files, path)
@@ -147,7 +146,7 @@ func (r *reader) open(o Options) error {
 		}
 	}
 	if own := set.State().Settings; err == nil && own != data.Settings {
-		err = fmt.Errorf("the data in %s has the settings %+v; expected the chief's, %+v; run the same release on every machine", filepath.Dir(c.Files[0]), own, data.Settings)
+		err = fmt.Errorf("the data in %s has the settings %+v; expected the chief's, %+v; run the same release on every machine", vfs.Dir(c.Files[0]), own, data.Settings)
 	}
 	if err != nil {
 		set.Close()

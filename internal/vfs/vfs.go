@@ -8,8 +8,8 @@
 //
 // The path determines the file system, as with an operating system's mounts: [At] returns
 // the file system of a path, which is OS unless [Mount] has mounted another one. So no
-// signature of a public package names a file system. Storage that is reached by a scheme,
-// such as gs://, can be another implementation.
+// signature of a public package names a file system. A path with a scheme, such as
+// gs://bucket/data, lies on a [Remote] file system.
 //
 // The order of operations determines what survives a crash:
 //
@@ -97,12 +97,17 @@ func Mount(dir string, f FS) (unmount func()) {
 	}
 }
 
-// At returns the file system of a path.
+// At returns the file system of a path. That of a scheme without a file system refuses
+// everything.
 func At(path string) FS {
 	mounts.RLock()
 	defer mounts.RUnlock()
+	var otherwise FS = OS{}
+	if f := ofScheme(path); f != nil {
+		otherwise = f
+	}
 	if len(mounts.list) == 0 {
-		return OS{}
+		return otherwise
 	}
 	path = absolute(path)
 	var best mount
@@ -112,7 +117,7 @@ func At(path string) FS {
 		}
 	}
 	if best.fs == nil {
-		return OS{}
+		return otherwise
 	}
 	return best.fs
 }
@@ -124,6 +129,9 @@ func within(path, dir string) bool {
 }
 
 func absolute(path string) string {
+	if Scheme(path) != "" {
+		return Clean(path)
+	}
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
 	}
