@@ -9,36 +9,21 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/tfserver"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 
-// Fault is something that goes wrong when a client configures the TPU, on purpose.
-type Fault string
-
-const (
-	// None is a TPU that works.
-	None Fault = ""
-	// Hang does not answer ConfigureDistributedTPU.
-	Hang Fault = "hang"
-	// Forget does not know the session any more, as a server that was started anew.
-	Forget Fault = "forget"
-	// Fail answers ConfigureDistributedTPU with an error.
-	Fail Fault = "fail"
-	// Mismatch answers with the topology of another TPU, which has one core.
-	Mismatch Fault = "mismatch"
-)
-
-// Faults are all faults but None.
-func Faults() []Fault { return []Fault{Hang, Forget, Fail, Mismatch} }
+// DefaultAbandoned is how long a session lives without a client, if a Config does not say.
+const DefaultAbandoned = 2 * time.Minute
 
 // Config describes an emulator.
 type Config struct {
@@ -48,6 +33,9 @@ type Config struct {
 	Backend string
 	// Fault is what goes wrong.
 	Fault Fault
+	// Abandoned is how long a session and its variables live after the last connection of
+	// its client ended; 0 is DefaultAbandoned.
+	Abandoned time.Duration
 	// Log takes a line for each session; nil is none.
 	Log *slog.Logger
 }
@@ -57,10 +45,11 @@ func (c Config) Validate() error {
 	switch {
 	case c.Topology == nil:
 		return errors.New("no topology")
-	case c.Fault != None && !slices.Contains(Faults(), c.Fault):
-		return fault.Usagef("fault %q: expected one of %v", c.Fault, Faults())
+	case c.Abandoned < 0:
+		return fault.Usagef("time after which a session is abandoned is %v; expected more than 0", c.Abandoned)
 	}
-	return nil
+	_, err := c.Fault.plan()
+	return err
 }
 
 // StartBackend starts TensorFlow's server for an emulator in this process, on this machine's
@@ -81,18 +70,13 @@ func StartBackend(t *tpu.Topology) (string, error) {
 type Emulator struct {
 	topology *tpu.Topology
 	answer   *tpu.Topology // of ConfigureDistributedTPU
-	fault    Fault
+	plan     plan
 	log      *slog.Logger
 	backend  *grpc.ClientConn
-
-	mu       sync.Mutex
-	sessions map[string]*session // by handle
-}
-
-// session is what the emulator keeps of a session.
-type session struct {
-	layout layout
-	found  rewritten
+	sessions *sessions
+	conns    *conns
+	away     chan struct{}  // has one if the TPU is preempted
+	freeing  sync.WaitGroup // sessions of the server behind
 }
 
 // New makes an emulator.
@@ -103,32 +87,90 @@ func New(c Config) (*Emulator, error) {
 	if c.Backend == "" {
 		return nil, errors.New("TPU emulator: no address of a server that computes")
 	}
-	answer := c.Topology
-	if c.Fault == Mismatch {
-		var err error
-		if answer, err = ParseTopology("1x1x1x1", 1); err != nil {
+	e := &Emulator{topology: c.Topology, answer: c.Topology, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler)), away: make(chan struct{}, 1)}
+	var err error
+	if e.plan, err = c.Fault.plan(); err != nil {
+		return nil, err
+	}
+	if e.plan.kind == Mismatch {
+		if e.answer, err = ParseTopology("1x1x1x1", 1); err != nil {
 			return nil, err
 		}
 	}
-	backend, err := grpc.NewClient("passthrough:///"+c.Backend, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	e.sessions = &sessions{abandoned: cmp.Or(c.Abandoned, DefaultAbandoned), open: make(map[string]*session), free: e.free}
+	e.conns = &conns{open: make(map[string]*conn), ended: e.sessions.ended}
+	e.backend, err = grpc.NewClient("passthrough:///"+c.Backend, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32), grpc.ForceCodecV2(codec{})))
 	if err != nil {
 		return nil, fmt.Errorf("TPU emulator: %w", err)
 	}
-	return &Emulator{topology: c.Topology, answer: answer, fault: c.Fault, backend: backend, sessions: make(map[string]*session),
-		log: cmp.Or(c.Log, slog.New(slog.DiscardHandler))}, nil
+	return e, nil
 }
 
-// Serve answers until the context ends. It closes the listener. An emulator serves once.
-func (e *Emulator) Serve(ctx context.Context, l net.Listener) error {
+// free ends sessions of the server behind, in their own time.
+func (e *Emulator) free(handle, why string) {
+	e.freeing.Go(func() { e.freeSession(handle, why) })
+}
+
+// Serve answers on all listeners until the context ends. It closes them. An emulator serves
+// once.
+func (e *Emulator) Serve(ctx context.Context, listeners ...net.Listener) error {
 	defer e.backend.Close()
-	// TensorFlow's server has no limit either.
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32))
-	s.RegisterService(e.service(), e)
-	stop := context.AfterFunc(ctx, s.Stop)
-	defer stop()
-	if err := s.Serve(l); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("TPU emulator: %w", err)
+	defer e.freeing.Wait()
+	defer func() {
+		for _, handle := range e.sessions.forget() {
+			e.free(handle, "the emulator ends")
+		}
+	}()
+	e.log.Warn("this is an emulator of a TPU and no TPU: it computes on the CPU", "cores", e.topology.Cores(), "hosts", e.topology.Tasks, "fault", e.plan.String())
+	for {
+		preempted, err := e.serve(ctx, listeners)
+		if err != nil || !preempted {
+			return err
+		}
+		for _, handle := range e.sessions.forget() {
+			e.free(handle, "the TPU is preempted")
+		}
+		e.log.Warn("the emulated TPU is preempted, as the fault says", "fault", e.plan.String())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(e.plan.lasts):
+		}
+		for i, l := range listeners {
+			if listeners[i], err = net.Listen("tcp", l.Addr().String()); err != nil {
+				return fmt.Errorf("TPU emulator: %w", err)
+			}
+		}
+		e.log.Warn("the emulated TPU is back, with no configuration and no variables")
 	}
-	return nil
+}
+
+// serve answers until the context ends or the TPU is preempted, which it reports.
+func (e *Emulator) serve(ctx context.Context, listeners []net.Listener) (preempted bool, err error) {
+	// TensorFlow's server has no limit on messages either. Their sizes are checked against
+	// this one before they are read.
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32), grpc.ForceServerCodecV2(codec{}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: time.Minute}))
+	s.RegisterService(e.service(), e)
+	errs := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { errs <- s.Serve(listener{l, e.conns}) }()
+	}
+	left := len(listeners)
+	select {
+	case <-ctx.Done():
+	case <-e.away:
+		preempted = true
+	case err = <-errs:
+		left--
+	}
+	s.Stop()
+	for range left {
+		<-errs
+	}
+	if err != nil && ctx.Err() == nil {
+		return false, fmt.Errorf("TPU emulator: %w", err)
+	}
+	return preempted && ctx.Err() == nil, nil
 }

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 // emulate starts an emulator of a TPU 2x2x1x2, which ends with the test, and returns its
 // address.
-func emulate(t *testing.T, hosts int, fault tpuemulator.Fault) string {
+func emulate(t testing.TB, hosts int, fault tpuemulator.Fault) string {
 	t.Helper()
 	topology, err := tpuemulator.ParseTopology("2x2x1x2", hosts)
 	if err != nil {
@@ -65,7 +65,7 @@ func emulate(t *testing.T, hosts int, fault tpuemulator.Fault) string {
 	return l.Addr().String()
 }
 
-func listen(t *testing.T) net.Listener {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -176,7 +176,8 @@ func TestLocal(t *testing.T) {
 
 // TestSession computes on an emulated core, and asks for what the emulator does not do.
 func TestSession(t *testing.T) {
-	target := "grpc://" + emulate(t, 2, tpuemulator.None)
+	address := emulate(t, 2, tpuemulator.None)
+	target := "grpc://" + address
 	run := func(spec tf.OpSpec) ([]*tf.Tensor, error) {
 		g := tf.NewGraph()
 		value, err := tf.NewTensor(float32(3))
@@ -218,7 +219,14 @@ func TestSession(t *testing.T) {
 		}
 		return s.Run(nil, []tf.Output{op.Output(0)}, nil)
 	}
-	out, err := run(tf.OpSpec{Type: "Neg", Device: "/job:worker/task:1/device:TPU:3"})
+	neg := tf.OpSpec{Type: "Neg", Device: "/job:worker/task:1/device:TPU:3"}
+	if _, err := run(neg); err == nil || !strings.Contains(err.Error(), "The TPU system has not been initialized.") {
+		t.Errorf("before the configuration: %v", err)
+	}
+	if _, err := tpu.Start(t.Context(), tpu.Cluster{Job: "worker", Workers: []string{address, "127.0.0.1:1"}}, tpu.SystemConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(neg)
 	if err != nil || out[0].Value() != float32(-3) {
 		t.Errorf("got %v, %v", out, err)
 	}
@@ -227,7 +235,7 @@ func TestSession(t *testing.T) {
 		`there is no task "2"`:                                   {Type: "Neg", Device: "/job:worker/task:2"},
 		`there is no job "ps"`:                                   {Type: "Neg", Device: "/job:ps"},
 		`there is no device of type "GPU"`:                       {Type: "Neg", Device: "/device:GPU:0"},
-		"a computation for TPUs without TPUReplicateMetadata":    {Type: "Neg", Attrs: map[string]any{"_tpu_replicate": "cluster"}},
+		"Missing TPUReplicateMetadata node":                      {Type: "Neg", Attrs: map[string]any{"_tpu_replicate": "cluster"}},
 		`on device ""; expected /job:worker/device:TPU_SYSTEM:0`: {Type: "ConfigureDistributedTPU"},
 	} {
 		if _, err := run(spec); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "gorbit tpu-emulator (no TPU)") {

@@ -74,6 +74,22 @@ func (l layout) cpus() int { return l.hosts * (1 + l.cores) }
 // task is the prefix of the names of a task's devices.
 func (l layout) task(i int) string { return fmt.Sprintf("/job:%s/replica:0/task:%d", l.job, i) }
 
+// devices lists the devices of the emulated cluster, of many only the first.
+func (l layout) devices() string {
+	const most = 4
+	var out []string
+	for task := range l.hosts {
+		out = append(out, fmt.Sprintf("%s/device:CPU:0, %s/device:%s:0", l.task(task), l.task(task), typeSystem))
+		for core := range l.cores {
+			out = append(out, fmt.Sprintf("%s/device:%s:%d", l.task(task), typeCore, core))
+		}
+	}
+	if len(out) > most {
+		out = append(out[:most], fmt.Sprintf("... %s:%d", typeCore, l.cores-1))
+	}
+	return strings.Join(out, ", ")
+}
+
 // behind translates a device as a node names it, in full or in part, to one of the server
 // behind.
 func (l layout) behind(name string) (string, error) {

@@ -4,16 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	avpb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
+	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
 	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/tpu"
 )
@@ -25,113 +23,165 @@ const (
 	opOutput      = "TPUReplicatedOutput"
 	opCompilation = "TPUCompilationResult"
 	opSum         = "CrossReplicaSum"
+	opReplicaID   = "XlaReplicaId"
+	opVariable    = "VarHandleOp"
 )
 
-// lowering turns a replicated computation into a copy for each replica, which are placed on
-// the replicas' cores. A sum over the replicas becomes a sum of the copies' values, in the
-// order of the replicas, on each.
+// maxLowered is the greatest number of nodes to make of a part of a graph.
+const maxLowered = 4 << 20
+
+// nodeName is what TensorFlow allows as the name of a node.
+var nodeName = regexp.MustCompile(`^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`)
+
+// lowering turns the replicated computations in a part of a graph into a copy for each
+// replica, which are placed on the replicas' cores. docs/design/emulator.md says what becomes
+// of which node.
 type lowering struct {
 	layout   layout
-	replicas []string // the devices of the cores
-	nodes    map[string]*npb.NodeDef
-	out      []*npb.NodeDef
+	topology *tpu.Topology
+	old      *graph // the parts before
+	nodes    map[string]*node
+	clusters map[string]*cluster // of this part
+	library  map[string]*fpb.FunctionDef
+	sums     map[string]bool   // functions with a sum over the replicas in them, however deep
+	wide     map[string]string // functions for all replicas, by cluster and function
+	out      *gpb.GraphDef
+	left     int // nodes that may still be made
 }
 
-// lower replaces the nodes of a graph that has a replicated computation; other graphs stay
-// as they are. Everything that it cannot lower it refuses.
-func lower(g *gpb.GraphDef, l layout, topology *tpu.Topology) error {
-	var metadata *npb.NodeDef
-	w := lowering{layout: l, nodes: make(map[string]*npb.NodeDef, len(g.GetNode()))}
-	replicated := false
-	for _, n := range g.GetNode() {
-		w.nodes[n.GetName()] = n
-		if n.GetOp() == opMetadata {
-			if metadata != nil {
-				return fmt.Errorf("nodes %s and %s: two computations for TPUs in a graph; expected one", metadata.GetName(), n.GetName())
-			}
-			metadata = n
+// lower replaces the nodes of a part of a graph that belong to replicated computations, and
+// returns what is to be kept of the part. It refuses what it can't lower.
+func lower(g *gpb.GraphDef, old *graph, l layout, topology *tpu.Topology) (*graph, error) {
+	nodes, err := nodesOf(g)
+	if err != nil {
+		return nil, err
+	}
+	w := &lowering{layout: l, topology: topology, old: old, nodes: nodes, clusters: make(map[string]*cluster), library: make(map[string]*fpb.FunctionDef),
+		sums: make(map[string]bool), wide: make(map[string]string), left: maxLowered,
+		out: &gpb.GraphDef{Versions: g.GetVersions(), Library: g.GetLibrary()}}
+	part := &graph{nodes: nodes}
+	if part.clusters, err = w.findClusters(g); err != nil {
+		return nil, err
+	}
+	w.follow(g)
+	if len(part.clusters) > 0 {
+		for _, f := range g.GetLibrary().GetFunction() {
+			w.library[f.GetSignature().GetName()] = f
 		}
-		replicated = replicated || member(n)
-	}
-	switch {
-	case metadata == nil && !replicated:
-		return nil
-	case metadata == nil:
-		return errors.New("a computation for TPUs without " + opMetadata)
-	}
-	for _, f := range g.GetLibrary().GetFunction() {
-		for _, n := range f.GetNodeDef() {
-			if n.GetOp() == opSum {
-				return fmt.Errorf("node %s of function %s is a %s; expected it in the graph itself", n.GetName(), f.GetSignature().GetName(), opSum)
-			}
+		w.findSums()
+		if err := w.all(g, part.clusters); err != nil {
+			return nil, err
 		}
+		g.Node = w.out.GetNode()
 	}
-	var err error
-	if w.replicas, err = replicasOf(metadata, l, topology); err != nil {
-		return fmt.Errorf("node %s: %w", metadata.GetName(), err)
+	for _, n := range nodes {
+		n.def = nil
 	}
-	for _, n := range g.GetNode() {
-		if err := w.node(n); err != nil {
-			return fmt.Errorf("node %s (%s): %w", n.GetName(), n.GetOp(), err)
-		}
-	}
-	g.Node = w.out
-	return nil
+	return part, nil
 }
 
-// member reports whether a node is part of the computation that is replicated.
-func member(n *npb.NodeDef) bool {
-	_, ok := n.GetAttr()[attrReplicate]
-	return ok && n.GetOp() != opMetadata
-}
-
-// replicasOf names the device of each replica: the core at its coordinates, or without any
-// the cores in their order.
-func replicasOf(metadata *npb.NodeDef, l layout, topology *tpu.Topology) ([]string, error) {
-	attr := metadata.GetAttr()
-	n := int(attr["num_replicas"].GetI())
-	if n < 1 || n > topology.Cores() {
-		return nil, fmt.Errorf("%d replicas on %d cores", n, topology.Cores())
-	}
-	if cores, ok := attr["num_cores_per_replica"]; ok && cores.GetI() != 1 {
-		return nil, fmt.Errorf("%d cores per replica; expected 1", cores.GetI())
-	}
-	flat := attr["device_assignment"].GetList().GetI()
-	if len(flat) == 0 {
-		for _, at := range topology.Coordinates[:n] {
-			flat = append(flat, int64(at[0]), int64(at[1]), int64(at[2]), int64(at[3]))
+// findClusters finds the computations, in the order of their metadata, and their members.
+func (w *lowering) findClusters(g *gpb.GraphDef) ([]*cluster, error) {
+	var out []*cluster
+	for _, def := range g.GetNode() {
+		if def.GetOp() != opMetadata {
+			continue
 		}
-	}
-	if len(flat) != 4*n {
-		return nil, fmt.Errorf("a device assignment of %d numbers; expected 4 for each of %d replicas", len(flat), n)
-	}
-	var out []string
-	for at := range slices.Chunk(flat, 4) {
-		var place tpu.Coordinate
-		for axis, v := range at {
-			place[axis] = int32(min(max(v, -1), math.MaxInt32)) // no core is at either
+		name := string(def.GetAttr()[attrReplicate].GetS())
+		bad := func(format string, args ...any) ([]*cluster, error) {
+			return nil, fmt.Errorf("node %s (%s): %w", def.GetName(), opMetadata, fmt.Errorf(format, args...))
 		}
-		core, ok := topology.At(place)
-		name := core.Name(l.job)
-		if !ok || slices.Contains(out, name) {
-			return nil, fmt.Errorf("a replica at %v; expected a core of its own for each", at)
+		switch {
+		case !nodeName.MatchString(name):
+			return bad("the attribute %s is %q; expected the name of its computation", attrReplicate, name)
+		case w.clusters[name] != nil, slices.ContainsFunc(w.old.clusters, func(c *cluster) bool { return c.name == name }):
+			return bad("%w", emulatorOnly(fmt.Errorf("the computation %s is in the graph already; expected it as a whole, with one %s", name, opMetadata)))
+		case len(w.old.clusters)+len(out) >= maxClusters:
+			return bad("%w", emulatorOnly(fmt.Errorf("more than %d computations in a session", maxClusters)))
 		}
-		out = append(out, name)
+		devices, err := devicesOf(def.GetAttr(), w.layout, w.topology)
+		if err != nil {
+			return bad("%w", err)
+		}
+		c := &cluster{name: name, bit: onCore << (1 + len(w.old.clusters) + len(out)), devices: devices, after: sharedName(name) + "/after"}
+		w.nodes[def.GetName()].uses |= c.bit | onCore
+		w.clusters[name] = c
+		out = append(out, c)
+	}
+	for _, def := range g.GetNode() {
+		attr, ok := def.GetAttr()[attrReplicate]
+		if !ok || def.GetOp() == opMetadata {
+			continue
+		}
+		c := w.clusters[string(attr.GetS())]
+		if c == nil {
+			return nil, fmt.Errorf("node %s (%s): EncapsulateTPUComputationsPass failed: Missing TPUReplicateMetadata node for %q", def.GetName(), def.GetOp(), attr.GetS())
+		}
+		n := w.nodes[def.GetName()]
+		n.cluster = c
+		n.uses |= c.bit | onCore
 	}
 	return out, nil
 }
 
+// all makes the nodes of the part.
+func (w *lowering) all(g *gpb.GraphDef, clusters []*cluster) error {
+	members := make(map[*cluster][]*npb.NodeDef)
+	for _, def := range g.GetNode() {
+		n := w.nodes[def.GetName()]
+		if n.cluster == nil {
+			continue
+		}
+		members[n.cluster] = append(members[n.cluster], def)
+		if w.isWide(def) {
+			n.outputs = len(w.results(def))
+		}
+	}
+	for _, c := range clusters {
+		if err := w.setBefore(c, members[c]); err != nil {
+			return err
+		}
+	}
+	for _, def := range g.GetNode() {
+		if err := w.node(def); err != nil {
+			return fmt.Errorf("node %s (%s): %w", def.GetName(), def.GetOp(), err)
+		}
+	}
+	for _, c := range clusters {
+		if err := w.setAfter(c, members[c]); err != nil {
+			return err
+		}
+		c.broken = w.compile(c, members[c])
+	}
+	return nil
+}
+
+// emit adds nodes that were made, if there is room.
+func (w *lowering) emit(nodes ...*npb.NodeDef) error {
+	if w.left -= len(nodes); w.left < 0 {
+		return emulatorOnly(fmt.Errorf("more than %d nodes for all replicas", maxLowered))
+	}
+	w.out.Node = append(w.out.Node, nodes...)
+	return nil
+}
+
 // node adds what becomes of a node.
 func (w *lowering) node(n *npb.NodeDef) error {
-	if member(n) {
-		for replica := range w.replicas {
-			c, err := w.copy(n, replica)
-			if err != nil {
-				return err
-			}
-			w.out = append(w.out, c)
+	if c := w.nodes[n.GetName()].cluster; c != nil {
+		made, err := w.expand(graphScope{w, c}, c, n)
+		if err != nil {
+			return err
 		}
-		return nil
+		if c.before != "" && !slices.ContainsFunc(n.GetInput(), func(input string) bool {
+			_, name, _ := splitInput(input)
+			at := w.at(name)
+			return at != nil && at.cluster == c
+		}) {
+			for _, m := range made {
+				m.Input = append(m.Input, "^"+c.before)
+			}
+		}
+		return w.emit(made...)
 	}
 	switch n.GetOp() {
 	case opInput, opOutput:
@@ -142,143 +192,247 @@ func (w *lowering) node(n *npb.NodeDef) error {
 		n.Op, n.Attr = "Const", constant(nil) // an empty CompilationResultProto is a success
 	}
 	var inputs []string
-	for _, in := range n.GetInput() {
-		moved, err := w.outside(in)
+	for _, input := range n.GetInput() {
+		moved, err := w.outside(input)
 		if err != nil {
 			return err
 		}
 		inputs = append(inputs, moved...)
 	}
-	n.Input = inputs
+	n.Input = dataFirst(inputs)
 	// Places of nodes that are gone.
 	if class := n.GetAttr()["_class"].GetList(); class != nil {
 		class.S = slices.DeleteFunc(class.S, func(s []byte) bool {
-			at, ok := w.nodes[strings.TrimPrefix(string(s), "loc:@")]
-			return ok && (member(at) || at.GetOp() == opInput || at.GetOp() == opOutput)
+			at := w.at(strings.TrimPrefix(string(s), "loc:@"))
+			return at != nil && (at.cluster != nil || at.op == opInput || at.op == opOutput)
 		})
 	}
-	w.out = append(w.out, n)
-	return nil
+	return w.emit(n)
 }
 
-// copy is a replica's copy of a node.
-func (w *lowering) copy(n *npb.NodeDef, replica int) (*npb.NodeDef, error) {
-	switch n.GetOp() {
-	case "Enter", "RefEnter":
-		return nil, errors.New("a loop in frames; expected none")
-	}
-	c := proto.CloneOf(n)
-	c.Name, c.Device, c.Input = copyName(n.GetName(), replica), w.replicas[replica], nil
-	maps.DeleteFunc(c.Attr, func(name string, _ *avpb.AttrValue) bool {
-		return strings.HasPrefix(name, "_tpu") || name == "_class"
-	})
-	inputs := n.GetInput()
-	if n.GetOp() == opSum {
-		if err := w.everyone(n); err != nil {
-			return nil, err
+// dataFirst moves control inputs behind the data, and keeps one of each.
+func dataFirst(inputs []string) []string {
+	var data, control []string
+	for _, input := range inputs {
+		switch {
+		case !strings.HasPrefix(input, "^"):
+			data = append(data, input)
+		case !slices.Contains(control, input):
+			control = append(control, input)
 		}
-		c.Op = "AddN"
-		c.Attr = map[string]*avpb.AttrValue{"T": n.GetAttr()["T"], "N": {Value: &avpb.AttrValue_I{I: int64(len(w.replicas))}}}
-		for of := range w.replicas {
-			in, err := w.inside(inputs[0], of)
-			if err != nil {
-				return nil, err
-			}
-			c.Input = append(c.Input, in)
-		}
-		inputs = inputs[2:]
 	}
-	for _, in := range inputs {
-		moved, err := w.inside(in, replica)
-		if err != nil {
-			return nil, err
-		}
-		c.Input = append(c.Input, moved)
-	}
-	return c, nil
+	return append(data, control...)
 }
 
-// everyone checks that a sum is one over all replicas: its groups are one of all.
-func (w *lowering) everyone(n *npb.NodeDef) error {
-	if len(n.GetInput()) < 2 {
-		return fmt.Errorf("%d inputs; expected 2", len(n.GetInput()))
-	}
-	_, name, _ := splitInput(n.GetInput()[1])
-	groups := w.nodes[name]
-	shape := groups.GetAttr()["value"].GetTensor().GetTensorShape().GetDim()
-	if groups.GetOp() != "Const" || len(shape) != 2 || shape[0].GetSize() != 1 || shape[1].GetSize() != int64(len(w.replicas)) {
-		return fmt.Errorf("its groups are not a constant of the shape [1, %d]; expected one group of all replicas", len(w.replicas))
-	}
-	return nil
-}
-
-// inside translates an input of a replica's copy.
-func (w *lowering) inside(input string, replica int) (string, error) {
-	control, name, port := splitInput(input)
-	at := w.nodes[name]
-	switch {
-	case at == nil:
-		return "", fmt.Errorf("input %s is not in this part of the graph", input)
-	case member(at):
-		return control + copyName(name, replica) + port, nil
-	case at.GetOp() != opInput:
-		return input, nil
-	case control != "":
-		return "", fmt.Errorf("it waits for %s, a %s", name, opInput)
-	case len(at.GetInput()) < len(w.replicas) || at.GetAttr()["is_packed"].GetB():
-		return "", fmt.Errorf("input %s has %d inputs; expected one for each of %d replicas", name, len(at.GetInput()), len(w.replicas))
-	}
-	return at.GetInput()[replica], nil
-}
-
-// outside translates an input of a node that is not replicated.
+// outside translates an input of a node that is not replicated. What uses a result of a
+// computation waits for all replicas, as it does on a TPU: their programs run as a whole.
 func (w *lowering) outside(input string) ([]string, error) {
 	control, name, port := splitInput(input)
-	at := w.nodes[name]
+	at := w.at(name)
 	switch {
-	case at != nil && control != "" && member(at):
-		var all []string
-		for replica := range w.replicas {
-			all = append(all, control+copyName(name, replica))
+	case at == nil && control == "":
+		return nil, fmt.Errorf("input %s is not in the graph", input)
+	case at == nil, at.cluster == nil && at.op != opInput && at.op != opOutput:
+		return []string{input}, nil
+	case at.op == opOutput:
+		c, result, err := w.result(name, at, port)
+		if err != nil || control != "" {
+			return []string{"^" + c.after}, err
 		}
-		return all, nil
-	case at != nil && control == "" && at.GetOp() == opOutput:
-		replica := 0
-		if port != "" {
-			var err error
-			if replica, err = number(port[1:], len(w.replicas), "replica"); err != nil {
-				return nil, err
+		return []string{result, "^" + c.after}, nil
+	case control != "" && at.cluster != nil:
+		return []string{"^" + at.cluster.after}, nil
+	}
+	return nil, fmt.Errorf("input %s is inside of the computation for TPUs; expected an output of %s", input, opOutput)
+}
+
+// result is the computation that a TPUReplicatedOutput is of, and the replica's value at one of
+// its ports.
+func (w *lowering) result(name string, at *node, port string) (*cluster, string, error) {
+	none := &cluster{}
+	if len(at.inputs) == 0 {
+		return none, "", fmt.Errorf("input %s has no input", name)
+	}
+	_, from, _ := splitInput(at.inputs[0])
+	member := w.at(from)
+	if member == nil || member.cluster == nil {
+		return none, "", fmt.Errorf("input %s of %s is not inside of a computation for TPUs", at.inputs[0], name)
+	}
+	c := member.cluster
+	replica := 0
+	if port != "" {
+		var err error
+		if replica, err = number(port[1:], len(c.devices), "replica"); err != nil {
+			return none, "", err
+		}
+	}
+	value, err := graphScope{w, c}.input(at.inputs[0], replica)
+	return c, value, err
+}
+
+// setBefore makes a computation's nodes wait for all that any of them waits for, as the
+// programs on the cores do. Values that are fed, and variables, are there anyway.
+func (w *lowering) setBefore(c *cluster, members []*npb.NodeDef) error {
+	var waits []string
+	add := func(input string) error {
+		_, name, _ := splitInput(input)
+		switch at := w.at(name); {
+		case at == nil:
+			waits = append(waits, "^"+name)
+		case at.cluster == c, at.op == opMetadata, at.op == opVariable, at.op == "Const", at.op == "Placeholder":
+		case at.op == opOutput:
+			of, _, err := w.result(name, at, "")
+			if err != nil {
+				return err
+			}
+			waits = append(waits, "^"+of.after)
+		case at.cluster == nil && at.op != opInput:
+			waits = append(waits, "^"+name)
+		}
+		return nil
+	}
+	for _, m := range members {
+		for _, input := range m.GetInput() {
+			control, name, _ := splitInput(input)
+			from := []string{input}
+			if at := w.at(name); at == nil {
+				return fmt.Errorf("node %s (%s): input %s is not in the graph", m.GetName(), m.GetOp(), input)
+			} else if at.op == opInput && control == "" {
+				from = at.inputs
+			}
+			for _, input := range from {
+				if err := add(input); err != nil {
+					return fmt.Errorf("node %s (%s): %w", m.GetName(), m.GetOp(), err)
+				}
 			}
 		}
-		if len(at.GetInput()) == 0 {
-			return nil, fmt.Errorf("input %s has no input", name)
+	}
+	if waits = dataFirst(waits); len(waits) == 0 {
+		return nil
+	}
+	c.before = sharedName(c.name) + "/before"
+	return w.emit(&npb.NodeDef{Name: c.before, Op: "NoOp", Input: waits})
+}
+
+// setAfter makes the node that waits for all of a computation.
+func (w *lowering) setAfter(c *cluster, members []*npb.NodeDef) error {
+	used := make(map[string]bool)
+	for _, m := range members {
+		for _, input := range m.GetInput() {
+			_, name, _ := splitInput(input)
+			used[name] = true
 		}
-		in, err := w.inside(at.GetInput()[0], replica)
-		return []string{in}, err
-	case at != nil && (member(at) || at.GetOp() == opInput || at.GetOp() == opOutput):
-		return nil, fmt.Errorf("input %s is inside of the computation for TPUs; expected an output of %s", input, opOutput)
 	}
-	return []string{input}, nil
+	all := &npb.NodeDef{Name: c.after, Op: "NoOp"}
+	for replica, device := range c.devices {
+		one := &npb.NodeDef{Name: copyName(c.name, replica) + "/after", Op: "NoOp", Device: device}
+		for _, m := range members {
+			switch {
+			case used[m.GetName()]:
+			case w.nodes[m.GetName()].outputs < 0:
+				one.Input = append(one.Input, "^"+copyName(m.GetName(), replica))
+			case replica == 0:
+				all.Input = append(all.Input, "^"+sharedName(m.GetName()))
+			}
+		}
+		all.Input = append(all.Input, "^"+one.Name)
+		if err := w.emit(one); err != nil {
+			return err
+		}
+	}
+	return w.emit(all)
 }
 
-// splitInput cuts an input, "^node", "node" or "node:1".
-func splitInput(input string) (control, name, port string) {
-	name, ok := strings.CutPrefix(input, "^")
-	if ok {
-		return "^", name, ""
-	}
-	if i := strings.LastIndexByte(name, ':'); i >= 0 {
-		name, port = name[:i], name[i:]
-	}
-	return "", name, port
+// graphScope names the nodes of a computation in the graph itself.
+type graphScope struct {
+	w *lowering
+	c *cluster
 }
 
-func copyName(name string, replica int) string { return "tpu_" + strconv.Itoa(replica) + "/" + name }
+func (graphScope) copy(name string, replica int) string { return copyName(name, replica) }
+func (graphScope) shared(name string) string            { return sharedName(name) }
+func (graphScope) output(node, _ string) string         { return node }
 
-// lowered is lower with the error as an answer to the client.
-func lowered(g *gpb.GraphDef, l layout, topology *tpu.Topology) error {
-	if err := lower(g, l, topology); err != nil {
-		return refuse(codes.Unimplemented, "%v: the emulator does not run this computation for TPUs", err)
+func (s graphScope) constant(input string) *npb.NodeDef {
+	_, name, _ := splitInput(input)
+	if n := s.w.nodes[name]; n != nil && n.op == "Const" {
+		return n.def
 	}
 	return nil
+}
+
+func (s graphScope) input(input string, replica int) (string, error) {
+	control, name, port := splitInput(input)
+	at := s.w.at(name)
+	switch {
+	case at == nil:
+		return "", fmt.Errorf("input %s is not in the graph", input)
+	case at.cluster == s.c && at.outputs < 0:
+		return control + copyName(name, replica) + port, nil
+	case at.cluster == s.c && control != "":
+		return control + sharedName(name), nil
+	case at.cluster == s.c:
+		k := 0
+		if port != "" {
+			var err error
+			if k, err = number(port[1:], max(1, at.outputs), "output"); err != nil {
+				return "", err
+			}
+		}
+		return fmt.Sprintf("%s:%d", sharedName(name), replica*at.outputs+k), nil
+	case at.cluster != nil:
+		return "", fmt.Errorf("input %s is inside of another computation for TPUs; expected an output of %s", input, opOutput)
+	case at.op == opMetadata && control != "", at.op == opInput && control != "", at.op == opOutput && control != "":
+		return "", nil // the whole computation waits for what they wait for
+	case at.op == opInput:
+		return s.replicated(name, at, replica)
+	case at.op == opOutput:
+		_, value, err := s.w.result(name, at, port)
+		return value, err
+	case at.op == opVariable && control == "":
+		return "", emulatorOnly(fmt.Errorf("the variable %s is shared by the replicas; expected one for each core, through %s", name, opInput))
+	}
+	return input, nil
+}
+
+// replicated is a replica's input of a TPUReplicatedInput.
+func (s graphScope) replicated(name string, input *node, replica int) (string, error) {
+	data := slices.DeleteFunc(slices.Clone(input.inputs), func(i string) bool { return strings.HasPrefix(i, "^") })
+	if len(data) != len(s.c.devices) {
+		return "", fmt.Errorf("Mismatched number of replicas. Computation has %d replicas, input '{{node %s}}' has %d replicas.", len(s.c.devices), name, len(data))
+	}
+	_, from, port := splitInput(data[replica])
+	switch at := s.w.at(from); {
+	case at == nil:
+		return "", fmt.Errorf("input %s of %s is not in the graph", data[replica], name)
+	case at.op == opOutput:
+		_, value, err := s.w.result(from, at, port)
+		return value, err
+	case at.cluster != nil || at.op == opInput:
+		return "", fmt.Errorf("input %s of %s is inside of a computation for TPUs; expected a node outside", data[replica], name)
+	case at.op == opVariable && !static(at.shape):
+		return "", fmt.Errorf("Cannot colocate nodes {{colocation_node %s}} and {{colocation_node %s/_execute_%d_0}} because no device type supports both of those nodes and the other nodes colocated with them. "+
+			"(The shape of the variable %s is not fully known; expected one with all its dimensions)", from, s.c.name, replica, from)
+	}
+	return data[replica], nil
+}
+
+// strip removes attributes that say where a node belongs.
+func strip(attr map[string]*avpb.AttrValue) {
+	maps.DeleteFunc(attr, func(name string, _ *avpb.AttrValue) bool {
+		return strings.HasPrefix(name, "_tpu") || name == "_class" || name == "_XlaMustCompile"
+	})
+}
+
+// limit is something that a TPU may do and the emulator does not.
+type limit struct{ error }
+
+func (l limit) Unwrap() error { return l.error }
+
+func emulatorOnly(err error) error { return limit{err} }
+
+// isLimit reports whether an error is one of the emulator's own limits.
+func isLimit(err error) bool {
+	var l limit
+	return errors.As(err, &l)
 }

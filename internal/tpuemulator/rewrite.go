@@ -23,41 +23,38 @@ const (
 	attrReplicate = "_tpu_replicate"
 )
 
-// rewritten is what a graph has that a step looks for.
-type rewritten struct {
-	configures, shutdowns []string // names of nodes
-}
-
-// rewrite changes a graph in place to one that the server behind can run.
-func rewrite(g *gpb.GraphDef, l layout, topology, answer *tpu.Topology) (rewritten, error) {
-	var found rewritten
-	if err := lowered(g, l, topology); err != nil {
-		return found, err
+// rewrite changes a part of a graph in place to one that the server behind can run, and
+// returns what is to be kept of it.
+func rewrite(g *gpb.GraphDef, old *graph, l layout, topology, answer *tpu.Topology) (*graph, error) {
+	part, err := lower(g, old, l, topology)
+	switch {
+	case isLimit(err):
+		return nil, refuse(codes.Unimplemented, "%v: the emulator does not run this", err)
+	case err != nil:
+		return nil, refuse(codes.InvalidArgument, "%v", err)
 	}
 	for _, n := range g.GetNode() {
 		if err := place(n, l); err != nil {
-			return found, err
+			return nil, err
 		}
 		switch n.GetOp() {
 		case opConfigure:
-			found.configures = append(found.configures, n.GetName())
 			n.Op, n.Attr = "Const", constant(answer.Serialized())
 		case opShutdown:
-			found.shutdowns = append(found.shutdowns, n.GetName())
 			n.Op, n.Attr = "NoOp", nil
 		}
 	}
 	for _, f := range g.GetLibrary().GetFunction() {
 		for _, n := range f.GetNodeDef() {
 			if n.GetOp() == opConfigure || n.GetOp() == opShutdown {
-				return found, refuse(codes.Unimplemented, "%s in function %s; expected it in the graph itself", n.GetOp(), f.GetSignature().GetName())
+				return nil, refuse(codes.Unimplemented, "%s in function %s; expected it in the graph itself", n.GetOp(), f.GetSignature().GetName())
 			}
 			if err := place(n, l); err != nil {
-				return found, err
+				return nil, err
 			}
 		}
 	}
-	return found, nil
+	return part, nil
 }
 
 // place gives a node its device of the server behind.
@@ -70,7 +67,8 @@ func place(n *npb.NodeDef, l layout) error {
 	}
 	device, err := l.behind(n.GetDevice())
 	if err != nil {
-		return refuse(codes.InvalidArgument, "node %s: %v", n.GetName(), err)
+		return refuse(codes.InvalidArgument, "Cannot assign a device for operation %s: {{node %s}} was explicitly assigned to %s but available devices are [ %s ]. "+
+			"Make sure the device specification refers to a valid device (%v)", n.GetName(), n.GetName(), n.GetDevice(), l.devices(), err)
 	}
 	n.Device = device
 	return nil
@@ -79,7 +77,7 @@ func place(n *npb.NodeDef, l layout) error {
 // constant has the attributes of a Const that is a string.
 func constant(value []byte) map[string]*avpb.AttrValue {
 	return map[string]*avpb.AttrValue{
-		"dtype": {Value: &avpb.AttrValue_Type{Type: typespb.DataType_DT_STRING}},
+		"dtype": typeAttr(typespb.DataType_DT_STRING),
 		"value": {Value: &avpb.AttrValue_Tensor{Tensor: &tpb.TensorProto{
 			Dtype: typespb.DataType_DT_STRING, TensorShape: &tspb.TensorShapeProto{}, StringVal: [][]byte{value}}}},
 	}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	dapb "github.com/wamuir/graft/tensorflow/core/framework/device_attributes_go_proto"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -56,7 +58,7 @@ func refused[Request, Response any](name string) grpc.MethodDesc {
 
 // pass sends a request to the server behind and returns its answer, an error of its own
 // included.
-func pass[Response any](ctx context.Context, e *Emulator, name string, in proto.Message) (*Response, error) {
+func pass[Response any](ctx context.Context, e *Emulator, name string, in any) (*Response, error) {
 	out := new(Response)
 	return out, e.backend.Invoke(ctx, "/"+serviceName+"/"+name, in, out)
 }
@@ -66,23 +68,44 @@ func (e *Emulator) createSession(ctx context.Context, in *pb.CreateSessionReques
 	if err != nil {
 		return nil, err
 	}
-	found, err := rewrite(in.GetGraphDef(), l, e.topology, e.answer)
+	s := &session{layout: l, graph: &graph{nodes: make(map[string]*node)}}
+	part, err := e.rewrite(in.GetGraphDef(), s)
 	if err != nil {
 		return nil, err
 	}
-	if in.Config != nil {
-		// The server behind is a cluster of its own.
-		in.Config.ClusterDef, in.Config.DeviceFilters, in.Config.DeviceCount = nil, nil, nil
+	if in.Config == nil {
+		in.Config = &cpb.ConfigProto{}
 	}
+	// The server behind is a cluster of its own. Variables belong to their session, so that
+	// they can be freed with it.
+	in.Config.ClusterDef, in.Config.DeviceFilters, in.Config.DeviceCount = nil, nil, nil
+	in.Config.IsolateSessionState = true
 	out, err := pass[pb.CreateSessionResponse](ctx, e, "CreateSession", in)
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	e.sessions[out.GetSessionHandle()] = &session{layout: l, found: found}
-	e.mu.Unlock()
-	e.log.Info("a session began with the emulated TPU", "job", l.job, "hosts", l.hosts, "cores", e.topology.Cores())
+	s.graph.extend(part)
+	s.handle = out.GetSessionHandle()
+	e.sessions.add(ctx, s)
+	e.log.Info("a session began with the emulated TPU", "session", s.handle, "job", l.job, "hosts", l.hosts, "cores", e.topology.Cores())
 	return out, nil
+}
+
+// rewrite makes a part of a session's graph one that the server behind can run.
+func (e *Emulator) rewrite(g *gpb.GraphDef, s *session) (*graph, error) {
+	began, nodes := time.Now(), len(g.GetNode())
+	part, err := rewrite(g, s.graph, s.layout, e.topology, e.answer)
+	if err != nil {
+		e.log.Info("a graph is refused", "nodes", nodes, "error", err)
+		return nil, err
+	}
+	for _, c := range part.clusters {
+		e.log.Info("a computation for TPUs is lowered to the CPU", "computation", c.name, "replicas", len(c.devices), "nodes", nodes, "made", len(g.GetNode()), "took", time.Since(began))
+		if c.broken != nil {
+			e.log.Warn("a TPU could not compile this computation", "computation", c.name, "error", c.broken)
+		}
+	}
+	return part, nil
 }
 
 // layoutFor is the layout of the cluster that a session names, or of one that has the usual
@@ -102,23 +125,14 @@ func (e *Emulator) layoutFor(c *cpb.ClusterDef) (layout, error) {
 	return l, nil
 }
 
-// session returns a session, or the error with which TensorFlow's server answers for one
-// that it does not know.
-func (e *Emulator) session(handle string) (*session, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s, ok := e.sessions[handle]; ok {
-		return s, nil
-	}
-	return nil, refuse(codes.Aborted, "session %s is not found; the server was started anew", handle)
-}
-
 func (e *Emulator) extendSession(ctx context.Context, in *pb.ExtendSessionRequest) (*pb.ExtendSessionResponse, error) {
-	s, err := e.session(in.GetSessionHandle())
+	s, err := e.sessions.get(ctx, in.GetSessionHandle())
 	if err != nil {
 		return nil, err
 	}
-	found, err := rewrite(in.GetGraphDef(), s.layout, e.topology, e.answer)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part, err := e.rewrite(in.GetGraphDef(), s)
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +140,7 @@ func (e *Emulator) extendSession(ctx context.Context, in *pb.ExtendSessionReques
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s.found.configures = append(s.found.configures, found.configures...)
-	s.found.shutdowns = append(s.found.shutdowns, found.shutdowns...)
+	s.graph.extend(part)
 	return out, nil
 }
 
@@ -137,7 +148,7 @@ func (e *Emulator) listDevices(ctx context.Context, in *pb.ListDevicesRequest) (
 	l, err := e.layoutFor(nil)
 	if handle := in.GetSessionHandle(); handle != "" {
 		var s *session
-		if s, err = e.session(handle); err == nil {
+		if s, err = e.sessions.get(ctx, handle); err == nil {
 			l = s.layout
 		}
 	}
@@ -185,69 +196,121 @@ func (e *Emulator) listDevices(ctx context.Context, in *pb.ListDevicesRequest) (
 	return out, nil
 }
 
-func (e *Emulator) runStep(ctx context.Context, in *pb.RunStepRequest) (*pb.RunStepResponse, error) {
-	s, err := e.session(in.GetSessionHandle())
+// runStep runs a step: it configures the TPU or shuts it down if the step does, lets the fault
+// happen, and passes the step on.
+func (e *Emulator) runStep(ctx context.Context, in *frame) (*frame, error) {
+	header, err := readStep(in.data)
+	if err != nil {
+		return nil, refuse(codes.InvalidArgument, "%v", err)
+	}
+	s, err := e.sessions.get(ctx, header.session)
 	if err != nil {
 		return nil, err
 	}
-	if in.GetPartialRunHandle() != "" {
+	if header.partial {
 		return nil, refuse(codes.Unimplemented, "a partial run is not supported; expected steps that run a whole graph")
 	}
-	if e.runs(in, s, func(f rewritten) []string { return f.configures }) {
-		e.log.Info("the emulated TPU is configured", "topology", e.topology.Mesh, "fault", string(e.fault))
-		if err := e.configure(ctx, in.GetSessionHandle()); err != nil {
+	configures := s.runs(header.fetches, opConfigure)
+	if configures {
+		e.log.Info("the emulated TPU is configured", "session", s.handle, "topology", e.topology.Mesh, "fault", e.plan.String())
+		if err := e.happen(ctx, s, 0); err != nil {
+			return nil, err
+		}
+		for _, handle := range e.sessions.configure(s) {
+			e.free(handle, "another session configured the TPU")
+		}
+	}
+	call, err := e.sessions.begin(s, header.fetches)
+	if err != nil {
+		return nil, err
+	}
+	if call > 0 {
+		if err := e.happen(ctx, s, call); err != nil {
 			return nil, err
 		}
 	}
-	if e.runs(in, s, func(f rewritten) []string { return f.shutdowns }) {
-		e.log.Info("the emulated TPU is shut down")
+	out, err := pass[frame](ctx, e, "RunStep", in)
+	if err != nil {
+		return nil, err
 	}
-	return pass[pb.RunStepResponse](ctx, e, "RunStep", in)
+	if s.runs(header.fetches, opShutdown) {
+		e.sessions.shutdown()
+		e.log.Info("the emulated TPU is shut down", "session", s.handle)
+	}
+	if e.plan.kind == Cut && e.plan.in(call) && (call > 0 || configures) {
+		e.log.Warn("the connection is cut in the middle of an answer, as the fault says", "fault", e.plan.String(), "call", call)
+		e.conns.cut(client(ctx))
+	}
+	return out, nil
 }
 
-// runs reports whether a step fetches or runs one of a session's nodes by its name.
-func (e *Emulator) runs(in *pb.RunStepRequest, s *session, nodes func(rewritten) []string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	names := nodes(s.found)
-	return slices.ContainsFunc(slices.Concat(in.GetFetch(), in.GetTarget()), func(tensor string) bool {
+// runs reports whether a step fetches or runs a node of an operation by its name.
+func (s *session) runs(names []string, op string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(names, func(tensor string) bool {
 		node, _, _ := strings.Cut(tensor, ":")
-		return slices.Contains(names, node)
+		n := s.graph.nodes[node]
+		return n != nil && n.op == op
 	})
 }
 
-// configure makes the fault happen.
-func (e *Emulator) configure(ctx context.Context, handle string) error {
-	switch e.fault {
+// happen lets the fault happen in a call, of which 0 is the configuration.
+func (e *Emulator) happen(ctx context.Context, s *session, call int64) error {
+	if !e.plan.in(call) {
+		return nil
+	}
+	if e.plan.kind != Cut {
+		e.log.Warn("something goes wrong, as the fault says", "fault", e.plan.String(), "call", call)
+	}
+	switch e.plan.kind {
 	case Hang:
 		<-ctx.Done()
 		return ctx.Err()
-	case Forget:
-		if _, err := e.closeSession(ctx, &pb.CloseSessionRequest{SessionHandle: handle}); err != nil {
-			return err
+	case Slow:
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(e.plan.lasts):
 		}
-		_, err := e.session(handle)
+	case Forget:
+		for _, handle := range e.sessions.forget() {
+			e.free(handle, "the server forgot it, as the fault says")
+		}
+		_, err := e.sessions.get(ctx, s.handle)
 		return err
 	case Fail:
-		return refuse(codes.Internal, "the configuration fails, as --fault %s says", Fail)
+		if call == 0 {
+			return refuse(codes.Internal, "the configuration fails, as --fault %s says", e.plan)
+		}
+		return refuse(codes.Internal, "Core halted unexpectedly: INTERNAL: Accelerator device halted prematurely, perhaps due to an on-device check-failure. "+
+			"Node 0 halted unexpectedly at tag:pc TensorCoreSequencer:1:0x175 (call %d fails, as --fault %s says)", call, e.plan)
+	case OOM:
+		return refuse(codes.ResourceExhausted, "Compilation failure: Ran out of memory in memory space hbm. Used 20.12G of 15.48G hbm. Exceeded hbm capacity by 4.64G. "+
+			"(call %d is too large, as --fault %s says)\n\tTPU compilation failed", call, e.plan)
+	case Preempt:
+		select {
+		case e.away <- struct{}{}:
+		default:
+		}
+		<-ctx.Done() // the connection is cut
+		return ctx.Err()
 	}
 	return nil
 }
 
 func (e *Emulator) closeSession(ctx context.Context, in *pb.CloseSessionRequest) (*pb.CloseSessionResponse, error) {
-	if _, err := e.session(in.GetSessionHandle()); err != nil {
+	if _, err := e.sessions.get(ctx, in.GetSessionHandle()); err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	delete(e.sessions, in.GetSessionHandle())
-	e.mu.Unlock()
+	e.sessions.remove(func(s *session) bool { return s.handle == in.GetSessionHandle() })
 	return pass[pb.CloseSessionResponse](ctx, e, "CloseSession", in)
 }
 
-func (e *Emulator) reset(ctx context.Context, in *pb.ResetRequest) (*pb.ResetResponse, error) {
-	in.DeviceFilters = nil // they name the emulated cluster
-	e.mu.Lock()
-	clear(e.sessions)
-	e.mu.Unlock()
-	return pass[pb.ResetResponse](ctx, e, "Reset", in)
+// reset ends all sessions and frees their variables.
+func (e *Emulator) reset(context.Context, *pb.ResetRequest) (*pb.ResetResponse, error) {
+	for _, handle := range e.sessions.remove(func(*session) bool { return true }) {
+		e.free(handle, "a client reset the server")
+	}
+	return &pb.ResetResponse{}, nil
 }
