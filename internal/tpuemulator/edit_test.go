@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -99,19 +100,19 @@ func (g *graphDef) spread(hosts int) {
 }
 
 // TestExport runs a model's own gradients on 8 cores, as the goldens beside the checkout have
-// them, and compares the sums with those of the same function run 8 times without a
-// computation for TPUs.
+// them, and compares the sums with those of the same function run without a computation for
+// TPUs. The cores have two batches in turn.
 func TestExport(t *testing.T) {
 	path := filepath.Join(filepath.Dir(testkit.Root()), "shared", "tpu", "goldens", "golden_gorbit.pb")
 	if _, err := os.Stat(path); os.IsNotExist(err) {
 		t.Skipf("graphs of exports in tpu.replicate are not beside the checkout: %s", path)
 	}
-	const replicas = 8
+	const replicas, batches = 8, 2
 	var feeds []*npb.NodeDef
 	path = edit(t, path, func(g *graphDef) {
 		call := g.node("StatefulPartitionedCall")
 		var inits []string
-		for r := range replicas {
+		for r := range batches {
 			plain := proto.CloneOf(call)
 			plain.Name, plain.Input, plain.Device = fmt.Sprint("plain_", r), nil, fmt.Sprintf("/job:worker/replica:0/task:0/device:TPU:%d", r)
 			delete(plain.Attr, "_tpu_replicate")
@@ -153,8 +154,8 @@ func TestExport(t *testing.T) {
 	c := open(t, emulate(t, 1, tpuemulator.None), path)
 	c.start()
 	in := make(map[tf.Output]*tf.Tensor)
-	for i, n := range feeds {
-		tensor, err := tf.NewTensor(feedOf(n, i))
+	for _, n := range feeds {
+		tensor, err := tf.NewTensor(feedOf(n, batches))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func TestExport(t *testing.T) {
 	// Output 0 is the gradient of the table of words, which is large.
 	outputs := call.NumOutputs()
 	var fetches []tf.Output
-	for r := range replicas {
+	for r := range batches {
 		for k := 1; k < outputs; k++ {
 			fetches = append(fetches, c.graph.Operation(fmt.Sprint("plain_", r)).Output(k))
 		}
@@ -185,9 +186,9 @@ func TestExport(t *testing.T) {
 	for k, sum := range sums {
 		got := flat(sum.Value())
 		want := make([]float64, len(got))
-		for r := range replicas {
+		for r := range batches {
 			for i, v := range flat(plain[r*(outputs-1)+k].Value()) {
-				want[i] += v
+				want[i] += v * replicas / batches
 			}
 		}
 		largest := 0.
@@ -206,14 +207,20 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// feedOf is a value for a feature.
-func feedOf(n *npb.NodeDef, seed int) any {
+// feedOf is a value for a replica's feature, of so many batches.
+func feedOf(n *npb.NodeDef, batches int) any {
 	dims := n.GetAttr()["shape"].GetShape().GetDim()
 	count := 1
 	for _, d := range dims {
 		count *= int(d.GetSize())
 	}
-	name := n.GetName()[:strings.LastIndexByte(n.GetName(), '_')]
+	at := strings.LastIndexByte(n.GetName(), '_')
+	name := n.GetName()[:at]
+	replica, err := strconv.Atoi(n.GetName()[at+1:])
+	if err != nil {
+		return nil // which NewTensor refuses
+	}
+	seed := replica % batches
 	one := func(i int) int32 {
 		switch name {
 		case "input_ids":
