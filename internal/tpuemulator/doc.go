@@ -11,12 +11,11 @@
 //   - ShutdownDistributedTPU becomes a NoOp.
 //   - A replicated computation, as tf.compat.v1.tpu.replicate writes it (attribute
 //     _tpu_replicate), becomes a copy for each replica, on the CPU device that stands for its
-//     core. CrossReplicaSum becomes a sum of the copies' values. It must be in the graph
-//     itself, not in a function, so loops with sums in them are refused; and the computation
-//     must come as a whole, be the only one, and have one core for each replica.
+//     core. CrossReplicaSum becomes a sum of the copies' values. Loops and calls with sums in
+//     them become one for all replicas. See docs/design/emulator.md.
 //
-// It does not ask whether a TPU was configured before a computation runs on it. So it shows
-// that a client finds and starts a TPU, what the client does when that fails, and that a
-// graph says what it is meant to. It shows nothing about compiling for TPUs, their precision,
-// memory or speed.
+// It refuses what TensorFlow's passes for TPUs refuse, in their words. So it shows that a client
+// finds, starts and uses a TPU, what the client does when that fails, and that a graph says
+// what it is meant to. It shows nothing about compiling for TPUs, their precision, memory or
+// speed.
 package tpuemulator

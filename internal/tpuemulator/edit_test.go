@@ -108,49 +108,7 @@ func TestExport(t *testing.T) {
 		t.Skipf("graphs of exports in tpu.replicate are not beside the checkout: %s", path)
 	}
 	const replicas, batches = 8, 2
-	var feeds []*npb.NodeDef
-	path = edit(t, path, func(g *graphDef) {
-		call := g.node("StatefulPartitionedCall")
-		var inits []string
-		for r := range batches {
-			plain := proto.CloneOf(call)
-			plain.Name, plain.Input, plain.Device = fmt.Sprint("plain_", r), nil, fmt.Sprintf("/job:worker/replica:0/task:0/device:TPU:%d", r)
-			delete(plain.Attr, "_tpu_replicate")
-			for _, input := range call.GetInput() {
-				if strings.HasPrefix(input, "^") {
-					continue
-				}
-				from := g.node(strings.Split(input, ":")[0])
-				if from.GetOp() == "Identity" {
-					from = g.node(from.GetInput()[0])
-				}
-				plain.Input = append(plain.Input, from.GetInput()[r])
-			}
-			g.Node = append(g.Node, plain)
-		}
-		for _, n := range g.GetNode() {
-			switch n.GetOp() {
-			case "Placeholder":
-				feeds = append(feeds, n)
-			case "VarHandleOp":
-				var dims, seed string
-				for _, d := range n.GetAttr()["shape"].GetShape().GetDim() {
-					dims += fmt.Sprintf(" int_val: %d", d.GetSize())
-				}
-				fmt.Sscanf(n.GetName(), "v%s", &seed)
-				seed, _, _ = strings.Cut(seed, "_")
-				rank := len(n.GetAttr()["shape"].GetShape().GetDim())
-				g.add(fmt.Sprintf(`
-					node { name: "%[1]s/shape" op: "Const" attr { key: "dtype" value { type: DT_INT32 } } attr { key: "value" value { tensor { dtype: DT_INT32 tensor_shape { dim { size: %[2]d } }%[3]s } } } }
-					node { name: "%[1]s/seed" op: "Const" attr { key: "dtype" value { type: DT_INT32 } } attr { key: "value" value { tensor { dtype: DT_INT32 tensor_shape { dim { size: 2 } } int_val: 7 int_val: %[4]s } } } }
-					node { name: "%[1]s/random" op: "StatelessRandomUniform" input: "%[1]s/shape" input: "%[1]s/seed" attr { key: "dtype" value { type: DT_FLOAT } } attr { key: "T" value { type: DT_INT32 } } attr { key: "Tseed" value { type: DT_INT32 } } }
-					node { name: "%[1]s/assign" op: "AssignVariableOp" device: "%[5]s" input: "%[1]s" input: "%[1]s/random" attr { key: "dtype" value { type: DT_FLOAT } } }`,
-					n.GetName(), rank, dims, seed, n.GetDevice()))
-				inits = append(inits, fmt.Sprintf(`input: "^%s/assign"`, n.GetName()))
-			}
-		}
-		g.add(`node { name: "init" op: "NoOp" ` + strings.Join(inits, " ") + " }")
-	})
+	path, feeds := withPlain(t, path, batches)
 	c := open(t, emulate(t, 1, tpuemulator.None), path)
 	c.start()
 	in := make(map[tf.Output]*tf.Tensor)
@@ -205,6 +163,56 @@ func TestExport(t *testing.T) {
 	if compared < 10000 {
 		t.Errorf("compared %d numbers", compared)
 	}
+}
+
+// withPlain adds to the graph of golden_gorbit.pb the calls plain_0 and so on, one for each of
+// the batches, of the function that the computation calls, and the node init, which gives the
+// variables values. It returns the path of the graph and its features.
+func withPlain(t *testing.T, path string, batches int) (_ string, feeds []*npb.NodeDef) {
+	t.Helper()
+	path = edit(t, path, func(g *graphDef) {
+		call := g.node("StatefulPartitionedCall")
+		var inits []string
+		for r := range batches {
+			plain := proto.CloneOf(call)
+			plain.Name, plain.Input, plain.Device = fmt.Sprint("plain_", r), nil, fmt.Sprintf("/job:worker/replica:0/task:0/device:TPU:%d", r)
+			delete(plain.Attr, "_tpu_replicate")
+			for _, input := range call.GetInput() {
+				if strings.HasPrefix(input, "^") {
+					continue
+				}
+				from := g.node(strings.Split(input, ":")[0])
+				if from.GetOp() == "Identity" {
+					from = g.node(from.GetInput()[0])
+				}
+				plain.Input = append(plain.Input, from.GetInput()[r])
+			}
+			g.Node = append(g.Node, plain)
+		}
+		for _, n := range g.GetNode() {
+			switch n.GetOp() {
+			case "Placeholder":
+				feeds = append(feeds, n)
+			case "VarHandleOp":
+				var dims, seed string
+				for _, d := range n.GetAttr()["shape"].GetShape().GetDim() {
+					dims += fmt.Sprintf(" int_val: %d", d.GetSize())
+				}
+				fmt.Sscanf(n.GetName(), "v%s", &seed)
+				seed, _, _ = strings.Cut(seed, "_")
+				rank := len(n.GetAttr()["shape"].GetShape().GetDim())
+				g.add(fmt.Sprintf(`
+					node { name: "%[1]s/shape" op: "Const" attr { key: "dtype" value { type: DT_INT32 } } attr { key: "value" value { tensor { dtype: DT_INT32 tensor_shape { dim { size: %[2]d } }%[3]s } } } }
+					node { name: "%[1]s/seed" op: "Const" attr { key: "dtype" value { type: DT_INT32 } } attr { key: "value" value { tensor { dtype: DT_INT32 tensor_shape { dim { size: 2 } } int_val: 7 int_val: %[4]s } } } }
+					node { name: "%[1]s/random" op: "StatelessRandomUniform" input: "%[1]s/shape" input: "%[1]s/seed" attr { key: "dtype" value { type: DT_FLOAT } } attr { key: "T" value { type: DT_INT32 } } attr { key: "Tseed" value { type: DT_INT32 } } }
+					node { name: "%[1]s/assign" op: "AssignVariableOp" device: "%[5]s" input: "%[1]s" input: "%[1]s/random" attr { key: "dtype" value { type: DT_FLOAT } } }`,
+					n.GetName(), rank, dims, seed, n.GetDevice()))
+				inits = append(inits, fmt.Sprintf(`input: "^%s/assign"`, n.GetName()))
+			}
+		}
+		g.add(`node { name: "init" op: "NoOp" ` + strings.Join(inits, " ") + " }")
+	})
+	return path, feeds
 }
 
 // feedOf is a value for a replica's feature, of so many batches.
