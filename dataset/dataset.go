@@ -184,6 +184,15 @@ func newDataset(ctx context.Context, cfg Config, f files, hash string) (*Dataset
 // examples unless some records are damaged or only fill up a batch.
 func (d *Dataset) NumExamples() int64 { return d.settings.Records }
 
+// Size returns the sum of the room that all records take, such as their tokens, if the size of
+// batches is fixed; otherwise it is not known, and 0.
+func (d *Dataset) Size() (sum int64) {
+	for _, n := range d.rooms {
+		sum += int64(n)
+	}
+	return sum
+}
+
 // BatchesPerEpoch returns the number of batches in an epoch. With batches of a fixed size, it is the
 // number in the first epoch: other epochs may have a few more or less. See Batches.
 func (d *Dataset) BatchesPerEpoch() int64 {

@@ -3,6 +3,7 @@ package train
 import (
 	"cmp"
 	"context"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -197,9 +198,36 @@ func (a *attempt) announce() {
 		log.Info("strategy", "replicas", replicas, "lanes", runtime.MicroBatches/replicas, "accumulate", accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
 			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
+	a.announceRows()
 	log.Info("training", "steps", a.steps, "steps_per_epoch", a.examples.BatchesPerEpoch(), "examples", a.examples.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
 }
+
+// announceRows logs how well fixed rows are filled.
+func (a *attempt) announceRows() {
+	p, set := a.params, a.examples
+	n := a.on.Runtime().MicroBatches * max(1, p.Strategy.Accumulate)
+	shape := p.layout().Shape(n)
+	if shape.Rows == 0 {
+		return
+	}
+	steps := float64(set.BatchesPerEpoch())
+	examples := float64(set.NumExamples()) / steps
+	filled := float64(set.Size()) / steps / float64(n*shape.Rows*shape.RowLength)
+	a.env.Log.Info("fixed rows", "micro_batches", n, "rows", shape.Rows, "row_length", shape.RowLength, "examples", shape.Examples,
+		"padding_percent", rounded(100*(1-filled), 1), "examples_per_step", rounded(examples, 1))
+	switch {
+	case n*shape.Rows > p.Data.Rows:
+		a.env.Log.Warn("the fixed rows cannot be shared evenly, so that some micro-batches have an empty row", "data.rows", p.Data.Rows, "micro_batches", n)
+	case filled < wellFilled && examples > wellFilled*float64(p.Train.BatchSize):
+		a.env.Log.Warn("data.rows has more rows than train.batch_size fills", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "enough_rows", int(math.Ceil(filled*float64(p.Data.Rows)/wellFilled)))
+	case examples < wellFilled*float64(p.Train.BatchSize):
+		a.env.Log.Warn("steps have fewer examples than train.batch_size, because of data.rows", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "examples_per_step", rounded(examples, 1))
+	}
+}
+
+// wellFilled is the share of positions or examples below which fixed rows give a warning.
+const wellFilled = 0.9
 
 // report logs the time and memory that the training used. ended is the error that ended it, or
 // nil.

@@ -62,6 +62,14 @@ type DataParams struct {
 	RowLength int `yaml:"row_length"`
 	// Truncate: shorten longer examples instead of refusing them.
 	Truncate bool `yaml:"truncate"`
+	// Rows: rows of every batch, of data.row_length each, shared evenly by the micro-batches: all
+	// features then have one shape, as TPUs need it. A batch takes as many of the next examples as
+	// fit, at most train.batch_size; the others come first in the next batch. 0: as many rows as each
+	// batch needs. A run keeps it.
+	Rows int `yaml:"rows"`
+	// RowExamples: maximum examples in one of data.rows; 0: twice as many as fit on average, or one
+	// for every 8 positions if the data have no manifest. A run keeps it.
+	RowExamples int `yaml:"row_examples"`
 	// Packing: how examples are packed into rows: best-fit, first-fit, none (one per row).
 	Packing string `yaml:"packing"`
 	// Shuffle: full: a permutation of the whole set per epoch; buffer: data.buffer examples at a
@@ -79,7 +87,8 @@ type DataParams struct {
 
 // TrainParams set how long to train and how often to log and evaluate.
 type TrainParams struct {
-	// BatchSize: global batch size: examples per step, with any packing.
+	// BatchSize: global batch size: examples per step, with any packing; with data.rows, the most
+	// examples of a step.
 	BatchSize int `yaml:"batch_size"`
 	// Steps: how long to train, in steps; 0: use train.epochs.
 	Steps int64 `yaml:"steps"`
@@ -104,7 +113,7 @@ type TrainParams struct {
 
 // EvalParams configure evaluations.
 type EvalParams struct {
-	// BatchSize: examples per batch in evaluations.
+	// BatchSize: examples per batch in evaluations; with data.rows, a batch has as many as fit.
 	BatchSize int `yaml:"batch_size"`
 	// Steps: maximum batches of an evaluation; 0 is all.
 	Steps int64 `yaml:"steps"`
@@ -382,6 +391,12 @@ func (p Params) Validate() error {
 	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == devices.Mirrored || kind == devices.MultiWorker || p.Strategy.Devices != "") {
 		return bad("runtime.device is %q, which is only for strategy one; name devices with strategy.devices", p.Runtime.Device)
 	}
+	if p.Data.Rows > p.Train.BatchSize {
+		return bad("data.rows is %d and train.batch_size is %d; expected at most one row for each example; lower data.rows, or set train.batch_size to the most examples of a step", p.Data.Rows, p.Train.BatchSize)
+	}
+	if p.Data.Rows != 0 && p.Strategy.Input == inputLocal {
+		return bad("strategy.input is local and data.rows is %d; expected 0, because workers that read their own parts cannot fill rows together; use --set strategy.input=chief, or leave out data.rows", p.Data.Rows)
+	}
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
 		return bad("data.on_corrupt: %w", err)
 	}
@@ -437,13 +452,15 @@ func (p Params) dataset(files []string, train bool, layout packed.Config) datase
 		c.BatchSize, c.Epochs = p.Train.BatchSize, 0
 		c.Shuffle, c.Buffer, c.Seed = dataset.Shuffle(p.Data.Shuffle), p.Data.Buffer, uint64(p.Seed)
 		c.DropRemainder = p.Data.DropRemainder
+	} else if layout.Rows > 0 {
+		c.BatchSize = layout.Shape(1).Examples
 	}
 	return c
 }
 
 // layout returns how the examples of a batch are laid into rows.
 func (p Params) layout() packed.Config {
-	return packed.Config{Packing: packed.Packing(p.Data.Packing), RowLength: p.Data.RowLength, Truncate: p.Data.Truncate}
+	return packed.Config{Packing: packed.Packing(p.Data.Packing), RowLength: p.Data.RowLength, Rows: p.Data.Rows, RowExamples: p.Data.RowExamples, Truncate: p.Data.Truncate}
 }
 
 func (p Params) schedule(steps int64) runner.ScheduleConfig {

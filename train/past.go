@@ -59,8 +59,8 @@ func readPast(folder string, contract *graphs.Contract) *past {
 }
 
 // Keep sets the params that a run in the folder keeps from its beginning: those that affect how
-// sums are rounded (runtime.onednn, runtime.kernels and runtime.lanes), and the row length if the
-// params leave it to the data. It returns a description of each value that it replaced.
+// sums are rounded (runtime.onednn, runtime.kernels and runtime.lanes), and the row length and fixed
+// rows if the params leave them to the data. It returns a description of each value that it replaced.
 //
 // Train calls it, too. A program calls it first because TensorFlow reads the setting of oneDNN only
 // once.
@@ -84,6 +84,8 @@ func (p *Params) Keep(folder string) []string {
 		is.Lanes = was.Lanes
 	}
 	p.Data.RowLength = cmp.Or(p.Data.RowLength, before.Data.RowLength)
+	p.Data.Rows = cmp.Or(p.Data.Rows, before.Data.Rows)
+	p.Data.RowExamples = cmp.Or(p.Data.RowExamples, before.Data.RowExamples)
 	return kept
 }
 
@@ -95,7 +97,7 @@ var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "
 
 // fromStart lists the params that a run cannot change after its first step, however long it is made:
 // its weights come from a checkpoint, and its position in the data depends on the others.
-var fromStart = []string{"seed", "init", "strict", "init_partial", "data.train", "data.row_length", "data.truncate", "data.packing",
+var fromStart = []string{"seed", "init", "strict", "init_partial", "data.train", "data.row_length", "data.rows", "data.row_examples", "data.truncate", "data.packing",
 	"data.shuffle", "data.buffer", "data.drop_remainder", "train.batch_size"}
 
 // relevant returns the changes that a finished run cannot apply. Steps and epochs both set the

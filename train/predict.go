@@ -154,7 +154,7 @@ func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, er
 	if err := preflightSplit(s, r.Folder, split, toPredict); err != nil {
 		return nil, err
 	}
-	s.params.Data.Packing = string(packed.PackNone)
+	s.params.Data.Packing, s.params.Data.Rows, s.params.Data.RowExamples = string(packed.PackNone), 0, 0
 	s.params.Eval.BatchSize = min(windowExamples, max(1, windowCells/s.params.Data.RowLength))
 	return s.open(ctx, split, toPredict)
 }
@@ -215,7 +215,7 @@ func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]
 // batch packs examples into rows as long as the longest example, or of the graph's fixed length.
 func (m predictModel) batch(examples []text.Encoding) (*dataset.Batch, error) {
 	config := m.run.Params.layout()
-	config.Labels = packed.LabelsNone
+	config.Labels, config.Rows, config.RowExamples = packed.LabelsNone, 0, 0
 	if m.run.Export.Contract.XLA {
 		config.FixedRowLength, config.Packing = true, packed.PackNone
 	} else {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -82,6 +83,9 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 		f.found.Findings = append(f.found.Findings, found...)
 	}
 	s.params.Data.RowLength = cmp.Or(s.params.Data.RowLength, rowLengthOf(s.data.manifest, s.export.Contract))
+	if s.params.Data.Rows > 0 {
+		s.params.Data.RowExamples = cmp.Or(s.params.Data.RowExamples, rowExamplesOf(s.data.manifest, s.params))
+	}
 	return f.err()
 }
 
@@ -156,6 +160,18 @@ func rowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
 		n = min(n, most)
 	}
 	return n
+}
+
+// rowExamplesOf returns the maximum examples of a fixed row: twice as many as fit on average, so that
+// rows of short examples are filled as well, or 0, for the default, if the lengths are not known.
+func rowExamplesOf(m *convert.Manifest, p Params) int {
+	if p.Data.Packing == string(packed.PackNone) {
+		return 1
+	}
+	if m == nil || m.Splits[p.Data.Train] == nil || !(m.Splits[p.Data.Train].Lengths.Mean >= 1) {
+		return 0
+	}
+	return min(p.Data.RowLength, int(math.Ceil(2*float64(p.Data.RowLength)/m.Splits[p.Data.Train].Lengths.Mean)))
 }
 
 // rowLength reports rows that are longer than the graph's positions. A run that began with such

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -119,15 +118,19 @@ func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
 	return s, nil
 }
 
-// intervals resolves the params that are given in epochs, and returns the number of steps of the
-// run.
-func intervals(p *Params, stepsPerEpoch int64) (int64, error) {
+// intervals resolves the params that are given in epochs of the training data, and returns the number
+// of steps of the run.
+func intervals(ctx context.Context, p *Params, examples *dataset.Dataset) (int64, error) {
+	stepsPerEpoch := examples.BatchesPerEpoch()
 	if stepsPerEpoch < 1 {
 		return 0, &ParamsError{fmt.Errorf("split %s of %s has no full batch of %d examples; lower train.batch_size or turn data.drop_remainder off", p.Data.Train, p.Data.Dir, p.Train.BatchSize)}
 	}
 	steps := p.Train.Steps
 	if steps == 0 {
-		steps = max(1, int64(math.Round(p.Train.Epochs*float64(stepsPerEpoch))))
+		var err error
+		if steps, err = examples.Batches(ctx, p.Train.Epochs); err != nil {
+			return 0, fmt.Errorf("train.epochs: %w", err)
+		}
 	}
 	if p.Train.EvalInterval == 0 {
 		p.Train.EvalInterval = stepsPerEpoch

@@ -50,7 +50,7 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 		s.params.Runtime.Lanes = s.params.Runtime.lanes(s.export.Contract.XLA)
 	}
 	t.given = s.params
-	if t.steps, err = intervals(&s.params, t.examples.BatchesPerEpoch()); err == nil && s.params.Train.EvalInterval != noEval {
+	if t.steps, err = intervals(ctx, &s.params, t.examples); err == nil && s.params.Train.EvalInterval != noEval {
 		t.evaluations, t.evalBatches, err = s.evaluations(ctx, s.params.Data.Eval)
 	}
 	if err != nil {

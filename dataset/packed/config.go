@@ -84,7 +84,7 @@ type Config struct {
 	// FixedRowLength says. 0 means as many rows as a batch needs.
 	Rows int
 	// RowExamples is the most examples of one of the fixed Rows, so that the number of examples has a
-	// fixed shape as well; by default one for every 16 positions, rounded up.
+	// fixed shape as well; by default one for every 8 positions, rounded up.
 	RowExamples int
 	// Truncate shortens an example that is longer than RowLength or MaxTokens: it
 	// keeps the first tokens and the last one, which is the final [SEP]. Without

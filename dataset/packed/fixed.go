@@ -30,7 +30,7 @@ const (
 	// maxFixedRow is the maximum length of fixed rows: sizes of records have 16 bits.
 	maxFixedRow = math.MaxUint16
 	// defaultShare is the number of positions for each example of a row, by default.
-	defaultShare = 16
+	defaultShare = 8
 )
 
 // validateFixed checks the settings of fixed rows, for batches of at most so many examples.

@@ -1,0 +1,410 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// examplesOf returns the examples of a batch, by their places in its rows.
+func examplesOf(b *dataset.Batch) []packed.Example {
+	ids, types, sequences := b.Feature(packed.InputIDs).Int32, b.Feature(packed.TypeIDs).Int32, b.Feature(packed.SequenceIDs).Int32
+	labels := b.Feature(packed.LabelIDs).Int32
+	out := make([]packed.Example, b.Examples)
+	for i, at := range b.Feature(packed.ClsPositions).Int32[:b.Examples] {
+		end := at
+		for int(end) < len(ids) && end/int32(b.RowLength) == at/int32(b.RowLength) && sequences[end] == sequences[at] {
+			end++
+		}
+		out[i] = packed.Example{IDs: ids[at:end], TypeIDs: types[at:end], Label: labels[i], Labeled: true}
+	}
+	return out
+}
+
+// TestFixedRowsAreExact computes steps and evaluations of fixed rows, of which many are nothing but
+// padding, and of micro-batches without an example, with and without the package's kernels, in all
+// precisions. They must give the sums and the gradient of the same examples in rows of their own.
+func TestFixedRowsAreExact(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		precision, kernels, pooling string
+		near                        float64
+	}{
+		{graphs.Float32, "on", "mean", 1e-5}, {graphs.Float32, "off", "mean", 1e-5}, {graphs.Float32, "on", "first", 1e-5},
+		{graphs.BF16, "on", "mean", 0.05}, {graphs.BF16, "off", "mean", 0.05},
+	} {
+		t.Run(c.precision+" kernels "+c.kernels+" "+c.pooling, func(t *testing.T) {
+			p := testParams(t)
+			if c.precision != graphs.Float32 {
+				p = narrow(t, c.precision)
+			}
+			if c.pooling == "first" {
+				p.Graph = testkit.Export(t, bertConfig, "--pooling", "first")
+			}
+			p.Runtime.Kernels, p.Runtime.Lanes = c.kernels, 2
+			p.Data.Rows, p.Data.RowExamples = 6, 4
+			export, set := opened(t, p)
+			s, err := p.openLocal(ctx, export, strategy.FunctionsTrain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if _, err := Initialize(ctx, s, export, Init{}); err != nil {
+				t.Fatal(err)
+			}
+			set.Divide(2, 0)
+			batch, err := set.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			examples := examplesOf(batch)
+			one := 0
+			step := func(parts ...*dataset.Batch) strategy.Result {
+				t.Helper()
+				input := strategy.StepInput{Seed: [2]int64{1, 0}, Scalars: strategy.Scalars{"learning_rate": 0, "weight_decay": 0, "hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}}
+				for _, b := range parts {
+					input.Batches = append(input.Batches, b.Features)
+				}
+				r, err := s.Steps(ctx, []strategy.StepInput{input})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !r[0].Applied {
+					t.Fatalf("step %d was not applied: %+v", one, r[0])
+				}
+				one++
+				return r[0]
+			}
+			laid := func(rows int, examples []packed.Example) *dataset.Batch {
+				t.Helper()
+				layout := p.layout()
+				if layout.Rows = rows; rows == 0 {
+					layout.RowExamples = 0
+				}
+				b, err := packed.FromExamples(layout, examples)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b
+			}
+			half := len(examples) / 2
+			want := step(laid(0, examples[:half]), laid(0, examples[half:]))
+			parts, err := packed.Config{RowLength: rowLength, Rows: 12, RowExamples: 4}.Divide(laid(12, examples), 12, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			empty := parts[len(parts)-1]
+			if empty.Examples > 0 {
+				t.Fatalf("the last of 12 rows has %d examples; expected an empty one", empty.Examples)
+			}
+			for name, got := range map[string]strategy.Result{
+				"fixed rows":             step(batch.Parts...),
+				"one without an example": step(laid(12, examples), empty),
+			} {
+				nearSums(t, name, got.Sums, want.Sums, c.near)
+				if !(math.Abs(got.GradientNorm-want.GradientNorm) <= c.near*want.GradientNorm) {
+					t.Errorf("%s: the gradient's norm is %v, expected %v", name, got.GradientNorm, want.GradientNorm)
+				}
+			}
+			sums, err := s.Evaluate(ctx, laid(0, examples).Features)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, b := range map[string]*dataset.Batch{"fixed rows": batch, "padded": laid(40, examples)} {
+				got, err := s.Evaluate(ctx, b.Features)
+				if err != nil {
+					t.Fatal(err)
+				}
+				nearSums(t, "evaluation of "+name, got, sums, c.near)
+			}
+			nothing, err := s.Evaluate(ctx, empty.Features)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, values := range nothing {
+				if slices.ContainsFunc(values, func(v float64) bool { return v != 0 }) {
+					t.Errorf("evaluation without an example: %s is %v", name, values)
+				}
+			}
+		})
+	}
+}
+
+// nearSums compares sums, the absolute error of small ones.
+func nearSums(t *testing.T, what string, got, want map[string][]float64, near float64) {
+	t.Helper()
+	for name, values := range want {
+		for i, v := range values {
+			if len(got[name]) != len(values) || !(math.Abs(got[name][i]-v) <= near*max(1, math.Abs(v))) {
+				t.Errorf("%s: %s is %v, expected %v", what, name, got[name], values)
+				break
+			}
+		}
+	}
+}
+
+// fixedParams is a run of fixed rows of which some step is the padded end of an epoch.
+func fixedParams(t *testing.T, workers string) Params {
+	_, data := fixture(t)
+	p := localParams(t, data, inputChief, workers)
+	p.Data.Rows, p.Data.RowExamples, p.Runtime.Lanes = 14, 5, 1
+	return p
+}
+
+// TestFixedRowsOnEveryStrategy wants the steps of one device on every other, the same records in
+// each, and to go on with other replicas where it stopped.
+func TestFixedRowsOnEveryStrategy(t *testing.T) {
+	workers := startWorkers(t, "cpu:1", "", "")
+	whole := filepath.Join(t.TempDir(), "whole")
+	want := mustTrain(t, fixedParams(t, ""), whole)
+	first := filepath.Join(t.TempDir(), "first")
+	p := fixedParams(t, "")
+	p.Train.Steps = 4
+	mustTrain(t, p, first)
+	for name, change := range map[string]func(*Params){
+		"2 lanes":        func(p *Params) { p.Runtime.Lanes = 2 },
+		"3 lanes":        func(p *Params) { p.Runtime.Lanes = 3 }, // the rows cannot be shared evenly
+		"4 devices":      func(p *Params) { p.Strategy.Devices = "cpu:4" },
+		"accumulated":    func(p *Params) { p.Strategy.Accumulate = 7 },
+		"2 workers":      func(p *Params) { p.Strategy.Workers = workers },
+		"3 steps a call": func(p *Params) { p.Train.StepsPerCall = 3 },
+		"sharded, accum.": func(p *Params) {
+			p.Strategy.Devices, p.Strategy.Accumulate, p.Strategy.ShardOptimizer = "cpu:2", 2, true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := fixedParams(t, "")
+			change(&p)
+			run := filepath.Join(t.TempDir(), "run")
+			if got := mustTrain(t, p, run); !slices.Equal(got, want) {
+				t.Errorf("steps are\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			alike(t, run, whole)
+			if p.Strategy.Devices == "" && p.Strategy.Workers == "" {
+				return
+			}
+			on := filepath.Join(t.TempDir(), "on")
+			if err := os.CopyFS(on, os.DirFS(first)); err != nil {
+				t.Fatal(err)
+			}
+			if got := mustTrain(t, p, on); !slices.Equal(got, want[4:]) {
+				t.Errorf("it went on with\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want[4:], "\n"))
+			}
+			alike(t, on, whole)
+		})
+	}
+}
+
+// TestFixedRowsResume stops and kills a run of fixed rows. It must end as one that was never
+// stopped, to the last bit, and evaluate as after the training.
+func TestFixedRowsResume(t *testing.T) {
+	p := testParams(t)
+	p.Data.Rows, p.Data.RowExamples = 7, 5
+	dir := t.TempDir()
+	whole, stopped, killed := filepath.Join(dir, "whole"), filepath.Join(dir, "stopped"), filepath.Join(dir, "killed")
+	out, err := Train(context.Background(), p, whole, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int64{1, 8, 24} {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		env := quiet()
+		env.Observer = &stopper{at: at, stop: func() { cancel(errors.New("terminated")) }}
+		if _, err := Train(ctx, p, stopped, env); !errors.Is(err, runner.ErrStopped) {
+			t.Fatalf("stopped at step %d: %v", at, err)
+		}
+	}
+	again := p
+	again.Data.Rows, again.Data.RowExamples = 0, 0 // the run keeps them
+	if _, err := Train(context.Background(), again, stopped, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	sameRuns(t, stopped, whole)
+
+	params := filepath.Join(dir, "params.yaml")
+	content, err := p.YAML()
+	if err == nil {
+		err = os.WriteFile(params, content, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kills := 0; ; kills++ {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childRun+"="+killed, childParams+"="+params)
+		cmd.Stderr = new(bytes.Buffer)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if kills < 2 {
+			for files := []string(nil); len(files) == 0; time.Sleep(time.Millisecond) {
+				files, _ = filepath.Glob(filepath.Join(killed, checkpointFolder, fmt.Sprintf("ckpt-%d.index", 6*(kills+1))))
+			}
+			cmd.Process.Kill()
+			cmd.Wait()
+			continue
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("the run failed: %v: %s", err, cmd.Stderr)
+		}
+		break
+	}
+	sameRuns(t, killed, whole)
+
+	r, err := OpenRun(context.Background(), whole, nil, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Load(context.Background(), "latest"); err != nil {
+		t.Fatal(err)
+	}
+	evaluated, err := r.Evaluate(context.Background(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range out {
+		if evaluated[name] != v {
+			t.Errorf("evaluating the saved run gives %s %v, training said %v", name, evaluated[name], v)
+		}
+	}
+	other := p
+	other.Data.Rows = 8
+	if _, err := Train(context.Background(), other, whole, quiet()); err == nil || !strings.Contains(err.Error(), "data.rows was 7 and is 8") {
+		t.Errorf("other rows: %v", err)
+	}
+	half := filepath.Join(dir, "half")
+	p.Train.Steps = 6
+	if _, err := Train(context.Background(), p, half, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	other.Train.Steps = 9
+	if _, err := Train(context.Background(), other, half, quiet()); err == nil || !strings.Contains(err.Error(), "7 and is 8") {
+		t.Errorf("other rows in the middle of a run: %v", err)
+	}
+}
+
+// TestFixedRowsHalve runs out of memory and goes on with the same examples in smaller micro-batches
+// of one shape.
+func TestFixedRowsHalve(t *testing.T) {
+	ctx := context.Background()
+	p := testParams(t)
+	p.Data.Rows, p.Data.RowExamples, p.Runtime.Lanes = 7, 5, 1
+	export, set := opened(t, p)
+	s, err := strategy.NewOneDevice(ctx, export, "", strategy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := Initialize(ctx, s, export, Init{}); err != nil {
+		t.Fatal(err)
+	}
+	small := &smallMemory{Strategy: s, fits: math.MaxInt}
+	data := NewSource(set, small, 1)
+	m := NewModel(small, strategy.Scalars{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}, quiet().Log)
+	for try := range 2 {
+		b, err := data.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := m.Step(ctx, b.Payload, runner.Hyper{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		small.fits = 2 * rowLength
+		parts, err := m.Step(ctx, b.Payload, runner.Hyper{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nearSums(t, fmt.Sprint("try ", try), parts.Sums, whole.Sums, 1e-5)
+		next, err := data.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range next.Payload.Micro {
+			if cells(f) != 2*rowLength {
+				t.Errorf("a micro-batch has %d positions, expected %d", cells(f), 2*rowLength)
+			}
+		}
+		small.fits = math.MaxInt
+	}
+}
+
+func TestFixedRowsParams(t *testing.T) {
+	for _, c := range []struct{ settings, want string }{
+		{"data.rows=8", ""},
+		{"data.rows=-1", "number of rows is -1"},
+		{"data.rows=33", "data.rows is 33 and train.batch_size is 32"},
+		{"data.row_examples=3", "the number of rows is not fixed"},
+		{"data.rows=8 data.packing=first-fit", `packing is "first-fit", which does not fix the number of rows`},
+		{"data.rows=8 strategy.input=local strategy.workers=a:1", "strategy.input is local and data.rows is 8"},
+		{"data.rows=100 train.batch_size=100 eval.batch_size=1", ""},
+	} {
+		p := Defaults()
+		p.Graph, p.Data.Dir = "g", "d"
+		err := p.Load(nil, strings.Fields(c.settings))
+		if err == nil {
+			err = p.Validate()
+		}
+		if c.want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error is %v, expected %q", c.settings, err, c.want)
+		}
+	}
+	p := Defaults()
+	p.Data.RowLength = 128
+	m := &convert.Manifest{Splits: map[string]*convert.Split{"train": {Lengths: convert.Lengths{Mean: 53.2}}}}
+	if got := rowExamplesOf(m, p); got != 5 {
+		t.Errorf("rows have at most %d examples of 53.2 tokens, expected 5", got)
+	}
+	if got := rowExamplesOf(nil, p); got != 0 {
+		t.Errorf("rows have at most %d examples of unknown length, expected the default", got)
+	}
+	m.Splits["train"].Lengths.Mean = 1
+	if got := rowExamplesOf(m, p); got != 128 {
+		t.Errorf("rows have at most %d examples of 1 token, expected 128", got)
+	}
+}
+
+// TestFixedRowsAreAnnounced wants a line of how full the rows are, and warnings of rows that do not
+// suit the batch size.
+func TestFixedRowsAreAnnounced(t *testing.T) {
+	for _, c := range []struct {
+		rows, batch int
+		want, warn  string
+	}{
+		{6, 16, "rows=6 row_length=24 examples=30", ""},
+		{3, 16, "rows=3 row_length=24", "steps have fewer examples than train.batch_size, because of data.rows"},
+		{16, 16, "rows=16 row_length=24", "data.rows has more rows than train.batch_size fills"},
+	} {
+		p := testParams(t)
+		p.Data.Rows, p.Data.RowExamples, p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Runtime.Lanes = c.rows, 5, c.batch, 1, noEval, 1
+		p.Checkpoint.Best = ""
+		var log bytes.Buffer
+		env := quiet()
+		env.Log = slog.New(slog.NewTextHandler(&log, nil))
+		if _, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), env); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(log.String(), c.want) || !strings.Contains(log.String(), "padding_percent=") || !strings.Contains(log.String(), c.warn) || strings.Contains(log.String(), "level=WARN") != (c.warn != "") {
+			t.Errorf("%d rows: log is\n%s\nexpected %q and %q", c.rows, log.String(), c.want, c.warn)
+		}
+	}
+}
