@@ -81,7 +81,7 @@ type DataParams struct {
 	DropRemainder bool `yaml:"drop_remainder"`
 	// OnCorrupt: what to do with damaged records: fail or skip.
 	OnCorrupt string `yaml:"on_corrupt"`
-	// Readers: goroutines that build batches; 0 is two. Batches do not depend on it.
+	// Readers: goroutines that build batches, up to 1024; 0 is two. Batches do not depend on it.
 	Readers int `yaml:"readers"`
 }
 
@@ -208,14 +208,14 @@ type StrategyParams struct {
 type RuntimeParams struct {
 	// Device: a TensorFlow device such as /device:GPU:0; "" lets TensorFlow choose.
 	Device string `yaml:"device"`
-	// IntraOpThreads: threads per TensorFlow operation; 0 is one per core, or the cores divided
-	// among the lanes or virtual CPU devices.
+	// IntraOpThreads: threads per TensorFlow operation, up to 4096; 0 is one per core, or the cores
+	// divided among the lanes or virtual CPU devices.
 	IntraOpThreads int `yaml:"intra_op_threads"`
-	// InterOpThreads: operations that TensorFlow runs at the same time; 0 is one per core, or one
-	// per lane or virtual CPU device.
+	// InterOpThreads: operations that TensorFlow runs at the same time, up to 4096; 0 is one per
+	// core, or one per lane or virtual CPU device.
 	InterOpThreads int `yaml:"inter_op_threads"`
-	// Lanes: micro-batches that a CPU computes in parallel; 0: one per core on up to 4 cores if no
-	// threads are set and XLA does not compile the graph, otherwise one. A run keeps it.
+	// Lanes: micro-batches that a CPU computes in parallel, up to 64; 0: one per core on up to 4
+	// cores if no threads are set and XLA does not compile the graph, otherwise one. A run keeps it.
 	Lanes int `yaml:"lanes"`
 	// OneDNN: oneDNN kernels: on or off. A run keeps it.
 	OneDNN string `yaml:"onednn"`

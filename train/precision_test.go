@@ -263,6 +263,24 @@ func TestImpossibleBF16IsRefused(t *testing.T) {
 	p.Strategy.Workers = ""
 	t.Setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
 	check("")
+
+	// Evaluating and predicting multiply as well.
+	run := t.TempDir()
+	params, err := p.YAML()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(run, paramsFile), params, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenRun(context.Background(), run, nil, quiet())
+	var no *NoPrecisionError
+	if !errors.As(err, &no) || no.Worker != "" || !strings.Contains(err.Error(), why) || !errors.Is(err, fault.Usage) {
+		t.Errorf("got %v, expected a refusal", err)
+	}
+	if err == nil {
+		r.Close()
+	}
 }
 
 // greeter relays a worker's words to a chief, but has its greeting say whether its CPU

@@ -16,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/flat"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -24,22 +25,7 @@ import (
 func written(t testing.TB) Config {
 	t.Helper()
 	dir := t.TempDir()
-	w, err := tfrecord.Create(filepath.Join(dir, "train.tfrecord"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range int64(37) {
-		record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", 1, 2+i, 50+i%5), tfrecord.Int64Feature("segment_ids", 0, 0, 1), tfrecord.Int64Feature("label_ids", i%2))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Write(record); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	records.Write(t, filepath.Join(dir, "train.tfrecord"), 3, 37)
 	c := Config{
 		Data:     Data{Dir: dir, Files: []dataset.FileInfo{{Path: "train.tfrecord"}}, Dataset: dataset.Config{BatchSize: 10, Seed: 3}, Layout: packed.Config{RowLength: 16}, Workers: []string{"a:1", "b:2"}},
 		Worker:   1,
@@ -401,18 +387,10 @@ func rewrite(t *testing.T, path string, change func(i int, record []byte)) {
 		change(i, r)
 		all = append(all, r)
 	}
-	w, err := tfrecord.Create(path)
-	if err != nil {
+	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range all {
-		if err := w.Write(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(w.Close(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	records.WriteFile(t, path, len(all), func(i int) []byte { return all[i] })
 }
 
 // damage flips a bit in the middle of a file that was indexed before.
@@ -422,7 +400,7 @@ func damage(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b[len(b)/2+20] ^= 1
+	b[len(b)/2+40] ^= 1
 	if err := errors.Join(os.WriteFile(path, b, 0o644), os.Chtimes(path, time.Time{}, time.Unix(1, 0))); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -145,18 +146,8 @@ func WriteShards(t testing.TB, base string, n, count int, opts ...tfrecord.Write
 	var paths []string
 	for s := range count {
 		path := tfrecord.ShardName(base, s, count)
-		w, err := tfrecord.Create(path, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for k := s * n / count; k < (s+1)*n/count; k++ {
-			if err := w.Write(SampleRecord(t, k)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		first, end := s*n/count, (s+1)*n/count
+		records.WriteFile(t, path, end-first, func(i int) []byte { return SampleRecord(t, first+i) }, opts...)
 		paths = append(paths, path)
 	}
 	return paths

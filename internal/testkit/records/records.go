@@ -24,12 +24,8 @@ func Write(t testing.TB, path string, seed uint64, n int) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w, err := tfrecord.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := rand.New(rand.NewPCG(seed, 0))
-	for i := range n {
+	WriteFile(t, path, n, func(i int) []byte {
 		length := 4 + r.IntN(MaxTokens-3)
 		ids, types := make([]int64, length), make([]int64, length)
 		for j := range ids {
@@ -45,7 +41,19 @@ func Write(t testing.TB, path string, seed uint64, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Write(record); err != nil {
+		return record
+	})
+}
+
+// WriteFile writes n records to a file; record returns each.
+func WriteFile(t testing.TB, path string, n int, record func(i int) []byte, opts ...tfrecord.WriterOption) {
+	t.Helper()
+	w, err := tfrecord.Create(path, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if err := w.Write(record(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
