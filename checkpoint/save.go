@@ -60,8 +60,11 @@ func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, s
 		err := m.write(context.WithoutCancel(ctx), step, all, how)
 		// The binding frees tensors only in finalizers, and the garbage collector does
 		// not know their size.
+		large := numbers(all) >= collectNumbers
 		clear(all)
-		runtime.GC()
+		if large {
+			runtime.GC()
+		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
@@ -73,6 +76,19 @@ func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, s
 		close(done)
 	}()
 	return m.takeFailure()
+}
+
+// collectNumbers is how many numbers the tensors of a checkpoint hold if a collection of garbage is
+// worth its time, about 1 MiB of them.
+const collectNumbers = 1 << 18
+
+// numbers returns how many numbers tensors hold.
+func numbers(tensors []NamedTensor) (sum int64) {
+	for _, t := range tensors {
+		n, _ := elements(t.Value.Shape())
+		sum += n
+	}
+	return sum
 }
 
 // lockIdle waits until no save is in flight, and returns with mu held.

@@ -162,14 +162,21 @@ func kernelsEqual(t *testing.T, own, standard *Model, rows [][]int32, rate float
 	ctx := context.Background()
 	rng := rand.New(rand.NewPCG(3, 5))
 	start(t, own, rng)
+	// All in one call: TensorFlow prepares the graph anew for each set of fetches.
+	var names []string
 	for _, v := range own.Variables() {
-		tensors, err := own.Read(ctx, v.Name)
-		if err == nil {
-			err = standard.Assign(ctx, map[string]*tf.Tensor{v.Name: tensors[0]})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		names = append(names, v.Name)
+	}
+	tensors, err := own.Read(ctx, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make(map[string]*tf.Tensor)
+	for i, name := range names {
+		values[name] = tensors[i]
+	}
+	if err := standard.Assign(ctx, values); err != nil {
+		t.Fatal(err)
 	}
 	features := layRows(rng, rows)
 	scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 0.7, "hidden_dropout": rate,

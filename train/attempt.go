@@ -178,10 +178,17 @@ func (a *attempt) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	// Otherwise the initial values would stay in memory until the next garbage collection.
-	tfprocess.Reclaim()
+	// Otherwise the initial values would stay in memory until the next garbage collection. For few
+	// of them that is no matter.
+	if a.export.Contract.Parameters() >= reclaimParameters {
+		tfprocess.Reclaim()
+	}
 	return nil
 }
+
+// reclaimParameters is the number of parameters whose initial values, about 1 MiB, are worth a
+// collection of garbage.
+const reclaimParameters = 1 << 18
 
 // announce logs the plan and the environment of the run.
 func (a *attempt) announce() {

@@ -283,9 +283,9 @@ func TestCheckpointsGoAnywhere(t *testing.T) {
 		from string
 		to   []string
 	}{
-		{"cpu:4", []string{"cpu:1", "cpu:8", "2 workers, sharded"}},
-		{"cpu:4, sharded", []string{"cpu:1", "cpu:8, sharded", "2 workers"}},
-		{"2 workers, sharded", []string{"cpu:3"}},
+		{"cpu:3", []string{"cpu:1", "cpu:5", "2 workers, sharded"}},
+		{"cpu:3, sharded", []string{"cpu:1", "cpu:5, sharded", "2 workers"}},
+		{"2 workers, sharded", []string{"cpu:4"}},
 	} {
 		p := localParams(t, data, inputChief, "")
 		place(&p, test.from)

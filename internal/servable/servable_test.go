@@ -255,8 +255,8 @@ func TestErrorsLeaveNothing(t *testing.T) {
 		want   string
 	}{
 		{"labels", func(o *Options) { o.Labels = o.Labels[:2] }, "number of labels is 2; expected 3, as in the model of " + good.Export.Path},
-		{"equal labels", func(o *Options) { o.Labels = []string{"a", "b", "a"} }, `labels: "a" is declared twice`},
-		{"label with tab", func(o *Options) { o.Labels = []string{"a", "b\tc", "d"} }, `labels: "b\tc" is empty or has a tab or a line break`},
+		{"equal labels", func(o *Options) { o.Labels = []string{"a", "b", "a"} }, `labels: "a" is declared twice; expected a different name for each label`},
+		{"label with tab", func(o *Options) { o.Labels = []string{"a", "b\tc", "d"} }, `labels: "b\tc" is empty or has a tab or a line break; expected a different name for each label`},
 		{"max length", func(o *Options) { o.MaxLength = 17 }, "max_length is 17; expected at most 16, the positions of the model of " + good.Export.Path},
 		{"no max length", func(o *Options) { o.MaxLength = 0 }, "max_length is 0; expected 3 or more"},
 		{"no vocabulary", func(o *Options) { o.Vocab = filepath.Join(dir, "none.txt") }, "vocabulary: open " + filepath.Join(dir, "none.txt") + ": no such file or directory"},
