@@ -44,7 +44,7 @@ FUZZTIME ?= 10s
 .PHONY: help
 help: ## List the targets
 	@echo "Everything is set up inside the checkout, by itself, when it is first needed."
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Set up Python, TensorFlow and its library (TF=cpu|gpu|tpu)
@@ -124,6 +124,13 @@ check-gpu: ## Compare this machine's GPUs with its CPU, and measure gorbit and i
 	@$${PYTHON:-python3} bench/check_gpu.py --probe
 	@$(MAKE) --no-print-directory TF=gpu build
 	@$(PY) bench/check_gpu.py $(CHECK)
+
+# Options of check-tpu-passes, such as "--configs tiny --replicas 8"; all of them with --help.
+PASSES ?=
+
+.PHONY: check-tpu-passes
+check-tpu-passes: build ## Show the graphs of TPUs to TensorFlow's own TPU passes (needs no TPU)
+	@PYTHONPATH=tools:bench $(PY) -m check_tpu.passes $(PASSES)
 
 .PHONY: clean
 clean: ## Remove build outputs, and files of the demo and tests

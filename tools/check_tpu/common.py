@@ -1,0 +1,80 @@
+"""What both checks use: environments of their own, and programs that they start."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from harness import venvs
+
+TOOLS = pathlib.Path(__file__).resolve().parents[1]
+WORK = TOOLS.parent / ".cache" / "check-tpu"
+REQUIREMENTS = pathlib.Path(__file__).parent / "requirements"
+LENGTH = 128
+"""Positions of a row."""
+EXAMPLES = 2
+"""Examples of a row, which is about what sentence pairs take at this length."""
+
+_TENSORFLOW = "import tensorflow as tf; print(tf.__version__)"
+
+
+class CheckError(Exception):
+    """Something could not be run; the message is a sentence for the user."""
+
+
+def say(text: str) -> None:
+    """Prints a line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def environment(name: str) -> str:
+    """Returns the interpreter of the environment of requirements/NAME.txt, made if it is not there.
+
+    Raises:
+        CheckError: if it cannot be made.
+    """
+    WORK.mkdir(parents=True, exist_ok=True)
+    venv = venvs.install(str(WORK), name, [str(REQUIREMENTS / f"{name}.txt")], say)
+    if venv.error:
+        raise CheckError(
+            f"the packages of tools/check_tpu/requirements/{name}.txt {venv.error}; check the "
+            "network, or the package index that pip uses"
+        )
+    return venv.python
+
+
+def tensorflow() -> str:
+    """Returns the release of .venv's TensorFlow."""
+    return command([sys.executable, "-c", _TENSORFLOW], 120).strip()
+
+
+def command(words: Sequence[str], timeout: float) -> str:
+    """Runs a program to its end, in tools, and returns its standard output.
+
+    Raises:
+        CheckError: if it fails, or takes longer than `timeout` seconds.
+    """
+    line = " ".join(words)
+    try:
+        done = subprocess.run(
+            words, cwd=TOOLS, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise CheckError(f"{line}: took longer than {timeout:.0f} s") from None
+    except OSError as err:
+        raise CheckError(f"{words[0]}: {(err.strerror or str(err)).lower()}") from None
+    if done.returncode:
+        raise CheckError(f"{line}: {reason(done.stderr)}")
+    return done.stdout
+
+
+def reason(errors: str) -> str:
+    """Returns what a failed program's standard error says.
+
+    TensorFlow's bridge names an operation that XLA does not have among many lines.
+    """
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    named = [line for line in lines if "No registered" in line or "unsupported operations" in line]
+    return " ".join(named[:2] or lines[-1:] or ["it said nothing"])
