@@ -3,8 +3,11 @@ package train
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
@@ -67,8 +70,37 @@ func TestBestLossIsLowest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if step, err := r.Load(context.Background(), "best"); err != nil || step != at {
+	if step, err := r.Load(context.Background(), Best); err != nil || step != at {
 		t.Errorf("the best checkpoint is of step %d, %v; the lowest loss was at step %d", step, err, at)
+	}
+	// Where a command chooses, it is the best one, and the log says so if it is not the latest.
+	var log strings.Builder
+	r.env.Log = slog.New(slog.NewTextHandler(&log, nil))
+	latest, err := r.Load(context.Background(), Latest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step, err := r.Load(context.Background(), BestOrLatest)
+	if want := fmt.Sprintf("step=%d latest=%d", at, latest); err != nil || step != at || strings.Contains(log.String(), want) != (at != latest) {
+		t.Errorf("step %d, %v, log %q; expected step %d, and %q if that is not the latest", step, err, log.String(), at, want)
+	}
+}
+
+// Without a best checkpoint, a command chooses the latest.
+func TestLatestWithoutBest(t *testing.T) {
+	p := testParams(t)
+	p.Checkpoint.Best, p.Train.Steps, p.Train.EvalInterval = "", 2, -2
+	run := filepath.Join(t.TempDir(), "run")
+	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenRun(context.Background(), run, nil, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if step, err := r.Load(context.Background(), BestOrLatest); err != nil || step != 2 {
+		t.Errorf("step %d, %v; expected 2", step, err)
 	}
 }
 

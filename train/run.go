@@ -141,13 +141,23 @@ func (r *Run) VocabPath() string {
 	return path
 }
 
-// Load restores a checkpoint: "" or "latest" for the newest complete one, "best" for the best by
-// the run's metric, or a step. It returns the step.
+// Names of checkpoints for Run.Load.
+const (
+	Latest       = "latest"         // the newest complete one
+	Best         = "best"           // the best by checkpoint.best
+	BestOrLatest = "best-or-latest" // the best if the run kept one, otherwise the latest
+)
+
+// Load restores a checkpoint: one of the names above, "" for the latest, or a step. It returns the
+// step.
 func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	prefix := ""
+	if which == BestOrLatest {
+		which = r.bestOrLatest()
+	}
 	switch which {
-	case "", "latest":
-	case "best":
+	case "", Latest:
+	case Best:
 		step, err := bestStep(r.checkpoints.manager)
 		if errors.Is(err, errNoBest) {
 			return 0, fmt.Errorf("run %s has no best checkpoint: it was not evaluated yet, or checkpoint.best is empty", r.Folder)
@@ -159,7 +169,7 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
-			return 0, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best or a step", which)}
+			return 0, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step", which)}
 		}
 		prefix = r.checkpoints.prefix(step)
 	}
@@ -175,6 +185,20 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	}
 	r.prefix = restored.Path
 	return restored.Step, nil
+}
+
+// bestOrLatest returns what BestOrLatest means for the run. It logs the choice if the best checkpoint
+// is not the latest.
+func (r *Run) bestOrLatest() string {
+	best, err := bestStep(r.checkpoints.manager)
+	if errors.Is(err, errNoBest) {
+		return Latest
+	}
+	// Load reports any other error.
+	if newest, newestErr := r.checkpoints.manager.Newest(); err == nil && newestErr == nil && newest.Step != best {
+		r.env.Log.Info("using the best checkpoint, which is not the latest; --checkpoint chooses another", "step", best, "latest", newest.Step)
+	}
+	return Best
 }
 
 func (r *Run) steps() string {

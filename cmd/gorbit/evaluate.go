@@ -22,10 +22,15 @@ type runFlags struct {
 	settings   []string
 }
 
-func (r *runFlags) add(cmd *cobra.Command) {
+// add adds the flags. checkpoint is the default of --checkpoint.
+func (r *runFlags) add(cmd *cobra.Command, checkpoint string) {
 	f := cmd.Flags()
 	f.StringVar(&r.run, "run", "", "folder of the run (required)")
-	f.StringVar(&r.checkpoint, "checkpoint", "latest", "latest, best, or a step")
+	what := "latest, best, or a step"
+	if checkpoint == train.BestOrLatest {
+		what += ", or best-or-latest: the best if the run kept one"
+	}
+	f.StringVar(&r.checkpoint, "checkpoint", checkpoint, what)
 	f.StringArrayVar(&r.settings, "set", nil, "one param of the run, as section.name=value")
 }
 
@@ -68,7 +73,7 @@ written to TensorBoard files, in the folder eval-SPLIT of the run.`,
   gorbit evaluate --run runs/mrpc --follow --timeout 30m`,
 		Args: noArgs,
 	}
-	r.add(cmd)
+	r.add(cmd, train.Latest)
 	f := cmd.Flags()
 	f.StringVar(&split, "split", "", "split of the data (default: the run's data.eval)")
 	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint")

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/servable"
+	"github.com/gorbit-ml/gorbit/train"
 )
 
 func newExport(g *globals) *cobra.Command {
@@ -18,11 +19,11 @@ func newExport(g *globals) *cobra.Command {
 serving_default takes input_ids, attention_mask and token_type_ids, int32 [batch,
 length], and returns logits and probabilities. Its assets hold the vocabulary and
 the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
-		Example: `  gorbit export --run runs/mrpc --checkpoint best --out served/mrpc
+		Example: `  gorbit export --run runs/mrpc --out served/mrpc
   gorbit-predict --model served/mrpc --text "He left." --text-pair "He went away."`,
 		Args: noArgs,
 	}
-	r.add(cmd)
+	r.add(cmd, train.BestOrLatest)
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write (required)")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing model")

@@ -33,7 +33,7 @@ them.`,
   gorbit predict --run runs/mrpc --split test --format tsv > answers.tsv`,
 		Args: noArgs,
 	}
-	r.add(cmd)
+	r.add(cmd, train.BestOrLatest)
 	f := cmd.Flags()
 	f.StringArrayVar(&a.texts, "text", nil, "text to classify; may be repeated")
 	f.StringArrayVar(&a.pairs, "text-pair", nil, "second text of the pair; once for each --text")
