@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -51,12 +52,22 @@ func BenchmarkNext(b *testing.B) {
 		shuffle Shuffle
 		batch   int
 		readers int
+		rows    int // fixed, or 0
 	}{
-		{ShuffleBuffer, 32, 1}, {ShuffleBuffer, 32, 2}, {ShuffleFull, 32, 1}, {ShuffleFull, 32, 2},
-		{ShuffleFull, 1024, 1}, {ShuffleFull, 1024, 2},
+		{ShuffleBuffer, 32, 1, 0}, {ShuffleBuffer, 32, 2, 0}, {ShuffleFull, 32, 1, 0}, {ShuffleFull, 32, 2, 0},
+		{ShuffleFull, 1024, 1, 0}, {ShuffleFull, 1024, 2, 0},
+		{ShuffleFull, 40, 1, 14}, {ShuffleFull, 40, 2, 14}, {ShuffleFull, 1280, 1, 428}, {ShuffleFull, 1280, 2, 428},
 	} {
-		b.Run(fmt.Sprintf("shuffle=%s/batch=%d/readers=%d", c.shuffle, c.batch, c.readers), func(b *testing.B) {
-			d, err := Open(context.Background(), Config{Files: []string{path}, BatchSize: c.batch, Readers: c.readers, Shuffle: c.shuffle, Buffer: 10_000, Layout: packed.Config{VocabSize: 30522, NumLabels: 2, NumTypes: 2}})
+		name := fmt.Sprintf("shuffle=%s/batch=%d/readers=%d", c.shuffle, c.batch, c.readers)
+		if c.rows > 0 {
+			name = fmt.Sprintf("shuffle=%s/rows=%d/readers=%d", c.shuffle, c.rows, c.readers)
+		}
+		b.Run(name, func(b *testing.B) {
+			layout := packed.Config{VocabSize: 30522, NumLabels: 2, NumTypes: 2}
+			if c.rows > 0 {
+				layout.Rows, layout.RowExamples = c.rows, 5
+			}
+			d, err := Open(context.Background(), Config{Files: []string{path}, BatchSize: c.batch, Readers: c.readers, Shuffle: c.shuffle, Buffer: 10_000, Layout: layout})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -78,6 +89,30 @@ func BenchmarkNext(b *testing.B) {
 	}
 }
 
+// BenchmarkPlan counts the batches of an epoch of fixed rows, from the lengths alone: those of the
+// first are known since the dataset was opened.
+func BenchmarkPlan(b *testing.B) {
+	const n = 100_000
+	lengths := rowtest.MRPC(1)
+	all := make([]int32, n)
+	for i := range all {
+		all[i] = lengths[i%len(lengths)]
+	}
+	f := ofLengths(b, all)
+	for _, rows := range []int{14, 428} {
+		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
+			d := open(b, Config{BatchSize: 3 * rows, Layout: packed.Config{Rows: rows, RowExamples: 5}}, f)
+			used := processorTime(b)
+			for b.Loop() {
+				if _, err := d.Batches(b.Context(), 2); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(b.N)/n, "cpu-ns/example")
+		})
+	}
+}
+
 // processorTime returns what the process has used of all processors, which other
 // programs on the machine disturb less than the time that passes.
 func processorTime(b *testing.B) time.Duration {
@@ -86,4 +121,20 @@ func processorTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkMeasure measures the lengths of all records, as the first opening of a file does.
+func BenchmarkMeasure(b *testing.B) {
+	const n = 100_000
+	path := benchmarkFile(b, n)
+	used := processorTime(b)
+	for b.Loop() {
+		os.Remove(path + ".lengths.index")
+		d, err := Open(b.Context(), Config{Files: []string{path}, BatchSize: 1 << 20, Layout: packed.Config{Rows: 1 << 16}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		d.Close()
+	}
+	b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(b.N)/n, "cpu-ns/example")
 }

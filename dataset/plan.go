@@ -226,8 +226,8 @@ const maxCounted = 1 << 30
 
 // Batches returns the number of batches in a number of epochs, at least 1. With batches of a fixed
 // size it is the sum of the exact numbers of the first epochs, which differ with the order of the
-// records, and of the share of one more. It takes 0.3 µs for each record then, spread over the
-// processors: 3 s for an epoch of 10 million records.
+// records, and of the share of one more. It takes 0.5 µs of a processor for each
+// record then: 5 s for an epoch of 10 million, and the epochs are shared by the processors.
 func (d *Dataset) Batches(ctx context.Context, epochs float64) (int64, error) {
 	if d.fit == nil {
 		return max(1, int64(math.Round(epochs*float64(d.BatchesPerEpoch())))), nil
@@ -242,7 +242,8 @@ func (d *Dataset) Batches(ctx context.Context, epochs float64) (int64, error) {
 	counts := make([]int64, int(math.Ceil(epochs)))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for e := range counts {
+	counts[0] = d.perEpoch
+	for e := 1; e < len(counts); e++ {
 		g.Go(func() (err error) {
 			counts[e], err = d.count(ctx, int64(e))
 			return err
