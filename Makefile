@@ -28,7 +28,8 @@ PACKAGES := ./...
 # The programs are tested as processes of their own, which the race detector does not see. All
 # else is tested under it, and only there.
 PROGRAMS := ./cmd/...
-LIBRARIES = $$($(GO) list $(PACKAGES) | grep -v /cmd/)
+# Those that take longest come first, so that none of them is left over at the end.
+LIBRARIES = $$(printf '%s\n' ./train ./strategy ./internal/cluster; $(GO) list $(PACKAGES) | grep -v /cmd/)
 
 # The time limit of a package's tests; go test's own limit is too short for a busy machine.
 LIMIT := 40m
@@ -61,8 +62,8 @@ demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
 
 .PHONY: test
 test: lint fetch ## Run all tests, and list what was skipped and why
-	@# Python's tests have one process, which leaves cores for Go's.
-	@$(MAKE) --no-print-directory -j2 --output-sync=none pytest gotest
+	@# All at once: Python's tests have one process, and those of the programs mostly wait.
+	@$(MAKE) --no-print-directory -j3 --output-sync=none pytest race programs
 	@cat $(SKIPPED)/{tools,bench,libraries,programs} >$(SKIPPED)/all
 	@if [ -s $(SKIPPED)/all ]; then echo "skipped, and why:"; sed 's/^/  /' $(SKIPPED)/all; \
 	  else echo "nothing was skipped"; fi
@@ -91,7 +92,10 @@ fetch: setup ## Fetch the demo's weights and reviews, which tests also use
 	@tools/fetch_demo.sh
 
 .PHONY: gotest
-gotest: race ## Run Go's tests
+gotest: race programs ## Run Go's tests
+
+.PHONY: programs
+programs: fetch ## Run the tests of the programs
 	@echo "go test $(PROGRAMS)"
 	@$(GOTEST) $(SKIPPED)/programs go test -timeout $(LIMIT) $(PROGRAMS)
 

@@ -581,10 +581,13 @@ func (f *faults) localInput(t *testing.T) {
 	f.inCluster(t, "local-tfconfig", [2][]string{{"--input", "local"}, {"--input", "local", "--data", "copied"}})
 	f.alike(t, "local-tfconfig", want, wantMetrics)
 
+	if err := os.Mkdir(filepath.Join(f.dir, "empty"), 0o777); err != nil {
+		t.Fatal(err)
+	}
 	first := f.worker(t, "127.0.0.1:0")
-	second = f.worker(t, "127.0.0.1:0", "--data", "nowhere")
-	chief = f.start(t, f.train("local-nowhere", "--input", "local", "--workers", address(first)+","+address(second))...)
-	fails(t, chief, address(second), "file "+filepath.Join(f.dir, "nowhere", "train-00000-of-00001.tfrecord")+" not found")
+	second = f.worker(t, "127.0.0.1:0", "--data", "empty")
+	chief = f.start(t, f.train("local-empty", "--input", "local", "--workers", address(first)+","+address(second))...)
+	fails(t, chief, address(second), "file "+filepath.Join(f.dir, "empty", "train-00000-of-00001.tfrecord")+" not found")
 }
 
 // TestUnreachableWorkers checks what is said of addresses where no worker answers.

@@ -99,7 +99,7 @@ func TestWorkerUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"expected cpu, gpu, cpu:N or gpu:N":     {"--devices", "cpus"},
 		"training on TPUs is not supported yet": {"--devices", "tpu"},
-		"missing port":                          {"--listen", "localhost"},
+		"expected HOST:PORT":                    {"--listen", "localhost"},
 		"number of threads is -1":               {"--threads", "-1"},
 		"unexpected argument":                   {"127.0.0.1:2222"},
 	} {
