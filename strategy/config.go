@@ -44,6 +44,8 @@ type Config struct {
 	// on CPUs. Steps that accumulate micro-batches are always calls of their own. It is at most
 	// 1 with LocalInput. Runtime.StepsPerCall has the number in use.
 	StepsPerCall int
+	// Replicas is the number of cores of a TPU to use; 0 means all.
+	Replicas int
 	// Axes are the sizes of the axes of the contract's features, such as rows, length and
 	// examples. A TPU needs all of them: its programs have fixed shapes.
 	Axes map[string]int64
@@ -97,6 +99,9 @@ func (c Config) Validate() error {
 	}
 	if c.Lanes < 0 || c.Lanes > 64 {
 		return fmt.Errorf("the number of lanes is %d; expected 0 (the default, one) to 64", c.Lanes)
+	}
+	if c.Replicas < 0 {
+		return fmt.Errorf("the number of replicas is %d; expected 0 (all cores of the TPU) or more", c.Replicas)
 	}
 	if c.BucketBytes < 0 {
 		return fmt.Errorf("the size of buckets is %d bytes; expected 0 (the default, %d) or more", c.BucketBytes, DefaultBucketBytes)

@@ -36,6 +36,15 @@ func (e *SessionLostError) Error() string {
 
 func (e *SessionLostError) Unwrap() error { return e.Err }
 
+// TPULostError means that the connection with a TPU is lost, or that the TPU has forgotten the
+// session or its configuration, as it does when it is preempted or its servers are started again.
+// What its variables held is lost. A TPU that is started again (tpu.Start) may work.
+type TPULostError struct{ Err error }
+
+func (e *TPULostError) Error() string { return "lost the TPU: " + e.Err.Error() }
+
+func (e *TPULostError) Unwrap() error { return e.Err }
+
 // OutOfMemoryError means that a step did not fit into a device's memory. It changed nothing.
 type OutOfMemoryError struct{ Err error }
 
@@ -56,8 +65,13 @@ var outOfMemory = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	"Dst tensor is not initialized",    // copies to a GPU
 	"failed to allocate (the )?scratch",
 	"CUDA_ERROR_OUT_OF_MEMORY",
-	"_STATUS_ALLOC_FAILED", // cuBLAS and similar libraries
+	"_STATUS_ALLOC_FAILED",              // cuBLAS and similar libraries
+	"ran out of memory in memory space", // the compiler of TPUs
+	"attempting to (allocate|reserve) .*(not possible|at the bottom of memory)", // a TPU's runtime
 }, "|"))
+
+// forgotten matches TensorFlow's messages of a TPU, or of the server of one, that was started again.
+var forgotten = regexp.MustCompile(`(?i)TPU system has not been initialized|TPU mesh state|tpu_mesh_common_state|Session \S+ is not found|has restarted|preempt`)
 
 // unavailable reports whether an error may be due to a lost server or connection. It looks for the
 // words of TensorFlow and gRPC: the binding does not return codes.

@@ -19,7 +19,7 @@ import (
 type session struct {
 	tf      *tf.Session
 	ops     map[string]*tf.Operation
-	cluster Cluster // nil within one process
+	cluster connection // nil within one process
 	// patience limits calls, see Config.Patience.
 	patience time.Duration
 
@@ -29,6 +29,23 @@ type session struct {
 	stuck   bool          // a call hangs although its servers are lost
 }
 
+// connection is what a session knows of the servers that it runs on.
+type connection interface {
+	// Failed, Err and Fail are those of Cluster.
+	Failed() <-chan struct{}
+	Err() error
+	Fail(error)
+}
+
+// judge is a connection that knows itself which errors mean that it is lost, and how to say that.
+type judge interface {
+	// lost returns an error that says so if the error of a call means that the connection is
+	// lost, and the error itself otherwise.
+	lost(err error) error
+	// silent returns the error of a call that got no reply.
+	silent(limit time.Duration) error
+}
+
 // newSession starts a session of a serialized GraphDef.
 func newSession(t target, def []byte, config Config, rewrites *cpb.RewriterConfig) (*session, error) {
 	graph := tf.NewGraph()
@@ -36,15 +53,24 @@ func newSession(t target, def []byte, config Config, rewrites *cpb.RewriterConfi
 	if err != nil {
 		return nil, err
 	}
-	s := &session{tf: on, ops: make(map[string]*tf.Operation), cluster: t.cluster, patience: config.Patience}
+	s := &session{tf: on, patience: config.Patience}
+	if t.cluster != nil {
+		s.cluster = t.cluster
+	}
+	return s, s.load(graph, def)
+}
+
+// load imports a serialized GraphDef. It closes the session if that fails.
+func (s *session) load(graph *tf.Graph, def []byte) error {
+	s.ops = make(map[string]*tf.Operation)
 	if err := graph.Import(def, ""); err != nil {
 		s.close()
-		return nil, fmt.Errorf("TensorFlow %s rejects the graph: %w", tf.Version(), err)
+		return fmt.Errorf("TensorFlow %s rejects the graph: %w", tf.Version(), err)
 	}
 	for _, op := range graph.Operations() {
 		s.ops[op.Name()] = &op
 	}
-	return s, nil
+	return nil
 }
 
 // run feeds tensors to outputs, runs the target nodes and returns the fetched outputs. Outputs are
@@ -93,6 +119,9 @@ func (s *session) call(ctx context.Context, steps int, feeds map[tf.Output]*tf.T
 	if s.cluster == nil {
 		return s.tf.Run(feeds, fetches, targets)
 	}
+	if _, ok := s.cluster.(judge); ok && s.failed() {
+		return nil, s.cluster.Err()
+	}
 	type result struct {
 		out []*tf.Tensor
 		err error
@@ -126,6 +155,10 @@ func (s *session) call(ctx context.Context, steps int, feeds map[tf.Output]*tf.T
 		s.mu.Unlock()
 		return r.out, nil
 	case <-late:
+		if own, ok := s.cluster.(judge); ok {
+			s.cluster.Fail(own.silent(limit))
+			break
+		}
 		s.cluster.Fail(&SessionLostError{fmt.Errorf("a call got no reply for %v although all workers are up; check that they can reach each other", limit.Round(time.Second))})
 	case <-s.cluster.Failed():
 	case <-ctx.Done():
@@ -162,6 +195,9 @@ func (s *session) lost(err error) error {
 	}
 	if oom(err) {
 		return err
+	}
+	if own, ok := s.cluster.(judge); ok {
+		return own.lost(err)
 	}
 	select {
 	case <-s.cluster.Failed():

@@ -53,7 +53,7 @@ func (m *Model) newStep(in StepInput) (*step, error) {
 		s.in, s.rounds = fedBatches{p.Feeds, in.Batches}, len(in.Batches)/n
 	}
 	var err error
-	if s.scalars, err = scalarValues(p, in.Scalars); err != nil {
+	if s.scalars, err = scalarValues(p.Scalars, in.Scalars); err != nil {
 		return nil, err
 	}
 	s.rows = rowsOf(p, m.export.Contract, s.in)
@@ -225,17 +225,17 @@ func (b drawnBatch) feeds(round, rounds, _ int) (map[string]*tf.Tensor, error) {
 func (b drawnBatch) numbers(feature string) [][]int32 { return b.drawn.rows[feature] }
 
 // scalarValues returns a step's hyperparameters in the order in which they are fed.
-func scalarValues(p *compose.Train, scalars Scalars) ([]float32, error) {
+func scalarValues(want []graphs.Hyperparameter, scalars Scalars) ([]float32, error) {
 	for name := range scalars {
-		if !slices.ContainsFunc(p.Scalars, func(h graphs.Hyperparameter) bool { return h.Name == name }) {
+		if !slices.ContainsFunc(want, func(h graphs.Hyperparameter) bool { return h.Name == name }) {
 			return nil, fmt.Errorf("the graph has no hyperparameter %q", name)
 		}
 	}
 	if _, ok := scalars["learning_rate"]; !ok {
 		return nil, errors.New("the step has no learning_rate; set it in StepInput.Scalars")
 	}
-	values := make([]float32, len(p.Scalars))
-	for i, h := range p.Scalars {
+	values := make([]float32, len(want))
+	for i, h := range want {
 		values[i] = float32(h.Default)
 		if v, ok := scalars[h.Name]; ok {
 			values[i] = float32(v)

@@ -67,6 +67,16 @@ func flatten(out []float64, v any) ([]float64, error) {
 		return append(out, v), nil
 	case int64:
 		return append(out, float64(v)), nil
+	case []int64:
+		for _, x := range v {
+			out = append(out, float64(x))
+		}
+		return out, nil
+	case []bool:
+		for _, x := range v {
+			out, _ = flatten(out, x)
+		}
+		return out, nil
 	case bool:
 		if v {
 			return append(out, 1), nil

@@ -39,10 +39,10 @@ type TPUFeed struct {
 	Shape []int64 `json:"shape"`
 }
 
-// NewTPUGraph composes the graph that NewTPU would run on so many cores of a TPU of the given
-// topology, whose tasks are of the given job. It needs no TPU.
-func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, replicas int, config Config) (*TPUGraph, error) {
-	p, err := composeTPU(export, topology, job, replicas, config)
+// NewTPUGraph composes the graph that NewTPU would run on a TPU of the given topology, whose tasks
+// are of the given job. It needs no TPU.
+func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, config Config) (*TPUGraph, error) {
+	p, err := composeTPU(export, topology, job, config)
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +102,11 @@ func feedShape(p compose.TPUFeeds, values int64) []int64 {
 	return []int64{int64(p.Replicas), int64(p.Steps), values}
 }
 
-// composeTPU composes the graph for so many cores of a TPU.
-func composeTPU(export *graphs.Export, topology *tpu.Topology, job string, replicas int, config Config) (*compose.Plan, error) {
+// composeTPU composes the graph for the cores of a TPU.
+func composeTPU(export *graphs.Export, topology *tpu.Topology, job string, config Config) (*compose.Plan, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return compose.ComposeTPU(export, compose.TPULayout{Topology: topology, Job: job, Replicas: replicas,
+	return compose.ComposeTPU(export, compose.TPULayout{Topology: topology, Job: job, Replicas: cmp.Or(config.Replicas, topology.Cores()),
 		Train: config.Functions == FunctionsTrain, Axes: config.Axes, Steps: cmp.Or(config.StepsPerCall, DefaultTPUSteps)})
 }

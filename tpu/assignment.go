@@ -38,8 +38,7 @@ func (a *Assignment) Flat() []int64 {
 //     order core of the chip, x, y, z.
 //   - A mesh with missing cores: in the order of tasks and devices.
 //
-// It returns an error of class fault.Usage if there are fewer cores than replicas. It is for
-// callers who place a replicated graph themselves: Gorbit does not train on TPUs yet.
+// It returns an error of class fault.Usage if there are fewer cores than replicas.
 func (t *Topology) Assign(replicas int) (*Assignment, error) {
 	if replicas < 1 || replicas > t.Cores() {
 		return nil, fault.Usagef("%d replicas given; expected 1 to %d, the number of cores of the TPU", replicas, t.Cores())

@@ -55,6 +55,9 @@ type System struct {
 	Emulated bool
 
 	peer    string
+	target  string
+	address string          // of the first task; "" if it is this process
+	cluster *cpb.ClusterDef // that the session names, if any
 	timeout time.Duration
 	log     *slog.Logger
 	graph   *tf.Graph
@@ -88,7 +91,8 @@ func Start(ctx context.Context, cluster Cluster, c SystemConfig) (_ *System, err
 		if len(cluster.Workers) == 0 {
 			return nil, s.failed(PhaseConnect, errors.New("the cluster has no workers"))
 		}
-		if err := probe(ctx, cluster.Workers[0]); err != nil {
+		s.address = cluster.Workers[0]
+		if err := probe(ctx, s.address); err != nil {
 			return nil, s.failed(PhaseConnect, err)
 		}
 	}
@@ -126,6 +130,33 @@ func Start(ctx context.Context, cluster Cluster, c SystemConfig) (_ *System, err
 	return s, nil
 }
 
+// Peer is the address of the TPU in messages.
+func (s *System) Peer() string { return s.peer }
+
+// NewSession makes a session with the TPU that runs a graph, whose variables are its own and end with
+// it. The library asks the TPU at the first call. Config may be nil.
+func (s *System) NewSession(graph *tf.Graph, config *cpb.ConfigProto) (*tf.Session, error) {
+	own := new(cpb.ConfigProto)
+	if config != nil {
+		own = proto.CloneOf(config)
+	}
+	own.ClusterDef, own.IsolateSessionState = s.cluster, true
+	serialized, err := proto.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	return tf.NewSession(graph, &tf.SessionOptions{Target: s.target, Config: serialized})
+}
+
+// Probe finds out whether the TPU's server still takes connections. TensorFlow's own client does not
+// say when it is gone: it tries again without an end.
+func (s *System) Probe(ctx context.Context) error {
+	if s.address == "" { // in this process
+		return nil
+	}
+	return probe(ctx, s.address)
+}
+
 // Shutdown ends the TPU's system and the session. It is to be called once.
 func (s *System) Shutdown(ctx context.Context) error {
 	defer s.close()
@@ -160,6 +191,7 @@ func (s *System) open(cluster Cluster, named bool) error {
 		}
 		config.ClusterDef = &cpb.ClusterDef{Job: []*cpb.JobDef{{Name: cluster.Job, Tasks: tasks}}}
 	}
+	s.target, s.cluster = cluster.Master(), config.ClusterDef
 	serialized, err := proto.Marshal(config)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 
 func newTPUGraph(*globals) *cobra.Command {
 	var mesh, job, mode, out string
-	var replicas int
 	var axes map[string]int64
 	c := strategy.Config{StepsPerCall: 1}
 	cmd := &cobra.Command{
@@ -37,7 +37,7 @@ of a TPU have fixed shapes, so the size of every axis of the export's features i
 	f := cmd.Flags()
 	f.StringVar(&mesh, "topology", "2x2x1x2", "size of the mesh: chips in x, y and z, and cores of each chip")
 	f.StringVar(&job, "job", tpu.DefaultJob, "job of the TPU's tasks in names of devices")
-	f.IntVar(&replicas, "replicas", 0, "cores to use; 0 means all")
+	f.IntVar(&c.Replicas, "replicas", 0, "cores to use; 0 means all")
 	f.StringToInt64Var(&axes, "axes", nil, "size of each axis of the features of one replica")
 	f.IntVar(&c.StepsPerCall, "steps-per-call", 1, "training steps in a call; more than one are made by a loop on the TPU")
 	f.StringVar(&mode, "mode", "train", "train, or evaluate for a graph without the training step")
@@ -57,19 +57,17 @@ of a TPU have fixed shapes, so the size of every axis of the export's features i
 		if err != nil {
 			return err
 		}
-		if replicas == 0 {
-			replicas = topology.Cores()
-		}
+		c.Replicas = cmp.Or(c.Replicas, topology.Cores())
 		export, err := graphs.Open(args[0])
 		if err != nil {
 			return err
 		}
 		c.Axes = axes
-		g, err := strategy.NewTPUGraph(export, topology, job, replicas, c)
+		g, err := strategy.NewTPUGraph(export, topology, job, c)
 		if err != nil {
 			return err
 		}
-		runs, err := json.MarshalIndent(map[string]any{"job": job, "replicas": replicas, "steps_per_call": c.StepsPerCall, "runs": g.Runs}, "", " ")
+		runs, err := json.MarshalIndent(map[string]any{"job": job, "replicas": c.Replicas, "steps_per_call": c.StepsPerCall, "runs": g.Runs}, "", " ")
 		if err != nil {
 			return err
 		}

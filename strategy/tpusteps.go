@@ -1,0 +1,168 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
+)
+
+// Steps implements Strategy. One call of the TPU makes up to Runtime.StepsPerCall steps. Every step
+// needs one micro-batch for each core.
+func (m *TPU) Steps(ctx context.Context, steps []StepInput) ([]Result, error) {
+	var out []Result
+	for len(steps) > 0 {
+		group := steps[:min(len(steps), m.runtime.StepsPerCall)]
+		results, err := m.loop(ctx, group)
+		out = append(out, results...)
+		if n := len(results); err != nil || n < len(group) || !results[n-1].Applied {
+			return out, err
+		}
+		steps = steps[len(group):]
+	}
+	return out, nil
+}
+
+// loop makes steps in one call of the TPU. There are fewer results than steps if one of them is not
+// applied, which then is the last.
+func (m *TPU) loop(ctx context.Context, steps []StepInput) ([]Result, error) {
+	p := m.plan.TPU.Train
+	if p == nil {
+		return nil, fmt.Errorf("the graph was composed for evaluation only")
+	}
+	feeds, err := tpuFeeds(p, steps)
+	if err != nil {
+		return nil, err
+	}
+	fetches := p.Fetches
+	if p.Made != "" {
+		fetches = append(fetches[:len(fetches):len(fetches)], p.Made)
+	}
+	m.program.Lock()
+	start := time.Now()
+	out, err := m.session.runSteps(ctx, len(steps), feeds, fetches)
+	took := time.Since(start)
+	m.program.Unlock()
+	if err != nil {
+		return nil, m.stepError(ctx, err)
+	}
+	results, err := tpuResults(p, out, len(steps), took)
+	if err == nil {
+		m.updates = results[len(results)-1].Iterations
+	}
+	return results, err
+}
+
+// tpuFeeds returns the feeds of a call of steps. Behind the last step, everything is zero.
+func tpuFeeds(p *compose.TPUTrain, steps []StepInput) (map[string]*tf.Tensor, error) {
+	replicas, stacked := p.Feeds.Replicas, int64(p.Feeds.Steps)
+	scalars := make([]float32, p.Feeds.Steps*len(p.Scalars))
+	seeds := make([]int64, 2*replicas*p.Feeds.Steps)
+	batches := make([][][]Feature, replicas)
+	for k, in := range steps {
+		if in.Drawn != nil {
+			return nil, fault.Usagef("the workers of a TPU do not read the features themselves; set StepInput.Batches, not Drawn")
+		}
+		if len(in.Batches) != replicas {
+			return nil, fault.Usagef("%d micro-batches given; expected %d, one for each core of the TPU: it does not accumulate gradients", len(in.Batches), replicas)
+		}
+		values, err := scalarValues(p.Scalars, in.Scalars)
+		if err != nil {
+			return nil, err
+		}
+		copy(scalars[k*len(values):], values)
+		for i, batch := range in.Batches {
+			batches[i] = append(batches[i], batch)
+			own := microSeed(in.Seed, i)
+			copy(seeds[2*(i*p.Feeds.Steps+k):], own[:])
+		}
+	}
+	specs, err := featureSpecs(p.Feeds, batches)
+	if err != nil {
+		return nil, err
+	}
+	dims := func(of ...int64) []int64 {
+		if stacked == 1 {
+			return of
+		}
+		return append([]int64{stacked}, of...)
+	}
+	return tensors(append(specs,
+		spec{p.ScalarFeed, tf.Float, dims(int64(len(p.Scalars))), [][]byte{raw(scalars)}},
+		spec{p.Seeds, tf.Int64, append([]int64{int64(replicas)}, dims(2)...), [][]byte{raw(seeds)}},
+		spec{p.Count, tf.Int32, nil, [][]byte{raw([]int32{int32(len(steps))})}}))
+}
+
+// featureSpecs says how to feed the features of the replicas' steps, batches[replica][step].
+func featureSpecs(p compose.TPUFeeds, batches [][][]Feature) ([]spec, error) {
+	var l laid
+	noInts, noFloats := make([]int32, p.IntValues), make([]float32, p.FloatValues)
+	for _, steps := range batches {
+		for _, batch := range steps {
+			if _, _, err := l.add(&compose.Feeds{Features: p.Features, Int32s: p.Int32s}, batch); err != nil {
+				return nil, err
+			}
+			if err := checkShapes(p, batch); err != nil {
+				return nil, err
+			}
+		}
+		for range p.Steps - len(steps) {
+			l.ints, l.floats = append(l.ints, raw(noInts)), append(l.floats, raw(noFloats))
+		}
+	}
+	return []spec{
+		{p.Ints, tf.Int32, feedShape(p, p.IntValues), l.ints},
+		{p.Floats, tf.Float, feedShape(p, p.FloatValues), l.floats},
+	}, nil
+}
+
+// checkShapes returns an error unless the features have the shapes of the TPU's program.
+func checkShapes(p compose.TPUFeeds, batch []Feature) error {
+	for i, want := range p.Features {
+		for _, f := range batch {
+			if f.Name != want.Name {
+				continue
+			}
+			for axis, size := range f.Shape { // there are as many axes
+				if int64(size) != p.Shapes[i][axis] {
+					return fault.Usagef("feature %s has shape %v; expected %v, the shape that the TPU's program was made for", f.Name, f.Shape, p.Shapes[i])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// tpuResults returns the results of a call of steps. Each has an equal part of the time of the call.
+func tpuResults(p *compose.TPUTrain, out []*tf.Tensor, steps int, took time.Duration) ([]Result, error) {
+	made := 1
+	if p.Made != "" {
+		made = int(out[len(p.Fetches)].Value().(int32))
+	}
+	if made < 1 || made > steps {
+		return nil, fmt.Errorf("a call of %d steps made %d; expected 1 to %d", steps, made, steps)
+	}
+	values := make([][]float64, len(p.Fetches)) // sums, norm, applied, iterations
+	for i := range values {
+		var err error
+		if values[i], err = floats(out[i]); err != nil {
+			return nil, fmt.Errorf("output %s: %w", p.Fetches[i], err)
+		}
+	}
+	results := make([]Result, made)
+	for k := range results {
+		r := &results[k]
+		r.GradientNorm, r.Applied, r.Iterations = values[1][k], values[2][k] != 0, int64(values[3][k])
+		r.InSession = took / time.Duration(made)
+		r.Sums = make(map[string][]float64, len(p.Sums))
+		row := values[0][k*len(values[0])/p.Feeds.Steps:]
+		for _, s := range p.Sums {
+			r.Sums[s.Name], row = row[:s.Size:s.Size], row[s.Size:]
+		}
+	}
+	return results, nil
+}
