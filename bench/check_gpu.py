@@ -90,7 +90,7 @@ class Case:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Checks what the arguments say."""
+    """Checks the arguments."""
     args = parser().parse_args(argv)
     try:
         if args.device == "gpu":
@@ -205,7 +205,7 @@ def cases(args: argparse.Namespace, devices: int) -> list[Case]:
 
 
 def describe(offer: dict) -> str:
-    """The devices and versions, in words."""
+    """Describes the devices and versions."""
     models = [d.get("model") or d["type"] for d in offer["devices"]]
     counted = [f"{models.count(m)} x {m}" for m in dict.fromkeys(models)]
     cuda = offer["cuda"]
@@ -278,7 +278,7 @@ def export(args: argparse.Namespace, folder: pathlib.Path, case: Case) -> None:
 
 
 def training(args: argparse.Namespace, graph: pathlib.Path, data: pathlib.Path) -> list[object]:
-    """What all runs have in common."""
+    """Returns the flags that all runs have in common."""
     return [
         *(args.gorbit, "train", "--progress", "off", "--graph", graph, "--data", data),
         *("--batch-size", BATCH, "--steps-per-loop", 1, "--eval-interval", -2),
@@ -306,7 +306,7 @@ def train(
 
 
 def slow(args: argparse.Namespace, case: Case) -> tuple[str, ...]:
-    """Lets a CPU emulate a precision, which gorbit refuses unless told."""
+    """Returns the flags that allow a CPU to emulate a precision."""
     if args.device == "cpu" and case.precision != "float32":
         return ("--set", "runtime.allow_slow_precision=true")
     return ()
@@ -326,7 +326,7 @@ def variables(prefix: str) -> dict:
 
 
 def outputs(run: pathlib.Path) -> list[dict]:
-    """What every step gave: its loss, and in fp16 how many were passed over so far."""
+    """Returns the loss of every step, and in fp16 the number of steps skipped so far."""
     entries = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return [e["outputs"] for e in entries if e["phase"] == "train"]
 
@@ -379,7 +379,7 @@ def speed(
     data: pathlib.Path,
     chosen: Sequence[Case],
 ) -> None:
-    """Prints the rates of training, TF32 and dropout as by default."""
+    """Prints the speed of training, with TF32 and dropout at their defaults."""
     tell(f"\nTraining {args.config}, pairs of MRPC's lengths, batches of {BATCH}:")
     tell("\n| | precision | examples/s |\n| --- | --- | --- |")
     for case in chosen:
@@ -394,7 +394,7 @@ def speed(
 
 
 def bench(args: argparse.Namespace) -> None:
-    """Lets the bench print its table; that it fails is said, and changes no exit code."""
+    """Has the benchmark print its table. If it fails, that is printed, and the exit code stays."""
     tell("\nGorbit and its peers on one GPU, by bench --gpu --quick:\n")
     words = [sys.executable, ROOT / "bench", "--gpu", "--quick", "--gorbit", args.gorbit]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}

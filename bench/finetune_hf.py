@@ -24,7 +24,7 @@ from peers.base import BENCH, ROOT
 
 
 def main() -> int:
-    """Reads the arguments, and gives the exit code of the training."""
+    """Reads the arguments and returns the exit code of the training."""
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--data", required=True, help="folder of gorbit convert's")
     p.add_argument("--epochs", type=int, default=1)

@@ -10,7 +10,7 @@ from harness import lines, plan
 
 
 def main() -> None:
-    """Runs the job and says on standard output how it goes."""
+    """Runs the job and reports its progress on standard output."""
     peers.worker(sys.argv[1]).run(plan.Job.from_json(sys.argv[2]), lines.Reporter())
 
 

@@ -24,7 +24,7 @@ SUITES = {
     "limit": limit,
 }
 ON_GPU = ("train", "predict")
-"""What is measured on GPUs; the strategies that are compared divide a CPU in two."""
+"""The suites that run on GPUs. The suite of strategies divides a CPU in two."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments, by the suites that they are for."""
+    """Parses the arguments, which are grouped by suite."""
     p = argparse.ArgumentParser(
         prog="python bench",
         description="Measures gorbit and its peers in turn, one process at a time.",
@@ -243,7 +243,7 @@ def choose(args: argparse.Namespace) -> base.Options:
 
 
 def takes(options: base.Options, chosen: Sequence[str]) -> str:
-    """How long the rounds of some suites take, as far as they were measured before."""
+    """Returns how long the rounds of some suites take, as far as earlier runs tell."""
     parts = [part for name in chosen for part in SUITES[name].parts(options)]
     known = {part.name: base.expected(options, part) for part in parts}
     rounds = options.settings.rounds
@@ -258,12 +258,12 @@ def takes(options: base.Options, chosen: Sequence[str]) -> str:
 
 
 def asked(args: argparse.Namespace) -> list[str]:
-    """What is asked for, on GPUs also what is not measured there."""
+    """Returns the suites to run, and on GPUs those that are left out."""
     return args.only or (["train"] if args.quick else list(SUITES))
 
 
 def needs_gpu(program: str) -> None:
-    """Sees that gorbit can use the GPU.
+    """Checks that gorbit can use the GPU.
 
     Raises:
         base.PrepareError: if it cannot.
@@ -276,7 +276,7 @@ def needs_gpu(program: str) -> None:
 
 
 def version(program: str) -> str:
-    """What gorbit says it is, with the commit that it was built from.
+    """Returns gorbit's version, with the commit that it was built from.
 
     Raises:
         base.PrepareError: if it cannot be run.
@@ -291,7 +291,7 @@ def version(program: str) -> str:
 
 
 def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
-    """The environments that the suites need, installed or found, and what is wrong with them."""
+    """Returns the environments that the suites need, installed or found, and their problems."""
     chosen = [name for name in asked(args) if not args.gpu or name in ON_GPU]
     used: list[peers.Peer] = []
     if "train" in chosen:
@@ -320,7 +320,7 @@ def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
 
 
 def too_old(name: str, python: tuple[int, int]) -> str:
-    """Why an environment cannot be made of a Python that gorbit's own can, "" if it can."""
+    """Returns why this Python cannot make an environment, or "" if it can."""
     if name == "tfm" or python >= (3, 11):
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Programs that run beside the observed one, and belong to the same run."""
+"""Programs that run beside the measured one, as part of the same run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from typing import IO
 from harness import machine
 
 START_SECONDS = 60.0
-"""How long a program may take until it listens."""
+"""Time limit for a program to start to listen."""
 
 STOP_SECONDS = 10.0
-"""How long programs may take to end when they are asked to."""
+"""Time limit for programs to end after they are asked to."""
 
 _PERIOD = 0.1
 
 
 class StartError(Exception):
-    """A program could not be started, or does not listen."""
+    """A program could not be started or does not listen."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Companion:
-    """A program that is started before the observed one, and ended behind it.
+    """A program that is started before the measured one and ended after it.
 
     Attributes:
         command: what starts it.
@@ -54,7 +54,7 @@ class Beside:
         self._seconds = 0.0
 
     def __enter__(self) -> Beside:
-        """Starts all, and waits for those that are to listen.
+        """Starts all programs, and waits until those with a port listen.
 
         Raises:
             StartError: if one cannot be started, ends, or does not listen in time.
@@ -75,7 +75,7 @@ class Beside:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends all."""
+        """Ends all programs."""
         self.stop()
 
     def _start(self, companion: Companion) -> None:
@@ -108,7 +108,7 @@ class Beside:
             time.sleep(_PERIOD)
 
     def failure(self) -> str:
-        """Why the first of the programs that failed did so, "" if none did."""
+        """Returns why the first failed program failed, or "" if none did."""
         for child, said in self._running:
             if child.poll():
                 said.seek(0)
@@ -118,25 +118,25 @@ class Beside:
         return ""
 
     def sample(self) -> None:
-        """Looks which processes there are, and how much memory they have held."""
+        """Records the processes and their peak memory."""
         if self._running:
             self._family = machine.family([child.pid for child, _ in self._running])
             self._peak = max(self._peak, sum(map(machine.peak_bytes, self._family)))
 
     @property
     def peak_bytes(self) -> int:
-        """The largest sum of what each process had held at most."""
+        """Returns the largest sum of the processes' peak memory."""
         return self._peak
 
     def seconds(self) -> float:
-        """Processor seconds of the processes that the last sample saw, never less than before."""
+        """Returns the processor seconds of the processes in the last sample; it never decreases."""
         stats = (machine.read(f"/proc/{pid}/stat") for pid in self._family)
         # Those of a program that has ended cannot be read any more.
         self._seconds = max(self._seconds, sum(map(machine.process_seconds, stats)))
         return self._seconds
 
     def stop(self) -> None:
-        """Asks the programs to end, and ends what is left of them and their children."""
+        """Asks the programs to end, then kills those that remain, and their children."""
         family = machine.family([child.pid for child, _ in self._running])
         began = {pid: machine.started(pid) for pid in family}
         for child, _ in self._running:
@@ -160,13 +160,13 @@ class Beside:
 
 
 def words(said: bytes) -> str:
-    """The last line of a program's words."""
+    """Returns the last line of a program's output."""
     lines = said.decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else "said nothing"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface on which nobody listens."""
+    """Returns free ports of the loopback interface."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -34,7 +34,7 @@ class Gpu:
         return self.capability >= (8, 0)
 
     def __str__(self) -> str:
-        """The GPU in words."""
+        """Describes the GPU."""
         version, driver = (".".join(map(str, v)) for v in (self.capability, self.driver))
         return (
             f"{self.name} ({self.memory / 1e9:.0f} GB, compute capability {version}, "

@@ -1,4 +1,4 @@
-"""The lines by which a run says how it goes.
+"""The lines with which a run reports its progress.
 
 A worker in Python prints
 
@@ -43,7 +43,7 @@ class Info:
 
 
 def answers(scores: Sequence[float]) -> Info:
-    """How many answers there were, and the mean of the probabilities they were given with."""
+    """The number of answers, and the mean of their probabilities."""
     return Info({"answers": len(scores), "mean_score": sum(scores) / len(scores)})
 
 
@@ -55,7 +55,7 @@ class Reporter:
         self._tokens: int | None = None
 
     def step(self, done: int, tokens: int | None = None) -> None:
-        """Says that `done` steps are over; `tokens` is how many were in the latest ones."""
+        """Reports that `done` steps are done, the latest ones with `tokens` tokens."""
         if tokens is None:
             print(f"bench: step {done}", flush=True)
             return
@@ -63,12 +63,12 @@ class Reporter:
         print(f"bench: step {done} tokens {self._tokens}", flush=True)
 
     def info(self, **values: object) -> None:
-        """Tells versions and settings."""
+        """Reports versions and settings."""
         print(_INFO + json.dumps(values), flush=True)
 
 
 def parse(line: str) -> Mark | Info | None:
-    """What a worker's line says, None if it is any other line."""
+    """Parses a worker's line; None for any other line."""
     if match := _STEP.match(line):
         return Mark(int(match[1]), int(match[2]) if match[2] else None)
     if line.startswith(_INFO):

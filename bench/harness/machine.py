@@ -1,4 +1,4 @@
-"""The machine: what it is, how busy it is, what its children are told."""
+"""Describes the machine: its parts, its load, and the environment of child processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ISA = {
         "GORBIT_KERNELS": "avx2",
     },
 }
-"""What keeps the libraries to the instructions of older processors: oneDNN, torch, MKL, gorbit.
+"""Variables that limit libraries to instructions of older CPUs: oneDNN, torch, MKL, gorbit.
 
 TensorFlow's own operations use what its package was compiled for, with or without it.
 """
@@ -51,13 +51,13 @@ def process_seconds(stat: str) -> float:
 
 
 def started(pid: int) -> int:
-    """When a process began, in ticks since the machine did; 0 if it has ended."""
+    """Returns when a process began, in ticks since the machine started; 0 if it has ended."""
     fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return int(fields[19]) if fields and fields[0] not in "ZX" else 0
 
 
 def family(roots: Sequence[int]) -> list[int]:
-    """The processes, and all that they have started, as far as these live."""
+    """Returns the processes and all of their descendants that are alive."""
     if not roots:
         return []
     children: dict[int, list[int]] = {}
@@ -73,7 +73,7 @@ def family(roots: Sequence[int]) -> list[int]:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process has held so far, 0 if it has gone."""
+    """Returns the peak memory of a process; 0 if it has ended."""
     match = re.search(r"^VmHWM:\s*(\d+) kB", read(f"/proc/{pid}/status"), re.M)
     return int(match[1]) * 1024 if match else 0
 
@@ -90,7 +90,7 @@ def _sockets(name: str) -> list[str]:
 
 
 def read(path: str) -> str:
-    """The content of a file of /proc, "" if it has gone."""
+    """Returns the content of a file of /proc; "" if the file is gone."""
     try:
         with open(path) as file:
             return file.read()
@@ -118,7 +118,7 @@ def environment(isa: str | None = None, gpu: bool = False, **values: str) -> dic
 
 
 def told() -> str:
-    """The machine in words."""
+    """Describes the machine."""
     about = describe()
     flags = ", ".join(about["flags"]) or "no vector extensions"
     return (

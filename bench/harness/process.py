@@ -19,7 +19,7 @@ from harness.companions import Beside, Companion, StartError, words
 from harness.lines import Info, Mark
 
 DISTURBED = 0.1
-"""Cores that others may keep busy before a run counts as disturbed."""
+"""Number of cores that other processes may keep busy before a run counts as disturbed."""
 
 _PERIOD = 0.25
 
@@ -42,7 +42,7 @@ class Stamp:
 
 @dataclasses.dataclass
 class Observation:
-    """What was seen of a run.
+    """The observations of a run.
 
     Attributes:
         stamps: marks in the order of their arrival.
@@ -63,7 +63,7 @@ class Observation:
 
 @contextlib.contextmanager
 def exclusive(path: str | None) -> Iterator[None]:
-    """Holds the lock of a file, by which measurements of several users keep apart."""
+    """Holds the lock of a file, so that measurements of several users do not overlap."""
     if not path:
         yield
         return
@@ -132,7 +132,7 @@ def observe(
 
 @contextlib.contextmanager
 def _watched(child: subprocess.Popen[bytes], beside: Beside, timeout: float) -> Iterator[list[str]]:
-    """Ends a program that takes too long or whose companions fail; gives the reason, if any."""
+    """Ends a program that takes too long or whose companions fail, and returns the reason."""
     over, reasons = threading.Event(), []
     until = time.monotonic() + timeout
 

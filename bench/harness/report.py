@@ -1,4 +1,4 @@
-"""Makes the written part of a suite: title, table, and what belongs beside it."""
+"""Writes the section of a suite: title, table and notes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERSIONS = (
     "transformers",
     "tokenizers",
 )
-"""Names of versions in the order in which they are told."""
+"""Names of versions, in the order in which they are printed."""
 
 Cells = Callable[[stats.Variant], list[str]]
 
@@ -57,7 +57,7 @@ def rows(
 
 
 def counted(runs: stats.Variant) -> str:
-    """How many runs a row stands on, and what became of the others."""
+    """Returns the number of runs behind a row, and what happened to the others."""
     text = str(len(runs.lines))
     if runs.only_disturbed:
         text += ", all disturbed"
@@ -69,7 +69,7 @@ def counted(runs: stats.Variant) -> str:
 
 
 def versions(lines: Sequence[stats.Line]) -> str:
-    """The versions that the runs told, by peer."""
+    """Returns the versions that the runs reported, by peer."""
     told: dict[str, dict[str, list[str]]] = {}
     for line in lines:
         known = told.setdefault(line["peer"], {})

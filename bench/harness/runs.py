@@ -64,7 +64,7 @@ class Entry:
 
 
 def once(settings: Settings, entry: Entry, number: int) -> stats.Line:
-    """Runs an entry, again where it was disturbed, and gives the line of its last run.
+    """Runs an entry, repeats it if it was disturbed, and returns the line of its last run.
 
     Disturbed runs before it are counted under `repeated`.
     """
@@ -133,7 +133,7 @@ def everything(settings: Settings, entries: Sequence[Entry]) -> list[stats.Line]
 
 
 def told(line: stats.Line) -> str:
-    """A line for people."""
+    """Formats a line for people."""
     text = f"  {line['round']}. {line['peer']} {line['variant']}: "
     if "error" in line:
         return text + "FAILED: " + line["error"]
@@ -149,7 +149,7 @@ def told(line: stats.Line) -> str:
 
 
 def load(path: str) -> list[stats.Line]:
-    """Reads raw lines; there are none where there is no file."""
+    """Reads raw lines; none if there is no file."""
     if not os.path.exists(path):
         return []
     with open(path, encoding="utf-8") as file:
@@ -157,7 +157,7 @@ def load(path: str) -> list[stats.Line]:
 
 
 def joined(earlier: Sequence[stats.Line], later: Sequence[stats.Line]) -> list[stats.Line]:
-    """Lines of two measurements, the later one's rounds numbered on."""
+    """Joins the lines of two measurements; the later one's rounds are numbered on."""
     before = max((line["round"] for line in earlier), default=0)
     return [*earlier, *({**line, "round": before + line["round"]} for line in later)]
 

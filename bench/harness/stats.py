@@ -1,4 +1,4 @@
-"""From what was seen of runs to the numbers of a table."""
+"""Computes the numbers of a table from the observations of runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Line = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Least, middle and greatest of some numbers."""
+    """The least number, the median and the greatest number."""
 
     least: float
     median: float
@@ -33,7 +33,7 @@ class Summary:
 
 
 def others_busy(a: Stamp | None, b: Stamp) -> float:
-    """Cores that others kept busy between two stamps, the first being the start if None."""
+    """Returns how many cores others kept busy between two stamps; None is the start."""
     at, busy, own = (a.at, a.busy, a.own) if a else (0.0, 0.0, 0.0)
     if b.at <= at:
         return 0.0
@@ -74,7 +74,7 @@ def training(seen: Observation, job: plan.Job, mean_tokens: float) -> Line:
 
 
 def told(seen: Observation) -> Line:
-    """The numbers of a run that tells its rate itself, or by its first and last mark."""
+    """Returns the numbers of a run that reports its rate, or by its first and last mark."""
     if seen.error:
         return {"error": seen.error}
     line: Line = {"seconds": seen.seconds, "peak_gb": seen.peak_bytes / 1e9, "others": seen.others}
@@ -91,7 +91,7 @@ def told(seen: Observation) -> Line:
 
 
 def disturbed(line: Line) -> bool:
-    """Whether others kept the machine too busy for a line to count."""
+    """Returns whether other processes kept the machine too busy for a line to count."""
     return line.get("others", 0.0) > DISTURBED
 
 
@@ -128,7 +128,7 @@ class Variant:
 
 
 def ratio(top: Variant, bottom: Variant, name: str) -> Summary | None:
-    """A number of one variant by that of another, each round of it by the same round."""
+    """Divides a number of one variant by that of another, round by round."""
     by = {line["round"]: line[name] for line in bottom.lines}
     return Summary.of(line[name] / by[line["round"]] for line in top.lines if line["round"] in by)
 

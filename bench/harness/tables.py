@@ -9,12 +9,12 @@ from harness.stats import Summary
 
 
 def begin(name: str) -> str:
-    """The comment in front of a generated part."""
+    """Returns the comment before a generated part."""
     return f"<!-- bench:begin {name} -->"
 
 
 def end(name: str) -> str:
-    """The comment behind a generated part."""
+    """Returns the comment after a generated part."""
     return f"<!-- bench:end {name} -->"
 
 
@@ -34,7 +34,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """A number with three digits that count, whole from 1,000 on with commas."""
+    """Formats a number with three significant digits; from 1,000 on, whole and with commas."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -53,7 +53,7 @@ def minutes(seconds: float) -> str:
 
 
 def spread(summary: Summary | None, written: Callable[[float], str] = number) -> str:
-    """Median with least and greatest, if there are several values."""
+    """Formats the median, with the least and greatest if there are several values."""
     if summary is None:
         return ""
     if summary.count == 1:
@@ -67,7 +67,7 @@ def middle(summary: Summary | None) -> str:
 
 
 def cell(text: str, most: int = 200) -> str:
-    """Foreign text as it may stand in a cell."""
+    """Escapes text for a cell."""
     text = " ".join(text.split()).replace("|", "\\|")
     return text if len(text) <= most else text[: most - 3] + "..."
 

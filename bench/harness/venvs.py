@@ -26,7 +26,7 @@ class Venv:
 
 
 def existing(folder: str, name: str) -> Venv:
-    """The environment `name` that someone else has made below a folder."""
+    """Returns an existing environment `name` in a folder."""
     python = os.path.join(os.path.abspath(folder), name, "bin", "python")
     return Venv(python, "" if os.access(python, os.X_OK) else f"{python} is not there")
 
@@ -34,7 +34,7 @@ def existing(folder: str, name: str) -> Venv:
 def install(
     folder: str, name: str, requirements: Sequence[str], say: Callable[[str], None]
 ) -> Venv:
-    """Makes an environment from requirements files, unless that was done before.
+    """Makes an environment from requirements files, unless it exists.
 
     Nothing but what the files name is installed: they are complete, and leave out
     dependencies that would overwrite others.

@@ -1,4 +1,4 @@
-"""What the orchestrator asks of a peer."""
+"""The interface of a peer."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Peer(Protocol):
         ...
 
     def beside(self, job: plan.Job, python: str) -> list[Companion]:
-        """What runs beside the command and is ended with it."""
+        """Returns the programs that run beside the command and end with it."""
         ...
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
-        """What a line of the command's output says."""
+        """Parses a line of the command's output."""
         ...
 
 

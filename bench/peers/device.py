@@ -11,7 +11,7 @@ from harness import plan
 
 
 def tensorflow(job: plan.Job) -> None:
-    """Sees that TensorFlow has the job's device, before anything else is asked of it.
+    """Checks that TensorFlow has the job's device, before anything else uses TensorFlow.
 
     Raises:
         RuntimeError: if it is not to be had: TensorFlow would take the CPU and say nothing.
@@ -26,7 +26,7 @@ def tensorflow(job: plan.Job) -> None:
 
 
 def torch(job: plan.Job) -> str:
-    """Sees that torch has the job's device, and gives torch's name of it.
+    """Checks that torch has the job's device, and returns torch's name for it.
 
     Raises:
         RuntimeError: if it is not to be had.

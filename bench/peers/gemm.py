@@ -29,7 +29,7 @@ class Gemm(Worker):
     )
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
-        """Tells operations per second, each product at its fastest of many repeats."""
+        """Reports operations per second, with the fastest of many repeats of each product."""
         import tensorflow as tf
 
         device.tensorflow(job)
