@@ -15,6 +15,13 @@
 // refuses it. Several hosts can draw the same batches together, each host a [Part]
 // of every batch.
 //
+// # Batches of a fixed size
+//
+// A [FittedLayout] may fix the size of batches, as TPUs need it. A batch then takes as many of the
+// next records as fit; those that do not fit come first in the next batch. Which records these are
+// follows from their sizes, which are measured once and kept in a file beside the records. The
+// State names the records that were passed over. [Dataset.Batches] counts the batches of epochs.
+//
 // # Layouts
 //
 // A [Layout] says what a record contains and how the examples of a batch are laid out in tensors.

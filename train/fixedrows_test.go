@@ -124,27 +124,35 @@ func TestFixedRowsAreExact(t *testing.T) {
 					t.Errorf("%s: the gradient's norm is %v, expected %v", name, got.GradientNorm, want.GradientNorm)
 				}
 			}
-			sums, err := s.Evaluate(ctx, laid(0, examples).Features)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for name, b := range map[string]*dataset.Batch{"fixed rows": batch, "padded": laid(40, examples)} {
-				got, err := s.Evaluate(ctx, b.Features)
-				if err != nil {
-					t.Fatal(err)
-				}
-				nearSums(t, "evaluation of "+name, got, sums, c.near)
-			}
-			nothing, err := s.Evaluate(ctx, empty.Features)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for name, values := range nothing {
-				if slices.ContainsFunc(values, func(v float64) bool { return v != 0 }) {
-					t.Errorf("evaluation without an example: %s is %v", name, values)
-				}
-			}
+			evaluationsAreExact(t, s, batch, laid(0, examples), laid(40, examples), empty, c.near)
 		})
+	}
+}
+
+// evaluationsAreExact evaluates batches of fixed rows with the same examples as a plain one, and one
+// without an example.
+func evaluationsAreExact(t *testing.T, s strategy.Strategy, fixed, plain, padded, empty *dataset.Batch, near float64) {
+	t.Helper()
+	ctx := context.Background()
+	sums, err := s.Evaluate(ctx, plain.Features)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string]*dataset.Batch{"fixed rows": fixed, "padded": padded} {
+		got, err := s.Evaluate(ctx, b.Features)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nearSums(t, "evaluation of "+name, got, sums, near)
+	}
+	nothing, err := s.Evaluate(ctx, empty.Features)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, values := range nothing {
+		if slices.ContainsFunc(values, func(v float64) bool { return v != 0 }) {
+			t.Errorf("evaluation without an example: %s is %v", name, values)
+		}
 	}
 }
 
@@ -239,34 +247,7 @@ func TestFixedRowsResume(t *testing.T) {
 	}
 	sameRuns(t, stopped, whole)
 
-	params := filepath.Join(dir, "params.yaml")
-	content, err := p.YAML()
-	if err == nil {
-		err = os.WriteFile(params, content, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for kills := 0; ; kills++ {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), childRun+"="+killed, childParams+"="+params)
-		cmd.Stderr = new(bytes.Buffer)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if kills < 2 {
-			for files := []string(nil); len(files) == 0; time.Sleep(time.Millisecond) {
-				files, _ = filepath.Glob(filepath.Join(killed, checkpointFolder, fmt.Sprintf("ckpt-%d.index", 6*(kills+1))))
-			}
-			cmd.Process.Kill()
-			cmd.Wait()
-			continue
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("the run failed: %v: %s", err, cmd.Stderr)
-		}
-		break
-	}
+	trainKilled(t, p, killed)
 	sameRuns(t, killed, whole)
 
 	r, err := OpenRun(context.Background(), whole, nil, quiet())
@@ -299,6 +280,39 @@ func TestFixedRowsResume(t *testing.T) {
 	other.Train.Steps = 9
 	if _, err := Train(context.Background(), other, half, quiet()); err == nil || !strings.Contains(err.Error(), "7 and is 8") {
 		t.Errorf("other rows in the middle of a run: %v", err)
+	}
+}
+
+// trainKilled trains in processes of which the first two are killed.
+func trainKilled(t *testing.T, p Params, run string) {
+	t.Helper()
+	params := filepath.Join(t.TempDir(), "params.yaml")
+	content, err := p.YAML()
+	if err == nil {
+		err = os.WriteFile(params, content, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kills := 0; ; kills++ {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+params)
+		cmd.Stderr = new(bytes.Buffer)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if kills < 2 {
+			for files := []string(nil); len(files) == 0; time.Sleep(time.Millisecond) {
+				files, _ = filepath.Glob(filepath.Join(run, checkpointFolder, fmt.Sprintf("ckpt-%d.index", 6*(kills+1))))
+			}
+			cmd.Process.Kill()
+			cmd.Wait()
+			continue
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("the run failed: %v: %s", err, cmd.Stderr)
+		}
+		break
 	}
 }
 

@@ -391,26 +391,34 @@ func (p Params) Validate() error {
 	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == devices.Mirrored || kind == devices.MultiWorker || p.Strategy.Devices != "") {
 		return bad("runtime.device is %q, which is only for strategy one; name devices with strategy.devices", p.Runtime.Device)
 	}
-	if p.Data.Rows > p.Train.BatchSize {
-		return bad("data.rows is %d and train.batch_size is %d; expected at most one row for each example; lower data.rows, or set train.batch_size to the most examples of a step", p.Data.Rows, p.Train.BatchSize)
-	}
-	if p.Data.Rows != 0 && p.Strategy.Input == inputLocal {
-		return bad("strategy.input is local and data.rows is %d; expected 0, because workers that read their own parts cannot fill rows together; use --set strategy.input=chief, or leave out data.rows", p.Data.Rows)
-	}
-	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
-		return bad("data.on_corrupt: %w", err)
-	}
 	if err := p.strategy(strategy.FunctionsTrain).Validate(); err != nil {
 		return bad("runtime: %w", err)
 	}
-	for _, train := range []bool{true, false} {
-		if err := p.dataset([]string{"."}, train, p.layout()).Validate(); err != nil {
-			return bad("data: %w", err)
-		}
+	if err := p.validateData(); err != nil {
+		return &ParamsError{err}
 	}
 	// The number of steps is not known yet; any number will do to check the rest.
 	if err := p.schedule(math.MaxInt32).Validate(); err != nil {
 		return bad("optimizer: %w", err)
+	}
+	return nil
+}
+
+// validateData returns an error that names the first invalid param of the data and their batches.
+func (p Params) validateData() error {
+	if p.Data.Rows > p.Train.BatchSize {
+		return fmt.Errorf("data.rows is %d and train.batch_size is %d; expected at most one row for each example; lower data.rows, or set train.batch_size to the most examples of a step", p.Data.Rows, p.Train.BatchSize)
+	}
+	if p.Data.Rows != 0 && p.Strategy.Input == inputLocal {
+		return fmt.Errorf("strategy.input is local and data.rows is %d; expected 0, because workers that read their own parts cannot fill rows together; use --set strategy.input=chief, or leave out data.rows", p.Data.Rows)
+	}
+	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
+		return fmt.Errorf("data.on_corrupt: %w", err)
+	}
+	for _, train := range []bool{true, false} {
+		if err := p.dataset([]string{"."}, train, p.layout()).Validate(); err != nil {
+			return fmt.Errorf("data: %w", err)
+		}
 	}
 	return nil
 }

@@ -28,6 +28,12 @@
 //
 // Padding is 0 in all of them. Lengths count tokens, including special tokens.
 //
+// # Fixed rows
+//
+// With Rows in the [Config], all batches have features of one [Shape]: R is Rows and S RowLength, and B
+// is RowExamples for each row. The places of B behind the last example have weight 0, and 0 in
+// the other features.
+//
 // # Micro-batches
 //
 // [Config.Split] and [Config.Divide] split a batch into micro-batches. [FromExamples] makes a batch
