@@ -229,7 +229,8 @@ func (a *attempt) announceRows() {
 	case filled < wellFilled && examples > wellFilled*float64(p.Train.BatchSize):
 		a.env.Log.Warn("data.rows has more rows than train.batch_size fills", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "enough_rows", int(math.Ceil(filled*float64(p.Data.Rows)/wellFilled)))
 	case examples < wellFilled*float64(p.Train.BatchSize):
-		a.env.Log.Warn("steps have fewer examples than train.batch_size, because of data.rows", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "examples_per_step", rounded(examples, 1))
+		a.env.Log.Warn("steps have fewer examples than train.batch_size, because of data.rows", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "examples_per_step", rounded(examples, 1),
+			"enough_rows", int(math.Ceil(float64(p.Data.Rows)*float64(p.Train.BatchSize)/examples)))
 	}
 }
 
