@@ -65,7 +65,7 @@ func readPast(folder string, contract *graphs.Contract) *past {
 // Train calls it, too. A program calls it first because TensorFlow reads the setting of oneDNN only
 // once.
 func (p *Params) Keep(folder string) []string {
-	before, err := ReadParams(filepath.Join(folder, paramsFile))
+	before, err := ReadParams(vfs.Join(folder, paramsFile))
 	if err != nil {
 		return nil
 	}

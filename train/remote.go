@@ -1,12 +1,118 @@
 package train
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"path"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	_ "github.com/gorbit-ml/gorbit/internal/vfs/gcs" // paths that begin with gs://
 )
+
+// renamed replaces the name of a local folder by that of the folder in a bucket in every line.
+type renamed struct {
+	w        io.Writer
+	from, to []byte
+}
+
+func (r *renamed) Write(line []byte) (int, error) {
+	if _, err := r.w.Write(bytes.ReplaceAll(line, r.from, r.to)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+// LocalRun returns a folder of this machine with what is needed to evaluate a checkpoint of a run:
+// the run's own folder, or a copy of a part of a run in a bucket, which another process may be
+// training. which is "latest", "best" or a step; "" copies all checkpoints.
+func LocalRun(ctx context.Context, folder, which string) (string, error) {
+	remote, err := vfs.RemoteOf(folder)
+	if err != nil || remote == nil {
+		return folder, err
+	}
+	var protected []int64
+	if which == "best" {
+		if protected, err = protectedSteps(ctx, remote, folder); err != nil {
+			return "", err
+		}
+	}
+	var failed error
+	local, err := remote.Copy(ctx, folder, func(paths []string) []string {
+		var chosen []string
+		chosen, failed = ofRun(paths, which, protected)
+		return chosen
+	})
+	if failed != nil {
+		return "", fmt.Errorf("run %s %w", folder, failed)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s is not a run folder: it has no %s, which gorbit train writes", folder, paramsFile)
+	}
+	return local, err
+}
+
+// protectedSteps lists the steps of the checkpoints that a run in a bucket keeps besides the newest.
+func protectedSteps(ctx context.Context, remote vfs.Remote, folder string) ([]int64, error) {
+	local, err := remote.Copy(ctx, folder, func(paths []string) []string {
+		return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
+			_, _, ok := stepIn(p)
+			return ok || path.Dir(p) != checkpointFolder
+		})
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(local, checkpointFolder), ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer manager.Close()
+	return manager.Protected()
+}
+
+// ofRun chooses the files of a run without its events, and of the checkpoints those of which.
+// protected lists the steps of the checkpoints that are kept besides the newest.
+func ofRun(paths []string, which string, protected []int64) ([]string, error) {
+	var steps []int64
+	for _, p := range paths {
+		if _, step, ok := stepIn(p); ok && path.Dir(p) == checkpointFolder && path.Ext(p) == ".index" {
+			steps = append(steps, step)
+		}
+	}
+	slices.Sort(steps)
+	wanted := steps
+	switch {
+	case len(steps) == 0 || which == "":
+	case which == "latest" || which == "best":
+		wanted = append(slices.Clone(protected), steps[len(steps)-1])
+	default:
+		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
+		if err != nil {
+			return nil, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best or a step", which)}
+		}
+		if !slices.Contains(steps, step) {
+			return nil, fmt.Errorf("has no checkpoint %s; expected one of %s", which, strings.Trim(fmt.Sprint(steps), "[]"))
+		}
+		wanted = []int64{step}
+	}
+	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
+		_, step, ok := stepIn(p)
+		return isEvents(p) || ok && path.Dir(p) == checkpointFolder && !slices.Contains(wanted, step)
+	}), nil
+}
 
 // checkpointPart is the name of a file of a checkpoint: the prefix, the step and the ending.
 var checkpointPart = regexp.MustCompile(`^(.*)-(\d+)\.(index|data-\d+-of-\d+)$`)

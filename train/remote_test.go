@@ -1,6 +1,14 @@
 package train
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -115,4 +123,250 @@ func TestPathsOfNoBucket(t *testing.T) {
 			}
 		}
 	}
+}
+
+// download writes what a folder of the bucket has to a new local folder.
+func download(t *testing.T, state gcstest.State, prefix string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, o := range state {
+		rel, ok := strings.CutPrefix(name, prefix+"/")
+		if !ok || strings.HasPrefix(filepath.Base(name), ".gorbit") {
+			continue
+		}
+		path := filepath.Join(dir, filepath.FromSlash(rel))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, o.Data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestKilledRunInBucket trains with everything in a bucket in processes that are killed, on one
+// machine and then on another, and compares the end with that of a run on a local disk.
+//
+// Long: one run, from its first process to the reading of its checkpoints.
+func TestKilledRunInBucket(t *testing.T) {
+	p := testParams(t)
+	p.Checkpoint.Best, p.Checkpoint.BestMode = "loss", ""
+	local := filepath.Join(t.TempDir(), "local")
+	if _, err := Train(t.Context(), p, local, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	server := bucket(t)
+	p.Graph, p.Data.Dir = upload(t, server, p.Graph, "graph"), upload(t, server, p.Data.Dir, "data")
+	text, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := filepath.Join(t.TempDir(), "params.yaml")
+	if err := os.WriteFile(params, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	t.Setenv(gcs.CacheVariable, cache)
+	saved := func() (n int) {
+		for _, h := range server.History() {
+			if strings.HasPrefix(h.What, "copy run/checkpoints/ckpt-") && strings.HasSuffix(h.What, ".index") {
+				n++
+			}
+		}
+		return n
+	}
+	for kill := 1; kill <= 3; kill++ {
+		if kill == 3 { // another machine, told that the first is gone
+			t.Setenv(gcs.CacheVariable, t.TempDir())
+			state := server.State()
+			if _, ok := state["run/.gorbit-lease"]; !ok {
+				t.Fatal("a killed process left no lease")
+			}
+			delete(state, "run/.gorbit-lease")
+			server.Load(state)
+		}
+		before := saved()
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), childRun+"=gs://b/run", childParams+"="+params)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		for waiting := true; waiting; {
+			select {
+			case err := <-ended:
+				t.Fatalf("process %d ended before it was killed: %v, %s", kill, err, &errs)
+			case <-time.After(time.Millisecond):
+				waiting = saved() < before+2
+			}
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-ended
+	}
+	// The default file system, with the same cache: the lease is taken over at once.
+	defer vfs.Mount("gs://", gcs.New(gcs.Config{}))()
+	var lines bytes.Buffer
+	env := quiet()
+	env.Out = &lines
+	if _, err := Train(t.Context(), p, "gs://b/run", env); err != nil {
+		t.Fatal(err)
+	}
+	sameRuns(t, download(t, server.State(), "run"), local)
+	if strings.Contains(lines.String(), os.Getenv(gcs.CacheVariable)) {
+		t.Errorf("lines name the local folder: %s", &lines)
+	}
+	lines.Reset()
+	if _, err := Train(t.Context(), p, "gs://b/run", env); err != nil || !strings.Contains(lines.String(), "gorbit evaluate --run gs://b/run ") {
+		t.Errorf("a complete run: %v, %q", err, &lines)
+	}
+	for name := range server.State() {
+		if strings.Contains(name, ".lock") || strings.Contains(name, "saving") || strings.Contains(name, ".gorbit") {
+			t.Errorf("%s is left in the bucket", name)
+		}
+	}
+
+	// Reading the run gives what the local one does, and copies only the checkpoint.
+	mountBucket(t)
+	for _, which := range []string{"latest", "best", "30"} {
+		folder, err := LocalRun(t.Context(), "gs://b/run", which)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var results [2]string
+		for i, folder := range []string{folder, local} {
+			r, err := OpenRun(t.Context(), folder, nil, quiet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			step, err := r.Load(t.Context(), which)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := r.Evaluate(t.Context(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			results[i] = fmt.Sprint(step, out)
+			r.Close()
+		}
+		if results[0] != results[1] {
+			t.Errorf("checkpoint %s: %s, expected %s", which, results[0], results[1])
+		}
+	}
+	if _, err := LocalRun(t.Context(), "gs://b/run", "7"); err == nil || !strings.Contains(err.Error(), "expected one of ") {
+		t.Errorf("a missing checkpoint: %v", err)
+	}
+	if _, err := OpenRun(t.Context(), "gs://b/none", nil, quiet()); err == nil || !strings.Contains(err.Error(), "gs://b/none is not a run folder") {
+		t.Errorf("a missing run: %v", err)
+	}
+}
+
+// TestCrashInBucketAnywhere ends a run in a bucket before each of its changes to the bucket, and
+// starts it again on the same machine and on another. It also makes each change fail once. All of
+// a run is real but the model, as in TestCrashAnywhere.
+//
+// Long: the three kinds of crash share the run and the comparison.
+func TestCrashInBucketAnywhere(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 5, 0, 2, 3
+	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	shared, err := newSetup(t.Context(), p, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := gcstest.NewServer("b")
+	defer server.Close()
+	t.Setenv("STORAGE_EMULATOR_HOST", server.URL)
+	train := func(cache string) error {
+		// No lease is renewed during the test, so that the changes are always the same.
+		store := gcs.New(gcs.Config{Cache: cache, Backoff: time.Millisecond, Lease: time.Hour})
+		work, err := store.Work(t.Context(), "gs://b/run", quiet().Log)
+		if err != nil {
+			return err
+		}
+		s := *shared
+		tr, err := newTraining(t.Context(), &s, work.Dir())
+		if err == nil {
+			defer tr.examples.Close()
+			tr.place = func(context.Context) (placed, error) {
+				return placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
+			}
+			_, err = tr.inFolder(t.Context())
+		}
+		return errors.Join(err, work.Close())
+	}
+	content := func() map[string]string {
+		out := map[string]string{}
+		state := server.State()
+		for _, name := range slices.Sorted(maps.Keys(state)) {
+			file, content := sameRunFile(name, state[name].Data)
+			out[file] += content
+		}
+		return out
+	}
+	check := func(how string, want map[string]string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", how, err)
+			return
+		}
+		got := content()
+		for name := range want {
+			if got[name] != want[name] {
+				t.Errorf("%s: %s differs: %.300q, expected %.300q", how, name, got[name], want[name])
+			}
+		}
+		for name := range got {
+			if _, ok := want[name]; !ok {
+				t.Errorf("%s: %s is left behind", how, name)
+			}
+		}
+	}
+	if err := train(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	want, history := content(), server.History()
+	const lease = "run/.gorbit-lease"
+	for i, h := range history {
+		state := maps.Clone(h.State)
+		delete(state, lease) // TestLeaseOfKilledProcess waits for it
+		server.Load(state)
+		check(fmt.Sprintf("killed after change %d, %s; on another machine", i+1, h.What), want, train(t.TempDir()))
+	}
+	for _, all := range []bool{true, false} {
+		for at := 1; at <= len(history); at++ {
+			server.Load(nil)
+			changes := 0
+			server.Fail(func(r *http.Request) *gcstest.Fault {
+				if r.Method == http.MethodGet {
+					return nil
+				}
+				if changes++; changes == at || all && changes > at {
+					return &gcstest.Fault{Status: http.StatusBadRequest}
+				}
+				return nil
+			})
+			cache := t.TempDir()
+			how := fmt.Sprintf("change %d fails", at)
+			if err := train(cache); all && err == nil {
+				t.Errorf("%s and all later ones: the run does not say so", how)
+			}
+			server.Fail(nil)
+			check(fmt.Sprintf("%s (and all later ones: %v); on the same machine", how, all), want, train(cache))
+		}
+	}
+	t.Logf("%d changes: as many crashes and failures survived", len(history))
 }

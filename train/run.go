@@ -78,6 +78,10 @@ func checkReading(settings []string) error {
 // "section.name=value", override those of the run's params that matter for reading. The variables have no values until Load or
 // EvaluateContinuously restores a checkpoint.
 func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*Run, error) {
+	folder, err := LocalRun(ctx, folder, "")
+	if err != nil {
+		return nil, err
+	}
 	p, err := ReadParams(filepath.Join(folder, paramsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is not a run folder: it has no %s, which gorbit train writes", folder, paramsFile)

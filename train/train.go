@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
@@ -16,10 +17,19 @@ import (
 // for bit, as if it had not been stopped. Train returns the outputs of the last evaluation, or nil
 // if there was none.
 //
+// The folder may be in a bucket, gs://BUCKET/FOLDER; then the run has a lease on it.
+//
 // If the context is cancelled, Train saves the run within a step and returns runner.ErrStopped.
 func Train(ctx context.Context, p Params, folder string, env Env) (runner.Outputs, error) {
 	if err := p.Absolute(); err != nil {
 		return nil, err
+	}
+	remote, err := vfs.RemoteOf(folder)
+	if err != nil {
+		return nil, &ParamsError{fmt.Errorf("run: %w", err)}
+	}
+	if remote != nil {
+		return trainRemote(ctx, remote, p, folder, env)
 	}
 	if err := ownFolder(folder); err != nil {
 		return nil, err
@@ -38,6 +48,30 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	}
 	defer t.examples.Close()
 	return t.inFolder(ctx)
+}
+
+// trainRemote trains in a run folder in a bucket. It works in a local folder, of which the bucket
+// has at any time what a disk would have after a power failure.
+func trainRemote(ctx context.Context, remote vfs.Remote, p Params, folder string, env Env) (out runner.Outputs, err error) {
+	work, err := remote.Work(ctx, folder, env.Log)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	env.Log.Info("run in a bucket", "folder", folder, "local", work.Dir())
+	env.Out = &renamed{env.Out, []byte(work.Dir()), []byte(strings.TrimSuffix(folder, "/"))}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(work.Context(), func() { cancel(context.Cause(work.Context())) })()
+	out, err = Train(ctx, p, work.Dir(), env)
+	if lost := context.Cause(work.Context()); lost != nil {
+		_ = work.Close() // nothing may be written any more
+		return out, fmt.Errorf("run: %w", lost)
+	}
+	if closeErr := work.Close(); closeErr != nil {
+		// Not stopped after saving: the last of it may be missing.
+		return out, fmt.Errorf("run: upload to %s: %w", folder, errors.Join(closeErr, err))
+	}
+	return out, err
 }
 
 // inFolder trains in the run's folder. It holds a lock so that no other process trains there.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -75,15 +77,24 @@ or JSON-lines file; --text-column, --pair-column and --label-column name its col
 		if err != nil {
 			return err
 		}
-		m, err := convert.Run(cmd.Context(), c, env.Log)
+		var m *convert.Manifest
+		to := c.Out
+		err = publish(cmd.Context(), to, convert.ManifestName, c.Overwrite, env.Log, func(local string) error {
+			c.Out = local
+			m, err = convert.Run(cmd.Context(), c, env.Log)
+			return err
+		})
 		var exists *convert.ExistsError
 		if errors.As(err, &exists) {
 			return usagef("%s already exists; choose another folder with --out, or add --overwrite to replace it", exists.Path)
 		}
+		if errors.Is(err, fs.ErrExist) && vfs.Scheme(to) != "" {
+			return usagef("%s already has a dataset; choose another folder with --out, or add --overwrite to replace it", to)
+		}
 		if err != nil {
 			return err
 		}
-		return printManifest(cmd, c.Out, m)
+		return printManifest(cmd, to, m)
 	}
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -38,6 +39,10 @@ func (r *runFlags) add(cmd *cobra.Command, checkpoint string) {
 func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.Run, int64, error) {
 	if r.run == "" {
 		return nil, 0, usagef("--run is missing; expected the folder of a run")
+	}
+	var err error
+	if r.run, err = train.LocalRun(ctx, r.run, r.checkpoint); err != nil {
+		return nil, 0, err
 	}
 	// Errors in the params are ignored here because OpenRun reports them.
 	if p, err := train.ReadParams(filepath.Join(r.run, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
@@ -97,6 +102,9 @@ written to TensorBoard files, in the folder eval-SPLIT of the run.`,
 		env, err := g.env(lines)
 		if err != nil {
 			return err
+		}
+		if follow && vfs.Scheme(r.run) != "" {
+			return usagef("--follow reads a run in a local folder, and %s is in a bucket; evaluate its checkpoints one by one, with --checkpoint", r.run)
 		}
 		if follow && r.run != "" {
 			if err := train.AwaitRun(cmd.Context(), r.run, timeout, env); err != nil {

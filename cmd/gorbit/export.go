@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/servable"
+	"github.com/gorbit-ml/gorbit/internal/servable/layout"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -34,6 +38,11 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Out == "" {
 			return usagef("--out is missing; expected the folder to write")
+		}
+		if remote, err := vfs.RemoteOf(o.Out); err != nil {
+			return usagef("--out: %w", err)
+		} else if remote != nil && o.Overwrite {
+			return usagef("--overwrite is given, and --out is in a bucket, where a model cannot be replaced at once; export to a new folder, such as the next version's")
 		}
 		env, err := g.env(cmd.ErrOrStderr())
 		if err != nil {
@@ -75,11 +84,20 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 		if o.Variables, err = run.Variables(cmd.Context()); err != nil {
 			return err
 		}
-		if err := servable.Write(cmd.Context(), o); err != nil {
+		to := o.Out
+		if err := writeServable(cmd.Context(), o, env.Log); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\n", step, o.Out)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\n", step, to)
 		return err
 	}
 	return cmd
+}
+
+// writeServable writes the model. For a bucket, it writes a local folder and uploads it.
+func writeServable(ctx context.Context, o servable.Options, log *slog.Logger) error {
+	return publish(ctx, o.Out, layout.ModelFile, false, log, func(local string) error {
+		o.Out = local
+		return servable.Write(ctx, o)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,7 +18,8 @@ import (
 )
 
 // Remote is the file system of a scheme, such as gs://, whose files other libraries, such as
-// TensorFlow's, cannot open. Its FS methods read; names are gs://BUCKET/PATH.
+// TensorFlow's, cannot open. Its FS methods read; names are gs://BUCKET/PATH. It is written to
+// only by Work and Publish, because storage of objects knows no rename and no append.
 type Remote interface {
 	FS
 	// Copy copies files below a folder, or the files whose names begin with a prefix, to this
@@ -25,6 +27,26 @@ type Remote interface {
 	// that exist; paths are relative to the folder, or to that of the prefix. Nil means all.
 	// Copies are kept, and verified each time.
 	Copy(ctx context.Context, name string, choose func(paths []string) []string) (local string, err error)
+	// Work makes a folder one to work in, for this process alone: see Working.
+	Work(ctx context.Context, name string, log *slog.Logger) (Working, error)
+	// Publish uploads the files of a local folder to a new folder, and the file last after all
+	// others. Readers look for that file first, so they see all of the folder or nothing. If
+	// the folder has that file already, the error is fs.ErrExist, unless overwrite is set: then
+	// it is removed first.
+	Publish(ctx context.Context, local, name, last string, overwrite bool, log *slog.Logger) error
+	// Stage returns a new local folder in which to make what is published.
+	Stage() (string, error)
+}
+
+// Working is a folder of a Remote that is worked on in a local folder. What is synced there,
+// as [FS] describes it, is in the remote folder when the call of Sync or SyncDir returns.
+type Working interface {
+	// Dir is the local folder.
+	Dir() string
+	// Context is done when the folder was lost to another process, with that as its cause.
+	Context() context.Context
+	// Close uploads what was not synced, releases the folder and unmounts it.
+	Close() error
 }
 
 // RemoteFile is an open file of a Remote.

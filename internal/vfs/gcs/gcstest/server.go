@@ -52,16 +52,15 @@ type Fault struct {
 	Damage bool
 }
 
-// Server is a server of one bucket. Set the fields before the first request.
+// Server is a server of one bucket. Set PageSize before the first request.
 type Server struct {
 	*httptest.Server
 	Bucket string
-	// Fault returns what to do with a request, or nil to answer it; nil answers all.
-	Fault func(r *http.Request) *Fault
 	// PageSize is the most objects of an answer to a listing; 0 means 1000.
 	PageSize int
 
 	mu       sync.Mutex
+	fault    func(r *http.Request) *Fault
 	objects  State
 	last     int64 // generation
 	sessions map[string]*session
@@ -96,6 +95,14 @@ func (s *Server) Close() {
 	s.Server.Close()
 }
 
+// Fail sets the function that returns what to do with a request, or nil to answer it. Without a
+// function all requests are answered.
+func (s *Server) Fail(fault func(r *http.Request) *Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
 // Put stores an object, not as a change.
 func (s *Server) Put(name string, data []byte) {
 	s.mu.Lock()
@@ -121,7 +128,9 @@ func (s *Server) State() State {
 func (s *Server) Load(state State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects = maps.Clone(state)
+	if s.objects = maps.Clone(state); s.objects == nil {
+		s.objects = State{}
+	}
 	for _, o := range state {
 		s.last = max(s.last, o.Generation)
 	}
@@ -149,11 +158,11 @@ func (s *Server) changed(what, name string) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.String())
-	s.mu.Unlock()
 	var fault *Fault
-	if s.Fault != nil {
-		fault = s.Fault(r)
+	if s.fault != nil {
+		fault = s.fault(r)
 	}
+	s.mu.Unlock()
 	switch {
 	case fault == nil:
 		s.answer(w, r)

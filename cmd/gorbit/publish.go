@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
+)
+
+// publish has make write the folder out. If that is in a bucket, make writes a local folder, and
+// its files are uploaded, the file last after all others: readers look for that one first. If out
+// has it already, the error is fs.ErrExist unless overwrite is set.
+func publish(ctx context.Context, out, last string, overwrite bool, log *slog.Logger, make func(local string) error) error {
+	remote, err := vfs.RemoteOf(out)
+	if err != nil {
+		return usagef("--out: %w", err)
+	}
+	if remote == nil {
+		return make(out)
+	}
+	there := vfs.Join(out, last)
+	switch _, err := remote.Stat(there); { // before the work, not after it
+	case err == nil && !overwrite:
+		return &fs.PathError{Op: "write", Path: there, Err: fs.ErrExist}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	staged, err := remote.Stage()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(staged)
+	local := filepath.Join(staged, path.Base(out))
+	if err := make(local); err != nil {
+		return err
+	}
+	if err := remote.Publish(ctx, local, out, last, overwrite, log); err != nil {
+		return fmt.Errorf("upload: %w", err)
+	}
+	return nil
+}
