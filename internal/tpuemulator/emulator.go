@@ -151,7 +151,7 @@ func (e *Emulator) serve(ctx context.Context, listeners []net.Listener) (preempt
 	// TensorFlow's server has no limit on messages either. Their sizes are checked against
 	// this one before they are read.
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32), grpc.ForceServerCodecV2(codec{}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: time.Minute}))
+		grpc.ConnectionTimeout(20*time.Second), grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: time.Minute}))
 	s.RegisterService(e.service(), e)
 	errs := make(chan error, len(listeners))
 	for _, l := range listeners {
@@ -165,6 +165,11 @@ func (e *Emulator) serve(ctx context.Context, listeners []net.Listener) (preempt
 	case err = <-errs:
 		left--
 	}
+	// Stop waits for connections that said nothing yet.
+	for _, l := range listeners {
+		l.Close()
+	}
+	e.conns.closeAll()
 	s.Stop()
 	for range left {
 		<-errs

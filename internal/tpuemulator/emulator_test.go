@@ -48,11 +48,25 @@ func emulate(t testing.TB, hosts int, fault tpuemulator.Fault) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := tpuemulator.New(tpuemulator.Config{Topology: topology, Backend: backends[hosts], Fault: fault})
+	return emulateWith(t, tpuemulator.Config{Topology: topology, Fault: fault})
+}
+
+// emulateWith is emulate with a Config, whose topology is that of one host if it has none.
+func emulateWith(t testing.TB, c tpuemulator.Config) string {
+	t.Helper()
+	var err error
+	if c.Topology == nil {
+		if c.Topology, err = tpuemulator.ParseTopology("2x2x1x2", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Backend = backends[c.Topology.Tasks]
+	e, err := tpuemulator.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := listen(t)
+	address := l.Addr().String()
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { served <- e.Serve(ctx, l) }()
@@ -62,7 +76,7 @@ func emulate(t testing.TB, hosts int, fault tpuemulator.Fault) string {
 			t.Error(err)
 		}
 	})
-	return l.Addr().String()
+	return address
 }
 
 func listen(t testing.TB) net.Listener {

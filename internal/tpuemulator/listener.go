@@ -2,7 +2,9 @@ package tpuemulator
 
 import (
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -40,6 +42,16 @@ func (c *conns) cut(client string) {
 		one.mu.Lock()
 		defer one.mu.Unlock()
 		one.cut = true
+	}
+}
+
+// closeAll closes all connections.
+func (c *conns) closeAll() {
+	c.mu.Lock()
+	open := slices.Collect(maps.Values(c.open))
+	c.mu.Unlock()
+	for _, one := range open {
+		one.Close()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
@@ -27,6 +28,12 @@ type client struct {
 // TensorFlow 2.18 wrote, and adds the operations that configure the TPU.
 func open(t *testing.T, address, path string) *client {
 	t.Helper()
+	return openFor(t, address, path, time.Minute)
+}
+
+// openFor is open with a limit for each call.
+func openFor(t *testing.T, address, path string, limit time.Duration) *client {
+	t.Helper()
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +47,7 @@ func open(t *testing.T, address, path string) *client {
 			t.Fatal(err)
 		}
 	}
-	config, err := proto.Marshal(&cpb.ConfigProto{GraphOptions: &cpb.GraphOptions{RewriteOptions: &cpb.RewriterConfig{DisableMetaOptimizer: true}}})
+	config, err := proto.Marshal(&cpb.ConfigProto{OperationTimeoutInMs: limit.Milliseconds(), GraphOptions: &cpb.GraphOptions{RewriteOptions: &cpb.RewriterConfig{DisableMetaOptimizer: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
