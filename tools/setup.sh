@@ -18,7 +18,7 @@ case "$flavour" in
 cpu) wheel='tensorflow-cpu==2.18.*' ;;
 gpu) wheel='tensorflow[and-cuda]==2.18.*' ;;
 tpu) wheel='tensorflow-tpu==2.18.0' ;;
-*) echo "setup: TF=$flavour is none of cpu, gpu, tpu" >&2; exit 2 ;;
+*) echo "setup: TF is $flavour; expected cpu, gpu or tpu" >&2; exit 2 ;;
 esac
 
 [ "$(uname -s)" = Linux ] || fail "this is $(uname -s); TensorFlow's library for Go is set up on Linux only"
