@@ -207,3 +207,29 @@ func TestLoopFails(t *testing.T) {
 		})
 	}
 }
+
+// TestStepsPerCallOfConfig has the numbers of steps per call that a config may ask for.
+func TestStepsPerCallOfConfig(t *testing.T) {
+	for _, test := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{StepsPerCall: 10}, ""},
+		{Config{StepsPerCall: -1}, "steps per call are -1; expected 0 (the strategy's best) to 10000"},
+		{Config{StepsPerCall: 10_001}, "steps per call are 10001; expected 0 (the strategy's best) to 10000"},
+		{Config{StepsPerCall: 1, LocalInput: new(LocalInput)}, ""},
+		{Config{StepsPerCall: 2, LocalInput: new(LocalInput)}, "steps per call are 2; expected 0 or 1 if the workers read the data themselves: they keep the batches of few steps"},
+	} {
+		got := ""
+		if err := test.config.Validate(); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
+	}
+	m := way{replicas: 1, config: Config{StepsPerCall: 10, Functions: FunctionsEvaluate}}.open(t, replicaExport(t))
+	if n := m.Runtime().StepsPerCall; n != 1 {
+		t.Errorf("a model that only evaluates makes %d steps per call", n)
+	}
+}

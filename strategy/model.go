@@ -101,10 +101,13 @@ func registerOps(t target, own bool, config Config) error {
 
 // newRuntime describes what a plan runs on.
 func newRuntime(t target, p *compose.Plan, config Config) Runtime {
-	r := Runtime{Devices: t.devices, MicroBatches: len(t.devices), StepsPerCall: max(1, config.StepsPerCall), InFlight: 2 * len(t.devices),
+	r := Runtime{Devices: t.devices, MicroBatches: len(t.devices), StepsPerCall: 1, InFlight: 2 * len(t.devices),
 		IntraOpThreads: config.IntraOpThreads, InterOpThreads: config.InterOpThreads, OptimizerBytes: p.SlotBytes}
 	if t.names != nil {
 		r.Devices = t.names
+	}
+	if p.Loop != nil {
+		r.StepsPerCall = p.Loop.Steps
 	}
 	if t.shared {
 		r.InFlight = len(t.devices)

@@ -55,6 +55,16 @@ func TestXLA(t *testing.T) {
 			return stepOf(ctx, m, micro(t, batch, m.runtime.MicroBatches), [2]int64{1, step}, scalars)
 		})
 	}
+	// The same steps in one call.
+	looped := open("xla", way{replicas: 3, config: Config{StepsPerCall: 3}})
+	start(t, looped, rand.New(rand.NewPCG(3, 5)))
+	in := make([]StepInput, 3)
+	for i := range in {
+		in[i] = StepInput{Batches: micro(t, batch, 3), Seed: [2]int64{1, int64(i)}, Scalars: scalars}
+	}
+	makeAll(t, looped, in, 3)
+	sameBits(t, looped, xla)
+
 	whole := micro(t, batch, 1)[0]
 	for _, call := range []func(*Model) (map[string][]float64, error){
 		func(m *Model) (map[string][]float64, error) { return m.Evaluate(ctx, whole) },

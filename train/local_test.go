@@ -27,7 +27,7 @@ import (
 
 // startWorkers starts workers with a folder of data each, "" for the chief's, and
 // returns their addresses as the params have them.
-func startWorkers(t *testing.T, devices string, dirs ...string) string {
+func startWorkers(t testing.TB, devices string, dirs ...string) string {
 	t.Helper()
 	return strings.Join(clustertest.StartSelf(t, devices, dirs...), ",")
 }
