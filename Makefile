@@ -136,6 +136,13 @@ PASSES ?=
 check-tpu-passes: build ## Show the graphs of TPUs to TensorFlow's own TPU passes (needs no TPU)
 	@PYTHONPATH=tools:bench $(PY) -m check_tpu.passes $(PASSES)
 
+# Options of check-tpu-compile, such as "--configs tiny --no-search"; all of them with --help.
+COMPILE ?=
+
+.PHONY: check-tpu-compile
+check-tpu-compile: build ## Compile the programs of TPUs with the TPU compiler (needs no TPU)
+	@PYTHONPATH=tools:bench $(PY) -m check_tpu.compiler $(COMPILE)
+
 .PHONY: clean
 clean: ## Remove build outputs, and files of the demo and tests
 	rm -rf bin demo .cache/tests .cache/skipped

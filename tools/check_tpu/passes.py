@@ -172,6 +172,49 @@ def master(python: str, port: int) -> Iterator[str]:
             process.stdout.close()
 
 
+def exported(out: pathlib.Path, config: str, precision: str, timeout: int) -> None:
+    """Exports a classifier, with random weights."""
+    say(f"export {config}, {precision}")
+    flags = {"--config": config, "--precision": precision, "--out": str(out)}
+    words = ["bert-classifier", *(word for flag in flags.items() for word in flag), "--overwrite"]
+    command([sys.executable, "-m", "gorbit_export", *words], timeout)
+
+
+def composed(
+    gorbit: str,
+    export: pathlib.Path,
+    out: pathlib.Path,
+    rows: int,
+    replicas: int,
+    steps: int,
+    timeout: int,
+) -> tuple[graph_pb2.GraphDef, dict[str, dict[str, Any]]]:
+    """Returns the graph that gorbit composes for a TPU, and the calls of it by name.
+
+    Args:
+        gorbit: the program.
+        export: the model.
+        out: the folder to write the graph to.
+        rows: of a replica's batch.
+        replicas: cores.
+        steps: training steps of a call.
+        timeout: seconds for the command.
+    """
+    flags = {
+        "--axes": f"rows={rows},length={LENGTH},examples={EXAMPLES * rows}",
+        "--topology": TOPOLOGY,
+        "--job": JOB,
+        "--replicas": str(replicas),
+        "--steps-per-call": str(steps),
+        "--out": str(out),
+    }
+    words = [word for flag in flags.items() for word in flag]
+    command([gorbit, "tpu", "graph", str(export), *words], timeout)
+    runs = json.loads((out / "runs.json").read_text(encoding="utf-8"))["runs"]
+    graph = graph_pb2.GraphDef.FromString((out / "graph.pb").read_bytes())
+    return graph, {run["name"]: run for run in runs}
+
+
 class Judge:
     """Runs calls through a master.
 
@@ -191,9 +234,7 @@ class Judge:
         yield self.configure()
         for config in args.configs:
             export = folder / config
-            say(f"export {config}")
-            words = ["bert-classifier", "--config", config, "--out", str(export), "--overwrite"]
-            command([sys.executable, "-m", "gorbit_export", *words], args.timeout)
+            exported(export, config, "float32", args.timeout)
             for replicas in args.replicas:
                 yield from self._graphs(args, export, replicas)
 
@@ -211,19 +252,10 @@ class Judge:
         """Checks the graphs of an export on so many cores."""
         for steps in STEPS:
             out = export.parent / f"{export.name}-{replicas}-{steps}"
-            sizes = f"rows={args.rows},length={LENGTH},examples={EXAMPLES * args.rows}"
-            flags = {
-                "--axes": sizes,
-                "--topology": TOPOLOGY,
-                "--job": JOB,
-                "--replicas": str(replicas),
-                "--steps-per-call": str(steps),
-                "--out": str(out),
-            }
-            words = [word for flag in flags.items() for word in flag]
-            command([args.gorbit, "tpu", "graph", str(export), *words], args.timeout)
-            graph = graph_pb2.GraphDef.FromString((out / "graph.pb").read_bytes())
-            for run in json.loads((out / "runs.json").read_text(encoding="utf-8"))["runs"]:
+            graph, runs = composed(
+                args.gorbit, export, out, args.rows, replicas, steps, args.timeout
+            )
+            for run in runs.values():
                 name = run["name"]
                 fault = functools.partial(registered.complaints, replicas=replicas)
                 if name == "train":

@@ -15,7 +15,8 @@ import pathlib
 import sys
 
 # Without these, libtpu asks the metadata service of a machine that is not in a cloud. Other
-# topologies than that of a host with 8 cores are not known to it.
+# topologies than that of a host with 8 cores are not known to it. Without the last one, one process
+# at a time may load libtpu.
 TPU = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
@@ -23,6 +24,7 @@ TPU = {
     "TPU_WORKER_ID": "0",
     "TPU_CHIPS_PER_HOST_BOUNDS": "2,2,1",
     "TPU_HOST_BOUNDS": "1,1,1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import grpc
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, types_pb2
+from tensorflow.python.eager import context
 
-from check_tpu import common, passes, registered, worker
+from check_tpu import common, compiler, inline, lower, passes, registered, worker
 
 TASK = "/job:worker/replica:0/task:0/device:"
 
@@ -152,3 +154,129 @@ def test_the_operation_that_xla_does_not_have_is_named():
     said += "No registered 'Where' OpKernel for XLA_CPU_JIT devices\nlast line\n"
     assert "No registered 'Where' OpKernel" in common.reason(said)
     assert common.reason("first\nlast line\n\n") == "last line"
+
+
+def layers() -> tuple[tf.types.experimental.ConcreteFunction, tf.Variable]:
+    """A function that calls functions, with a variable, a conditional and effects."""
+    total = tf.Variable([1.0, 2.0])
+
+    @tf.function
+    def add(x):
+        total.assign_add(x)
+        return total * 2, tf.shape(x)
+
+    @tf.function
+    def twice(x):
+        y, _ = add(x)
+        z, shape = add(y)
+        return tf.reshape(z, shape)
+
+    @tf.function(input_signature=[tf.TensorSpec([2])])
+    def all_of_it(x):
+        return tf.cond(x[0] > 0, lambda: twice(x), lambda: twice(-x)) + twice(x)
+
+    return all_of_it.get_concrete_function(), total
+
+
+def called(library, name: str, total: tf.Variable) -> tuple[np.ndarray, np.ndarray]:
+    """Calls a function of a library with [3, 4], and returns the result and the variable."""
+    start = total.numpy()
+    graph_def = graph_pb2.GraphDef(library=library)
+    graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
+    node = graph_def.node.add(name="call", op="StatefulPartitionedCall", input=["x", "total"])
+    graph_def.node.add(name="x", op="Placeholder").attr["dtype"].type = types_pb2.DT_FLOAT
+    handle = graph_def.node.add(name="total", op="Placeholder")
+    handle.attr["dtype"].type = types_pb2.DT_RESOURCE
+    node.attr["f"].func.name = name
+    node.attr["Tin"].list.type.extend([types_pb2.DT_FLOAT, types_pb2.DT_RESOURCE])
+    node.attr["Tout"].list.type.append(types_pb2.DT_FLOAT)
+
+    def body(x):
+        captured = tf.compat.v1.get_default_graph().capture(total.handle)
+        inputs = {"x:0": x, "total:0": captured}
+        return tf.import_graph_def(graph_def, inputs, ["call:0"], name="")[0]
+
+    out = tf.function(body)(tf.constant([3.0, 4.0])).numpy(), total.numpy()
+    total.assign(start)
+    return out
+
+
+def test_functions_without_calls_compute_the_same():
+    function, total = layers()
+    library = function.graph.as_graph_def().library
+    library.function.append(function.function_def)
+    name = function.function_def.signature.name
+    assert any(node.op in inline.CALLS for f in library.function for node in f.node_def)
+    plain = inline.inlined(library)
+    assert not any(node.op in inline.CALLS for f in plain.function for node in f.node_def)
+    for f in plain.function:
+        context.context().add_function_def(f)
+    want, got = called(library, name, total), called(plain, name + inline.SUFFIX, total)
+    np.testing.assert_array_equal(got[0], want[0])
+    np.testing.assert_array_equal(got[1], want[1])
+
+
+def test_sums_over_replicas_are_those_of_xla():
+    from tensorflow.python.tpu.ops import tpu_ops
+
+    weight = tf.Variable([[1.0], [2.0]])
+
+    @tf.function(input_signature=[tf.TensorSpec([4, 2])])
+    def step(x):
+        total = tpu_ops.cross_replica_sum(tf.reduce_sum(x @ weight), [[0, 1, 2, 3]])
+        weight.assign_sub(tf.fill([2, 1], total))
+        return total
+
+    function = step.get_concrete_function()
+    graph = function.graph.as_graph_def()
+    graph.library.function.append(function.function_def)
+    specs = [tf.TensorSpec([4, 2]), tf.TensorSpec([2, 1])]
+    program = lower.lowered(graph, function.function_def.signature.name, specs)
+    assert b"all-reduce" in program
+
+
+def test_the_arguments_of_a_compilation():
+    argument = b"\x08\x01\x12\x04\x12\x02\x08\x20\x18\x01"  # float32 [32], kind 1
+    scalar = b"\x08\x09\x12\x00"  # int64 []
+    metadata = b"".join(b"\n" + bytes([len(a)]) + a for a in (argument, scalar)) + b"\x18\x08"
+    assert lower.specs(metadata) == [tf.TensorSpec([32]), tf.TensorSpec([], tf.int64)]
+
+
+@pytest.mark.parametrize(
+    ("per_row", "fixed", "start", "step"),
+    [(1.0, 10.0, 8, 8), (0.01, 10.0, 32, 128), (30.0, 0.0, 1, 8), (2.0, 0.0, 8, 8)],
+)
+def test_the_largest_batch_is_found_with_few_tries(per_row, fixed, start, step):
+    tries = []
+
+    def used(rows):
+        tries.append(rows)
+        # Close to the limit the compiler computes again what it does not keep.
+        memory = min(fixed + per_row * rows, 250 + per_row * rows / 4)
+        return memory if memory <= 300 else None
+
+    found = compiler.largest(used, start, step, 300)
+    assert used(found) is not None
+    assert used((found // step + 1) * step) is None
+    assert len(tries) < 12
+
+
+def test_a_start_that_does_not_fit_is_an_error():
+    with pytest.raises(common.CheckError, match="64 rows do not fit; give fewer with --rows"):
+        compiler.largest(lambda rows: None, 64, 8, 300)
+
+
+def test_the_table_says_what_was_refused():
+    step = compiler.Program("tiny", "bf16", "train", 32)
+    text = '{"arguments": 3, "argument": 17600000, "output": 5, "alias": 4, "temp": 2000000000'
+    good = compiler.Compiled.parse(text + ', "generated_code": 7, "seconds": 12.3}')
+    assert good.total == 17600000 + 5 - 4 + 2000000000
+    hbm = compiler.Compiled(refused="RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Us")
+    assert hbm.too_large
+    assert not compiler.Compiled(refused="UNIMPLEMENTED: no sort | of strings").too_large
+    bad = compiler.Compiled(refused="UNIMPLEMENTED: no sort |\n of strings")
+    rows = compiler.table({(step, "v5e:2x4"): good, (step, "v6e:2x4"): bad})[2:]
+    assert rows == [
+        "| tiny train, bf16 | v5e | 17.6 MB | 0.0 MB | 2.00 GB | 12 s |",
+        "| tiny train, bf16 | v6e | refused: UNIMPLEMENTED: no sort / of strings | | | |",
+    ]

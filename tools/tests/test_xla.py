@@ -4,12 +4,13 @@ import dataclasses
 import json
 
 import numpy as np
+import pytest
 import tensorflow as tf
-from helpers import SMALL, batch, jitter, scalars, tensors
+from helpers import NO_DROPOUT, SMALL, batch, jitter, scalars, tensors
 from tensorflow.core.protobuf import saved_model_pb2
 
 from gorbit_export import __main__ as command
-from gorbit_export import export
+from gorbit_export import config, export
 from gorbit_export.classifier import Classification
 from gorbit_export.optimizers import AdamW
 
@@ -46,3 +47,68 @@ def test_the_export_says_what_is_compiled(tmp_path):
     assert compiled(out) == ["evaluate", "gradients", "predict"]
     # Requests can have any shape.
     assert compiled(out / "serving") == []
+
+
+FIXED = {"rows": 5, "length": 48, "examples": 8}
+
+
+def fixed(task: Classification, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Fills features to FIXED: rows that are only padding, and examples of weight 0."""
+    out = {}
+    for feature in task.features:
+        value = features[feature.name]
+        out[feature.name] = np.zeros([FIXED[axis] for axis in feature.axes], value.dtype)
+        out[feature.name][tuple(map(slice, value.shape))] = value
+    row, column = divmod(features["cls_positions"], features["input_ids"].shape[1])
+    out["cls_positions"][: len(row)] = row * FIXED["length"] + column
+    return out
+
+
+@pytest.mark.parametrize(
+    ("precision", "limit"),
+    # TensorFlow rounds to bf16 after each operation, XLA after several.
+    [("float32", 1e-5), ("bf16", 6e-2)],
+)
+def test_fixed_shapes_compile_and_padding_counts_for_nothing(precision, limit):
+    """What a TPU needs of tiny: gradients, updates and evaluation of fixed shapes, by XLA."""
+    size = dataclasses.replace(config.load("tiny"), vocab_size=50, max_position_embeddings=16)
+    features = batch()[1] | {"labels": np.arange(6, dtype=np.int32) % 2}
+    rates = scalars(**NO_DROPOUT, label_smoothing=0.1)
+    update = scalars(learning_rate=1e-3, weight_decay=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-3)
+
+    def passes(xla: bool) -> dict[str, np.ndarray]:
+        task = Classification(size, 2, "first", precision=precision)
+        jitter(task.model)
+        module = export.Export(task, AdamW(), False)
+        fed = tensors(fixed(task, features) if xla else features)
+
+        def updated(gradients: dict[str, tf.Tensor]) -> None:
+            for path, variable in module.variables_by_path.items():
+                slots = {name: slot.handle for name, slot in module._layout.slots[path].items()}
+                module.update(
+                    variable=variable.handle,
+                    gradient=gradients[export.GRADIENT_PREFIX + path],
+                    gradient_scale=tf.constant(0.1),
+                    iteration=tf.constant(1, tf.int64),
+                    **slots,
+                    **update,
+                )
+
+        def compiled(body):
+            return tf.function(body, jit_compile=xla, autograph=False)
+
+        out = compiled(lambda **values: module.evaluate(**values))(**fed)
+        out = {f"evaluate/{name}": value for name, value in out.items()}
+        seed = tf.constant([3, 4], tf.int64)
+        gradients = compiled(lambda **values: module.gradients(**values))(seed=seed, **fed, **rates)
+        compiled(updated)(gradients)
+        out |= {**gradients, **module.variables_by_path}
+        return {name: value.numpy().astype(np.float64) for name, value in out.items()}
+
+    want, got = passes(False), passes(True)
+    assert want.keys() == got.keys()
+    for name, value in want.items():
+        assert got[name].shape == value.shape, name
+        # The gradient of a key's bias is 0 but for rounding.
+        scale = max(np.linalg.norm(value), 1.0)
+        assert np.linalg.norm(got[name] - value) <= limit * scale, name

@@ -1,0 +1,346 @@
+"""Compiles gorbit's TPU programs with the TPU compiler, without a TPU, and prints what they need.
+
+    make check-tpu-compile
+    make check-tpu-compile COMPILE="--configs tiny --topologies v5e:2x4 --no-search"
+
+`gorbit tpu graph` writes the graph for 8 cores; TensorFlow's TPU passes make the program of a core
+from it (see passes.py); TensorFlow's bridge makes XLA's of that, with the sums over the cores; and
+the compiler of libtpu compiles it for the 8 cores of a topology. What was compiled is kept. The
+exit code is 1 if a program is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import datetime
+import json
+import pathlib
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+
+from check_tpu import passes, registered
+from check_tpu.common import (
+    EXAMPLES,
+    LENGTH,
+    REQUIREMENTS,
+    TOOLS,
+    WORK,
+    CheckError,
+    command,
+    environment,
+    say,
+    tensorflow,
+)
+from check_tpu.worker import Worker
+
+REQUIRED = REQUIREMENTS / "compiler.txt"
+CONFIGS = {"tiny": 128, "minilm": 32, "base": 8}
+"""The models, and the rows in steps of which the largest batch is searched."""
+PRECISIONS = ("float32", "bf16")
+PROGRAMS = ("train", "evaluate")
+TOPOLOGIES = ("v5e:2x4", "v6e:2x4")
+"""Of as many cores as passes.CORES."""
+SEARCHED = "v5e:2x4"
+MEMORY = 15.75 * 2**30
+"""Bytes of a v5e that the compiler hands out, of its 16 GB."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A program to compile: model, precision, what it does, and the rows of its batch."""
+
+    config: str
+    precision: str
+    name: str
+    rows: int
+
+    def __str__(self) -> str:
+        """The program in words."""
+        return f"{self.config} {self.name} {self.precision} {self.rows}x{LENGTH}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What the compiler said.
+
+    Attributes:
+        refused: why not, "" if the program was compiled; the sizes are 0 if it was not.
+        argument: bytes of the arguments: variables, slots, features.
+        output: bytes of the results, with those that take the place of arguments.
+        alias: bytes of the results that take the place of arguments.
+        temp: bytes beside arguments and results.
+        seconds: that the compilation took, when it was made.
+    """
+
+    refused: str = ""
+    argument: int = 0
+    output: int = 0
+    alias: int = 0
+    temp: int = 0
+    seconds: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Bytes that the program needs."""
+        return self.argument + self.output - self.alias + self.temp
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the program was refused because the TPU's memory is too small."""
+        return "memory space hbm" in self.refused
+
+    @classmethod
+    def parse(cls, text: str) -> Compiled:
+        """Reads what aot.py prints."""
+        values = json.loads(text)
+        return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compiles what the arguments say."""
+    args = parser().parse_args(argv)
+    try:
+        return check(args)
+    except CheckError as err:
+        print(f"check-tpu-compile: {err}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    p = argparse.ArgumentParser(prog="check_tpu.compiler", description=__doc__.splitlines()[0])
+    add = p.add_argument
+    add("--configs", nargs="+", choices=list(CONFIGS), default=list(CONFIGS))
+    add("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    add("--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS)
+    add("--topologies", nargs="+", default=TOPOLOGIES, help="such as v5e:2x2 (default: and v6e)")
+    add("--rows", type=int, default=32, help="rows of a batch (default: 32)")
+    add("--no-search", action="store_true", help="do not search for the largest batch on a v5e")
+    add(
+        "--gorbit",
+        default=str(TOOLS.parent / "bin" / "gorbit"),
+        help="the program (default: bin/gorbit)",
+    )
+    add("--timeout", type=int, default=1800, help="seconds for one compilation (default: 1800)")
+    return p
+
+
+def check(args: argparse.Namespace) -> int:
+    """Compiles everything and prints the report, which is kept in WORK as well."""
+    if sys.version_info < (3, 11):
+        raise CheckError(
+            "libtpu 0.0.17.1 needs Python 3.11 or 3.12, and .venv has "
+            f"{sys.version_info[0]}.{sys.version_info[1]}: set up again with PYTHON=python3.11"
+        )
+    environments = environment("passes"), environment("compiler")
+    with Chain(args, *environments) as chain:
+        report = "\n".join(lines(args, chain)) + "\n"
+    (WORK / "compile.md").write_text(report, encoding="utf-8")
+    print(report, end="")
+    return 1 if "refused:" in report else 0
+
+
+def lines(args: argparse.Namespace, chain: Chain) -> Iterator[str]:
+    """Compiles everything, and gives the lines of the report."""
+    results = {
+        (program, topology): chain.compiled(program, topology)
+        for program in programs(args)
+        for topology in args.topologies
+    }
+    yield from header(args)
+    yield ""
+    yield from table(results)
+    if not args.no_search and "train" in args.programs:
+        yield ""
+        yield from found(args, lambda program: chain.compiled(program, SEARCHED))
+    for (program, topology), result in results.items():
+        if result.refused:
+            yield f"\n{program} for {topology}: refused: {result.refused}"
+
+
+def programs(args: argparse.Namespace) -> Iterator[Program]:
+    """The programs of the table."""
+    for config in args.configs:
+        for name in args.programs:
+            for precision in args.precisions:
+                yield Program(config, precision, name, args.rows)
+
+
+def header(args: argparse.Namespace) -> list[str]:
+    """Says when this was measured, and by what."""
+    versions = re.findall(r"^(jaxlib|libtpu)==(\S+)", REQUIRED.read_text(), re.MULTILINE)
+    versions.insert(0, ("TensorFlow", tensorflow()))
+    made = ", ".join(f"{name} {version}" for name, version in versions)
+    return [
+        f"{datetime.date.today()}, {made}; "
+        f"{args.rows} rows of {LENGTH} positions, {EXAMPLES} examples a row."
+    ]
+
+
+def table(results: dict[tuple[Program, str], Compiled]) -> list[str]:
+    """The sizes of all programs, as Markdown."""
+    lines = [
+        "| program | for | arguments | aliased | temporary | compiled in |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for (program, topology), r in results.items():
+        name = f"{program.config} {program.name}, {program.precision}"
+        what = (
+            f"refused: {sentence(r.refused)} | | |"
+            if r.refused
+            else f"{size(r.argument)} | {size(r.alias)} | {size(r.temp)} | {r.seconds:.0f} s"
+        )
+        lines.append(f"| {name} | {topology.split(':')[0]} | {what} |")
+    return lines
+
+
+def found(args: argparse.Namespace, compiled: Callable[[Program], Compiled]) -> list[str]:
+    """Searches for the largest batches of a training step on a v5e, as Markdown."""
+    lines = [
+        "| training step | largest batch on a v5e | memory | refused |",
+        "| --- | --- | --- | --- |",
+    ]
+    for config in args.configs:
+        for precision in args.precisions:
+            fits, over, memory = search(config, precision, args.rows, compiled)
+            lines.append(
+                f"| {config}, {precision} | {fits} x {LENGTH} | {size(memory)} "
+                f"| {over} x {LENGTH} |"
+            )
+    return lines
+
+
+def search(
+    config: str, precision: str, start: int, compiled: Callable[[Program], Compiled]
+) -> tuple[int, int, int]:
+    """Searches for the largest batch of a training step.
+
+    Returns:
+        The rows that fit, the least number of rows that was refused, the memory of what fits.
+    """
+    results: dict[int, Compiled] = {}
+
+    def used(rows: int) -> int | None:
+        program = Program(config, precision, "train", rows)
+        results[rows] = compiled(program)
+        if results[rows].refused and not results[rows].too_large:
+            raise CheckError(f"{program}: {sentence(results[rows].refused)}")
+        return None if results[rows].refused else results[rows].total
+
+    fits = largest(used, start, CONFIGS[config], MEMORY)
+    over = min(rows for rows, result in results.items() if result.refused)
+    return fits, over, results[fits].total
+
+
+def largest(used: Callable[[int], int | None], start: int, step: int, limit: float) -> int:
+    """Returns the largest number of rows that fits, to a multiple of `step`.
+
+    A line through the two largest that fit says where to look next. It is not trusted: the result
+    fits, and `step` more is refused.
+
+    Args:
+        used: the memory that a number of rows needs, or None if it is refused.
+        start: a number of rows that fits, a multiple of `step` or less than it.
+        step: what the result is a multiple of, if it is more than `start`.
+        limit: the memory that is there.
+
+    Raises:
+        CheckError: if `start` does not fit.
+    """
+    fits = {start: used(start)}
+    if fits[start] is None:
+        raise CheckError(f"{start} rows do not fit; give fewer with --rows")
+    refused = None
+    while True:
+        low = max(fits)
+        if refused is not None and refused - low <= step:
+            return low
+        guess = 4 * low
+        if len(fits) > 1:
+            before = max(rows for rows in fits if rows < low)
+            slope = (fits[low] - fits[before]) / (low - before)
+            guess = low + int((limit - fits[low]) / slope) if slope > 0 else 2 * low
+            guess = max(guess, low + (low - before) // 4)
+        if refused is not None and not low < guess < refused:
+            guess = (low + refused) // 2
+        guess = max(guess // step * step, low // step * step + step)
+        got = used(guess)
+        if got is None:
+            refused = guess
+        else:
+            fits[guess] = got
+
+
+class Chain(contextlib.ExitStack):
+    """Everything from a model to a compiled program."""
+
+    def __init__(self, args: argparse.Namespace, passes_python: str, python: str) -> None:
+        """Starts a master in the environment of the passes."""
+        super().__init__()
+        self._args, self._python = args, python
+        made = self.enter_context(tempfile.TemporaryDirectory(prefix="check-tpu-"))
+        self._folder = pathlib.Path(made)
+        worker = Worker(passes.JOB, passes.CORES)
+        self.callback(worker.close)
+        target = self.enter_context(passes.master(passes_python, worker.port))
+        self._judge = passes.Judge(target, worker, args.timeout)
+
+    def compiled(self, program: Program, topology: str) -> Compiled:
+        """Makes a program and compiles it, unless it was compiled before.
+
+        Raises:
+            CheckError: if it cannot be made, which names the operation at fault.
+        """
+        say(f"{program} for {topology}")
+        path = self._folder / "program.hlo"
+        arguments = self._program(program, path)
+        aot, kept = TOOLS / "check_tpu" / "aot.py", WORK / "compiled"
+        said = command([self._python, str(aot), str(path), topology, str(kept)], self._args.timeout)
+        taken = json.loads(said)["arguments"]
+        if taken != arguments:
+            raise CheckError(
+                f"{program}: the compiled program has {taken} arguments; expected {arguments}"
+            )
+        return Compiled.parse(said)
+
+    def _program(self, program: Program, path: pathlib.Path) -> int:
+        """Writes the HloModuleProto of a program and returns the number of its arguments."""
+        args, export = self._args, self._folder / f"{program.config}-{program.precision}"
+        if not export.exists():
+            passes.exported(export, program.config, program.precision, args.timeout)
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            out = pathlib.Path(folder) / "graph"
+            graph, runs = passes.composed(
+                args.gorbit, export, out, program.rows, passes.CORES, 1, args.timeout
+            )
+            verdict = self._judge.run(graph, runs[program.name])
+            wrong = [verdict.refused] if verdict.refused else []
+            wrong = wrong or registered.complaints(verdict.graphs, passes.CORES)
+            if wrong:
+                raise CheckError(f"{program}: the TPU passes: {wrong[0]}")
+            (sent,) = (g for g in verdict.graphs if any(n.op == "TPUCompile" for n in g.node))
+            made = out / "registered.pb"
+            made.write_bytes(sent.SerializeToString())
+            words = [sys.executable, "-m", "check_tpu.lower", str(made), str(path)]
+            try:
+                return int(command(words, args.timeout).splitlines()[-1])
+            except CheckError as err:
+                raise CheckError(f"{program} cannot be compiled: {err}") from None
+
+
+def sentence(refusal: str) -> str:
+    """The first sentence of a refusal, fit for a table."""
+    return " ".join(refusal.split())[:160].replace("|", "/")
+
+
+def size(count: float) -> str:
+    """A number of bytes in words."""
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
