@@ -14,10 +14,15 @@ fail() { echo "setup: $*" >&2; exit 1; }
 
 flavour=${1:-$(cut -d' ' -f1 .tf/stamp 2>/dev/null || true)}
 flavour=${flavour:-cpu}
+links=()
 case "$flavour" in
 cpu) wheel='tensorflow-cpu==2.18.*' ;;
 gpu) wheel='tensorflow[and-cuda]==2.18.*' ;;
-tpu) wheel='tensorflow-tpu==2.18.0' ;;
+tpu)
+  wheel='tensorflow-tpu==2.18.0'
+  # The wheel asks for a libtpu that only this list has.
+  links=(--find-links https://storage.googleapis.com/libtpu-tf-releases/index.html)
+  ;;
 *) echo "setup: TF is $flavour; expected cpu, gpu or tpu" >&2; exit 2 ;;
 esac
 
@@ -73,7 +78,7 @@ if [ "${have%% Python *}" != "$flavour $PWD" ] || ! usable .venv/bin/python || !
     "$python" -m venv .venv
 fi
 pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input)
-quietly "pip could not install $wheel: check the network, or the package index that pip uses" "${pip[@]}" "$wheel"
+quietly "pip could not install $wheel: check the network, or the package index that pip uses" "${pip[@]}" ${links[@]+"${links[@]}"} "$wheel"
 quietly "pip could not install the exporter: check the network, or the package index that pip uses" "${pip[@]}" --editable './tools[test]'
 
 # The wheel's library under the names that a linker looks for. At run time it is

@@ -32,18 +32,13 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if on.workers != nil {
-		defer func() {
-			if lostWorker(err) {
-				on.workers.Close()
-			} else {
-				on.workers.Finish()
-			}
-		}()
-	}
+	defer func() { on.release(ctx, err, t.env.Log) }()
 	defer on.Close()
 	if err := allowPrecision(t.params, contract, computers(on.Strategy, on.workers), t.env.Log); err != nil {
 		return nil, err
+	}
+	if on.tpu != nil {
+		t.cores = len(on.Runtime().Devices)
 	}
 	data, stopData := t.source(on)
 	defer stopData()
@@ -53,7 +48,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	}
 	defer metrics.Close()
 	a := &attempt{training: t, on: on, metrics: metrics, board: new(board),
-		model: NewModel(on, t.scalars, t.env.Log), checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
+		model: NewModel(on.Strategy, t.scalars, t.env.Log), checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
 	a.checkpoints.logs = append(a.checkpoints.logs, metrics)
 	if err := a.control(data); err != nil {
 		return nil, err
@@ -127,7 +122,7 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 			config.EvalActions = append(config.EvalActions, a.board.histograms(a.on))
 		}
 	}
-	if len(a.on.Runtime().Devices) > 1 {
+	if len(a.on.Times()) > 1 {
 		a.watched = &replicas{model: a.model, clocks: a.on, cluster: a.on.workers}
 		config.TrainActions = append(config.TrainActions, a.watched.action(a.board, env.Log))
 	}

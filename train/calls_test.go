@@ -17,31 +17,30 @@ import (
 // A run ends in the same bits for any number of steps per call, on one device and on two, also if it
 // is stopped and goes on with another number.
 func TestStepsPerCall(t *testing.T) {
-	for _, devices := range []string{"", "cpu:2"} {
-		p := testParams(t)
-		p.Train.StepsPerLoop, p.Train.EvalInterval, p.Checkpoint.Interval = 10, 14, 9
-		p.Train.Steps, p.Strategy.Devices = 25, devices
-		single := filepath.Join(t.TempDir(), "single")
-		mustTrain(t, p, single)
-		for _, calls := range []int{5, 20} {
-			t.Run(fmt.Sprint(devices, " ", calls), func(t *testing.T) {
-				p.Train.StepsPerCall = calls
-				run := filepath.Join(t.TempDir(), "run")
-				ctx, cancel := context.WithCancelCause(t.Context())
-				env := quiet()
-				env.Observer = &stopper{at: 12, stop: func() { cancel(errors.New("terminated")) }}
-				if _, err := Train(ctx, p, run, env); !errors.Is(err, runner.ErrStopped) {
-					t.Fatalf("stopped at step 12: %v", err)
-				}
-				// Step 12 is within the call that ends with step 14, the evaluation, or before.
-				if _, step := final(t, run); step != 14 {
-					t.Errorf("stopped within the call that ends with step 14, saved step %d", step)
-				}
-				p.Train.StepsPerCall++
-				mustTrain(t, p, run)
-				sameRuns(t, run, single)
-			})
-		}
+	for _, test := range []struct {
+		devices string
+		calls   int
+	}{{"", 20}, {"cpu:2", 5}} {
+		t.Run(fmt.Sprint(test.devices, " ", test.calls), func(t *testing.T) {
+			p := testParams(t)
+			p.Train.StepsPerLoop, p.Train.EvalInterval, p.Checkpoint.Interval = 10, 14, 9
+			p.Train.Steps, p.Strategy.Devices = 25, test.devices
+			single, run := filepath.Join(t.TempDir(), "single"), filepath.Join(t.TempDir(), "run")
+			mustTrain(t, p, single)
+			p.Train.StepsPerCall = test.calls
+			ctx, cancel := context.WithCancelCause(t.Context())
+			env := quiet()
+			env.Observer = &stopper{at: 12, stop: func() { cancel(errors.New("terminated")) }}
+			if _, err := Train(ctx, p, run, env); !errors.Is(err, runner.ErrStopped) {
+				t.Fatalf("stopped at step 12: %v", err)
+			}
+			if _, step := final(t, run); step != 14 {
+				t.Errorf("stopped within the call that ends with step 14, the evaluation, saved step %d", step)
+			}
+			p.Train.StepsPerCall = 3
+			mustTrain(t, p, run)
+			sameRuns(t, run, single)
+		})
 	}
 }
 

@@ -146,8 +146,19 @@ func (m *Model) count(examples []int) {
 	}
 }
 
-// Evaluate implements runner.EvalModel. The batch must consist of one micro-batch.
+// sideBySide is a Strategy all of whose replicas evaluate at once, such as the cores of a TPU.
+type sideBySide interface {
+	// EvaluateAll returns the sums of micro-batches, one for each replica.
+	EvaluateAll(ctx context.Context, batches [][]strategy.Feature) (map[string][]float64, error)
+}
+
+// Evaluate implements runner.EvalModel. The batch must consist of one micro-batch or, for a TPU, of
+// one for each core.
 func (m *Model) Evaluate(ctx context.Context, b *Batch) (runner.Sums, error) {
+	if all, ok := m.strategy.(sideBySide); ok {
+		sums, err := all.EvaluateAll(ctx, b.Micro)
+		return sums, err
+	}
 	if len(b.Micro) != 1 {
 		return nil, fmt.Errorf("evaluation batch has %d micro-batches; expected 1, as Evaluations returns it", len(b.Micro))
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/tpu"
 )
 
 // Params describe a run. They are read from YAML files and changed by "section.name=value"
@@ -180,8 +181,8 @@ type SummaryParams struct {
 // StrategyParams place the replicas of the model and divide the batch among them. None of them
 // changes the content of a checkpoint, so a run may continue with different ones.
 type StrategyParams struct {
-	// Name: one, mirrored (several devices of this machine), multiworker (several machines); auto:
-	// chosen by the params below, otherwise all GPUs.
+	// Name: one, mirrored (several devices of this machine), multiworker (several machines), tpu;
+	// auto: chosen by the params below, otherwise all GPUs.
 	Name string `yaml:"name"`
 	// Devices: devices of this machine, one replica each: gpu:4, or cpu:4 for virtual ones; workers
 	// choose their own devices.
@@ -198,10 +199,26 @@ type StrategyParams struct {
 	BucketMB float64 `yaml:"bucket_mb"`
 	// WorkerTimeout: how long to wait for a worker to start or to answer: 1s to 1h.
 	WorkerTimeout time.Duration `yaml:"worker_timeout"`
-	// MaxRestarts: how often to continue from the last checkpoint after losing a worker.
+	// MaxRestarts: how often to continue from the last checkpoint after losing a worker or the TPU.
 	MaxRestarts int `yaml:"max_restarts"`
 	// Elastic: continue without workers that do not come back.
 	Elastic bool `yaml:"elastic"`
+	// TPU: Cloud TPU: a node's name, comma-separated addresses (grpc://10.0.0.2:8470), or local; ""
+	// with strategy tpu takes the name from the environment, as gorbit tpu describe does.
+	TPU string `yaml:"tpu"`
+	// TPUProject: project of the node; "" is this machine's.
+	TPUProject string `yaml:"tpu_project"`
+	// TPUZone: zone of the node; "" is this machine's.
+	TPUZone string `yaml:"tpu_zone"`
+	// TPUAPI: base URL of the Cloud TPU API; "" is Google's.
+	TPUAPI string `yaml:"tpu_api"`
+	// TPUReadyTimeout: how long to wait for a node that is being created or started.
+	TPUReadyTimeout time.Duration `yaml:"tpu_ready_timeout"`
+	// TPUWait: wait up to strategy.tpu_ready_timeout also for a TPU that was preempted or stopped,
+	// or that does not answer, until it is there again; otherwise the run ends.
+	TPUWait bool `yaml:"tpu_wait"`
+	// TPUTimeout: how long the TPU may take to start, and to answer in a step: 1s to 1h.
+	TPUTimeout time.Duration `yaml:"tpu_timeout"`
 }
 
 // RuntimeParams configure TensorFlow on this machine.
@@ -238,7 +255,7 @@ func Defaults() Params {
 		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: taskOfParams().Best(), BestMode: modeAuto},
 		Summary:    SummaryParams{Enabled: true},
 		Strategy: StrategyParams{Name: devices.Auto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
-			WorkerTimeout: time.Minute, MaxRestarts: 3},
+			WorkerTimeout: time.Minute, MaxRestarts: 3, TPUTimeout: tpu.DefaultStartTimeout},
 		Runtime: RuntimeParams{OneDNN: "on", Kernels: "on"},
 	}
 }
@@ -387,6 +404,9 @@ func (p Params) Validate() error {
 	}
 	if err := p.Strategy.validate(); err != nil {
 		return bad("strategy.%w", err)
+	}
+	if err := p.validateTPU(); err != nil {
+		return bad("%w", err)
 	}
 	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == devices.Mirrored || kind == devices.MultiWorker || p.Strategy.Devices != "") {
 		return bad("runtime.device is %q, which is only for strategy one; name devices with strategy.devices", p.Runtime.Device)

@@ -16,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
@@ -76,16 +77,21 @@ func (p *Params) Keep(folder string) []string {
 		}
 	}
 	was, is := before.Runtime, &p.Runtime
+	p.Data.RowLength = cmp.Or(p.Data.RowLength, before.Data.RowLength)
+	p.Data.Rows = cmp.Or(p.Data.Rows, before.Data.Rows)
+	p.Data.RowExamples = cmp.Or(p.Data.RowExamples, before.Data.RowExamples)
 	keep("runtime.onednn", true, was.OneDNN, is.OneDNN)
+	is.OneDNN = was.OneDNN
+	if p.Strategy.kind() == devices.TPU {
+		// It has neither kernels nor lanes, and rounds in its own way.
+		return kept
+	}
 	keep("runtime.kernels", true, was.Kernels, is.Kernels)
-	is.OneDNN, is.Kernels = was.OneDNN, was.Kernels
+	is.Kernels = was.Kernels
 	if was.Lanes > 0 {
 		keep("runtime.lanes", is.Lanes > 0, was.Lanes, is.Lanes)
 		is.Lanes = was.Lanes
 	}
-	p.Data.RowLength = cmp.Or(p.Data.RowLength, before.Data.RowLength)
-	p.Data.Rows = cmp.Or(p.Data.Rows, before.Data.Rows)
-	p.Data.RowExamples = cmp.Or(p.Data.RowExamples, before.Data.RowExamples)
 	return kept
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -11,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/tpu"
 )
 
 // placed is a model on its devices.
@@ -18,6 +20,19 @@ type placed struct {
 	strategy.Strategy
 	workers *cluster.Cluster // nil without workers; closed after the model
 	drawer  drawer           // nil without workers
+	tpu     *tpu.System      // nil without a TPU; shut down after the model is closed
+}
+
+// release gives up what the model ran on, after the model was closed. err is what ended it, or nil.
+func (p placed) release(ctx context.Context, err error, log *slog.Logger) {
+	switch lost := lostWorker(err); {
+	case p.tpu != nil:
+		shutTPU(ctx, p.tpu, lost, log)
+	case p.workers != nil && lost:
+		p.workers.Close()
+	case p.workers != nil:
+		p.workers.Finish()
+	}
 }
 
 // drawer draws batches at the workers, which read the data themselves.
@@ -28,7 +43,11 @@ type drawer interface {
 // openModel composes the export's graph for the devices in the params. local is the data that the
 // workers read themselves, or nil.
 func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env Env) (placed, error) {
-	if p.Strategy.kind() != devices.MultiWorker {
+	switch p.Strategy.kind() {
+	case devices.TPU:
+		return p.openTPU(ctx, export, functions, env)
+	case devices.MultiWorker:
+	default:
 		m, err := p.openLocal(ctx, export, functions)
 		return placed{Strategy: m}, err
 	}
@@ -46,7 +65,30 @@ func (p Params) openModel(ctx context.Context, export *graphs.Export, functions 
 		}
 		return placed{}, errors.Join(err, f.Close())
 	}
-	return placed{m, f, m}, nil
+	return placed{Strategy: m, workers: f, drawer: m}, nil
+}
+
+// openTPU starts the TPU of the params and composes the graph for all of its cores.
+func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions strategy.Functions, env Env) (placed, error) {
+	if export.Contract.Precision == graphs.FP16 {
+		return placed{}, &ParamsError{fmt.Errorf("the graph computes in %s, and strategy is tpu; export the graph with --precision bf16 or float32", graphs.FP16)}
+	}
+	system, err := p.Strategy.startTPU(ctx, env.Log)
+	if err != nil {
+		return placed{}, err
+	}
+	cores := system.Topology.Cores()
+	shape := p.layoutFor(export.Contract).Shape(cores)
+	config := p.strategy(functions)
+	config.StandardOps, config.Patience = true, p.Strategy.TPUTimeout
+	config.Axes = map[string]int64{"rows": int64(shape.Rows), "length": int64(shape.RowLength), "examples": int64(shape.Examples)}
+	env.Log.Info("compiling for the TPU", "cores", cores, "rows_per_core", shape.Rows, "row_length", shape.RowLength, "examples_per_core", shape.Examples)
+	m, err := strategy.NewTPU(ctx, export, system, config)
+	if err != nil {
+		shutTPU(ctx, system, lostTPU(err), env.Log)
+		return placed{}, err
+	}
+	return placed{Strategy: m, tpu: system}, nil
 }
 
 // openLocal composes the graph for devices of this process.
@@ -78,10 +120,19 @@ func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions 
 	return strategy.NewOneDevice(ctx, export, device, config)
 }
 
-// lostWorker reports whether a run can continue in a new session after the error: a worker or a
-// connection between workers was lost, or this process was paused. A worker that reports that it
-// cannot start is not lost.
+// lostTPU reports whether the error is that of a TPU that was lost, such as a preempted one.
+func lostTPU(err error) bool {
+	lost := (*strategy.TPULostError)(nil)
+	return errors.As(err, &lost)
+}
+
+// lostWorker reports whether a run can continue in a new session after the error: a worker, a
+// connection between workers, or the TPU was lost, or this process was paused. A worker that reports
+// that it cannot start is not lost.
 func lostWorker(err error) bool {
+	if lostTPU(err) {
+		return true
+	}
 	if paused := (*cluster.PausedError)(nil); errors.As(err, &paused) {
 		return true
 	}
@@ -103,6 +154,9 @@ func lostCause(err error) error {
 	}
 	if w := (*cluster.WorkerError)(nil); errors.As(err, &w) {
 		return w
+	}
+	if l := (*strategy.TPULostError)(nil); errors.As(err, &l) {
+		return &strategy.TPULostError{Err: shortened(l.Err)}
 	}
 	if s := (*strategy.SessionLostError)(nil); errors.As(err, &s) {
 		return &strategy.SessionLostError{Err: shortened(s.Err)}

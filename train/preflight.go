@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -83,6 +84,9 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 		f.found.Findings = append(f.found.Findings, found...)
 	}
 	s.params.Data.RowLength = cmp.Or(s.params.Data.RowLength, rowLengthOf(s.data.manifest, s.export.Contract))
+	if s.params.Data.Rows == 0 && s.params.Strategy.kind() == devices.TPU {
+		s.params.Data.Rows = f.tpuRows(s.params, folder, before)
+	}
 	if s.params.Data.Rows > 0 {
 		s.params.Data.RowExamples = cmp.Or(s.params.Data.RowExamples, rowExamplesOf(s.data.manifest, s.params))
 	}
@@ -160,6 +164,30 @@ func rowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
 		n = min(n, most)
 	}
 	return n
+}
+
+// tpuRows returns the number of fixed rows for a run on a TPU that leaves it to the data: what
+// train.batch_size examples of mean length fill, rounded up to a multiple of 8, so that 2, 4 and 8
+// cores share them evenly. A run that began without fixed rows cannot go on with them.
+func (f *preflight) tpuRows(p Params, folder string, before *past) int {
+	const even, filled = 8, 0.97
+	if before != nil {
+		f.add("run %s began without fixed rows, which a TPU needs; continue it on CPUs or GPUs, or start another run", folder)
+		return 0
+	}
+	s := f.of(p.Data.Train)
+	if s == nil || !(s.Lengths.Mean >= 1) {
+		f.add("data.rows is 0, and data %s does not say how long its examples are; expected the rows of a batch, as with --set data.rows=16", f.records.dir)
+		return 0
+	}
+	if p.Data.Packing == string(packed.PackNone) {
+		return p.Train.BatchSize
+	}
+	mean := min(s.Lengths.Mean, float64(p.Data.RowLength))
+	rows := int(math.Ceil(float64(p.Train.BatchSize) * mean / float64(p.Data.RowLength) / filled))
+	rows = min((rows+even-1)/even*even, p.Train.BatchSize)
+	f.log.Info("a TPU needs batches of one shape; a run keeps it", "data.rows", rows, "data.row_length", p.Data.RowLength, "mean_length", rounded(s.Lengths.Mean, 1))
+	return rows
 }
 
 // rowExamplesOf returns the maximum examples of a fixed row: twice as many as fit on average, so that

@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -99,6 +100,9 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
+	}
+	if p.Strategy.kind() == devices.TPU {
+		return nil, &ParamsError{errors.New("strategy.tpu is only for gorbit train: runs are evaluated, and give answers, on CPUs and GPUs; leave it out")}
 	}
 	setup, err := newSetup(ctx, p, env)
 	if err != nil {

@@ -24,6 +24,9 @@ type setup struct {
 	export *graphs.Export
 	data   *data // nil before openData
 	env    Env
+	// cores is the number of micro-batches that batches of evaluations are divided into, one for
+	// each core of a TPU; 0 elsewhere.
+	cores int
 }
 
 // newSetup opens the graph that the params name.
@@ -50,6 +53,13 @@ func (s *setup) open(ctx context.Context, split string, use use) (*dataset.Datas
 // evaluation, and its number of batches.
 func (s *setup) evaluations(ctx context.Context, split string) (func(context.Context) (runner.BatchReader[*Batch], error), int64, error) {
 	open := func(ctx context.Context) (*dataset.Dataset, error) { return s.open(ctx, split, toEvaluate) }
+	divided := func(ctx context.Context) (*dataset.Dataset, error) {
+		d, err := open(ctx)
+		if err == nil && s.cores > 0 {
+			d.Divide(s.cores, 0)
+		}
+		return d, err
+	}
 	first, err := open(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -58,7 +68,7 @@ func (s *setup) evaluations(ctx context.Context, split string) (func(context.Con
 	if err := errors.Join(s.data.peek(ctx, split, first), first.Close()); err != nil {
 		return nil, 0, err
 	}
-	return Evaluations(open), batches, nil
+	return Evaluations(divided), batches, nil
 }
 
 // openManager opens the checkpoints of a run folder.

@@ -70,7 +70,7 @@ func (s *Source) halve(ctx context.Context, before dataset.State, accumulate int
 	if err != nil {
 		return nil, err
 	}
-	if after := s.data.State(); after.Epoch != now.Epoch || after.Position != now.Position {
+	if s.data.State() != now {
 		err = s.data.Restore(now)
 	}
 	return b.Payload, err
@@ -92,7 +92,7 @@ func seek(d *dataset.Dataset, position json.RawMessage, start dataset.State) err
 }
 
 // Evaluations returns a function for runner.NewStandardEvaluator. It opens the dataset for each
-// evaluation and reads undivided batches; the evaluator closes the dataset.
+// evaluation; the evaluator closes it. For most strategies its batches must not be divided.
 func Evaluations(open func(context.Context) (*dataset.Dataset, error)) func(context.Context) (runner.BatchReader[*Batch], error) {
 	return func(ctx context.Context) (runner.BatchReader[*Batch], error) {
 		d, err := open(ctx)
@@ -103,7 +103,7 @@ func Evaluations(open func(context.Context) (*dataset.Dataset, error)) func(cont
 	}
 }
 
-// pass reads the undivided batches of a dataset.
+// pass reads the batches of a dataset once.
 type pass struct{ *dataset.Dataset }
 
 // Next implements runner.BatchReader.

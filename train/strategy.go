@@ -22,6 +22,8 @@ func (s StrategyParams) kind() string {
 	switch {
 	case s.Name != devices.Auto:
 		return s.Name
+	case s.TPU != "":
+		return devices.TPU
 	case s.Workers != "":
 		return devices.MultiWorker
 	case s.Devices != "":
@@ -49,9 +51,9 @@ func (s StrategyParams) addresses() []string {
 // validate returns an error that begins with the name of the invalid param.
 func (s StrategyParams) validate() error {
 	switch s.Name {
-	case devices.Auto, devices.One, devices.Mirrored, devices.MultiWorker:
+	case devices.Auto, devices.One, devices.Mirrored, devices.MultiWorker, devices.TPU:
 	default:
-		return fmt.Errorf("name is %q; expected auto, one, mirrored or multiworker", s.Name)
+		return fmt.Errorf("name is %q; expected auto, one, mirrored, multiworker or tpu", s.Name)
 	}
 	if s.Devices != "" {
 		d, err := devices.Parse(s.Devices)

@@ -139,6 +139,10 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 			return nil, err
 		}
 		restarts++
-		t.env.Log.Warn("a worker was lost; continuing from the last checkpoint", "error", err, "restart", restarts, "max_restarts", most)
+		what := "a worker was lost; continuing from the last checkpoint"
+		if lostTPU(err) {
+			what = "the TPU was lost; starting it again and continuing from the last checkpoint"
+		}
+		t.env.Log.Warn(what, "error", err, "restart", restarts, "max_restarts", most)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -46,7 +47,7 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 		return nil, err
 	}
 	t.start = t.examples.State()
-	if s.params.Runtime.Lanes == 0 {
+	if s.params.Runtime.Lanes == 0 && s.params.Strategy.kind() != devices.TPU {
 		s.params.Runtime.Lanes = s.params.Runtime.lanes(s.export.Contract.XLA)
 	}
 	t.given = s.params

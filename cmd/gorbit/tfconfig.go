@@ -23,7 +23,7 @@ import (
 // the params name other workers or another strategy.
 func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run string, env train.Env) error {
 	value := os.Getenv("TF_CONFIG")
-	if value == "" || p.Strategy.Name != devices.Auto && p.Strategy.Name != devices.MultiWorker {
+	if value == "" || p.Strategy.TPU != "" || p.Strategy.Name != devices.Auto && p.Strategy.Name != devices.MultiWorker {
 		_, err := train.Train(ctx, p, run, env)
 		return err
 	}

@@ -33,15 +33,22 @@ var shortFlags = []struct{ flag, param, help string }{
 	{"steps-per-call", "train.steps_per_call", "most steps in one call of the devices; results do not depend on it (0: the strategy's best)"},
 	{"eval-interval", "train.eval_interval", "steps between evaluations (0: every epoch, -1: only at the end, -2: none)"},
 	{"checkpoint-interval", "checkpoint.interval", "steps between checkpoints (0: same as --eval-interval)"},
-	{"strategy", "strategy.name", "auto, one, mirrored (several devices of this machine) or multiworker (several machines)"},
+	{"strategy", "strategy.name", "auto, one, mirrored (several devices of this machine), multiworker (several machines) or tpu"},
 	{"devices", "strategy.devices", "devices of this machine, one replica each: gpu:N, or cpu:N for virtual ones"},
 	{"workers", "strategy.workers", "addresses of gorbit worker processes, host:port,host:port"},
 	{"input", "strategy.input", "who reads the training batches: chief, or local (each worker reads its own part)"},
 	{"accumulate", "strategy.accumulate", "micro-batches per replica for each update"},
 	{"shard-optimizer", "strategy.shard_optimizer", "keep the optimizer state of each variable on only one replica"},
 	{"worker-timeout", "strategy.worker_timeout", "how long to wait for a worker to start or to answer"},
-	{"max-restarts", "strategy.max_restarts", "how often to continue from the last checkpoint after losing a worker"},
+	{"max-restarts", "strategy.max_restarts", "how often to continue from the last checkpoint after losing a worker or the TPU"},
 	{"elastic", "strategy.elastic", "continue without workers that do not come back"},
+	{"tpu", "strategy.tpu", "Cloud TPU to train on: a node's name, addresses grpc://HOST:8470,..., or local"},
+	{"tpu-project", "strategy.tpu_project", "project of the TPU"},
+	{"tpu-zone", "strategy.tpu_zone", "zone of the TPU"},
+	{"tpu-api", "strategy.tpu_api", "base URL of the Cloud TPU API"},
+	{"tpu-ready-timeout", "strategy.tpu_ready_timeout", "how long to wait for a TPU that is being created or started"},
+	{"tpu-wait", "strategy.tpu_wait", "also wait for a TPU that was preempted or does not answer"},
+	{"tpu-timeout", "strategy.tpu_timeout", "how long the TPU may take to start, and to answer in a step"},
 	{"allow-slow-precision", "runtime.allow_slow_precision", "train a bf16 or fp16 graph even where TensorFlow only emulates it"},
 	{"on-corrupt", "data.on_corrupt", "what to do with damaged records: fail or skip"},
 	{"seed", "seed", "seed for the order of the data and the graph's random numbers"},
@@ -115,7 +122,7 @@ func addShort(f *pflag.FlagSet, params train.Params) func() []string {
 	for _, s := range shortFlags {
 		f.String(s.flag, "", fmt.Sprintf("%s [%s, default %v]", s.help, s.param, defaults[s.param]))
 	}
-	for _, name := range []string{"strict", "shard-optimizer", "elastic", "allow-slow-precision"} {
+	for _, name := range []string{"strict", "shard-optimizer", "elastic", "allow-slow-precision", "tpu-wait"} {
 		f.Lookup(name).NoOptDefVal = "true"
 	}
 	return func() []string {

@@ -20,8 +20,9 @@ import (
 
 func newWorker(g *globals) *cobra.Command {
 	var c cluster.SupervisorConfig
-	var child bool
+	var child, onTPU bool
 	var data string
+	var hosts []string
 	cmd := &cobra.Command{
 		Use:   "worker [--listen HOST:PORT] [--devices DEVICES] [flags]",
 		Short: "Lend this machine's devices to a training run",
@@ -29,11 +30,14 @@ func newWorker(g *globals) *cobra.Command {
 at a time. Each session runs TensorFlow's server in a separate process, which ends with
 the session; the worker itself runs until it is stopped.
 
+With --tpu it runs TensorFlow's server itself, on a host of a TPU, for gorbit train --tpu.
+
 TensorFlow's gRPC has no authentication: anyone who can reach the worker, or the servers
 that it starts on other ports, can run any program on this machine. By default only this
 machine can reach it. Pass an address of a private network to --listen, never a public one.`,
 		Example: `  gorbit worker --listen 10.0.0.2:2222 --devices gpu
-  gorbit worker --listen 127.0.0.1:0 --devices cpu:2 --threads 1`,
+  gorbit worker --listen 127.0.0.1:0 --devices cpu:2 --threads 1
+  gorbit worker --tpu --listen 10.0.0.2:8470 --hosts 10.0.0.2:8470,10.0.0.3:8470`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
@@ -41,6 +45,8 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 	f.StringVar(&c.Devices, "devices", "", "devices to lend: cpu:N (N devices that share the cores), gpu (all GPUs) or gpu:N (default: all GPUs, or cpu:1 if there are none)")
 	f.IntVar(&c.Threads, "threads", 0, "threads that one operation may use, overriding the run's setting; 0 keeps the run's setting")
 	f.StringVar(&data, "data", "", "folder of the data on this machine, for runs with --input local (default: the same path as on the chief)")
+	f.BoolVar(&onTPU, "tpu", false, "serve this host's TPU to gorbit train --tpu; needs TensorFlow's library for TPUs")
+	f.StringSliceVar(&hosts, "hosts", nil, "with --tpu: addresses of the servers of all hosts of the TPU, in order (default: only this one)")
 	f.BoolVar(&child, "child", false, "")
 	if err := f.MarkHidden("child"); err != nil {
 		panic(err)
@@ -53,6 +59,17 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
 			return err
+		}
+		if onTPU {
+			for _, name := range []string{"devices", "threads", "data"} {
+				if f.Changed(name) {
+					return usagef("--%s is given with --tpu; leave it out: a TPU's server lends all cores of its host", name)
+				}
+			}
+			return tpuServer{c.Listen, hosts}.serve(cmd.Context(), cmd.OutOrStdout())
+		}
+		if len(hosts) > 0 {
+			return usagef("--hosts is given without --tpu; leave it out")
 		}
 		if c.Devices == "" {
 			c.Devices = ownDevices()

@@ -11,7 +11,9 @@ const (
 	Mirrored = "mirrored"
 	// MultiWorker is the devices of several worker processes.
 	MultiWorker = "multiworker"
+	// TPU is the cores of a Cloud TPU.
+	TPU = "tpu"
 )
 
-// Strategies lists the names of all strategies.
+// Strategies lists the names of the strategies for the hosts of a hosts file.
 func Strategies() []string { return []string{Auto, One, Mirrored, MultiWorker} }
