@@ -32,8 +32,9 @@ type Config struct {
 	Lanes int
 	// Patience limits the calls of a session with other servers, so that none hangs
 	// forever; 0 means no limit. A call may take Patience plus five times the longest call
-	// so far. Until a call has ended, the limit is ten times Patience. A
-	// call of several steps may take so many times as long.
+	// so far. Until a call has ended, the limit is ten times Patience. A call of several steps
+	// may take so many times as long. On a TPU, a call has Patience plus five times the longest
+	// call from the start, for any number of steps; the first ones include compiling.
 	Patience time.Duration
 	// BucketBytes is the number of bytes of gradients that the replicas reduce together; 0
 	// means DefaultBucketBytes.

@@ -119,7 +119,8 @@ func (s *session) call(ctx context.Context, steps int, feeds map[tf.Output]*tf.T
 	if s.cluster == nil {
 		return s.tf.Run(feeds, fetches, targets)
 	}
-	if _, ok := s.cluster.(judge); ok && s.failed() {
+	own, judges := s.cluster.(judge)
+	if judges && s.failed() {
 		return nil, s.cluster.Err()
 	}
 	type result struct {
@@ -134,7 +135,7 @@ func (s *session) call(ctx context.Context, steps int, feeds map[tf.Output]*tf.T
 	}()
 	s.mu.Lock()
 	limit := s.patience + 5*s.longest
-	if s.longest == 0 {
+	if s.longest == 0 && !judges {
 		limit = 10 * s.patience
 	}
 	limit *= time.Duration(steps)
@@ -155,7 +156,7 @@ func (s *session) call(ctx context.Context, steps int, feeds map[tf.Output]*tf.T
 		s.mu.Unlock()
 		return r.out, nil
 	case <-late:
-		if own, ok := s.cluster.(judge); ok {
+		if judges {
 			s.cluster.Fail(own.silent(limit))
 			break
 		}

@@ -3,6 +3,7 @@ package strategy
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -141,6 +142,9 @@ func (l *lease) Fail(err error) {
 
 // lost implements judge.
 func (l *lease) lost(err error) error {
+	if strings.Contains(err.Error(), "request was received twice") { // and the request, which is long
+		return &TPULostError{fmt.Errorf("%s: the connection was cut during a call, and whether its steps were made is not known", l.peer)}
+	}
 	if !unavailable(err) && !forgotten.MatchString(err.Error()) {
 		return err
 	}

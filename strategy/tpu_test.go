@@ -39,12 +39,12 @@ var tpuBackend = sync.OnceValues(func() (string, error) {
 // startTPU starts an emulator of a TPU of 8 cores, and its system.
 func startTPU(t *testing.T) *tpu.System {
 	t.Helper()
-	s, _ := emulatedTPU(t)
+	s, _ := emulatedTPU(t, tpuemulator.None)
 	return s
 }
 
 // emulatedTPU is startTPU with a function that ends the emulator.
-func emulatedTPU(t *testing.T) (*tpu.System, func()) {
+func emulatedTPU(t *testing.T, what tpuemulator.Fault) (*tpu.System, func()) {
 	t.Helper()
 	backend, err := tpuBackend()
 	if err != nil {
@@ -54,7 +54,7 @@ func emulatedTPU(t *testing.T) (*tpu.System, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := tpuemulator.New(tpuemulator.Config{Topology: topology, Backend: backend})
+	e, err := tpuemulator.New(tpuemulator.Config{Topology: topology, Backend: backend, Fault: what})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestTPUTrains(t *testing.T) {
 	for _, c := range []struct {
 		replicas, steps int
 		perCall         []int
-	}{{2, 20, []int{1, 5, 20}}, {8, 6, []int{1, 4}}} {
+	}{{2, 20, []int{1, 5, 20}}, {8, 4, []int{3}}} {
 		steps := fixedSteps(t, c.replicas, c.steps)
 		mirrored, err := NewMirrored(t.Context(), export, cpus(c.replicas), Config{})
 		if err != nil {
@@ -159,6 +159,7 @@ func TestTPUTrains(t *testing.T) {
 			}
 			return out
 		}
+		same := make(map[string][]byte) // whatever the steps of a call
 		for _, perCall := range c.perCall {
 			t.Run(fmt.Sprintf("%d cores, %d steps", c.replicas, perCall), func(t *testing.T) {
 				m := openTPU(t, export, c.replicas, perCall)
@@ -171,6 +172,13 @@ func TestTPUTrains(t *testing.T) {
 					t.Fatalf("%d results, want %d", len(got), len(want))
 				}
 				agree(t, m.Model, pointers(got), mirrored, pointers(want))
+				for name, values := range held(t, m.Model) {
+					b := bytesOf(t, values[0])
+					if same[name] != nil && !slices.Equal(same[name], b) {
+						t.Errorf("%s has other bits than after calls of %d steps", name, c.perCall[0])
+					}
+					same[name] = b
+				}
 			})
 		}
 	}
@@ -322,7 +330,7 @@ func TestTPUInBF16(t *testing.T) {
 // TestTPUErrors gives a TPU what it cannot take, and takes it away.
 func TestTPUErrors(t *testing.T) {
 	export := replicaExport(t)
-	system, stop := emulatedTPU(t)
+	system, stop := emulatedTPU(t, tpuemulator.None)
 	if _, err := NewTPU(t.Context(), export, system, Config{}); err == nil || fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "a TPU's program has fixed shapes") {
 		t.Errorf("got %v", err)
 	}
@@ -369,6 +377,44 @@ func TestTPUErrors(t *testing.T) {
 	}
 }
 
+// TestTPUFaults lets the second call of a program go wrong, and makes the step again where that is
+// possible.
+func TestTPUFaults(t *testing.T) {
+	export := replicaExport(t)
+	steps := fixedSteps(t, 1, 2)
+	for _, c := range []struct {
+		fault        tpuemulator.Fault
+		lost, memory bool
+		want         string
+	}{
+		{"hang@2", true, false, "a call got no reply for"},
+		{"forget@2", true, false, "is not found"},
+		{"fail@2", false, false, "fail"},
+		{"oom@2", false, true, "out of memory: training step: "},
+		{"cut@2", true, false, "the connection was cut during a call, and whether its steps were made is not known"},
+	} {
+		t.Run(string(c.fault), func(t *testing.T) {
+			system, _ := emulatedTPU(t, c.fault)
+			m, err := NewTPU(t.Context(), export, system, Config{Replicas: 1, StepsPerCall: 1, Axes: tpuShape, Patience: 2 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			start(t, m.Model, rand.New(rand.NewPCG(3, 5)))
+			if _, err := m.Steps(t.Context(), steps[:1]); err != nil {
+				t.Fatal(err)
+			}
+			m.session.longest = time.Millisecond // for the one that hangs
+			got, err := m.Steps(t.Context(), steps[1:])
+			var lost *TPULostError
+			var memory *OutOfMemoryError
+			if len(got) != 0 || err == nil || !strings.Contains(err.Error(), c.want) || errors.As(err, &lost) != c.lost || errors.As(err, &memory) != c.memory {
+				t.Errorf("%d results and %v; want none and %s", len(got), err, c.want)
+			}
+		})
+	}
+}
+
 // TestTPUMessages are messages of real TPUs, as users have reported them.
 func TestTPUMessages(t *testing.T) {
 	for text, want := range map[string]struct{ memory, lost bool }{
@@ -387,6 +433,18 @@ func TestTPUMessages(t *testing.T) {
 		if got := errors.As((&lease{peer: "grpc://10.0.0.2:8470"}).lost(err), &lost); got != want.lost {
 			t.Errorf("lost %v: %s", got, text)
 		}
+	}
+}
+
+// TestTPUCountsSteps wants the TPU to have made every step once.
+func TestTPUCountsSteps(t *testing.T) {
+	m := &TPU{Model: &Model{updates: 4, session: &session{cluster: &lease{failed: make(chan struct{})}}}}
+	if err := m.count([]Result{{Applied: true, Iterations: 5}, {Applied: true, Iterations: 6}, {Iterations: 6}}); err != nil {
+		t.Error(err)
+	}
+	var lost *TPULostError
+	if err := m.count([]Result{{Applied: true, Iterations: 8}}); !errors.As(err, &lost) || !strings.Contains(err.Error(), "the TPU counts 8 steps; expected 7") || m.session.cluster.Err() == nil {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -44,17 +44,37 @@ func (m *TPU) loop(ctx context.Context, steps []StepInput) ([]Result, error) {
 	}
 	m.program.Lock()
 	start := time.Now()
-	out, err := m.session.runSteps(ctx, len(steps), feeds, fetches)
+	out, err := m.session.run(ctx, feeds, fetches)
 	took := time.Since(start)
 	m.program.Unlock()
 	if err != nil {
 		return nil, m.stepError(ctx, err)
 	}
 	results, err := tpuResults(p, out, len(steps), took)
-	if err == nil {
-		m.updates = results[len(results)-1].Iterations
+	if err != nil {
+		return nil, err
 	}
-	return results, err
+	if err := m.count(results); err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// count checks that the TPU made every step once. TensorFlow's client makes a call again whose
+// connection was cut, also if the first one has run. Its server refuses the second one, but not one
+// that was started in the meantime.
+func (m *TPU) count(results []Result) error {
+	for _, r := range results {
+		if r.Applied {
+			m.updates++
+		}
+		if r.Iterations != m.updates {
+			err := &TPULostError{fmt.Errorf("the TPU counts %d steps; expected %d: a call was made again after its connection was cut", r.Iterations, m.updates)}
+			m.session.cluster.Fail(err)
+			return err
+		}
+	}
+	return nil
 }
 
 // tpuFeeds returns the feeds of a call of steps. Behind the last step, everything is zero.
