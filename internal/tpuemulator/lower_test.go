@@ -221,6 +221,22 @@ func TestLoops(t *testing.T) {
 	}
 }
 
+// TestInside feeds and fetches inside of the computation. A TPU's server has replaced those nodes.
+func TestInside(t *testing.T) {
+	t.Parallel()
+	c := open(t, emulate(t, 1, tpuemulator.None), filepath.Join("testdata", "step_2.pb"))
+	c.start()
+	numbers := readNumbers(t, 2)
+	in := numbers.feeds(2, 0, 0)
+	in["replicated_input_1"] = float32(1)
+	if _, err := c.try(in, []string{"output_0_shard_0"}); err == nil || !strings.Contains(err.Error(), "FeedInputs: unable to find feed output replicated_input_1:0") {
+		t.Errorf("a feed: %v", err)
+	}
+	if _, err := c.try(numbers.feeds(2, 0, 0), []string{"CrossReplicaSum"}); err == nil || !strings.Contains(err.Error(), "FetchOutputs node CrossReplicaSum:0: not found") {
+		t.Errorf("a fetch: %v", err)
+	}
+}
+
 // TestReplicasDisagree gives the replicas different conditions.
 func TestReplicasDisagree(t *testing.T) {
 	t.Parallel()
