@@ -32,16 +32,23 @@ func (r *renamed) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// Names of checkpoints for Run.Load and LocalRun.
+const (
+	Latest       = "latest"         // the newest complete one
+	Best         = "best"           // the best by checkpoint.best
+	BestOrLatest = "best-or-latest" // the best if the run kept one, otherwise the latest
+)
+
 // LocalRun returns a folder of this machine with what is needed to evaluate a checkpoint of a run:
 // the run's own folder, or a copy of a part of a run in a bucket, which another process may be
-// training. which is "latest", "best" or a step; "" copies all checkpoints.
+// training. which is one of the names above or a step; "" copies all checkpoints.
 func LocalRun(ctx context.Context, folder, which string) (string, error) {
 	remote, err := vfs.RemoteOf(folder)
 	if err != nil || remote == nil {
 		return folder, err
 	}
 	var protected []int64
-	if which == "best" {
+	if which == Best || which == BestOrLatest {
 		if protected, err = protectedSteps(ctx, remote, folder); err != nil {
 			return "", err
 		}
@@ -96,12 +103,12 @@ func ofRun(paths []string, which string, protected []int64) ([]string, error) {
 	wanted := steps
 	switch {
 	case len(steps) == 0 || which == "":
-	case which == "latest" || which == "best":
+	case which == "latest" || which == Best || which == BestOrLatest:
 		wanted = append(slices.Clone(protected), steps[len(steps)-1])
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
-			return nil, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best or a step", which)}
+			return nil, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step", which)}
 		}
 		if !slices.Contains(steps, step) {
 			return nil, fmt.Errorf("has no checkpoint %s; expected one of %s", which, strings.Trim(fmt.Sprint(steps), "[]"))

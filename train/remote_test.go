@@ -237,7 +237,7 @@ func TestKilledRunInBucket(t *testing.T) {
 
 	// Reading the run gives what the local one does, and copies only the checkpoint.
 	mountBucket(t)
-	for _, which := range []string{"latest", "best", "30"} {
+	for _, which := range []string{"latest", "best", BestOrLatest, "30"} {
 		folder, err := LocalRun(t.Context(), "gs://b/run", which)
 		if err != nil {
 			t.Fatal(err)

@@ -149,15 +149,8 @@ func (r *Run) VocabPath() string {
 	return path
 }
 
-// Names of checkpoints for Run.Load.
-const (
-	Latest       = "latest"         // the newest complete one
-	Best         = "best"           // the best by checkpoint.best
-	BestOrLatest = "best-or-latest" // the best if the run kept one, otherwise the latest
-)
-
-// Load restores a checkpoint: one of the names above, "" for the latest, or a step. It returns the
-// step.
+// Load restores a checkpoint: Latest, Best, BestOrLatest, "" for the latest, or a step. It returns
+// the step.
 func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	prefix := ""
 	if which == BestOrLatest {

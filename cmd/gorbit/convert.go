@@ -125,6 +125,11 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 		}
 		c.Inputs = append(c.Inputs, convert.Input{Split: name, Path: file})
 	}
+	for _, in := range c.Inputs {
+		if err := localFile(in.Path); err != nil {
+			return err
+		}
+	}
 	literal := c.Tokenizer.LiteralSpecials
 	c.Tokenizer = text.Uncased()
 	if v.cased {

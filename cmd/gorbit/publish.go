@@ -45,3 +45,11 @@ func publish(ctx context.Context, out, last string, overwrite bool, log *slog.Lo
 	}
 	return nil
 }
+
+// localFile refuses the path of a file in a bucket, where it is not read yet.
+func localFile(path string) error {
+	if vfs.Scheme(path) != "" {
+		return usagef("%s is not on this machine, where it must be; copy it first, as with gcloud storage cp %s .", path, path)
+	}
+	return nil
+}

@@ -5,12 +5,15 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/internal/vfs/gcs"
+	"github.com/gorbit-ml/gorbit/internal/vfs/gcs/gcstest"
 )
 
 // binaries is the folder for the programs that newUser builds.
@@ -36,13 +39,20 @@ func (m tests) Run() int {
 }
 
 // TestScripts runs the command line as a user would. Scripts find a small export
-// in $GRAPH, and an address to listen on in $ADDRESS.
+// in $GRAPH and gs://b/graph, and an address to listen on in $ADDRESS.
 func TestScripts(t *testing.T) {
 	graph := exportSmall(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GRAPH", graph)
+			bucket := gcstest.NewServer("b")
+			env.Defer(bucket.Close)
+			if err := bucket.PutFolder(graph, "graph"); err != nil {
+				return err
+			}
+			env.Setenv("STORAGE_EMULATOR_HOST", bucket.URL)
+			env.Setenv(gcs.CacheVariable, filepath.Join(env.WorkDir, "cache"))
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				return err

@@ -33,6 +33,7 @@ type Object struct {
 	Generation int64
 	Metadata   map[string]string
 	Updated    time.Time
+	crc        string // of the content, in base64
 }
 
 // State is the content of a bucket by the names of the objects.
@@ -112,7 +113,7 @@ func (s *Server) Put(name string, data []byte) {
 
 func (s *Server) store(name string, data []byte, metadata map[string]string) Object {
 	s.last++
-	o := Object{Data: bytes.Clone(data), Generation: s.last, Metadata: metadata, Updated: time.Now()}
+	o := Object{Data: bytes.Clone(data), Generation: s.last, Metadata: metadata, Updated: time.Now(), crc: checksum(data)}
 	s.objects[name] = o
 	return o
 }
@@ -233,7 +234,7 @@ func checksum(data []byte) string {
 
 func (s *Server) resource(name string, o Object) resource {
 	return resource{Kind: "storage#object", Name: name, Bucket: s.Bucket, Generation: fmt.Sprint(o.Generation), Metageneration: "1",
-		Size: fmt.Sprint(len(o.Data)), CRC32C: checksum(o.Data), Metadata: o.Metadata, Updated: o.Updated.UTC().Format(time.RFC3339Nano)}
+		Size: fmt.Sprint(len(o.Data)), CRC32C: o.crc, Metadata: o.Metadata, Updated: o.Updated.UTC().Format(time.RFC3339Nano)}
 }
 
 func reply(w http.ResponseWriter, v any) {
@@ -330,7 +331,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, bucket, name string
 	}
 	w.Header().Set("X-Goog-Generation", fmt.Sprint(o.Generation))
 	w.Header().Set("X-Goog-Metageneration", "1")
-	w.Header().Set("X-Goog-Hash", "crc32c="+checksum(o.Data))
+	w.Header().Set("X-Goog-Hash", "crc32c="+o.crc)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(o.Data))
 }
@@ -437,7 +438,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id string, body 
 			failure(w, http.StatusBadRequest, "range "+spec)
 			return
 		}
-		up.data = append(up.data[:from:from], body...)
+		up.data = append(up.data[:from], body...)
 	}
 	if total == fmt.Sprint(len(up.data)) {
 		s.finish(w, up.meta, up.data, up.query)
