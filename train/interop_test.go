@@ -117,7 +117,7 @@ manager.save(checkpoint_number=9)
 	if step != 10 {
 		t.Errorf("went on to step %d, want 10", step)
 	}
-	for _, name := range []string{"model/classifier/kernel", "model/encoder/layers/0/attention/query/bias"} {
+	for _, name := range []string{"model/classifier/kernel", "model/encoder/layers/1/attention/query/bias"} {
 		near(t, name, values[name], 0.25, 1e-6)
 	}
 	if m := floatAt(values["optimizer/m/model/classifier/bias"], 1); math.Abs(m-0.9*2) > 0.2 {

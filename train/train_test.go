@@ -70,7 +70,7 @@ var shared struct {
 
 const vocabSize, rowLength = records.VocabSize, 24
 
-var bertConfig = fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+var bertConfig = fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
 	"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": %d}`, vocabSize, rowLength)
 
 func fixture(t testing.TB) (graph, data string) {
