@@ -140,15 +140,17 @@ func (l *lease) Fail(err error) {
 	})
 }
 
-// lost implements judge.
+// lost implements judge. Every later call fails as well: what the variables hold is not known.
 func (l *lease) lost(err error) error {
 	if strings.Contains(err.Error(), "request was received twice") { // and the request, which is long
-		return &TPULostError{fmt.Errorf("%s: the connection was cut during a call, and whether its steps were made is not known", l.peer)}
+		l.Fail(&TPULostError{fmt.Errorf("%s: the connection was cut during a call, and whether its steps were made is not known", l.peer)})
+		return l.err
 	}
 	if !unavailable(err) && !forgotten.MatchString(err.Error()) {
 		return err
 	}
-	return &TPULostError{fmt.Errorf("%s: %w", l.peer, err)}
+	l.Fail(&TPULostError{fmt.Errorf("%s: %w", l.peer, err)})
+	return l.err
 }
 
 // silent implements judge.

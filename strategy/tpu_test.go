@@ -411,6 +411,9 @@ func TestTPUFaults(t *testing.T) {
 			if len(got) != 0 || err == nil || !strings.Contains(err.Error(), c.want) || errors.As(err, &lost) != c.lost || errors.As(err, &memory) != c.memory {
 				t.Errorf("%d results and %v; want none and %s", len(got), err, c.want)
 			}
+			if _, err := m.Steps(t.Context(), steps[1:]); c.lost && !errors.As(err, &lost) {
+				t.Errorf("the next step: %v, want a lost TPU", err)
+			}
 		})
 	}
 }
@@ -430,7 +433,7 @@ func TestTPUMessages(t *testing.T) {
 		if got := oom(err); got != want.memory {
 			t.Errorf("out of memory %v: %s", got, text)
 		}
-		if got := errors.As((&lease{peer: "grpc://10.0.0.2:8470"}).lost(err), &lost); got != want.lost {
+		if got := errors.As((&lease{peer: "grpc://10.0.0.2:8470", failed: make(chan struct{})}).lost(err), &lost); got != want.lost {
 			t.Errorf("lost %v: %s", got, text)
 		}
 	}
