@@ -17,6 +17,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/version"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train/predict"
 	"github.com/gorbit-ml/gorbit/train/predict/served"
 )
@@ -131,6 +132,10 @@ func (o options) validate() error {
 	switch {
 	case o.model == "":
 		return errors.New("--model is missing; expected the folder that gorbit export wrote")
+	case vfs.Scheme(o.model) != "":
+		return fmt.Errorf("--model %s is not on this machine, where it must be; copy it first, as with gcloud storage cp -r %s .", o.model, o.model)
+	case vfs.Scheme(o.file) != "":
+		return fmt.Errorf("--file %s is not on this machine, where it must be; copy it first, as with gcloud storage cp %s .", o.file, o.file)
 	case len(o.texts) == 0 && o.file == "":
 		return errors.New("no texts given; expected --text or --file")
 	case len(o.texts) > 0 && o.file != "":
