@@ -26,31 +26,35 @@ import (
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 
-// tpuBackend is the address of the server that computes for emulated TPUs, which ends with the test
-// binary.
-var tpuBackend = sync.OnceValues(func() (string, error) {
-	topology, err := tpuemulator.ParseTopology("2x2x1x2", 1)
-	if err != nil {
-		return "", err
-	}
-	return tpuemulator.StartBackend(topology)
-})
+// tpuBackends are the addresses of the servers that compute for emulated TPUs of one and two hosts.
+// They end with the test binary.
+var tpuBackends = map[int]func() (string, error){1: tpuBackend(1), 2: tpuBackend(2)}
+
+func tpuBackend(hosts int) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		topology, err := tpuemulator.ParseTopology("2x2x1x2", hosts)
+		if err != nil {
+			return "", err
+		}
+		return tpuemulator.StartBackend(topology)
+	})
+}
 
 // startTPU starts an emulator of a TPU of 8 cores, and its system.
 func startTPU(t *testing.T) *tpu.System {
 	t.Helper()
-	s, _ := emulatedTPU(t, tpuemulator.None)
+	s, _ := emulatedTPU(t, 1, tpuemulator.None)
 	return s
 }
 
 // emulatedTPU is startTPU with a function that ends the emulator.
-func emulatedTPU(t *testing.T, what tpuemulator.Fault) (*tpu.System, func()) {
+func emulatedTPU(t *testing.T, hosts int, what tpuemulator.Fault) (*tpu.System, func()) {
 	t.Helper()
-	backend, err := tpuBackend()
+	backend, err := tpuBackends[hosts]()
 	if err != nil {
 		t.Fatal(err)
 	}
-	topology, err := tpuemulator.ParseTopology("2x2x1x2", 1)
+	topology, err := tpuemulator.ParseTopology("2x2x1x2", hosts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +76,7 @@ func emulatedTPU(t *testing.T, what tpuemulator.Fault) (*tpu.System, func()) {
 		}
 	})
 	t.Cleanup(stop)
-	s, err := tpu.Start(t.Context(), tpu.Cluster{Job: "worker", Workers: []string{l.Addr().String()}}, tpu.SystemConfig{Timeout: time.Minute})
+	s, err := tpu.Start(t.Context(), tpu.Cluster{Job: "worker", Workers: []string{l.Addr().String(), "127.0.0.1:1"}[:hosts]}, tpu.SystemConfig{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,6 +218,46 @@ func TestTPUStopsBehindARefusedStep(t *testing.T) {
 	}
 }
 
+// TestTPUOnTwoHosts trains on the cores of a TPU of two hosts.
+func TestTPUOnTwoHosts(t *testing.T) {
+	export, steps := replicaExport(t), fixedSteps(t, 6, 2)
+	system, _ := emulatedTPU(t, 2, tpuemulator.None)
+	m, err := NewTPU(t.Context(), export, system, Config{Replicas: 6, StepsPerCall: 2, Axes: tpuShape})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var hosts []string
+	for _, d := range m.Runtime().Devices {
+		hosts = append(hosts, d[:strings.Index(d, "/device")])
+	}
+	slices.Sort(hosts)
+	if want := []string{"/job:worker/replica:0/task:0", "/job:worker/replica:0/task:1"}; !slices.Equal(slices.Compact(hosts), want) {
+		t.Errorf("the replicas are on %v, want %v", hosts, want)
+	}
+	one, err := NewMirrored(t.Context(), export, cpus(6), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	var losses []float64
+	for _, s := range []Strategy{m, one} {
+		model, ok := s.(*Model)
+		if !ok {
+			model = m.Model
+		}
+		start(t, model, rand.New(rand.NewPCG(3, 5)))
+		results, err := s.Steps(t.Context(), steps)
+		if err != nil || len(results) != 2 {
+			t.Fatalf("%d results, %v", len(results), err)
+		}
+		losses = append(losses, results[1].Sums["loss_sum"][0])
+	}
+	if !near(losses[0], losses[1], 1e-5) {
+		t.Errorf("losses %v, want the same", losses)
+	}
+}
+
 // TestTPUEvaluates holds evaluation and prediction, alone, gathered and at once, against those of a
 // CPU, also of an export that computes in bfloat16.
 func TestTPUEvaluates(t *testing.T) {
@@ -330,7 +374,7 @@ func TestTPUInBF16(t *testing.T) {
 // TestTPUErrors gives a TPU what it cannot take, and takes it away.
 func TestTPUErrors(t *testing.T) {
 	export := replicaExport(t)
-	system, stop := emulatedTPU(t, tpuemulator.None)
+	system, stop := emulatedTPU(t, 1, tpuemulator.None)
 	if _, err := NewTPU(t.Context(), export, system, Config{}); err == nil || fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "a TPU's program has fixed shapes") {
 		t.Errorf("got %v", err)
 	}
@@ -394,7 +438,7 @@ func TestTPUFaults(t *testing.T) {
 		{"cut@2", true, false, "the connection was cut during a call, and whether its steps were made is not known"},
 	} {
 		t.Run(string(c.fault), func(t *testing.T) {
-			system, _ := emulatedTPU(t, c.fault)
+			system, _ := emulatedTPU(t, 1, c.fault)
 			m, err := NewTPU(t.Context(), export, system, Config{Replicas: 1, StepsPerCall: 1, Axes: tpuShape, Patience: 2 * time.Second})
 			if err != nil {
 				t.Fatal(err)
