@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness import venvs
 
@@ -22,6 +23,23 @@ _TENSORFLOW = "import tensorflow as tf; print(tf.__version__)"
 
 class CheckError(Exception):
     """Something could not be run; the message is a sentence for the user."""
+
+
+def ended(name: str, check: Callable[[], int]) -> int:
+    """Runs a check and returns its exit code. Whatever ends it, what it started is ended as well.
+
+    Args:
+        name: of the check, for its errors.
+        check: raises CheckError if something could not be run.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        return check()
+    except CheckError as err:
+        print(f"{name}: {err}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 def say(text: str) -> None:

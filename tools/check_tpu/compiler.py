@@ -31,6 +31,7 @@ from check_tpu.common import (
     WORK,
     CheckError,
     command,
+    ended,
     environment,
     say,
     tensorflow,
@@ -103,11 +104,7 @@ class Compiled:
 def main(argv: Sequence[str] | None = None) -> int:
     """Compiles what the arguments say."""
     args = parser().parse_args(argv)
-    try:
-        return check(args)
-    except CheckError as err:
-        print(f"check-tpu-compile: {err}", file=sys.stderr)
-        return 1
+    return ended("check-tpu-compile", lambda: check(args))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -45,6 +45,7 @@ from check_tpu.common import (
     WORK,
     CheckError,
     command,
+    ended,
     environment,
     say,
 )
@@ -80,11 +81,7 @@ class Verdict:
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks what the arguments say."""
     args = parser().parse_args(argv)
-    try:
-        return check(args)
-    except CheckError as err:
-        print(f"check-tpu-passes: {err}", file=sys.stderr)
-        return 1
+    return ended("check-tpu-passes", lambda: check(args))
 
 
 def parser() -> argparse.ArgumentParser:

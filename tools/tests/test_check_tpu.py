@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import grpc
 import numpy as np
 import pytest
@@ -147,6 +152,28 @@ def test_a_command_that_fails_is_a_sentence():
         common.command(["no-such-program"], 10)
     with pytest.raises(common.CheckError, match="sleep 60: took longer than 0 s"):
         common.command(["sleep", "60"], 0.1)
+
+
+def test_a_check_that_cannot_run_ends_with_a_sentence(capsys):
+    def check():
+        raise common.CheckError("no network")
+
+    assert common.ended("check-tpu", check) == 1
+    assert capsys.readouterr().err == "check-tpu: no network\n"
+
+
+def test_a_check_that_is_stopped_ends_what_it_started(tmp_path):
+    script = tmp_path / "check.py"
+    script.write_text(
+        "from check_tpu import common\n"
+        f"line = 'echo $$ >{tmp_path}/pid; kill -TERM $PPID; exec sleep 600'\n"
+        "common.ended('check', lambda: common.command(['bash', '-c', line], 600))\n"
+    )
+    path = f"{common.TOOLS}:{common.TOOLS.parent / 'bench'}"
+    done = subprocess.run([sys.executable, script], env=os.environ | {"PYTHONPATH": path})
+    assert done.returncode == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_the_operation_that_xla_does_not_have_is_named():
