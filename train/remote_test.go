@@ -370,3 +370,28 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 	}
 	t.Logf("%d changes: as many crashes and failures survived", len(history))
 }
+
+// TestTrainReadsRecordsFromBucket reads every record over the network, because there is no room
+// for copies.
+func TestTrainReadsRecordsFromBucket(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.Epochs, p.Train.EvalInterval = 3, 0, noEval
+	local, remote := filepath.Join(t.TempDir(), "local"), filepath.Join(t.TempDir(), "remote")
+	if _, err := Train(t.Context(), p, local, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	server := bucket(t)
+	cache := t.TempDir()
+	defer vfs.Mount("gs://", gcs.New(gcs.Config{Cache: cache, CacheBytes: 1}))()
+	p.Data.Dir = upload(t, server, p.Data.Dir, "data")
+	if _, err := Train(t.Context(), p, remote, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	sameRuns(t, remote, local)
+	if copies, err := filepath.Glob(filepath.Join(cache, "objects", "*.copy")); err != nil || len(copies) > 0 {
+		t.Errorf("there are copies: %v", copies)
+	}
+	if indexes, err := filepath.Glob(filepath.Join(cache, "objects", "*.index")); err != nil || len(indexes) != 2 {
+		t.Errorf("there are the indexes %v, expected one for each shard", indexes)
+	}
+}
