@@ -23,6 +23,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/tpuemulator"
+	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 
@@ -480,6 +481,15 @@ func TestTPUMessages(t *testing.T) {
 		if got := errors.As((&lease{peer: "grpc://10.0.0.2:8470", failed: make(chan struct{})}).lost(err), &lost); got != want.lost {
 			t.Errorf("lost %v: %s", got, text)
 		}
+	}
+}
+
+// TestTPUVariablesInGroups keeps messages small.
+func TestTPUVariablesInGroups(t *testing.T) {
+	m := &TPU{Model: &Model{plan: &compose.Plan{Variables: []compose.Variable{{Name: "a", Shape: []int64{2}}, {Name: "b"}, {Name: "c", Shape: []int64{9, 9}}, {Name: "d"}}}}}
+	got := fmt.Sprint(m.groups([]string{"a", "b", "c", "d", "none"}, 24), m.groups(nil, 24), m.groups([]string{"none"}, 24))
+	if want := "[[a b] [c] [d none]] [] [[none]]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
