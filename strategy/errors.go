@@ -71,7 +71,7 @@ var outOfMemory = regexp.MustCompile(`(?i)` + strings.Join([]string{
 }, "|"))
 
 // forgotten matches TensorFlow's messages of a TPU, or of the server of one, that was started again.
-var forgotten = regexp.MustCompile(`(?i)TPU system has not been initialized|TPU mesh state|tpu_mesh_common_state|Session \S+ is not found|has restarted|preempt`)
+var forgotten = regexp.MustCompile(`(?i)TPU system has not been initialized|TPU mesh state|tpu_mesh_common_state|Session \S+ is not found|has restarted|preempt|request was received twice`)
 
 // unavailable reports whether an error may be due to a lost server or connection. It looks for the
 // words of TensorFlow and gRPC: the binding does not return codes.

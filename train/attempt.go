@@ -72,7 +72,9 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 // source returns the batches of an attempt and a function that ends them.
 func (t *training) source(on placed) (runner.Source[*Batch], func()) {
 	if t.params.Strategy.Input != inputLocal {
-		return NewSource(t.examples, on, t.params.Strategy.Accumulate), func() {}
+		fed := NewSource(t.examples, on, t.params.Strategy.Accumulate)
+		fed.whole = on.tpu != nil // it does not accumulate
+		return fed, func() {}
 	}
 	local := newLocalSource(t.examples, on.drawer, t.params.Strategy.Accumulate, t.env.Log)
 	return local, local.wait

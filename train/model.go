@@ -70,8 +70,11 @@ func (m *Model) Step(ctx context.Context, b *Batch, hyper runner.Hyper) (runner.
 			return stepResult(results[0]), nil
 		}
 		oom := (*strategy.OutOfMemoryError)(nil)
-		if !errors.As(err, &oom) || b.Halve == nil || len(b.Examples) >= b.all() {
+		switch {
+		case !errors.As(err, &oom) || b.Halve != nil && len(b.Examples) >= b.all():
 			return runner.StepResult{}, err
+		case b.Halve == nil:
+			return runner.StepResult{}, fmt.Errorf("%w; start another run with fewer data.rows", err)
 		}
 		if b, err = b.Halve(ctx); err != nil {
 			return runner.StepResult{}, fmt.Errorf("smaller micro-batches after %w: %w", oom, err)

@@ -14,6 +14,7 @@ type Source struct {
 	data  *dataset.Dataset
 	start dataset.State
 	into  division
+	whole bool // batches cannot be divided further
 }
 
 // division describes how batches are divided.
@@ -53,6 +54,9 @@ func (s *Source) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 	}
 	batch := newBatch(b)
 	accumulate := s.into.accumulate
+	if s.whole {
+		return described(b, batch), nil
+	}
 	batch.Halve = func(ctx context.Context) (*Batch, error) { return s.halve(ctx, before, 2*accumulate) }
 	return described(b, batch), nil
 }
