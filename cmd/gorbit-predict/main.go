@@ -133,9 +133,9 @@ func (o options) validate() error {
 	case o.model == "":
 		return errors.New("--model is missing; expected the folder that gorbit export wrote")
 	case vfs.Scheme(o.model) != "":
-		return fmt.Errorf("--model %s is not on this machine, where it must be; copy it first, as with gcloud storage cp -r %s .", o.model, o.model)
+		return fmt.Errorf("--model %s is not on this machine, where it must be; copy it first, as with gcloud storage cp -r %s FOLDER", o.model, o.model)
 	case vfs.Scheme(o.file) != "":
-		return fmt.Errorf("--file %s is not on this machine, where it must be; copy it first, as with gcloud storage cp %s .", o.file, o.file)
+		return fmt.Errorf("--file %s is not on this machine, where it must be; copy it first, as with gcloud storage cp %s FOLDER", o.file, o.file)
 	case len(o.texts) == 0 && o.file == "":
 		return errors.New("no texts given; expected --text or --file")
 	case len(o.texts) > 0 && o.file != "":

@@ -1,7 +1,6 @@
 package tpuemulator
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -21,7 +20,7 @@ func devicesOf(metadata map[string]*avpb.AttrValue, l layout, t *tpu.Topology) (
 	case replicas < 1:
 		return nil, fmt.Errorf("num_replicas must be >= 1, got %d", replicas)
 	case replicas > int64(cores):
-		return nil, fmt.Errorf("Requested num_replicas=%d but there are only %d cores in the TPU topology.", replicas, cores)
+		return nil, quotef("Requested num_replicas=%d but there are only %d cores in the TPU topology.", replicas, cores)
 	}
 	if n, ok := metadata["num_cores_per_replica"]; ok && n.GetI() != 1 {
 		return nil, emulatorOnly(fmt.Errorf("%d cores per replica; expected 1", n.GetI()))
@@ -29,10 +28,10 @@ func devicesOf(metadata map[string]*avpb.AttrValue, l layout, t *tpu.Topology) (
 	if len(topology) == 0 {
 		switch {
 		case replicas != 1 && replicas != int64(cores):
-			return nil, fmt.Errorf("TPUReplicate asked to create %d replicas, but the number of cores in the TPU topology is %d and no TPU device assignment was supplied. "+
+			return nil, quotef("TPUReplicate asked to create %d replicas, but the number of cores in the TPU topology is %d and no TPU device assignment was supplied. "+
 				"A TPU device assignment is required if the number of replicas is not 1 or the number of cores in the topology (%d)", replicas, cores, cores)
 		case len(flat) > 0:
-			return nil, errors.New("A TPU topology must be provided if device_assignment_attr is non-empty")
+			return nil, quotef("A TPU topology must be provided if device_assignment_attr is non-empty")
 		}
 		out := make([]string, replicas)
 		for i := range out {
@@ -45,22 +44,22 @@ func devicesOf(metadata map[string]*avpb.AttrValue, l layout, t *tpu.Topology) (
 		return nil, err
 	}
 	if int64(len(flat)) != 4*replicas {
-		return nil, fmt.Errorf("Length of device_assignment attribute must be equal to num_replicas (%d) * num_cores_per_replica (1) * 4 got %d", replicas, len(flat))
+		return nil, quotef("Length of device_assignment attribute must be equal to num_replicas (%d) * num_cores_per_replica (1) * 4 got %d", replicas, len(flat))
 	}
 	var out []string
 	for at := range slices.Chunk(flat, 4) {
 		for _, v := range at {
 			if v < 0 || v >= maxCoordinate {
-				return nil, fmt.Errorf("Invalid core number in device assignment: %d", v)
+				return nil, quotef("Invalid core number in device assignment: %d", v)
 			}
 		}
 		core, ok := given.At(tpu.Coordinate{int32(at[0]), int32(at[1]), int32(at[2]), int32(at[3])})
 		name := core.Name(l.job)
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("Mesh coordinates (%d,%d,%d,%d) are not valid for the current TPU topology", at[0], at[1], at[2], at[3])
+			return nil, quotef("Mesh coordinates (%d,%d,%d,%d) are not valid for the current TPU topology", at[0], at[1], at[2], at[3])
 		case slices.Contains(out, name):
-			return nil, fmt.Errorf("Duplicate coordinates (%d,%d,%d,%d) in TPU device assignment", at[0], at[1], at[2], at[3])
+			return nil, quotef("Duplicate coordinates (%d,%d,%d,%d) in TPU device assignment", at[0], at[1], at[2], at[3])
 		}
 		out = append(out, name)
 	}
@@ -78,13 +77,13 @@ func givenTopology(serialized []byte, t *tpu.Topology) (*tpu.Topology, error) {
 	case err != nil:
 		return nil, err
 	case given.Tasks != t.Tasks:
-		return nil, fmt.Errorf("Mismatched number of TPU tasks (%d != %d)", given.Tasks, t.Tasks)
+		return nil, quotef("Mismatched number of TPU tasks (%d != %d)", given.Tasks, t.Tasks)
 	case given.DevicesPerTask != t.DevicesPerTask:
-		return nil, fmt.Errorf("Mismatched number of TPUs per task (%d != %d).", given.DevicesPerTask, t.DevicesPerTask)
+		return nil, quotef("Mismatched number of TPUs per task (%d != %d).", given.DevicesPerTask, t.DevicesPerTask)
 	}
 	for _, at := range given.Coordinates {
 		if _, ok := t.At(at); !ok {
-			return nil, fmt.Errorf("Mesh coordinates (%d,%d,%d,%d) are not valid for the current TPU topology", at[0], at[1], at[2], at[3])
+			return nil, quotef("Mesh coordinates (%d,%d,%d,%d) are not valid for the current TPU topology", at[0], at[1], at[2], at[3])
 		}
 	}
 	return given, nil

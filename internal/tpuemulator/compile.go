@@ -2,7 +2,6 @@ package tpuemulator
 
 import (
 	_ "embed"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -84,7 +83,7 @@ func (b *body) check(nodes []*npb.NodeDef) error {
 	for _, n := range nodes {
 		op := n.GetOp()
 		if !compiled[op] && b.w.library[op] == nil {
-			return fmt.Errorf("Compilation failure: Detected unsupported operations when trying to compile graph %s[] on XLA_TPU_JIT: %s "+
+			return quotef("Compilation failure: Detected unsupported operations when trying to compile graph %s[] on XLA_TPU_JIT: %s "+
 				"(No registered '%s' OpKernel for XLA_TPU_JIT devices compatible with node {{node %s}}){{node %s}}", b.name, op, op, n.GetName(), n.GetName())
 		}
 		data := dataOf(n)
@@ -93,7 +92,7 @@ func (b *body) check(nodes []*npb.NodeDef) error {
 				i = len(data) - 1
 			}
 			if i >= 0 && i < len(data) && !b.isKnown(data[i]) {
-				return fmt.Errorf("Compilation failure: Input %d to node `%s` of %s with op %s must be a compile-time constant. "+
+				return quotef("Compilation failure: Input %d to node `%s` of %s with op %s must be a compile-time constant. "+
 					"XLA compilation requires that operator arguments that represent shapes or dimensions be evaluated to concrete values at compile time. "+
 					"This error means that a shape or dimension argument could not be evaluated at compile time, usually because the value of the argument depends on "+
 					"a parameter to the computation, on a variable, or on a stateful operation such as a random number generator.", i, n.GetName(), b.name, op)

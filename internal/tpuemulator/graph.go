@@ -29,10 +29,9 @@ type node struct {
 // bits is a set: the first is that something runs on a core, the others are clusters.
 type bits uint64
 
-const (
-	onCore      bits = 1
-	maxClusters      = 62
-)
+const onCore bits = 1
+
+const maxClusters = 62
 
 // cluster is a replicated computation: the nodes with one value of the attribute
 // _tpu_replicate.

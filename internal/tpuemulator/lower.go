@@ -399,7 +399,7 @@ func (s graphScope) input(input string, replica int) (string, error) {
 func (s graphScope) replicated(name string, input *node, replica int) (string, error) {
 	data := slices.DeleteFunc(slices.Clone(input.inputs), func(i string) bool { return strings.HasPrefix(i, "^") })
 	if len(data) != len(s.c.devices) {
-		return "", fmt.Errorf("Mismatched number of replicas. Computation has %d replicas, input '{{node %s}}' has %d replicas.", len(s.c.devices), name, len(data))
+		return "", quotef("Mismatched number of replicas. Computation has %d replicas, input '{{node %s}}' has %d replicas.", len(s.c.devices), name, len(data))
 	}
 	_, from, port := splitInput(data[replica])
 	switch at := s.w.at(from); {
@@ -411,7 +411,7 @@ func (s graphScope) replicated(name string, input *node, replica int) (string, e
 	case at.cluster != nil || at.op == opInput:
 		return "", fmt.Errorf("input %s of %s is inside of a computation for TPUs; expected a node outside", data[replica], name)
 	case at.op == opVariable && !static(at.shape):
-		return "", fmt.Errorf("Cannot colocate nodes {{colocation_node %s}} and {{colocation_node %s/_execute_%d_0}} because no device type supports both of those nodes and the other nodes colocated with them. "+
+		return "", quotef("Cannot colocate nodes {{colocation_node %s}} and {{colocation_node %s/_execute_%d_0}} because no device type supports both of those nodes and the other nodes colocated with them. "+
 			"(The shape of the variable %s is not fully known; expected one with all its dimensions)", from, s.c.name, replica, from)
 	}
 	return data[replica], nil

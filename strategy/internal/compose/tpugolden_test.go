@@ -35,7 +35,6 @@ var meant = map[string]string{
 type goldenStep struct {
 	t        *testing.T
 	c        *composer
-	k        *cluster
 	replicas int
 
 	gradients, update *graphs.Function
