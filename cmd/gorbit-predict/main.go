@@ -148,6 +148,9 @@ func (o options) validate() error {
 	if o.file == "" && o.columns != (predict.Columns{}) {
 		return errors.New("columns, or a format of the input, are given without --file; expected them only with --file")
 	}
+	if vfs.Scheme(o.out) != "" {
+		return fmt.Errorf("--out is %s; expected a file on this machine; copy it afterwards, as with gcloud storage cp FILE %s", o.out, o.out)
+	}
 	if o.overwrite && o.out == "" {
 		return errors.New("--overwrite is given without --out; expected both, or neither")
 	}

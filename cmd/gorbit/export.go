@@ -44,6 +44,9 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 		} else if remote != nil && o.Overwrite {
 			return usagef("--overwrite is given, and --out is in a bucket, where a model cannot be replaced at once; export to a new folder, such as the next version's")
 		}
+		if err := localFile(o.Vocab); err != nil {
+			return err
+		}
 		env, err := g.env(cmd.ErrOrStderr())
 		if err != nil {
 			return err

@@ -117,6 +117,9 @@ func plan(cmd *cobra.Command, file string, ask bool) (p launch.Plan, asked bool,
 	if file == "" && !ask {
 		return p, false, usagef("--config is missing; expected the YAML file of the hosts, or --ask to be asked for them")
 	}
+	if err := localFile(file); err != nil {
+		return p, false, err
+	}
 	err = fs.ErrNotExist
 	if file != "" {
 		p, err = launch.ReadPlan(file)

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -106,6 +107,9 @@ func (a *asked) validate(f *pflag.FlagSet) error {
 	}
 	if f.Changed("out") && a.out == "" {
 		return usagef("--out is empty; expected a name")
+	}
+	if vfs.Scheme(a.out) != "" {
+		return usagef("--out is %s; expected a file on this machine; copy it afterwards, as with gcloud storage cp FILE %s", a.out, a.out)
 	}
 	if a.overwrite && a.out == "" {
 		return usagef("--overwrite is given without --out; expected both, or neither")

@@ -96,6 +96,9 @@ and stops within a step, with exit code 75.`,
 		if run == "" {
 			return usagef("--run is missing; expected the folder of the run")
 		}
+		if f.Changed("tpu") && params.Strategy.TPU == "" {
+			return usagef("--tpu is empty; expected a node's name, grpc://HOST:PORT or local; for the name in the environment, use --strategy tpu")
+		}
 		kept := params.Keep(run)
 		if err := useOneDNN(params.Runtime.OneDNN); err != nil {
 			return err
