@@ -28,7 +28,7 @@ func TestStrategyParams(t *testing.T) {
 		{"strategy.devices=gpu", "auto"}, // as many as there are
 		{"strategy.workers='a:1, b:2'", "multiworker"},
 		{"strategy.name=mirrored strategy.devices=cpu", "mirrored"},
-		{"strategy.name=many", `name is "many"; expected auto, one, mirrored or multiworker`},
+		{"strategy.name=many", `name is "many"; expected auto, one, mirrored, multiworker or tpu`},
 		{"strategy.devices=cpu:0", `devices: devices "cpu:0": the number is "0"; expected 1 to 1024`},
 		{"strategy.name=one strategy.devices=cpu:2", "devices is cpu:2; expected one device for strategy one; use strategy mirrored for several"},
 		{"strategy.name=multiworker", "workers is empty; expected the addresses of gorbit worker processes, host:port,host:port, for strategy multiworker"},
