@@ -69,21 +69,7 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 				return usagef("the run has no vocabulary because its data has no manifest; name one with --vocab")
 			}
 		}
-		if run.Manifest != nil {
-			pairs := run.Manifest.Pairs()
-			o.Pairs = &pairs
-			if !f.Changed("lowercase") {
-				o.Lowercase = run.Manifest.Vocab.Lowercase
-			}
-			if o.Labels == nil {
-				o.Labels = run.Manifest.Labels
-			}
-		}
-		if len(o.Labels) == 0 {
-			for i := range run.Export.Contract.Model.NumLabels {
-				o.Labels = append(o.Labels, fmt.Sprint(i))
-			}
-		}
+		completeServable(&o, run, f.Changed("lowercase"))
 		if o.Variables, err = run.Variables(cmd.Context()); err != nil {
 			return err
 		}
@@ -103,4 +89,23 @@ func writeServable(ctx context.Context, o servable.Options, log *slog.Logger) er
 		o.Out = local
 		return servable.Write(ctx, o)
 	})
+}
+
+// completeServable sets what the flags left open to what the run's data says.
+func completeServable(o *servable.Options, run *train.Run, lowercaseGiven bool) {
+	if run.Manifest != nil {
+		pairs := run.Manifest.Pairs()
+		o.Pairs = &pairs
+		if !lowercaseGiven {
+			o.Lowercase = run.Manifest.Vocab.Lowercase
+		}
+		if o.Labels == nil {
+			o.Labels = run.Manifest.Labels
+		}
+	}
+	if len(o.Labels) == 0 {
+		for i := range run.Export.Contract.Model.NumLabels {
+			o.Labels = append(o.Labels, fmt.Sprint(i))
+		}
+	}
 }
