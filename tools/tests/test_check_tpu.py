@@ -164,9 +164,10 @@ def test_a_check_that_cannot_run_ends_with_a_sentence(capsys):
 
 def test_a_check_that_is_stopped_ends_what_it_started(tmp_path):
     script = tmp_path / "check.py"
+    # The second is for Popen to return: before it does, nobody knows the child.
     script.write_text(
         "from check_tpu import common\n"
-        f"line = 'echo $$ >{tmp_path}/pid; kill -TERM $PPID; exec sleep 600'\n"
+        f"line = 'echo $$ >{tmp_path}/pid; sleep 1; kill -TERM $PPID; exec sleep 600'\n"
         "common.ended('check', lambda: common.command(['bash', '-c', line], 600))\n"
     )
     path = f"{common.TOOLS}:{common.TOOLS.parent / 'bench'}"
