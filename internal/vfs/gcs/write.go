@@ -52,7 +52,9 @@ func (s *Store) putOnce(ctx context.Context, at location, r io.Reader, size int6
 	// The client takes this as the size of its buffer, and tries a part again that failed.
 	chunk := min(int64(s.cfg.ChunkBytes), (size/chunkUnit+1)*chunkUnit)
 	w := replacing(s.handle(at), generation).NewWriter(ctx)
-	w.ChunkSize, w.ChunkRetryDeadline = int(chunk), s.cfg.Deadline
+	// The watch below decides when to give up. The client's own limit would end at the same time,
+	// with an error that does not say so.
+	w.ChunkSize, w.ChunkRetryDeadline = int(chunk), 2*s.cfg.Deadline
 	w.CRC32C, w.SendCRC32C = crc, true
 	w.ContentType = "application/octet-stream" // otherwise guessed from the content
 	step := func(do func() error) error {
