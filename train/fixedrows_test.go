@@ -322,18 +322,7 @@ func TestFixedRowsHalve(t *testing.T) {
 	ctx := context.Background()
 	p := testParams(t)
 	p.Data.Rows, p.Data.RowExamples, p.Runtime.Lanes = 7, 5, 1
-	export, set := opened(t, p)
-	s, err := strategy.NewOneDevice(ctx, export, "", strategy.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if _, err := Initialize(ctx, s, export, Init{}); err != nil {
-		t.Fatal(err)
-	}
-	small := &smallMemory{Strategy: s, fits: math.MaxInt}
-	data := NewSource(set, small, 1)
-	m := NewModel(small, strategy.Scalars{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}, quiet().Log)
+	small, data, m := inSmallMemory(t, p)
 	for try := range 2 {
 		b, err := data.Next(ctx)
 		if err != nil {

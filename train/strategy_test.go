@@ -327,23 +327,30 @@ func (s *smallMemory) Steps(ctx context.Context, steps []strategy.StepInput) ([]
 	return s.Strategy.Steps(ctx, steps)
 }
 
+// inSmallMemory returns a strategy whose memory can be made small, with the data of the params and a
+// model without dropout.
+func inSmallMemory(t *testing.T, p Params) (*smallMemory, *Source, *Model) {
+	t.Helper()
+	export, set := opened(t, p)
+	s, err := strategy.NewOneDevice(t.Context(), export, "", strategy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if _, err := Initialize(t.Context(), s, export, Init{}); err != nil {
+		t.Fatal(err)
+	}
+	small := &smallMemory{Strategy: s, fits: math.MaxInt}
+	return small, NewSource(set, small, 1),
+		NewModel(small, strategy.Scalars{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}, quiet().Log)
+}
+
 // TestOutOfMemoryHalves makes a step again and again, of smaller micro-batches, until
 // it fits, and wants the result of the whole batch.
 func TestOutOfMemoryHalves(t *testing.T) {
 	ctx := context.Background()
 	p := testParams(t)
-	export, set := opened(t, p)
-	s, err := strategy.NewOneDevice(ctx, export, "", strategy.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if _, err := Initialize(ctx, s, export, Init{}); err != nil {
-		t.Fatal(err)
-	}
-	small := &smallMemory{Strategy: s, fits: math.MaxInt}
-	data := NewSource(set, small, 1)
-	m := NewModel(small, strategy.Scalars{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}, quiet().Log)
+	small, data, m := inSmallMemory(t, p)
 	next := func() *Batch {
 		b, err := data.Next(ctx)
 		if err != nil {
@@ -382,7 +389,7 @@ func TestOutOfMemoryHalves(t *testing.T) {
 	if len(second.Micro) != data.into.accumulate || second.all() != p.Train.BatchSize {
 		t.Errorf("the next batch has %d micro-batches of %v examples, expected %d", len(second.Micro), second.Examples, data.into.accumulate)
 	}
-	if state := set.State(); state.Position != int64(2*p.Train.BatchSize) {
+	if state := data.data.State(); state.Position != int64(2*p.Train.BatchSize) {
 		t.Errorf("the data are at %v after two batches of %d", state, p.Train.BatchSize)
 	}
 	if _, err = try(second); err != nil || small.tries != 1 {

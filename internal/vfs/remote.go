@@ -147,20 +147,7 @@ func ReadBounded(path string, limit int64) ([]byte, error) {
 	if Scheme(path) == "" {
 		return bounded.ReadFile(path, limit)
 	}
-	f := At(path)
-	info, err := f.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := bounded.Check(path, info, limit, fault.Usage); err != nil {
-		return nil, err
-	}
-	file, err := Open(f, path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return bounded.ReadAll(file, path, info.Size(), limit, fault.Usage)
+	return readSmall(At(path), path, limit, fault.Usage)
 }
 
 // Register sets the function that opens the file system of a scheme when it is first used.

@@ -152,11 +152,17 @@ const maxSmallFile = 64 << 20
 // ReadFile returns the content of a small file that Gorbit wrote, such as a list. For what is no
 // regular file, or has more than 64 MiB, the error is a *bounded.FileError of class fault.Damaged.
 func ReadFile(f FS, name string) ([]byte, error) {
+	return readSmall(f, name, maxSmallFile, fault.Damaged)
+}
+
+// readSmall returns the content of a regular file of at most limit bytes. For anything else, the
+// error is a *bounded.FileError of the class.
+func readSmall(f FS, name string, limit int64, class fault.Class) ([]byte, error) {
 	info, err := f.Stat(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := bounded.Check(name, info, maxSmallFile, fault.Damaged); err != nil {
+	if err := bounded.Check(name, info, limit, class); err != nil {
 		return nil, err
 	}
 	file, err := Open(f, name)
@@ -164,7 +170,7 @@ func ReadFile(f FS, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return bounded.ReadAll(file, name, info.Size(), maxSmallFile, fault.Damaged)
+	return bounded.ReadAll(file, name, info.Size(), limit, class)
 }
 
 // WriteFile creates a file with the given content and makes the content durable. Its name is

@@ -186,20 +186,21 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 // the number of steps to make, the results, the inputs, and the variables.
 const loopResults = 3
 
-// tpuLoop adds the loop that makes count steps, or fewer if one of them is not applied. It returns
-// the node of the loop.
-func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, count string) (string, error) {
-	type argument struct {
-		name, ref string
-		dtype     dtpb.DataType
-		shape     []int64
-	}
+// loopArgument is an argument of the loop. Its value in the first step is ref.
+type loopArgument struct {
+	name, ref string
+	dtype     dtpb.DataType
+	shape     []int64
+}
+
+// tpuLoopArguments returns the arguments of the loop, in order.
+func (c *composer) tpuLoopArguments(p *TPUTrain, r *replica, in stepInputs, count string) []loopArgument {
 	steps := int64(p.Feeds.Steps)
 	size := int64(0)
 	for _, s := range p.Sums {
 		size += int64(s.Size)
 	}
-	arguments := []argument{
+	arguments := []loopArgument{
 		{"made", c.Int32("train/loop/made", 0), int32Type, nil},
 		{"go", c.zeros("train/loop/go", boolType, nil, true), boolType, nil},
 		{"count", count, int32Type, nil},
@@ -209,9 +210,9 @@ func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, 
 		if name == "sums" {
 			shape = append(shape, size)
 		}
-		arguments = append(arguments, argument{name, c.zeros("train/loop/"+name, resultTypes[i], shape, false), resultTypes[i], shape})
+		arguments = append(arguments, loopArgument{name, c.zeros("train/loop/"+name, resultTypes[i], shape, false), resultTypes[i], shape})
 	}
-	for _, a := range []argument{
+	for _, a := range []loopArgument{
 		{"ints", in.ints, int32Type, []int64{steps, p.Feeds.IntValues}},
 		{"floats", in.floats, float32Type, []int64{steps, p.Feeds.FloatValues}},
 		{"seeds", in.seed, int64Type, []int64{steps, 2}},
@@ -222,9 +223,15 @@ func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, 
 		}
 	}
 	for i, v := range c.plan.Variables {
-		arguments = append(arguments, argument{fmt.Sprintf("v%d", i), r.handles[v.Name], resourceType, nil})
+		arguments = append(arguments, loopArgument{fmt.Sprintf("v%d", i), r.handles[v.Name], resourceType, nil})
 	}
+	return arguments
+}
 
+// tpuLoop adds the loop that makes count steps, or fewer if one of them is not applied. It returns
+// the node of the loop.
+func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, count string) (string, error) {
+	arguments := c.tpuLoopArguments(p, r, in, count)
 	test, body := c.Function(t.name("more")), c.Function(t.name("step"))
 	refs := make(map[string]string)
 	var inputs []string
