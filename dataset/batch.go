@@ -5,15 +5,6 @@ import (
 	"path/filepath"
 )
 
-// Feature is a named tensor. Exactly one of the two slices is set; it is flat,
-// in row-major order.
-type Feature struct {
-	Name    string
-	Shape   []int
-	Int32   []int32
-	Float32 []float32
-}
-
 // Batch is the input of one step. It belongs to the receiver: it shares no memory
 // with other batches until it is released.
 type Batch struct {
