@@ -7,7 +7,7 @@ from typing import Callable
 
 import tensorflow as tf
 
-from gorbit_export import layers, ops
+from gorbit_export import layers, ops, task
 from gorbit_export.config import BertConfig
 
 Tensor = tf.Tensor
@@ -284,6 +284,22 @@ def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: s
     share = tf.cast(chosen, tf.float32)
     share = ops.cast(share / tf.reduce_sum(share, 1, keepdims=True), hidden.dtype)
     return tf.matmul(share, hidden)
+
+
+def features(config: BertConfig) -> list[task.Feature]:
+    """Returns the features of packed rows, and of where each example begins in them."""
+    rows = ("rows", "length")
+
+    def ids(name: str, below: int | None, make: str) -> task.Feature:
+        return task.Feature(name, tf.int32, rows, below=below, make=make)
+
+    return [
+        ids("input_ids", config.vocab_size, ""),
+        ids("type_ids", config.type_vocab_size, ""),
+        ids("sequence_ids", None, "sequence_ids"),
+        ids("position_ids", config.max_position_embeddings, "position_ids"),
+        task.Feature("cls_positions", tf.int32, ("examples",), make="starts"),
+    ]
 
 
 def flops(config: BertConfig) -> dict[str, int]:

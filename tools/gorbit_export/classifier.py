@@ -80,6 +80,7 @@ class Classification(task.Task):
     """Single-label classification with a BertClassifier."""
 
     name = "classification"
+    best = ("accuracy", "higher")
 
     def __init__(
         self,
@@ -99,16 +100,15 @@ class Classification(task.Task):
         self.model = BertClassifier(config, num_labels, pooling, seed, recompute, compute)
         self._config, self._num_labels, self._pooling = config, num_labels, pooling
         self._recompute = recompute
-        rows = ("rows", "length")
         self.features = [
-            task.Feature("input_ids", tf.int32, rows),
-            task.Feature("type_ids", tf.int32, rows),
-            task.Feature("sequence_ids", tf.int32, rows),
-            task.Feature("position_ids", tf.int32, rows),
-            task.Feature("cls_positions", tf.int32, ("examples",)),
-            task.Feature("labels", tf.int32, ("examples",), label=True),
-            task.Feature("example_weights", tf.float32, ("examples",), label=True),
+            *bert.features(config),
+            task.Feature("labels", tf.int32, ("examples",), label=True, below=num_labels),
+            task.Feature("example_weights", tf.float32, ("examples",)),
         ]
+        self.outputs = (
+            task.Output("logits", ("examples", "classes"), "logits", "labels"),
+            task.Output("probabilities", ("examples", "classes"), "probabilities", "labels"),
+        )
         rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
         head = config.classifier_dropout
         self.hyperparameters = [

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import inspect
 import json
 import os
@@ -22,8 +23,8 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from gorbit_export import layers, ops
-from gorbit_export.optimizers import Optimizer, clip_scale
-from gorbit_export.task import Hyperparameter, Task
+from gorbit_export.optimizers import Optimizer, Rule, clip_scale
+from gorbit_export.task import Feature, Hyperparameter, Output, Task
 
 Tensor = tf.Tensor
 
@@ -32,6 +33,7 @@ VERSION = 2
 CONTRACT_FILE = "assets/gorbit.json"
 SERVING_FOLDER = "serving"
 GRADIENT_PREFIX = "gradient/"
+STATE_PREFIX = "state/"
 
 _PASSES = ("gradients", "evaluate", "predict")
 """The passes through the model. XLA compiles them in exports made with xla."""
@@ -63,6 +65,8 @@ class _Layout:
     """Variables by path, in a plain object because TensorFlow would track a dict as a child."""
 
     variables: dict[str, tf.Variable]
+    states: dict[str, tf.Variable]
+    rules: dict[str, Rule]
     slots: dict[str, dict[str, tf.Variable]]
 
 
@@ -81,13 +85,9 @@ class Export(tf.Module):
         self.optimizer = _Tree()
         self.optimizer.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.runner_state = tf.Variable("", dtype=tf.string, trainable=False)
-        self._layout = _Layout(dict(_variable_paths(task.model, "model")), {})
-        for path, variable in self._layout.variables.items():
-            self._layout.slots[path] = {
-                slot: tf.Variable(tf.zeros(variable.shape), trainable=False)
-                for slot in optimizer.slots
-            }
-            for slot, value in self._layout.slots[path].items():
+        self._layout = _layout(task, optimizer)
+        for path, slots in self._layout.slots.items():
+            for slot, value in slots.items():
                 self.optimizer.set(f"{slot}/{path}", value)
 
         features = [feature.spec() for feature in task.features]
@@ -95,24 +95,25 @@ class Export(tf.Module):
         seed = [tf.TensorSpec([2], tf.int64, "seed")]
         pass_scalars = [h.spec() for h in self.hyperparameters]
         update_scalars = [h.spec() for h in [*_SCALARS, *optimizer.hyperparameters]]
-        handles = [tf.TensorSpec([], tf.resource, name) for name in ("variable", *optimizer.slots)]
-        gradient = tf.TensorSpec(None, tf.float32, "gradient")
-        gradient_scale = tf.TensorSpec([], tf.float32, "gradient_scale")
-        iteration = tf.TensorSpec([], tf.int64, "iteration")
         step_specs = [*features, *seed, *pass_scalars, *update_scalars, _CLIP.spec()]
 
         functions = {
             "gradients": (self._gradients, [*features, *seed, *pass_scalars]),
-            "update": (
-                self._update,
-                [*handles, gradient, gradient_scale, iteration, *update_scalars],
-            ),
+            **{
+                rule.function: (
+                    functools.partial(_update, rule),
+                    _update_specs(rule, update_scalars),
+                )
+                for rule in self._layout.rules.values()
+            },
             "train_step": (self._train_step, step_specs),
             "evaluate": (lambda **values: task.evaluate_sums(values), features),
             "predict": (lambda **values: task.predict(values), inputs),
         }
         for name, (body, specs) in functions.items():
             setattr(self, name, _function(name, body, specs, xla and name in _PASSES))
+        if task.metrics:
+            self.results = _function("results", self._results, self._results_specs(), False)
 
     @property
     def task(self) -> Task:
@@ -130,8 +131,13 @@ class Export(tf.Module):
 
     @property
     def variables_by_path(self) -> dict[str, tf.Variable]:
-        """The model's variables by slash path."""
+        """The model's trained variables by slash path."""
         return self._layout.variables
+
+    @property
+    def states_by_path(self) -> dict[str, tf.Variable]:
+        """The model's variables that are not trained, by slash path."""
+        return self._layout.states
 
     def _gradients(self, seed: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         features = {f.name: inputs[f.name] for f in self._task.features}
@@ -149,30 +155,24 @@ class Export(tf.Module):
             if self._scaled:
                 gradient /= inputs[_LOSS_SCALE.name]
             sums[GRADIENT_PREFIX + path] = gradient
+        for path, variable in self.states_by_path.items():
+            if (new := sums.pop(STATE_PREFIX + path, None)) is not None:
+                weight = sums["weight_sum"]
+                # A part that holds nothing may have statistics that are not finite.
+                change = tf.where(weight > 0, weight * (new - variable), 0.0)
+                sums[STATE_PREFIX + path] = change
         return sums
 
-    def _update(
-        self,
-        variable: Tensor,
-        gradient: Tensor,
-        gradient_scale: Tensor,
-        iteration: Tensor,
-        learning_rate: Tensor,
-        weight_decay: Tensor,
-        **inputs: Tensor,
-    ) -> dict[str, Tensor]:
-        slots = {name: inputs[name] for name in self._optimizer.slots}
-        self._optimizer.update(
-            variable,
-            slots,
-            gradient,
-            gradient_scale,
-            iteration,
-            learning_rate,
-            weight_decay,
-            inputs,
-        )
-        return {}
+    def _results_specs(self) -> list[tf.TensorSpec]:
+        sums = self.evaluate.get_concrete_function().structured_outputs
+        return [
+            tf.TensorSpec(sums[name].shape, tf.float32, f"sum_{i}")
+            for i, name in enumerate(self._task.results_of)
+        ]
+
+    def _results(self, **sums: Tensor) -> dict[str, Tensor]:
+        names = self._task.results_of
+        return self._task.results({name: sums[f"sum_{i}"] for i, name in enumerate(names)})
 
     def _train_step(self, clip_norm: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         names = [f.name for f in self._task.features] + ["seed"]
@@ -180,26 +180,35 @@ class Export(tf.Module):
         sums = self.gradients(**{name: inputs[name] for name in names})
         gradients = {path: sums.pop(GRADIENT_PREFIX + path) for path in self.variables_by_path}
         unit = 1 / sums["weight_sum"]
+        states = {
+            path: variable + unit * sums.pop(STATE_PREFIX + path)
+            for path, variable in self.states_by_path.items()
+            if STATE_PREFIX + path in sums
+        }
         squares = [tf.nn.l2_loss(g) for g in gradients.values()]
         norm = tf.sqrt(2 * tf.add_n(squares)) * unit
         scale = unit * clip_scale(norm, clip_norm)
         finite = tf.math.is_finite(norm) & tf.math.is_finite(sums["loss_sum"])
+        for value in states.values():
+            finite &= tf.math.is_finite(tf.nn.l2_loss(value))
         iteration = self.optimizer.iterations.assign_add(tf.cast(finite, tf.int64), read_value=True)
         scalars = {h.name: inputs[h.name] for h in self._optimizer.hyperparameters}
 
         def update_all() -> Tensor:
             for path, variable in self.variables_by_path.items():
-                decays = self._task.decays(path)
-                self.update(
+                factor, rate = self._task.decays(path), self._task.learning_rate(path)
+                getattr(self, self._layout.rules[path].function)(
                     variable=variable.handle,
                     gradient=gradients[path],
                     gradient_scale=scale,
                     iteration=iteration,
-                    learning_rate=inputs["learning_rate"],
-                    weight_decay=inputs["weight_decay"] if decays else tf.constant(0.0),
+                    learning_rate=_times(inputs["learning_rate"], rate),
+                    weight_decay=_times(inputs["weight_decay"], factor),
                     **{slot: value.handle for slot, value in self._layout.slots[path].items()},
                     **scalars,
                 )
+            for path, value in states.items():
+                self.states_by_path[path].assign(value)
             return tf.constant(True)
 
         applied = tf.cond(finite, update_all, lambda: tf.constant(False))
@@ -208,13 +217,15 @@ class Export(tf.Module):
     def contract(self) -> dict[str, Any]:
         """The content of gorbit.json."""
         task, optimizer = self._task, self._optimizer
-        foreign = _foreign(task.model)
         return {
             "format": "gorbit",
             "version": VERSION,
             "task": task.name,
             **({"precision": task.precision} if task.precision != "float32" else {}),
             **({"xla": True} if self._xla else {}),
+            "input": task.input,
+            "additive": task.additive,
+            **({"best": dict(zip(("metric", "better"), task.best))} if task.best else {}),
             "model": task.description(),
             "optimizer": {
                 "name": optimizer.name,
@@ -224,20 +235,137 @@ class Export(tf.Module):
             },
             "state": "runner_state",
             "hyperparameters": [_describe(h) for h in self.hyperparameters],
-            "features": [
-                {
-                    "name": feature.name,
-                    "dtype": feature.dtype.name,
-                    "axes": list(feature.axes),
-                    **({"label": True} if feature.label else {}),
+            "features": [_describe_feature(feature) for feature in task.features],
+            **({"masking": task.masking} if task.masking else {}),
+            "outputs": self._describe_outputs(),
+            **self._describe_metrics(),
+            "updates": {
+                rule.function: {
+                    "slots": [{"name": slot, "initial": rule.initial(slot)} for slot in rule.slots]
                 }
-                for feature in task.features
-            ],
-            "variables": [
-                _describe_variable(path, variable, task, foreign.get(variable.ref()))
-                for path, variable in self.variables_by_path.items()
-            ],
+                for rule in self._layout.rules.values()
+            },
+            "variables": self._describe_variables(),
+            "states": self._describe_states(),
         }
+
+    def _describe_variables(self) -> list[dict[str, Any]]:
+        foreign = _foreign(self._task.model)
+        out = []
+        for path, variable in self.variables_by_path.items():
+            shapes = {
+                slot: value.shape.as_list()
+                for slot, value in self._layout.slots[path].items()
+                if value.shape != variable.shape
+            }
+            out.append(
+                {
+                    **_describe_variable(path, variable, self._task, foreign.get(variable.ref())),
+                    "update": self._layout.rules[path].function,
+                    **({"slot_shapes": shapes} if shapes else {}),
+                }
+            )
+        return out
+
+    def _describe_states(self) -> list[dict[str, Any]]:
+        updated = self.gradients.get_concrete_function().structured_outputs
+        return [
+            {
+                "name": path,
+                "shape": variable.shape.as_list(),
+                "dtype": variable.dtype.name,
+                "updated": STATE_PREFIX + path in updated,
+            }
+            for path, variable in self.states_by_path.items()
+        ]
+
+    def _describe_outputs(self) -> list[dict[str, Any]]:
+        known = {output.name: output for output in self._task.outputs}
+        out = []
+        for name, tensor in self.predict.get_concrete_function().structured_outputs.items():
+            output = known.get(name) or _plain_output(name, tensor)
+            described = {
+                "name": name,
+                "dtype": tensor.dtype.name,
+                "axes": list(output.axes),
+                "kind": output.kind,
+            }
+            out.append({**described, "of": output.of} if output.of else described)
+        return out
+
+    def _describe_metrics(self) -> dict[str, Any]:
+        if not self._task.metrics:
+            return {}
+        return {
+            "metrics": [dataclasses.asdict(metric) for metric in self._task.metrics],
+            "results": list(self._task.results_of),
+        }
+
+
+def _layout(task: Task, optimizer: Optimizer) -> _Layout:
+    variables, states, rules, slots = {}, {}, {}, {}
+    for path, variable in _variable_paths(task.model, "model"):
+        if not variable.trainable:
+            states[path] = variable
+            continue
+        variables[path] = variable
+        shape = tuple(variable.shape.as_list())
+        rule = rules[path] = optimizer.rule(path, shape)
+        slots[path] = {
+            slot: tf.Variable(
+                tf.fill(rule.slot_shape(slot, shape), rule.initial(slot)), trainable=False
+            )
+            for slot in rule.slots
+        }
+    return _Layout(variables, states, rules, slots)
+
+
+def _update_specs(rule: Rule, scalars: list[tf.TensorSpec]) -> list[tf.TensorSpec]:
+    return [
+        *(tf.TensorSpec([], tf.resource, name) for name in ("variable", *rule.slots)),
+        tf.TensorSpec(rule.shape, tf.float32, "gradient"),
+        tf.TensorSpec([], tf.float32, "gradient_scale"),
+        tf.TensorSpec([], tf.int64, "iteration"),
+        *scalars,
+    ]
+
+
+def _update(
+    rule: Rule,
+    variable: Tensor,
+    gradient: Tensor,
+    gradient_scale: Tensor,
+    iteration: Tensor,
+    learning_rate: Tensor,
+    weight_decay: Tensor,
+    **inputs: Tensor,
+) -> dict[str, Tensor]:
+    slots = {name: inputs.pop(name) for name in rule.slots}
+    rule.update(
+        variable,
+        slots,
+        gradient,
+        gradient_scale,
+        iteration,
+        learning_rate,
+        weight_decay,
+        inputs,
+    )
+    return {}
+
+
+def _times(scalar: Tensor, factor: float) -> Tensor:
+    """Multiplies by a number; factors of 1 and 0 need no operation."""
+    if factor == 1:
+        return scalar
+    return scalar * factor if factor else tf.constant(0.0)
+
+
+def _plain_output(name: str, tensor: Tensor) -> Output:
+    """Describes an output that the task says nothing of: a number or numbers per example."""
+    rank = tensor.shape.rank or 1
+    axes = ("examples", *(f"{name}_{i}" for i in range(1, rank)))
+    return Output(name, axes, "value" if rank == 1 else "values")
 
 
 def _function(name: str, body: Callable[..., Any], specs: list[tf.TensorSpec], xla: bool) -> Any:
@@ -254,19 +382,13 @@ def _function(name: str, body: Callable[..., Any], specs: list[tf.TensorSpec], x
 
 
 def _variable_paths(module: tf.Module, prefix: str) -> list[tuple[str, tf.Variable]]:
-    """Lists a module's variables by their shortest paths in the object graph, sorted by path.
-
-    Raises:
-        ValueError: if a variable is not trainable; the contract has no place for it.
-    """
+    """Lists a module's variables by their shortest paths in the object graph, sorted by path."""
     found: dict[str, tf.Variable] = {}
     seen: set[int] = {id(module)}
     queue = collections.deque([(prefix, module)])
     while queue:
         path, node = queue.popleft()
         if isinstance(node, tf.Variable):
-            if not node.trainable:
-                raise ValueError(f"variable {path} is not trainable; expected trainable variables")
             found[path] = node
             continue
         for name, child in sorted(tf.train.TrackableView.children(node).items()):
@@ -298,6 +420,24 @@ def _describe(hyperparameter: Hyperparameter) -> dict[str, Any]:
     return out
 
 
+def _describe_feature(feature: Feature) -> dict[str, Any]:
+    optional = {
+        "make": feature.make or None,
+        "minimum": feature.minimum,
+        "below": feature.below,
+        "pad": feature.pad or None,
+    }
+    return {
+        "name": feature.name,
+        "dtype": feature.dtype.name,
+        "axes": list(feature.axes),
+        "shape": list(feature.shape),
+        "role": feature.role,
+        **({"label": True} if feature.label else {}),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
 def _describe_variable(
     path: str, variable: tf.Variable, task: Task, foreign: layers.Foreign | None
 ) -> dict[str, Any]:
@@ -308,6 +448,8 @@ def _describe_variable(
         "weight_decay": task.decays(path),
         "foreign": list(foreign.names) if foreign else [],
     }
+    if (rate := task.learning_rate(path)) != 1:
+        out["learning_rate"] = rate
     if foreign and foreign.transpose:
         out["transpose"] = True
     if rows := task.rows(path):

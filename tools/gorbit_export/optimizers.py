@@ -11,18 +11,27 @@ from gorbit_export.task import Hyperparameter
 Tensor = tf.Tensor
 
 
-class Optimizer(abc.ABC):
-    """Updates one variable from its gradient. A new optimizer is one subclass.
+class Rule(abc.ABC):
+    """Updates one variable from its gradient: one graph function of an export.
 
-    The same graph function updates every variable of an export. Its arguments
-    are the handles of the variable and of its slots.
+    Its arguments are the handles of the variable and of its slots, so that one function
+    serves all variables that it can update.
     """
 
-    name: str
+    function: str = "update"
+    """Name of the graph function, unlike those of the optimizer's other rules."""
     slots: tuple[str, ...]
-    """Names of the float32 variables kept for each trainable variable; they start at zero."""
-    hyperparameters: list[Hyperparameter]
-    """Scalars in addition to learning_rate and weight_decay, which every optimizer has."""
+    """Names of the float32 variables kept for each variable that the rule updates."""
+    shape: tuple[int, ...] | None = None
+    """The shape of the variables that the function takes; None for any shape."""
+
+    def initial(self, slot: str) -> float:
+        """Returns the number that a slot is filled with at first."""
+        return 0.0
+
+    def slot_shape(self, slot: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the shape of the slot of a variable of the given shape."""
+        return shape
 
     @abc.abstractmethod
     def update(
@@ -49,6 +58,23 @@ class Optimizer(abc.ABC):
             weight_decay: float32 scalar, 0 for variables without decay.
             hyperparameters: scalars by name.
         """
+
+
+class Optimizer(Rule):
+    """Updates the variables of a model. A new optimizer is one subclass.
+
+    Most have one rule for all variables and are that rule themselves. One that treats
+    variables differently overrides `rule`.
+    """
+
+    name: str
+    hyperparameters: list[Hyperparameter]
+    """Scalars in addition to learning_rate and weight_decay, which every optimizer has. All
+    rules take them."""
+
+    def rule(self, path: str, shape: tuple[int, ...]) -> Rule:
+        """Returns what updates a variable. Rules of one `function` are one object."""
+        return self
 
 
 class AdamW(Optimizer):

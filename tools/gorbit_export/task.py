@@ -16,26 +16,100 @@ PRECISIONS = {"float32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 """The dtypes that a model's products and activations may be computed in, by name."""
 
 
+DTYPES = (tf.uint8, tf.int32, tf.int64, tf.float32, tf.bool)
+"""The dtypes of features."""
+ROLES = ("input", "label", "weight", "id")
+WEIGHTS = "example_weights"
+"""The feature that weighs examples, where no other has the role."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Feature:
     """A named tensor of a batch.
 
     Attributes:
         name: name of the function input.
-        dtype: element type.
+        dtype: element type, one of DTYPES.
         axes: one name per axis. Axes with the same name have the same length: "rows",
             "length" (of a row), "examples".
         label: whether the feature is part of the answer; prediction does not take it.
+            It is the short form of the role "label", and true of every role but "input".
+        role: what the feature is for, one of ROLES. Prediction takes inputs only. By default
+            "weight" for `example_weights`, "label" with `label`, else "input".
+        shape: length of each axis, None where it is open. By default all are.
+        make: what gorbit computes instead of reading it from the record, see
+            docs/reference/contract.md. "" are the record's values.
+        minimum: least valid number, of integers; 0 where `below` is set.
+        below: first number that is too large.
+        pad: what fills an open axis.
     """
 
     name: str
     dtype: tf.DType
     axes: tuple[str, ...]
     label: bool = False
+    role: str = ""
+    shape: tuple[int | None, ...] | None = None
+    make: str = ""
+    minimum: int | None = None
+    below: int | None = None
+    pad: float = 0
+
+    def __post_init__(self) -> None:
+        """Fills in what follows from the rest.
+
+        Raises:
+            ValueError: if a field has no meaning.
+        """
+        if self.dtype not in DTYPES:
+            known = ", ".join(dtype.name for dtype in DTYPES)
+            raise ValueError(f"feature {self.name} is {self.dtype.name}; expected one of {known}")
+        role = self.role or ("weight" if self.name == WEIGHTS else "label" * self.label or "input")
+        if role not in ROLES:
+            known = ", ".join(ROLES)
+            raise ValueError(f"feature {self.name} has the role {role!r}; expected one of {known}")
+        shape = (None,) * len(self.axes) if self.shape is None else tuple(self.shape)
+        if len(shape) != len(self.axes):
+            raise ValueError(
+                f"feature {self.name} has {len(self.axes)} axes and a shape of {len(shape)}; "
+                "expected as many"
+            )
+        for name, value in (("role", role), ("label", role != "input"), ("shape", shape)):
+            object.__setattr__(self, name, value)
 
     def spec(self) -> tf.TensorSpec:
         """Returns the spec of the function argument for the feature."""
-        return tf.TensorSpec([None] * len(self.axes), self.dtype, self.name)
+        return tf.TensorSpec(list(self.shape), self.dtype, self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A number that `results` gives.
+
+    Attributes:
+        name: its name in logs and metrics.jsonl.
+        better: "higher" or "lower"; "" for a number that has no direction.
+    """
+
+    name: str
+    better: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What an output of `predict` means.
+
+    Attributes:
+        name: the output.
+        axes: one name per axis, the first "examples" (or "rows", of tokens).
+        kind: "probabilities", "logits", "value", "values", "tokens" or "spans".
+        of: the label feature whose categories name the classes; "" if there is none.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    kind: str
+    of: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +145,8 @@ class Task(abc.ABC):
     name: str
     """Name of the task in gorbit.json, for instance "classification"."""
     model: tf.Module
-    """Holds every variable. All of them are trained."""
+    """Holds every variable. Those that are not trainable are states: passes read them, and
+    checkpoints hold them. A state is updated if `train_sums` gives its new value."""
     features: list[Feature]
     """The features of a batch."""
     hyperparameters: list[Hyperparameter]
@@ -80,6 +155,24 @@ class Task(abc.ABC):
     """What `train_sums`, `evaluate_sums` and `predict` compute in, one of PRECISIONS. Their
     outputs and the variables are float32. With fp16 the loss is scaled before its gradient is
     computed."""
+    additive: bool = True
+    """Whether sums over parts of a batch add up to those of the whole in training. Batch
+    normalization, for instance, makes them differ."""
+    best: tuple[str, str] | None = None
+    """The metric that says which checkpoint is best, and "higher" or "lower"."""
+    metrics: tuple[Metric, ...] = ()
+    """What `results` gives, in its order."""
+    results_of: tuple[str, ...] = ()
+    """Names of the evaluation's sums that `results` takes, in its order."""
+    outputs: tuple[Output, ...] = ()
+    """What the outputs of `predict` mean. Those that are not here are values per example."""
+    masking: dict[str, Any] | None = None
+    """How tokens are masked (masked language models), see docs/reference/contract.md."""
+
+    @property
+    def input(self) -> str:
+        """How examples become a batch: "packed" into rows of tokens, or "dense"."""
+        return "packed" if any("rows" in f.axes for f in self.features) else "dense"
 
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
@@ -89,7 +182,11 @@ class Task(abc.ABC):
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
     ) -> dict[str, Tensor]:
-        """The training pass. Returns "loss_sum" (differentiable), "weight_sum" and metric sums."""
+        """The training pass. Returns "loss_sum" (differentiable), "weight_sum" and metric sums.
+
+        The new value of a state goes under "state/PATH", for instance
+        "state/model/norm/moving_mean": float32 of the state's shape.
+        """
 
     @abc.abstractmethod
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -103,8 +200,19 @@ class Task(abc.ABC):
     def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
         """Returns the inputs of the serving signature, and the function that computes outputs."""
 
-    def decays(self, path: str) -> bool:
-        """Whether weight decay applies to a variable; by default not to biases and norms."""
+    def results(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns a float32 scalar per metric from the totals of the sums in `results_of`."""
+        raise NotImplementedError
+
+    def learning_rate(self, path: str) -> float:
+        """Factor of the learning rate for a variable."""
+        return 1.0
+
+    def decays(self, path: str) -> bool | float:
+        """Whether weight decay applies to a variable, or its factor for the variable.
+
+        By default it applies to all but biases and norms.
+        """
         parts = path.split("/")
         return parts[-1] != "bias" and not any("norm" in part for part in parts)
 

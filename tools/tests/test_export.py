@@ -424,11 +424,150 @@ def test_the_documented_architecture(tmp_path):
     assert losses[-1] < losses[0] / 10
 
 
-def test_variables_that_are_not_trained_are_refused():
-    bag = Bag()
-    bag.model.count = tf.Variable(0.0, trainable=False)
-    with pytest.raises(ValueError, match="variable model/count is not trainable"):
-        export.Export(bag, AdamW())
+class Running(Bag):
+    """A bag with running statistics, frozen variables and metrics of its own."""
+
+    metrics = (task.Metric("error", "lower"), task.Metric("share"))
+    results_of = ("metric/error/squares", "metric/error/count")
+    best = ("error", "lower")
+    additive = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model.mean = tf.Variable([0.0, 1.0], trainable=False)
+        self.model.table = tf.Variable([3, 4], trainable=False, dtype=tf.int64)
+        self.features[0] = task.Feature(
+            "ids", tf.int32, ("examples", "length"), shape=(None, 2), below=20, pad=1
+        )
+        self.outputs = (task.Output("logits", ("examples", "classes"), "logits", "labels"),)
+
+    def train_sums(self, features, hyperparameters, random):
+        logits = self._logits(features)
+        mean = 0.5 * self.model.mean + 0.5 * tf.reduce_mean(logits, 0)
+        return {**self._sums(logits, features), "state/model/mean": mean}
+
+    def evaluate_sums(self, features):
+        logits = self._logits(features) - self.model.mean + tf.cast(self.model.table, tf.float32)
+        sums = self._sums(logits, features)
+        sums["metric/error/squares"] = tf.reduce_sum(tf.square(logits), 0)
+        sums["metric/error/count"] = sums["weight_sum"]
+        return sums
+
+    def results(self, sums):
+        squares, count = (sums[name] for name in self.results_of)
+        return {"error": tf.reduce_sum(squares) / count, "share": squares[0] / squares[1]}
+
+    def learning_rate(self, path):
+        return 0.1 if path == "model/again" else 1.0
+
+    def decays(self, path):
+        return 0.5 if path.endswith("kernel") else False
+
+
+class Descent(optimizers.Rule):
+    """Gradient descent with a step count of its own."""
+
+    function = "update_descent"
+    slots = ("steps",)
+
+    def initial(self, slot):
+        return 1.0
+
+    def slot_shape(self, slot, shape):
+        return ()
+
+    def update(self, variable, slots, gradient, gradient_scale, iteration, learning_rate, *rest):
+        tf.raw_ops.AssignAddVariableOp(resource=slots["steps"], value=tf.constant(1.0))
+        tf.raw_ops.AssignSubVariableOp(
+            resource=variable, value=gradient * gradient_scale * learning_rate
+        )
+
+
+class Mixed(AdamW):
+    """Descent for matrices, Adam for the rest."""
+
+    name = "mixed"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.descent = Descent()
+
+    def rule(self, path, shape):
+        return self.descent if len(shape) == 2 else self
+
+
+def test_states_rules_and_metrics(tmp_path):
+    """States move where the step is applied, each variable by its own rule and factors."""
+    model = Running()
+    module = export.write(model, Mixed(), tmp_path / "out")
+    contract = json.loads((tmp_path / "out" / export.CONTRACT_FILE).read_text())
+    assert contract["states"] == [
+        {"name": "model/mean", "shape": [2], "dtype": "float32", "updated": True},
+        {"name": "model/table", "shape": [2], "dtype": "int64", "updated": False},
+    ]
+    assert contract["updates"] == {
+        "update": {"slots": [{"name": "m", "initial": 0.0}, {"name": "v", "initial": 0.0}]},
+        "update_descent": {"slots": [{"name": "steps", "initial": 1.0}]},
+    }
+    variables = {v["name"]: v for v in contract["variables"]}
+    assert set(variables) == set(module.variables_by_path)
+    table = variables["model/again"]
+    assert (table["update"], table["slot_shapes"]) == ("update_descent", {"steps": []})
+    assert table["learning_rate"] == 0.1
+    kernel, bias = variables["model/heads/b/0/kernel"], variables["model/heads/b/0/bias"]
+    assert (kernel["weight_decay"], bias["weight_decay"]) == (0.5, False)
+    assert (bias["update"], "slot_shapes" in bias) == ("update", False)
+    assert contract["metrics"] == [
+        {"name": "error", "better": "lower"},
+        {"name": "share", "better": ""},
+    ]
+    assert contract["results"] == ["metric/error/squares", "metric/error/count"]
+    assert contract["best"] == {"metric": "error", "better": "lower"}
+    assert (contract["input"], contract["additive"]) == ("dense", False)
+    ids = contract["features"][0]
+    assert (ids["shape"], ids["role"], ids["below"], ids["pad"]) == ([None, 2], "input", 20, 1)
+    (output,) = contract["outputs"]
+    assert (output["axes"], output["of"]) == (["examples", "classes"], "labels")
+
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    features = {"ids": tf.constant([[1, 2], [3, 4], [5, 6]]), "labels": tf.constant([0, 1, 1])}
+    rates = {k: STEP[k] for k in STEP if "dropout" not in k and "smoothing" not in k}
+    seed = tf.constant([1, 2], tf.int64)
+    logits = model._logits(features).numpy()
+    parts = loaded.gradients(**features, seed=seed, temperature=1.0)
+    want = 0.5 * np.array([0, 1]) + 0.5 * logits.mean(0)
+    np.testing.assert_allclose(parts["state/model/mean"] / 3, want - [0, 1], atol=1e-6)
+    before = loaded.model.again.numpy()
+    step = loaded.train_step(**features, seed=seed, **scalars(**rates, temperature=1.0))
+    assert not any(name.startswith("state/") for name in step)
+    np.testing.assert_allclose(loaded.model.mean.numpy(), want, atol=1e-6)
+    assert loaded.optimizer.steps.model.again.numpy() == 2
+    scale = min(1, 1 / float(step["gradient_norm"])) / 3 * rates["learning_rate"]
+    moved = before - 0.1 * scale * parts["gradient/model/again"].numpy()
+    np.testing.assert_allclose(loaded.model.again.numpy(), moved, atol=1e-7)
+
+    features["ids"] = tf.fill([3, 2], 0)
+    loaded.model.again.assign(tf.fill([20, 4], float("nan")))
+    step = loaded.train_step(**features, seed=seed, **scalars(**rates, temperature=1.0))
+    assert not step["applied"]
+    np.testing.assert_allclose(loaded.model.mean.numpy(), want, atol=1e-6)
+
+    sums = tf.constant([2.0, 4.0]), tf.constant(3.0)
+    got = loaded.results(sum_0=sums[0], sum_1=sums[1])
+    assert {name: float(v) for name, v in got.items()} == {"error": 2.0, "share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dtype": tf.float64}, "feature x is float64; expected one of uint8, int32"),
+        ({"role": "target"}, "feature x has the role 'target'; expected one of input"),
+        ({"shape": (None, 3)}, "feature x has 1 axes and a shape of 2; expected as many"),
+    ],
+)
+def test_features_without_meaning_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        task.Feature(**{"name": "x", "dtype": tf.int32, "axes": ("examples",), **fields})
 
 
 def test_initial_weights_are_a_function_of_the_seed():
