@@ -21,9 +21,10 @@
 //	attention_dropout                ..., rate, key, counter -> context, and the gradient's inputs
 //	attention_dropout_gradient       dy, qkv, ... -> dqkv, dbias
 //	adamw                            variable, m, v, gradient, gradient_scale, iteration, learning_rate, ...
+//	sgd, lion                        variable, m, gradient, gradient_scale, iteration, learning_rate, ...
 //
 // x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with R*S = T. The
-// functions are defined in tools/gorbit_export/ops.py and optimizers.py, and the formulas are in
+// functions are defined in tools/gorbit_export/ops.py and optimizers/, and the formulas are in
 // docs/reference/contract.md. Attention uses only pairs of positions of the same sequence and is
 // zero at padding. It stores no matrix of pairs: the gradient recomputes the weights, as in Dao et
 // al. 2022. One more operation, Squares, sums the squares of many tensors.

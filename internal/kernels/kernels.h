@@ -76,6 +76,20 @@ typedef struct {
 } Adam;
 
 typedef struct {
+  int64_t n;
+  float *variable, *m;
+  const float* gradient;
+  float scale, rate, decay, momentum, nesterov;
+} Sgd;
+
+typedef struct {
+  int64_t n;
+  float *variable, *m;
+  const float* gradient;
+  float scale, rate, decay, beta_1, beta_2;
+} Lion;
+
+typedef struct {
   const float* x;
   int64_t n;
   double* partial;
@@ -91,6 +105,8 @@ typedef struct {
   void (*attention)(void*, int64_t);
   void (*attention_gradient)(void*, int64_t);
   void (*adam)(void*, int64_t);
+  void (*sgd)(void*, int64_t);
+  void (*lion)(void*, int64_t);
   void (*squares)(void*, int64_t);
 } Tasks;
 

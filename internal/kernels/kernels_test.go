@@ -44,7 +44,7 @@ func TestOps(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"gorbit.gelu", "gorbit.residual_norm_dropout_gradient", "gorbit.attention", "gorbit.adamw"} {
+	for _, name := range []string{"gorbit.gelu", "gorbit.residual_norm_dropout_gradient", "gorbit.attention", "gorbit.adamw", "gorbit.sgd", "gorbit.lion"} {
 		if !seen[name] {
 			t.Errorf("no operation for %s", name)
 		}

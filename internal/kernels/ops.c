@@ -423,6 +423,42 @@ static void adamw(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
+// sgd(variable, m, gradient, gradient_scale, iteration, learning_rate, weight_decay, momentum,
+// nesterov)
+static void sgd(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  TF_Tensor* gradient = input(&c, 2);
+  int64_t n = elements(gradient);
+  Sgd a = {.n = n, .gradient = floats(gradient), .scale = scalar(&c, 3)};
+  a.rate = scalar(&c, 5);
+  a.decay = a.rate * scalar(&c, 6);
+  a.momentum = scalar(&c, 7);
+  a.nesterov = scalar(&c, 8);
+  a.variable = state(&c, 0, n);
+  a.m = state(&c, 1, n);
+  if (ok(&c)) gorbit_parallel_update((n + kChunk - 1) / kChunk, gorbit_tasks()->sgd, &a);
+  end(&c);
+}
+
+// lion(variable, m, gradient, gradient_scale, iteration, learning_rate, weight_decay, beta_1,
+// beta_2)
+static void lion(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  TF_Tensor* gradient = input(&c, 2);
+  int64_t n = elements(gradient);
+  Lion a = {.n = n, .gradient = floats(gradient), .scale = scalar(&c, 3)};
+  a.rate = scalar(&c, 5);
+  a.decay = a.rate * scalar(&c, 6);
+  a.beta_1 = scalar(&c, 7);
+  a.beta_2 = scalar(&c, 8);
+  a.variable = state(&c, 0, n);
+  a.m = state(&c, 1, n);
+  if (ok(&c)) gorbit_parallel_update((n + kChunk - 1) / kChunk, gorbit_tasks()->lion, &a);
+  end(&c);
+}
+
 // squares(x, ...) -> the sum of the squares of all elements
 static void squares(void* unused, TF_OpKernelContext* context) {
   (void)unused;
@@ -500,6 +536,16 @@ static const struct {
      {"variable: resource", "m: resource", "v: resource", "gradient: float",
       "gradient_scale: float", "iteration: int64", "learning_rate: float", "weight_decay: float",
       "beta_1: float", "beta_2: float", "epsilon: float"},
+     {NULL}},
+    {"GorbitSgd", sgd, none, true,
+     {"variable: resource", "m: resource", "gradient: float", "gradient_scale: float",
+      "iteration: int64", "learning_rate: float", "weight_decay: float", "momentum: float",
+      "nesterov: float"},
+     {NULL}},
+    {"GorbitLion", lion, none, true,
+     {"variable: resource", "m: resource", "gradient: float", "gradient_scale: float",
+      "iteration: int64", "learning_rate: float", "weight_decay: float", "beta_1: float",
+      "beta_2: float"},
      {NULL}},
     {"GorbitSquares", squares, unknown, false, {"x: N * float"}, {"sum: float"}},
 };

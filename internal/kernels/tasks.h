@@ -72,6 +72,17 @@ INLINE vf NAME(part)(const float* p, int64_t n) {
   return v;
 }
 
+// some loads n of at most W numbers; the rest are 0. keep stores them.
+INLINE vf NAME(some)(const float* p, int64_t n) { return n == W ? LOAD(p) : NAME(part)(p, n); }
+
+INLINE void NAME(keep)(float* p, vf v, int64_t n) {
+  if (n == W) {
+    STORE(p, v);
+  } else {
+    memcpy(p, &v, (size_t)n * 4);
+  }
+}
+
 static void NAME(gelu)(void* argument, int64_t block) {
   const Gelu* g = argument;
   int64_t begin = block * kBlockRows * g->width, end = g->rows * g->width;
@@ -538,27 +549,54 @@ static void NAME(adam)(void* argument, int64_t chunk) {
   float keep_1 = 1 - a->beta_1, keep_2 = 1 - a->beta_2;
   for (; i < end; i += W) {
     int64_t n = end - i < W ? end - i : W;
-    vf g, m, v, x;
-    if (n == W) {
-      g = LOAD(a->gradient + i), m = LOAD(a->m + i), v = LOAD(a->v + i), x = LOAD(a->variable + i);
-    } else {
-      g = NAME(part)(a->gradient + i, n), m = NAME(part)(a->m + i, n);
-      v = NAME(part)(a->v + i, n), x = NAME(part)(a->variable + i, n);
-    }
-    g *= a->scale;
+    vf g = NAME(some)(a->gradient + i, n) * a->scale;
+    vf m = NAME(some)(a->m + i, n), v = NAME(some)(a->v + i, n), x = NAME(some)(a->variable + i, n);
     m += (g - m) * keep_1;
     v += (g * g - v) * keep_2;
     vf root;
     for (int k = 0; k < W; k++) root[k] = sqrtf(v[k]);
     x -= x * a->decay;
     x -= m * a->rate / (root + a->epsilon);
-    if (n == W) {
-      STORE(a->m + i, m), STORE(a->v + i, v), STORE(a->variable + i, x);
-    } else {
-      memcpy(a->m + i, &m, (size_t)n * 4);
-      memcpy(a->v + i, &v, (size_t)n * 4);
-      memcpy(a->variable + i, &x, (size_t)n * 4);
-    }
+    NAME(keep)(a->m + i, m, n);
+    NAME(keep)(a->v + i, v, n);
+    NAME(keep)(a->variable + i, x, n);
+  }
+}
+
+static void NAME(sgd)(void* argument, int64_t chunk) {
+  const Sgd* a = argument;
+  int64_t i = chunk * kChunk, end = i + kChunk;
+  if (end > a->n) end = a->n;
+  float step = a->scale * a->rate;
+  for (; i < end; i += W) {
+    int64_t n = end - i < W ? end - i : W;
+    vf g = NAME(some)(a->gradient + i, n) * step;
+    vf m = NAME(some)(a->m + i, n) * a->momentum - g;
+    vf x = NAME(some)(a->variable + i, n);
+    x -= x * a->decay;
+    x += m + (m * a->momentum - g - m) * a->nesterov;
+    NAME(keep)(a->m + i, m, n);
+    NAME(keep)(a->variable + i, x, n);
+  }
+}
+
+static void NAME(lion)(void* argument, int64_t chunk) {
+  const Lion* a = argument;
+  int64_t i = chunk * kChunk, end = i + kChunk;
+  if (end > a->n) end = a->n;
+  float keep_1 = 1 - a->beta_1, keep_2 = 1 - a->beta_2;
+  for (; i < end; i += W) {
+    int64_t n = end - i < W ? end - i : W;
+    vf m = NAME(some)(a->m + i, n), x = NAME(some)(a->variable + i, n);
+    vf change = NAME(some)(a->gradient + i, n) * a->scale - m;
+    vf direction = m + change * keep_1;
+    // A comparison gives -1 where it holds.
+    vf sign = __builtin_convertvector((direction < 0) - (direction > 0), vf);
+    x -= x * a->decay;
+    x -= sign * a->rate;
+    m += change * keep_2;
+    NAME(keep)(a->m + i, m, n);
+    NAME(keep)(a->variable + i, x, n);
   }
 }
 
@@ -585,7 +623,7 @@ static void NAME(squares)(void* argument, int64_t chunk) {
 static const Tasks NAME(tasks) = {
     STRING(ISA),         NAME(gelu),      NAME(gelu_gradient),      NAME(norm),
     NAME(norm_gradient), NAME(attention), NAME(attention_gradient), NAME(adam),
-    NAME(squares),
+    NAME(sgd),           NAME(lion),      NAME(squares),
 };
 
 #undef vf

@@ -17,6 +17,10 @@ TENSORFLOW = "2.18"
 """The release whose graphs gorbit's library runs."""
 
 
+_OPTIMIZERS = ("adamw", "sgd", "lion", "lamb", "adafactor", "muon")
+"""The names of optimizers.OPTIMIZERS, which cannot be imported without TensorFlow."""
+
+
 class UsageError(Exception):
     """An argument is invalid; the message is one line for the user."""
 
@@ -77,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         default="first",
         help="first: BERT's own pooler on the first token; mean: the mean of all tokens",
     )
-    add("--optimizer", choices=["adamw"], default="adamw", help="how variables are updated")
+    add("--optimizer", choices=_OPTIMIZERS, default="adamw", help="how variables are updated")
     add(
         "--recompute",
         choices=["none", "layers"],
