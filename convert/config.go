@@ -30,6 +30,7 @@ const (
 	TSV   Format = "tsv"   // tab-separated, no quoting: .tsv, .txt
 	CSV   Format = "csv"   // comma-separated, quoted as in RFC 4180: .csv
 	JSONL Format = "jsonl" // one JSON object per line: .jsonl, .ndjson
+	JSON  Format = "json"  // an array of JSON objects: .json
 )
 
 // Charset is the encoding of an input file's text.
@@ -79,6 +80,9 @@ type Config struct {
 	// Format and Charset describe the inputs.
 	Format  Format
 	Charset Charset
+	// Delimiter is the ASCII character that separates the columns of TSV and CSV; 0 means a tab
+	// and a comma. If the name of a file shows TSV, the format must be given, too.
+	Delimiter byte
 	// NoHeader says that the files start with a data row. Columns are then named by
 	// their numbers, from 1. It applies only to TSV and CSV.
 	NoHeader bool
@@ -151,8 +155,13 @@ func (c *Config) validateInputs() error {
 			fail("the %s split has a file without a name", in.Split)
 		}
 	}
-	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL}, c.Format) {
-		fail("format is %q; expected tsv, csv or jsonl", c.Format)
+	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON}, c.Format) {
+		fail("format is %q; expected tsv, csv, jsonl or json", c.Format)
+	}
+	if c.Delimiter != 0 {
+		if _, err := table.ParseDelimiter(string(rune(c.Delimiter))); err != nil {
+			fail("%w", err)
+		}
 	}
 	if !slices.Contains([]Charset{"", UTF8, Latin1, Windows1252}, c.Charset) {
 		fail("encoding is %q; expected utf-8, latin-1 or windows-1252", c.Charset)
@@ -299,16 +308,20 @@ func (c *Config) has(split string) bool {
 }
 
 func (c *Config) formatOf(path string) (Format, error) {
-	if c.Format != Auto {
-		return c.Format, nil
+	f := c.Format
+	if f == Auto {
+		f = Format(table.FormatOf(path))
 	}
-	if f := table.FormatOf(path); f != "" {
-		return Format(f), nil
+	if f == Auto && c.taskName() != TextTask {
+		f = TSV
 	}
-	if c.taskName() != TextTask {
-		return TSV, nil
+	if f == Auto {
+		return Auto, fault.Usagef("convert: the name of %s does not show its format; name it with --format tsv, csv, jsonl or json", path)
 	}
-	return Auto, fault.Usagef("convert: the name of %s does not show its format; name it with --format tsv, csv or jsonl", path)
+	if err := table.CheckDelimiter(path, table.Format(f), c.Format != Auto, c.Delimiter, "--format"); err != nil {
+		return Auto, fmt.Errorf("convert: %w", err)
+	}
+	return f, nil
 }
 
 // needsLabels reports whether each row of a split must have a label, as for training and

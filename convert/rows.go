@@ -12,7 +12,7 @@ import (
 
 // layout says how the files of a conversion are laid out.
 func (c *Config) layout(format Format, sum hash.Hash) table.Config {
-	out := table.Config{Format: table.Format(format), Charset: table.Charset(c.Charset), Sum: sum}
+	out := table.Config{Format: table.Format(format), Charset: table.Charset(c.Charset), Delimiter: c.Delimiter, Sum: sum}
 	bare, text := c.task().bare, c.task().text
 	switch {
 	case c.NoHeader:

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -29,7 +30,7 @@ vocabulary and a manifest (label names, lengths, checksums). The same input, fla
 and seed produce the same bytes.
 
 Tasks: ` + strings.Join(convert.Tasks(), ", ") + `. The task "text" reads any tab-separated, CSV
-or JSON-lines file; --text-column, --pair-column and --label-column name its columns
+or JSON file (also .gz and .zst); --text-column, --pair-column and --label-column name its columns
 (with --no-header by number, starting at 1).`,
 		Example: `  gorbit convert --task mrpc --vocab vocab.txt --train train.tsv --dev dev.tsv --out data/mrpc
   gorbit convert --vocab vocab.txt --train reviews.csv --text-column review --label-column stars --split-by-hash id --out data/reviews`,
@@ -47,7 +48,8 @@ or JSON-lines file; --text-column, --pair-column and --label-column name its col
 	f.BoolVar(&flags.cased, "cased", false, "keep case and accents, for cased vocabularies")
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]")
-	f.StringVar(&flags.format, "format", "auto", "tsv (no quoting), csv or jsonl; auto goes by the file name")
+	f.StringVar(&flags.format, "format", "auto", "tsv (no quoting), csv, jsonl or json (an array of objects); auto goes by the file name")
+	f.StringVar(&flags.delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	f.StringVar(&flags.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
 	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
 	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
@@ -103,6 +105,7 @@ or JSON-lines file; --text-column, --pair-column and --label-column name its col
 type convertFlags struct {
 	train, dev, test, extra      []string
 	format, charset, compression string
+	delimiter                    string
 	threshold                    float64
 	cased                        bool
 }
@@ -143,10 +146,13 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 	if f.Changed("label-threshold") {
 		c.LabelThreshold = &v.threshold
 	}
+	var err error
+	if c.Delimiter, err = table.ParseDelimiter(v.delimiter); err != nil {
+		return usagef("--delimiter: %w", err)
+	}
 	if c.SplitByHash == "" && !f.Changed("dev-fraction") {
 		c.DevFraction = 0
 	}
-	var err error
 	if c.Compression, err = tfrecord.ParseCompression(v.compression); err != nil {
 		return usagef("--compression: %w", err)
 	}

@@ -18,10 +18,10 @@ type csvRows struct {
 // csvSep separates the fields of a row after reading. It does not occur in text.
 const csvSep = '\xff'
 
-func newCSVRows(text io.Reader, path string) *csvRows {
+func newCSVRows(text io.Reader, path string, delimiter byte) *csvRows {
 	limit := &limited{r: text}
 	r := csv.NewReader(limit)
-	r.FieldsPerRecord, r.ReuseRecord = -1, true
+	r.FieldsPerRecord, r.ReuseRecord, r.Comma = -1, true, rune(delimiter)
 	return &csvRows{r: r, limit: limit, path: path}
 }
 

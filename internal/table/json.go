@@ -3,6 +3,8 @@ package table
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // jsonRows are JSON objects, one per line. Their fields are those of the selected columns.
@@ -10,6 +12,8 @@ type jsonRows struct {
 	lines
 	columns []Column
 }
+
+func (r *jsonRows) selects(columns []Column) { r.columns = columns }
 
 func (r *jsonRows) cut(fields []Field, row string, line int64) ([]Field, error) {
 	if err := checkUTF8(r.path, line, row); err != nil {
@@ -22,6 +26,9 @@ func (r *jsonRows) cut(fields []Field, row string, line int64) ([]Field, error) 
 	for _, c := range r.columns {
 		f, reason := jsonField(object[c.Name], c)
 		if reason != "" {
+			if _, ok := object[c.Name]; !ok {
+				reason += "; its members are " + List(slices.Sorted(maps.Keys(object)))
+			}
 			return nil, &Error{r.path, line, reason}
 		}
 		fields = append(fields, f)

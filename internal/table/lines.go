@@ -78,14 +78,17 @@ func checkUTF8(path string, line int64, s string) error {
 	}
 }
 
-// tsvRows are lines split at tabs. Quotation marks have no special meaning.
-type tsvRows struct{ lines }
+// tsvRows are lines split at a delimiter. Quotation marks have no special meaning.
+type tsvRows struct {
+	lines
+	delimiter byte
+}
 
 func (r *tsvRows) cut(fields []Field, row string, line int64) ([]Field, error) {
 	if err := checkUTF8(r.path, line, row); err != nil {
 		return nil, err
 	}
-	return cutAt(fields, row, '\t'), nil
+	return cutAt(fields, row, r.delimiter), nil
 }
 
 func cutAt(fields []Field, row string, sep byte) []Field {

@@ -3,6 +3,7 @@ package table
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,11 @@ const (
 	TSV   Format = "tsv"   // tab-separated, no quoting
 	CSV   Format = "csv"   // comma-separated, quoted as in RFC 4180
 	JSONL Format = "jsonl" // one JSON object per line
+	JSON  Format = "json"  // one array of JSON objects
 )
+
+// Objects reports whether the rows are JSON objects, each with names of its own.
+func (f Format) Objects() bool { return f == JSONL || f == JSON }
 
 // FormatOf returns the format that the name of a file shows, or "". A name may end in .gz or .zst
 // after that.
@@ -49,6 +54,8 @@ func FormatOf(path string) Format {
 		return CSV
 	case ".jsonl", ".ndjson":
 		return JSONL
+	case ".json":
+		return JSON
 	}
 	return ""
 }
@@ -79,6 +86,8 @@ func (e *Error) Is(target error) bool { return target == fault.Damaged }
 type Config struct {
 	Format  Format
 	Charset Charset
+	// Delimiter separates the columns of TSV and CSV; 0 means a tab for TSV and a comma for CSV.
+	Delimiter byte
 	// Names returns the names of the columns, given the fields of the first row, and whether
 	// that row is data. If it is nil, the first row has the names. It is not used for JSON.
 	Names func(first []string) (names []string, data bool)
@@ -183,16 +192,22 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
+	if cfg.Delimiter != 0 && cfg.Format.Objects() {
+		return nil, errors.Join(fault.Usagef("%s has format %s, which has no delimiter; expected tsv or csv", path, cfg.Format), t.Close())
+	}
 	switch cfg.Format {
 	case TSV:
-		t.rows = &tsvRows{lines{r: text, path: path}}
+		t.rows = &tsvRows{lines{r: text, path: path}, cmp.Or(cfg.Delimiter, '\t')}
 	case CSV:
-		t.rows = newCSVRows(text, path)
+		t.rows = newCSVRows(text, path, cmp.Or(cfg.Delimiter, ','))
 	case JSONL:
 		t.rows = &jsonRows{lines: lines{r: text, path: path}}
 		return t, nil
+	case JSON:
+		t.rows = newArrayRows(text, path)
+		return t, nil
 	default:
-		return nil, errors.Join(fmt.Errorf("%s: format is %q; expected tsv, csv or jsonl", path, cfg.Format), t.Close())
+		return nil, errors.Join(fmt.Errorf("%s: format is %q; expected tsv, csv, jsonl or json", path, cfg.Format), t.Close())
 	}
 	if err := t.readHeader(cfg); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -278,8 +293,8 @@ func (t *Table) Names() []string { return t.names }
 // is an *Error, or a usage error if a flag chose it. In JSON, the rows that lack it are.
 func (t *Table) Select(columns ...Column) error {
 	t.index = t.index[:0]
-	if rows, ok := t.rows.(*jsonRows); ok {
-		rows.columns = columns
+	if rows, ok := t.rows.(interface{ selects([]Column) }); ok {
+		rows.selects(columns)
 		for i := range columns {
 			t.index = append(t.index, i)
 		}

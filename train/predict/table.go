@@ -17,11 +17,14 @@ import (
 
 // Columns says how a file with named columns is laid out, and which of them are used.
 type Columns struct {
-	// Format is tsv (no quoting), csv (RFC 4180) or jsonl; "" goes by the name of the file, which
-	// may end in .gz or .zst after that. FormatLines means that there are no columns.
+	// Format is tsv (no quoting), csv (RFC 4180), jsonl or json (an array of objects); "" goes by
+	// the name of the file, which may end in .gz or .zst after that. FormatLines means that there are no columns.
 	Format string
 	// Charset is utf-8, latin-1 or windows-1252; "" is utf-8.
 	Charset string
+	// Delimiter is what separates the columns of tsv and csv, as table.ParseDelimiter takes it; ""
+	// is a tab and a comma.
+	Delimiter string
 	// NoHeader says that the first row has data. Columns are then called by their numbers, from 1.
 	NoHeader bool
 	// Text and Pair are the columns of the text and of the second text of a pair; without Pair,
@@ -43,9 +46,9 @@ const FormatLines = "lines"
 // Validate returns an error for the first invalid setting.
 func (c Columns) Validate() error {
 	switch {
-	case !slices.Contains([]string{"", FormatLines, string(table.TSV), string(table.CSV), string(table.JSONL)}, c.Format):
-		return fmt.Errorf("input format is %q; expected lines, tsv, csv or jsonl", c.Format)
-	case c.Format == FormatLines && (c.NoHeader || c.Text != "" || c.ID != "" || c.Charset != ""):
+	case !slices.Contains([]string{"", FormatLines, string(table.TSV), string(table.CSV), string(table.JSONL), string(table.JSON)}, c.Format):
+		return fmt.Errorf("input format is %q; expected lines, tsv, csv, jsonl or json", c.Format)
+	case c.Format == FormatLines && (c.NoHeader || c.Text != "" || c.ID != "" || c.Charset != "" || c.Delimiter != ""):
 		return errors.New("input format lines has no columns, header or encoding; leave out the options for these")
 	case !slices.Contains([]table.Charset{"", table.UTF8, table.Latin1, table.Windows1252}, table.Charset(c.Charset)):
 		return fmt.Errorf("encoding is %q; expected utf-8, latin-1 or windows-1252", c.Charset)
@@ -54,16 +57,19 @@ func (c Columns) Validate() error {
 	case c.Pair != "" && c.Pair == c.Text:
 		return fmt.Errorf("column %q is both the text column and the pair column; expected different columns", c.Text)
 	}
+	if _, err := table.ParseDelimiter(c.Delimiter); err != nil {
+		return err
+	}
 	return nil
 }
 
 // chosen reports whether something was chosen that only files with columns have.
 func (c Columns) chosen() bool {
-	return c.Format != "" || c.NoHeader || c.Text != "" || c.ID != "" || c.Charset != ""
+	return c.Format != "" || c.NoHeader || c.Text != "" || c.ID != "" || c.Charset != "" || c.Delimiter != ""
 }
 
 // HasColumns reports whether a file is to be read as a Table: because its name shows that it is one
-// (.tsv, .csv, and .jsonl if it is compressed), or because columns are chosen. Other files have a
+// (.tsv, .csv, .json, and .jsonl if it is compressed), or because columns are chosen. Other files have a
 // text, or a pair of texts, in each line.
 func (c Columns) HasColumns(path string) bool {
 	if c.Format == FormatLines {
@@ -75,21 +81,22 @@ func (c Columns) HasColumns(path string) bool {
 			return rest != ""
 		}
 	}
-	return c.chosen() || slices.Contains([]string{".tsv", ".csv"}, filepath.Ext(plain))
+	return c.chosen() || slices.Contains([]string{".tsv", ".csv", ".json"}, filepath.Ext(plain))
 }
 
 // Table is a Source that reads columns of a file. It keeps the rows until TableWriter has written
 // them with their answers.
 type Table struct {
-	path   string
-	in     *table.Table
-	cutter *table.Cutter
-	format table.Format
-	names  []string // of the columns to keep; nil for all fields of a JSON object
-	keep   []int    // their positions in a row
-	text   string
-	pair   string
-	id     string
+	path      string
+	in        *table.Table
+	cutter    *table.Cutter
+	format    table.Format
+	delimiter byte     // 0: the format's own
+	names     []string // of the columns to keep; nil for all fields of a JSON object
+	keep      []int    // their positions in a row
+	text      string
+	pair      string
+	id        string
 
 	mu   sync.Mutex
 	rows []tableRow // read and not yet written
@@ -113,7 +120,7 @@ func OpenTable(ctx context.Context, path string, c Columns) (*Table, error) {
 	if err != nil {
 		return nil, lineError(err)
 	}
-	t, err := newTable(in, path, config.Format, c)
+	t, err := newTable(in, path, config, c)
 	if err != nil {
 		return nil, errors.Join(err, in.Close())
 	}
@@ -130,7 +137,7 @@ func NewTable(r io.Reader, name string, c Columns) (*Table, error) {
 	if err != nil {
 		return nil, lineError(err)
 	}
-	return newTable(in, name, config.Format, c)
+	return newTable(in, name, config, c)
 }
 
 // layout returns how a file is laid out.
@@ -143,19 +150,27 @@ func (c Columns) layout(path string) (table.Config, error) {
 		config.Format = table.FormatOf(path)
 	}
 	if config.Format == "" {
-		return table.Config{}, fault.Usagef("the name of %s does not show its format; choose one with --input-format tsv, csv or jsonl", path)
+		return table.Config{}, fault.Usagef("the name of %s does not show its format; choose one with --input-format tsv, csv, jsonl or json", path)
+	}
+	var err error
+	if config.Delimiter, err = table.ParseDelimiter(c.Delimiter); err != nil {
+		return table.Config{}, fault.Usagef("%w", err)
+	}
+	if err := table.CheckDelimiter(path, config.Format, c.Format != "", config.Delimiter, "--input-format"); err != nil {
+		return table.Config{}, err
 	}
 	if c.NoHeader {
-		if config.Format == table.JSONL {
-			return table.Config{}, fault.Usagef("%s is jsonl, whose fields have names; leave out --no-header", path)
+		if config.Format.Objects() {
+			return table.Config{}, fault.Usagef("%s is %s, whose fields have names; leave out --no-header", path, config.Format)
 		}
 		config.Names = table.Numbered
 	}
 	return config, nil
 }
 
-func newTable(in *table.Table, path string, format table.Format, c Columns) (*Table, error) {
-	t := &Table{path: path, in: in, cutter: in.NewCutter(), format: format, names: in.Names(), id: c.ID}
+func newTable(in *table.Table, path string, layout table.Config, c Columns) (*Table, error) {
+	format := layout.Format
+	t := &Table{path: path, in: in, cutter: in.NewCutter(), format: format, delimiter: layout.Delimiter, names: in.Names(), id: c.ID}
 	textColumn, pair, err := c.resolve(path, format, t.names)
 	if err != nil {
 		return nil, err
@@ -186,9 +201,9 @@ func (c Columns) resolve(path string, format table.Format, names []string) (text
 	switch {
 	case c.Text != "":
 		return c.Text, c.Pair, nil
-	case format == table.JSONL && trained.Text == "":
+	case format.Objects() && trained.Text == "":
 		return "", "", fault.Usagef("%s has objects, and no field is chosen; name it with --text-column", path)
-	case format == table.JSONL, !c.NoHeader && slices.Contains(names, trained.Text) && (trained.Pair == "" || slices.Contains(names, trained.Pair)):
+	case format.Objects(), !c.NoHeader && slices.Contains(names, trained.Text) && (trained.Pair == "" || slices.Contains(names, trained.Pair)):
 		return trained.Text, trained.Pair, nil
 	}
 	if c.NoHeader {
@@ -214,7 +229,7 @@ func (t *Table) Next() (text.Pair, error) {
 	}
 	kept := tableRow{line: line}
 	switch {
-	case t.format != table.JSONL:
+	case !t.format.Objects():
 		all := t.cutter.All()
 		for _, i := range t.keep {
 			kept.fields = append(kept.fields, all[i].Text)

@@ -94,6 +94,14 @@ func TestColumns(t *testing.T) {
 		{"objects with a score", "x.jsonl", `{"score":1,"body":"a"}` + "\n" + `{"body":"a"}` + "\n", Columns{Text: "body"}, "",
 			`{"score":1,"body":"a","predicted_label":"short","predicted_score":0.75,"predicted_probabilities":{"long":0.25,"short":0.75},"predicted_truncated":false}` + "\n" +
 				`{"body":"a","predicted_label":"short","predicted_score":0.75,"predicted_probabilities":{"long":0.25,"short":0.75},"predicted_truncated":false}` + "\n"},
+		{"array", "x.json.gz", "[\n{\"n\":\n1, \"body\":\"a\"}]", Columns{Text: "body"}, "",
+			`{"n":1,"body":"a","label":"short","score":0.75,"probabilities":{"long":0.25,"short":0.75},"truncated":false}` + "\n"},
+		{"semicolons", "x.csv", "t;n\na;\"1;2\"\n", Columns{Text: "t", Delimiter: ";"}, "",
+			"t;n;label;score;probability_long;probability_short;truncated\na;\"1;2\";short;0.750000;0.250000;0.750000;false\n"},
+		{"semicolons to commas", "x.csv", "t;n\na;1\n", Columns{Text: "t", Delimiter: ";"}, CSV,
+			"t,n,label,score,probability_long,probability_short,truncated\na,1,short,0.750000,0.250000,0.750000,false\n"},
+		{"bars", "x", "t|n\na|1\n", Columns{Text: "t", Format: "tsv", Delimiter: "|"}, "",
+			"t|n|label|score|probability_long|probability_short|truncated\na|1|short|0.750000|0.250000|0.750000|false\n"},
 		{"lines", "x.tsv", "a\ta\n", Columns{Format: FormatLines}, TSV, "short\t0.833333\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -126,6 +134,10 @@ func TestColumnsRefused(t *testing.T) {
 		{"compressed objects without a field", "x.jsonl.gz", "", Columns{}, "", fault.Usage, `no field is chosen; name it with --text-column`},
 		{"pair alone", "x.csv", "a,b\n", Columns{Pair: "a"}, "", fault.Usage, `expected both`},
 		{"lines with columns", "x.csv", "a,b\n", Columns{Text: "a", Format: FormatLines}, "", fault.Usage, `input format lines has no columns`},
+		{"quoted or not", "x.txt", "a;b\n", Columns{Text: "a", Delimiter: ";"}, "", fault.Usage, `add --input-format csv if they may be`},
+		{"delimiter of objects", "x.json", "[]", Columns{Text: "a", Delimiter: ";"}, "", fault.Usage, `x.json is json, which has no delimiter; leave out --delimiter`},
+		{"two delimiters", "x.csv", "", Columns{Text: "a", Delimiter: ";;"}, "", fault.Usage, `expected one ASCII character`},
+		{"no array", "x.json", "[{\"a\":\"b\"}", Columns{Text: "a"}, "", fault.Damaged, `x.json:1: the array does not end; expected ]`},
 		{"empty", "x.tsv", "", Columns{Text: "a"}, "", fault.Damaged, `x.tsv:1: the file is empty`},
 		{"width", "x.tsv", "a\tb\n1\t2\n1\n", Columns{Text: "a"}, "", fault.Damaged, `x.tsv:3: has 1 column; expected 2`},
 		{"not compressed", "x.csv.gz", "", Columns{Text: "a"}, "", fault.Damaged, `x.csv.gz:1: the file is empty`},

@@ -1,6 +1,8 @@
 package predict
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -23,20 +25,24 @@ import (
 // If the file has a column label, score or truncated, the answer's is called predicted_label and so
 // on, all of them.
 type TableWriter struct {
-	t      *Table
-	format Format
-	out    io.Writer
-	csv    *csv.Writer
-	labels []string
-	prefix string
-	begun  bool
+	t         *Table
+	format    Format
+	out       io.Writer
+	csv       *csv.Writer
+	delimiter string // of TSV
+	labels    []string
+	prefix    string
+	begun     bool
 }
 
-// NewTableWriter returns a writer. format is TSV, CSV or JSON; "" is the format of the file. labels
+// NewTableWriter returns a writer. format is TSV, CSV or JSON; "" is the format of the file, with its
+// delimiter, and JSON lines for an array. labels
 // are the names of the labels by index; a label without a name is called by its index.
 func NewTableWriter(out io.Writer, t *Table, format Format, labels []string) (*TableWriter, error) {
+	var delimiter byte
 	if format == "" {
-		format = map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON}[t.format]
+		format = map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON, table.JSON: JSON}[t.format]
+		delimiter = t.delimiter
 	}
 	w := &TableWriter{t: t, format: format, out: out, labels: labels}
 	switch {
@@ -45,8 +51,10 @@ func NewTableWriter(out io.Writer, t *Table, format Format, labels []string) (*T
 	case format != JSON && t.names == nil:
 		return nil, fault.Usagef("the fields of %s differ from row to row, so its answers cannot be %s; choose --format json, or keep one field with --id-column", t.path, format)
 	}
+	w.delimiter = string(rune(cmp.Or(delimiter, '\t')))
 	if format == CSV {
 		w.csv = csv.NewWriter(out)
+		w.csv.Comma = rune(cmp.Or(delimiter, ','))
 	}
 	return w, w.name(t.names)
 }
@@ -112,11 +120,15 @@ func (w *TableWriter) line(number int64, fields []string) error {
 		return w.csv.Error()
 	}
 	for _, f := range fields {
-		if strings.ContainsAny(f, "\t\r\n") {
-			return fault.Usagef("%s:%d: %s has a tab or a line break, which tsv cannot hold; choose --format csv or json", w.t.path, max(number, 1), strconv.Quote(table.Clip(f)))
+		if strings.ContainsAny(f, w.delimiter+"\r\n") {
+			what := "a tab"
+			if w.delimiter != "\t" {
+				what = strconv.Quote(w.delimiter)
+			}
+			return fault.Usagef("%s:%d: %s has %s or a line break, which tsv cannot hold; choose --format csv or json", w.t.path, max(number, 1), strconv.Quote(table.Clip(f)), what)
 		}
 	}
-	_, err := io.WriteString(w.out, strings.Join(fields, "\t")+"\n")
+	_, err := io.WriteString(w.out, strings.Join(fields, w.delimiter)+"\n")
 	return err
 }
 
@@ -191,6 +203,13 @@ func (w *TableWriter) keep(b *strings.Builder, row tableRow) error {
 		w.prefix = before
 	}
 	inner := strings.TrimSpace(row.object)
+	if strings.ContainsAny(inner, "\r\n") { // an object of an array may have lines
+		var line bytes.Buffer
+		if err := json.Compact(&line, []byte(inner)); err != nil {
+			return &LineError{Name: w.t.path, Line: int(row.line), Reason: err.Error()}
+		}
+		inner = line.String()
+	}
 	b.WriteString(strings.TrimSpace(inner[1 : len(inner)-1]))
 	return nil
 }
