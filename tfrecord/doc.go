@@ -18,8 +18,9 @@
 // from the content, never from the name.
 //
 // An Example is the protocol buffer message of tensorflow/core/example: a map
-// from feature names to lists of bytes, float32 or int64. docs/reference/tfrecord.md
-// describes all of it byte by byte, including the index file.
+// from feature names to lists of bytes, float32 or int64. A SequenceExample also has lists of such
+// features, one for each step of a sequence. docs/reference/tfrecord.md describes all of it byte by
+// byte, including the index file.
 //
 // # Units
 //

@@ -104,6 +104,7 @@ func (e *FeatureError) Error() string {
 // if each goroutine has its own Values.
 type Decoder struct {
 	names []string
+	lists bool           // decode the lists of features of SequenceExamples, too
 	slots []int          // by position; equal names share a slot
 	index map[string]int // slot of a name
 }
@@ -133,6 +134,9 @@ func (d *Decoder) Decode(record []byte, v *Values) error {
 	if len(v.values) != len(d.index) {
 		v.values = make([]Value, len(d.index))
 	}
+	if d.lists && len(v.lists) != len(d.index) {
+		v.lists = make([]List, len(d.index))
+	}
 	v.reset()
 	if v.usual(record) {
 		return nil
@@ -146,12 +150,16 @@ func (d *Decoder) Decode(record []byte, v *Values) error {
 type Values struct {
 	decoder *Decoder
 	values  []Value
+	lists   []List // of a decoder of SequenceExamples
 	seen    []seen // by position in the record
 }
 
 func (v *Values) reset() {
 	for i := range v.values {
 		v.values[i].reset(KindNone)
+	}
+	for i := range v.lists {
+		v.lists[i].reset()
 	}
 }
 
@@ -161,6 +169,15 @@ func (v *Values) slot(name []byte) *Value {
 	}
 	return nil
 }
+
+func (v *Values) list(name []byte) *List {
+	if i, ok := v.decoder.index[string(name)]; ok {
+		return &v.lists[i]
+	}
+	return nil
+}
+
+func (v *Values) wantsLists() bool { return v.decoder.lists }
 
 // At returns the feature at position i, of KindNone if it is missing. It is valid until
 // the next Decode.
@@ -208,15 +225,22 @@ func ParseExample(record []byte) ([]Feature, error) {
 	if err := parseExample(record, m); err != nil {
 		return nil, err
 	}
+	return m.sorted(), nil
+}
+
+type allFeatures map[string]*Value
+
+func (m allFeatures) list([]byte) *List { return nil }
+func (m allFeatures) wantsLists() bool  { return false }
+
+func (m allFeatures) sorted() []Feature {
 	features := make([]Feature, 0, len(m))
 	for name, v := range m {
 		features = append(features, Feature{Name: name, Value: *v})
 	}
 	slices.SortFunc(features, func(a, b Feature) int { return strings.Compare(a.Name, b.Name) })
-	return features, nil
+	return features
 }
-
-type allFeatures map[string]*Value
 
 func (m allFeatures) slot(name []byte) *Value {
 	v, ok := m[string(name)]

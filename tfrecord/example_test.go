@@ -323,18 +323,38 @@ func TestAppendExampleErrors(t *testing.T) {
 	}
 }
 
+// heldValue is a feature in a golden file.
+type heldValue struct {
+	Kind  string
+	Int64 []int64
+	Float []uint32
+	Bytes []string
+}
+
+func (f heldValue) value(t testing.TB) (v Value) {
+	t.Helper()
+	v.Kind = map[string]Kind{"none": KindNone, "int64": KindInt64, "float": KindFloat, "bytes": KindBytes}[f.Kind]
+	v.Int64s = f.Int64
+	for _, b := range f.Float {
+		v.Floats = append(v.Floats, math.Float32frombits(b))
+	}
+	for _, s := range f.Bytes {
+		b, err := base64.StdEncoding.DecodeString(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Bytes = append(v.Bytes, b)
+	}
+	return v
+}
+
 // TestGoldenExamples reads what TensorFlow wrote, and writes the same bytes.
 func TestGoldenExamples(t *testing.T) {
 	text, err := os.ReadFile("testdata/examples.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want []map[string]struct {
-		Kind  string
-		Int64 []int64
-		Float []uint32
-		Bytes []string
-	}
+	var want []map[string]heldValue
 	if err := json.Unmarshal(text, &want); err != nil {
 		t.Fatal(err)
 	}
@@ -350,19 +370,7 @@ func TestGoldenExamples(t *testing.T) {
 		}
 		var features []Feature
 		for name, f := range w {
-			v := Feature{Name: name}
-			v.Int64s = f.Int64
-			for _, b := range f.Float {
-				v.Floats = append(v.Floats, math.Float32frombits(b))
-			}
-			for _, s := range f.Bytes {
-				b, err := base64.StdEncoding.DecodeString(s)
-				if err != nil {
-					t.Fatal(err)
-				}
-				v.Bytes = append(v.Bytes, b)
-			}
-			v.Kind = map[string]Kind{"none": KindNone, "int64": KindInt64, "float": KindFloat, "bytes": KindBytes}[f.Kind]
+			v := Feature{Name: name, Value: f.value(t)}
 			if v.Kind.String() != f.Kind {
 				t.Errorf("%v prints as %q", f.Kind, v.Kind)
 			}

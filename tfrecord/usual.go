@@ -15,6 +15,8 @@ const (
 	tagEntry    = featuresFeature<<3 | byte(protowire.BytesType)
 	tagKey      = entryKey<<3 | byte(protowire.BytesType)
 	tagValue    = entryValue<<3 | byte(protowire.BytesType)
+	tagBytes    = byte(KindBytes)<<3 | byte(protowire.BytesType)
+	tagFloats   = byte(KindFloat)<<3 | byte(protowire.BytesType)
 	tagInt64s   = byte(KindInt64)<<3 | byte(protowire.BytesType)
 	tagPacked   = listValue<<3 | byte(protowire.BytesType)
 )
@@ -25,8 +27,8 @@ type seen struct {
 	slot int // -1 for a feature that was not requested
 }
 
-// usual decodes a record that is written in the usual way and whose requested features
-// are numbers. Otherwise it returns false and leaves v undefined.
+// usual decodes a record that is written in the usual way. Otherwise it returns false and leaves v
+// undefined.
 func (v *Values) usual(record []byte) bool {
 	p := parser{b: record}
 	i, end := p.message(0, len(record), tagFeatures)
@@ -59,17 +61,50 @@ func (v *Values) usual(record []byte) bool {
 		if at == end {
 			continue
 		}
-		if at, end = p.message(at, entryEnd, tagInt64s); at < 0 || end != entryEnd {
-			return false
-		}
-		value.Kind = KindInt64
-		if at == end {
-			continue
-		}
-		if at, end = p.message(at, entryEnd, tagPacked); at < 0 || end != entryEnd || p.varints(value, at, end) != nil {
+		if !p.usualList(value, at, entryEnd) {
 			return false
 		}
 	}
+	return true
+}
+
+// usualList decodes the list of a feature that ends at last, if it is written in the usual way.
+func (p *parser) usualList(value *Value, at, last int) bool {
+	tag := p.b[at]
+	at, end := p.message(at, last, tag)
+	if at < 0 || end != last {
+		return false
+	}
+	switch tag {
+	case tagBytes:
+		value.Kind = KindBytes
+		for at < end {
+			from, to := p.message(at, end, tagPacked)
+			if from < 0 {
+				return false
+			}
+			value.Bytes = append(value.Bytes, p.b[from:to:to])
+			at = to
+		}
+		return true
+	case tagInt64s, tagFloats:
+	default:
+		return false
+	}
+	value.Kind = Kind(tag >> 3)
+	if at == end {
+		return true
+	}
+	if at, end = p.message(at, last, tagPacked); at < 0 || end != last {
+		return false
+	}
+	if tag == tagInt64s {
+		return p.varints(value, at, end) == nil
+	}
+	if (end-at)%4 != 0 {
+		return false
+	}
+	value.appendFloats(p.b[at:end])
 	return true
 }
 

@@ -31,9 +31,11 @@ type parser struct {
 	to destination
 }
 
-// destination returns where to store the feature called name; nil ignores it.
+// destination returns where to store the feature or the list of features called name; nil ignores it.
 type destination interface {
 	slot(name []byte) *Value
+	list(name []byte) *List
+	wantsLists() bool // whether list is called at all
 }
 
 func parseExample(record []byte, to destination) error {
@@ -43,10 +45,14 @@ func parseExample(record []byte, to destination) error {
 		if err != nil {
 			return err
 		}
-		if f.is(exampleFeatures, protowire.BytesType) {
-			if err := p.features(f.start, f.end); err != nil {
-				return err
-			}
+		switch {
+		case f.is(exampleFeatures, protowire.BytesType):
+			err = p.features(f.start, f.end)
+		case f.is(sequenceLists, protowire.BytesType) && to.wantsLists():
+			err = p.featureLists(f.start, f.end)
+		}
+		if err != nil {
+			return err
 		}
 		pos = f.end
 	}
@@ -69,28 +75,11 @@ func (p *parser) features(pos, end int) error {
 	return nil
 }
 
-// entry parses one entry of the map. Key and value may come in any order and more than
-// once, so the value is parsed once the key is final.
+// entry parses one entry of the map of features.
 func (p *parser) entry(start, end int) error {
-	var key []byte
-	var value field
-	values := 0
-	for pos := start; pos < end; {
-		f, err := p.field(pos, end)
-		if err != nil {
-			return err
-		}
-		switch {
-		case f.is(entryKey, protowire.BytesType):
-			key = p.b[f.start:f.end]
-			if !utf8.Valid(key) {
-				return p.errorf(f.start, "feature name %q is not valid UTF-8", key)
-			}
-		case f.is(entryValue, protowire.BytesType):
-			value = f
-			values++
-		}
-		pos = f.end
+	key, value, values, err := p.keyValue(start, end)
+	if err != nil {
+		return err
 	}
 	v := p.to.slot(key)
 	if v == nil {
@@ -100,10 +89,41 @@ func (p *parser) entry(start, end int) error {
 	if values <= 1 {
 		return p.feature(v, value.start, value.end)
 	}
+	return p.eachValue(start, end, func(f field) error { return p.feature(v, f.start, f.end) })
+}
+
+// keyValue returns the key of a map's entry, its last value and the number of its values. Key and
+// value may come in any order and more than once, so the value is parsed once the key is final.
+func (p *parser) keyValue(start, end int) (key []byte, value field, values int, err error) {
 	for pos := start; pos < end; {
-		f, _ := p.field(pos, end)
+		f, err := p.field(pos, end)
+		if err != nil {
+			return nil, value, 0, err
+		}
+		switch {
+		case f.is(entryKey, protowire.BytesType):
+			key = p.b[f.start:f.end]
+			if !utf8.Valid(key) {
+				return nil, value, 0, p.errorf(f.start, "feature name %q is not valid UTF-8", key)
+			}
+		case f.is(entryValue, protowire.BytesType):
+			value = f
+			values++
+		}
+		pos = f.end
+	}
+	return key, value, values, nil
+}
+
+// eachValue calls a function for each value of a map's entry that keyValue has parsed: they merge.
+func (p *parser) eachValue(start, end int, each func(field) error) error {
+	for pos := start; pos < end; {
+		f, err := p.field(pos, end)
+		if err != nil {
+			return err
+		}
 		if f.is(entryValue, protowire.BytesType) {
-			if err := p.feature(v, f.start, f.end); err != nil {
+			if err := each(f); err != nil {
 				return err
 			}
 		}
@@ -236,13 +256,25 @@ func (p *parser) floatList(v *Value, pos, end int) error {
 			if len(b)%4 != 0 {
 				return p.errorf(f.start, "packed floats have %d bytes; expected a multiple of 4", len(b))
 			}
-			for ; len(b) > 0; b = b[4:] {
-				v.Floats = append(v.Floats, math.Float32frombits(binary.LittleEndian.Uint32(b)))
-			}
+			v.appendFloats(b)
 		}
 		pos = f.end
 	}
 	return nil
+}
+
+// appendFloats appends packed floats, whose bytes must be a multiple of 4.
+func (v *Value) appendFloats(b []byte) {
+	n := len(v.Floats)
+	v.Floats = slices.Grow(v.Floats, len(b)/4)[:n+len(b)/4]
+	to := v.Floats[n:]
+	for ; len(b) >= 8 && len(to) >= 2; b, to = b[8:], to[2:] {
+		x := binary.LittleEndian.Uint64(b)
+		to[0], to[1] = math.Float32frombits(uint32(x)), math.Float32frombits(uint32(x>>32))
+	}
+	if len(b) >= 4 && len(to) > 0 {
+		to[0] = math.Float32frombits(binary.LittleEndian.Uint32(b))
+	}
 }
 
 func (p *parser) bytesList(v *Value, pos, end int) error {

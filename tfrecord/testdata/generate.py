@@ -7,6 +7,8 @@ Run from anywhere, with TensorFlow 2.18:
   records.tfrecord, .gz, .zz   the byte strings of records(), framed by TensorFlow
   examples.tfrecord            the Examples of examples(), serialized deterministically
   examples.json                what they hold, bytes in base64, floats as their bits
+  sequences.tfrecord           the SequenceExamples of sequences(), serialized deterministically
+  sequences.json               what they hold, in the same way
 """
 
 import base64
@@ -82,6 +84,19 @@ def describe(features: dict[str, tf.train.Feature]) -> dict[str, dict]:
     return out
 
 
+def sequences() -> list[tuple[dict, dict]]:
+    """Return the context and the lists of features of each SequenceExample."""
+    full = {"id": ints(7), "name": strings(b"clip")}
+    lists = {
+        "ids": [ints(1), ints(300), ints(-1)],
+        "points": [floats(0.5, 1.5), floats(-2.5, 3.5)],
+        "frames": [strings(b"a"), strings(b"", b"bc")],
+        "uneven": [ints(), ints(1, 2), tf.train.Feature(), ints(3)],
+        "empty": [],
+    }
+    return [(full, lists), ({}, {"ids": [ints(5)]}), (full, {}), ({}, {})]
+
+
 def main() -> None:
     """Write all files."""
     for suffix, compression in [("", ""), (".gz", "GZIP"), (".zz", "ZLIB")]:
@@ -94,6 +109,22 @@ def main() -> None:
             w.write(e.SerializeToString(deterministic=True))
     text = json.dumps([describe(e) for e in examples()], ensure_ascii=True, indent=1)
     (HERE / "examples.json").write_text(text + "\n")
+    with tf.io.TFRecordWriter(str(HERE / "sequences.tfrecord")) as w:
+        for context, lists in sequences():
+            e = tf.train.SequenceExample()
+            if context:
+                e.context.CopyFrom(tf.train.Features(feature=context))
+            for name, steps in lists.items():
+                e.feature_lists.feature_list[name].CopyFrom(tf.train.FeatureList(feature=steps))
+            w.write(e.SerializeToString(deterministic=True))
+    held = [
+        {
+            "context": describe(context),
+            "lists": {n: [describe({"": s})[""] for s in steps] for n, steps in lists.items()},
+        }
+        for context, lists in sequences()
+    ]
+    (HERE / "sequences.json").write_text(json.dumps(held, ensure_ascii=True, indent=1) + "\n")
 
 
 if __name__ == "__main__":
