@@ -140,7 +140,7 @@ func BenchmarkPredict(b *testing.B) {
 	b.Run("calls alone", func(b *testing.B) {
 		for b.Loop() {
 			for _, c := range calls {
-				if _, err := r.strategy.Predict(ctx, c.Features); err != nil {
+				if _, err := r.on.Predict(ctx, c.Features); err != nil {
 					b.Fatal(err)
 				}
 			}

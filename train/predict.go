@@ -79,11 +79,14 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 		MaxLength:  r.MaxLength(),
 		Window:     windowExamples,
 		CallTokens: callCells,
-		InFlight:   r.strategy.Runtime().InFlight,
+		InFlight:   r.on.Runtime().InFlight,
 	}
 	c.Labels = r.Labels()
 	if r.Export.Contract.XLA {
 		c.RowLength = r.Params.Data.RowLength
+	}
+	if s := r.tpuShape(); s.Rows > 0 {
+		c.Rows, c.RowLength, c.RowExamples = s.Rows, s.RowLength, s.Examples/s.Rows
 	}
 	return predict.New(predictModel{r}, c)
 }
@@ -196,15 +199,17 @@ func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]
 	if err != nil {
 		return nil, err
 	}
-	values, err := m.run.strategy.Predict(ctx, batch.Features)
+	values, err := m.run.on.Predict(ctx, batch.Features)
 	if err != nil {
-		return nil, err
+		return nil, lostInRead(err)
 	}
 	probabilities, logits := values["probabilities"], values["logits"]
-	if len(probabilities) == 0 || len(probabilities)%len(examples) != 0 || len(logits) != len(probabilities) {
-		return nil, fmt.Errorf("predict returned %d probabilities and %d logits for %d examples; expected as many of each per example", len(probabilities), len(logits), len(examples))
+	// Batches of a fixed shape may have places without an example.
+	places := len(batch.Feature(packed.ExampleWeights).Float32)
+	if len(probabilities) == 0 || len(probabilities)%places != 0 || len(logits) != len(probabilities) {
+		return nil, fmt.Errorf("predict returned %d probabilities and %d logits for %d examples; expected as many of each per example", len(probabilities), len(logits), places)
 	}
-	n := len(probabilities) / len(examples)
+	n := len(probabilities) / places
 	out := make([]predict.Scores, len(examples))
 	for i := range out {
 		out[i] = predict.Scores{Probabilities: probabilities[i*n : (i+1)*n], Logits: logits[i*n : (i+1)*n]}
@@ -212,11 +217,14 @@ func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]
 	return out, nil
 }
 
-// batch packs examples into rows as long as the longest example, or of the graph's fixed length.
+// batch packs examples into rows as long as the longest example, of the graph's fixed length, or, for
+// the core of a TPU, of a fixed number.
 func (m predictModel) batch(examples []text.Encoding) (*dataset.Batch, error) {
 	config := m.run.Params.layout()
 	config.Labels, config.Rows, config.RowExamples = packed.LabelsNone, 0, 0
-	if m.run.Export.Contract.XLA {
+	if s := m.run.tpuShape(); s.Rows > 0 {
+		config.Rows, config.RowExamples, config.Packing = s.Rows, s.Examples/s.Rows, packed.PackFirstFit
+	} else if m.run.Export.Contract.XLA {
 		config.FixedRowLength, config.Packing = true, packed.PackNone
 	} else {
 		config.RowLength = 1

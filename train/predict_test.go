@@ -136,7 +136,7 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		evaluator := runner.NewStandardEvaluator(NewModel(r.strategy, nil, nil), open, runner.EvaluatorConfig{InFlight: r.strategy.Runtime().InFlight, Metrics: func(s runner.Sums) (runner.Outputs, error) {
+		evaluator := runner.NewStandardEvaluator(NewModel(r.on.Strategy, nil, nil), open, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Metrics: func(s runner.Sums) (runner.Outputs, error) {
 			a.sums = s
 			return nil, nil
 		}})

@@ -170,24 +170,32 @@ func rowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
 // train.batch_size examples of mean length fill, rounded up to a multiple of 8, so that 2, 4 and 8
 // cores share them evenly. A run that began without fixed rows cannot go on with them.
 func (f *preflight) tpuRows(p Params, folder string, before *past) int {
-	const even, filled = 8, 0.97
 	if before != nil {
 		f.add("run %s began without fixed rows, which a TPU needs; continue it on CPUs or GPUs, or start another run", folder)
 		return 0
 	}
-	s := f.of(p.Data.Train)
-	if s == nil || !(s.Lengths.Mean >= 1) {
-		f.add("data.rows is 0, and data %s does not say how long its examples are; expected the rows of a batch, as with --set data.rows=16", f.records.dir)
+	rows, err := p.rowsOf(f.records.manifest, p.Train.BatchSize)
+	if err != nil {
+		f.add("%v", err)
 		return 0
 	}
-	if p.Data.Packing == string(packed.PackNone) {
-		return p.Train.BatchSize
-	}
-	mean := min(s.Lengths.Mean, float64(p.Data.RowLength))
-	rows := int(math.Ceil(float64(p.Train.BatchSize) * mean / float64(p.Data.RowLength) / filled))
-	rows = min((rows+even-1)/even*even, p.Train.BatchSize)
-	f.log.Info("a TPU needs batches of one shape; a run keeps it", "data.rows", rows, "data.row_length", p.Data.RowLength, "mean_length", rounded(s.Lengths.Mean, 1))
+	f.log.Info("a TPU needs batches of one shape; a run keeps it", "data.rows", rows, "data.row_length", p.Data.RowLength)
 	return rows
+}
+
+// rowsOf returns the number of fixed rows that so many examples of the data's mean length fill, as a
+// multiple of 8, but not more rows than examples.
+func (p Params) rowsOf(m *convert.Manifest, examples int) (int, error) {
+	const even, filled = 8, 0.97
+	if p.Data.Packing == string(packed.PackNone) {
+		return examples, nil
+	}
+	if m == nil || m.Splits[p.Data.Train] == nil || !(m.Splits[p.Data.Train].Lengths.Mean >= 1) {
+		return 0, fmt.Errorf("data.rows is 0, and data %s does not say how long its examples are; expected the rows of a batch, as with --set data.rows=16", p.Data.Dir)
+	}
+	mean := min(m.Splits[p.Data.Train].Lengths.Mean, float64(p.Data.RowLength))
+	rows := int(math.Ceil(float64(examples) * mean / float64(p.Data.RowLength) / filled))
+	return min((rows+even-1)/even*even, examples), nil
 }
 
 // rowExamplesOf returns the maximum examples of a fixed row: twice as many as fit on average, so that

@@ -17,7 +17,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -34,9 +33,8 @@ type Run struct {
 	Manifest *convert.Manifest
 
 	env         Env
-	strategy    strategy.Strategy
 	checkpoints *Checkpoints
-	workers     *cluster.Cluster // nil without workers
+	on          placed
 	// prefix is the checkpoint that Load restored.
 	prefix string
 }
@@ -54,8 +52,8 @@ func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error)
 
 // reading lists the params, or prefixes of their names, that affect how a run is evaluated or
 // predicts. The others are for training.
-var reading = []string{"graph", "data.dir", "data.eval", "data.row_length", "data.truncate", "data.packing", "data.on_corrupt", "data.readers",
-	"eval.", "summary.enabled", "strategy.name", "strategy.devices", "strategy.workers", "strategy.worker_timeout", "runtime."}
+var reading = []string{"graph", "data.dir", "data.eval", "data.row_length", "data.rows", "data.row_examples", "data.truncate", "data.packing", "data.on_corrupt", "data.readers",
+	"eval.", "summary.enabled", "strategy.name", "strategy.devices", "strategy.workers", "strategy.worker_timeout", "strategy.tpu", "runtime."}
 
 // checkReading returns a *ParamsError for the first setting, of the form "section.name=value", of a
 // param that has no effect on a run that is only read.
@@ -90,19 +88,8 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	// A run may be evaluated on other devices than it was trained on.
-	p.Strategy, p.Runtime.Lanes = Defaults().Strategy, 0
-	if err := checkReading(settings); err != nil {
+	if err := p.toRead(settings); err != nil {
 		return nil, err
-	}
-	if err := p.Load(nil, settings); err != nil {
-		return nil, err
-	}
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	if p.Strategy.kind() == devices.TPU {
-		return nil, &ParamsError{errors.New("strategy.tpu is only for gorbit train: runs are evaluated, and give answers, on CPUs and GPUs; leave it out")}
 	}
 	setup, err := newSetup(ctx, p, env)
 	if err != nil {
@@ -114,15 +101,20 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 		return nil, err
 	}
 	r.Params.Data.RowLength = cmp.Or(p.Data.RowLength, rowLengthOf(r.Manifest, r.Export.Contract))
+	if p.Strategy.kind() == devices.TPU {
+		if err := r.Params.fixRows(r.Manifest); err != nil {
+			return nil, err
+		}
+	}
 	manager, err := setup.openManager(folder, true)
 	if err != nil {
 		return nil, err
 	}
-	on, err := p.openModel(ctx, r.Export, strategy.FunctionsEvaluate, nil, env)
+	on, err := r.Params.openModel(ctx, r.Export, strategy.FunctionsEvaluate, nil, env)
 	if err != nil {
 		return nil, err
 	}
-	r.strategy, r.workers, r.checkpoints = on.Strategy, on.workers, NewCheckpoints(manager, on, r.Export.Contract, env.Log)
+	r.on, r.checkpoints = on, NewCheckpoints(manager, on, r.Export.Contract, env.Log)
 	all := computers(on.Strategy, on.workers)
 	if err := possiblePrecision(p, r.Export.Contract.Precision, all); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -131,11 +123,38 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	return r, nil
 }
 
-// Close frees the graph and disconnects from the workers.
+// toRead sets what reading a run takes of its params, and applies settings.
+func (p *Params) toRead(settings []string) error {
+	if err := checkReading(settings); err != nil {
+		return err
+	}
+	// A run may be evaluated on other devices than it was trained on.
+	p.Strategy, p.Runtime.Lanes = Defaults().Strategy, 0
+	on := *p
+	if err := on.Load(nil, settings); err != nil {
+		return err
+	}
+	if on.Strategy.kind() == devices.TPU {
+		// The threads and kernels of the training do not matter there; those of the settings are refused.
+		p.Runtime = RuntimeParams{OneDNN: p.Runtime.OneDNN, Kernels: Defaults().Runtime.Kernels}
+	}
+	if err := p.Load(nil, settings); err != nil {
+		return err
+	}
+	p.Train.BatchSize = max(p.Train.BatchSize, p.Data.Rows) // the rows may be those of evaluations
+	return p.Validate()
+}
+
+// Close frees the graph, disconnects from the workers, and shuts the TPU down.
 func (r *Run) Close() error {
-	err := errors.Join(r.checkpoints.manager.Close(), r.strategy.Close())
-	if r.workers != nil {
-		err = errors.Join(err, r.workers.Close())
+	err := errors.Join(r.checkpoints.manager.Close(), r.on.Close())
+	if r.on.workers != nil {
+		err = errors.Join(err, r.on.workers.Close())
+	}
+	if r.on.tpu != nil {
+		probe, cancel := context.WithTimeout(context.Background(), lostShutdownTimeout)
+		defer cancel()
+		shutTPU(probe, r.on.tpu, r.on.tpu.Probe(probe) != nil, r.env.Log)
 	}
 	return err
 }
@@ -221,6 +240,9 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		split = r.Params.Data.Eval
 	}
 	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	if r.on.tpu != nil {
+		s.cores = len(r.on.Runtime().Devices)
+	}
 	if err := s.openData(); err != nil {
 		return nil, err
 	}
@@ -232,7 +254,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		return nil, err
 	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator:     runner.NewStandardEvaluator(NewModel(r.strategy, nil, r.env.Log), open, runner.EvaluatorConfig{Metrics: taskOf(r.Export.Contract).Measure, Batches: batches, InFlight: r.strategy.Runtime().InFlight, Observer: r.env.Observer}),
+		Evaluator:     runner.NewStandardEvaluator(NewModel(r.on.Strategy, nil, r.env.Log), open, runner.EvaluatorConfig{Metrics: taskOf(r.Export.Contract).Measure, Batches: batches, InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
 		EvalActions:   actions,
 		EvalSummaries: summaries,
 		Checkpoints:   checkpoints,
@@ -254,7 +276,8 @@ func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error
 	if _, err := c.Restore(ctx); err != nil {
 		return nil, err
 	}
-	return c.Evaluate(ctx, evalSteps(r.Params))
+	out, err := c.Evaluate(ctx, evalSteps(r.Params))
+	return out, lostInRead(err)
 }
 
 // AwaitRun waits until a training process has started to write a run folder. It returns an error
@@ -302,16 +325,16 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 		return err
 	}
 	_, err = c.EvaluateContinuously(ctx, runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout})
-	return err
+	return lostInRead(err)
 }
 
 // Variables returns the values of the model's variables by name.
 func (r *Run) Variables(ctx context.Context) (map[string]*tf.Tensor, error) {
 	var names []string
-	for _, v := range r.strategy.Variables() {
+	for _, v := range r.on.Variables() {
 		names = append(names, v.Name)
 	}
-	values, err := r.strategy.Read(ctx, names...)
+	values, err := r.on.Read(ctx, names...)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,8 @@ type runFlags struct {
 	run        string
 	checkpoint string
 	settings   []string
+	// flags are the other flags that set params; nil for none.
+	flags func() []string
 }
 
 // add adds the flags. checkpoint is the default of --checkpoint.
@@ -35,10 +37,24 @@ func (r *runFlags) add(cmd *cobra.Command, checkpoint string) {
 	f.StringArrayVar(&r.settings, "set", nil, "one param of the run, as section.name=value")
 }
 
+// onTPU adds the flags of a TPU.
+func (r *runFlags) onTPU(cmd *cobra.Command) {
+	r.flags = addShort(cmd.Flags(), train.Defaults(), tpuParams)
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if f := cmd.Flags().Lookup("tpu"); f.Changed && f.Value.String() == "" {
+			return emptyTPU("--set strategy.name=tpu")
+		}
+		return nil
+	}
+}
+
 // open opens the run. If load is set, it also loads the checkpoint and returns its step.
 func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.Run, int64, error) {
 	if r.run == "" {
 		return nil, 0, usagef("--run is missing; expected the folder of a run")
+	}
+	if r.flags != nil {
+		r.settings = append(r.settings, r.flags()...)
 	}
 	var err error
 	if r.run, err = train.LocalRun(ctx, r.run, r.checkpoint); err != nil {
@@ -73,12 +89,16 @@ func newEvaluate(g *globals) *cobra.Command {
 		Long: `Evaluates a checkpoint of a run on a split of its data. With --follow every new
 checkpoint is evaluated when a training process writes it, until no new one appears
 within --timeout; the run need not have started yet. With --follow, results are also
-written to TensorBoard files, in the folder eval-SPLIT of the run.`,
+written to TensorBoard files, in the folder eval-SPLIT of the run.
+
+With --tpu the model runs on a Cloud TPU. That ends whatever runs there, such as a
+training.`,
 		Example: `  gorbit evaluate --run runs/mrpc --checkpoint best
   gorbit evaluate --run runs/mrpc --follow --timeout 30m`,
 		Args: noArgs,
 	}
 	r.add(cmd, train.Latest)
+	r.onTPU(cmd)
 	f := cmd.Flags()
 	f.StringVar(&split, "split", "", "split of the data (default: the run's data.eval)")
 	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -46,6 +47,11 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 		}
 		if err := localFile(o.Vocab); err != nil {
 			return err
+		}
+		for _, s := range r.settings {
+			if strings.HasPrefix(s, "strategy.tpu") || strings.HasPrefix(s, "strategy.name=tpu") {
+				return usagef("--set %s is given, and a model is exported without a TPU; leave it out", s)
+			}
 		}
 		env, err := g.env(cmd.ErrOrStderr())
 		if err != nil {

@@ -27,7 +27,9 @@ at 1); the default are the columns that the run's data was made of. Its columns 
 kept, and the answer's follow: label, score, probability_LABEL for each label, and
 truncated. A .jsonl file has objects with text and text_pair, or with the fields that
 these flags name. Any other file has one text per line, or two with a tab between
-them.`,
+them.
+
+With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
   gorbit predict --run runs/reviews --file reviews.txt --format json
   gorbit predict --run runs/reviews --file reviews.csv --text-column review --out answers.csv
@@ -35,6 +37,7 @@ them.`,
 		Args: noArgs,
 	}
 	r.add(cmd, train.BestOrLatest)
+	r.onTPU(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&a.texts, "text", nil, "text to classify; may be repeated")
 	f.StringArrayVar(&a.pairs, "text-pair", nil, "second text of the pair; once for each --text")

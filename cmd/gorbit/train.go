@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,8 +17,11 @@ import (
 	"github.com/gorbit-ml/gorbit/train"
 )
 
+// shortFlag is a flag of a param.
+type shortFlag struct{ flag, param, help string }
+
 // shortFlags are the flags of the most common params.
-var shortFlags = []struct{ flag, param, help string }{
+var shortFlags = []shortFlag{
 	{"graph", "graph", "folder of the export"},
 	{"data", "data.dir", "folder of the records"},
 	{"init", "init", "initial weights: safetensors file, checkpoint or run folder"},
@@ -42,16 +46,20 @@ var shortFlags = []struct{ flag, param, help string }{
 	{"worker-timeout", "strategy.worker_timeout", "how long to wait for a worker to start or to answer"},
 	{"max-restarts", "strategy.max_restarts", "how often to continue from the last checkpoint after losing a worker or the TPU"},
 	{"elastic", "strategy.elastic", "continue without workers that do not come back"},
-	{"tpu", "strategy.tpu", "Cloud TPU to train on: a node's name, addresses grpc://HOST:8470,..., or local"},
+	{"allow-slow-precision", "runtime.allow_slow_precision", "train a bf16 or fp16 graph even where TensorFlow only emulates it"},
+	{"on-corrupt", "data.on_corrupt", "what to do with damaged records: fail or skip"},
+	{"seed", "seed", "seed for the order of the data and the graph's random numbers"},
+}
+
+// tpuParams are the flags of the params of a TPU.
+var tpuParams = []shortFlag{
+	{"tpu", "strategy.tpu", "Cloud TPU to use: a node's name, addresses grpc://HOST:8470,..., or local"},
 	{"tpu-project", "strategy.tpu_project", "project of the TPU"},
 	{"tpu-zone", "strategy.tpu_zone", "zone of the TPU"},
 	{"tpu-api", "strategy.tpu_api", "base URL of the Cloud TPU API"},
 	{"tpu-ready-timeout", "strategy.tpu_ready_timeout", "how long to wait for a TPU that is being created or started"},
 	{"tpu-wait", "strategy.tpu_wait", "also wait for a TPU that was preempted or does not answer"},
-	{"tpu-timeout", "strategy.tpu_timeout", "how long the TPU may take to start, and to answer in a step"},
-	{"allow-slow-precision", "runtime.allow_slow_precision", "train a bf16 or fp16 graph even where TensorFlow only emulates it"},
-	{"on-corrupt", "data.on_corrupt", "what to do with damaged records: fail or skip"},
-	{"seed", "seed", "seed for the order of the data and the graph's random numbers"},
+	{"tpu-timeout", "strategy.tpu_timeout", "how long the TPU may take to start, and to answer in a call"},
 }
 
 func newTrain(g *globals) *cobra.Command {
@@ -79,7 +87,7 @@ and stops within a step, with exit code 75.`,
 	f.Bool("print-params", false, "print the resolved params and exit")
 
 	params := train.Defaults()
-	short := addShort(f, params)
+	short := addShort(f, params, slices.Concat(shortFlags, tpuParams))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		settings = append(settings, short()...)
 		if err := params.Load(files, settings); err != nil {
@@ -97,7 +105,7 @@ and stops within a step, with exit code 75.`,
 			return usagef("--run is missing; expected the folder of the run")
 		}
 		if f.Changed("tpu") && params.Strategy.TPU == "" {
-			return usagef("--tpu is empty; expected a node's name, grpc://HOST:PORT or local; for the name in the environment, use --strategy tpu")
+			return emptyTPU("--strategy tpu")
 		}
 		kept := params.Keep(run)
 		if err := useOneDNN(params.Runtime.OneDNN); err != nil {
@@ -118,19 +126,24 @@ and stops within a step, with exit code 75.`,
 	return cmd
 }
 
-// addShort adds the short flags. The function that it returns gives those that were set, in the
-// form of --set.
-func addShort(f *pflag.FlagSet, params train.Params) func() []string {
+// emptyTPU returns the error of --tpu without a name. A TPU of the environment is named by other flags.
+func emptyTPU(other string) error {
+	return usagef("--tpu is empty; expected a node's name, grpc://HOST:PORT or local; for the name in the environment, use %s", other)
+}
+
+// addShort adds flags of params. The function that it returns gives those that were set, in the form
+// of --set.
+func addShort(f *pflag.FlagSet, params train.Params, flags []shortFlag) func() []string {
 	defaults := params.Flat()
-	for _, s := range shortFlags {
+	for _, s := range flags {
 		f.String(s.flag, "", fmt.Sprintf("%s [%s, default %v]", s.help, s.param, defaults[s.param]))
-	}
-	for _, name := range []string{"strict", "shard-optimizer", "elastic", "allow-slow-precision", "tpu-wait"} {
-		f.Lookup(name).NoOptDefVal = "true"
+		if _, yes := defaults[s.param].(bool); yes {
+			f.Lookup(s.flag).NoOptDefVal = "true"
+		}
 	}
 	return func() []string {
 		var settings []string
-		for _, s := range shortFlags {
+		for _, s := range flags {
 			if !f.Changed(s.flag) {
 				continue
 			}

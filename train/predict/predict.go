@@ -41,6 +41,10 @@ type Config struct {
 	// RowLength is the length of every row, for models that need a fixed one; 0 means the length
 	// of the longest example in the call.
 	RowLength int
+	// Rows is the number of rows of a call, for models whose calls have a fixed size. Examples share
+	// rows of RowLength, at most RowExamples in each, and CallTokens is not used. 0 means as many rows
+	// as examples.
+	Rows, RowExamples int
 	// InFlight is the number of calls that run at the same time; 0 means one.
 	InFlight int
 }
@@ -50,6 +54,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Tokenizer != nil && c.MaxLength < 3:
 		return fmt.Errorf("predict: MaxLength is %d; expected 3 or more", c.MaxLength)
+	case c.Rows < 0 || c.Rows > 0 && (c.RowLength < 1 || c.RowExamples < 1):
+		return fmt.Errorf("predict: %d rows of %d tokens with at most %d examples; expected 1 or more for each, or no rows", c.Rows, c.RowLength, c.RowExamples)
 	case c.Window < 0 || c.CallTokens < 0 || c.RowLength < 0 || c.InFlight < 0:
 		return fmt.Errorf("predict: window %d, call tokens %d, row length %d, in flight %d; expected 0 or more for each", c.Window, c.CallTokens, c.RowLength, c.InFlight)
 	}
@@ -216,14 +222,15 @@ func (p *Predictor) answer(ctx context.Context, examples []text.Encoding) ([]Ans
 	return answers, g.Wait()
 }
 
-// calls divides examples among calls and returns their indices. If CallTokens is set, examples of
-// similar length share a call, so that short examples are not padded to the length of long ones.
+// calls divides examples among calls and returns their indices. If CallTokens or Rows is set,
+// examples of similar length share a call, so that short examples are not padded to the length of
+// long ones.
 func (p *Predictor) calls(examples []text.Encoding) [][]int {
 	order := make([]int, len(examples))
 	for i := range order {
 		order[i] = i
 	}
-	if p.CallTokens == 0 {
+	if p.CallTokens == 0 && p.Rows == 0 {
 		if len(order) == 0 {
 			return nil
 		}
@@ -232,13 +239,20 @@ func (p *Predictor) calls(examples []text.Encoding) [][]int {
 	slices.SortStableFunc(order, func(i, j int) int { return len(examples[j].IDs) - len(examples[i].IDs) })
 	var calls [][]int
 	for len(order) > 0 {
-		length := p.RowLength
-		if length == 0 {
-			length = max(1, len(examples[order[0]].IDs))
-		}
-		n := min(len(order), max(1, p.CallTokens/length))
+		n := min(len(order), p.most(max(1, len(examples[order[0]].IDs))))
 		calls = append(calls, order[:n])
 		order = order[n:]
 	}
 	return calls
+}
+
+// most returns the most examples of a call whose longest has the given length.
+func (p *Predictor) most(longest int) int {
+	switch {
+	case p.Rows > 0: // however the examples are put into rows, none that has fewer than these is full
+		return p.Rows * max(1, min(p.RowLength/longest, p.RowExamples))
+	case p.RowLength > 0:
+		longest = p.RowLength
+	}
+	return max(1, p.CallTokens/longest)
 }

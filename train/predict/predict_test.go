@@ -114,6 +114,27 @@ func TestCallsBoundPositions(t *testing.T) {
 	}
 }
 
+// Examples of a call of a fixed size fit into its rows, wherever they are put.
+func TestCallsFillFixedRows(t *testing.T) {
+	c := Config{Rows: 3, RowLength: 128, RowExamples: 5}
+	p := newPredictor(t, lengths{}, c)
+	examples := randomExamples(3000)
+	answered := 0
+	for i, places := range p.calls(examples) {
+		longest := len(examples[places[0]].IDs)
+		if most := min(c.RowLength/longest, c.RowExamples); len(places) > c.Rows*most || i == 0 && len(places) < c.Rows {
+			t.Errorf("call %d has %d examples of up to %d tokens", i, len(places), longest)
+		}
+		answered += len(places)
+	}
+	if answered != len(examples) {
+		t.Errorf("%d examples are answered on, expected %d", answered, len(examples))
+	}
+	if _, err := New(lengths{}, Config{Rows: 3, RowLength: 128}); err == nil || !strings.Contains(err.Error(), "at most 0 examples") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestAnswersEndWithTheError hands over the answers on all that came before.
 func TestAnswersEndWithTheError(t *testing.T) {
 	p := newPredictor(t, lengths{}, Config{})
