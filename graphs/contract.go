@@ -1,20 +1,17 @@
 package graphs
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"path/filepath"
-	"regexp"
 	"slices"
-
-	"github.com/gorbit-ml/gorbit/internal/bounded"
 )
 
-// ContractVersion is the version of gorbit.json that this package reads.
-const ContractVersion = 2
+// ContractVersion is the version of gorbit.json that exports are written in now. Version 2 is read
+// as well; its fields are filled in with what it meant.
+const ContractVersion = 3
+
+// oldestVersion is the oldest version that is read.
+const oldestVersion = 2
 
 // ContractFile is the path of the contract inside an export.
 const ContractFile = "assets/gorbit.json"
@@ -31,11 +28,41 @@ const (
 // divided by it.
 const LossScale = "loss_scale"
 
+// How examples become a batch, see Contract.Input.
+const (
+	InputPacked = "packed" // examples of tokens, several in a row
+	InputDense  = "dense"  // one example after the other, padded where an axis is open
+)
+
+// Roles of features, see Feature.Role.
+const (
+	RoleInput  = "input"  // what prediction takes
+	RoleLabel  = "label"  // what the model is to answer
+	RoleWeight = "weight" // how much an example counts; 1 where a record does not say
+	RoleID     = "id"     // tells examples apart
+)
+
+// Directions of metrics, see Metric.Better.
+const (
+	Higher = "higher"
+	Lower  = "lower"
+)
+
 // Contract is the content of gorbit.json: everything that the functions themselves do not tell.
 type Contract struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	Task    string `json:"task"`
+	// Task names the kind of answers and metrics. "" and unknown names mean that everything is
+	// in the contract.
+	Task string `json:"task"`
+	// Input is InputPacked (the default) or InputDense.
+	Input string `json:"input"`
+	// Additive is true, the default, if the sums of the parts of a batch are those of the whole
+	// batch. They are not if an example's loss depends on the others of its part, as in batch
+	// normalization.
+	Additive bool `json:"additive"`
+	// Best is the metric that selects the best checkpoint by default.
+	Best Best `json:"best"`
 	// Precision is Float32 (the default), BF16 or FP16.
 	Precision string `json:"precision"`
 	// XLA means that gradients, evaluate and predict are compiled by XLA, once for each
@@ -46,16 +73,41 @@ type Contract struct {
 	State           string           `json:"state"`
 	Hyperparameters []Hyperparameter `json:"hyperparameters"`
 	Features        []Feature        `json:"features"`
-	Variables       []Variable       `json:"variables"`
+	// Masking describes the masks of masked language models; nil for other models.
+	Masking   *Masking   `json:"masking,omitempty"`
+	Variables []Variable `json:"variables"`
+	// States are the variables that passes read and that are not trained.
+	States []State `json:"states,omitempty"`
+	// Updates are the functions that update variables, by name.
+	Updates map[string]Update `json:"updates"`
+	// Metrics are the metrics of the export, and which way they get better.
+	Metrics []Metric `json:"metrics,omitempty"`
+	// Results are the sums that the function results takes, in the order of its arguments
+	// sum_0, sum_1 and so on. If there are none, there is no such function.
+	Results []string `json:"results,omitempty"`
+	// Outputs describe what predict gives. It may give more.
+	Outputs []Output `json:"outputs,omitempty"`
+}
+
+// Best is a metric and its direction, Higher or Lower.
+type Best struct {
+	Metric string `json:"metric"`
+	Better string `json:"better"`
+}
+
+// Metric is a metric of the export. Better is Higher, Lower, or "" if no value is better than
+// another.
+type Metric struct {
+	Name   string `json:"name"`
+	Better string `json:"better"`
 }
 
 // Model describes the exported model.
 type Model struct {
-	Architecture string         `json:"architecture"`
-	NumLabels    int            `json:"num_labels"`
-	Pooling      string         `json:"pooling"`
-	FLOPs        FLOPs          `json:"flops"`
-	Config       map[string]any `json:"config"`
+	Architecture string `json:"architecture"`
+	FLOPs        FLOPs  `json:"flops"`
+	// Config is the model's configuration. It tells models of one architecture apart.
+	Config map[string]any `json:"config"`
 }
 
 // FLOPs counts the floating point operations of the matrix products in the forward pass. A
@@ -94,9 +146,6 @@ func (m Model) ConfigInt(name string) int {
 // Optimizer describes the exported update.
 type Optimizer struct {
 	Name string `json:"name"`
-	// Slots are the optimizer's variables for each trained variable. Slot s of variable v is
-	// named "optimizer/s/v".
-	Slots []string `json:"slots"`
 	// Iterations is the int64 scalar variable that counts updates.
 	Iterations      string           `json:"iterations"`
 	Hyperparameters []Hyperparameter `json:"hyperparameters"`
@@ -133,10 +182,39 @@ func (h Hyperparameter) Check(value float64) error {
 // Feature is a named tensor of a batch. Axes with the same name have the same length.
 type Feature struct {
 	Name  string   `json:"name"`
-	DType string   `json:"dtype"`
+	DType string   `json:"dtype"` // uint8, int32, int64, float32 or bool
 	Axes  []string `json:"axes"`
-	// Label marks the features that predict does not need.
-	Label bool `json:"label"`
+	// Shape has the size of each axis, -1 for one that is open. It has as many elements as Axes.
+	Shape []int64 `json:"shape"`
+	Role  string  `json:"role"`
+	// Make is what the feature is made of in the program; "" if the record has its values.
+	Make string `json:"make,omitempty"`
+	// Minimum is the smallest valid value of an integer. Valid values are less than Below. Nil
+	// means no limit.
+	Minimum *int64 `json:"minimum,omitempty"`
+	Below   *int64 `json:"below,omitempty"`
+	// Pad is the value that fills up an open axis.
+	Pad float64 `json:"pad,omitempty"`
+}
+
+// Classes returns the number of values of an integer feature that starts at 0, such as a label, or
+// 0 if it has no limit.
+func (f Feature) Classes() int {
+	if f.Below == nil {
+		return 0
+	}
+	return int(*f.Below)
+}
+
+// Masking describes how tokens are masked for a masked language model.
+type Masking struct {
+	MaskToken int32 `json:"mask_token"`
+	VocabSize int32 `json:"vocab_size"`
+	// Special are the tokens that are never masked.
+	Special []int32 `json:"special"`
+	// WordStarts means that records say which tokens begin a word, so that whole words can be
+	// masked.
+	WordStarts bool `json:"word_starts"`
 }
 
 // Variable is a trained variable of the model.
@@ -144,8 +222,14 @@ type Variable struct {
 	Name  string  `json:"name"`
 	Shape []int64 `json:"shape"`
 	DType string  `json:"dtype"`
-	// WeightDecay says whether the update applies weight decay to it.
-	WeightDecay bool `json:"weight_decay"`
+	// Decay and LearningRate are factors: the update takes that many times the run's weight
+	// decay and learning rate.
+	Decay        float64 `json:"weight_decay"`
+	LearningRate float64 `json:"learning_rate"`
+	// Update is the name of the function that updates the variable.
+	Update string `json:"update"`
+	// SlotShapes are the shapes of the slots that do not have the variable's.
+	SlotShapes map[string][]int64 `json:"slot_shapes,omitempty"`
 	// Foreign lists the names of the variable in other projects' checkpoints, most likely
 	// first. Transpose means that they store the matrix transposed.
 	Foreign   []string `json:"foreign"`
@@ -156,12 +240,60 @@ type Variable struct {
 }
 
 // Elements returns the variable's number of elements.
-func (v Variable) Elements() int64 {
+func (v Variable) Elements() int64 { return elements(v.Shape) }
+
+// State is a variable that passes read and that is not trained.
+type State struct {
+	Name  string  `json:"name"`
+	Shape []int64 `json:"shape"`
+	DType string  `json:"dtype"` // float32, int32, int64 or bool
+	// Updated means that training changes it. The function gradients then gives the change,
+	// multiplied by weight_sum. An updated state is float32.
+	Updated bool `json:"updated"`
+}
+
+// Elements returns the state's number of elements.
+func (s State) Elements() int64 { return elements(s.Shape) }
+
+func elements(shape []int64) int64 {
 	n := int64(1)
-	for _, d := range v.Shape {
+	for _, d := range shape {
 		n *= d
 	}
 	return n
+}
+
+// Update describes a function that updates variables.
+type Update struct {
+	// Slots are the variables that it keeps beside each variable.
+	Slots []UpdateSlot `json:"slots"`
+}
+
+// UpdateSlot is a slot of an update and the value that it holds at first.
+type UpdateSlot struct {
+	Name    string  `json:"name"`
+	Initial float64 `json:"initial"`
+}
+
+// Slot is an optimizer's variable for one trained variable. Its dtype is that variable's.
+type Slot struct {
+	Name    string  // of the argument of the update
+	Initial float64 // value of all elements at first
+	Shape   []int64
+}
+
+// Elements returns the slot's number of elements.
+func (s Slot) Elements() int64 { return elements(s.Shape) }
+
+// Output describes an output of predict.
+type Output struct {
+	Name  string   `json:"name"`
+	DType string   `json:"dtype"`
+	Axes  []string `json:"axes"`
+	// Kind says what the values are: probabilities, logits, value, values, tokens or spans.
+	Kind string `json:"kind"`
+	// Of is the label feature whose categories name the classes, or "".
+	Of string `json:"of"`
 }
 
 // ContractError means that a SavedModel does not follow the training contract.
@@ -174,131 +306,65 @@ func (e *ContractError) Error() string {
 	return fmt.Sprintf("%s does not meet the training contract: %s", e.Path, e.Reason)
 }
 
-// maxContractBytes limits the size of gorbit.json, which has about 1 KB per variable.
-const maxContractBytes = 64 << 20
-
-func readContract(dir string) (*Contract, error) {
-	data, err := bounded.ReadFile(filepath.Join(dir, filepath.FromSlash(ContractFile)), maxContractBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &ContractError{dir, "no " + ContractFile + "; export it with python -m gorbit_export"}
+// Feature returns the feature with a name, or nil.
+func (c *Contract) Feature(name string) *Feature {
+	i := slices.IndexFunc(c.Features, func(f Feature) bool { return f.Name == name })
+	if i < 0 {
+		return nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("graph %s: %w", dir, err)
-	}
-	c, err := parseContract(data)
-	if err != nil {
-		return nil, &ContractError{dir, fmt.Sprintf("%s: %v", ContractFile, err)}
-	}
-	return c, nil
+	return &c.Features[i]
 }
 
-func parseContract(data []byte) (*Contract, error) {
-	c := new(Contract)
-	err := json.Unmarshal(data, c)
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
-		return nil, fmt.Errorf("invalid JSON at byte %d of %d: %w", syntax.Offset, len(data), err)
-	case errors.As(err, &kind):
-		return nil, fmt.Errorf("field %s is a JSON %s; expected %s", kind.Field, kind.Value, kind.Type)
-	case err != nil:
-		return nil, err
+// Label returns the first feature that is a label, or nil.
+func (c *Contract) Label() *Feature {
+	i := slices.IndexFunc(c.Features, func(f Feature) bool { return f.Role == RoleLabel })
+	if i < 0 {
+		return nil
 	}
-	if c.Precision == "" {
-		c.Precision = Float32
-	}
-	return c, c.check()
+	return &c.Features[i]
 }
 
-// nodeName matches TensorFlow's node names: variables are nodes of a composed graph.
-var nodeName = regexp.MustCompile(`^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`)
+// SlotsOf returns the slots of a variable in the order of its update.
+func (c *Contract) SlotsOf(v Variable) []Slot {
+	slots := c.Updates[v.Update].Slots
+	out := make([]Slot, len(slots))
+	for i, s := range slots {
+		out[i] = Slot{s.Name, s.Initial, v.Shape}
+		if shape, ok := v.SlotShapes[s.Name]; ok {
+			out[i].Shape = shape
+		}
+	}
+	return out
+}
 
-// maxName limits the length of a variable's name.
-const maxName = 1 << 10
-
-// maxElements limits a variable's elements, so that its size in bytes does not overflow.
-const maxElements = 1 << 48
-
-// check checks the contract itself, without the functions.
-func (c *Contract) check() error {
-	switch {
-	case c.Format != "gorbit":
-		return fmt.Errorf("format is %q; expected \"gorbit\"", c.Format)
-	case c.Version != ContractVersion:
-		return fmt.Errorf("version is %d; expected %d; export the graph again with python -m gorbit_export", c.Version, ContractVersion)
-	case c.Precision != Float32 && c.Precision != BF16 && c.Precision != FP16:
-		return fmt.Errorf("precision is %q; expected %s, %s or %s", c.Precision, Float32, BF16, FP16)
-	case c.Precision == FP16 && !slices.ContainsFunc(c.Hyperparameters, func(h Hyperparameter) bool { return h.Name == LossScale }):
-		return fmt.Errorf("precision is %s; expected a hyperparameter %s", FP16, LossScale)
-	case len(c.Variables) == 0:
-		return errors.New("no variables")
-	case len(c.Features) == 0:
-		return errors.New("no features")
-	case c.Optimizer.Iterations == "":
-		return errors.New("optimizer.iterations is empty")
-	case c.State == "":
-		return errors.New("state is empty")
-	}
-	inputs := make(map[string]bool)
-	for _, f := range c.Features {
-		if f.Name == "" || inputs[f.Name] {
-			return fmt.Errorf("feature %q has no name or is declared twice", f.Name)
-		}
-		inputs[f.Name] = true
-		if f.DType != "int32" && f.DType != "float32" {
-			return fmt.Errorf("feature %s has dtype %s; expected int32 or float32", f.Name, f.DType)
-		}
-	}
-	for _, h := range c.AllHyperparameters() {
-		if h.Name == "" || inputs[h.Name] {
-			return fmt.Errorf("hyperparameter %q has no name or is declared twice", h.Name)
-		}
-		inputs[h.Name] = true
-		if err := h.Check(h.Default); err != nil {
-			return fmt.Errorf("hyperparameter %w", err)
-		}
-	}
-	slots := make(map[string]bool)
-	for _, s := range c.Optimizer.Slots {
-		if s == "" || slots[s] {
-			return fmt.Errorf("slot %q has no name or is declared twice", s)
-		}
-		slots[s] = true
-	}
-	variables := make(map[string]bool)
-	for _, v := range c.Variables {
-		if len(v.Name) > maxName || !nodeName.MatchString(v.Name) {
-			return fmt.Errorf("variable name %.64q is not valid in TensorFlow", v.Name)
-		}
-		if variables[v.Name] {
-			return fmt.Errorf("variable %s is declared twice", v.Name)
-		}
-		variables[v.Name] = true
-		if v.DType != "float32" {
-			return fmt.Errorf("variable %s has dtype %s; expected float32", v.Name, v.DType)
-		}
-		elements := int64(1)
-		for _, d := range v.Shape {
-			if d < 1 || d > maxElements/elements {
-				return fmt.Errorf("variable %s has shape %v; expected dimensions of 1 or more and at most %d elements", v.Name, v.Shape, int64(maxElements))
+// SlotNames returns the names of all slots, each once, in the order of the names of the updates.
+func (c *Contract) SlotNames() []string {
+	out := []string{}
+	for _, name := range sortedKeys(c.Updates) {
+		for _, s := range c.Updates[name].Slots {
+			if !slices.Contains(out, s.Name) {
+				out = append(out, s.Name)
 			}
-			elements *= d
-		}
-		if v.Rows != "" && (len(v.Shape) == 0 || !slices.ContainsFunc(c.Features, func(f Feature) bool { return f.Name == v.Rows && f.DType == "int32" })) {
-			return fmt.Errorf("variable %s of shape %v has rows %q; expected an int32 feature", v.Name, v.Shape, v.Rows)
 		}
 	}
-	flops := c.Model.FLOPs
-	if min(flops.PerToken, flops.PerTokenPair, flops.PerExample) < 0 {
-		return errors.New("model.flops has a negative count")
-	}
-	return nil
+	return out
 }
 
-// has reports whether the contract has a variable of that name.
-func (c *Contract) has(variable string) bool {
-	return slices.ContainsFunc(c.Variables, func(v Variable) bool { return v.Name == variable })
+// UpdatedStates returns the states that training changes.
+func (c *Contract) UpdatedStates() []State {
+	var out []State
+	for _, s := range c.States {
+		if s.Updated {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// reads reports whether a pass may read a variable: a trained one, or a state.
+func (c *Contract) reads(variable string) bool {
+	return slices.ContainsFunc(c.Variables, func(v Variable) bool { return v.Name == variable }) ||
+		slices.ContainsFunc(c.States, func(s State) bool { return s.Name == variable })
 }
 
 // AllHyperparameters returns the hyperparameters of gradients, followed by those of update.

@@ -25,8 +25,11 @@ func (e *Export) Dot(w io.Writer) error {
 	for _, v := range e.Contract.Variables {
 		root.add(strings.Split(v.Name, "/"), v)
 	}
+	for _, s := range e.Contract.States {
+		root.add(strings.Split(s.Name, "/"), Variable{Name: s.Name, Shape: s.Shape, DType: s.DType})
+	}
 	tail := d.module(root, "cluster")
-	for _, name := range functionNames {
+	for _, name := range e.Contract.functions() {
 		d.function(e, e.Functions[name], tail)
 	}
 	d.close()
@@ -154,7 +157,7 @@ func (d *dotWriter) function(e *Export, f *Function, tail string) {
 	d.close()
 	used := 0
 	for _, c := range f.Captures {
-		if e.Contract.has(c) {
+		if e.Contract.reads(c) {
 			used++
 		}
 	}

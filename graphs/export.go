@@ -41,9 +41,14 @@ func (a Arg) String() string {
 	return a.Name + " " + dtypeName(a.DType) + " " + shape
 }
 
+// StatePrefix is the prefix of the outputs of the gradients function that are changes of states,
+// multiplied by weight_sum. The name of the state follows it.
+const StatePrefix = "state/"
+
 // Function is one function of the contract.
 type Function struct {
-	// Name is the name in the contract: gradients, update, evaluate, predict or train_step.
+	// Name is the name in the contract: gradients, the name of an update, evaluate, predict,
+	// results or train_step.
 	Name string
 	// GraphName is its name in the function library.
 	GraphName string
@@ -78,8 +83,23 @@ type Export struct {
 	serving *spb.MetaGraphDef
 }
 
-// functionNames are the functions of the contract.
-var functionNames = []string{"gradients", "update", "evaluate", "predict", "train_step"}
+// functionNames are the functions of a contract with one update that is called update.
+var functionNames = []string{"gradients", "update", "evaluate", "predict", "results", "train_step"}
+
+// functions returns the functions of the contract.
+func (c *Contract) functions() []string {
+	return append(c.composed(), "train_step")
+}
+
+// composed returns the functions that composed graphs use.
+func (c *Contract) composed() []string {
+	out := append([]string{"gradients"}, sortedKeys(c.Updates)...)
+	out = append(out, "evaluate", "predict")
+	if len(c.Results) > 0 {
+		out = append(out, "results")
+	}
+	return out
+}
 
 // passes are the functions that run the model.
 var passes = []string{"gradients", "evaluate", "predict"}
@@ -128,7 +148,7 @@ func newExport(path string, contract *Contract, model *spb.MetaGraphDef) (*Expor
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range functionNames {
+	for _, name := range contract.functions() {
 		f, err := objects.function(name, names)
 		if err != nil {
 			return nil, err
@@ -198,11 +218,16 @@ func (e *Export) checkVariables(objects *objects) (map[int32]string, error) {
 		if err := find(want, "variable"); err != nil {
 			return nil, err
 		}
-		for _, slot := range c.Optimizer.Slots {
-			want.Name = SlotName(slot, v.Name)
+		for _, slot := range c.SlotsOf(v) {
+			want.Name, want.Shape = SlotName(slot.Name, v.Name), slot.Shape
 			if err := find(want, "slot"); err != nil {
 				return nil, err
 			}
+		}
+	}
+	for _, s := range c.States {
+		if err := find(Arg{Name: s.Name, DType: dtypeOf(s.DType), Shape: s.Shape, Ranked: true}, "state"); err != nil {
+			return nil, err
 		}
 	}
 	if err := find(scalar(c.Optimizer.Iterations, dtpb.DataType_DT_INT64), "variable"); err != nil {
@@ -211,91 +236,194 @@ func (e *Export) checkVariables(objects *objects) (map[int32]string, error) {
 	return names, find(scalar(c.State, dtpb.DataType_DT_STRING), "variable")
 }
 
+// want is what a function must take and give. It may take more, but nothing that is not optional.
+type want struct {
+	name             string
+	inputs, optional []Arg
+	outputs          []Arg
+}
+
 // checkFunctions checks the functions against the contract.
 func (e *Export) checkFunctions() error {
 	c := e.Contract
-	var features, inputs []Arg
-	for _, f := range c.Features {
-		shape := make([]int64, len(f.Axes))
-		for i := range shape {
-			shape[i] = -1
+	for _, want := range append(c.wantPasses(), c.wantUpdates()...) {
+		f := e.Functions[want.name]
+		if err := conformAll(f.Inputs, want.inputs, want.optional, true); err != nil {
+			return fmt.Errorf("function %s: input %w", want.name, err)
 		}
-		a := Arg{Name: f.Name, DType: dtypeOf(f.DType), Shape: shape, Ranked: true}
-		features = append(features, a)
-		if !f.Label {
-			inputs = append(inputs, a)
+		if err := conformAll(f.Outputs, want.outputs, nil, false); err != nil {
+			return fmt.Errorf("function %s: output %w", want.name, err)
 		}
 	}
-	scalars := func(list []Hyperparameter) []Arg {
-		var out []Arg
-		for _, h := range list {
-			out = append(out, scalar(h.Name, dtpb.DataType_DT_FLOAT))
+	for _, name := range sortedKeys(c.Updates) {
+		if f := e.Functions[name]; len(f.Captures) > 0 {
+			return fmt.Errorf("function %s captures %s; expected every variable as an argument", name, f.Captures[0])
 		}
-		return out
+	}
+	if len(e.Functions["predict"].Outputs) == 0 {
+		return fmt.Errorf("function predict has no outputs")
+	}
+	for _, name := range passes {
+		for _, capture := range e.Functions[name].Captures {
+			if !c.reads(capture) {
+				return fmt.Errorf("function %s captures %s; expected only variables and states of the model", name, capture)
+			}
+		}
+	}
+	for _, check := range []func() error{e.checkOpenAxes, e.checkStates, e.checkResults} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wantPasses returns what the functions that run the model must take and give.
+func (c *Contract) wantPasses() []want {
+	var features, inputs, ids []Arg
+	for _, f := range c.Features {
+		a := Arg{Name: f.Name, DType: dtypeOf(f.DType), Shape: f.Shape, Ranked: true}
+		switch f.Role {
+		case RoleID:
+			ids = append(ids, a)
+		case RoleInput:
+			inputs = append(inputs, a)
+			features = append(features, a)
+		default:
+			features = append(features, a)
+		}
 	}
 	seed := Arg{Name: "seed", DType: dtpb.DataType_DT_INT64, Shape: []int64{2}, Ranked: true}
-	update := []Arg{scalar("variable", dtpb.DataType_DT_RESOURCE)}
-	for _, slot := range c.Optimizer.Slots {
-		update = append(update, scalar(slot, dtpb.DataType_DT_RESOURCE))
-	}
-	update = append(update,
-		Arg{Name: "gradient", DType: dtpb.DataType_DT_FLOAT},
-		scalar("gradient_scale", dtpb.DataType_DT_FLOAT),
-		scalar("iteration", dtpb.DataType_DT_INT64),
-		scalar("learning_rate", dtpb.DataType_DT_FLOAT),
-		scalar("weight_decay", dtpb.DataType_DT_FLOAT))
-	update = append(update, scalars(c.Optimizer.Hyperparameters)...)
-
 	sums := []Arg{scalar("loss_sum", dtpb.DataType_DT_FLOAT), scalar("weight_sum", dtpb.DataType_DT_FLOAT)}
 	gradients := slices.Clone(sums)
 	for _, v := range c.Variables {
 		gradients = append(gradients, Arg{Name: GradientPrefix + v.Name, DType: dtypeOf(v.DType), Shape: v.Shape, Ranked: true})
 	}
+	for _, s := range c.UpdatedStates() {
+		gradients = append(gradients, Arg{Name: StatePrefix + s.Name, DType: dtypeOf(s.DType), Shape: s.Shape, Ranked: true})
+	}
+	var outputs []Arg
+	if c.Version > oldestVersion {
+		for _, o := range c.Outputs {
+			shape := slices.Repeat([]int64{open}, len(o.Axes))
+			outputs = append(outputs, Arg{Name: o.Name, DType: dtypeOf(o.DType), Shape: shape, Ranked: true})
+		}
+	}
+	return []want{
+		{"gradients", append(append(slices.Clone(features), seed), scalars(c.Hyperparameters)...), ids, gradients},
+		{"evaluate", features, ids, sums},
+		{"predict", inputs, ids, outputs},
+	}
+}
 
-	for _, want := range []struct {
-		name    string
-		inputs  []Arg
-		outputs []Arg
-	}{
-		{"gradients", append(append(slices.Clone(features), seed), scalars(c.Hyperparameters)...), gradients},
-		{"update", update, nil},
-		{"evaluate", features, sums},
-		{"predict", inputs, nil},
-	} {
-		f := e.Functions[want.name]
-		if err := conformAll(f.Inputs, want.inputs, true); err != nil {
-			return fmt.Errorf("function %s: input %w", want.name, err)
+// wantUpdates returns what the functions that update variables must take.
+func (c *Contract) wantUpdates() []want {
+	var out []want
+	for _, name := range sortedKeys(c.Updates) {
+		arguments := []Arg{scalar("variable", dtpb.DataType_DT_RESOURCE)}
+		for _, slot := range c.Updates[name].Slots {
+			arguments = append(arguments, scalar(slot.Name, dtpb.DataType_DT_RESOURCE))
 		}
-		if err := conformAll(f.Outputs, want.outputs, false); err != nil {
-			return fmt.Errorf("function %s: output %w", want.name, err)
-		}
+		arguments = append(arguments,
+			Arg{Name: "gradient", DType: dtpb.DataType_DT_FLOAT},
+			scalar("gradient_scale", dtpb.DataType_DT_FLOAT),
+			scalar("iteration", dtpb.DataType_DT_INT64),
+			scalar("learning_rate", dtpb.DataType_DT_FLOAT),
+			scalar("weight_decay", dtpb.DataType_DT_FLOAT))
+		out = append(out, want{name: name, inputs: append(arguments, scalars(c.Optimizer.Hyperparameters)...)})
 	}
-	if len(e.Functions["update"].Captures) > 0 {
-		return fmt.Errorf("function update captures %s; expected every variable as an argument", e.Functions["update"].Captures[0])
-	}
-	if len(e.Functions["predict"].Outputs) == 0 {
-		return fmt.Errorf("function predict has no outputs")
-	}
-	known := make(map[string]bool, len(c.Variables))
-	for _, v := range c.Variables {
-		known[v.Name] = true
-	}
-	for _, name := range []string{"gradients", "evaluate", "predict"} {
-		for _, capture := range e.Functions[name].Captures {
-			if !known[capture] {
-				return fmt.Errorf("function %s captures %s; expected only variables of the model", name, capture)
+	return out
+}
+
+// checkOpenAxes checks that the axes that the contract leaves open are open in the functions.
+func (e *Export) checkOpenAxes() error {
+	for _, name := range passes {
+		for _, got := range e.Functions[name].Inputs {
+			f := e.Contract.Feature(got.Name)
+			if f == nil || !got.Ranked {
+				continue
+			}
+			for i, d := range f.Shape {
+				if d == open && got.Shape[i] != open {
+					return fmt.Errorf("function %s: input %s: the graph has %s; expected the open axis %s", name, f.Name, got, f.Axes[i])
+				}
 			}
 		}
 	}
 	return nil
 }
 
+// checkStates checks that no change of a state is given that would be lost.
+func (e *Export) checkStates() error {
+	states := e.Contract.UpdatedStates()
+	for _, a := range e.Functions["gradients"].Outputs {
+		name, ok := strings.CutPrefix(a.Name, StatePrefix)
+		if ok && !slices.ContainsFunc(states, func(s State) bool { return s.Name == name }) {
+			return fmt.Errorf("function gradients: output %s is of a state that is not declared as updated in %s", a.Name, ContractFile)
+		}
+	}
+	return nil
+}
+
+// checkResults checks the function results against the sums that it takes.
+func (e *Export) checkResults() error {
+	c := e.Contract
+	if len(c.Results) == 0 {
+		return nil
+	}
+	results, evaluate, gradients := e.Functions["results"], e.Functions["evaluate"], e.Functions["gradients"]
+	w := want{name: "results"}
+	trained := 0
+	for i, name := range c.Results {
+		at := evaluate.Output(name)
+		if at < 0 {
+			return fmt.Errorf("function evaluate: output %s is missing; expected it, because results takes it", name)
+		}
+		sum := evaluate.Outputs[at]
+		if sum.DType != dtpb.DataType_DT_FLOAT || !sum.Ranked || slices.Contains(sum.Shape, open) {
+			return fmt.Errorf("function evaluate: output %s: the graph has %s; expected a float32 of fixed shape, because results takes it", name, sum)
+		}
+		if at := gradients.Output(name); at >= 0 {
+			trained++
+			if err := conforms(gradients.Outputs[at], sum); err != nil {
+				return fmt.Errorf("function gradients: output %w", err)
+			}
+		}
+		sum.Name = fmt.Sprintf("sum_%d", i)
+		w.inputs = append(w.inputs, sum)
+	}
+	if trained > 0 && trained < len(c.Results) {
+		return fmt.Errorf("function gradients gives %d of the %d sums that results takes; expected all or none", trained, len(c.Results))
+	}
+	for _, m := range c.Metrics {
+		w.outputs = append(w.outputs, scalar(m.Name, dtpb.DataType_DT_FLOAT))
+	}
+	if err := conformAll(results.Inputs, w.inputs, nil, true); err != nil {
+		return fmt.Errorf("function results: input %w", err)
+	}
+	if err := conformAll(results.Outputs, w.outputs, nil, false); err != nil {
+		return fmt.Errorf("function results: output %w", err)
+	}
+	if len(results.Captures) > 0 {
+		return fmt.Errorf("function results captures %s; expected sums as arguments only", results.Captures[0])
+	}
+	return nil
+}
+
+func scalars(list []Hyperparameter) []Arg {
+	var out []Arg
+	for _, h := range list {
+		out = append(out, scalar(h.Name, dtpb.DataType_DT_FLOAT))
+	}
+	return out
+}
+
 func scalar(name string, dtype dtpb.DataType) Arg {
 	return Arg{Name: name, DType: dtype, Shape: []int64{}, Ranked: true}
 }
 
-// conformAll checks that got has all wanted arguments and, if exact, no others.
-func conformAll(got, want []Arg, exact bool) error {
+// conformAll checks that got has all wanted arguments and, if exact, no others that are not optional.
+func conformAll(got, want, optional []Arg, exact bool) error {
 	byName := make(map[string]Arg, len(got))
 	for _, g := range got {
 		byName[g.Name] = g
@@ -309,6 +437,14 @@ func conformAll(got, want []Arg, exact bool) error {
 			return err
 		}
 		delete(byName, w.Name)
+	}
+	for _, w := range optional {
+		if g, ok := byName[w.Name]; ok {
+			if err := conforms(g, w); err != nil {
+				return err
+			}
+			delete(byName, w.Name)
+		}
 	}
 	if exact && len(byName) > 0 {
 		return fmt.Errorf("%s is not declared in %s", sortedKeys(byName)[0], ContractFile)

@@ -292,7 +292,7 @@ func TestOpenRefuses(t *testing.T) {
 			`variable model/encoder/embeddings/word/table of shape [50 32] has rows "input_ids"; expected an int32 feature`},
 		{"prediction from labels", nil, func(c *Contract) {
 			for i := range c.Features {
-				c.Features[i].Label = false
+				c.Features[i].Role = RoleInput
 			}
 		}, "function predict: input labels is missing; expected labels int32 [?]"},
 
@@ -361,7 +361,9 @@ func TestOpenRefuses(t *testing.T) {
 			"variable " + table + ": the graph has " + table + " float32 [51,32]; expected " + table + " float32 [50,32]"},
 		{"variable of another dtype", func(f found) { f.object(table).GetVariable().Dtype = dtpb.DataType_DT_BFLOAT16 }, nil,
 			"variable " + table + ": the graph has " + table + " bfloat16 [50,32]; expected " + table + " float32 [50,32]"},
-		{"missing slot", nil, func(c *Contract) { c.Optimizer.Slots = append(c.Optimizer.Slots, "w") },
+		{"missing slot", nil, func(c *Contract) {
+			c.Updates["update"] = Update{append(c.Updates["update"].Slots, UpdateSlot{Name: "w"})}
+		},
 			"slot optimizer/w/model/classifier/bias is not in the object graph"},
 		{"slot of another shape", func(f found) { f.object("optimizer/v/" + table).GetVariable().Shape = shapeProto([]int64{50}) }, nil,
 			"slot optimizer/v/" + table + ": the graph has optimizer/v/" + table + " float32 [50]; expected optimizer/v/" + table + " float32 [50,32]"},
@@ -397,7 +399,7 @@ func TestOpenRefuses(t *testing.T) {
 					f.concrete("predict").BoundInputs[0] = int32(i)
 				}
 			}
-		}, nil, "function predict captures optimizer/v/" + table + "; expected only variables of the model"},
+		}, nil, "function predict captures optimizer/v/" + table + "; expected only variables and states of the model"},
 		{"update that captures", func(f found) {
 			f.concrete("update").BoundInputs = f.concrete("predict").GetBoundInputs()[:1]
 			s := f.def("update").GetSignature()
@@ -525,7 +527,7 @@ func TestContractErrors(t *testing.T) {
 		old, new, want string
 	}{
 		{`"gorbit"`, `"orbit"`, `format is "orbit"; expected "gorbit"`},
-		{`"version": 2`, `"version": 1`, "version is 1; expected 2; export the graph again"},
+		{`"version": 2`, `"version": 1`, "version is 1; expected 2 or 3; export the graph again"},
 		{`"version": 2`, `"version": "2"`, "field version is a JSON string; expected int"},
 		{`"task"`, `"precision": "fp8", "task"`, `precision is "fp8"; expected float32, bf16 or fp16`},
 		{`"task"`, `"precision": "fp16", "task"`, "precision is fp16; expected a hyperparameter loss_scale"},
@@ -533,7 +535,7 @@ func TestContractErrors(t *testing.T) {
 		{`"optimizer/iterations"`, `""`, "optimizer.iterations is empty"},
 		{`"runner_state"`, `null`, "state is empty"},
 		{`"per_token": 8`, `"per_token": -8`, "model.flops has a negative count"},
-		{`"name": "x", "dtype": "float32"`, `"name": "x", "dtype": "string"`, "feature x has dtype string; expected int32 or float32"},
+		{`"name": "x", "dtype": "float32"`, `"name": "x", "dtype": "string"`, "feature x has dtype string; expected uint8, int32, int64, float32 or bool"},
 		{`"name": "y"`, `"name": "x"`, `feature "x" has no name or is declared twice`},
 		{`"name": "noise"`, `"name": "x"`, `hyperparameter "x" has no name or is declared twice`},
 		{`"name": "beta"`, `"name": "noise"`, `hyperparameter "noise" has no name or is declared twice`},

@@ -1,9 +1,11 @@
 package graphs
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -18,6 +20,7 @@ import (
 
 func FuzzContract(f *testing.F) {
 	f.Add([]byte(miniatureContract))
+	f.Add([]byte(conv))
 	f.Add([]byte(`{"format": "gorbit", "version": 2, "variables": [{"shape": [9223372036854775807, 2]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := parseContract(data)
@@ -26,6 +29,25 @@ func FuzzContract(f *testing.F) {
 		}
 		if c.Parameters() < 1 {
 			t.Errorf("%d parameters", c.Parameters())
+		}
+		again, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := parseContract(again); err != nil || !reflect.DeepEqual(c, back) {
+			t.Errorf("%s gives back %+v, %v", again, back, err)
+		}
+		for _, f := range c.Features {
+			if len(f.Shape) != len(f.Axes) {
+				t.Errorf("feature %s has axes %v and shape %v", f.Name, f.Axes, f.Shape)
+			}
+		}
+		for _, v := range c.Variables {
+			for _, s := range c.SlotsOf(v) {
+				if s.Elements() < 1 {
+					t.Errorf("slot %s of %s has shape %v", s.Name, v.Name, s.Shape)
+				}
+			}
 		}
 		for _, h := range c.AllHyperparameters() {
 			if err := h.Check(h.Default); err != nil {
@@ -68,7 +90,7 @@ func readHostile(t *testing.T, contract *Contract, model *spb.SavedModel) (good 
 		for id := range min(int32(len(m.GetObjectGraphDef().GetNodes())), 100) {
 			names[id] = o.describe(id)
 		}
-		for _, name := range functionNames {
+		for _, name := range contract.functions() {
 			o.function(name, names)
 		}
 	}
@@ -182,7 +204,7 @@ func drive(t *testing.T, e *Export) {
 	if err := e.Dot(io.Discard); err != nil {
 		t.Error(err)
 	}
-	if _, err := proto.Marshal(e.Library(functionNames...)); err != nil {
+	if _, err := proto.Marshal(e.Library(e.Contract.functions()...)); err != nil {
 		t.Error(err)
 	}
 }

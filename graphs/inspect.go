@@ -3,6 +3,7 @@ package graphs
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -17,8 +18,10 @@ type Report struct {
 	ContractVersion int    `json:"contract_version"`
 	Task            string `json:"task"`
 	Architecture    string `json:"architecture"`
-	NumLabels       int    `json:"num_labels,omitempty"`
-	Pooling         string `json:"pooling,omitempty"`
+	// Input, Additive and Best are those of the contract.
+	Input    string `json:"input"`
+	Additive bool   `json:"additive"`
+	Best     Best   `json:"best"`
 	// Precision is the precision of products and activations; variables are float32.
 	Precision string `json:"precision"`
 	// XLA means that gradients, evaluate and predict are compiled by XLA.
@@ -35,6 +38,15 @@ type Report struct {
 	SlotBytes     int64    `json:"slot_bytes"`
 	Optimizer     string   `json:"optimizer"`
 	Slots         []string `json:"slots"`
+	// StateBytes is the size of the states.
+	StateBytes int64 `json:"state_bytes"`
+
+	// Features, States, Updates, Metrics and Outputs are those of the contract.
+	Features []Feature         `json:"features"`
+	States   []State           `json:"states"`
+	Updates  map[string]Update `json:"updates"`
+	Metrics  []Metric          `json:"metrics"`
+	Outputs  []Output          `json:"outputs"`
 
 	FLOPs     []FLOPsReport    `json:"flops"`
 	Functions []FunctionReport `json:"functions"`
@@ -84,6 +96,10 @@ type VariableReport struct {
 	Shape       []int64 `json:"shape"`
 	Parameters  int64   `json:"parameters"`
 	WeightDecay bool    `json:"weight_decay"`
+	// Decay and LearningRate are factors, see Variable. Update is the function that updates it.
+	Decay        float64 `json:"decay"`
+	LearningRate float64 `json:"learning_rate"`
+	Update       string  `json:"update"`
 }
 
 // OpCount is the number of nodes of an operation. The nodes of a function count once, however often
@@ -105,26 +121,37 @@ func Inspect(e *Export) *Report {
 		ContractVersion: c.Version,
 		Task:            c.Task,
 		Architecture:    c.Model.Architecture,
-		NumLabels:       c.Model.NumLabels,
-		Pooling:         c.Model.Pooling,
+		Input:           c.Input,
+		Additive:        c.Additive,
+		Best:            c.Best,
 		Precision:       c.Precision,
 		XLA:             c.XLA,
 		SavedModelBytes: e.ModelBytes,
 		Parameters:      c.Parameters(),
 		Optimizer:       c.Optimizer.Name,
-		Slots:           append([]string{}, c.Optimizer.Slots...),
+		Slots:           c.SlotNames(),
+		Features:        append([]Feature{}, c.Features...),
+		States:          append([]State{}, c.States...),
+		Updates:         c.Updates,
+		Metrics:         append([]Metric{}, c.Metrics...),
+		Outputs:         append([]Output{}, c.Outputs...),
 		FLOPs:           []FLOPsReport{},
 		Hyperparameters: append([]Hyperparameter{}, c.AllHyperparameters()...),
 		Unsafe:          append([]safety.Use{}, e.Unsafe()...),
 	}
 	const float32Bytes = 4
 	r.VariableBytes = float32Bytes * r.Parameters
-	r.SlotBytes = r.VariableBytes * int64(len(c.Optimizer.Slots))
 	for _, v := range c.Variables {
-		r.Variables = append(r.Variables, VariableReport{v.Name, v.DType, append([]int64{}, v.Shape...), v.Elements(), v.WeightDecay})
-		if v.WeightDecay {
+		r.Variables = append(r.Variables, VariableReport{v.Name, v.DType, append([]int64{}, v.Shape...), v.Elements(), v.Decay != 0, v.Decay, v.LearningRate, v.Update})
+		if v.Decay != 0 {
 			r.DecayedParameters += v.Elements()
 		}
+		for _, slot := range c.SlotsOf(v) {
+			r.SlotBytes += float32Bytes * slot.Elements()
+		}
+	}
+	for _, s := range c.States {
+		r.StateBytes += s.Elements() * int64(dtypeSizes[s.DType])
 	}
 	if flops := c.Model.FLOPs; flops.PerToken > 0 {
 		longest := c.Model.ConfigInt("max_position_embeddings")
@@ -134,7 +161,7 @@ func Inspect(e *Export) *Report {
 			}
 		}
 	}
-	for _, name := range functionNames {
+	for _, name := range c.functions() {
 		f := e.Functions[name]
 		report := FunctionReport{
 			Name:      name,
@@ -150,7 +177,7 @@ func Inspect(e *Export) *Report {
 		r.Functions = append(r.Functions, report)
 	}
 	counts := make(map[string]int)
-	for function := range e.reach(composedFunctions...) {
+	for function := range e.reach(c.composed()...) {
 		for _, node := range e.library.functions[function].GetNodeDef() {
 			if _, ok := e.library.functions[node.GetOp()]; !ok {
 				counts[node.GetOp()]++
@@ -179,20 +206,22 @@ func argReports(args []Arg) []ArgReport {
 func (r *Report) Write(w io.Writer) error {
 	p := &printer{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	p.row("graph", r.Path)
-	model := []string{r.Task, r.Architecture}
-	if r.NumLabels > 0 {
-		model = append(model, fmt.Sprintf("%d labels", r.NumLabels))
+	p.row("model", listText(slices.DeleteFunc([]string{r.Task, r.Architecture}, func(s string) bool { return s == "" })))
+	batches := r.Input + " batches"
+	if !r.Additive {
+		batches += "; the sums of parts of a batch are not those of the whole"
 	}
-	if r.Pooling != "" {
-		model = append(model, "pooling "+r.Pooling)
-	}
-	p.row("model", strings.Join(model, ", "))
+	p.row("input", batches)
+	p.row("best", fmt.Sprintf("%s, %s is better", r.Best.Metric, r.Best.Better))
 	p.row("precision", r.Precision)
 	if r.XLA {
 		p.row("compiled by", "XLA: gradients, evaluate, predict")
 	}
 	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, bytesText(r.SavedModelBytes)))
 	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", thousands(r.Parameters), count(len(r.Variables), "variable"), bytesText(r.VariableBytes), thousands(r.DecayedParameters)))
+	if len(r.States) > 0 {
+		p.row("states", fmt.Sprintf("%s, %s", count(len(r.States), "variable"), bytesText(r.StateBytes)))
+	}
 	p.row("optimizer", fmt.Sprintf("%s, slots %s: %s", r.Optimizer, listText(r.Slots), bytesText(r.SlotBytes)))
 
 	if len(r.FLOPs) > 0 {
@@ -201,6 +230,10 @@ func (r *Report) Write(w io.Writer) error {
 		for _, f := range r.FLOPs {
 			p.row(fmt.Sprint(f.RowLength), flopsText(f.Forward), flopsText(f.Training))
 		}
+	}
+	p.title("features")
+	for _, f := range r.Features {
+		p.row(f.Name, f.DType, axesText(f), f.Role+f.text())
 	}
 	p.title("hyperparameters")
 	for _, h := range r.Hyperparameters {
@@ -211,25 +244,31 @@ func (r *Report) Write(w io.Writer) error {
 		for _, a := range f.Inputs {
 			p.arg("in", a)
 		}
-		gradients := 0
-		for _, a := range f.Outputs {
-			if strings.HasPrefix(a.Name, GradientPrefix) {
-				gradients++
-				continue
-			}
-			p.arg("out", a)
-		}
-		if gradients > 0 {
-			p.row("out", GradientPrefix+"...", "float32", "of "+count(gradients, "variable"))
-		}
+		p.outputs(f.Outputs)
 	}
 	p.title("variables")
 	for _, v := range r.Variables {
-		decay := ""
-		if v.WeightDecay {
-			decay = "decay"
+		p.row(v.Name, v.DType, shapeText(v.Shape), thousands(v.Parameters), v.text())
+	}
+	if len(r.States) > 0 {
+		p.title("states")
+	}
+	for _, s := range r.States {
+		updated := "fixed"
+		if s.Updated {
+			updated = "updated"
 		}
-		p.row(v.Name, v.DType, shapeText(v.Shape), thousands(v.Parameters), decay)
+		p.row(s.Name, s.DType, shapeText(s.Shape), thousands(s.Elements()), updated)
+	}
+	if len(r.Metrics) > 0 {
+		p.title("metrics")
+	}
+	for _, m := range r.Metrics {
+		better := m.Better
+		if better != "" {
+			better += " is better"
+		}
+		p.row(m.Name, better)
 	}
 	p.title("operations")
 	for _, op := range r.Ops {
@@ -265,6 +304,28 @@ func (p *printer) arg(direction string, a ArgReport) {
 	p.row(direction, a.Name, a.DType, shape)
 }
 
+// outputs writes the outputs of a function, with all gradients and all changes of states in a row
+// each.
+func (p *printer) outputs(args []ArgReport) {
+	gradients, states := 0, 0
+	for _, a := range args {
+		switch {
+		case strings.HasPrefix(a.Name, GradientPrefix):
+			gradients++
+		case strings.HasPrefix(a.Name, StatePrefix):
+			states++
+		default:
+			p.arg("out", a)
+		}
+	}
+	if gradients > 0 {
+		p.row("out", GradientPrefix+"...", "float32", "of "+count(gradients, "variable"))
+	}
+	if states > 0 {
+		p.row("out", StatePrefix+"...", "float32", "of "+count(states, "state"))
+	}
+}
+
 // title ends a table and starts a new one, with columns of its own.
 func (p *printer) title(text string) {
 	if err := p.flush(); err == nil {
@@ -278,6 +339,55 @@ func (p *printer) flush() error {
 	}
 	return p.err
 }
+
+// text returns what the update does differently for the variable, such as "decay".
+func (v VariableReport) text() string {
+	var parts []string
+	switch v.Decay {
+	case 0:
+	case 1:
+		parts = append(parts, "decay")
+	default:
+		parts = append(parts, fmt.Sprintf("%v times the decay", v.Decay))
+	}
+	if v.LearningRate != 1 {
+		parts = append(parts, fmt.Sprintf("%v times the learning rate", v.LearningRate))
+	}
+	if v.Update != "update" {
+		parts = append(parts, v.Update)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// axesText lists the axes of a feature with their sizes, such as "[examples,height=28]".
+func axesText(f Feature) string {
+	axes := make([]string, len(f.Axes))
+	for i, name := range f.Axes {
+		axes[i] = name
+		if f.Shape[i] != open {
+			axes[i] += fmt.Sprintf("=%d", f.Shape[i])
+		}
+	}
+	return "[" + strings.Join(axes, ",") + "]"
+}
+
+// text returns the valid values of a feature and what it is made of, such as ", 0 to 9".
+func (f Feature) text() string {
+	out := ""
+	switch {
+	case f.Below != nil:
+		out = fmt.Sprintf(", %d to %d", *f.Minimum, *f.Below-1)
+	case f.Minimum != nil:
+		out = fmt.Sprintf(", %d or more", *f.Minimum)
+	}
+	if f.Make != "" {
+		out += ", made: " + f.Make
+	}
+	return out
+}
+
+// dtypeSizes are the bytes of an element.
+var dtypeSizes = map[string]int{"uint8": 1, "bool": 1, "int32": 4, "float32": 4, "int64": 8}
 
 func shapeText(shape []int64) string {
 	dims := make([]string, len(shape))

@@ -14,6 +14,8 @@ import (
 
 const miniatureReport = `  graph       mini
   model       regression, line
+  input       packed batches
+  best        loss, lower is better
   precision   float32
   TensorFlow  2.18.1, contract version 2, saved_model.pb 1.23 kB
   parameters  2 in 1 variable, 8 B; weight decay on 2
@@ -23,6 +25,10 @@ FLOPs per token
   row length  forward  training
   64          72       216
   128         136      408
+
+features
+  x  float32  [examples]  input
+  y  float32  [examples]  label
 
 hyperparameters
   noise  0    added to x
@@ -124,7 +130,7 @@ func TestReport(t *testing.T) {
 		`{"name":"gradient","dtype":"float32","shape":null}`,
 		`{"name":"loss_sum","dtype":"float32","shape":[]}`,
 		`{"name":"x","dtype":"float32","shape":[-1]}`,
-		`{"name":"model/w","dtype":"float32","shape":[2],"parameters":2,"weight_decay":true}`,
+		`{"name":"model/w","dtype":"float32","shape":[2],"parameters":2,"weight_decay":true,"decay":1,"learning_rate":1,"update":"update"}`,
 		`{"op":"Mul","count":3}`,
 		`{"function":"predict","op":"ReadFile","reason":"reads files"}`,
 	} {

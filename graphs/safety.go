@@ -7,16 +7,13 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 )
 
-// composedFunctions are the functions that composed graphs use.
-var composedFunctions = []string{"gradients", "update", "evaluate", "predict"}
-
 // Unsafe lists the operations that can access files, processes, the network or Python. It looks at
 // the functions that composed graphs use and at the serving SavedModel, in which saving and
 // restoring variables is allowed (see [safety.Check]). The list is sorted by function and
 // operation.
 func (e *Export) Unsafe() []safety.Use {
 	var uses []safety.Use
-	for _, name := range composedFunctions {
+	for _, name := range e.Contract.composed() {
 		found := make(map[string]string)
 		for function := range e.reach(name) {
 			e.library.unsafe(e.library.functions[function].GetNodeDef(), found)

@@ -16,17 +16,18 @@ import (
 // models that differ in pooling or in the number of heads may share them.
 type graphIdentity graphs.Model
 
-// savedIdentity is the saved form of an identity.
+// savedIdentity is the saved form of an identity. Older runs have two fields of the configuration
+// beside it.
 type savedIdentity struct {
 	Architecture string         `json:"architecture"`
-	Pooling      string         `json:"pooling"`
-	NumLabels    int            `json:"num_labels"`
 	Config       map[string]any `json:"config"`
+	Pooling      any            `json:"pooling,omitempty"`
+	NumLabels    any            `json:"num_labels,omitempty"`
 }
 
 // State implements runner.Persistent.
 func (g graphIdentity) State() (json.RawMessage, error) {
-	return json.Marshal(savedIdentity{g.Architecture, g.Pooling, g.NumLabels, g.Config})
+	return json.Marshal(savedIdentity{Architecture: g.Architecture, Config: g.Config})
 }
 
 // Restore implements runner.Persistent. It does nothing because the identity was checked before the
@@ -51,8 +52,15 @@ func (g graphIdentity) check(state []byte) error {
 		}
 	}
 	differ("the architecture", saved.Architecture, g.Architecture)
-	differ("the pooling", saved.Pooling, g.Pooling)
-	differ("the number of labels", saved.NumLabels, g.NumLabels)
+	for name, value := range map[string]any{"pooling": saved.Pooling, "num_labels": saved.NumLabels} {
+		if value == nil {
+			continue
+		}
+		if saved.Config == nil {
+			saved.Config = make(map[string]any)
+		}
+		saved.Config[name] = value
+	}
 	for _, name := range slices.Sorted(maps.Keys(saved.Config)) {
 		if is, ok := g.Config[name]; ok {
 			differ(name, saved.Config[name], is)

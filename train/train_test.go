@@ -503,7 +503,7 @@ func TestCheckpointOfAnotherModel(t *testing.T) {
 	}
 	p.Graph, _ = fixture(t)
 	p.Train.Steps = 9
-	const want = "the pooling was first and is mean"
+	const want = "pooling was first and is mean"
 	if _, err := Train(context.Background(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("training on: got %v, want an error with %q", err, want)
 	}

@@ -110,8 +110,10 @@ func completeServable(o *servable.Options, run *train.Run, lowercaseGiven bool) 
 		}
 	}
 	if len(o.Labels) == 0 {
-		for i := range run.Export.Contract.Model.NumLabels {
-			o.Labels = append(o.Labels, fmt.Sprint(i))
+		if label := run.Export.Contract.Label(); label != nil {
+			for i := range label.Classes() {
+				o.Labels = append(o.Labels, fmt.Sprint(i))
+			}
 		}
 	}
 }

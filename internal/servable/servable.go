@@ -59,7 +59,11 @@ func (o Options) Validate() error {
 		return errors.New("no vocabulary")
 	}
 	model := o.Export.Contract.Model
-	if n := model.NumLabels; len(o.Labels) != n {
+	n := 0
+	if label := o.Export.Contract.Label(); label != nil {
+		n = label.Classes()
+	}
+	if len(o.Labels) != n {
 		return fault.Usagef("number of labels is %d; expected %d, as in the model of %s", len(o.Labels), n, o.Export.Path)
 	}
 	if err := layout.CheckLabels(o.Labels); err != nil {

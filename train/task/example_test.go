@@ -10,7 +10,8 @@ import (
 )
 
 func ExampleTask() {
-	var t task.Task = classify.New(&graphs.Contract{Model: graphs.Model{NumLabels: 2}})
+	classes := int64(2)
+	var t task.Task = classify.New(&graphs.Contract{Features: []graphs.Feature{{Name: "labels", Role: graphs.RoleLabel, Below: &classes}}})
 	metrics, err := t.Metrics([]graphs.Arg{{Name: runner.LossSum}, {Name: runner.WeightSum}, {Name: classify.CorrectSum}})
 	for _, m := range metrics {
 		fmt.Println(m.Name, m.Directed && m.Better == runner.HigherIsBetter)

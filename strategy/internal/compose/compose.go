@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -13,7 +14,7 @@ import (
 func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	functions := []string{"evaluate", "predict"}
 	if l.Train {
-		functions = append(functions, "gradients", "update")
+		functions = append(functions, trainingFunctions(export.Contract)...)
 	}
 	c := newComposer(export, l, functions)
 	if l.Shard { // also for lanes: the work for their variables then runs in parallel
@@ -43,6 +44,11 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 		}
 	}
 	return c.plan, nil
+}
+
+// trainingFunctions returns the functions of a training step.
+func trainingFunctions(contract *graphs.Contract) []string {
+	return append([]string{"gradients"}, slices.Sorted(maps.Keys(contract.Updates))...)
 }
 
 // newComposer begins a graph that can call the named functions of the export.
@@ -91,8 +97,8 @@ func (c *composer) substitute() {
 	c.Declare(kernels.Squares, "sum")
 	c.plan.Kernels = c.Substitute(ops)
 	for _, op := range ops {
-		if op.Implements == "gorbit."+c.export.Contract.Optimizer.Name {
-			c.SubstituteFunction(c.export.Functions["update"], op)
+		if f := c.export.Functions["update"]; f != nil && op.Implements == "gorbit."+c.export.Contract.Optimizer.Name {
+			c.SubstituteFunction(f, op)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	}
 	functions := []string{"evaluate", "predict"}
 	if l.Train {
-		functions = append(functions, "gradients", "update")
+		functions = append(functions, trainingFunctions(export.Contract)...)
 	}
 	layout := Layout{Train: l.Train, Hosted: true}
 	for _, core := range assignment.Cores {

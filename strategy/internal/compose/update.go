@@ -212,19 +212,28 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 		"gradient":       gradient,
 		"gradient_scale": d.scale,
 		"iteration":      d.iteration,
-		"learning_rate":  d.rate,
-		"weight_decay":   r.inputs["weight_decay"],
+		"learning_rate":  c.times(prefix+"rate/"+v.Name, d.rate, v.LearningRate),
 	}
-	if !v.WeightDecay {
+	if v.Decay == 0 {
 		arguments["weight_decay"] = c.Float(prefix+"no_decay/"+v.Name, 0)
+	} else {
+		arguments["weight_decay"] = c.times(prefix+"decay/"+v.Name, r.inputs["weight_decay"], v.Decay)
 	}
-	for _, slot := range contract.Optimizer.Slots {
-		arguments[slot] = r.handles[graphs.SlotName(slot, v.Name)]
+	for _, slot := range contract.SlotsOf(v) {
+		arguments[slot.Name] = r.handles[graphs.SlotName(slot.Name, v.Name)]
 	}
 	for _, h := range contract.Optimizer.Hyperparameters {
 		arguments[h.Name] = r.inputs[h.Name]
 	}
-	return c.Call(prefix+"update/"+v.Name, c.export.Functions["update"], arguments, nil)
+	return c.Call(prefix+"update/"+v.Name, c.export.Functions[v.Update], arguments, nil)
+}
+
+// times adds the product of a scalar and a factor.
+func (c *composer) times(name, scalar string, factor float64) string {
+	if factor == 1 {
+		return scalar
+	}
+	return c.Node("Mul", name, []string{scalar, c.Float(name+"/factor", float32(factor))}, build.Type("T", float32Type))
 }
 
 // applied adds clock readings after the sums and after the new values to those in began. If the

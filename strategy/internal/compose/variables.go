@@ -12,7 +12,7 @@ import (
 )
 
 // variables adds all variables, the nodes that read and assign them, and the initialization of
-// those that start at zero.
+// those that start at a given value, the optimizer's.
 func (c *composer) variables(train bool) error {
 	contract := c.export.Contract
 	copies := len(c.replicas)
@@ -20,8 +20,9 @@ func (c *composer) variables(train bool) error {
 		copies = 1
 	}
 	c.plan.SlotBytes = make([]int64, copies)
-	var zeros []string
-	add := func(name, dtype string, shape []int64, slot bool, has func(int) bool) error {
+	var fills []string
+	add := func(name, dtype string, shape []int64, initial *float64, has func(int) bool) error {
+		slot := initial != nil
 		t, ok := dtypes[dtype]
 		if !ok {
 			return fmt.Errorf("variable %s has dtype %s; expected float32, int32 or int64", name, dtype)
@@ -31,7 +32,7 @@ func (c *composer) variables(train bool) error {
 		c.OnDevice(c.replicas[0].host)
 		value := c.Placeholder("value/"+name, t.proto, shape)
 		var assigns []string
-		filled := make(map[string]string) // zeros by device
+		filled := make(map[string]string) // initial values by device
 		for i, r := range c.replicas {
 			if c.Shared && i > 0 {
 				r.handles = c.replicas[0].handles
@@ -49,7 +50,7 @@ func (c *composer) variables(train bool) error {
 				continue
 			}
 			c.plan.SlotBytes[i] += elements(shape) * int64(t.size)
-			zeros = append(zeros, c.zero(r, spec, handle, filled))
+			fills = append(fills, c.fill(r, spec, *initial, handle, filled))
 		}
 		assign := assigns[0]
 		if len(assigns) > 1 {
@@ -61,46 +62,46 @@ func (c *composer) variables(train bool) error {
 	}
 	everywhere := func(int) bool { return true }
 	for _, v := range contract.Variables {
-		if err := add(v.Name, v.DType, v.Shape, false, everywhere); err != nil {
+		if err := add(v.Name, v.DType, v.Shape, nil, everywhere); err != nil {
 			return err
 		}
 	}
 	if train {
 		for _, v := range contract.Variables {
-			for _, slot := range contract.Optimizer.Slots {
+			for _, slot := range contract.SlotsOf(v) {
 				has := func(i int) bool { return c.Shared || c.keeps(i, v.Name) }
-				if err := add(graphs.SlotName(slot, v.Name), v.DType, v.Shape, true, has); err != nil {
+				if err := add(graphs.SlotName(slot.Name, v.Name), v.DType, slot.Shape, &slot.Initial, has); err != nil {
 					return err
 				}
 			}
 		}
 		// If one replica decides for all, only that one needs the count.
 		has := func(i int) bool { return !c.Shard || i == 0 }
-		if err := add(contract.Optimizer.Iterations, "int64", nil, true, has); err != nil {
+		if err := add(contract.Optimizer.Iterations, "int64", nil, new(float64), has); err != nil {
 			return err
 		}
 	}
 	c.OnDevice(c.replicas[0].host)
-	c.plan.Init = c.Group("init", zeros...)
+	c.plan.Init = c.Group("init", fills...)
 	slices.SortFunc(c.plan.Variables, func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
-// zero adds the node that sets a replica's slot to zero. Filled holds the slot's zeros by device. A
-// TPU core has no operation for them outside of a program, so its host makes them, once for all of
-// its cores.
-func (c *composer) zero(r *replica, v Variable, handle string, filled map[string]string) string {
+// fill adds the node that sets all elements of a replica's slot to its initial value. Filled holds
+// such tensors by device. A TPU core has no operation for them outside of a program, so its host
+// makes them, once for all of its cores.
+func (c *composer) fill(r *replica, v Variable, initial float64, handle string, filled map[string]string) string {
 	at := r.device
 	if c.Hosted {
 		at = r.host
 	}
 	if filled[at] == "" {
 		c.OnDevice(at)
-		zero := c.Int64(r.prefix+"zero/value/"+v.Name, 0)
+		value := c.Int64(r.prefix+"zero/value/"+v.Name, 0)
 		if v.DType == float32Type {
-			zero = c.Float(r.prefix+"zero/value/"+v.Name, 0)
+			value = c.Float(r.prefix+"zero/value/"+v.Name, float32(initial))
 		}
-		filled[at] = c.Node("Fill", r.prefix+"zero/fill/"+v.Name, []string{c.Int64s(r.prefix+"zero/shape/"+v.Name, v.Shape), zero},
+		filled[at] = c.Node("Fill", r.prefix+"zero/fill/"+v.Name, []string{c.Int64s(r.prefix+"zero/shape/"+v.Name, v.Shape), value},
 			build.Type("T", v.DType), build.Type("index_type", int64Type))
 	}
 	c.OnDevice(r.device)

@@ -18,12 +18,21 @@ const (
 )
 
 // Task is the classification task of a graph.
-type Task struct{ model graphs.Model }
+type Task struct {
+	model  graphs.Model
+	labels int // number of labels
+}
 
 var _ task.Task = Task{}
 
 // New returns the task of a graph with the given contract.
-func New(c *graphs.Contract) Task { return Task{c.Model} }
+func New(c *graphs.Contract) Task {
+	t := Task{model: c.Model}
+	if label := c.Label(); label != nil {
+		t.labels = label.Classes()
+	}
+	return t
+}
 
 // Limit implements task.Task. It limits labels, token ids, token types and positions to those of
 // the graph.
@@ -31,7 +40,7 @@ func (t Task) Limit(c *packed.Config) {
 	c.VocabSize = t.model.ConfigInt("vocab_size")
 	c.NumTypes = t.model.ConfigInt("type_vocab_size")
 	c.MaxTokens = t.model.ConfigInt("max_position_embeddings")
-	c.NumLabels = t.model.NumLabels
+	c.NumLabels = t.labels
 }
 
 // better holds the direction of each known metric.
@@ -66,7 +75,7 @@ func (t Task) Metrics(outputs []graphs.Arg) ([]task.Metric, error) {
 		}
 		// Unknown dimensions of the matrix are the number of labels.
 		if a.Name == Confusion && len(a.Shape) == 2 && a.Shape[0] < 1 {
-			n = int64(t.model.NumLabels) * int64(t.model.NumLabels)
+			n = int64(t.labels) * int64(t.labels)
 		}
 		sums[a.Name] = slices.Repeat([]float64{1}, int(n))
 	}

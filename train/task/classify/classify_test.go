@@ -149,7 +149,7 @@ func TestMetrics(t *testing.T) {
 		2: "accuracy+ f1+ length? loss- mcc+ precision+ recall+",
 		3: "accuracy+ length? loss- macro_f1+ macro_precision+ macro_recall+ mcc+",
 	} {
-		got, err := New(&graphs.Contract{Model: graphs.Model{NumLabels: labels}}).Metrics(outputs)
+		got, err := New(labeled(labels)).Metrics(outputs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,4 +171,10 @@ func sign(m task.Metric) string {
 		return "-"
 	}
 	return "+"
+}
+
+// labeled returns the contract of a classifier with a number of labels.
+func labeled(classes int) *graphs.Contract {
+	below := int64(classes)
+	return &graphs.Contract{Features: []graphs.Feature{{Name: "labels", Role: graphs.RoleLabel, Below: &below}}}
 }

@@ -8,7 +8,7 @@ import (
 
 // CheckData implements task.Task: the data has as many labels as the graph.
 func (t Task) CheckData(m *convert.Manifest) string {
-	got, want := len(m.Labels), t.model.NumLabels
+	got, want := len(m.Labels), t.labels
 	switch {
 	case got == 0 || want == 0 || got == want:
 		return ""

@@ -4,11 +4,10 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/convert"
-	"github.com/gorbit-ml/gorbit/graphs"
 )
 
 func TestData(t *testing.T) {
-	two := New(&graphs.Contract{Model: graphs.Model{NumLabels: 2}})
+	two := New(labeled(2))
 	for _, c := range []struct {
 		labels []string
 		split  convert.Split

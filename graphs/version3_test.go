@@ -1,0 +1,354 @@
+package graphs
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+	"google.golang.org/protobuf/proto"
+)
+
+// conv is a contract of version 3 that has everything that dense models can have.
+const conv = `{
+ "format": "gorbit", "version": 3, "task": "", "input": "dense", "additive": false,
+ "best": {"metric": "accuracy", "better": "higher"},
+ "model": {"architecture": "conv", "flops": {}, "config": {"width": 2}},
+ "optimizer": {"name": "mixed", "iterations": "optimizer/iterations", "hyperparameters": [{"name": "beta", "default": 0.9, "help": "decay", "minimum": 0, "below": 1}]},
+ "state": "runner_state",
+ "hyperparameters": [],
+ "features": [{"name": "image", "dtype": "uint8", "axes": ["examples", "height", "width"], "shape": [null, 4, 5], "role": "input", "minimum": 0, "below": 256, "make": ""},
+              {"name": "words", "dtype": "int64", "axes": ["examples", "length"], "role": "input", "below": 9, "pad": 8},
+              {"name": "real", "dtype": "bool", "axes": ["examples", "length"], "role": "input", "make": "mask"},
+              {"name": "digit", "dtype": "int32", "axes": ["examples"], "shape": [null], "role": "label", "minimum": -1, "below": 10},
+              {"name": "example_weights", "dtype": "float32", "axes": ["examples"]},
+              {"name": "key", "dtype": "int64", "axes": ["examples"], "role": "id"}],
+ "updates": {"update_0": {"slots": [{"name": "r", "initial": 0.5}, {"name": "c"}]}, "update_1": {"slots": []}},
+ "variables": [{"name": "model/conv/kernel", "shape": [3, 2], "dtype": "float32", "weight_decay": 0.5, "learning_rate": 0.1, "update": "update_0", "slot_shapes": {"r": [3], "c": [2]}},
+               {"name": "model/conv/bias", "shape": [2], "dtype": "float32", "update": "update_1"}],
+ "states": [{"name": "model/norm/moving_mean", "shape": [2], "dtype": "float32", "updated": true},
+            {"name": "model/table", "shape": [], "dtype": "int64"}],
+ "metrics": [{"name": "accuracy", "better": "higher"}, {"name": "entropy", "better": ""}],
+ "results": ["metric/accuracy/total", "metric/accuracy/count"],
+ "outputs": [{"name": "probabilities", "dtype": "float32", "axes": ["examples", "classes"], "kind": "probabilities", "of": "digit"}]
+}`
+
+// convModel makes the model of the contract conv.
+func convModel(t testing.TB) (*Contract, *spb.SavedModel) {
+	t.Helper()
+	c, err := parseContract([]byte(conv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := new(modelBuilder)
+	variable := func(shape ...int64) int32 { return m.variable(dtpb.DataType_DT_FLOAT, shape...) }
+	object := func(name string, id int32) int32 { return m.object(map[string]int32{name: id}) }
+	kernel, bias, mean, table := variable(3, 2), variable(2), variable(2), m.variable(dtpb.DataType_DT_INT64)
+	r, col := variable(3), variable(2)
+	arg := func(name string, dtype dtpb.DataType, shape ...int64) Arg {
+		return Arg{Name: name, DType: dtype, Shape: shape, Ranked: true}
+	}
+	float := func(name string, shape ...int64) Arg { return arg(name, dtpb.DataType_DT_FLOAT, shape...) }
+	handle := func(name string) Arg { return scalar(name, dtpb.DataType_DT_RESOURCE) }
+	inputs := []Arg{arg("image", dtpb.DataType_DT_UINT8, -1, 4, 5), arg("words", dtpb.DataType_DT_INT64, -1, -1), arg("real", dtpb.DataType_DT_BOOL, -1, -1)}
+	features := append(slices.Clone(inputs), arg("digit", dtpb.DataType_DT_INT32, -1), float("example_weights", -1))
+	sums := []Arg{float("loss_sum"), float("metric/accuracy/count"), float("metric/accuracy/total"), float("weight_sum")}
+	gradients := append([]Arg{float("gradient/model/conv/bias", 2), float("gradient/model/conv/kernel", 3, 2)}, sums...)
+	gradients = append(gradients, float("state/model/norm/moving_mean", 2))
+	slices.SortFunc(gradients, func(a, b Arg) int { return strings.Compare(a.Name, b.Name) })
+	scalars := []Arg{float("gradient_scale"), arg("iteration", dtpb.DataType_DT_INT64), float("learning_rate"), float("weight_decay"), float("beta")}
+	gradient := Arg{Name: "gradient", DType: dtpb.DataType_DT_FLOAT}
+	children := map[string]int32{
+		"model": m.object(map[string]int32{
+			"conv":  m.object(map[string]int32{"kernel": kernel, "bias": bias}),
+			"norm":  object("moving_mean", mean),
+			"table": table,
+		}),
+		"optimizer": m.object(map[string]int32{
+			"iterations": m.variable(dtpb.DataType_DT_INT64),
+			"r":          object("model", object("conv", object("kernel", r))),
+			"c":          object("model", object("conv", object("kernel", col))),
+		}),
+		"runner_state": m.variable(dtpb.DataType_DT_STRING),
+		"gradients":    m.function("gradients", append(slices.Clone(features), arg("seed", dtpb.DataType_DT_INT64, 2)), gradients, []int32{kernel, bias, mean, table}),
+		"update_0":     m.function("update_0", append([]Arg{handle("variable"), handle("r"), handle("c"), gradient}, scalars...), nil, nil),
+		"update_1":     m.function("update_1", append([]Arg{handle("variable"), gradient}, scalars...), nil, nil),
+		"evaluate":     m.function("evaluate", features, sums, []int32{kernel, mean}),
+		"predict":      m.function("predict", append(slices.Clone(inputs), arg("key", dtpb.DataType_DT_INT64, -1)), []Arg{float("probabilities", -1, 10)}, []int32{kernel, mean}),
+		"results":      m.function("results", []Arg{float("sum_0"), float("sum_1")}, []Arg{float("accuracy"), float("entropy")}, nil),
+		"train_step":   m.function("train_step", features, sums, []int32{kernel}),
+	}
+	for _, name := range sortedKeys(children) {
+		m.root.Children = append(m.root.Children, child(name, children[name]))
+	}
+	return c, m.model()
+}
+
+func TestVersion3(t *testing.T) {
+	contract, model := convModel(t)
+	e, err := newExport("conv", contract, model.MetaGraphs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := e.Contract
+	image, words, digit := c.Feature("image"), c.Feature("words"), c.Label()
+	if c.Feature("none") != nil || !slices.Equal(image.Shape, []int64{-1, 4, 5}) || image.Classes() != 256 || image.Role != RoleInput {
+		t.Errorf("image is %+v", image)
+	}
+	if !slices.Equal(words.Shape, []int64{-1, -1}) || *words.Minimum != 0 || words.Pad != 8 {
+		t.Errorf("words is %+v", words)
+	}
+	if digit.Name != "digit" || *digit.Minimum != -1 || digit.Classes() != 10 || c.Feature("example_weights").Role != RoleWeight {
+		t.Errorf("digit is %+v", digit)
+	}
+	kernel, bias := c.Variables[0], c.Variables[1]
+	if kernel.Decay != 0.5 || kernel.LearningRate != 0.1 || bias.Decay != 0 || bias.LearningRate != 1 {
+		t.Errorf("factors: %+v, %+v", kernel, bias)
+	}
+	if got := fmt.Sprint(c.SlotsOf(kernel), c.SlotsOf(bias), c.SlotNames()); got != "[{r 0.5 [3]} {c 0 [2]}] [] [r c]" {
+		t.Errorf("slots %s", got)
+	}
+	if states := c.UpdatedStates(); c.Additive || len(states) != 1 || states[0].Name != "model/norm/moving_mean" {
+		t.Errorf("additive %v, updated states %v", c.Additive, states)
+	}
+	if n := len(e.Library("update_0", "update_1", "results").GetFunction()); n != 3 {
+		t.Errorf("%d functions", n)
+	}
+	report := Inspect(e)
+	if report.SlotBytes != 20 || report.StateBytes != 16 || report.VariableBytes != 32 || report.DecayedParameters != 6 {
+		t.Errorf("%d bytes of slots, %d of states, %d of variables; %d decayed parameters", report.SlotBytes, report.StateBytes, report.VariableBytes, report.DecayedParameters)
+	}
+	var text strings.Builder
+	if err := report.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\n  model       conv\n  input       dense batches; the sums of parts of a batch are not those of the whole\n  best        accuracy, higher is better\n",
+		"\n  states      2 variables, 16 B\n",
+		"\n  image            uint8    [examples,height=4,width=5]  input, 0 to 255\n",
+		"\n  real             bool     [examples,length]            input, made: mask\n",
+		"\n  digit            int32    [examples]                   label, -1 to 9\n",
+		"\n  model/conv/kernel  float32  [3,2]  6  0.5 times the decay, 0.1 times the learning rate, update_0\n",
+		"\n  out  state/...              float32  of 1 state\n",
+		"\nstates\n  model/norm/moving_mean  float32  [2]  2  updated\n  model/table             int64    []   1  fixed\n",
+		"\nmetrics\n  accuracy  higher is better\n  entropy\n",
+		"\nfunction update_1: ",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in\n%s", want, text.String())
+		}
+	}
+	if err := e.Dot(io.Discard); err != nil {
+		t.Error(err)
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := parseContract(data); err != nil || !reflect.DeepEqual(c, back) {
+		t.Errorf("%s gives back %+v, %v", data, back, err)
+	}
+}
+
+// TestVersion2 checks what the older version means in terms of the present one.
+func TestVersion2(t *testing.T) {
+	c, err := parseContract([]byte(strings.NewReplacer(`"regression"`, `"classification"`, `"x", "dtype": "float32", "axes": ["examples"]`, `"input_ids", "dtype": "int32", "axes": ["rows", "length"]`,
+		`"y", "dtype": "float32"`, `"labels", "dtype": "int32"`, `"architecture"`, `"num_labels": 3, "pooling": "mean", "recompute": "none", "architecture"`,
+		`"max_position`, `"vocab_size": 50, "max_position`,
+		`"features": [`, `"features": [{"name": "cls_positions", "dtype": "int32", "axes": ["examples"]}, {"name": "sequence_ids", "dtype": "int32", "axes": ["rows", "length"]},
+		{"name": "example_weights", "dtype": "float32", "axes": ["examples"], "label": true}, `).Replace(miniatureContract)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Input != InputPacked || !c.Additive || c.Best != (Best{"accuracy", Higher}) || len(c.Results) != 0 {
+		t.Errorf("got %+v", c)
+	}
+	if got := fmt.Sprint(c.Metrics, c.Updates, c.SlotsOf(c.Variables[0]), c.Variables[0].Decay, c.Variables[0].LearningRate); got != "[{accuracy higher}] map[update:{[{m 0}]}] [{m 0 [2]}] 1 1" {
+		t.Errorf("got %s", got)
+	}
+	if config := c.Model.Config; config["pooling"] != "mean" || c.Model.ConfigInt("num_labels") != 3 || config["recompute"] != nil || config["architecture"] != nil {
+		t.Errorf("configuration %v", config)
+	}
+	if ids, label := c.Feature("input_ids"), c.Label(); ids.Classes() != 50 || ids.Role != RoleInput || label.Name != "labels" || label.Classes() != 3 || !slices.Equal(ids.Shape, []int64{-1, -1}) {
+		t.Errorf("input_ids %+v, labels %+v", ids, label)
+	}
+	if got := c.Feature("cls_positions").Make + " " + c.Feature("sequence_ids").Make + " " + c.Feature("example_weights").Role; got != "starts sequence_ids weight" {
+		t.Errorf("got %s", got)
+	}
+	if len(c.Outputs) != 2 || c.Outputs[1].Of != "labels" {
+		t.Errorf("outputs %+v", c.Outputs)
+	}
+	if c, err = parseContract([]byte(miniatureContract)); err != nil || c.Best != (Best{"loss", Lower}) || c.Metrics != nil || c.Outputs != nil {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
+
+// TestVersion3Errors changes one thing of the contract at a time.
+func TestVersion3Errors(t *testing.T) {
+	for _, test := range []struct{ old, new, want string }{
+		{`"version": 3`, `"version": 4`, "version is 4; expected 2 or 3"},
+		{`"input": "dense"`, `"input": "ragged"`, `input is "ragged"; expected packed or dense`},
+		{`"input": "dense"`, `"input": "packed"`, `feature real has make "mask" and input is "packed"; expected input "dense"`},
+		{`"additive": false`, `"additive": 0`, "field additive is a JSON number; expected bool"},
+		{`"better": "higher"}`, `"better": "more"}`, `best is the "more" value of metric "accuracy"; expected a metric, higher or lower`},
+		{`"better": "higher"}`, `"better": "lower"}`, `metric accuracy gets better "higher" and best has "lower"; expected the same`},
+		{`{"metric": "accuracy"`, `{"metric": "loss"`, "best is the higher loss; expected lower"},
+		{`"name": "image"`, `"name": "seed"`, `feature name "seed" is not valid`},
+		{`"name": "image"`, `"name": "my image"`, `feature name "my image" is not valid`},
+		{`"uint8"`, `"uint16"`, "feature image has dtype uint16; expected uint8, int32, int64, float32 or bool"},
+		{`"role": "id"`, `"role": "key"`, `feature key has role "key"; expected input, label, weight or id`},
+		{`[null, 4, 5]`, `[null, 4]`, "feature image has a shape of 2 sizes; expected 3"},
+		{`[null, 4, 5]`, `[null, 4, 0]`, "feature image has shape [?,4,0]; expected sizes of 1 or more"},
+		{`[null, 4, 5]`, `[null, 4, -1]`, "feature image has shape [?,4,0]; expected sizes of 1 or more"},
+		{`[null, 4, 5]`, `[null, 9223372036854775807, 5]`, "feature image has shape [?,9223372036854775807,5]; expected"},
+		{`[null, 4, 5]`, `[null, 4, "5"]`, "is a JSON string; expected int64"},
+		{`[null, 4, 5]`, `[1, 4, 5]`, "feature image has axes [examples height width] of shape [1,4,5]; expected the open axis examples first"},
+		{`"name": "digit", "dtype": "int32", "axes": ["examples"], "shape": [null]`, `"name": "digit", "dtype": "int32", "axes": ["examples", "height"], "shape": [null, 5]`, "axis height is 4 in feature image and 5 in feature digit; expected one size"},
+		{`"height"`, `""`, `expected at most 8, each with a name`},
+		{`"axes": ["examples", "height", "width"]`, `"axes": ["height", "examples", "width"]`, "feature image has axes [height examples width] of shape [?,4,5]; expected the open axis examples first"},
+		{`"examples", "length"], "role": "input", "below"`, `"examples", "letters"], "role": "input", "below"`, "axes letters and length are open; expected at most one"},
+		{`"name": "key", "dtype": "int64", "axes": ["examples"]`, `"name": "key", "dtype": "int64", "axes": []`, "feature key has axes [] of shape []; expected the open axis examples first"},
+		{`"below": 256`, `"below": 257`, "feature image has below 257; expected a number of dtype uint8"},
+		{`"below": 256`, `"below": 0`, "feature image has below 0; expected"},
+		{`"minimum": 0, "below": 256`, `"minimum": -1`, "feature image has minimum -1; expected a number of dtype uint8"},
+		{`"below": 256`, `"below": 2.5`, "is a JSON number 2.5; expected int64"},
+		{`"dtype": "float32", "axes": ["examples"]`, `"dtype": "float32", "axes": ["examples"], "below": 2`, "feature example_weights has bounds and dtype float32"},
+		{`"pad": 8`, `"pad": 0.5`, "feature words has pad 0.5; expected a number of dtype int64"},
+		{`"make": "mask"`, `"make": "mask", "pad": 2`, "feature real has pad 2; expected a number of dtype bool"},
+		{`"make": "mask"`, `"make": "magic"`, `feature real has make "magic"; expected none or one of [example_ids`},
+		{`"make": "mask"`, `"make": "length"`, `feature real has make "length", dtype bool and axes [examples length]; expected dtype [int32 int64] and axes [examples]`},
+		{`"make": "mask"`, `"make": "masked_labels"`, `expected input "packed"`},
+		{`"features"`, `"masking": {"mask_token": 1, "vocab_size": 9}, "features"`, `input is "dense" with masking; expected "packed"`},
+		{`"name": "beta"`, `"name": "clip_norm"`, `hyperparameter "clip_norm" has no name or is declared twice`},
+		{`"update_1": {`, `"predict": {`, `update "predict" has no valid name`},
+		{`"update_1": {`, `"update 1": {`, `update "update 1" has no valid name`},
+		{`{"name": "c"}`, `{"name": "r"}`, `slot "r" has no name or is declared twice`},
+		{`{"name": "c"}`, `{"name": "beta"}`, `slot name "beta" of update_0 is not valid`},
+		{`"initial": 0.5`, `"initial": 1e300`, "slot r of update_0 is 1e+300 at first; expected a float32"},
+		{`"weight_decay": 0.5`, `"weight_decay": "yes"`, `field weight_decay of variable "model/conv/kernel" is "yes"; expected true, false or a factor`},
+		{`"weight_decay": 0.5`, `"weight_decay": -0.5`, "variable model/conv/kernel has weight_decay -0.5; expected a factor of 0 or more"},
+		{`"learning_rate": 0.1`, `"learning_rate": 1e300`, "variable model/conv/kernel has learning_rate 1e+300; expected a factor"},
+		{`"update": "update_1"`, `"update": "update_2"`, `variable model/conv/bias has update "update_2"; expected one of [update_0 update_1]`},
+		{`, "update": "update_1"`, ``, `variable model/conv/bias has update "update"; expected one of`},
+		{`{"r": [3], "c": [2]}`, `{"q": [3]}`, `variable model/conv/kernel has the shape of a slot "q"; expected a slot of update_0`},
+		{`{"r": [3], "c": [2]}`, `{"r": [-3]}`, "slot r of variable model/conv/kernel has shape [-3]"},
+		{`"model/table"`, `"model/conv/bias"`, "state model/conv/bias is declared twice"},
+		{`"model/table"`, `"a table"`, `state name "a table" is not valid in TensorFlow`},
+		{`"shape": [], "dtype": "int64"`, `"shape": [0], "dtype": "int64"`, "state model/table has shape [0]"},
+		{`"shape": [], "dtype": "int64"`, `"shape": [], "dtype": "string"`, "state model/table has dtype string; expected float32, int32, int64 or bool"},
+		{`"shape": [], "dtype": "int64"`, `"shape": [], "dtype": "int64", "updated": true`, "state model/table has dtype int64 and is updated; expected float32"},
+		{`{"name": "entropy"`, `{"name": "loss"`, `metric "loss" has no name, is declared twice or is the loss`},
+		{`"name": "entropy", "better": ""`, `"name": "entropy", "better": "near"`, `metric entropy gets better "near"`},
+		{`"metrics": [`, `"metrics": [], "old": [`, "results has sums and there are no metrics"},
+		{`["metric/accuracy/total", `, `["metric/accuracy/count", `, `the sum "metric/accuracy/count" of results has no name or is declared twice`},
+		{`"kind": "probabilities"`, `"kind": "odds"`, `output probabilities has kind "odds"; expected one of [probabilities`},
+		{`"axes": ["examples", "classes"]`, `"axes": ["classes"]`, "output probabilities has axes [classes]; expected examples or rows first"},
+		{`"of": "digit"`, `"of": "image"`, `output probabilities is of "image"; expected a feature that is a label`},
+		{`{"name": "probabilities", "dtype": "float32"`, `{"name": "probabilities", "dtype": "float16"`, "output probabilities has dtype float16"},
+	} {
+		if strings.Count(conv, test.old) == 0 {
+			t.Fatalf("%s is not in the contract", test.old)
+		}
+		_, err := parseContract([]byte(strings.Replace(conv, test.old, test.new, 1)))
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s for %s: got %v, want %s", test.new, test.old, err, test.want)
+		}
+	}
+}
+
+// packedFeatures is the part of a contract with the features of a masked language model.
+const packedFeatures = `"input": "packed", "masking": {"mask_token": 4, "vocab_size": 9, "special": [0]}, "features": [
+ {"name": "tokens", "dtype": "int32", "axes": ["rows", "length"]},
+ {"name": "at", "dtype": "int32", "axes": ["predictions"], "make": "masked_positions"},
+ {"name": "tags", "dtype": "float32", "axes": ["examples", "classes"], "shape": [null, 3], "make": "multi_hot", "role": "label"}`
+
+func TestPackedErrors(t *testing.T) {
+	base := strings.NewReplacer(`"version": 2`, `"version": 3`, `"features": [`, packedFeatures+",").Replace(miniatureContract)
+	if c, err := parseContract([]byte(base)); err != nil || c.Masking.MaskToken != 4 || c.Feature("tags").Shape[1] != 3 {
+		t.Fatalf("got %+v, %v", c, err)
+	}
+	for _, test := range []struct{ old, new, want string }{
+		{`"special": [0]`, `"special": [9]`, "masking has the token 9; expected a token of 0 to 8"},
+		{`"mask_token": 4`, `"mask_token": -4`, "masking has the token -4; expected a token of 0 to 8"},
+		{`"masking"`, `"marking"`, `feature at has make "masked_positions"; expected masking`},
+		{`["rows", "length"]`, `["rows", "words"]`, "feature tokens has axes [rows words] of shape [?,?]; expected the open axes rows and length first"},
+		{`["rows", "length"]`, `["rows", "length"], "shape": [null, 9]`, "expected the open axes rows and length first"},
+		{`["rows", "length"]`, `["words"]`, "expected an open axis examples, rows or predictions first"},
+		{`["predictions"], "make"`, `["examples"], "make"`, `feature at has make "masked_positions", dtype int32 and axes [examples]; expected dtype [int32] and axes [predictions]`},
+		{`"shape": [null, 3], "make"`, `"shape": [null, null], "make"`, ""},
+		{`["examples", "classes"], "shape": [null, 3]`, `["examples"]`, `expected dtype [float32] and axes [examples] and another axis`},
+	} {
+		_, err := parseContract([]byte(strings.Replace(base, test.old, test.new, 1)))
+		if test.want == "" && err == nil {
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s for %s: got %v, want %s", test.new, test.old, err, test.want)
+		}
+	}
+}
+
+// TestOpenRefusesVersion3 breaks one thing of the functions at a time.
+func TestOpenRefusesVersion3(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		model    func(found)
+		contract func(*Contract)
+		want     string
+	}{
+		{"missing update", func(f found) { f.rename("", "update_1", "update_2") }, nil, "no function update_1"},
+		{"missing results", func(f found) { f.rename("", "results", "result") }, nil, "no function results"},
+		{"missing state", func(f found) { f.rename("model/norm", "moving_mean", "mean") }, nil, "state model/norm/moving_mean is not in the object graph"},
+		{"state of another shape", nil, func(c *Contract) { c.States[0].Shape = []int64{3} }, "state model/norm/moving_mean: the graph has model/norm/moving_mean float32 [2]; expected model/norm/moving_mean float32 [3]"},
+		{"slot of another shape", nil, func(c *Contract) { c.Variables[0].SlotShapes = nil }, "slot optimizer/r/model/conv/kernel: the graph has optimizer/r/model/conv/kernel float32 [3]; expected optimizer/r/model/conv/kernel float32 [3,2]"},
+		{"state that is not declared", nil, func(c *Contract) { c.States = c.States[:1] }, "function gradients captures variable model/table, which is not among the variables"},
+		{"state that is not updated", nil, func(c *Contract) { c.States[0].Updated = false }, "function gradients: output state/model/norm/moving_mean is of a state that is not declared as updated"},
+		{"state that is never changed", nil, func(c *Contract) { c.States[1] = State{"model/table", nil, "float32", true} }, "state model/table: the graph has model/table int64 []; expected model/table float32 []"},
+		{"change of another shape", func(f found) {
+			f.outputs("gradients")["state/model/norm/moving_mean"].GetTensorSpecValue().Shape = shapeProto([]int64{1})
+		}, nil, "function gradients: output state/model/norm/moving_mean: the graph has state/model/norm/moving_mean float32 [1]; expected"},
+		{"axis fixed in the graph", func(f found) {
+			spec, _ := f.input("evaluate", "words")
+			spec.Shape = shapeProto([]int64{-1, 7})
+		}, nil, "function evaluate: input words: the graph has words int64 [?,7]; expected the open axis length"},
+		{"axis of another size", nil, func(c *Contract) { c.Features[0].Shape[2] = 6 }, "function gradients: input image: the graph has image uint8 [?,4,5]; expected image uint8 [?,4,6]"},
+		{"prediction from a weight", nil, func(c *Contract) { c.Features[4].Role = RoleInput }, "function predict: input example_weights is missing"},
+		{"missing output", nil, func(c *Contract) { c.Outputs[0].Name = "odds" }, "function predict: output odds is missing; expected odds float32 [?,?]"},
+		{"missing sum", nil, func(c *Contract) { c.Results[1] = "metric/x" }, "function evaluate: output metric/x is missing; expected it, because results takes it"},
+		{"sum of open shape", func(f found) {
+			f.outputs("evaluate")["metric/accuracy/count"].GetTensorSpecValue().Shape = shapeProto([]int64{-1})
+		}, nil, "function evaluate: output metric/accuracy/count: the graph has metric/accuracy/count float32 [?]; expected a float32 of fixed shape"},
+		{"half of the sums in training", func(f found) {
+			out := f.outputs("gradients")
+			out["metric/accuracy/half"] = out["metric/accuracy/count"]
+			delete(out, "metric/accuracy/count")
+		}, nil, "function gradients gives 1 of the 2 sums that results takes; expected all or none"},
+		{"missing metric", nil, func(c *Contract) { c.Metrics[1].Name = "perplexity" }, "function results: output perplexity is missing; expected perplexity float32 []"},
+		{"sum that results does not take", nil, func(c *Contract) { c.Results = c.Results[:1] }, "function results: input sum_1 is not declared"},
+		{"results that captures", func(f found) {
+			f.concrete("results").BoundInputs = f.concrete("evaluate").BoundInputs[:1]
+			def := f.def("results").GetSignature()
+			captured := f.def("evaluate").GetSignature().GetInputArg()
+			def.InputArg = append(def.InputArg, captured[len(captured)-1])
+		}, nil, "function results captures model/conv/kernel; expected sums as arguments only"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			contract, saved := convModel(t)
+			model := proto.CloneOf(saved).MetaGraphs[0]
+			if test.model != nil {
+				test.model(found{t, model})
+			}
+			if test.contract != nil {
+				test.contract(contract)
+			}
+			if _, err := newExport("conv", contract, model); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+		})
+	}
+}
