@@ -19,6 +19,7 @@ const (
 // chunk is a run of consecutive rows: it is read, then processed, then taken in the order
 // of reading, and then reused.
 type chunk struct {
+	limit int // number of rows
 	rows  []row
 	text  []byte // text of the rows, as in the file
 	data  []byte // records made from them
@@ -46,7 +47,7 @@ type row struct {
 // read fills the chunk with the next rows.
 func (k *chunk) read(t *table.Table) {
 	k.rows, k.text, k.data = k.rows[:0], k.text[:0], k.data[:0]
-	for len(k.rows) < chunkRows && len(k.text) < chunkBytes {
+	for len(k.rows) < k.limit && len(k.text) < chunkBytes {
 		text, line, number, err := t.Next()
 		var bad *RowError
 		if err != nil {
@@ -61,14 +62,14 @@ func (k *chunk) read(t *table.Table) {
 	k.bytes = t.Bytes()
 }
 
-// each calls the function that newWorker returns, on several goroutines, for the rows
+// each calls the function that newWorker returns, on several goroutines, for chunks of rows
 // that can be split into fields, and take for one chunk after the other. The fields are
 // valid until the chunk has been taken.
-func each(ctx context.Context, t *table.Table, workers int, newWorker func() func(*chunk, *row, []table.Field), take func(*chunk) error) error {
+func each(ctx context.Context, t *table.Table, workers, rows int, newWorker func() func(*chunk, *row, []table.Field), take func(*chunk) error) error {
 	n := 2*workers + 2
 	free, work, ordered := make(chan *chunk, n), make(chan *chunk, n), make(chan *chunk, n)
 	for range n {
-		free <- &chunk{done: make(chan struct{}, 1)}
+		free <- &chunk{limit: rows, done: make(chan struct{}, 1)}
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

@@ -239,7 +239,7 @@ func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen m
 	newWorker := func() func(*chunk, *row, []table.Field) {
 		return func(_ *chunk, r *row, fields []table.Field) { r.value = strings.TrimSpace(fields[0].Text) }
 	}
-	err = each(ctx, t, cfg.Workers, newWorker, func(k *chunk) error {
+	err = each(ctx, t, cfg.Workers, chunkRows, newWorker, func(k *chunk) error {
 		for i := range k.rows {
 			switch r := &k.rows[i]; {
 			case r.bad != nil && !cfg.SkipBadRows:

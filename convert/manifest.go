@@ -97,6 +97,33 @@ type Lengths struct {
 	Histogram []int64 `json:"histogram"`
 }
 
+// lengthStep is the Step of the lengths of a split.
+const lengthStep = 16
+
+// addTokens counts a record of the given number of ids. Records counts it already.
+func (s *Split) addTokens(length int, truncated bool) {
+	s.Tokens += int64(length)
+	if truncated {
+		s.Truncated++
+	}
+	l := &s.Lengths
+	if s.Records == 1 || length < l.Min {
+		l.Min = length
+	}
+	l.Max = max(l.Max, length)
+	for len(l.Histogram) <= (length-1)/lengthStep {
+		l.Histogram = append(l.Histogram, 0)
+	}
+	l.Histogram[(length-1)/lengthStep]++
+}
+
+// meanLength computes the mean of the lengths once all records are counted.
+func (s *Split) meanLength() {
+	if s.Records > 0 {
+		s.Lengths.Mean = float64(s.Tokens) / float64(s.Records)
+	}
+}
+
 // Source is a file that records were made from.
 type Source struct {
 	Split   string `json:"split"`

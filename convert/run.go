@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,13 +13,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
-	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // The features of a record.
@@ -58,7 +57,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Manifest, error) {
 
 // run converts the files. If it may guess the labels, it may return errNewLabel.
 func run(ctx context.Context, cfg *Config, log *slog.Logger, guess bool) (*Manifest, error) {
-	c := &conversion{cfg: cfg, task: cfg.task(), log: log, writers: map[string]*splitWriter{}}
+	c := &conversion{cfg: cfg, log: log, writers: map[string]*splitWriter{}}
 	defer c.abandon()
 	if err := c.prepare(ctx, guess); err != nil {
 		return nil, err
@@ -74,17 +73,31 @@ func run(ctx context.Context, cfg *Config, log *slog.Logger, guess bool) (*Manif
 // conversion is one call of Run.
 type conversion struct {
 	cfg       *Config
-	task      task
 	log       *slog.Logger
-	vocab     []byte
+	vocab     []byte // nil if there are no texts
 	tokenizer *text.Tokenizer
 	out       *output
-	labels    *labels
+	maker     maker
 	splitter  *splitter
 	writers   map[string]*splitWriter
 	manifest  *Manifest
 	progress  Progress
 	rows      map[string]int64 // rows of a split's files before the current one
+}
+
+// maker makes the records of a conversion.
+type maker interface {
+	// columns returns the columns of a file that records are made of.
+	columns(in Input) []table.Column
+	// chunkRows is how many rows are worked on at a time.
+	chunkRows() int
+	// worker returns a function for one goroutine. It appends the framed record of a row to the
+	// chunk's data, or sets the row's error. fields are those of columns, and then others.
+	worker(f *inputFile) func(k *chunk, r *row, fields []table.Field)
+	// count adds the record of a row, which is not bad, to the description of its split.
+	count(s *Split, k *chunk, r *row)
+	// finish completes the description of a split.
+	finish(s *Split)
 }
 
 // splits returns the names of the splits to write, in order.
@@ -109,15 +122,9 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	if c.out, err = openOutput(cfg); err != nil {
 		return err
 	}
-	if c.vocab, err = vfs.ReadBounded(cfg.Vocab, text.MaxVocabBytes); err != nil {
-		return fmt.Errorf("convert: vocabulary: %w", err)
-	}
-	v, err := text.ParseVocab(c.vocab, cfg.Vocab)
-	if err != nil {
-		return fmt.Errorf("convert: %w", err)
-	}
-	if c.tokenizer, err = text.NewTokenizer(v, cfg.Tokenizer); err != nil {
-		return fmt.Errorf("convert: %w", err)
+	c.manifest = &Manifest{Format: ManifestFormat, Version: ManifestVersion, Task: cfg.taskName(), Labels: []string{}, Splits: map[string]*Split{}}
+	if err := c.readVocab(); err != nil {
+		return err
 	}
 	for _, in := range cfg.Inputs {
 		info, err := os.Stat(in.Path)
@@ -135,61 +142,60 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	if err := c.out.refuseVocab(c.vocab); err != nil {
 		return err
 	}
-	if c.labels, err = newLabels(ctx, cfg, guess); err != nil {
+	if c.maker, err = newTexts(ctx, c, guess); err != nil {
 		return err
 	}
 	if c.splitter, err = newSplitter(ctx, cfg); err != nil {
 		return err
 	}
 	for _, name := range cfg.splits() {
-		if c.writers[name], err = newSplitWriter(c.out, name, cfg, len(c.labels.names)); err != nil {
+		if c.writers[name], err = newSplitWriter(c.out, name, cfg); err != nil {
 			delete(c.writers, name)
 			return err
 		}
 	}
-	if len(c.labels.names) == 1 {
-		c.log.Warn("all rows have the same label, so there is nothing to learn from them", "label", c.labels.names[0])
-	}
 	c.rows = map[string]int64{}
-	c.manifest = c.newManifest(v)
 	return nil
 }
 
-func (c *conversion) newManifest(v *text.Vocab) *Manifest {
-	t := c.task
+// readVocab reads the vocabulary and describes it in the manifest.
+func (c *conversion) readVocab() error {
+	var err error
+	if c.vocab, err = vfs.ReadBounded(c.cfg.Vocab, text.MaxVocabBytes); err != nil {
+		return fmt.Errorf("convert: vocabulary: %w", err)
+	}
+	v, err := text.ParseVocab(c.vocab, c.cfg.Vocab)
+	if err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	if c.tokenizer, err = text.NewTokenizer(v, c.cfg.Tokenizer); err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
 	sum := sha256.Sum256(c.vocab)
 	set := c.cfg.Tokenizer
-	m := &Manifest{
-		Format:         ManifestFormat,
-		Version:        ManifestVersion,
-		Task:           c.cfg.taskName(),
-		Columns:        Columns{t.text, t.pair, t.label},
-		Labels:         append([]string{}, c.labels.names...),
-		LabelThreshold: c.cfg.LabelThreshold,
-		Vocab: Vocab{
-			File:            vocabName,
-			Size:            v.Size(),
-			SHA256:          hex.EncodeToString(sum[:]),
-			Lowercase:       set.Lowercase,
-			StripAccents:    set.Accents == text.StripAccents || set.Accents == text.AccentsByCase && set.Lowercase,
-			LiteralSpecials: set.LiteralSpecials,
-			Unclean:         set.Unclean,
-			JoinIdeographs:  set.JoinIdeographs,
-			MaxWordChars:    set.MaxWordChars,
-		},
-		MaxLength: c.cfg.MaxLength,
-		Splits:    map[string]*Split{},
+	c.manifest.MaxLength = c.cfg.MaxLength
+	c.manifest.Vocab = Vocab{
+		File:            vocabName,
+		Size:            v.Size(),
+		SHA256:          hex.EncodeToString(sum[:]),
+		Lowercase:       set.Lowercase,
+		StripAccents:    set.Accents == text.StripAccents || set.Accents == text.AccentsByCase && set.Lowercase,
+		LiteralSpecials: set.LiteralSpecials,
+		Unclean:         set.Unclean,
+		JoinIdeographs:  set.JoinIdeographs,
+		MaxWordChars:    cmp.Or(set.MaxWordChars, text.DefaultMaxWordChars),
 	}
-	if m.Vocab.MaxWordChars == 0 {
-		m.Vocab.MaxWordChars = text.DefaultMaxWordChars
-	}
-	return m
+	return nil
 }
 
 // convert reads one file and writes its records.
 func (c *conversion) convert(ctx context.Context, in Input) error {
-	columns, extra := c.columns(in)
-	file := &inputFile{in, c.rows[in.Split], needsLabels(in.Split), extra}
+	columns := c.maker.columns(in)
+	extra := len(columns)
+	if in.Split == Train {
+		columns = append(columns, c.splitter.columns(c.cfg)...)
+	}
+	file := &inputFile{in, c.rows[in.Split], needsLabels(in.Split)}
 	sum := sha256.New()
 	t, err := openTable(ctx, c.cfg, in.Path, columns, sum)
 	if err != nil {
@@ -199,10 +205,13 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 	source := Source{Split: in.Split, Name: filepath.Base(in.Path)}
 	before := c.progress
 	newWorker := func() func(*chunk, *row, []table.Field) {
-		var e encoder
-		return func(k *chunk, r *row, fields []table.Field) { c.encode(&e, k, r, fields, file) }
+		do := c.maker.worker(file)
+		return func(k *chunk, r *row, fields []table.Field) {
+			do(k, r, fields)
+			r.dev = in.Split == Train && c.splitter.inDev(fields[extra:])
+		}
 	}
-	err = each(ctx, t, c.cfg.Workers, newWorker, func(k *chunk) error {
+	err = each(ctx, t, c.cfg.Workers, c.maker.chunkRows(), newWorker, func(k *chunk) error {
 		if err := c.write(k, in, &source); err != nil {
 			return err
 		}
@@ -227,77 +236,11 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 	return nil
 }
 
-// columns returns the columns to read from a file: text, second text, label, and from
-// extra on those of the splitter. Unused ones have no name and are in no file.
-func (c *conversion) columns(in Input) (columns []table.Column, extra int) {
-	t := c.task
-	columns = []table.Column{
-		{Name: t.text, Words: true, Flag: c.cfg.flagOf("--text-column")},
-		{Name: t.pair, Words: true, Optional: t.pair == "", Flag: c.cfg.flagOf("--pair-column")},
-		{Name: t.label, Optional: t.label == "" || !needsLabels(in.Split), Flag: c.cfg.flagOf("--label-column")},
-	}
-	extra = len(columns)
-	if in.Split == Train {
-		columns = append(columns, c.splitter.columns(c.cfg)...)
-	}
-	return columns, extra
-}
-
 // inputFile is a file whose rows are converted to records.
 type inputFile struct {
 	Input
 	number   int64 // number of its first row
 	labelled bool  // whether each row must have a label
-	extra    int   // index of the first of the splitter's columns
-}
-
-// encoder is the working space of a goroutine that makes records.
-type encoder struct {
-	encoding text.Encoding
-	recorder recorder
-}
-
-// encode encodes a row as a record and appends it to the chunk's data.
-func (c *conversion) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *inputFile) {
-	fail := func(format string, args ...any) {
-		r.bad = &RowError{f.Path, r.line, fmt.Sprintf(format, args...)}
-	}
-	a, b, label := fields[0], fields[1], fields[2]
-	c.tokenizer.EncodeInto(&e.encoding, a.Text, b.Text, c.cfg.MaxLength)
-	first, second := e.lengths()
-	// With a very low limit, nothing may remain of a text that is not empty.
-	if first == 0 && len(c.tokenizer.AppendIDs(nil, a.Text)) == 0 {
-		fail("column %q has no text", c.task.text)
-		return
-	}
-	if c.task.pair != "" && second <= 1 && len(c.tokenizer.AppendIDs(nil, b.Text)) == 0 {
-		fail("column %q has no text", c.task.pair)
-		return
-	}
-	r.label = -1
-	if c.task.label != "" && (label.OK || f.labelled) {
-		id, reason := c.labels.id(label.Text)
-		if reason != "" {
-			fail("%s", reason)
-			r.newLabel = c.labels.guessed && strings.TrimSpace(label.Text) != ""
-			return
-		}
-		r.label = id
-	}
-	ids := e.encoding.IDs
-	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, r.label, ids, second))
-	r.length, r.truncated = len(ids), e.encoding.Truncated
-	r.dev = f.Split == Train && c.splitter.inDev(fields[f.extra:])
-}
-
-// lengths returns the number of tokens of the first text, and of the second segment
-// including its [SEP].
-func (e *encoder) lengths() (first, second int) {
-	types := e.encoding.TypeIDs
-	for second < len(types) && types[len(types)-1-second] == 1 {
-		second++
-	}
-	return len(types) - second - 2, second
 }
 
 // write writes a chunk's records, up to the first bad row unless bad rows are skipped.
@@ -324,7 +267,9 @@ func (c *conversion) write(k *chunk, in Input, source *Source) error {
 		if r.dev {
 			to = c.writers[Dev]
 		}
-		if err := to.add(framed, r.length, r.label, r.truncated); err != nil {
+		to.info.Records++
+		c.maker.count(&to.info, k, r)
+		if err := to.add(framed); err != nil {
 			return err
 		}
 	}
@@ -340,9 +285,13 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 		return nil, err
 	}
 	splits := c.cfg.splits()
-	names := []string{vocabName}
+	var names []string
+	if c.vocab != nil {
+		names = append(names, vocabName)
+	}
 	for _, name := range splits {
 		w := c.writers[name]
+		c.maker.finish(&w.info)
 		if err := w.finish(ctx, c.cfg.Seed, c.log); err != nil {
 			return nil, err
 		}
@@ -351,8 +300,10 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 			names = append(names, f.Name)
 		}
 	}
-	if err := c.out.writeFile(vocabName, c.vocab); err != nil {
-		return nil, err
+	if c.vocab != nil {
+		if err := c.out.writeFile(vocabName, c.vocab); err != nil {
+			return nil, err
+		}
 	}
 	data, err := c.manifest.encode()
 	if err != nil {

@@ -283,7 +283,7 @@ func TestRowErrors(t *testing.T) {
 		{"not UTF-8 in csv", "x.csv", "t,p,l\na,\"b\n\xff\",1\n", pair, 2, "byte 0xff at position 3 is not UTF-8; if the file has another encoding, set it"},
 		{"json list", "x.jsonl", "[1]\n", pair, 1, "is [1]; expected a JSON object"},
 		{"json broken off", "x.jsonl", `{"t":"a","p":"b","l":1}` + "\n" + `{"t":`, pair, 2, "is not a JSON object: unexpected end of JSON input"},
-		{"json without text", "x.jsonl", `{"t":"a","l":1}`, pair, 1, `has no "p"`},
+		{"json without text", "x.jsonl", `{"t":"a","l":1}`, pair, 1, `has no "p"; its members are "l", "t"`},
 		{"json null", "x.jsonl", `{"t":"a","p":null,"l":1}`, pair, 1, `has no "p"`},
 		{"json number as text", "x.jsonl", `{"t":"a","p":5,"l":1}`, pair, 1, `"p" is 5; expected text`},
 		{"json object as label", "x.jsonl", `{"t":"a","p":"b","l":{}}`, pair, 1, `"l" is {}; expected text`},

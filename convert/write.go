@@ -243,15 +243,9 @@ type splitWriter struct {
 	next   int
 }
 
-const lengthStep = 16
-
-func newSplitWriter(out *output, name string, cfg *Config, labels int) (*splitWriter, error) {
+func newSplitWriter(out *output, name string, cfg *Config) (*splitWriter, error) {
 	s := &splitWriter{name: name, out: out, compr: cfg.Compression}
-	s.info.Lengths.Step = lengthStep
-	s.info.Lengths.Histogram = []int64{}
-	if labels > 0 {
-		s.info.LabelCounts = make([]int64, labels)
-	}
+	s.info.Lengths = Lengths{Step: lengthStep, Histogram: []int64{}}
 	if cfg.Shuffle {
 		var err error
 		if s.spool, err = tfrecord.Create(s.spoolPath()); err != nil {
@@ -271,25 +265,8 @@ func newSplitWriter(out *output, name string, cfg *Config, labels int) (*splitWr
 
 func (s *splitWriter) spoolPath() string { return filepath.Join(s.out.aside, s.name+".spool") }
 
-// add adds a framed record of length ids; label is -1 if it has none.
-func (s *splitWriter) add(framed []byte, length int, label int64, truncated bool) error {
-	s.info.Records++
-	s.info.Tokens += int64(length)
-	if truncated {
-		s.info.Truncated++
-	}
-	if label >= 0 {
-		s.info.LabelCounts[label]++
-	}
-	l := &s.info.Lengths
-	if s.info.Records == 1 || length < l.Min {
-		l.Min = length
-	}
-	l.Max = max(l.Max, length)
-	for len(l.Histogram) <= (length-1)/lengthStep {
-		l.Histogram = append(l.Histogram, 0)
-	}
-	l.Histogram[(length-1)/lengthStep]++
+// add adds a framed record.
+func (s *splitWriter) add(framed []byte) error {
 	if s.spool != nil {
 		if err := s.spool.WriteFramed(framed); err != nil {
 			return fmt.Errorf("convert: %w", err)
@@ -313,9 +290,6 @@ func (s *splitWriter) finish(ctx context.Context, seed uint64, log *slog.Logger)
 		if err := s.shuffle(ctx, seed, log); err != nil {
 			return err
 		}
-	}
-	if s.info.Records > 0 {
-		s.info.Lengths.Mean = float64(s.info.Tokens) / float64(s.info.Records)
 	}
 	n := int(min(int64(len(s.shards)), max(1, s.info.Records)))
 	for i, sh := range s.shards {

@@ -37,35 +37,7 @@ or JSON file (also .gz and .zst); --text-column, --pair-column and --label-colum
 		Args: noArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Task, "task", convert.TextTask, "format of the input files: "+strings.Join(convert.Tasks(), ", "))
-	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary, one token per line (required)")
-	f.StringArrayVar(&flags.train, "train", nil, "file of the training split; may be repeated")
-	f.StringArrayVar(&flags.dev, "dev", nil, "file of the dev split")
-	f.StringArrayVar(&flags.test, "test", nil, "file of the test split")
-	f.StringArrayVar(&flags.extra, "split", nil, "file of another split, as name=file")
-	f.StringVar(&c.Out, "out", "", "folder to write (required)")
-	f.BoolVar(&c.Overwrite, "overwrite", false, "replace an existing dataset")
-	f.BoolVar(&flags.cased, "cased", false, "keep case and accents, for cased vocabularies")
-	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
-	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]")
-	f.StringVar(&flags.format, "format", "auto", "tsv (no quoting), csv, jsonl or json (an array of objects); auto goes by the file name")
-	f.StringVar(&flags.delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
-	f.StringVar(&flags.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
-	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
-	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
-	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair")
-	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label")
-	f.StringSliceVar(&c.Labels, "labels", nil, "labels, in the order of their indices (default: sorted)")
-	f.Float64Var(&flags.threshold, "label-threshold", 0, "the label column holds scores: those below this value get the first label (negative), the others the second (positive)")
-	f.StringVar(&c.SplitByHash, "split-by-hash", "", "move rows of train to dev by the hash of this column")
-	f.Float64Var(&c.DevFraction, "dev-fraction", convert.DefaultDevFraction, "with --split-by-hash: the share of rows that goes to dev")
-	f.StringVar(&c.DevIDs, "dev-ids", "", "file of ids, such as GLUE's dev_ids.tsv, whose rows of train go to dev")
-	f.IntVar(&c.Shards, "shards", 1, "files per split")
-	f.StringVar(&flags.compression, "compression", "none", "none, gzip or zlib")
-	f.BoolVar(&c.Shuffle, "shuffle", false, "shuffle the records of each split, seeded by --seed")
-	f.Uint64Var(&c.Seed, "seed", 0, "seed of --shuffle")
-	f.BoolVar(&c.SkipBadRows, "skip-bad-rows", false, "skip and count rows that cannot be used")
-	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
+	flags.add(f, &c)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := flags.resolve(&c, f); err != nil {
 			return err
@@ -108,6 +80,39 @@ type convertFlags struct {
 	delimiter                    string
 	threshold                    float64
 	cased                        bool
+}
+
+// add defines the flags in f. Those that a convert.Config has in the same form set c.
+func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
+	f.StringVar(&c.Task, "task", convert.TextTask, "format of the input files: "+strings.Join(convert.Tasks(), ", "))
+	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary, one token per line (required)")
+	f.StringArrayVar(&v.train, "train", nil, "file of the training split; may be repeated")
+	f.StringArrayVar(&v.dev, "dev", nil, "file of the dev split")
+	f.StringArrayVar(&v.test, "test", nil, "file of the test split")
+	f.StringArrayVar(&v.extra, "split", nil, "file of another split, as name=file")
+	f.StringVar(&c.Out, "out", "", "folder to write (required)")
+	f.BoolVar(&c.Overwrite, "overwrite", false, "replace an existing dataset")
+	f.BoolVar(&v.cased, "cased", false, "keep case and accents, for cased vocabularies")
+	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
+	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]")
+	f.StringVar(&v.format, "format", "auto", "tsv (no quoting), csv, jsonl or json (an array of objects); auto goes by the file name")
+	f.StringVar(&v.delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
+	f.StringVar(&v.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
+	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
+	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
+	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair")
+	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label")
+	f.StringSliceVar(&c.Labels, "labels", nil, "labels, in the order of their indices (default: sorted)")
+	f.Float64Var(&v.threshold, "label-threshold", 0, "the label column holds scores: those below this value get the first label (negative), the others the second (positive)")
+	f.StringVar(&c.SplitByHash, "split-by-hash", "", "move rows of train to dev by the hash of this column")
+	f.Float64Var(&c.DevFraction, "dev-fraction", convert.DefaultDevFraction, "with --split-by-hash: the share of rows that goes to dev")
+	f.StringVar(&c.DevIDs, "dev-ids", "", "file of ids, such as GLUE's dev_ids.tsv, whose rows of train go to dev")
+	f.IntVar(&c.Shards, "shards", 1, "files per split")
+	f.StringVar(&v.compression, "compression", "none", "none, gzip or zlib")
+	f.BoolVar(&c.Shuffle, "shuffle", false, "shuffle the records of each split, seeded by --seed")
+	f.Uint64Var(&c.Seed, "seed", 0, "seed of --shuffle")
+	f.BoolVar(&c.SkipBadRows, "skip-bad-rows", false, "skip and count rows that cannot be used")
+	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
 }
 
 // resolve sets the fields of c that the flags stand for. f has parsed the flags.

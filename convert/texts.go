@@ -1,0 +1,118 @@
+package convert
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// texts is the maker of records with one or two texts and a label.
+type texts struct {
+	cfg       *Config
+	task      task
+	tokenizer *text.Tokenizer
+	labels    *labels
+}
+
+// newTexts returns the maker for the conversion's task, and describes it in the manifest.
+func newTexts(ctx context.Context, c *conversion, guess bool) (*texts, error) {
+	l, err := newLabels(ctx, c.cfg, guess)
+	if err != nil {
+		return nil, err
+	}
+	if len(l.names) == 1 {
+		c.log.Warn("all rows have the same label, so there is nothing to learn from them", "label", l.names[0])
+	}
+	t := c.cfg.task()
+	c.manifest.Columns = Columns{t.text, t.pair, t.label}
+	c.manifest.Labels = append(c.manifest.Labels, l.names...)
+	c.manifest.LabelThreshold = c.cfg.LabelThreshold
+	return &texts{c.cfg, t, c.tokenizer, l}, nil
+}
+
+func (c *texts) chunkRows() int { return chunkRows }
+
+// columns returns the columns of the text, the second text and the label. Unused ones have no name
+// and are in no file.
+func (c *texts) columns(in Input) []table.Column {
+	t := c.task
+	return []table.Column{
+		{Name: t.text, Words: true, Flag: c.cfg.flagOf("--text-column")},
+		{Name: t.pair, Words: true, Optional: t.pair == "", Flag: c.cfg.flagOf("--pair-column")},
+		{Name: t.label, Optional: t.label == "" || !needsLabels(in.Split), Flag: c.cfg.flagOf("--label-column")},
+	}
+}
+
+func (c *texts) worker(f *inputFile) func(*chunk, *row, []table.Field) {
+	var e encoder
+	return func(k *chunk, r *row, fields []table.Field) { c.encode(&e, k, r, fields, f) }
+}
+
+func (c *texts) count(s *Split, _ *chunk, r *row) {
+	s.addTokens(r.length, r.truncated)
+	if s.LabelCounts == nil && len(c.labels.names) > 0 {
+		s.LabelCounts = make([]int64, len(c.labels.names))
+	}
+	if r.label >= 0 {
+		s.LabelCounts[r.label]++
+	}
+}
+
+func (c *texts) finish(s *Split) {
+	s.meanLength()
+	if s.LabelCounts == nil && len(c.labels.names) > 0 {
+		s.LabelCounts = make([]int64, len(c.labels.names)) // of no records
+	}
+}
+
+// encoder is the working space of a goroutine that makes records.
+type encoder struct {
+	encoding text.Encoding
+	recorder recorder
+}
+
+// encode encodes a row as a record and appends it to the chunk's data.
+func (c *texts) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *inputFile) {
+	fail := func(format string, args ...any) {
+		r.bad = &RowError{f.Path, r.line, fmt.Sprintf(format, args...)}
+	}
+	a, b, label := fields[0], fields[1], fields[2]
+	c.tokenizer.EncodeInto(&e.encoding, a.Text, b.Text, c.cfg.MaxLength)
+	first, second := e.lengths()
+	// With a very low limit, nothing may remain of a text that is not empty.
+	if first == 0 && len(c.tokenizer.AppendIDs(nil, a.Text)) == 0 {
+		fail("column %q has no text", c.task.text)
+		return
+	}
+	if c.task.pair != "" && second <= 1 && len(c.tokenizer.AppendIDs(nil, b.Text)) == 0 {
+		fail("column %q has no text", c.task.pair)
+		return
+	}
+	r.label = -1
+	if c.task.label != "" && (label.OK || f.labelled) {
+		id, reason := c.labels.id(label.Text)
+		if reason != "" {
+			fail("%s", reason)
+			r.newLabel = c.labels.guessed && strings.TrimSpace(label.Text) != ""
+			return
+		}
+		r.label = id
+	}
+	ids := e.encoding.IDs
+	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, r.label, ids, second))
+	r.length, r.truncated = len(ids), e.encoding.Truncated
+}
+
+// lengths returns the number of tokens of the first text, and of the second segment
+// including its [SEP].
+func (e *encoder) lengths() (first, second int) {
+	types := e.encoding.TypeIDs
+	for second < len(types) && types[len(types)-1-second] == 1 {
+		second++
+	}
+	return len(types) - second - 2, second
+}
