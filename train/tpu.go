@@ -1,7 +1,6 @@
 package train
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/convert"
-	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -101,38 +98,6 @@ func (s StrategyParams) startTPU(ctx context.Context, log *slog.Logger) (*tpu.Sy
 func comesBack(err error) bool {
 	system, none := (*tpu.SystemError)(nil), (*tpu.NoTPUError)(nil)
 	return errors.As(err, &system) && !errors.As(err, &none)
-}
-
-// fixRows sets the rows of evaluations and predictions on a TPU, unless the run has fixed ones: what
-// eval.batch_size examples of mean length fill. m describes the run's data.
-func (p *Params) fixRows(m *convert.Manifest) (err error) {
-	if p.Data.Packing == string(packed.PackFirstFit) {
-		return &ParamsError{fmt.Errorf("data.packing is %s, which does not fix the number of rows, as a TPU needs it; use --set data.packing=%s", p.Data.Packing, packed.PackBestFit)}
-	}
-	if p.Data.Rows == 0 {
-		if p.Data.Rows, err = p.rowsOf(m, p.Eval.BatchSize); err != nil {
-			return &ParamsError{err}
-		}
-	}
-	p.Data.RowExamples = cmp.Or(p.Data.RowExamples, rowExamplesOf(m, *p))
-	return nil
-}
-
-// tpuShape returns the shape of a batch of one core of the TPU that the run is read on, and zero
-// without a TPU.
-func (r *Run) tpuShape() packed.Shape {
-	if r.on.tpu == nil {
-		return packed.Shape{}
-	}
-	return r.Params.layoutFor(r.Export.Contract).Shape(r.on.tpu.Topology.Cores())
-}
-
-// lostInRead adds to the error of a TPU that was lost, while a run was read on it, what to do.
-func lostInRead(err error) error {
-	if !lostTPU(err) {
-		return err
-	}
-	return fmt.Errorf("%w; run the same command again, with --tpu-wait to wait for the TPU", lostCause(err))
 }
 
 // shutdownTimeout and lostShutdownTimeout limit the shutdown of a TPU: one that is in order, and one

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -105,14 +106,8 @@ training.`,
 	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 means no limit")
 	f.BoolVar(&asJSON, "json", false, "print only the results, one line of JSON each")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if follow && cmd.Flags().Changed("checkpoint") {
-			return usagef("--follow evaluates every new checkpoint; leave out --checkpoint")
-		}
-		if cmd.Flags().Changed("timeout") && !follow {
-			return usagef("--timeout is given without --follow; expected both, or neither: only --follow waits")
-		}
-		if timeout < 0 {
-			return usagef("--timeout is %v; expected 0 (no limit) or more", timeout)
+		if err := checkFollow(f, follow, timeout); err != nil {
+			return err
 		}
 		out := &checkedWriter{w: cmd.OutOrStdout()}
 		var lines io.Writer = out
@@ -158,6 +153,19 @@ training.`,
 		return cmp.Or(err, out.err)
 	}
 	return cmd
+}
+
+// checkFollow returns an error if flags of gorbit evaluate do not go together.
+func checkFollow(f *pflag.FlagSet, follow bool, timeout time.Duration) error {
+	switch {
+	case follow && f.Changed("checkpoint"):
+		return usagef("--follow evaluates every new checkpoint; leave out --checkpoint")
+	case f.Changed("timeout") && !follow:
+		return usagef("--timeout is given without --follow; expected both, or neither: only --follow waits")
+	case timeout < 0:
+		return usagef("--timeout is %v; expected 0 (no limit) or more", timeout)
+	}
+	return nil
 }
 
 // checkedWriter keeps the first error of its writer. The lines are the result of an evaluation, so
