@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 # TensorFlow is imported only after the arguments have been checked: the import
 # takes seconds, and TensorFlow may not be installed.
@@ -102,6 +103,18 @@ def _parser() -> argparse.ArgumentParser:
         help="compile the passes through the model with XLA, once for each batch shape; "
         "gorbit then makes all rows the same length and turns off its own CPU kernels and lanes",
     )
+    add(
+        "--lora-rank",
+        type=int,
+        help="freeze the encoder and train adapters of this rank in its layers (LoRA) and the head",
+    )
+    add("--lora-alpha", type=float, default=16.0, help="adapters are multiplied by alpha / rank")
+    add(
+        "--lora-targets",
+        default="query,value",
+        help="which maps of a layer get an adapter: query, key, value, output, intermediate, "
+        "feed_forward",
+    )
     add("--vocab-size", type=int, help="vocabulary size (default: the configuration's)")
     add("--seed", type=_seed, default=0, help="seed of the initial weights")
     return parser
@@ -136,7 +149,13 @@ def _export(args: argparse.Namespace) -> None:
         with _usage():
             export.refuse_existing(out, args.overwrite)
             task = classifier.Classification(
-                config, args.num_labels, args.pooling, args.seed, args.recompute, args.precision
+                config,
+                args.num_labels,
+                args.pooling,
+                args.seed,
+                args.recompute,
+                args.precision,
+                _lora(args),
             )
         optimizer = optimizers.OPTIMIZERS[args.optimizer]()
         module = export.write(task, optimizer, out, args.overwrite, args.xla)
@@ -146,6 +165,15 @@ def _export(args: argparse.Namespace) -> None:
         f"{args.model}: {export.parameters(module):,} parameters "
         f"in {len(module.variables_by_path)} variables"
     )
+
+
+def _lora(args: argparse.Namespace) -> Any:
+    """Returns the bert.Lora that the arguments ask for, or None."""
+    from gorbit_export import bert
+
+    if args.lora_rank is None:
+        return None
+    return bert.Lora(args.lora_rank, args.lora_alpha, tuple(args.lora_targets.split(",")))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,43 @@ RECOMPUTE = ("none", "layers")
 layer from its input (Chen et al. 2016)."""
 
 
+LORA_TARGETS = ("query", "key", "value", "output", "intermediate", "feed_forward")
+"""The maps of a layer that can have an adapter: attention's four, and the feed-forward
+network's two."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lora:
+    """Adapters of low rank (Hu et al. 2021): the encoder is frozen, they are trained.
+
+    Attributes:
+        rank: of each adapter.
+        alpha: an adapter is multiplied by alpha / rank.
+        targets: some of LORA_TARGETS.
+    """
+
+    rank: int
+    alpha: float = 16.0
+    targets: tuple[str, ...] = ("query", "value")
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ValueError: if one makes no sense.
+        """
+        if self.rank < 1:
+            raise ValueError(f"LoRA rank is {self.rank}; expected 1 or more")
+        if not 0 < self.alpha < float("inf"):
+            raise ValueError(f"LoRA alpha is {self.alpha}; expected more than 0")
+        for target in self.targets:
+            if target not in LORA_TARGETS:
+                known = ", ".join(LORA_TARGETS)
+                raise ValueError(f"LoRA target is {target!r}; expected some of {known}")
+        if not self.targets or len(set(self.targets)) < len(self.targets):
+            raise ValueError(f"LoRA targets are {self.targets}; expected one or more, each once")
+
+
 @dataclasses.dataclass(frozen=True)
 class Dropout:
     """Dropout of a training pass: the rates (float32 scalars) and the random source."""
@@ -68,14 +105,22 @@ class EncoderLayer(tf.Module):
         self.attention = SelfAttention(config, seed, f"{foreign}.attention")
         self.feed_forward = FeedForward(config, seed, foreign)
 
+    def dense(self) -> dict[str, layers.Dense]:
+        """The maps by their names in LORA_TARGETS."""
+        a, f = self.attention, self.feed_forward
+        maps = (a.query, a.key, a.value, a.output, f.intermediate, f.output)
+        return dict(zip(LORA_TARGETS, maps))
+
     def weights(self) -> list[tf.Variable]:
         """The variables in the order in which Encoder._layer takes them."""
-        a, f = self.attention, self.feed_forward
-        dense = (a.query, a.key, a.value, a.output, f.intermediate, f.output)
-        norms = (a.norm, f.norm)
-        return [v for d in dense for v in (d.kernel, d.bias)] + [
+        norms = (self.attention.norm, self.feed_forward.norm)
+        return [v for d in self.dense().values() for v in (d.kernel, d.bias)] + [
             v for n in norms for v in (n.scale, n.bias)
         ]
+
+    def adapters(self) -> dict[str, tuple[tf.Variable, tf.Variable]]:
+        """The adapters by their names in LORA_TARGETS."""
+        return {name: d.adapter for name, d in self.dense().items() if d.adapter}
 
 
 class Embeddings(tf.Module):
@@ -129,12 +174,31 @@ class Encoder(tf.Module):
             known = ", ".join(ops.ACTIVATIONS)
             raise ValueError(f"hidden_act is {config.hidden_act!r}; expected one of {known}")
         self._config, self._recompute, self._compute = config, recompute, compute
+        self._lora: Lora | None = None
         self.embeddings = Embeddings(config, seed)
         self.layers = [EncoderLayer(config, i, seed) for i in range(config.num_hidden_layers)]
         function = tf.function(self._layer, autograph=False)
         # In a lambda, because a module saves every tf.function among its attributes,
         # and this one must be saved only as part of the functions that call it.
         self._call_layer = lambda *args: function(*args)
+
+    def adapt(self, lora: Lora, seed: int) -> None:
+        """Freezes the encoder and adds adapters to its layers; to be called once.
+
+        Args:
+            lora: which.
+            seed: seed of their initial values.
+        """
+        limit = min(self._config.hidden_size, self._config.intermediate_size)
+        if lora.rank > limit:
+            raise ValueError(f"LoRA rank is {lora.rank}; expected 1 to {limit}, the model's width")
+        self._lora = lora
+        for module in self.submodules:
+            if isinstance(module, layers.Layer):
+                module.freeze()
+        for layer in self.layers:
+            for target in lora.targets:
+                layer.dense()[target].adapt(lora.rank, lora.alpha / lora.rank, seed)
 
     @property
     def config(self) -> BertConfig:
@@ -168,7 +232,9 @@ class Encoder(tf.Module):
             x = ops.dropout(x, dropout.hidden, dropout.random.site(0))
         x = ops.cast(x, self._compute)
         for i, layer in enumerate(self.layers):
+            adapters = layer.adapters()
             weights = [self._weight(w) for w in layer.weights()]
+            weights += [self._weight(w) for pair in adapters.values() for w in pair]
             if dropout is None:
                 x = self._call_layer(x, sequence_ids, None, None, None, None, weights)
                 continue
@@ -226,7 +292,8 @@ class Encoder(tf.Module):
         weights: list[Tensor],
     ) -> Tensor:
         """One encoder layer: x [R * S, H], sequence_ids int32 [R, S]."""
-        wq, bq, wk, bk, wv, bv, wo, bo, wi, bi, wf, bf, ns1, nb1, ns2, nb2 = weights
+        wq, bq, wk, bk, wv, bv, wo, bo, wi, bi, wf, bf, ns1, nb1, ns2, nb2 = weights[:16]
+        low = _Adapters(self._lora, weights[16:])
         c = self._config
         sites: list[ops.Random | None] = [None] * 3
         if random_key is not None:
@@ -234,7 +301,7 @@ class Encoder(tf.Module):
             sites = [random, random.site(1), random.site(2)]
 
         # One product for query, key and value.
-        qkv = tf.matmul(x, tf.concat([wq, wk, wv], 1))
+        qkv = low.add(tf.matmul(x, tf.concat([wq, wk, wv], 1)), x, "query", "key", "value")
         context = ops.attention(
             qkv,
             tf.concat([bq, bk, bv], 0),
@@ -243,11 +310,54 @@ class Encoder(tf.Module):
             attention_dropout,
             sites[0],
         )
-        z = tf.matmul(context, wo)
+        z = low.add(tf.matmul(context, wo), context, "output")
         x = ops.residual_norm(z, bo, x, ns1, nb1, c.layer_norm_eps, hidden_dropout, sites[1])
 
-        z = ops.activated_product(c.hidden_act, tf.matmul(x, wi), bi, wf)
+        z = low.add(tf.matmul(x, wi), x, "intermediate")
+        z = ops.activated_product(c.hidden_act, z, bi, low.kernel(wf, "feed_forward"))
         return ops.residual_norm(z, bf, x, ns2, nb2, c.layer_norm_eps, hidden_dropout, sites[2])
+
+
+class _Adapters:
+    """What the adapters of a layer add to its products; nothing without adapters."""
+
+    def __init__(self, lora: Lora | None, weights: list[Tensor]) -> None:
+        """Takes lora_down and lora_up of each target, in the order of LORA_TARGETS."""
+        names = [name for name in LORA_TARGETS if lora and name in lora.targets]
+        self._pairs = dict(zip(names, zip(weights[::2], weights[1::2])))
+        self._scale = lora.alpha / lora.rank if lora else 0.0
+
+    def add(self, z: Tensor, x: Tensor, *names: str) -> Tensor:
+        """Adds the adapters' products of x to z, whose columns are those of the maps `names`."""
+        present = [name for name in names if name in self._pairs]
+        if not present:
+            return z
+        width = z.shape[1] // len(names)
+        down = tf.concat([self._pairs[name][0] for name in present], 1)
+        rank = down.shape[1] // len(present)
+        # One product for all: the matrix has an adapter's rows and a map's columns per block.
+        up = [
+            tf.pad(
+                self._pairs[name][1],
+                [
+                    [i * rank, (len(present) - 1 - i) * rank],
+                    [names.index(name) * width, (len(names) - 1 - names.index(name)) * width],
+                ],
+            )
+            for i, name in enumerate(present)
+        ]
+        return z + tf.matmul(tf.matmul(x, down), _scaled(sum(up[1:], up[0]), self._scale))
+
+    def kernel(self, kernel: Tensor, name: str) -> Tensor:
+        """Returns a kernel with the adapter in it."""
+        if name not in self._pairs:
+            return kernel
+        down, up = self._pairs[name]
+        return kernel + _scaled(tf.matmul(down, up), self._scale)
+
+
+def _scaled(x: Tensor, scale: float) -> Tensor:
+    return x * tf.cast(scale, x.dtype)
 
 
 def _after(before: Tensor, tensors: list[Tensor]) -> list[Tensor]:

@@ -90,14 +90,20 @@ class Classification(task.Task):
         seed: int = 0,
         recompute: str = "none",
         precision: str = "float32",
+        lora: bert.Lora | None = None,
     ) -> None:
-        """Makes the model. `precision` is one of task.PRECISIONS."""
+        """Makes the model.
+
+        `precision` is one of task.PRECISIONS; `lora` freezes the encoder and adds adapters.
+        """
         if precision not in task.PRECISIONS:
             known = ", ".join(task.PRECISIONS)
             raise ValueError(f"precision is {precision!r}; expected one of {known}")
         self.precision = precision
         compute = task.PRECISIONS[precision]
         self.model = BertClassifier(config, num_labels, pooling, seed, recompute, compute)
+        if lora:
+            self.model.encoder.adapt(lora, seed)
         self._config, self._num_labels, self._pooling = config, num_labels, pooling
         self._recompute = recompute
         self.features = [

@@ -112,6 +112,8 @@ class Export(tf.Module):
         }
         for name, (body, specs) in functions.items():
             setattr(self, name, _function(name, body, specs, xla and name in _PASSES))
+        if self.adapted:
+            self.merge = _function("merge", self._merge, [], False)
         if task.metrics:
             self.results = _function("results", self._results, self._results_specs(), False)
 
@@ -139,6 +141,17 @@ class Export(tf.Module):
         """The model's variables that are not trained, by slash path."""
         return self._layout.states
 
+    @property
+    def adapted(self) -> dict[str, layers.Dense]:
+        """The layers with an adapter of low rank, by the paths of their kernels."""
+        paths = {variable.ref(): path for path, variable in self.states_by_path.items()}
+        found = {
+            paths[layer.kernel.ref()]: layer
+            for layer in self._task.model.submodules
+            if isinstance(layer, layers.Dense) and layer.adapter
+        }
+        return dict(sorted(found.items()))
+
     def _gradients(self, seed: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         features = {f.name: inputs[f.name] for f in self._task.features}
         scalars = {h.name: inputs[h.name] for h in self._task.hyperparameters}
@@ -162,6 +175,9 @@ class Export(tf.Module):
                 change = tf.where(weight > 0, weight * (new - variable), 0.0)
                 sums[STATE_PREFIX + path] = change
         return sums
+
+    def _merge(self) -> dict[str, Tensor]:
+        return {path: layer.merged() for path, layer in self.adapted.items()}
 
     def _results_specs(self) -> list[tf.TensorSpec]:
         sums = self.evaluate.get_concrete_function().structured_outputs
@@ -247,6 +263,7 @@ class Export(tf.Module):
             },
             "variables": self._describe_variables(),
             "states": self._describe_states(),
+            **({"merge": list(self.adapted)} if self.adapted else {}),
         }
 
     def _describe_variables(self) -> list[dict[str, Any]]:
@@ -269,12 +286,14 @@ class Export(tf.Module):
 
     def _describe_states(self) -> list[dict[str, Any]]:
         updated = self.gradients.get_concrete_function().structured_outputs
+        foreign = _foreign(self._task.model)
         return [
             {
                 "name": path,
                 "shape": variable.shape.as_list(),
                 "dtype": variable.dtype.name,
                 "updated": STATE_PREFIX + path in updated,
+                **_describe_foreign(foreign.get(variable.ref())),
             }
             for path, variable in self.states_by_path.items()
         ]
@@ -446,15 +465,23 @@ def _describe_variable(
         "shape": variable.shape.as_list(),
         "dtype": variable.dtype.name,
         "weight_decay": task.decays(path),
-        "foreign": list(foreign.names) if foreign else [],
+        "foreign": [],
+        **_describe_foreign(foreign),
     }
     if (rate := task.learning_rate(path)) != 1:
         out["learning_rate"] = rate
-    if foreign and foreign.transpose:
-        out["transpose"] = True
     if rows := task.rows(path):
         out["rows"] = rows
     return out
+
+
+def _describe_foreign(foreign: layers.Foreign | None) -> dict[str, Any]:
+    if not foreign:
+        return {}
+    return {
+        "foreign": list(foreign.names),
+        **({"transpose": True} if foreign.transpose else {}),
+    }
 
 
 def write(
@@ -549,14 +576,27 @@ def _write(module: Export, out: pathlib.Path) -> None:
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, str(out), _serving_signature(task), options)
     serving = tf.Module()
-    serving.model = task.model
-    tf.saved_model.save(serving, str(out / SERVING_FOLDER), _serving_signature(task), options)
+    serving.model = _merged_model(module)
+    with layers.without_adapters():
+        tf.saved_model.save(serving, str(out / SERVING_FOLDER), _serving_signature(task), options)
     shutil.rmtree(out / SERVING_FOLDER / "variables")
     # It contains the checksum of the variables, which changes when the model is trained.
     (out / SERVING_FOLDER / "fingerprint.pb").unlink()
     contract = out / CONTRACT_FILE
     contract.parent.mkdir(exist_ok=True)
     contract.write_text(json.dumps(module.contract(), indent=1) + "\n", encoding="utf-8")
+
+
+def _merged_model(module: Export) -> tf.Module:
+    """Returns the task's model, or what is left of it once its adapters are merged."""
+    adapters = {v.ref() for layer in module.adapted.values() for v in layer.adapter}
+    if not adapters:
+        return module.task.model
+    tree = _Tree()
+    for path, variable in {**module.variables_by_path, **module.states_by_path}.items():
+        if variable.ref() not in adapters:
+            tree.set(path.removeprefix("model/"), variable)
+    return tree
 
 
 def _serving_signature(task: Task) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
+import math
 import zlib
 from collections.abc import Iterator
 
@@ -36,6 +39,19 @@ def initial(shape: list[int], stddev: float, seed: int, name: str) -> Tensor:
     return tf.random.stateless_truncated_normal(shape, key, stddev=stddev)
 
 
+_without_adapters = contextvars.ContextVar("_without_adapters", default=False)
+
+
+@contextlib.contextmanager
+def without_adapters() -> Iterator[None]:
+    """Makes Dense.adapter return None: what is traced takes kernels that were merged."""
+    token = _without_adapters.set(True)
+    try:
+        yield
+    finally:
+        _without_adapters.reset(token)
+
+
 class Layer(tf.Module):
     """A module that knows the names of its variables in other releases."""
 
@@ -48,6 +64,12 @@ class Layer(tf.Module):
         """Makes a variable with an initial value, and sets it as the attribute `name`."""
         setattr(self, name, tf.Variable(value, name=name))
         self._foreign = (*self._foreign, (name, foreign))
+
+    def freeze(self) -> None:
+        """Makes the layer's variables states: passes read them, and nothing trains them."""
+        for name, _ in self._foreign:
+            value = getattr(self, name)
+            setattr(self, name, tf.Variable(value, trainable=False, name=name))
 
     def foreign(self) -> Iterator[tuple[tf.Variable, Foreign]]:
         """Yields the layer's own variables with their names in other releases."""
@@ -79,10 +101,48 @@ class Dense(Layer):
         kernel = initial([inputs, outputs], stddev, seed, weight)
         self._add("kernel", kernel, Foreign((weight,), transpose=True))
         self._add("bias", tf.zeros([outputs]), Foreign((f"{foreign}.bias",)))
+        self._called, self._scale = foreign, 0.0
 
     def __call__(self, x: Tensor) -> Tensor:
         """Maps float32 [N, inputs] to [N, outputs]."""
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
+
+    def adapt(self, rank: int, scale: float, seed: int) -> None:
+        """Freezes the layer and adds a trained product of low rank to its kernel.
+
+        kernel + scale * lora_down @ lora_up (Hu et al. 2021). As in the authors' code, lora_down
+        is uniform within 1 / sqrt(inputs), and lora_up is 0, so that the layer computes the same
+        at first. A caller of the layer that does not use `__call__` takes them from `adapter`.
+
+        Args:
+            rank: the rank of the product.
+            scale: its factor.
+            seed: seed of lora_down.
+        """
+        self.freeze()
+        self._scale = scale
+        inputs, outputs = self.kernel.shape
+        down, up = f"{self._called}.lora_A.weight", f"{self._called}.lora_B.weight"
+        key = [seed, zlib.crc32(down.encode())]
+        bound = 1 / math.sqrt(inputs)
+        value = tf.random.stateless_uniform([inputs, rank], key, -bound, bound)
+        self._add("lora_down", value, Foreign((down,), transpose=True))
+        self._add("lora_up", tf.zeros([rank, outputs]), Foreign((up,), transpose=True))
+
+    @property
+    def adapter(self) -> tuple[tf.Variable, tf.Variable] | None:
+        """lora_down and lora_up of an adapted layer."""
+        return (self.lora_down, self.lora_up) if self._adapted else None
+
+    @property
+    def _adapted(self) -> bool:
+        return self._scale != 0 and not _without_adapters.get()
+
+    def merged(self) -> Tensor | None:
+        """Returns the kernel with the adapter in it, or None for a layer without one."""
+        if not self._adapted:
+            return None
+        return self.kernel + self._scale * tf.matmul(self.lora_down, self.lora_up)
 
 
 class LayerNorm(Layer):
