@@ -64,7 +64,8 @@ demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
 .PHONY: test
 test: lint fetch ## Run all tests, and list what was skipped and why
 	@# All at once: Python's tests have one process, and those of the programs mostly wait.
-	@$(MAKE) --no-print-directory -j3 --output-sync=none pytest race programs
+	@# The scripts that Go's tests let Python run are forks of one process.
+	@$(PY) tools/warm_python.py $(MAKE) --no-print-directory -j3 --output-sync=none pytest race programs
 	@cat $(SKIPPED)/{tools,bench,libraries,programs} >$(SKIPPED)/all
 	@if [ -s $(SKIPPED)/all ]; then echo "skipped, and why:"; sed 's/^/  /' $(SKIPPED)/all; \
 	  else echo "nothing was skipped"; fi

@@ -2,12 +2,11 @@ package testkit
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -45,14 +44,27 @@ func Made(t testing.TB, script string, args ...string) string {
 	if err := os.MkdirAll(kept, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	making, err := os.MkdirTemp(kept, "making-")
+	// One test makes the folder. Others that want it, also those of other processes, wait.
+	lock, err := os.Create(dir + ".lock")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(making)
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	making := dir + ".part"
+	if err := os.RemoveAll(making); err != nil { // left by a test that was killed
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(making, 0o777); err != nil {
+		t.Fatal(err)
+	}
 	RunPython(t, script, append([]string{making}, args...)...)
-	// Another test may have made the same folder in the meantime.
-	if err := os.Rename(making, dir); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Rename(making, dir); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -5,10 +5,8 @@ package testkit
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 )
 
@@ -27,22 +25,6 @@ func Python(t testing.TB) string {
 		t.Fatalf("no Python environment at %s; run make setup", p)
 	}
 	return p
-}
-
-// RunPython runs the source text of a Python script with the arguments as sys.argv[1:], and
-// returns its standard output. The script imports this checkout's exporter. TensorFlow's own
-// log is off. If the script fails, the test fails with its traceback.
-func RunPython(t testing.TB, script string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command(Python(t), append([]string{"-c", script}, args...)...)
-	cmd.Env = append(os.Environ(), "TF_CPP_MIN_LOG_LEVEL=3", "CUDA_VISIBLE_DEVICES=-1", "PYTHONPATH="+filepath.Join(Root(), "tools"))
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("python: %v\n%s", err, stderr.String())
-	}
-	return string(out)
 }
 
 // SharedData returns the path of a real data file next to the checkout (../shared/data),

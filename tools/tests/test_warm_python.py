@@ -1,0 +1,68 @@
+"""Scripts in forks of a process that is ready."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+from helpers import ROOT
+
+ASK = """
+import json, os, socket, sys
+
+def ask(script, *args, **env):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(os.environ["GORBIT_TEST_PYTHON"])
+        request = dict(script=script, args=args, env=env, dir=sys.argv[1])
+        s.sendall(json.dumps(request).encode())
+        s.shutdown(socket.SHUT_WR)
+        return json.load(s.makefile())
+
+scripts = [
+    "import os, sys; print(sys.argv, os.getcwd(), os.environ['A'], __name__, sys.stdin.read())",
+    "import here; here.say()",
+    "import sys; json = 1; print('so', file=sys.stderr); sys.exit(7)",
+    "import sys; sys.exit('in words')",
+    "import json; print(json.loaded_once)",
+    "import os, atexit; atexit.register(print, 'at exit'); os.write(1, b'first '); print('then')",
+    "1 / 0",
+    "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "import json; json.loaded_once = 'no'",
+    "import json; print(hasattr(json, 'loaded_once'))",
+]
+replies = [ask(script, "b", "c d", A="x=y", PYTHONPATH=sys.argv[1]) for script in scripts]
+print(json.dumps(replies))
+sys.exit(5)
+"""
+
+
+def test_scripts_see_what_they_would_see_alone(tmp_path: pathlib.Path):
+    (tmp_path / "here.py").write_text("def say(): print('from', __name__)")
+    command = [sys.executable, str(ROOT / "tools" / "warm_python.py"), "--import", "json"]
+    run = subprocess.run(
+        [*command, sys.executable, "-c", ASK, str(tmp_path)], capture_output=True, text=True
+    )
+    assert run.returncode == 5, run.stderr
+    replies = [(r["code"], r["stdout"], r["stderr"]) for r in json.loads(run.stdout)]
+    assert replies[:4] == [
+        (0, f"['-c', 'b', 'c d'] {tmp_path} x=y __main__ \n", ""),
+        (0, "from here\n", ""),
+        (7, "", "so\n"),
+        (1, "", "in words\n"),
+    ]
+    assert replies[4][0] == 1
+    assert "AttributeError: module 'json' has no attribute 'loaded_once'" in replies[4][2]
+    assert replies[5] == (0, "first then\nat exit\n", "")
+    assert "ZeroDivisionError" in replies[6][2]
+    assert replies[7] == (-9, "", "")
+    assert replies[8:] == [(0, "", ""), (0, "False\n", "")]
+
+
+def test_a_command_is_needed_and_its_end_is_said():
+    def code(*args: str) -> int:
+        command = [sys.executable, str(ROOT / "tools" / "warm_python.py"), "--import", "json"]
+        return subprocess.run([*command, *args], capture_output=True).returncode
+
+    assert code() == 2
+    assert code("true") == 0
+    assert code("sh", "-c", "exit 9") == 9

@@ -1,0 +1,138 @@
+"""Runs a command, and Python scripts for it in processes that have imported TensorFlow already.
+
+Usage: python tools/warm_python.py [--import MODULE] COMMAND [ARGS]
+
+To import TensorFlow takes seconds, and the tests run dozens of short scripts. So one process
+imports it, and forks for every script. COMMAND finds the address of that process, a Unix socket,
+in GORBIT_TEST_PYTHON; internal/testkit is the client. A connection is one script: the request is
+a JSON object with `script`, `args`, `env` and `dir`, up to the end of what the client sends; the
+reply is one with `code`, `stdout` and `stderr`. A script sees what `python -c` would show it.
+
+The exit code is the command's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import importlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+VARIABLE = "GORBIT_TEST_PYTHON"
+"""The environment variable with the address."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serves the command until it ends, and returns its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--import", dest="module", default="tensorflow", metavar="MODULE")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    args = parser.parse_args(argv)
+    if not args.command:
+        parser.error("no command given; expected one, such as make test")
+    # Not a TemporaryDirectory: forks would remove it when they end.
+    folder = tempfile.mkdtemp(prefix="gorbit-test-")
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            address = os.path.join(folder, "socket")
+            listener.bind(address)
+            listener.listen(64)
+            # The command starts first: its scripts wait for the import, all else does not.
+            command = subprocess.Popen(args.command, env={**os.environ, VARIABLE: address})
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command has got it, too, and ends
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+            os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+            importlib.import_module(args.module)
+            serve(listener, command)
+        return command.wait()
+    finally:
+        shutil.rmtree(folder)
+
+
+def serve(listener: socket.socket, command: subprocess.Popen) -> None:
+    """Forks for every connection until the command ends."""
+    ended = os.pidfd_open(command.pid)
+    children: set[int] = set()
+    while True:
+        ready, _, _ = select.select([listener, ended], [], [])
+        children -= {pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]}
+        if ended in ready:
+            os.close(ended)
+            return
+        connection, _ = listener.accept()
+        with connection:
+            pid = os.fork()
+            if pid == 0:
+                listener.close()
+                _end(answer, connection)
+        children.add(pid)
+
+
+def answer(connection: socket.socket) -> int:
+    """Reads a request, runs its script, and sends the reply."""
+    with connection.makefile("r", encoding="utf-8") as text:
+        request = json.load(text)
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            _end(script, request, stdout.fileno(), stderr.fileno())
+        _, status = os.waitpid(pid, 0)
+        reply = {"code": os.waitstatus_to_exitcode(status)}
+        for name, file in (("stdout", stdout), ("stderr", stderr)):
+            file.seek(0)
+            reply[name] = file.read().decode("utf-8", errors="replace")
+    connection.sendall(json.dumps(reply).encode())
+    return 0
+
+
+def script(request: dict, stdout: int, stderr: int) -> int:
+    """Runs a script in this process, which is its own, and returns its exit code."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    for new, old in ((null, 0), (stdout, 1), (stderr, 2)):
+        os.dup2(new, old)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["dir"])
+    sys.argv = ["-c", *request["args"]]
+    # Python has read PYTHONPATH when this process began, and -c finds modules in its folder.
+    paths = request["env"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:1] = ["", *(path for path in paths if path)]
+    exec(compile(request["script"], "<string>", "exec"), {"__name__": "__main__"})
+    return 0
+
+
+def _end(body: Callable[..., int], *args: Any) -> None:
+    """Calls the body and ends this process, a fork, with what it returns."""
+    code = 1
+    try:
+        code = body(*args)
+    except SystemExit as err:
+        code = err.code if isinstance(err.code, int) else int(err.code is not None)
+        if err.code is not None and not isinstance(err.code, int):
+            print(err.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
