@@ -302,7 +302,7 @@ func (c *Contract) checkUpdates() error {
 	return nil
 }
 
-// checkModel checks the variables and the states.
+// checkModel checks the variables, the states, and what is merged.
 func (c *Contract) checkModel() error {
 	names := make(map[string]bool)
 	check := func(what, name string, shape []int64) error {
@@ -336,6 +336,13 @@ func (c *Contract) checkModel() error {
 		default:
 			return fmt.Errorf("state %s has dtype %s; expected float32, int32, int64 or bool", s.Name, s.DType)
 		}
+	}
+	merged := make(map[string]bool)
+	for _, name := range c.Merge {
+		if _, ok := c.shape(name); !ok || merged[name] {
+			return fmt.Errorf("merge names %q; expected a float32 variable or state, each once", name)
+		}
+		merged[name] = true
 	}
 	return nil
 }

@@ -85,6 +85,9 @@ type Contract struct {
 	// Results are the sums that the function results takes, in the order of its arguments
 	// sum_0, sum_1 and so on. If there are none, there is no such function.
 	Results []string `json:"results,omitempty"`
+	// Merge are the variables and states that the function merge gives as they are served: kernels
+	// with their adapters in them. If there are none, there is no such function.
+	Merge []string `json:"merge,omitempty"`
 	// Outputs describe what predict gives. It may give more.
 	Outputs []Output `json:"outputs,omitempty"`
 }
@@ -250,6 +253,9 @@ type State struct {
 	// Updated means that training changes it. The function gradients then gives the change,
 	// multiplied by weight_sum. An updated state is float32.
 	Updated bool `json:"updated"`
+	// Foreign and Transpose are those of a Variable.
+	Foreign   []string `json:"foreign,omitempty"`
+	Transpose bool     `json:"transpose,omitempty"`
 }
 
 // Elements returns the state's number of elements.
@@ -365,6 +371,21 @@ func (c *Contract) UpdatedStates() []State {
 func (c *Contract) reads(variable string) bool {
 	return slices.ContainsFunc(c.Variables, func(v Variable) bool { return v.Name == variable }) ||
 		slices.ContainsFunc(c.States, func(s State) bool { return s.Name == variable })
+}
+
+// shape returns the shape of a variable or state that is float32, and whether there is one.
+func (c *Contract) shape(variable string) ([]int64, bool) {
+	for _, v := range c.Variables {
+		if v.Name == variable {
+			return v.Shape, true
+		}
+	}
+	for _, s := range c.States {
+		if s.Name == variable {
+			return s.Shape, s.DType == "float32"
+		}
+	}
+	return nil, false
 }
 
 // AllHyperparameters returns the hyperparameters of gradients, followed by those of update.

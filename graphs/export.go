@@ -98,6 +98,9 @@ func (c *Contract) composed() []string {
 	if len(c.Results) > 0 {
 		out = append(out, "results")
 	}
+	if len(c.Merge) > 0 {
+		out = append(out, "merge")
+	}
 	return out
 }
 
@@ -246,7 +249,7 @@ type want struct {
 // checkFunctions checks the functions against the contract.
 func (e *Export) checkFunctions() error {
 	c := e.Contract
-	for _, want := range append(c.wantPasses(), c.wantUpdates()...) {
+	for _, want := range slices.Concat(c.wantPasses(), c.wantUpdates(), c.wantMerge()) {
 		f := e.Functions[want.name]
 		if err := conformAll(f.Inputs, want.inputs, want.optional, true); err != nil {
 			return fmt.Errorf("function %s: input %w", want.name, err)
@@ -263,8 +266,12 @@ func (e *Export) checkFunctions() error {
 	if len(e.Functions["predict"].Outputs) == 0 {
 		return fmt.Errorf("function predict has no outputs")
 	}
-	for _, name := range passes {
-		for _, capture := range e.Functions[name].Captures {
+	for _, name := range append(slices.Clone(passes), "merge") {
+		f := e.Functions[name]
+		if f == nil {
+			continue
+		}
+		for _, capture := range f.Captures {
 			if !c.reads(capture) {
 				return fmt.Errorf("function %s captures %s; expected only variables and states of the model", name, capture)
 			}
@@ -333,6 +340,19 @@ func (c *Contract) wantUpdates() []want {
 		out = append(out, want{name: name, inputs: append(arguments, scalars(c.Optimizer.Hyperparameters)...)})
 	}
 	return out
+}
+
+// wantMerge returns what the function merge must give, if there is one.
+func (c *Contract) wantMerge() []want {
+	if len(c.Merge) == 0 {
+		return nil
+	}
+	w := want{name: "merge"}
+	for _, name := range c.Merge {
+		shape, _ := c.shape(name)
+		w.outputs = append(w.outputs, Arg{Name: name, DType: dtpb.DataType_DT_FLOAT, Shape: shape, Ranked: true})
+	}
+	return []want{w}
 }
 
 // checkOpenAxes checks that the axes that the contract leaves open are open in the functions.

@@ -32,7 +32,8 @@ const conv = `{
  "variables": [{"name": "model/conv/kernel", "shape": [3, 2], "dtype": "float32", "weight_decay": 0.5, "learning_rate": 0.1, "update": "update_0", "slot_shapes": {"r": [3], "c": [2]}},
                {"name": "model/conv/bias", "shape": [2], "dtype": "float32", "update": "update_1"}],
  "states": [{"name": "model/norm/moving_mean", "shape": [2], "dtype": "float32", "updated": true},
-            {"name": "model/table", "shape": [], "dtype": "int64"}],
+            {"name": "model/table", "shape": [], "dtype": "int64", "foreign": ["table"]}],
+ "merge": ["model/conv/kernel"],
  "metrics": [{"name": "accuracy", "better": "higher"}, {"name": "entropy", "better": ""}],
  "results": ["metric/accuracy/total", "metric/accuracy/count"],
  "outputs": [{"name": "probabilities", "dtype": "float32", "axes": ["examples", "classes"], "kind": "probabilities", "of": "digit"}]
@@ -81,6 +82,7 @@ func convModel(t testing.TB) (*Contract, *spb.SavedModel) {
 		"evaluate":     m.function("evaluate", features, sums, []int32{kernel, mean}),
 		"predict":      m.function("predict", append(slices.Clone(inputs), arg("key", dtpb.DataType_DT_INT64, -1)), []Arg{float("probabilities", -1, 10)}, []int32{kernel, mean}),
 		"results":      m.function("results", []Arg{float("sum_0"), float("sum_1")}, []Arg{float("accuracy"), float("entropy")}, nil),
+		"merge":        m.function("merge", nil, []Arg{float("model/conv/kernel", 3, 2)}, []int32{kernel, mean}),
 		"train_step":   m.function("train_step", features, sums, []int32{kernel}),
 	}
 	for _, name := range sortedKeys(children) {
@@ -235,6 +237,8 @@ func TestVersion3Errors(t *testing.T) {
 		{`"learning_rate": 0.1`, `"learning_rate": 1e300`, "variable model/conv/kernel has learning_rate 1e+300; expected a factor"},
 		{`"update": "update_1"`, `"update": "update_2"`, `variable model/conv/bias has update "update_2"; expected one of [update_0 update_1]`},
 		{`, "update": "update_1"`, ``, `variable model/conv/bias has update "update"; expected one of`},
+		{`"merge": ["model/conv/kernel"]`, `"merge": ["model/table"]`, `merge names "model/table"; expected a float32 variable or state`},
+		{`"merge": ["model/conv/kernel"]`, `"merge": ["model/conv/kernel", "model/conv/kernel"]`, `merge names "model/conv/kernel"; expected a float32 variable or state, each once`},
 		{`{"r": [3], "c": [2]}`, `{"q": [3]}`, `variable model/conv/kernel has the shape of a slot "q"; expected a slot of update_0`},
 		{`{"r": [3], "c": [2]}`, `{"r": [-3]}`, "slot r of variable model/conv/kernel has shape [-3]"},
 		{`"model/table"`, `"model/conv/bias"`, "state model/conv/bias is declared twice"},
@@ -308,7 +312,7 @@ func TestOpenRefusesVersion3(t *testing.T) {
 		{"slot of another shape", nil, func(c *Contract) { c.Variables[0].SlotShapes = nil }, "slot optimizer/r/model/conv/kernel: the graph has optimizer/r/model/conv/kernel float32 [3]; expected optimizer/r/model/conv/kernel float32 [3,2]"},
 		{"state that is not declared", nil, func(c *Contract) { c.States = c.States[:1] }, "function gradients captures variable model/table, which is not among the variables"},
 		{"state that is not updated", nil, func(c *Contract) { c.States[0].Updated = false }, "function gradients: output state/model/norm/moving_mean is of a state that is not declared as updated"},
-		{"state that is never changed", nil, func(c *Contract) { c.States[1] = State{"model/table", nil, "float32", true} }, "state model/table: the graph has model/table int64 []; expected model/table float32 []"},
+		{"state that is never changed", nil, func(c *Contract) { c.States[1] = State{Name: "model/table", DType: "float32", Updated: true} }, "state model/table: the graph has model/table int64 []; expected model/table float32 []"},
 		{"change of another shape", func(f found) {
 			f.outputs("gradients")["state/model/norm/moving_mean"].GetTensorSpecValue().Shape = shapeProto([]int64{1})
 		}, nil, "function gradients: output state/model/norm/moving_mean: the graph has state/model/norm/moving_mean float32 [1]; expected"},
@@ -319,6 +323,10 @@ func TestOpenRefusesVersion3(t *testing.T) {
 		{"axis of another size", nil, func(c *Contract) { c.Features[0].Shape[2] = 6 }, "function gradients: input image: the graph has image uint8 [?,4,5]; expected image uint8 [?,4,6]"},
 		{"prediction from a weight", nil, func(c *Contract) { c.Features[4].Role = RoleInput }, "function predict: input example_weights is missing"},
 		{"missing output", nil, func(c *Contract) { c.Outputs[0].Name = "odds" }, "function predict: output odds is missing; expected odds float32 [?,?]"},
+		{"missing merge", func(f found) { f.rename("", "merge", "fuse") }, nil, "no function merge"},
+		{"merged kernel of another shape", func(f found) {
+			f.outputs("merge")["model/conv/kernel"].GetTensorSpecValue().Shape = shapeProto([]int64{2, 3})
+		}, nil, "function merge: output model/conv/kernel: the graph has model/conv/kernel float32 [2,3]; expected model/conv/kernel float32 [3,2]"},
 		{"missing sum", nil, func(c *Contract) { c.Results[1] = "metric/x" }, "function evaluate: output metric/x is missing; expected it, because results takes it"},
 		{"sum of open shape", func(f found) {
 			f.outputs("evaluate")["metric/accuracy/count"].GetTensorSpecValue().Shape = shapeProto([]int64{-1})
