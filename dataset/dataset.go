@@ -233,6 +233,24 @@ func (d *Dataset) Damaged() tfrecord.Skipped {
 	return all
 }
 
+// CheckFirst looks at the first record of every file. It returns a RecordError for the first one that
+// is not as the layout expects, so that wrong data are found before anything else is loaded. A damaged
+// record is passed over if the configuration says so.
+func (d *Dataset) CheckFirst() error {
+	r := newReader(&d.cfg, &d.files, d.assembler())
+	for i, s := range d.files.sources {
+		if s.Len() == 0 {
+			continue
+		}
+		r.asm.Reset()
+		err := r.add(RecordID{File: i}, nil)
+		if err != nil && (d.cfg.OnCorrupt != tfrecord.Skip || !damaged(err)) {
+			return err
+		}
+	}
+	return nil
+}
+
 // Files returns the paths of the files, indexed by RecordID.File.
 func (d *Dataset) Files() []string { return append([]string(nil), d.files.paths...) }
 

@@ -71,6 +71,30 @@ func (f *Feature) Size() int {
 	return n
 }
 
+// Part returns the feature of the examples from one number up to another, which shares its memory. The
+// first axis must be the examples.
+func (f *Feature) Part(from, to int) Feature {
+	each := 1
+	for _, d := range f.Shape[1:] {
+		each *= d
+	}
+	p := Feature{Name: f.Name, Shape: append([]int{to - from}, f.Shape[1:]...)}
+	from, to = from*each, to*each
+	switch f.DType() {
+	case Int32:
+		p.Int32 = f.Int32[from:to:to]
+	case Float32:
+		p.Float32 = f.Float32[from:to:to]
+	case Int64:
+		p.Int64 = f.Int64[from:to:to]
+	case Uint8:
+		p.Uint8 = f.Uint8[from:to:to]
+	case Bool:
+		p.Bool = f.Bool[from:to:to]
+	}
+	return p
+}
+
 // Raw returns the memory of the values, which the feature and the result share. Numbers have the
 // byte order of the machine, and a bool is one byte, 0 or 1.
 func (f *Feature) Raw() []byte {

@@ -26,13 +26,13 @@ const (
 )
 
 // Labels says whether records must have a label.
-type Labels string
+type Labels = dataset.Labels
 
-// The requirements for labels.
+// The requirements for labels. Without one, the label is 0.
 const (
-	LabelsRequired Labels = "required" // a record without a label is an error; the default
-	LabelsOptional Labels = "optional" // a record without a label has label 0 and does not count in Labeled of its batch
-	LabelsNone     Labels = "none"     // labels are not read
+	LabelsRequired = dataset.LabelsRequired
+	LabelsOptional = dataset.LabelsOptional
+	LabelsNone     = dataset.LabelsNone
 )
 
 // FeatureNames lists the names under which the features of a record are looked

@@ -26,7 +26,8 @@ var layers = [][]string{
 	{"internal/shardinput", "internal/kernels", "internal/tfserver"},
 	{"graphs/build", "internal/flat"},
 	{"graphs"},
-	{"graphs/safety", "checkpoint", "dataset/packed", "dataset/internal/rowtest"},
+	{"graphs/safety", "checkpoint", "dataset/packed", "dataset/dense", "dataset/internal/rowtest"},
+	{"dataset/internal/columns"},
 	{"dataset", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout"},
 	{"text", "tfrecord", "internal/table"},
 	{"internal/vfs/gcs"},
@@ -84,6 +85,7 @@ func TestForbiddenDependencies(t *testing.T) {
 		{"runner", []string{graft, galeone}},
 		// Data is read and made without TensorFlow.
 		{"dataset/packed", []string{graft, galeone}},
+		{"dataset/dense", []string{graft, galeone}},
 		{"convert", []string{graft, galeone}},
 		{"text", []string{graft, galeone}},
 		{"tfrecord", []string{graft, galeone}},

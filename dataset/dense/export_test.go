@@ -1,0 +1,3 @@
+package dense
+
+var ByCost = byCost
