@@ -17,6 +17,7 @@ import (
 type attempt struct {
 	*training
 	on          placed
+	task        task.Task
 	model       *Model
 	checkpoints *Checkpoints
 	metrics     *metricsLog
@@ -47,7 +48,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 		return nil, err
 	}
 	defer metrics.Close()
-	a := &attempt{training: t, on: on, metrics: metrics, board: new(board),
+	a := &attempt{training: t, on: on, task: taskOf(contract, resultsOf(ctx, on.Strategy)), metrics: metrics, board: new(board),
 		model: NewModel(on.Strategy, t.scalars, t.env.Log), checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
 	a.checkpoints.logs = append(a.checkpoints.logs, metrics)
 	if err := a.control(data); err != nil {
@@ -89,7 +90,7 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 		MaxSkipped:   onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
 		LossScale:    lossScale(p, contract),
 		StepsPerCall: a.on.Runtime().StepsPerCall,
-		Metrics:      taskOf(contract).Measure,
+		Metrics:      a.task.Measure,
 		Out:          env.Out,
 		Observer:     env.Observer,
 	})
@@ -112,8 +113,8 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 	}
 	if a.evaluations != nil {
 		config.Evaluator = runner.NewStandardEvaluator(a.model, a.evaluations,
-			runner.EvaluatorConfig{Metrics: taskOf(contract).Measure, Batches: a.evalBatches, InFlight: a.on.Runtime().InFlight, Observer: env.Observer})
-		if err := keepBest(p, taskOf(contract), a.checkpoints, &config); err != nil {
+			runner.EvaluatorConfig{Metrics: a.task.Measure, Batches: a.evalBatches, InFlight: a.on.Runtime().InFlight, Observer: env.Observer})
+		if err := keepBest(p, a.task, a.checkpoints, &config); err != nil {
 			return err
 		}
 	}

@@ -127,7 +127,7 @@ func BenchmarkPredict(b *testing.B) {
 		slices.SortStableFunc(window, func(x, y text.Encoding) int { return len(y.IDs) - len(x.IDs) })
 		for examples += len(window); len(window) > 0; {
 			n := min(len(window), max(1, callCells/max(1, len(window[0].IDs))))
-			batch, err := predictModel{r}.batch(window[:n])
+			batch, err := predictModel{run: r}.batch(window[:n])
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
@@ -13,6 +14,16 @@ const (
 	modeMax  = "max"
 	modeMin  = "min"
 )
+
+// bestAuto is the value of checkpoint.best that stands for the best metric of the graph.
+const bestAuto = "auto"
+
+// resolveBest sets checkpoint.best to the metric of the graph if it is bestAuto.
+func (c *CheckpointParams) resolveBest(contract *graphs.Contract) {
+	if c.Best == bestAuto {
+		c.Best = contract.Best.Metric
+	}
+}
 
 // modes maps the direction of a metric to the value of checkpoint.best_mode.
 var modes = map[runner.Better]string{runner.HigherIsBetter: modeMax, runner.LowerIsBetter: modeMin}

@@ -31,7 +31,7 @@ func TestBestDirection(t *testing.T) {
 		{best: "f1", mode: "min", err: "params: checkpoint.best_mode is min; for f1 expected max; leave it out, or use --set checkpoint.best_mode=max"},
 		{best: "distance", err: `params: checkpoint.best is "distance", whose direction is unknown; add --set checkpoint.best_mode=max if higher is better, or min if lower is better`},
 	} {
-		got, err := CheckpointParams{Best: test.best, BestMode: test.mode}.order(taskOfParams())
+		got, err := CheckpointParams{Best: test.best, BestMode: test.mode}.order(classifier)
 		if test.err != "" {
 			if err == nil || err.Error() != test.err || !errors.Is(err, fault.Usage) {
 				t.Errorf("%s, %q: got %v, want %s", test.best, test.mode, err, test.err)
@@ -118,7 +118,8 @@ func TestBestModeOfParams(t *testing.T) {
 	if err := old.Validate(); err != nil {
 		t.Error(err)
 	}
-	if order, err := old.Checkpoint.order(taskOfParams()); err != nil || order != runner.HigherIsBetter {
+	old.Checkpoint.resolveBest(classifier.Contract)
+	if order, err := old.Checkpoint.order(classifier); err != nil || order != runner.HigherIsBetter {
 		t.Errorf("accuracy by max: %v, %v", order, err)
 	}
 }

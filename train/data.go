@@ -9,7 +9,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
@@ -74,22 +73,9 @@ func (d *data) files(split string) []string {
 	return []string{vfs.Join(d.dir, split)}
 }
 
-// use is the purpose for which a split is opened.
-type use int
-
-const (
-	toTrain use = iota
-	toEvaluate
-	toPredict // labels are not read
-)
-
 // open opens a split.
 func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split string, use use, log *slog.Logger) (*dataset.Dataset, error) {
-	layout := p.layoutFor(c)
-	if use == toPredict {
-		layout.Labels = packed.LabelsNone
-	}
-	config := p.dataset(d.files(split), use == toTrain, layout)
+	config := p.dataset(d.files(split), use == toTrain, p.layoutFor(c, use))
 	config.Logger = log
 	set, err := dataset.Open(ctx, config)
 	if err != nil {
@@ -100,15 +86,6 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 		return nil, err
 	}
 	return set, nil
-}
-
-// layoutFor returns how batches are laid out for a graph, within the graph's limits on records.
-func (p Params) layoutFor(c *graphs.Contract) packed.Config {
-	layout := p.layout()
-	taskOf(c).Limit(&layout)
-	// XLA compiles the graph again for every new shape.
-	layout.FixedRowLength = c.XLA
-	return layout
 }
 
 // complete checks the number of records of a split against the manifest. Damaged records that are

@@ -6,7 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/train/task/classify"
 )
+
+// classifier is the task of a classifier of two labels.
+var classifier = classify.New(&graphs.Contract{
+	Task: classify.Name, Best: graphs.Best{Metric: "accuracy", Better: graphs.Higher}}, nil)
 
 // metricsLine is a line of a run's metrics.jsonl.
 type metricsLine struct {

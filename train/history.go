@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // historyFile is the log of params that were changed in the middle of a run, one line per param.
@@ -53,9 +54,9 @@ func list(changes []change) string {
 // values holds params by name, each as JSON.
 type values map[string]string
 
-// values returns the params as recorded in a history. Params that mean the same are equal.
-func (p Params) values() (values, error) {
-	if order, err := p.Checkpoint.order(taskOfParams()); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == modes[order] {
+// values returns the params as recorded in a history. Params that mean the same for a task are equal.
+func (p Params) values(of task.Task) (values, error) {
+	if order, err := p.Checkpoint.order(of); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == modes[order] {
 		p.Checkpoint.BestMode = ""
 	}
 	if p.Checkpoint.BestMode == "" {
@@ -110,13 +111,13 @@ func raw(value string) json.RawMessage {
 	return json.RawMessage(value)
 }
 
-// changes returns the differences between two params as changes after the given step.
-func changes(before, after Params, step int64) ([]change, error) {
-	was, err := before.values()
+// changes returns the differences between two params of a task as changes after the given step.
+func changes(of task.Task, before, after Params, step int64) ([]change, error) {
+	was, err := before.values(of)
 	if err != nil {
 		return nil, err
 	}
-	is, err := after.values()
+	is, err := after.values(of)
 	if err != nil {
 		return nil, err
 	}

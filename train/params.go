@@ -159,12 +159,11 @@ type CheckpointParams struct {
 	// KeepEveryHours: keep one checkpoint per this many hours permanently; 0 is off, 1,000,000 the
 	// most.
 	KeepEveryHours float64 `yaml:"keep_every_hours"`
-	// Best: metric that selects the best checkpoint, which is kept; "" for none. If set, every
-	// evaluation is followed by a checkpoint.
+	// Best: metric that selects the best checkpoint, which is kept; auto: the graph's own choice,
+	// which gorbit inspect prints; "" for none. If set, every evaluation is followed by a checkpoint.
 	Best string `yaml:"best"`
-	// BestMode: auto: lower is better for loss, higher for the exporter's other metrics; max and
-	// min are for a graph's own metrics and are refused if they contradict a known metric's
-	// direction.
+	// BestMode: auto: as the graph or its task says, such as lower for loss; max and min are for
+	// metrics whose direction they do not say, and are refused if they contradict them.
 	BestMode string `yaml:"best_mode"`
 }
 
@@ -252,7 +251,7 @@ func Defaults() Params {
 		Eval:  EvalParams{BatchSize: 64},
 		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
 			WeightDecay: 0.01, ClipNorm: 1, Hyperparameters: map[string]float64{}},
-		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: taskOfParams().Best(), BestMode: modeAuto},
+		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: bestAuto, BestMode: modeAuto},
 		Summary:    SummaryParams{Enabled: true},
 		Strategy: StrategyParams{Name: devices.Auto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
 			WorkerTimeout: time.Minute, MaxRestarts: 3, TPUTimeout: tpu.DefaultStartTimeout},
@@ -465,7 +464,7 @@ func (p Params) stepsPerCall() int {
 
 // dataset returns the configuration of the data: for training, endless shuffled passes; for
 // evaluation, one pass in order.
-func (p Params) dataset(files []string, train bool, layout packed.Config) dataset.Config {
+func (p Params) dataset(files []string, train bool, layout dataset.Layout) dataset.Config {
 	policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt)
 	c := dataset.Config{
 		Files:     files,
@@ -480,8 +479,8 @@ func (p Params) dataset(files []string, train bool, layout packed.Config) datase
 		c.BatchSize, c.Epochs = p.Train.BatchSize, 0
 		c.Shuffle, c.Buffer, c.Seed = dataset.Shuffle(p.Data.Shuffle), p.Data.Buffer, uint64(p.Seed)
 		c.DropRemainder = p.Data.DropRemainder
-	} else if layout.Rows > 0 {
-		c.BatchSize = layout.Shape(1).Examples
+	} else if rows, ok := layout.(packed.Config); ok && rows.Rows > 0 {
+		c.BatchSize = rows.Shape(1).Examples
 	}
 	return c
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // past is the state that an earlier process left in a run folder.
@@ -133,7 +134,7 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 	if err != nil || bundle.Verify(ctx) != nil {
 		return false, ctx.Err()
 	}
-	changed, err := changes(before.params, t.given, step)
+	changed, err := changes(knownTask(t.export.Contract), before.params, t.given, step)
 	if err != nil {
 		return false, err
 	}
@@ -201,9 +202,9 @@ func (t *training) sameModelAndData(before *past) error {
 	return nil
 }
 
-// best returns the best evaluation that the state records.
-func (b *past) best() (value float64, step int64, ok bool) {
-	order, err := b.params.Checkpoint.order(taskOfParams())
+// best returns the best evaluation that the state of a task's run records.
+func (b *past) best(of task.Task) (value float64, step int64, ok bool) {
+	order, err := b.params.Checkpoint.order(of)
 	if err != nil {
 		return 0, 0, false
 	}
@@ -217,7 +218,7 @@ func (b *past) best() (value float64, step int64, ok bool) {
 // protectBest protects the best checkpoint, in case the process was killed between saving the last
 // checkpoint and protecting it.
 func (t *training) protectBest(before *past) error {
-	if _, step, ok := before.best(); ok {
+	if _, step, ok := before.best(knownTask(t.export.Contract)); ok {
 		_, err := t.manager.Find(step)
 		if err == nil {
 			err = t.manager.Protect(step)
@@ -237,7 +238,7 @@ func (t *training) tellComplete(before *past) {
 		line += fmt.Sprintf(" (%s)", early.Reason)
 	}
 	which := "latest"
-	if value, at, ok := before.best(); ok {
+	if value, at, ok := before.best(knownTask(t.export.Contract)); ok {
 		line += fmt.Sprintf("; best %s %.6g at step %d", t.params.Checkpoint.Best, value, at)
 		which = "best"
 	}
@@ -288,11 +289,12 @@ func (t *training) remember(step int64, fresh bool) (Params, error) {
 		t.env.Log.Warn("the run keeps its init because its weights come from the checkpoint", "init", before.Init, "not", given.Init)
 		given.Init, given.Strict = before.Init, before.Strict
 	}
-	was, err := before.values()
+	of := knownTask(t.export.Contract)
+	was, err := before.values(of)
 	if err != nil {
 		return given, err
 	}
-	is, err := given.values()
+	is, err := given.values(of)
 	if err != nil {
 		return given, err
 	}

@@ -221,7 +221,7 @@ func TestAnotherBestMetric(t *testing.T) {
 		t.Fatal(err)
 	}
 	best := readPast(run, &graphs.Contract{State: checkpoint.StateVariable})
-	_, step, ok := best.best()
+	_, step, ok := best.best(classifier)
 	if !ok || step < 6 {
 		t.Errorf("the lowest loss is said to be of step %d, %v, when accuracy counted", step, ok)
 	}

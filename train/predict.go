@@ -37,7 +37,7 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	if err != nil {
 		return nil, err
 	}
-	if want := r.Export.Contract.Model.ConfigInt("vocab_size"); want > 0 && v.Size() != want {
+	if want := vocabSizeOf(r.Export.Contract); want > 0 && v.Size() != want {
 		return nil, fmt.Errorf("vocabulary %s has %d tokens; expected %d, as in the graph", vocab, v.Size(), want)
 	}
 	if how := otherVocab(r.VocabPath(), vocab); how != "" {
@@ -81,14 +81,22 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 		CallTokens: callCells,
 		InFlight:   r.on.Runtime().InFlight,
 	}
-	c.Labels = r.Labels()
+	var err error
+	if c.Renderer, err = r.Renderer(); err != nil {
+		return nil, err
+	}
 	if r.Export.Contract.XLA {
 		c.RowLength = r.Params.Data.RowLength
 	}
 	if s := r.tpuShape(); s.Rows > 0 {
 		c.Rows, c.RowLength, c.RowExamples = s.Rows, s.RowLength, s.Examples/s.Rows
 	}
-	return predict.New(predictModel{r}, c)
+	return predict.New(predictModel{r, outputsOf(r.Export, r.Manifest)}, c)
+}
+
+// Renderer returns what makes answers of the outputs of the run's graph.
+func (r *Run) Renderer() (predict.Renderer, error) {
+	return predict.NewRenderer(r.Export.Contract.Task, specs(outputsOf(r.Export, r.Manifest)))
 }
 
 // Labels returns the names of the labels, or nil if the run's data has no manifest.
@@ -191,10 +199,13 @@ const (
 )
 
 // predictModel implements predict.Model for a run.
-type predictModel struct{ run *Run }
+type predictModel struct {
+	run     *Run
+	outputs []output
+}
 
 // Predict implements predict.Model.
-func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Scores, error) {
+func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
 	batch, err := m.batch(examples)
 	if err != nil {
 		return nil, err
@@ -203,18 +214,13 @@ func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]
 	if err != nil {
 		return nil, lostInRead(err)
 	}
-	probabilities, logits := values["probabilities"], values["logits"]
 	// Batches of a fixed shape may have places without an example.
-	places := len(batch.Feature(packed.ExampleWeights).Float32)
-	if len(probabilities) == 0 || len(probabilities)%places != 0 || len(logits) != len(probabilities) {
-		return nil, fmt.Errorf("predict returned %d probabilities and %d logits for %d examples; expected as many of each per example", len(probabilities), len(logits), places)
+	starts := batch.Feature(packed.ClsPositions).Int32
+	places := make([]place, len(examples))
+	for i, e := range examples {
+		places[i] = place{i, int(starts[i]), len(e.IDs)}
 	}
-	n := len(probabilities) / places
-	out := make([]predict.Scores, len(examples))
-	for i := range out {
-		out[i] = predict.Scores{Probabilities: probabilities[i*n : (i+1)*n], Logits: logits[i*n : (i+1)*n]}
-	}
-	return out, nil
+	return results(m.outputs, values, len(starts), batch.Rows*batch.RowLength, places)
 }
 
 // batch packs examples into rows as long as the longest example, of the graph's fixed length, or, for

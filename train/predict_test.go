@@ -88,14 +88,14 @@ func TestAnswersComeInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	examples := randomExamples(200)
-	want := make([]predict.Answer, len(examples))
+	want := make([]predict.Label, len(examples))
 	for i, e := range examples {
-		if _, err := p.EachEncoded(t.Context(), windowsOf([]text.Encoding{e}, nil, 1), func(a predict.Answer) error { want[i] = a; return nil }); err != nil {
+		if _, err := p.EachEncoded(t.Context(), windowsOf([]text.Encoding{e}, nil, 1), func(a predict.Answer) error { want[i] = a.(predict.Label); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var got []predict.Answer
-	keep := func(p predict.Answer) error { got = append(got, p); return nil }
+	var got []predict.Label
+	keep := func(p predict.Answer) error { got = append(got, p.(predict.Label)); return nil }
 	if _, err := p.EachEncoded(t.Context(), windowsOf(examples, nil, 1, 120, 7, 72), keep); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 		outputs     runner.Outputs
 		sums        runner.Sums
 		batches     []string
-		predictions []predict.Answer
+		predictions []predict.Label
 	}
 	ask := func(t *testing.T, setting string) (a answers) {
 		t.Helper()
@@ -143,7 +143,7 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 		if _, err := evaluator.Evaluate(t.Context(), runner.UntilEnd); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.PredictSplit(t.Context(), "train", func(p predict.Answer) error { a.predictions = append(a.predictions, p); return nil }); err != nil {
+		if err := r.PredictSplit(t.Context(), "train", func(p predict.Answer) error { a.predictions = append(a.predictions, p.(predict.Label)); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return a
@@ -200,7 +200,7 @@ func TestCallsArePacked(t *testing.T) {
 	tokens, cells := 0, 0
 	for len(examples) > 0 {
 		n := min(len(examples), callCells/len(examples[0].IDs))
-		batch, err := predictModel{r}.batch(examples[:n])
+		batch, err := predictModel{run: r}.batch(examples[:n])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +233,7 @@ func TestLongTextsAreTold(t *testing.T) {
 	most := r.MaxLength() - 2
 	var cut []bool
 	err = r.PredictTexts(t.Context(), tokenizer, &predict.List{Texts: []string{words(most), words(most + 1), "a"}}, func(a predict.Answer) error {
-		cut = append(cut, a.Truncated)
+		cut = append(cut, a.Cut())
 		return nil
 	})
 	if err != nil || !slices.Equal(cut, []bool{false, true, false}) {
@@ -254,7 +254,7 @@ func TestTruncateShortensRecords(t *testing.T) {
 		r := openTrained(t, env, settings...)
 		err = r.PredictSplit(t.Context(), "train", func(a predict.Answer) error {
 			answers++
-			if a.Truncated {
+			if a.Cut() {
 				cut++
 			}
 			return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // PreflightError reports everything that is wrong with a run before its first step. Each finding
@@ -99,8 +100,8 @@ func checkBest(p Params, export *graphs.Export) error {
 	if p.Checkpoint.Best == "" || p.Train.EvalInterval == noEval {
 		return nil
 	}
-	of := taskOf(export.Contract)
-	metrics, err := of.Metrics(export.Functions["evaluate"].Outputs)
+	of := knownTask(export.Contract)
+	metrics, err := task.Metrics(of, export.Functions["evaluate"].Outputs, task.Classes(export.Contract))
 	if err != nil {
 		return err
 	}
@@ -142,9 +143,6 @@ func (f *preflight) err() error {
 	}
 	return &f.found
 }
-
-// positions returns the number of positions of a graph, or 0 if unknown.
-func positions(c *graphs.Contract) int { return c.Model.ConfigInt("max_position_embeddings") }
 
 // rowStep is the unit to which the row length of long examples is rounded up.
 const rowStep = 64
@@ -225,10 +223,10 @@ func (f *preflight) graph() {
 	if m == nil {
 		return
 	}
-	if got, want := m.Vocab.Size, f.contract.Model.ConfigInt("vocab_size"); want > 0 && got != want {
+	if got, want := m.Vocab.Size, vocabSizeOf(f.contract); want > 0 && got != want {
 		f.add("data %s has a vocabulary of %d tokens; expected %d, as in the graph; convert with the model's vocabulary, or export with --vocab-size %[2]d", f.records.dir, got, want)
 	}
-	if reason := taskOf(f.contract).CheckData(m); reason != "" {
+	if reason := knownTask(f.contract).CheckData(m); reason != "" {
 		f.add("data %s %s", f.records.dir, reason)
 	}
 }
@@ -342,7 +340,7 @@ func (f *preflight) answers(split, mend string) {
 	if s == nil {
 		return
 	}
-	if reason := taskOf(f.contract).CheckSplit(split, s); reason != "" {
+	if reason := knownTask(f.contract).CheckSplit(split, s); reason != "" {
 		f.add("data %s: %s; %s", f.records.dir, reason, mend)
 	}
 }
@@ -353,7 +351,7 @@ func (f *preflight) onlyAnswer(split string) (answer string, only bool) {
 	if s == nil {
 		return "", false
 	}
-	return taskOf(f.contract).OnlyAnswer(f.records.manifest, s)
+	return knownTask(f.contract).OnlyAnswer(f.records.manifest, s)
 }
 
 // sameExamples reports whether two splits are the same or were made from the same file.

@@ -254,7 +254,8 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		return nil, err
 	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator:     runner.NewStandardEvaluator(NewModel(r.on.Strategy, nil, r.env.Log), open, runner.EvaluatorConfig{Metrics: taskOf(r.Export.Contract).Measure, Batches: batches, InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
+		Evaluator: runner.NewStandardEvaluator(NewModel(r.on.Strategy, nil, r.env.Log), open, runner.EvaluatorConfig{
+			Metrics: taskOf(r.Export.Contract, resultsOf(ctx, r.on.Strategy)).Measure, Batches: batches, InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
 		EvalActions:   actions,
 		EvalSummaries: summaries,
 		Checkpoints:   checkpoints,

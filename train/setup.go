@@ -35,6 +35,7 @@ func newSetup(ctx context.Context, p Params, env Env) (*setup, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Checkpoint.resolveBest(export.Contract)
 	return &setup{params: p, export: export, env: env}, nil
 }
 

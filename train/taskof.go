@@ -4,11 +4,19 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/train/task"
 	"github.com/gorbit-ml/gorbit/train/task/classify"
+	"github.com/gorbit-ml/gorbit/train/task/generic"
 )
 
-// taskOf returns the task of a graph.
-func taskOf(c *graphs.Contract) task.Task { return classify.New(c) }
+// taskOf returns the task of a graph: the one that its contract names or, if that has no package of
+// its own, the generic one. results computes the contract's metrics.
+func taskOf(c *graphs.Contract, results task.Results) task.Task {
+	switch c.Task {
+	case classify.Name:
+		return classify.New(c, results)
+	default:
+		return generic.New(c, results)
+	}
+}
 
-// taskOfParams returns the task where no graph is at hand, as for the defaults of params. There is
-// only one.
-func taskOfParams() task.Task { return classify.Task{} }
+// knownTask returns the task of a graph that is not loaded, to check data and to name metrics.
+func knownTask(c *graphs.Contract) task.Task { return taskOf(c, task.AnyResults(c)) }

@@ -213,8 +213,9 @@ func TestTrainLearns(t *testing.T) {
 		}
 	}
 	n := 0
-	if err := r.PredictSplit(context.Background(), "dev", func(p predict.Answer) error {
+	if err := r.PredictSplit(context.Background(), "dev", func(a predict.Answer) error {
 		n++
+		p := a.(predict.Label)
 		if p.Index < 0 || p.Index > 1 || math.Abs(p.Probabilities[0]+p.Probabilities[1]-1) > 1e-5 {
 			return fmt.Errorf("prediction %d: %+v", n, p)
 		}
@@ -565,7 +566,7 @@ func TestChanges(t *testing.T) {
 	after.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.7, "beta_2": 0.9}
 	const want = `eval.batch_size was 64 and is 32; graph was "" and is "g"; optimizer.hyperparameters.beta_1 was 0.8 and is 0.7; ` +
 		`optimizer.hyperparameters.beta_2 is now 0.9; optimizer.hyperparameters.epsilon was 0.000001`
-	got, err := changes(before, after, 3)
+	got, err := changes(classifier, before, after, 3)
 	if err != nil || list(got) != want {
 		t.Errorf("got %s, %v, want %s", list(got), err, want)
 	}
@@ -577,7 +578,7 @@ func TestChanges(t *testing.T) {
 	// The direction of a metric said and not said is the same.
 	after = before
 	after.Checkpoint.BestMode = "max"
-	if got, err := changes(before, after, 3); got != nil || err != nil {
+	if got, err := changes(classifier, before, after, 3); got != nil || err != nil {
 		t.Errorf("got %v, %v of equal params", got, err)
 	}
 }

@@ -15,11 +15,11 @@ func TestShapesForXLA(t *testing.T) {
 	p.Data.RowLength = packed.DefaultRowLength
 	for _, xla := range []bool{false, true} {
 		c := &graphs.Contract{XLA: xla}
-		if got := p.layoutFor(c).FixedRowLength; got != xla {
+		if got := p.packedFor(c, toTrain).FixedRowLength; got != xla {
 			t.Errorf("XLA %v: rows of one length %v", xla, got)
 		}
 		run := &Run{Params: p, Export: &graphs.Export{Contract: c}}
-		got, err := predictModel{run}.batch([]text.Encoding{{IDs: make([]int32, 9)}, {IDs: make([]int32, 5)}, {IDs: make([]int32, 2)}})
+		got, err := predictModel{run: run}.batch([]text.Encoding{{IDs: make([]int32, 9)}, {IDs: make([]int32, 5)}, {IDs: make([]int32, 2)}})
 		if err != nil {
 			t.Fatal(err)
 		}

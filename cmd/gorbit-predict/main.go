@@ -192,7 +192,7 @@ func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.W
 		return err
 	}
 	defer out.Discard()
-	write, err := predict.Writer(out, in, predict.Format(o.format), model.Labels)
+	write, err := predict.Writer(out, in, predict.Format(o.format), model.Renderer)
 	if err != nil {
 		return err
 	}

@@ -50,11 +50,11 @@ func call(stdin string, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), log.String()
 }
 
-func parseAnswers(t *testing.T, stdout string) []predict.Answer {
+func parseAnswers(t *testing.T, stdout string) []predict.Label {
 	t.Helper()
-	var out []predict.Answer
+	var out []predict.Label
 	for line := range strings.Lines(stdout) {
-		var a predict.Answer
+		var a predict.Label
 		if err := json.Unmarshal([]byte(line), &a); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}

@@ -139,7 +139,11 @@ func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) er
 		return err
 	}
 	defer out.Discard()
-	write, err := predict.Writer(out, source, predict.Format(a.format), run.Labels())
+	renderer, err := run.Renderer()
+	if err != nil {
+		return err
+	}
+	write, err := predict.Writer(out, source, predict.Format(a.format), renderer)
 	if err != nil {
 		return err
 	}

@@ -50,8 +50,8 @@ type options struct {
 
 // split returns the configuration of a split of the data for a graph.
 func (o options) split(name string, c *graphs.Contract) dataset.Config {
-	rows := packed.Config{RowLength: c.Model.ConfigInt("max_position_embeddings")}
-	classify.New(c).Limit(&rows)
+	rows := packed.Config{RowLength: c.Feature(packed.PositionIDs).Classes(), VocabSize: c.Feature(packed.InputIDs).Classes(),
+		NumTypes: c.Feature(packed.TypeIDs).Classes(), NumLabels: c.Label().Classes()}
 	return dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, Layout: rows}
 }
 
@@ -93,7 +93,7 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 		c := o.split("dev", export.Contract)
 		c.Epochs, c.Shuffle = 1, dataset.ShuffleNone
 		return dataset.Open(ctx, c)
-	}), runner.EvaluatorConfig{Metrics: classify.New(export.Contract).Measure, InFlight: device.Runtime().InFlight})
+	}), runner.EvaluatorConfig{Metrics: classify.New(export.Contract, nil).Measure, InFlight: device.Runtime().InFlight})
 	return l.run(ctx, o.steps)
 }
 

@@ -50,7 +50,7 @@ func predict(ctx context.Context, folder string, texts []string) error {
 		return err
 	}
 	for i, a := range answers {
-		fmt.Printf("%s\t%.3f\t%s\n", a.Label, a.Score, texts[i])
+		fmt.Printf("%s\t%s\n", a.Text(), texts[i])
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func serve(ctx context.Context, folder, listen string) error {
 	return nil
 }
 
-// request is the body of POST /predict. The response is a list of predict.Answer.
+// request is the body of POST /predict. The response is a list of answers, such as predict.Label.
 type request struct {
 	Texts []struct {
 		Text string `json:"text"`

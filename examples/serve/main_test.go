@@ -65,7 +65,7 @@ func TestServe(t *testing.T) {
 		return resp.StatusCode, data
 	}
 	code, body := ask(`{"texts": [{"text": "a b c"}, {"text": "d e", "text_pair": "f g"}, {"text": "` + strings.Repeat("a ", 20) + `"}]}`)
-	var answers []predict.Answer
+	var answers []predict.Label
 	if err := json.Unmarshal(body, &answers); err != nil || code != http.StatusOK || len(answers) != 3 {
 		t.Fatalf("status %d, %v: %s", code, err, body)
 	}

@@ -18,6 +18,7 @@ var layers = [][]string{
 	{"train", "train/predict/served"},
 	{"train/predict", "internal/progress", "internal/launch"},
 	{"train/task/classify"},
+	{"train/task/generic"},
 	{"train/task"},
 	{"runner", "internal/servable"},
 	{"strategy"},

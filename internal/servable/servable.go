@@ -33,10 +33,13 @@ type Options struct {
 	// Variables are the trained values by their names in the export, for instance
 	// "model/encoder/layers/0/attention/query/kernel". Others are ignored.
 	Variables map[string]*tf.Tensor
-	// Vocab is the path of the vocabulary.
-	Vocab string
-	// Labels are the names of the classes, in the order of their numbers.
+	// Vocab is the path of the vocabulary; "" for a model that takes no texts, which has Features.
+	Vocab    string
+	Features []layout.Feature
+	// Labels are the names of the first label's classes, in the order of their numbers.
 	Labels []string
+	// Classes are the names of the classes of further labels, by the label.
+	Classes map[string][]string
 	// Lowercase and MaxLength say how texts were tokenized in training.
 	Lowercase bool
 	MaxLength int
@@ -55,7 +58,7 @@ func (o Options) Validate() error {
 		return errors.New("no export")
 	case o.Out == "":
 		return errors.New("no folder to write")
-	case o.Vocab == "":
+	case o.Vocab == "" && len(o.Features) == 0:
 		return errors.New("no vocabulary")
 	}
 	model := o.Export.Contract.Model
@@ -153,6 +156,11 @@ func write(ctx context.Context, o Options, dir string) error {
 		return err
 	}
 
+	var labels []byte
+	if len(o.Labels) > 0 {
+		labels = []byte(strings.Join(o.Labels, "\n") + "\n")
+	}
+
 	files := vfs.At(dir)
 	for _, folder := range []string{filepath.Join(dir, filepath.Dir(layout.VariablesPrefix)), filepath.Join(dir, layout.AssetsFolder)} {
 		if err := files.Mkdir(folder, 0o777); err != nil {
@@ -165,9 +173,12 @@ func write(ctx context.Context, o Options, dir string) error {
 	}{
 		{layout.ModelFile, data},
 		{layout.VocabFile, vocab},
-		{layout.LabelsFile, []byte(strings.Join(o.Labels, "\n") + "\n")},
+		{layout.LabelsFile, labels},
 		{layout.DescriptionFile, description},
 	} {
+		if file.data == nil {
+			continue
+		}
 		if err := vfs.WriteFile(files, filepath.Join(dir, filepath.FromSlash(file.path)), file.data); err != nil {
 			return err
 		}
@@ -192,19 +203,48 @@ func parseModel(data []byte) (*spb.MetaGraphDef, error) {
 	return model.GetMetaGraphs()[0], nil
 }
 
+// readVocab returns the content of the vocabulary.
+func (o Options) readVocab() ([]byte, error) {
+	content, err := bounded.ReadFile(o.Vocab, text.MaxVocabBytes)
+	if err != nil {
+		return nil, fmt.Errorf("vocabulary: %w", err)
+	}
+	v, err := text.ParseVocab(content, o.Vocab)
+	if err != nil {
+		return nil, err
+	}
+	if rows := o.Export.Contract.Model.ConfigInt("vocab_size"); rows > 0 && v.Size() > rows {
+		return nil, fmt.Errorf("the vocabulary %s has %d entries; expected %d, as in the model", o.Vocab, v.Size(), rows)
+	}
+	return content, nil
+}
+
+// answers describes the outputs that the contract knows and the signature has.
+func (o Options) answers(outputs map[string]*spb.TensorInfo) []layout.Answer {
+	var out []layout.Answer
+	c := o.Export.Contract
+	for _, output := range c.Outputs {
+		if outputs[output.Name] == nil {
+			continue
+		}
+		a := layout.Answer{Name: output.Name, Kind: output.Kind, Of: output.Of, Classes: o.Classes[output.Of], Tokens: slices.Contains(output.Axes, "length")}
+		if label := c.Label(); label != nil && output.Of == label.Name {
+			a.Classes = o.Labels
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
 // describe builds the description and reads the vocabulary.
 func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, err error) {
 	c := o.Export.Contract
-	vocab, err = bounded.ReadFile(o.Vocab, text.MaxVocabBytes)
-	if err != nil {
-		return nil, nil, fmt.Errorf("vocabulary: %w", err)
-	}
-	v, err := text.ParseVocab(vocab, o.Vocab)
-	if err != nil {
-		return nil, nil, err
-	}
-	if rows := c.Model.ConfigInt("vocab_size"); rows > 0 && v.Size() > rows {
-		return nil, nil, fmt.Errorf("the vocabulary %s has %d entries; expected %d, as in the model", o.Vocab, v.Size(), rows)
+	vocabName := ""
+	if o.Vocab != "" {
+		if vocab, err = o.readVocab(); err != nil {
+			return nil, nil, err
+		}
+		vocabName = filepath.Base(layout.VocabFile)
 	}
 	signature, ok := model.GetSignatureDef()[layout.Signature]
 	if !ok {
@@ -214,12 +254,14 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 		Format: layout.Format, Version: layout.Version,
 		Task:      c.Task,
 		Labels:    o.Labels,
-		Vocab:     filepath.Base(layout.VocabFile),
+		Vocab:     vocabName,
 		Lowercase: o.Lowercase,
 		MaxLength: o.MaxLength,
 		Pairs:     o.Pairs,
 		Inputs:    tensorNames(signature.GetInputs()),
 		Outputs:   tensorNames(signature.GetOutputs()),
+		Answers:   o.answers(signature.GetOutputs()),
+		Features:  o.Features,
 	}
 	if d.Model, err = json.Marshal(c.Model); err != nil {
 		return nil, nil, err
@@ -245,9 +287,16 @@ func variables(model *spb.MetaGraphDef, o Options) ([]checkpoint.NamedTensor, er
 	if err != nil {
 		return nil, err
 	}
-	wanted := make(map[string]graphs.Variable, len(o.Export.Contract.Variables))
+	type spec struct {
+		Name, DType string
+		Shape       []int64
+	}
+	wanted := make(map[string]spec, len(o.Export.Contract.Variables))
 	for _, v := range o.Export.Contract.Variables {
-		wanted[checkpoint.VariableKey(v.Name)] = v
+		wanted[checkpoint.VariableKey(v.Name)] = spec{v.Name, v.DType, v.Shape}
+	}
+	for _, s := range o.Export.Contract.States {
+		wanted[checkpoint.VariableKey(s.Name)] = spec{s.Name, s.DType, s.Shape}
 	}
 	var tensors []checkpoint.NamedTensor
 	var names []string

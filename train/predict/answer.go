@@ -4,43 +4,65 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
+	"strings"
 )
 
-// Scores is the output of a model for one example: one probability per label, which sum to 1, and
-// one logit per label.
-type Scores struct {
-	Probabilities, Logits []float64
+// Answer is the answer for one example. Each Renderer has a type of its own.
+type Answer interface {
+	// Fields are the values of the answer, in the order of its JSON object.
+	Fields() []Field
+	// Columns are the values that follow the columns of a Table. All answers of a Renderer have
+	// columns of the same names.
+	Columns() []Field
+	// Text is the answer for people, on one line.
+	Text() string
+	// Row is the answer as columns without names.
+	Row() []string
+	// Cut reports that the text was longer than the model's limit and was cut, so that the answer
+	// uses only its beginning.
+	Cut() bool
 }
 
-// Answer is the result for one example.
-type Answer struct {
-	// Label is the name of the most probable label, or its index if it has no name. Index is its
-	// index.
-	Label string `json:"label"`
-	Index int    `json:"index"`
-	// Score is the probability of Label; Probabilities holds those of all labels.
-	Score         float64   `json:"score"`
-	Probabilities []float64 `json:"probabilities"`
-	Logits        []float64 `json:"logits"`
-	// Truncated reports that the text was longer than the model's limit and was cut, so that the
-	// answer uses only its beginning.
-	Truncated bool `json:"truncated,omitempty"`
+// Field is a named value of an answer: a string, number or bool, a list, or an Object.
+type Field struct {
+	Name  string
+	Value any
+	// Each, for an Object among the columns of a table, is the beginning of the names of the
+	// columns that its fields are in files without objects.
+	Each string
 }
 
-// newAnswer picks the most probable label, or the first of several with equal probability.
-func newAnswer(s Scores, labels []string, truncated bool) Answer {
-	a := Answer{Probabilities: s.Probabilities, Logits: s.Logits, Truncated: truncated}
-	for i, p := range a.Probabilities {
-		if p > a.Probabilities[a.Index] {
-			a.Index = i
+// Object is a list of fields. Its JSON is an object with the fields in their order.
+type Object []Field
+
+// MarshalJSON implements json.Marshaler.
+func (o Object) MarshalJSON() ([]byte, error) {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, f := range o {
+		if i > 0 {
+			b.WriteByte(',')
 		}
+		key, err := json.Marshal(f.Name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(f.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name, err)
+		}
+		b.Write(key)
+		b.WriteByte(':')
+		b.Write(value)
 	}
-	a.Score, a.Label = a.Probabilities[a.Index], strconv.Itoa(a.Index)
-	if a.Index < len(labels) {
-		a.Label = labels[a.Index]
-	}
-	return a
+	b.WriteByte('}')
+	return []byte(b.String()), nil
+}
+
+// sorted returns the fields by name.
+func (o Object) sorted() Object {
+	return slices.SortedFunc(slices.Values(o), func(a, b Field) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Format is an output format of answers, one line per answer.
@@ -48,9 +70,9 @@ type Format string
 
 // The formats.
 const (
-	Text Format = "text" // label, probability in percent, and "truncated" for a text that was cut
-	TSV  Format = "tsv"  // label, tab, probability
-	JSON Format = "json" // the Answer as an object
+	Text Format = "text" // for people, and "truncated" for a text that was cut
+	TSV  Format = "tsv"  // columns without names, such as label, tab, probability
+	JSON Format = "json" // the answer as an object
 	CSV  Format = "csv"  // only for the answers to a Table
 )
 
@@ -68,17 +90,17 @@ func (f Format) Write(w io.Writer, a Answer) error {
 	switch f {
 	case JSON:
 		var line []byte
-		if line, err = json.Marshal(a); err == nil {
+		if line, err = Object(a.Fields()).MarshalJSON(); err == nil {
 			_, err = fmt.Fprintf(w, "%s\n", line)
 		}
 	case TSV:
-		_, err = fmt.Fprintf(w, "%s\t%.6f\n", a.Label, a.Score)
+		_, err = fmt.Fprintf(w, "%s\n", strings.Join(a.Row(), "\t"))
 	default:
 		note := ""
-		if a.Truncated {
+		if a.Cut() {
 			note = ", truncated"
 		}
-		_, err = fmt.Fprintf(w, "%s (%.1f %%)%s\n", a.Label, 100*a.Score, note)
+		_, err = fmt.Fprintf(w, "%s%s\n", a.Text(), note)
 	}
 	if err != nil {
 		return fmt.Errorf("write answers: %w", err)

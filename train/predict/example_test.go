@@ -13,17 +13,17 @@ import (
 type questioner struct{ mark int32 }
 
 // Predict implements predict.Model.
-func (q questioner) Predict(_ context.Context, examples []text.Encoding) ([]predict.Scores, error) {
-	scores := make([]predict.Scores, len(examples))
+func (q questioner) Predict(_ context.Context, examples []text.Encoding) ([]predict.Result, error) {
+	results := make([]predict.Result, len(examples))
 	for i, e := range examples {
-		scores[i] = predict.Scores{Probabilities: []float64{0.9, 0.1}, Logits: []float64{1, -1}}
+		results[i] = predict.Result{{Data: []float64{0.9, 0.1}}, {Data: []float64{1, -1}}}
 		for _, id := range e.IDs {
 			if id == q.mark {
-				scores[i] = predict.Scores{Probabilities: []float64{0.2, 0.8}, Logits: []float64{-1, 1}}
+				results[i] = predict.Result{{Data: []float64{0.2, 0.8}}, {Data: []float64{-1, 1}}}
 			}
 		}
 	}
-	return scores, nil
+	return results, nil
 }
 
 // Any type with a Predict method can be the model: a run, an exported model, or your own.
@@ -38,7 +38,7 @@ func Example() {
 	}
 	mark, _ := vocab.ID("?")
 	p, err := predict.New(questioner{mark}, predict.Config{
-		Tokenizer: tokenizer, MaxLength: 16, Labels: []string{"statement", "question"},
+		Tokenizer: tokenizer, MaxLength: 16, Renderer: predict.Classifier([]string{"statement", "question"}),
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -48,9 +48,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	for _, a := range answers {
-		fmt.Println(a.Label, a.Score)
+		fmt.Println(a.Text())
 	}
 	// Output:
-	// question 0.8
-	// statement 0.9
+	// question (80.0 %)
+	// statement (90.0 %)
 }

@@ -45,11 +45,11 @@ func Open(ctx context.Context, path string, stdin io.Reader, c Columns) (Source,
 	return NewLines(in, path, ParserOf(path)), in.Close, nil
 }
 
-// Writer returns a function that writes answers to the texts of a source: with the columns of a
-// *Table, and alone for other sources. format "" is the format of the table, or Text.
-func Writer(out io.Writer, in Source, format Format, labels []string) (func(Answer) error, error) {
+// Writer returns a function that writes a Renderer's answers to the texts of a source: with the columns
+// of a *Table, and alone for other sources. format "" is the format of the table, or Text.
+func Writer(out io.Writer, in Source, format Format, r Renderer) (func(Answer) error, error) {
 	if t, ok := in.(*Table); ok {
-		w, err := NewTableWriter(out, t, format, labels)
+		w, err := NewTableWriter(out, t, format, r)
 		if err != nil {
 			return nil, err
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/gorbit-ml/gorbit/text"
 )
 
-// Model computes scores for encoded texts. Several goroutines may call it at once.
+// Model computes its outputs for encoded texts. Several goroutines may call it at once.
 type Model interface {
-	// Predict returns the scores of each example, in order. There is at least one example.
-	Predict(ctx context.Context, examples []text.Encoding) ([]Scores, error)
+	// Predict returns the outputs for each example, in order. There is at least one example.
+	Predict(ctx context.Context, examples []text.Encoding) ([]Result, error)
 }
 
 // DefaultWindow is the default number of examples that are sorted by length together.
@@ -30,9 +30,9 @@ type Config struct {
 	// the examples are already encoded.
 	Tokenizer *text.Tokenizer
 	MaxLength int
-	// Labels holds the names of the labels by index. A label without a name is called by its
-	// index.
-	Labels []string
+	// Renderer makes the answers of the model's outputs; nil means Classifier without names of
+	// labels.
+	Renderer Renderer
 	// Window is the number of examples to read before the first call; 0 means DefaultWindow.
 	Window int
 	// CallTokens limits the positions in one call of the model: the number of rows times the
@@ -77,6 +77,9 @@ func New(model Model, c Config) (*Predictor, error) {
 		c.Window = DefaultWindow
 	}
 	c.InFlight = max(1, c.InFlight)
+	if c.Renderer == nil {
+		c.Renderer = Classifier(nil)
+	}
 	return &Predictor{model, c}, nil
 }
 
@@ -88,18 +91,33 @@ type Summary struct {
 
 // Answer returns the answers for texts, in order.
 func (p *Predictor) Answer(ctx context.Context, texts ...text.Pair) ([]Answer, error) {
-	return p.answer(ctx, p.Tokenizer.EncodeBatch(texts, p.MaxLength))
+	return p.answer(ctx, window{texts, p.Tokenizer.EncodeBatch(texts, p.MaxLength)})
 }
 
 // Each classifies all texts of a source and calls each with the answers, in order. If the source
 // returns an error, the texts before it are still answered.
 func (p *Predictor) Each(ctx context.Context, in Source, each func(Answer) error) (Summary, error) {
-	return p.EachEncoded(ctx, p.encode(in), each)
+	return p.each(ctx, p.encode(in), each)
+}
+
+// window is some examples in order. texts is nil if they were not given as texts.
+type window struct {
+	texts    []text.Pair
+	examples []text.Encoding
+}
+
+// example returns an example of the window.
+func (w window) example(i int) Example {
+	e := Example{Encoding: w.examples[i]}
+	if w.texts != nil {
+		e.Text = &w.texts[i]
+	}
+	return e
 }
 
 // encode yields the encoded texts of a source, one window at a time.
-func (p *Predictor) encode(in Source) iter.Seq2[[]text.Encoding, error] {
-	return func(yield func([]text.Encoding, error) bool) {
+func (p *Predictor) encode(in Source) iter.Seq2[window, error] {
+	return func(yield func(window, error) bool) {
 		for {
 			var pairs []text.Pair
 			var err error
@@ -109,34 +127,50 @@ func (p *Predictor) encode(in Source) iter.Seq2[[]text.Encoding, error] {
 					pairs = append(pairs, e)
 				}
 			}
-			if len(pairs) > 0 && !yield(p.Tokenizer.EncodeBatch(pairs, p.MaxLength), nil) {
+			if len(pairs) > 0 && !yield(window{pairs, p.Tokenizer.EncodeBatch(pairs, p.MaxLength)}, nil) {
 				return
 			}
 			if errors.Is(err, io.EOF) {
 				return
 			}
 			if err != nil {
-				yield(nil, err)
+				yield(window{}, err)
 				return
 			}
 		}
 	}
 }
 
-// EachEncoded is [Predictor.Each] for windows of examples that are already encoded. While the
-// model runs, the next window is prepared and the answers of the previous one are delivered.
+// EachEncoded is [Predictor.Each] for windows of examples that are already encoded.
 func (p *Predictor) EachEncoded(ctx context.Context, windows iter.Seq2[[]text.Encoding, error], each func(Answer) error) (done Summary, err error) {
-	type window struct {
-		examples []text.Encoding
-		answers  []Answer
-		err      error // the error that ended the examples; then there are no answers
+	return p.each(ctx, func(yield func(window, error) bool) {
+		for examples, err := range windows {
+			if !yield(window{examples: examples}, err) {
+				return
+			}
+		}
+	}, each)
+}
+
+// each answers windows of examples.
+func (p *Predictor) each(ctx context.Context, windows iter.Seq2[window, error], each func(Answer) error) (Summary, error) {
+	return answers(ctx, windows, p.answer, each)
+}
+
+// answers answers windows of examples and calls each with the answers. While the model runs, the next
+// window is prepared and the answers of the previous one are delivered.
+func answers[W any](ctx context.Context, windows iter.Seq2[W, error], answer func(context.Context, W) ([]Answer, error), each func(Answer) error) (done Summary, err error) {
+	type job struct {
+		window  W
+		answers []Answer
+		err     error // the error that ended the examples; then there are no answers
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	made, answered := make(chan *window, 1), make(chan *window, 1)
+	made, answered := make(chan *job, 1), make(chan *job, 1)
 	go func() { // never waited for because it may block on standard input
 		defer close(made)
-		for examples, err := range windows {
-			if !send(ctx, made, &window{examples: examples, err: err}) {
+		for w, err := range windows {
+			if !send(ctx, made, &job{window: w, err: err}) {
 				return
 			}
 		}
@@ -148,7 +182,7 @@ func (p *Predictor) EachEncoded(ctx context.Context, windows iter.Seq2[[]text.En
 		defer close(answered)
 		for w, ok := receive(ctx, made); ok; w, ok = receive(ctx, made) {
 			if w.err == nil {
-				w.answers, w.err = p.answer(ctx, w.examples)
+				w.answers, w.err = answer(ctx, w.window)
 			}
 			if !send(ctx, answered, w) {
 				return
@@ -164,7 +198,7 @@ func (p *Predictor) EachEncoded(ctx context.Context, windows iter.Seq2[[]text.En
 				return done, err
 			}
 			done.Answers++
-			if a.Truncated {
+			if a.Cut() {
 				done.Truncated++
 			}
 		}
@@ -190,7 +224,8 @@ func receive[T any](ctx context.Context, from <-chan T) (v T, ok bool) {
 }
 
 // answer returns the answers for a window. It splits the window into calls that run in parallel.
-func (p *Predictor) answer(ctx context.Context, examples []text.Encoding) ([]Answer, error) {
+func (p *Predictor) answer(ctx context.Context, w window) ([]Answer, error) {
+	examples := w.examples
 	answers := make([]Answer, len(examples))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(p.InFlight)
@@ -203,18 +238,17 @@ func (p *Predictor) answer(ctx context.Context, examples []text.Encoding) ([]Ans
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			scores, err := p.model.Predict(ctx, some)
+			results, err := p.model.Predict(ctx, some)
 			if err != nil {
 				return err
 			}
-			if len(scores) != len(some) {
-				return fmt.Errorf("the model returned %d answers; expected one for each of %d examples", len(scores), len(some))
+			if len(results) != len(some) {
+				return fmt.Errorf("the model returned %d answers; expected one for each of %d examples", len(results), len(some))
 			}
-			for i, s := range scores {
-				if len(s.Probabilities) == 0 {
-					return errors.New("the model returned an answer without probabilities; expected one per label")
+			for i, r := range results {
+				if answers[places[i]], err = p.Renderer.Render(w.example(places[i]), r); err != nil {
+					return err
 				}
-				answers[places[i]] = newAnswer(s, p.Labels, some[i].Truncated)
 			}
 			return nil
 		})

@@ -18,11 +18,11 @@ import (
 // lengths is a Model that answers with the number of an example's tokens.
 type lengths struct{ fail error }
 
-func (l lengths) Predict(_ context.Context, examples []text.Encoding) ([]Scores, error) {
-	var out []Scores
+func (l lengths) Predict(_ context.Context, examples []text.Encoding) ([]Result, error) {
+	var out []Result
 	for _, e := range examples {
 		p := 1 / float64(1+len(e.IDs))
-		out = append(out, Scores{Probabilities: []float64{p, 1 - p}, Logits: []float64{0, float64(len(e.IDs))}})
+		out = append(out, Result{{[]int{2}, []float64{p, 1 - p}}, {[]int{2}, []float64{0, float64(len(e.IDs))}}})
 	}
 	return out, l.fail
 }
@@ -76,8 +76,8 @@ func TestAnswersComeInOrder(t *testing.T) {
 		examples := randomExamples(200)
 		i := 0
 		done, err := p.EachEncoded(t.Context(), windowsOf(examples, nil, 1, 120, 0, 7, 72), func(a Answer) error {
-			if a.Logits[1] != float64(len(examples[i].IDs)) {
-				t.Fatalf("answer %d is on %v tokens, expected %d", i, a.Logits[1], len(examples[i].IDs))
+			if n := a.(Label).Logits[1]; n != float64(len(examples[i].IDs)) {
+				t.Fatalf("answer %d is on %v tokens, expected %d", i, n, len(examples[i].IDs))
 			}
 			i++
 			return nil
@@ -171,11 +171,15 @@ func TestAnswersEndWithTheError(t *testing.T) {
 
 // TestServer has many goroutines ask one Predictor, texts that fit and others.
 func TestServer(t *testing.T) {
-	p := newPredictor(t, lengths{}, Config{MaxLength: 8, CallTokens: 32, InFlight: 2, Labels: []string{"no"}})
+	p := newPredictor(t, lengths{}, Config{MaxLength: 8, CallTokens: 32, InFlight: 2, Renderer: Classifier([]string{"no"})})
 	var asking sync.WaitGroup
 	for n := range 20 {
 		asking.Go(func() {
-			answers, err := p.Answer(t.Context(), text.Pair{A: strings.Repeat("a ", n)}, text.Pair{A: "a", B: "a"})
+			given, err := p.Answer(t.Context(), text.Pair{A: strings.Repeat("a ", n)}, text.Pair{A: "a", B: "a"})
+			answers := make([]Label, len(given))
+			for i, a := range given {
+				answers[i] = a.(Label)
+			}
 			if err != nil || len(answers) != 2 || answers[0].Truncated != (n > 6) || answers[0].Logits[1] != float64(min(n+2, 8)) || answers[1].Logits[1] != 5 {
 				t.Errorf("%d words: %+v, error %v", n, answers, err)
 			} else if answers[0].Label != "1" || answers[0].Index != 1 {

@@ -25,11 +25,11 @@ func answered(t *testing.T, path string, c Columns, format Format) (string, erro
 	}
 	defer closeFile()
 	var out bytes.Buffer
-	write, err := Writer(&out, in, format, []string{"long", "short"})
+	write, err := Writer(&out, in, format, Classifier([]string{"long", "short"}))
 	if err != nil {
 		return "", err
 	}
-	_, err = newPredictor(t, lengths{}, Config{MaxLength: 6, Window: 3, CallTokens: 8, InFlight: 2, Labels: []string{"long", "short"}}).Each(t.Context(), in, write)
+	_, err = newPredictor(t, lengths{}, Config{MaxLength: 6, Window: 3, CallTokens: 8, InFlight: 2, Renderer: Classifier([]string{"long", "short"})}).Each(t.Context(), in, write)
 	return out.String(), err
 }
 

@@ -15,36 +15,37 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/table"
 )
 
-// TableWriter writes the rows of a Table, each with its answer behind the columns that it had:
+// TableWriter writes the rows of a Table, each with the Columns of its answer behind the columns that
+// it had. Those of a Label are:
 //
 //	label          name of the most probable label
 //	score          its probability
 //	probability_L  probability of each label L; in JSON the object probabilities, by label
 //	truncated      whether the text was cut because it was too long
 //
-// If the file has a column label, score or truncated, the answer's is called predicted_label and so
-// on, all of them.
+// If the file has a column of one of these names, the answer's are called predicted_label and so on,
+// all of them.
 type TableWriter struct {
 	t         *Table
 	format    Format
 	out       io.Writer
 	csv       *csv.Writer
-	delimiter string // of TSV
-	labels    []string
+	delimiter string   // of TSV
+	names     []string // of the answers' columns, see Renderer.Names
 	prefix    string
 	begun     bool
+	width     int // fields of the header
 }
 
-// NewTableWriter returns a writer. format is TSV, CSV or JSON; "" is the format of the file, with its
-// delimiter, and JSON lines for an array. labels
-// are the names of the labels by index; a label without a name is called by its index.
-func NewTableWriter(out io.Writer, t *Table, format Format, labels []string) (*TableWriter, error) {
+// NewTableWriter returns a writer for the answers of a Renderer. format is TSV, CSV or JSON; "" is the
+// format of the file, with its delimiter, and JSON lines for an array.
+func NewTableWriter(out io.Writer, t *Table, format Format, r Renderer) (*TableWriter, error) {
 	var delimiter byte
 	if format == "" {
 		format = map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON, table.JSON: JSON}[t.format]
 		delimiter = t.delimiter
 	}
-	w := &TableWriter{t: t, format: format, out: out, labels: labels}
+	w := &TableWriter{t: t, format: format, out: out, names: r.Names()}
 	switch {
 	case !slices.Contains([]Format{TSV, CSV, JSON}, format):
 		return nil, fault.Usagef("format is %q; expected tsv, csv or json for a file with columns", string(format))
@@ -63,15 +64,17 @@ func NewTableWriter(out io.Writer, t *Table, format Format, labels []string) (*T
 func (w *TableWriter) name(kept []string) error {
 	taken := func(prefix string) bool {
 		return slices.ContainsFunc(kept, func(name string) bool {
-			return slices.Contains([]string{prefix + "label", prefix + "score", prefix + "truncated", prefix + "probabilities"}, name) ||
-				strings.HasPrefix(name, prefix+"probability_")
+			return slices.ContainsFunc(w.names, func(of string) bool {
+				begin, many := strings.CutSuffix(of, "*")
+				return name == prefix+of || many && strings.HasPrefix(name, prefix+begin)
+			})
 		})
 	}
 	if taken("") {
 		w.prefix = "predicted_"
 	}
 	if taken(w.prefix) {
-		return fault.Usagef("%s has columns with the names of the answers, such as label and predicted_label; keep one column with --id-column", w.t.path)
+		return fault.Usagef("%s has columns with the names of the answers, such as %s and predicted_%[2]s; keep one column with --id-column", w.t.path, w.names[0])
 	}
 	return nil
 }
@@ -93,21 +96,28 @@ func (w *TableWriter) Write(a Answer) error {
 
 // row writes a row of TSV or CSV, after the header.
 func (w *TableWriter) row(row tableRow, a Answer) error {
+	columns := a.Columns()
 	if !w.begun {
 		w.begun = true
-		header := slices.Concat(w.t.names, []string{w.prefix + "label", w.prefix + "score"})
-		for i := range a.Probabilities {
-			header = append(header, w.prefix+"probability_"+w.label(i))
+		header := slices.Clone(w.t.names)
+		for _, c := range columns {
+			for _, name := range heads(c) {
+				header = append(header, w.prefix+name)
+			}
 		}
-		if err := w.line(0, append(header, w.prefix+"truncated")); err != nil {
+		w.width = len(header)
+		if err := w.line(0, header); err != nil {
 			return err
 		}
 	}
-	fields := append(row.fields, a.Label, decimal(a.Score))
-	for _, p := range a.Probabilities {
-		fields = append(fields, decimal(p))
+	fields := row.fields
+	for _, c := range columns {
+		fields = append(fields, cells(c)...)
 	}
-	return w.line(row.line, append(fields, strconv.FormatBool(a.Truncated)))
+	if len(fields) != w.width {
+		return fault.Usagef("%s:%d: the answer has other columns than those before, which %s cannot hold; choose --format json", w.t.path, max(row.line, 1), w.format)
+	}
+	return w.line(row.line, fields)
 }
 
 // line writes fields. number is that of their line in the file.
@@ -163,15 +173,11 @@ func (w *TableWriter) object(row tableRow, a Answer) error {
 			return err
 		}
 	}
-	probabilities := make(map[string]float64, len(a.Probabilities))
-	for i, p := range a.Probabilities {
-		probabilities[w.label(i)] = p
-	}
-	for _, field := range []struct {
-		name  string
-		value any
-	}{{"label", a.Label}, {"score", a.Score}, {"probabilities", probabilities}, {"truncated", a.Truncated}} {
-		if err := add(w.prefix+field.name, field.value); err != nil {
+	for _, c := range a.Columns() {
+		if o, ok := c.Value.(Object); ok {
+			c.Value = o.sorted()
+		}
+		if err := add(w.prefix+c.Name, c.Value); err != nil {
 			return err
 		}
 	}
@@ -213,13 +219,3 @@ func (w *TableWriter) keep(b *strings.Builder, row tableRow) error {
 	b.WriteString(strings.TrimSpace(inner[1 : len(inner)-1]))
 	return nil
 }
-
-// label returns the name of a label.
-func (w *TableWriter) label(i int) string {
-	if i < len(w.labels) {
-		return w.labels[i]
-	}
-	return strconv.Itoa(i)
-}
-
-func decimal(p float64) string { return strconv.FormatFloat(p, 'f', 6, 64) }

@@ -11,8 +11,9 @@ import (
 
 func ExampleTask() {
 	classes := int64(2)
-	var t task.Task = classify.New(&graphs.Contract{Features: []graphs.Feature{{Name: "labels", Role: graphs.RoleLabel, Below: &classes}}})
-	metrics, err := t.Metrics([]graphs.Arg{{Name: runner.LossSum}, {Name: runner.WeightSum}, {Name: classify.CorrectSum}})
+	contract := &graphs.Contract{Features: []graphs.Feature{{Name: "labels", Role: graphs.RoleLabel, Below: &classes}}}
+	var t task.Task = classify.New(contract, nil)
+	metrics, err := task.Metrics(t, []graphs.Arg{{Name: runner.LossSum}, {Name: runner.WeightSum}, {Name: classify.CorrectSum}}, task.Classes(contract))
 	for _, m := range metrics {
 		fmt.Println(m.Name, m.Directed && m.Better == runner.HigherIsBetter)
 	}

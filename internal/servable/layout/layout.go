@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
@@ -26,10 +27,13 @@ const (
 	LabelsFile      = AssetsFolder + "/labels.txt"
 )
 
-// Format and Version identify a description.
+// Format and Version identify a description. Version 1 is read as well: it is that of classifiers of
+// texts and has no answers.
 const (
 	Format  = "gorbit-serving"
-	Version = 1
+	Version = 2
+
+	oldestVersion = 1
 )
 
 // Tag is the tag of the SavedModel's one graph.
@@ -38,7 +42,8 @@ const Tag = "serve"
 // Signature is the name of the signature for predictions.
 const Signature = "serving_default"
 
-// Names of the signature's tensors: three of int32 [B, S], two of float32 [B, labels].
+// Names of the tensors of a signature that takes texts: three of int32 [B, S]; and of a classifier's
+// two of float32 [B, labels].
 const (
 	InputIDs      = "input_ids"
 	AttentionMask = "attention_mask"
@@ -57,9 +62,10 @@ type Description struct {
 	Version int    `json:"version"`
 	// Task is the task of the contract, for instance "classification".
 	Task string `json:"task"`
-	// Labels are the names of the classes, in the order of their numbers.
+	// Labels are the names of the classes, in the order of their numbers; empty if there are none.
 	Labels []string `json:"labels"`
-	// Vocab is the name of the vocabulary file in the assets folder.
+	// Vocab is the name of the vocabulary file in the assets folder; "" for a model that takes no
+	// texts.
 	Vocab string `json:"vocab"`
 	// Lowercase says how texts were tokenized in training.
 	Lowercase bool `json:"lowercase"`
@@ -72,8 +78,51 @@ type Description struct {
 	// "operation:index".
 	Inputs  map[string]string `json:"inputs"`
 	Outputs map[string]string `json:"outputs"`
+	// Answers describe the outputs that answers are made of, in order.
+	Answers []Answer `json:"answers,omitempty"`
+	// Features describe the inputs of a model that takes no texts, by the names of the signature.
+	Features []Feature `json:"features,omitempty"`
 	// Model is the contract's description of the model.
 	Model json.RawMessage `json:"model"`
+}
+
+// Answer describes an output of the model.
+type Answer struct {
+	// Name is that of the signature's output.
+	Name string `json:"name"`
+	// Kind says what the values are, as in the contract.
+	Kind string `json:"kind"`
+	// Of is the label that the output is about, and Classes the names of its classes; both may be
+	// missing.
+	Of      string   `json:"of,omitempty"`
+	Classes []string `json:"classes,omitempty"`
+	// Tokens means that the output has a value for each token of an example, and not one for the
+	// example.
+	Tokens bool `json:"tokens,omitempty"`
+}
+
+// Feature describes an input of the model.
+type Feature struct {
+	// Name is that of the signature's input. Record is the name of the feature in records.
+	Name   string `json:"name"`
+	Record string `json:"record"`
+	// DType is uint8, int32, int64, float32 or bool.
+	DType string `json:"dtype"`
+	// Axes are the names of the axes, the first of which is that of the examples. Shape has their
+	// lengths, -1 where one is open.
+	Axes  []string `json:"axes"`
+	Shape []int64  `json:"shape"`
+	// Minimum is the smallest valid value of an integer. Valid values are less than Below. Nil
+	// means no limit.
+	Minimum *int64 `json:"minimum,omitempty"`
+	Below   *int64 `json:"below,omitempty"`
+	// Pad fills up an open axis.
+	Pad float64 `json:"pad,omitempty"`
+	// Make is what the feature is made of instead of values of the record, as in the contract.
+	Make string `json:"make,omitempty"`
+	// Classes are the names that stand for the numbers of the feature in files that are not
+	// records; nil for none.
+	Classes []string `json:"classes,omitempty"`
 }
 
 // otherModels are the other files from which TensorFlow may read a graph, besides
@@ -115,7 +164,7 @@ func Read(dir string) (*Description, error) {
 	if err != nil {
 		return nil, err
 	}
-	if vocab := AssetsFolder + "/" + d.Vocab; !has(vocab) {
+	if vocab := AssetsFolder + "/" + d.Vocab; d.Vocab != "" && !has(vocab) {
 		return nil, fault.Damagedf("model %s: its vocabulary %s is missing", dir, vocab)
 	}
 	return d, nil
@@ -142,6 +191,9 @@ func Parse(data []byte) (*Description, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
 	}
+	if d.Version == oldestVersion {
+		d.Answers = []Answer{{Name: Probabilities, Kind: Probabilities, Classes: d.Labels}, {Name: Logits, Kind: Logits, Classes: d.Labels}}
+	}
 	return d, nil
 }
 
@@ -150,27 +202,88 @@ func (d *Description) Validate() error {
 	switch {
 	case d.Format != Format:
 		return fmt.Errorf("format is %q; expected %q", d.Format, Format)
-	case d.Version != Version:
+	case d.Version != Version && d.Version != oldestVersion:
 		return fmt.Errorf("version is %d; expected %d; export the model again", d.Version, Version)
-	case len(d.Labels) < 2:
-		return fmt.Errorf("number of labels is %d; expected 2 or more", len(d.Labels))
+	}
+	if err := CheckLabels(d.Labels); err != nil {
+		return err
+	}
+	inputs, outputs := []string{InputIDs, AttentionMask, TokenTypeIDs}, []string{Probabilities, Logits}
+	if d.Version == oldestVersion {
+		if len(d.Labels) < 2 {
+			return fmt.Errorf("number of labels is %d; expected 2 or more", len(d.Labels))
+		}
+	} else if len(d.Answers) == 0 {
+		return errors.New("answers are missing; expected one or more")
+	}
+	if d.Version == oldestVersion || d.Vocab != "" || d.MaxLength != 0 {
+		if err := d.validateTexts(); err != nil {
+			return err
+		}
+	} else {
+		inputs = nil
+		if len(d.Features) == 0 {
+			return errors.New("the model has neither a vocabulary nor features; expected one of them")
+		}
+		for _, f := range d.Features {
+			if err := f.validate(); err != nil {
+				return err
+			}
+			inputs = append(inputs, f.Name)
+		}
+	}
+	if d.Version != oldestVersion {
+		outputs = nil
+		for _, a := range d.Answers {
+			outputs = append(outputs, a.Name)
+			if err := CheckLabels(a.Classes); err != nil {
+				return fmt.Errorf("answers: %s: %w", a.Name, err)
+			}
+		}
+	}
+	for _, name := range inputs {
+		if _, _, err := ParseTensor(d.Inputs[name]); err != nil {
+			return fmt.Errorf("inputs: %s: %w", name, err)
+		}
+	}
+	for _, name := range outputs {
+		if _, _, err := ParseTensor(d.Outputs[name]); err != nil {
+			return fmt.Errorf("outputs: %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// validateTexts checks the fields of a model that takes texts.
+func (d *Description) validateTexts() error {
+	switch {
 	case d.MaxLength < 3:
 		return fmt.Errorf("max_length is %d; expected 3 or more", d.MaxLength)
 	case d.Vocab == "" || strings.ContainsAny(d.Vocab, `/\`) || d.Vocab == "." || d.Vocab == "..":
 		return fmt.Errorf("vocab is %q; expected the name of a file in %s", d.Vocab, AssetsFolder)
 	}
-	if err := CheckLabels(d.Labels); err != nil {
-		return err
+	return nil
+}
+
+// maxElements limits the values of a feature of one example.
+const maxElements = 1 << 30
+
+// validate returns an error that names the first invalid field.
+func (f Feature) validate() error {
+	switch {
+	case f.Name == "" || f.Record == "" && f.Make == "":
+		return fmt.Errorf("features: %q of the record's %q has no name", f.Name, f.Record)
+	case !slices.Contains([]string{"uint8", "int32", "int64", "float32", "bool"}, f.DType):
+		return fmt.Errorf("features: %s is %q; expected uint8, int32, int64, float32 or bool", f.Name, f.DType)
+	case len(f.Axes) == 0 || len(f.Axes) != len(f.Shape):
+		return fmt.Errorf("features: %s has %d axes and a shape of %d; expected as many, and one or more", f.Name, len(f.Axes), len(f.Shape))
 	}
-	for _, name := range []string{InputIDs, AttentionMask, TokenTypeIDs} {
-		if _, _, err := ParseTensor(d.Inputs[name]); err != nil {
-			return fmt.Errorf("inputs: %s: %w", name, err)
+	elements := int64(1)
+	for _, d := range f.Shape {
+		if d == 0 || d < -1 || d > maxElements/elements {
+			return fmt.Errorf("features: %s has the shape %v; expected lengths of 1 or more, or -1, and at most %d values", f.Name, f.Shape, maxElements)
 		}
-	}
-	for _, name := range []string{Probabilities, Logits} {
-		if _, _, err := ParseTensor(d.Outputs[name]); err != nil {
-			return fmt.Errorf("outputs: %s: %w", name, err)
-		}
+		elements *= max(d, 1)
 	}
 	return nil
 }

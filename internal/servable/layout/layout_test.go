@@ -14,8 +14,16 @@ func valid() *Description {
 		Labels: []string{"no", "yes"}, Vocab: "vocab.txt", Lowercase: true, MaxLength: 128,
 		Inputs:  map[string]string{InputIDs: "serving_default_input_ids:0", AttentionMask: "serving_default_attention_mask:0", TokenTypeIDs: "serving_default_token_type_ids:0"},
 		Outputs: map[string]string{Probabilities: "StatefulPartitionedCall:1", Logits: "StatefulPartitionedCall:0"},
+		Answers: []Answer{{Name: Probabilities, Kind: Probabilities}, {Name: Logits, Kind: Logits}},
 		Model:   json.RawMessage(`{"num_labels":2}`),
 	}
+}
+
+// dense makes the description that of a model without texts.
+func dense(d *Description) {
+	d.Vocab, d.MaxLength, d.Labels = "", 0, nil
+	d.Features = []Feature{{Name: "x", Record: "x", DType: "float32", Axes: []string{"examples", "features"}, Shape: []int64{-1, 30}}}
+	d.Inputs = map[string]string{"x": "serving_default_x:0"}
 }
 
 func TestParse(t *testing.T) {
@@ -34,18 +42,28 @@ func TestParse(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	if err := valid().Validate(); err != nil {
+	model := valid()
+	if err := model.Validate(); err != nil {
 		t.Fatal(err)
+	}
+	if dense(model); model.Validate() != nil {
+		t.Fatal(model.Validate())
 	}
 	for _, test := range []struct {
 		change func(*Description)
 		want   string
 	}{
 		{func(d *Description) { d.Format = "x" }, `format is "x"; expected "gorbit-serving"`},
-		{func(d *Description) { d.Version = 2 }, "version is 2; expected 1; export the model again"},
-		{func(d *Description) { d.Labels = d.Labels[:1] }, "number of labels is 1; expected 2 or more"},
+		{func(d *Description) { d.Version = 3 }, "version is 3; expected 2; export the model again"},
+		{func(d *Description) { d.Version, d.Labels = 1, d.Labels[:1] }, "number of labels is 1; expected 2 or more"},
 		{func(d *Description) { d.Labels[1] = "no" }, `labels: "no" is declared twice`},
 		{func(d *Description) { d.Labels[1] = "" }, `labels: "" is empty or has a tab or a line break`},
+		{func(d *Description) { d.Answers = nil }, "answers are missing; expected one or more"},
+		{func(d *Description) { d.Answers[0].Name = "p" }, `outputs: p: tensor is ""; expected operation:index`},
+		{func(d *Description) { d.Vocab, d.MaxLength = "", 0 }, "the model has neither a vocabulary nor features; expected one of them"},
+		{func(d *Description) { dense(d); d.Features[0].DType = "string" }, `features: x is "string"; expected uint8, int32, int64, float32 or bool`},
+		{func(d *Description) { dense(d); d.Features[0].Shape[1] = 1 << 40 }, "features: x has the shape [-1 1099511627776]; expected lengths of 1 or more, or -1, and at most 1073741824 values"},
+		{func(d *Description) { dense(d); d.Features[0].Name = "y" }, `inputs: y: tensor is ""; expected operation:index`},
 		{func(d *Description) { d.MaxLength = 2 }, "max_length is 2; expected 3 or more"},
 		{func(d *Description) { d.Vocab = "../../etc/passwd" }, `vocab is "../../etc/passwd"; expected the name of a file in assets`},
 		{func(d *Description) { d.Vocab = ".." }, `vocab is ".."; expected the name of a file in assets`},
@@ -136,13 +154,17 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, name := range []string{d.Inputs[InputIDs], d.Outputs[Logits]} {
+		names := []string{d.Outputs[d.Answers[0].Name]}
+		if d.Vocab != "" {
+			names = append(names, d.Inputs[InputIDs])
+		}
+		for _, name := range names {
 			op, i, err := ParseTensor(name)
 			if err != nil || op == "" || i < 0 {
 				t.Errorf("accepted the tensor %q", name)
 			}
 		}
-		if filepath.Base(d.Vocab) != d.Vocab {
+		if d.Vocab != "" && filepath.Base(d.Vocab) != d.Vocab {
 			t.Errorf("accepted the vocabulary %q outside the assets", d.Vocab)
 		}
 	})

@@ -23,5 +23,5 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(answers[0].Label, answers[0].Score)
+	fmt.Println(answers[0].Text())
 }

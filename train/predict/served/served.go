@@ -4,11 +4,14 @@
 package served
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -30,19 +33,24 @@ import (
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// Model is an exported model. It implements predict.Model. Several goroutines may use it at once.
+// Model is an exported model. It implements predict.Model for texts. Several goroutines may use it at
+// once.
 type Model struct {
-	// Tokenizer, Labels and MaxLength are those the model was trained with.
+	// Tokenizer, Labels and MaxLength are those the model was trained with. Tokenizer is nil if the
+	// model takes no texts.
 	Tokenizer *text.Tokenizer
 	Labels    []string
 	MaxLength int
 	// Pairs reports whether the model was trained on pairs of texts; nil if the model does not
 	// say it.
 	Pairs *bool
+	// Renderer makes answers of the model's outputs.
+	Renderer predict.Renderer
 
-	saved                                 *tfgo.Model
-	inputIDs, attentionMask, tokenTypeIDs tf.Output
-	outputs                               []tf.Output // probabilities, logits
+	description *layout.Description
+	saved       *tfgo.Model
+	inputs      map[string]tf.Output
+	outputs     []tf.Output // in the order of the description's answers
 }
 
 // Open loads an exported model. It returns a *safety.Error if the model uses operations that reach
@@ -53,6 +61,47 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	m := &Model{Labels: d.Labels, MaxLength: d.MaxLength, Pairs: d.Pairs, description: d, inputs: make(map[string]tf.Output)}
+	if d.Vocab != "" {
+		if m.Tokenizer, err = tokenizer(dir, d); err != nil {
+			return nil, err
+		}
+	}
+	var outputs []predict.OutputSpec
+	for _, a := range d.Answers {
+		outputs = append(outputs, predict.OutputSpec{Name: a.Name, Kind: predict.Kind(a.Kind), Of: a.Of, Classes: a.Classes})
+	}
+	if m.Renderer, err = predict.NewRenderer(d.Task, outputs); err != nil {
+		return nil, fault.Damagedf("model %s: %w", dir, err)
+	}
+	if err := refuseUnsafe(dir, d, allowOps); err != nil {
+		return nil, err
+	}
+	path, done, err := plainPath(dir)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", dir, err)
+	}
+	defer done()
+	err = catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil) })
+	if err != nil {
+		return nil, fault.Damagedf("model %s: TensorFlow cannot load it: %w", dir, err)
+	}
+	err = catch(func() {
+		for name, tensor := range d.Inputs {
+			m.inputs[name] = m.tensor(tensor)
+		}
+		for _, a := range d.Answers {
+			m.outputs = append(m.outputs, m.tensor(d.Outputs[a.Name]))
+		}
+	})
+	if err != nil {
+		return nil, fault.Damagedf("model %s: %w", dir, err)
+	}
+	return m, nil
+}
+
+// tokenizer returns the tokenizer of a model that takes texts.
+func tokenizer(dir string, d *layout.Description) (*text.Tokenizer, error) {
 	vocab, err := text.LoadVocab(filepath.Join(dir, layout.AssetsFolder, d.Vocab))
 	if err != nil {
 		return nil, fault.Damagedf("model %s: %w", dir, err)
@@ -65,33 +114,7 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 	if err := json.Unmarshal(d.Model, &sizes); err == nil && sizes.Config.VocabSize > 0 && vocab.Size() != sizes.Config.VocabSize {
 		return nil, fault.Damagedf("model %s: its vocabulary has %d tokens; expected %d, as in the graph; export the model again", dir, vocab.Size(), sizes.Config.VocabSize)
 	}
-	tokenizer, err := text.NewTokenizer(vocab, text.Config{Lowercase: d.Lowercase})
-	if err != nil {
-		return nil, err
-	}
-	if err := refuseUnsafe(dir, d, allowOps); err != nil {
-		return nil, err
-	}
-	m := &Model{Tokenizer: tokenizer, Labels: d.Labels, MaxLength: d.MaxLength, Pairs: d.Pairs}
-	path, done, err := plainPath(dir)
-	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", dir, err)
-	}
-	defer done()
-	err = catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil) })
-	if err != nil {
-		return nil, fault.Damagedf("model %s: TensorFlow cannot load it: %w", dir, err)
-	}
-	err = catch(func() {
-		m.inputIDs = m.tensor(d.Inputs[layout.InputIDs])
-		m.attentionMask = m.tensor(d.Inputs[layout.AttentionMask])
-		m.tokenTypeIDs = m.tensor(d.Inputs[layout.TokenTypeIDs])
-		m.outputs = []tf.Output{m.tensor(d.Outputs[layout.Probabilities]), m.tensor(d.Outputs[layout.Logits])}
-	})
-	if err != nil {
-		return nil, fault.Damagedf("model %s: %w", dir, err)
-	}
-	return m, nil
+	return text.NewTokenizer(vocab, text.Config{Lowercase: d.Lowercase})
 }
 
 // maxModelBytes is protobuf's own limit on a message.
@@ -146,11 +169,14 @@ func (m *Model) tensor(name string) tf.Output {
 
 // Predictor returns a Predictor that runs the model on batchSize texts per call.
 func (m *Model) Predictor(batchSize int) (*predict.Predictor, error) {
-	return predict.New(m, predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, Labels: m.Labels, Window: batchSize})
+	if m.Tokenizer == nil {
+		return nil, fault.Usagef("the model takes no texts; expected records, with the features %s", strings.Join(slices.Sorted(maps.Keys(m.inputs)), ", "))
+	}
+	return predict.New(m, predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, Renderer: m.Renderer, Window: batchSize})
 }
 
 // Predict implements predict.Model. It makes one call, with rows as long as the longest example.
-func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.Scores, error) {
+func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.Result, error) {
 	length := 0
 	for _, e := range examples {
 		length = max(length, len(e.IDs))
@@ -164,39 +190,88 @@ func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.
 		}
 	}
 	feeds := make(map[tf.Output]*tf.Tensor)
-	for output, value := range map[tf.Output][][]int32{m.inputIDs: ids, m.attentionMask: mask, m.tokenTypeIDs: types} {
+	for name, value := range map[string][][]int32{layout.InputIDs: ids, layout.AttentionMask: mask, layout.TokenTypeIDs: types} {
 		t, err := tf.NewTensor(value)
 		if err != nil {
 			return nil, err
 		}
-		feeds[output] = t
+		feeds[m.inputs[name]] = t
 	}
+	results, err := m.run(feeds, len(examples))
+	if err != nil {
+		return nil, err
+	}
+	for k, a := range m.description.Answers {
+		for i := range results {
+			if v := &results[i][k]; a.Tokens && len(v.Shape) > 0 && v.Shape[0] == length {
+				*v = v.First(len(examples[i].IDs))
+			}
+		}
+	}
+	return results, nil
+}
+
+// run runs the model and divides its outputs among n examples.
+func (m *Model) run(feeds map[tf.Output]*tf.Tensor, n int) ([]predict.Result, error) {
 	var out []*tf.Tensor
 	if err := catch(func() { out = m.saved.Exec(m.outputs, feeds) }); err != nil {
 		return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
 	}
-	values := make([][][]float32, len(out))
-	for i, t := range out {
-		v, ok := t.Value().([][]float32)
-		if !ok || len(v) != len(examples) || len(v[0]) != len(m.Labels) {
-			return nil, fmt.Errorf("the model returned %v %v for %d examples; expected %d values for each",
-				t.DataType(), t.Shape(), len(examples), len(m.Labels))
+	results := make([]predict.Result, n)
+	for i := range results {
+		results[i] = make(predict.Result, len(out))
+	}
+	for k, t := range out {
+		a, shape := m.description.Answers[k], t.Shape()
+		flat, err := float64s(t)
+		if err != nil {
+			return nil, fmt.Errorf("output %s: %w", a.Name, err)
 		}
-		values[i] = v
+		if len(shape) == 0 || shape[0] != int64(n) {
+			return nil, fmt.Errorf("the model returned %s of shape %v for %d examples; expected the first axis to have as many", a.Name, shape, n)
+		}
+		each := make([]int, len(shape)-1)
+		for i, d := range shape[1:] {
+			each[i] = int(d)
+		}
+		size := len(flat) / n
+		if len(a.Classes) > 0 && len(each) == 1 && size != len(a.Classes) && size != 1 {
+			return nil, fmt.Errorf("the model returned %v %v for %d examples; expected %d values for each", t.DataType(), shape, n, len(a.Classes))
+		}
+		for i := range results {
+			results[i][k] = predict.Values{Shape: each, Data: flat[i*size : (i+1)*size]}
+		}
 	}
-	scores := make([]predict.Scores, len(examples))
-	for i := range scores {
-		scores[i] = predict.Scores{Probabilities: widen(values[0][i]), Logits: widen(values[1][i])}
-	}
-	return scores, nil
+	return results, nil
 }
 
-func widen(values []float32) []float64 {
-	out := make([]float64, len(values))
-	for i, v := range values {
-		out[i] = float64(v)
+// float64s returns the values of a tensor, row-major.
+func float64s(t *tf.Tensor) ([]float64, error) {
+	var raw bytes.Buffer
+	if _, err := t.WriteContentsTo(&raw); err != nil {
+		return nil, err
 	}
-	return out
+	b, le := raw.Bytes(), binary.NativeEndian
+	size := map[tf.DataType]int{tf.Float: 4, tf.Double: 8, tf.Int32: 4, tf.Int64: 8, tf.Uint8: 1, tf.Bool: 1}[t.DataType()]
+	if size == 0 {
+		return nil, fmt.Errorf("has values of %v; expected float32, float64, int32, int64, uint8 or bool", t.DataType())
+	}
+	out := make([]float64, len(b)/size)
+	for i := range out {
+		switch v := b[i*size:]; t.DataType() {
+		case tf.Float:
+			out[i] = float64(math.Float32frombits(le.Uint32(v)))
+		case tf.Double:
+			out[i] = math.Float64frombits(le.Uint64(v))
+		case tf.Int32:
+			out[i] = float64(int32(le.Uint32(v)))
+		case tf.Int64:
+			out[i] = float64(int64(le.Uint64(v)))
+		default:
+			out[i] = float64(v[0])
+		}
+	}
+	return out, nil
 }
 
 // rows returns an n by length matrix of zeros.

@@ -31,7 +31,7 @@ func TestMeasure(t *testing.T) {
 		{"empty confusion", runner.Sums{runner.WeightSum: {1}, Confusion: {0, 0, 0, 0}},
 			"{'accuracy': 0.0, 'f1': 0.0, 'mcc': 0.0, 'precision': 0.0, 'recall': 0.0}"},
 	} {
-		got, err := Task{}.Measure(c.sums)
+		got, err := New(labeled(2), nil).Measure(c.sums)
 		if err != nil || got.String() != c.want {
 			t.Errorf("%s: %v, %v; want %s", c.name, got, err, c.want)
 		}
@@ -45,7 +45,7 @@ func TestMeasure(t *testing.T) {
 		{runner.Sums{runner.WeightSum: {1}, Confusion: {1, 2, 3}}, "expected a square matrix"},
 		{runner.Sums{runner.WeightSum: {1}, Confusion: {}}, "expected a square matrix"},
 	} {
-		if got, err := (Task{}).Measure(c.sums); err == nil || !strings.Contains(err.Error(), c.want) {
+		if got, err := New(labeled(2), nil).Measure(c.sums); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, %v; want an error with %s", c.sums, got, err, c.want)
 		}
 	}
@@ -74,7 +74,7 @@ func TestMetricsLaws(t *testing.T) {
 			}
 		}
 		metrics := func(m []float64, weight float64) runner.Outputs {
-			out, err := Task{}.Measure(runner.Sums{runner.WeightSum: {weight}, Confusion: m})
+			out, err := New(labeled(2), nil).Measure(runner.Sums{runner.WeightSum: {weight}, Confusion: m})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func TestMeasureAgainstGolden(t *testing.T) {
 			for _, v := range c.Confusion {
 				weight += v
 			}
-			got, err := Task{}.Measure(runner.Sums{runner.WeightSum: {weight}, Confusion: c.Confusion})
+			got, err := New(labeled(2), nil).Measure(runner.Sums{runner.WeightSum: {weight}, Confusion: c.Confusion})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,8 @@ func TestMetrics(t *testing.T) {
 		2: "accuracy+ f1+ length? loss- mcc+ precision+ recall+",
 		3: "accuracy+ length? loss- macro_f1+ macro_precision+ macro_recall+ mcc+",
 	} {
-		got, err := New(labeled(labels)).Metrics(outputs)
+		c := labeled(labels)
+		got, err := task.Metrics(New(c, nil), outputs, task.Classes(c))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // CheckData implements task.Task: the data has as many labels as the graph.
 func (t Task) CheckData(m *convert.Manifest) string {
-	got, want := len(m.Labels), t.labels
+	got, want := len(m.Labels), task.Classes(t.Contract)
 	switch {
 	case got == 0 || want == 0 || got == want:
 		return ""

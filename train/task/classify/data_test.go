@@ -7,7 +7,7 @@ import (
 )
 
 func TestData(t *testing.T) {
-	two := New(labeled(2))
+	two := New(labeled(2), nil)
 	for _, c := range []struct {
 		labels []string
 		split  convert.Split
@@ -35,8 +35,5 @@ func TestData(t *testing.T) {
 		if got, only := two.OnlyAnswer(m, &c.split); only != (c.only != "") || only && got != c.only {
 			t.Errorf("%v: only answer %q, %v, expected %q", c.split, got, only, c.only)
 		}
-	}
-	if best := two.Metric(two.Best()); !best.Directed {
-		t.Errorf("the direction of %s is not known", best.Name)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// Measure implements task.Task. It returns the outputs of runner.Metrics, and in addition:
+// Measure implements task.Task. It returns the outputs of generic.Task, and in addition:
 //
 //   - From correct_sum: accuracy, instead of correct.
 //   - From confusion: accuracy, mcc and, for two classes, precision, recall and f1 of class 1 (as
@@ -17,7 +17,7 @@ import (
 //     (accuracy_score, precision_recall_fscore_support with zero_division=0, matthews_corrcoef);
 //     mcc for more than two classes is Gorodkin's R_K.
 func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
-	out, err := runner.Metrics(sums)
+	out, err := t.Task.Measure(sums)
 	if err != nil {
 		return nil, err
 	}

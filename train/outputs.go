@@ -1,0 +1,128 @@
+package train
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// output is an output of a graph's function predict.
+type output struct {
+	predict.OutputSpec
+	axes []string
+	// shape has the length of each axis, -1 where it is open.
+	shape []int64
+}
+
+// axisRows is the first axis of outputs that have a value for each token.
+const axisRows = "rows"
+
+// outputsOf lists the outputs of a graph: those that the contract describes, in its order, and then
+// the others. manifest names the classes; it may be nil.
+func outputsOf(e *graphs.Export, manifest *convert.Manifest) []output {
+	var out []output
+	f := e.Functions["predict"]
+	for _, o := range e.Contract.Outputs {
+		if i := f.Output(o.Name); i >= 0 {
+			spec := predict.OutputSpec{Name: o.Name, Kind: predict.Kind(o.Kind), Of: o.Of, Classes: classesOf(e.Contract, o.Of, manifest)}
+			out = append(out, output{spec, o.Axes, f.Outputs[i].Shape})
+		}
+	}
+	for _, a := range f.Outputs {
+		if slices.ContainsFunc(out, func(o output) bool { return o.Name == a.Name }) {
+			continue
+		}
+		kind := predict.ManyValues
+		if len(a.Shape) <= 1 {
+			kind = predict.OneValue
+		}
+		out = append(out, output{predict.OutputSpec{Name: a.Name, Kind: kind}, nil, a.Shape})
+	}
+	return out
+}
+
+// specs returns what a Renderer needs to know of outputs.
+func specs(all []output) []predict.OutputSpec {
+	out := make([]predict.OutputSpec, len(all))
+	for i, o := range all {
+		out[i] = o.OutputSpec
+	}
+	return out
+}
+
+// classesOf returns the names of a label's classes, or nil if the data does not name them.
+func classesOf(c *graphs.Contract, label string, m *convert.Manifest) []string {
+	f := c.Feature(label)
+	if f == nil || m == nil {
+		return nil
+	}
+	if n := f.Classes(); n == 0 || n == len(m.Labels) {
+		return m.Labels
+	}
+	return nil
+}
+
+// place is where the values of an example are: its number among the examples of a batch and, for
+// outputs with values of tokens, its first token in the flat rows and the number of its tokens.
+type place struct{ example, start, tokens int }
+
+// results returns the outputs of a call for each place of a batch with as many examples, and with
+// rows that hold so many tokens in all.
+func results(all []output, values map[string][]float64, examples, tokens int, places []place) ([]predict.Result, error) {
+	out := make([]predict.Result, len(places))
+	for i := range out {
+		out[i] = make(predict.Result, len(all))
+	}
+	for k, o := range all {
+		flat := values[o.Name]
+		perToken := len(o.axes) > 0 && o.axes[0] == axisRows
+		units, skip := examples, 1
+		if perToken {
+			units, skip = tokens, 2
+		}
+		if units == 0 || len(flat) == 0 || len(flat)%units != 0 {
+			return nil, fmt.Errorf("predict returned %d values of %s for %d; expected as many for each", len(flat), o.Name, units)
+		}
+		n := len(flat) / units
+		shape, err := o.each(n, skip)
+		if err != nil {
+			return nil, err
+		}
+		for i, p := range places {
+			v := predict.Values{Shape: shape, Data: flat[p.example*n : (p.example+1)*n]}
+			if perToken {
+				v = predict.Values{Shape: append([]int{p.tokens}, shape...), Data: flat[p.start*n : (p.start+p.tokens)*n]}
+			}
+			out[i][k] = v
+		}
+	}
+	return out, nil
+}
+
+// each returns the shape of the n values that an output has for one example, or token. It leaves out
+// the first axes. One axis may be open.
+func (o output) each(n, skip int) ([]int, error) {
+	if len(o.shape) < skip {
+		return []int{n}, nil // the graph does not say more
+	}
+	shape, open, known := []int{}, -1, 1
+	for _, d := range o.shape[skip:] {
+		if d < 0 && open < 0 {
+			open = len(shape)
+		} else {
+			known *= int(max(d, 1))
+		}
+		shape = append(shape, int(d))
+	}
+	if open >= 0 {
+		shape[open] = n / max(known, 1)
+		known *= shape[open]
+	}
+	if known != n {
+		return nil, fmt.Errorf("predict returned %d values of %s for each; expected the shape %v", n, o.Name, o.shape)
+	}
+	return shape, nil
+}
