@@ -38,6 +38,9 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if err := allowPrecision(t.params, contract, computers(on.Strategy, on.workers), t.env.Log); err != nil {
 		return nil, err
 	}
+	if t.env.Placed != nil {
+		t.env.Placed(on.Runtime())
+	}
 	if on.tpu != nil {
 		t.cores = len(on.Runtime().Devices)
 	}
@@ -224,16 +227,14 @@ func (a *attempt) announceRows() {
 	switch {
 	case n*shape.Rows > p.Data.Rows:
 		a.env.Log.Warn("the fixed rows cannot be shared evenly, so that some micro-batches have an empty row", "data.rows", p.Data.Rows, "micro_batches", n)
+	case a.chosen || a.controller.Step() > 0: // a run keeps its rows
 	case filled < wellFilled && examples > wellFilled*float64(p.Train.BatchSize):
 		a.env.Log.Warn("data.rows has more rows than train.batch_size fills", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "enough_rows", int(math.Ceil(filled*float64(p.Data.Rows)/wellFilled)))
-	case examples < wellFilled*float64(p.Train.BatchSize):
+	case fewExamples(set, p.Train.BatchSize):
 		a.env.Log.Warn("steps have fewer examples than train.batch_size, because of data.rows", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "examples_per_step", rounded(examples, 1),
 			"enough_rows", int(math.Ceil(float64(p.Data.Rows)*float64(p.Train.BatchSize)/examples)))
 	}
 }
-
-// wellFilled is the share of positions or examples below which fixed rows give a warning.
-const wellFilled = 0.9
 
 // report logs the time and memory that the training used. ended is the error that ended it, or
 // nil.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
 )
 
 // Files of a run folder.
@@ -26,6 +27,9 @@ type Env struct {
 	Version string
 	// Observer watches the steps, for a progress bar; nil for none.
 	Observer runner.Observer
+	// Placed, if not nil, is called when the model has been placed on its devices, also on those that
+	// take the place of lost ones.
+	Placed func(strategy.Runtime)
 	// AllowOps names operations that are allowed although they reach beyond the graph, see
 	// graphs.Export.RefuseUnsafe.
 	AllowOps []string

@@ -386,6 +386,37 @@ func TestFixedRowsParams(t *testing.T) {
 	}
 }
 
+// Rows that are chosen hold train.batch_size examples, however badly these fill them.
+func TestChosenRowsAreEnough(t *testing.T) {
+	for _, c := range []struct{ rows, batch, want int }{
+		{4, 16, 8}, {8, 16, 8}, {8, 100, 48}, {1, 3, 3},
+		{8, 200, 88}, // one batch of an epoch of 173
+	} {
+		p := testParams(t)
+		p.Data.Rows, p.Data.RowExamples, p.Train.BatchSize = c.rows, 12, c.batch
+		export, _ := opened(t, p)
+		s := &setup{params: p, export: export, env: quiet(), chosen: true}
+		if err := s.openData(); err != nil {
+			t.Fatal(err)
+		}
+		set, err := s.openTraining(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Close()
+		if s.params.Data.Rows != c.want || fewExamples(set, c.batch) {
+			t.Errorf("%d rows for batches of %d became %d, expected %d; %d steps of an epoch of %d", c.rows, c.batch, s.params.Data.Rows, c.want, set.BatchesPerEpoch(), set.NumExamples())
+		}
+		s.chosen, s.params.Data.Rows = false, c.rows
+		if set, err = s.openTraining(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if set.Close(); s.params.Data.Rows != c.rows {
+			t.Errorf("given rows became %d", s.params.Data.Rows)
+		}
+	}
+}
+
 // TestFixedRowsAreAnnounced wants a line of how full the rows are, and warnings of rows that do not
 // suit the batch size.
 func TestFixedRowsAreAnnounced(t *testing.T) {
@@ -396,6 +427,7 @@ func TestFixedRowsAreAnnounced(t *testing.T) {
 		{6, 16, "rows=6 row_length=24 examples=30", ""},
 		{3, 16, "rows=3 row_length=24", "steps have fewer examples than train.batch_size, because of data.rows"},
 		{16, 16, "rows=16 row_length=24", "data.rows has more rows than train.batch_size fills"},
+		{48, 100, "rows=48 row_length=24", ""}, // an epoch of 173 has two batches of 87
 	} {
 		p := testParams(t)
 		p.Data.Rows, p.Data.RowExamples, p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Runtime.Lanes = c.rows, 5, c.batch, 1, noEval, 1

@@ -86,7 +86,7 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 	}
 	s.params.Data.RowLength = cmp.Or(s.params.Data.RowLength, rowLengthOf(s.data.manifest, s.export.Contract))
 	if s.params.Data.Rows == 0 && s.params.Strategy.kind() == devices.TPU {
-		s.params.Data.Rows = f.tpuRows(s.params, folder, before)
+		s.params.Data.Rows, s.chosen = f.tpuRows(s.params, folder, before), true
 	}
 	if s.params.Data.Rows > 0 {
 		s.params.Data.RowExamples = cmp.Or(s.params.Data.RowExamples, rowExamplesOf(s.data.manifest, s.params))
@@ -177,14 +177,13 @@ func (f *preflight) tpuRows(p Params, folder string, before *past) int {
 		f.add("%v", err)
 		return 0
 	}
-	f.log.Info("a TPU needs batches of one shape; a run keeps it", "data.rows", rows, "data.row_length", p.Data.RowLength)
 	return rows
 }
 
 // rowsOf returns the number of fixed rows that so many examples of the data's mean length fill, as a
 // multiple of 8, but not more rows than examples.
 func (p Params) rowsOf(m *convert.Manifest, examples int) (int, error) {
-	const even, filled = 8, 0.97
+	const filled = 0.97
 	if p.Data.Packing == string(packed.PackNone) {
 		return examples, nil
 	}
@@ -193,8 +192,11 @@ func (p Params) rowsOf(m *convert.Manifest, examples int) (int, error) {
 	}
 	mean := min(m.Splits[p.Data.Train].Lengths.Mean, float64(p.Data.RowLength))
 	rows := int(math.Ceil(float64(examples) * mean / float64(p.Data.RowLength) / filled))
-	return min((rows+even-1)/even*even, examples), nil
+	return min(evenRows(rows), examples), nil
 }
+
+// evenRows returns the next multiple of 8, which 2, 4 and 8 cores of a TPU share evenly.
+func evenRows(rows int) int { return (rows + 7) / 8 * 8 }
 
 // rowExamplesOf returns the maximum examples of a fixed row: twice as many as fit on average, so that
 // rows of short examples are filled as well, or 0, for the default, if the lengths are not known.

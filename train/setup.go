@@ -27,6 +27,8 @@ type setup struct {
 	// cores is the number of micro-batches that batches of evaluations are divided into, one for
 	// each core of a TPU; 0 elsewhere.
 	cores int
+	// chosen is set if data.rows was not given, and was chosen for a TPU.
+	chosen bool
 }
 
 // newSetup opens the graph that the params name.

@@ -19,7 +19,8 @@ import (
 //
 // The folder may be in a bucket, gs://BUCKET/FOLDER; then the run has a lease on it.
 //
-// If the context is cancelled, Train saves the run within a step and returns runner.ErrStopped.
+// If the context is cancelled, Train saves the run within a step, or within a call of several, and
+// returns runner.ErrStopped.
 func Train(ctx context.Context, p Params, folder string, env Env) (runner.Outputs, error) {
 	if err := p.Absolute(); err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 	if err := preflightTraining(ctx, s, folder, readPast(folder, s.export.Contract)); err != nil {
 		return nil, err
 	}
-	if t.examples, err = s.open(ctx, s.params.Data.Train, toTrain); err != nil {
+	if t.examples, err = s.openTraining(ctx); err != nil {
 		return nil, err
 	}
 	t.start = t.examples.State()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
@@ -25,9 +26,11 @@ func stopContext(args []string) (_ context.Context, release func()) {
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, heeded...)
-	doing := "stopping"
+	calls := new(atomic.Int64)
+	ctx = context.WithValue(ctx, callsKey{}, calls)
+	doing := func() string { return "stopping" }
 	if len(args) > 0 && args[0] == "train" {
-		doing = "saving and stopping within a step"
+		doing = func() string { return stopsTraining(calls.Load()) }
 	}
 	go stopOn(signals, doing, os.Stderr, cancel, os.Exit)
 	return ctx, func() {
@@ -36,10 +39,30 @@ func stopContext(args []string) (_ context.Context, release func()) {
 	}
 }
 
+// callsKey is the key of the number of steps in a call of the devices, which stopContext's message
+// names, in its context.
+type callsKey struct{}
+
+// tellCalls makes the message of a signal name the steps in a call.
+func tellCalls(ctx context.Context, steps int) {
+	if calls, ok := ctx.Value(callsKey{}).(*atomic.Int64); ok {
+		calls.Store(int64(steps))
+	}
+}
+
+// stopsTraining says when a training stops whose calls have so many steps; 0 means that it is not
+// known yet.
+func stopsTraining(steps int64) string {
+	if steps > 1 {
+		return fmt.Sprintf("saving and stopping within a call of %d steps", steps)
+	}
+	return "saving and stopping within a step"
+}
+
 // stopOn cancels at the first signal and exits at the second.
-func stopOn(signals <-chan os.Signal, doing string, log io.Writer, cancel context.CancelCauseFunc, exit func(int)) {
+func stopOn(signals <-chan os.Signal, doing func() string, log io.Writer, cancel context.CancelCauseFunc, exit func(int)) {
 	s := <-signals
-	fmt.Fprintf(log, "gorbit: %v: %s; a second signal stops at once\n", s, doing)
+	fmt.Fprintf(log, "gorbit: %v: %s; a second signal stops at once\n", s, doing())
 	cancel(&fault.Error{Class: fault.Stopped, Err: errors.New(s.String())})
 	<-signals
 	exit(fault.ExitFailed)

@@ -26,7 +26,7 @@ func TestSecondSignal(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			signals, exited := make(chan os.Signal), make(chan int)
 			var log bytes.Buffer
-			go stopOn(signals, "stopping", &log, cancel, func(code int) { exited <- code })
+			go stopOn(signals, func() string { return "stopping" }, &log, cancel, func(code int) { exited <- code })
 			signals <- first
 			<-ctx.Done()
 			if cause := context.Cause(ctx); cause.Error() != first.String() || !errors.Is(cause, fault.Stopped) {

@@ -188,6 +188,9 @@ func (o *onTPU) stopped(t *testing.T) {
 	r.says("saved checkpoint to stopped/checkpoints/ckpt-5")
 	kill(t, r.Process.Pid, syscall.SIGTERM)
 	r.exits(fault.ExitStopped)
+	if want := "gorbit: terminated: saving and stopping within a call of 5 steps; a second signal stops at once\n"; !strings.Contains(r.out.String(), want) {
+		t.Errorf("the run says\n%s, want %q", &r.out, want)
+	}
 	o.start(t, args...).exits(fault.ExitDone)
 	o.same(t, "stopped", "calls-5")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
+	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -74,7 +75,8 @@ Params describe a run: the defaults, then the files of --params in order, then -
 then the other flags. The resolved params are written to FOLDER/params.yaml. If FOLDER
 holds a checkpoint, the run continues from it: however the run was stopped, the same
 command ends with the same variables, bit for bit. On SIGINT or SIGTERM, training saves
-and stops within a step, with exit code 75.`,
+and stops within a step, or within a call of several steps (--steps-per-call), with exit
+code 75.`,
 		Example: `  gorbit train --graph exports/mrpc --data data/mrpc --init model.safetensors --run runs/mrpc --epochs 3
   gorbit train --params base.yaml --params mrpc.yaml --set optimizer.learning_rate=1e-4 --run runs/mrpc
   gorbit train --params runs/mrpc/params.yaml --run runs/again`,
@@ -115,6 +117,7 @@ and stops within a step, with exit code 75.`,
 		if err != nil {
 			return err
 		}
+		env.Placed = func(on strategy.Runtime) { tellCalls(cmd.Context(), on.StepsPerCall) }
 		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfprocess.MallocKeeps())
 		if len(kept) > 0 {
 			env.Log.Warn("settings that affect rounding stay as the run began with", "kept", strings.Join(kept, "; "))
