@@ -13,59 +13,63 @@ import (
 
 // laid holds the values of micro-batches, one after the other.
 type laid struct {
-	ints, floats [][]byte
-	counts       [2]int64 // of the values of each dtype
+	values [][][]byte // by kind
+	counts []int64    // of the values of each kind
 }
 
-// add adds a micro-batch, and returns its layout and how many values of each dtype it has.
-func (l *laid) add(p *compose.Feeds, batch []Feature) (layout []int64, counts [2]int64, err error) {
-	want := make([]flat.Feature, len(p.Features))
-	for i, f := range p.Features {
-		want[i] = flat.Feature{Name: f.Name, Axes: len(f.Axes)}
-	}
-	b, err := flat.Lay(want, p.Int32s, batch)
+func newLaid(kinds int) laid { return laid{make([][][]byte, kinds), make([]int64, kinds)} }
+
+// add adds a micro-batch, and returns its layout and how many values of each kind it has.
+func (l *laid) add(features []graphs.Feature, batch []Feature) (layout, counts []int64, err error) {
+	b, err := flat.Lay(compose.Flat(features), batch)
 	if err != nil {
-		return nil, counts, err
+		return nil, nil, err
 	}
-	if err := checkAxes(p.Features, batch); err != nil {
-		return nil, counts, err
+	if err := checkAxes(features, batch); err != nil {
+		return nil, nil, err
 	}
-	for _, v := range b.Int32s {
-		l.ints = append(l.ints, raw(v))
-		counts[0] += int64(len(v))
+	for k, values := range b.Values {
+		l.values[k] = append(l.values[k], values...)
+		l.counts[k] += b.Counts[k]
 	}
-	for _, v := range b.Float32s {
-		l.floats = append(l.floats, raw(v))
-		counts[1] += int64(len(v))
-	}
-	l.counts[0] += counts[0]
-	l.counts[1] += counts[1]
-	return b.Layout, counts, nil
+	return b.Layout, b.Counts, nil
 }
+
+// specs says what to feed to the placeholders of the kinds.
+func (l *laid) specs(kinds []flat.Kind, placeholders []string) []spec {
+	out := make([]spec, len(kinds))
+	for k, kind := range kinds {
+		out[k] = spec{placeholders[k], tfDType[kind.DType], l.counts[k : k+1], l.values[k]}
+	}
+	return out
+}
+
+// tfDType are the dtypes of features by name.
+var tfDType = map[string]tf.DataType{"int32": tf.Int32, "float32": tf.Float, "int64": tf.Int64, "uint8": tf.Uint8, "bool": tf.Bool}
 
 // feed returns the feeds of one micro-batch per replica, by placeholder.
 func feed(p *compose.Feeds, batches [][]Feature) (map[string]*tf.Tensor, error) {
 	if len(batches) != p.Replicas {
 		return nil, fmt.Errorf("%d micro-batches given; expected %d, one for each replica", len(batches), p.Replicas)
 	}
-	var l laid
+	l := newLaid(len(p.Kinds))
 	var layout []int64
-	totals := make([]int64, 2*p.Replicas)
+	totals := make([]int64, len(p.Kinds)*p.Replicas)
 	for i, batch := range batches {
-		own, counts, err := l.add(p, batch)
+		own, counts, err := l.add(p.Features, batch)
 		if err != nil {
 			return nil, err
 		}
 		layout = append(layout, own...)
-		totals[i], totals[p.Replicas+i] = counts[0], counts[1]
+		for k, n := range counts {
+			totals[k*p.Replicas+i] = n
+		}
 	}
 	replicas := int64(p.Replicas)
-	return tensors([]spec{
-		{p.Ints, tf.Int32, l.counts[:1], l.ints},
-		{p.Floats, tf.Float, l.counts[1:], l.floats},
-		{p.Layout, tf.Int64, []int64{replicas, int64(len(layout)) / replicas}, [][]byte{raw(layout)}},
-		{p.Totals, tf.Int64, []int64{2, replicas}, [][]byte{raw(totals)}},
-	})
+	return tensors(append(l.specs(p.Kinds, p.Values),
+		spec{p.Layout, tf.Int64, []int64{replicas, int64(len(layout)) / replicas}, [][]byte{raw(layout)}},
+		spec{p.Totals, tf.Int64, []int64{int64(len(p.Kinds)), replicas}, [][]byte{raw(totals)}},
+	))
 }
 
 // spec says what to feed to a placeholder.
@@ -103,6 +107,9 @@ func checkAxes(want []graphs.Feature, batch []Feature) error {
 		i := slices.IndexFunc(batch, func(f Feature) bool { return f.Name == w.Name })
 		f := &batch[i]
 		for k, axis := range w.Axes {
+			if size := w.Shape[k]; size >= 0 && size != int64(f.Shape[k]) {
+				return fmt.Errorf("feature %s has shape %v; expected %d for the axis %s", f.Name, f.Shape, size, axis)
+			}
 			one, ok := seen[axis]
 			if !ok {
 				seen[axis] = first{f, k}

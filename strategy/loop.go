@@ -3,6 +3,7 @@ package strategy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -101,7 +102,7 @@ func (m *Model) readRow(r *Result, row []float64) error {
 
 // loopFeeds returns the feeds of a call. Every input is that of the steps, one after the other.
 func loopFeeds(p *compose.Loop, call int64, steps []*step) (map[string]*tf.Tensor, error) {
-	var features laid
+	features := newLaid(len(p.Feeds.Kinds))
 	var numbers []int64
 	var scalars []float32
 	rows := make([][][]byte, len(p.Rows))
@@ -109,13 +110,16 @@ func loopFeeds(p *compose.Loop, call int64, steps []*step) (map[string]*tf.Tenso
 	for _, s := range steps {
 		batches := s.in.(fedBatches).batches
 		for i, batch := range batches {
-			begin := features.counts
-			layout, size, err := features.add(p.Feeds, batch)
+			begin := slices.Clone(features.counts)
+			layout, size, err := features.add(p.Feeds.Features, batch)
 			if err != nil {
 				return nil, err
 			}
 			seed := microSeed(s.seed, i)
-			numbers = append(numbers, begin[0], size[0], begin[1], size[1], seed[0], seed[1])
+			for k := range size {
+				numbers = append(numbers, begin[k], size[k])
+			}
+			numbers = append(numbers, seed[:]...)
 			numbers = append(numbers, layout...)
 		}
 		for i, feature := range p.Rows {
@@ -131,9 +135,8 @@ func loopFeeds(p *compose.Loop, call int64, steps []*step) (map[string]*tf.Tenso
 		{p.Call, tf.Int64, []int64{2}, [][]byte{raw([]int64{call, n})}},
 		{p.Numbers, tf.Int64, []int64{n, int64(len(numbers)) / n}, [][]byte{raw(numbers)}},
 		{p.ScalarFeed, tf.Float, []int64{n, int64(len(scalars)) / n}, [][]byte{raw(scalars)}},
-		{p.Feeds.Ints, tf.Int32, features.counts[:1], features.ints},
-		{p.Feeds.Floats, tf.Float, features.counts[1:], features.floats},
 	}
+	specs = append(specs, features.specs(p.Feeds.Kinds, p.Feeds.Values)...)
 	for i, feed := range p.RowFeeds {
 		specs = append(specs, spec{feed, tf.Int32, counts[i : i+1], rows[i]})
 	}

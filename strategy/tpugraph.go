@@ -82,14 +82,10 @@ func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, conf
 // featureFeeds lists the feeds of the features of a call.
 func featureFeeds(p compose.TPUFeeds) []TPUFeed {
 	out := []TPUFeed{}
-	for _, f := range []struct {
-		placeholder, dtype string
-		values             int64
-	}{{p.Ints, "int32", p.IntValues}, {p.Floats, "float32", p.FloatValues}} {
-		if f.placeholder == "" {
-			continue
+	for k, kind := range p.Kinds {
+		if p.Values[k] != "" {
+			out = append(out, TPUFeed{p.Values[k] + ":0", kind.DType, feedShape(p, p.Sizes[k])})
 		}
-		out = append(out, TPUFeed{f.placeholder + ":0", f.dtype, feedShape(p, f.values)})
 	}
 	return out
 }

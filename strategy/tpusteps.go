@@ -7,6 +7,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
@@ -119,11 +120,14 @@ func tpuFeeds(p *compose.TPUTrain, steps []StepInput) (map[string]*tf.Tensor, er
 
 // featureSpecs says how to feed the features of the replicas' steps, batches[replica][step].
 func featureSpecs(p compose.TPUFeeds, batches [][][]Feature) ([]spec, error) {
-	var l laid
-	noInts, noFloats := make([]int32, p.IntValues), make([]float32, p.FloatValues)
+	l := newLaid(len(p.Kinds))
+	none := make([][]byte, len(p.Kinds)) // values of a step that is not made
+	for k, kind := range p.Kinds {
+		none[k] = make([]byte, p.Sizes[k]*int64(dataset.DType(kind.DType).Size()))
+	}
 	for _, steps := range batches {
 		for _, batch := range steps {
-			if _, _, err := l.add(&compose.Feeds{Features: p.Features, Int32s: p.Int32s}, batch); err != nil {
+			if _, _, err := l.add(p.Features, batch); err != nil {
 				return nil, err
 			}
 			if err := checkShapes(p, batch); err != nil {
@@ -131,13 +135,16 @@ func featureSpecs(p compose.TPUFeeds, batches [][][]Feature) ([]spec, error) {
 			}
 		}
 		for range p.Steps - len(steps) {
-			l.ints, l.floats = append(l.ints, raw(noInts)), append(l.floats, raw(noFloats))
+			for k := range none {
+				l.values[k] = append(l.values[k], none[k])
+			}
 		}
 	}
-	return []spec{
-		{p.Ints, tf.Int32, feedShape(p, p.IntValues), l.ints},
-		{p.Floats, tf.Float, feedShape(p, p.FloatValues), l.floats},
-	}, nil
+	specs := l.specs(p.Kinds, p.Values)
+	for k := range specs {
+		specs[k].shape = feedShape(p, p.Sizes[k])
+	}
+	return specs, nil
 }
 
 // checkShapes returns an error unless the features have the shapes of the TPU's program.

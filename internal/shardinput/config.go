@@ -37,9 +37,8 @@ type Config struct {
 	// Part is the part of its replicas among all, and Replicas their number.
 	Part     dataset.Part `json:"part"`
 	Replicas int          `json:"replicas"`
-	// Features are the inputs of the graph. The first Int32s of them have dtype int32.
+	// Features are the inputs of the graph, in the order of flat.DTypes.
 	Features []flat.Feature `json:"features"`
-	Int32s   int            `json:"int32s"`
 	// LongRows is the number of tokens that a row of a micro-batch may have at no extra cost;
 	// 0 means as many as the rows of the data.
 	LongRows int `json:"long_rows"`
@@ -69,14 +68,12 @@ func (c Config) Validate() error {
 		return fmt.Errorf("worker is %d; expected 0 to %d", c.Worker, len(c.Data.Workers)-1)
 	case c.Part.Of == 0:
 		return errors.New("the part is not set")
-	case c.Int32s < 0 || c.Int32s > len(c.Features):
-		return fmt.Errorf("number of int32 features is %d; expected 0 to %d", c.Int32s, len(c.Features))
 	case c.LongRows < 0 || c.LongRows > maxRow:
 		return fmt.Errorf("tokens of long rows are %d; expected 0 to %d", c.LongRows, maxRow)
 	case c.Data.Dataset.Readers < 0 || c.Data.Dataset.Readers > maxAhead || c.Data.Dataset.Prefetch < 0 || c.Data.Dataset.Prefetch > maxAhead:
 		return fmt.Errorf("readers and prefetch are %d and %d; expected 0 to %d", c.Data.Dataset.Readers, c.Data.Dataset.Prefetch, maxAhead)
 	}
-	return nil
+	return flat.Check(c.Features)
 }
 
 // JSON returns the configuration in the form of GorbitDraw's input.

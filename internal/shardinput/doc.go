@@ -5,7 +5,7 @@
 // share the data that the process reads:
 //
 //	GorbitDraw  config uint8 [C], request int64 [4] -> stats int64 [6 + F + M], rows int32 [N]
-//	GorbitTake  request int64 [3], place int64 [2] -> int32s, float32s, layout int64 [L]
+//	GorbitTake  request int64 [3], place int64 [2] -> int32s, float32s, layout int64 [L], int64s, uint8s, bools
 //
 // The inputs of Draw are a [Config] as JSON, and a request: a ticket, an epoch, a position in the
 // epoch and a number of rounds. Draw reads the worker's part of the batch at that position, divides

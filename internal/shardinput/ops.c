@@ -104,11 +104,11 @@ static void nothing_to_delete(void* unused) { (void)unused; }
 static const struct {
   const char* name;
   void (*compute)(void*, TF_OpKernelContext*);
-  const char *in[2], *out[4];
+  const char *in[2], *out[7];
 } kOps[] = {
     {"GorbitDraw", draw, {"config: uint8", "request: int64"}, {"stats: int64", "rows: int32"}},
     {"GorbitTake", take, {"request: int64", "place: int64"},
-     {"int32s: int32", "float32s: float", "layout: int64"}},
+     {"int32s: int32", "float32s: float", "layout: int64", "int64s: int64", "uint8s: uint8", "bools: bool"}},
 };
 
 // gorbit_input_register makes the operations and their CPU kernels known to TensorFlow.

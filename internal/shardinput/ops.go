@@ -23,6 +23,19 @@ const (
 	Take = "GorbitTake"
 )
 
+// TakeLayout is the output of Take with the layout.
+const TakeLayout = 2
+
+// takeOutputs are the outputs of Take with the values of a dtype.
+var takeOutputs = map[string]struct {
+	index int
+	dtype tf.DataType
+	size  int // bytes of a value
+}{"int32": {0, tf.Int32, 4}, "float32": {1, tf.Float, 4}, "int64": {3, tf.Int64, 8}, "uint8": {4, tf.Uint8, 1}, "bool": {5, tf.Bool, 1}}
+
+// TakeOutput returns the output of Take with the values of a dtype.
+func TakeOutput(dtype string) int { return takeOutputs[dtype].index }
+
 // here is the state shared by the operations of this process: TensorFlow cannot pass Go values to
 // them.
 var here host
@@ -67,9 +80,10 @@ func gorbitInputTake(call unsafe.Pointer, request *C.int64_t, n C.int64_t, place
 		if err != nil {
 			return err
 		}
-		give(call, 0, tf.Int32, made.int32s)
-		give(call, 1, tf.Float, made.float32s)
-		give(call, 2, tf.Int64, made.layout)
+		give(call, TakeLayout, tf.Int64, made.layout)
+		for dtype, out := range takeOutputs {
+			giveBytes(call, out.index, out.dtype, out.size, made.values[dtype])
+		}
 		return nil
 	})
 }
@@ -102,5 +116,13 @@ func give[T any](call unsafe.Pointer, i int, dtype tf.DataType, values []T) {
 	at := C.gorbit_input_output(call, C.int(i), C.int(dtype), C.int64_t(len(values)))
 	if at != nil {
 		copy(unsafe.Slice((*T)(at), len(values)), values)
+	}
+}
+
+// giveBytes sets an output to values of so many bytes each.
+func giveBytes(call unsafe.Pointer, i int, dtype tf.DataType, size int, values []byte) {
+	at := C.gorbit_input_output(call, C.int(i), C.int(dtype), C.int64_t(len(values)/size))
+	if at != nil {
+		copy(unsafe.Slice((*byte)(at), len(values)), values)
 	}
 }

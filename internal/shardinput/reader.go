@@ -65,9 +65,8 @@ type reader struct {
 
 // micro is a flat micro-batch, the input of the graph.
 type micro struct {
-	int32s   []int32
-	float32s []float32
-	layout   []int64
+	values map[string][]byte // by dtype
+	layout []int64
 }
 
 // reader returns the reader for a configuration. It closes a reader for another one.
@@ -283,8 +282,15 @@ func different(parts []*dataset.Batch, feature string) []int32 {
 
 // lay flattens the inputs of the graph into memory of their own.
 func (c Config) lay(b *dataset.Batch) (micro, error) {
-	laid, err := flat.Lay(c.Features, c.Int32s, b.Features)
-	return micro{slices.Concat(laid.Int32s...), slices.Concat(laid.Float32s...), laid.Layout}, err
+	laid, err := flat.Lay(c.Features, b.Features)
+	if err != nil {
+		return micro{}, err
+	}
+	m := micro{make(map[string][]byte), laid.Layout}
+	for i, kind := range flat.Kinds(c.Features) {
+		m.values[kind.DType] = slices.Concat(laid.Values[i]...)
+	}
+	return m, nil
 }
 
 // take implements GorbitTake.

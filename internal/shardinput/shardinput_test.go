@@ -2,8 +2,10 @@ package shardinput
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -31,8 +33,7 @@ func written(t testing.TB) Config {
 		Worker:   1,
 		Part:     dataset.Part{From: 1, To: 3, Of: 5},
 		Replicas: 2,
-		Features: []flat.Feature{{Name: "input_ids", Axes: 2}, {Name: "labels", Axes: 1}, {Name: "example_weights", Axes: 1}},
-		Int32s:   2,
+		Features: []flat.Feature{{Name: "input_ids", DType: "int32", Axes: 2}, {Name: "labels", DType: "int32", Axes: 1}, {Name: "example_weights", DType: "float32", Axes: 1}},
 		Rows:     []string{"input_ids"},
 	}
 	d := whole(t, c, dataset.Part{})
@@ -134,6 +135,15 @@ func drawFor(t *testing.T, h *host, config []byte, ticket int64, at dataset.Stat
 	return out
 }
 
+// words returns 32-bit values.
+func words(b []byte) []uint32 {
+	out := make([]uint32, len(b)/4)
+	for i := range out {
+		out[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return out
+}
+
 // check checks what was drawn at a place against the batch there.
 func (got drawn) check(t *testing.T, at dataset.State, b *dataset.Batch) {
 	t.Helper()
@@ -145,12 +155,14 @@ func (got drawn) check(t *testing.T, at dataset.State, b *dataset.Batch) {
 	var weight float32
 	for _, m := range got.made {
 		sizes, shape := m.layout[:3], m.layout[3:]
-		if sizes[0] != shape[0]*shape[1] || sizes[1] != shape[2] || sizes[2] != shape[3] || int64(len(m.int32s)) != sizes[0]+sizes[1] || int64(len(m.float32s)) != sizes[2] {
-			t.Fatalf("%v: %d and %d numbers are laid out as %v", at, len(m.int32s), len(m.float32s), m.layout)
+		if sizes[0] != shape[0]*shape[1] || sizes[1] != shape[2] || sizes[2] != shape[3] || int64(len(m.values["int32"])) != 4*(sizes[0]+sizes[1]) || int64(len(m.values["float32"])) != 4*sizes[2] {
+			t.Fatalf("%v: %d and %d bytes are laid out as %v", at, len(m.values["int32"]), len(m.values["float32"]), m.layout)
 		}
-		held = append(held, m.int32s[:sizes[0]]...)
-		for _, w := range m.float32s {
-			weight += w
+		for _, v := range words(m.values["int32"])[:sizes[0]] {
+			held = append(held, int32(v))
+		}
+		for _, v := range words(m.values["float32"]) {
+			weight += math.Float32frombits(v)
 		}
 	}
 	if weight != float32(b.Examples) {
@@ -258,14 +270,14 @@ func TestRefused(t *testing.T) {
 		"no part":      {with(func(c *Config) { c.Part = dataset.Part{} }), "the part is not set"},
 		"a bad part":   {with(func(c *Config) { c.Part.To = 9 }), "worker b:2: part is 1 to 9 of 5"},
 		"long rows":    {with(func(c *Config) { c.LongRows = 1 << 40 }), "long rows are 1099511627776; expected"},
-		"int32s":       {with(func(c *Config) { c.Int32s = 4 }), "number of int32 features is 4; expected 0 to 3"},
+		"order":        {with(func(c *Config) { c.Features = slices.Clone(c.Features); c.Features[0].DType = "bool" }), "feature labels has dtype \"int32\"; expected features in the order of the dtypes"},
 		"readers":      {with(func(c *Config) { c.Data.Dataset.Readers = 1 << 40 }), "readers and prefetch are 1099511627776"},
 		"batch size":   {with(func(c *Config) { c.Data.Dataset.BatchSize = 1 << 40 }), "worker b:2: batch size is 1099511627776"},
 		"another seed": {with(func(c *Config) { c.Data.Dataset.Seed = 4 }), "has the settings {"},
 		"no file":      {with(func(c *Config) { c.Data.Files = []dataset.FileInfo{{Path: "gone"}} }), "worker b:2: file "},
-		"no feature":   {with(func(c *Config) { c.Features = []flat.Feature{{Name: "colour", Axes: 1}}; c.Int32s = 1 }), "worker b:2: the batch has no feature colour"},
-		"axes":         {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 2}}; c.Int32s = 1 }), "expected 2 axes"},
-		"dtype":        {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", Axes: 1}}; c.Int32s = 0 }), "labels has dtype int32; expected float32"},
+		"no feature":   {with(func(c *Config) { c.Features = []flat.Feature{{Name: "colour", DType: "int32", Axes: 1}} }), "worker b:2: the batch has no feature colour"},
+		"axes":         {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", DType: "int32", Axes: 2}} }), "expected 2 axes"},
+		"dtype":        {with(func(c *Config) { c.Features = []flat.Feature{{Name: "labels", DType: "float32", Axes: 1}} }), "labels has dtype int32; expected float32"},
 	} {
 		if !strings.Contains(test.got, test.want) {
 			t.Errorf("%s: %s, expected %q", name, test.got, test.want)

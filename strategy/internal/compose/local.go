@@ -6,7 +6,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/flat"
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 )
 
@@ -15,10 +14,7 @@ import (
 func (c *composer) readLocally(f *graphs.Function) (*Local, []map[string]string, error) {
 	features := c.features(f)
 	p := &Local{Rows: c.rowFeatures()}
-	config := shardinput.Config{Data: *c.Local, Int32s: features.Int32s, Rows: p.Rows, LongRows: c.plan.LongRows()}
-	for _, feature := range features.Features {
-		config.Features = append(config.Features, flat.Feature{Name: feature.Name, Axes: len(feature.Axes)})
-	}
+	config := shardinput.Config{Data: *c.Local, Features: Flat(features.Features), Rows: p.Rows, LongRows: c.plan.LongRows()}
 	c.OnDevice(c.replicas[0].host)
 	p.Request = c.Placeholder("draw/request", int64Type, []int64{shardinput.DrawNumbers})
 	p.Take = c.Placeholder("take/request", int64Type, []int64{shardinput.TakeNumbers})
@@ -42,7 +38,11 @@ func (c *composer) readLocally(f *graphs.Function) (*Local, []map[string]string,
 			own := r.prefix + "take"
 			c.OnDevice(r.host)
 			take := c.Node(shardinput.Take, own, []string{p.Take, c.Int64s(own+"/place", []int64{int64(i), int64(to - from)})})
-			out[from+i] = c.cut(own, features, r, take+":0", take+":1", take+":2")
+			values := make([]string, len(features.Kinds))
+			for k, kind := range features.Kinds {
+				values[k] = fmt.Sprintf("%s:%d", take, shardinput.TakeOutput(kind.DType))
+			}
+			out[from+i] = c.cut(own, features, r, values, fmt.Sprintf("%s:%d", take, shardinput.TakeLayout))
 		}
 		from = to
 		config.Worker++

@@ -105,13 +105,13 @@ func (c *composer) loopInputs(p *Loop, handles ...value) []value {
 		loopSteps: {call + ":1", int64Type},
 	}
 	in = append(in, value{p.Numbers, int64Type}, value{p.ScalarFeed, float32Type})
-	if p.Feeds.Int32s > 0 {
-		p.Feeds.Ints = c.Placeholder("loop/int32", int32Type, []int64{-1})
-		in = append(in, value{p.Feeds.Ints, int32Type})
-	}
-	if len(p.Feeds.Features) > p.Feeds.Int32s {
-		p.Feeds.Floats = c.Placeholder("loop/float32", float32Type, []int64{-1})
-		in = append(in, value{p.Feeds.Floats, float32Type})
+	for _, kind := range p.Feeds.Kinds {
+		placeholder, t := "", dtypes[kind.DType].proto
+		if kind.To > kind.From {
+			placeholder = c.Placeholder("loop/"+kind.DType, t, []int64{-1})
+			in = append(in, value{placeholder, t})
+		}
+		p.Feeds.Values = append(p.Feeds.Values, placeholder)
 	}
 	for _, feature := range p.Rows {
 		rows := c.Placeholder("loop/rows/"+feature, int32Type, []int64{-1})
@@ -212,17 +212,20 @@ func (c *composer) takeStep(p *Loop, k string, args map[string]string) (inputs [
 		return c.Node("Slice", name, []string{args[from], number(at), number(at + 1)}, build.Type("T", t), build.Type("Index", int64Type))
 	}
 	for i, r := range c.replicas {
-		at := i * replicaNumbers
+		at := i * p.replicaNumbers()
 		c.OnDevice(c.replicas[0].host)
 		name := r.prefix + "features"
-		ints := slice(name+"/int32", p.Feeds.Ints, int32Type, at)
-		floats := slice(name+"/float32", p.Feeds.Floats, float32Type, at+2)
-		seeds = append(seeds, number(at+4))
-		inputs = append(inputs, c.cut(name, p.Feeds, r, ints, floats, number(at+5)))
+		var values []string
+		for k, kind := range p.Feeds.Kinds {
+			values = append(values, slice(name+"/"+kind.DType, p.Feeds.Values[k], dtypes[kind.DType].proto, at+2*k))
+		}
+		last := at + 2*len(p.Feeds.Kinds)
+		seeds = append(seeds, number(last))
+		inputs = append(inputs, c.cut(name, p.Feeds, r, values, number(last+1)))
 	}
 	c.OnDevice(c.replicas[0].host)
 	for i, feature := range p.Rows {
-		at := len(c.replicas)*replicaNumbers + i*rowNumbers
+		at := len(c.replicas)*p.replicaNumbers() + i*rowNumbers
 		class := c.Node("Cast", "rows/class/"+feature, []string{number(at + 2)}, build.Type("SrcT", int64Type), build.Type("DstT", int32Type))
 		c.rows[feature] = RowFeed{
 			Rows: slice("rows/"+feature, p.RowFeeds[i], int32Type, at),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/internal/flat"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 )
@@ -135,10 +136,9 @@ type Loop struct {
 	Call string
 	// Feeds are the features; Layout and Totals are part of Numbers.
 	Feeds *Feeds
-	// Numbers is int64 [steps, n]. A row has for each replica where its values of Feeds.Ints
-	// begin and how many they are, the same for Feeds.Floats, its seed (2), and its layout, see
-	// Feeds.Layout. Then follow for each feature of Rows where its rows begin, how many they
-	// are, and their class.
+	// Numbers is int64 [steps, n]. A row has for each replica and each of Feeds.Kinds where its
+	// values begin and how many they are; its seed (2); and its layout, see Feeds.Layout. Then
+	// follow for each feature of Rows where its rows begin, how many they are, and their class.
 	Numbers string
 	// ScalarFeed is fed with the values of Train.Scalars, float32 [steps, n].
 	ScalarFeed string
@@ -164,12 +164,11 @@ type Loop struct {
 // Decided is how many numbers at the end of a row of Loop.Results are those of all replicas.
 const Decided = 3
 
-// replicaNumbers is how many parts of a row of Loop.Numbers belong to a replica, and rowNumbers how
-// many to a feature of Loop.Rows.
-const (
-	replicaNumbers = 6
-	rowNumbers     = 3
-)
+// rowNumbers is how many parts of a row of Loop.Numbers belong to a feature of Loop.Rows.
+const rowNumbers = 3
+
+// replicaNumbers returns how many parts of a row of Numbers belong to a replica.
+func (p *Loop) replicaNumbers() int { return 2*len(p.Feeds.Kinds) + 2 }
 
 // width returns the length of a row of Results.
 func (p *Loop) width() int64 {
@@ -184,7 +183,10 @@ func (p *Loop) width() int64 {
 func (p *Loop) numberSizes() []int64 {
 	var out []int64
 	for range p.Feeds.Replicas {
-		out = append(out, 1, 1, 1, 1, 2, p.Feeds.layoutLength())
+		for range p.Feeds.Kinds {
+			out = append(out, 1, 1)
+		}
+		out = append(out, 2, p.Feeds.layoutLength())
 	}
 	for range p.Rows {
 		out = append(out, 1, 1, 1)
@@ -219,15 +221,16 @@ type Call struct {
 // Feeds says how to feed the features of some replicas: one tensor per dtype with the concatenated
 // values, and one with the size and shape of each feature (see internal/flat).
 type Feeds struct {
-	// Features are the features to feed, those of int32 first.
+	// Features are the features to feed, kind by kind. Kinds are those of one dtype each.
 	Features []graphs.Feature
-	Int32s   int // number of int32 features
+	Kinds    []flat.Kind
 	Replicas int
 	// Placeholders; "" means none.
-	//   Ints, Floats  all values, replica by replica, feature by feature
-	//   Layout        int64 [replicas, L]: the sizes of a replica's features, then their shapes
-	//   Totals        int64 [2, replicas]: the number of values of each dtype of a replica
-	Ints, Floats, Layout, Totals string
+	//   Values  by kind: all values, replica by replica, feature by feature
+	//   Layout  int64 [replicas, L]: the sizes of a replica's features, then their shapes
+	//   Totals  int64 [kinds, replicas]: the number of values of each kind of a replica
+	Values         []string
+	Layout, Totals string
 }
 
 // layoutLength returns the length of a replica's layout.

@@ -53,8 +53,10 @@ func (l TPULayout) check(contract *graphs.Contract) error {
 	}
 	known := make(map[string]bool)
 	for _, f := range contract.Features {
-		for _, axis := range f.Axes {
-			known[axis] = true
+		for i, axis := range f.Axes {
+			if f.Shape[i] < 0 {
+				known[axis] = true
+			}
 		}
 	}
 	for axis := range known {

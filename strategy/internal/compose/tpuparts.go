@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"slices"
 
 	tpb "github.com/wamuir/graft/tensorflow/core/framework/tensor_go_proto"
 	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/internal/flat"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 
@@ -47,18 +49,22 @@ func (t *tpuParts) handles(c *composer, variable string) []string {
 // feeds adds the placeholders of a function's features.
 func (t *tpuParts) feeds(c *composer, name string, f *graphs.Function, steps int) TPUFeeds {
 	features := c.features(f)
-	p := TPUFeeds{Features: features.Features, Int32s: features.Int32s, Replicas: len(c.replicas), Steps: steps}
-	for i, feature := range p.Features {
-		shape := make([]int64, len(feature.Axes))
+	p := TPUFeeds{Features: features.Features, Kinds: features.Kinds, Replicas: len(c.replicas), Steps: steps}
+	for _, feature := range p.Features {
+		shape := slices.Clone(feature.Shape)
 		for j, axis := range feature.Axes {
-			shape[j] = t.layout.Axes[axis]
+			if shape[j] < 0 {
+				shape[j] = t.layout.Axes[axis]
+			}
 		}
 		p.Shapes = append(p.Shapes, shape)
-		if i < p.Int32s {
-			p.IntValues += elements(shape)
-		} else {
-			p.FloatValues += elements(shape)
+	}
+	for _, kind := range p.Kinds {
+		size := int64(0)
+		for _, shape := range p.Shapes[kind.From:kind.To] {
+			size += elements(shape)
 		}
+		p.Sizes = append(p.Sizes, size)
 	}
 	c.OnDevice(t.host)
 	add := func(kind string, dtype dtpb.DataType, values int64) string {
@@ -71,7 +77,9 @@ func (t *tpuParts) feeds(c *composer, name string, f *graphs.Function, steps int
 		}
 		return c.Placeholder(name+"/"+kind, dtype, shape)
 	}
-	p.Ints, p.Floats = add("int32", int32Type, p.IntValues), add("float32", float32Type, p.FloatValues)
+	for k, kind := range p.Kinds {
+		p.Values = append(p.Values, add(kind.DType, dtypes[kind.DType].proto, p.Sizes[k]))
+	}
 	return p
 }
 
@@ -95,17 +103,31 @@ func (t *tpuParts) inputs(c *composer, k *cluster, p TPUFeeds) stepInputs {
 		}
 		return k.input(k.name+"/input/"+kind, dtype, t.unpack(c, k.name+"/"+kind+"/replicas", fed, dtype)...)
 	}
-	in.ints, in.floats = add("int32", p.Ints, int32Type), add("float32", p.Floats, float32Type)
+	for k, kind := range p.Kinds {
+		in.values = append(in.values, add(kind.DType, p.Values[k], dtypes[kind.DType].proto))
+	}
 	return in
 }
 
 // stepInputs are the inputs of a replica's steps, or of one of them. "" means none.
 type stepInputs struct {
-	ints, floats, seed, scalars string
+	values        []string // of the features, by kind
+	seed, scalars string
+}
+
+// loopName returns the name of the argument of a loop with the values of a kind.
+func loopName(kind flat.Kind) string {
+	switch kind.DType {
+	case "int32":
+		return "ints"
+	case "float32":
+		return "floats"
+	}
+	return kind.DType + "s"
 }
 
 // of returns the inputs of step k.
-func (in stepInputs) of(c *composer, k string) stepInputs {
+func (in stepInputs) of(c *composer, kinds []flat.Kind, k string) stepInputs {
 	axis := c.Int32("own/axis", 0)
 	row := func(name, all string, t dtpb.DataType) string {
 		if all == "" {
@@ -114,7 +136,12 @@ func (in stepInputs) of(c *composer, k string) stepInputs {
 		return c.Node("GatherV2", "own/"+name, []string{all, k, axis},
 			build.Type("Tparams", t), build.Type("Tindices", int32Type), build.Type("Taxis", int32Type))
 	}
-	return stepInputs{row("ints", in.ints, int32Type), row("floats", in.floats, float32Type), row("seed", in.seed, int64Type), row("scalars", in.scalars, float32Type)}
+	var own stepInputs
+	for i, kind := range kinds {
+		own.values = append(own.values, row(loopName(kind), in.values[i], dtypes[kind.DType].proto))
+	}
+	own.seed, own.scalars = row("seed", in.seed, int64Type), row("scalars", in.scalars, float32Type)
+	return own
 }
 
 // tpuCut splits a replica's values of one step into features.
@@ -137,8 +164,9 @@ func (c *composer) tpuCut(prefix string, p *TPUFeeds, in stepInputs) map[string]
 				build.Type("T", t), build.Type("Tshape", int64Type))
 		}
 	}
-	take("int32", int32Type, 0, p.Int32s, in.ints)
-	take("float32", float32Type, p.Int32s, len(p.Features), in.floats)
+	for k, kind := range p.Kinds {
+		take(kind.DType, dtypes[kind.DType].proto, kind.From, kind.To, in.values[k])
+	}
 	return out
 }
 

@@ -2,6 +2,7 @@ package compose
 
 import (
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/flat"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 
@@ -31,17 +32,17 @@ type TPUCalls struct {
 // TPUFeeds says how to feed the features of a call: one tensor per dtype, with the values replica by
 // replica, step by step, feature by feature.
 type TPUFeeds struct {
-	// Features are the features, those of int32 first. Shapes are their shapes.
+	// Features are the features, kind by kind. Shapes are their shapes.
 	Features []graphs.Feature
 	Shapes   [][]int64
-	Int32s   int // number of int32 features
+	Kinds    []flat.Kind
 	// Replicas and Steps are the first axes of the fed tensors: [replicas, steps, values], or
 	// [replicas, values] if Steps is 1.
 	Replicas, Steps int
-	// IntValues and FloatValues are the numbers of values of each dtype in a replica's step.
-	IntValues, FloatValues int64
-	// Ints and Floats are placeholders; "" means none.
-	Ints, Floats string
+	// Sizes are the numbers of values of each kind in a replica's step. Values are the
+	// placeholders; "" means none.
+	Sizes  []int64
+	Values []string
 }
 
 // TPUTrain is a call of the training step. Tensors have a first axis of Feeds.Steps, unless that is

@@ -212,16 +212,14 @@ func (c *composer) tpuLoopArguments(p *TPUTrain, r *replica, in stepInputs, coun
 		}
 		arguments = append(arguments, loopArgument{name, c.zeros("train/loop/"+name, resultTypes[i], shape, false), resultTypes[i], shape})
 	}
-	for _, a := range []loopArgument{
-		{"ints", in.ints, int32Type, []int64{steps, p.Feeds.IntValues}},
-		{"floats", in.floats, float32Type, []int64{steps, p.Feeds.FloatValues}},
-		{"seeds", in.seed, int64Type, []int64{steps, 2}},
-		{"scalars", in.scalars, float32Type, []int64{steps, int64(len(p.Scalars))}},
-	} {
-		if a.ref != "" {
-			arguments = append(arguments, a)
+	for i, kind := range p.Feeds.Kinds {
+		if in.values[i] != "" {
+			arguments = append(arguments, loopArgument{loopName(kind), in.values[i], dtypes[kind.DType].proto, []int64{steps, p.Feeds.Sizes[i]}})
 		}
 	}
+	arguments = append(arguments,
+		loopArgument{"seeds", in.seed, int64Type, []int64{steps, 2}},
+		loopArgument{"scalars", in.scalars, float32Type, []int64{steps, int64(len(p.Scalars))}})
 	for i, v := range c.plan.Variables {
 		arguments = append(arguments, loopArgument{fmt.Sprintf("v%d", i), r.handles[v.Name], resourceType, nil})
 	}
@@ -251,7 +249,11 @@ func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, 
 	for i, v := range c.plan.Variables {
 		one.handles[v.Name] = refs[fmt.Sprintf("v%d", i)]
 	}
-	mine := stepInputs{refs["ints"], refs["floats"], refs["seeds"], refs["scalars"]}.of(&own, "made")
+	all := stepInputs{seed: refs["seeds"], scalars: refs["scalars"]}
+	for _, kind := range p.Feeds.Kinds {
+		all.values = append(all.values, refs[loopName(kind)])
+	}
+	mine := all.of(&own, p.Feeds.Kinds, "made")
 	results, effects, err := own.tpuStep(t, p, one, "", mine)
 	if err != nil {
 		return "", err

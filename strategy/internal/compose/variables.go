@@ -25,7 +25,7 @@ func (c *composer) variables(train bool) error {
 		slot := initial != nil
 		t, ok := dtypes[dtype]
 		if !ok {
-			return fmt.Errorf("variable %s has dtype %s; expected float32, int32 or int64", name, dtype)
+			return fmt.Errorf("variable %s has dtype %s; expected float32, int32, int64, uint8 or bool", name, dtype)
 		}
 		spec := Variable{Name: name, DType: t.proto, Shape: shape, Slot: slot}
 		c.plan.Variables = append(c.plan.Variables, spec)
@@ -108,6 +108,7 @@ func (c *composer) fill(r *replica, v Variable, initial float64, handle string, 
 	return c.Assign(r.prefix+"zero/"+v.Name, handle, filled[at], v.DType)
 }
 
+// dtypes are the dtypes of variables and features, and the bytes of an element.
 var dtypes = map[string]struct {
 	proto dtpb.DataType
 	size  int
@@ -115,4 +116,6 @@ var dtypes = map[string]struct {
 	"float32": {dtpb.DataType_DT_FLOAT, 4},
 	"int32":   {dtpb.DataType_DT_INT32, 4},
 	"int64":   {dtpb.DataType_DT_INT64, 8},
+	"uint8":   {dtpb.DataType_DT_UINT8, 1},
+	"bool":    {dtpb.DataType_DT_BOOL, 1},
 }
