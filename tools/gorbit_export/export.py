@@ -28,7 +28,7 @@ from gorbit_export.task import Feature, Hyperparameter, Output, Task
 
 Tensor = tf.Tensor
 
-VERSION = 2
+VERSION = 3
 """Version of the contract and of gorbit.json."""
 CONTRACT_FILE = "assets/gorbit.json"
 SERVING_FOLDER = "serving"
@@ -245,7 +245,6 @@ class Export(tf.Module):
             "model": task.description(),
             "optimizer": {
                 "name": optimizer.name,
-                "slots": list(optimizer.slots),
                 "iterations": "optimizer/iterations",
                 "hyperparameters": [_describe(h) for h in optimizer.hyperparameters],
             },
@@ -452,7 +451,6 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         "axes": list(feature.axes),
         "shape": list(feature.shape),
         "role": feature.role,
-        **({"label": True} if feature.label else {}),
         **{name: value for name, value in optional.items() if value is not None},
     }
 

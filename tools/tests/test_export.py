@@ -29,6 +29,7 @@ STEP = {
     "clip_norm": 1.0,
 }
 SEED = [11, 5]
+SLOTS = ("m", "v")
 
 
 @pytest.fixture(scope="module", params=["first", "mean"])
@@ -99,11 +100,11 @@ def test_contract_describes_the_functions(exported):
         return inputs, outputs
 
     features = {f["name"]: (f["dtype"], len(f["axes"])) for f in contract["features"]}
-    labels = {f["name"] for f in contract["features"] if f.get("label")}
+    labels = {f["name"] for f in contract["features"] if f["role"] != "input"}
     assert labels == {"labels", "example_weights"}
     passes = {h["name"]: ("float32", 0) for h in contract["hyperparameters"]}
     optimizer = {h["name"]: ("float32", 0) for h in contract["optimizer"]["hyperparameters"]}
-    slots = {slot: ("resource", 0) for slot in contract["optimizer"]["slots"]}
+    slots = {slot: ("resource", 0) for slot in SLOTS}
     seed = {"seed": ("int64", 1)}
     common = {name: ("float32", 0) for name in ("learning_rate", "weight_decay")}
 
@@ -156,7 +157,7 @@ def test_contract_describes_the_variables(exported):
     want = {contract["optimizer"]["iterations"]: [], contract["state"]: []}
     for v in contract["variables"]:
         want[v["name"]] = v["shape"]
-        for slot in contract["optimizer"]["slots"]:
+        for slot in SLOTS:
             want[f"optimizer/{slot}/{v['name']}"] = v["shape"]
     assert stored == want
     decayed = {v["name"] for v in contract["variables"] if v["weight_decay"]}
