@@ -13,6 +13,7 @@ from typing import Any
 # TensorFlow is imported only after the arguments have been checked: the import
 # takes seconds, and TensorFlow may not be installed.
 from gorbit_export import config as configs
+from gorbit_export.models import command
 
 TENSORFLOW = "2.18"
 """The release whose graphs gorbit's library runs."""
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     start = time.monotonic()
     try:
-        _export(args)
+        args.run(args)
     except UsageError as err:
         print(f"gorbit_export: {err}", file=sys.stderr)
         return 2
@@ -50,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("gorbit_export: interrupted; nothing was written", file=sys.stderr)
         return 130
-    print(f"exported to {args.out} in {time.monotonic() - start:.1f} s")
+    if "out" in args:
+        print(f"exported to {args.out} in {time.monotonic() - start:.1f} s")
     return 0
 
 
@@ -67,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         description="BERT with a classification head, for sentences and sentence pairs.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
+    classifier.set_defaults(run=_export)
     add = classifier.add_argument
     add(
         "--config",
@@ -117,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--vocab-size", type=int, help="vocabulary size (default: the configuration's)")
     add("--seed", type=_seed, default=0, help="seed of the initial weights")
+    command.add(models)
     return parser
 
 

@@ -47,7 +47,7 @@ _LOSS_SCALE = Hyperparameter(
 _CLIP = Hyperparameter("clip_norm", 1.0, "global norm that gradients are clipped to; 0 is off")
 
 
-class _Tree(tf.Module):
+class Tree(tf.Module):
     """A module whose children are set by paths with slashes."""
 
     def set(self, path: str, value: Any) -> None:
@@ -55,7 +55,7 @@ class _Tree(tf.Module):
         node, names = self, path.split("/")
         for name in names[:-1]:
             if not hasattr(node, name):
-                setattr(node, name, _Tree())
+                setattr(node, name, Tree())
             node = getattr(node, name)
         setattr(node, names[-1], value)
 
@@ -82,7 +82,7 @@ class Export(tf.Module):
         super().__init__()
         self._task, self._optimizer, self._xla = task, optimizer, xla
         self.model = task.model
-        self.optimizer = _Tree()
+        self.optimizer = Tree()
         self.optimizer.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.runner_state = tf.Variable("", dtype=tf.string, trainable=False)
         self._layout = _layout(task, optimizer)
@@ -178,6 +178,13 @@ class Export(tf.Module):
 
     def _merge(self) -> dict[str, Tensor]:
         return {path: layer.merged() for path, layer in self.adapted.items()}
+
+    def train_pass(self) -> Any:
+        """Returns `gradients` traced anew at its first call, for tries of a task's own."""
+        task = self._task
+        specs = [f.spec() for f in task.features] + [tf.TensorSpec([2], tf.int64, "seed")]
+        specs += [h.spec() for h in self.hyperparameters]
+        return _function("gradients", self._gradients, specs, False)
 
     def _results_specs(self) -> list[tf.TensorSpec]:
         sums = self.evaluate.get_concrete_function().structured_outputs
@@ -323,7 +330,7 @@ class Export(tf.Module):
 def _layout(task: Task, optimizer: Optimizer) -> _Layout:
     variables, states, rules, slots = {}, {}, {}, {}
     for path, variable in _variable_paths(task.model, "model"):
-        if not variable.trainable:
+        if not task.trains(path, variable):
             states[path] = variable
             continue
         variables[path] = variable
@@ -508,6 +515,7 @@ def write(
     out = pathlib.Path(out).absolute()
     refuse_existing(out, overwrite)
     module = Export(task, optimizer, xla)
+    task.inspect(module)
     out.parent.mkdir(parents=True, exist_ok=True)
     with _part(out) as part:
         _write(module, part / "new")
@@ -590,7 +598,7 @@ def _merged_model(module: Export) -> tf.Module:
     adapters = {v.ref() for layer in module.adapted.values() for v in layer.adapter}
     if not adapters:
         return module.task.model
-    tree = _Tree()
+    tree = Tree()
     for path, variable in {**module.variables_by_path, **module.states_by_path}.items():
         if variable.ref() not in adapters:
             tree.set(path.removeprefix("model/"), variable)

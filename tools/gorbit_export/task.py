@@ -204,6 +204,20 @@ class Task(abc.ABC):
         """Returns a float32 scalar per metric from the totals of the sums in `results_of`."""
         raise NotImplementedError
 
+    def trains(self, path: str, variable: tf.Variable) -> bool:
+        """Whether a variable is trained. Others are states."""
+        return variable.trainable
+
+    def inspect(self, module: Any) -> None:  # noqa: B027
+        """Looks at the functions of an export before it is written.
+
+        Args:
+            module: the export.Export.
+
+        Raises:
+            ValueError: if the export would not be what its contract says.
+        """
+
     def learning_rate(self, path: str) -> float:
         """Factor of the learning rate for a variable."""
         return 1.0

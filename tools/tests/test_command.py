@@ -179,7 +179,7 @@ def test_unknown_activation_is_named(tmp_path, capsys):
         ["bert-classifier", "--config", "tiny"],
         ["bert-classifier", "--config", "tiny", "--out", "x", "--num-labels", "two"],
         ["bert-classifier", "--config", "tiny", "--out", "x", "--pooling", "max"],
-        ["bert-classifier", "--config", "tiny", "--out", "x", "--optimizer", "sgd"],
+        ["bert-classifier", "--config", "tiny", "--out", "x", "--optimizer", "nadam"],
         ["bert-classifier", "--config", "tiny", "--out", "x", "--seed", str(1 << 63)],
         ["bert-classifier", "--config", "tiny", "--out", "x", "--nonsense"],
     ],

@@ -1,0 +1,215 @@
+"""Calls of a model that change nothing: new values of its states are results."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import inspect
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.models.functional import Functional
+
+from gorbit_export import ops
+from gorbit_export.models import Refusal, names
+from gorbit_export.models.recording import constants, recording, replaced
+
+Tensor = tf.Tensor
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a call gives.
+
+    Attributes:
+        y: the model's outputs, a tensor or a structure of tensors.
+        losses: scalars that the model adds to the loss: regularizers and add_loss.
+        states: new values of the states that the call assigned, by path.
+        overwritten: trained variables that the call assigned. The assignment holds within
+            the call only.
+    """
+
+    y: Any
+    losses: list[Tensor]
+    states: dict[str, Tensor]
+    overwritten: list[str]
+
+
+class Caller(abc.ABC):
+    """Calls a model with features by name."""
+
+    def __init__(self, model: Any, named: names.Names, inputs: list[str]) -> None:
+        """Takes the model, its names, and the names of the features that it takes."""
+        self.model, self.named, self.inputs = model, named, inputs
+        self._invoke = invocation(model, inputs)
+
+    @abc.abstractmethod
+    def __call__(
+        self, features: dict[str, Tensor], training: bool, random: ops.Random | None = None
+    ) -> Outcome:
+        """Calls the model.
+
+        Args:
+            features: at least the inputs.
+            training: what Keras calls so.
+            random: where random numbers come from, one site per generator in walk order.
+        """
+
+
+def caller(model: Any, named: names.Names, inputs: list[str]) -> Caller:
+    """Returns what calls a model of one of the kinds that `names.of` takes."""
+    kind = KerasCaller if isinstance(model, keras.layers.Layer) else ModuleCaller
+    return kind(model, named, inputs)
+
+
+def _words(random: ops.Random, site: int) -> Tensor:
+    """Draws two numbers of 31 bits, int32 [2]."""
+    stream = random.site(site)
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[2], key=stream.key, counter=stream.counter, alg=1, dtype=tf.int32
+    )
+    return tf.bitwise.bitwise_and(words, 0x7FFFFFFF)
+
+
+class KerasCaller(Caller):
+    """Calls a model of Keras 3 in a StatelessScope."""
+
+    def __call__(
+        self, features: dict[str, Tensor], training: bool, random: ops.Random | None = None
+    ) -> Outcome:
+        """See Caller."""
+        leaves = self.named.variables
+        # Trained variables, too: regularizers read them outside of any layer.
+        mapping = [
+            (leaf.holder, tf.convert_to_tensor(leaf.value))
+            for leaf in leaves.values()
+            if isinstance(leaf.holder, keras.Variable) and leaf.trained
+        ]
+        if random is not None:
+            for site, generator in enumerate(self.named.generators.values()):
+                state = generator.state
+                mapping.append((state, tf.cast(_words(random, site), state.dtype)))
+        plain = {
+            path: leaf.value
+            for path, leaf in leaves.items()
+            if isinstance(leaf.holder, tf.Variable)
+        }
+        before = {id(holder): value for holder, value in mapping}
+        with (
+            constants(),
+            recording((v, tf.convert_to_tensor(v)) for v in plain.values()) as record,
+            keras.StatelessScope(mapping, collect_losses=True) as scope,
+        ):
+            y = self._invoke(features, training)
+            losses = list(self.model.losses)
+        states, overwritten = {}, []
+        for path, leaf in leaves.items():
+            if path in plain:
+                if record.assigned(leaf.value):
+                    states[path] = record.get(leaf.value)
+                continue
+            new = scope.get_current_value(leaf.holder)
+            if not leaf.trained and new is not None:
+                states[path] = tf.convert_to_tensor(new)
+            elif leaf.trained and new is not scope_value(before, leaf.holder, new):
+                overwritten.append(path)
+        return Outcome(y, losses, states, overwritten)
+
+
+def scope_value(before: dict[int, Tensor], holder: Any, new: Any) -> Any:
+    """Returns the value that a scope began with, `new` if it had none."""
+    return before.get(id(holder), new)
+
+
+class ModuleCaller(Caller):
+    """Calls a model of tf-keras or a tf.Module, whose variables are plain ones."""
+
+    def __call__(
+        self, features: dict[str, Tensor], training: bool, random: ops.Random | None = None
+    ) -> Outcome:
+        """See Caller."""
+        states = {p: leaf.value for p, leaf in self.named.variables.items() if not leaf.trained}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(constants())
+            if random is not None:
+                for site, generator in enumerate(self.named.generators.values()):
+                    _draw_from(stack, generator, _words(random, site))
+            held = [(v, tf.convert_to_tensor(v)) for v in states.values()]
+            record = stack.enter_context(recording(held))
+            y = self._invoke(features, training)
+            losses = list(getattr(self.model, "losses", ()))
+        new = {path: record.get(v) for path, v in states.items() if record.assigned(v)}
+        return Outcome(y, losses, new, [])
+
+
+def _draw_from(stack: contextlib.ExitStack, generator: Any, words: Tensor) -> None:
+    """Lets a generator of tf-keras draw from the step's numbers."""
+    draws = iter(range(1 << 30))
+
+    def seed() -> Tensor:
+        return words + tf.constant([0, next(draws)])
+
+    generator._maybe_init()
+    stack.enter_context(replaced(generator, "_rng_type", generator.RNG_STATELESS))
+    stack.enter_context(replaced(generator, "make_seed_for_stateless_op", seed))
+
+
+def invocation(model: Any, inputs: list[str]) -> Any:
+    """Returns a function of features and `training` that calls the model.
+
+    Raises:
+        Refusal: if the model's inputs cannot be told.
+    """
+    if (declared := _declared_inputs(model)) is not None:
+        return _structured(model, inputs, declared)
+    body = getattr(model, "call", None) or model.__call__
+    parameters = inspect.signature(getattr(body, "python_function", body)).parameters
+    takes = {"training"} & set(parameters)
+    if isinstance(model, (keras.layers.Layer,)) or names.is_legacy(model):
+        takes = {"training"}  # Layer.__call__ takes it, and drops what call() does not know.
+    by_name = [name for name in inputs if name in parameters]
+
+    def invoke(features: dict[str, Tensor], training: bool) -> Any:
+        given = {"training": training} if takes else {}
+        if len(by_name) == len(inputs) and len(inputs) > 1:
+            ordered = sorted(inputs, key=list(parameters).index)
+            first, rest = ordered[0], ordered[1:]
+            return model(features[first], **{name: features[name] for name in rest}, **given)
+        if len(inputs) == 1:
+            return model(features[inputs[0]], **given)
+        return model({name: features[name] for name in inputs}, **given)
+
+    return invoke
+
+
+def _declared_inputs(model: Any) -> Any:
+    """Returns the structure of a functional model's inputs, None of other models."""
+    if isinstance(model, Functional):
+        return model._inputs_struct
+    if isinstance(model, keras.Sequential) and model.built and model._functional:
+        return model._functional._inputs_struct
+    if names.is_legacy(model) and getattr(model, "_nested_inputs", None) is not None:
+        return model._nested_inputs
+    return None
+
+
+def _structured(model: Any, inputs: list[str], declared: Any) -> Any:
+    tensors = tf.nest.flatten(declared)
+    wanted = [tensor.name.split(":")[0] for tensor in tensors]
+    if len(inputs) == len(wanted) == 1:
+        wanted = inputs
+    if isinstance(declared, dict) and set(declared) == set(inputs):
+        wanted = sorted(declared)
+    if set(wanted) != set(inputs):
+        raise Refusal(
+            f"the model's inputs are {', '.join(wanted)} and the features "
+            f"{', '.join(inputs)}; expected features with the names of the inputs"
+        )
+
+    def invoke(features: dict[str, Tensor], training: bool) -> Any:
+        flat = [features[name] for name in wanted]
+        return model(tf.nest.pack_sequence_as(declared, flat), training=training)
+
+    return invoke

@@ -1,0 +1,170 @@
+"""Losses as sums over examples, or over tokens.
+
+With l the loss of an example b (or its token t), w the example's weight and m the mask that
+Keras carries along with outputs, 1 where there is none:
+
+    loss_sum   = sum of w_b m_bt l_bt + R W       weight_sum = W = sum of w_b m_bt
+
+R being what the model adds by itself: regularizers and add_loss. Of several losses, l_b is
+the sum over them of factor * (sum over t of m l) / (sum over t of m), and W the sum of w_b.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.trainers import compile_utils
+
+from gorbit_export.models import Refusal
+
+Tensor = tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """One loss of the model.
+
+    Attributes:
+        loss: what computes it.
+        y: the model's output.
+        label: what the output is compared with.
+        factor: its part of the whole.
+        name: the output's, for messages.
+    """
+
+    loss: Any
+    y: Any
+    label: Any
+    factor: float
+    name: str
+
+
+def paired(y: Any, names: list[str], **others: Any) -> list[dict[str, Any]]:
+    """Lists a model's outputs together with what belongs to each.
+
+    Args:
+        y: the outputs, a tensor, list or dict.
+        names: the outputs' names where they are a list.
+        **others: a value for one output; a list or dict like the outputs for several.
+    """
+    if isinstance(y, dict):
+        keys, values = list(y), list(y.values())
+    elif isinstance(y, (list, tuple)):
+        keys = names if len(names) == len(y) else [f"output_{i}" for i in range(len(y))]
+        values = list(y)
+    else:
+        keys, values = names[:1] or ["outputs"], [y]
+    columns = {}
+    for what, other in others.items():
+        if isinstance(other, dict):
+            if unknown := set(other) - set(keys):
+                raise Refusal(
+                    f"{what} are given for {', '.join(sorted(unknown))}; the outputs are "
+                    f"{', '.join(keys)}"
+                )
+            columns[what] = [other.get(key) for key in keys]
+        elif isinstance(other, (list, tuple)) and len(keys) > 1:
+            if len(other) != len(keys):
+                raise Refusal(
+                    f"{len(other)} {what} are given for {len(keys)} outputs; expected one each"
+                )
+            columns[what] = list(other)
+        else:
+            columns[what] = [other] * len(keys)
+    return [
+        {"name": key, "y": values[i], **{what: column[i] for what, column in columns.items()}}
+        for i, key in enumerate(keys)
+    ]
+
+
+def of_examples(loss: Any, label: Any, y: Any) -> tuple[Tensor, Tensor | None]:
+    """Computes a loss before it is reduced.
+
+    Args:
+        loss: a Loss, a name, or a function of labels and outputs.
+        label: the labels.
+        y: the outputs.
+
+    Returns:
+        The losses, float32 [B] or [B, ...], and their mask, or None.
+
+    Raises:
+        Refusal: if the loss is one number for all examples.
+    """
+    mask = keras.src.backend.get_keras_mask(y) if tf.is_tensor(y) else None
+    if isinstance(loss, str):
+        loss = compile_utils.get_loss(loss, label, y)
+    if isinstance(loss, keras.losses.Loss):
+        # As Loss.__call__ does.
+        label, y = (_cast(value, loss.dtype, True) for value in (label, y))
+        values = loss.call(label, y)
+    elif callable(getattr(loss, "call", None)):  # tf-keras
+        values = loss.call(label, _cast(y, tf.float32, False))
+    else:
+        values = loss(label, y)
+    out = keras.src.backend.get_keras_mask(values)
+    if mask is not None and out is not None:
+        mask = tf.logical_and(mask, out)
+    values = tf.cast(values, tf.float32)
+    if values.shape.rank == 0:
+        name = getattr(loss, "name", None) or getattr(loss, "__name__", type(loss).__name__)
+        raise Refusal(
+            f"loss {name} gives one number for a whole batch; expected one per example, "
+            "[examples] or [examples, ...]"
+        )
+    return values, out if mask is None else mask
+
+
+def _cast(value: Any, dtype: Any, integers: bool) -> Any:
+    """Casts a structure of tensors, its integers too if so said."""
+
+    def one(x: Any) -> Any:
+        return tf.cast(x, dtype) if x is not None and (integers or x.dtype.is_floating) else x
+
+    return tf.nest.map_structure(one, value)
+
+
+def spread(weights: Tensor, mask: Tensor | None, like: Tensor) -> Tensor:
+    """Multiplies weights of examples with a mask, and repeats them in the shape of `like`."""
+    out = _expand(weights, like)
+    if mask is not None:
+        out *= _expand(tf.cast(mask, tf.float32), like)
+    return out * tf.ones_like(like)
+
+
+def _expand(x: Tensor, like: Tensor) -> Tensor:
+    """Adds axes at the end, or takes away those of length 1, up to the rank of `like`."""
+    rank = like.shape.rank
+    while x.shape.rank > rank and x.shape[-1] == 1:
+        x = tf.squeeze(x, -1)
+    for _ in range(rank - x.shape.rank):
+        x = x[..., None]
+    return x
+
+
+def sums(terms: list[Term], added: list[Tensor], weights: Tensor) -> dict[str, Tensor]:
+    """Returns loss_sum and weight_sum, see the module."""
+    total, weight = None, None
+    if len(terms) == 1 and terms[0].factor == 1:
+        values, mask = of_examples(terms[0].loss, terms[0].label, terms[0].y)
+        spreads = spread(weights, mask, values)
+        total = tf.reduce_sum(tf.math.multiply_no_nan(values, spreads))
+        weight = tf.reduce_sum(spreads)
+    else:
+        examples = weights
+        total, weight = tf.constant(0.0), tf.reduce_sum(examples)
+        for term in terms:
+            values, mask = of_examples(term.loss, term.label, term.y)
+            ones = spread(tf.ones_like(examples), mask, values)
+            axes = list(range(1, values.shape.rank))
+            mean = tf.math.divide_no_nan(
+                tf.reduce_sum(tf.math.multiply_no_nan(values, ones), axes),
+                tf.reduce_sum(ones, axes),
+            )
+            total += term.factor * tf.reduce_sum(tf.math.multiply_no_nan(mean, examples))
+    for value in added:
+        total += tf.reduce_sum(tf.cast(value, tf.float32)) * weight
+    return {"loss_sum": total, "weight_sum": weight}

@@ -1,0 +1,239 @@
+"""Any optimizer of Keras as update functions that take handles."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+from gorbit_export import optimizers
+from gorbit_export.models import Refusal
+
+Tensor = tf.Tensor
+
+_ANY_SHAPE = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Lamb")
+"""Optimizers whose update is the same graph for a variable of any shape."""
+_RUNNERS = {
+    "use_ema": "moving averages of variables are not kept",
+    "gradient_accumulation_steps": "gorbit divides batches itself: micro_batches of the run",
+    "clipnorm": "gorbit clips by the global norm: optimizer.clip_norm of the run",
+    "global_clipnorm": "gorbit clips by the global norm: optimizer.clip_norm of the run",
+    "clipvalue": "gorbit clips by the global norm: optimizer.clip_norm of the run",
+    "loss_scale_factor": "gorbit scales the loss itself where the precision is fp16",
+}
+"""Settings of Keras that are the run's, and what to say of each."""
+
+
+def make(optimizer: Any, holders: dict[str, Any]) -> optimizers.Optimizer:
+    """Returns the optimizer that the user chose.
+
+    Args:
+        optimizer: one of Keras, or the name of one of gorbit's.
+        holders: the trained variables by path.
+
+    Raises:
+        Refusal: if it cannot be exported.
+    """
+    if isinstance(optimizer, optimizers.Optimizer):
+        return optimizer
+    if isinstance(optimizer, str) and optimizer in optimizers.OPTIMIZERS:
+        return optimizers.OPTIMIZERS[optimizer]()
+    if any(cls.__module__.startswith("tf_keras.") for cls in type(optimizer).__mro__):
+        optimizer = _of_legacy(optimizer)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        known = ", ".join(optimizers.OPTIMIZERS)
+        raise Refusal(
+            f"the optimizer is {optimizer!r}; expected one of keras.optimizers, or one of {known}"
+        )
+    refuse(optimizer)
+    return KerasOptimizer(optimizer, holders)
+
+
+def _of_legacy(optimizer: Any) -> Any:
+    """Returns the optimizer of Keras 3 that is called and set like one of tf-keras."""
+    name, config = type(optimizer).__name__, optimizer.get_config()
+    kind = getattr(keras.optimizers, name, None)
+    if kind is None or config.pop("is_legacy_optimizer", False):
+        raise Refusal(f"the optimizer is tf-keras' {name}; expected one of keras.optimizers")
+    return kind.from_config({k: v for k, v in config.items() if k != "jit_compile"})
+
+
+def refuse(optimizer: Any) -> None:
+    """Raises Refusal for settings that a run cannot keep to."""
+    name = type(optimizer).__name__
+    if name == "Nadam":
+        raise Refusal("Nadam keeps one number for all variables; expected another optimizer")
+    if name == "LossScaleOptimizer":
+        raise Refusal(
+            "LossScaleOptimizer scales the loss, which gorbit does itself where the precision is "
+            "fp16; expected the optimizer within it"
+        )
+    config = optimizer.get_config()
+    for setting, reason in _RUNNERS.items():
+        if config.get(setting):
+            raise Refusal(f"{name} has {setting}={config[setting]}; {reason}")
+    if isinstance(config.get("learning_rate"), dict):
+        raise Refusal(
+            f"{name} has a schedule as its learning rate; gorbit computes the rate itself: "
+            "optimizer.schedule of the run"
+        )
+
+
+class _Handle(resource_variable_ops.BaseResourceVariable):
+    """A variable of which only the handle is given, of a known shape or of any."""
+
+    def _read_variable_op(self, no_copy: bool = False) -> Tensor:
+        value = super()._read_variable_op(no_copy)
+        return value if self.shape.rank is None else tf.ensure_shape(value, self.shape)
+
+
+class KerasRule(optimizers.Rule):
+    """The update of variables of one shape, or of any, by an optimizer of Keras."""
+
+    def __init__(self, function: str, optimizer: Any, path: str, shape: tuple[int, ...]) -> None:
+        """Builds a copy of the optimizer for one variable.
+
+        Args:
+            function: name of the graph function.
+            optimizer: what is copied.
+            path: name of a variable that the rule updates; Muon decides by it.
+            shape: shape of the variable.
+        """
+        self.function = function
+        self._any_shape = type(optimizer).__name__ in _ANY_SHAPE and _is_keras_own(optimizer)
+        self.shape = None if self._any_shape else shape
+        self._optimizer = type(optimizer).from_config(optimizer.get_config())
+        self._variable = keras.Variable(np.zeros(shape, np.float32), name="variable")
+        self._variable._path = path
+        self._optimizer.build([self._variable])
+        own = (self._optimizer.iterations, self._optimizer._learning_rate)
+        self._slots: dict[str, Any] = {}
+        self._initial: dict[str, float] = {}
+        for slot in self._optimizer.variables:
+            if any(slot is other for other in own):
+                continue
+            name = _slot_name(slot, path, self._slots)
+            values = np.unique(slot.numpy())
+            if values.size > 1:
+                raise Refusal(
+                    f"{type(optimizer).__name__} begins with different numbers in {name}; "
+                    "expected one number"
+                )
+            self._slots[name] = slot
+            self._initial[name] = float(values[0]) if values.size else 0.0
+        self.slots = tuple(self._slots)
+
+    def initial(self, slot: str) -> float:
+        """See Rule."""
+        return self._initial[slot]
+
+    def slot_shape(self, slot: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """See Rule."""
+        own = tuple(self._slots[slot].shape)
+        return shape if own == tuple(self._variable.shape) else own
+
+    def update(
+        self,
+        variable: Tensor,
+        slots: dict[str, Tensor],
+        gradient: Tensor,
+        gradient_scale: Tensor,
+        iteration: Tensor,
+        learning_rate: Tensor,
+        weight_decay: Tensor,
+        hyperparameters: dict[str, Tensor],
+    ) -> None:
+        """See Rule."""
+        optimizer = self._optimizer
+        with contextlib.ExitStack() as stack:
+            handles = {"variable": variable, **slots}
+            holders = {"variable": self._variable, **self._slots}
+            for name, holder in holders.items():
+                stack.enter_context(_swapped(holder, self._proxy(holder, handles[name])))
+            iterations = optimizer._iterations
+            stack.enter_context(_swapped(iterations, tf.cast(iteration - 1, iterations.dtype)))
+            if optimizer.weight_decay:
+                value = self._variable._value
+                value.assign_sub(value * (weight_decay * learning_rate))
+            optimizer.update_step(gradient * gradient_scale, self._variable, learning_rate)
+
+    def _proxy(self, holder: Any, handle: Tensor) -> _Handle:
+        old = holder._value
+        # A slot that is not like the variable keeps its shape.
+        fixed = not self._any_shape or tuple(holder.shape) != tuple(self._variable.shape)
+        return _Handle(
+            trainable=False,
+            shape=old.shape if fixed else tf.TensorShape(None),
+            dtype=old.dtype,
+            handle=handle,
+            name=old.name,
+            unique_id=old._unique_id,
+            handle_name=old.name,
+        )
+
+
+class KerasOptimizer(optimizers.Optimizer):
+    """An optimizer of Keras: one rule for all variables, or one for each shape."""
+
+    def __init__(self, optimizer: Any, holders: dict[str, Any]) -> None:
+        """Takes the optimizer, and the trained variables by path."""
+        self.name = type(optimizer).__name__.lower()
+        self.slots = ()
+        self.hyperparameters = []
+        self._given, self._holders = optimizer, holders
+        self._rules: dict[Any, KerasRule] = {}
+
+    def rule(self, path: str, shape: tuple[int, ...]) -> optimizers.Rule:
+        """See Optimizer."""
+        any_shape = type(self._given).__name__ in _ANY_SHAPE and _is_keras_own(self._given)
+        key: Any = "any" if any_shape else shape
+        if hasattr(self._given, "_should_use_adamw"):
+            probe = keras.Variable(np.zeros(shape, np.float32), name="variable")
+            probe._path = path
+            key = (shape, self._given._should_use_adamw(probe))
+        if key not in self._rules:
+            function = "update" if any_shape else f"update_{len(self._rules)}"
+            self._rules[key] = KerasRule(function, self._given, path, shape)
+        return self._rules[key]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """See Rule; its rules update."""
+        raise NotImplementedError
+
+    def decays(self, path: str) -> bool:
+        """Whether Keras decays a variable."""
+        holder = self._holders[path]
+        if not self._given.weight_decay:
+            return False
+        if not isinstance(holder, keras.Variable):
+            return True
+        return self._given._use_weight_decay(holder)
+
+
+def _is_keras_own(optimizer: Any) -> bool:
+    return type(optimizer).__module__.startswith("keras.src.optimizers.")
+
+
+def _slot_name(slot: Any, path: str, used: dict[str, Any]) -> str:
+    name = slot.path.split("/")[-1]
+    for owner in ("variable", path.replace("/", "_"), path.split("/")[-1]):
+        name = name.removeprefix(f"{owner}_")
+    name = name.strip("_") or "slot"
+    while name in used or name in ("variable", "gradient", "iteration"):
+        name += "_"
+    return name
+
+
+@contextlib.contextmanager
+def _swapped(holder: Any, value: Any) -> Any:
+    """Gives a keras.Variable another value behind it for a while."""
+    old = holder._value
+    holder._value = value
+    try:
+        yield
+    finally:
+        holder._value = old

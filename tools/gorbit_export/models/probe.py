@@ -1,0 +1,156 @@
+"""Tries whether sums over parts of a batch add up to those of the whole.
+
+Gorbit divides batches over replicas and micro-batches and adds up. A model whose evaluation
+is not such a sum has a loss or metric that depends on which examples share a batch. One
+whose training alone is not (batch normalization) trains, but divisions change it a little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+from keras.src import backend
+
+from gorbit_export.models.recording import replaced
+
+COUNT = 12
+"""Number of examples tried."""
+_TOLERANCES = {"float32": 1e-5, "bf16": 2e-2, "fp16": 2e-2}
+
+Batch = dict[str, np.ndarray]
+Sums = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What the probe found.
+
+    Attributes:
+        evaluation: the sum of the evaluation that does not add up, or "".
+        training: whether training adds up.
+        padding: whether padding leaves the evaluation as it is.
+        finite: whether the loss is a finite number.
+    """
+
+    evaluation: str
+    training: bool
+    padding: bool
+    finite: bool
+
+
+def probe(
+    train: Callable[[Batch], Sums],
+    evaluate: Callable[[Batch], Sums],
+    batch: Callable[[int], Batch],
+    weights: str,
+    precision: str,
+) -> Finding:
+    """Compares a batch with its parts.
+
+    Args:
+        train: sums and gradients of the training pass, with randomness held still.
+        evaluate: sums of the evaluation.
+        batch: makes COUNT examples, with a number of positions of padding added.
+        weights: name of the feature that weighs examples.
+        precision: what the model computes in.
+    """
+    tolerance = _TOLERANCES[precision]
+    plain = batch(0)
+    rng = np.random.default_rng(3)
+    drawn = rng.choice(np.array([0.5, 1, 2], np.float32), COUNT)
+    weighted = {**plain, weights: (plain[weights].T * drawn).T}
+    whole = evaluate(plain)
+    uneven, _ = _largest(evaluate, plain, tolerance)
+    evaluation = uneven
+    training = not any(_largest(train, data, tolerance)[0] for data in (plain, weighted))
+    if not evaluation and _largest(evaluate, weighted, tolerance)[0]:
+        training = False
+    padded = evaluate(batch(3))
+    padding = not _differences(padded, whole, tolerance)
+    finite = bool(np.isfinite(whole["loss_sum"]).all())
+    return Finding(evaluation, training, padding, finite)
+
+
+def _largest(function: Callable[[Batch], Sums], data: Batch, tolerance: float) -> tuple[str, Any]:
+    order = np.random.default_rng(5).permutation(COUNT)
+    whole = function(data)
+    parts = [
+        function({name: value[index] for name, value in data.items()})
+        for index in np.split(order, [COUNT // 3])
+    ]
+    total = {name: sum(part[name].astype(np.float64) for part in parts) for name in whole}
+    different = _differences(total, whole, tolerance)
+    return (different[0] if different else ""), whole
+
+
+def _differences(got: Sums, want: Sums, tolerance: float) -> list[str]:
+    """Names the sums that differ; gradients are compared with the norm of all of them."""
+
+    def norm(value: np.ndarray) -> float:
+        return float(np.linalg.norm(np.asarray(value, np.float64)))
+
+    gradients = [name for name in want if name.startswith("gradient/")]
+    scale = max(norm(np.array([norm(want[name]) for name in gradients])), 1e-30)
+    error = norm(np.array([norm(got[name] - want[name]) for name in gradients]))
+    found = ["gradients"] if gradients and not error <= tolerance * scale else []
+    for name in want:
+        if name.startswith(("gradient/", "state/")):
+            continue
+        size = max(norm(want[name]), 1e-6)
+        if not norm(got[name] - want[name]) <= 10 * tolerance * size:
+            found.append(name)
+    return found
+
+
+@contextlib.contextmanager
+def still(generators: list[Any]) -> Iterator[None]:
+    """Turns dropout into identity, and random numbers into one number, for a trace.
+
+    Args:
+        generators: the model's generators, of Keras 3 or tf-keras.
+    """
+
+    def fill(shape: Any, value: Any, dtype: Any) -> tf.Tensor:
+        return tf.fill(shape, tf.cast(value, dtype or "float32"))
+
+    def uniform(
+        shape: Any, minval: Any = 0.0, maxval: Any = 1.0, dtype: Any = None, **_: Any
+    ) -> Any:
+        return fill(shape, minval + 0.3 * ((1.0 if maxval is None else maxval) - minval), dtype)
+
+    def normal(shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = None, **_: Any) -> Any:
+        return fill(shape, mean + 0.3 * stddev, dtype)
+
+    def randint(shape: Any, minval: Any, maxval: Any, dtype: Any = "int32", **_: Any) -> Any:
+        return fill(shape, minval, dtype)
+
+    def identity(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return x
+
+    drawn = {
+        "dropout": identity,
+        "shuffle": identity,
+        "uniform": uniform,
+        "normal": normal,
+        "truncated_normal": normal,
+        "randint": randint,
+    }
+    legacy = {
+        "dropout": identity,
+        "random_uniform": uniform,
+        "random_normal": normal,
+        "truncated_normal": normal,
+    }
+    with contextlib.ExitStack() as stack:
+        for name, value in drawn.items():
+            stack.enter_context(replaced(backend.random, name, value))
+        for generator in generators:
+            for name, value in legacy.items():
+                if hasattr(generator, name):
+                    stack.enter_context(replaced(generator, name, value))
+        yield

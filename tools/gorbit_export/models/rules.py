@@ -1,0 +1,170 @@
+"""The rules that a model must keep to, see docs/guide/keras.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from gorbit_export.models import Model, Refusal, names
+
+_TABLES = ("StringLookup", "IntegerLookup", "TextVectorization", "IndexLookup")
+_DTYPES = ("float32", "int32", "int64", "bool")
+_OVERRIDES = ("train_step", "test_step", "compute_loss", "compute_metrics")
+_RANDOM = re.compile(
+    r"Random(Uniform|UniformInt|StandardNormal|Shuffle|Gamma|Poisson|PoissonV2|Crop)"
+    r"|TruncatedNormal|ParameterizedTruncatedNormal|Multinomial|NonDeterministicInts"
+    r"|Stateful(Uniform|StandardNormal|TruncatedNormal|RandomBinomial).*|Rng(ReadAnd)?Skip.*"
+    r"|SampleDistortedBoundingBox.*"
+)
+_ASSIGNS = re.compile(r"Assign(Add|Sub)?VariableOp|ResourceScatter.*|ResourceApply.*")
+_PYTHON = re.compile(r"(Eager)?PyFunc(Stateless)?")
+
+
+def layers(model: Any) -> list[Any]:
+    """Lists all layers of a model, itself included; none of a tf.Module."""
+    flatten = getattr(model, "_flatten_layers", None)
+    return list(flatten()) if flatten else []
+
+
+def check(user: Model) -> None:
+    """Checks what can be seen without running the model.
+
+    Raises:
+        Refusal: at the first rule that is broken.
+    """
+    for message in broken(user):
+        raise Refusal(message)
+
+
+def broken(user: Model) -> Iterator[str]:
+    """Yields a sentence for each rule that can be seen broken without running the model."""
+    if keras.backend.backend() != "tensorflow":
+        yield f"Keras runs on {keras.backend.backend()}; expected KERAS_BACKEND=tensorflow"
+    model = user.model
+    if not names.is_legacy(model) and not isinstance(model, (keras.layers.Layer, tf.Module)):
+        yield (
+            f"the model is a {type(model).__name__}; expected a keras.Model, a tf_keras.Model "
+            "or a tf.Module"
+        )
+        return
+    for method in _OVERRIDES:
+        if _overrides(model, method):
+            yield (
+                f"{type(model).__name__} has a {method} of its own, which gorbit does not call; "
+                "expected the loss and metrics in build()"
+            )
+    for layer in layers(model):
+        yield from _broken_by(layer)
+    if user.loss is not None and user.labels is None and not callable(user.loss):
+        yield "there is a loss but no labels; expected labels='NAME' of a feature"
+
+
+def _overrides(model: Any, method: str) -> bool:
+    own = getattr(type(model), method, None)
+    if own is None or (isinstance(model, tf.Module) and not names.is_legacy(model)):
+        return False
+    owner = next(cls for cls in type(model).__mro__ if method in vars(cls))
+    return not owner.__module__.startswith(("keras.", "tf_keras."))
+
+
+def _broken_by(layer: Any) -> Iterator[str]:
+    kind = type(layer).__name__
+    if any(cls.__name__ in _TABLES for cls in type(layer).__mro__):
+        yield (
+            f"layer {layer.name} is a {kind}, which keeps a table; expected numbers as features, "
+            "which gorbit convert makes of texts"
+        )
+    if getattr(layer, "synchronized", False):
+        yield (
+            f"layer {layer.name} is synchronized between replicas, which an export cannot be; "
+            "expected synchronized=False"
+        )
+    policy = getattr(layer, "dtype_policy", None)
+    if getattr(policy, "quantization_mode", None):
+        yield f"layer {layer.name} is quantized ({policy.name}); expected one that is trained"
+    elif getattr(policy, "variable_dtype", None) not in (None, "float32"):
+        yield (
+            f"layer {layer.name} keeps its variables in {policy.variable_dtype}; expected the "
+            "policy float32, mixed_bfloat16 or mixed_float16"
+        )
+
+
+def check_variables(named: names.Names) -> None:
+    """Checks the variables' dtypes and shapes.
+
+    Raises:
+        Refusal: if the contract has no place for one.
+    """
+    for path, leaf in named.variables.items():
+        dtype = leaf.value.dtype.name
+        if leaf.trained and dtype != "float32":
+            raise Refusal(f"variable {path} is {dtype}; expected float32")
+        if dtype not in _DTYPES:
+            raise Refusal(f"variable {path} is {dtype}; expected one of {', '.join(_DTYPES)}")
+        if not leaf.value.shape.is_fully_defined():
+            raise Refusal(f"variable {path} has the shape {leaf.value.shape}; expected a fixed one")
+    if not any(leaf.trained for leaf in named.variables.values()):
+        raise Refusal("no variable of the model is trained")
+
+
+def check_function(name: str, concrete: Any, known: Iterable[tf.Variable]) -> None:
+    """Checks what a pass does, when it has been traced.
+
+    Args:
+        name: the pass, for messages.
+        concrete: its concrete function.
+        known: the variables that it may read.
+
+    Raises:
+        Refusal: if it draws, assigns, or takes anything else.
+    """
+    graph = concrete.graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    for node in nodes:
+        if _RANDOM.fullmatch(node.op):
+            raise Refusal(
+                f"{name} draws random numbers with {node.op} ({node.name}), which no seed "
+                "decides; expected keras.random with a keras.random.SeedGenerator of the layer"
+            )
+        if _PYTHON.fullmatch(node.op):
+            raise Refusal(f"{name} calls Python ({node.name}); expected TensorFlow's operations")
+    _check_captures(name, concrete, known)
+    for node in nodes:
+        if _ASSIGNS.fullmatch(node.op):
+            raise Refusal(
+                f"{name} assigns a variable with {node.op} ({node.name}); expected assign() of "
+                "a variable of the model that is not trained"
+            )
+
+
+def _check_captures(name: str, concrete: Any, known: Iterable[tf.Variable]) -> None:
+    handles = {v.handle._id for v in known}
+    by_handle = {v.handle._id: v for v in concrete.graph.variables}
+    for captured in concrete.captured_inputs:
+        if getattr(captured, "_id", None) in handles:
+            continue
+        variable = by_handle.get(getattr(captured, "_id", None))
+        if variable is not None and "seed_generator_state" in variable.name:
+            raise Refusal(
+                f"{name} draws from Keras' global generator; expected a "
+                "keras.random.SeedGenerator that is an attribute of the layer, and random "
+                "numbers in training only"
+            )
+        if variable is not None:
+            raise Refusal(
+                f"{name} reads variable {variable.name}, which is not part of the model; "
+                "expected an attribute of a layer"
+            )
+        if captured.dtype == tf.resource:
+            raise Refusal(
+                f"{name} takes a table or another resource from outside ({captured}); expected "
+                "variables of the model only"
+            )
+        raise Refusal(
+            f"{name} takes a tensor of the shape {captured.shape} from outside; expected it as "
+            "a variable of the model, or as a constant"
+        )

@@ -1,0 +1,491 @@
+"""A user's model as a Task."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from typing import Any, Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from gorbit_export import export, ops, task
+from gorbit_export.models import (
+    Feature,
+    Model,
+    Refusal,
+    calls,
+    example,
+    losses,
+    metrics,
+    names,
+    probe,
+    rules,
+)
+from gorbit_export.models import optimizer as keras_optimizers
+
+Tensor = tf.Tensor
+
+_FACTORS = ("weight_decay", "learning_rate")
+_MADE = ("mask", "length")
+_PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+class ModelTask(task.Task):
+    """What an export needs to know about a user's model.
+
+    Attributes:
+        notes: what the user should know of the export, a sentence each.
+    """
+
+    def __init__(self, user: Model, settings: dict[str, Any] | None = None) -> None:
+        """Names the variables, and tries the model on an example batch.
+
+        Args:
+            user: what `build()` returned.
+            settings: its arguments, for people.
+
+        Raises:
+            Refusal: if the model breaks a rule.
+        """
+        self.user, self.notes = user, []
+        self.name = user.task
+        self.features = features(user.features)
+        self.hyperparameters: list[task.Hyperparameter] = []
+        self._settings = settings or {}
+        rules.check(user)
+        self._weights = next(f for f in self.features if f.role == "weight")
+        self._inputs = [f.name for f in self.features if f.role == "input"]
+        self.example = example.Example(user, self.features)
+        self._build()
+        self.named = names.of(user.model)
+        rules.check_variables(self.named)
+        self._caller = calls.caller(user.model, self.named, self._inputs)
+        self.model = export.Tree()
+        for path, leaf in self.named.variables.items():
+            self.model.set(path.removeprefix(f"{names.ROOT}/"), leaf.value)
+        self.precision = _precision(user.model)
+        self.optimizer = keras_optimizers.make(
+            user.optimizer, {p: v.holder for p, v in self.named.variables.items() if v.trained}
+        )
+        self._groups = _groups(user.groups, self.named)
+        self._try()
+
+    def _build(self) -> None:
+        """Calls a model that was never called, so that its layers make their variables."""
+        model = self.user.model
+        layers = [model] if hasattr(model, "built") else []
+        if isinstance(model, keras.Model):
+            layers += model._flatten_layers(include_self=False)
+        if all(layer.built for layer in layers):
+            return
+        batch = {name: tf.constant(v) for name, v in self.example.batch(2).items()}
+        invoke = calls.invocation(model, self._inputs)
+        try:
+            invoke(batch, False)
+        except Exception as err:
+            raise Refusal(f"the model fails on a batch of its features: {err}") from err
+
+    def _try(self) -> None:
+        """Runs the model once, outside of a graph, to see what its outputs and metrics are."""
+        batch = {name: tf.constant(v) for name, v in self.example.batch(5).items()}
+        try:
+            y = self._caller(batch, False).y
+        except Refusal:
+            raise
+        except Exception as err:
+            raise Refusal(f"the model fails on a batch of its features: {err}") from err
+        terms = self._terms(batch, y)
+        for term in terms:
+            values, _ = losses.of_examples(term.loss, term.label, term.y)
+            if values.shape[0] != 5:
+                raise Refusal(
+                    f"the loss of {term.name} has the shape {values.shape.as_list()} for 5 "
+                    "examples; expected [examples] or [examples, ...]"
+                )
+        pairs = losses.paired(
+            y, self._output_names(), metrics=self._metrics_by_output(y), labels=self.user.labels
+        )
+        labels = [self._label(batch, pair["labels"]) for pair in pairs]
+        self._measured = metrics.resolve(
+            [pair["metrics"] for pair in pairs], labels, [pair["y"] for pair in pairs]
+        )
+        self.metrics = metrics.described(self._measured)
+        self.results_of = tuple(name for m in self._measured for name in m.variables)
+        self.best = _best(self.user.best, self.metrics)
+        self._infer_classes(terms)
+        self.outputs = self._outputs(self._answers(y), terms)
+
+    def _output_names(self) -> list[str]:
+        return list(getattr(self.user.model, "output_names", []))
+
+    def _metrics_by_output(self, y: Any) -> Any:
+        """Returns the metrics as a list or dict like the outputs, or for the one output."""
+        given = self.user.metrics
+        several = isinstance(y, (dict, list, tuple)) and len(y) > 1
+        if isinstance(given, dict) or not given:
+            return given or None
+        if several and not any(isinstance(m, (list, tuple)) for m in given):
+            raise Refusal(
+                "the model has several outputs; expected metrics as a dict of lists, one for "
+                "each output's name"
+            )
+        return list(given)
+
+    def _label(self, batch: dict[str, Tensor], wanted: Any) -> Any:
+        """Returns the feature of a name, or a structure of features."""
+        if wanted is None:
+            return None
+        if isinstance(wanted, str):
+            if wanted not in batch:
+                raise Refusal(f"labels are {wanted!r}; the features are {', '.join(batch)}")
+            return batch[wanted]
+        return tf.nest.map_structure(lambda name: self._label(batch, name), wanted)
+
+    def _terms(self, batch: dict[str, Tensor], y: Any) -> list[losses.Term]:
+        user = self.user
+        if user.loss is None:
+            return []
+        if callable(user.loss) and isinstance(y, (dict, list, tuple)):
+            # One function of all outputs.
+            return [losses.Term(user.loss, y, self._label(batch, user.labels), 1.0, "all outputs")]
+        pairs = losses.paired(
+            y, self._output_names(), loss=user.loss, labels=user.labels, weights=user.loss_weights
+        )
+        return [
+            losses.Term(
+                pair["loss"],
+                pair["y"],
+                self._label(batch, pair["labels"]),
+                1.0 if pair["weights"] is None else float(pair["weights"]),
+                pair["name"],
+            )
+            for pair in pairs
+            if pair["loss"] is not None
+        ]
+
+    def _sums(self, features: dict[str, Tensor], outcome: calls.Outcome) -> dict[str, Tensor]:
+        terms = self._terms(features, outcome.y)
+        weights = features[self._weights.name]
+        sums = losses.sums(terms, outcome.losses, weights)
+        pairs = losses.paired(outcome.y, self._output_names(), labels=self.user.labels)
+        for measured in self._measured:
+            pair = pairs[measured.output]
+            mask = keras.src.backend.get_keras_mask(pair["y"])
+            spread = weights
+            if mask is not None:
+                spread = losses.spread(weights, mask, tf.cast(mask, tf.float32))
+            label = self._label(features, pair["labels"])
+            sums.update(measured.sums(label, pair["y"], spread))
+        return sums
+
+    def train_sums(
+        self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
+    ) -> dict[str, Tensor]:
+        """See Task."""
+        outcome = self._caller(features, True, random)
+        sums = self._sums(features, outcome)
+        for path in outcome.overwritten:
+            self._note(f"{path} is assigned in training; the assignment lasts for the step only")
+        for path, value in outcome.states.items():
+            state = self.named.variables[path].value
+            if state.dtype != tf.float32:
+                raise Refusal(
+                    f"{path} is {state.dtype.name} and is assigned in training; expected float32"
+                )
+            sums[export.STATE_PREFIX + path] = value
+        return sums
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task."""
+        return self._sums(features, self._caller(features, False))
+
+    def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task."""
+        return self._answers(self._caller(features, False).y)
+
+    def _answers(self, y: Any) -> dict[str, Tensor]:
+        user = self.user
+        if user.outputs is not None:
+            answers = user.outputs(y)
+            if not isinstance(answers, dict):
+                raise Refusal(
+                    f"outputs() gives a {type(answers).__name__}; expected a dict of tensors"
+                )
+        else:
+            pairs = losses.paired(y, self._output_names(), loss=user.loss)
+            answers = {}
+            for pair in pairs:
+                prefix = f"{pair['name']}_" if len(pairs) > 1 else ""
+                for name, value in _by_loss(pair["loss"], pair["y"], pair["name"]).items():
+                    answers[prefix + name if name != pair["name"] else name] = value
+        plain = {name: tf.convert_to_tensor(value) for name, value in answers.items()}
+        return {
+            name: tf.cast(v, tf.float32) if v.dtype.is_floating else v for name, v in plain.items()
+        }
+
+    def _infer_classes(self, terms: list[losses.Term]) -> None:
+        """Bounds labels by the number of classes where the loss is one of numbered classes."""
+        for term in terms:
+            name = getattr(term.loss, "name", None) or getattr(term.loss, "__name__", term.loss)
+            if "sparse_categorical_crossentropy" not in str(name) or not tf.is_tensor(term.y):
+                continue
+            for i, feature in enumerate(self.features):
+                if self._is_label(feature.name, term) and feature.below is None:
+                    classes = int(term.y.shape[-1])
+                    self.features[i] = dataclasses.replace(feature, below=classes)
+
+    def _is_label(self, name: str, term: losses.Term) -> bool:
+        labels = self.user.labels
+        wanted = labels.get(term.name) if isinstance(labels, dict) else labels
+        if isinstance(wanted, (list, tuple)):
+            position = self._output_names().index(term.name)
+            wanted = wanted[position]
+        return wanted == name
+
+    def _outputs(
+        self, answers: dict[str, Tensor], terms: list[losses.Term]
+    ) -> tuple[task.Output, ...]:
+        labels = [f.name for f in self.features if f.role == "label"]
+        open_axis = next((a for f in self.features for a in _open_axes(f)), None)
+        found = []
+        for name, value in answers.items():
+            rank = value.shape.rank
+            kind = self.user.kinds.get(name) or _kind(name, rank)
+            axes = ["examples", *(f"{name}_{i}" for i in range(1, rank))]
+            if kind in ("probabilities", "logits"):
+                axes[-1] = "classes"
+            if rank == 3 and open_axis and kind in ("tokens", "probabilities", "logits"):
+                axes[1] = open_axis
+            of = labels[0] if len(labels) == 1 and kind in ("probabilities", "logits") else ""
+            for label in labels:
+                if name.startswith(f"{label}_"):
+                    of = label
+            found.append(task.Output(name, tuple(axes), kind, of))
+        return tuple(found)
+
+    def inspect(self, module: Any) -> None:
+        """See Task: checks the passes, and tries whether parts of a batch add up."""
+        known = [leaf.value for leaf in self.named.variables.values()]
+        for name in ("gradients", "evaluate", "predict"):
+            concrete = getattr(module, name).get_concrete_function()
+            rules.check_function(name, concrete, known)
+        generators = list(self.named.generators.values())
+        with probe.still(generators) if generators else contextlib.nullcontext():
+            train = module.train_pass() if generators else module.gradients
+            finding = probe.probe(
+                lambda batch: self._run(module, train, batch, seed=np.array([1, 2])),
+                lambda batch: self._run(module, module.evaluate, batch),
+                lambda extra: self.example.batch(probe.COUNT, extra),
+                self._weights.name,
+                self.precision,
+            )
+        if not finding.finite:
+            raise Refusal(
+                "the loss is not a finite number on drawn features; expected example= in build(), "
+                "which gives a batch that the model can learn from"
+            )
+        if finding.evaluation:
+            raise Refusal(
+                f"the evaluation's {finding.evaluation} of a batch is not the sum of its parts'; "
+                "expected a loss and metrics of each example by itself"
+            )
+        self.additive = finding.training and finding.padding
+        if not finding.training:
+            self._note(
+                "training depends on which examples share a batch (batch normalization does "
+                "so); replicas and micro-batches change it a little"
+            )
+        if not finding.padding:
+            self._note(
+                "padding changes the results; give the model a mask, for instance "
+                "Embedding(mask_zero=True), or features of a fixed length"
+            )
+
+    def _run(
+        self, module: Any, function: Any, batch: dict[str, np.ndarray], **more: Any
+    ) -> dict[str, np.ndarray]:
+        scalars = {h.name: tf.constant(h.default) for h in module.hyperparameters} if more else {}
+        arrays = {name: tf.constant(value) for name, value in {**batch, **more}.items()}
+        return {name: v.numpy() for name, v in function(**arrays, **scalars).items()}
+
+    def results(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task."""
+        return {m.name: m.result({n: sums[n] for n in m.variables}) for m in self._measured}
+
+    def description(self) -> dict[str, Any]:
+        """See Task."""
+        model = self.user.model
+        kind = "tf_keras" if names.is_legacy(model) else "keras"
+        if not isinstance(model, keras.layers.Layer) and kind == "keras":
+            kind = "module"
+        return {
+            "architecture": kind,
+            "config": {"class": type(model).__name__, **self._settings},
+        }
+
+    def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
+        """See Task. The signature is that of the model's inputs."""
+        specs = [f.spec() for f in self.features if f.role == "input"]
+
+        def serve(*tensors: Tensor) -> dict[str, Tensor]:
+            return self.predict(dict(zip(self._inputs, tensors)))
+
+        return specs, serve
+
+    def trains(self, path: str, variable: tf.Variable) -> bool:
+        """See Task."""
+        return self.named.variables[path].trained
+
+    def decays(self, path: str) -> bool | float:
+        """See Task. A Keras optimizer decays what Keras would."""
+        if (factor := self._groups[path].get("weight_decay")) is not None:
+            return factor
+        if isinstance(self.optimizer, keras_optimizers.KerasOptimizer):
+            return self.optimizer.decays(path)
+        return super().decays(path) and path.split("/")[-1] not in ("gamma", "beta")
+
+    def learning_rate(self, path: str) -> float:
+        """See Task."""
+        return self._groups[path].get("learning_rate", 1.0)
+
+
+def features(given: Any) -> list[task.Feature]:
+    """Turns the user's features into those of a batch, and adds weights of examples.
+
+    Raises:
+        Refusal: if one cannot be in a batch.
+    """
+    found: list[task.Feature] = []
+    for feature in given:
+        try:
+            found.append(_feature(feature))
+        except (ValueError, TypeError) as err:
+            raise Refusal(str(err)) from err
+    names_ = [f.name for f in found]
+    if twice := {name for name in names_ if names_.count(name) > 1}:
+        raise Refusal(f"two features are called {sorted(twice)[0]}")
+    if not any(f.role == "input" for f in found):
+        raise Refusal("the model has no feature with the role input")
+    axes = sorted({axis for f in found for axis in _open_axes(f)})
+    if len(axes) > 1:
+        raise Refusal(
+            f"axes {' and '.join(axes)} are open; expected at most one name of open axes beside "
+            "the examples"
+        )
+    weights = [f for f in found if f.role == "weight"]
+    if len(weights) > 1:
+        raise Refusal(f"{weights[0].name} and {weights[1].name} are weights; expected one feature")
+    if not weights:
+        found.append(task.Feature(task.WEIGHTS, tf.float32, ("examples",)))
+    return found
+
+
+def _open_axes(feature: task.Feature) -> list[str]:
+    pairs = list(zip(feature.axes, feature.shape))[1:]
+    return [axis for axis, length in pairs if length is None]
+
+
+def _feature(feature: Feature) -> task.Feature:
+    name, shape = feature.name, tuple(feature.shape)
+    known = {dtype.name: dtype for dtype in task.DTYPES}
+    if str(feature.dtype) not in known:
+        raise Refusal(f"feature {name} is {feature.dtype}; expected one of {', '.join(known)}")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in ("seed", "clip_norm"):
+        raise Refusal(f"feature {name!r} cannot be an argument's name; expected letters and _")
+    if not shape or shape[0] is not None:
+        raise Refusal(
+            f"feature {name} has the shape {shape}; expected None, the examples, as its first axis"
+        )
+    if feature.make and feature.make not in _MADE:
+        raise Refusal(f"feature {name} is made as {feature.make!r}; expected mask or length")
+    if len([length for length in shape[1:] if length is None]) > 1 and feature.axes is None:
+        raise Refusal(
+            f"feature {name} has the shape {shape}; expected at most one open axis beside the "
+            "examples"
+        )
+    axes = feature.axes or (
+        "examples",
+        *("length" if n is None else f"{name}_{i}" for i, n in enumerate(shape[1:], 1)),
+    )
+    return task.Feature(
+        name,
+        known[str(feature.dtype)],
+        tuple(axes),
+        feature.label,
+        feature.role,
+        shape,
+        feature.make,
+        feature.minimum,
+        feature.below,
+        feature.pad,
+    )
+
+
+def _precision(model: Any) -> str:
+    """Tells the precision from the policies of the layers."""
+    layers = getattr(model, "_flatten_layers", None)
+    found = (
+        {_PRECISIONS.get(getattr(layer, "compute_dtype", "")) for layer in layers()}
+        if layers
+        else set()
+    )
+    found.discard(None)
+    if len(found) > 1:
+        raise Refusal("layers compute in float16 and in bfloat16; expected one of them")
+    return found.pop() if found else "float32"
+
+
+def _groups(given: Any, named: names.Names) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {path: {} for path in named.variables}
+    for pattern, factors in given:
+        if unknown := set(factors) - set(_FACTORS):
+            raise Refusal(
+                f"group {pattern!r} sets {', '.join(sorted(unknown))}; expected "
+                f"{' or '.join(_FACTORS)}"
+            )
+        if any(not 0 <= float(value) < float("inf") for value in factors.values()):
+            raise Refusal(f"group {pattern!r} has a factor below 0; expected 0 or more")
+        paths = [path for path in named.variables if re.search(pattern, path)]
+        if not paths:
+            raise Refusal(f"group {pattern!r} is found in no variable's name")
+        for path in paths:
+            found[path].update({name: float(value) for name, value in factors.items()})
+    return found
+
+
+def _best(wanted: str | tuple[str, str] | None, known: tuple[task.Metric, ...]) -> tuple[str, str]:
+    directions = {"loss": "lower", **{m.name: m.better for m in known}}
+    if wanted is None:
+        chosen = next((m.name for m in known if m.better), "loss")
+        return chosen, directions[chosen]
+    name, better = (wanted, directions.get(wanted)) if isinstance(wanted, str) else wanted
+    if name not in directions:
+        raise Refusal(f"best is {name!r}; expected one of {', '.join(directions)}")
+    if better not in ("higher", "lower"):
+        raise Refusal(f"best is {name!r}; say ({name!r}, 'higher') or ({name!r}, 'lower')")
+    return name, better
+
+
+def _by_loss(loss: Any, y: Tensor, name: str) -> dict[str, Tensor]:
+    """Names an output by its loss: classes have probabilities."""
+    kind = str(getattr(loss, "name", None) or getattr(loss, "__name__", loss))
+    if "categorical_crossentropy" not in kind or "binary" in kind:
+        return {name: y}
+    config = loss.get_config() if hasattr(loss, "get_config") else {}
+    logits = config.get("from_logits", False)
+    y = tf.cast(y, tf.float32)
+    return {"logits": y, "probabilities": tf.nn.softmax(y)} if logits else {"probabilities": y}
+
+
+def _kind(name: str, rank: int) -> str:
+    for kind in ("probabilities", "logits"):
+        if name == kind or name.endswith(f"_{kind}"):
+            return kind if rank == 2 else "tokens"
+    return "value" if rank == 1 else "values"
