@@ -159,6 +159,9 @@ type Wanted struct {
 type Candidate struct {
 	Name      string
 	Transpose bool // whether the matrix is stored there with its axes swapped
+	// Reshape means that an axis may be stored there as several that follow each other, such as
+	// heads and their width. It does not go with Transpose.
+	Reshape bool
 }
 
 // Match is a variable that was filled.
@@ -316,37 +319,37 @@ func Compare(src Source, want []Wanted) *LoadReport {
 		return e, ok
 	}
 	report.Prefix, report.Stripped = affixes(src, want)
-	find := func(w Wanted) (Entry, bool, bool) {
+	find := func(w Wanted) (Entry, Candidate, bool) {
 		for _, c := range w.candidates() {
 			if e, ok := resolve(c.Name); ok {
-				return e, c.Transpose, true
+				return e, c, true
 			}
 		}
 		if report.Prefix == "" && report.Stripped == "" {
-			return Entry{}, false, false
+			return Entry{}, Candidate{}, false
 		}
 		for _, c := range w.candidates() {
 			if short, ok := strings.CutPrefix(c.Name, report.Stripped); ok {
 				if e, ok := resolve(report.Prefix + short); ok {
-					return e, c.Transpose, true
+					return e, c, true
 				}
 			}
 		}
-		return Entry{}, false, false
+		return Entry{}, Candidate{}, false
 	}
 	used := map[string]bool{ObjectGraphKey: true}
 	for _, w := range want {
-		e, transpose, ok := find(w)
+		e, c, ok := find(w)
 		if !ok {
 			report.Missing = append(report.Missing, w)
 			continue
 		}
 		used[e.Name] = true
-		if !fits(w, e, transpose) {
-			report.Mismatched = append(report.Mismatched, Mismatch{w, e, transpose})
+		if !fits(w, e, c) {
+			report.Mismatched = append(report.Mismatched, Mismatch{w, e, c.Transpose})
 			continue
 		}
-		report.Matched = append(report.Matched, Match{w.Name, e, transpose})
+		report.Matched = append(report.Matched, Match{w.Name, e, c.Transpose})
 	}
 	for _, e := range src.Entries() {
 		if !used[e.Name] {
@@ -380,6 +383,9 @@ func readMatches(ctx context.Context, src Source, matched []Match, want map[stri
 		}
 		for _, m := range matched[start:end] {
 			t, err := r.apply(tensors[m.Source.Name], want[m.Name].DType, m.Transposed)
+			if err == nil && !slices.Equal(t.Shape(), want[m.Name].Shape) {
+				err = t.Reshape(want[m.Name].Shape)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: tensor %q: %w", src.Path(), m.Source.Name, err)
 			}
@@ -394,19 +400,37 @@ func isFloat(t tf.DataType) bool {
 	return t == tf.Float || t == tf.Double || t == tf.Half || t == tf.Bfloat16
 }
 
-// fits reports whether e can fill w.
-func fits(w Wanted, e Entry, transpose bool) bool {
+// fits reports whether e, which was found as c, can fill w.
+func fits(w Wanted, e Entry, c Candidate) bool {
 	if e.DType != w.DType && !(isFloat(e.DType) && isFloat(w.DType)) {
 		return false
 	}
 	shape := e.Shape
-	if transpose {
+	if c.Reshape {
+		return joins(shape, w.Shape)
+	}
+	if c.Transpose {
 		if len(shape) != 2 {
 			return false
 		}
 		shape = []int64{shape[1], shape[0]}
 	}
 	return slices.Equal(shape, w.Shape)
+}
+
+// joins reports whether joining axes of from that follow each other gives to.
+func joins(from, to []int64) bool {
+	for _, want := range to {
+		size := int64(1)
+		for len(from) > 0 && (size < want || from[0] == 1) && from[0] > 0 && size <= want/from[0] {
+			size *= from[0]
+			from = from[1:]
+		}
+		if size != want {
+			return false
+		}
+	}
+	return len(from) == 0
 }
 
 // affixes finds the prefix that most of the source's names have in front of the

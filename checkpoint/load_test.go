@@ -53,11 +53,11 @@ func want(name string, shape []int64, foreign ...Candidate) Wanted {
 
 func TestLoad(t *testing.T) {
 	wanted := []Wanted{
-		want("model/kernel", []int64{2, 3}, Candidate{"layer.0.dense.weight", true}),
-		want("model/bias", []int64{3}, Candidate{"layer.0.dense.bias", false}),
-		want("model/norm/gamma", []int64{3}, Candidate{"layer.0.LayerNorm.weight", false}),
-		want("model/norm/beta", []int64{3}, Candidate{"layer.0.LayerNorm.bias", false}),
-		want("model/classifier", []int64{3, 2}, Candidate{"classifier.weight", true}),
+		want("model/kernel", []int64{2, 3}, Candidate{"layer.0.dense.weight", true, false}),
+		want("model/bias", []int64{3}, Candidate{"layer.0.dense.bias", false, false}),
+		want("model/norm/gamma", []int64{3}, Candidate{"layer.0.LayerNorm.weight", false, false}),
+		want("model/norm/beta", []int64{3}, Candidate{"layer.0.LayerNorm.bias", false, false}),
+		want("model/classifier", []int64{3, 2}, Candidate{"classifier.weight", true, false}),
 	}
 	encoder := func(prefix, scale, shift string) map[string][]int64 {
 		return map[string][]int64{
@@ -101,19 +101,19 @@ func TestLoad(t *testing.T) {
 		}, {
 			name: "names of the candidates have a prefix", tensors: encoder("", "weight", "bias"),
 			wanted: []Wanted{
-				want("model/bias", []int64{3}, Candidate{"bert.layer.0.dense.bias", false}),
-				want("model/norm/gamma", []int64{3}, Candidate{"bert.layer.0.LayerNorm.weight", false}),
+				want("model/bias", []int64{3}, Candidate{"bert.layer.0.dense.bias", false, false}),
+				want("model/norm/gamma", []int64{3}, Candidate{"bert.layer.0.LayerNorm.weight", false, false}),
 			},
 			matched: 2, unused: []string{"layer.0.LayerNorm.bias", "layer.0.dense.weight", "position_ids"}, lack: "bert.",
 		}, {
 			name: "the first candidate that is there", tensors: map[string][]int64{"new": {2}, "old": {2}},
-			wanted:  []Wanted{want("v", []int64{2}, Candidate{"newest", false}, Candidate{"new", false}, Candidate{"old", false})},
+			wanted:  []Wanted{want("v", []int64{2}, Candidate{"newest", false, false}, Candidate{"new", false, false}, Candidate{"old", false, false})},
 			matched: 1, unused: []string{"old"}, says: "v <- new",
 		}, {
 			name: "two variables share one tensor", tensors: map[string][]int64{"embedding": {2, 3}},
 			wanted: []Wanted{
-				want("in", []int64{2, 3}, Candidate{"embedding", false}),
-				want("out", []int64{3, 2}, Candidate{"embedding", true}),
+				want("in", []int64{2, 3}, Candidate{"embedding", false, false}),
+				want("out", []int64{3, 2}, Candidate{"embedding", true, false}),
 			},
 			matched: 2,
 		}, {
@@ -167,9 +167,9 @@ func TestLoad(t *testing.T) {
 func TestLoadConverts(t *testing.T) {
 	s := safeTensors(t, "F64", map[string][]int64{"w": {2, 3}})
 	got, _, err := Load(background, s, []Wanted{
-		{Name: "a", DType: tf.Float, Shape: []int64{3, 2}, Foreign: []Candidate{{"w", true}}},
-		{Name: "b", DType: tf.Half, Shape: []int64{2, 3}, Foreign: []Candidate{{"w", false}}},
-		{Name: "c", DType: tf.Double, Shape: []int64{2, 3}, Foreign: []Candidate{{"w", false}}},
+		{Name: "a", DType: tf.Float, Shape: []int64{3, 2}, Foreign: []Candidate{{"w", true, false}}},
+		{Name: "b", DType: tf.Half, Shape: []int64{2, 3}, Foreign: []Candidate{{"w", false, false}}},
+		{Name: "c", DType: tf.Double, Shape: []int64{2, 3}, Foreign: []Candidate{{"w", false, false}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +207,8 @@ func TestLoadBundles(t *testing.T) {
 		// Listed by its shortest path, tied/kernel.
 		{"testdata/graph/ckpt-2.index", want("layers/0/kernel", []int64{2, 3}), "model/", "text" + slash},
 		{"testdata/graph", want("odd/a.b", nil), "model/", "text" + slash},
-		{"testdata/plain/model.ckpt.data-00000-of-00001", want("x", nil, Candidate{"scalar", false}), "", "empty"},
-		{"testdata/plain/model.ckpt", want("x", nil, Candidate{"bert/scalar", false}), "", "empty"},
+		{"testdata/plain/model.ckpt.data-00000-of-00001", want("x", nil, Candidate{"scalar", false, false}), "", "empty"},
+		{"testdata/plain/model.ckpt", want("x", nil, Candidate{"bert/scalar", false, false}), "", "empty"},
 	} {
 		src, closeSource, err := OpenSource(test.path)
 		if err != nil {

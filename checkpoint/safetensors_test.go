@@ -222,7 +222,7 @@ func miniLM(t testing.TB) string {
 func bertWanted(layers, hidden int64) []Wanted {
 	var list []Wanted
 	add := func(name string, transpose bool, foreign string, shape ...int64) {
-		list = append(list, Wanted{Name: "model/" + name, DType: tf.Float, Shape: shape, Foreign: []Candidate{{foreign, transpose}}})
+		list = append(list, Wanted{Name: "model/" + name, DType: tf.Float, Shape: shape, Foreign: []Candidate{{foreign, transpose, false}}})
 	}
 	norm := func(name, foreign string) {
 		add(name+"/gamma", false, foreign+".weight", hidden)

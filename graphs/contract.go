@@ -234,9 +234,9 @@ type Variable struct {
 	// SlotShapes are the shapes of the slots that do not have the variable's.
 	SlotShapes map[string][]int64 `json:"slot_shapes,omitempty"`
 	// Foreign lists the names of the variable in other projects' checkpoints, most likely
-	// first. Transpose means that they store the matrix transposed.
-	Foreign   []string `json:"foreign"`
-	Transpose bool     `json:"transpose"`
+	// first. Transpose means that names that say nothing else store the matrix transposed.
+	Foreign   []ForeignName `json:"foreign"`
+	Transpose bool          `json:"transpose"`
 	// Rows is an int32 feature. Only the rows of the variable that it lists can have a
 	// gradient other than 0. "" means any row.
 	Rows string `json:"rows"`
@@ -244,6 +244,16 @@ type Variable struct {
 
 // Elements returns the variable's number of elements.
 func (v Variable) Elements() int64 { return elements(v.Shape) }
+
+// ForeignName is the name of a variable in another project's checkpoints. In the contract it is a
+// string, whose matrix is transposed if the variable says so, or an object.
+type ForeignName struct {
+	Name string `json:"name"`
+	// Transpose means that the matrix is stored transposed; nil: what the variable says.
+	Transpose *bool `json:"transpose,omitempty"`
+	// Reshape means that an axis may be stored as several, as the heads of attention.
+	Reshape bool `json:"reshape,omitempty"`
+}
 
 // State is a variable that passes read and that is not trained.
 type State struct {
@@ -254,8 +264,8 @@ type State struct {
 	// multiplied by weight_sum. An updated state is float32.
 	Updated bool `json:"updated"`
 	// Foreign and Transpose are those of a Variable.
-	Foreign   []string `json:"foreign,omitempty"`
-	Transpose bool     `json:"transpose,omitempty"`
+	Foreign   []ForeignName `json:"foreign,omitempty"`
+	Transpose bool          `json:"transpose,omitempty"`
 }
 
 // Elements returns the state's number of elements.

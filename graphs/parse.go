@@ -252,3 +252,15 @@ func (v *Variable) UnmarshalJSON(data []byte) error {
 	}
 	return nil
 }
+
+// UnmarshalJSON reads a string or an object.
+func (f *ForeignName) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &f.Name) == nil {
+		return nil
+	}
+	type plain ForeignName
+	if err := json.Unmarshal(data, (*plain)(f)); err != nil {
+		return fmt.Errorf("a name in field foreign is %.64s; expected a string, or an object with name, transpose and reshape", data)
+	}
+	return nil
+}

@@ -84,8 +84,12 @@ func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
 	var wanted []checkpoint.Wanted
 	for _, v := range c.Variables {
 		w := checkpoint.Wanted{Name: v.Name, Shape: v.Shape, DType: tf.Float}
-		for _, name := range v.Foreign {
-			w.Foreign = append(w.Foreign, checkpoint.Candidate{Name: name, Transpose: v.Transpose})
+		for _, f := range v.Foreign {
+			transpose := v.Transpose
+			if f.Transpose != nil {
+				transpose = *f.Transpose
+			}
+			w.Foreign = append(w.Foreign, checkpoint.Candidate{Name: f.Name, Transpose: transpose, Reshape: f.Reshape})
 		}
 		wanted = append(wanted, w)
 	}

@@ -69,30 +69,86 @@ class Dropout:
     random: ops.Random
 
 
+def garden(index: int, number: int, *names: str) -> tuple[str, ...]:
+    """Names of a layer in the checkpoints of TensorFlow's Model Garden.
+
+    Its functional models number all layers that have weights; the others have the layers of
+    the encoder in a list.
+
+    Args:
+        index: the layer's number among the encoder's, from 0.
+        number: that among all layers with weights.
+        names: the attributes that lead from the layer to its part, joined by slashes; several
+            for the several versions of the layer.
+    """
+    ways = (f"layer_with_weights-{number}", f"_transformer_layers/{index}")
+    return tuple(f"{way}/{name}" for way in ways for name in names)
+
+
+EMBEDDING_LAYERS = 4
+"""Layers with weights before the encoder's layers in the Model Garden: three tables and a norm."""
+
+
 class SelfAttention(tf.Module):
     """The four maps of multi-head self-attention, and the norm after it."""
 
-    def __init__(self, config: BertConfig, seed: int, foreign: str) -> None:
-        """Makes the variables. `foreign` is the block's name in Hugging Face's files."""
+    def __init__(self, config: BertConfig, index: int, seed: int) -> None:
+        """Makes the variables of layer `index`."""
         super().__init__()
         h, std = config.hidden_size, config.initializer_range
-        self.query = layers.Dense(h, h, std, seed, f"{foreign}.self.query")
-        self.key = layers.Dense(h, h, std, seed, f"{foreign}.self.key")
-        self.value = layers.Dense(h, h, std, seed, f"{foreign}.self.value")
-        self.output = layers.Dense(h, h, std, seed, f"{foreign}.output.dense")
-        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{foreign}.output.LayerNorm")
+        foreign, google = f"encoder.layer.{index}.attention", f"encoder/layer_{index}/attention"
+        number = index + EMBEDDING_LAYERS
+
+        def dense(name: str, release: str, *names: str) -> layers.Dense:
+            paths = (f"{google}/{release}", *garden(index, number, *names))
+            return layers.Dense(h, h, std, seed, f"{foreign}.{name}", paths)
+
+        self.query = dense("self.query", "self/query", "_attention_layer/_query_dense")
+        self.key = dense("self.key", "self/key", "_attention_layer/_key_dense")
+        self.value = dense("self.value", "self/value", "_attention_layer/_value_dense")
+        self.output = dense(
+            "output.dense",
+            "output/dense",
+            "_attention_layer/_output_dense",
+            "_attention_output_dense",
+        )
+        self.norm = layers.LayerNorm(
+            h,
+            config.layer_norm_eps,
+            f"{foreign}.output.LayerNorm",
+            (f"{google}/output/LayerNorm", *garden(index, number, "_attention_layer_norm")),
+        )
 
 
 class FeedForward(tf.Module):
     """The two maps of the position-wise network, and the norm after it."""
 
-    def __init__(self, config: BertConfig, seed: int, foreign: str) -> None:
-        """Makes the variables. `foreign` is the layer's name in Hugging Face's files."""
+    def __init__(self, config: BertConfig, index: int, seed: int) -> None:
+        """Makes the variables of layer `index`."""
         super().__init__()
         h, i, std = config.hidden_size, config.intermediate_size, config.initializer_range
-        self.intermediate = layers.Dense(h, i, std, seed, f"{foreign}.intermediate.dense")
-        self.output = layers.Dense(i, h, std, seed, f"{foreign}.output.dense")
-        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{foreign}.output.LayerNorm")
+        foreign, google = f"encoder.layer.{index}", f"encoder/layer_{index}"
+
+        def paths(release: str, name: str) -> tuple[str, ...]:
+            return (f"{google}/{release}", *garden(index, index + EMBEDDING_LAYERS, name))
+
+        self.intermediate = layers.Dense(
+            h,
+            i,
+            std,
+            seed,
+            f"{foreign}.intermediate.dense",
+            paths("intermediate/dense", "_intermediate_dense"),
+        )
+        self.output = layers.Dense(
+            i, h, std, seed, f"{foreign}.output.dense", paths("output/dense", "_output_dense")
+        )
+        self.norm = layers.LayerNorm(
+            h,
+            config.layer_norm_eps,
+            f"{foreign}.output.LayerNorm",
+            paths("output/LayerNorm", "_output_layer_norm"),
+        )
 
 
 class EncoderLayer(tf.Module):
@@ -101,9 +157,8 @@ class EncoderLayer(tf.Module):
     def __init__(self, config: BertConfig, index: int, seed: int) -> None:
         """Makes the variables of layer `index`."""
         super().__init__()
-        foreign = f"encoder.layer.{index}"
-        self.attention = SelfAttention(config, seed, f"{foreign}.attention")
-        self.feed_forward = FeedForward(config, seed, foreign)
+        self.attention = SelfAttention(config, index, seed)
+        self.feed_forward = FeedForward(config, index, seed)
 
     def dense(self) -> dict[str, layers.Dense]:
         """The maps by their names in LORA_TARGETS."""
@@ -130,15 +185,27 @@ class Embeddings(tf.Module):
         """Makes the three tables and the norm."""
         super().__init__()
         h, std = config.hidden_size, config.initializer_range
-        name = "embeddings"
-        self.word = layers.Embedding(config.vocab_size, h, std, seed, f"{name}.word_embeddings")
-        self.position = layers.Embedding(
-            config.max_position_embeddings, h, std, seed, f"{name}.position_embeddings"
+
+        def table(rows: int, name: str, number: int, attribute: str) -> layers.Embedding:
+            paths = (
+                f"embeddings/{name}",
+                f"layer_with_weights-{number}/embeddings",
+                f"{attribute}/embeddings",
+            )
+            return layers.Embedding(rows, h, std, seed, f"embeddings.{name}", paths)
+
+        positions = config.max_position_embeddings
+        self.word = table(config.vocab_size, "word_embeddings", 0, "_embedding_layer")
+        self.position = table(positions, "position_embeddings", 1, "_position_embedding_layer")
+        self.type = table(
+            config.type_vocab_size, "token_type_embeddings", 2, "_type_embedding_layer"
         )
-        self.type = layers.Embedding(
-            config.type_vocab_size, h, std, seed, f"{name}.token_type_embeddings"
+        self.norm = layers.LayerNorm(
+            h,
+            config.layer_norm_eps,
+            "embeddings.LayerNorm",
+            ("embeddings/LayerNorm", "layer_with_weights-3", "_embedding_norm_layer"),
         )
-        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{name}.LayerNorm")
 
     def __call__(self, ids: Tensor, position_ids: Tensor, type_ids: Tensor) -> Tensor:
         """Maps three int32 [T] to float32 [T, H]."""

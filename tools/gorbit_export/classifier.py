@@ -46,7 +46,9 @@ class BertClassifier(tf.Module):
         self._pooling = pooling
         self.encoder = bert.Encoder(config, seed, recompute, compute)
         if pooling == "first":
-            self.pooler = layers.Dense(h, h, std, seed, "pooler.dense")
+            number = bert.EMBEDDING_LAYERS + config.num_hidden_layers
+            paths = ("pooler/dense", f"layer_with_weights-{number}", "_pooler_layer")
+            self.pooler = layers.Dense(h, h, std, seed, "pooler.dense", paths)
         self.classifier = layers.Dense(h, num_labels, std, seed, "classifier")
 
     def __call__(

@@ -483,8 +483,9 @@ def _describe_variable(
 def _describe_foreign(foreign: layers.Foreign | None) -> dict[str, Any]:
     if not foreign:
         return {}
+    release = [{"name": n, "transpose": False, "reshape": True} for n in foreign.tensorflow]
     return {
-        "foreign": list(foreign.names),
+        "foreign": [*foreign.names, *release],
         **({"transpose": True} if foreign.transpose else {}),
     }
 

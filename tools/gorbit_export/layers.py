@@ -23,10 +23,13 @@ class Foreign:
     Attributes:
         names: possible names of the tensor, the most likely first.
         transpose: whether the stored matrix has its axes swapped.
+        tensorflow: possible names in TensorFlow's own releases. They store matrices as they
+            are here, but may store an axis as several, such as heads and their width.
     """
 
     names: tuple[str, ...]
     transpose: bool = False
+    tensorflow: tuple[str, ...] = ()
 
 
 def initial(shape: list[int], stddev: float, seed: int, name: str) -> Tensor:
@@ -80,11 +83,23 @@ class Layer(tf.Module):
 class Embedding(Layer):
     """A table of vectors."""
 
-    def __init__(self, rows: int, width: int, stddev: float, seed: int, foreign: str) -> None:
-        """Makes the table, float32 [rows, width], filled with random numbers."""
+    def __init__(
+        self,
+        rows: int,
+        width: int,
+        stddev: float,
+        seed: int,
+        foreign: str,
+        tensorflow: tuple[str, ...] = (),
+    ) -> None:
+        """Makes the table, float32 [rows, width], filled with random numbers.
+
+        `tensorflow` holds names of the table in TensorFlow's releases.
+        """
         super().__init__()
         weight = f"{foreign}.weight"
-        self._add("table", initial([rows, width], stddev, seed, weight), Foreign((weight,)))
+        names = Foreign((weight,), tensorflow=tensorflow)
+        self._add("table", initial([rows, width], stddev, seed, weight), names)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Looks up int [N], and returns float32 [N, width]."""
@@ -94,13 +109,26 @@ class Embedding(Layer):
 class Dense(Layer):
     """An affine map; the kernel is stored [inputs, outputs]."""
 
-    def __init__(self, inputs: int, outputs: int, stddev: float, seed: int, foreign: str) -> None:
-        """Makes a random kernel and a bias of zeros."""
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        stddev: float,
+        seed: int,
+        foreign: str,
+        tensorflow: tuple[str, ...] = (),
+    ) -> None:
+        """Makes a random kernel and a bias of zeros.
+
+        `tensorflow` holds names of the layer in TensorFlow's releases.
+        """
         super().__init__()
         weight = f"{foreign}.weight"
         kernel = initial([inputs, outputs], stddev, seed, weight)
-        self._add("kernel", kernel, Foreign((weight,), transpose=True))
-        self._add("bias", tf.zeros([outputs]), Foreign((f"{foreign}.bias",)))
+        paths = tuple(f"{path}/kernel" for path in tensorflow)
+        self._add("kernel", kernel, Foreign((weight,), transpose=True, tensorflow=paths))
+        paths = tuple(f"{path}/bias" for path in tensorflow)
+        self._add("bias", tf.zeros([outputs]), Foreign((f"{foreign}.bias",), tensorflow=paths))
         self._called, self._scale = foreign, 0.0
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -148,12 +176,22 @@ class Dense(Layer):
 class LayerNorm(Layer):
     """Layer normalization over the last axis."""
 
-    def __init__(self, width: int, epsilon: float, foreign: str) -> None:
-        """Makes a scale of ones and a bias of zeros."""
+    def __init__(
+        self, width: int, epsilon: float, foreign: str, tensorflow: tuple[str, ...] = ()
+    ) -> None:
+        """Makes a scale of ones and a bias of zeros.
+
+        `tensorflow` holds names of the layer in TensorFlow's releases.
+        """
         super().__init__()
         self._epsilon = epsilon
-        self._add("scale", tf.ones([width]), Foreign((f"{foreign}.weight", f"{foreign}.gamma")))
-        self._add("bias", tf.zeros([width]), Foreign((f"{foreign}.bias", f"{foreign}.beta")))
+        for name, value, now, then in (
+            ("scale", tf.ones([width]), "weight", "gamma"),
+            ("bias", tf.zeros([width]), "bias", "beta"),
+        ):
+            paths = tuple(f"{path}/{then}" for path in tensorflow)
+            names = Foreign((f"{foreign}.{now}", f"{foreign}.{then}"), tensorflow=paths)
+            self._add(name, value, names)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Normalizes float32 [..., width]."""
