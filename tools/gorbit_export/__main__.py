@@ -8,13 +8,18 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # TensorFlow is imported only after the arguments have been checked: the import
 # takes seconds, and TensorFlow may not be installed.
 from gorbit_export import config as configs
 from gorbit_export.models import command
 
+if TYPE_CHECKING:
+    from gorbit_export.task import Task
+
+TASKS = ("classification", "multilabel", "regression", "tokens", "mlm")
+"""The tasks of BERT."""
 TENSORFLOW = "2.18"
 """The release whose graphs gorbit's library runs."""
 
@@ -70,7 +75,32 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     classifier.set_defaults(run=_export)
-    add = classifier.add_argument
+    _add_encoder(classifier)
+    classifier.add_argument(
+        "--num-labels", type=int, default=2, help="number of classes, 2 or more"
+    )
+    bert = models.add_parser(
+        "bert",
+        help="BERT with the head of a task: " + ", ".join(TASKS),
+        description="BERT with the head of a task, for sentences and sentence pairs.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    bert.add_argument("--task", required=True, choices=TASKS, help="what the model answers")
+    bert.add_argument(
+        "--data",
+        help="folder of a dataset that gorbit convert wrote, for its labels and special tokens",
+    )
+    bert.add_argument(
+        "--num-labels", type=int, help="number of labels (default: those of --data, or 2)"
+    )
+    bert.set_defaults(run=_export)
+    _add_encoder(bert)
+    command.add(models)
+    return parser
+
+
+def _add_encoder(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--config",
         required=True,
@@ -78,7 +108,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--out", required=True, help="folder to write; must not exist")
     add("--overwrite", action="store_true", help="replace an existing export in --out")
-    add("--num-labels", type=int, default=2, help="number of classes, 2 or more")
     add(
         "--pooling",
         choices=["first", "mean"],
@@ -120,8 +149,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--vocab-size", type=int, help="vocabulary size (default: the configuration's)")
     add("--seed", type=_seed, default=0, help="seed of the initial weights")
-    command.add(models)
-    return parser
 
 
 def _seed(text: str) -> int:
@@ -146,21 +173,13 @@ def _export(args: argparse.Namespace) -> None:
     _check_tensorflow()
     import tensorflow as tf
 
-    from gorbit_export import classifier, export, optimizers
+    from gorbit_export import export, optimizers
 
     out = pathlib.Path(args.out)
     try:
         with _usage():
             export.refuse_existing(out, args.overwrite)
-            task = classifier.Classification(
-                config,
-                args.num_labels,
-                args.pooling,
-                args.seed,
-                args.recompute,
-                args.precision,
-                _lora(args),
-            )
+            task = _task(args, config)
         optimizer = optimizers.OPTIMIZERS[args.optimizer]()
         module = export.write(task, optimizer, out, args.overwrite, args.xla)
     except tf.errors.OpError as err:  # a full disk, or not enough memory
@@ -178,6 +197,47 @@ def _lora(args: argparse.Namespace) -> Any:
     if args.lora_rank is None:
         return None
     return bert.Lora(args.lora_rank, args.lora_alpha, tuple(args.lora_targets.split(",")))
+
+
+def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
+    """Returns the task that the arguments describe."""
+    from gorbit_export import classifier, encoded
+
+    how = (args.seed, args.recompute, args.precision, _lora(args))
+    if args.model == "bert-classifier":
+        return classifier.Classification(config, args.num_labels, args.pooling, *how)
+    from gorbit_export import data as datasets
+    from gorbit_export import mlm, multilabel, regression, tokens
+
+    build = encoded.Build(config, *how)
+    data = datasets.load(args.data) if args.data else None
+    if data and data.vocab_size != config.vocab_size:
+        raise ValueError(
+            f"the vocabulary of {args.data} has {data.vocab_size} tokens; expected "
+            f"{config.vocab_size}, as in the configuration; add --vocab-size {data.vocab_size}"
+        )
+    labels = data.labels if data else ()
+    if args.num_labels is not None and args.task in ("regression", "mlm"):
+        raise ValueError(f"--num-labels is given; --task {args.task} has no labels")
+    if args.pooling != "first" and args.task in ("tokens", "mlm"):
+        raise ValueError(f"--pooling is {args.pooling}; --task {args.task} has no pooling")
+    count = len(labels) or 2 if args.num_labels is None else args.num_labels
+    if labels and count != len(labels):
+        raise ValueError(f"num_labels is {count}; expected {len(labels)}, as in {args.data}")
+    if args.task == "regression":
+        return regression.Regression(build, args.pooling)
+    if args.task == "multilabel":
+        return multilabel.MultiLabel(build, count, args.pooling, labels)
+    if args.task == "tokens":
+        return tokens.Tokens(build, count, labels)
+    if args.task == "mlm":
+        if not data:
+            raise ValueError("--task mlm needs --data, for the special tokens")
+        if datasets.MASK not in data.special:
+            raise ValueError(f"the vocabulary of {args.data} has no {datasets.MASK}")
+        special = mlm.Special(data.special[datasets.MASK], tuple(data.special.values()))
+        return mlm.MaskedLM(build, special, data.word_starts)
+    return classifier.Classification(config, count, args.pooling, *how)
 
 
 @contextlib.contextmanager

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Callable
+from typing import Any
 
 import tensorflow as tf
 
-from gorbit_export import bert, layers, ops, task
+from gorbit_export import bert, encoded, layers, ops, task
 from gorbit_export.config import BertConfig
 
 Tensor = tf.Tensor
@@ -36,10 +35,17 @@ class BertClassifier(tf.Module):
         recompute: str = "none",
         compute: tf.DType = tf.float32,
     ) -> None:
-        """Makes the variables. `seed`, `recompute` and `compute` are bert.Encoder's."""
+        """Makes the variables.
+
+        Args:
+            config: sizes of the encoder.
+            num_labels: number of logits.
+            pooling: one of POOLINGS.
+            seed: bert.Encoder's, as are the following.
+            recompute: what the backward pass recomputes.
+            compute: dtype of the encoder's products.
+        """
         super().__init__()
-        if not 2 <= num_labels <= MAX_LABELS:
-            raise ValueError(f"num_labels is {num_labels}; expected 2 to {MAX_LABELS}")
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}; expected {' or '.join(POOLINGS)}")
         h, std = config.hidden_size, config.initializer_range
@@ -74,14 +80,11 @@ class BertClassifier(tf.Module):
         return self.classifier(x)
 
 
-def _rate(name: str, default: float, text: str) -> task.Hyperparameter:
-    return task.Hyperparameter(name, default, text, 0.0, 1.0)
-
-
-class Classification(task.Task):
+class Classification(encoded.EncoderTask):
     """Single-label classification with a BertClassifier."""
 
     name = "classification"
+    architecture = "bert-classifier"
     best = ("accuracy", "higher")
 
     def __init__(
@@ -98,16 +101,13 @@ class Classification(task.Task):
 
         `precision` is one of task.PRECISIONS; `lora` freezes the encoder and adds adapters.
         """
-        if precision not in task.PRECISIONS:
-            known = ", ".join(task.PRECISIONS)
-            raise ValueError(f"precision is {precision!r}; expected one of {known}")
-        self.precision = precision
-        compute = task.PRECISIONS[precision]
-        self.model = BertClassifier(config, num_labels, pooling, seed, recompute, compute)
-        if lora:
-            self.model.encoder.adapt(lora, seed)
-        self._config, self._num_labels, self._pooling = config, num_labels, pooling
-        self._recompute = recompute
+        build = encoded.Build(config, seed, recompute, precision, lora)
+        compute = build.compute
+        if not 2 <= num_labels <= MAX_LABELS:
+            raise ValueError(f"num_labels is {num_labels}; expected 2 to {MAX_LABELS}")
+        model = BertClassifier(config, num_labels, pooling, seed, recompute, compute)
+        super().__init__(build, model, ("classifier_dropout", "before the classifier"))
+        self._num_labels, self._pooling = num_labels, pooling
         self.features = [
             *bert.features(config),
             task.Feature("labels", tf.int32, ("examples",), label=True, below=num_labels),
@@ -117,41 +117,23 @@ class Classification(task.Task):
             task.Output("logits", ("examples", "classes"), "logits", "labels"),
             task.Output("probabilities", ("examples", "classes"), "probabilities", "labels"),
         )
-        rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
-        head = config.classifier_dropout
-        self.hyperparameters = [
-            _rate("hidden_dropout", rates[0], "rate after embeddings and sublayers"),
-            _rate("attention_dropout", rates[1], "rate on attention weights"),
-            _rate(
-                "classifier_dropout", rates[0] if head is None else head, "before the classifier"
-            ),
-            _rate("label_smoothing", 0.0, "share spread evenly over all labels"),
-        ]
+        smoothing = "share spread evenly over all labels"
+        self.hyperparameters.append(encoded.rate("label_smoothing", 0.0, smoothing))
 
-    def description(self) -> dict[str, Any]:
-        """See Task."""
-        h, labels = self._config.hidden_size, self._num_labels
-        head = 2 * h * labels + (2 * h * h if self._pooling == "first" else 0)
-        return {
-            "architecture": "bert-classifier",
-            "num_labels": labels,
-            "pooling": self._pooling,
-            "recompute": self._recompute,
-            "flops": {**bert.flops(self._config), "per_example": head},
-            "config": dataclasses.asdict(self._config),
-        }
+    def model_description(self) -> dict[str, Any]:
+        """See EncoderTask."""
+        return {"num_labels": self._num_labels, "pooling": self._pooling}
 
-    def rows(self, path: str) -> str | None:
-        """See Task. Only input_ids select rows of the word table."""
-        return "input_ids" if path == "model/encoder/embeddings/word/table" else None
+    def head_flops(self) -> dict[str, int]:
+        """See EncoderTask."""
+        h, labels = self.build.config.hidden_size, self._num_labels
+        return {"per_example": 2 * h * labels + (2 * h * h if self._pooling == "first" else 0)}
 
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
     ) -> dict[str, Tensor]:
         """See Task."""
-        dropout = bert.Dropout(
-            hyperparameters["hidden_dropout"], hyperparameters["attention_dropout"], random
-        )
+        dropout = self.dropout(hyperparameters, random)
         logits = self.model(features, dropout, hyperparameters["classifier_dropout"])
         return self._sums(logits, features, hyperparameters["label_smoothing"])
 
@@ -169,29 +151,6 @@ class Classification(task.Task):
         """See Task. "logits" and "probabilities", float32 [B, C]."""
         logits = self.model(features)
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
-
-    def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
-        """See Task. One example per row: input_ids, attention_mask and token_type_ids [B, S]."""
-        names = ("input_ids", "attention_mask", "token_type_ids")
-        specs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
-
-        def serve(input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> dict:
-            shape = tf.shape(input_ids)
-            # Positions count only real tokens, as in the packed rows of training.
-            mask = tf.cast(tf.not_equal(attention_mask, 0), tf.int32)
-            positions = tf.maximum(tf.cumsum(mask, 1) - 1, 0)
-            first = tf.argmax(mask, 1, tf.int32)
-            return self.predict(
-                {
-                    "input_ids": input_ids,
-                    "type_ids": token_type_ids,
-                    "sequence_ids": mask,
-                    "position_ids": positions,
-                    "cls_positions": tf.range(shape[0]) * shape[1] + first,
-                }
-            )
-
-        return specs, serve
 
     def _one_hot(self, labels: Tensor) -> Tensor:
         return tf.one_hot(labels, self._num_labels)

@@ -196,3 +196,12 @@ class LayerNorm(Layer):
     def __call__(self, x: Tensor) -> Tensor:
         """Normalizes float32 [..., width]."""
         return ops.layer_norm(x, self.scale, self.bias, self._epsilon)
+
+
+class Bias(Layer):
+    """A vector that is added to logits."""
+
+    def __init__(self, width: int, foreign: tuple[str, ...]) -> None:
+        """Makes zeros."""
+        super().__init__()
+        self._add("bias", tf.zeros([width]), Foreign(foreign))

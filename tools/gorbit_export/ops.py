@@ -338,6 +338,11 @@ ACTIVATIONS = ("gelu", *_ACTIVATIONS)
 """Activation functions, by the names that configuration files use."""
 
 
+def activate(name: str, x: Tensor) -> Tensor:
+    """Computes an activation function, `name` being one of ACTIVATIONS."""
+    return gelu(x) if name == "gelu" else _ACTIVATIONS[name](x)
+
+
 def activated_product(name: str, z: Tensor, bias: Tensor, kernel: Tensor) -> Tensor:
     """Computes activation(z + bias) @ kernel, the middle of a position-wise network.
 

@@ -234,3 +234,67 @@ def test_other_tensorflow_is_said(tmp_path, module, message):
     )
     assert (run.returncode, run.stderr) == (1, message)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def dataset(tmp_path) -> pathlib.Path:
+    """A dataset as `gorbit convert` writes it, without its records."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens = special + [f"w{i}" for i in range(15)]
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    manifest = {
+        "format": "gorbit-dataset",
+        "version": 1,
+        "labels": ["O", "B-A", "I-A"],
+        "vocab": {"file": "vocab.txt", "size": 20},
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.mark.parametrize("task", command.TASKS)
+def test_every_task_exports(task, small, dataset, tmp_path):
+    out = tmp_path / "graph"
+    args = ["bert", "--task", task, "--config", small, "--data", str(dataset), "--out", str(out)]
+    assert command.main(args) == 0
+    got = contract(out)
+    assert (got["task"], got["input"]) == (task, "packed")
+    features = {f["name"]: f for f in got["features"]}
+    if task == "tokens":
+        assert got["model"]["labels"] == ["O", "B-A", "I-A"]
+        assert got["best"] == {"metric": "f1", "better": "higher"}
+        labels = features["labels"]
+        assert (labels["minimum"], labels["below"], labels["pad"]) == (-1, 3, -1)
+        assert features["example_ids"]["make"] == "example_ids"
+    if task == "multilabel":
+        assert (features["labels"]["make"], features["labels"]["shape"]) == ("multi_hot", [None, 3])
+    if task == "mlm":
+        special = [0, 1, 2, 3, 4]
+        assert got["masking"] == {
+            "mask_token": 4,
+            "vocab_size": 20,
+            "special": special,
+            "word_starts": False,
+        }
+        assert got["metrics"] == [{"name": "perplexity", "better": "lower"}]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--task", "mlm"], "--task mlm needs --data, for the special tokens"),
+        (["--task", "tokens", "--num-labels", 1], "num_labels is 1; expected 2 to 10000"),
+        (["--task", "regression", "--num-labels", 1], "--task regression has no labels"),
+        (["--task", "tokens", "--pooling", "mean"], "--task tokens has no pooling"),
+        (["--task", "tokens", "--data", "/nowhere"], "/nowhere has no manifest.json"),
+        (["--task", "tokens", "--data", "DATA", "--num-labels", 4], "num_labels is 4; expected 3"),
+        (["--task", "mlm", "--data", "DATA", "--vocab-size", 21], "add --vocab-size 20"),
+    ],
+)
+def test_wrong_tasks_are_usage(small, dataset, tmp_path, capsys, options, message):
+    options = [str(dataset) if o == "DATA" else str(o) for o in options]
+    out = str(tmp_path / "out")
+    assert command.main(["bert", "--config", small, "--out", out, *options]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,178 @@
+"""What the tasks of a head on a bert.Encoder have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from gorbit_export import bert, ops, task
+from gorbit_export.config import BertConfig
+
+Tensor = tf.Tensor
+
+ENCODER_FEATURES = ("input_ids", "type_ids", "sequence_ids", "position_ids")
+"""The features that bert.Encoder takes, in the order of its arguments."""
+
+
+def rate(name: str, default: float, text: str) -> task.Hyperparameter:
+    """A hyperparameter from 0 up to, but not including, 1."""
+    return task.Hyperparameter(name, default, text, 0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Build:
+    """How the encoder of a task is made.
+
+    Attributes:
+        config: its sizes.
+        seed: seed of the initial weights.
+        recompute: one of bert.RECOMPUTE.
+        precision: one of task.PRECISIONS.
+        lora: freezes the encoder and adds adapters to it.
+    """
+
+    config: BertConfig
+    seed: int = 0
+    recompute: str = "none"
+    precision: str = "float32"
+    lora: bert.Lora | None = None
+
+    @property
+    def compute(self) -> tf.DType:
+        """The dtype of the encoder's products.
+
+        Raises:
+            ValueError: if the precision is unknown.
+        """
+        if self.precision not in task.PRECISIONS:
+            known = ", ".join(task.PRECISIONS)
+            raise ValueError(f"precision is {self.precision!r}; expected one of {known}")
+        return task.PRECISIONS[self.precision]
+
+
+class EncoderTask(task.Task):
+    """A task whose model has a bert.Encoder as `encoder` and takes packed rows."""
+
+    architecture: str
+    """Name of the architecture in gorbit.json."""
+
+    def __init__(self, build: Build, model: tf.Module, head_rate: tuple[str, str] | None) -> None:
+        """Sets what follows from the encoder.
+
+        Args:
+            build: how the encoder was made.
+            model: the model.
+            head_rate: name and description of the dropout rate of the head; None without one.
+        """
+        self.model, self.build, self.precision = model, build, build.precision
+        if build.lora:
+            model.encoder.adapt(build.lora, build.seed)
+        config = build.config
+        hidden, attention = config.hidden_dropout_prob, config.attention_probs_dropout_prob
+        self.hyperparameters = [
+            rate("hidden_dropout", hidden, "rate after embeddings and sublayers"),
+            rate("attention_dropout", attention, "rate on attention weights"),
+        ]
+        if head_rate:
+            name, text = head_rate
+            head = config.classifier_dropout
+            self.hyperparameters.append(rate(name, hidden if head is None else head, text))
+
+    def model_description(self) -> dict[str, Any]:
+        """The task's own part of the description, such as the number of labels."""
+        return {}
+
+    def head_flops(self) -> dict[str, int]:
+        """Operations of the head, in the form of bert.flops; added to the encoder's."""
+        return {"per_example": 0}
+
+    def description(self) -> dict[str, Any]:
+        """See Task."""
+        flops = dict(bert.flops(self.build.config))
+        for name, count in self.head_flops().items():
+            flops[name] = flops.get(name, 0) + count
+        return {
+            "architecture": self.architecture,
+            **self.model_description(),
+            "recompute": self.build.recompute,
+            "flops": flops,
+            "config": dataclasses.asdict(self.build.config),
+        }
+
+    def rows(self, path: str) -> str | None:
+        """See Task. Only input_ids select rows of the word table."""
+        return "input_ids" if path == "model/encoder/embeddings/word/table" else None
+
+    def dropout(self, hyperparameters: dict[str, Tensor], random: ops.Random) -> bert.Dropout:
+        """The encoder's dropout in a training pass."""
+        return bert.Dropout(
+            hyperparameters["hidden_dropout"], hyperparameters["attention_dropout"], random
+        )
+
+    def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
+        """See Task. One example per row: input_ids, attention_mask and token_type_ids [B, S]."""
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        specs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
+
+        def serve(input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> dict:
+            shape = tf.shape(input_ids)
+            # Positions count only real tokens, as in the packed rows of training.
+            mask = tf.cast(tf.not_equal(attention_mask, 0), tf.int32)
+            positions = tf.maximum(tf.cumsum(mask, 1) - 1, 0)
+            first = tf.argmax(mask, 1, tf.int32)
+            return self.serve_rows(
+                {
+                    "input_ids": input_ids,
+                    "type_ids": token_type_ids,
+                    "sequence_ids": mask,
+                    "position_ids": positions,
+                    "cls_positions": tf.range(shape[0]) * shape[1] + first,
+                }
+            )
+
+        return specs, serve
+
+    def serve_rows(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Predicts for the serving signature: one example per row."""
+        return self.predict(features)
+
+
+def encode(
+    encoder: bert.Encoder, features: dict[str, Tensor], dropout: bert.Dropout | None
+) -> Tensor:
+    """Returns the last layer's output for packed features: [R * S, H] in the compute dtype."""
+    return encoder(*(features[name] for name in ENCODER_FEATURES), dropout)
+
+
+def token_features(config: BertConfig) -> list[task.Feature]:
+    """The features of tasks that look at tokens: the encoder's, and the example of each token."""
+    features = [f for f in bert.features(config) if f.name in ENCODER_FEATURES]
+    ids = task.Feature("example_ids", tf.int32, ("rows", "length"), role="id", make="example_ids")
+    return [*features, ids]
+
+
+def token_weights(features: dict[str, Tensor]) -> Tensor:
+    """Returns the weight of the example of each token, float32 [R * S]; 0 in padding."""
+    weights = tf.concat([features["example_weights"], [0.0]], 0)
+    return tf.gather(weights, tf.reshape(features["example_ids"], [-1]))
+
+
+def weighted(values: Tensor, weights: Tensor) -> Tensor:
+    """Returns the sum of float32 values times weights. Values of weight 0 may be NaN."""
+    return tf.reduce_sum(tf.math.multiply_no_nan(values, weights))
+
+
+def precise(values: Tensor) -> Tensor:
+    """Sums float64 [N, K] over N without rounding to float32.
+
+    Returns:
+        float32 [2, K]: the sums rounded to float32, and what rounding lost. Added up in float64,
+        the two parts are the float64 sums.
+    """
+    total = tf.reduce_sum(values, 0)
+    high = tf.cast(total, tf.float32)
+    low = tf.cast(total - tf.cast(high, tf.float64), tf.float32)
+    return tf.stack([high, low])

@@ -1,0 +1,162 @@
+"""BERT's masked language model (Devlin et al. 2018, task 1)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from gorbit_export import bert, encoded, layers, ops, task
+
+Tensor = tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Special:
+    """The special tokens of a vocabulary.
+
+    Attributes:
+        mask: the number of [MASK].
+        all: the numbers of all special tokens, which are never masked.
+    """
+
+    mask: int
+    all: tuple[int, ...]
+
+
+class BertMaskedLM(tf.Module):
+    """Encoder, a dense layer with norm, and a product with the word embeddings.
+
+    The products are in the encoder's compute dtype; norm, bias and softmax are float32.
+    """
+
+    def __init__(self, build: encoded.Build) -> None:
+        """Makes the variables."""
+        super().__init__()
+        config = build.config
+        h, std, prefix = config.hidden_size, config.initializer_range, "cls.predictions"
+        self._build = build
+        self.encoder = bert.Encoder(config, build.seed, build.recompute, build.compute)
+        transform = f"{prefix}.transform"
+        self.transform = layers.Dense(h, h, std, build.seed, f"{transform}.dense")
+        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{transform}.LayerNorm")
+        self.output = layers.Bias(
+            config.vocab_size, (f"{prefix}.bias", f"{prefix}.decoder.bias", f"{prefix}.output_bias")
+        )
+
+    def __call__(
+        self, features: dict[str, Tensor], positions: Tensor, dropout: bert.Dropout | None = None
+    ) -> Tensor:
+        """Returns the logits, float32 [P, V], at positions, int32 [P], of the flat packed rows."""
+        hidden = encoded.encode(self.encoder, features, dropout)
+        x = tf.gather(hidden, positions)
+        compute, act = self._build.compute, self._build.config.hidden_act
+        x = tf.matmul(x, ops.cast(tf.convert_to_tensor(self.transform.kernel), compute))
+        x = ops.activate(act, tf.nn.bias_add(ops.cast(x, tf.float32), self.transform.bias))
+        x = ops.cast(self.norm(x), compute)
+        table = ops.cast(tf.convert_to_tensor(self.encoder.embeddings.word.table), compute)
+        logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
+        return tf.nn.bias_add(logits, self.output.bias)
+
+
+class MaskedLM(encoded.EncoderTask):
+    """Cross entropy of the masked tokens: the mean over them, not over examples.
+
+    A masked token weighs what its example weighs.
+    """
+
+    name = "mlm"
+    architecture = "bert-masked-lm"
+    best = ("loss", "lower")
+    metrics = (task.Metric("perplexity", "lower"),)
+    results_of = ("metric/perplexity/loss", "metric/perplexity/weight")
+
+    def __init__(self, build: encoded.Build, special: Special, word_starts: bool = False) -> None:
+        """Makes the model.
+
+        Args:
+            build: how the encoder is made.
+            special: the special tokens of the vocabulary.
+            word_starts: whether records say where words start, so that whole words can be masked.
+        """
+        super().__init__(build, BertMaskedLM(build), None)
+        vocab = build.config.vocab_size
+        wrong = [i for i in (special.mask, *special.all) if not 0 <= i < vocab]
+        if wrong:
+            raise ValueError(f"special token {wrong[0]} is not in the vocabulary of {vocab}")
+        axes = ("predictions",)
+        self.features = [
+            *encoded.token_features(build.config),
+            task.Feature("masked_positions", tf.int32, axes, make="masked_positions"),
+            task.Feature(
+                "masked_labels", tf.int32, axes, label=True, make="masked_labels", below=vocab
+            ),
+            task.Feature("masked_weights", tf.float32, axes, role="weight", make="masked_weights"),
+            task.Feature("example_weights", tf.float32, ("examples",)),
+        ]
+        self.masking = {
+            "mask_token": special.mask,
+            "vocab_size": vocab,
+            "special": sorted(special.all),
+            "word_starts": word_starts,
+        }
+        self.outputs = (
+            task.Output(
+                "probabilities", ("predictions", "vocabulary"), "probabilities", "masked_labels"
+            ),
+        )
+
+    def head_flops(self) -> dict[str, int]:
+        """See EncoderTask. The share of masked tokens is BERT's."""
+        c = self.build.config
+        return {"per_token": round(0.15 * 2 * c.hidden_size * (c.hidden_size + c.vocab_size))}
+
+    def rows(self, path: str) -> str | None:
+        """See Task. The head has a gradient in all rows of the word table."""
+        return None
+
+    def train_sums(
+        self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
+    ) -> dict[str, Tensor]:
+        """See Task."""
+        return self._sums(features, self.dropout(hyperparameters, random))
+
+    def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task."""
+        sums = self._sums(features, None)
+        sums["metric/perplexity/loss"] = sums["loss_sum"]
+        sums["metric/perplexity/weight"] = sums["weight_sum"]
+        return sums
+
+    def results(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task. The perplexity is e to the mean loss."""
+        loss, weight = (sums[name] for name in self.results_of)
+        return {"perplexity": tf.exp(loss / weight)}
+
+    def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task. "probabilities", float32 [P, V]: of each token at each masked position."""
+        logits = self.model(features, features["masked_positions"])
+        return {"probabilities": tf.nn.softmax(logits)}
+
+    def serve_rows(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See EncoderTask. "logits", float32 [B, S, V], at all positions."""
+        shape = tf.shape(features["input_ids"])
+        logits = self.model(features, tf.range(shape[0] * shape[1]))
+        return {"logits": tf.reshape(logits, tf.concat([shape, [-1]], 0))}
+
+    def _sums(self, features: dict[str, Tensor], dropout: bert.Dropout | None) -> dict[str, Tensor]:
+        """A label out of range makes the loss NaN, so the step is not applied."""
+        positions, labels = features["masked_positions"], features["masked_labels"]
+        logits = self.model(features, positions, dropout)
+        weights = tf.gather(encoded.token_weights(features), positions)
+        weights *= features["masked_weights"]
+        last = self.build.config.vocab_size - 1
+        known = tf.clip_by_value(labels, 0, last)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(known, logits)
+        losses = tf.where(tf.equal(known, labels), losses, float("nan"))
+        right = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
+        return {
+            "loss_sum": encoded.weighted(losses, weights),
+            "weight_sum": tf.reduce_sum(weights),
+            "accuracy_sum": tf.reduce_sum(right * weights),
+        }
