@@ -25,11 +25,24 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 BENCH ?=
 
 PACKAGES := ./...
-# The programs are tested as processes of their own, which the race detector does not see. All
-# else is tested under it, and only there.
-PROGRAMS := ./cmd/...
-# Those that take longest come first, so that none of them is left over at the end.
-LIBRARIES = $$(printf '%s\n' ./train ./strategy ./internal/cluster; $(GO) list $(PACKAGES) | grep -v /cmd/)
+
+# Packages that start goroutines are tested under the race detector. The others are tested without
+# it, and so are the programs: their tests run processes, which it does not see. The packages and
+# programs that take longest come first, so that none of them is left over at the end.
+CONCURRENT := '\bgo func\b|\.Go\(|^\s*go [A-Za-z_.]+\(|\.Parallel\(\)'
+RACED = $$(printf '%s\n' ./train ./strategy ./internal/cluster; find . -name '*.go' -not -path './.*' \
+  -not -path './cmd/*' -not -path './examples/*' | xargs grep -lE $(CONCURRENT) | xargs -n1 dirname | sort -u)
+PLAIN = ./cmd/gorbit $$(comm -23 <($(GO) list $(PACKAGES) | sed "s,^$$($(GO) list -m),.," | sort) \
+  <(printf '%s\n' $(RACED) | sort))
+
+# Tests of these packages that hold long trainings against each other, or kill one at many points.
+# The race detector would double their time, and their goroutines are those of tests that it sees.
+NUMERIC_PACKAGES := ./train ./strategy
+NUMERIC := TestCheckpointsGoAnywhere|TestCrashOfRunAnywhere|TestCrashInBucketAnywhere|TestKilledRunEndsAsAnother|$\
+  TestKilledRunInBucket|TestFixedRowsOnEveryStrategy|TestFixedRowsAreExact|TestFixedRowsResume|$\
+  TestNarrowPrecisionLearns|TestNarrowPrecisionOnReplicas|TestPackingIsExact|TestStepsPerCall|$\
+  TestPythonReadsRuns|TestRealWeights|TestComposedStepEqualsTrainStep|TestKernelsEqualStandardOps|$\
+  TestLoopEndsWhereNotFinite|TestLoopEqualsSingleSteps|TestSameBitsAgain|TestTPUTrains|TestWaysAgree|TestXLA
 
 # The time limit of a package's tests; go test's own limit is too short for a busy machine.
 LIMIT := 40m
@@ -37,7 +50,7 @@ LIMIT := 40m
 # The folder for the list of skipped tests and reasons, which make test prints at the end.
 SKIPPED := .cache/skipped
 
-# go test, whose skipped tests are noted in the file that comes next.
+# go test, whose skipped tests are noted in the file that comes next. It need not vet: lint does.
 GOTEST := source .tf/env && export GOFLAGS="$${GOFLAGS:-} -buildvcs=false" && $(PY) tools/gotest.py
 
 FUZZTIME ?= 10s
@@ -65,8 +78,8 @@ demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
 test: lint fetch ## Run all tests, and list what was skipped and why
 	@# All at once: Python's tests have one process, and those of the programs mostly wait.
 	@# The scripts that Go's tests let Python run are forks of one process.
-	@$(PY) tools/warm_python.py $(MAKE) --no-print-directory -j3 --output-sync=none pytest race programs
-	@cat $(SKIPPED)/{tools,bench,libraries,programs} >$(SKIPPED)/all
+	@$(PY) tools/warm_python.py $(MAKE) --no-print-directory -j3 --output-sync=none plain race pytest numeric
+	@cat $(SKIPPED)/{tools,bench,plain,race,numeric} >$(SKIPPED)/all
 	@if [ -s $(SKIPPED)/all ]; then echo "skipped, and why:"; sed 's/^/  /' $(SKIPPED)/all; \
 	  else echo "nothing was skipped"; fi
 
@@ -94,17 +107,22 @@ fetch: setup ## Fetch the demo's weights and reviews, which tests also use
 	@tools/fetch_demo.sh
 
 .PHONY: gotest
-gotest: race programs ## Run Go's tests
+gotest: plain race numeric ## Run Go's tests
 
-.PHONY: programs
-programs: fetch ## Run the tests of the programs
-	@echo "go test $(PROGRAMS)"
-	@$(GOTEST) $(SKIPPED)/programs go test -timeout $(LIMIT) $(PROGRAMS)
+.PHONY: plain
+plain: fetch ## Run Go's tests of programs, and of packages without goroutines
+	@echo "go test, of programs and of packages without goroutines"
+	@$(GOTEST) $(SKIPPED)/plain go test -vet=off -timeout $(LIMIT) $(PLAIN)
 
 .PHONY: race
-race: fetch ## Run Go's tests under the race detector, except those of the programs
-	@echo "go test -race $(PACKAGES), less $(PROGRAMS)"
-	@$(GOTEST) $(SKIPPED)/libraries go test -race -timeout $(LIMIT) $(LIBRARIES)
+race: fetch ## Run Go's tests of packages with goroutines under the race detector
+	@echo "go test -race, of packages with goroutines"
+	@$(GOTEST) $(SKIPPED)/race go test -race -vet=off -timeout $(LIMIT) -skip '^($(NUMERIC))$$' $(RACED)
+
+.PHONY: numeric
+numeric: fetch ## Run Go's long numeric tests
+	@echo "go test $(NUMERIC_PACKAGES), long numeric tests"
+	@$(GOTEST) $(SKIPPED)/numeric go test -vet=off -timeout $(LIMIT) -run '^($(NUMERIC))$$' $(NUMERIC_PACKAGES)
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)

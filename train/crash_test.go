@@ -101,9 +101,9 @@ func (c *counter) Times() []strategy.Times   { return nil }
 func (c *counter) GraphDef() ([]byte, error) { return []byte("graph"), nil }
 func (c *counter) Close() error              { return nil }
 
-// TestCrashAnywhere crashes a run at every file operation: all of a run is real but the
+// TestCrashOfRunAnywhere crashes a run at every file operation: all of a run is real but the
 // model, whose steps cost nothing.
-func TestCrashAnywhere(t *testing.T) {
+func TestCrashOfRunAnywhere(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 5, 0, 2, 3
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""

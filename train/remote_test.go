@@ -273,7 +273,7 @@ func TestKilledRunInBucket(t *testing.T) {
 
 // TestCrashInBucketAnywhere ends a run in a bucket before each of its changes to the bucket, and
 // starts it again on the same machine and on another. It also makes each change fail once. All of
-// a run is real but the model, as in TestCrashAnywhere.
+// a run is real but the model, as in TestCrashOfRunAnywhere.
 //
 // Long: the three kinds of crash share the run and the comparison.
 func TestCrashInBucketAnywhere(t *testing.T) {
