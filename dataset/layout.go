@@ -30,6 +30,14 @@ type Assembler interface {
 	Batch() *Batch
 }
 
+// EpochAssembler is an Assembler of batches that depend on the epoch, because something is drawn anew in
+// each.
+type EpochAssembler interface {
+	Assembler
+	// Begin says the epoch of the examples that are added next. It follows Reset.
+	Begin(epoch int64)
+}
+
 // Setting is one setting of a Layout.
 type Setting struct {
 	Key   string // in the JSON of Settings

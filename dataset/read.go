@@ -88,6 +88,9 @@ func (r *reader) readPlanned(p plan) (b *Batch, skipped int64, damage, err error
 // batch of a fixed size, nil otherwise.
 func (r *reader) assemble(epoch int64, draws []int64, places []int32) (b *Batch, skipped int64, damage, err error) {
 	r.asm.Reset()
+	if a, ok := r.asm.(EpochAssembler); ok {
+		a.Begin(epoch)
+	}
 	r.drawn = r.drawn[:0]
 	for _, n := range draws {
 		id := r.files.find(n)

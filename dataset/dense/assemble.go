@@ -2,7 +2,6 @@ package dense
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -105,7 +104,7 @@ func (a *assembler) read(data []byte) (length int, feature, reason string) {
 		}
 		own, reason := a.columns[j].Add(v, list)
 		if reason == "" && s.Role == dataset.Weight {
-			reason = checkWeights(v)
+			reason = columns.CheckWeights(v)
 		}
 		switch {
 		case reason != "":
@@ -120,18 +119,6 @@ func (a *assembler) read(data []byte) (length int, feature, reason string) {
 		}
 	}
 	return max(length, 1), first, ""
-}
-
-// checkWeights returns what is wrong with weights.
-func checkWeights(v *tfrecord.Value) string {
-	i := slices.IndexFunc(v.Floats, func(w float32) bool { return !(w >= 0 && w <= math.MaxFloat32) })
-	if i >= 0 {
-		return fmt.Sprintf("has weight %v; expected a finite number of 0 or more", v.Floats[i])
-	}
-	if i := slices.IndexFunc(v.Int64s, func(w int64) bool { return w < 0 }); i >= 0 {
-		return fmt.Sprintf("has weight %d; expected a finite number of 0 or more", v.Int64s[i])
-	}
-	return ""
 }
 
 // limit shortens the example that was read to the maximum length.

@@ -26,6 +26,9 @@ func FromExamples(cfg Config, examples []Example) (*dataset.Batch, error) {
 	if err := cfg.validateRows(len(examples)); err != nil {
 		return nil, err
 	}
+	if err := cfg.validateFeatures(); err != nil {
+		return nil, err
+	}
 	if len(examples) == 0 {
 		return nil, errors.New("a batch has 0 examples; expected 1 or more")
 	}
@@ -45,7 +48,16 @@ func FromExamples(cfg Config, examples []Example) (*dataset.Batch, error) {
 			return nil, bad(TypeIDs, reason)
 		}
 		labeled := e.Labeled && cfg.Labels != LabelsNone
+		if a.extras != nil {
+			complete, missing := a.extras.defaults(len(ids))
+			if missing != "" {
+				return nil, bad(missing, "is missing")
+			}
+			a.complete = complete
+		}
 		switch {
+		case !cfg.wants(LabelIDs):
+			labeled = cfg.Labels != LabelsNone
 		case labeled:
 			if reason := cfg.checkLabel(int64(e.Label)); reason != "" {
 				return nil, bad(LabelIDs, reason)
@@ -53,7 +65,7 @@ func FromExamples(cfg Config, examples []Example) (*dataset.Batch, error) {
 		case cfg.Labels == LabelsRequired:
 			return nil, bad(LabelIDs, "is missing")
 		}
-		if reason := a.end(dataset.RecordID{File: -1, Record: int64(i)}, e.Label, labeled); reason != "" {
+		if reason := a.end(dataset.RecordID{File: -1, Record: int64(i)}, e.Label, labeled, 1); reason != "" {
 			return nil, bad(InputIDs, reason)
 		}
 	}
@@ -92,7 +104,12 @@ type assembler struct {
 	tokens  [2][]int32 // input and type ids, one example after the other
 	lengths []int32
 	labels  []int32
+	weights []float32 // empty if all are 1
 	records []dataset.RecordID
+	extras  *extras // nil if there are none
+
+	want     [standardFeatures]bool // the standard features of a batch
+	complete bool                   // the example being collected has the labels among the extras
 
 	start              int // first token of the example being collected
 	labeled, truncated int
@@ -101,20 +118,58 @@ type assembler struct {
 	used, seqs         []int32 // of fixed rows: tokens and examples so far
 }
 
-// The two kinds of token numbers, as indices of assembler.tokens.
+// The standard features by number, as in standard. The first two are the kinds of token numbers, as
+// indices of assembler.tokens. Those below grids have a number for each cell, those below exampleWeights are int32.
 const (
 	inputIDs = iota
 	typeIDs
+	sequenceIDs
+	positionIDs
+	clsPositions
+	labelIDs
+	exampleWeights
+	grids = clsPositions
 )
 
 func newAssembler(cfg *Config, free *pool) *assembler {
-	return &assembler{cfg: cfg, pool: free}
+	a := &assembler{cfg: cfg, pool: free, extras: newExtras(cfg, free), complete: true}
+	for i, name := range standard {
+		a.want[i] = cfg.wants(name)
+	}
+	return a
+}
+
+// Begin implements dataset.EpochAssembler.
+func (a *assembler) Begin(epoch int64) {
+	if a.extras != nil && a.extras.masks != nil {
+		a.extras.masks.epoch = epoch
+	}
+}
+
+// keep drops all examples but the first n, whose tokens dropExample has dropped.
+func (a *assembler) keep(n int) {
+	a.lengths, a.labels, a.records = a.lengths[:n], a.labels[:n], a.records[:n]
+	a.weights = a.weights[:min(n, len(a.weights))]
+	if a.extras != nil {
+		a.extras.keep(n)
+	}
+}
+
+// weight returns the weight of an example.
+func (a *assembler) weight(i int) float32 {
+	if len(a.weights) == 0 {
+		return 1
+	}
+	return a.weights[i]
 }
 
 // dropExample drops the tokens of the example that is being collected.
 func (a *assembler) dropExample() {
 	for i, t := range a.tokens {
-		a.tokens[i] = t[:a.start]
+		a.tokens[i] = t[:min(a.start, len(t))]
+	}
+	if a.extras != nil {
+		a.extras.keep(len(a.lengths))
 	}
 }
 
@@ -124,7 +179,11 @@ func (a *assembler) Reset() {
 		a.tokens[i] = a.tokens[i][:0]
 	}
 	a.lengths, a.labels, a.records = a.lengths[:0], a.labels[:0], a.records[:0]
+	a.weights = a.weights[:0]
 	a.start, a.labeled, a.truncated = 0, 0, 0
+	if a.extras != nil {
+		a.extras.reset()
+	}
 	a.used, a.seqs = a.used[:0], a.seqs[:0]
 }
 
@@ -174,15 +233,15 @@ func appendTokens[T int32 | int64](a *assembler, values []T, mask []int64, kind 
 	return ""
 }
 
-// end finishes the example whose tokens were appended before. It returns what is
+// end finishes the example whose tokens and extras were appended before. It returns what is
 // wrong with the length, or "". Missing types are 0.
-func (a *assembler) end(id dataset.RecordID, label int32, labeled bool) string {
+func (a *assembler) end(id dataset.RecordID, label int32, labeled bool, weight float32) string {
 	start := a.start
 	n := len(a.tokens[inputIDs]) - start
 	if n == 0 {
 		return "has no tokens; expected at least one"
 	}
-	if len(a.tokens[typeIDs]) == start {
+	if len(a.tokens[typeIDs]) == start && a.want[typeIDs] {
 		a.tokens[typeIDs] = append(a.tokens[typeIDs], make([]int32, n)...)
 	}
 	limit, what := a.cfg.limit(), "the limit of"
@@ -194,16 +253,34 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool) string {
 			return fmt.Sprintf("has %d tokens, more than %s %d", n, what, limit)
 		}
 		for i, t := range a.tokens {
+			if len(t) == 0 {
+				continue // no types
+			}
 			t[start+limit-1] = t[len(t)-1]
 			a.tokens[i] = t[:start+limit]
+		}
+		if a.extras != nil {
+			a.extras.cut(n, limit)
 		}
 		n = limit
 		a.truncated++
 	}
-	if labeled {
+	if labeled && a.complete {
 		a.labeled++
-	} else {
+	}
+	if !labeled {
 		label = 0
+	}
+	if a.extras != nil && a.extras.masks != nil {
+		a.extras.masks.choose(a.tokens[inputIDs][start:start+n], id)
+	}
+	if weight != 1 && len(a.weights) == 0 {
+		for range a.lengths {
+			a.weights = append(a.weights, 1)
+		}
+	}
+	if weight != 1 || len(a.weights) > 0 {
+		a.weights = append(a.weights, weight)
 	}
 	a.start += n
 	a.lengths = append(a.lengths, int32(n))
@@ -229,64 +306,117 @@ func (a *assembler) Batch() *dataset.Batch {
 func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 	// One allocation holds all numbers of a type.
 	cells := rows * length
-	m := a.pool.take(4*cells+2*n, n)
-	ints := m.ints
-	take := func(n int) []int32 {
-		t := ints[:n:n]
-		ints = ints[n:]
-		return t
-	}
-	ids, types, seqs, positions := take(cells), take(cells), take(cells), take(cells)
-	cls, labels := take(n), take(n)
-	weights := m.floats
-	for len(a.count) < length {
-		a.count = append(a.count, int32(len(a.count)))
-	}
-
-	from := 0
-	for i, p := range a.packer.places[:len(a.lengths)] {
-		l := int(a.lengths[i])
-		at := int(p.row)*length + int(p.start)
-		copy(ids[at:], a.tokens[inputIDs][from:from+l])
-		copy(types[at:], a.tokens[typeIDs][from:from+l])
-		copy(positions[at:], a.count[:l])
-		seq := seqs[at : at+l]
-		for k := range seq {
-			seq[k] = p.seq
+	size := 0
+	for i, want := range a.want[:exampleWeights] {
+		switch {
+		case want && i < grids:
+			size += cells
+		case want:
+			size += n
 		}
-		cls[i] = int32(at)
-		weights[i] = 1
-		from += l
 	}
-	copy(labels, a.labels)
+	weights := 0
+	if a.want[exampleWeights] {
+		weights = n
+	}
+	m := a.pool.take(size, weights)
+	numbers := m.ints
+	var of [exampleWeights][]int32 // nil for those that are not wanted
+	for i, want := range a.want[:exampleWeights] {
+		size := cells
+		if i >= grids {
+			size = n
+		}
+		if want {
+			of[i], numbers = numbers[:size:size], numbers[size:]
+		}
+	}
+	tokens := a.place(&of, m.floats, length)
 
 	// Another allocation holds everything that describes them.
 	b := &struct {
 		dataset.Batch
-		features [7]dataset.Feature
+		features [standardFeatures]dataset.Feature
 		shapes   [3]int
 		lease    lease
-	}{shapes: [...]int{rows, length, n}, lease: lease{a.pool, m}}
-	grid, axis := b.shapes[:2:2], b.shapes[2:3:3]
-	b.features = [...]dataset.Feature{
-		{Name: InputIDs, Shape: grid, Int32: ids},
-		{Name: TypeIDs, Shape: grid, Int32: types},
-		{Name: SequenceIDs, Shape: grid, Int32: seqs},
-		{Name: PositionIDs, Shape: grid, Int32: positions},
-		{Name: ClsPositions, Shape: axis, Int32: cls},
-		{Name: LabelIDs, Shape: axis, Int32: labels},
-		{Name: ExampleWeights, Shape: axis, Float32: weights},
+	}{shapes: [...]int{rows, length, n}, lease: lease{from: a.pool, memory: m}}
+	gridShape, axisShape := b.shapes[:2:2], b.shapes[2:3:3]
+	features := b.features[:0]
+	for i, want := range a.want {
+		switch {
+		case !want:
+		case i < grids:
+			features = append(features, dataset.Feature{Name: standard[i], Shape: gridShape, Int32: of[i]})
+		case i < exampleWeights:
+			features = append(features, dataset.Feature{Name: standard[i], Shape: axisShape, Int32: of[i]})
+		default:
+			features = append(features, dataset.Feature{Name: standard[i], Shape: axisShape, Float32: m.floats})
+		}
+	}
+	if a.extras != nil {
+		b.lease.extras = a.extras.lay(a, rows, length, n)
+		features = append(features, b.lease.extras...)
+	}
+	if !a.want[sequenceIDs] || !a.want[clsPositions] {
+		b.lease.spans = a.spans(length)
 	}
 	b.Batch = dataset.Batch{
-		Features:  b.features[:],
+		Features:  features,
 		Examples:  len(a.lengths),
 		Labeled:   a.labeled,
 		Truncated: a.truncated,
-		Tokens:    from,
+		Tokens:    tokens,
 		Rows:      rows,
 		RowLength: length,
 		Records:   append([]dataset.RecordID(nil), a.records...),
 		Lease:     &b.lease,
 	}
 	return &b.Batch
+}
+
+// place puts the examples into the standard features of rows of a length, and returns the number of
+// their tokens.
+func (a *assembler) place(of *[exampleWeights][]int32, weights []float32, length int) (tokens int) {
+	for len(a.count) < length {
+		a.count = append(a.count, int32(len(a.count)))
+	}
+	from := 0
+	for i, p := range a.packer.places[:len(a.lengths)] {
+		l := int(a.lengths[i])
+		at := int(p.row)*length + int(p.start)
+		if to := of[inputIDs]; to != nil {
+			copy(to[at:], a.tokens[inputIDs][from:from+l])
+		}
+		if to := of[typeIDs]; to != nil {
+			copy(to[at:], a.tokens[typeIDs][from:from+l])
+		}
+		if to := of[positionIDs]; to != nil {
+			copy(to[at:], a.count[:l])
+		}
+		if to := of[sequenceIDs]; to != nil {
+			seq := to[at : at+l]
+			for k := range seq {
+				seq[k] = p.seq
+			}
+		}
+		if to := of[clsPositions]; to != nil {
+			to[i] = int32(at)
+		}
+		if len(weights) > 0 {
+			weights[i] = a.weight(i)
+		}
+		from += l
+	}
+	copy(of[labelIDs], a.labels)
+	return from
+}
+
+// spans returns where the examples are in the flattened rows of a length.
+func (a *assembler) spans(length int) []span {
+	out := make([]span, len(a.lengths))
+	for i, p := range a.packer.places[:len(a.lengths)] {
+		from := int(p.row)*length + int(p.start)
+		out[i] = span{from, from + int(a.lengths[i])}
+	}
+	return out
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gorbit-ml/gorbit/dataset"
 )
@@ -45,6 +46,7 @@ type FeatureNames struct {
 	Mask     []string // 1 for a token, 0 for padding, which is dropped; may be absent from a record
 	Label    []string // class number
 	Real     []string // 0 in records that only fill up a batch, which are dropped; may be absent from a record
+	Weight   []string `json:",omitempty"` // float: the weight of the example; 1 if not read, which is the default, and in records without it
 }
 
 // DefaultFeatureNames returns the default names: first those of gorbit convert, then
@@ -98,6 +100,22 @@ type Config struct {
 	// NumLabels, VocabSize and NumTypes are exclusive upper limits of the labels, the
 	// token ids and the type ids, which start at 0. 0 means no limit.
 	NumLabels, VocabSize, NumTypes int
+
+	// Standard are the names of the standard features that a batch has; nil means all seven. What is
+	// not in a batch is not read.
+	Standard []string `json:",omitempty"`
+	// Extras are features beside the standard ones. Those with an open axis, which must be the first of
+	// Shape, have a value for each token: [-1] becomes [R, S]. The others have a value for each example,
+	// or are made as Make says; features of masked tokens are single values, and become [P]. With
+	// LabelsNone those of the role Label are left out.
+	Extras []dataset.Spec `json:",omitempty"`
+	// Masking makes the tokens that a masked language model predicts; nil masks nothing.
+	Masking *Masking `json:",omitempty"`
+}
+
+// wants reports whether batches have a standard feature.
+func (c *Config) wants(name string) bool {
+	return c.Standard == nil || slices.Contains(c.Standard, name)
 }
 
 var _ dataset.FittedLayout = Config{}
@@ -108,13 +126,44 @@ func (c Config) Validate(examples int) error {
 	switch {
 	case len(c.Features.InputIDs) == 0:
 		return errors.New("no feature name is given for token ids")
-	case len(c.Features.Label) == 0 && c.Labels == LabelsRequired:
+	case len(c.Features.Label) == 0 && c.Labels == LabelsRequired && c.wants(LabelIDs):
 		return errors.New("labels are required, but no feature name is given for them")
 	}
 	if err := c.validateRows(examples); err != nil {
 		return err
 	}
+	if err := c.validateFeatures(); err != nil {
+		return err
+	}
 	return c.validateFixed(examples)
+}
+
+// validateFeatures checks which features batches have.
+func (c *Config) validateFeatures() error {
+	seen := map[string]bool{}
+	for _, name := range standard {
+		if c.wants(name) {
+			seen[name] = true
+		}
+	}
+	for _, name := range c.Standard {
+		if !slices.Contains(standard[:], name) {
+			return fmt.Errorf("standard feature is %q; expected some of %v", name, standard)
+		}
+	}
+	if !c.wants(ExampleWeights) && c.Labels != LabelsNone {
+		return fmt.Errorf("batches have no %s; expected them, so that an example can have weight 0", ExampleWeights)
+	}
+	for _, f := range c.Extras {
+		if err := c.validateExtra(f); err != nil {
+			return err
+		}
+		if seen[f.Name] {
+			return fmt.Errorf("feature %s is given twice", f.Name)
+		}
+		seen[f.Name] = true
+	}
+	return c.validateMasking()
 }
 
 // validateRows checks the part of the configuration that FromExamples uses, for a batch of so many
@@ -146,11 +195,11 @@ func (c Config) Settings() []dataset.Setting {
 		{Key: "fixed_row_length", Name: "the fixed row length", Value: c.FixedRowLength},
 		{Key: "truncate", Name: "truncation", Value: c.Truncate},
 	}
-	if c.Rows == 0 {
-		return all
+	if c.Rows > 0 {
+		all = append(all, dataset.Setting{Key: "rows", Name: "the fixed number of rows", Value: c.Rows},
+			dataset.Setting{Key: "row_examples", Name: "the most examples of a row", Value: c.RowExamples})
 	}
-	return append(all, dataset.Setting{Key: "rows", Name: "the fixed number of rows", Value: c.Rows},
-		dataset.Setting{Key: "row_examples", Name: "the most examples of a row", Value: c.RowExamples})
+	return append(all, c.extraSettings()...)
 }
 
 // limit returns the maximum length of an example.
@@ -167,7 +216,7 @@ func (c Config) Assemblers() func() dataset.Assembler {
 	free := new(pool)
 	return func() dataset.Assembler {
 		a := newAssembler(&c, free)
-		a.decoded = newRecords(c.Features)
+		a.decoded = newRecords(&c, a.extras)
 		return a
 	}
 }
@@ -181,6 +230,14 @@ func (c Config) withDefaults() Config {
 		c.FixedRowLength = true
 		c.RowExamples = cmp.Or(c.RowExamples, (c.RowLength+defaultShare-1)/defaultShare)
 	}
+	if c.Masking != nil {
+		m := *c.Masking
+		m.Probability = cmp.Or(m.Probability, DefaultMaskProbability)
+		if m.WordStarts == nil {
+			m.WordStarts = []string{DefaultWordStarts}
+		}
+		c.Masking = &m
+	}
 	d := DefaultFeatureNames()
 	for _, f := range []struct{ names, defaults *[]string }{
 		{&c.Features.InputIDs, &d.InputIDs},
@@ -192,6 +249,12 @@ func (c Config) withDefaults() Config {
 		if *f.names == nil {
 			*f.names = *f.defaults
 		}
+	}
+	if !c.wants(TypeIDs) {
+		c.Features.TypeIDs = []string{}
+	}
+	if !c.wants(LabelIDs) {
+		c.Features.Label = []string{}
 	}
 	return c
 }

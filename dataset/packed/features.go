@@ -11,3 +11,8 @@ const (
 	LabelIDs       = "labels"          // int32 [B]: class number, 0 if there is none
 	ExampleWeights = "example_weights" // float32 [B]: 1
 )
+
+// standard are the standard features, in the order in which a batch holds them.
+var standard = [standardFeatures]string{InputIDs, TypeIDs, SequenceIDs, PositionIDs, ClsPositions, LabelIDs, ExampleWeights}
+
+const standardFeatures = 7

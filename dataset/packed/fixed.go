@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/gorbit-ml/gorbit/dataset"
 )
@@ -69,7 +70,7 @@ func (c Config) Fit(examples int) *dataset.Fit {
 	limit := c.limit()
 	return &dataset.Fit{
 		Key:       string(key),
-		Measurers: func() dataset.Measurer { return newRecords(c.Features).measure },
+		Measurers: func() dataset.Measurer { return newRecords(&c, nil).measure },
 		Room: func(size int) int32 {
 			if size > limit && !c.Truncate {
 				return 0 // an error once it is read
@@ -299,7 +300,7 @@ func (a *assembler) AddAt(row int32, id dataset.RecordID, data []byte) *dataset.
 	if row < 0 || int(row) >= a.cfg.Rows || int(a.used[row]+l) > a.cfg.RowLength || int(a.seqs[row]) == a.cfg.RowExamples {
 		a.start -= int(l)
 		a.dropExample()
-		a.lengths, a.labels, a.records = a.lengths[:n], a.labels[:n], a.records[:n]
+		a.keep(n)
 		return &dataset.RecordError{Reason: fmt.Sprintf("has %d tokens, and no room was kept for them; the file has changed while it was read", l)}
 	}
 	a.seqs[row]++
@@ -330,28 +331,43 @@ func (c Config) divideFixed(b *dataset.Batch, n int) ([]*dataset.Batch, error) {
 	part.Rows = shape.Rows
 	a := newAssembler(&part, new(pool))
 	out := make([]*dataset.Batch, n)
-	ids, types := b.Feature(InputIDs).Int32, b.Feature(TypeIDs).Int32
-	sequences, labels, weights := b.Feature(SequenceIDs).Int32, b.Feature(LabelIDs).Int32, b.Feature(ExampleWeights).Float32
-	var kept []float32
+	from, err := a.source(b, examples)
+	if err != nil {
+		return nil, err
+	}
+	numbers := rowNumbers(examples, b.RowLength)
 	for m := range out {
 		a.Reset()
-		a.packer.places, kept = a.packer.places[:0], kept[:0]
+		a.packer.places = a.packer.places[:0]
 		for e, s := range examples {
 			row := s.from / b.RowLength
 			if row%n != m {
 				continue
 			}
-			a.tokens[inputIDs] = append(a.tokens[inputIDs], ids[s.from:s.to]...)
-			a.tokens[typeIDs] = append(a.tokens[typeIDs], types[s.from:s.to]...)
-			a.lengths = append(a.lengths, int32(s.to-s.from))
-			a.labels = append(a.labels, labels[e])
-			a.records = append(a.records, b.Records[e])
-			kept = append(kept, weights[e])
-			a.packer.places = append(a.packer.places, place{row: int32(row / n), start: int32(s.from % b.RowLength), seq: sequences[s.from]})
+			a.copy(from, e)
+			a.packer.places = append(a.packer.places, place{row: int32(row / n), start: int32(s.from % b.RowLength), seq: numbers[e]})
 		}
 		out[m] = a.lay(shape.Rows, shape.RowLength, shape.Examples)
-		copy(out[m].Feature(ExampleWeights).Float32, kept)
 		out[m].PartOf(b)
 	}
 	return out, nil
+}
+
+// rowNumbers returns the number of each example among those of its row, from 1.
+func rowNumbers(examples []span, length int) []int32 {
+	order := make([]int, len(examples))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return examples[i].from - examples[j].from })
+	numbers := make([]int32, len(examples))
+	row, number := -1, int32(0)
+	for _, e := range order {
+		if own := examples[e].from / length; own != row {
+			row, number = own, 0
+		}
+		number++
+		numbers[e] = number
+	}
+	return numbers
 }

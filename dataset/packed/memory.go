@@ -3,6 +3,9 @@ package packed
 import (
 	"slices"
 	"sync"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/columns"
 )
 
 // lease is the memory of a batch's features. Copies of the Batch share it, so that
@@ -10,6 +13,8 @@ import (
 type lease struct {
 	from   *pool
 	memory *block
+	extras []dataset.Feature
+	spans  []span // of the examples, where the features do not show them
 }
 
 // Release implements dataset.Lease.
@@ -17,6 +22,10 @@ func (l *lease) Release() {
 	if l.memory != nil {
 		l.from.put(l.memory)
 		l.memory = nil
+		if l.extras != nil {
+			l.from.extras.Put(l.extras)
+			l.extras = nil
+		}
 	}
 }
 
@@ -30,6 +39,8 @@ type block struct {
 type pool struct {
 	mu   sync.Mutex
 	free []*block
+
+	extras columns.Pool // the memory of extra features
 }
 
 // mostFree is the maximum number of blocks that a pool keeps, one for each batch.

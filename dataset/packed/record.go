@@ -2,9 +2,9 @@ package packed
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/columns"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -13,6 +13,7 @@ type records struct {
 	decoder                      *tfrecord.Decoder
 	values                       tfrecord.Values
 	ids, types, mask, label, yes fields
+	weight                       fields
 }
 
 // fields holds the positions of a feature's names among the decoder's names.
@@ -21,16 +22,21 @@ type fields struct {
 	first int
 }
 
-func newRecords(f FeatureNames) *records {
-	r := new(records)
+// newRecords returns a decoder of the features of records, and of the extras if there are any.
+func newRecords(c *Config, e *extras) *records {
+	r, f := new(records), c.Features
 	var names []string
 	add := func(n []string) fields {
 		names = append(names, n...)
 		return fields{n, len(names) - len(n)}
 	}
 	r.ids, r.types, r.mask = add(f.InputIDs), add(f.TypeIDs), add(f.Mask)
-	r.label, r.yes = add(f.Label), add(f.Real)
-	r.decoder = tfrecord.NewDecoder(names...)
+	r.label, r.yes, r.weight = add(f.Label), add(f.Real), add(f.Weight)
+	if e == nil {
+		r.decoder = tfrecord.NewDecoder(names...)
+	} else {
+		r.decoder = tfrecord.NewSequenceDecoder(append(names, e.names(len(names))...)...)
+	}
 	return r
 }
 
@@ -56,7 +62,7 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 	case reason != "":
 		return bad(idsName, reason)
 	case ids == nil:
-		return bad(idsName, missing(r.ids, data))
+		return bad(idsName, columns.Missing(r.ids.names, data))
 	}
 	maskName, mask, reason := r.numbers(r.mask)
 	if reason == "" && mask != nil {
@@ -73,7 +79,7 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 		switch {
 		case reason != "":
 		case types == nil:
-			reason = missing(r.types, data)
+			reason = columns.Missing(r.types.names, data)
 		case len(types) != len(ids):
 			reason = reasonLength(len(types), len(ids), idsName)
 		default:
@@ -84,13 +90,24 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 		}
 	}
 
-	label, labeled := int64(0), false
+	if a.extras != nil {
+		labeled, name, reason := a.extras.read(&r.values, data, len(ids), mask)
+		if reason != "" {
+			return bad(name, reason)
+		}
+		a.complete = labeled
+	}
+	weight, name, reason := r.oneWeight()
+	if reason != "" {
+		return bad(name, reason)
+	}
+	label, labeled := int64(0), !a.cfg.wants(LabelIDs) && a.cfg.Labels != LabelsNone
 	if a.cfg.Labels != LabelsNone && len(r.label.names) > 0 {
 		name, v, reason := r.numbers(r.label)
 		switch {
 		case reason != "":
 		case v == nil && a.cfg.Labels == LabelsRequired:
-			reason = missing(r.label, data)
+			reason = columns.Missing(r.label.names, data)
 		case len(v) > 1 || len(v) == 0 && a.cfg.Labels == LabelsRequired:
 			reason = fmt.Sprintf("has %d values; expected one label", len(v))
 		case len(v) == 1:
@@ -101,10 +118,25 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 			return bad(name, reason)
 		}
 	}
-	if reason := a.end(id, int32(label), labeled); reason != "" {
+	if reason := a.end(id, int32(label), labeled, weight); reason != "" {
 		return bad(idsName, reason)
 	}
 	return nil
+}
+
+// oneWeight returns the weight of the example.
+func (r *records) oneWeight() (weight float32, name, reason string) {
+	for i, name := range r.weight.names {
+		v := r.values.At(r.weight.first + i)
+		switch {
+		case v.Kind == tfrecord.KindNone:
+			continue
+		case v.Kind != tfrecord.KindFloat || len(v.Floats) != 1:
+			return 0, name, fmt.Sprintf("has %d %v values; expected one float, the weight of the example", v.Len(), v.Kind)
+		}
+		return v.Floats[0], name, columns.CheckWeights(v)
+	}
+	return 1, "", ""
 }
 
 // numbers returns the name of the first of a feature's names that the record has, and
@@ -143,33 +175,4 @@ func checkMask(mask []int64, n int, of string) string {
 		}
 	}
 	return ""
-}
-
-// mostListed is the maximum number of features that an error lists.
-const mostListed = 20
-
-// missing describes a record that has none of a feature's names, and lists its features.
-func missing(f fields, record []byte) string {
-	var b strings.Builder
-	b.WriteString("is missing")
-	if len(f.names) > 1 {
-		fmt.Fprintf(&b, " (also tried %s)", strings.Join(f.names[1:], ", "))
-	}
-	all, err := tfrecord.ParseExample(record)
-	switch {
-	case err != nil || len(all) == 0:
-		b.WriteString("; the record has no features")
-	default:
-		b.WriteString("; the record has ")
-		for i, v := range all[:min(len(all), mostListed)] {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			fmt.Fprintf(&b, "%q", v.Name)
-		}
-		if n := len(all) - mostListed; n > 0 {
-			fmt.Fprintf(&b, " and %d more", n)
-		}
-	}
-	return b.String()
 }

@@ -32,29 +32,75 @@ func (c Config) Split(b *dataset.Batch, n int) ([]*dataset.Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, types := b.Feature(InputIDs).Int32, b.Feature(TypeIDs).Int32
-	labels, weights := b.Feature(LabelIDs).Int32, b.Feature(ExampleWeights).Float32
 	out := make([]*dataset.Batch, n)
 	a := newAssembler(&c, new(pool))
+	from, err := a.source(b, examples)
+	if err != nil {
+		return nil, err
+	}
 	for i, part := range share(examples, n) {
 		a.Reset()
 		for _, e := range part {
-			s := examples[e]
-			a.tokens[inputIDs] = append(a.tokens[inputIDs], ids[s.from:s.to]...)
-			a.tokens[typeIDs] = append(a.tokens[typeIDs], types[s.from:s.to]...)
-			a.lengths = append(a.lengths, int32(s.to-s.from))
-			a.labels = append(a.labels, labels[e])
-			a.records = append(a.records, b.Records[e])
+			a.copy(from, e)
 		}
-		p := a.Batch()
-		w := p.Feature(ExampleWeights).Float32
-		for k, e := range part {
-			w[k] = weights[e]
-		}
-		p.PartOf(b)
-		out[i] = p
+		out[i] = a.Batch()
+		out[i].PartOf(b)
 	}
 	return out, nil
+}
+
+// batch is one whose examples are copied.
+type batch struct {
+	*dataset.Batch
+	spans              []span
+	ids, types, labels []int32 // nil if the batch does not have them
+	weights            []float32
+	extras             *source
+}
+
+// source returns a batch to copy examples from.
+func (a *assembler) source(b *dataset.Batch, examples []span) (*batch, error) {
+	from := &batch{Batch: b, spans: examples}
+	for _, f := range b.Features {
+		switch f.Name {
+		case InputIDs:
+			from.ids = f.Int32
+		case TypeIDs:
+			from.types = f.Int32
+		case LabelIDs:
+			from.labels = f.Int32
+		case ExampleWeights:
+			from.weights = f.Float32
+		}
+	}
+	var err error
+	if a.extras != nil {
+		from.extras, err = a.extras.of(b, examples)
+	}
+	return from, err
+}
+
+// copy adds an example of another batch.
+func (a *assembler) copy(b *batch, e int) {
+	s := b.spans[e]
+	label := int32(0)
+	if b.labels != nil {
+		label = b.labels[e]
+	}
+	if b.ids != nil {
+		a.tokens[inputIDs] = append(a.tokens[inputIDs], b.ids[s.from:s.to]...)
+	}
+	if b.types != nil {
+		a.tokens[typeIDs] = append(a.tokens[typeIDs], b.types[s.from:s.to]...)
+	}
+	if b.weights != nil {
+		a.weights = append(a.weights, b.weights[e])
+	}
+	a.lengths = append(a.lengths, int32(s.to-s.from))
+	a.labels, a.records = append(a.labels, label), append(a.records, b.Records[e])
+	if a.extras != nil {
+		a.extras.copy(b.extras, e, s)
+	}
 }
 
 // Divide implements dataset.Layout with Split. If longRows is more than the configured row length,
@@ -87,9 +133,11 @@ func (c Config) longRows(n int) (Config, bool) {
 func (a *assembler) nothing() *dataset.Batch {
 	a.Reset()
 	a.tokens[inputIDs], a.tokens[typeIDs] = append(a.tokens[inputIDs], 0), append(a.tokens[typeIDs], 0)
-	a.lengths, a.labels = append(a.lengths, 1), append(a.labels, 0)
+	a.lengths, a.labels, a.weights = append(a.lengths, 1), append(a.labels, 0), append(a.weights, 0)
+	if a.extras != nil {
+		a.extras.empty()
+	}
 	b := a.Batch()
-	b.Feature(ExampleWeights).Float32[0] = 0
 	b.Examples, b.Tokens = 0, 0
 	return b
 }
@@ -104,6 +152,12 @@ func spans(b *dataset.Batch) ([]span, error) {
 	}
 	if b.Examples == 0 {
 		return nil, nil
+	}
+	if l, ok := b.Lease.(*lease); ok && l.spans != nil {
+		return l.spans, nil
+	}
+	if b.Feature(SequenceIDs) == nil || b.Feature(ClsPositions) == nil {
+		return nil, errors.New("the batch was made by another layout")
 	}
 	sequences, cls := b.Feature(SequenceIDs).Int32, b.Feature(ClsPositions).Int32[:b.Examples]
 	out := make([]span, len(cls))

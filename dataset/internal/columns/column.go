@@ -25,6 +25,8 @@ type Column interface {
 	// Append adds an example with the values from one place of a feature to another. Places count
 	// along the open axis, if there is one, which must be the first; otherwise they are examples.
 	Append(from *dataset.Feature, start, end int)
+	// Mark sets value i of the last example to 1.
+	Mark(i int)
 	// Select keeps those places of the last example, along the open axis, where mask is not 0.
 	Select(mask []int64)
 	// Head keeps the first n places of the last example, along the open axis.
@@ -335,6 +337,11 @@ func (c *column[T]) last() (from, length int) {
 		from = c.ends[k-1]
 	}
 	return from, (c.ends[k] - from) / (c.outer * c.inner)
+}
+
+func (c *column[T]) Mark(i int) {
+	from, _ := c.last()
+	c.values[from+i] = 1
 }
 
 func (c *column[T]) Select(mask []int64) {

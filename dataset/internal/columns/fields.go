@@ -2,6 +2,7 @@ package columns
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -29,6 +30,18 @@ func (f Fields) Find(values *tfrecord.Values) (name string, v *tfrecord.Value, l
 		}
 	}
 	return f.Names[0], nil, nil, ""
+}
+
+// CheckWeights returns what is wrong with weights.
+func CheckWeights(v *tfrecord.Value) string {
+	i := slices.IndexFunc(v.Floats, func(w float32) bool { return !(w >= 0 && w <= math.MaxFloat32) })
+	if i >= 0 {
+		return fmt.Sprintf("has weight %v; expected a finite number of 0 or more", v.Floats[i])
+	}
+	if i := slices.IndexFunc(v.Int64s, func(w int64) bool { return w < 0 }); i >= 0 {
+		return fmt.Sprintf("has weight %d; expected a finite number of 0 or more", v.Int64s[i])
+	}
+	return ""
 }
 
 // mostListed is the maximum number of features that an error lists.
