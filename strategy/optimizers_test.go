@@ -1,0 +1,129 @@
+package strategy
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+)
+
+// optimizerModels exports one small model with each optimizer.
+const optimizerModels = `
+import sys
+import tensorflow as tf
+from gorbit_export import export, layers, optimizers, task
+
+class Line(task.Task):
+    name = "line"
+    hyperparameters = []
+
+    def __init__(self):
+        self.model = tf.Module()
+        self.model.wide = layers.Dense(5, 37, 0.3, 0, "wide")
+        self.model.tall = layers.Dense(37, 3, 0.3, 0, "tall")
+        self.features = [
+            task.Feature("x", tf.float32, ("examples", "numbers"), shape=(None, 5)),
+            task.Feature("y", tf.float32, ("examples", "values"), label=True, shape=(None, 3)),
+        ]
+
+    def description(self):
+        return {"architecture": "line", "config": {}}
+
+    def evaluate_sums(self, features):
+        error = self.predict(features)["values"] - features["y"]
+        return {"loss_sum": tf.reduce_sum(error * error), "weight_sum": tf.cast(tf.shape(error)[0], tf.float32)}
+
+    def train_sums(self, features, hyperparameters, random):
+        return self.evaluate_sums(features)
+
+    def predict(self, features):
+        return {"values": self.model.tall(tf.tanh(self.model.wide(features["x"])))}
+
+    def serving(self):
+        return [tf.TensorSpec([None, 5], tf.float32, "x")], lambda x: self.predict({"x": x})
+
+for name, optimizer in optimizers.OPTIMIZERS.items():
+    export.write(Line(), optimizer(), f"{sys.argv[1]}/{name}/graph")
+`
+
+// TestOptimizers holds three steps with the kernels, on two replicas, and with the optimizer sharded
+// against those of TensorFlow's operations on one device.
+func TestOptimizers(t *testing.T) {
+	dir := testkit.Made(t, optimizerModels)
+	rng := rand.New(rand.NewPCG(3, 5))
+	batch := func(examples int) []Feature {
+		out := []Feature{{Name: "x", Shape: []int{examples, 5}}, {Name: "y", Shape: []int{examples, 3}}}
+		for i := range out {
+			for range examples * out[i].Shape[1] {
+				out[i].Float32 = append(out[i].Float32, float32(rng.NormFloat64()))
+			}
+		}
+		return out
+	}
+	halves := [][]Feature{batch(4), batch(7)}
+	all := make([]Feature, 2)
+	for i := range all {
+		all[i] = Feature{Name: halves[0][i].Name, Shape: []int{11, halves[0][i].Shape[1]},
+			Float32: slices.Concat(halves[0][i].Float32, halves[1][i].Float32)}
+	}
+	scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 0.7}
+	for _, c := range []struct {
+		name   string
+		kernel string // of the update
+	}{{"adamw", "GorbitAdamw"}, {"sgd", "GorbitSgd"}, {"lion", "GorbitLion"}, {"lamb", ""}, {"adafactor", ""}, {"muon", ""}} {
+		t.Run(c.name, func(t *testing.T) {
+			export, err := graphs.Open(filepath.Join(dir, c.name, "graph"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := func(replicas int, config Config) (map[string][]float64, []byte) {
+				s, err := NewMirrored(t.Context(), export, cpus(replicas), config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				def, err := s.GraphDef()
+				if err != nil {
+					t.Fatal(err)
+				}
+				start(t, s, rand.New(rand.NewPCG(7, 7)))
+				batches := halves
+				if replicas == 1 {
+					batches = [][]Feature{all}
+				}
+				for i := range 3 {
+					if r, err := stepOf(t.Context(), s, batches, [2]int64{1, int64(i)}, scalars); err != nil || !r.Applied {
+						t.Fatal(r, err)
+					}
+				}
+				return variables(t, s), def
+			}
+			want, _ := after(1, Config{StandardOps: true})
+			for name, layout := range map[string]struct {
+				replicas int
+				config   Config
+			}{
+				"kernels":  {1, Config{}},
+				"replicas": {2, Config{}},
+				"sharded":  {2, Config{ShardOptimizer: true}},
+			} {
+				got, def := after(layout.replicas, layout.config)
+				if c.kernel != "" && !bytes.Contains(def, []byte(c.kernel)) {
+					t.Errorf("%s: no %s in the graph", name, c.kernel)
+				}
+				for v, values := range want {
+					for i := range values {
+						if !near(got[v][i], values[i], 1e-4) {
+							t.Errorf("%s: %s[%d] is %v, expected %v", name, v, i, got[v][i], values[i])
+							break
+						}
+					}
+				}
+			}
+		})
+	}
+}
