@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 # TensorFlow is imported only after the arguments have been checked: the import
 # takes seconds, and TensorFlow may not be installed.
 from gorbit_export import config as configs
+from gorbit_export.errors import UsageError
 from gorbit_export.models import command
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ TENSORFLOW = "2.18"
 
 _OPTIMIZERS = ("adamw", "sgd", "lion", "lamb", "adafactor", "muon")
 """The names of optimizers.OPTIMIZERS, which cannot be imported without TensorFlow."""
-
-
-class UsageError(Exception):
-    """An argument is invalid; the message is one line for the user."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     start = time.monotonic()
     try:
-        args.run(args)
+        code = args.run(args) or 0
     except UsageError as err:
         print(f"gorbit_export: {err}", file=sys.stderr)
         return 2
@@ -58,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     if "out" in args:
         print(f"exported to {args.out} in {time.monotonic() - start:.1f} s")
-    return 0
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

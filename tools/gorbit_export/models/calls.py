@@ -6,7 +6,8 @@ import abc
 import contextlib
 import dataclasses
 import inspect
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Callable
 
 import keras
 import tensorflow as tf
@@ -17,6 +18,7 @@ from gorbit_export.models import Refusal, names
 from gorbit_export.models.recording import constants, recording, replaced
 
 Tensor = tf.Tensor
+Words = Callable[[int], Tensor]
 
 
 @dataclasses.dataclass
@@ -46,15 +48,14 @@ class Caller(abc.ABC):
         self._invoke = invocation(model, inputs)
 
     @abc.abstractmethod
-    def __call__(
-        self, features: dict[str, Tensor], training: bool, random: ops.Random | None = None
-    ) -> Outcome:
+    def __call__(self, features: dict[str, Tensor], training: bool, words: Words) -> Outcome:
         """Calls the model.
 
         Args:
             features: at least the inputs.
             training: what Keras calls so.
-            random: where random numbers come from, one site per generator in walk order.
+            words: gives each generator, by its number in walk order, the two numbers that it
+                draws from.
         """
 
 
@@ -64,21 +65,28 @@ def caller(model: Any, named: names.Names, inputs: list[str]) -> Caller:
     return kind(model, named, inputs)
 
 
-def _words(random: ops.Random, site: int) -> Tensor:
-    """Draws two numbers of 31 bits, int32 [2]."""
-    stream = random.site(site)
-    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[2], key=stream.key, counter=stream.counter, alg=1, dtype=tf.int32
-    )
-    return tf.bitwise.bitwise_and(words, 0x7FFFFFFF)
+def drawn(random: ops.Random) -> Words:
+    """Returns numbers of 31 bits from a step's seed, one site per generator."""
+
+    def words(site: int) -> Tensor:
+        stream = random.site(site)
+        drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[2], key=stream.key, counter=stream.counter, alg=1, dtype=tf.int32
+        )
+        return tf.bitwise.bitwise_and(drawn, 0x7FFFFFFF)
+
+    return words
+
+
+def fixed(seed: int = 0) -> Words:
+    """Returns numbers for passes that draw nothing, or nothing that they use."""
+    return lambda site: tf.constant([seed, site], tf.int32)
 
 
 class KerasCaller(Caller):
     """Calls a model of Keras 3 in a StatelessScope."""
 
-    def __call__(
-        self, features: dict[str, Tensor], training: bool, random: ops.Random | None = None
-    ) -> Outcome:
+    def __call__(self, features: dict[str, Tensor], training: bool, words: Words) -> Outcome:
         """See Caller."""
         leaves = self.named.variables
         # Trained variables, too: regularizers read them outside of any layer.
@@ -87,10 +95,8 @@ class KerasCaller(Caller):
             for leaf in leaves.values()
             if isinstance(leaf.holder, keras.Variable) and leaf.trained
         ]
-        if random is not None:
-            for site, generator in enumerate(self.named.generators.values()):
-                state = generator.state
-                mapping.append((state, tf.cast(_words(random, site), state.dtype)))
+        for site, generator in enumerate(self.named.generators.values()):
+            mapping.append((generator.state, tf.cast(words(site), generator.state.dtype)))
         plain = {
             path: leaf.value
             for path, leaf in leaves.items()
@@ -126,22 +132,33 @@ def scope_value(before: dict[int, Tensor], holder: Any, new: Any) -> Any:
 class ModuleCaller(Caller):
     """Calls a model of tf-keras or a tf.Module, whose variables are plain ones."""
 
-    def __call__(
-        self, features: dict[str, Tensor], training: bool, random: ops.Random | None = None
-    ) -> Outcome:
+    def __call__(self, features: dict[str, Tensor], training: bool, words: Words) -> Outcome:
         """See Caller."""
         states = {p: leaf.value for p, leaf in self.named.variables.items() if not leaf.trained}
         with contextlib.ExitStack() as stack:
             stack.enter_context(constants())
-            if random is not None:
-                for site, generator in enumerate(self.named.generators.values()):
-                    _draw_from(stack, generator, _words(random, site))
-            held = [(v, tf.convert_to_tensor(v)) for v in states.values()]
+            for site, generator in enumerate(self.named.generators.values()):
+                _draw_from(stack, generator, words(site))
+            held = [(v, tf.convert_to_tensor(v)) for v in states.values()] if training else []
             record = stack.enter_context(recording(held))
+            if held:
+                # A function within the model would keep its trace, and with it these values.
+                stack.enter_context(_inlined())
             y = self._invoke(features, training)
             losses = list(getattr(self.model, "losses", ()))
-        new = {path: record.get(v) for path, v in states.items() if record.assigned(v)}
+            new = {path: record.get(v) for path, v in states.items() if record.assigned(v)}
         return Outcome(y, losses, new, [])
+
+
+@contextlib.contextmanager
+def _inlined() -> Iterator[None]:
+    """Calls what tf.functions are made of, instead of the functions."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def _draw_from(stack: contextlib.ExitStack, generator: Any, words: Tensor) -> None:

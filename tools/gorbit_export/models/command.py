@@ -8,6 +8,7 @@ import pathlib
 import sys
 from typing import Any
 
+from gorbit_export.errors import UsageError
 from gorbit_export.models import Refusal
 
 
@@ -64,7 +65,10 @@ def _build(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
     keras.utils.set_random_seed(args.seed)
     build = userfile.load(args.file)
-    arguments = userfile.settings(build, args.set)
+    try:
+        arguments = userfile.settings(build, args.set)
+    except Refusal as err:
+        raise UsageError(str(err)) from err
     return userfile.call(build, arguments, args.file), arguments
 
 
@@ -82,7 +86,10 @@ def _export(args: argparse.Namespace) -> None:
     from gorbit_export import export
 
     out = pathlib.Path(args.out)
-    export.refuse_existing(out, args.overwrite)
+    try:
+        export.refuse_existing(out, args.overwrite)
+    except OSError as err:
+        raise UsageError(str(err)) from err
     made = _task(args)
     module = export.write(made, made.optimizer, out, args.overwrite, args.xla)
     for note in made.notes:
@@ -93,7 +100,7 @@ def _export(args: argparse.Namespace) -> None:
     )
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> int:
     from gorbit_export import export
     from gorbit_export.models import rules, task
 
@@ -105,8 +112,11 @@ def _check(args: argparse.Namespace) -> None:
             made.inspect(export.Export(made, made.optimizer))
         except Refusal as err:
             sentences = [" ".join(str(err).split())]
+    for sentence in sentences:
+        print(f"gorbit_export: {args.file}: {sentence}", file=sys.stderr)
     if sentences:
-        raise Refusal("\n".join(f"{args.file}: {sentence}" for sentence in sentences))
+        return 1
     for note in made.notes:
         print(f"{args.file}: {note}")
     print(f"{args.file}: keeps to all rules")
+    return 0

@@ -145,6 +145,24 @@ def _expand(x: Tensor, like: Tensor) -> Tensor:
     return x
 
 
+def flat(term: Term, weights: Tensor) -> tuple[Any, Any, Tensor]:
+    """Returns the labels, outputs and weights of a term for its metrics.
+
+    Of a loss per token the tokens are the examples, with the mask in their weights: a metric
+    that took means over examples of different lengths would not add up.
+    """
+    values, mask = of_examples(term.loss, term.label, term.y)
+    rank = values.shape.rank
+    if rank < 2 or not tf.is_tensor(term.y) or not tf.is_tensor(term.label):
+        return term.label, term.y, weights
+    if min(term.y.shape.rank, term.label.shape.rank) < rank:
+        return term.label, term.y, weights
+    label, y = (tf.reshape(x, [-1, *tf.unstack(tf.shape(x)[rank:])]) for x in (term.label, term.y))
+    label.set_shape([None, *term.label.shape[rank:]])
+    y.set_shape([None, *term.y.shape[rank:]])
+    return label, y, tf.reshape(spread(weights, mask, values), [-1])
+
+
 def sums(terms: list[Term], added: list[Tensor], weights: Tensor) -> dict[str, Tensor]:
     """Returns loss_sum and weight_sum, see the module."""
     total, weight = None, None

@@ -28,7 +28,7 @@ _RESERVED = {name for name in dir(tf.Module) if not name.startswith("_")} | {"se
 _OWN_BOOKS = re.compile(
     r"_(self_.*|layers|operations|nodes|tracker|parent_.*|flat_layers|inbound_nodes"
     r"|outbound_nodes|functional|trainable_(variables|weights)|non_trainable_(variables|weights)"
-    r"|seed_generators|metrics|losses.*|undeduplicated_weights|operations_by_depth|obj_.*)"
+    r"|seed_generators|metrics|losses.*|(train|test|predict)_counter|undeduplicated_weights|operations_by_depth|obj_.*)"
 )
 """Attributes in which Keras lists what others hold."""
 

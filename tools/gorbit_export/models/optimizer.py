@@ -59,7 +59,9 @@ def _of_legacy(optimizer: Any) -> Any:
     kind = getattr(keras.optimizers, name, None)
     if kind is None or config.pop("is_legacy_optimizer", False):
         raise Refusal(f"the optimizer is tf-keras' {name}; expected one of keras.optimizers")
-    return kind.from_config({k: v for k, v in config.items() if k != "jit_compile"})
+    del config["jit_compile"]
+    numbers = {k: float(v) for k, v in config.items() if isinstance(v, np.floating)}
+    return kind.from_config({**config, **numbers})
 
 
 def refuse(optimizer: Any) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
 import tensorflow as tf
-from tensorflow.core.function.capture import capture_container
+from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops
 
 Tensor = tf.Tensor
@@ -105,10 +105,26 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
             setattr(owner, name, old)
 
 
-def constants() -> contextlib.AbstractContextManager[None]:
-    """Copies tensors that a pass takes from outside, such as statistics, into the graph.
+@contextlib.contextmanager
+def constants() -> Iterator[None]:
+    """Copies tensors that a pass takes from outside, such as statistics, into its graph.
 
-    TensorFlow does so with small ones. Large ones it makes arguments of the function, which
-    an export has no values for.
+    TensorFlow makes them arguments of the function, which an export has no values for.
     """
-    return replaced(capture_container, "_EAGER_CONST_THRESHOLD", 1 << 40)
+    original = func_graph.FuncGraph.capture
+    copies: dict[tuple[int, int], tuple[Any, Any, Tensor]] = {}
+
+    def capture(self: Any, tensor: Any, name: Any = None, shape: Any = None) -> Any:
+        if not isinstance(tensor, tf.__internal__.EagerTensor) or tensor.dtype in (
+            tf.resource,
+            tf.variant,
+        ):
+            return original(self, tensor, name, shape)
+        key = (id(self), id(tensor))
+        if key not in copies:
+            with self.as_default(), tf.control_dependencies(None):
+                copies[key] = (self, tensor, tf.constant(tensor.numpy(), tensor.dtype))
+        return copies[key][2]
+
+    with replaced(func_graph.FuncGraph, "capture", capture):
+        yield

@@ -93,6 +93,37 @@ def _broken_by(layer: Any) -> Iterator[str]:
         )
 
 
+def unbuilt(model: Any) -> list[Any]:
+    """Lists the layers that have not made their variables yet."""
+    return [layer for layer in layers(model) if not getattr(layer, "built", True)]
+
+
+def check_built(before: list[Any]) -> None:
+    """Checks that tracing made no variables.
+
+    Args:
+        before: the layers that had not been built before.
+
+    Raises:
+        Refusal: if one has been built since.
+    """
+    for layer in before:
+        if layer.built:
+            raise Refusal(
+                f"layer {layer.name} makes its variables in training only; expected build() to "
+                "call the layer, or its build(), once"
+            )
+
+
+def sentence(err: Exception) -> str:
+    """Returns what an exception of the model says, without the frames that Keras adds."""
+    text = str(err)
+    if bold := re.search(r"\x1b\[1m(.*?)\x1b\[0m", text, re.DOTALL):
+        text = bold.group(1)
+    text = " ".join(text.split())
+    return f"{type(err).__name__}: {text[:300]}" + ("..." if len(text) > 300 else "")
+
+
 def check_variables(named: names.Names) -> None:
     """Checks the variables' dtypes and shapes.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import keras
@@ -58,6 +59,7 @@ class ModelTask(task.Task):
         rules.check(user)
         self._weights = next(f for f in self.features if f.role == "weight")
         self._inputs = [f.name for f in self.features if f.role == "input"]
+        self._bound_by_tables()
         self.example = example.Example(user, self.features)
         self._build()
         self.named = names.of(user.model)
@@ -76,30 +78,28 @@ class ModelTask(task.Task):
     def _build(self) -> None:
         """Calls a model that was never called, so that its layers make their variables."""
         model = self.user.model
-        layers = [model] if hasattr(model, "built") else []
-        if isinstance(model, keras.Model):
-            layers += model._flatten_layers(include_self=False)
-        if all(layer.built for layer in layers):
-            return
-        batch = {name: tf.constant(v) for name, v in self.example.batch(2).items()}
-        invoke = calls.invocation(model, self._inputs)
-        try:
-            invoke(batch, False)
-        except Exception as err:
-            raise Refusal(f"the model fails on a batch of its features: {err}") from err
+        if rules.unbuilt(model):
+            batch = {name: tf.constant(v) for name, v in self.example.batch(2).items()}
+            invoke = calls.invocation(model, self._inputs)
+            with _explained("the model fails on a batch of its features"):
+                invoke(batch, False)
+        self._unbuilt = rules.unbuilt(model)
 
     def _try(self) -> None:
         """Runs the model once, outside of a graph, to see what its outputs and metrics are."""
         batch = {name: tf.constant(v) for name, v in self.example.batch(5).items()}
-        try:
-            y = self._caller(batch, False).y
-        except Refusal:
-            raise
-        except Exception as err:
-            raise Refusal(f"the model fails on a batch of its features: {err}") from err
+        with _explained("the model fails on a batch of its features"):
+            y, again = (self._caller(batch, False, calls.fixed(i)).y for i in (0, 1))
+        for one, other in zip(tf.nest.flatten(y), tf.nest.flatten(again)):
+            if not np.array_equal(one, other, equal_nan=True):
+                raise Refusal(
+                    "evaluation draws random numbers; expected them in training only, from a "
+                    "keras.random.SeedGenerator of the layer"
+                )
         terms = self._terms(batch, y)
         for term in terms:
-            values, _ = losses.of_examples(term.loss, term.label, term.y)
+            with _explained(f"the loss of {term.name} fails"):
+                values, _ = losses.of_examples(term.loss, term.label, term.y)
             if values.shape[0] != 5:
                 raise Refusal(
                     f"the loss of {term.name} has the shape {values.shape.as_list()} for 5 "
@@ -119,7 +119,7 @@ class ModelTask(task.Task):
         self.outputs = self._outputs(self._answers(y), terms)
 
     def _output_names(self) -> list[str]:
-        return list(getattr(self.user.model, "output_names", []))
+        return list(getattr(self.user.model, "output_names", None) or [])
 
     def _metrics_by_output(self, y: Any) -> Any:
         """Returns the metrics as a list or dict like the outputs, or for the one output."""
@@ -171,22 +171,23 @@ class ModelTask(task.Task):
         weights = features[self._weights.name]
         sums = losses.sums(terms, outcome.losses, weights)
         pairs = losses.paired(outcome.y, self._output_names(), labels=self.user.labels)
+        by_output = {term.name: term for term in terms}
         for measured in self._measured:
             pair = pairs[measured.output]
-            mask = keras.src.backend.get_keras_mask(pair["y"])
-            spread = weights
-            if mask is not None:
-                spread = losses.spread(weights, mask, tf.cast(mask, tf.float32))
-            label = self._label(features, pair["labels"])
-            sums.update(measured.sums(label, pair["y"], spread))
+            label, y, spread = self._label(features, pair["labels"]), pair["y"], weights
+            if pair["name"] in by_output:
+                label, y, spread = losses.flat(by_output[pair["name"]], weights)
+            sums.update(measured.sums(label, y, spread))
         return sums
 
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
     ) -> dict[str, Tensor]:
         """See Task."""
-        outcome = self._caller(features, True, random)
-        sums = self._sums(features, outcome)
+        with _explained("the training pass fails"):
+            outcome = self._caller(features, True, calls.drawn(random))
+            sums = self._sums(features, outcome)
+        rules.check_built(self._unbuilt)
         for path in outcome.overwritten:
             self._note(f"{path} is assigned in training; the assignment lasts for the step only")
         for path, value in outcome.states.items():
@@ -204,11 +205,11 @@ class ModelTask(task.Task):
 
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """See Task."""
-        return self._sums(features, self._caller(features, False))
+        return self._sums(features, self._caller(features, False, calls.fixed()))
 
     def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """See Task."""
-        return self._answers(self._caller(features, False).y)
+        return self._answers(self._caller(features, False, calls.fixed()).y)
 
     def _answers(self, y: Any) -> dict[str, Tensor]:
         user = self.user
@@ -229,6 +230,20 @@ class ModelTask(task.Task):
         return {
             name: tf.cast(v, tf.float32) if v.dtype.is_floating else v for name, v in plain.items()
         }
+
+    def _bound_by_tables(self) -> None:
+        """Bounds the numbers that look up rows of an Embedding."""
+        for layer in rules.layers(self.user.model):
+            if not isinstance(layer, keras.layers.Embedding):
+                continue
+            for node in layer._inbound_nodes:
+                source = node.input_tensors[0]._keras_history.operation
+                if not isinstance(source, keras.layers.InputLayer):
+                    continue
+                name = self._inputs[0] if len(self._inputs) == 1 else source.name
+                for i, feature in enumerate(self.features):
+                    if feature.name == name and feature.below is None:
+                        self.features[i] = dataclasses.replace(feature, below=layer.input_dim)
 
     def _infer_classes(self, terms: list[losses.Term]) -> None:
         """Bounds labels by the number of classes where the loss is one of numbered classes."""
@@ -259,14 +274,15 @@ class ModelTask(task.Task):
             rank = value.shape.rank
             kind = self.user.kinds.get(name) or _kind(name, rank)
             axes = ["examples", *(f"{name}_{i}" for i in range(1, rank))]
-            if kind in ("probabilities", "logits"):
+            classes = kind in ("probabilities", "logits", "tokens")
+            if classes and rank > 1:
                 axes[-1] = "classes"
-            if rank == 3 and open_axis and kind in ("tokens", "probabilities", "logits"):
+            if rank > 1 and open_axis and value.shape[1] == example.LENGTH:
                 axes[1] = open_axis
-            of = labels[0] if len(labels) == 1 and kind in ("probabilities", "logits") else ""
-            for label in labels:
-                if name.startswith(f"{label}_"):
-                    of = label
+            of = labels[0] if len(labels) == 1 and classes else ""
+            for term in terms:
+                if classes and name.startswith(f"{term.name}_"):
+                    of = next((f for f in labels if self._is_label(f, term)), "")
             found.append(task.Output(name, tuple(axes), kind, of))
         return tuple(found)
 
@@ -276,6 +292,8 @@ class ModelTask(task.Task):
         for name in ("gradients", "evaluate", "predict"):
             concrete = getattr(module, name).get_concrete_function()
             rules.check_function(name, concrete, known)
+        if self._measured:
+            module.results.get_concrete_function()
         generators = list(self.named.generators.values())
         with probe.still(generators) if generators else contextlib.nullcontext():
             train = module.train_pass() if generators else module.gradients
@@ -354,6 +372,17 @@ class ModelTask(task.Task):
     def learning_rate(self, path: str) -> float:
         """See Task."""
         return self._groups[path].get("learning_rate", 1.0)
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turns what the user's code raises into a Refusal."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except Exception as err:
+        raise Refusal(f"{what}: {rules.sentence(err)}") from err
 
 
 def features(given: Any) -> list[task.Feature]:
