@@ -19,13 +19,16 @@ const (
 // chunk is a run of consecutive rows: it is read, then processed, then taken in the order
 // of reading, and then reused.
 type chunk struct {
-	limit int // number of rows
-	rows  []row
-	text  []byte // text of the rows, as in the file
-	data  []byte // records made from them
-	bytes int64  // bytes of the file read so far
-	err   error  // error that ended reading after these rows
-	done  chan struct{}
+	limit  int // number of rows
+	rows   []row
+	text   []byte // text of the rows, as in the file
+	data   []byte // records made from them
+	cells  []cell // what the records have, of schemas
+	picks  []int32
+	values []found
+	bytes  int64 // bytes of the file read so far
+	err    error // error that ended reading after these rows
+	done   chan struct{}
 }
 
 // row is a row of a chunk, then the record made from it.
@@ -42,11 +45,14 @@ type row struct {
 	newLabel  bool   // bad only because its label was not guessed
 	dev       bool   // goes to the dev split instead
 	value     string // the label, if labels are being collected
+
+	cells, picks int // start of its cells in the chunk's; start and end of its values while they are collected
 }
 
 // read fills the chunk with the next rows.
 func (k *chunk) read(t *table.Table) {
 	k.rows, k.text, k.data = k.rows[:0], k.text[:0], k.data[:0]
+	k.cells, k.picks, k.values = k.cells[:0], k.picks[:0], k.values[:0]
 	for len(k.rows) < k.limit && len(k.text) < chunkBytes {
 		text, line, number, err := t.Next()
 		var bad *RowError

@@ -63,6 +63,9 @@ type Input struct {
 type Config struct {
 	// Task is one of Tasks; "" means TextTask.
 	Task string
+	// Schema is the file that says which features records have and of which columns they are made,
+	// in place of Task and of all columns. docs/guide/convert.md describes it.
+	Schema string
 	// Inputs are the files, in order. A split may have several.
 	Inputs []Input
 	// Out is the folder of the dataset. It is created if necessary.
@@ -70,7 +73,7 @@ type Config struct {
 	// Overwrite replaces an existing dataset.
 	Overwrite bool
 
-	// Vocab is the vocabulary file, and Tokenizer says how text is prepared for it.
+	// Vocab is the vocabulary file, which a schema without text does not need, and Tokenizer says how text is prepared for it.
 	Vocab     string
 	Tokenizer text.Config
 	// MaxLength is the maximum number of ids of a record, including special tokens; 0
@@ -166,7 +169,7 @@ func (c *Config) validateInputs() error {
 	if !slices.Contains([]Charset{"", UTF8, Latin1, Windows1252}, c.Charset) {
 		fail("encoding is %q; expected utf-8, latin-1 or windows-1252", c.Charset)
 	}
-	if c.Vocab == "" {
+	if c.Vocab == "" && c.Schema == "" {
 		fail("no vocabulary is given")
 	}
 	if err := c.Tokenizer.Validate(); err != nil {
@@ -181,6 +184,12 @@ func (c *Config) validateInputs() error {
 func (c *Config) validateColumns() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
+	if c.Schema != "" {
+		if c.Task != "" || c.TextColumn != "" || c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0 || c.LabelThreshold != nil {
+			fail("a schema is given, which has the columns; leave out the task, columns and labels")
+		}
+		return errors.Join(errs...)
+	}
 	if !slices.Contains(Tasks(), c.taskName()) {
 		fail("task is %q; expected one of %s", c.Task, strings.Join(Tasks(), ", "))
 	} else if c.taskName() == TextTask {
@@ -273,7 +282,10 @@ func (c *Config) validateOutput() error {
 }
 
 func (c *Config) taskName() string {
-	if c.Task == "" {
+	switch {
+	case c.Schema != "":
+		return SchemaTask
+	case c.Task == "":
 		return TextTask
 	}
 	return c.Task
@@ -312,7 +324,7 @@ func (c *Config) formatOf(path string) (Format, error) {
 	if f == Auto {
 		f = Format(table.FormatOf(path))
 	}
-	if f == Auto && c.taskName() != TextTask {
+	if f == Auto && c.taskName() != TextTask && c.Schema == "" {
 		f = TSV
 	}
 	if f == Auto {

@@ -1,8 +1,9 @@
-// Package convert turns labelled text files into a dataset: shards of tokenized
-// tf.train.Example records, the vocabulary, and a manifest that describes both.
+// Package convert turns tables into a dataset: shards of tf.train.Example records, and a
+// manifest that describes them. The tables have labelled texts, which are tokenized, or, with
+// a schema (Config.Schema), any columns.
 //
 // [Run] reads the files named by a [Config], which are tab-separated (as published by
-// GLUE, without quoting), CSV (RFC 4180) or JSON lines, and writes one set of shards per
+// GLUE, without quoting), CSV (RFC 4180) or JSON, and writes one set of shards per
 // split. docs/guide/datasets.md describes the layout of a dataset folder, of its records
 // and of its manifest. The columns and quirks of the GLUE tasks (Wang et al., "GLUE: A
 // Multi-Task Benchmark and Analysis Platform for Natural Language Understanding", 2018)

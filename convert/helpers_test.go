@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -139,4 +140,9 @@ func shown(names []string, all []example) []string {
 		out = append(out, label+": "+strings.ReplaceAll(s, " [SEP] ", " | "))
 	}
 	return out
+}
+
+// fieldsOf returns n fields of a text.
+func fieldsOf(s string, n int) []table.Field {
+	return slices.Repeat([]table.Field{{Text: s, OK: true}}, n)
 }

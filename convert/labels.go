@@ -60,7 +60,7 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 	l := &labels{names: t.names, threshold: cfg.LabelThreshold}
 	values := t.values
 	if values == nil {
-		if err := checkTwice(cfg); err != nil {
+		if err := checkTwice(cfg, "labels with --labels"); err != nil {
 			return nil, err
 		}
 		if guess {
@@ -73,7 +73,7 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 				return nil, err
 			}
 		}
-		if err := refuseCase(t.label, values); err != nil {
+		if err := refuseCase(t.label, values, "with --labels"); err != nil {
 			return nil, err
 		}
 		l.names = values
@@ -86,29 +86,29 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 }
 
 // checkTwice returns an error if a file cannot be read twice, for its labels and for its
-// rows.
-func checkTwice(cfg *Config) error {
+// rows. list says what can be listed instead, and where.
+func checkTwice(cfg *Config, list string) error {
 	for _, in := range cfg.Inputs {
 		info, err := os.Stat(in.Path)
 		if err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}
 		if !info.Mode().IsRegular() {
-			return fault.Usagef("convert: %s is not a regular file, so it can be read only once; list the labels with --labels", in.Path)
+			return fault.Usagef("convert: %s is not a regular file, so it can be read only once; list the %s", in.Path, list)
 		}
 	}
 	return nil
 }
 
 // refuseCase returns an error if labels differ only in case. Usually they are the same
-// label, written in two ways. Otherwise the user can list them.
-func refuseCase(column string, values []string) error {
+// label, written in two ways. Otherwise the user can list them; how says where.
+func refuseCase(column string, values []string, how string) error {
 	seen := make(map[string]string, len(values))
 	for _, v := range values {
 		folded := strings.ToLower(v)
 		if other, ok := seen[folded]; ok {
-			return fault.Usagef("convert: column %q has the labels %s, which differ only in case; write them in the same way, or list all labels with --labels to keep both",
-				column, table.List([]string{other, v}))
+			return fault.Usagef("convert: column %q has the labels %s, which differ only in case; write them in the same way, or list all labels %s to keep both",
+				column, table.List([]string{other, v}), how)
 		}
 		seen[folded] = v
 	}

@@ -32,16 +32,19 @@ const (
 type Manifest struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Task is one of Tasks, and Columns says where its texts and labels come from.
-	Task    string  `json:"task"`
-	Columns Columns `json:"columns"`
+	// Task is one of Tasks, and Columns says where its texts and labels come from. It is SchemaTask,
+	// without Columns, if the records were made by a schema. Features then says what they have.
+	Task     string    `json:"task"`
+	Columns  Columns   `json:"columns,omitzero"`
+	Features []Feature `json:"features,omitempty"`
 	// Labels are the names of the labels in the order of their ids; empty if the dataset
-	// has no labels.
+	// has no labels. Of records made by a schema, they are the categories of its only label.
 	Labels         []string `json:"labels"`
 	LabelThreshold *float64 `json:"label_threshold,omitempty"`
-	Vocab          Vocab    `json:"vocab"`
-	// MaxLength is the maximum number of ids of a record.
-	MaxLength int               `json:"max_length"`
+	// Vocab is zero if no feature has text.
+	Vocab Vocab `json:"vocab,omitzero"`
+	// MaxLength is the maximum number of ids of a record; 0 if no feature has text.
+	MaxLength int               `json:"max_length,omitempty"`
 	Splits    map[string]*Split `json:"splits"`
 	Sources   []Source          `json:"sources"`
 }
@@ -77,6 +80,8 @@ type Split struct {
 	// LabelCounts are the numbers of records with each label, in the order of the ids.
 	// Records without a label are not counted.
 	LabelCounts []int64 `json:"label_counts,omitempty"`
+	// Features describes the values of each feature, if the records were made by a schema.
+	Features map[string]*Statistics `json:"features,omitempty"`
 }
 
 // File is a file of a dataset.
@@ -133,6 +138,10 @@ type Source struct {
 	Rows    int64  `json:"rows"`              // data rows, including bad ones
 	Skipped int64  `json:"skipped,omitempty"` // skipped bad rows
 }
+
+// HasVocab reports whether the dataset has a vocabulary. One that was made by a schema without text
+// has none.
+func (m *Manifest) HasVocab() bool { return m.Vocab != (Vocab{}) }
 
 // Pairs reports whether the examples are pairs of texts.
 func (m *Manifest) Pairs() bool { return m.Columns.Pair != "" }
@@ -196,16 +205,23 @@ func parseManifest(data []byte) (*Manifest, string) {
 
 // fault returns what is wrong with a manifest, or "".
 func (m *Manifest) fault() string {
-	if !localName(m.Vocab.File) || m.Vocab.Size <= 0 {
+	if m.Task == SchemaTask && !m.HasVocab() {
+		if len(m.Features) == 0 {
+			return "has neither features nor a vocabulary"
+		}
+	} else if !localName(m.Vocab.File) || m.Vocab.Size <= 0 {
 		return fmt.Sprintf("the vocabulary is %s with %d ids; expected a file in the folder and 1 id or more", table.Clip(fmt.Sprintf("%q", m.Vocab.File)), m.Vocab.Size)
 	}
-	if m.MaxLength <= 0 || m.Vocab.MaxWordChars < 0 {
+	if m.MaxLength < 0 || m.HasVocab() && m.MaxLength == 0 || m.Vocab.MaxWordChars < 0 {
 		return fmt.Sprintf("the maximum length is %d, that of a word %d", m.MaxLength, m.Vocab.MaxWordChars)
 	}
 	for i, l := range m.Labels {
 		if l == "" || slices.Contains(m.Labels[:i], l) {
 			return fmt.Sprintf("label %d is empty or declared twice: %s", i, table.Clip(fmt.Sprintf("%q", l)))
 		}
+	}
+	if reason := m.featuresFault(); reason != "" {
+		return reason
 	}
 	names := map[string]bool{m.Vocab.File: true, ManifestName: true}
 	for _, split := range slices.Sorted(maps.Keys(m.Splits)) {
@@ -259,8 +275,10 @@ func (m *Manifest) Verify(ctx context.Context, dir string) error {
 		}
 		return nil
 	}
-	if err := check(m.Vocab.File, m.Vocab.SHA256, -1); err != nil {
-		return err
+	if m.HasVocab() {
+		if err := check(m.Vocab.File, m.Vocab.SHA256, -1); err != nil {
+			return err
+		}
 	}
 	for _, split := range slices.Sorted(maps.Keys(m.Splits)) {
 		for _, f := range m.Splits[split].Files {

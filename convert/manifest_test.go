@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write testdata/manifest.json anew")
+var update = flag.Bool("update", false, "write the manifests in testdata anew")
 
 func TestManifest(t *testing.T) {
 	half := 0.5

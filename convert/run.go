@@ -74,7 +74,8 @@ func run(ctx context.Context, cfg *Config, log *slog.Logger, guess bool) (*Manif
 type conversion struct {
 	cfg       *Config
 	log       *slog.Logger
-	vocab     []byte // nil if there are no texts
+	schema    *schema // nil without one
+	vocab     []byte  // nil if there are no texts
 	tokenizer *text.Tokenizer
 	out       *output
 	maker     maker
@@ -123,8 +124,13 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 		return err
 	}
 	c.manifest = &Manifest{Format: ManifestFormat, Version: ManifestVersion, Task: cfg.taskName(), Labels: []string{}, Splits: map[string]*Split{}}
-	if err := c.readVocab(); err != nil {
+	if err := c.readSchema(); err != nil {
 		return err
+	}
+	if cfg.Vocab != "" {
+		if err := c.readVocab(); err != nil {
+			return err
+		}
 	}
 	for _, in := range cfg.Inputs {
 		info, err := os.Stat(in.Path)
@@ -142,7 +148,12 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	if err := c.out.refuseVocab(c.vocab); err != nil {
 		return err
 	}
-	if c.maker, err = newTexts(ctx, c, guess); err != nil {
+	if c.schema != nil {
+		c.maker, err = newSchemaRows(ctx, c)
+	} else {
+		c.maker, err = newTexts(ctx, c, guess)
+	}
+	if err != nil {
 		return err
 	}
 	if c.splitter, err = newSplitter(ctx, cfg); err != nil {
@@ -155,6 +166,25 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 		}
 	}
 	c.rows = map[string]int64{}
+	return nil
+}
+
+// readSchema reads the schema, if there is one.
+func (c *conversion) readSchema() error {
+	if c.cfg.Schema == "" {
+		return nil
+	}
+	var err error
+	if c.schema, err = readSchema(c.cfg.Schema); err != nil {
+		return err
+	}
+	f := c.schema.text()
+	if f != nil && c.cfg.Vocab == "" {
+		return c.schema.errorf(f.at("kind"), "feature %q has kind text and there is no vocabulary; name one with --vocab", f.name)
+	}
+	if f == nil && c.cfg.Vocab != "" {
+		return fault.Usagef("convert: a vocabulary is given, and no feature of %s has kind text; leave out --vocab", c.schema.path)
+	}
 	return nil
 }
 
@@ -173,7 +203,9 @@ func (c *conversion) readVocab() error {
 	}
 	sum := sha256.Sum256(c.vocab)
 	set := c.cfg.Tokenizer
-	c.manifest.MaxLength = c.cfg.MaxLength
+	if c.schema == nil {
+		c.manifest.MaxLength = c.cfg.MaxLength
+	}
 	c.manifest.Vocab = Vocab{
 		File:            vocabName,
 		Size:            v.Size(),

@@ -37,7 +37,7 @@ func newSplitter(ctx context.Context, cfg *Config) (*splitter, error) {
 	n := len(cfg.task().ids)
 	ids := *cfg
 	// The list has no header, whatever the task's files have.
-	ids.Task, ids.NoHeader, ids.Format, ids.Charset, ids.Delimiter = TextTask, true, TSV, UTF8, 0
+	ids.Schema, ids.Task, ids.NoHeader, ids.Format, ids.Charset, ids.Delimiter = "", TextTask, true, TSV, UTF8, 0
 	var columns []table.Column
 	for i := range n {
 		columns = append(columns, table.Column{Name: fmt.Sprint(i + 1)})

@@ -134,7 +134,7 @@ func (o *output) refuse(splits []string) error {
 // may be the one in the folder.
 func (o *output) refuseVocab(vocab []byte) error {
 	path := filepath.Join(o.dir, vocabName)
-	if o.overwrite {
+	if o.overwrite || vocab == nil {
 		return nil
 	}
 	there, err := bounded.ReadFile(path, text.MaxVocabBytes)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/progress"
 	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
@@ -23,16 +24,20 @@ func newConvert(g *globals) *cobra.Command {
 	c := convert.Config{}
 	var flags convertFlags
 	cmd := &cobra.Command{
-		Use:   "convert --task TASK --vocab VOCAB --train FILE [--dev FILE] --out FOLDER [flags]",
-		Short: "Convert labelled texts to TFRecords",
+		Use:   "convert (--task TASK --vocab VOCAB | --schema FILE) --train FILE [--dev FILE] --out FOLDER [flags]",
+		Short: "Convert texts, tables and images to TFRecords",
 		Long: `Tokenizes labelled texts and writes them as TFRecord shards, together with the
 vocabulary and a manifest (label names, lengths, checksums). The same input, flags
 and seed produce the same bytes.
 
 Tasks: ` + strings.Join(convert.Tasks(), ", ") + `. The task "text" reads any tab-separated, CSV
 or JSON file (also .gz and .zst); --text-column, --pair-column and --label-column name its columns
-(with --no-header by number, starting at 1).`,
+(with --no-header by number, starting at 1).
+
+With --schema, a YAML file says which features to make of which columns: numbers,
+categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
 		Example: `  gorbit convert --task mrpc --vocab vocab.txt --train train.tsv --dev dev.tsv --out data/mrpc
+  gorbit convert --schema schema.yaml --train train.csv --dev dev.csv --out data/iris
   gorbit convert --vocab vocab.txt --train reviews.csv --text-column review --label-column stars --split-by-hash id --out data/reviews`,
 		Args: noArgs,
 	}
@@ -51,6 +56,11 @@ or JSON file (also .gz and .zst); --text-column, --pair-column and --label-colum
 		if err != nil {
 			return err
 		}
+		end := func() {}
+		if bar, ok := env.Observer.(*progress.Bar); ok {
+			c.Progress = func(p convert.Progress) { bar.Read("convert", p.Bytes, p.Total, p.Rows) }
+			end = bar.End
+		}
 		var m *convert.Manifest
 		to := c.Out
 		err = publish(cmd.Context(), to, convert.ManifestName, c.Overwrite, env.Log, func(local string) error {
@@ -58,6 +68,7 @@ or JSON file (also .gz and .zst); --text-column, --pair-column and --label-colum
 			m, err = convert.Run(cmd.Context(), c, env.Log)
 			return err
 		})
+		end()
 		var exists *convert.ExistsError
 		if errors.As(err, &exists) {
 			return usagef("%s already exists; choose another folder with --out, or add --overwrite to replace it", exists.Path)
@@ -85,7 +96,8 @@ type convertFlags struct {
 // add defines the flags in f. Those that a convert.Config has in the same form set c.
 func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringVar(&c.Task, "task", convert.TextTask, "format of the input files: "+strings.Join(convert.Tasks(), ", "))
-	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary, one token per line (required)")
+	f.StringVar(&c.Schema, "schema", "", "YAML file that says which features to make of which columns, instead of a task")
+	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary, one token per line (required for texts)")
 	f.StringArrayVar(&v.train, "train", nil, "file of the training split; may be repeated")
 	f.StringArrayVar(&v.dev, "dev", nil, "file of the dev split")
 	f.StringArrayVar(&v.test, "test", nil, "file of the test split")
@@ -137,6 +149,9 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 		if err := localFile(in.Path); err != nil {
 			return err
 		}
+	}
+	if c.Schema != "" && !f.Changed("task") {
+		c.Task = "" // not the default
 	}
 	literal := c.Tokenizer.LiteralSpecials
 	c.Tokenizer = text.Uncased()

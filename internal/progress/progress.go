@@ -59,6 +59,8 @@ type phase struct {
 	last     runner.StepInfo
 	steps    int64 // done in this phase; a rollback does not reduce it
 	examples int64
+	reading  bool // files, by bytes and rows, instead of steps
+	rows     int64
 	spent    time.Duration // time in this phase before since
 	since    time.Time
 }
@@ -162,6 +164,27 @@ func (b *Bar) End() {
 	b.draw()
 }
 
+// Read shows how much of files was read: bytes of total, which have been so many rows. The first call
+// begins the phase; End ends it.
+func (b *Bar) Read(name string, bytes, total, rows int64) {
+	if b.out == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.phases) == 0 {
+		b.phases = append(b.phases, &phase{name: name, since: time.Now()})
+	}
+	p := b.phases[0]
+	if bytes < p.last.Step { // reading begins anew
+		p.since = time.Now()
+	}
+	p.total, p.last.Step, p.rows, p.reading = total, bytes, rows, true
+	if !b.drawn || time.Since(b.drawnAt) >= redrawInterval {
+		b.draw()
+	}
+}
+
 // erase removes the bar from the terminal. Errors of drawing are ignored, because they must not end
 // a run.
 func (b *Bar) erase() {
@@ -192,10 +215,15 @@ func (b *Bar) draw() {
 func (p *phase) line(now time.Time, width int) string {
 	head := fmt.Sprintf("%s (%d)", p.name, p.last.Step)
 	if p.total > 0 {
-		head = p.name + bar(p.last.Step, p.total, width)
+		head = p.name + bar(p.last.Step, p.total, width, !p.reading)
 	}
 	var facts []string
 	fact := func(format string, args ...any) { facts = append(facts, fmt.Sprintf(format, args...)) }
+	if seconds := now.Sub(p.since).Seconds(); p.reading && seconds > 0 && p.last.Step > 0 {
+		fact("%s left", clock(float64(max(0, p.total-p.last.Step))*seconds/float64(p.last.Step)))
+		fact("%s MB/s", rate(float64(p.last.Step)/1e6/seconds))
+		fact("%s rows/s", rate(float64(p.rows)/seconds))
+	}
 	if p.steps > 0 {
 		seconds := (p.spent + now.Sub(p.since)).Seconds()
 		if left := p.total - p.last.Step; p.total > 0 && left >= 0 {
@@ -223,19 +251,22 @@ func rate(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// bar renders the percentage, the bar and the count. It makes a new bar each time because steps go
+// bar renders the percentage, the bar and, if wanted, the count. It makes a new bar each time because steps go
 // backwards at a rollback.
-func bar(step, total int64, width int) string {
-	p := progressbar.NewOptions64(total,
+func bar(step, total int64, width int, count bool) string {
+	options := []progressbar.Option{
 		progressbar.OptionSetWriter(io.Discard),
 		progressbar.OptionSetWidth(width),
 		progressbar.OptionSetPredictTime(false),
 		progressbar.OptionSetElapsedTime(false),
-		progressbar.OptionShowCount(),
 		progressbar.OptionSetTheme(progressbar.Theme{
 			Saucer: "=", SaucerHead: ">", SaucerPadding: " ", BarStart: "[", BarEnd: "]",
 		}),
-	)
+	}
+	if count {
+		options = append(options, progressbar.OptionShowCount())
+	}
+	p := progressbar.NewOptions64(total, options...)
 	if err := p.Set64(min(max(step, 0), total)); err != nil {
 		return fmt.Sprintf(" (%d/%d)", step, total)
 	}

@@ -217,3 +217,21 @@ func TestClock(t *testing.T) {
 		}
 	}
 }
+
+func TestRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &screen{t: t}
+		b := newBar(s, wide)
+		b.Read("convert", 0, 4e6, 0)
+		time.Sleep(time.Second)
+		b.Read("convert", 1e6, 4e6, 500)
+		if got, want := string(s.last), "convert  25% [====>               ] 0:03 left, 1 MB/s, 500 rows/s"; got != want {
+			t.Errorf("the bar is\n%q, want\n%q", got, want)
+		}
+		b.End()
+		if len(s.last) > 0 {
+			t.Errorf("after the end there is %q", s.last)
+		}
+	})
+	(&Bar{}).Read("convert", 1, 2, 3) // without a terminal
+}

@@ -49,7 +49,7 @@ func notObject(row string, err error) string {
 func jsonField(raw json.RawMessage, c Column) (Field, string) {
 	switch {
 	case c.Name == "" || len(raw) == 0 || string(raw) == "null":
-		if c.Optional {
+		if c.Optional || c.Nulls {
 			return Field{}, ""
 		}
 		return Field{}, fmt.Sprintf("has no %q", c.Name)
@@ -59,6 +59,8 @@ func jsonField(raw json.RawMessage, c Column) (Field, string) {
 			return Field{}, fmt.Sprintf("%q: %v", c.Name, err)
 		}
 		return Field{s, true}, ""
+	case raw[0] == '[' && c.Lists:
+		return Field{string(raw), true}, ""
 	case raw[0] == '{' || raw[0] == '[' || c.Words:
 		return Field{}, fmt.Sprintf("%q is %s; expected text", c.Name, Clip(string(raw)))
 	}

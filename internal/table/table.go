@@ -118,6 +118,8 @@ type Column struct {
 	Optional bool   // the file need not have it
 	Flag     string // with which a user chooses it; "" for a column that nobody chose
 	Words    bool   // contains text: in JSON a string, not a number
+	Nulls    bool   // in JSON, an object may have null for it, or not have it
+	Lists    bool   // may be an array in JSON, whose text is then the field
 }
 
 // rowReader reads the rows of a file.
@@ -306,7 +308,7 @@ func (t *Table) Select(columns ...Column) error {
 			i = -1
 		}
 		if i < 0 && !c.Optional {
-			what := fmt.Sprintf("has no column %q; expected one of %s", c.Name, List(t.names))
+			what := fmt.Sprintf("has no column %q; expected one of %s%s", c.Name, List(t.names), DidYouMean(c.Name, t.names))
 			if c.Flag != "" {
 				return fault.Usagef("%s %s; choose one with %s", t.path, what, c.Flag)
 			}

@@ -1,0 +1,93 @@
+package convert
+
+import (
+	"bytes"
+	"fmt"
+	"image"
+	"image/color"
+	_ "image/jpeg" // image.Decode reads JPEG
+	_ "image/png"  // and PNG
+
+	"github.com/gorbit-ml/gorbit/internal/bounded"
+)
+
+// maxImage is the largest file of an image.
+const maxImage = 64 << 20
+
+// readImage reads a PNG or JPEG file and its pixels: height, width and channels after one another.
+// It returns the reason why the file is no image of the shape. Pixels are appended to pixels[:0].
+func readImage(path string, shape Shape, pixels []byte) (file, _ []byte, reason string) {
+	file, err := bounded.ReadFile(path, maxImage)
+	if err != nil {
+		return nil, nil, err.Error()
+	}
+	cfg, format, err := image.DecodeConfig(bytes.NewReader(file))
+	if err != nil {
+		return nil, nil, fmt.Sprintf("%s is no PNG or JPEG file: %v", path, err)
+	}
+	channels, what := channelsOf(cfg.ColorModel)
+	// Before the pixels are read, whose memory is that of the size.
+	if int64(cfg.Height) != shape[0] || int64(cfg.Width) != shape[1] || channels != shape[2] {
+		return nil, nil, fmt.Sprintf("%s is %d x %d %s, of shape [%d, %d, %d]; expected shape %v, by HEIGHT, WIDTH, CHANNELS", path, cfg.Width, cfg.Height, what, cfg.Height, cfg.Width, channels, shape)
+	}
+	if what == deep {
+		return nil, nil, fmt.Sprintf("%s has 16 bits per channel; expected 8", path)
+	}
+	img, _, err := image.Decode(bytes.NewReader(file))
+	if err != nil {
+		return nil, nil, fmt.Sprintf("%s is a damaged %s file: %v", path, format, err)
+	}
+	return file, appendPixels(pixels[:0], img, channels), ""
+}
+
+const deep = "with 16 bits per channel"
+
+// channelsOf returns the number of channels of a file's pixels, and what they are.
+func channelsOf(m color.Model) (int64, string) {
+	switch m {
+	case color.GrayModel:
+		return 1, "gray"
+	case color.Gray16Model:
+		return 1, deep
+	case color.RGBAModel, color.YCbCrModel:
+		return 3, "RGB"
+	case color.RGBA64Model:
+		return 3, deep
+	case color.NRGBAModel, color.NRGBA64Model:
+		return 4, "RGB with transparency"
+	case color.CMYKModel:
+		return 4, "CMYK"
+	}
+	if p, ok := m.(color.Palette); ok {
+		for _, c := range p {
+			if _, _, _, a := c.RGBA(); a != 0xffff {
+				return 4, "RGB with transparency"
+			}
+		}
+		return 3, "RGB"
+	}
+	return 0, "of unknown pixels"
+}
+
+// appendPixels appends the pixels of an image without transparency.
+func appendPixels(dst []byte, img image.Image, channels int64) []byte {
+	r := img.Bounds()
+	if g, ok := img.(*image.Gray); ok && channels == 1 {
+		for y := r.Min.Y; y < r.Max.Y; y++ {
+			dst = append(dst, g.Pix[g.PixOffset(r.Min.X, y):][:r.Dx()]...)
+		}
+		return dst
+	}
+	for y := r.Min.Y; y < r.Max.Y; y++ {
+		for x := r.Min.X; x < r.Max.X; x++ {
+			c := img.At(x, y)
+			if channels == 1 {
+				dst = append(dst, color.GrayModel.Convert(c).(color.Gray).Y)
+				continue
+			}
+			red, green, blue, _ := c.RGBA()
+			dst = append(dst, byte(red>>8), byte(green>>8), byte(blue>>8))
+		}
+	}
+	return dst
+}
