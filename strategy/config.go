@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
@@ -64,8 +63,8 @@ type LocalInput struct {
 	Files []dataset.FileInfo
 	// Dataset says how to make batches of the files. Its Files, Part and Layout are ignored.
 	Dataset dataset.Config
-	// Layout says how batches are laid out.
-	Layout packed.Config
+	// Layout says how batches are laid out. It is a packed.Config or a dense.Config.
+	Layout dataset.Layout
 	// Settings are those of the data as this process opened it. A worker's must be equal.
 	Settings dataset.Settings
 	// Workers are the names of the workers in errors, by index.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/flat"
@@ -21,12 +22,54 @@ type Data struct {
 	Files []dataset.FileInfo `json:"files"`
 	// Dataset says how to draw batches from the files. Its Files, Part and Layout are ignored.
 	Dataset dataset.Config `json:"dataset"`
-	// Layout says how to lay out batches.
-	Layout packed.Config `json:"layout"`
+	// Layout says how to lay out batches: a packed.Config or a dense.Config.
+	Layout dataset.Layout `json:"-"`
 	// Settings are the chief's settings. A worker's must be equal.
 	Settings dataset.Settings `json:"settings"`
 	// Workers are the names of the workers in errors, by index.
 	Workers []string `json:"workers"`
+}
+
+// plainData are Data without their methods.
+type plainData Data
+
+// sentData are Data as JSON. One of the layouts is set.
+type sentData struct {
+	plainData
+	Packed *packed.Config `json:"packed,omitempty"`
+	Dense  *dense.Config  `json:"dense,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (d Data) MarshalJSON() ([]byte, error) {
+	sent := sentData{plainData: plainData(d)}
+	switch layout := d.Layout.(type) {
+	case packed.Config:
+		sent.Packed = &layout
+	case dense.Config:
+		sent.Dense = &layout
+	default:
+		return nil, fmt.Errorf("layout is a %T; expected a packed.Config or a dense.Config", layout)
+	}
+	return json.Marshal(sent)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *Data) UnmarshalJSON(text []byte) error {
+	var sent sentData
+	if err := json.Unmarshal(text, &sent); err != nil {
+		return err
+	}
+	*d = Data(sent.plainData)
+	switch {
+	case sent.Packed != nil && sent.Dense == nil:
+		d.Layout = *sent.Packed
+	case sent.Dense != nil && sent.Packed == nil:
+		d.Layout = *sent.Dense
+	default:
+		return errors.New("the data have no layout or two; expected one")
+	}
+	return nil
 }
 
 // Config is the configuration of one worker.
