@@ -43,6 +43,7 @@ type row struct {
 	length    int // number of ids of the record
 	truncated bool
 	newLabel  bool   // bad only because its label was not guessed
+	content   uint64 // hash of the record, without labels and ids
 	dev       bool   // goes to the dev split instead
 	value     string // the label, if labels are being collected
 

@@ -47,6 +47,8 @@ type Manifest struct {
 	MaxLength int               `json:"max_length,omitempty"`
 	Splits    map[string]*Split `json:"splits"`
 	Sources   []Source          `json:"sources"`
+	// Warnings are what was suspicious about the data, in words.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Columns names the columns of the sources; unused ones are "".

@@ -82,6 +82,7 @@ type conversion struct {
 	splitter  *splitter
 	writers   map[string]*splitWriter
 	manifest  *Manifest
+	twice     *twice // nil with a single split
 	progress  Progress
 	rows      map[string]int64 // rows of a split's files before the current one
 }
@@ -159,11 +160,15 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	if c.splitter, err = newSplitter(ctx, cfg); err != nil {
 		return err
 	}
-	for _, name := range cfg.splits() {
+	for i, name := range cfg.splits() {
 		if c.writers[name], err = newSplitWriter(c.out, name, cfg); err != nil {
 			delete(c.writers, name)
 			return err
 		}
+		c.writers[name].number = i
+	}
+	if splits := cfg.splits(); len(splits) > 1 {
+		c.twice = newTwice(len(splits), mostContents)
 	}
 	c.rows = map[string]int64{}
 	return nil
@@ -301,6 +306,9 @@ func (c *conversion) write(k *chunk, in Input, source *Source) error {
 		}
 		to.info.Records++
 		c.maker.count(&to.info, k, r)
+		if c.twice != nil {
+			c.twice.add(to.number, r.content)
+		}
 		if err := to.add(framed); err != nil {
 			return err
 		}
@@ -337,6 +345,7 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 			return nil, err
 		}
 	}
+	c.warnings(splits)
 	data, err := c.manifest.encode()
 	if err != nil {
 		return nil, err

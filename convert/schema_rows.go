@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
@@ -118,7 +120,7 @@ func (s *schemaRows) optional(f *featureSchema, split string) bool {
 }
 
 func (s *schemaRows) worker(in *inputFile) func(*chunk, *row, []table.Field) {
-	w := &schemaWorker{s: s, in: in}
+	w := &schemaWorker{s: s, in: in, isInput: map[string]bool{}}
 	first := 0
 	for i, f := range s.schema.features {
 		folder := f.folder
@@ -127,6 +129,7 @@ func (s *schemaRows) worker(in *inputFile) func(*chunk, *row, []table.Field) {
 		}
 		w.makers = append(w.makers, &cellMaker{featureSchema: f, schema: s.schema.path, first: first, ids: s.ids[i], all: s.all[i], tokenizer: s.tokenizer})
 		w.folders = append(w.folders, folder)
+		w.isInput[f.name] = f.role == RoleInput
 		w.optional = append(w.optional, s.optional(f, in.Split))
 		first += len(f.columns)
 	}
@@ -143,6 +146,8 @@ type schemaWorker struct {
 	optional []bool
 	number   bool // whether records get the number of their row
 	features []tfrecord.Feature
+	inputs   []tfrecord.Feature
+	isInput  map[string]bool
 	record   []byte
 }
 
@@ -185,6 +190,17 @@ func (w *schemaWorker) encode(k *chunk, r *row, fields []table.Field) {
 		return
 	}
 	k.data = tfrecord.AppendRecord(k.data, w.record)
+	w.inputs = w.inputs[:0]
+	for _, f := range w.features {
+		if w.isInput[f.Name] {
+			w.inputs = append(w.inputs, f)
+		}
+	}
+	if w.record, err = tfrecord.AppendExample(w.record[:0], w.inputs...); err != nil {
+		fail(err.Error())
+		return
+	}
+	r.content = xxhash.Sum64(w.record)
 }
 
 func (s *schemaRows) count(split *Split, k *chunk, r *row) {

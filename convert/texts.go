@@ -2,8 +2,11 @@ package convert
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strings"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
@@ -23,9 +26,6 @@ func newTexts(ctx context.Context, c *conversion, guess bool) (*texts, error) {
 	l, err := newLabels(ctx, c.cfg, guess)
 	if err != nil {
 		return nil, err
-	}
-	if len(l.names) == 1 {
-		c.log.Warn("all rows have the same label, so there is nothing to learn from them", "label", l.names[0])
 	}
 	t := c.cfg.task()
 	c.manifest.Columns = Columns{t.text, t.pair, t.label}
@@ -73,6 +73,7 @@ func (c *texts) finish(s *Split) {
 type encoder struct {
 	encoding text.Encoding
 	recorder recorder
+	bytes    []byte // of the ids
 }
 
 // encode encodes a row as a record and appends it to the chunk's data.
@@ -105,6 +106,11 @@ func (c *texts) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *in
 	ids := e.encoding.IDs
 	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, r.label, ids, second))
 	r.length, r.truncated = len(ids), e.encoding.Truncated
+	e.bytes = e.bytes[:0]
+	for _, id := range ids {
+		e.bytes = binary.LittleEndian.AppendUint32(e.bytes, uint32(id))
+	}
+	r.content = xxhash.Sum64(e.bytes)
 }
 
 // lengths returns the number of tokens of the first text, and of the second segment

@@ -235,6 +235,7 @@ func (s *shard) finish() (File, error) {
 // splitWriter writes the records of a split to its shards in turn.
 type splitWriter struct {
 	name   string
+	number int // among the splits
 	out    *output
 	shards []*shard
 	compr  tfrecord.Compression
