@@ -42,6 +42,11 @@ class Term:
     name: str
 
 
+def is_function(loss: Any) -> bool:
+    """Whether a loss is a function of all labels and outputs, and no Loss."""
+    return callable(loss) and not hasattr(loss, "call")
+
+
 def paired(y: Any, names: list[str], **others: Any) -> list[dict[str, Any]]:
     """Lists a model's outputs together with what belongs to each.
 

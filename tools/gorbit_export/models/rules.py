@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from gorbit_export.models import Model, Refusal, names
+from gorbit_export.models import Model, Refusal, losses, names
 
 _TABLES = ("StringLookup", "IntegerLookup", "TextVectorization", "IndexLookup")
 _DTYPES = ("float32", "int32", "int64", "bool")
@@ -59,7 +59,7 @@ def broken(user: Model) -> Iterator[str]:
             )
     for layer in layers(model):
         yield from _broken_by(layer)
-    if user.loss is not None and user.labels is None and not callable(user.loss):
+    if user.loss is not None and user.labels is None and not losses.is_function(user.loss):
         yield "there is a loss but no labels; expected labels='NAME' of a feature"
 
 

@@ -148,7 +148,7 @@ class ModelTask(task.Task):
         user = self.user
         if user.loss is None:
             return []
-        if callable(user.loss) and isinstance(y, (dict, list, tuple)):
+        if losses.is_function(user.loss) and isinstance(y, (dict, list, tuple)):
             # One function of all outputs.
             return [losses.Term(user.loss, y, self._label(batch, user.labels), 1.0, "all outputs")]
         pairs = losses.paired(

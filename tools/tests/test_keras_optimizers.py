@@ -1,0 +1,151 @@
+"""Optimizers of Keras as update functions, beside Keras' own three steps."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import optimizers
+
+from gorbit_export import Refusal, export
+from gorbit_export.models import optimizer as keras_optimizers
+
+SHAPES = [(6, 5), (5,), (3, 3, 2, 4)]
+STEPS = 3
+FACTORIES = {
+    "SGD": optimizers.SGD,
+    "SGD nesterov": lambda: optimizers.SGD(momentum=0.9, nesterov=True),
+    "RMSprop": lambda: optimizers.RMSprop(centered=True, momentum=0.9),
+    "Adam": optimizers.Adam,
+    "Adam amsgrad": lambda: optimizers.Adam(amsgrad=True),
+    "AdamW": lambda: optimizers.AdamW(weight_decay=0.1),
+    "Adadelta": optimizers.Adadelta,
+    "Adagrad": optimizers.Adagrad,
+    "Adamax": optimizers.Adamax,
+    "Ftrl": optimizers.Ftrl,
+    "Adafactor": optimizers.Adafactor,
+    "Lion": optimizers.Lion,
+    "Lamb": optimizers.Lamb,
+    "Muon": optimizers.Muon,
+}
+ANY_SHAPE = {"SGD", "SGD nesterov", "Adam", "Adam amsgrad", "AdamW", "Adagrad", "Adamax", "Lamb"}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_updates_are_those_of_keras(name):
+    rng = np.random.default_rng(0)
+    make = FACTORIES[name]
+    optimizer = keras_optimizers.make(make(), {})
+    rules = {shape: optimizer.rule(f"model/v{i}", shape) for i, shape in enumerate(SHAPES)}
+    functions = {rule.function for rule in rules.values()}
+    assert len(functions) == (1 if name in ANY_SHAPE else len(SHAPES))
+    traced = {}
+    scalars = [tf.TensorSpec([], tf.float32, n) for n in ("learning_rate", "weight_decay")]
+    for shape in SHAPES:
+        rule = rules[shape]
+        if rule.function not in traced:
+            traced[rule.function] = export._function(
+                rule.function,
+                lambda rule=rule, **inputs: export._update(rule, **inputs),
+                export._update_specs(rule, scalars),
+                False,
+            ).get_concrete_function()
+        function = traced[rule.function]
+        assert not function.captured_inputs
+        value = rng.normal(size=shape).astype("float32")
+        theirs, reference = keras.Variable(value, name="variable"), make()
+        reference.build([theirs])
+        reference.learning_rate = 0.01
+        mine = tf.Variable(value)
+        slots = {
+            slot: tf.Variable(tf.fill(rule.slot_shape(slot, shape), rule.initial(slot)))
+            for slot in rule.slots
+        }
+        decay = float(reference.weight_decay or 0)
+        for step in range(1, STEPS + 1):
+            gradient = rng.normal(size=shape).astype("float32")
+            reference.apply([tf.constant(gradient)], [theirs])
+            function(
+                variable=mine.handle,
+                **{slot: v.handle for slot, v in slots.items()},
+                gradient=tf.constant(gradient * 4),
+                gradient_scale=tf.constant(0.25),
+                iteration=tf.constant(step, tf.int64),
+                learning_rate=tf.constant(0.01),
+                weight_decay=tf.constant(decay),
+            )
+        np.testing.assert_allclose(mine, theirs.numpy(), atol=2e-6, err_msg=str(shape))
+
+
+def test_muon_treats_embeddings_and_vectors_as_adam():
+    optimizer = keras_optimizers.make(optimizers.Muon(exclude_layers=["head"]), {})
+    kernel = optimizer.rule("model/dense/kernel", (6, 5))
+    again = optimizer.rule("model/dense_1/kernel", (6, 5))
+    table = optimizer.rule("model/embedding/embeddings", (6, 5))
+    head = optimizer.rule("model/head/kernel", (6, 5))
+    assert kernel is again
+    assert table is head
+    assert kernel is not table
+
+
+def test_slots_that_do_not_begin_at_zero():
+    rule = keras_optimizers.make(optimizers.Adagrad(initial_accumulator_value=0.3), {}).rule(
+        "model/v", (3,)
+    )
+    assert [rule.initial(slot) for slot in rule.slots] == [pytest.approx(0.3)]
+
+
+def test_what_keras_does_not_decay():
+    optimizer = optimizers.AdamW(weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    holders = {
+        f"model/{name}": keras.Variable(np.ones(2), name=name) for name in ("bias", "kernel")
+    }
+    made = keras_optimizers.make(optimizer, holders)
+    assert [made.decays(path) for path in holders] == [False, True]
+    made = keras_optimizers.make(optimizers.Adam(), holders)
+    assert [made.decays(path) for path in holders] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (
+            optimizers.Nadam(),
+            "Nadam keeps one number for all variables; expected another optimizer",
+        ),
+        (
+            optimizers.SGD(use_ema=True),
+            "SGD has use_ema=True; moving averages of variables are not kept",
+        ),
+        (
+            optimizers.SGD(gradient_accumulation_steps=2),
+            "SGD has gradient_accumulation_steps=2; gorbit div",
+        ),
+        (optimizers.Adam(clipnorm=1.0), "Adam has clipnorm=1.0; gorbit clips by the global norm"),
+        (
+            optimizers.Adam(global_clipnorm=1.0),
+            "Adam has global_clipnorm=1.0; gorbit clips by the global",
+        ),
+        (optimizers.Adam(clipvalue=1.0), "Adam has clipvalue=1.0; gorbit clips by the global norm"),
+        (
+            optimizers.Adam(loss_scale_factor=2.0),
+            "Adam has loss_scale_factor=2.0; gorbit scales the loss",
+        ),
+        (
+            optimizers.LossScaleOptimizer(optimizers.Adam()),
+            "LossScaleOptimizer scales the loss, which gorbit does",
+        ),
+        (
+            optimizers.Adam(optimizers.schedules.CosineDecay(0.1, 10)),
+            "Adam has a schedule as its learning rate",
+        ),
+        ("adm", "the optimizer is 'adm'; expected one of keras.optimizers, or one of adamw, sgd"),
+    ],
+)
+def test_settings_of_the_run_are_refused(optimizer, message):
+    with pytest.raises(Refusal) as error:
+        keras_optimizers.make(optimizer, {})
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,342 @@
+"""What a model must not do is refused in one sentence, before anything is written."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from gorbit_export import Feature, Model, Refusal, export
+from gorbit_export.__main__ import main
+from gorbit_export.models import task
+
+VECTOR = Feature("x", "float32", (None, 6))
+CLASS = Feature("y", "int32", (None,), label=True)
+ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def stack(*more: layers.Layer) -> keras.Model:
+    return keras.Sequential([keras.Input((6,)), *more, layers.Dense(3)])
+
+
+def described(model: object, **changes: object) -> Model:
+    defaults = {"features": [VECTOR, CLASS], "loss": ENTROPY, "labels": "y"}
+    return Model(**{"model": model, **defaults, **changes})
+
+
+def refused(user: Model) -> str:
+    """Returns the sentence that a model is refused with."""
+    with pytest.raises(Refusal) as error:
+        made = task.ModelTask(user)
+        made.inspect(export.Export(made, made.optimizer))
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+class Later(keras.Model):
+    """Has a layer that only training calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = layers.Dense(3), layers.Dense(3, name="second")
+
+    def call(self, x, training=False):
+        return self.first(x) + (self.second(x) if training else 0)
+
+
+class Table(layers.Layer):
+    """Looks numbers up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        pairs = tf.constant([0, 1], tf.int64), tf.constant([1.0, 2.0])
+        self.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(*pairs), 0.0)
+
+    def call(self, x):
+        return x * self.table.lookup(tf.zeros(tf.shape(x), tf.int64))
+
+
+class Noise(layers.Layer):
+    """Adds noise, by TensorFlow or by Keras, in training or always."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        if how == "always":
+            self.generator = keras.random.SeedGenerator(1)
+
+    def call(self, x, training=False):
+        if self.how == "always":
+            return x + keras.random.normal(tf.shape(x), seed=self.generator)
+        if not training:
+            return x
+        return x + (tf.random if self.how == "tensorflow" else keras.random).normal(tf.shape(x))
+
+
+class OwnStep(keras.Model):
+    """Trains by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(3)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, data):
+        return {}
+
+
+class Largest(keras.metrics.Metric):
+    """The largest output so far."""
+
+    def __init__(self, first: float) -> None:
+        super().__init__(name="largest")
+        start = keras.initializers.Constant(first)
+        self.value = self.add_variable((), start, name="value")
+        self.first = first
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        self.value.assign(tf.maximum(self.value, tf.reduce_max(outputs)))
+
+    def result(self):
+        return self.value
+
+    def reset_state(self):
+        self.value.assign(self.first)
+
+
+class Plain(layers.Layer):
+    """Holds a tf.Variable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = tf.Variable(1.0)
+
+    def call(self, x):
+        return x * self.factor
+
+
+def with_policy(policy: str) -> keras.Model:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        return stack()
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def quantized() -> keras.Model:
+    model = stack(layers.Dense(4))
+    model.quantize("int8")
+    return model
+
+
+def frozen() -> keras.Model:
+    model = stack()
+    model.trainable = False
+    return model
+
+
+def two_inputs() -> keras.Model:
+    a, b = keras.Input((6,), name="a"), keras.Input((6,), name="b")
+    return keras.Model([a, b], layers.Dense(3)(layers.Add()([a, b])))
+
+
+def similarity(labels, outputs):
+    products = tf.matmul(outputs, outputs, transpose_b=True)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(outputs)[0]), products)
+
+
+OUTSIDE = keras.Variable(np.ones(6, "float32"), name="outside")
+ONE_HOT = [VECTOR, Feature("y", "float32", (None, 3), label=True)]
+IDS = [Feature("x", "int32", (None, 6)), CLASS]
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "message"),
+    [
+        (Later, {}, "layer second makes its variables in training only; expected build() to call"),
+        (stack, {"features": [Feature("x", "string", (None,)), CLASS]}, "feature x is string; exp"),
+        (stack, {"features": [Feature("x", "float32", (6,)), CLASS]}, "feature x has the shape (6"),
+        (
+            stack,
+            {"features": [Feature("x", "float32", (None, None, None)), CLASS]},
+            "feature x has the shape (None, None, None); expected at most one open axis",
+        ),
+        (
+            lambda: keras.Sequential(
+                [keras.Input((6,), dtype="int32"), layers.IntegerLookup(vocabulary=[1, 2])]
+            ),
+            {"features": IDS},
+            "layer integer_lookup",
+        ),
+        (lambda: stack(Table()), {}, "gradients takes a table or another resource from outside"),
+        (lambda: with_policy("bfloat16"), {}, "layer sequential"),
+        (lambda: with_policy("float64"), {}, "layer sequential"),
+        (quantized, {}, "layer dense"),
+        (lambda: stack(Noise("tensorflow")), {}, "gradients draws random numbers with RandomStand"),
+        (lambda: stack(Noise("global")), {}, "gradients draws from Keras' global generator"),
+        (lambda: stack(Noise("always")), {}, "evaluation draws random numbers; expected them in t"),
+        (OwnStep, {}, "OwnStep has a train_step of its own, which gorbit does not call"),
+        (
+            stack,
+            {"loss": lambda y, p: tf.reduce_mean(ENTROPY.call(y, p))},
+            "loss <lambda> gives one number for a whole batch; expected one per example",
+        ),
+        (
+            stack,
+            {"loss": keras.losses.Dice(), "features": ONE_HOT},
+            "loss dice gives one number for a whole batch",
+        ),
+        (stack, {"loss": similarity}, "the evaluation's loss_sum of a batch is not the sum of its"),
+        (
+            lambda: stack(layers.BatchNormalization(synchronized=True)),
+            {},
+            "layer batch_normalization",
+        ),
+        (stack, {"optimizer": keras.optimizers.Nadam()}, "Nadam keeps one number for all"),
+        (stack, {"metrics": [Largest(1.0)]}, "metric largest begins with value other than 0"),
+        (stack, {"metrics": [Largest(0.0)]}, "the evaluation's metric/largest/value of a batch is"),
+        (
+            stack,
+            {"metrics": [keras.metrics.F1Score()], "features": ONE_HOT, "loss": "mse"},
+            "metric f1_score gives more than one number; expected one",
+        ),
+        (stack, {"metrics": ["acuracy"]}, "metric 'acuracy' is not one of keras.metrics"),
+        (stack, {"metrics": ["accuracy", "accuracy"]}, "two metrics are called accuracy"),
+        (lambda: stack(Plain()), {}, "Plain.factor is a tf.Variable, which Keras does not train"),
+        (
+            lambda: stack(layers.Lambda(lambda x: x * OUTSIDE)),
+            {},
+            "gradients reads variable outside",
+        ),
+        (
+            lambda: stack(
+                layers.Lambda(
+                    lambda x: tf.ensure_shape(
+                        tf.numpy_function(lambda a: a, [x], tf.float32), [None, 6]
+                    )
+                )
+            ),
+            {},
+            "gradients calls Python",
+        ),
+        (stack, {"labels": "z"}, "labels are 'z'; the features are x, y, example_weights"),
+        (stack, {"labels": None}, "there is a loss but no labels; expected labels='NAME'"),
+        (stack, {"groups": [("nose", {"weight_decay": 0})]}, "group 'nose' is found in no variab"),
+        (stack, {"groups": [("dense", {"momentum": 0})]}, "group 'dense' sets momentum; expected"),
+        (stack, {"best": "auc"}, "best is 'auc'; expected one of loss"),
+        (stack, {"features": [Feature("x", "float32", (None, 5)), CLASS]}, "the model fails on a"),
+        (two_inputs, {}, "the model's inputs are a, b and the features x; expected features with"),
+        (lambda: 3, {}, "the model is a int; expected a keras.Model, a tf_keras.Model or a tf.Mod"),
+        (frozen, {}, "no variable of the model is trained"),
+    ],
+)
+def test_refused(make, changes, message):
+    assert refused(described(make(), **changes)).startswith(message)
+
+
+def test_names_that_are_alike_stay_apart():
+    class Clash(layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = layers.Dense(6)
+            self.weights_of = {"a/kernel": layers.Dense(6)}
+
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=(6,), name="a")
+
+        def call(self, x):
+            return self.weights_of["a/kernel"](self.a(x)) * self.kernel
+
+    model = stack(Clash())
+    names_of = task.ModelTask(described(model)).named.variables
+    assert len(names_of) == len(model.variables)
+
+
+MODEL = """
+import keras
+from gorbit_export import Feature, Model
+
+
+def build(width: int = 4, rate=0.0, name: str = "dense", wrong=False) -> Model:
+    {body}
+    dense = keras.layers.Dense(3, name=name)
+    return Model(
+        model=keras.Sequential([keras.Input((width,)), keras.layers.Dropout(rate), dense]),
+        features=[Feature("x", "float32", (None, width)), Feature("y", "int32", (None,), True)],
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        labels="y",
+        optimizer=keras.optimizers.Nadam() if wrong else "sgd",
+    )
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(MODEL.format(body="pass"))
+    return path
+
+
+def test_check_says_what_is_wrong_and_writes_nothing(file, tmp_path, capsys):
+    assert main(["check", str(file), "--set", "width=5"]) == 0
+    assert capsys.readouterr().out == f"{file}: keeps to all rules\n"
+    assert main(["check", str(file), "--set", "wrong=true"]) == 1
+    assert capsys.readouterr().err == (
+        f"gorbit_export: {file}: Nadam keeps one number for all variables; "
+        "expected another optimizer\n"
+    )
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["model.py"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--set", "width"], 2, "--set width: expected NAME=VALUE"),
+        (["--set", "depth=3"], 2, "--set depth=3: build() has no such parameter; it has width, r"),
+        (["--set", "width=wide"], 2, "--set width=wide: expected a value of type int"),
+        (["--set", "wrong=perhaps"], 2, "--set wrong=perhaps: expected a value of type bool"),
+        (["--set", "rate=2"], 1, "build() of "),
+        (["--weights", "none.weights.h5"], 1, "none.weights.h5: no such file"),
+    ],
+)
+def test_wrong_arguments_of_build(file, tmp_path, capsys, words, code, message):
+    assert main(["keras", str(file), "--out", str(tmp_path / "out"), *words]) == code
+    err = capsys.readouterr().err
+    assert err.startswith(f"gorbit_export: {message}")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return 3", "returns a int; expected a gorbit_export.Model"),
+        ("1 / 0", "fails: ZeroDivisionError: division by zero (line 7)"),
+        ("return build", "returns a function; expected a gorbit_export.Model"),
+    ],
+)
+def test_wrong_files(tmp_path, capsys, body, message):
+    path = tmp_path / "model.py"
+    path.write_text(MODEL.format(body=body))
+    assert main(["check", str(path)]) == 1
+    assert capsys.readouterr().err == f"gorbit_export: build() of {path} {message}\n"
+
+
+def test_files_that_are_no_models(tmp_path, capsys):
+    path = tmp_path / "model.py"
+    assert main(["check", str(path)]) == 1
+    path.write_text("def build(:")
+    assert main(["check", str(path)]) == 1
+    path.write_text("x = 1")
+    assert main(["check", str(path)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert lines[0] == f"gorbit_export: {path}: no such file"
+    assert "fails: SyntaxError" in lines[1]
+    assert lines[2].endswith("has no function build(); expected one that returns a Model")
