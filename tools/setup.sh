@@ -80,6 +80,8 @@ fi
 pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input)
 quietly "pip could not install $wheel: check the network, or the package index that pip uses" "${pip[@]}" ${links[@]+"${links[@]}"} "$wheel"
 quietly "pip could not install the exporter: check the network, or the package index that pip uses" "${pip[@]}" --editable './tools[test]'
+# Without its dependencies: it asks for a flavour of TensorFlow beside the one that is here.
+quietly "pip could not install tf-keras: check the network, or the package index that pip uses" "${pip[@]}" --no-deps 'tf-keras==2.18.*'
 
 # The wheel's library under the names that a linker looks for. At run time it is
 # found in the wheel itself: it looks for libraries of its own, CUDA's among them,

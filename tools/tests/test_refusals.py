@@ -161,6 +161,16 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
     [
         (Later, {}, "layer second makes its variables in training only; expected build() to call"),
         (stack, {"features": [Feature("x", "string", (None,)), CLASS]}, "feature x is string; exp"),
+        (
+            stack,
+            {"features": [Feature("class", "int32", (None,))]},
+            "feature 'class' cannot be the",
+        ),
+        (
+            stack,
+            {"features": [Feature("seed", "int32", (None,))]},
+            "feature seed has the name of an",
+        ),
         (stack, {"features": [Feature("x", "float32", (6,)), CLASS]}, "feature x has the shape (6"),
         (
             stack,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import keyword
 import re
 from collections.abc import Iterator
 from typing import Any, Callable
@@ -30,6 +31,7 @@ from gorbit_export.models import optimizer as keras_optimizers
 Tensor = tf.Tensor
 
 _FACTORS = ("weight_decay", "learning_rate")
+_TAKEN = ("seed", "learning_rate", "weight_decay", "clip_norm", "loss_scale")
 _MADE = ("mask", "length")
 _PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
 
@@ -426,8 +428,13 @@ def _feature(feature: Feature) -> task.Feature:
     known = {dtype.name: dtype for dtype in task.DTYPES}
     if str(feature.dtype) not in known:
         raise Refusal(f"feature {name} is {feature.dtype}; expected one of {', '.join(known)}")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in ("seed", "clip_norm"):
-        raise Refusal(f"feature {name!r} cannot be an argument's name; expected letters and _")
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+        raise Refusal(
+            f"feature {name!r} cannot be the name of an argument; expected letters, digits and _, "
+            "and no word of Python (records may have another name: data.features of the run)"
+        )
+    if name in _TAKEN:
+        raise Refusal(f"feature {name} has the name of another argument; expected another name")
     if not shape or shape[0] is not None:
         raise Refusal(
             f"feature {name} has the shape {shape}; expected None, the examples, as its first axis"

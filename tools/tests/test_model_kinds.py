@@ -1,0 +1,453 @@
+"""Models of every kind beside Keras: names, losses, masks, states, metrics, weights."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from gorbit_export import Feature, Model, Refusal, export, ops, restore
+from gorbit_export.models import metrics, names, task, weights
+
+SEED = tf.constant([3, 4], tf.int64)
+VECTOR = Feature("x", "float32", (None, 6))
+CLASS = Feature("y", "int32", (None,), label=True)
+ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def batch(made: task.ModelTask, count: int = 6, extra: int = 0, **changes: object) -> dict:
+    drawn = made.example.batch(count, extra) | changes
+    return {name: tf.constant(value) for name, value in drawn.items()}
+
+
+def train(made: task.ModelTask, features: dict) -> tuple[dict, dict]:
+    """Returns the sums of a training pass, and gradients by path."""
+    trained = {path: leaf.value for path, leaf in made.named.variables.items() if leaf.trained}
+    with tf.GradientTape() as tape:
+        sums = made.train_sums(features, {}, ops.Random.from_seed(SEED))
+    return sums, tape.gradient(sums["loss_sum"], trained, unconnected_gradients="zero")
+
+
+def assert_gradients(made: task.ModelTask, mine: dict, model: object, theirs: list, scale: float):
+    variables = model.trainable_variables
+    paths = {id(leaf.holder): path for path, leaf in made.named.variables.items()}
+    assert len(variables) == len(mine)
+    norm = max(np.sqrt(sum(np.sum(np.square(g)) for g in map(np.array, theirs))), 1e-9)
+    for variable, want in zip(variables, theirs):
+        got = tf.convert_to_tensor(mine[paths[id(variable)]]) * scale
+        np.testing.assert_allclose(got, want, atol=3e-6 * norm, err_msg=paths[id(variable)])
+
+
+class Block(layers.Layer):
+    """A layer of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = layers.Dense(6)
+        self.norm = layers.LayerNormalization()
+
+    def call(self, x):
+        return self.norm(x + self.inner(x))
+
+
+class Nested(keras.Model):
+    """Layers in lists and dicts, a variable and losses of its own, two outputs."""
+
+    def __init__(self, rate: float = 0.0) -> None:
+        super().__init__()
+        self.blocks = [Block(), Block()]
+        self.heads = {"left": layers.Dense(3), "right": layers.Dense(2)}
+        self.drop = layers.Dropout(rate)
+        self.factor = self.add_weight(shape=(), initializer="ones", name="factor")
+
+    def call(self, x, training=False):
+        for block in self.blocks:
+            x = block(x)
+        x = self.drop(x, training=training) * self.factor
+        self.add_loss(1e-2 * tf.square(self.factor))
+        return {name: head(x) for name, head in self.heads.items()}
+
+
+def nested(rate: float = 0.0) -> Model:
+    return Model(
+        model=Nested(rate),
+        features=[
+            VECTOR,
+            Feature("kind", "int32", (None,), label=True),
+            Feature("point", "float32", (None, 2), label=True),
+        ],
+        loss={"left": ENTROPY, "right": "mse"},
+        labels={"left": "kind", "right": "point"},
+        loss_weights={"right": 0.5},
+        metrics={"left": ["accuracy"], "right": ["mae"]},
+    )
+
+
+def test_names_do_not_depend_on_what_was_built_before():
+    first = task.ModelTask(nested(0.5)).named
+    layers.Dense(3), layers.Dropout(0.5)
+    again = task.ModelTask(nested(0.5)).named
+    assert list(first.variables) == list(again.variables)
+    assert list(first.variables)[:3] == [
+        "model/factor",
+        "model/blocks/0/inner/kernel",
+        "model/blocks/0/inner/bias",
+    ]
+    assert list(first.variables)[-1] == "model/heads/right/bias"
+    assert list(first.generators) == ["model/drop/seed"]
+
+
+def test_names_of_functional_models():
+    def build() -> keras.Model:
+        x = keras.Input((6,))
+        shared = layers.Dense(6, name="shared: one")
+        y = layers.Dense(6)(shared(shared(x)))
+        inner = keras.Sequential([keras.Input((6,)), layers.Dense(6), layers.Dense(6)])
+        return keras.Model(x, layers.Dense(2, name="variables")(inner(y)))
+
+    expected = [
+        *("model/shared__one/kernel", "model/shared__one/bias"),
+        *("model/dense/kernel", "model/dense/bias"),
+        *("model/sequential/dense/kernel", "model/sequential/dense/bias"),
+        *("model/sequential/dense_1/kernel", "model/sequential/dense_1/bias"),
+        *("model/variables_/kernel", "model/variables_/bias"),
+    ]
+    assert list(names.of(build()).variables) == expected
+    assert list(names.of(build()).variables) == expected
+
+
+def test_several_losses_and_what_the_model_adds():
+    user = nested()
+    made = task.ModelTask(user)
+    features = batch(made)
+    sums, gradients = train(made, features)
+    user.model.compile(loss=user.loss, loss_weights={"left": 1.0, "right": 0.5})
+    labels = {"left": features["kind"], "right": features["point"]}
+    with tf.GradientTape() as tape:
+        y = user.model(features["x"], training=True)
+        loss = user.model.compute_loss(features["x"], labels, y)
+    theirs = tape.gradient(loss, [v.value for v in user.model.trainable_variables])
+    np.testing.assert_allclose(sums["loss_sum"] / sums["weight_sum"], loss, rtol=1e-5)
+    assert_gradients(made, gradients, user.model, theirs, 1 / 6)
+    assert [m.name for m in made.metrics] == ["accuracy", "mae"]
+    error = np.abs(features["point"] - y["right"]).mean()
+    results = made.results(sums)
+    np.testing.assert_allclose(results["mae"], error, rtol=1e-5)
+
+
+def tagger() -> Model:
+    words = keras.Input((None,), dtype="int32", name="words")
+    x = layers.Embedding(9, 5, mask_zero=True)(words)
+    x = layers.Bidirectional(layers.LSTM(4, return_sequences=True, dropout=0.2))(x)
+    return Model(
+        model=keras.Model(words, layers.Dense(3)(x)),
+        features=[
+            Feature("words", "int32", (None, None)),
+            Feature("tags", "int32", (None, None), label=True, pad=-1, minimum=-1),
+        ],
+        loss=ENTROPY,
+        labels="tags",
+        metrics=["accuracy"],
+        example=lambda count: {
+            "words": np.tile([[1, 2, 3, 4, 0, 0, 0], [5, 6, 7, 8, 1, 2, 3]], (count, 1))[:count],
+            "tags": np.tile([[0, 1, 2, 1, 0, 0, 0], [1, 1, 0, 2, 1, 0, 2]], (count, 1))[:count],
+        },
+    )
+
+
+def test_tokens_with_a_mask_and_weights():
+    user = tagger()
+    made = task.ModelTask(user)
+    assert next(f for f in made.features if f.name == "words").below == 9
+    features = batch(made, 4, example_weights=np.array([1, 2, 0.5, 0], "float32"))
+    sums = made.evaluate_sums(features)
+    y = user.model(features["words"])
+    summed = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    want = summed(features["tags"], y, sample_weight=features["example_weights"][:, None])
+    np.testing.assert_allclose(sums["loss_sum"], want, rtol=1e-5)
+    assert sums["weight_sum"] == 4 + 2 * 7 + 0.5 * 4
+    hits = np.argmax(y, -1) == features["tags"].numpy()
+    lengths = np.array([4, 7, 4, 7])[:, None] > np.arange(7)
+    count = hits * lengths * features["example_weights"].numpy()[:, None]
+    np.testing.assert_allclose(made.results(sums)["accuracy"], count.sum() / 20, rtol=1e-6)
+
+    padded = {n: tf.pad(v, [[0, 0], [0, 3]]) for n, v in features.items() if n[0] in "wt"}
+    longer = made.evaluate_sums({**padded, "example_weights": features["example_weights"]})
+    for name, value in sums.items():
+        np.testing.assert_allclose(longer[name], value, rtol=1e-5, err_msg=name)
+    assert [(o.axes, o.kind, o.of) for o in made.outputs] == [
+        (("examples", "length", "classes"), "tokens", "tags")
+    ] * 2
+
+
+class Running(tf.Module):
+    """A linear map of centered inputs, by TensorFlow alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps = [tf.Variable(tf.ones([6, 3])), tf.Variable(tf.zeros([3]))]
+        self.mean = tf.Variable(tf.zeros([6]), trainable=False)
+
+    @tf.function
+    def __call__(self, x, training=False):
+        if training:
+            self.mean.assign(0.9 * self.mean + 0.1 * tf.reduce_mean(x, 0))
+        return (x - self.mean) @ self.maps[0] + self.maps[1]
+
+
+def test_a_module_of_tensorflow(tmp_path):
+    module = Running()
+    user = Model(
+        module,
+        [VECTOR, CLASS],
+        loss=lambda y, logits: tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits),
+        labels="y",
+        metrics=["accuracy"],
+        optimizer="sgd",
+    )
+    made = task.ModelTask(user)
+    assert list(made.named.variables) == ["model/maps/0", "model/maps/1", "model/mean"]
+    export.write(made, made.optimizer, tmp_path / "out")
+    assert made.additive is False
+    features = batch(made)
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    got = loaded.gradients(**features, seed=SEED)
+    assert not module.mean.numpy().any(), "the pass assigned the variable itself"
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(user.loss(features["y"], module(features["x"], training=True)))
+    theirs = tape.gradient(loss, module.maps)
+    np.testing.assert_allclose(got["loss_sum"], loss, rtol=1e-5)
+    for i, want in enumerate(theirs):
+        np.testing.assert_allclose(got[f"gradient/model/maps/{i}"], want, atol=1e-5)
+    np.testing.assert_allclose(got["state/model/mean"] / 6, module.mean, atol=1e-6)
+
+
+def test_tf_keras():
+    legacy = pytest.importorskip("tf_keras")
+    image = legacy.Input((6,), name="x")
+    hidden = legacy.layers.Dense(5, kernel_regularizer="l2")(image)
+    hidden = legacy.layers.BatchNormalization()(hidden)
+    frozen = legacy.layers.Dense(5, name="frozen")
+    frozen.trainable = False
+    outputs = legacy.layers.Dense(3)(legacy.layers.Dropout(0.0)(frozen(hidden)))
+    user = Model(
+        legacy.Model(image, outputs),
+        [VECTOR, CLASS],
+        legacy.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "y",
+        [legacy.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        legacy.optimizers.Adam(),
+    )
+    made = task.ModelTask(user)
+    assert list(made.named.variables) == [
+        *("model/dense/kernel", "model/dense/bias"),
+        *("model/batch_normalization/gamma", "model/batch_normalization/beta"),
+        "model/batch_normalization/moving_mean",
+        "model/batch_normalization/moving_variance",
+        *("model/frozen/kernel", "model/frozen/bias"),
+        *("model/dense_1/kernel", "model/dense_1/bias"),
+    ]
+    assert made.optimizer.name == "adam"
+    features = batch(made)
+    sums, gradients = train(made, features)
+    with tf.GradientTape() as tape:
+        y = user.model(features["x"], training=True)
+        loss = user.loss(features["y"], y) + tf.add_n(user.model.losses)
+    theirs = tape.gradient(loss, user.model.trainable_variables)
+    np.testing.assert_allclose(sums["loss_sum"] / 6, loss, rtol=1e-5)
+    assert_gradients(made, gradients, user.model, theirs, 1 / 6)
+    for name in ("moving_mean", "moving_variance"):
+        path = f"model/batch_normalization/{name}"
+        np.testing.assert_allclose(
+            sums[f"state/{path}"], made.named.variables[path].value, atol=1e-6
+        )
+    metric = legacy.metrics.SparseCategoricalAccuracy()
+    metric.update_state(features["y"], y)
+    np.testing.assert_allclose(made.results(sums)["accuracy"], metric.result())
+
+
+def test_dropout_of_tf_keras_follows_the_seed():
+    legacy = pytest.importorskip("tf_keras")
+    model = legacy.Sequential(
+        [legacy.Input((6,)), legacy.layers.Dropout(0.5), legacy.layers.Dense(3)]
+    )
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y"))
+    features = batch(made)
+    module = export.Export(made, made.optimizer)
+    made.inspect(module)
+
+    def loss(*seed: int) -> float:
+        return float(module.gradients(**features, seed=tf.constant(seed, tf.int64))["loss_sum"])
+
+    assert loss(1, 2) == loss(1, 2)
+    assert len({loss(1, 2), loss(1, 3), loss(2, 2)}) == 3
+
+
+def test_mixed_precision_scales_the_loss():
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = keras.Sequential([keras.Input((6,)), layers.Dense(8), layers.Dense(3)])
+    finally:
+        keras.config.set_dtype_policy(before)
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y", ["accuracy"]))
+    assert made.precision == "fp16"
+    module = export.Export(made, made.optimizer)
+    made.inspect(module)
+    assert made.additive
+    got = module.gradients(**batch(made), seed=SEED, loss_scale=tf.constant(8.0))
+    gradients = {name: v for name, v in got.items() if name.startswith("gradient/")}
+    assert len(gradients) == 4
+    assert all(v.dtype == tf.float32 for v in got.values())
+
+
+def test_statistics_of_an_adapted_layer_are_in_the_graph():
+    data = np.random.default_rng(0).normal(3, 2, (50, 6)).astype("float32")
+    normalization = layers.Normalization()
+    normalization.adapt(data)
+    constant = tf.constant(np.eye(6, 40, dtype="float32"))
+    model = keras.Sequential(
+        [keras.Input((6,)), normalization, layers.Lambda(lambda x: x @ constant), layers.Dense(3)]
+    )
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y"))
+    module = export.Export(made, made.optimizer)
+    made.inspect(module)
+    answers = module.predict(x=tf.constant(data[:4]))
+    np.testing.assert_allclose(answers["logits"], model(data[:4]), atol=1e-5)
+
+
+def test_padding_without_a_mask_is_said():
+    words = keras.Input((None,), dtype="int32", name="words")
+    x = layers.GlobalAveragePooling1D()(layers.Embedding(9, 5)(words))
+    features = [Feature("words", "int32", (None, None)), CLASS]
+    made = task.ModelTask(Model(keras.Model(words, layers.Dense(3)(x)), features, ENTROPY, "y"))
+    made.inspect(export.Export(made, made.optimizer))
+    assert made.additive is False
+    assert [note.split(";")[0] for note in made.notes] == ["padding changes the results"]
+
+
+def test_several_inputs_and_a_mask_that_is_made(tmp_path):
+    words = keras.Input((None,), dtype="int32", name="words")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    x = layers.GlobalAveragePooling1D()(layers.Embedding(9, 5)(words), mask=mask)
+    model = keras.Model([words, mask], layers.Dense(1, activation="sigmoid")(x))
+    user = Model(
+        model,
+        [
+            Feature("mask", "bool", (None, None), make="mask"),
+            Feature("words", "int32", (None, None)),
+            Feature("y", "float32", (None,), label=True),
+        ],
+        "binary_crossentropy",
+        "y",
+        ["accuracy", keras.metrics.AUC(name="auc")],
+        outputs=lambda y: {"probability": y[:, 0]},
+        best="auc",
+    )
+    made = task.ModelTask(user)
+    export.write(made, made.optimizer, tmp_path / "out")
+    assert made.additive is True
+    assert made.best == ("auc", "higher")
+    serve = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"]
+    features = batch(made)
+    inputs = {name: features[name] for name in ("words", "mask")}
+    got = serve(**inputs)["probability"]
+    np.testing.assert_allclose(got, model([*inputs.values()])[:, 0], atol=1e-6)
+
+
+def classes(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 3, count).astype("int32")
+    logits = rng.normal(size=(count, 3)).astype("float32")
+    return labels, np.eye(3, dtype="float32")[labels], tf.nn.softmax(logits).numpy()
+
+
+LABELS, ONE_HOT, PROBABILITIES = classes(40)
+NUMBERS = (PROBABILITIES * 2 + 0.1, ONE_HOT * 0.5 + 1)
+BINARY = (ONE_HOT[:, :1], PROBABILITIES[:, :1])
+M = keras.metrics
+
+
+@pytest.mark.parametrize(
+    ("metric", "data", "better"),
+    [
+        (M.SparseCategoricalAccuracy(), (LABELS, PROBABILITIES), "higher"),
+        (M.SparseTopKCategoricalAccuracy(2), (LABELS, PROBABILITIES), "higher"),
+        (M.CategoricalAccuracy(), (ONE_HOT, PROBABILITIES), "higher"),
+        (M.AUC(), BINARY, "higher"),
+        (M.AUC(multi_label=True, num_labels=3), (ONE_HOT, PROBABILITIES), "higher"),
+        (M.Precision(), BINARY, "higher"),
+        (M.Recall(thresholds=0.4), BINARY, "higher"),
+        (M.F1Score(average="macro"), (ONE_HOT, PROBABILITIES), "higher"),
+        (M.MeanIoU(3, sparse_y_pred=False), (LABELS, PROBABILITIES), "higher"),
+        (M.PrecisionAtRecall(0.5), BINARY, "higher"),
+        (M.RootMeanSquaredError(), NUMBERS, "lower"),
+        (M.MeanAbsolutePercentageError(), NUMBERS, "lower"),
+        (M.R2Score(), NUMBERS, "higher"),
+        (M.PearsonCorrelation(), NUMBERS, "higher"),
+        (M.CosineSimilarity(), NUMBERS, "higher"),
+        (M.KLDivergence(), (ONE_HOT, PROBABILITIES), "lower"),
+        (M.SparseCategoricalCrossentropy(), (LABELS, PROBABILITIES), "lower"),
+        (M.MeanMetricWrapper(lambda a, b: tf.abs(a - b), name="own"), NUMBERS, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, M.Metric) else "",
+)
+def test_metrics_are_sums_of_parts(metric, data, better):
+    labels, outputs = data
+    (measured,) = metrics.resolve([[metric]], [labels], [outputs])
+    assert measured.better == better
+    totals: dict = {}
+    for part in np.split(np.random.default_rng(2).permutation(40), [7, 30]):
+        y, p = tf.constant(labels[part]), tf.constant(outputs[part])
+        for name, value in measured.sums(y, p, tf.ones(len(part))).items():
+            totals[name] = totals.get(name, 0) + value
+    metric.reset_state()
+    metric.update_state(labels, outputs)
+    np.testing.assert_allclose(measured.result(totals), metric.result(), rtol=1e-5, atol=1e-6)
+
+
+def test_restored_models_are_those_that_were_trained(tmp_path):
+    user = nested()
+    made = task.ModelTask(user)
+    module = export.Export(made, made.optimizer)
+    folder = tmp_path / "run" / "checkpoints"
+    for step in (9, 10):
+        for i, leaf in enumerate(made.named.variables.values()):
+            leaf.value.assign(tf.fill(leaf.value.shape, float(step * 100 + i)))
+        tf.train.Checkpoint(root=module).write(str(folder / f"ckpt-{step}"))
+    other = Nested()
+    with pytest.raises(Refusal, match="has model/blocks/0/inner/bias, which the model lacks"):
+        restore(other, tmp_path / "run")
+    other(tf.zeros([1, 6]))
+    assert restore(other, tmp_path / "run") is other
+    for i, leaf in enumerate(names.of(other).variables.values()):
+        assert np.unique(leaf.value) == [1000 + i]
+    restore(other, folder / "ckpt-9")
+    assert float(other.factor) == 900
+    wrong = keras.Sequential([keras.Input((6,)), layers.Dense(3)])
+    with pytest.raises(Refusal, match="has no model/dense/kernel; expected a checkpoint of this"):
+        restore(wrong, tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+        restore(other, tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
+def test_files_of_keras_fill_an_export(tmp_path, suffix):
+    def build() -> Model:
+        model = keras.Sequential(
+            [keras.Input((6,)), layers.Dense(4), layers.BatchNormalization(), layers.Dense(3)]
+        )
+        return Model(model, [VECTOR, CLASS], ENTROPY, "y")
+
+    saved, fresh = build(), build()
+    file = str(tmp_path / f"model{suffix}")
+    (saved.model.save_weights if suffix == ".weights.h5" else saved.model.save)(file)
+    weights.load(fresh, file)
+    theirs, mine = (names.of(user.model).variables for user in (saved, fresh))
+    for path, leaf in theirs.items():
+        np.testing.assert_array_equal(mine[path].value, leaf.value, err_msg=path)
+    small = Model(keras.Sequential([keras.Input((5,)), layers.Dense(2)]), [VECTOR, CLASS])
+    with pytest.raises(Refusal, match="does not fit the model"):
+        weights.load(small, file)
