@@ -29,6 +29,7 @@ type chunk struct {
 	bytes  int64 // bytes of the file read so far
 	err    error // error that ended reading after these rows
 	done   chan struct{}
+	ids    []int32 // of the rows: labels or tokens
 }
 
 // row is a row of a chunk, then the record made from it.
@@ -38,21 +39,21 @@ type row struct {
 	number int64
 	bad    *RowError
 
-	label     int64
+	answer    answer
 	record    int // end of the record in the chunk's data
 	length    int // number of ids of the record
 	truncated bool
-	newLabel  bool   // bad only because its label was not guessed
-	content   uint64 // hash of the record, without labels and ids
-	dev       bool   // goes to the dev split instead
-	value     string // the label, if labels are being collected
+	newLabel  bool     // bad only because its label was not guessed
+	content   uint64   // hash of the record, without labels and ids
+	dev       bool     // goes to the dev split instead
+	value     []string // the labels, if labels are being collected
 
 	cells, picks int // start of its cells in the chunk's; start and end of its values while they are collected
 }
 
 // read fills the chunk with the next rows.
 func (k *chunk) read(t *table.Table) {
-	k.rows, k.text, k.data = k.rows[:0], k.text[:0], k.data[:0]
+	k.rows, k.text, k.data, k.ids = k.rows[:0], k.text[:0], k.data[:0], k.ids[:0]
 	k.cells, k.picks, k.values = k.cells[:0], k.picks[:0], k.values[:0]
 	for len(k.rows) < k.limit && len(k.text) < chunkBytes {
 		text, line, number, err := t.Next()

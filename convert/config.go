@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -31,6 +32,14 @@ const (
 	CSV   Format = "csv"   // comma-separated, quoted as in RFC 4180: .csv
 	JSONL Format = "jsonl" // one JSON object per line: .jsonl, .ndjson
 	JSON  Format = "json"  // an array of JSON objects: .json
+
+	// PlainLines is one text per line, in the column TextField. It is the default for MaskedLM if no
+	// column is named.
+	PlainLines Format = "lines"
+	// CoNLL and Brown are sentences of tagged words, for Tokens: see docs/guide/texttasks.md. CoNLL is
+	// the default for names that show TSV.
+	CoNLL Format = "conll"
+	Brown Format = "brown"
 )
 
 // Charset is the encoding of an input file's text.
@@ -100,6 +109,14 @@ type Config struct {
 	// threshold means the first of the two Labels (by default negative), any other
 	// score the second (positive).
 	LabelThreshold *float64
+	// LabelSeparator separates the labels of MultiLabel in a field; "" means
+	// DefaultLabelSeparator. In JSON they may be an array.
+	LabelSeparator string
+	// AllPieces labels every token of a word with the word's label, for Tokens. Otherwise only
+	// the first is labelled, and the others are not counted.
+	AllPieces bool
+	// WordStarts records which tokens begin a word, for MaskedLM, so that whole words can be masked.
+	WordStarts bool
 
 	// SplitByHash names a column. By its hash, a DevFraction (0 means
 	// DefaultDevFraction) of the rows of the training split goes to the dev split, if
@@ -158,8 +175,8 @@ func (c *Config) validateInputs() error {
 			fail("the %s split has a file without a name", in.Split)
 		}
 	}
-	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON}, c.Format) {
-		fail("format is %q; expected tsv, csv, jsonl or json", c.Format)
+	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON, PlainLines, CoNLL, Brown}, c.Format) {
+		fail("format is %q; expected tsv, csv, jsonl, json, lines, conll or brown", c.Format)
 	}
 	if c.Delimiter != 0 {
 		if _, err := table.ParseDelimiter(string(rune(c.Delimiter))); err != nil {
@@ -192,10 +209,8 @@ func (c *Config) validateColumns() error {
 	}
 	if !slices.Contains(Tasks(), c.taskName()) {
 		fail("task is %q; expected one of %s", c.Task, strings.Join(Tasks(), ", "))
-	} else if c.taskName() == TextTask {
-		if c.TextColumn == "" {
-			fail("no text column is given")
-		}
+	} else if c.free() {
+		c.validateKind(fail)
 		for _, same := range []struct{ a, b, column string }{
 			{"text column", "label column", c.LabelColumn},
 			{"text column", "pair column", c.PairColumn},
@@ -207,7 +222,7 @@ func (c *Config) validateColumns() error {
 		if c.PairColumn != "" && c.PairColumn == c.LabelColumn {
 			fail("column %q is both the pair column and the label column; expected different columns", c.PairColumn)
 		}
-		if c.LabelColumn == "" && (len(c.Labels) > 0 || c.LabelThreshold != nil) {
+		if c.LabelColumn == "" && c.task().kind != Tokens && (len(c.Labels) > 0 || c.LabelThreshold != nil) {
 			fail("labels are given, but no label column")
 		}
 	} else {
@@ -297,9 +312,13 @@ func (c *Config) task() task {
 		if t.names == nil {
 			t.names = t.values
 		}
+		t.kind = cmp.Or(t.kind, Classification)
 		return t
 	}
-	t := task{text: c.TextColumn, pair: c.PairColumn, label: c.LabelColumn, values: c.Labels}
+	t := task{kind: free[c.taskName()], text: c.TextColumn, pair: c.PairColumn, label: c.LabelColumn, values: c.Labels}
+	if t.kind == Tokens {
+		t.text, t.label = cmp.Or(t.text, wordsColumn), cmp.Or(t.label, tagsColumn)
+	}
 	if c.LabelThreshold != nil && t.values == nil {
 		t.values = []string{"negative", "positive"}
 	}
@@ -309,7 +328,7 @@ func (c *Config) task() task {
 
 // flagOf returns the flag with which a user chooses a column, or "" if the task has fixed columns.
 func (c *Config) flagOf(flag string) string {
-	if c.taskName() != TextTask {
+	if !c.free() {
 		return ""
 	}
 	return flag
@@ -324,11 +343,14 @@ func (c *Config) formatOf(path string) (Format, error) {
 	if f == Auto {
 		f = Format(table.FormatOf(path))
 	}
-	if f == Auto && c.taskName() != TextTask && c.Schema == "" {
+	if f == Auto && !c.free() && c.Schema == "" {
 		f = TSV
 	}
+	if c.Format == Auto {
+		f = c.formatOfKind(path, f)
+	}
 	if f == Auto {
-		return Auto, fault.Usagef("convert: the name of %s does not show its format; name it with --format tsv, csv, jsonl or json", path)
+		return Auto, fault.Usagef("convert: the name of %s does not show its format; name it with --format %s", path, c.formats())
 	}
 	if err := table.CheckDelimiter(path, table.Format(f), c.Format != Auto, c.Delimiter, "--format"); err != nil {
 		return Auto, fmt.Errorf("convert: %w", err)

@@ -112,7 +112,7 @@ func records(t testing.TB, cfg Config, split string) []example {
 				ids = append(ids, int32(id))
 			}
 			e := example{v.Tokens(ids), slices.Clone(vals.At(1).Int64s), -1, vals.At(3).Int64s[0]}
-			if vals.At(2).Kind != tfrecord.KindNone {
+			if len(vals.At(2).Int64s) > 0 {
 				e.label = vals.At(2).Int64s[0]
 			}
 			if len(e.segments) != len(ids) {

@@ -20,7 +20,9 @@ type labels struct {
 	names     []string // in id order
 	ids       map[string]int64
 	threshold *float64
-	guessed   bool // the names are those of the first rows; there may be more
+	guessed   bool   // the names are those of the first rows; there may be more
+	separator string // of several labels in a field
+	many      bool   // a record may have several labels
 }
 
 // errNewLabel reports a row whose label is not among the guessed ones.
@@ -54,16 +56,16 @@ func (l *labels) id(s string) (int64, string) {
 // there are none.
 func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 	t := cfg.task()
-	if t.label == "" {
+	if t.label == "" || t.kind == Regression {
 		return &labels{}, nil
 	}
-	l := &labels{names: t.names, threshold: cfg.LabelThreshold}
+	l := &labels{names: t.names, threshold: cfg.LabelThreshold, separator: cfg.separator(), many: t.kind == MultiLabel || t.kind == Tokens}
 	values := t.values
 	if values == nil {
 		if err := checkTwice(cfg, "labels with --labels"); err != nil {
 			return nil, err
 		}
-		if guess {
+		if guess && t.kind == Classification {
 			values = guessLabels(ctx, cfg, t.label)
 			l.guessed = values != nil
 		}
@@ -231,27 +233,51 @@ func noLabels(seen map[string]bool, rows int) string {
 
 // collectFrom adds the labels of a file and returns how many rows have one.
 func collectFrom(ctx context.Context, cfg *Config, in Input, name string, seen map[string]bool) (rows int, err error) {
-	t, err := openTable(ctx, cfg, in.Path, []table.Column{{Name: name, Optional: !needsLabels(in.Split), Flag: cfg.flagOf("--label-column")}}, nil)
+	column := table.Column{Name: name, Optional: !needsLabels(in.Split), Lists: true, Flag: cfg.flagOf("--label-column")}
+	labelsIn := func(f table.Field) ([]string, string) { return cfg.labelsIn(f.Text) }
+	if cfg.task().kind == Tokens {
+		format, err := cfg.formatOf(in.Path)
+		if err != nil {
+			return 0, err
+		}
+		if !table.Format(format).Objects() {
+			column.Name = table.TextField
+		}
+		labelsIn = func(f table.Field) ([]string, string) { return cfg.tagsIn(format, f) }
+	}
+	t, err := openTable(ctx, cfg, in.Path, []table.Column{column}, nil)
 	if err != nil {
 		return 0, err
 	}
 	defer t.Close()
 	newWorker := func() func(*chunk, *row, []table.Field) {
-		return func(_ *chunk, r *row, fields []table.Field) { r.value = strings.TrimSpace(fields[0].Text) }
+		return func(_ *chunk, r *row, fields []table.Field) {
+			var reason string
+			if !fields[0].OK {
+				return
+			}
+			if r.value, reason = labelsIn(fields[0]); reason != "" {
+				r.bad = &RowError{in.Path, r.line, reason}
+			}
+		}
 	}
 	err = each(ctx, t, cfg.Workers, chunkRows, newWorker, func(k *chunk) error {
 		for i := range k.rows {
-			switch r := &k.rows[i]; {
-			case r.bad != nil && !cfg.SkipBadRows:
+			r := &k.rows[i]
+			if r.bad != nil && !cfg.SkipBadRows {
 				return r.bad
-			case r.bad != nil || r.value == "":
-			case seen[r.value]:
-				rows++
-			case len(seen) == maxLabels:
-				return &RowError{in.Path, r.line, fmt.Sprintf("column %q has more than %d different labels; list the labels, or give a threshold for scores", name, maxLabels)}
-			default:
-				rows++
-				seen[strings.Clone(r.value)] = true // not the whole row
+			}
+			for _, value := range r.value {
+				switch {
+				case r.bad != nil || value == "":
+				case seen[value]:
+					rows++
+				case len(seen) == maxLabels:
+					return &RowError{in.Path, r.line, fmt.Sprintf("column %q has more than %d different labels; list the labels, or give a threshold for scores", name, maxLabels)}
+				default:
+					rows++
+					seen[strings.Clone(value)] = true // not the whole row
+				}
 			}
 		}
 		if k.err != io.EOF {

@@ -44,9 +44,11 @@ type Manifest struct {
 	// Vocab is zero if no feature has text.
 	Vocab Vocab `json:"vocab,omitzero"`
 	// MaxLength is the maximum number of ids of a record; 0 if no feature has text.
-	MaxLength int               `json:"max_length,omitempty"`
-	Splits    map[string]*Split `json:"splits"`
-	Sources   []Source          `json:"sources"`
+	MaxLength int `json:"max_length,omitempty"`
+	// WordStarts says that records tell which ids begin a word.
+	WordStarts bool              `json:"word_starts,omitempty"`
+	Splits     map[string]*Split `json:"splits"`
+	Sources    []Source          `json:"sources"`
 	// Warnings are what was suspicious about the data, in words.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -84,6 +86,11 @@ type Split struct {
 	LabelCounts []int64 `json:"label_counts,omitempty"`
 	// Features describes the values of each feature, if the records were made by a schema.
 	Features map[string]*Statistics `json:"features,omitempty"`
+	// Answered is the number of records with an answer, which is not the sum of LabelCounts: for
+	// MultiLabel, Tokens and Regression.
+	Answered int64 `json:"answered,omitempty"`
+	// Values describes the numbers that are the answers of Regression.
+	Values *Values `json:"values,omitempty"`
 }
 
 // File is a file of a dataset.
@@ -147,6 +154,12 @@ func (m *Manifest) HasVocab() bool { return m.Vocab != (Vocab{}) }
 
 // Pairs reports whether the examples are pairs of texts.
 func (m *Manifest) Pairs() bool { return m.Columns.Pair != "" }
+
+// Kind returns what the examples of the dataset ask for.
+func (m *Manifest) Kind() Kind {
+	c := Config{Task: m.Task}
+	return c.task().kind
+}
 
 // TokenizerConfig returns the settings with which the dataset's texts were tokenized.
 func (m *Manifest) TokenizerConfig() text.Config {

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 )
 
@@ -16,21 +17,24 @@ type recorder struct {
 // The tags of an Example's fields, which docs/reference/tfrecord.md describes.
 const (
 	tagFirst  = 1<<3 | 2 // Example.features, Features.feature, its key, Int64List.value
-	tagSecond = 2<<3 | 2 // the value of a Features.feature
+	tagSecond = 2<<3 | 2 // the value of a Features.feature, Feature.float_list
 	tagThird  = 3<<3 | 2 // Feature.int64_list
 )
 
 // example returns the Example of a row, valid until the next call. number is the row's
-// number; a negative label is left out; second is the number of ids at the end that belong
-// to the second segment.
-func (r *recorder) example(number, label int64, ids []int32, second int) []byte {
-	// An id takes at most four bytes, because a vocabulary has at most 1 << 24 ids.
-	if most := 5*len(ids) + 256; len(r.buf) < most {
+// number; second is the number of ids at the end that belong to the second segment.
+func (r *recorder) example(number int64, ids []int32, second int, a answer) []byte {
+	// An id takes at most four bytes, because a vocabulary has at most 1 << 24 ids, and a negative
+	// label ten.
+	if most := 5*len(ids) + 10*len(a.labels) + len(a.starts) + 256; len(r.buf) < most {
 		r.buf = make([]byte, 2*most)
 	}
 	r.at = len(r.buf)
 
 	// The features in the order of their names, the last first.
+	if a.form == started {
+		r.starts(a.starts)
+	}
 	end := r.at
 	r.at -= len(ids)
 	segments := r.buf[r.at:end]
@@ -39,11 +43,7 @@ func (r *recorder) example(number, label int64, ids []int32, second int) []byte 
 		segments[i] = 1
 	}
 	r.feature("\n\x0b"+SegmentIDs, end)
-	if label >= 0 {
-		end = r.at
-		r.varint(uint64(label))
-		r.feature("\n\x09"+LabelIDs, end)
-	}
+	r.answer(a)
 	end = r.at
 	r.ids(ids)
 	r.feature("\n\x09"+InputIDs, end)
@@ -54,11 +54,38 @@ func (r *recorder) example(number, label int64, ids []int32, second int) []byte 
 	return r.buf[r.at:]
 }
 
-// feature turns the numbers written up to end into a feature. Its key is a tagFirst, the
+// answer writes the feature of an answer, if there is one.
+func (r *recorder) answer(a answer) {
+	end := r.at
+	switch a.form {
+	case labelled:
+		for i := len(a.labels) - 1; i >= 0; i-- {
+			r.varint(uint64(int64(a.labels[i])))
+		}
+		r.feature("\n\x09"+LabelIDs, end)
+	case valued:
+		r.at -= 4
+		binary.LittleEndian.PutUint32(r.buf[r.at:], math.Float32bits(a.value))
+		r.list("\n\x05"+Label, end, tagSecond)
+	}
+}
+
+// starts writes which ids begin a word.
+func (r *recorder) starts(starts []byte) {
+	end := r.at
+	r.at -= len(starts)
+	copy(r.buf[r.at:], starts)
+	r.feature("\n\x0b"+WordStarts, end)
+}
+
+// feature turns the integers written up to end into a feature. Its key is a tagFirst, the
 // length of the name, and the name.
-func (r *recorder) feature(key string, end int) {
+func (r *recorder) feature(key string, end int) { r.list(key, end, tagThird) }
+
+// list is feature for a list of the given kind.
+func (r *recorder) list(key string, end int, kind byte) {
 	r.length(tagFirst, end)
-	r.length(tagThird, end)
+	r.length(kind, end)
 	r.length(tagSecond, end)
 	r.at -= len(key)
 	copy(r.buf[r.at:], key)

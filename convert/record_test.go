@@ -17,7 +17,7 @@ func TestRecorder(t *testing.T) {
 	for range 3000 {
 		n := 2 + rng.IntN(2<<rng.IntN(12))
 		second := rng.IntN(n)
-		number, label := numbers[rng.IntN(len(numbers))], numbers[rng.IntN(len(numbers))]-1
+		number, label := numbers[rng.IntN(len(numbers))], min(numbers[rng.IntN(len(numbers))], 1<<31)-1
 		ids, segments := make([]int32, n), make([]int64, n)
 		for i := range ids {
 			ids[i] = int32(rng.IntN(1 << rng.IntN(25)))
@@ -40,7 +40,11 @@ func TestRecorder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := rec.example(number, label, ids, second); !bytes.Equal(got, want) {
+		var a answer
+		if label >= 0 {
+			a = answer{form: labelled, labels: []int32{int32(label)}}
+		}
+		if got := rec.example(number, ids, second, a); !bytes.Equal(got, want) {
 			t.Fatalf("number %d, label %d, %d ids, %d of them of the second segment: got % x, want % x", number, label, n, second, got, want)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // layout says how the files of a conversion are laid out.
 func (c *Config) layout(format Format, sum hash.Hash) table.Config {
-	out := table.Config{Format: table.Format(format), Charset: table.Charset(c.Charset), Delimiter: c.Delimiter, Sum: sum}
+	out := table.Config{Format: tableFormat(format), Charset: table.Charset(c.Charset), Delimiter: c.Delimiter, Sum: sum}
 	bare, text := c.task().bare, c.task().text
 	switch {
 	case c.NoHeader:
@@ -26,6 +26,17 @@ func (c *Config) layout(format Format, sum hash.Hash) table.Config {
 		}
 	}
 	return out
+}
+
+// tableFormat returns how the rows of a format are found.
+func tableFormat(f Format) table.Format {
+	switch f {
+	case CoNLL:
+		return table.Paragraphs
+	case Brown, PlainLines:
+		return table.Lines
+	}
+	return table.Format(f)
 }
 
 // openTable opens a file and selects columns. The bytes read are added to sum, which may be nil.

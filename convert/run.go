@@ -24,7 +24,9 @@ import (
 const (
 	InputIDs   = "input_ids"   // with [CLS] and [SEP], unpadded
 	SegmentIDs = "segment_ids" // one per id: 1 for the second text and its [SEP], else 0
-	LabelIDs   = "label_ids"   // one number, absent if the row has no label
+	LabelIDs   = "label_ids"   // numbers of labels, see Kind; absent if the row has none
+	Label      = "label"       // one float, for Regression; absent if the row has none
+	WordStarts = "word_starts" // one per id: 1 if it begins a word, else 0; only for MaskedLM
 	ExampleID  = "example_id"  // one number: the row's number in its file, from 0
 )
 
@@ -102,6 +104,27 @@ type maker interface {
 	finish(s *Split)
 }
 
+// joiner is a maker whose records are not those of single rows.
+type joiner interface {
+	// join takes a row, which is not bad, after the one before it in the split.
+	join(w *splitWriter, k *chunk, r *row) error
+	// end writes what is left of a split's rows.
+	end(w *splitWriter) error
+}
+
+// newMaker returns the maker for the conversion's task.
+func newMaker(ctx context.Context, c *conversion, guess bool) (maker, error) {
+	switch kind := c.cfg.task().kind; {
+	case c.schema != nil:
+		return newSchemaRows(ctx, c)
+	case kind == Tokens:
+		return newTagged(ctx, c)
+	case kind == MaskedLM:
+		return newBlocks(c)
+	}
+	return newTexts(ctx, c, guess)
+}
+
 // splits returns the names of the splits to write, in order.
 func (c *Config) splits() []string {
 	var names []string
@@ -149,12 +172,7 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 	if err := c.out.refuseVocab(c.vocab); err != nil {
 		return err
 	}
-	if c.schema != nil {
-		c.maker, err = newSchemaRows(ctx, c)
-	} else {
-		c.maker, err = newTexts(ctx, c, guess)
-	}
-	if err != nil {
+	if c.maker, err = newMaker(ctx, c, guess); err != nil {
 		return err
 	}
 	if c.splitter, err = newSplitter(ctx, cfg); err != nil {
@@ -283,6 +301,7 @@ type inputFile struct {
 // write writes a chunk's records, up to the first bad row unless bad rows are skipped.
 func (c *conversion) write(k *chunk, in Input, source *Source) error {
 	w, start := c.writers[in.Split], 0
+	joiner, _ := c.maker.(joiner)
 	for i := range k.rows {
 		r := &k.rows[i]
 		framed := k.data[start:r.record]
@@ -303,6 +322,12 @@ func (c *conversion) write(k *chunk, in Input, source *Source) error {
 		to := w
 		if r.dev {
 			to = c.writers[Dev]
+		}
+		if joiner != nil {
+			if err := joiner.join(to, k, r); err != nil {
+				return err
+			}
+			continue
 		}
 		to.info.Records++
 		c.maker.count(&to.info, k, r)
@@ -331,6 +356,11 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 	}
 	for _, name := range splits {
 		w := c.writers[name]
+		if joiner, ok := c.maker.(joiner); ok {
+			if err := joiner.end(w); err != nil {
+				return nil, err
+			}
+		}
 		c.maker.finish(&w.info)
 		if err := w.finish(ctx, c.cfg.Seed, c.log); err != nil {
 			return nil, err

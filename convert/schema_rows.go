@@ -154,7 +154,7 @@ type schemaWorker struct {
 // encode makes the record of a row and appends it to the chunk's data.
 func (w *schemaWorker) encode(k *chunk, r *row, fields []table.Field) {
 	w.features = w.features[:0]
-	r.cells, r.label = len(k.cells), -1
+	r.cells = len(k.cells)
 	picks := len(k.picks)
 	fail := func(reason string) {
 		k.cells, k.picks = k.cells[:r.cells], k.picks[:picks]

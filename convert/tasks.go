@@ -7,6 +7,7 @@ import (
 
 // task describes the files of a named task.
 type task struct {
+	kind              Kind // "" means Classification
 	text, pair, label string
 	// values are the labels in the files, and names their readable names.
 	values, names []string
@@ -17,9 +18,12 @@ type task struct {
 	ids []string
 }
 
-// tasks are the GLUE tasks with one or two texts and a class. Test files have the same
-// text columns but no label.
+// tasks are the GLUE tasks with one or two texts. Test files have the same text columns but no
+// label.
 var tasks = map[string]task{
+	"stsb": {
+		kind: Regression, text: "sentence1", pair: "sentence2", label: "score",
+	},
 	"cola": {
 		text: "sentence", label: "label",
 		values: []string{"0", "1"}, names: []string{"unacceptable", "acceptable"},
@@ -59,7 +63,18 @@ var tasks = map[string]task{
 // TextTask is the task of files whose columns the configuration names.
 const TextTask = "text"
 
-// Tasks returns the names of the tasks, TextTask first.
+// free are the tasks of files whose columns the configuration names.
+var free = map[string]Kind{
+	TextTask:           Classification,
+	string(MultiLabel): MultiLabel,
+	string(Regression): Regression,
+	string(Tokens):     Tokens,
+	string(MaskedLM):   MaskedLM,
+}
+
+// Tasks returns the names of the tasks: TextTask, the others whose columns the configuration names,
+// and those of GLUE.
 func Tasks() []string {
-	return append([]string{TextTask}, slices.Sorted(maps.Keys(tasks))...)
+	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM)}
+	return append(names, slices.Sorted(maps.Keys(tasks))...)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// texts is the maker of records with one or two texts and a label.
+// texts is the maker of records with one or two texts, and a label, labels or a number.
 type texts struct {
 	cfg       *Config
 	task      task
@@ -43,7 +43,7 @@ func (c *texts) columns(in Input) []table.Column {
 	return []table.Column{
 		{Name: t.text, Words: true, Flag: c.cfg.flagOf("--text-column")},
 		{Name: t.pair, Words: true, Optional: t.pair == "", Flag: c.cfg.flagOf("--pair-column")},
-		{Name: t.label, Optional: t.label == "" || !needsLabels(in.Split), Flag: c.cfg.flagOf("--label-column")},
+		{Name: t.label, Optional: t.label == "" || !needsLabels(in.Split), Lists: t.kind == MultiLabel, Flag: c.cfg.flagOf("--label-column")},
 	}
 }
 
@@ -54,19 +54,12 @@ func (c *texts) worker(f *inputFile) func(*chunk, *row, []table.Field) {
 
 func (c *texts) count(s *Split, _ *chunk, r *row) {
 	s.addTokens(r.length, r.truncated)
-	if s.LabelCounts == nil && len(c.labels.names) > 0 {
-		s.LabelCounts = make([]int64, len(c.labels.names))
-	}
-	if r.label >= 0 {
-		s.LabelCounts[r.label]++
-	}
+	c.labels.count(s, r.answer)
 }
 
 func (c *texts) finish(s *Split) {
 	s.meanLength()
-	if s.LabelCounts == nil && len(c.labels.names) > 0 {
-		s.LabelCounts = make([]int64, len(c.labels.names)) // of no records
-	}
+	c.labels.finish(s)
 }
 
 // encoder is the working space of a goroutine that makes records.
@@ -74,6 +67,7 @@ type encoder struct {
 	encoding text.Encoding
 	recorder recorder
 	bytes    []byte // of the ids
+	labels   []int32
 }
 
 // encode encodes a row as a record and appends it to the chunk's data.
@@ -93,24 +87,28 @@ func (c *texts) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *in
 		fail("column %q has no text", c.task.pair)
 		return
 	}
-	r.label = -1
+	var answer answer
 	if c.task.label != "" && (label.OK || f.labelled) {
-		id, reason := c.labels.id(label.Text)
-		if reason != "" {
+		var reason string
+		if answer, reason = c.labels.answer(c.task.kind, e, label); reason != "" {
 			fail("%s", reason)
 			r.newLabel = c.labels.guessed && strings.TrimSpace(label.Text) != ""
 			return
 		}
-		r.label = id
 	}
 	ids := e.encoding.IDs
-	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, r.label, ids, second))
-	r.length, r.truncated = len(ids), e.encoding.Truncated
+	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, ids, second, answer))
+	r.length, r.truncated, r.answer = len(ids), e.encoding.Truncated, k.keep(answer)
+	r.content = e.hash(ids)
+}
+
+// hash returns the hash of ids.
+func (e *encoder) hash(ids []int32) uint64 {
 	e.bytes = e.bytes[:0]
 	for _, id := range ids {
 		e.bytes = binary.LittleEndian.AppendUint32(e.bytes, uint32(id))
 	}
-	r.content = xxhash.Sum64(e.bytes)
+	return xxhash.Sum64(e.bytes)
 }
 
 // lengths returns the number of tokens of the first text, and of the second segment

@@ -145,6 +145,9 @@ func NewTokenizer(v *Vocab, cfg Config) (*Tokenizer, error) {
 	return t, nil
 }
 
+// Vocab returns the vocabulary.
+func (t *Tokenizer) Vocab() *Vocab { return t.vocab }
+
 // AppendIDs appends the ids of a text to dst, without [CLS] and [SEP], and returns
 // the extended slice. It allocates only to extend dst.
 func (t *Tokenizer) AppendIDs(dst []int32, text string) []int32 {

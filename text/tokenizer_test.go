@@ -211,7 +211,7 @@ func slowPieces(t *Tokenizer, word []rune) []int32 {
 		for ; stop > start; stop-- {
 			s := string(word[start:stop])
 			if start > 0 {
-				s = continuation + s
+				s = Continuation + s
 			}
 			if id, ok := t.vocab.ID(s); ok {
 				ids = append(ids, id)
@@ -241,7 +241,7 @@ func TestLongestMatch(t *testing.T) {
 		for range rng.IntN(30) {
 			s := random("abc", 1+rng.IntN(5))
 			if rng.IntN(2) == 0 {
-				s = continuation + s
+				s = Continuation + s
 			}
 			tokens = append(tokens, s)
 		}

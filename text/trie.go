@@ -25,8 +25,6 @@ const (
 	root = 0
 	// dead is an unreachable node without children.
 	dead = 1
-	// continuation marks the tokens that continue a word.
-	continuation = "##"
 )
 
 // next returns the child of node for c, and whether it exists.
@@ -108,7 +106,7 @@ func newTrie(tokens []string) trie {
 	}
 
 	t := trie{cells: slices.Clone(b.cells)}
-	t.inner = t.walk(continuation)
+	t.inner = t.walk(Continuation)
 	return t
 }
 

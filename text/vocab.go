@@ -19,6 +19,9 @@ const (
 	Mask = "[MASK]"
 )
 
+// Continuation is what the tokens begin with that continue a word.
+const Continuation = "##"
+
 // MaxVocabBytes is the maximum size of a vocabulary file, far above that of any real one.
 const MaxVocabBytes = 128 << 20
 

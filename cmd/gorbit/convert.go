@@ -32,7 +32,10 @@ and seed produce the same bytes.
 
 Tasks: ` + strings.Join(convert.Tasks(), ", ") + `. The task "text" reads any tab-separated, CSV
 or JSON file (also .gz and .zst); --text-column, --pair-column and --label-column name its columns
-(with --no-header by number, starting at 1).
+(with --no-header by number, starting at 1). So do "regression", whose label column has numbers,
+and "multilabel", whose label column has several labels. "tokens" reads sentences of words with
+labels, in CoNLL columns, as word/label (--format brown) or from JSON; "mlm" reads texts without
+labels, one per line unless --text-column names a column, and cuts them into blocks.
 
 With --schema, a YAML file says which features to make of which columns: numbers,
 categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
@@ -107,13 +110,16 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.BoolVar(&v.cased, "cased", false, "keep case and accents, for cased vocabularies")
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]")
-	f.StringVar(&v.format, "format", "auto", "tsv (no quoting), csv, jsonl or json (an array of objects); auto goes by the file name")
+	f.StringVar(&v.format, "format", "auto", "tsv (no quoting), csv, jsonl or json (an array of objects), conll or brown for task tokens, lines for task mlm; auto goes by the file name")
 	f.StringVar(&v.delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	f.StringVar(&v.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
 	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
 	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
 	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair")
 	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label")
+	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: what separates labels (default: a comma); in JSON they may be an array")
+	f.BoolVar(&c.AllPieces, "all-pieces", false, "task tokens: all tokens of a word get its label, not only the first")
+	f.BoolVar(&c.WordStarts, "word-starts", false, "task mlm: record where words start, so that whole words can be masked")
 	f.StringSliceVar(&c.Labels, "labels", nil, "labels, in the order of their indices (default: sorted)")
 	f.Float64Var(&v.threshold, "label-threshold", 0, "the label column holds scores: those below this value get the first label (negative), the others the second (positive)")
 	f.StringVar(&c.SplitByHash, "split-by-hash", "", "move rows of train to dev by the hash of this column")

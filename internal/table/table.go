@@ -35,7 +35,13 @@ const (
 	CSV   Format = "csv"   // comma-separated, quoted as in RFC 4180
 	JSONL Format = "jsonl" // one JSON object per line
 	JSON  Format = "json"  // one array of JSON objects
+
+	Lines      Format = "lines"      // one text per line, in the only column TextField
+	Paragraphs Format = "paragraphs" // lines between empty lines as one text, in the only column TextField
 )
+
+// TextField is the column of formats without columns.
+const TextField = "text"
 
 // Objects reports whether the rows are JSON objects, each with names of its own.
 func (f Format) Objects() bool { return f == JSONL || f == JSON }
@@ -207,6 +213,12 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 		return t, nil
 	case JSON:
 		t.rows = newArrayRows(text, path)
+		return t, nil
+	case Lines:
+		t.rows, t.names = &lineRows{lines{r: text, path: path}}, []string{TextField}
+		return t, nil
+	case Paragraphs:
+		t.rows, t.names = newParagraphRows(lines{r: text, path: path}), []string{TextField}
 		return t, nil
 	default:
 		return nil, errors.Join(fmt.Errorf("%s: format is %q; expected tsv, csv, jsonl or json", path, cfg.Format), t.Close())

@@ -1,0 +1,103 @@
+package convert
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Kind is what the examples of a task ask for, and so the form of the answers in its records.
+type Kind string
+
+// The kinds.
+const (
+	Classification Kind = "classification" // one label: its number in label_ids
+	MultiLabel     Kind = "multilabel"     // any number of labels: their numbers in label_ids
+	Regression     Kind = "regression"     // a number: label
+	Tokens         Kind = "tokens"         // a label per word: a number per token in label_ids, -1 where it is not counted
+	MaskedLM       Kind = "mlm"            // the tokens themselves
+)
+
+// DefaultLabelSeparator separates the labels of MultiLabel in a field.
+const DefaultLabelSeparator = ","
+
+// free reports whether the configuration names the columns of the files.
+func (c *Config) free() bool {
+	_, ok := free[c.taskName()]
+	return ok
+}
+
+// separator returns what separates labels.
+func (c *Config) separator() string {
+	if c.LabelSeparator == "" {
+		return DefaultLabelSeparator
+	}
+	return c.LabelSeparator
+}
+
+// formats names the formats of the task.
+func (c *Config) formats() string {
+	if c.task().kind == Tokens {
+		return "conll, brown, jsonl or json"
+	}
+	return "tsv, csv, jsonl or json"
+}
+
+// formatOfKind returns the format of a file whose name shows f. MaskedLM without columns has a text
+// per line, and Tokens has sentences in place of tables.
+func (c *Config) formatOfKind(path string, f Format) Format {
+	name := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(path), ".gz"), ".zst")
+	switch kind := c.task().kind; {
+	case kind == MaskedLM && c.TextColumn == "":
+		return PlainLines
+	case kind == Tokens && (f == TSV || slices.Contains([]string{".conll", ".conllu", ".iob", ".bio"}, filepath.Ext(name))):
+		return CoNLL
+	}
+	return f
+}
+
+// validateKind checks the settings that only some kinds have.
+func (c *Config) validateKind(fail func(format string, args ...any)) {
+	kind := c.task().kind
+	tagged := c.Format == CoNLL || c.Format == Brown
+	switch {
+	case c.TextColumn == "" && kind != Tokens && kind != MaskedLM:
+		fail("no text column is given")
+	case kind == MaskedLM && (c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0):
+		fail("task %s has texts without labels; leave out the pair column, the label column and labels", c.Task)
+	case kind == MaskedLM && c.TextColumn != "" && c.Format == PlainLines:
+		fail("format %s has no columns; leave out the text column", PlainLines)
+	case kind == MaskedLM && c.TextColumn == "" && c.Format != Auto && c.Format != PlainLines:
+		fail("no text column is given; name it, or choose format %s for a text on each line", PlainLines)
+	case kind == Tokens && c.PairColumn != "":
+		fail("task %s has no pairs; leave out the pair column", c.Task)
+	case tagged && kind != Tokens, c.Format == PlainLines && kind != MaskedLM:
+		fail("format %s is not for task %s; expected tsv, csv, jsonl or json", c.Format, c.taskName())
+	case kind == Tokens && (c.Format == CSV || c.Format == TSV):
+		fail("format is %s; expected conll, brown, jsonl or json for task %s", c.Format, c.Task)
+	case c.Format == Brown && (c.TextColumn != "" || c.LabelColumn != ""):
+		fail("format %s has no columns; leave out the text column and the label column", Brown)
+	case kind != Classification && c.LabelThreshold != nil:
+		fail("a label threshold is given; task %s has no use for one", c.Task)
+	case kind == Regression && len(c.Labels) > 0:
+		fail("labels are given; task %s has numbers", c.Task)
+	}
+	for _, only := range []struct {
+		given bool
+		what  string
+		kind  Kind
+	}{
+		{c.LabelSeparator != "", "label separator", MultiLabel},
+		{c.AllPieces, "label of all pieces", Tokens},
+		{c.WordStarts, "start of words", MaskedLM},
+	} {
+		if only.given && kind != only.kind {
+			fail("the %s is given; it is only for task %s", only.what, only.kind)
+		}
+	}
+	for _, l := range c.Labels {
+		if kind == MultiLabel && strings.Contains(l, c.separator()) {
+			fail("label %q has the separator %q in it; choose another separator", l, c.separator())
+		}
+	}
+}
