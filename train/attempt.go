@@ -77,7 +77,8 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 func (t *training) source(on placed) (runner.Source[*Batch], func()) {
 	if t.params.Strategy.Input != inputLocal {
 		fed := NewSource(t.examples, on, t.params.Strategy.Accumulate)
-		fed.whole = on.tpu != nil // it does not accumulate
+		// A TPU does not accumulate, and sums of other parts would be other sums.
+		fed.whole = on.tpu != nil || !t.export.Contract.Additive
 		return fed, func() {}
 	}
 	local := newLocalSource(t.examples, on.drawer, t.params.Strategy.Accumulate, t.env.Log)
@@ -207,8 +208,19 @@ func (a *attempt) announce() {
 			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
 	a.announceRows()
+	a.warnDivided(runtime.MicroBatches * accumulate)
 	log.Info("training", "steps", a.steps, "steps_per_epoch", a.examples.BatchesPerEpoch(), "examples", a.examples.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
+}
+
+// warnDivided warns if batches of a graph whose sums depend on the division are divided into n
+// micro-batches.
+func (a *attempt) warnDivided(n int) {
+	if a.export.Contract.Additive || n < 2 {
+		return
+	}
+	a.env.Log.Warn("the graph's results depend on how a batch is divided, as with batch normalization: each micro-batch counts only its own examples, so that another number of replicas, lanes or accumulate gives other results",
+		"micro_batches", n, "examples_per_micro_batch", float64(a.params.Train.BatchSize)/float64(n))
 }
 
 // announceRows logs how well fixed rows are filled.

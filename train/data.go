@@ -45,14 +45,12 @@ func openData(dir string) (*data, error) {
 
 // peek reads the first batch of a split that has no manifest, so that missing features such as
 // labels are reported before training and not at the first evaluation.
-func (d *data) peek(ctx context.Context, split string, set *dataset.Dataset) error {
+func (d *data) peek(ctx context.Context, set *dataset.Dataset) error {
 	if d.manifest != nil {
 		return nil
 	}
-	if _, err := set.Next(ctx); err != nil {
-		return fmt.Errorf("split %s: %w", split, err)
-	}
-	return nil
+	_, err := set.Next(ctx)
+	return err
 }
 
 // files returns the files of a split: those in the manifest, or else the split's name as a file,

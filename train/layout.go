@@ -1,7 +1,13 @@
 package train
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 )
@@ -15,24 +21,156 @@ const (
 	toPredict // labels are not read
 )
 
-// layoutFor returns how examples become batches of a graph, within the graph's limits on records.
+// layoutFor returns how the records of a split become batches of a graph, within the graph's limits.
+// For predictions of packed texts these are the tokens alone: callFor packs them again.
 func (p Params) layoutFor(c *graphs.Contract, use use) dataset.Layout {
-	return p.packedFor(c, use)
+	if !takesTokens(c) {
+		return p.denseFor(c, use)
+	}
+	l := p.packedFor(c)
+	if use == toPredict {
+		l.Labels, l.Standard, l.Extras, l.Masking = packed.LabelsNone, nil, nil, nil
+		if c.Feature(packed.TypeIDs) == nil {
+			l.Features.TypeIDs = []string{}
+		}
+	}
+	return l
+}
+
+// callFor returns how the texts of a call are packed into rows for predictions of a graph.
+func (p Params) callFor(c *graphs.Contract) packed.Config {
+	l := p.packedFor(c)
+	l.Labels, l.Rows, l.RowExamples = packed.LabelsNone, 0, 0
+	if l.Standard != nil {
+		l.Standard = append(l.Standard, packed.ClsPositions, packed.ExampleWeights)
+	}
+	if l.Masking != nil {
+		l.Masking.Given = true
+	}
+	return l
 }
 
 // packedFor returns how tokens are packed into rows for a graph.
-func (p Params) packedFor(c *graphs.Contract, use use) packed.Config {
+func (p Params) packedFor(c *graphs.Contract) packed.Config {
 	l := p.layout()
+	for name, names := range map[string]*[]string{packed.InputIDs: &l.Features.InputIDs, packed.TypeIDs: &l.Features.TypeIDs,
+		packed.LabelIDs: &l.Features.Label, packed.ExampleWeights: &l.Features.Weight} {
+		if record, ok := p.Data.Features[name]; ok {
+			*names = []string{record}
+		}
+	}
 	l.VocabSize = bound(c, packed.InputIDs)
 	l.NumTypes = bound(c, packed.TypeIDs)
 	l.MaxTokens = positions(c)
-	l.NumLabels = bound(c, packed.LabelIDs)
 	// XLA compiles the graph again for every new shape.
 	l.FixedRowLength = c.XLA
-	if use == toPredict {
-		l.Labels = packed.LabelsNone
+	for _, f := range c.Features {
+		if standardFeature(f) {
+			l.Standard = append(l.Standard, f.Name)
+			continue
+		}
+		s := p.specOf(f)
+		if f.Name == packed.LabelIDs && s.Record == nil {
+			s.Record = packed.DefaultFeatureNames().Label
+		}
+		l.Extras = append(l.Extras, s)
+	}
+	if slices.Contains(l.Standard, packed.LabelIDs) {
+		l.NumLabels = bound(c, packed.LabelIDs)
+	}
+	if len(l.Standard) == numStandard {
+		l.Standard = nil // all of them
+	}
+	if m := c.Masking; m != nil {
+		l.Masking = &packed.Masking{Probability: p.Data.MaskProbability, MaskToken: int(m.MaskToken), VocabSize: int(m.VocabSize), WholeWords: p.Data.WholeWords, Seed: uint64(p.Seed)}
+		for _, id := range m.Special {
+			l.Masking.Special = append(l.Masking.Special, int(id))
+		}
 	}
 	return l
+}
+
+// numStandard is the number of standard features of package packed.
+const numStandard = 7
+
+// standardFeature reports whether a feature is one that package packed makes by its name.
+func standardFeature(f graphs.Feature) bool {
+	is := func(dtype, made string, axes ...string) bool {
+		return f.DType == dtype && (f.Make == made || f.Make == "" && made == f.Name) && slices.Equal(f.Axes, axes)
+	}
+	switch f.Name {
+	case packed.InputIDs, packed.TypeIDs:
+		return is("int32", "", axisRows, axisLength)
+	case packed.SequenceIDs, packed.PositionIDs:
+		return is("int32", f.Name, axisRows, axisLength)
+	case packed.ClsPositions:
+		return is("int32", "starts", axisExamples)
+	case packed.LabelIDs:
+		return is("int32", "", axisExamples)
+	case packed.ExampleWeights:
+		return is("float32", "", axisExamples)
+	}
+	return false
+}
+
+// Names of axes in contracts.
+const (
+	axisExamples = "examples"
+	axisRows     = "rows"
+	axisLength   = "length"
+)
+
+// denseFor returns how examples are stacked for a graph.
+func (p Params) denseFor(c *graphs.Contract, use use) dense.Config {
+	l := dense.Config{
+		MaxLength:   p.Data.RowLength,
+		Truncate:    p.Data.Truncate,
+		FixedLength: c.XLA && p.Data.RowLength > 0,
+		EvenParts:   !c.Additive,
+	}
+	for _, f := range c.Features {
+		l.Features = append(l.Features, p.specOf(f))
+	}
+	if use == toPredict {
+		l.Labels = dataset.LabelsNone
+		l.Features = slices.DeleteFunc(l.Features, func(s dataset.Spec) bool { return s.Role != dataset.Input })
+	}
+	return l
+}
+
+// specOf returns how a feature of a graph is made from records.
+func (p Params) specOf(f graphs.Feature) dataset.Spec {
+	s := dataset.Spec{Name: f.Name, DType: dataset.DType(f.DType), Role: dataset.Role(f.Role), Make: f.Make, Minimum: f.Minimum, Below: f.Below, Pad: f.Pad}
+	if record, ok := p.Data.Features[f.Name]; ok {
+		s.Record = []string{record}
+	}
+	shape := f.Shape[min(1, len(f.Shape)):]
+	if len(f.Axes) > 1 && f.Axes[0] == axisRows {
+		s.Shape, shape = []int{-1}, f.Shape[2:] // one for each token
+	}
+	for _, d := range shape {
+		s.Shape = append(s.Shape, int(d))
+	}
+	return s
+}
+
+// checkFeatures returns an error if data.features names a feature that a graph does not read.
+func (p Params) checkFeatures(c *graphs.Contract) error {
+	var read []string
+	for _, f := range c.Features {
+		if f.Make == "" {
+			read = append(read, f.Name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Data.Features)) {
+		switch {
+		case !slices.Contains(read, name):
+			return &ParamsError{fmt.Errorf("data.features.%s: the graph reads no such feature from records; expected one of %s", name, strings.Join(read, ", "))}
+		case p.Data.Features[name] == "":
+			return &ParamsError{fmt.Errorf("data.features.%s is empty; expected the name of a feature in the records", name)}
+		}
+	}
+	return nil
 }
 
 // bound returns the limit of a graph's feature of integers from 0, or 0 if there is none.
@@ -46,5 +184,13 @@ func bound(c *graphs.Contract, feature string) int {
 // positions returns the number of positions of a graph, or 0 if unknown.
 func positions(c *graphs.Contract) int { return bound(c, packed.PositionIDs) }
 
+// takesTokens reports whether a graph takes tokens of texts, packed into rows.
+func takesTokens(c *graphs.Contract) bool { return c.Input != graphs.InputDense }
+
 // vocabSizeOf returns the number of tokens that a graph knows, or 0 if it takes no tokens.
-func vocabSizeOf(c *graphs.Contract) int { return bound(c, packed.InputIDs) }
+func vocabSizeOf(c *graphs.Contract) int {
+	if !takesTokens(c) {
+		return 0
+	}
+	return bound(c, packed.InputIDs)
+}

@@ -74,7 +74,7 @@ func (m *Model) Step(ctx context.Context, b *Batch, hyper runner.Hyper) (runner.
 		case !errors.As(err, &oom) || b.Halve != nil && len(b.Examples) >= b.all():
 			return runner.StepResult{}, err
 		case b.Halve == nil:
-			return runner.StepResult{}, fmt.Errorf("%w; start another run with fewer data.rows", err)
+			return runner.StepResult{}, fmt.Errorf("%w; start another run with fewer data.rows, or a smaller train.batch_size", err)
 		}
 		if b, err = b.Halve(ctx); err != nil {
 			return runner.StepResult{}, fmt.Errorf("smaller micro-batches after %w: %w", oom, err)

@@ -17,9 +17,6 @@ type output struct {
 	shape []int64
 }
 
-// axisRows is the first axis of outputs that have a value for each token.
-const axisRows = "rows"
-
 // outputsOf lists the outputs of a graph: those that the contract describes, in its order, and then
 // the others. manifest names the classes; it may be nil.
 func outputsOf(e *graphs.Export, manifest *convert.Manifest) []output {
@@ -63,6 +60,11 @@ func classesOf(c *graphs.Contract, label string, m *convert.Manifest) []string {
 		return m.Labels
 	}
 	return nil
+}
+
+// Renderer returns what makes answers of the outputs of the run's graph.
+func (r *Run) Renderer() (predict.Renderer, error) {
+	return predict.NewRenderer(r.Export.Contract.Task, specs(outputsOf(r.Export, r.Manifest)))
 }
 
 // place is where the values of an example are: its number among the examples of a batch and, for

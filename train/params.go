@@ -57,9 +57,13 @@ type DataParams struct {
 	Train string `yaml:"train"`
 	// Eval: split to evaluate on, named the same way.
 	Eval string `yaml:"eval"`
+	// Features: names of features in the records, by the graph's names, where they differ, such as
+	// data.features.image=pixels.
+	Features map[string]string `yaml:"features"`
 	// RowLength: positions in a row, and the maximum tokens of an example; 0: 128 or, for longer
 	// examples, the longest rounded up to a multiple of 64, but never more than the graph's
-	// positions. A run keeps it.
+	// positions. A run keeps it. For graphs without rows: the maximum length of an example on an
+	// open axis; 0 is no limit.
 	RowLength int `yaml:"row_length"`
 	// Truncate: shorten longer examples instead of refusing them.
 	Truncate bool `yaml:"truncate"`
@@ -71,6 +75,10 @@ type DataParams struct {
 	// RowExamples: maximum examples in one of data.rows; 0: twice as many as fit on average, or one
 	// for every 8 positions if the data have no manifest. A run keeps it.
 	RowExamples int `yaml:"row_examples"`
+	// MaskProbability: share of the tokens that a masked language model is to predict.
+	MaskProbability float64 `yaml:"mask_probability"`
+	// WholeWords: mask all tokens of a word or none; the records say where words start.
+	WholeWords bool `yaml:"whole_words"`
 	// Packing: how examples are packed into rows: best-fit, first-fit, none (one per row).
 	Packing string `yaml:"packing"`
 	// Shuffle: full: a permutation of the whole set per epoch; buffer: data.buffer examples at a
@@ -246,7 +254,7 @@ type RuntimeParams struct {
 func Defaults() Params {
 	return Params{
 		Seed:  42,
-		Data:  DataParams{Train: "train", Eval: "dev", Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), OnCorrupt: "fail"},
+		Data:  DataParams{Train: "train", Eval: "dev", Features: map[string]string{}, MaskProbability: packed.DefaultMaskProbability, Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), OnCorrupt: "fail"},
 		Train: TrainParams{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
 		Eval:  EvalParams{BatchSize: 64},
 		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
@@ -430,6 +438,9 @@ func (p Params) validateData() error {
 	}
 	if p.Data.Rows != 0 && p.Strategy.Input == inputLocal {
 		return fmt.Errorf("strategy.input is local and data.rows is %d; expected 0, because workers that read their own parts cannot fill rows together; use --set strategy.input=chief, or leave out data.rows", p.Data.Rows)
+	}
+	if !(p.Data.MaskProbability > 0 && p.Data.MaskProbability < 1) {
+		return fmt.Errorf("data.mask_probability is %v; expected more than 0 and less than 1", p.Data.MaskProbability)
 	}
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
 		return fmt.Errorf("data.on_corrupt: %w", err)

@@ -104,7 +104,7 @@ var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "
 
 // fromStart lists the params that a run cannot change after its first step, however long it is made:
 // its weights come from a checkpoint, and its position in the data depends on the others.
-var fromStart = []string{"seed", "init", "strict", "init_partial", "data.train", "data.row_length", "data.rows", "data.row_examples", "data.truncate", "data.packing",
+var fromStart = []string{"seed", "init", "strict", "init_partial", "data.train", "data.features", "data.row_length", "data.rows", "data.row_examples", "data.truncate", "data.mask_probability", "data.whole_words", "data.packing",
 	"data.shuffle", "data.buffer", "data.drop_remainder", "train.batch_size"}
 
 // relevant returns the changes that a finished run cannot apply. Steps and epochs both set the
@@ -145,7 +145,9 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 			what = fmt.Sprintf("run %s is already at step %d", t.folder, step)
 		}
 		remedy := fmt.Sprintf("to continue with other params, train more than %d steps, as with --steps %d, or choose another folder with --run", step, 2*step)
-		if slices.ContainsFunc(differ, func(c change) bool { return slices.Contains(fromStart, c.Param) }) {
+		if slices.ContainsFunc(differ, func(c change) bool {
+			return slices.Contains(fromStart, c.Param) || strings.HasPrefix(c.Param, "data.features.")
+		}) {
 			remedy = "to train with these from the start, choose another folder with --run"
 		}
 		return false, &ParamsError{fmt.Errorf("%s, and these changed params would have no effect: %s; expected those of %s; %s",
@@ -343,6 +345,9 @@ func copyDescription(folder string, records *data) error {
 		return nil
 	}
 	for from, to := range map[string]string{convert.ManifestName: dataFile, records.manifest.Vocab.File: vocabFile} {
+		if from == "" {
+			continue // data that are not texts have no vocabulary
+		}
 		content, err := vfs.ReadBounded(vfs.Join(records.dir, from), text.MaxVocabBytes)
 		if err != nil {
 			return err

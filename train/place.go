@@ -78,7 +78,7 @@ func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions st
 		return placed{}, err
 	}
 	cores := system.Topology.Cores()
-	shape := p.packedFor(export.Contract, toTrain).Shape(cores)
+	shape := p.packedFor(export.Contract).Shape(cores)
 	config := p.strategy(functions)
 	config.StandardOps, config.Patience = true, p.Strategy.TPUTimeout
 	config.Axes = map[string]int64{"rows": int64(shape.Rows), "length": int64(shape.RowLength), "examples": int64(shape.Examples)}

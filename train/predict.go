@@ -20,6 +20,9 @@ import (
 // override the data's settings. It returns an error if the vocabulary is not the one that the run
 // was trained with.
 func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) {
+	if !r.TakesTexts() {
+		return nil, r.errNoTexts()
+	}
 	if vocab == "" {
 		vocab = r.VocabPath()
 	}
@@ -94,11 +97,6 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 	return predict.New(predictModel{r, outputsOf(r.Export, r.Manifest)}, c)
 }
 
-// Renderer returns what makes answers of the outputs of the run's graph.
-func (r *Run) Renderer() (predict.Renderer, error) {
-	return predict.NewRenderer(r.Export.Contract.Task, specs(outputsOf(r.Export, r.Manifest)))
-}
-
 // Labels returns the names of the labels, or nil if the run's data has no manifest.
 func (r *Run) Labels() []string {
 	if r.Manifest == nil {
@@ -119,6 +117,9 @@ func (r *Run) MaxLength() int {
 // record that is longer than a row is an error; with data.truncate, such records are cut and their
 // number is logged.
 func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.Answer) error) error {
+	if !r.TakesTexts() {
+		return r.predictSplit(ctx, split, each)
+	}
 	p, err := r.Predictor(nil)
 	if err != nil {
 		return err
@@ -226,8 +227,7 @@ func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]
 // batch packs examples into rows as long as the longest example, of the graph's fixed length, or, for
 // the core of a TPU, of a fixed number.
 func (m predictModel) batch(examples []text.Encoding) (*dataset.Batch, error) {
-	config := m.run.Params.layout()
-	config.Labels, config.Rows, config.RowExamples = packed.LabelsNone, 0, 0
+	config := m.run.Params.callFor(m.run.Export.Contract)
 	if s := m.run.tpuShape(); s.Rows > 0 {
 		config.Rows, config.RowExamples, config.Packing = s.Rows, s.Examples/s.Rows, packed.PackFirstFit
 	} else if m.run.Export.Contract.XLA {

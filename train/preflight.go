@@ -69,8 +69,12 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 	if err := checkBest(s.params, s.export); err != nil {
 		f.add("%v", err)
 	}
+	if err := s.params.checkFeatures(s.export.Contract); err != nil {
+		f.add("%v", err)
+	}
 	f.rowLength(before)
 	f.graph()
+	f.additive()
 	if f.folder() {
 		f.trainingSplits(before == nil)
 		f.vocabulary()
@@ -150,7 +154,12 @@ const rowStep = 64
 // rowLengthOf returns the row length for the data: 128 tokens or, for longer examples, the longest
 // rounded up to a multiple of 64, but never more than the graph's positions. Rows are not shorter
 // for short examples because these share a row.
+//
+// Graphs that take no rows have none: 0.
 func rowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
+	if !takesTokens(c) {
+		return 0
+	}
 	longest := 0
 	if m != nil {
 		for _, split := range m.Splits {
@@ -219,8 +228,22 @@ func (f *preflight) rowLength(before *past) {
 	}
 }
 
+// additive reports what cannot be done with a graph whose sums depend on how a batch is divided.
+func (f *preflight) additive() {
+	s := f.params.Strategy
+	if f.contract.Additive {
+		return
+	}
+	if s.Elastic {
+		f.add("strategy.elastic is true, and the graph's results depend on how a batch is divided, as with batch normalization; expected a division that stays; leave out --elastic")
+	}
+}
+
 // graph checks that vocabulary and labels of the data match the graph.
 func (f *preflight) graph() {
+	if n := f.params.Data.Rows; n > 0 && !takesTokens(f.contract) {
+		f.add("data.rows is %d, and the graph takes no rows of tokens; leave it out", n)
+	}
 	m := f.records.manifest
 	if m == nil {
 		return
@@ -323,6 +346,9 @@ func (f *preflight) of(split string) *convert.Split {
 
 // lengths reports examples that are longer than a row or than the graph's positions.
 func (f *preflight) lengths(split string) {
+	if !takesTokens(f.contract) {
+		return
+	}
 	s, most, row := f.of(split), positions(f.contract), f.params.Data.RowLength
 	if s == nil || f.params.Data.Truncate {
 		return
@@ -373,7 +399,7 @@ func (f *preflight) sameExamples(train, eval string) bool {
 // vocabulary reports a data folder whose vocabulary is not the one its records were made with.
 func (f *preflight) vocabulary() {
 	m := f.records.manifest
-	if m == nil {
+	if m == nil || m.Vocab.File == "" || !takesTokens(f.contract) {
 		return
 	}
 	path := vfs.Join(f.records.dir, m.Vocab.File)
@@ -390,7 +416,7 @@ func (f *preflight) vocabulary() {
 
 // runVocabulary reports a run that was trained with another vocabulary than the data's.
 func (f *preflight) runVocabulary(folder string) {
-	if f.records.manifest == nil {
+	if f.records.manifest == nil || f.records.manifest.Vocab.File == "" || !takesTokens(f.contract) {
 		return
 	}
 	own := filepath.Join(folder, vocabFile)

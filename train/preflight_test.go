@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -159,9 +160,9 @@ func TestRowLengthOfData(t *testing.T) {
 	for _, test := range []struct{ longest, positions, want int }{
 		{0, 0, 128}, {0, 512, 128}, {15, 512, 128}, {128, 512, 128}, {129, 512, 192}, {300, 512, 320}, {500, 512, 512}, {500, 510, 510}, {15, 32, 32}, {300, 0, 320},
 	} {
-		c := &graphs.Contract{Model: graphs.Model{Config: map[string]any{}}}
-		if test.positions > 0 {
-			c.Model.Config["max_position_embeddings"] = float64(test.positions)
+		c := new(graphs.Contract)
+		if below := int64(test.positions); below > 0 {
+			c.Features = []graphs.Feature{{Name: packed.PositionIDs, Below: &below}}
 		}
 		m := &convert.Manifest{Splits: map[string]*convert.Split{"a": {Lengths: convert.Lengths{Max: test.longest}}, "b": {Lengths: convert.Lengths{Max: 3}}}}
 		if test.longest == 0 {

@@ -52,7 +52,7 @@ func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error)
 
 // reading lists the params, or prefixes of their names, that affect how a run is evaluated or
 // predicts. The others are for training.
-var reading = []string{"graph", "data.dir", "data.eval", "data.row_length", "data.rows", "data.row_examples", "data.truncate", "data.packing", "data.on_corrupt", "data.readers",
+var reading = []string{"graph", "data.dir", "data.eval", "data.features", "data.row_length", "data.rows", "data.row_examples", "data.truncate", "data.packing", "data.on_corrupt", "data.readers",
 	"eval.", "summary.enabled", "strategy.name", "strategy.devices", "strategy.workers", "strategy.worker_timeout", "strategy.tpu", "runtime."}
 
 // checkReading returns a *ParamsError for the first setting, of the form "section.name=value", of a
@@ -62,7 +62,7 @@ func checkReading(settings []string) error {
 	for _, setting := range settings {
 		name, _, _ := strings.Cut(setting, "=")
 		_, ok := known[name]
-		if !ok && !strings.HasPrefix(name, "optimizer.hyperparameters") {
+		if !ok && !strings.HasPrefix(name, "optimizer.hyperparameters") && !strings.HasPrefix(name, "data.features") {
 			continue // a section, or an error that Load reports
 		}
 		if !slices.ContainsFunc(reading, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {

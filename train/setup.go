@@ -68,7 +68,14 @@ func (s *setup) evaluations(ctx context.Context, split string) (func(context.Con
 		return nil, 0, err
 	}
 	batches := first.BatchesPerEpoch()
-	if err := errors.Join(s.data.peek(ctx, split, first), first.Close()); err != nil {
+	err = first.CheckFirst()
+	if err == nil {
+		err = s.data.peek(ctx, first)
+	}
+	if err != nil {
+		err = fmt.Errorf("split %s: %w", split, err)
+	}
+	if err := errors.Join(err, first.Close()); err != nil {
 		return nil, 0, err
 	}
 	return Evaluations(divided), batches, nil

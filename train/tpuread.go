@@ -29,7 +29,7 @@ func (r *Run) tpuShape() packed.Shape {
 	if r.on.tpu == nil {
 		return packed.Shape{}
 	}
-	return r.Params.packedFor(r.Export.Contract, toPredict).Shape(r.on.tpu.Topology.Cores())
+	return r.Params.packedFor(r.Export.Contract).Shape(r.on.tpu.Topology.Cores())
 }
 
 // lostInRead adds to the error of a TPU that was lost, while a run was read on it, what to do.

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -46,9 +47,16 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 	if t.examples, err = s.openTraining(ctx); err != nil {
 		return nil, err
 	}
+	if err := t.examples.CheckFirst(); err != nil {
+		t.examples.Close()
+		return nil, fmt.Errorf("split %s: %w", s.params.Data.Train, err)
+	}
 	t.start = t.examples.State()
 	if s.params.Runtime.Lanes == 0 && s.params.Strategy.kind() != devices.TPU {
 		s.params.Runtime.Lanes = s.params.Runtime.lanes(s.export.Contract.XLA)
+		if !s.export.Contract.Additive {
+			s.params.Runtime.Lanes = 1 // examples of other lanes would not count
+		}
 	}
 	t.given = s.params
 	if t.steps, err = intervals(ctx, &s.params, t.examples); err == nil && s.params.Train.EvalInterval != noEval {

@@ -15,7 +15,7 @@ func TestShapesForXLA(t *testing.T) {
 	p.Data.RowLength = packed.DefaultRowLength
 	for _, xla := range []bool{false, true} {
 		c := &graphs.Contract{XLA: xla}
-		if got := p.packedFor(c, toTrain).FixedRowLength; got != xla {
+		if got := p.packedFor(c).FixedRowLength; got != xla {
 			t.Errorf("XLA %v: rows of one length %v", xla, got)
 		}
 		run := &Run{Params: p, Export: &graphs.Export{Contract: c}}

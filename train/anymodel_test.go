@@ -1,0 +1,135 @@
+package train
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// models.py exports models of kinds that the Go side knows nothing of: all that it does with them
+// comes from their contracts.
+//
+//go:embed testdata/models.py
+var modelsScript string
+
+// anyModel is a model of models.py, with records that it can learn from.
+type anyModel struct {
+	name   string
+	record func(r *rand.Rand) []tfrecord.Feature
+	// change changes the params of a run.
+	change func(*Params)
+	// metrics are those of an evaluation, and better says whether training improved them.
+	metrics []string
+	better  func(before, after map[string]float64) bool
+	// answer is an answer in JSON, with numbers cut.
+	fields []string
+}
+
+var anyModels = []anyModel{
+	{
+		name: "words",
+		record: func(r *rand.Rand) []tfrecord.Feature {
+			words, sum := make([]int64, 1+r.IntN(9)), float32(0)
+			for i := range words {
+				words[i] = r.Int64N(20)
+				sum += float32(words[i]%3) - 1
+			}
+			return []tfrecord.Feature{tfrecord.Int64Feature("words", words...), tfrecord.FloatFeature("sum", sum)}
+		},
+		metrics: []string{"loss"},
+		better:  func(before, after map[string]float64) bool { return after["loss"] < 0.1*before["loss"] },
+		fields:  []string{"sum"},
+	},
+}
+
+// params writes records for the model and returns the params of a run of 40 steps.
+func (m anyModel) params(t *testing.T) Params {
+	t.Helper()
+	p := Defaults()
+	p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, modelsScript), m.name), t.TempDir()
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, file := range []struct {
+		name string
+		n    int
+	}{{"train-00000-of-00002", 61}, {"train-00001-of-00002", 60}, {"dev-00000-of-00001", 50}} {
+		records.WriteFile(t, filepath.Join(p.Data.Dir, file.name+".tfrecord"), file.n, func(int) []byte {
+			record, err := tfrecord.AppendExample(nil, m.record(r)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return record
+		})
+	}
+	p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Eval.BatchSize = 16, 60, 4, 12, 16
+	p.Checkpoint.Interval, p.Optimizer.LearningRate, p.Optimizer.Schedule = 8, 0.1, "constant"
+	if m.change != nil {
+		m.change(&p)
+	}
+	return p
+}
+
+// TestAnyModel trains, evaluates and predicts with models that the Go side knows nothing of.
+func TestAnyModel(t *testing.T) {
+	for _, m := range anyModels {
+		t.Run(m.name, func(t *testing.T) {
+			p, run := m.params(t), filepath.Join(t.TempDir(), "run")
+			out, err := Train(t.Context(), p, run, quiet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := evaluations(t, run)
+			if first := all[0].Outputs; !m.better(first, out) {
+				t.Errorf("training did not help: %v at first, %v at the end", first, out)
+			}
+			for _, name := range m.metrics {
+				if v, ok := out[name]; !ok || math.IsNaN(v) || len(out) != len(m.metrics) {
+					t.Errorf("metrics are %v, expected %v", out, m.metrics)
+				}
+			}
+			r, err := OpenRun(t.Context(), run, nil, quiet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if _, err := r.Load(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			again, err := r.Evaluate(t.Context(), "")
+			if err != nil || fmt.Sprint(again) != fmt.Sprint(out) {
+				t.Errorf("evaluated again %v, %v, expected %v", again, err, out)
+			}
+			n := 0
+			err = r.PredictSplit(context.Background(), "dev", func(a predict.Answer) error {
+				n++
+				line, err := json.Marshal(predict.Object(a.Fields()))
+				if err != nil {
+					return err
+				}
+				var names []string
+				for _, f := range a.Fields() {
+					names = append(names, f.Name)
+				}
+				if fmt.Sprint(names) != fmt.Sprint(m.fields) {
+					return fmt.Errorf("answer %d is %s", n, line)
+				}
+				if n == 1 {
+					t.Logf("%s; %s; %v", line, a.Text(), a.Row())
+				}
+				return nil
+			})
+			if err != nil || n != 50 {
+				t.Errorf("%d answers, %v", n, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// TakesTexts reports whether the run's graph takes texts. The others take records.
+func (r *Run) TakesTexts() bool { return takesTokens(r.Export.Contract) }
+
+// batchModel implements predict.BatchModel for a run.
+type batchModel struct {
+	run     *Run
+	outputs []output
+}
+
+// PredictBatch implements predict.BatchModel.
+func (m batchModel) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.Result, error) {
+	values, err := m.run.on.Predict(ctx, b.Features)
+	if err != nil {
+		return nil, lostInRead(err)
+	}
+	examples := b.Features[0].Shape[0]
+	places := make([]place, b.Examples)
+	for i := range places {
+		places[i].example = i
+	}
+	return results(m.outputs, values, examples, 0, places)
+}
+
+// PredictBatches answers the examples of batches and calls each with the answers, in order. The
+// batches are those of Layout.
+func (r *Run) PredictBatches(ctx context.Context, in predict.BatchReader, each func(predict.Answer) error) error {
+	renderer, err := r.Renderer()
+	if err != nil {
+		return err
+	}
+	_, err = predict.Batches(ctx, batchModel{r, outputsOf(r.Export, r.Manifest)}, renderer, predict.ReadBatches(ctx, in), each)
+	return err
+}
+
+// Layout returns how records become the batches that the run's graph answers.
+func (r *Run) Layout() dataset.Layout { return r.Params.layoutFor(r.Export.Contract, toPredict) }
+
+// predictSplit answers the records of a split as they are.
+func (r *Run) predictSplit(ctx context.Context, split string, each func(predict.Answer) error) error {
+	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	if err := s.openData(); err != nil {
+		return err
+	}
+	if err := preflightSplit(s, r.Folder, split, toPredict); err != nil {
+		return err
+	}
+	d, err := s.open(ctx, split, toPredict)
+	if err != nil {
+		return err
+	}
+	if err := d.CheckFirst(); err != nil {
+		return errors.Join(fmt.Errorf("split %s: %w", split, err), d.Close())
+	}
+	return errors.Join(r.PredictBatches(ctx, d, each), d.Close())
+}
+
+// errNoTexts says that a graph takes no texts.
+func (r *Run) errNoTexts() error {
+	return fault.Usagef("the graph of run %s takes no texts; expected records, with --split, or --input", r.Folder)
+}
