@@ -6,6 +6,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // nodeName matches TensorFlow's node names: variables are nodes of a composed graph.
@@ -306,7 +307,7 @@ func (c *Contract) checkUpdates() error {
 func (c *Contract) checkModel() error {
 	names := make(map[string]bool)
 	check := func(what, name string, shape []int64) error {
-		if len(name) > maxName || !nodeName.MatchString(name) {
+		if len(name) > maxName || !nodeName.MatchString(name) || strings.HasPrefix(name, StatePrefix) {
 			return fmt.Errorf("%s name %.64q is not valid in TensorFlow", what, name)
 		}
 		if names[name] {

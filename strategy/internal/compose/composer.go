@@ -66,6 +66,16 @@ func (c *composer) keeps(replica int, variable string) bool {
 	return !c.Shard || c.owners[variable] == replica
 }
 
+// stateChanges returns what gradients gives for the states that are updated, as if they were
+// gradients of variables of these names.
+func (c *composer) stateChanges() []graphs.Variable {
+	var out []graphs.Variable
+	for _, s := range c.export.Contract.UpdatedStates() {
+		out = append(out, graphs.Variable{Name: graphs.StatePrefix + s.Name, Shape: s.Shape, DType: s.DType})
+	}
+	return out
+}
+
 // rowFeatures returns the features that list the rows of gradients.
 func (c *composer) rowFeatures() []string {
 	var out []string

@@ -14,7 +14,7 @@ import (
 
 // made holds the outputs of the gradients function by replica.
 type made struct {
-	grads           []map[string]string // by variable
+	grads           []map[string]string // by variable, and changes of states by output
 	weights, losses []string
 	began           [][]string // clock readings at the start and after the gradients
 }
@@ -90,6 +90,10 @@ func (c *composer) gradients(t *Train, gradients *graphs.Function, i int, seed s
 			m.grads[i][name] = out(a.Name)
 			continue
 		}
+		if strings.HasPrefix(a.Name, graphs.StatePrefix) {
+			m.grads[i][a.Name] = out(a.Name)
+			continue
+		}
 		if i == 0 {
 			t.Sums = append(t.Sums, a.Name)
 		}
@@ -107,15 +111,15 @@ func (c *composer) gradients(t *Train, gradients *graphs.Function, i int, seed s
 	}
 }
 
-// accumulate adds the path through accumulators, which sum the gradients of several micro-batches
-// before they are applied.
+// accumulate adds the path through accumulators, which sum the gradients and the changes of states of
+// several micro-batches before they are applied.
 func (c *composer) accumulate(t *Train, order []graphs.Variable, grads []map[string]string) {
 	var first, next []string
 	m := newMade(len(c.replicas))
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
 		m.grads[i] = make(map[string]string)
-		for _, v := range c.export.Contract.Variables {
+		for _, v := range slices.Concat(c.export.Contract.Variables, c.stateChanges()) {
 			name := r.prefix + "accumulator/" + v.Name
 			handle := c.Variable(name, float32Type, v.Shape)
 			first = append(first, c.Node("AssignVariableOp", r.prefix+"accumulate/first/"+v.Name,
@@ -141,12 +145,19 @@ func (c *composer) accumulate(t *Train, order []graphs.Variable, grads []map[str
 	t.Apply, _ = c.apply("apply/", order, m.grads, m.weights, m.losses, true, m.began)
 }
 
-// backward returns the trained variables in the order in which a function computes their gradients.
+// backward returns the trained variables, and the changes of states, in the order in which a function
+// computes their gradients.
 func (c *composer) backward(gradients *graphs.Function) []graphs.Variable {
-	order := slices.Clone(c.export.Contract.Variables)
+	order := slices.Concat(c.export.Contract.Variables, c.stateChanges())
 	depth := c.Depths(gradients)
-	slices.SortStableFunc(order, func(a, b graphs.Variable) int {
-		return depth[graphs.GradientPrefix+a.Name] - depth[graphs.GradientPrefix+b.Name]
-	})
+	slices.SortStableFunc(order, func(a, b graphs.Variable) int { return depth[outputOf(a)] - depth[outputOf(b)] })
 	return order
+}
+
+// outputOf returns the output of gradients with the gradient of a variable or the change of a state.
+func outputOf(v graphs.Variable) string {
+	if strings.HasPrefix(v.Name, graphs.StatePrefix) {
+		return v.Name
+	}
+	return graphs.GradientPrefix + v.Name
 }

@@ -27,7 +27,7 @@ func (c *composer) tpuTrain(t *tpuParts) error {
 	p.Scalars = append([]graphs.Hyperparameter{{Name: "learning_rate"}, {Name: "weight_decay"}, {Name: "clip_norm", Default: 1}},
 		c.export.Contract.AllHyperparameters()...)
 	for _, a := range gradients.Outputs {
-		if strings.HasPrefix(a.Name, graphs.GradientPrefix) {
+		if strings.HasPrefix(a.Name, graphs.GradientPrefix) || strings.HasPrefix(a.Name, graphs.StatePrefix) {
 			continue
 		}
 		if !a.Ranked || slices.Contains(a.Shape, -1) || a.DType != float32Type {
@@ -111,7 +111,7 @@ func (c *composer) tpuStep(t *tpuParts, p *TPUTrain, r *replica, prefix string, 
 	grads := make(map[string]string)
 	var all []string
 	for _, v := range c.backward(gradients) {
-		grads[v.Name] = crossReplicaSum(c.Builder, prefix+"total/"+v.Name, output(graphs.GradientPrefix+v.Name), p.Feeds.Replicas)
+		grads[v.Name] = crossReplicaSum(c.Builder, prefix+"total/"+v.Name, output(outputOf(v)), p.Feeds.Replicas)
 	}
 	for _, v := range c.export.Contract.Variables {
 		all = append(all, grads[v.Name])
@@ -123,7 +123,7 @@ func (c *composer) tpuStep(t *tpuParts, p *TPUTrain, r *replica, prefix string, 
 		sums[s.Name] = crossReplicaSum(c.Builder, prefix+"total/"+s.Name, output(s.Name), p.Feeds.Replicas)
 		parts = append(parts, c.Node("Reshape", prefix+"sums/flat/"+s.Name, []string{sums[s.Name], flat}, build.Type("T", float32Type), build.Type("Tshape", int32Type)))
 	}
-	d := c.judge(prefix, r, c.squares(prefix+"squares", all), sums["weight_sum"], sums["loss_sum"])
+	d := c.judge(prefix, r, c.squares(prefix+"squares", all), sums["weight_sum"], sums["loss_sum"], grads)
 	updated, err := c.tpuUpdate(t, prefix, r, grads, d)
 	if err != nil {
 		return nil, nil, err
@@ -166,6 +166,9 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 	var updates []string
 	for _, v := range c.export.Contract.Variables {
 		updates = append(updates, in.update("", own, v, capture(grads[v.Name], float32Type), inner))
+	}
+	for _, s := range c.export.Contract.UpdatedStates() {
+		updates = append(updates, in.Assign("update/"+s.Name, own.handles[s.Name], capture(d.states[s.Name], float32Type), float32Type))
 	}
 	all := f.Group("updated", updates...)
 	f.Effect(all)

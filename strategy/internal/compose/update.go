@@ -3,6 +3,7 @@ package compose
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
@@ -47,10 +48,13 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 		for _, v := range contract.Variables {
 			all = append(all, grads[i][v.Name])
 		}
-		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), weights[i], losses[i])
+		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), weights[i], losses[i], grads[i])
 		updates := []string{d.counted}
 		for _, v := range contract.Variables {
 			updates = append(updates, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d))
+		}
+		for _, s := range contract.UpdatedStates() {
+			updates = append(updates, c.Assign(r.prefix+prefix+"update/"+s.Name, r.handles[s.Name], d.states[s.Name], float32Type))
 		}
 		done = append(done, updates...)
 		outcomes = append(outcomes, outcome{r, d, updates})
@@ -70,7 +74,7 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 // replicas share their variables. The first replica decides for all.
 func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool, began [][]string) (Apply, []outcome) {
 	contract := c.export.Contract
-	totals := make(map[string]string)
+	totals := c.stateTotals(prefix, grads)
 	owned := make([][]string, len(c.replicas))
 	for _, v := range contract.Variables {
 		owner := c.owners[v.Name]
@@ -99,7 +103,7 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 		weight = c.sum(prefix+"reduced/weight_sum", weights)
 		loss = c.sum(prefix+"reduced/loss_sum", losses)
 	}
-	d := c.decide(prefix, first, square, weight, loss)
+	d := c.decide(prefix, first, square, weight, loss, totals)
 	done := make([][]string, len(c.replicas))
 	done[0] = []string{d.counted}
 	for _, v := range contract.Variables {
@@ -119,6 +123,14 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 			}
 		}
 	}
+	for i, r := range c.replicas {
+		for _, s := range contract.UpdatedStates() {
+			if i == 0 || !c.Shared {
+				c.OnDevice(r.device)
+				done[i] = append(done[i], c.Assign(r.prefix+prefix+"update/"+s.Name, r.handles[s.Name], d.states[s.Name], float32Type))
+			}
+		}
+	}
 	p := Apply{Fetches: []string{d.norm, d.finite, d.iteration}}
 	if c.timed() {
 		for i, r := range c.replicas {
@@ -130,6 +142,21 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	all := slices.Concat(done...)
 	p.Done = c.Group(prefix+"done", all...)
 	return p, []outcome{{first, d, all}}
+}
+
+// stateTotals adds the sums of the replicas' changes of states, on the first replica, and returns
+// them as gradients does.
+func (c *composer) stateTotals(prefix string, grads []map[string]string) map[string]string {
+	out := make(map[string]string)
+	c.OnDevice(c.replicas[0].device)
+	for _, v := range c.stateChanges() {
+		var parts []string
+		for i := range c.replicas {
+			parts = append(parts, grads[i][v.Name])
+		}
+		out[v.Name] = c.sum(prefix+"reduced/"+v.Name, parts)
+	}
+	return out
 }
 
 // sum adds tensors, two at a time and in their order. A single AddN of three or more is not
@@ -165,20 +192,25 @@ func (c *composer) squares(name string, tensors []string) string {
 type decision struct {
 	norm, finite, counted, iteration string
 	scale, rate                      string
+	states                           map[string]string // new values
 }
 
-// decide adds what judge adds. If the step is not applied, the learning rate is a dead tensor, which
-// stops all updates.
-func (c *composer) decide(prefix string, r *replica, squares, weight, loss string) decision {
-	d := c.judge(prefix, r, squares, weight, loss)
+// decide adds what judge adds. If the step is not applied, the learning rate and the new values of
+// states are dead tensors, which stops all updates.
+func (c *composer) decide(prefix string, r *replica, squares, weight, loss string, totals map[string]string) decision {
+	d := c.judge(prefix, r, squares, weight, loss, totals)
 	d.rate = c.Node("Switch", prefix+"applied/rate", []string{d.rate, d.finite}, build.Type("T", float32Type)) + ":1"
+	for _, s := range c.export.Contract.UpdatedStates() {
+		d.states[s.Name] = c.Node("Switch", prefix+"applied/"+s.Name, []string{d.states[s.Name], d.finite}, build.Type("T", float32Type)) + ":1"
+	}
 	return d
 }
 
 // judge adds the norm of the gradient of the mean loss (the gradient of the sum divided by the
-// weight), the clipping, and the check whether the step is applied. Every update waits for it, so
-// no variable changes while a gradient is computed.
-func (c *composer) judge(prefix string, r *replica, squares, weight, loss string) decision {
+// weight), the clipping, the new values of states, and the check whether the step is applied. Every
+// update waits for it, so no variable changes while a gradient is computed. Totals are the sums of
+// the changes of states over all replicas, named as by gradients.
+func (c *composer) judge(prefix string, r *replica, squares, weight, loss string, totals map[string]string) decision {
 	typeT := build.Type("T", float32Type)
 	unit := c.Node("Reciprocal", prefix+"unit", []string{weight}, typeT)
 	root := c.Node("Sqrt", prefix+"squares/root", []string{squares}, typeT)
@@ -197,11 +229,38 @@ func (c *composer) judge(prefix string, r *replica, squares, weight, loss string
 		c.Node("IsFinite", prefix+"applied/loss", []string{loss}, typeT),
 	})
 
+	states, sound := c.newStates(prefix, r, unit, totals)
+	if sound != "" {
+		finite = c.Node("LogicalAnd", prefix+"applied/all", []string{finite, sound})
+	}
+
 	iterations := r.handles[c.export.Contract.Optimizer.Iterations]
 	one := c.Node("Cast", prefix+"applied/count", []string{finite}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", int64Type))
 	counted := c.Node("AssignAddVariableOp", prefix+"count", []string{iterations, one}, build.Type("dtype", int64Type))
 	iteration := c.Read(prefix+"iteration", iterations, int64Type, counted)
-	return decision{norm, finite, counted, iteration, scale, r.inputs["learning_rate"]}
+	return decision{norm, finite, counted, iteration, scale, r.inputs["learning_rate"], states}
+}
+
+// newStates adds the new values of a replica's states: each plus the sum of its changes, which are
+// multiplied by weights, times the unit, which is the reciprocal of the weight of all replicas. It
+// also returns whether all of them are finite, or "" if there are none.
+func (c *composer) newStates(prefix string, r *replica, unit string, totals map[string]string) (states map[string]string, finite string) {
+	typeT := build.Type("T", float32Type)
+	states = make(map[string]string)
+	var all []string
+	for _, s := range c.export.Contract.UpdatedStates() {
+		name := prefix + "states/" + s.Name
+		change := c.Node("Mul", name+"/change", []string{totals[graphs.StatePrefix+s.Name], unit}, typeT)
+		// In a loop, the step before has changed the state.
+		after, _, _ := strings.Cut(change, ":")
+		old := c.Read(name+"/old", r.handles[s.Name], float32Type, after)
+		states[s.Name] = c.Node("AddV2", name, []string{old, change}, typeT)
+		all = append(all, states[s.Name])
+	}
+	if len(all) == 0 {
+		return states, ""
+	}
+	return states, c.Node("IsFinite", prefix+"applied/states", []string{c.squares(prefix+"states/squares", all)}, typeT)
 }
 
 // update adds the update of one variable of a replica.

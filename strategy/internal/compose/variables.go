@@ -66,6 +66,11 @@ func (c *composer) variables(train bool) error {
 			return err
 		}
 	}
+	for _, s := range contract.States {
+		if err := add(s.Name, s.DType, s.Shape, nil, everywhere); err != nil {
+			return err
+		}
+	}
 	if train {
 		for _, v := range contract.Variables {
 			for _, slot := range contract.SlotsOf(v) {
