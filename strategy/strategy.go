@@ -32,6 +32,10 @@ type Strategy interface {
 	// Predict returns the outputs of the graph for a batch by name, flat; their first axis
 	// is the example. One replica computes them.
 	Predict(ctx context.Context, features []Feature) (map[string][]float64, error)
+	// Results returns the metrics that the export computes from the sums of any number of
+	// batches, by name. Sums must have those of the contract's Results; others are ignored.
+	// Without a function results, there are no metrics.
+	Results(ctx context.Context, sums map[string][]float64) (map[string]float64, error)
 	// Read returns the values of the named variables, in the order of the names. A value
 	// may share its memory with the variable until the next step. Reading is then free, but
 	// the next step has to copy the value first.

@@ -2,7 +2,9 @@ package strategy
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"unsafe"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -39,49 +41,36 @@ func (c *chain) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// floats returns the values of a numeric tensor as float64, flat.
+// floats returns the values of a numeric tensor of any shape as float64, flat.
 func floats(t *tf.Tensor) ([]float64, error) {
-	n := int64(1)
-	for _, d := range t.Shape() {
-		n *= d
+	var b bytes.Buffer
+	switch t.DataType() {
+	case tf.Float, tf.Double, tf.Int32, tf.Int64, tf.Uint8, tf.Bool:
+		if _, err := t.WriteContentsTo(&b); err != nil {
+			return nil, err
+		}
 	}
-	out := make([]float64, 0, n)
-	return flatten(out, t.Value())
+	data := b.Bytes()
+	switch t.DataType() {
+	case tf.Float:
+		return decode(data, 4, func(b []byte) float64 { return float64(math.Float32frombits(binary.NativeEndian.Uint32(b))) }), nil
+	case tf.Double:
+		return decode(data, 8, func(b []byte) float64 { return math.Float64frombits(binary.NativeEndian.Uint64(b)) }), nil
+	case tf.Int32:
+		return decode(data, 4, func(b []byte) float64 { return float64(int32(binary.NativeEndian.Uint32(b))) }), nil
+	case tf.Int64:
+		return decode(data, 8, func(b []byte) float64 { return float64(int64(binary.NativeEndian.Uint64(b))) }), nil
+	case tf.Uint8, tf.Bool:
+		return decode(data, 1, func(b []byte) float64 { return float64(b[0]) }), nil
+	}
+	return nil, fmt.Errorf("value is a %T; expected float32, float64, int32, int64, uint8 or bool", t.Value())
 }
 
-func flatten(out []float64, v any) ([]float64, error) {
-	switch v := v.(type) {
-	case float32:
-		return append(out, float64(v)), nil
-	case []float32:
-		for _, x := range v {
-			out = append(out, float64(x))
-		}
-		return out, nil
-	case [][]float32:
-		for _, x := range v {
-			out, _ = flatten(out, x)
-		}
-		return out, nil
-	case float64:
-		return append(out, v), nil
-	case int64:
-		return append(out, float64(v)), nil
-	case []int64:
-		for _, x := range v {
-			out = append(out, float64(x))
-		}
-		return out, nil
-	case []bool:
-		for _, x := range v {
-			out, _ = flatten(out, x)
-		}
-		return out, nil
-	case bool:
-		if v {
-			return append(out, 1), nil
-		}
-		return append(out, 0), nil
+// decode returns values of so many bytes each.
+func decode(data []byte, size int, value func([]byte) float64) []float64 {
+	out := make([]float64, len(data)/size)
+	for i := range out {
+		out[i] = value(data[i*size:])
 	}
-	return nil, fmt.Errorf("value is a %T; expected a number, a vector or a matrix", v)
+	return out
 }

@@ -12,7 +12,7 @@ import (
 
 // Compose builds the graph of all replicas.
 func Compose(export *graphs.Export, l Layout) (*Plan, error) {
-	functions := []string{"evaluate", "predict"}
+	functions := passFunctions(export.Contract)
 	if l.Train {
 		functions = append(functions, trainingFunctions(export.Contract)...)
 	}
@@ -22,6 +22,9 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	}
 	if l.Own {
 		c.substitute()
+	}
+	for name := range export.Contract.Updates {
+		c.waiting[name] = l.Train && c.WritesWait(export.Functions[name], "learning_rate")
 	}
 	if err := c.variables(l.Train); err != nil {
 		return nil, err
@@ -33,6 +36,7 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 		c.plan.Evaluate = append(c.plan.Evaluate, c.call(r, "evaluate"))
 		c.plan.Predict = append(c.plan.Predict, c.call(r, "predict"))
 	}
+	c.results()
 	if l.Train {
 		if err := c.trainStep(); err != nil {
 			return nil, err
@@ -46,6 +50,15 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	return c.plan, nil
 }
 
+// passFunctions returns the functions that every graph has.
+func passFunctions(contract *graphs.Contract) []string {
+	out := []string{"evaluate", "predict"}
+	if len(contract.Results) > 0 {
+		out = append(out, "results")
+	}
+	return out
+}
+
 // trainingFunctions returns the functions of a training step.
 func trainingFunctions(contract *graphs.Contract) []string {
 	return append([]string{"gradients"}, slices.Sorted(maps.Keys(contract.Updates))...)
@@ -57,6 +70,7 @@ func newComposer(export *graphs.Export, l Layout, functions []string) *composer 
 		Builder: build.New(export.Library(functions...), export.Versions()),
 		Layout:  l,
 		export:  export,
+		waiting: make(map[string]bool),
 		plan:    &Plan{Reads: make(map[string][]string), Assigns: make(map[string]Assignment)},
 	}
 	c.plan.builder = c.Builder
@@ -101,6 +115,33 @@ func (c *composer) substitute() {
 			c.SubstituteFunction(f, op)
 		}
 	}
+}
+
+// results adds the call that computes metrics from sums, on the first replica's host.
+func (c *composer) results() {
+	f := c.export.Functions["results"]
+	if f == nil {
+		return
+	}
+	p := &Results{Sums: c.export.Contract.Results}
+	c.OnDevice(c.replicas[0].host)
+	inputs := make(map[string]string)
+	for _, a := range f.Inputs {
+		name := "results/" + a.Name
+		inputs[a.Name] = c.Node("Reshape", name+"/shaped", []string{c.Placeholder(name, float32Type, []int64{-1}), c.Int64s(name+"/shape", a.Shape)},
+			build.Type("T", float32Type), build.Type("Tshape", int64Type))
+	}
+	evaluate := c.export.Functions["evaluate"]
+	for i, sum := range p.Sums {
+		p.Feeds = append(p.Feeds, fmt.Sprintf("results/sum_%d", i))
+		p.Sizes = append(p.Sizes, int(elements(evaluate.Outputs[evaluate.Output(sum)].Shape)))
+	}
+	node := c.Call("results", f, inputs, nil)
+	for i, a := range f.Outputs {
+		p.Metrics = append(p.Metrics, a.Name)
+		p.Fetches = append(p.Fetches, fmt.Sprintf("%s:%d", node, i))
+	}
+	c.plan.Results = p
 }
 
 // call adds a replica's call of a function whose only arguments are features.

@@ -38,6 +38,8 @@ type composer struct {
 	plan   *Plan
 	// rows are the rows in which gradients are not 0, by feature.
 	rows map[string]RowFeed
+	// waiting tells of each update whether all that it does waits for the learning rate.
+	waiting map[string]bool
 	// looped is set while the step is composed as the body of a loop.
 	looped bool
 	// instance is the number of collectives in the graph so far.

@@ -60,6 +60,8 @@ type Plan struct {
 	// Evaluate and Predict have one call per replica.
 	Evaluate []*Call
 	Predict  []*Call
+	// Results computes metrics from sums; nil if the export has no such function.
+	Results *Results
 	// Kernels lists the kernels of internal/kernels in use, one for each replaced function.
 	Kernels []string
 	// SlotBytes is the size of the optimizer's slots on each replica.
@@ -215,6 +217,18 @@ type Call struct {
 	Name    string
 	Feeds   *Feeds
 	Outputs []string // names, in the order of Fetches
+	Fetches []string
+}
+
+// Results is a call of the function that computes metrics from sums.
+type Results struct {
+	// Sums are the names of the sums, Sizes their numbers of elements. Feeds are the
+	// placeholders, float32 [size].
+	Sums  []string
+	Sizes []int
+	Feeds []string
+	// Metrics are the names of the outputs, float32 [], in the order of Fetches.
+	Metrics []string
 	Fetches []string
 }
 

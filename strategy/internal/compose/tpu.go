@@ -18,7 +18,7 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	functions := []string{"evaluate", "predict"}
+	functions := passFunctions(export.Contract)
 	if l.Train {
 		functions = append(functions, trainingFunctions(export.Contract)...)
 	}
@@ -38,6 +38,7 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	}{{"evaluate", &c.plan.TPU.Evaluate}, {"predict", &c.plan.TPU.Predict}} {
 		*f.call = c.tpuCall(t, f.name)
 	}
+	c.results()
 	if l.Train {
 		if err := c.tpuTrain(t); err != nil {
 			return nil, err

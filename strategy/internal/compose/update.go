@@ -263,7 +263,9 @@ func (c *composer) newStates(prefix string, r *replica, unit string, totals map[
 	return states, c.Node("IsFinite", prefix+"applied/states", []string{c.squares(prefix+"states/squares", all)}, typeT)
 }
 
-// update adds the update of one variable of a replica.
+// update adds the update of one variable of a replica. If the decision says so, and if a dead learning
+// rate does not stop all of it, the handles of variable and slots are dead as well where the step is
+// not applied.
 func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient string, d decision) string {
 	contract := c.export.Contract
 	arguments := map[string]string{
@@ -278,8 +280,15 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 	} else {
 		arguments["weight_decay"] = c.times(prefix+"decay/"+v.Name, r.inputs["weight_decay"], v.Decay)
 	}
+	handles := []string{"variable"}
 	for _, slot := range contract.SlotsOf(v) {
 		arguments[slot.Name] = r.handles[graphs.SlotName(slot.Name, v.Name)]
+		handles = append(handles, slot.Name)
+	}
+	for _, name := range handles {
+		if d.finite != "" && !c.waiting[v.Update] {
+			arguments[name] = c.Node("Switch", prefix+"applied/"+name+"/"+v.Name, []string{arguments[name], d.finite}, build.Type("T", resourceType)) + ":1"
+		}
 	}
 	for _, h := range contract.Optimizer.Hyperparameters {
 		arguments[h.Name] = r.inputs[h.Name]

@@ -1,0 +1,559 @@
+package strategy
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+)
+
+// kerasModel exports a Keras model with features of all dtypes, batch normalization and dropout. The
+// export "keras" has no dropout and Adagrad, whose slots start at 0.1: Keras' own training of the
+// model is written beside it. "factored" has dropout and an optimizer of two updates, with slots
+// of shapes of their own; "grouped" has factors of learning rates and decays.
+const kerasModel = `
+import json, sys
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+from gorbit_export import Feature, Model, export
+from gorbit_export.models import task
+
+out = sys.argv[1]
+
+def build(rate, optimizer, groups=()):
+    keras.utils.set_random_seed(3)
+    image = keras.Input((6, 6, 1), name="image", dtype="uint8")
+    words = keras.Input((None,), name="words", dtype="int64")
+    real = keras.Input((None,), name="real", dtype="bool")
+    x = layers.Conv2D(4, 3, use_bias=False, name="conv")(layers.Rescaling(1 / 64)(image))
+    x = layers.BatchNormalization(momentum=0.8, name="norm")(x)
+    x = layers.GlobalAveragePooling2D()(layers.ReLU()(x))
+    w = layers.GlobalAveragePooling1D()(layers.Embedding(9, 3, name="table")(words), mask=real)
+    x = layers.Dropout(rate)(layers.Concatenate()([x, w]))
+    return Model(
+        model=keras.Model([image, words, real], layers.Dense(3, name="head")(x)),
+        features=[
+            Feature("image", "uint8", (None, 6, 6, 1)),
+            Feature("words", "int64", (None, None), below=9),
+            Feature("real", "bool", (None, None), make="mask"),
+            Feature("digit", "int32", (None,), label=True, below=3),
+        ],
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        labels="digit",
+        metrics=["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(2, name="top2")],
+        optimizer=optimizer,
+        groups=groups,
+    )
+
+def write(folder, user):
+    made = task.ModelTask(user)
+    export.write(made, made.optimizer, f"{out}/{folder}")
+    return made
+
+def batch(seed, n=8):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 6, n)
+    real = np.arange(lengths.max()) < lengths[:, None]
+    return {
+        "image": rng.integers(0, 256, (n, 6, 6, 1)).astype("uint8"),
+        "words": rng.integers(0, 9, real.shape) * real,
+        "real": real,
+        "digit": rng.integers(0, 3, n).astype("int32"),
+        "example_weights": np.ones(n, "float32"),
+    }
+
+user = build(0.0, keras.optimizers.Adagrad(learning_rate=0.1))
+made = write("keras", user)
+
+def variables():
+    return {path: np.ravel(leaf.value).tolist() for path, leaf in made.named.variables.items()}
+
+golden = {"before": variables(), "steps": []}
+for step in range(6):
+    b = batch(step)
+    with tf.GradientTape() as tape:
+        y = user.model([b["image"], b["words"], b["real"]], training=True)
+        loss = user.loss(b["digit"], y)
+    gradients = tape.gradient(loss, [v.value for v in user.model.trainable_variables])
+    gradients = [tf.convert_to_tensor(g) for g in gradients]
+    user.optimizer.apply(gradients, user.model.trainable_variables)
+    golden["steps"].append({
+        "features": {name: {"shape": v.shape, "values": v.ravel().astype(float).tolist()} for name, v in b.items()},
+        "loss": float(loss), "norm": float(tf.linalg.global_norm(gradients)), "after": variables(),
+    })
+b = batch(100, 20)
+y = user.model([b["image"], b["words"], b["real"]])
+golden["evaluation"] = {
+    "features": {name: {"shape": v.shape, "values": v.ravel().astype(float).tolist()} for name, v in b.items()},
+    "loss": float(user.loss(b["digit"], y)),
+    "accuracy": float(np.mean(np.argmax(y, -1) == b["digit"])),
+    "probabilities": np.ravel(tf.nn.softmax(y)).tolist(),
+}
+json.dump(golden, open(out + "/golden.json", "w"))
+write("factored", build(0.3, "adafactor"))
+groups = [("norm", {"learning_rate": 0.5}), ("head/kernel", {"weight_decay": 2.0})]
+write("grouped", build(0.3, "sgd", groups))
+`
+
+// kerasGolden is what Keras' own training gives.
+type kerasGolden struct {
+	Before map[string][]float64
+	Steps  []struct {
+		Features   tensorsOf
+		Loss, Norm float64
+		After      map[string][]float64
+	}
+	Evaluation struct {
+		Features       tensorsOf
+		Loss, Accuracy float64
+		Probabilities  []float64
+	}
+}
+
+// tensorsOf are the features of a batch as JSON has them.
+type tensorsOf map[string]struct {
+	Shape  []int
+	Values []float64
+}
+
+// of returns the features with the dtypes of a contract.
+func (b tensorsOf) of(c *graphs.Contract) []Feature {
+	var out []Feature
+	for _, f := range c.Features {
+		given := b[f.Name]
+		x := Feature{Name: f.Name, Shape: given.Shape}
+		for _, v := range given.Values {
+			switch f.DType {
+			case "uint8":
+				x.Uint8 = append(x.Uint8, uint8(v))
+			case "int32":
+				x.Int32 = append(x.Int32, int32(v))
+			case "int64":
+				x.Int64 = append(x.Int64, int64(v))
+			case "bool":
+				x.Bool = append(x.Bool, v != 0)
+			default:
+				x.Float32 = append(x.Float32, float32(v))
+			}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// kerasExport opens an export of kerasModel.
+func kerasExport(t testing.TB, folder string) (*graphs.Export, kerasGolden) {
+	t.Helper()
+	dir := testkit.Made(t, kerasModel)
+	export, err := graphs.Open(filepath.Join(dir, folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return export, readJSON[kerasGolden](t, filepath.Join(dir, "golden.json"))
+}
+
+// begin sets the variables that are not the optimizer's. All exports have the same.
+func begin(t testing.TB, m Strategy, values map[string][]float64) {
+	t.Helper()
+	set := make(map[string]*tf.Tensor)
+	for _, v := range m.Variables() {
+		if v.Slot {
+			continue
+		}
+		flat := make([]float32, len(values[v.Name]))
+		for i, x := range values[v.Name] {
+			flat[i] = float32(x)
+		}
+		var err error
+		if set[v.Name], err = newTensor(v.DType, v.Shape, raw(flat)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Assign(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTrainsAsKeras holds losses, norms of gradients, variables and statistics of several steps, and
+// evaluation, prediction and metrics after them, against Keras' own.
+func TestTrainsAsKeras(t *testing.T) {
+	export, golden := kerasExport(t, "keras")
+	m := way{replicas: 1}.open(t, export)
+	begin(t, m, golden.Before)
+	for i, want := range golden.Steps {
+		r, err := stepOf(t.Context(), m, [][]Feature{want.Features.of(export.Contract)}, [2]int64{1, int64(i)}, Scalars{"learning_rate": 0.1, "clip_norm": 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if loss := r.Sums["loss_sum"][0] / r.Sums["weight_sum"][0]; !near(loss, want.Loss, 1e-5) || !near(r.GradientNorm, want.Norm, 1e-5) || !r.Applied {
+			t.Errorf("step %d: loss %v, norm %v, applied %v; Keras has %v, %v", i, loss, r.GradientNorm, r.Applied, want.Loss, want.Norm)
+		}
+		got := variables(t, m)
+		for name, values := range want.After {
+			for k := range values {
+				if !near(got[name][k], values[k], 1e-5) {
+					t.Fatalf("step %d: %s[%d] is %v, Keras has %v", i, name, k, got[name][k], values[k])
+				}
+			}
+		}
+	}
+	features := golden.Evaluation.Features.of(export.Contract)
+	sums, err := m.Evaluate(t.Context(), features)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loss := sums["loss_sum"][0] / sums["weight_sum"][0]; !near(loss, golden.Evaluation.Loss, 1e-5) {
+		t.Errorf("loss %v, Keras has %v", loss, golden.Evaluation.Loss)
+	}
+	metrics, err := m.Results(t.Context(), sums)
+	if err != nil || len(metrics) != 2 || !near(metrics["accuracy"], golden.Evaluation.Accuracy, 1e-6) || metrics["top2"] < metrics["accuracy"] {
+		t.Errorf("metrics %v, %v; Keras has accuracy %v", metrics, err, golden.Evaluation.Accuracy)
+	}
+	predicted, err := m.Predict(t.Context(), features)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range golden.Evaluation.Probabilities {
+		if got := predicted["probabilities"][i]; !near(got, want, 1e-5) {
+			t.Fatalf("probability %d is %v, Keras has %v", i, got, want)
+		}
+	}
+	delete(sums, export.Contract.Results[1])
+	if _, err := m.Results(t.Context(), sums); err == nil || err.Error() != "results: the sum "+export.Contract.Results[1]+" has 0 values; expected 1" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// drawnImages draws a batch of n examples with weights of their own.
+func drawnImages(rng *rand.Rand, n int) []Feature {
+	length := 1 + rng.IntN(5)
+	image, words, real := Feature{Name: "image", Shape: []int{n, 6, 6, 1}}, Feature{Name: "words", Shape: []int{n, length}}, Feature{Name: "real", Shape: []int{n, length}}
+	digit, weights := Feature{Name: "digit", Shape: []int{n}}, Feature{Name: "example_weights", Shape: []int{n}}
+	for range n {
+		for range 36 {
+			image.Uint8 = append(image.Uint8, uint8(rng.IntN(256)))
+		}
+		own := 1 + rng.IntN(length)
+		for i := range length {
+			words.Int64, real.Bool = append(words.Int64, rng.Int64N(9)), append(real.Bool, i < own)
+		}
+		digit.Int32, weights.Float32 = append(digit.Int32, rng.Int32N(3)), append(weights.Float32, 0.5+rng.Float32())
+	}
+	return []Feature{weights, real, image, words, digit}
+}
+
+// imageSteps are the inputs of steps with micro-batches of several sizes.
+func imageSteps(micro, steps int) []StepInput {
+	rng := rand.New(rand.NewPCG(4, 2))
+	out := make([]StepInput, steps)
+	for i := range out {
+		out[i] = StepInput{Seed: [2]int64{5, int64(i)}, Scalars: Scalars{"learning_rate": 0.05, "weight_decay": 0.1}}
+		for range micro {
+			out[i].Batches = append(out[i].Batches, drawnImages(rng, 2+rng.IntN(4)))
+		}
+	}
+	return out
+}
+
+// dividing are the ways to divide a batch into four parts.
+var dividing = []way{
+	{"accumulate 4", 0, 1, 4, Config{}},
+	{"4 lanes", 0, 1, 1, Config{Lanes: 4}},
+	{"2 lanes, accumulate 2", 0, 1, 2, Config{Lanes: 2}},
+	{"mirrored 4, with collectives", 0, 4, 1, Config{}},
+	{"mirrored 2, accumulate 2", 0, 2, 2, Config{}},
+	{"mirrored 2, accumulate 2, a bucket per variable", 0, 2, 2, Config{BucketBytes: 1}},
+	{"sharded 4", 0, 4, 1, Config{ShardOptimizer: true}},
+	{"sharded 2, accumulate 2", 0, 2, 2, Config{ShardOptimizer: true}},
+	{"2 workers, accumulate 2", 2, 1, 2, Config{}},
+	{"2 workers with 2 devices, sharded", 2, 2, 1, Config{ShardOptimizer: true}},
+}
+
+// TestStatesOfParts wants the statistics of a batch in parts to be the mean of those that each part
+// alone would give, by weight, in every way to divide it, and variables and slots to be the same in
+// all ways.
+func TestStatesOfParts(t *testing.T) {
+	export, golden := kerasExport(t, "factored")
+	one := way{replicas: 1}.open(t, export)
+	begin(t, one, golden.Before)
+	in := imageSteps(4, 3)
+
+	// Each part alone, from the statistics at the start.
+	states := export.Contract.UpdatedStates()
+	if len(states) != 2 {
+		t.Fatalf("states %+v", states)
+	}
+	want := make(map[string][]float64)
+	total := 0.0
+	for _, part := range in[0].Batches {
+		begin(t, one, golden.Before)
+		r, err := stepOf(t.Context(), one, [][]Feature{part}, in[0].Seed, in[0].Scalars)
+		if err != nil || !r.Applied {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		weight := r.Sums["weight_sum"][0]
+		total += weight
+		after := variables(t, one)
+		for _, s := range states {
+			if want[s.Name] == nil {
+				want[s.Name] = make([]float64, s.Elements())
+			}
+			for k, v := range after[s.Name] {
+				want[s.Name][k] += weight * v
+			}
+		}
+	}
+	var first map[string][]float64
+	for _, w := range dividing {
+		t.Run(w.name, func(t *testing.T) {
+			m := w.open(t, export)
+			begin(t, m, golden.Before)
+			for i, step := range in {
+				r, err := stepOf(t.Context(), m, step.Batches, step.Seed, step.Scalars)
+				if err != nil || !r.Applied {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				if i > 0 {
+					continue
+				}
+				got := variables(t, m)
+				for _, s := range states {
+					for k, v := range want[s.Name] {
+						if !near(got[s.Name][k], v/total, 1e-5) || near(got[s.Name][k], golden.Before[s.Name][k], 1e-3) {
+							t.Errorf("%s[%d] is %v, the mean of the parts %v, and was %v", s.Name, k, got[s.Name][k], v/total, golden.Before[s.Name][k])
+						}
+					}
+				}
+			}
+			got := variables(t, m)
+			if first == nil {
+				first = got
+			}
+			for name, values := range first {
+				for k, v := range values {
+					if !near(got[name][k], v, 1e-5) {
+						t.Fatalf("%s[%d] is %v, in the first way %v", name, k, got[name][k], v)
+					}
+				}
+			}
+			for name, all := range held(t, m) {
+				for i, other := range all[1:] {
+					if !bytes.Equal(bytesOf(t, other), bytesOf(t, all[0])) {
+						t.Errorf("%s differs between replica 0 and replica %d", name, i+1)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestNaNLeavesStates makes a step of a batch with a weight that is NaN on one replica, and wants
+// nothing to change, and the next step to be made.
+func TestNaNLeavesStates(t *testing.T) {
+	export, golden := kerasExport(t, "factored")
+	for _, w := range dividing[:8] {
+		t.Run(w.name, func(t *testing.T) {
+			m := w.open(t, export)
+			begin(t, m, golden.Before)
+			before := variables(t, m)
+			in := imageSteps(4, 2)
+			in[0].Batches[3][0].Float32[1] = float32(math.NaN())
+			r, err := stepOf(t.Context(), m, in[0].Batches, in[0].Seed, in[0].Scalars)
+			if err != nil || r.Applied {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			for name, all := range held(t, m) {
+				for i, value := range all {
+					if got, err := floats(value); err != nil || !slices.Equal(got, before[name]) {
+						t.Errorf("%s has changed on replica %d: %v, %v", name, i, got, err)
+					}
+				}
+			}
+			if r, err := stepOf(t.Context(), m, in[1].Batches, in[1].Seed, in[1].Scalars); err != nil || !r.Applied {
+				t.Errorf("the step after it: %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+// TestStatesThatAreNotFinite wants no step where only the statistics are not finite.
+func TestStatesThatAreNotFinite(t *testing.T) {
+	export, golden := kerasExport(t, "factored")
+	for _, w := range []way{dividing[0], dividing[3], dividing[6]} {
+		t.Run(w.name, func(t *testing.T) {
+			m := w.open(t, export)
+			// The statistics are not read in training, so losses and gradients are finite.
+			values := map[string][]float64{"model/norm/moving_mean": {1, math.Inf(1), 1, 1}}
+			for name, v := range golden.Before {
+				if values[name] == nil {
+					values[name] = v
+				}
+			}
+			begin(t, m, values)
+			before := variables(t, m)
+			in := imageSteps(4, 1)[0]
+			r, err := stepOf(t.Context(), m, in.Batches, in.Seed, in.Scalars)
+			if err != nil || r.Applied || math.IsNaN(r.GradientNorm) || math.IsNaN(r.Sums["loss_sum"][0]) {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			for name, v := range variables(t, m) {
+				if fmt.Sprint(v) != fmt.Sprint(before[name]) {
+					t.Errorf("%s has changed", name)
+				}
+			}
+		})
+	}
+}
+
+// TestLoopUpdatesStates wants the same bits of results, variables and statistics of steps one at a
+// time and five at a time, one of which is not applied.
+func TestLoopUpdatesStates(t *testing.T) {
+	export, golden := kerasExport(t, "factored")
+	for _, w := range []way{{"one device", 0, 1, 1, Config{}}, {"2 lanes", 0, 1, 1, Config{Lanes: 2}}, {"mirrored 2", 0, 2, 1, Config{}}, {"sharded 2", 0, 2, 1, Config{ShardOptimizer: true}}} {
+		t.Run(w.name, func(t *testing.T) {
+			single := w.open(t, export)
+			begin(t, single, golden.Before)
+			in := imageSteps(single.runtime.MicroBatches, 10)
+			in[7].Batches[0][0].Float32[0] = float32(math.NaN())
+			w.config.StepsPerCall = 5
+			m := w.open(t, export)
+			begin(t, m, golden.Before)
+			for _, each := range [][]StepInput{in[:5], in[5:7], in[7:8], in[8:]} {
+				want := makeAll(t, single, each, 1)
+				got := makeAll(t, m, each, len(each))
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("results %v, one at a time %v", got, want)
+				}
+			}
+			sameBits(t, m, single)
+		})
+	}
+}
+
+// TestSlotsOfTheContract checks shapes and first values of slots, and their bytes on every replica.
+func TestSlotsOfTheContract(t *testing.T) {
+	for _, test := range []struct {
+		folder  string
+		initial float64
+		bytes   int64
+	}{
+		// Adagrad has a slot like each of 3*3*4 + 2*4 + 9*3 + 7*3 + 3 parameters.
+		{"keras", 0.1, 4*(36+8+27+21+3) + 8},
+		// Adafactor has a row and a column of each variable with two axes or more.
+		{"factored", 0, 0},
+	} {
+		t.Run(test.folder, func(t *testing.T) {
+			export, golden := kerasExport(t, test.folder)
+			c := export.Contract
+			shapes := make(map[string][]int64)
+			size := int64(8) // of iterations
+			for _, v := range c.Variables {
+				for _, s := range c.SlotsOf(v) {
+					shapes[graphs.SlotName(s.Name, v.Name)] = s.Shape
+					size += 4 * s.Elements()
+				}
+			}
+			if test.bytes > 0 && size != test.bytes {
+				t.Errorf("%d bytes of slots, expected %d", size, test.bytes)
+			}
+			if test.bytes == 0 && size >= 4*c.Parameters() {
+				t.Errorf("%d bytes of factored slots of %d parameters", size, c.Parameters())
+			}
+			one := way{replicas: 1}.open(t, export)
+			begin(t, one, golden.Before)
+			if got := one.Runtime().OptimizerBytes; !slices.Equal(got, []int64{size}) {
+				t.Errorf("%v bytes, expected %d", got, size)
+			}
+			for _, v := range one.Variables() {
+				shape, slot := shapes[v.Name]
+				if !slot {
+					continue
+				}
+				if !v.Slot || !slices.Equal(v.Shape, shape) {
+					t.Errorf("%s is %+v, expected the shape %v", v.Name, v, shape)
+				}
+			}
+			for name, values := range variables(t, one) {
+				if _, ok := shapes[name]; ok && slices.ContainsFunc(values, func(v float64) bool { return v != float64(float32(test.initial)) }) {
+					t.Errorf("%s is %v at first, expected %v", name, values, test.initial)
+				}
+			}
+			sharded := way{replicas: 2, config: Config{ShardOptimizer: true}}.open(t, export)
+			total := int64(0)
+			for _, n := range sharded.Runtime().OptimizerBytes {
+				total += n
+			}
+			if total != size {
+				t.Errorf("%d bytes on two replicas, expected %d", total, size)
+			}
+		})
+	}
+}
+
+// TestFactors makes a step with and without weight decay and wants the variables to be moved by
+// their own factors of the learning rate and of the decay.
+func TestFactors(t *testing.T) {
+	export, golden := kerasExport(t, "grouped")
+	factors := make(map[string][2]float64)
+	for _, v := range export.Contract.Variables {
+		factors[v.Name] = [2]float64{v.LearningRate, v.Decay}
+	}
+	if factors["model/norm/gamma"] != [2]float64{0.5, 0} || factors["model/head/kernel"] != [2]float64{1, 2} || factors["model/conv/kernel"][0] != 1 {
+		t.Fatalf("factors %v", factors)
+	}
+	m := way{replicas: 1}.open(t, export)
+	after := func(rate, decay float64) map[string][]float64 {
+		t.Helper()
+		begin(t, m, golden.Before)
+		in := imageSteps(1, 1)[0]
+		in.Scalars = Scalars{"learning_rate": rate, "weight_decay": decay}
+		slots := make(map[string]*tf.Tensor)
+		for _, v := range m.Variables() {
+			if !v.Slot {
+				continue
+			}
+			n := int64(1)
+			for _, d := range v.Shape {
+				n *= d
+			}
+			size := map[tf.DataType]int64{tf.Float: 4, tf.Int64: 8}[v.DType]
+			zero, err := newTensor(v.DType, v.Shape, make([]byte, n*size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			slots[v.Name] = zero
+		}
+		if err := m.Assign(t.Context(), slots); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := stepOf(t.Context(), m, in.Batches, in.Seed, in.Scalars); err != nil || !r.Applied {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return variables(t, m)
+	}
+	none, plain, decayed, double := after(0, 0), after(0.1, 0), after(0.1, 0.01), after(0.2, 0)
+	for name, f := range factors {
+		for k, was := range golden.Before[name] {
+			if !near(none[name][k], was, 1e-7) {
+				t.Fatalf("%s moves at a learning rate of 0", name)
+			}
+			if got, want := double[name][k]-was, 2*(plain[name][k]-was); math.Abs(got-want) > 1e-6 {
+				t.Errorf("%s[%d] moves by %v at twice the learning rate, expected %v", name, k, got, want)
+			}
+			// The decay takes rate * decay * factor of the value.
+			if got, want := plain[name][k]-decayed[name][k], 0.1*f[0]*0.01*f[1]*was; math.Abs(got-want) > 1e-6 {
+				t.Errorf("%s[%d]: the decay takes %v of %v, expected %v", name, k, got, was, want)
+			}
+		}
+	}
+}
