@@ -90,8 +90,8 @@ lint: setup ## Check formatting and common mistakes
 	  [ -z "$$unformatted" ] || { echo "not in gofmt's format:" $$unformatted >&2; exit 1; }
 	@$(GO) vet $(PACKAGES)
 	@$(GO) tool staticcheck $(PACKAGES)
-	@$(PY) -m ruff check --quiet tools bench
-	@$(PY) -m ruff format --quiet --check tools bench
+	@$(PY) -m ruff check --quiet tools bench examples
+	@$(PY) -m ruff format --quiet --check tools bench examples
 
 .PHONY: pytest
 pytest: fetch ## Run Python's tests

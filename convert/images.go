@@ -11,33 +11,41 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 )
 
-// maxImage is the largest file of an image.
-const maxImage = 64 << 20
+// maxImage is the largest file of an image of so many values: what is beside its pixels, such as the
+// camera's notes, has a limit, because many files are in memory at once.
+func maxImage(values int64) int64 { return 4*values + 1<<20 }
 
 // readImage reads a PNG or JPEG file and its pixels: height, width and channels after one another.
 // It returns the reason why the file is no image of the shape. Pixels are appended to pixels[:0].
 func readImage(path string, shape Shape, pixels []byte) (file, _ []byte, reason string) {
-	file, err := bounded.ReadFile(path, maxImage)
+	values, _ := shape.elements()
+	file, err := bounded.ReadFile(path, maxImage(values))
 	if err != nil {
 		return nil, nil, err.Error()
 	}
+	pixels, reason = decodeImage(file, path, shape, pixels)
+	return file, pixels, reason
+}
+
+// decodeImage returns the pixels of a file, which is called path in a reason.
+func decodeImage(file []byte, path string, shape Shape, pixels []byte) (_ []byte, reason string) {
 	cfg, format, err := image.DecodeConfig(bytes.NewReader(file))
 	if err != nil {
-		return nil, nil, fmt.Sprintf("%s is no PNG or JPEG file: %v", path, err)
+		return nil, fmt.Sprintf("%s is no PNG or JPEG file: %v", path, err)
 	}
 	channels, what := channelsOf(cfg.ColorModel)
 	// Before the pixels are read, whose memory is that of the size.
 	if int64(cfg.Height) != shape[0] || int64(cfg.Width) != shape[1] || channels != shape[2] {
-		return nil, nil, fmt.Sprintf("%s is %d x %d %s, of shape [%d, %d, %d]; expected shape %v, by HEIGHT, WIDTH, CHANNELS", path, cfg.Width, cfg.Height, what, cfg.Height, cfg.Width, channels, shape)
+		return nil, fmt.Sprintf("%s is %d x %d %s, of shape [%d, %d, %d]; expected shape %v, by HEIGHT, WIDTH, CHANNELS", path, cfg.Width, cfg.Height, what, cfg.Height, cfg.Width, channels, shape)
 	}
 	if what == deep {
-		return nil, nil, fmt.Sprintf("%s has 16 bits per channel; expected 8", path)
+		return nil, fmt.Sprintf("%s has 16 bits per channel; expected 8", path)
 	}
 	img, _, err := image.Decode(bytes.NewReader(file))
 	if err != nil {
-		return nil, nil, fmt.Sprintf("%s is a damaged %s file: %v", path, format, err)
+		return nil, fmt.Sprintf("%s is a damaged %s file: %v", path, format, err)
 	}
-	return file, appendPixels(pixels[:0], img, channels), ""
+	return appendPixels(pixels[:0], img, channels), ""
 }
 
 const deep = "with 16 bits per channel"

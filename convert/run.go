@@ -391,8 +391,11 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 	}
 	for _, name := range splits {
 		s := c.manifest.Splits[name]
-		c.log.Info("split written", "split", name, "records", s.Records, "files", len(s.Files),
-			"tokens", s.Tokens, "longest", s.Lengths.Max, "truncated", s.Truncated)
+		about := []any{"split", name, "records", s.Records, "files", len(s.Files)}
+		if c.manifest.HasVocab() {
+			about = append(about, "tokens", s.Tokens, "longest", s.Lengths.Max, "truncated", s.Truncated)
+		}
+		c.log.Info("split written", about...)
 	}
 	return c.manifest, nil
 }

@@ -89,7 +89,7 @@ func (s *schemaRows) chunkRows() int {
 	for _, f := range s.schema.features {
 		if f.kind == KindImage {
 			n, _ := f.shape.elements()
-			bytes += n
+			bytes += maxImage(n) / 16
 		}
 	}
 	return int(max(1, min(chunkRows, chunkBytesOfImages/bytes)))

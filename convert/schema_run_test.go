@@ -280,7 +280,7 @@ func TestSchemaUnknownCategory(t *testing.T) {
 }
 
 // picture returns the file of an image whose pixels are 10 apart.
-func picture(t *testing.T, img interface {
+func picture(t testing.TB, img interface {
 	image.Image
 	Set(x, y int, c color.Color)
 }, format string) string {

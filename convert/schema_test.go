@@ -3,6 +3,7 @@ package convert
 import (
 	"errors"
 	"fmt"
+	"image"
 	"slices"
 	"strings"
 	"testing"
@@ -148,6 +149,25 @@ func FuzzSchema(f *testing.F) {
 			if n, _ := f.shape.elements(); reason == "" && !f.shape.open() && c.values != n {
 				t.Fatalf("%q of %q: %d values for shape %v", cellText, data, c.values, f.shape)
 			}
+		}
+	})
+}
+
+// FuzzImage checks that a file is refused in words or has as many pixels as its shape.
+func FuzzImage(f *testing.F) {
+	for _, format := range []string{"png", "jpeg"} {
+		f.Add([]byte(picture(f, image.NewGray(image.Rect(0, 0, 3, 2)), format)), uint8(2), uint8(3), false)
+		f.Add([]byte(picture(f, image.NewRGBA(image.Rect(0, 0, 2, 2)), format)), uint8(2), uint8(2), true)
+	}
+	f.Add([]byte("\x89PNG\r\n\x1a\n"), uint8(1), uint8(1), true)
+	f.Fuzz(func(t *testing.T, data []byte, height, width uint8, rgb bool) {
+		shape := Shape{int64(height%8) + 1, int64(width%8) + 1, 1}
+		if rgb {
+			shape[2] = 3
+		}
+		pixels, reason := decodeImage(data, "x", shape, nil)
+		if n, _ := shape.elements(); reason == "" && int64(len(pixels)) != n || reason != "" && pixels != nil {
+			t.Fatalf("%d pixels for shape %v, %q", len(pixels), shape, reason)
 		}
 	})
 }

@@ -188,12 +188,20 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 // printManifest prints a table of the splits.
 func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "split\trecords\tfiles\ttokens\tlength min/mean/max\tshortened\tlabels\n")
+	if m.HasVocab() {
+		fmt.Fprintf(w, "split\trecords\tfiles\ttokens\tlength min/mean/max\tshortened\tlabels\n")
+	} else {
+		fmt.Fprintf(w, "split\trecords\tfiles\tlabels\n")
+	}
 	for _, name := range sortedSplits(m) {
 		s := m.Splits[name]
 		var labels []string
 		for i, n := range s.LabelCounts {
 			labels = append(labels, fmt.Sprintf("%s: %d", m.Labels[i], n))
+		}
+		if !m.HasVocab() {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", name, s.Records, len(s.Files), strings.Join(labels, ", "))
+			continue
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d/%.1f/%d\t%d\t%s\n", name, s.Records, len(s.Files), s.Tokens,
 			s.Lengths.Min, s.Lengths.Mean, s.Lengths.Max, s.Truncated, strings.Join(labels, ", "))
