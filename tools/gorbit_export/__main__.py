@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 # TensorFlow is imported only after the arguments have been checked: the import
 # takes seconds, and TensorFlow may not be installed.
 from gorbit_export import config as configs
+from gorbit_export import release
 from gorbit_export.errors import UsageError
 from gorbit_export.models import command
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 TASKS = ("classification", "multilabel", "regression", "tokens", "mlm")
 """The tasks of BERT."""
-TENSORFLOW = "2.18"
-"""The release whose graphs gorbit's library runs."""
 
 
 _OPTIMIZERS = ("adamw", "sgd", "lion", "lamb", "adafactor", "muon")
@@ -167,7 +166,7 @@ def _export(args: argparse.Namespace) -> None:
         if args.vocab_size is not None:
             config = dataclasses.replace(config, vocab_size=args.vocab_size)
         _check_memory(config)
-    _check_tensorflow()
+    release.check()
     import tensorflow as tf
 
     from gorbit_export import export, optimizers
@@ -258,17 +257,6 @@ def _check_memory(config: configs.BertConfig) -> None:
             f"a model of {config.parameters:,} parameters needs {needed / 1e9:,.0f} GB with its "
             f"optimizer slots; this machine has {memory / 1e9:,.0f} GB"
         )
-
-
-def _check_tensorflow() -> None:
-    """Raises ImportError unless the release that gorbit runs can be imported."""
-    wanted = f"pip install 'tensorflow-cpu=={TENSORFLOW}.*'"
-    try:
-        import tensorflow as tf
-    except ImportError as err:
-        raise ImportError(f"cannot import TensorFlow ({err}); run {wanted}") from err
-    if not tf.__version__.startswith(TENSORFLOW + "."):
-        raise ImportError(f"TensorFlow is {tf.__version__}; expected {TENSORFLOW}; run {wanted}")
 
 
 def _sentence(err: Exception) -> str:

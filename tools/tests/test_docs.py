@@ -16,6 +16,19 @@ def blocks(page: str) -> list[str]:
     )
 
 
+def test_the_model_of_the_guide_keeps_to_the_rules():
+    from gorbit_export import export
+    from gorbit_export.models import task
+
+    (source,) = blocks("guide/keras.md")
+    names: dict = {}
+    exec(compile(source, "keras.md", "exec"), names)
+    made = task.ModelTask(names["build"](width=2))
+    made.inspect(export.Export(made, made.optimizer))
+    assert made.additive is False
+    assert "model/norm1/moving_mean" in made.named.variables
+
+
 def test_the_contracts_architecture_is_exported(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -326,12 +328,17 @@ def test_wrong_arguments_of_build(file, tmp_path, capsys, words, code, message):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
+        (
+            "import tf_keras",
+            "fails: tf-keras is not installed; run pip install --no-deps 'tf-keras==2.18.*'",
+        ),
         ("return 3", "returns a int; expected a gorbit_export.Model"),
         ("1 / 0", "fails: ZeroDivisionError: division by zero (line 7)"),
         ("return build", "returns a function; expected a gorbit_export.Model"),
     ],
 )
-def test_wrong_files(tmp_path, capsys, body, message):
+def test_wrong_files(tmp_path, capsys, monkeypatch, body, message):
+    monkeypatch.setitem(sys.modules, "tf_keras", None)
     path = tmp_path / "model.py"
     path.write_text(MODEL.format(body=body))
     assert main(["check", str(path)]) == 1

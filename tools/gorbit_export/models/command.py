@@ -8,6 +8,7 @@ import pathlib
 import sys
 from typing import Any
 
+from gorbit_export import release
 from gorbit_export.errors import UsageError
 from gorbit_export.models import Refusal
 
@@ -58,7 +59,10 @@ def add(parsers: Any) -> None:
 
 
 def _build(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    # On a GPU, recurrent layers would choose kernels that only GPUs have.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    release.check()
     import keras
 
     from gorbit_export.models import userfile
@@ -90,8 +94,13 @@ def _export(args: argparse.Namespace) -> None:
         export.refuse_existing(out, args.overwrite)
     except OSError as err:
         raise UsageError(str(err)) from err
+    import tensorflow as tf
+
     made = _task(args)
-    module = export.write(made, made.optimizer, out, args.overwrite, args.xla)
+    try:
+        module = export.write(made, made.optimizer, out, args.overwrite, args.xla)
+    except tf.errors.OpError as err:  # a full disk, or not enough memory
+        raise OSError(err.message) from err
     for note in made.notes:
         print(f"gorbit_export: note: {note}", file=sys.stderr)
     print(

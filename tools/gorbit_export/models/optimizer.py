@@ -17,6 +17,11 @@ Tensor = tf.Tensor
 
 _ANY_SHAPE = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Lamb")
 """Optimizers whose update is the same graph for a variable of any shape."""
+_TAKEN = (
+    *("variable", "gradient", "gradient_scale", "iteration"),
+    *("learning_rate", "weight_decay"),
+)
+"""Arguments of update functions, which no slot may be called."""
 _RUNNERS = {
     "use_ema": "moving averages of variables are not kept",
     "gradient_accumulation_steps": "gorbit divides batches itself: micro_batches of the run",
@@ -202,6 +207,12 @@ class KerasOptimizer(optimizers.Optimizer):
             self._rules[key] = KerasRule(function, self._given, path, shape)
         return self._rules[key]
 
+    def settings(self) -> str:
+        """Returns the settings that are the run's, as they are in Keras."""
+        rate = float(keras.ops.convert_to_numpy(self._given.learning_rate))
+        decay = float(self._given.weight_decay or 0)
+        return f"optimizer.learning_rate={rate:.6g} optimizer.weight_decay={decay:.6g}"
+
     def update(self, *args: Any, **kwargs: Any) -> None:
         """See Rule; its rules update."""
         raise NotImplementedError
@@ -225,7 +236,7 @@ def _slot_name(slot: Any, path: str, used: dict[str, Any]) -> str:
     for owner in ("variable", path.replace("/", "_"), path.split("/")[-1]):
         name = name.removeprefix(f"{owner}_")
     name = name.strip("_") or "slot"
-    while name in used or name in ("variable", "gradient", "iteration"):
+    while name in used or name in _TAKEN:
         name += "_"
     return name
 

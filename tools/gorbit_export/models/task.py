@@ -75,6 +75,11 @@ class ModelTask(task.Task):
             user.optimizer, {p: v.holder for p, v in self.named.variables.items() if v.trained}
         )
         self._groups = _groups(user.groups, self.named)
+        if isinstance(self.optimizer, keras_optimizers.KerasOptimizer):
+            self._note(
+                f"the run sets what Keras' {type(user.optimizer).__name__} has as "
+                f"{self.optimizer.settings()}"
+            )
         self._try()
 
     def _build(self) -> None:

@@ -114,6 +114,8 @@ def call(build: Callable[..., Model], arguments: dict[str, Any], path: str) -> M
 
 def _where(err: Exception, file: pathlib.Path) -> str:
     """Returns an error's class and message, and the line of the user's file."""
+    if isinstance(err, ModuleNotFoundError) and err.name == "tf_keras":
+        return "tf-keras is not installed; run pip install --no-deps 'tf-keras==2.18.*'"
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(err.__traceback__)
