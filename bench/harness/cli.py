@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import peers
 from harness import gpu, machine, plan, runs, tables, venvs
 from peers.base import BENCH, ROOT
-from suites import base, limit, predict, reading, strategy, text, train
+from suites import base, dense, limit, predict, reading, strategy, text, train
 
 SUITES = {
     "train": train,
     "input": reading,
+    "dense": dense,
     "text": text,
     "predict": predict,
     "strategy": strategy,
@@ -298,6 +299,8 @@ def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
         used += [p for p in peers.TRAIN if not args.peers or p.name in args.peers]
     if "input" in chosen:
         used += peers.INPUT
+    if "dense" in chosen:
+        used += peers.DENSE
     if "predict" in chosen:
         used += peers.PREDICT
     if "strategy" in chosen:

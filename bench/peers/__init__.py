@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from peers import data, distribute, gemm, gorbit, hf, keras, orbit, text, tfdata
+from peers import data, dense, distribute, gemm, gorbit, hf, keras, orbit, text, tfdata
 from peers.base import Peer, Worker
 
 TRAIN: tuple[Peer, ...] = (gorbit.Train(), orbit.Orbit(), keras.Fit(), hf.Trainer())
 INPUT: tuple[Peer, ...] = (gorbit.Input(), tfdata.Reader())
+DENSE: tuple[Peer, ...] = (dense.Gorbit(), dense.Reader())
 PREDICT: tuple[Peer, ...] = (
     gorbit.Predict(),
     gorbit.Evaluate(),
@@ -19,13 +20,15 @@ CONVERT: tuple[Peer, ...] = (text.Convert(),)
 KERNELS = gorbit.Kernels()
 GEMM = gemm.Gemm()
 DATA = data.Data()
+DENSE_DATA = dense.Data()
 WEIGHTS = hf.Weights()
 QUALITY = hf.Quality()
+PREPARE: tuple[Peer, ...] = (GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY)
 
 
 def worker(name: str) -> Worker:
     """The peer in Python that has this name."""
-    for peer in (*TRAIN, *INPUT, *PREDICT, *STRATEGY, GEMM, DATA, WEIGHTS, QUALITY):
+    for peer in (*TRAIN, *INPUT, *DENSE, *PREDICT, *STRATEGY, *PREPARE):
         if peer.name == name and isinstance(peer, Worker):
             return peer
     raise KeyError(name)

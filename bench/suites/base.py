@@ -211,7 +211,7 @@ def data(options: Options, lengths: str) -> tuple[str, float]:
     from peers import data as making
 
     recipe = pathlib.Path(making.__file__).read_bytes() + pathlib.Path(plan.__file__).read_bytes()
-    folder = os.path.join(options.settings.work, "data", f"{lengths}-{_key(recipe)}")
+    folder = os.path.join(options.settings.work, "data", f"{lengths}-{digest(recipe)}")
     about = os.path.join(folder, "about.json")
     if not os.path.exists(about):
         options.settings.say(f"making examples of {lengths} lengths")
@@ -223,7 +223,7 @@ def data(options: Options, lengths: str) -> tuple[str, float]:
 def graph(options: Options, size: str) -> str:
     """The export of a classifier of a size, made where it is not there."""
     sources = sorted(pathlib.Path(options.settings.root, "tools", "gorbit_export").glob("*.py"))
-    key = _key(b"".join(source.read_bytes() for source in sources))
+    key = digest(b"".join(source.read_bytes() for source in sources))
     folder = os.path.join(options.settings.work, "graphs", f"{size}-{key}")
     if not os.path.exists(folder):
         options.settings.say(f"exporting {size}")
@@ -272,5 +272,6 @@ def call(options: Options, command: Sequence[str], cwd: str | None = None) -> st
     return done.stdout
 
 
-def _key(content: bytes) -> str:
+def digest(content: bytes) -> str:
+    """A short name for what files hold."""
     return hashlib.sha256(content).hexdigest()[:8]

@@ -57,6 +57,6 @@ def test_long_runs_take_grouped_batches_as_they_come():
 def test_every_worker_is_found_by_its_name():
     import peers
 
-    for peer in (*peers.TRAIN, *peers.INPUT, *peers.PREDICT, *peers.STRATEGY):
+    for peer in (*peers.TRAIN, *peers.INPUT, *peers.DENSE, *peers.PREDICT, *peers.STRATEGY):
         if isinstance(peer, peers.Worker):
             assert peers.worker(peer.name) is peer

@@ -4,7 +4,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/color"
 	"math"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"strings"
@@ -347,4 +350,27 @@ func FuzzStrings(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSubsampledColours holds the conversion of colours that pixels share against image/color's.
+func TestSubsampledColours(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for ratio := image.YCbCrSubsampleRatio444; ratio <= image.YCbCrSubsampleRatio410; ratio++ {
+		for _, size := range []image.Point{{17, 12}, {1, 1}, {8, 8}, {3, 5}} {
+			img := image.NewYCbCr(image.Rectangle{Max: size}, ratio)
+			for _, plane := range [][]uint8{img.Y, img.Cb, img.Cr} {
+				for i := range plane {
+					plane[i] = uint8(r.Uint32())
+				}
+			}
+			to := make([]uint8, 3*size.X*size.Y)
+			encoded{width: size.X, height: size.Y, channels: 3}.convertYCbCr(to, img)
+			for i := range size.X * size.Y {
+				c := color.NRGBAModel.Convert(img.At(i%size.X, i/size.X)).(color.NRGBA)
+				if got := [3]uint8(to[3*i:]); got != [3]uint8{c.R, c.G, c.B} {
+					t.Fatalf("%v of %v: pixel %d is %v, want %v", ratio, size, i, got, c)
+				}
+			}
+		}
+	}
 }

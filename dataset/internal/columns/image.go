@@ -104,6 +104,20 @@ func (e encoded) decode(to []uint8) (reason string) {
 		}
 		return ""
 	}
+	if c, ok := img.(*image.YCbCr); ok && e.channels == 3 && at == (image.Point{}) {
+		e.convertYCbCr(to, c)
+		return ""
+	}
+	if e.channels == 3 && at == (image.Point{}) {
+		switch img := img.(type) {
+		case *image.RGBA: // of a PNG without opacity
+			e.convertFour(to, img.Pix, img.Stride)
+			return ""
+		case *image.NRGBA:
+			e.convertFour(to, img.Pix, img.Stride)
+			return ""
+		}
+	}
 	pixel := pixels(img)
 	if pixel == nil {
 		return fmt.Sprintf("is a %s image of type %T; expected gray or RGB", e.format, img)
@@ -126,6 +140,35 @@ func (e encoded) decode(to []uint8) (reason string) {
 		}
 	}
 	return ""
+}
+
+// convertYCbCr converts an image that begins at (0, 0): the colours of most JPEG files.
+func (e encoded) convertYCbCr(to []uint8, img *image.YCbCr) {
+	shift := 0 // pixels beside each other that share their colour, as a power of 2
+	switch img.SubsampleRatio {
+	case image.YCbCrSubsampleRatio422, image.YCbCrSubsampleRatio420:
+		shift = 1
+	case image.YCbCrSubsampleRatio411, image.YCbCrSubsampleRatio410:
+		shift = 2
+	}
+	for y := range e.height {
+		light, c := img.Y[img.YOffset(0, y):][:e.width], img.COffset(0, y)
+		blue, red, row := img.Cb[c:], img.Cr[c:], to[3*y*e.width:][:3*e.width]
+		for x, l := range light {
+			p := row[3*x : 3*x+3]
+			p[0], p[1], p[2] = color.YCbCrToRGB(l, blue[x>>shift], red[x>>shift])
+		}
+	}
+}
+
+// convertFour drops the opacity of pixels of four bytes.
+func (e encoded) convertFour(to, from []uint8, stride int) {
+	for y := range e.height {
+		row := from[y*stride:][:4*e.width]
+		for ; len(row) >= 4; row, to = row[4:], to[3:] {
+			to[0], to[1], to[2] = row[0], row[1], row[2]
+		}
+	}
 }
 
 // pixels returns a function that returns a pixel of an image, or nil if the image has no such colours.

@@ -1,0 +1,67 @@
+"""Input of images, numbers and tokens: batches of 32 out of TFRecords, without a model."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import peers
+from harness import plan, report, runs, stats, tables
+from peers import dense as making
+from suites import base
+
+HEADER = ("", "examples/s", "processor time per example, µs", "runs")
+
+
+def run(options: base.Options) -> None:
+    """Measures the readers and publishes their table."""
+    lines = measured(options) if options.settings.rounds else base.earlier(options, "dense")
+    if not lines:
+        return
+
+    def cells(variant: stats.Variant) -> list[str]:
+        return [tables.spread(variant.summary(name)) for name in ("rate", "cpu_us")]
+
+    table = tables.markdown(HEADER, report.rows(peers.DENSE, lines, cells, len(HEADER) - 2))
+    note = (
+        "The same records for both, shuffled, decoded, made into batches of 32; gorbit with two "
+        f"readers, tf.data with AUTOTUNE. Median (least to greatest). {report.surroundings(lines)}"
+    )
+    text = f"{table}\n\n{note}"
+    base.publish(options, "dense", "Reading images, numbers and tokens", text, lines, ["dense"])
+
+
+def parts(options: base.Options) -> list[base.Part]:
+    """The one part."""
+    del options
+    return [base.Part("dense")]
+
+
+def measured(options: base.Options) -> list[stats.Line]:
+    """The lines of all rounds."""
+    folder = records(options)
+    test = base.go_test(options, "dataset/dense")
+    entries = [
+        runs.Entry(
+            peer,
+            variant,
+            plan.Job(variant.name, data=folder, options={"dense_test": test}),
+            stats.told,
+        )
+        for kind in making.KINDS
+        for peer in peers.DENSE
+        for variant in peer.variants
+        if variant.name == kind
+    ]
+    options.settings.say(f"dense: {options.settings.rounds} rounds")
+    return runs.everything(options.settings, entries)
+
+
+def records(options: base.Options) -> str:
+    """The folder of the records, made where they are not there."""
+    recipe = pathlib.Path(making.__file__).read_bytes()
+    folder = os.path.join(options.settings.work, "data", f"dense-{base.digest(recipe)}")
+    if not all(os.path.exists(os.path.join(folder, f"{kind}.tfrecord")) for kind in making.KINDS):
+        options.settings.say("making records of images, numbers and tokens")
+        base.work(options, peers.DENSE_DATA, plan.Job("data", data=folder))
+    return folder
