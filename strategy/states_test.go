@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -361,7 +362,7 @@ func TestStatesOfParts(t *testing.T) {
 // nothing to change, and the next step to be made.
 func TestNaNLeavesStates(t *testing.T) {
 	export, golden := kerasExport(t, "factored")
-	for _, w := range dividing[:8] {
+	for _, w := range []way{dividing[0], dividing[1], dividing[3], dividing[7]} {
 		t.Run(w.name, func(t *testing.T) {
 			m := w.open(t, export)
 			begin(t, m, golden.Before)
@@ -554,6 +555,85 @@ func TestFactors(t *testing.T) {
 			if got, want := plain[name][k]-decayed[name][k], 0.1*f[0]*0.01*f[1]*was; math.Abs(got-want) > 1e-6 {
 				t.Errorf("%s[%d]: the decay takes %v of %v, expected %v", name, k, got, was, want)
 			}
+		}
+	}
+}
+
+// TestTPUUpdatesStates trains on two cores of an emulated TPU, one step and three steps a call, as on
+// two CPUs: statistics, slots of two updates, and a step that is not applied.
+func TestTPUUpdatesStates(t *testing.T) {
+	export, golden := kerasExport(t, "factored")
+	var in []StepInput
+	rng := rand.New(rand.NewPCG(6, 7))
+	for i := range 5 {
+		step := StepInput{Seed: [2]int64{5, int64(i)}, Scalars: Scalars{"learning_rate": 0.05, "weight_decay": 0.1}}
+		for range 2 {
+			step.Batches = append(step.Batches, fixedImages(rng))
+		}
+		in = append(in, step)
+	}
+	in[3].Batches[1][0].Float32[2] = float32(math.NaN())
+	mirrored := way{replicas: 2}.open(t, export)
+	begin(t, mirrored, golden.Before)
+	train := func(m Strategy) []Result {
+		t.Helper()
+		var out []Result
+		for _, part := range [][]StepInput{in[:4], in[4:]} {
+			results, err := m.Steps(t.Context(), part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, results...)
+		}
+		return out
+	}
+	want := train(mirrored)
+	values := variables(t, mirrored)
+	for _, perCall := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d steps", perCall), func(t *testing.T) {
+			m, err := NewTPU(t.Context(), export, startTPU(t), Config{Replicas: 2, StepsPerCall: perCall, Axes: map[string]int64{"examples": 4, "length": 5}, Patience: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { m.Close() })
+			begin(t, m, golden.Before)
+			got := train(m)
+			for i, w := range want {
+				if i >= len(got) || got[i].Applied != w.Applied || got[i].Iterations != w.Iterations || w.Applied != (i != 3) {
+					t.Fatalf("step %d of %d: %+v, on CPUs %+v", i, len(got), got[min(i, len(got)-1)], w)
+				}
+				if !w.Applied {
+					continue
+				}
+				if loss := w.Sums["loss_sum"][0]; !near(got[i].Sums["loss_sum"][0], loss, 1e-4) || !near(got[i].GradientNorm, w.GradientNorm, 1e-4) {
+					t.Errorf("step %d: %+v, on CPUs %+v", i, got[i], w)
+				}
+			}
+			after := variables(t, m.Model)
+			for name, all := range values {
+				for k, v := range all {
+					if !near(after[name][k], v, 1e-4) {
+						t.Fatalf("%s[%d] is %v, on CPUs %v", name, k, after[name][k], v)
+					}
+				}
+			}
+			sums, err := m.Evaluate(t.Context(), in[0].Batches[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			metrics, err := m.Results(t.Context(), sums)
+			if err != nil || len(metrics) != 2 {
+				t.Errorf("metrics %v, %v", metrics, err)
+			}
+		})
+	}
+}
+
+// fixedImages draws a batch of 4 examples of 5 words.
+func fixedImages(rng *rand.Rand) []Feature {
+	for {
+		if b := drawnImages(rng, 4); b[1].Shape[1] == 5 {
+			return b
 		}
 	}
 }
