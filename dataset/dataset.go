@@ -32,6 +32,7 @@ type Dataset struct {
 	fit      *Fit
 	rooms    []uint16
 	perEpoch int64 // batches in the first epoch
+	cells    int64 // the sum of their sizes
 
 	assembler func() Assembler // a new one for each reader
 
@@ -171,7 +172,7 @@ func newDataset(ctx context.Context, cfg Config, f files, hash string) (*Dataset
 	if d.rooms, err = measure(ctx, &d.files, fit, cfg.Logger); err != nil {
 		return nil, err
 	}
-	if d.perEpoch, err = d.count(ctx, 0); err != nil {
+	if d.perEpoch, d.cells, err = d.count(ctx, 0); err != nil {
 		return nil, err
 	}
 	if d.perEpoch == 0 {
@@ -192,6 +193,10 @@ func (d *Dataset) Size() (sum int64) {
 	}
 	return sum
 }
+
+// Cells returns the sum of the sizes of the batches of the first epoch, such as their positions, if
+// these sizes are fixed; otherwise it is not known, and 0.
+func (d *Dataset) Cells() int64 { return d.cells }
 
 // BatchesPerEpoch returns the number of batches in an epoch. With batches of a fixed size, it is the
 // number in the first epoch: other epochs may have a few more or less. See Batches.

@@ -21,6 +21,8 @@ type Fit struct {
 	Room func(size int) int32
 	// Fillers returns a new Filler.
 	Fillers func() Filler
+	// Cells returns the size of the batch of records with the given places.
+	Cells func(places []int32) int64
 }
 
 // Measurer returns the size of a record, from 1 to 65535; larger ones have size 65535. The size is

@@ -57,6 +57,11 @@ func TestFixedRowsLaws(t *testing.T) {
 		length := 1 + r.IntN(200)
 		rows := 1 + r.IntN(9)
 		layout := packed.Config{Rows: rows, RowLength: length, RowExamples: r.IntN(length + 1), Packing: packings[2*r.IntN(2)]}
+		for length > 4 && r.IntN(2) == 0 {
+			layout.Buckets = append(layout.Buckets, 1+r.IntN(length-1))
+			slices.Sort(layout.Buckets)
+			layout.Buckets = slices.Compact(layout.Buckets)
+		}
 		cfg := Config{BatchSize: rows + r.IntN(40), Epochs: 3, Seed: uint64(round), Shuffle: shuffles[r.IntN(3)], Buffer: 1 + r.IntN(100), Layout: layout, Readers: 1, Prefetch: 1}
 		lengths := randomLengths(r, 1+r.IntN(400), length)
 		if !slices.ContainsFunc(lengths, func(l int32) bool { return l > 0 }) {
@@ -67,6 +72,15 @@ func TestFixedRowsLaws(t *testing.T) {
 			whole := rest(t, open(t, cfg, f), 1<<20)
 			checkEpochs(t, whole, cfg, f, lengths)
 			d := open(t, cfg, f)
+			cells := int64(0)
+			for _, b := range whole {
+				if b.Epoch == 0 {
+					cells += int64(b.Rows * b.RowLength)
+				}
+			}
+			if d.Cells() != cells {
+				t.Fatalf("an epoch has %d cells, expected %d", d.Cells(), cells)
+			}
 			if n, err := d.Batches(t.Context(), 3); err != nil || int(n) != len(whole) {
 				t.Fatalf("%d batches are counted (%v), %d are made", n, err, len(whole))
 			}
@@ -117,9 +131,18 @@ func checkEpochs(t *testing.T, batches []*Batch, cfg Config, f Files, lengths []
 	t.Helper()
 	layout := cfg.Layout.(packed.Config)
 	shape := layout.Shape(1)
+	shapes := make(map[packed.Shape]int) // to buckets
+	for b, s := range layout.Shapes(1) {
+		shapes[s] = b
+	}
+	short, mixed := 0, 0 // batches of an epoch with an empty row, or with one of another bucket
 	var seen []int
 	epoch := int64(0)
 	end := func() {
+		if short+mixed > len(shapes) {
+			t.Fatalf("epoch %d has %d batches with an empty row, and %d of rows longer than needed; expected no more than %d shapes", epoch, short, mixed, len(shapes))
+		}
+		short, mixed = 0, 0
 		slices.Sort(seen)
 		var want []int
 		for i, l := range lengths {
@@ -133,13 +156,15 @@ func checkEpochs(t *testing.T, batches []*Batch, cfg Config, f Files, lengths []
 		seen = nil
 	}
 	for i, b := range batches {
-		if b.Rows != shape.Rows || b.RowLength != shape.RowLength || b.Examples > cfg.BatchSize || b.Examples == 0 {
+		bucket, known := shapes[packed.Shape{Rows: b.Rows, RowLength: b.RowLength, Examples: shape.Examples}]
+		if !known || b.Examples > cfg.BatchSize || b.Examples == 0 {
 			t.Fatalf("batch %d has %d rows of %d and %d examples, expected %+v", i, b.Rows, b.RowLength, b.Examples, shape)
 		}
 		rowtest.UnpackFixed(t, b, shape.Examples)
-		each := make([]int, shape.Rows)
+		each, longest := make([]int, shape.Rows), make([]int32, shape.Rows)
 		for k, at := range b.Feature(packed.ClsPositions).Int32[:b.Examples] {
 			each[int(at)/b.RowLength]++
+			longest[int(at)/b.RowLength] = max(longest[int(at)/b.RowLength], lengths[f.Number(b.Records[k])])
 			if k > 0 && cfg.Shuffle == ShuffleNone && f.Number(b.Records[k]) <= f.Number(b.Records[k-1]) {
 				t.Fatalf("batch %d: %v is not in drawing order", i, b.Records)
 			}
@@ -153,6 +178,11 @@ func checkEpochs(t *testing.T, batches []*Batch, cfg Config, f Files, lengths []
 				t.Fatalf("batch %d is of epoch %d, expected %d", i, b.Epoch, epoch)
 			}
 		}
+		if slices.Contains(each, 0) {
+			short++
+		} else if bucket > 0 && int(slices.Min(longest)) <= layout.Buckets[bucket-1] {
+			mixed++ // a row of examples that shorter rows would hold
+		}
 		for _, id := range b.Records {
 			seen = append(seen, f.Number(id))
 		}
@@ -165,7 +195,7 @@ func checkEpochs(t *testing.T, batches []*Batch, cfg Config, f Files, lengths []
 // TestFixedRowsDivide wants micro-batches of one shape that hold the batch together.
 func TestFixedRowsDivide(t *testing.T) {
 	f := ofLengths(t, rowtest.MRPC(1)[:200])
-	layout := packed.Config{Rows: 8, RowExamples: 6}
+	layout := packed.Config{Rows: 8, RowExamples: 6, Buckets: []int{40, 64}}
 	cfg := Config{BatchSize: 40, Epochs: 1, Layout: layout}
 	whole := rest(t, open(t, cfg, f), 100)
 	for _, n := range []int{1, 2, 3, 8, 11} {
@@ -184,7 +214,7 @@ func TestFixedRowsDivide(t *testing.T) {
 			}
 			tokens := 0
 			for _, p := range b.Parts {
-				if p.Rows != shape.Rows || p.RowLength != shape.RowLength || p.State != b.State {
+				if p.Rows != shape.Rows || p.RowLength != b.RowLength || p.State != b.State {
 					t.Fatalf("batch %d: part of %d rows of %d, expected %+v", i, p.Rows, p.RowLength, shape)
 				}
 				for k, e := range rowtest.UnpackFixed(t, p, shape.Examples) {
@@ -228,12 +258,35 @@ func checkDensity(t *testing.T, d *Dataset, rows int) {
 	}
 }
 
+// TestBucketsSavePadding lays each example into a row of its own, in rows of one and of several lengths.
+func TestBucketsSavePadding(t *testing.T) {
+	lengths := rowtest.MRPC(2)
+	f := ofLengths(t, lengths)
+	tokens := int64(0)
+	for _, l := range lengths {
+		tokens += int64(l)
+	}
+	filled := func(packing packed.Packing, buckets ...int) float64 {
+		d := open(t, Config{BatchSize: 32, Epochs: 1, Layout: packed.Config{Rows: 32, RowExamples: 6, Packing: packing, Buckets: buckets}}, f)
+		return float64(tokens) / float64(d.Cells())
+	}
+	one, four := filled(packed.PackNone), filled(packed.PackNone, 32, 48, 64)
+	mixed := filled(packed.PackBestFit, 64)
+	t.Logf("%.1f %% of the positions hold tokens in rows of 128, %.1f %% in rows of 32, 48, 64 and 128, and %.1f %% where examples share rows of 64 and 128", 100*one, 100*four, 100*mixed)
+	if one > 0.5 || four < 0.75 || mixed < 0.9 {
+		t.Errorf("%.3f, %.3f and %.3f of the positions hold tokens", one, four, mixed)
+	}
+}
+
 // TestFixedRowsDropRemainder wants no batch with an empty row, and no other one left out.
 func TestFixedRowsDropRemainder(t *testing.T) {
 	f := ofLengths(t, rowtest.MRPC(1)[:300])
-	for _, shuffle := range []Shuffle{ShuffleFull, ShuffleNone} {
+	for k, shuffle := range []Shuffle{ShuffleFull, ShuffleNone, ShuffleFull} {
 		for rows := 1; rows < 70; rows += 7 {
 			layout := packed.Config{Rows: rows, RowExamples: 6}
+			if k == 2 {
+				layout.Buckets = []int{40, 60}
+			}
 			cfg := Config{BatchSize: 5 * rows, Epochs: 2, Shuffle: shuffle, Layout: layout}
 			all := rest(t, open(t, cfg, f), 1<<20)
 			cfg.DropRemainder = true

@@ -207,17 +207,17 @@ func (s State) checkCarried(fitted bool) string {
 	return ""
 }
 
-// count returns the number of batches of an epoch.
-func (d *Dataset) count(ctx context.Context, epoch int64) (int64, error) {
+// count returns the number of batches of an epoch, and the sum of their sizes.
+func (d *Dataset) count(ctx context.Context, epoch int64) (n, cells int64, err error) {
 	p := d.planAt(State{Epoch: epoch})
-	for n := int64(0); ; n++ {
+	for ; ; n++ {
 		if n%1024 == 0 && ctx.Err() != nil {
-			return 0, ctx.Err()
+			return 0, 0, ctx.Err()
 		}
 		if p.epoch != epoch || n == 0 && !p.left() {
-			return n, nil
+			return n, cells, nil
 		}
-		p.next()
+		cells += d.fit.Cells(p.next().places)
 	}
 }
 
@@ -245,7 +245,7 @@ func (d *Dataset) Batches(ctx context.Context, epochs float64) (int64, error) {
 	counts[0] = d.perEpoch
 	for e := 1; e < len(counts); e++ {
 		g.Go(func() (err error) {
-			counts[e], err = d.count(ctx, int64(e))
+			counts[e], _, err = d.count(ctx, int64(e))
 			return err
 		})
 	}

@@ -116,6 +116,7 @@ type assembler struct {
 	count              []int32 // 0, 1, 2, ...
 	packer             packer
 	used, seqs         []int32 // of fixed rows: tokens and examples so far
+	bucket             int     // of fixed rows: the length of the batch's rows
 }
 
 // The standard features by number, as in standard. The first two are the kinds of token numbers, as
@@ -132,7 +133,7 @@ const (
 )
 
 func newAssembler(cfg *Config, free *pool) *assembler {
-	a := &assembler{cfg: cfg, pool: free, extras: newExtras(cfg, free), complete: true}
+	a := &assembler{cfg: cfg, pool: free, extras: newExtras(cfg, free), complete: true, bucket: len(cfg.Buckets)}
 	for i, name := range standard {
 		a.want[i] = cfg.wants(name)
 	}
@@ -184,7 +185,7 @@ func (a *assembler) Reset() {
 	if a.extras != nil {
 		a.extras.reset()
 	}
-	a.used, a.seqs = a.used[:0], a.seqs[:0]
+	a.used, a.seqs, a.bucket = a.used[:0], a.seqs[:0], len(a.cfg.Buckets)
 }
 
 // appendTokens appends the token numbers of an example, except where mask is 0.
@@ -292,7 +293,7 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool, weight f
 // Batch implements dataset.Assembler.
 func (a *assembler) Batch() *dataset.Batch {
 	if s := a.cfg.Shape(1); s.Rows > 0 {
-		return a.lay(s.Rows, s.RowLength, s.Examples) // AddAt and packFixed have set the places
+		return a.lay(s.Rows, a.cfg.lengths()[a.bucket], s.Examples) // AddAt and packFixed have set the places
 	}
 	if len(a.lengths) == 0 {
 		return a.nothing()

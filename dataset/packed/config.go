@@ -88,6 +88,9 @@ type Config struct {
 	// RowExamples is the most examples of one of the fixed Rows, so that the number of examples has a
 	// fixed shape as well; by default one for every 8 positions, rounded up.
 	RowExamples int
+	// Buckets are more lengths of rows, ascending and below RowLength. A batch with fixed Rows then has
+	// rows of one of these lengths, or of RowLength: one of a few shapes. See Shapes.
+	Buckets []int
 	// Truncate shortens an example that is longer than RowLength or MaxTokens: it
 	// keeps the first tokens and the last one, which is the final [SEP]. Without
 	// Truncate such an example is an error.
@@ -198,6 +201,9 @@ func (c Config) Settings() []dataset.Setting {
 	if c.Rows > 0 {
 		all = append(all, dataset.Setting{Key: "rows", Name: "the fixed number of rows", Value: c.Rows},
 			dataset.Setting{Key: "row_examples", Name: "the most examples of a row", Value: c.RowExamples})
+	}
+	if len(c.Buckets) > 0 {
+		all = append(all, dataset.Setting{Key: "buckets", Name: "the buckets of row lengths", Value: fmt.Sprint(c.Buckets)})
 	}
 	return append(all, c.extraSettings()...)
 }

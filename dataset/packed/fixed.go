@@ -17,7 +17,7 @@ type Shape struct {
 }
 
 // Shape returns the shape of each of n micro-batches of a batch with fixed rows, and the zero Shape
-// if Rows is 0. If the rows cannot be shared evenly, some micro-batches have an empty row.
+// if Rows is 0; with Buckets, the largest. If the rows cannot be shared evenly, some micro-batches have an empty row.
 func (c Config) Shape(n int) Shape {
 	if c.Rows == 0 {
 		return Shape{}
@@ -41,6 +41,8 @@ func (c Config) validateFixed(examples int) error {
 		return fmt.Errorf("number of rows is %d; expected 0 (as many as a batch needs) or more", c.Rows)
 	case c.RowExamples < 0 || c.RowExamples > c.RowLength:
 		return fmt.Errorf("most examples of a row are %d; expected 0 (one for every %d positions) to %d, the row length", c.RowExamples, defaultShare, c.RowLength)
+	case c.Rows == 0 && len(c.Buckets) > 0:
+		return fmt.Errorf("there are buckets of rows of %v tokens, but the number of rows is not fixed; expected none", c.Buckets)
 	case c.Rows == 0 && c.RowExamples > 0:
 		return fmt.Errorf("most examples of a row are %d, but the number of rows is not fixed; expected 0", c.RowExamples)
 	case c.Rows == 0:
@@ -54,7 +56,7 @@ func (c Config) validateFixed(examples int) error {
 	case c.Rows > examples:
 		return fmt.Errorf("a batch has %d rows and at most %d examples; expected no more rows than examples", c.Rows, examples)
 	}
-	return nil
+	return c.validateBuckets(examples)
 }
 
 // Fit implements dataset.FittedLayout.
@@ -78,6 +80,16 @@ func (c Config) Fit(examples int) *dataset.Fit {
 			return int32(min(size, limit))
 		},
 		Fillers: func() dataset.Filler { return newFiller(c, examples) },
+		Cells: func(places []int32) int64 {
+			bucket := len(c.Buckets) // also without a place
+			for _, place := range places {
+				if place >= 0 {
+					bucket, _ = placeOf(place)
+					break
+				}
+			}
+			return int64(c.Rows) * int64(c.lengths()[bucket])
+		},
 	}
 }
 
@@ -113,8 +125,9 @@ const lookAhead = 48
 
 // filler fills fixed rows. It implements dataset.Filler.
 type filler struct {
-	rows, length, each int // each is the most examples of a row
-	most               int // examples of a batch
+	rows, each int   // each is the most examples of a row
+	most       int   // examples of a batch
+	lengths    []int // of rows, by bucket
 
 	after []int32 // by example that waits, the next one, or -1
 
@@ -130,31 +143,51 @@ func newFiller(c Config, examples int) *filler {
 	if c.Packing == PackNone {
 		each = 1
 	}
-	f := &filler{rows: c.Rows, length: c.RowLength, each: each, most: min(examples, c.Rows*each)}
+	f := &filler{rows: c.Rows, each: each, most: min(examples, c.Rows*each), lengths: c.lengths()}
 	// No more examples than that fit behind the first one of a row when the search begins.
 	depth := min(each, tightRoom)
 	f.reach, f.last = make([][2]uint64, depth+1), make([][tightRoom]uint8, depth+1)
 	return f
 }
 
-// Sees implements dataset.Filler.
-func (f *filler) Sees() int { return f.most + lookAhead }
+// Sees implements dataset.Filler. Among so many records, there are always enough for a batch of some
+// bucket.
+func (f *filler) Sees() int { return len(f.lengths)*(f.most-1) + 1 + lookAhead }
 
 // Fill implements dataset.Filler. Each row begins with the example that waits longest, so none
 // waits for long. Of the next ones, those follow whose lengths fill the row best.
 func (f *filler) Fill(lengths, rows []int32) (full bool) {
-	n := len(lengths)
-	f.after = resize(f.after, n+1)
-	for i := range f.after {
-		f.after[i] = int32(i) // of example i-1
+	bucket := len(f.lengths) - 1
+	if bucket > 0 {
+		bucket = f.choose(lengths)
 	}
-	f.after[n] = -1
+	full = f.fill(lengths, rows, bucket)
+	for i, row := range rows {
+		if row >= 0 {
+			rows[i] = placeIn(bucket, row)
+		}
+	}
+	return full
+}
+
+// fill chooses from the examples that fit into the rows of a bucket.
+func (f *filler) fill(lengths, rows []int32, bucket int) (full bool) {
+	n, length := len(lengths), f.lengths[bucket]
+	f.after = resize(f.after, n+1)
+	last := int32(0) // the place behind the last example
+	for i, l := range lengths {
+		if int(l) <= length {
+			f.after[last], last = int32(i), int32(i)+1
+		}
+	}
+	f.after[last] = -1
 	for i := range rows {
 		rows[i] = -1
 	}
 	left := f.most
 	for r := range f.rows {
-		first := f.after[0]
+		begin := f.first(lengths, bucket)
+		first := f.after[begin]
 		if first < 0 {
 			return false
 		}
@@ -166,8 +199,8 @@ func (f *filler) Fill(lengths, rows []int32) (full bool) {
 		}
 		// Every later row gets an example.
 		most := min(f.each, left-(f.rows-r-1))
-		room := f.length - int(lengths[first])
-		take(0)
+		room := length - int(lengths[first])
+		take(begin)
 		taken := 1
 		for before, seen := int32(0), 0; room >= tightRoom && taken < most && seen < lookAhead; seen++ {
 			i := f.after[before]
@@ -288,16 +321,18 @@ func (f *filler) sort(lengths []int32, room int) {
 }
 
 // AddAt implements dataset.PlacedAssembler.
-func (a *assembler) AddAt(row int32, id dataset.RecordID, data []byte) *dataset.RecordError {
+func (a *assembler) AddAt(where int32, id dataset.RecordID, data []byte) *dataset.RecordError {
 	n := len(a.lengths)
 	if err := a.Add(id, data); err != nil || len(a.lengths) == n {
 		return err
 	}
 	l := a.lengths[n]
+	bucket, row := placeOf(where)
 	if len(a.used) == 0 {
 		a.used, a.seqs = zeros(a.used, a.cfg.Rows), zeros(a.seqs, a.cfg.Rows)
+		a.bucket = bucket
 	}
-	if row < 0 || int(row) >= a.cfg.Rows || int(a.used[row]+l) > a.cfg.RowLength || int(a.seqs[row]) == a.cfg.RowExamples {
+	if where < 0 || bucket != a.bucket || bucket > len(a.cfg.Buckets) || int(row) >= a.cfg.Rows || int(a.used[row]+l) > a.cfg.lengths()[bucket] || int(a.seqs[row]) == a.cfg.RowExamples {
 		a.start -= int(l)
 		a.dropExample()
 		a.keep(n)
@@ -316,6 +351,7 @@ func (a *assembler) packFixed() string {
 	if most := c.Rows * c.RowExamples; rows > c.Rows || len(a.lengths) > most {
 		return fmt.Sprintf("a batch of %d examples needs %d rows; expected at most %d rows and %d examples", len(a.lengths), rows, c.Rows, most)
 	}
+	a.bucket = len(c.Buckets)
 	return ""
 }
 
@@ -347,7 +383,7 @@ func (c Config) divideFixed(b *dataset.Batch, n int) ([]*dataset.Batch, error) {
 			a.copy(from, e)
 			a.packer.places = append(a.packer.places, place{row: int32(row / n), start: int32(s.from % b.RowLength), seq: numbers[e]})
 		}
-		out[m] = a.lay(shape.Rows, shape.RowLength, shape.Examples)
+		out[m] = a.lay(shape.Rows, b.RowLength, shape.Examples)
 		out[m].PartOf(b)
 	}
 	return out, nil
