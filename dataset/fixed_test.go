@@ -267,13 +267,13 @@ func TestBucketsSavePadding(t *testing.T) {
 		tokens += int64(l)
 	}
 	filled := func(packing packed.Packing, buckets ...int) float64 {
-		d := open(t, Config{BatchSize: 32, Epochs: 1, Layout: packed.Config{Rows: 32, RowExamples: 6, Packing: packing, Buckets: buckets}}, f)
+		d := open(t, Config{BatchSize: 96, Epochs: 1, Layout: packed.Config{Rows: 32, RowExamples: 6, Packing: packing, Buckets: buckets}}, f)
 		return float64(tokens) / float64(d.Cells())
 	}
 	one, four := filled(packed.PackNone), filled(packed.PackNone, 32, 48, 64)
 	mixed := filled(packed.PackBestFit, 64)
 	t.Logf("%.1f %% of the positions hold tokens in rows of 128, %.1f %% in rows of 32, 48, 64 and 128, and %.1f %% where examples share rows of 64 and 128", 100*one, 100*four, 100*mixed)
-	if one > 0.5 || four < 0.75 || mixed < 0.9 {
+	if one > 0.42 || four < 0.75 || mixed < 0.73 {
 		t.Errorf("%.3f, %.3f and %.3f of the positions hold tokens", one, four, mixed)
 	}
 }

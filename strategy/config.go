@@ -49,6 +49,9 @@ type Config struct {
 	// Axes are the sizes of the axes of the contract's features, such as rows, length and
 	// examples. A TPU needs all of them: its programs have fixed shapes.
 	Axes map[string]int64
+	// MoreAxes are the axes of more shapes that batches for training and evaluation may have on a
+	// TPU, in which there is a program for each. Predictions have Axes.
+	MoreAxes []map[string]int64
 	// LocalInput makes every worker of NewMultiWorker read its own part of the training
 	// batches. Steps then need the result of MultiWorker.Draw. If nil, batches are fed.
 	LocalInput *LocalInput

@@ -16,12 +16,12 @@ import (
 
 // TPU is a Model on the cores of a TPU. Every core has a replica, with all variables. All replicas
 // run the same compiled program: a loop of training steps, an evaluation or a prediction. The shapes
-// of its features are fixed by Config.Axes.
+// of its features are fixed by Config.Axes, and Config.MoreAxes if there are several.
 type TPU struct {
 	*Model
-	program  sync.Mutex // held while one runs
-	stop     func()     // ends the watch over the connection
-	evaluate gathering
+	program  sync.Mutex  // held while one runs
+	stop     func()      // ends the watch over the connection
+	evaluate []gathering // by shape
 	predict  gathering
 }
 
@@ -54,7 +54,7 @@ func NewTPU(ctx context.Context, export *graphs.Export, system *tpu.System, conf
 	if err != nil {
 		return nil, err
 	}
-	m := &TPU{Model: &Model{export: export, session: s, plan: p}}
+	m := &TPU{Model: &Model{export: export, session: s, plan: p}, evaluate: make([]gathering, 1+len(p.TPU.More))}
 	watched, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop
 	go l.watch(watched, system)

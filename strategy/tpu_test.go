@@ -99,9 +99,12 @@ func openTPU(t *testing.T, export *graphs.Export, replicas, steps int) *TPU {
 }
 
 // fixedBatch returns a batch of the shape tpuShape with up to 4 examples, at most two to a row.
-func fixedBatch(t testing.TB, rng *rand.Rand) []Feature {
+func fixedBatch(t testing.TB, rng *rand.Rand) []Feature { return batchOf(t, rng, tpuShape) }
+
+// batchOf is fixedBatch of another shape.
+func batchOf(t testing.TB, rng *rand.Rand, shape map[string]int64) []Feature {
 	t.Helper()
-	rows, length, examples := int(tpuShape["rows"]), int(tpuShape["length"]), int(tpuShape["examples"])
+	rows, length, examples := int(shape["rows"]), int(shape["length"]), int(shape["examples"])
 	b := make(map[string][]int32)
 	for _, name := range []string{packed.InputIDs, packed.TypeIDs, packed.SequenceIDs, packed.PositionIDs} {
 		b[name] = make([]int32, rows*length)
@@ -186,6 +189,84 @@ func TestTPUTrains(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestTPUShapes makes steps and evaluations of several shapes, those of CPU devices.
+func TestTPUShapes(t *testing.T) {
+	export := replicaExport(t)
+	short := map[string]int64{"rows": 3, "length": 8, "examples": 4}
+	steps, rng := fixedSteps(t, 2, 6), rand.New(rand.NewPCG(7, 8))
+	for _, k := range []int{1, 2, 4} {
+		steps[k].Batches = [][]Feature{batchOf(t, rng, short), batchOf(t, rng, short)}
+	}
+	mirrored, err := NewMirrored(t.Context(), export, cpus(2), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mirrored.Close()
+	start(t, mirrored, rand.New(rand.NewPCG(3, 5)))
+	want, err := mirrored.Steps(t.Context(), steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewTPU(t.Context(), export, startTPU(t), Config{Replicas: 2, StepsPerCall: 4, Axes: tpuShape, MoreAxes: []map[string]int64{short}, Patience: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	start(t, m.Model, rand.New(rand.NewPCG(3, 5)))
+	got, err := m.Steps(t.Context(), steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gots, wants []*Result
+	for i := range got {
+		gots, wants = append(gots, &got[i]), append(wants, &want[i])
+	}
+	if len(got) != len(steps) {
+		t.Fatalf("%d results, want %d", len(got), len(steps))
+	}
+	agree(t, m.Model, gots, mirrored, wants)
+	for _, k := range []int{0, 1} {
+		sums, err := m.EvaluateAll(t.Context(), steps[k].Batches)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := m.Evaluate(t.Context(), steps[k].Batches[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, batch := range steps[k].Batches {
+			part, err := mirrored.Evaluate(t.Context(), batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, values := range part {
+				for j, v := range values {
+					sums[name][j] -= v
+					if i == 1 && math.Abs(one[name][j]-v) > 1e-5 {
+						t.Errorf("evaluation %d of one batch: %s is %v, want %v", k, name, one[name], values)
+					}
+				}
+			}
+		}
+		for name, left := range sums {
+			for _, v := range left {
+				if math.Abs(v) > 1e-4 {
+					t.Errorf("evaluation %d: %s differs by %v", k, name, left)
+				}
+			}
+		}
+	}
+	if _, err := m.Predict(t.Context(), steps[1].Batches[0]); err == nil || !strings.Contains(err.Error(), "the shape that the TPU's program was made for") {
+		t.Errorf("a prediction of another shape: %v", err)
+	}
+	odd := map[string]int64{"rows": 3, "length": 12, "examples": 4}
+	bad := steps[:1]
+	bad[0].Batches = [][]Feature{batchOf(t, rng, odd), batchOf(t, rng, odd)}
+	if _, err := m.Steps(t.Context(), bad); !errors.Is(err, fault.Usage) {
+		t.Errorf("a step of an unknown shape: %v", err)
 	}
 }
 

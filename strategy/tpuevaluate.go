@@ -13,7 +13,8 @@ import (
 // Evaluate implements Strategy for a batch of one core. Calls at the same time run together, one on
 // each core.
 func (m *TPU) Evaluate(ctx context.Context, features []Feature) (map[string][]float64, error) {
-	return m.gather(ctx, &m.evaluate, m.plan.TPU.Evaluate, features)
+	shape := m.shapeOf(features)
+	return m.gather(ctx, &m.evaluate[shape], m.calls(shape).Evaluate, features)
 }
 
 // Predict implements Strategy for a batch of one core. Calls at the same time run together, one on
@@ -22,13 +23,13 @@ func (m *TPU) Predict(ctx context.Context, features []Feature) (map[string][]flo
 	return m.gather(ctx, &m.predict, m.plan.TPU.Predict, features)
 }
 
-// EvaluateAll evaluates several batches at once, at most one for each core, and returns the sums of
-// all of them.
+// EvaluateAll evaluates several batches of one shape at once, at most one for each core, and returns
+// the sums of all of them.
 func (m *TPU) EvaluateAll(ctx context.Context, batches [][]Feature) (map[string][]float64, error) {
 	if n := m.runtime.MicroBatches; len(batches) == 0 || len(batches) > n {
 		return nil, fault.Usagef("%d batches given; expected 1 to %d, the number of cores in use", len(batches), n)
 	}
-	parts, err := m.onCores(ctx, m.plan.TPU.Evaluate, batches)
+	parts, err := m.onCores(ctx, m.calls(m.shapeOf(batches[0])).Evaluate, batches)
 	if err != nil {
 		return nil, err
 	}

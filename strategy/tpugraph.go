@@ -23,7 +23,7 @@ type TPUGraph struct {
 
 // TPURun is a call of a session.
 type TPURun struct {
-	// Name is initialize, train, evaluate or predict.
+	// Name is initialize, train, evaluate or predict; those for Config.MoreAxes have a number.
 	Name string `json:"name"`
 	// Feeds are the tensors that the call takes, with all dimensions.
 	Feeds []TPUFeed `json:"feeds"`
@@ -58,10 +58,22 @@ func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, conf
 		return out
 	}
 	g.Runs = append(g.Runs, TPURun{Name: "initialize", Feeds: []TPUFeed{}, Fetches: []string{}, Targets: []string{p.Init}})
-	for _, c := range []*compose.TPUCall{p.TPU.Evaluate, p.TPU.Predict} {
-		g.Runs = append(g.Runs, TPURun{Name: c.Name, Feeds: featureFeeds(c.Feeds), Fetches: first(slices.Concat(c.Fetches...)), Targets: []string{}})
+	call := func(name string, c *compose.TPUCall) {
+		g.Runs = append(g.Runs, TPURun{Name: name, Feeds: featureFeeds(c.Feeds), Fetches: first(slices.Concat(c.Fetches...)), Targets: []string{}})
 	}
-	if t := p.TPU.Train; t != nil {
+	for i, calls := range append([]compose.TPUCalls{*p.TPU}, p.TPU.More...) {
+		shape := "" // of more shapes, its number
+		if i > 0 {
+			shape = fmt.Sprint(" ", i+1)
+		}
+		call("evaluate"+shape, calls.Evaluate)
+		if calls.Predict != nil {
+			call("predict", calls.Predict)
+		}
+		t := calls.Train
+		if t == nil {
+			continue
+		}
 		replicas, stacked := int64(t.Feeds.Replicas), []int64(nil)
 		feeds := featureFeeds(t.Feeds)
 		if t.Feeds.Steps > 1 {
@@ -74,7 +86,7 @@ func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, conf
 		if t.Made != "" {
 			fetches = append(fetches, t.Made)
 		}
-		g.Runs = append(g.Runs, TPURun{Name: "train", Feeds: feeds, Fetches: first(fetches), Targets: []string{}})
+		g.Runs = append(g.Runs, TPURun{Name: "train" + shape, Feeds: feeds, Fetches: first(fetches), Targets: []string{}})
 	}
 	return g, nil
 }
@@ -104,5 +116,5 @@ func composeTPU(export *graphs.Export, topology *tpu.Topology, job string, confi
 		return nil, err
 	}
 	return compose.ComposeTPU(export, compose.TPULayout{Topology: topology, Job: job, Replicas: cmp.Or(config.Replicas, topology.Cores()),
-		Train: config.Functions == FunctionsTrain, Axes: config.Axes, Steps: cmp.Or(config.StepsPerCall, DefaultTPUSteps)})
+		Train: config.Functions == FunctionsTrain, Axes: config.Axes, MoreAxes: config.MoreAxes, Steps: cmp.Or(config.StepsPerCall, DefaultTPUSteps)})
 }

@@ -12,13 +12,17 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
-// Steps implements Strategy. One call of the TPU makes up to Runtime.StepsPerCall steps. Every step
-// needs one micro-batch for each core.
+// Steps implements Strategy. One call of the TPU makes up to Runtime.StepsPerCall steps of one shape.
+// Every step needs one micro-batch for each core.
 func (m *TPU) Steps(ctx context.Context, steps []StepInput) ([]Result, error) {
 	var out []Result
 	for len(steps) > 0 {
-		group := steps[:min(len(steps), m.runtime.StepsPerCall)]
-		results, err := m.loop(ctx, group)
+		shape, n := m.shapeOfStep(steps[0]), 1
+		for n < min(len(steps), m.runtime.StepsPerCall) && m.shapeOfStep(steps[n]) == shape {
+			n++
+		}
+		group := steps[:n]
+		results, err := m.loop(ctx, m.calls(shape).Train, group)
 		out = append(out, results...)
 		if n := len(results); err != nil || n < len(group) || !results[n-1].Applied {
 			return out, err
@@ -28,10 +32,9 @@ func (m *TPU) Steps(ctx context.Context, steps []StepInput) ([]Result, error) {
 	return out, nil
 }
 
-// loop makes steps in one call of the TPU. There are fewer results than steps if one of them is not
+// loop makes steps in one call of the TPU, with the program for their shape. There are fewer results than steps if one of them is not
 // applied, which then is the last.
-func (m *TPU) loop(ctx context.Context, steps []StepInput) ([]Result, error) {
-	p := m.plan.TPU.Train
+func (m *TPU) loop(ctx context.Context, p *compose.TPUTrain, steps []StepInput) ([]Result, error) {
 	if p == nil {
 		return nil, fmt.Errorf("the graph was composed for evaluation only")
 	}
@@ -145,23 +148,6 @@ func featureSpecs(p compose.TPUFeeds, batches [][][]Feature) ([]spec, error) {
 		specs[k].shape = feedShape(p, p.Sizes[k])
 	}
 	return specs, nil
-}
-
-// checkShapes returns an error unless the features have the shapes of the TPU's program.
-func checkShapes(p compose.TPUFeeds, batch []Feature) error {
-	for i, want := range p.Features {
-		for _, f := range batch {
-			if f.Name != want.Name {
-				continue
-			}
-			for axis, size := range f.Shape { // there are as many axes
-				if int64(size) != p.Shapes[i][axis] {
-					return fault.Usagef("feature %s has shape %v; expected %v, the shape that the TPU's program was made for", f.Name, f.Shape, p.Shapes[i])
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // tpuResults returns the results of a call of steps. Each has an equal part of the time of the call.

@@ -3,11 +3,13 @@ package train
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -233,18 +235,20 @@ func (a *attempt) announceRows() {
 	}
 	steps := float64(set.BatchesPerEpoch())
 	examples := float64(set.NumExamples()) / steps
-	filled := float64(set.Size()) / steps / float64(n*shape.Rows*shape.RowLength)
-	a.env.Log.Info("fixed rows", "micro_batches", n, "rows", shape.Rows, "row_length", shape.RowLength, "examples", shape.Examples,
+	filled := float64(set.Size()) / float64(set.Cells()) * float64(p.Data.Rows) / float64(n*shape.Rows)
+	length := strings.TrimPrefix(fmt.Sprintf("%s,%d", p.Data.Buckets, shape.RowLength), ",")
+	a.env.Log.Info("fixed rows", "micro_batches", n, "rows", shape.Rows, "row_length", length, "examples", shape.Examples,
 		"padding_percent", rounded(100*(1-filled), 1), "examples_per_step", rounded(examples, 1))
 	switch {
 	case n*shape.Rows > p.Data.Rows:
 		a.env.Log.Warn("the fixed rows cannot be shared evenly, so that some micro-batches have an empty row", "data.rows", p.Data.Rows, "micro_batches", n)
 	case a.chosen || a.controller.Step() > 0: // a run keeps its rows
-	case filled < wellFilled && examples > wellFilled*float64(p.Train.BatchSize):
-		a.env.Log.Warn("data.rows has more rows than train.batch_size fills", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "enough_rows", int(math.Ceil(filled*float64(p.Data.Rows)/wellFilled)))
 	case fewExamples(set, p.Train.BatchSize):
 		a.env.Log.Warn("steps have fewer examples than train.batch_size, because of data.rows", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "examples_per_step", rounded(examples, 1),
 			"enough_rows", int(math.Ceil(float64(p.Data.Rows)*float64(p.Train.BatchSize)/examples)))
+	case p.Data.Packing == string(packed.PackNone) || p.Data.Buckets != "": // each row has the length of its example
+	case filled < wellFilled && examples > wellFilled*float64(p.Train.BatchSize):
+		a.env.Log.Warn("data.rows has more rows than train.batch_size fills", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "enough_rows", int(math.Ceil(filled*float64(p.Data.Rows)/wellFilled)))
 	}
 }
 

@@ -173,7 +173,7 @@ func nearSums(t *testing.T, what string, got, want map[string][]float64, near fl
 func fixedParams(t *testing.T, workers string) Params {
 	_, data := fixture(t)
 	p := localParams(t, data, inputChief, workers)
-	p.Data.Rows, p.Data.RowExamples, p.Runtime.Lanes = 14, 5, 1
+	p.Data.Rows, p.Data.RowExamples, p.Data.Buckets, p.Runtime.Lanes = 14, 5, "14", 1
 	return p
 }
 
@@ -225,7 +225,7 @@ func TestFixedRowsOnEveryStrategy(t *testing.T) {
 // stopped, to the last bit, and evaluate as after the training.
 func TestFixedRowsResume(t *testing.T) {
 	p := testParams(t)
-	p.Data.Rows, p.Data.RowExamples = 7, 5
+	p.Data.Rows, p.Data.RowExamples, p.Data.Buckets = 7, 5, "8,16"
 	dir := t.TempDir()
 	whole, stopped, killed := filepath.Join(dir, "whole"), filepath.Join(dir, "stopped"), filepath.Join(dir, "killed")
 	out, err := Train(context.Background(), p, whole, quiet())
@@ -241,7 +241,7 @@ func TestFixedRowsResume(t *testing.T) {
 		}
 	}
 	again := p
-	again.Data.Rows, again.Data.RowExamples = 0, 0 // the run keeps them
+	again.Data.Rows, again.Data.RowExamples, again.Data.Buckets = 0, 0, "" // the run keeps them
 	if _, err := Train(context.Background(), again, stopped, quiet()); err != nil {
 		t.Fatal(err)
 	}
@@ -357,6 +357,12 @@ func TestFixedRowsParams(t *testing.T) {
 		{"data.rows=-1", "number of rows is -1"},
 		{"data.rows=33", "data.rows is 33 and train.batch_size is 32"},
 		{"data.row_examples=3", "the number of rows is not fixed"},
+		{"data.rows=8 data.buckets=32,64", ""},
+		{"data.buckets=32", "there are buckets of rows of [32] tokens, but the number of rows is not fixed"},
+		{"data.buckets=32 strategy.tpu=grpc://10.0.0.2:8470", ""},
+		{"data.rows=8 data.buckets=32;64", `data.buckets is "32;64"; expected lengths of rows, such as 32,64`},
+		{"data.rows=8 data.row_length=64 data.buckets=32,64", "buckets of rows have [32 64] tokens; expected ascending numbers of 1 to 63"},
+		{"data.rows=8 data.row_length=128 data.buckets=64,32", "ascending"},
 		{"data.rows=8 data.packing=first-fit", `packing is "first-fit", which does not fix the number of rows`},
 		{"data.rows=8 strategy.input=local strategy.workers=a:1", "strategy.input is local and data.rows is 8"},
 		{"data.rows=100 train.batch_size=100 eval.batch_size=1", ""},

@@ -40,7 +40,7 @@ func (p Params) layoutFor(c *graphs.Contract, use use) dataset.Layout {
 // callFor returns how the texts of a call are packed into rows for predictions of a graph.
 func (p Params) callFor(c *graphs.Contract) packed.Config {
 	l := p.packedFor(c)
-	l.Labels, l.Rows, l.RowExamples = packed.LabelsNone, 0, 0
+	l.Labels, l.Rows, l.RowExamples, l.Buckets = packed.LabelsNone, 0, 0, nil
 	if l.Standard != nil {
 		l.Standard = append(l.Standard, packed.ClsPositions, packed.ExampleWeights)
 	}

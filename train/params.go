@@ -75,6 +75,10 @@ type DataParams struct {
 	// RowExamples: maximum examples in one of data.rows; 0: twice as many as fit on average, or one
 	// for every 8 positions if the data have no manifest. A run keeps it.
 	RowExamples int `yaml:"row_examples"`
+	// Buckets: more lengths of rows, below data.row_length, such as 32,64; needs data.rows. The rows of
+	// a batch then all have one of these lengths, and examples go to the shortest rows that hold them.
+	// A run keeps it.
+	Buckets string `yaml:"buckets"`
 	// MaskProbability: share of the tokens that a masked language model is to predict.
 	MaskProbability float64 `yaml:"mask_probability"`
 	// WholeWords: mask all tokens of a word or none; the records say where words start.
@@ -445,8 +449,19 @@ func (p Params) validateData() error {
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
 		return fmt.Errorf("data.on_corrupt: %w", err)
 	}
+	layout := p.layout()
+	buckets, err := p.Data.buckets()
+	switch {
+	case err != nil:
+		return err
+	case len(buckets) == 0:
+	case p.Data.Rows == 0 && p.Strategy.kind() == devices.TPU:
+		layout.Buckets = nil // the rows are chosen once the data has been opened
+	case p.Data.RowLength == 0:
+		layout.RowLength = slices.Max(buckets) + 1 // it may be as long
+	}
 	for _, train := range []bool{true, false} {
-		if err := p.dataset([]string{"."}, train, p.layout()).Validate(); err != nil {
+		if err := p.dataset([]string{"."}, train, layout).Validate(); err != nil {
 			return fmt.Errorf("data: %w", err)
 		}
 	}
@@ -496,9 +511,26 @@ func (p Params) dataset(files []string, train bool, layout dataset.Layout) datas
 	return c
 }
 
+// buckets returns the lengths of data.buckets.
+func (d DataParams) buckets() ([]int, error) {
+	if d.Buckets == "" {
+		return nil, nil
+	}
+	var out []int
+	for word := range strings.SplitSeq(d.Buckets, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("data.buckets is %q; expected lengths of rows, such as 32,64", d.Buckets)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
 // layout returns how the examples of a batch are laid into rows.
 func (p Params) layout() packed.Config {
-	return packed.Config{Packing: packed.Packing(p.Data.Packing), RowLength: p.Data.RowLength, Rows: p.Data.Rows, RowExamples: p.Data.RowExamples, Truncate: p.Data.Truncate}
+	buckets, _ := p.Data.buckets() // checked by Validate
+	return packed.Config{Packing: packed.Packing(p.Data.Packing), RowLength: p.Data.RowLength, Rows: p.Data.Rows, RowExamples: p.Data.RowExamples, Buckets: buckets, Truncate: p.Data.Truncate}
 }
 
 func (p Params) schedule(steps int64) runner.ScheduleConfig {

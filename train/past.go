@@ -81,6 +81,7 @@ func (p *Params) Keep(folder string) []string {
 	p.Data.RowLength = cmp.Or(p.Data.RowLength, before.Data.RowLength)
 	p.Data.Rows = cmp.Or(p.Data.Rows, before.Data.Rows)
 	p.Data.RowExamples = cmp.Or(p.Data.RowExamples, before.Data.RowExamples)
+	p.Data.Buckets = cmp.Or(p.Data.Buckets, before.Data.Buckets)
 	keep("runtime.onednn", true, was.OneDNN, is.OneDNN)
 	is.OneDNN = was.OneDNN
 	if p.Strategy.kind() == devices.TPU {
@@ -104,7 +105,7 @@ var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "
 
 // fromStart lists the params that a run cannot change after its first step, however long it is made:
 // its weights come from a checkpoint, and its position in the data depends on the others.
-var fromStart = []string{"seed", "init", "strict", "init_partial", "data.train", "data.features", "data.row_length", "data.rows", "data.row_examples", "data.truncate", "data.mask_probability", "data.whole_words", "data.packing",
+var fromStart = []string{"seed", "init", "strict", "init_partial", "data.train", "data.features", "data.row_length", "data.rows", "data.row_examples", "data.buckets", "data.truncate", "data.mask_probability", "data.whole_words", "data.packing",
 	"data.shuffle", "data.buffer", "data.drop_remainder", "train.batch_size"}
 
 // relevant returns the changes that a finished run cannot apply. Steps and epochs both set the

@@ -78,11 +78,18 @@ func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions st
 		return placed{}, err
 	}
 	cores := system.Topology.Cores()
-	shape := p.packedFor(export.Contract).Shape(cores)
 	config := p.strategy(functions)
 	config.StandardOps, config.Patience = true, p.Strategy.TPUTimeout
-	config.Axes = map[string]int64{"rows": int64(shape.Rows), "length": int64(shape.RowLength), "examples": int64(shape.Examples)}
-	env.Log.Info("compiling for the TPU", "cores", cores, "rows_per_core", shape.Rows, "row_length", shape.RowLength, "examples_per_core", shape.Examples)
+	shapes := p.packedFor(export.Contract).Shapes(cores)
+	for i, shape := range shapes {
+		axes := map[string]int64{"rows": int64(shape.Rows), "length": int64(shape.RowLength), "examples": int64(shape.Examples)}
+		if i+1 < len(shapes) {
+			config.MoreAxes = append(config.MoreAxes, axes)
+		} else {
+			config.Axes = axes
+		}
+		env.Log.Info("compiling for the TPU", "cores", cores, "rows_per_core", shape.Rows, "row_length", shape.RowLength, "examples_per_core", shape.Examples)
+	}
 	m, err := strategy.NewTPU(ctx, export, system, config)
 	if err != nil {
 		shutTPU(ctx, system, lostTPU(err), env.Log)

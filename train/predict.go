@@ -166,7 +166,7 @@ func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, er
 	if err := preflightSplit(s, r.Folder, split, toPredict); err != nil {
 		return nil, err
 	}
-	s.params.Data.Packing, s.params.Data.Rows, s.params.Data.RowExamples = string(packed.PackNone), 0, 0
+	s.params.Data.Packing, s.params.Data.Rows, s.params.Data.RowExamples, s.params.Data.Buckets = string(packed.PackNone), 0, 0, ""
 	s.params.Eval.BatchSize = min(windowExamples, max(1, windowCells/s.params.Data.RowLength))
 	return s.open(ctx, split, toPredict)
 }

@@ -51,6 +51,7 @@ func TestTrainOnTPU(t *testing.T) {
 		{"preempted", (*onTPU).preempted},
 		{"goes on on another topology, and on CPUs", (*onTPU).elsewhere},
 		{"faults", (*onTPU).faults},
+		{"buckets", (*onTPU).buckets},
 		{"refusals", (*onTPU).refusals},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -272,6 +273,21 @@ func (o *onTPU) faults(t *testing.T) {
 			o.same(t, run, "calls-5")
 		})
 	}
+}
+
+// buckets trains in rows of several lengths, each example in one of its own.
+func (o *onTPU) buckets(t *testing.T) {
+	other := &onTPU{user: o.user}
+	rows := []string{"--set", "data.packing=none", "--set", "data.rows=16", "--set", "data.buckets=12,16", "--batch-size", "16"}
+	o.start(t, other.train("buckets-cpus", append(rows, "--devices", "cpu:4", "--set", "runtime.kernels=off")...)...).exits(fault.ExitDone)
+	other.want, other.metrics = other.result(t, "buckets-cpus")
+	_, at := o.emulator(t, "--topology", "2x1x1x2")
+	r := o.start(t, other.train("buckets", append(rows, "--tpu", "grpc://"+at)...)...)
+	r.exits(fault.ExitDone)
+	if !strings.Contains(r.out.String(), "row_length=12,16,32") || strings.Count(r.out.String(), "compiling for the TPU") != 3 {
+		t.Errorf("the run does not tell its shapes:\n%s", &r.out)
+	}
+	other.near(t, "buckets")
 }
 
 func (o *onTPU) refusals(t *testing.T) {

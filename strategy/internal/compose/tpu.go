@@ -32,15 +32,22 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	if err := c.variables(l.Train); err != nil {
 		return nil, err
 	}
-	for _, f := range []struct {
-		name string
-		call **TPUCall
-	}{{"evaluate", &c.plan.TPU.Evaluate}, {"predict", &c.plan.TPU.Predict}} {
-		*f.call = c.tpuCall(t, f.name)
-	}
 	c.results()
-	if l.Train {
-		if err := c.tpuTrain(t); err != nil {
+	for i, axes := range append([]map[string]int64{l.Axes}, l.MoreAxes...) {
+		calls := c.plan.TPU
+		if t.axes = axes; i > 0 {
+			t.suffix = fmt.Sprintf("_%d", i+1)
+			c.plan.TPU.More = append(c.plan.TPU.More, TPUCalls{})
+			calls = &c.plan.TPU.More[i-1]
+		}
+		calls.Evaluate = c.tpuCall(t, "evaluate")
+		if i == 0 {
+			calls.Predict = c.tpuCall(t, "predict")
+		}
+		if !l.Train {
+			continue
+		}
+		if calls.Train, err = c.tpuTrain(t); err != nil {
 			return nil, err
 		}
 	}
@@ -60,22 +67,24 @@ func (l TPULayout) check(contract *graphs.Contract) error {
 			}
 		}
 	}
-	for axis := range known {
-		if l.Axes[axis] < 1 {
-			return fault.Usagef("axis %s has no size; expected the sizes of %v: a TPU's program has fixed shapes", axis, slices.Sorted(maps.Keys(known)))
+	for _, axes := range append([]map[string]int64{l.Axes}, l.MoreAxes...) {
+		for axis := range known {
+			if axes[axis] < 1 {
+				return fault.Usagef("axis %s has no size; expected the sizes of %v: a TPU's program has fixed shapes", axis, slices.Sorted(maps.Keys(known)))
+			}
 		}
-	}
-	for axis := range l.Axes {
-		if !known[axis] {
-			return fault.Usagef("axis %s not found in the export's features; expected %v", axis, slices.Sorted(maps.Keys(known)))
+		for axis := range axes {
+			if !known[axis] {
+				return fault.Usagef("axis %s not found in the export's features; expected %v", axis, slices.Sorted(maps.Keys(known)))
+			}
 		}
 	}
 	return nil
 }
 
 // tpuCall adds a cluster that calls a function of features on every replica.
-func (c *composer) tpuCall(t *tpuParts, name string) *TPUCall {
-	f := t.function(name)
+func (c *composer) tpuCall(t *tpuParts, function string) *TPUCall {
+	f, name := t.function(function), function+t.suffix
 	p := &TPUCall{Name: name, Feeds: t.feeds(c, name, f, 1)}
 	k := newCluster(c.Builder, name, t.layout.Topology, t.assignment)
 	in := t.inputs(c, k, p.Feeds)

@@ -21,6 +21,10 @@ type tpuParts struct {
 	host       string // of feeds
 	export     *graphs.Export
 	functions  int // added so far
+
+	// axes are those of the programs that are being added, and suffix belongs to their names.
+	axes   map[string]int64
+	suffix string
 }
 
 // function returns a function of the export. The TPU compiles all of them, so none is compiled by
@@ -54,7 +58,7 @@ func (t *tpuParts) feeds(c *composer, name string, f *graphs.Function, steps int
 		shape := slices.Clone(feature.Shape)
 		for j, axis := range feature.Axes {
 			if shape[j] < 0 {
-				shape[j] = t.layout.Axes[axis]
+				shape[j] = t.axes[axis]
 			}
 		}
 		p.Shapes = append(p.Shapes, shape)

@@ -18,6 +18,9 @@ type TPULayout struct {
 	// Axes are the sizes of the axes of the contract's features. A TPU's program has fixed
 	// shapes.
 	Axes map[string]int64
+	// MoreAxes are the axes of more shapes, each of which has programs of its own to train and
+	// evaluate.
+	MoreAxes []map[string]int64
 	// Steps is the number of training steps in a call. If there is more than one, a loop on the
 	// TPU makes them.
 	Steps int
@@ -27,6 +30,8 @@ type TPULayout struct {
 type TPUCalls struct {
 	Train             *TPUTrain // nil if there is none
 	Evaluate, Predict *TPUCall
+	// More are the programs for the shapes of TPULayout.MoreAxes, without Predict.
+	More []TPUCalls
 }
 
 // TPUFeeds says how to feed the features of a call: one tensor per dtype, with the values replica by
@@ -48,6 +53,7 @@ type TPUFeeds struct {
 // TPUTrain is a call of the training step. Tensors have a first axis of Feeds.Steps, unless that is
 // 1.
 type TPUTrain struct {
+	Name  string // of its nodes
 	Feeds TPUFeeds
 	// Scalars are the values of ScalarFeed, float32 [steps, scalars], in this order.
 	Scalars    []graphs.Hyperparameter

@@ -20,10 +20,10 @@ var resultTypes = []dtpb.DataType{float32Type, float32Type, boolType, int64Type}
 var compileTime = build.Bool("_xla_propagate_compile_time_consts", true)
 
 // tpuTrain adds the training steps of a call.
-func (c *composer) tpuTrain(t *tpuParts) error {
+func (c *composer) tpuTrain(t *tpuParts) (*TPUTrain, error) {
 	gradients := t.function("gradients")
-	p := &TPUTrain{Feeds: t.feeds(c, "train", gradients, t.layout.Steps)}
-	c.plan.TPU.Train = p
+	p := &TPUTrain{Name: "train" + t.suffix}
+	p.Feeds = t.feeds(c, p.Name, gradients, t.layout.Steps)
 	p.Scalars = append([]graphs.Hyperparameter{{Name: "learning_rate"}, {Name: "weight_decay"}, {Name: "clip_norm", Default: 1}},
 		c.export.Contract.AllHyperparameters()...)
 	for _, a := range gradients.Outputs {
@@ -31,7 +31,7 @@ func (c *composer) tpuTrain(t *tpuParts) error {
 			continue
 		}
 		if !a.Ranked || slices.Contains(a.Shape, -1) || a.DType != float32Type {
-			return fmt.Errorf("output %s of gradients: expected float32 of a known shape", a)
+			return nil, fmt.Errorf("output %s of gradients: expected float32 of a known shape", a)
 		}
 		p.Sums = append(p.Sums, TPUSum{a.Name, int(elements(a.Shape))})
 	}
@@ -43,24 +43,24 @@ func (c *composer) tpuTrain(t *tpuParts) error {
 		return append([]int64{steps}, dims...)
 	}
 	c.OnDevice(t.host)
-	p.ScalarFeed = c.Placeholder("train/scalars", float32Type, stacked(int64(len(p.Scalars))))
-	p.Seeds = c.Placeholder("train/seeds", int64Type, append([]int64{replicas}, stacked(2)...))
-	seeds := t.unpack(c, "train/seeds/replicas", p.Seeds, int64Type)
+	p.ScalarFeed = c.Placeholder(p.Name+"/scalars", float32Type, stacked(int64(len(p.Scalars))))
+	p.Seeds = c.Placeholder(p.Name+"/seeds", int64Type, append([]int64{replicas}, stacked(2)...))
+	seeds := t.unpack(c, p.Name+"/seeds/replicas", p.Seeds, int64Type)
 	if steps > 1 {
-		p.Count = c.Placeholder("train/steps", int32Type, nil)
+		p.Count = c.Placeholder(p.Name+"/steps", int32Type, nil)
 	}
 
-	k := newCluster(c.Builder, "train", t.layout.Topology, t.assignment)
+	k := newCluster(c.Builder, p.Name, t.layout.Topology, t.assignment)
 	in := t.inputs(c, k, p.Feeds)
-	in.seed = k.input("train/input/seeds", int64Type, seeds...)
-	in.scalars = k.input("train/input/scalars", float32Type, p.ScalarFeed)
+	in.seed = k.input(p.Name+"/input/seeds", int64Type, seeds...)
+	in.scalars = k.input(p.Name+"/input/scalars", float32Type, p.ScalarFeed)
 	handles := make(map[string]string)
 	for _, v := range c.plan.Variables {
-		handles[v.Name] = k.variable("train/variable/"+v.Name, t.handles(c, v.Name))
+		handles[v.Name] = k.variable(p.Name+"/variable/"+v.Name, t.handles(c, v.Name))
 	}
 	count := ""
 	if steps > 1 {
-		count = k.input("train/input/steps", int32Type, p.Count)
+		count = k.input(p.Name+"/input/steps", int32Type, p.Count)
 	}
 	k.inside()
 	r := &replica{handles: handles}
@@ -68,7 +68,7 @@ func (c *composer) tpuTrain(t *tpuParts) error {
 	var last []string // operations that change variables
 	var err error
 	if steps == 1 {
-		results, last, err = c.tpuStep(t, p, r, "train/", in)
+		results, last, err = c.tpuStep(t, p, r, p.Name+"/", in)
 	} else {
 		var loop string
 		loop, err = c.tpuLoop(t, p, r, in, count)
@@ -78,21 +78,21 @@ func (c *composer) tpuTrain(t *tpuParts) error {
 		results, last = append(results, loop), []string{loop}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var values []tensor
 	for i, name := range resultNames {
-		values = append(values, tensor{"train/output/" + name, results[i], resultTypes[i]})
+		values = append(values, tensor{p.Name + "/output/" + name, results[i], resultTypes[i]})
 	}
 	if steps > 1 {
-		values = append(values, tensor{"train/output/made", results[len(resultNames)], int32Type})
+		values = append(values, tensor{p.Name + "/output/made", results[len(resultNames)], int32Type})
 	}
 	out := k.outputs(values, last...)[0]
 	p.Fetches, p.Compiled = out[:len(resultNames)], k.status
 	if steps > 1 {
 		p.Made = out[len(resultNames)]
 	}
-	return nil
+	return p, nil
 }
 
 // tpuStep adds a step of a replica: gradients, their sums over the replicas, the norm, the decision
@@ -204,8 +204,8 @@ func (c *composer) tpuLoopArguments(p *TPUTrain, r *replica, in stepInputs, coun
 		size += int64(s.Size)
 	}
 	arguments := []loopArgument{
-		{"made", c.Int32("train/loop/made", 0), int32Type, nil},
-		{"go", c.zeros("train/loop/go", boolType, nil, true), boolType, nil},
+		{"made", c.Int32(p.Name+"/loop/made", 0), int32Type, nil},
+		{"go", c.zeros(p.Name+"/loop/go", boolType, nil, true), boolType, nil},
 		{"count", count, int32Type, nil},
 	}
 	for i, name := range resultNames {
@@ -213,7 +213,7 @@ func (c *composer) tpuLoopArguments(p *TPUTrain, r *replica, in stepInputs, coun
 		if name == "sums" {
 			shape = append(shape, size)
 		}
-		arguments = append(arguments, loopArgument{name, c.zeros("train/loop/"+name, resultTypes[i], shape, false), resultTypes[i], shape})
+		arguments = append(arguments, loopArgument{name, c.zeros(p.Name+"/loop/"+name, resultTypes[i], shape, false), resultTypes[i], shape})
 	}
 	for i, kind := range p.Feeds.Kinds {
 		if in.values[i] != "" {
@@ -289,5 +289,5 @@ func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, 
 	if err != nil {
 		return "", err
 	}
-	return c.Loop("train/loop", more, step, inputs, types, shapes, compileTime), nil
+	return c.Loop(p.Name+"/loop", more, step, inputs, types, shapes, compileTime), nil
 }
