@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // ContractVersion is the version of gorbit.json that exports are written in now. Version 2 is read
@@ -111,6 +112,28 @@ type Model struct {
 	FLOPs        FLOPs  `json:"flops"`
 	// Config is the model's configuration. It tells models of one architecture apart.
 	Config map[string]any `json:"config"`
+	// HuggingFace says how Hugging Face's transformers stores the model; nil if it has none like
+	// it.
+	HuggingFace *HuggingFace `json:"huggingface,omitempty"`
+}
+
+// HuggingFace is the form of a model in Hugging Face's transformers. A variable's tensor has the
+// first of its foreign names, behind Prefix unless it begins with one of Bare.
+type HuggingFace struct {
+	// Config is the content of config.json, without the names of labels.
+	Config map[string]any `json:"config"`
+	Prefix string         `json:"prefix"`
+	Bare   []string       `json:"bare"`
+}
+
+// TensorName returns the name of the tensor of a variable whose first foreign name is given.
+func (h *HuggingFace) TensorName(foreign string) string {
+	for _, bare := range h.Bare {
+		if strings.HasPrefix(foreign, bare) {
+			return foreign
+		}
+	}
+	return h.Prefix + foreign
 }
 
 // FLOPs counts the floating point operations of the matrix products in the forward pass. A

@@ -84,6 +84,12 @@ func Write(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
+	return publish(o, layout.DescriptionFile, func(dir string) error { return write(ctx, o, dir) })
+}
+
+// publish fills a folder under another name, flushes it to disk, and renames it. A folder that is
+// there is replaced if the options say so and it has the file marker.
+func publish(o Options, marker string, fill func(dir string) error) error {
 	out := filepath.Clean(o.Out)
 	parent := filepath.Dir(out)
 	if err := vfs.MkdirAll(parent, 0o777); err != nil {
@@ -96,11 +102,11 @@ func Write(ctx context.Context, o Options) error {
 	}
 	defer release()
 	// Not earlier: a model that a killed export moved away is only now back in its place.
-	replace, err := target(out, o.Overwrite)
+	replace, err := target(out, marker, o.Overwrite)
 	if err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
-	if err := write(ctx, o, part); err != nil {
+	if err := fill(part); err != nil {
 		return fmt.Errorf("export to %s: %w", o.Out, err)
 	}
 	if replace {
@@ -117,9 +123,9 @@ func Write(ctx context.Context, o Options) error {
 	return nil
 }
 
-// target reports whether there is a served model to replace, and returns an error if
-// anything else is in the way.
-func target(out string, overwrite bool) (replace bool, err error) {
+// target reports whether there is a model to replace, a folder with the file marker, and returns an
+// error if anything else is in the way.
+func target(out, marker string, overwrite bool) (replace bool, err error) {
 	_, err = os.Lstat(out)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -130,7 +136,7 @@ func target(out string, overwrite bool) (replace bool, err error) {
 		return false, fault.Usagef("%s already exists; choose another folder, or add --overwrite to replace it", out)
 	}
 	// Replace only a served model, never a folder named by mistake.
-	if _, err := os.Stat(filepath.Join(out, filepath.FromSlash(layout.DescriptionFile))); err != nil {
+	if _, err := os.Stat(filepath.Join(out, filepath.FromSlash(marker))); err != nil {
 		return false, fault.Usagef("%s already exists and is not a model written by gorbit export, so it is not overwritten; choose another folder", out)
 	}
 	return true, nil

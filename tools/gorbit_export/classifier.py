@@ -124,6 +124,14 @@ class Classification(encoded.EncoderTask):
         """See EncoderTask."""
         return {"num_labels": self._num_labels, "pooling": self._pooling}
 
+    def huggingface(self) -> encoded.HuggingFace | None:
+        """See EncoderTask."""
+        if self._pooling != "first":
+            return None
+        return encoded.HuggingFace(
+            "BertForSequenceClassification", ("classifier.",), "single_label_classification"
+        )
+
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""
         h, labels = self.build.config.hidden_size, self._num_labels

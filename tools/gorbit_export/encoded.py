@@ -53,6 +53,21 @@ class Build:
         return task.PRECISIONS[self.precision]
 
 
+@dataclasses.dataclass(frozen=True)
+class HuggingFace:
+    """How Hugging Face's transformers stores a model.
+
+    Attributes:
+        architecture: its class.
+        bare: beginnings of the names of tensors outside of the encoder.
+        problem: the configuration's problem_type; "" for none.
+    """
+
+    architecture: str
+    bare: tuple[str, ...]
+    problem: str = ""
+
+
 class EncoderTask(task.Task):
     """A task whose model has a bert.Encoder as `encoder` and takes packed rows."""
 
@@ -85,6 +100,10 @@ class EncoderTask(task.Task):
         """The task's own part of the description, such as the number of labels."""
         return {}
 
+    def huggingface(self) -> HuggingFace | None:
+        """The model's form in Hugging Face's transformers; None, the default, if it has none."""
+        return None
+
     def head_flops(self) -> dict[str, int]:
         """Operations of the head, in the form of bert.flops; added to the encoder's."""
         return {"per_example": 0}
@@ -100,7 +119,22 @@ class EncoderTask(task.Task):
             "recompute": self.build.recompute,
             "flops": flops,
             "config": dataclasses.asdict(self.build.config),
+            **self._huggingface(),
         }
+
+    def _huggingface(self) -> dict[str, Any]:
+        if (form := self.huggingface()) is None:
+            return {}
+        config = {
+            **dataclasses.asdict(self.build.config),
+            "architectures": [form.architecture],
+            "model_type": "bert",
+            **({"problem_type": form.problem} if form.problem else {}),
+            "pad_token_id": 0,
+            "position_embedding_type": "absolute",
+            "torch_dtype": "float32",
+        }
+        return {"huggingface": {"config": config, "prefix": "bert.", "bare": list(form.bare)}}
 
     def rows(self, path: str) -> str | None:
         """See Task. Only input_ids select rows of the word table."""

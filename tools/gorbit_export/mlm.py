@@ -37,12 +37,13 @@ class BertMaskedLM(tf.Module):
         h, std, prefix = config.hidden_size, config.initializer_range, "cls.predictions"
         self._build = build
         self.encoder = bert.Encoder(config, build.seed, build.recompute, build.compute)
-        transform = f"{prefix}.transform"
-        self.transform = layers.Dense(h, h, std, build.seed, f"{transform}.dense")
-        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{transform}.LayerNorm")
-        self.output = layers.Bias(
-            config.vocab_size, (f"{prefix}.bias", f"{prefix}.decoder.bias", f"{prefix}.output_bias")
-        )
+        transform, google = f"{prefix}.transform", "cls/predictions"
+        paths = (f"{google}/transform/dense", "masked_lm/dense")
+        self.transform = layers.Dense(h, h, std, build.seed, f"{transform}.dense", paths)
+        paths = (f"{google}/transform/LayerNorm", "masked_lm/layer_norm")
+        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{transform}.LayerNorm", paths)
+        names = [f"{prefix}.{name}" for name in ("bias", "decoder.bias", "output_bias")]
+        self.output = layers.Bias(config.vocab_size, (*names, f"{google}/output_bias"))
 
     def __call__(
         self, features: dict[str, Tensor], positions: Tensor, dropout: bert.Dropout | None = None
@@ -105,6 +106,10 @@ class MaskedLM(encoded.EncoderTask):
                 "probabilities", ("predictions", "vocabulary"), "probabilities", "masked_labels"
             ),
         )
+
+    def huggingface(self) -> encoded.HuggingFace | None:
+        """See EncoderTask."""
+        return encoded.HuggingFace("BertForMaskedLM", ("cls.",))
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask. The share of masked tokens is BERT's."""

@@ -72,6 +72,14 @@ class MultiLabel(encoded.EncoderTask):
         names = {"labels": list(self._labels)} if self._labels else {}
         return {"num_labels": self._num_labels, **names, "pooling": self._pooling}
 
+    def huggingface(self) -> encoded.HuggingFace | None:
+        """See EncoderTask."""
+        if self._pooling != "first":
+            return None
+        return encoded.HuggingFace(
+            "BertForSequenceClassification", ("classifier.",), "multi_label_classification"
+        )
+
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""
         h = self.build.config.hidden_size

@@ -39,6 +39,12 @@ class Regression(encoded.EncoderTask):
         """See EncoderTask."""
         return {"pooling": self._pooling}
 
+    def huggingface(self) -> encoded.HuggingFace | None:
+        """See EncoderTask."""
+        if self._pooling != "first":
+            return None
+        return encoded.HuggingFace("BertForSequenceClassification", ("classifier.",), "regression")
+
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""
         h = self.build.config.hidden_size

@@ -92,6 +92,10 @@ class Tokens(encoded.EncoderTask):
         types = {"entities": list(self.entities.types)} if self.entities.types else {}
         return {"num_labels": self._num_labels, **names, **types}
 
+    def huggingface(self) -> encoded.HuggingFace | None:
+        """See EncoderTask."""
+        return encoded.HuggingFace("BertForTokenClassification", ("classifier.",))
+
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""
         return {"per_token": 2 * self.build.config.hidden_size * self._num_labels}
