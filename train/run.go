@@ -35,8 +35,9 @@ type Run struct {
 	env         Env
 	checkpoints *Checkpoints
 	on          placed
-	// prefix is the checkpoint that Load restored.
+	// prefix is the checkpoint that Load restored, and state is the run's state in it.
 	prefix string
+	state  []byte
 }
 
 // pinned is a Checkpointer that restores one checkpoint and saves nothing.
@@ -203,8 +204,18 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	if restored.Path == "" {
 		return 0, fmt.Errorf("run %s has no checkpoint yet", r.Folder)
 	}
-	r.prefix = restored.Path
+	r.prefix, r.state = restored.Path, restored.State
 	return restored.Step, nil
+}
+
+// Results returns the outputs of the evaluation of the checkpoint that Load restored, or nil if the
+// run has not evaluated it.
+func (r *Run) Results() runner.Outputs {
+	state, err := runner.ParseRunState(r.state)
+	if err != nil || state.Evaluated == nil || state.Evaluated.Step != state.Step {
+		return nil
+	}
+	return state.Evaluated.Outputs
 }
 
 // bestOrLatest returns what BestOrLatest means for the run. It logs the choice if the best checkpoint

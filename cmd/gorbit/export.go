@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/servable"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -23,7 +24,10 @@ func newExport(g *globals) *cobra.Command {
 		Long: `Writes a SavedModel with the variables of one of the run's checkpoints. Its signature
 serving_default takes input_ids, attention_mask and token_type_ids, int32 [batch,
 length], and returns logits and probabilities. Its assets hold the vocabulary and
-the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
+the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.
+
+With --format huggingface it writes config.json, model.safetensors, the tokenizer's
+files and a model card instead, which Hugging Face's transformers loads.`,
 		Example: `  gorbit export --run runs/mrpc --out served/mrpc
   gorbit-predict --model served/mrpc --text "He left." --text-pair "He went away."`,
 		Args: noArgs,
@@ -31,6 +35,8 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 	r.add(cmd, train.BestOrLatest)
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write (required)")
+	format := formatSavedModel
+	f.StringVar(&format, "format", format, "savedmodel, or huggingface for Hugging Face's transformers")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing model")
 	f.StringVar(&o.Vocab, "vocab", "", "vocabulary file (default: the run's)")
 	f.BoolVar(&o.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
@@ -39,6 +45,9 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Out == "" {
 			return usagef("--out is missing; expected the folder to write")
+		}
+		if format != formatSavedModel && format != formatHuggingFace {
+			return usagef("--format is %q; expected %s or %s", format, formatSavedModel, formatHuggingFace)
 		}
 		if remote, err := vfs.RemoteOf(o.Out); err != nil {
 			return usagef("--out: %w", err)
@@ -80,7 +89,7 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 			return err
 		}
 		to := o.Out
-		if err := writeServable(cmd.Context(), o, env.Log); err != nil {
+		if err := writeModel(cmd.Context(), format, o, run.Results(), env.Log); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\n", step, to)
@@ -89,10 +98,23 @@ the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.`,
 	return cmd
 }
 
-// writeServable writes the model. For a bucket, it writes a local folder and uploads it.
-func writeServable(ctx context.Context, o servable.Options, log *slog.Logger) error {
-	return publish(ctx, o.Out, layout.ModelFile, false, log, func(local string) error {
+// Values of --format.
+const (
+	formatSavedModel  = "savedmodel"
+	formatHuggingFace = "huggingface"
+)
+
+// writeModel writes the model in a format. For a bucket, it writes a local folder and uploads it.
+func writeModel(ctx context.Context, format string, o servable.Options, results runner.Outputs, log *slog.Logger) error {
+	last := layout.ModelFile
+	if format == formatHuggingFace {
+		last = servable.HuggingFaceWeights
+	}
+	return publish(ctx, o.Out, last, false, log, func(local string) error {
 		o.Out = local
+		if format == formatHuggingFace {
+			return servable.WriteHuggingFace(ctx, o, results)
+		}
 		return servable.Write(ctx, o)
 	})
 }
