@@ -137,6 +137,25 @@ def test_several_losses_and_what_the_model_adds():
     np.testing.assert_allclose(results["mae"], error, rtol=1e-5)
 
 
+class Whole(keras.metrics.Metric):
+    """The share of sequences whose tokens are all right."""
+
+    def __init__(self) -> None:
+        super().__init__(name="whole")
+        self.right = self.add_variable((), "zeros", name="right")
+        self.count = self.add_variable((), "zeros", name="count")
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        counts = tf.ones_like(labels, tf.float32) if sample_weight is None else sample_weight
+        wrong = tf.cast(tf.argmax(outputs, -1, tf.int32) != labels, tf.float32)
+        right = tf.reduce_sum(wrong * counts, 1) == 0
+        self.right.assign(self.right + tf.reduce_sum(tf.cast(right, tf.float32)))
+        self.count.assign(self.count + tf.cast(tf.shape(labels)[0], tf.float32))
+
+    def result(self):
+        return self.right / self.count
+
+
 def tagger() -> Model:
     words = keras.Input((None,), dtype="int32", name="words")
     x = layers.Embedding(9, 5, mask_zero=True)(words)
@@ -149,7 +168,7 @@ def tagger() -> Model:
         ],
         loss=ENTROPY,
         labels="tags",
-        metrics=["accuracy"],
+        metrics=["accuracy", Whole()],
         example=lambda count: {
             "words": np.tile([[1, 2, 3, 4, 0, 0, 0], [5, 6, 7, 8, 1, 2, 3]], (count, 1))[:count],
             "tags": np.tile([[0, 1, 2, 1, 0, 0, 0], [1, 1, 0, 2, 1, 0, 2]], (count, 1))[:count],
@@ -172,6 +191,9 @@ def test_tokens_with_a_mask_and_weights():
     lengths = np.array([4, 7, 4, 7])[:, None] > np.arange(7)
     count = hits * lengths * features["example_weights"].numpy()[:, None]
     np.testing.assert_allclose(made.results(sums)["accuracy"], count.sum() / 20, rtol=1e-6)
+
+    counted = lengths & (features["example_weights"].numpy() > 0)[:, None]
+    assert made.results(sums)["whole"] == (hits | ~counted).all(1).mean()
 
     padded = {n: tf.pad(v, [[0, 0], [0, 3]]) for n, v in features.items() if n[0] in "wt"}
     longer = made.evaluate_sums({**padded, "example_weights": features["example_weights"]})
@@ -406,6 +428,19 @@ def test_metrics_are_sums_of_parts(metric, data, better):
     metric.reset_state()
     metric.update_state(labels, outputs)
     np.testing.assert_allclose(measured.result(totals), metric.result(), rtol=1e-5, atol=1e-6)
+
+
+def test_restored_statistics_are_computed_with(tmp_path):
+    def build(shift: float) -> keras.Model:
+        normalization = layers.Normalization()
+        normalization.adapt(np.random.default_rng(0).normal(shift, 2, (50, 6)))
+        return keras.Sequential([keras.Input((6,)), normalization, layers.Dense(3)])
+
+    first, second = build(1), build(5)
+    made = task.ModelTask(Model(first, [VECTOR, CLASS], ENTROPY, "y"))
+    export.write(made, made.optimizer, tmp_path / "out")
+    x = np.ones((2, 6), "float32")
+    np.testing.assert_allclose(restore(second, tmp_path / "out")(x), first(x), atol=1e-6)
 
 
 def test_restored_models_are_those_that_were_trained(tmp_path):

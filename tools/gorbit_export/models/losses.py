@@ -134,6 +134,11 @@ def _cast(value: Any, dtype: Any, integers: bool) -> Any:
 
 def spread(weights: Tensor, mask: Tensor | None, like: Tensor) -> Tensor:
     """Multiplies weights of examples with a mask, and repeats them in the shape of `like`."""
+    if weights.shape.rank > like.shape.rank:
+        raise Refusal(
+            f"weights have {weights.shape.rank} axes and the loss {like.shape.rank}; expected a "
+            "weight per example, or per value of the loss"
+        )
     out = _expand(weights, like)
     if mask is not None:
         out *= _expand(tf.cast(mask, tf.float32), like)
@@ -150,11 +155,11 @@ def _expand(x: Tensor, like: Tensor) -> Tensor:
     return x
 
 
-def flat(term: Term, weights: Tensor) -> tuple[Any, Any, Tensor]:
-    """Returns the labels, outputs and weights of a term for its metrics.
+def weighed(term: Term, weights: Tensor, tokens: bool) -> tuple[Any, Any, Tensor]:
+    """Returns the labels, outputs and weights of a term for a metric, the mask in the weights.
 
-    Of a loss per token the tokens are the examples, with the mask in their weights: a metric
-    that took means over examples of different lengths would not add up.
+    With `tokens`, and a loss per token, the tokens are the examples. Keras' own metrics take
+    means over the tokens of an example, which do not add up over batches of other lengths.
     """
     values, mask = of_examples(term.loss, term.label, term.y)
     rank = values.shape.rank
@@ -162,6 +167,8 @@ def flat(term: Term, weights: Tensor) -> tuple[Any, Any, Tensor]:
         return term.label, term.y, weights
     if min(term.y.shape.rank, term.label.shape.rank) < rank:
         return term.label, term.y, weights
+    if not tokens:
+        return term.label, term.y, spread(weights, mask, values)
     label, y = (tf.reshape(x, [-1, *tf.unstack(tf.shape(x)[rank:])]) for x in (term.label, term.y))
     label.set_shape([None, *term.label.shape[rank:]])
     y.set_shape([None, *term.y.shape[rank:]])
@@ -178,6 +185,8 @@ def sums(terms: list[Term], added: list[Tensor], weights: Tensor) -> dict[str, T
         weight = tf.reduce_sum(spreads)
     else:
         examples = weights
+        if examples.shape.rank != 1:
+            raise Refusal("there are several losses and weights per token; expected per example")
         total, weight = tf.constant(0.0), tf.reduce_sum(examples)
         for term in terms:
             values, mask = of_examples(term.loss, term.label, term.y)

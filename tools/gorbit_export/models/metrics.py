@@ -50,6 +50,11 @@ class Measured:
         return found
 
     @property
+    def of_tokens(self) -> bool:
+        """Whether it is one of Keras' own, which take tokens like examples."""
+        return type(self.metric).__module__.startswith(("keras.", "tf_keras."))
+
+    @property
     def better(self) -> str:
         """The direction that is known of the metric's class, or ""."""
         name = type(self.metric).__name__

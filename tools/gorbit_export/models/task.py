@@ -183,7 +183,9 @@ class ModelTask(task.Task):
             pair = pairs[measured.output]
             label, y, spread = self._label(features, pair["labels"]), pair["y"], weights
             if pair["name"] in by_output:
-                label, y, spread = losses.flat(by_output[pair["name"]], weights)
+                label, y, spread = losses.weighed(
+                    by_output[pair["name"]], weights, measured.of_tokens
+                )
             sums.update(measured.sums(label, y, spread))
         return sums
 
@@ -517,10 +519,13 @@ def _best(wanted: str | tuple[str, str] | None, known: tuple[task.Metric, ...]) 
 def _by_loss(loss: Any, y: Tensor, name: str) -> dict[str, Tensor]:
     """Names an output by its loss: classes have probabilities."""
     kind = str(getattr(loss, "name", None) or getattr(loss, "__name__", loss))
-    if "categorical_crossentropy" not in kind or "binary" in kind:
-        return {name: y}
     config = loss.get_config() if hasattr(loss, "get_config") else {}
     logits = config.get("from_logits", False)
+    if kind == "binary_crossentropy" and y.shape.rank == 2 and y.shape[1] == 1:
+        y = tf.cast(y, tf.float32)[:, 0]
+        return {"probability": tf.sigmoid(y) if logits else y}
+    if "categorical_crossentropy" not in kind:
+        return {name: y}
     y = tf.cast(y, tf.float32)
     return {"logits": y, "probabilities": tf.nn.softmax(y)} if logits else {"probabilities": y}
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from gorbit_export.models import Model, Refusal, names
+from gorbit_export.models import Model, Refusal, names, rules
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -44,6 +44,9 @@ def restore(model: Any, source: Any) -> Any:
         raise Refusal(f"{prefix} has {sorted(left)[0]}, which the model lacks")
     for path, leaf in named.variables.items():
         leaf.holder.assign(values[path])
+    for layer in rules.layers(target):
+        if hasattr(layer, "finalize_state"):  # Normalization computes with copies
+            layer.finalize_state()
     return model
 
 
