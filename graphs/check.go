@@ -163,7 +163,7 @@ var makes = map[string]made{
 	"masked_weights":   {InputPacked, []string{"float32"}, []string{"predictions"}, false},
 	"multi_hot":        {"", []string{"float32"}, []string{"examples"}, true},
 	"mask":             {InputDense, []string{"uint8", "int32", "int64", "float32", "bool"}, []string{"examples"}, true},
-	"length":           {InputDense, []string{"int32", "int64"}, []string{"examples"}, false},
+	"length":           {InputDense, []string{"int32", "int64", "float32"}, []string{"examples"}, false},
 }
 
 // checkMake checks that a feature can be made as it is declared.

@@ -223,7 +223,7 @@ func TestVersion3Errors(t *testing.T) {
 		{`"pad": 8`, `"pad": 0.5`, "feature words has pad 0.5; expected a number of dtype int64"},
 		{`"make": "mask"`, `"make": "mask", "pad": 2`, "feature real has pad 2; expected a number of dtype bool"},
 		{`"make": "mask"`, `"make": "magic"`, `feature real has make "magic"; expected none or one of [example_ids`},
-		{`"make": "mask"`, `"make": "length"`, `feature real has make "length", dtype bool and axes [examples length]; expected dtype [int32 int64] and axes [examples]`},
+		{`"make": "mask"`, `"make": "length"`, `feature real has make "length", dtype bool and axes [examples length]; expected dtype [int32 int64 float32] and axes [examples]`},
 		{`"make": "mask"`, `"make": "masked_labels"`, `expected input "packed"`},
 		{`"features"`, `"masking": {"mask_token": 1, "vocab_size": 9}, "features"`, `input is "dense" with masking; expected "packed"`},
 		{`"name": "beta"`, `"name": "clip_norm"`, `hyperparameter "clip_norm" has no name or is declared twice`},
