@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 
 	. "github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/dataset/internal/rowtest"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 )
 
 // counted is a file that counts the records that are read.
@@ -65,4 +67,17 @@ func TestAhead(t *testing.T) {
 			t.Errorf("%d batches are ahead, expected about 40", n)
 		}
 	})
+}
+
+// TestLargeExamplesAreNotMadeAhead bounds the memory of the batches that wait.
+func TestLargeExamplesAreNotMadeAhead(t *testing.T) {
+	for _, c := range []struct{ side, batch, want int }{{1, 32, 64}, {224, 32, 13}, {1024, 32, 4}, {1, 4096, 4}} {
+		layout := dense.Config{Features: []Spec{{Name: "image", DType: Uint8, Shape: []int{c.side, c.side, 3}}}}
+		if got := (Config{BatchSize: c.batch, Readers: 2, Layout: layout}).Ahead(); got != c.want {
+			t.Errorf("%d batches of %d images of %d pixels a side are made ahead, want %d", got, c.batch, c.side, c.want)
+		}
+	}
+	if got := (Config{BatchSize: 32, Readers: 2, Layout: packed.Config{}}).Ahead(); got != 64 {
+		t.Errorf("%d packed batches are made ahead, want 64", got)
+	}
 }

@@ -32,8 +32,13 @@ const (
 	DefaultReaders = 2
 )
 
-// aheadExamples is the default number of examples in a reader's job.
-const aheadExamples = 512
+const (
+	// aheadExamples is the default number of examples in a reader's job.
+	aheadExamples = 512
+	// aheadBytes is the most memory that batches made ahead take by default, as far as it is known:
+	// more than two batches for each reader are made only within it.
+	aheadBytes = 64 << 20
+)
 
 const maxBatchSize = 1 << 24
 
@@ -78,7 +83,8 @@ type Config struct {
 	// on it.
 	Readers int
 	// Prefetch is the number of batches made ahead. The default is enough for 1,024
-	// examples per reader, but at least 2 batches per reader. Small batches are
+	// examples per reader, as long as they take no more than 64 MB, but at least 2 batches per
+	// reader. Small batches are
 	// handed over several at a time, so that a reader can work on half of them.
 	Prefetch int
 	// Logger receives a warning for each batch from which damaged records were
@@ -145,12 +151,23 @@ func (c *Config) fit() *Fit {
 	return nil
 }
 
+// ahead returns the default of Prefetch.
+func (c *Config) ahead() int {
+	n := 2 * c.Readers * max(1, aheadExamples/max(c.BatchSize, 1))
+	if l, ok := c.Layout.(SizedLayout); ok {
+		if bytes := l.ExampleBytes() * max(c.BatchSize, 1); bytes > 0 {
+			n = min(n, max(2*c.Readers, aheadBytes/bytes))
+		}
+	}
+	return n
+}
+
 // withDefaults returns the configuration with zeros replaced by defaults.
 func (c Config) withDefaults() Config {
 	c.Shuffle = cmp.Or(c.Shuffle, ShuffleFull)
 	c.Buffer = cmp.Or(c.Buffer, DefaultBuffer)
 	c.Readers = cmp.Or(c.Readers, DefaultReaders)
-	c.Prefetch = cmp.Or(c.Prefetch, 2*c.Readers*max(1, aheadExamples/max(c.BatchSize, 1)))
+	c.Prefetch = cmp.Or(c.Prefetch, c.ahead())
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

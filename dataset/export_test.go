@@ -37,3 +37,6 @@ var (
 	EncodeSizes = encodeSizes
 	DecodeSizes = decodeSizes
 )
+
+// Ahead returns the default of Prefetch.
+func (c Config) Ahead() int { return c.ahead() }

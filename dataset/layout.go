@@ -30,6 +30,14 @@ type Assembler interface {
 	Batch() *Batch
 }
 
+// SizedLayout is a Layout that knows how much memory an example takes, so that no more large ones are
+// made ahead than fit.
+type SizedLayout interface {
+	Layout
+	// ExampleBytes returns the bytes of an example in a batch, or 0 if it is not known.
+	ExampleBytes() int
+}
+
 // EpochAssembler is an Assembler of batches that depend on the epoch, because something is drawn anew in
 // each.
 type EpochAssembler interface {

@@ -41,7 +41,7 @@ type Config struct {
 	EvenParts bool
 }
 
-var _ dataset.Layout = Config{}
+var _ dataset.SizedLayout = Config{}
 
 // maxLength is the maximum of MaxLength.
 const maxLength = 1 << 24
@@ -128,6 +128,22 @@ func (c Config) Settings() []dataset.Setting {
 		{Key: "fixed_length", Name: "the fixed length", Value: c.FixedLength},
 		{Key: "examples", Name: "the fixed number of examples", Value: c.Examples},
 	}
+}
+
+// ExampleBytes implements dataset.SizedLayout. Open axes count as MaxLength long, or as 1 where there is
+// no such limit.
+func (c Config) ExampleBytes() (bytes int) {
+	for _, f := range c.Features {
+		n := f.DType.Size()
+		for _, d := range f.Shape {
+			if d < 0 {
+				d = max(1, c.MaxLength)
+			}
+			n *= d
+		}
+		bytes += n
+	}
+	return bytes
 }
 
 func (c Config) withDefaults() Config {

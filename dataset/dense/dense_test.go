@@ -577,6 +577,12 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+func TestExampleBytes(t *testing.T) {
+	if n := (Config{Features: padded, MaxLength: 10}).ExampleBytes(); n != 10*4+10*8+10*4+8+10*4+4+4 {
+		t.Errorf("an example takes %d bytes", n)
+	}
+}
+
 func Example() {
 	below := int64(10)
 	layout := Config{Features: []dataset.Spec{
