@@ -25,8 +25,10 @@
 // # Layouts
 //
 // A [Layout] says what a record contains and how the examples of a batch are laid out in tensors.
-// Package dataset declares the interface and knows no layout itself. Package dataset/packed has one,
-// which packs several examples into each row. A layout makes an [Assembler] for each reader.
+// Package dataset declares the interface and knows no layout itself. Package dataset/packed packs
+// the tokens of several examples into each row, and package dataset/dense stacks or pads features of
+// any type. A layout makes an [Assembler] for each reader. A [Spec] says how a feature is made from
+// records; docs/reference/batches.md has the rules.
 //
 // # Errors
 //

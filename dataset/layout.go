@@ -1,7 +1,7 @@
 package dataset
 
-// Layout says what a record holds and how the examples of a batch are laid out in tensors. Package
-// dataset/packed has one.
+// Layout says what a record holds and how the examples of a batch are laid out in tensors. Packages
+// dataset/packed and dataset/dense have layouts.
 type Layout interface {
 	// Validate returns an error that names the first setting that makes no sense in batches of
 	// so many examples.

@@ -18,6 +18,7 @@ type assembler struct {
 	absent  []int            // the features that a record does not have
 
 	lengths            []int // of the examples, on the open axis
+	longest            int   // of them
 	records            []dataset.RecordID
 	labeled, truncated int
 	lent               bool // the memory of the columns is that of the last batch
@@ -46,7 +47,7 @@ func (a *assembler) Reset() {
 		}
 	}
 	a.lengths, a.records = a.lengths[:0], a.records[:0]
-	a.labeled, a.truncated = 0, 0
+	a.labeled, a.truncated, a.longest = 0, 0, 0
 }
 
 // Add implements dataset.Assembler.
@@ -80,6 +81,7 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 	}
 	a.fillMade(length, length)
 	a.lengths, a.records = append(a.lengths, length), append(a.records, id)
+	a.longest = max(a.longest, length)
 	return nil
 }
 
@@ -125,7 +127,7 @@ func (a *assembler) read(data []byte) (length int, feature, reason string) {
 func (a *assembler) limit(length int) (int, string, string) {
 	most := a.cfg.MaxLength
 	if !a.open || most == 0 || length <= most {
-		return length, "", ""
+		return a.fits(length)
 	}
 	for j, s := range a.specs {
 		switch {
@@ -137,7 +139,32 @@ func (a *assembler) limit(length int) (int, string, string) {
 		}
 	}
 	a.truncated++
-	return most, "", ""
+	return a.fits(most)
+}
+
+// maxBatchBytes, 4 GiB, is the most memory of a feature that is padded. Without a maximum length, one long
+// example among many would take any amount.
+const maxBatchBytes = 1 << 32
+
+// fits refuses an example whose length would make the batch too large.
+func (a *assembler) fits(length int) (int, string, string) {
+	if !a.open {
+		return length, "", ""
+	}
+	longest := max(a.longest, length)
+	for j, s := range a.specs {
+		if s.Open() < 0 {
+			continue
+		}
+		bytes := float64(s.DType.Size()) * float64(len(a.lengths)+1) * float64(longest)
+		for _, d := range s.Shape {
+			bytes *= float64(max(d, 1))
+		}
+		if bytes > maxBatchBytes && s.Make == "" {
+			return 0, a.fields[j].Names[0], fmt.Sprintf("has length %d, in a batch whose longest has %d: padded to that, %d examples take %.3g bytes; expected at most %.3g; set a maximum length", length, longest, len(a.lengths)+1, bytes, float64(maxBatchBytes))
+		}
+	}
+	return length, "", ""
 }
 
 // fillMade adds an example to the columns that are made from lengths: of a length on the open axis,

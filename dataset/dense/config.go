@@ -46,6 +46,9 @@ var _ dataset.SizedLayout = Config{}
 // maxLength is the maximum of MaxLength.
 const maxLength = 1 << 24
 
+// maxStackedBytes is the most memory of a batch whose examples have the greatest length.
+const maxStackedBytes = 1 << 36
+
 // Validate implements dataset.Layout.
 func (c Config) Validate(examples int) error {
 	c = c.withDefaults()
@@ -76,6 +79,9 @@ func (c Config) Validate(examples int) error {
 		return fmt.Errorf("fixed number of examples is %d; expected 0 (as many as a batch has), or at least the batch size of %d", c.Examples, examples)
 	case !weighted && c.Labels != dataset.LabelsNone:
 		return fmt.Errorf("no feature has the role %s; expected one, so that an example can have weight 0", dataset.Weight)
+	}
+	if bytes := float64(c.ExampleBytes()) * float64(max(examples, c.Examples)); bytes > maxStackedBytes {
+		return fmt.Errorf("a batch of %d examples of %d bytes each takes %.3g bytes; expected at most %.3g", max(examples, c.Examples), c.ExampleBytes(), bytes, float64(maxStackedBytes))
 	}
 	for _, f := range c.Features {
 		if f.Make != "" && !open {

@@ -561,6 +561,7 @@ func TestValidate(t *testing.T) {
 		{Config{Features: padded, Labels: "some"}, `labels are "some"; expected "required", "optional" or "none"`},
 		{Config{Features: padded, Truncate: true}, "the maximum length of an example is not set"},
 		{Config{Features: padded, MaxLength: -1}, "maximum length of an example is -1; expected 0 (no limit) to 16777216"},
+		{Config{Features: []dataset.Spec{{Name: "x", DType: dataset.Float32, Shape: []int{1 << 26, 4}}, stacked[5]}, Examples: 100}, "a batch of 100 examples of 1073741828 bytes each takes 1.07e+11 bytes; expected at most 6.87e+10"},
 		{Config{Features: padded, Examples: 3}, "fixed number of examples is 3; expected 0 (as many as a batch has), or at least the batch size of 4"},
 	} {
 		if err := c.layout.Validate(4); err == nil || !strings.HasPrefix(err.Error(), c.want) {
@@ -575,6 +576,67 @@ func TestValidate(t *testing.T) {
 	if err := (Config{Features: stacked[:3], Labels: dataset.LabelsNone}).Validate(4); err != nil {
 		t.Errorf("a prediction needs no weights: %v", err)
 	}
+}
+
+// TestTooLarge refuses an example that would make its batch take more memory than there is.
+func TestTooLarge(t *testing.T) {
+	layout := Config{Labels: dataset.LabelsNone, Features: []dataset.Spec{{Name: "x", DType: dataset.Float32, Shape: []int{-1, 1 << 12}}}}
+	long := record(t, []tfrecord.Feature{tfrecord.BytesFeature("x", make([]byte, 4<<12<<9))}, false)
+	short := record(t, []tfrecord.Feature{tfrecord.BytesFeature("x", make([]byte, 4<<12))}, false)
+	a := layout.Assemblers()()
+	for i := range int64(600) {
+		of := short
+		if i == 3 {
+			of = long
+		}
+		bad := a.Add(dataset.RecordID{Record: i}, of)
+		if i == 512 {
+			if bad == nil || !strings.HasPrefix(bad.Reason, "has length 1, in a batch whose longest has 512: padded to that, 513 examples take 4.3e+09 bytes; expected at most 4.29e+09") {
+				t.Errorf("got %v", bad)
+			}
+			return
+		}
+		if bad != nil {
+			t.Fatal(bad)
+		}
+	}
+}
+
+// FuzzRecords holds that any bytes are refused, or make a batch whose features have the right size, and
+// that what is refused leaves nothing behind.
+func FuzzRecords(f *testing.F) {
+	for n := range 4 {
+		f.Add(record(f, example(n), n%2 == 0))
+	}
+	good := record(f, example(7), false)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for name, layout := range layouts() {
+			a := layout.Assemblers()()
+			bad := a.Add(dataset.RecordID{}, data)
+			if err := a.Add(dataset.RecordID{Record: 1}, good); err != nil {
+				t.Fatalf("%s: a good record behind it: %v", name, err)
+			}
+			b := a.Batch()
+			if want := 2; bad != nil && b.Examples != 1 || bad == nil && b.Examples != want {
+				t.Fatalf("%s: %d examples, %v", name, b.Examples, bad)
+			}
+			for _, feature := range b.Features {
+				if feature.Len() != feature.Size() || feature.Shape[0] != b.Rows {
+					t.Fatalf("%s: feature %s has %d values of shape %v", name, feature.Name, feature.Len(), feature.Shape)
+				}
+			}
+			if bad == nil {
+				continue
+			}
+			a.Reset()
+			if err := a.Add(dataset.RecordID{Record: 1}, good); err != nil {
+				t.Fatal(err)
+			}
+			if again := a.Batch(); !reflect.DeepEqual(again.Features, b.Features) {
+				t.Fatalf("%s: a refused record leaves something behind", name)
+			}
+		}
+	})
 }
 
 func TestExampleBytes(t *testing.T) {

@@ -114,6 +114,7 @@ func extraLayouts() map[string]Config {
 		"none, few":          {RowLength: 64, Packing: PackNone, Extras: all, Standard: few, Masking: &masking},
 		"fixed rows":         {RowLength: 64, Rows: 4, RowExamples: 4, Extras: all, Masking: &masking, Features: weights},
 		"fixed rows, few":    {RowLength: 64, Rows: 4, RowExamples: 4, Extras: all, Standard: few, Masking: &words},
+		"buckets":            {RowLength: 64, Buckets: []int{16, 24}, Rows: 4, RowExamples: 4, Extras: all, Masking: &masking, Features: weights},
 		"fixed length":       {RowLength: 64, FixedRowLength: true, Extras: all, Standard: few, Masking: &masking, Features: weights},
 		"cut":                {RowLength: 12, Truncate: true, Extras: all, Masking: &masking},
 		"cut, words":         {RowLength: 12, Truncate: true, Extras: all, Masking: &words, Standard: few},
@@ -271,14 +272,12 @@ func checkExtras(t testing.TB, cfg Config, b *dataset.Batch) map[int]string {
 		if predictions < len(w) && slices.Max(w[predictions:]) != 0 {
 			t.Fatalf("predictions of no example weigh %v", w[predictions:])
 		}
-		if cfg.Rows > 0 && len(w) != cfg.maskPlaces(b.Rows) {
-			t.Fatalf("%d predictions, want %d", len(w), cfg.maskPlaces(b.Rows))
+		if want := cfg.Predictions((cfg.Rows + b.Rows - 1) / max(1, b.Rows)); cfg.Rows > 0 && len(w) != want {
+			t.Fatalf("%d predictions, want %d", len(w), want)
 		}
 	}
 	return out
 }
-
-func (c Config) maskPlaces(rows int) int { return (&masks{Masking: c.Masking}).places(&c, rows) }
 
 // TestExtrasLaws draws epochs and divides their batches in any way: every example comes once, with all
 // that belongs to it, and the same tokens are masked whatever the readers, the packing and the division.
@@ -630,4 +629,42 @@ func TestValidateExtras(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// FuzzExtras holds that any record is refused, or makes features of the right size, and that what is
+// refused leaves nothing behind.
+func FuzzExtras(f *testing.F) {
+	for n := range 4 {
+		f.Add(extraRecord(f, n))
+	}
+	good := extraRecord(f, 9)
+	all := extraLayouts()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, name := range []string{"first-fit, words", "cut, words", "without labels", "only tokens' words"} {
+			a := all[name].Assemblers()()
+			bad := a.Add(dataset.RecordID{}, data)
+			if err := a.Add(dataset.RecordID{Record: 1}, good); err != nil {
+				t.Fatalf("%s: a good record behind it: %v", name, err)
+			}
+			b := a.Batch()
+			for _, feature := range b.Features {
+				if feature.Len() != feature.Size() {
+					t.Fatalf("%s: feature %s has %d values of shape %v", name, feature.Name, feature.Len(), feature.Shape)
+				}
+			}
+			if _, err := all[name].Divide(b, 2, 0); err != nil {
+				t.Fatal(err)
+			}
+			if bad == nil {
+				continue
+			}
+			a.Reset()
+			if err := a.Add(dataset.RecordID{Record: 1}, good); err != nil {
+				t.Fatal(err)
+			}
+			if again := a.Batch(); !reflect.DeepEqual(again.Features, b.Features) {
+				t.Fatalf("%s: a refused record leaves something behind", name)
+			}
+		}
+	})
 }

@@ -164,6 +164,16 @@ func (s *masks) places(cfg *Config, rows int) int {
 	return rows * (int(s.Probability*float64(cfg.RowLength)) + cfg.RowExamples)
 }
 
+// Predictions returns the number of places for masked tokens in each of n micro-batches of a batch with
+// fixed rows, whatever their length, and 0 without fixed rows or masking.
+func (c Config) Predictions(n int) int {
+	if c.Rows == 0 || c.Masking == nil {
+		return 0
+	}
+	c = c.withDefaults()
+	return (&masks{Masking: c.Masking}).places(&c, c.Shape(n).Rows)
+}
+
 // readStarts reads where the words of a record's tokens begin.
 func (s *masks) readStarts(v *tfrecord.Value, tokens int, mask []int64) string {
 	switch {
