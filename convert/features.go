@@ -27,6 +27,11 @@ type Feature struct {
 	Unknown    bool     `json:"unknown,omitempty"`
 	// Columns are the columns of the sources; none for the number of the row.
 	Columns []string `json:"columns,omitempty"`
+	// Missing stands for an empty cell, and MissingValues are cells that are empty, too. Separator is
+	// between the values of a cell; "" means space.
+	Missing       *string  `json:"missing,omitempty"`
+	MissingValues []string `json:"missing_values,omitempty"`
+	Separator     string   `json:"separator,omitempty"`
 	// Encoding says how the pixels of an image are stored: file (PNG or JPEG) or raw.
 	Encoding string `json:"encoding,omitempty"`
 }

@@ -66,7 +66,8 @@ func newSchemaRows(ctx context.Context, c *conversion) (*schemaRows, error) {
 // manifest describes the feature, and that of its segments if there is one.
 func (f *featureSchema) manifest() []Feature {
 	m := Feature{Name: f.name, Kind: f.kind, DType: f.dtype, Shape: append(Shape{}, f.shape...), Role: f.role,
-		Categories: f.categories, Unknown: f.unknown != "", Columns: f.columns}
+		Categories: f.categories, Unknown: f.unknown != "", Columns: f.columns,
+		Missing: f.missing, MissingValues: f.missingValues, Separator: f.separator}
 	if f.kind == KindImage {
 		m.Encoding = "file"
 		if f.raw {

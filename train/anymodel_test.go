@@ -37,6 +37,23 @@ type anyModel struct {
 
 var anyModels = []anyModel{
 	{
+		name: "flowers",
+		record: func(r *rand.Rand) []tfrecord.Feature {
+			kind := r.Int64N(3)
+			sizes := make([]float32, 4)
+			for i := range sizes {
+				sizes[i] = r.Float32() + 2*float32((int(kind)*(i+1))%3)
+			}
+			return []tfrecord.Feature{tfrecord.FloatFeature("sizes", sizes...), tfrecord.Int64Feature("kind", kind), tfrecord.BytesFeature("note", []byte("x"))}
+		},
+		change:  func(p *Params) { p.Data.Features["measures"] = "sizes" },
+		metrics: []string{"found", "loss", "margin"},
+		better: func(before, after map[string]float64) bool {
+			return after["found"] > before["found"] && after["found"] > 0.9
+		},
+		fields: []string{"label", "index", "score", "probabilities", "logits"},
+	},
+	{
 		name: "words",
 		record: func(r *rand.Rand) []tfrecord.Feature {
 			words, sum := make([]int64, 1+r.IntN(9)), float32(0)
@@ -49,6 +66,21 @@ var anyModels = []anyModel{
 		metrics: []string{"loss"},
 		better:  func(before, after map[string]float64) bool { return after["loss"] < 0.1*before["loss"] },
 		fields:  []string{"sum"},
+	},
+	{
+		name: "weather",
+		record: func(r *rand.Rand) []tfrecord.Feature {
+			a, b := 5+r.Float32(), -3+r.Float32()
+			rained := int64(0)
+			if a-5 > b+3 {
+				rained = 1
+			}
+			return []tfrecord.Feature{tfrecord.FloatFeature("measures", a, b), tfrecord.Int64Feature("rained", rained), tfrecord.FloatFeature("degrees", a-b-8.5),
+				tfrecord.FloatFeature("example_weights", 0.5+r.Float32())}
+		},
+		metrics: []string{"loss", "warmth_error"},
+		better:  func(before, after map[string]float64) bool { return after["warmth_error"] < 0.1*before["warmth_error"] },
+		fields:  []string{"rain", "warmth", "centered"},
 	},
 }
 

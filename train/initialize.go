@@ -31,6 +31,9 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	for _, v := range export.Contract.Variables {
 		names = append(names, v.Name)
 	}
+	for _, s := range export.Contract.States {
+		names = append(names, s.Name)
+	}
 	bundle, err := checkpoint.OpenBundle(filepath.Join(export.Path, "variables", "variables"))
 	if err != nil {
 		return nil, fmt.Errorf("initial variables of the export: %w", err)
@@ -79,13 +82,13 @@ func sourceOf(init string) string {
 	return init
 }
 
-// wantedOf returns the variables to look for in initial weights.
+// wantedOf returns the variables and states to look for in initial weights.
 func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
 	var wanted []checkpoint.Wanted
-	for _, v := range c.Variables {
-		w := checkpoint.Wanted{Name: v.Name, Shape: v.Shape, DType: tf.Float}
-		for _, f := range v.Foreign {
-			transpose := v.Transpose
+	add := func(name, dtype string, shape []int64, foreign []graphs.ForeignName, transposed bool) {
+		w := checkpoint.Wanted{Name: name, Shape: shape, DType: dtypes[dtype]}
+		for _, f := range foreign {
+			transpose := transposed
 			if f.Transpose != nil {
 				transpose = *f.Transpose
 			}
@@ -93,8 +96,17 @@ func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
 		}
 		wanted = append(wanted, w)
 	}
+	for _, v := range c.Variables {
+		add(v.Name, v.DType, v.Shape, v.Foreign, v.Transpose)
+	}
+	for _, s := range c.States {
+		add(s.Name, s.DType, s.Shape, s.Foreign, s.Transpose)
+	}
 	return wanted
 }
+
+// dtypes are TensorFlow's dtypes of variables and states.
+var dtypes = map[string]tf.DataType{"float32": tf.Float, "int32": tf.Int32, "int64": tf.Int64, "bool": tf.Bool}
 
 // reportInit writes the report of the initial weights to a file, and prints to out a summary and
 // the variables that were not filled.

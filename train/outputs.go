@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -18,13 +19,13 @@ type output struct {
 }
 
 // outputsOf lists the outputs of a graph: those that the contract describes, in its order, and then
-// the others. manifest names the classes; it may be nil.
-func outputsOf(e *graphs.Export, manifest *convert.Manifest) []output {
+// the others. classes names the classes of a label.
+func outputsOf(e *graphs.Export, classes func(label string) []string) []output {
 	var out []output
 	f := e.Functions["predict"]
 	for _, o := range e.Contract.Outputs {
 		if i := f.Output(o.Name); i >= 0 {
-			spec := predict.OutputSpec{Name: o.Name, Kind: predict.Kind(o.Kind), Of: o.Of, Classes: classesOf(e.Contract, o.Of, manifest)}
+			spec := predict.OutputSpec{Name: o.Name, Kind: predict.Kind(o.Kind), Of: o.Of, Classes: classes(o.Of)}
 			out = append(out, output{spec, o.Axes, f.Outputs[i].Shape})
 		}
 	}
@@ -50,21 +51,41 @@ func specs(all []output) []predict.OutputSpec {
 	return out
 }
 
-// classesOf returns the names of a label's classes, or nil if the data does not name them.
-func classesOf(c *graphs.Contract, label string, m *convert.Manifest) []string {
+// classesOf returns the names of a label's classes, or nil if the data does not name them. record is the
+// name of the label in the records.
+func classesOf(c *graphs.Contract, label, record string, m *convert.Manifest) []string {
 	f := c.Feature(label)
 	if f == nil || m == nil {
 		return nil
 	}
-	if n := f.Classes(); n == 0 || n == len(m.Labels) {
-		return m.Labels
+	names := m.Labels
+	if made := m.Feature(record); made != nil {
+		names = made.Categories
 	}
-	return nil
+	n := f.Classes()
+	if last := len(f.Shape) - 1; n == 0 && last > 0 {
+		n = int(f.Shape[last]) // one number for each class
+	}
+	if n != len(names) {
+		return nil
+	}
+	return names
+}
+
+// outputs lists the outputs of the run's graph.
+func (r *Run) outputs() []output {
+	return outputsOf(r.Export, r.Classes)
+}
+
+// Classes returns the names of the classes of a label of the run's graph, or nil if the data does not
+// name them.
+func (r *Run) Classes(label string) []string {
+	return classesOf(r.Export.Contract, label, cmp.Or(r.Params.Data.Features[label], label), r.Manifest)
 }
 
 // Renderer returns what makes answers of the outputs of the run's graph.
 func (r *Run) Renderer() (predict.Renderer, error) {
-	return predict.NewRenderer(r.Export.Contract.Task, specs(outputsOf(r.Export, r.Manifest)))
+	return predict.NewRenderer(r.Export.Contract.Task, specs(r.outputs()))
 }
 
 // place is where the values of an example are: its number among the examples of a batch and, for

@@ -94,7 +94,7 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 	if s := r.tpuShape(); s.Rows > 0 {
 		c.Rows, c.RowLength, c.RowExamples = s.Rows, s.RowLength, s.Examples/s.Rows
 	}
-	return predict.New(predictModel{r, outputsOf(r.Export, r.Manifest)}, c)
+	return predict.New(predictModel{r, r.outputs()}, c)
 }
 
 // Labels returns the names of the labels, or nil if the run's data has no manifest.

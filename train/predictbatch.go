@@ -1,11 +1,16 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"path/filepath"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -40,7 +45,7 @@ func (r *Run) PredictBatches(ctx context.Context, in predict.BatchReader, each f
 	if err != nil {
 		return err
 	}
-	_, err = predict.Batches(ctx, batchModel{r, outputsOf(r.Export, r.Manifest)}, renderer, predict.ReadBatches(ctx, in), each)
+	_, err = predict.Batches(ctx, batchModel{r, r.outputs()}, renderer, predict.ReadBatches(ctx, in), each)
 	return err
 }
 
@@ -66,7 +71,47 @@ func (r *Run) predictSplit(ctx context.Context, split string, each func(predict.
 	return errors.Join(r.PredictBatches(ctx, d, each), d.Close())
 }
 
+// RowFeatures describes the features that a row of a table must have to be answered: as the run's data
+// was converted, or as the graph takes them if its manifest does not say it.
+func (r *Run) RowFeatures() []convert.Feature {
+	var out []convert.Feature
+	for _, f := range r.Export.Contract.Features {
+		if f.Role != graphs.RoleInput || f.Make != "" {
+			continue
+		}
+		name := cmp.Or(r.Params.Data.Features[f.Name], f.Name)
+		if r.Manifest != nil {
+			if made := r.Manifest.Feature(name); made != nil {
+				out = append(out, *made)
+				continue
+			}
+		}
+		out = append(out, convert.Feature{Name: name, Kind: convert.KindNumber, DType: f.DType, Shape: f.Shape[1:], Role: f.Role})
+	}
+	return out
+}
+
+// OpenRows opens a table whose rows have the run's RowFeatures in columns. The name - is standard input.
+func (r *Run) OpenRows(ctx context.Context, path string, stdin io.Reader, columns predict.Columns) (*predict.Rows, error) {
+	records, err := convert.NewRowRecords(r.RowFeatures(), filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	return predict.OpenRows(ctx, path, stdin, columns, records, r.Layout(), r.Params.Eval.BatchSize)
+}
+
+// PredictRecords answers the records of TFRecord files and calls each with the answers, in order.
+func (r *Run) PredictRecords(ctx context.Context, files []string, each func(predict.Answer) error) error {
+	config := r.Params.dataset(files, false, r.Layout())
+	config.Logger = r.env.Log
+	d, err := dataset.Open(ctx, config)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.PredictBatches(ctx, d, each), d.Close())
+}
+
 // errNoTexts says that a graph takes no texts.
 func (r *Run) errNoTexts() error {
-	return fault.Usagef("the graph of run %s takes no texts; expected records, with --split, or --input", r.Folder)
+	return fault.Usagef("the graph of run %s takes no texts; expected records, with --split, or values in columns, with --file", r.Folder)
 }

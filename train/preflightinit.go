@@ -53,20 +53,24 @@ func checkInit(ctx context.Context, s *setup) (found []string, err error) {
 const encoderPrefix = "model/encoder/"
 
 // fill returns how many numbers of the encoder the weights fill, and how many it has. If no
-// variable has the encoder's prefix, it counts all variables.
+// variable has the encoder's prefix, it counts all variables and states.
 func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64) {
 	matched := make(map[string]bool)
 	for _, m := range r.Matched {
 		matched[m.Name] = true
 	}
-	named := slices.ContainsFunc(c.Variables, func(v graphs.Variable) bool { return strings.HasPrefix(v.Name, encoderPrefix) })
-	for _, v := range c.Variables {
-		if named && !strings.HasPrefix(v.Name, encoderPrefix) {
+	wanted := wantedOf(c)
+	named := slices.ContainsFunc(wanted, func(w checkpoint.Wanted) bool { return strings.HasPrefix(w.Name, encoderPrefix) })
+	for _, w := range wanted {
+		if named && !strings.HasPrefix(w.Name, encoderPrefix) {
 			continue
 		}
-		all += v.Elements()
-		if matched[v.Name] {
-			filled += v.Elements()
+		n := int64(1)
+		for _, d := range w.Shape {
+			n *= d
+		}
+		if all += n; matched[w.Name] {
+			filled += n
 		}
 	}
 	return filled, all

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/version"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -74,6 +75,9 @@ probability_LABEL for each label, truncated. A .jsonl file holds one JSON object
 line, with a field "text" and an optional field "text_pair", or the fields that
 --text-column and --pair-column name. Any other file, and standard input, holds one
 text per line, optionally followed by a tab and the second text.
+
+A model that takes no texts answers the records of a .tfrecord file, or the rows of a
+table, whose columns are those that its training data were made of.
 
 The answers come in the order of the texts. Without columns, each is one line: the
 label and its probability (text, tsv), or an object with label, index, score,
@@ -164,8 +168,55 @@ func (o options) validate() error {
 	return nil
 }
 
-// answer classifies all texts, and prints how many were cut because they were too long.
+// answer loads the model and answers everything that was asked.
 func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.Writer) error {
+	model, err := served.Open(o.model, o.allowOps...)
+	if err != nil {
+		return err
+	}
+	if !model.TakesTexts() {
+		return answerRecords(ctx, o, model, stdin, stdout)
+	}
+	return answerTexts(ctx, o, model, stdin, stdout, stderr)
+}
+
+// answerRecords answers the rows of a table, or the records of a file.
+func answerRecords(ctx context.Context, o options, model *served.Model, stdin io.Reader, stdout io.Writer) error {
+	if len(o.texts) > 0 {
+		return fault.Usagef("--text is given, and the model takes no texts; expected values in the columns of a file, with --file")
+	}
+	var in predict.Source
+	var batches predict.BatchReader
+	if predict.IsRecords(o.file) {
+		set, err := dataset.Open(ctx, dataset.Config{Files: []string{o.file}, BatchSize: o.batchSize, Epochs: 1, Shuffle: dataset.ShuffleNone, Layout: model.Layout()})
+		if err != nil {
+			return err
+		}
+		defer set.Close()
+		batches = set
+	} else {
+		rows, err := model.OpenRows(ctx, o.file, stdin, o.columns, o.batchSize)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		in, batches = rows.Table, rows
+	}
+	out, err := predict.NewOutput(stdout, o.out, o.overwrite)
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	write, err := predict.Writer(out, in, predict.Format(o.format), model.Renderer)
+	if err != nil {
+		return err
+	}
+	_, err = predict.Batches(ctx, model, model.Renderer, predict.ReadBatches(ctx, batches), write)
+	return out.End(err)
+}
+
+// answerTexts answers all texts, and prints how many were cut because they were too long.
+func answerTexts(ctx context.Context, o options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
 	in := predict.Source(&predict.List{Texts: o.texts, Pairs: o.pairs})
 	if o.file != "" {
 		opened, closeFile, err := predict.Open(ctx, o.file, stdin, o.columns)
@@ -178,10 +229,6 @@ func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.W
 		if f, ok := stdin.(*os.File); ok && o.file == "-" && term.IsTerminal(int(f.Fd())) {
 			o.batchSize = 1
 		}
-	}
-	model, err := served.Open(o.model, o.allowOps...)
-	if err != nil {
-		return err
 	}
 	predictor, err := model.Predictor(o.batchSize)
 	if err != nil {

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/servable"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -22,9 +24,10 @@ func newExport(g *globals) *cobra.Command {
 		Use:   "export --run FOLDER --out FOLDER [flags]",
 		Short: "Export a run's model as a SavedModel for serving",
 		Long: `Writes a SavedModel with the variables of one of the run's checkpoints. Its signature
-serving_default takes input_ids, attention_mask and token_type_ids, int32 [batch,
-length], and returns logits and probabilities. Its assets hold the vocabulary and
-the labels. TensorFlow Serving, Python, tfgo and gorbit-predict can load it.
+serving_default is that of the exported graph: a text classifier takes input_ids,
+attention_mask and token_type_ids, int32 [batch, length], and returns logits and
+probabilities. Its assets hold the vocabulary, if the model takes texts, and the labels.
+TensorFlow Serving, Python, tfgo and gorbit-predict can load it.
 
 With --format huggingface it writes config.json, model.safetensors, the tokenizer's
 files and a model card instead, which Hugging Face's transformers loads.`,
@@ -72,17 +75,8 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		}
 		defer run.Close()
 		o.Export = run.Export
-		o.MaxLength = run.MaxLength()
-		if o.Vocab != "" || run.VocabPath() != "" {
-			// Refuse a vocabulary here that gorbit predict would refuse.
-			if _, err := run.Tokenizer(o.Vocab, nil); err != nil {
-				return err
-			}
-		}
-		if o.Vocab == "" {
-			if o.Vocab = run.VocabPath(); o.Vocab == "" {
-				return usagef("the run has no vocabulary because its data has no manifest; name one with --vocab")
-			}
+		if err := completeInputs(&o, run); err != nil {
+			return err
 		}
 		completeServable(&o, run, f.Changed("lowercase"))
 		if o.Variables, err = run.Variables(cmd.Context()); err != nil {
@@ -96,6 +90,51 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		return err
 	}
 	return cmd
+}
+
+// completeInputs sets what the model takes: texts, with a vocabulary, or features.
+func completeInputs(o *servable.Options, run *train.Run) (err error) {
+	if !run.TakesTexts() {
+		if o.Vocab != "" {
+			return usagef("--vocab is given, and the graph of the run takes no texts; leave it out")
+		}
+		o.Features, err = servedFeatures(run)
+		return err
+	}
+	o.MaxLength = run.MaxLength()
+	if o.Vocab != "" || run.VocabPath() != "" {
+		// Refuse a vocabulary here that gorbit predict would refuse.
+		if _, err := run.Tokenizer(o.Vocab, nil); err != nil {
+			return err
+		}
+	}
+	if o.Vocab == "" {
+		if o.Vocab = run.VocabPath(); o.Vocab == "" {
+			return usagef("the run has no vocabulary because its data has no manifest; name one with --vocab")
+		}
+	}
+	return nil
+}
+
+// servedFeatures describes the inputs of a model that takes no texts.
+func servedFeatures(run *train.Run) ([]layout.Feature, error) {
+	rows := run.RowFeatures()
+	var out []layout.Feature
+	for _, f := range run.Export.Contract.Features {
+		if f.Role != graphs.RoleInput {
+			continue
+		}
+		served := layout.Feature{Name: f.Name, DType: f.DType, Axes: f.Axes, Shape: f.Shape, Minimum: f.Minimum, Below: f.Below, Pad: f.Pad, Make: f.Make}
+		if f.Make == "" {
+			source, err := json.Marshal(rows[0])
+			if err != nil {
+				return nil, err
+			}
+			served.Record, served.Source, rows = rows[0].Name, source, rows[1:]
+		}
+		out = append(out, served)
+	}
+	return out, nil
 }
 
 // Values of --format.
@@ -127,15 +166,20 @@ func completeServable(o *servable.Options, run *train.Run, lowercaseGiven bool) 
 		if !lowercaseGiven {
 			o.Lowercase = run.Manifest.Vocab.Lowercase
 		}
-		if o.Labels == nil {
-			o.Labels = run.Manifest.Labels
+	}
+	label := run.Export.Contract.Label()
+	if label != nil && o.Labels == nil {
+		o.Labels = run.Classes(label.Name)
+	}
+	if label != nil && len(o.Labels) == 0 {
+		for i := range label.Classes() {
+			o.Labels = append(o.Labels, fmt.Sprint(i))
 		}
 	}
-	if len(o.Labels) == 0 {
-		if label := run.Export.Contract.Label(); label != nil {
-			for i := range label.Classes() {
-				o.Labels = append(o.Labels, fmt.Sprint(i))
-			}
+	o.Classes = make(map[string][]string)
+	for _, f := range run.Export.Contract.Features {
+		if names := run.Classes(f.Name); f.Role == graphs.RoleLabel && f.Name != label.Name && names != nil {
+			o.Classes[f.Name] = names
 		}
 	}
 }

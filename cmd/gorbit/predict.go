@@ -16,10 +16,10 @@ func newPredict(g *globals) *cobra.Command {
 	var a asked
 	cmd := &cobra.Command{
 		Use:   "predict --run FOLDER (--text TEXT | --file FILE | --split SPLIT) [flags]",
-		Short: "Classify texts with a run's checkpoint",
-		Long: `Classifies texts with a checkpoint of a run. The texts come from --text (with one
---text-pair for each if the task has pairs), from a file, or from a split of the
-run's data. Answers are printed in the order of the texts, or written to --out.
+		Short: "Predict with a run's checkpoint",
+		Long: `Answers texts, or other examples, with a checkpoint of a run. The texts come from --text
+(with one --text-pair for each if the task has pairs), from a file, or from a split of
+the run's data. Answers are printed in the order of the texts, or written to --out.
 
 A .tsv or .csv file, which may be compressed (.gz, .zst), has a header, and
 --text-column and --pair-column name its columns (with --no-header by number, starting
@@ -28,6 +28,11 @@ kept, and the answer's follow: label, score, probability_LABEL for each label, a
 truncated. A .jsonl file has objects with text and text_pair, or with the fields that
 these flags name. Any other file has one text per line, or two with a tab between
 them.
+
+A model that takes no texts answers the records of a split or of a .tfrecord file, or the
+rows of a table, whose columns are those that the run's data was made of. Without
+columns in the data, they have the names of the graph's features, and several values
+in a cell stand with spaces between them or, in .jsonl, in an array.
 
 With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
@@ -129,6 +134,9 @@ func (a *asked) validate(f *pflag.FlagSet) error {
 
 // predict writes the answers to everything that was asked.
 func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
+	if !run.TakesTexts() {
+		return a.predictRecords(cmd, run)
+	}
 	source, closeFile, err := a.source(cmd, run, log)
 	if err != nil {
 		return err
@@ -159,6 +167,47 @@ func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) er
 		return err
 	}
 	return out.End(run.PredictTexts(cmd.Context(), tokenizer, source, write))
+}
+
+// predictRecords writes the answers of a model that takes no texts: to the records of a split or of a
+// TFRecord file, or to the rows of a table.
+func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run) error {
+	if len(a.texts) > 0 {
+		return usagef("--text is given, and the graph of the run takes no texts; expected records, with --split, or values in columns, with --file")
+	}
+	ctx := cmd.Context()
+	renderer, err := run.Renderer()
+	if err != nil {
+		return err
+	}
+	var in predict.Source
+	var rows *predict.Rows
+	records := predict.IsRecords(a.file)
+	if a.file != "" && !records {
+		if rows, err = run.OpenRows(ctx, a.file, cmd.InOrStdin(), a.columns); err != nil {
+			return err
+		}
+		defer rows.Close()
+		in = rows.Table
+	}
+	out, err := predict.NewOutput(cmd.OutOrStdout(), a.out, a.overwrite)
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	write, err := predict.Writer(out, in, predict.Format(a.format), renderer)
+	if err != nil {
+		return err
+	}
+	switch {
+	case rows != nil:
+		err = run.PredictBatches(ctx, rows, write)
+	case records:
+		err = run.PredictRecords(ctx, []string{a.file}, write)
+	default:
+		err = run.PredictSplit(ctx, a.split, write)
+	}
+	return out.End(err)
 }
 
 // source returns the texts of --text or --file, and a function that closes the file.

@@ -66,7 +66,7 @@ func (o Options) Validate() error {
 	if label := o.Export.Contract.Label(); label != nil {
 		n = label.Classes()
 	}
-	if len(o.Labels) != n {
+	if n > 0 && len(o.Labels) != n {
 		return fault.Usagef("number of labels is %d; expected %d, as in the model of %s", len(o.Labels), n, o.Export.Path)
 	}
 	if err := layout.CheckLabels(o.Labels); err != nil {

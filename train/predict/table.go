@@ -170,7 +170,7 @@ func (c Columns) layout(path string) (table.Config, error) {
 
 func newTable(in *table.Table, path string, layout table.Config, c Columns) (*Table, error) {
 	format := layout.Format
-	t := &Table{path: path, in: in, cutter: in.NewCutter(), format: format, delimiter: layout.Delimiter, names: in.Names(), id: c.ID}
+	t := &Table{path: path, in: in, format: format, delimiter: layout.Delimiter, names: in.Names(), id: c.ID}
 	textColumn, pair, err := c.resolve(path, format, t.names)
 	if err != nil {
 		return nil, err
@@ -178,11 +178,17 @@ func newTable(in *table.Table, path string, layout table.Config, c Columns) (*Ta
 	t.text, t.pair = textColumn, pair
 	columns := []table.Column{{Name: textColumn, Words: true, Flag: "--text-column"}}
 	columns = append(columns, table.Column{Name: pair, Words: true, Optional: pair == "", Flag: "--pair-column"})
+	return t, t.choose(columns, c)
+}
+
+// choose selects the columns that are read, and those to keep.
+func (t *Table) choose(columns []table.Column, c Columns) error {
+	t.cutter = t.in.NewCutter()
 	if c.ID != "" {
 		columns = append(columns, table.Column{Name: c.ID, Flag: "--id-column"})
 	}
-	if err := in.Select(columns...); err != nil {
-		return nil, lineError(err)
+	if err := t.in.Select(columns...); err != nil {
+		return lineError(err)
 	}
 	for i, name := range t.names {
 		if c.ID == "" || name == c.ID {
@@ -192,7 +198,7 @@ func newTable(in *table.Table, path string, layout table.Config, c Columns) (*Ta
 	if c.ID != "" {
 		t.names = []string{c.ID}
 	}
-	return t, nil
+	return nil
 }
 
 // resolve returns the columns of the texts: those chosen, or those that the model was trained on.
@@ -217,15 +223,24 @@ func (t *Table) TextColumns() (first, second string) { return t.text, t.pair }
 
 // Next implements Source.
 func (t *Table) Next() (text.Pair, error) {
+	fields, _, err := t.next()
+	if err != nil {
+		return text.Pair{}, err
+	}
+	return text.Pair{A: fields[0].Text, B: fields[1].Text}, nil
+}
+
+// next returns the fields of the next row, and its line.
+func (t *Table) next() ([]table.Field, int64, error) {
 	row, line, _, err := t.in.Next()
 	if err != nil {
-		return text.Pair{}, lineError(err)
+		return nil, 0, lineError(err)
 	}
 	// Fields share the memory of the row, which must live until the answer is written.
 	content := string(row)
 	fields, err := t.cutter.Cut(content, line)
 	if err != nil {
-		return text.Pair{}, lineError(err)
+		return nil, 0, lineError(err)
 	}
 	kept := tableRow{line: line}
 	switch {
@@ -235,14 +250,14 @@ func (t *Table) Next() (text.Pair, error) {
 			kept.fields = append(kept.fields, all[i].Text)
 		}
 	case t.id != "":
-		kept.fields = []string{fields[2].Text}
+		kept.fields = []string{fields[len(fields)-1].Text}
 	default:
 		kept.object = content
 	}
 	t.mu.Lock()
 	t.rows = append(t.rows, kept)
 	t.mu.Unlock()
-	return text.Pair{A: fields[0].Text, B: fields[1].Text}, nil
+	return fields, line, nil
 }
 
 // take returns the first row that waits for its answer.

@@ -120,9 +120,9 @@ type Feature struct {
 	Pad float64 `json:"pad,omitempty"`
 	// Make is what the feature is made of instead of values of the record, as in the contract.
 	Make string `json:"make,omitempty"`
-	// Classes are the names that stand for the numbers of the feature in files that are not
-	// records; nil for none.
-	Classes []string `json:"classes,omitempty"`
+	// Source says how the values were converted from columns of tables, as the manifest of the data
+	// does.
+	Source json.RawMessage `json:"source,omitempty"`
 }
 
 // otherModels are the other files from which TensorFlow may read a graph, besides

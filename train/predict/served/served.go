@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -23,6 +24,9 @@ import (
 	"github.com/galeone/tfgo"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 	_ "github.com/gorbit-ml/gorbit/internal/altstack" // handles signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/bounded"
@@ -210,6 +214,67 @@ func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.
 	}
 	return results, nil
 }
+
+// TakesTexts reports whether the model takes texts. The others take records.
+func (m *Model) TakesTexts() bool { return m.Tokenizer != nil }
+
+// Layout returns how records become the batches that a model answers that takes no texts.
+func (m *Model) Layout() dataset.Layout {
+	l := dense.Config{Labels: dataset.LabelsNone}
+	for _, f := range m.description.Features {
+		s := dataset.Spec{Name: f.Name, DType: dataset.DType(f.DType), Make: f.Make, Minimum: f.Minimum, Below: f.Below, Pad: f.Pad}
+		if f.Make == "" {
+			s.Record = []string{f.Record}
+		}
+		for _, d := range f.Shape[1:] {
+			s.Shape = append(s.Shape, int(d))
+		}
+		l.Features = append(l.Features, s)
+	}
+	return l
+}
+
+// OpenRows opens a table whose rows have the values of the model's features in columns, and makes
+// batches of up to size of them. The name - is standard input.
+func (m *Model) OpenRows(ctx context.Context, path string, stdin io.Reader, columns predict.Columns, size int) (*predict.Rows, error) {
+	var features []convert.Feature
+	for _, f := range m.description.Features {
+		if f.Make != "" {
+			continue
+		}
+		var made convert.Feature
+		if err := json.Unmarshal(f.Source, &made); err != nil {
+			return nil, fault.Damagedf("the model's feature %s does not say how it is made of columns: %w", f.Name, err)
+		}
+		features = append(features, made)
+	}
+	records, err := convert.NewRowRecords(features, filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	return predict.OpenRows(ctx, path, stdin, columns, records, m.Layout(), size)
+}
+
+// PredictBatch implements predict.BatchModel for batches of Layout.
+func (m *Model) PredictBatch(_ context.Context, b *dataset.Batch) ([]predict.Result, error) {
+	feeds := make(map[tf.Output]*tf.Tensor)
+	for i := range b.Features {
+		f := &b.Features[i]
+		shape := make([]int64, len(f.Shape))
+		for k, d := range f.Shape {
+			shape[k] = int64(d)
+		}
+		t, err := tf.ReadTensor(dtypes[f.DType()], shape, bytes.NewReader(f.Raw()))
+		if err != nil {
+			return nil, fmt.Errorf("feature %s: %w", f.Name, err)
+		}
+		feeds[m.inputs[f.Name]] = t
+	}
+	return m.run(feeds, b.Examples)
+}
+
+// dtypes are TensorFlow's dtypes of features.
+var dtypes = map[dataset.DType]tf.DataType{dataset.Uint8: tf.Uint8, dataset.Int32: tf.Int32, dataset.Int64: tf.Int64, dataset.Float32: tf.Float, dataset.Bool: tf.Bool}
 
 // run runs the model and divides its outputs among n examples.
 func (m *Model) run(feeds map[tf.Output]*tf.Tensor, n int) ([]predict.Result, error) {
