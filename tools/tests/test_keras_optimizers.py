@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import optimizers
 
 from gorbit_export import Refusal, export
+from gorbit_export import optimizers as own
 from gorbit_export.models import optimizer as keras_optimizers
 
 SHAPES = [(6, 5), (5,), (3, 3, 2, 4)]
@@ -78,6 +79,12 @@ def test_updates_are_those_of_keras(name):
         np.testing.assert_allclose(mine, theirs.numpy(), atol=2e-6, err_msg=str(shape))
 
 
+def test_gorbit_does_not_take_them_for_its_own():
+    """It has kernels for its own optimizers, which it knows by name."""
+    for make in FACTORIES.values():
+        assert keras_optimizers.make(make(), {}).name not in own.OPTIMIZERS
+
+
 def test_muon_treats_embeddings_and_vectors_as_adam():
     optimizer = keras_optimizers.make(optimizers.Muon(exclude_layers=["head"]), {})
     kernel = optimizer.rule("model/dense/kernel", (6, 5))
@@ -87,6 +94,16 @@ def test_muon_treats_embeddings_and_vectors_as_adam():
     assert kernel is again
     assert table is head
     assert kernel is not table
+
+
+def test_muon_decays_what_it_treats_as_adam_otherwise():
+    holders = {
+        "model/dense/kernel": keras.Variable(np.ones((6, 5)), name="kernel"),
+        "model/dense/bias": keras.Variable(np.ones(5), name="bias"),
+    }
+    muon = optimizers.Muon(weight_decay=0.1, adam_weight_decay=0.05)
+    made = keras_optimizers.make(muon, holders)
+    assert [made.decays(path) for path in holders] == [True, 0.5]
 
 
 def test_slots_that_do_not_begin_at_zero():

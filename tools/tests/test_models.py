@@ -114,9 +114,13 @@ def test_a_cnn_trains_as_in_keras(tmp_path):
             np.testing.assert_allclose(mine, gradient, atol=2e-6, err_msg=variable.path)
         hits = np.argmax(y, -1) == batch["digit"]
         assert got["metric/accuracy/total"] == hits.sum()
-        scalars = {"learning_rate": 0.1, "weight_decay": 0.0, "clip_norm": 0.0}
+        scalars = {"learning_rate": 0.1, "weight_decay": 0.25, "clip_norm": 0.0}
+        decayed = [v for v in model.trainable_variables if by_id[id(v)].startswith("model/dense_1")]
+        kept = [v.numpy() * (1 - 0.25 * 0.1) for v in decayed]
         done = loaded.train_step(**tensors(batch), seed=SEED, **scalars)
         assert done["applied"]
+        for variable, value in zip(decayed, kept):
+            variable.assign(value)
         gradients = dict(zip([id(v) for v in model.trainable_variables], want))
         groups.apply([gradients[id(v)] for v in fast_variables], fast_variables)
         slow.apply([gradients[id(v)] for v in slow_variables], slow_variables)

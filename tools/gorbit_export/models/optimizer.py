@@ -101,7 +101,14 @@ class _Handle(resource_variable_ops.BaseResourceVariable):
 class KerasRule(optimizers.Rule):
     """The update of variables of one shape, or of any, by an optimizer of Keras."""
 
-    def __init__(self, function: str, optimizer: Any, path: str, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        function: str,
+        optimizer: Any,
+        path: str,
+        shape: tuple[int, ...],
+        decaying: bool = True,
+    ) -> None:
         """Builds a copy of the optimizer for one variable.
 
         Args:
@@ -109,7 +116,9 @@ class KerasRule(optimizers.Rule):
             optimizer: what is copied.
             path: name of a variable that the rule updates; Muon decides by it.
             shape: shape of the variable.
+            decaying: whether any variable decays.
         """
+        self._decaying = decaying
         self.function = function
         self._any_shape = type(optimizer).__name__ in _ANY_SHAPE and _is_keras_own(optimizer)
         self.shape = None if self._any_shape else shape
@@ -156,6 +165,14 @@ class KerasRule(optimizers.Rule):
     ) -> None:
         """See Rule."""
         optimizer = self._optimizer
+        gradient *= gradient_scale
+        if self._decaying:
+            value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.float32)
+            tf.raw_ops.AssignSubVariableOp(
+                resource=variable, value=value * (weight_decay * learning_rate)
+            )
+        if _apply_fused(optimizer, variable, slots, gradient, iteration, learning_rate):
+            return
         with contextlib.ExitStack() as stack:
             handles = {"variable": variable, **slots}
             holders = {"variable": self._variable, **self._slots}
@@ -163,10 +180,7 @@ class KerasRule(optimizers.Rule):
                 stack.enter_context(_swapped(holder, self._proxy(holder, handles[name])))
             iterations = optimizer._iterations
             stack.enter_context(_swapped(iterations, tf.cast(iteration - 1, iterations.dtype)))
-            if optimizer.weight_decay:
-                value = self._variable._value
-                value.assign_sub(value * (weight_decay * learning_rate))
-            optimizer.update_step(gradient * gradient_scale, self._variable, learning_rate)
+            optimizer.update_step(gradient, self._variable, learning_rate)
 
     def _proxy(self, holder: Any, handle: Tensor) -> _Handle:
         old = holder._value
@@ -188,7 +202,10 @@ class KerasOptimizer(optimizers.Optimizer):
 
     def __init__(self, optimizer: Any, holders: dict[str, Any]) -> None:
         """Takes the optimizer, and the trained variables by path."""
-        self.name = type(optimizer).__name__.lower()
+        # Not the name alone: gorbit knows the updates of its own "adamw" and others by it.
+        self.name = f"keras-{type(optimizer).__name__.lower()}"
+        self.decaying = bool(optimizer.weight_decay)
+        """Whether any variable decays, which the updates must know before they are traced."""
         self.slots = ()
         self.hyperparameters = []
         self._given, self._holders = optimizer, holders
@@ -198,13 +215,11 @@ class KerasOptimizer(optimizers.Optimizer):
         """See Optimizer."""
         any_shape = type(self._given).__name__ in _ANY_SHAPE and _is_keras_own(self._given)
         key: Any = "any" if any_shape else shape
-        if hasattr(self._given, "_should_use_adamw"):
-            probe = keras.Variable(np.zeros(shape, np.float32), name="variable")
-            probe._path = path
-            key = (shape, self._given._should_use_adamw(probe))
+        if isinstance(self._given, keras.optimizers.Muon):
+            key = (shape, self._as_adam(path, shape))
         if key not in self._rules:
             function = "update" if any_shape else f"update_{len(self._rules)}"
-            self._rules[key] = KerasRule(function, self._given, path, shape)
+            self._rules[key] = KerasRule(function, self._given, path, shape, self.decaying)
         return self._rules[key]
 
     def settings(self) -> str:
@@ -217,14 +232,68 @@ class KerasOptimizer(optimizers.Optimizer):
         """See Rule; its rules update."""
         raise NotImplementedError
 
-    def decays(self, path: str) -> bool:
-        """Whether Keras decays a variable."""
+    def _as_adam(self, path: str, shape: tuple[int, ...]) -> bool:
+        """Whether Muon updates a variable as Adam does."""
+        variable = keras.Variable(np.zeros(shape, np.float32), name="variable")
+        variable._path = path
+        return self._given._should_use_adamw(variable)
+
+    def decays(self, path: str) -> bool | float:
+        """Whether Keras decays a variable, or by which part of the weight decay."""
         holder = self._holders[path]
         if not self._given.weight_decay:
             return False
-        if not isinstance(holder, keras.Variable):
-            return True
-        return self._given._use_weight_decay(holder)
+        if isinstance(holder, keras.Variable) and not self._given._use_weight_decay(holder):
+            return False
+        muon = isinstance(self._given, keras.optimizers.Muon)
+        if muon and self._as_adam(path, tuple(holder.shape)):
+            return float(self._given.adam_weight_decay or 0) / self._given.weight_decay
+        return True
+
+
+def _apply_fused(
+    optimizer: Any,
+    variable: Tensor,
+    slots: dict[str, Tensor],
+    gradient: Tensor,
+    iteration: Tensor,
+    learning_rate: Tensor,
+) -> bool:
+    """Updates by one operation of TensorFlow where it computes what Keras does.
+
+    Returns:
+        Whether there was one. If not, nothing was done.
+    """
+    kind, given = type(optimizer), optimizer
+    common = {"var": variable, "grad": gradient}
+    if kind in (keras.optimizers.Adam, keras.optimizers.AdamW) and not given.amsgrad:
+        t = tf.cast(iteration, tf.float64)
+        powers = (tf.cast(beta**t, tf.float32) for beta in (given.beta_1, given.beta_2))
+        beta1_power, beta2_power = powers
+        tf.raw_ops.ResourceApplyAdam(
+            **common,
+            m=slots["momentum"],
+            v=slots["velocity"],
+            beta1_power=beta1_power,
+            beta2_power=beta2_power,
+            lr=learning_rate,
+            beta1=given.beta_1,
+            beta2=given.beta_2,
+            epsilon=given.epsilon,
+        )
+    elif kind is keras.optimizers.SGD and given.momentum:
+        tf.raw_ops.ResourceApplyKerasMomentum(
+            **common,
+            accum=slots["momentum"],
+            lr=learning_rate,
+            momentum=given.momentum,
+            use_nesterov=given.nesterov,
+        )
+    elif kind is keras.optimizers.SGD:
+        tf.raw_ops.ResourceApplyGradientDescent(var=variable, alpha=learning_rate, delta=gradient)
+    else:
+        return False
+    return True
 
 
 def _is_keras_own(optimizer: Any) -> bool:

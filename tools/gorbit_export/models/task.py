@@ -76,6 +76,8 @@ class ModelTask(task.Task):
         )
         self._groups = _groups(user.groups, self.named)
         if isinstance(self.optimizer, keras_optimizers.KerasOptimizer):
+            trained = (path for path, leaf in self.named.variables.items() if leaf.trained)
+            self.optimizer.decaying = any(self.decays(path) for path in trained)
             self._note(
                 f"the run sets what Keras' {type(user.optimizer).__name__} has as "
                 f"{self.optimizer.settings()}"
