@@ -600,3 +600,18 @@ func TestTPUGoesSilent(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What a TPU does not do is refused, not left out.
+func TestTPURefusesConfig(t *testing.T) {
+	topology, err := tpuemulator.ParseTopology("2x1x1x1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	export := replicaExport(t)
+	for field, c := range map[string]Config{"ShardOptimizer": {ShardOptimizer: true}, "Lanes": {Lanes: 2}, "LocalInput": {LocalInput: new(LocalInput)}} {
+		c.Axes = tpuShape
+		if _, err := NewTPUGraph(export, topology, "worker", c); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "Config."+field+" is set; expected none on a TPU") {
+			t.Errorf("%s: error %v", field, err)
+		}
+	}
+}

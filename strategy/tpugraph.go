@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
@@ -114,6 +115,14 @@ func feedShape(p compose.TPUFeeds, values int64) []int64 {
 func composeTPU(export *graphs.Export, topology *tpu.Topology, job string, config Config) (*compose.Plan, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
+	}
+	for _, not := range []struct {
+		field string
+		set   bool
+	}{{"ShardOptimizer", config.ShardOptimizer}, {"Lanes", config.Lanes > 1}, {"LocalInput", config.LocalInput != nil}} {
+		if not.set {
+			return nil, fault.Usagef("Config.%s is set; expected none on a TPU, whose cores run one program on variables of the same shapes", not.field)
+		}
 	}
 	return compose.ComposeTPU(export, compose.TPULayout{Topology: topology, Job: job, Replicas: cmp.Or(config.Replicas, topology.Cores()),
 		Train: config.Functions == FunctionsTrain, Axes: config.Axes, MoreAxes: config.MoreAxes, Steps: cmp.Or(config.StepsPerCall, DefaultTPUSteps)})

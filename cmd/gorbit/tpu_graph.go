@@ -3,8 +3,11 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +20,7 @@ import (
 func newTPUGraph(*globals) *cobra.Command {
 	var mesh, job, mode, out string
 	var axes map[string]int64
+	var more []string
 	c := strategy.Config{StepsPerCall: 1}
 	cmd := &cobra.Command{
 		Use:   "graph EXPORT --axes rows=N,length=N,examples=N --out FOLDER",
@@ -25,7 +29,8 @@ func newTPUGraph(*globals) *cobra.Command {
 writes it into a folder, which it makes: graph.pb is the GraphDef; runs.json lists the calls
 of a session, with the names and shapes of what each is fed. It needs no TPU. The programs
 of a TPU have fixed shapes, so the size of every axis of the export's features is needed
-(gorbit inspect EXPORT shows them).`,
+(gorbit inspect EXPORT shows them). With --more-axes there are programs for more shapes, as
+for data.buckets of a run.`,
 		Example: `  gorbit tpu graph exports/mrpc --axes rows=16,length=128,examples=32 --topology 2x2x1x2 --out /tmp/graph`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -39,6 +44,7 @@ of a TPU have fixed shapes, so the size of every axis of the export's features i
 	f.StringVar(&job, "job", tpu.DefaultJob, "job of the TPU's tasks in names of devices")
 	f.IntVar(&c.Replicas, "replicas", 0, "cores to use; 0 means all")
 	f.StringToInt64Var(&axes, "axes", nil, "size of each axis of the features of one replica")
+	f.StringArrayVar(&more, "more-axes", nil, "axes of another shape, which has programs of its own; may be repeated")
 	f.IntVar(&c.StepsPerCall, "steps-per-call", 1, "training steps in a call; more than one are made by a loop on the TPU")
 	f.StringVar(&mode, "mode", "train", "train, or evaluate for a graph without the training step")
 	f.StringVar(&out, "out", "", "folder to write; it must not exist")
@@ -63,6 +69,13 @@ of a TPU have fixed shapes, so the size of every axis of the export's features i
 			return err
 		}
 		c.Axes = axes
+		for _, text := range more {
+			sizes, err := parseAxes(text)
+			if err != nil {
+				return usagef("--more-axes: %w", err)
+			}
+			c.MoreAxes = append(c.MoreAxes, sizes)
+		}
 		g, err := strategy.NewTPUGraph(export, topology, job, c)
 		if err != nil {
 			return err
@@ -80,4 +93,18 @@ of a TPU have fixed shapes, so the size of every axis of the export's features i
 		return os.WriteFile(filepath.Join(out, "runs.json"), append(runs, '\n'), 0o666)
 	}
 	return cmd
+}
+
+// parseAxes parses sizes of axes, such as rows=16,length=64.
+func parseAxes(text string) (map[string]int64, error) {
+	out := make(map[string]int64)
+	for word := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(word, "=")
+		size, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || name == "" {
+			return nil, fmt.Errorf("%q is no size of an axis; expected sizes such as rows=16,length=64,examples=32", word)
+		}
+		out[name] = size
+	}
+	return out, nil
 }

@@ -199,6 +199,7 @@ def composed(
     """
     flags = {
         "--axes": f"rows={rows},length={LENGTH},examples={EXAMPLES * rows}",
+        "--more-axes": f"rows={rows},length={LENGTH // 2},examples={EXAMPLES * rows}",
         "--topology": TOPOLOGY,
         "--job": JOB,
         "--replicas": str(replicas),
@@ -253,7 +254,7 @@ class Judge:
                 args.gorbit, export, out, args.rows, replicas, steps, args.timeout
             )
             for run in runs.values():
-                name = run["name"]
+                name, _, shape = run["name"].partition(" ")
                 fault = functools.partial(registered.complaints, replicas=replicas)
                 if name == "train":
                     name = "training step" if steps == 1 else f"loop of {steps} training steps"
@@ -261,6 +262,8 @@ class Judge:
                     continue  # the same call as in the graph of a single step
                 elif name == "initialize":
                     fault = registered.unassigned
+                if shape:
+                    name += ", shorter rows"
                 yield self._line(export.name, str(replicas), name, graph, run, fault, out)
                 if run["name"] == "train":
                     self._negative(f"{export.name}, {name}, replicas: {replicas}", graph, run)
