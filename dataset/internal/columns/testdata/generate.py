@@ -47,7 +47,10 @@ def main() -> None:
     cases = [("PNG", n, png[n], c) for n, c in [
         ("gray", 1), ("gray", 3), ("rgb", 3), ("rgba", 4), ("rgba", 3), ("gray16", 1), ("rgb16", 3), ("shades", 3),
     ]]  # fmt: skip
-    cases += [("JPEG", n, jpeg[n], c) for n, c in [("smooth", 3), ("progressive", 3), ("one", 1), ("one", 3)]]
+    cases += [
+        ("JPEG", n, jpeg[n], c)
+        for n, c in [("smooth", 3), ("progressive", 3), ("one", 1), ("one", 3)]
+    ]
     out = []
     for form, name, data, channels in cases:
         decode = tf.io.decode_png if form == "PNG" else tf.io.decode_jpeg
