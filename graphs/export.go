@@ -45,6 +45,10 @@ func (a Arg) String() string {
 // multiplied by weight_sum. The name of the state follows it.
 const StatePrefix = "state/"
 
+// MergePrefix is the prefix under which a strategy reads what the function merge gives. The name of
+// the variable follows it.
+const MergePrefix = "merge/"
+
 // Function is one function of the contract.
 type Function struct {
 	// Name is the name in the contract: gradients, the name of an update, evaluate, predict,

@@ -38,7 +38,8 @@ type Strategy interface {
 	Results(ctx context.Context, sums map[string][]float64) (map[string]float64, error)
 	// Read returns the values of the named variables, in the order of the names. A value
 	// may share its memory with the variable until the next step. Reading is then free, but
-	// the next step has to copy the value first.
+	// the next step has to copy the value first. The prefix graphs.MergePrefix before a name of
+	// the contract's Merge reads the variable as it is served.
 	Read(ctx context.Context, names ...string) ([]*tf.Tensor, error)
 	// Assign sets variables on all replicas that have them.
 	Assign(ctx context.Context, values map[string]*tf.Tensor) error

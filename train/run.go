@@ -340,13 +340,17 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 	return lostInRead(err)
 }
 
-// Variables returns the values of the model's variables by name.
+// Variables returns the values of the model's variables by name, those that have an adapter with the
+// adapter in them.
 func (r *Run) Variables(ctx context.Context) (map[string]*tf.Tensor, error) {
-	var names []string
+	var names, reads []string
 	for _, v := range r.on.Variables() {
-		names = append(names, v.Name)
+		names, reads = append(names, v.Name), append(reads, v.Name)
 	}
-	values, err := r.on.Read(ctx, names...)
+	for _, name := range r.Export.Contract.Merge {
+		names, reads = append(names, name), append(reads, graphs.MergePrefix+name)
+	}
+	values, err := r.on.Read(ctx, reads...)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,7 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 		c.plan.Predict = append(c.plan.Predict, c.call(r, "predict"))
 	}
 	c.results()
+	c.merge()
 	if l.Train {
 		if err := c.trainStep(); err != nil {
 			return nil, err
@@ -55,6 +56,9 @@ func passFunctions(contract *graphs.Contract) []string {
 	out := []string{"evaluate", "predict"}
 	if len(contract.Results) > 0 {
 		out = append(out, "results")
+	}
+	if len(contract.Merge) > 0 {
+		out = append(out, "merge")
 	}
 	return out
 }
@@ -105,13 +109,15 @@ func owners(contract *graphs.Contract, replicas int) map[string]int {
 }
 
 // substitute replaces functions by our kernels. TensorFlow does not allow a function with side
-// effects to have an _implements attribute, so update is found by the optimizer's name.
+// effects to have an _implements attribute, so update is found by the optimizer's name and the names
+// of its arguments.
 func (c *composer) substitute() {
 	ops := kernels.Ops()
 	c.Declare(kernels.Squares, "sum")
 	c.plan.Kernels = c.Substitute(ops)
 	for _, op := range ops {
-		if f := c.export.Functions["update"]; f != nil && op.Implements == "gorbit."+c.export.Contract.Optimizer.Name {
+		same := func(a, b graphs.Arg) bool { return a.Name == b.Name }
+		if f := c.export.Functions["update"]; f != nil && op.Implements == "gorbit."+c.export.Contract.Optimizer.Name && slices.EqualFunc(f.Inputs, op.Inputs, same) {
 			c.SubstituteFunction(f, op)
 		}
 	}
@@ -142,6 +148,19 @@ func (c *composer) results() {
 		p.Fetches = append(p.Fetches, fmt.Sprintf("%s:%d", node, i))
 	}
 	c.plan.Results = p
+}
+
+// merge adds the call that gives variables as they are served, on the first replica.
+func (c *composer) merge() {
+	f := c.export.Functions["merge"]
+	if f == nil {
+		return
+	}
+	c.OnDevice(c.replicas[0].device)
+	node := c.Call("merge", f, nil, c.replicas[0].handles)
+	for i, a := range f.Outputs {
+		c.plan.Reads[graphs.MergePrefix+a.Name] = []string{fmt.Sprintf("%s:%d", node, i)}
+	}
 }
 
 // call adds a replica's call of a function whose only arguments are features.

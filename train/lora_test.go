@@ -1,0 +1,99 @@
+package train
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+)
+
+// TestLora trains adapters: the encoder stays as the export has it, and the kernels of the exported
+// model have the adapters in them.
+func TestLora(t *testing.T) {
+	p := testParams(t)
+	p.Graph = testkit.Export(t, bertConfig, "--lora-rank", "3", "--lora-alpha", "6", "--lora-targets", "query,feed_forward")
+	p.Train.Steps, p.Optimizer.LearningRate = 8, 0.01
+	run := filepath.Join(t.TempDir(), "run")
+	if _, err := Train(t.Context(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenRun(t.Context(), run, nil, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Load(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	values, err := r.Variables(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := checkpoint.OpenBundle(filepath.Join(p.Graph, "variables", "variables"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged := make(map[string]bool)
+	for _, name := range r.Export.Contract.Merge {
+		merged[name] = true
+	}
+	if len(merged) != 4 {
+		t.Errorf("merged are %v, expected two kernels of each of two layers", r.Export.Contract.Merge)
+	}
+	for _, s := range r.Export.Contract.States {
+		initial, err := bundle.Read(t.Context(), s.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := flatten(t, initial[s.Name])
+		if merged[s.Name] {
+			layer := strings.TrimSuffix(s.Name, "kernel")
+			down, up := values[layer+"lora_down"], values[layer+"lora_up"]
+			added := addProduct(want, flatten(t, down), flatten(t, up), 3, 6.0/3)
+			if added < 1e-4 {
+				t.Errorf("%s: the adapter adds at most %v", s.Name, added)
+			}
+		}
+		for i, v := range flatten(t, values[s.Name]) {
+			if math.Abs(float64(v-want[i])) > 1e-6 {
+				t.Errorf("%s[%d] is %v, expected %v", s.Name, i, v, want[i])
+				break
+			}
+		}
+	}
+}
+
+// addProduct adds scale times down [n, rank] times up [rank, m] to kernel [n, m], and returns the
+// largest number that it added.
+func addProduct(kernel, down, up []float32, rank int, scale float32) float64 {
+	largest, columns := 0.0, len(up)/rank
+	for i := range len(down) / rank {
+		for j := range columns {
+			sum := float32(0)
+			for k := range rank {
+				sum += down[i*rank+k] * up[k*columns+j]
+			}
+			kernel[i*columns+j] += scale * sum
+			largest = max(largest, math.Abs(float64(scale*sum)))
+		}
+	}
+	return largest
+}
+
+// flatten returns the numbers of a float32 tensor.
+func flatten(t *testing.T, value *tf.Tensor) []float32 {
+	t.Helper()
+	n := int64(1)
+	for _, d := range value.Shape() {
+		n *= d
+	}
+	if err := value.Reshape([]int64{n}); err != nil {
+		t.Fatal(err)
+	}
+	return value.Value().([]float32)
+}
