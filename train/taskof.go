@@ -5,6 +5,10 @@ import (
 	"github.com/gorbit-ml/gorbit/train/task"
 	"github.com/gorbit-ml/gorbit/train/task/classify"
 	"github.com/gorbit-ml/gorbit/train/task/generic"
+	"github.com/gorbit-ml/gorbit/train/task/mlm"
+	"github.com/gorbit-ml/gorbit/train/task/multilabel"
+	"github.com/gorbit-ml/gorbit/train/task/regression"
+	"github.com/gorbit-ml/gorbit/train/task/tokens"
 )
 
 // taskOf returns the task of a graph: the one that its contract names or, if that has no package of
@@ -13,6 +17,14 @@ func taskOf(c *graphs.Contract, results task.Results) task.Task {
 	switch c.Task {
 	case classify.Name:
 		return classify.New(c, results)
+	case regression.Name:
+		return regression.New(c, results)
+	case multilabel.Name:
+		return multilabel.New(c, results)
+	case tokens.Name:
+		return tokens.New(c, results)
+	case mlm.Name:
+		return mlm.New(c, results)
 	default:
 		return generic.New(c, results)
 	}

@@ -17,7 +17,7 @@ var layers = [][]string{
 	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench"},
 	{"train", "train/predict/served"},
 	{"train/predict", "internal/progress", "internal/launch"},
-	{"train/task/classify"},
+	{"train/task/classify", "train/task/regression", "train/task/multilabel", "train/task/tokens", "train/task/mlm"},
 	{"train/task/generic"},
 	{"train/task"},
 	{"runner", "internal/servable"},

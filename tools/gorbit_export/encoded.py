@@ -181,9 +181,14 @@ def encode(
     return encoder(*(features[name] for name in ENCODER_FEATURES), dropout)
 
 
+def encoder_features(config: BertConfig) -> list[task.Feature]:
+    """The features that bert.Encoder takes."""
+    return [f for f in bert.features(config) if f.name in ENCODER_FEATURES]
+
+
 def token_features(config: BertConfig) -> list[task.Feature]:
     """The features of tasks that look at tokens: the encoder's, and the example of each token."""
-    features = [f for f in bert.features(config) if f.name in ENCODER_FEATURES]
+    features = encoder_features(config)
     ids = task.Feature("example_ids", tf.int32, ("rows", "length"), role="id", make="example_ids")
     return [*features, ids]
 

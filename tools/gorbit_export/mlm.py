@@ -87,7 +87,7 @@ class MaskedLM(encoded.EncoderTask):
             raise ValueError(f"special token {wrong[0]} is not in the vocabulary of {vocab}")
         axes = ("predictions",)
         self.features = [
-            *encoded.token_features(build.config),
+            *encoded.encoder_features(build.config),
             task.Feature("masked_positions", tf.int32, axes, make="masked_positions"),
             task.Feature(
                 "masked_labels", tf.int32, axes, label=True, make="masked_labels", below=vocab
@@ -153,8 +153,7 @@ class MaskedLM(encoded.EncoderTask):
         """A label out of range makes the loss NaN, so the step is not applied."""
         positions, labels = features["masked_positions"], features["masked_labels"]
         logits = self.model(features, positions, dropout)
-        weights = tf.gather(encoded.token_weights(features), positions)
-        weights *= features["masked_weights"]
+        weights = features["masked_weights"]  # those of the examples, 0 where there is no token
         last = self.build.config.vocab_size - 1
         known = tf.clip_by_value(labels, 0, last)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(known, logits)

@@ -39,11 +39,15 @@ def labels_of(name: str, examples: list) -> list:
     return tokens
 
 
-def features_of(name: str, chosen: list[int], rows: list[list[int]]) -> dict:
+WEIGHTS = np.linspace(0.5, 2, COUNT).astype(np.float32)
+
+
+def features_of(
+    name: str, chosen: list[int], rows: list[list[int]], weights: np.ndarray = WEIGHTS
+) -> dict:
     """The batch of the chosen examples; rows hold numbers of examples."""
     examples = random_examples(COUNT, SMALL.vocab_size)
     answers = labels_of(name, examples)
-    weights = np.linspace(0.5, 2, COUNT).astype(np.float32)
     order = {number: i for i, number in enumerate(chosen)}
     features = pack([examples[i] for i in chosen], [[order[i] for i in row] for row in rows])
     features["example_weights"] = weights[chosen]
@@ -55,15 +59,16 @@ def features_of(name: str, chosen: list[int], rows: list[list[int]]) -> dict:
     for i, number in enumerate(chosen):
         part = slice(starts[i], starts[i] + len(examples[number][0]))
         ids.reshape(-1)[part], labels.reshape(-1)[part] = i, answers[number]
-    features["example_ids"] = ids
     if name == "tokens":
-        return features | {"labels": labels}
+        return features | {"labels": labels, "example_ids": ids}
     positions = np.flatnonzero(labels.reshape(-1) >= 0).astype(np.int32)
     # One that only fills the shape.
     return features | {
         "masked_positions": np.append(positions, 0).astype(np.int32),
         "masked_labels": np.append(labels.reshape(-1)[positions], 3).astype(np.int32),
-        "masked_weights": np.append(np.ones(len(positions)), 0).astype(np.float32),
+        "masked_weights": np.append(
+            features["example_weights"][ids.reshape(-1)[positions]], 0
+        ).astype(np.float32),
     }
 
 
@@ -182,8 +187,7 @@ def test_an_example_of_weight_0_counts_for_nothing(exported):
     some = list(range(COUNT - 1))
     without = gradients(export, features_of(name, some, [some]))
     every = [*some, COUNT - 1]
-    features = features_of(name, every, [every])
-    features["example_weights"][-1] = 0
+    features = features_of(name, every, [every], np.append(WEIGHTS[:-1], np.float32(0)))
     if name == "regression":
         features["labels"][-1] = np.nan
     got = gradients(export, features)

@@ -54,7 +54,9 @@ def metrics_of(labels, predictions, weights, classes):
         b = b - np.average(b, axis=0, weights=weights)
         return sum((weights[:, None] * a * b).sum(axis=0))
 
-    constant = len(set(labels[weights > 0])) < 2 or len(set(predictions[weights > 0])) < 2
+    constant = (
+        len(set(labels[weights > 0])) < 2 or len(set(predictions[weights > 0])) < 2
+    )
     out["mcc"] = 0.0 if constant else cov(x, y) / math.sqrt(cov(x, x) * cov(y, y))
     return {k: float(v) for k, v in out.items()}
 
@@ -64,7 +66,9 @@ def metrics():
     rng = np.random.default_rng(7)
 
     def add(name, labels, predictions, classes, weights=None):
-        weights = np.ones(len(labels)) if weights is None else np.asarray(weights, float)
+        weights = (
+            np.ones(len(labels)) if weights is None else np.asarray(weights, float)
+        )
         confusion = np.zeros((classes, classes))
         for t, p, w in zip(labels, predictions, weights):
             confusion[t, p] += w
@@ -80,13 +84,23 @@ def metrics():
             assert abs(f1[1] - want["f1"]) < 1e-6, name
         elif len(set(labels) | set(predictions)) == classes:
             assert abs(f1.mean() - want["macro_f1"]) < 1e-6, name
-        cases.append({"name": name, "confusion": confusion.flatten().tolist(), "want": want})
+        cases.append(
+            {"name": name, "confusion": confusion.flatten().tolist(), "want": want}
+        )
 
     for classes in (2, 3, 5):
         labels = rng.integers(0, classes, 200)
-        predictions = np.where(rng.random(200) < 0.6, labels, rng.integers(0, classes, 200))
+        predictions = np.where(
+            rng.random(200) < 0.6, labels, rng.integers(0, classes, 200)
+        )
         add(f"{classes} classes", labels, predictions, classes)
-        add(f"{classes} classes, weighted", labels, predictions, classes, rng.random(200))
+        add(
+            f"{classes} classes, weighted",
+            labels,
+            predictions,
+            classes,
+            rng.random(200),
+        )
         add(f"{classes} classes, perfect", labels, labels, classes)
         add(f"{classes} classes, always class 0", labels, labels * 0, classes)
         add(
@@ -105,6 +119,8 @@ def metrics():
 
 
 if __name__ == "__main__":
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden.json"), "w") as f:
+    with open(
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden.json"), "w"
+    ) as f:
         json.dump(metrics(), f, indent=None, separators=(",", ":"))
         f.write("\n")

@@ -1,0 +1,42 @@
+package task
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/table"
+)
+
+// CheckKind returns why data that was converted for a kind of answers cannot be used for another one, or
+// "". Data that was made by a schema may be of any kind.
+func CheckKind(m *convert.Manifest, want convert.Kind) string {
+	got := m.Kind()
+	if got == want || got == "" {
+		return ""
+	}
+	return fmt.Sprintf("has the answers of task %s; expected those of %s, as in the graph; convert it with --task %[2]s", got, want)
+}
+
+// CheckLabels returns why the labels of data are not those of a graph, or "". names are the graph's; it
+// may not know them, and then classes is their number, or 0.
+func CheckLabels(m *convert.Manifest, names []string, classes int) string {
+	switch {
+	case len(m.Labels) == 0:
+		return ""
+	case names != nil && !slices.Equal(m.Labels, names):
+		return fmt.Sprintf("has the labels %s; expected %s, as in the graph; export with --data", table.List(m.Labels), table.List(names))
+	case classes > 0 && len(m.Labels) != classes:
+		return fmt.Sprintf("has %d labels; expected %d, as in the graph; export with --data", len(m.Labels), classes)
+	}
+	return ""
+}
+
+// CheckAnswered returns why a split cannot be trained or evaluated on, or "": each record must have an
+// answer, which is called by its name, such as number.
+func CheckAnswered(name string, s *convert.Split, answer string) string {
+	if s.Answered == s.Records || s.Features != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d of the %d examples of split %s have no %s", s.Records-s.Answered, s.Records, name, answer)
+}

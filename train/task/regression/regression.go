@@ -1,0 +1,111 @@
+// Package regression implements the task of assigning one number to every example.
+package regression
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/task"
+	"github.com/gorbit-ml/gorbit/train/task/generic"
+)
+
+// Name is the name of the task in contracts.
+const Name = "regression"
+
+// Moments is the sum that the metrics are computed from, of shape [2, 7]. Its columns are the sums of
+// w, w y, w p, w y^2, w p^2, w y p and w |p - y|, with labels y, predictions p and weights w. Each is in
+// two float32 that add up to it.
+const Moments = "moments"
+
+const columns = 7
+
+// Task is the regression task of a graph.
+type Task struct{ generic.Task }
+
+var _ task.Task = Task{}
+
+// New returns the task of a graph with the given contract. results may be nil if the contract has no
+// metrics of its own.
+func New(c *graphs.Contract, results task.Results) Task { return Task{generic.New(c, results)} }
+
+// Measure implements task.Task. Beside the generic metrics, and if there are Moments, it returns mse,
+// mae, r2 and pearson, as scikit-learn's mean_squared_error, mean_absolute_error and r2_score and
+// SciPy's pearsonr, all weighted. A metric that is not defined is NaN: r2 if all labels are equal,
+// pearson if all labels or all predictions are.
+func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
+	out, err := t.Task.Measure(sums)
+	if err != nil {
+		return nil, err
+	}
+	flat, ok := sums[Moments]
+	if !ok {
+		return out, nil
+	}
+	if len(flat) != 2*columns {
+		return nil, fmt.Errorf("output %q has %d elements; expected %d", Moments, len(flat), 2*columns)
+	}
+	var m [columns]float64
+	for i := range m {
+		m[i] = flat[i] + flat[columns+i]
+	}
+	w, y, p := m[0], m[1]/m[0], m[2]/m[0]
+	squares := m[3] + m[4] - 2*m[5] // of p - y
+	varY, varP := variance(m[3]/w, y), variance(m[4]/w, p)
+	out["mse"] = max(0, squares/w)
+	out["mae"] = m[6] / w
+	out["r2"] = 1 - out["mse"]/varY
+	if varY == 0 {
+		out["r2"] = math.NaN()
+	}
+	// Rounding may exceed the range. 0 / 0 is NaN.
+	out["pearson"] = max(-1, min(1, (m[5]/w-y*p)/math.Sqrt(varY*varP)))
+	if varY == 0 || varP == 0 {
+		out["pearson"] = math.NaN()
+	}
+	return out, nil
+}
+
+// variance returns the variance from the mean of the squares and the mean. What is not more than the
+// rounding of float64 is 0.
+func variance(squares, mean float64) float64 {
+	v := squares - mean*mean
+	if v <= 1e-14*squares {
+		return 0
+	}
+	return v
+}
+
+var better = map[string]runner.Better{
+	"mse":     runner.LowerIsBetter,
+	"mae":     runner.LowerIsBetter,
+	"r2":      runner.HigherIsBetter,
+	"pearson": runner.HigherIsBetter,
+}
+
+// Metric implements task.Task. It knows the metrics of Measure.
+func (t Task) Metric(name string) task.Metric {
+	if b, ok := better[name]; ok {
+		return task.Metric{Name: name, Better: b, Directed: true}
+	}
+	return t.Task.Metric(name)
+}
+
+// CheckData implements task.Task: the answers are numbers.
+func (t Task) CheckData(m *convert.Manifest) string { return task.CheckKind(m, convert.Regression) }
+
+// CheckSplit implements task.Task: every example has a number.
+func (t Task) CheckSplit(name string, s *convert.Split) string {
+	return task.CheckAnswered(name, s, "number")
+}
+
+// OnlyAnswer implements task.Task: the number of all examples.
+func (t Task) OnlyAnswer(_ *convert.Manifest, s *convert.Split) (answer string, only bool) {
+	if s.Values == nil || s.Values.Min != s.Values.Max {
+		return "", false
+	}
+	return strconv.FormatFloat(s.Values.Min, 'g', -1, 32), true
+}
