@@ -1,14 +1,16 @@
 """Runs a command, and Python scripts for it in processes that have imported TensorFlow already.
 
 Usage: python tools/warm_python.py [--import MODULE] COMMAND [ARGS]
+       python tools/warm_python.py -m MODULE [ARGS]
 
 To import TensorFlow takes seconds, and the tests run dozens of short scripts. So one process
 imports it, and forks for every script. COMMAND finds the address of that process, a Unix socket,
-in GORBIT_TEST_PYTHON; internal/testkit is the client. A connection is one script: the request is
-a JSON object with `script`, `args`, `env` and `dir`, up to the end of what the client sends; the
-reply is one with `code`, `stdout` and `stderr`. A script sees what `python -c` would show it.
+in GORBIT_TEST_PYTHON. A connection is one script: the request is a JSON object with `script`,
+`args`, `env` and `dir`, up to the end of what the client sends; the reply is one with `code`,
+`stdout` and `stderr`. A script sees what `python -c` would show it. Clients are internal/testkit,
+`ask` and, in the place of `python -m`, the second form of the command line.
 
-The exit code is the command's.
+The exit code is the command's, or the module's.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 VARIABLE = "GORBIT_TEST_PYTHON"
@@ -38,7 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--import", dest="module", default="tensorflow", metavar="MODULE")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
-    args = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["-m"] and len(words) > 1:
+        return run_module(words[1], words[2:])
+    args = parser.parse_args(words)
     if not args.command:
         parser.error("no command given; expected one, such as make test")
     # Not a TemporaryDirectory: forks would remove it when they end.
@@ -58,6 +63,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command.wait()
     finally:
         shutil.rmtree(folder)
+
+
+def ask(script: str, args: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess:
+    """Runs a script as `python -c` does: in a fork if there is an address, or in a new process."""
+    if VARIABLE not in os.environ:
+        command = [sys.executable, "-c", script, *args]
+        return subprocess.run(command, env=env, capture_output=True, text=True)
+    request = {"script": script, "args": list(args), "env": dict(env), "dir": os.getcwd()}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ[VARIABLE])
+        connection.sendall(json.dumps(request).encode())
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("r", encoding="utf-8") as text:
+            reply = json.load(text)
+    return subprocess.CompletedProcess(
+        [script, *args], reply["code"], reply["stdout"], reply["stderr"]
+    )
+
+
+def run_module(module: str, args: Sequence[str]) -> int:
+    """Runs a module as `python -m` does, prints what it prints, and returns its exit code."""
+    script = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    done = ask(script, args, os.environ)
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.returncode & 0xFF
 
 
 def serve(listener: socket.socket, command: subprocess.Popen) -> None:

@@ -62,7 +62,7 @@ func TestPagesRun(t *testing.T) {
 			}
 			cmd := u.command("/bin/bash", "-c", script.String())
 			cmd.Env = append(cmd.Env, "PATH="+filepath.Join(u.dir, "standins")+":"+filepath.Join(u.dir, "bin")+":"+os.Getenv("PATH"),
-				"GORBIT="+filepath.Join(u.bin, "gorbit"), "PYTHON="+testkit.Python(t), "TF_CPP_MIN_LOG_LEVEL=2")
+				"GORBIT="+filepath.Join(u.bin, "gorbit"), "PYTHON="+testkit.Python(t), "WARM="+filepath.Join(testkit.Root(), "tools", "warm_python.py"), "TF_CPP_MIN_LOG_LEVEL=2")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s\n%s", err, script.String(), out)
 			}
@@ -158,7 +158,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 made=$root/standins/$(echo "${args[*]}" | md5sum | cut -c1-32)
-[ -d "$made" ] || "$PYTHON" "${args[@]}" --out "$made"
+[ -d "$made" ] || "$PYTHON" "$WARM" "${args[@]}" --out "$made"
 mkdir -p "$(dirname "$out")"
 cp -r "$made" "$out"
 `,

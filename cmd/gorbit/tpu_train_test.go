@@ -17,7 +17,7 @@ import (
 // tpuSteps is the number of steps of the runs of TestTrainOnTPU.
 const tpuSteps = 20
 
-// onTPU is a folder with a graph and data, and the result of a run on 8 CPU devices.
+// onTPU is a folder with a graph and data, and the result of a run on 4 CPU devices.
 type onTPU struct {
 	*user
 	want    map[string]string // tensors
@@ -32,12 +32,12 @@ type metric struct {
 }
 
 // TestTrainOnTPU trains with the emulator of a TPU, in calls of one and of several steps, on one host
-// and on two, with interruptions and faults. A run must end as that on 8 CPU devices, but for
-// rounding, or with one sentence.
+// of 4 cores and on two of 8, with interruptions and faults. A run must end as that on 4 CPU
+// devices, but for rounding, or with one sentence.
 func TestTrainOnTPU(t *testing.T) {
 	o := &onTPU{user: newUser(t)}
 	o.fixture(400, "--split-by-hash", "id")
-	o.start(t, o.train("cpus", "--devices", "cpu:8", "--set", "runtime.kernels=off")...).exits(fault.ExitDone)
+	o.start(t, o.train("cpus", "--devices", "cpu:4", "--set", "runtime.kernels=off")...).exits(fault.ExitDone)
 	o.want, o.metrics = o.result(t, "cpus")
 
 	for _, test := range []struct {
@@ -68,10 +68,11 @@ func (o *onTPU) train(run string, more ...string) []string {
 	return append(args, more...)
 }
 
-// emulator starts the emulator and returns its address.
+// emulator starts the emulator, of one host with 4 cores unless told otherwise, and returns its
+// address.
 func (o *onTPU) emulator(t *testing.T, more ...string) (*running, string) {
 	t.Helper()
-	e := o.start(t, append([]string{"tpu-emulator", "--listen", freeAddresses(t, 1)[0]}, more...)...)
+	e := o.start(t, append([]string{"tpu-emulator", "--topology", "2x1x1x2", "--listen", freeAddresses(t, 1)[0]}, more...)...)
 	e.says("; it is no TPU")
 	_, rest, _ := strings.Cut(e.out.String(), " on ")
 	at, _, _ := strings.Cut(rest, ";")
@@ -163,7 +164,7 @@ func (o *onTPU) calls(t *testing.T) {
 }
 
 func (o *onTPU) hosts(t *testing.T) {
-	_, at := o.emulator(t, "--hosts", "2")
+	_, at := o.emulator(t, "--topology", "2x2x1x2", "--hosts", "2")
 	o.start(t, o.train("hosts", "--tpu", "grpc://"+at+",grpc://"+freeAddresses(t, 1)[0])...).exits(fault.ExitDone)
 	o.near(t, "hosts")
 }
@@ -178,7 +179,7 @@ func (o *onTPU) killed(t *testing.T) {
 	o.start(t, args...).exits(fault.ExitDone)
 	o.same(t, "killed", "calls-5")
 	// The emulator outlived the client, and ends by a signal.
-	kill(t, e.Process.Pid, syscall.SIGINT)
+	kill(t, e.Process.Pid, syscall.SIGTERM)
 	e.wait()
 }
 
@@ -209,7 +210,7 @@ func (o *onTPU) preempted(t *testing.T) {
 	// Without waiting the run ends, and goes on on another TPU, of another topology.
 	_, at = o.emulator(t, "--fault", "preempt@3:10m")
 	o.failsOnce(t, o.start(t, o.train("moved", "--tpu", "grpc://"+at, "--steps-per-call", "5")...), "TPU")
-	_, at = o.emulator(t, "--topology", "2x1x1x2")
+	_, at = o.emulator(t, "--topology", "1x1x1x2")
 	o.start(t, o.train("moved", "--tpu", "grpc://"+at, "--steps-per-call", "5")...).exits(fault.ExitDone)
 	o.near(t, "moved")
 }
@@ -237,7 +238,7 @@ func (o *onTPU) elsewhere(t *testing.T) {
 	o.start(t, third...).exits(fault.ExitDone)
 
 	whole := &onTPU{user: o.user}
-	o.start(t, o.train("whole", "--schedule", "constant", "--warmup-ratio", "0", "--devices", "cpu:8", "--set", "runtime.kernels=off")...).exits(fault.ExitDone)
+	o.start(t, o.train("whole", "--schedule", "constant", "--warmup-ratio", "0", "--devices", "cpu:4", "--set", "runtime.kernels=off")...).exits(fault.ExitDone)
 	whole.want, _ = whole.result(t, "whole")
 	_, whole.metrics = o.result(t, "elsewhere") // ends of loops differ
 	whole.near(t, "elsewhere")

@@ -8,16 +8,10 @@ import sys
 from helpers import ROOT
 
 ASK = """
-import json, os, socket, sys
+import json, os, sys
+import warm_python
 
-def ask(script, *args, **env):
-    with socket.socket(socket.AF_UNIX) as s:
-        s.connect(os.environ["GORBIT_TEST_PYTHON"])
-        request = dict(script=script, args=args, env=env, dir=sys.argv[1])
-        s.sendall(json.dumps(request).encode())
-        s.shutdown(socket.SHUT_WR)
-        return json.load(s.makefile())
-
+os.chdir(sys.argv[1])
 scripts = [
     "import os, sys; print(sys.argv, os.getcwd(), os.environ['A'], __name__, sys.stdin.read())",
     "import here; here.say()",
@@ -30,20 +24,25 @@ scripts = [
     "import json; json.loaded_once = 'no'",
     "import json; print(hasattr(json, 'loaded_once'))",
 ]
-replies = [ask(script, "b", "c d", A="x=y", PYTHONPATH=sys.argv[1]) for script in scripts]
-print(json.dumps(replies))
-sys.exit(5)
+env = dict(A="x=y", PYTHONPATH=sys.argv[1])
+replies = [warm_python.ask(script, ["b", "c d"], env) for script in scripts]
+print(json.dumps([(r.returncode, r.stdout, r.stderr) for r in replies]))
+os.environ.update(env)
+sys.exit(warm_python.main(["-m", "there", "e", "f"]))
 """
 
 
 def test_scripts_see_what_they_would_see_alone(tmp_path: pathlib.Path):
     (tmp_path / "here.py").write_text("def say(): print('from', __name__)")
-    command = [sys.executable, str(ROOT / "tools" / "warm_python.py"), "--import", "json"]
+    (tmp_path / "there.py").write_text("import sys; print(__name__, sys.argv[1:]); sys.exit(5)")
+    command = [sys.executable, "warm_python.py", "--import", "json", sys.executable, "-c", ASK]
     run = subprocess.run(
-        [*command, sys.executable, "-c", ASK, str(tmp_path)], capture_output=True, text=True
+        [*command, str(tmp_path)], capture_output=True, text=True, cwd=ROOT / "tools"
     )
     assert run.returncode == 5, run.stderr
-    replies = [(r["code"], r["stdout"], r["stderr"]) for r in json.loads(run.stdout)]
+    lines = run.stdout.splitlines()
+    assert lines[1] == "__main__ ['e', 'f']"
+    replies = [tuple(reply) for reply in json.loads(lines[0])]
     assert replies[:4] == [
         (0, f"['-c', 'b', 'c d'] {tmp_path} x=y __main__ \n", ""),
         (0, "from here\n", ""),
