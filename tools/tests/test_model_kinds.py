@@ -246,6 +246,50 @@ def test_a_module_of_tensorflow(tmp_path):
     np.testing.assert_allclose(got["state/model/mean"] / 6, module.mean, atol=1e-6)
 
 
+class Noisy(tf.Module):
+    """Draws by a seed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = tf.Variable(tf.ones([6, 3]) * tf.constant([1.0, 2.0, 3.0]))
+
+    def __call__(self, x, training=False, seed=None):
+        if training:
+            x = tf.nn.experimental.stateless_dropout(x, 0.5, seed)
+            x *= tf.random.stateless_uniform(tf.shape(x), seed, 0.5, 1.5)
+        return x @ self.map
+
+
+def test_a_module_draws_by_its_seed_and_takes_weights():
+    features = [VECTOR, CLASS, Feature("share", "float32", (None,), role="weight")]
+    made = task.ModelTask(
+        Model(
+            Noisy(),
+            [*features, Feature("id", "int64", (None,), role="id")],
+            ENTROPY,
+            "y",
+            ["accuracy"],
+        )
+    )
+    assert [f.name for f in made.features] == ["x", "y", "share", "id"]
+    module = export.Export(made, made.optimizer)
+    made.inspect(module)
+    assert made.additive
+    given = batch(made)
+
+    def loss(*seed: int) -> float:
+        return float(module.gradients(**given, seed=tf.constant(seed, tf.int64))["loss_sum"])
+
+    assert loss(1, 2) == loss(1, 2)
+    assert len({loss(1, 2), loss(1, 3), loss(2, 2)}) == 3
+    halves = module.evaluate(**{**given, "share": given["share"] / 2})
+    whole = module.evaluate(**given)
+    np.testing.assert_allclose(halves["loss_sum"] * 2, whole["loss_sum"], rtol=1e-6)
+    assert halves["weight_sum"] == 3
+    answers = module.predict(x=given["x"])
+    assert set(answers) == {"logits", "probabilities"}
+
+
 def test_tf_keras():
     legacy = pytest.importorskip("tf_keras")
     image = legacy.Input((6,), name="x")

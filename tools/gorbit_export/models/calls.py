@@ -144,7 +144,8 @@ class ModuleCaller(Caller):
             if held:
                 # A function within the model would keep its trace, and with it these values.
                 stack.enter_context(_inlined())
-            y = self._invoke(features, training)
+            seed = words(len(self.named.generators)) if training else None
+            y = self._invoke(features, training, seed)
             losses = list(getattr(self.model, "losses", ()))
             new = {path: record.get(v) for path, v in states.items() if record.assigned(v)}
         return Outcome(y, losses, new, [])
@@ -174,7 +175,9 @@ def _draw_from(stack: contextlib.ExitStack, generator: Any, words: Tensor) -> No
 
 
 def invocation(model: Any, inputs: list[str]) -> Any:
-    """Returns a function of features and `training` that calls the model.
+    """Returns a function of features, `training` and a seed that calls the model.
+
+    The seed, int32 [2], is for a tf.Module whose `__call__` takes one.
 
     Raises:
         Refusal: if the model's inputs cannot be told.
@@ -183,13 +186,13 @@ def invocation(model: Any, inputs: list[str]) -> Any:
         return _structured(model, inputs, declared)
     body = getattr(model, "call", None) or model.__call__
     parameters = inspect.signature(getattr(body, "python_function", body)).parameters
-    takes = {"training"} & set(parameters)
+    takes = {"training", "seed"} & set(parameters) - set(inputs)
     if isinstance(model, (keras.layers.Layer,)) or names.is_legacy(model):
         takes = {"training"}  # Layer.__call__ takes it, and drops what call() does not know.
     by_name = [name for name in inputs if name in parameters]
 
-    def invoke(features: dict[str, Tensor], training: bool) -> Any:
-        given = {"training": training} if takes else {}
+    def invoke(features: dict[str, Tensor], training: bool, seed: Tensor | None = None) -> Any:
+        given = {name: {"training": training, "seed": seed}[name] for name in takes}
         if len(by_name) == len(inputs) and len(inputs) > 1:
             ordered = sorted(inputs, key=list(parameters).index)
             first, rest = ordered[0], ordered[1:]
@@ -225,7 +228,8 @@ def _structured(model: Any, inputs: list[str], declared: Any) -> Any:
             f"{', '.join(inputs)}; expected features with the names of the inputs"
         )
 
-    def invoke(features: dict[str, Tensor], training: bool) -> Any:
+    def invoke(features: dict[str, Tensor], training: bool, seed: Tensor | None = None) -> Any:
+        del seed
         flat = [features[name] for name in wanted]
         return model(tf.nest.pack_sequence_as(declared, flat), training=training)
 

@@ -141,6 +141,11 @@ def still(generators: list[Any]) -> Iterator[None]:
         "truncated_normal": normal,
         "randint": randint,
     }
+    plain = {
+        "uniform": lambda shape, seed, *args, **more: uniform(shape, *args, **more),
+        "normal": lambda shape, seed, *args, **more: normal(shape, *args, **more),
+        "truncated_normal": lambda shape, seed, *args, **more: normal(shape, *args, **more),
+    }
     legacy = {
         "dropout": identity,
         "random_uniform": uniform,
@@ -148,6 +153,9 @@ def still(generators: list[Any]) -> Iterator[None]:
         "truncated_normal": normal,
     }
     with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced(tf.nn.experimental, "stateless_dropout", identity))
+        for name in ("uniform", "normal", "truncated_normal"):
+            stack.enter_context(replaced(tf.random, f"stateless_{name}", plain[name]))
         for name, value in drawn.items():
             stack.enter_context(replaced(backend.random, name, value))
         for generator in generators:

@@ -306,8 +306,9 @@ class ModelTask(task.Task):
         if self._measured:
             module.results.get_concrete_function()
         generators = list(self.named.generators.values())
-        with probe.still(generators) if generators else contextlib.nullcontext():
-            train = module.train_pass() if generators else module.gradients
+        draws = generators or isinstance(self._caller, calls.ModuleCaller)
+        with probe.still(generators) if draws else contextlib.nullcontext():
+            train = module.train_pass() if draws else module.gradients
             finding = probe.probe(
                 lambda batch: self._run(module, train, batch, seed=np.array([1, 2])),
                 lambda batch: self._run(module, module.evaluate, batch),
