@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -16,13 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// models.py exports models of kinds that the Go side knows nothing of: all that it does with them
-// comes from their contracts.
-//
-//go:embed testdata/models.py
-var modelsScript string
-
-// anyModel is a model of models.py, with records that it can learn from.
+// anyModel is a model of testkit.Models, with records that it can learn from.
 type anyModel struct {
 	name   string
 	record func(r *rand.Rand) []tfrecord.Feature
@@ -88,7 +81,7 @@ var anyModels = []anyModel{
 func (m anyModel) params(t *testing.T) Params {
 	t.Helper()
 	p := Defaults()
-	p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, modelsScript), m.name), t.TempDir()
+	p.Graph, p.Data.Dir = filepath.Join(testkit.Models(t), m.name), t.TempDir()
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, file := range []struct {
 		name string

@@ -232,26 +232,7 @@ func TestTrainLearns(t *testing.T) {
 // saves, and starts it again until it ends.
 func TestKilledRunEndsAsAnother(t *testing.T) {
 	p := testParams(t)
-	dir := t.TempDir()
-	params := filepath.Join(dir, "params.yaml")
-	content, err := p.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(params, content, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	child := func(run string) *exec.Cmd {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+params)
-		cmd.Stderr = new(bytes.Buffer)
-		return cmd
-	}
-	whole := filepath.Join(dir, "whole")
-	if cmd := child(whole); cmd.Run() != nil {
-		t.Fatalf("the run failed: %s", cmd.Stderr)
-	}
-
+	killer := newKiller(t, p)
 	for _, test := range []struct {
 		name string
 		// when says whether a folder's checkpoint files show the moment to kill.
@@ -270,45 +251,79 @@ func TestKilledRunEndsAsAnother(t *testing.T) {
 		}},
 		{"before the first save", func(files []string, kills int) bool { return kills == 0 }},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			run := filepath.Join(t.TempDir(), "run")
-			kills := 0
-			for attempt := 0; ; attempt++ {
-				if attempt > 20 {
-					t.Fatal("the run does not end")
+		t.Run(test.name, func(t *testing.T) { killer.endsAsAnother(t, test.when) })
+	}
+}
+
+// killer kills runs of some params.
+type killer struct{ params, whole string }
+
+// newKiller trains a run that is not killed.
+func newKiller(t *testing.T, p Params) killer {
+	t.Helper()
+	dir := t.TempDir()
+	k := killer{params: filepath.Join(dir, "params.yaml"), whole: filepath.Join(dir, "whole")}
+	content, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(k.params, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if cmd := k.child(k.whole); cmd.Run() != nil {
+		t.Fatalf("the run failed: %s", cmd.Stderr)
+	}
+	return k
+}
+
+// child returns a process that trains.
+func (k killer) child(run string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+k.params)
+	cmd.Stderr = new(bytes.Buffer)
+	return cmd
+}
+
+// endsAsAnother kills a run up to three times, when its checkpoint files show the moment, and compares
+// its end with that of the run that was not killed.
+func (k killer) endsAsAnother(t *testing.T, when func(files []string, kills int) bool) {
+	t.Helper()
+	run := filepath.Join(t.TempDir(), "run")
+	kills := 0
+	for attempt := 0; ; attempt++ {
+		if attempt > 20 {
+			t.Fatal("the run does not end")
+		}
+		cmd := k.child(run)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		killed := false
+		for !killed {
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Fatalf("the run failed: %v: %s", err, cmd.Stderr)
 				}
-				cmd := child(run)
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
+				if kills == 0 {
+					t.Fatal("the run was never killed: the test shows nothing")
 				}
-				ended := make(chan error, 1)
-				go func() { ended <- cmd.Wait() }()
-				killed := false
-				for !killed {
-					select {
-					case err := <-ended:
-						if err != nil {
-							t.Fatalf("the run failed: %v: %s", err, cmd.Stderr)
-						}
-						if kills == 0 {
-							t.Fatal("the run was never killed: the test shows nothing")
-						}
-						sameRuns(t, run, whole)
-						return
-					case <-time.After(500 * time.Microsecond):
-						files, _ := filepath.Glob(filepath.Join(run, checkpointFolder, "*"))
-						if _, err := os.Stat(filepath.Join(run, metricsFile)); err == nil && kills < 3 && test.when(files, kills) {
-							if err := cmd.Process.Kill(); err != nil {
-								t.Fatal(err)
-							}
-							<-ended
-							kills++
-							killed = true
-						}
+				sameRuns(t, run, k.whole)
+				return
+			case <-time.After(500 * time.Microsecond):
+				files, _ := filepath.Glob(filepath.Join(run, checkpointFolder, "*"))
+				if _, err := os.Stat(filepath.Join(run, metricsFile)); err == nil && kills < 3 && when(files, kills) {
+					if err := cmd.Process.Kill(); err != nil {
+						t.Fatal(err)
 					}
+					<-ended
+					kills++
+					killed = true
 				}
 			}
-		})
+		}
 	}
 }
 

@@ -1,0 +1,263 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// The promises that hold for classifiers of texts hold for any model.
+
+func anyModelNamed(name string) anyModel {
+	return anyModels[slices.IndexFunc(anyModels, func(m anyModel) bool { return m.name == name })]
+}
+
+// TestAnyModelStopped stops and continues runs, which end as others, bit for bit.
+func TestAnyModelStopped(t *testing.T) {
+	for _, m := range anyModels {
+		t.Run(m.name, func(t *testing.T) {
+			p := m.params(t)
+			p.Train.Steps = 30
+			whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
+			mustTrain(t, p, whole)
+			stopAt(t, p, run, 7)
+			stopAt(t, p, run, 19)
+			mustTrain(t, p, run)
+			sameRuns(t, run, whole)
+		})
+	}
+}
+
+// TestAnyModelKilled kills a run of a model with states.
+func TestAnyModelKilled(t *testing.T) {
+	p := anyModelNamed("weather").params(t)
+	p.Train.Steps, p.Checkpoint.Interval, p.Train.EvalInterval = 400, 16, 80
+	newKiller(t, p).endsAsAnother(t, func(files []string, kills int) bool { return len(files) > 2*kills })
+}
+
+// withoutDropout turns random numbers off, which differ between replicas.
+func withoutDropout(p *Params) {
+	if strings.HasSuffix(p.Graph, "flowers") {
+		p.Optimizer.Hyperparameters["dropout"] = 0
+	}
+}
+
+// TestAnyModelDivided trains on several devices and workers, which read or are fed, as on one.
+func TestAnyModelDivided(t *testing.T) {
+	workers := startWorkers(t, "cpu:1", "", "")
+	for _, m := range []string{"flowers", "words"} {
+		p := anyModelNamed(m).params(t)
+		p.Train.Steps, p.Train.EvalInterval, p.Summary.Enabled, p.Optimizer.LearningRate = 12, noEval, false, 0.01
+		p.Checkpoint.Best = ""
+		withoutDropout(&p)
+		one := filepath.Join(t.TempDir(), "one")
+		p.Runtime.Lanes = 1
+		mustTrain(t, p, one)
+		for name, change := range map[string]func(*Params){
+			"2 lanes":               func(p *Params) { p.Runtime.Lanes = 2 },
+			"2 devices":             func(p *Params) { p.Strategy.Devices = "cpu:2" },
+			"3 devices, accumulate": func(p *Params) { p.Strategy.Devices, p.Strategy.Accumulate = "cpu:3", 2 },
+			"2 devices, sharded":    func(p *Params) { p.Strategy.Devices, p.Strategy.ShardOptimizer = "cpu:2", true },
+			"2 workers, fed":        func(p *Params) { p.Strategy.Workers = workers },
+			"2 workers that read":   func(p *Params) { p.Strategy.Workers, p.Strategy.Input = workers, inputLocal },
+		} {
+			t.Run(m+", "+name, func(t *testing.T) {
+				p, run := p, filepath.Join(t.TempDir(), "run")
+				change(&p)
+				mustTrain(t, p, run)
+				alike(t, run, one)
+			})
+		}
+	}
+}
+
+// TestNotAdditive says what a division changes, and refuses to change it during a run.
+func TestNotAdditive(t *testing.T) {
+	p := anyModelNamed("weather").params(t)
+	p.Train.Steps, p.Train.EvalInterval = 2, noEval
+	logged := func(p Params) string {
+		t.Helper()
+		var log strings.Builder
+		env := quiet()
+		env.Log = slog.New(slog.NewTextHandler(&log, nil))
+		if _, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), env); err != nil {
+			t.Fatal(err)
+		}
+		return log.String()
+	}
+	const warns = "the graph's results depend on how a batch is divided"
+	if log := logged(p); strings.Contains(log, warns) {
+		t.Errorf("on one device: %s", log)
+	}
+	p.Strategy.Devices = "cpu:2"
+	if log := logged(p); !strings.Contains(log, warns) || !strings.Contains(log, "micro_batches=2 examples_per_micro_batch=8") {
+		t.Errorf("on two devices: %s", log)
+	}
+	p.Strategy.Devices, p.Strategy.Workers, p.Strategy.Elastic = "", "127.0.0.1:1", true
+	_, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), quiet())
+	if err == nil || !strings.HasPrefix(err.Error(), "strategy.elastic is true, and the graph's results depend on how a batch is divided") || !errors.Is(err, fault.Usage) {
+		t.Errorf("elastic: %v", err)
+	}
+}
+
+// TestAnyModelErrors trains with wrong params and records. Each is refused in a sentence, the first
+// records before the graph is composed.
+func TestAnyModelErrors(t *testing.T) {
+	flowers := anyModelNamed("flowers")
+	write := func(p Params, file string, n int, record func(i int) []tfrecord.Feature) {
+		t.Helper()
+		records.WriteFile(t, filepath.Join(p.Data.Dir, file), n, func(i int) []byte {
+			data, err := tfrecord.AppendExample(nil, record(i)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return data
+		})
+	}
+	instead := func(f tfrecord.Feature) func(p *Params) {
+		return func(p *Params) {
+			r := rand.New(rand.NewPCG(3, 4))
+			write(*p, "train-00001-of-00002.tfrecord", 5, func(int) []tfrecord.Feature {
+				all := slices.DeleteFunc(flowers.record(r), func(g tfrecord.Feature) bool { return g.Name == f.Name })
+				if f.Kind == tfrecord.KindNone {
+					return all
+				}
+				return append(all, f)
+			})
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		change func(p *Params)
+		want   string
+		class  fault.Class
+	}{
+		{"missing", instead(tfrecord.Feature{Name: "kind"}), `split train: `, fault.Damaged},
+		{"of another kind", instead(tfrecord.FloatFeature("kind", 1)), `feature "kind" has float values; expected int64`, fault.Damaged},
+		{"of another size", instead(tfrecord.FloatFeature("sizes", 1, 2, 3)), `feature "sizes" has 3 values; expected 4`, fault.Damaged},
+		{"beyond the classes", instead(tfrecord.Int64Feature("kind", 3)), `feature "kind" has 3`, fault.Damaged},
+		{"another name", func(p *Params) { delete(p.Data.Features, "measures") }, `feature "measures" is missing`, fault.Damaged},
+		{"a feature that the graph lacks", func(p *Params) { p.Data.Features["pixels"] = "sizes" },
+			"data.features.pixels: the graph reads no such feature from records; expected one of measures, kind, example_weights", fault.Usage},
+		{"rows", func(p *Params) { p.Data.Rows = 4 }, "data.rows is 4, and the graph takes no rows of tokens; leave it out", fault.Usage},
+		{"a metric that is not there", func(p *Params) { p.Checkpoint.Best = "accuracy" },
+			`checkpoint.best is "accuracy"; expected one of found, loss, margin, the metrics of this graph`, fault.Usage},
+		{"a metric without a direction", func(p *Params) { p.Checkpoint.Best = "margin" }, `checkpoint.best is "margin", whose direction is unknown`, fault.Usage},
+		{"against a metric's direction", func(p *Params) { p.Checkpoint.BestMode = "min" }, "checkpoint.best_mode is min; for found expected max", fault.Usage},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := flowers.params(t)
+			test.change(&p)
+			run := filepath.Join(t.TempDir(), "run")
+			_, err := Train(t.Context(), p, run, quiet())
+			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, test.class) {
+				t.Errorf("got %v (%v), want %s (%v)", err, fault.Of(err), test.want, test.class)
+			}
+			if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil {
+				t.Error("the run began all the same")
+			}
+		})
+	}
+}
+
+// TestAnyModelDamaged names a damaged record in the middle, or leaves it out.
+func TestAnyModelDamaged(t *testing.T) {
+	p := anyModelNamed("words").params(t)
+	p.Train.Steps = 20
+	path := filepath.Join(p.Data.Dir, "train-00000-of-00002.tfrecord")
+	flip(t, path)
+	_, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), quiet())
+	if err == nil || !errors.Is(err, fault.Damaged) || !strings.Contains(err.Error(), filepath.Base(path)) || !strings.Contains(err.Error(), "record") {
+		t.Errorf("got %v", err)
+	}
+	p.Data.OnCorrupt = "skip"
+	mustTrain(t, p, filepath.Join(t.TempDir(), "run"))
+}
+
+// TestAnyModelNotFinite names the records of a step whose loss is not finite, or leaves it out.
+func TestAnyModelNotFinite(t *testing.T) {
+	p := anyModelNamed("weather").params(t)
+	r := rand.New(rand.NewPCG(5, 6))
+	records.WriteFile(t, filepath.Join(p.Data.Dir, "train-00001-of-00002.tfrecord"), 20, func(i int) []byte {
+		f := anyModelNamed("weather").record(r)
+		if i == 10 {
+			f[2] = tfrecord.FloatFeature("degrees", float32(math.NaN()))
+		}
+		data, err := tfrecord.AppendExample(nil, f...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	})
+	p.Train.BatchSize = 4
+	_, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), quiet())
+	if nonFinite := (*runner.NonFiniteError)(nil); !errors.As(err, &nonFinite) || !strings.Contains(err.Error(), "train-00001-of-00002.tfrecord:10") {
+		t.Errorf("got %v, want an error that names the record", err)
+	}
+	p.Train.OnNonFinite, p.Train.Steps = "skip", 12
+	run := filepath.Join(t.TempDir(), "run")
+	mustTrain(t, p, run)
+	values, _ := final(t, run)
+	for name, raw := range values {
+		if strings.Contains(fmt.Sprintf("%x", raw), "0000c07f") {
+			t.Errorf("%s is not finite", name)
+		}
+	}
+}
+
+// TestAnyModelStopsEarly keeps the checkpoint of the graph's own best metric, and stops when it gets no
+// better.
+func TestAnyModelStopsEarly(t *testing.T) {
+	p := anyModelNamed("weather").params(t)
+	p.Train.Steps, p.Train.EvalInterval, p.Train.Patience = 400, 4, 3
+	run := filepath.Join(t.TempDir(), "run")
+	mustTrain(t, p, run)
+	best, at, last := math.Inf(1), int64(0), int64(0)
+	for _, e := range evaluations(t, run) {
+		if last = e.Step; e.Outputs["warmth_error"] < best {
+			best, at = e.Outputs["warmth_error"], e.Step
+		}
+	}
+	if last == 400 || last != at+3*4 {
+		t.Errorf("stopped at step %d; the best was at step %d", last, at)
+	}
+	r, err := OpenRun(context.Background(), run, nil, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if step, err := r.Load(t.Context(), Best); err != nil || step != at {
+		t.Errorf("the best checkpoint is of step %d, %v; expected %d", step, err, at)
+	}
+}
+
+// TestAnyModelInit begins with the variables and states of another run.
+func TestAnyModelInit(t *testing.T) {
+	p := anyModelNamed("weather").params(t)
+	p.Train.Steps, p.Train.EvalInterval = 5, noEval
+	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
+	mustTrain(t, p, first)
+	p.Init, p.Optimizer.LearningRate, p.Train.Steps = first, 1e-30, 1
+	mustTrain(t, p, second)
+	was, _ := final(t, first)
+	is, _ := final(t, second)
+	if string(was["model/kernel"]) != string(is["model/kernel"]) {
+		t.Error("the kernel was not taken")
+	}
+	if report := read(t, second, initFile); !strings.Contains(report, "matched     model/mean") || !strings.Contains(report, " 0 missing") {
+		t.Errorf("init.txt says %s", report)
+	}
+}
