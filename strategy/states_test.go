@@ -12,8 +12,12 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
+	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // kerasModel exports a Keras model with features of all dtypes, batch normalization and dropout. The
@@ -636,4 +640,93 @@ func fixedImages(rng *rand.Rand) []Feature {
 			return b
 		}
 	}
+}
+
+// TestWorkersReadImages makes two workers read images, words and masks of all dtypes themselves, and
+// wants the bits of a training that is fed the same parts.
+func TestWorkersReadImages(t *testing.T) {
+	export, golden := kerasExport(t, "factored")
+	rng := rand.New(rand.NewPCG(8, 9))
+	dir := t.TempDir()
+	records.WriteFile(t, filepath.Join(dir, "train.tfrecord"), 40, func(i int) []byte {
+		pixels := make([]byte, 36)
+		for p := range pixels {
+			pixels[p] = byte(rng.IntN(256))
+		}
+		words := make([]int64, 1+rng.IntN(5))
+		for p := range words {
+			words[p] = rng.Int64N(9)
+		}
+		b, err := tfrecord.AppendExample(nil, tfrecord.BytesFeature("image", pixels), tfrecord.Int64Feature("words", words...),
+			tfrecord.Int64Feature("digit", rng.Int64N(3)), tfrecord.FloatFeature("example_weights", 0.5+rng.Float32()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	})
+	layout := dense.Config{Features: []dataset.Spec{
+		{Name: "image", DType: dataset.Uint8, Shape: []int{6, 6, 1}},
+		{Name: "words", DType: dataset.Int64, Shape: []int{-1}},
+		{Name: "real", DType: dataset.Bool, Shape: []int{-1}, Make: dense.MakeMask},
+		{Name: "digit", DType: dataset.Int32, Role: dataset.Label},
+		{Name: "example_weights", DType: dataset.Float32, Role: dataset.Weight},
+	}, EvenParts: true}
+	config := dataset.Config{BatchSize: 8, Seed: 3, Layout: layout, Files: []string{filepath.Join(dir, "train.tfrecord")}}
+	open := func(part dataset.Part) *dataset.Dataset {
+		t.Helper()
+		c := config
+		c.Part = part
+		d, err := dataset.Open(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	whole, parts := open(dataset.Part{}), []*dataset.Dataset{open(dataset.Part{From: 0, To: 1, Of: 2}), open(dataset.Part{From: 1, To: 2, Of: 2})}
+	input := &LocalInput{Dir: dir, Files: whole.FileInfos(), Dataset: config, Layout: layout, Settings: whole.State().Settings, Workers: []string{"a", "b"}}
+	input.Files[0].Path = "train.tfrecord"
+	const accumulate = 2
+	local, err := NewMultiWorker(t.Context(), export, connect(t, 2, "cpu:1"), Config{LocalInput: input})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { local.Close() })
+	fed := way{workers: 2, replicas: 1}.open(t, export)
+	begin(t, local, golden.Before)
+	begin(t, fed, golden.Before)
+	at := whole.State()
+	for i := range 4 {
+		step := StepInput{Seed: [2]int64{5, int64(i)}, Scalars: Scalars{"learning_rate": 0.05}}
+		own := step
+		if own.Drawn, err = local.Draw(t.Context(), at.Epoch, int64(8*i), accumulate); err != nil {
+			t.Fatal(err)
+		}
+		step.Batches = make([][]Feature, 2*accumulate)
+		for w, d := range parts {
+			b, err := d.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			micro, err := layout.Divide(b, accumulate, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, m := range micro {
+				step.Batches[2*k+w] = m.Features
+			}
+		}
+		want, err := fed.Steps(t.Context(), []StepInput{step})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := local.Steps(t.Context(), []StepInput{own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got[0].Applied || fmt.Sprint(got[0].Sums) != fmt.Sprint(want[0].Sums) || got[0].GradientNorm != want[0].GradientNorm {
+			t.Errorf("step %d: %+v, fed %+v", i, got[0], want[0])
+		}
+	}
+	sameBits(t, local.Model, fed)
 }
