@@ -15,9 +15,11 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -26,6 +28,8 @@ import (
 // training in the folder.
 type Run struct {
 	Folder string
+	// Remote is the run's folder in a bucket, of which Folder is a copy; "" if there is none.
+	Remote string
 	Params Params
 	// Export is the run's graph.
 	Export *graphs.Export
@@ -78,6 +82,10 @@ func checkReading(settings []string) error {
 // "section.name=value", override those of the run's params that matter for reading. The variables have no values until Load or
 // EvaluateContinuously restores a checkpoint.
 func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*Run, error) {
+	remote := folder
+	if vfs.Scheme(folder) == "" {
+		remote = ""
+	}
 	folder, err := LocalRun(ctx, folder, "")
 	if err != nil {
 		return nil, err
@@ -96,7 +104,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{Folder: folder, Params: p, Export: setup.export, env: env}
+	r := &Run{Folder: folder, Remote: remote, Params: p, Export: setup.export, env: env}
 	r.Manifest, err = convert.ReadManifest(filepath.Join(folder, dataFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -300,7 +308,8 @@ func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env
 		late = time.After(timeout)
 	}
 	for said := false; ; said = true {
-		_, err := os.Stat(filepath.Join(folder, paramsFile))
+		params := vfs.Join(folder, paramsFile)
+		_, err := vfs.At(params).Stat(params)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -320,23 +329,31 @@ func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env
 // EvaluateContinuously evaluates every new checkpoint of the run and calls each with the results,
 // until no new checkpoint appears within the timeout. Results are also written to a separate event
 // file for the split, because those of train and eval belong to the training process, which
-// rewrites events when it restarts.
+// rewrites events when it restarts. A run in a bucket gets no such file.
 func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration, each func(step int64, out runner.Outputs) error) (err error) {
 	split = cmp.Or(split, r.Params.Data.Eval)
 	var summaries runner.Summaries
-	if r.Params.Summary.Enabled {
+	var checkpoints runner.Checkpointer = r.checkpoints
+	watch := runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout}
+	if r.Remote != "" {
+		copies := &remoteCheckpoints{Checkpoints: r.checkpoints, folder: r.Remote, step: -1, open: func(local string) (*checkpoint.Manager, error) {
+			return (&setup{params: r.Params, export: r.Export, env: r.env}).openManager(local, true)
+		}}
+		defer func() { err = errors.Join(err, copies.close()) }()
+		checkpoints, watch.Poll = copies, remotePoll
+	} else if r.Params.Summary.Enabled {
 		name := "eval-" + strings.ReplaceAll(split, string(filepath.Separator), "-")
 		followed := &followed{folder: filepath.Join(r.Folder, name)}
 		defer func() { err = errors.Join(err, followed.close()) }()
 		summaries = followed
 	}
-	c, err := r.controller(ctx, split, r.checkpoints, summaries, func(_ context.Context, step int64, out runner.Outputs) error {
+	c, err := r.controller(ctx, split, checkpoints, summaries, func(_ context.Context, step int64, out runner.Outputs) error {
 		return each(step, out)
 	})
 	if err != nil {
 		return err
 	}
-	_, err = c.EvaluateContinuously(ctx, runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout})
+	_, err = c.EvaluateContinuously(ctx, watch)
 	return lostInRead(err)
 }
 

@@ -57,6 +57,10 @@ func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.R
 	if r.flags != nil {
 		r.settings = append(r.settings, r.flags()...)
 	}
+	remote := ""
+	if vfs.Scheme(r.run) != "" {
+		remote = r.run
+	}
 	var err error
 	if r.run, err = train.LocalRun(ctx, r.run, r.checkpoint); err != nil {
 		return nil, 0, err
@@ -68,8 +72,11 @@ func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.R
 		}
 	}
 	run, err := train.OpenRun(ctx, r.run, r.settings, env)
-	if err != nil || !load {
-		return run, 0, err
+	if err != nil {
+		return nil, 0, err
+	}
+	if run.Remote = remote; !load {
+		return run, 0, nil
 	}
 	step, err := run.Load(ctx, r.checkpoint)
 	if err != nil {
@@ -90,7 +97,7 @@ func newEvaluate(g *globals) *cobra.Command {
 		Long: `Evaluates a checkpoint of a run on a split of its data. With --follow every new
 checkpoint is evaluated when a training process writes it, until no new one appears
 within --timeout; the run need not have started yet. With --follow, results are also
-written to TensorBoard files, in the folder eval-SPLIT of the run.
+written to TensorBoard files, in the folder eval-SPLIT of the run, unless it is in a bucket.
 
 With --tpu the model runs on a Cloud TPU. That ends whatever runs there, such as a
 training.`,
@@ -117,9 +124,6 @@ training.`,
 		env, err := g.env(lines)
 		if err != nil {
 			return err
-		}
-		if follow && vfs.Scheme(r.run) != "" {
-			return usagef("--follow reads a run in a local folder, and %s is in a bucket; evaluate its checkpoints one by one, with --checkpoint", r.run)
 		}
 		if follow && r.run != "" {
 			if err := train.AwaitRun(cmd.Context(), r.run, timeout, env); err != nil {
