@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -168,6 +170,73 @@ func TestAnyModelErrors(t *testing.T) {
 			}
 			if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil {
 				t.Error("the run began all the same")
+			}
+		})
+	}
+}
+
+// TestAnyModelPreflight trains with data whose manifest shows that the graph cannot take them.
+func TestAnyModelPreflight(t *testing.T) {
+	one := 1.0
+	for _, test := range []struct {
+		name   string
+		change func(sizes, kind *convert.Feature, m *convert.Manifest)
+		want   []string
+	}{
+		{"nothing wrong", func(*convert.Feature, *convert.Feature, *convert.Manifest) {}, nil},
+		{"without a feature", func(sizes, _ *convert.Feature, _ *convert.Manifest) { sizes.Name = "lengths" },
+			[]string{"has no feature sizes, which the graph takes; expected one of lengths, kind; name it with --set data.features.measures=NAME"}},
+		{"another shape", func(sizes, _ *convert.Feature, _ *convert.Manifest) { sizes.Shape = convert.Shape{3} }, []string{"has shape [3]; expected [4], as in the graph"}},
+		{"an open shape", func(sizes, _ *convert.Feature, _ *convert.Manifest) { sizes.Shape = convert.Shape{-1} }, []string{"has shape [null]; expected [4], as in the graph"}},
+		{"the same size", func(sizes, _ *convert.Feature, _ *convert.Manifest) { sizes.Shape = convert.Shape{2, 2} }, nil},
+		{"bytes", func(sizes, _ *convert.Feature, _ *convert.Manifest) { sizes.DType = "string" }, []string{"has bytes; expected values of float32, as in the graph"}},
+		{"labels that are no integers", func(_, kind *convert.Feature, _ *convert.Manifest) { kind.DType = "float32" },
+			[]string{"has values of float32; expected int32, as in the graph; convert it with another dtype"}},
+		{"other categories", func(_, kind *convert.Feature, _ *convert.Manifest) { kind.Categories = []string{"a", "b"} },
+			[]string{"has 2 categories; expected 3, as in the graph; export the graph for 2, or list the categories in the schema"}},
+		{"values out of bounds", func(_, kind *convert.Feature, m *convert.Manifest) {
+			kind.Categories, kind.Kind = nil, convert.KindNumber
+			low, high := -1.0, 3.0
+			m.Splits["dev"].Features["kind"].Min, m.Splits["dev"].Features["kind"].Max = &low, &high
+		}, []string{"split dev has -1 in feature kind; expected 0 or more, as in the graph", "split dev has 3 in feature kind; expected less than 3, as in the graph"}},
+		{"without labels", func(_, _ *convert.Feature, m *convert.Manifest) { m.Splits["train"].Features["kind"].Records = 100 },
+			[]string{"21 of the 121 examples of split train have no kind; expected one in each"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := anyModelNamed("flowers").params(t)
+			split := func(n int64, files ...convert.File) *convert.Split {
+				return &convert.Split{Files: files, Records: n, Features: map[string]*convert.Statistics{
+					"sizes": {Records: n, Values: 4 * n, Min: &one, Max: &one}, "kind": {Records: n, Values: n, Min: &one, Max: &one}}}
+			}
+			m := &convert.Manifest{Format: convert.ManifestFormat, Version: convert.ManifestVersion, Task: convert.SchemaTask,
+				Features: []convert.Feature{{Name: "sizes", Kind: convert.KindNumber, DType: "float32", Shape: convert.Shape{4}, Role: convert.RoleInput},
+					{Name: "kind", Kind: convert.KindCategory, DType: "int64", Shape: convert.Shape{}, Role: convert.RoleLabel, Categories: []string{"a", "b", "c"}}},
+				Splits: map[string]*convert.Split{
+					"train": split(121, convert.File{Name: "train-00000-of-00002.tfrecord", Records: 61}, convert.File{Name: "train-00001-of-00002.tfrecord", Records: 60}),
+					"dev":   split(50, convert.File{Name: "dev-00000-of-00001.tfrecord", Records: 50})}}
+			test.change(&m.Features[0], &m.Features[1], m)
+			content, err := json.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(p.Data.Dir, convert.ManifestName), content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			_, err = preflightParams(t, p, "", nil)
+			if len(test.want) == 0 {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			found := (*PreflightError)(nil)
+			if !errors.As(err, &found) || len(found.Findings) != len(test.want) {
+				t.Fatalf("got %v, want %d findings", err, len(test.want))
+			}
+			for i, want := range test.want {
+				if !strings.Contains(found.Findings[i], want) {
+					t.Errorf("got %s, want %s", found.Findings[i], want)
+				}
 			}
 		})
 	}

@@ -76,6 +76,7 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 	f.graph()
 	f.additive()
 	if f.folder() {
+		f.features(true, f.params.readSplits()...)
 		f.trainingSplits(before == nil)
 		f.vocabulary()
 	}
@@ -126,6 +127,7 @@ func preflightSplit(s *setup, folder, split string, use use) error {
 	f := preflightOf(s)
 	f.graph()
 	if f.folder() && f.split(split, "--split NAME") {
+		f.features(use != toPredict, split)
 		f.lengths(split)
 		if use != toPredict {
 			f.answers(split, "evaluate a split with labels, with --split NAME")
@@ -239,6 +241,14 @@ func (f *preflight) additive() {
 	}
 }
 
+// readSplits returns the splits that a training reads.
+func (p Params) readSplits() []string {
+	if p.Train.EvalInterval == noEval || p.Data.Eval == p.Data.Train {
+		return []string{p.Data.Train}
+	}
+	return []string{p.Data.Train, p.Data.Eval}
+}
+
 // graph checks that vocabulary and labels of the data match the graph.
 func (f *preflight) graph() {
 	if n := f.params.Data.Rows; n > 0 && !takesTokens(f.contract) {
@@ -247,6 +257,13 @@ func (f *preflight) graph() {
 	m := f.records.manifest
 	if m == nil {
 		return
+	}
+	if takesTokens(f.contract) && !m.HasVocab() {
+		f.add("data %s has no texts, and the graph takes tokens; expected texts, converted with the model's vocabulary", f.records.dir)
+		return
+	}
+	if f.params.Data.WholeWords && f.contract.Masking != nil && !m.WordStarts {
+		f.add("data.whole_words is true, and data %s does not say where words start; convert it again, or leave it out", f.records.dir)
 	}
 	if got, want := m.Vocab.Size, vocabSizeOf(f.contract); want > 0 && got != want {
 		f.add("data %s has a vocabulary of %d tokens; expected %d, as in the graph; convert with the model's vocabulary, or export with --vocab-size %[2]d", f.records.dir, got, want)
