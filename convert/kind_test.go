@@ -118,7 +118,7 @@ func TestKinds(t *testing.T) {
 		},
 		{
 			name: "Brown", cfg: Config{Task: "tokens", Format: Brown},
-			train:  "ca01\n\n\ta/at be/nn-tl ,/, a/b/cc\n\n\tc/np\n",
+			train:  "ca01\n\n \t\n\ta/at be/nn-tl ,/, a/b/cc\n\n\tc/np\n",
 			want:   []string{"a b ##e , a [UNK] b label_ids=[-1 1 3 -1 0 2 -1 -1 -1]", "c label_ids=[-1 4 -1]"},
 			labels: []string{",", "at", "cc", "nn-tl", "np"},
 			split:  Split{Answered: 2, LabelCounts: []int64{1, 1, 1, 1, 1}},

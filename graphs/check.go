@@ -440,8 +440,8 @@ func (c *Contract) checkOutputs() error {
 		default:
 			return fmt.Errorf("output %s has dtype %s; expected uint8, int32, int64, float32 or bool", o.Name, o.DType)
 		}
-		if len(o.Axes) == 0 || o.Axes[0] != "examples" && o.Axes[0] != "rows" {
-			return fmt.Errorf("output %s has axes %v; expected examples or rows first", o.Name, o.Axes)
+		if len(o.Axes) == 0 || !slices.Contains([]string{"examples", "rows", "predictions"}, o.Axes[0]) {
+			return fmt.Errorf("output %s has axes %v; expected examples, rows or predictions first", o.Name, o.Axes)
 		}
 		if !slices.Contains(outputKinds, o.Kind) {
 			return fmt.Errorf("output %s has kind %q; expected one of %v", o.Name, o.Kind, outputKinds)

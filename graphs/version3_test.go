@@ -251,7 +251,7 @@ func TestVersion3Errors(t *testing.T) {
 		{`"metrics": [`, `"metrics": [], "old": [`, "results has sums and there are no metrics"},
 		{`["metric/accuracy/total", `, `["metric/accuracy/count", `, `the sum "metric/accuracy/count" of results has no name or is declared twice`},
 		{`"kind": "probabilities"`, `"kind": "odds"`, `output probabilities has kind "odds"; expected one of [probabilities`},
-		{`"axes": ["examples", "classes"]`, `"axes": ["classes"]`, "output probabilities has axes [classes]; expected examples or rows first"},
+		{`"axes": ["examples", "classes"]`, `"axes": ["classes"]`, "output probabilities has axes [classes]; expected examples, rows or predictions first"},
 		{`"of": "digit"`, `"of": "image"`, `output probabilities is of "image"; expected a feature that is a label`},
 		{`{"name": "probabilities", "dtype": "float32"`, `{"name": "probabilities", "dtype": "float16"`, "output probabilities has dtype float16"},
 	} {

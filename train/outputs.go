@@ -90,7 +90,11 @@ func (r *Run) Renderer() (predict.Renderer, error) {
 
 // place is where the values of an example are: its number among the examples of a batch and, for
 // outputs with values of tokens, its first token in the flat rows and the number of its tokens.
-type place struct{ example, start, tokens int }
+type place struct {
+	example, start, tokens int
+	// masked are the numbers of its masked tokens among those of the batch.
+	masked []int
+}
 
 // results returns the outputs of a call for each place of a batch with as many examples, and with
 // rows that hold so many tokens in all.
@@ -101,6 +105,12 @@ func results(all []output, values map[string][]float64, examples, tokens int, pl
 	}
 	for k, o := range all {
 		flat := values[o.Name]
+		if len(o.axes) > 0 && o.axes[0] == axisPredictions {
+			if err := o.predictions(flat, k, places, out); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		perToken := len(o.axes) > 0 && o.axes[0] == axisRows
 		units, skip := examples, 1
 		if perToken {
@@ -123,6 +133,32 @@ func results(all []output, values map[string][]float64, examples, tokens int, pl
 		}
 	}
 	return out, nil
+}
+
+// axisPredictions is the axis of masked tokens.
+const axisPredictions = "predictions"
+
+// predictions gives each place the values of its masked tokens, as output k. The last axis has a fixed
+// length.
+func (o output) predictions(flat []float64, k int, places []place, out []predict.Result) error {
+	n := 0
+	if len(o.shape) == 2 {
+		n = int(o.shape[1])
+	}
+	if n <= 0 || len(flat)%n != 0 {
+		return fmt.Errorf("predict returned %d values of %s; expected the shape %v", len(flat), o.Name, o.shape)
+	}
+	for i, p := range places {
+		data := make([]float64, 0, n*len(p.masked))
+		for _, m := range p.masked {
+			if (m+1)*n > len(flat) {
+				return fmt.Errorf("predict returned %d values of %s; expected those of %d masked tokens or more", len(flat), o.Name, m+1)
+			}
+			data = append(data, flat[m*n:(m+1)*n]...)
+		}
+		out[i][k] = predict.Values{Shape: []int{len(p.masked), n}, Data: data}
+	}
+	return nil
 }
 
 // each returns the shape of the n values that an output has for one example, or token. It leaves out

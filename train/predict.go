@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -79,6 +80,7 @@ func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, in pr
 func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 	c := predict.Config{
 		Tokenizer:  tokenizer,
+		TopK:       r.TopK,
 		MaxLength:  r.MaxLength(),
 		Window:     windowExamples,
 		CallTokens: callCells,
@@ -219,9 +221,37 @@ func (m predictModel) Predict(ctx context.Context, examples []text.Encoding) ([]
 	starts := batch.Feature(packed.ClsPositions).Int32
 	places := make([]place, len(examples))
 	for i, e := range examples {
-		places[i] = place{i, int(starts[i]), len(e.IDs)}
+		places[i] = place{example: i, start: int(starts[i]), tokens: len(e.IDs)}
 	}
+	m.mask(batch, places)
 	return results(m.outputs, values, len(starts), batch.Rows*batch.RowLength, places)
+}
+
+// mask finds the masked tokens of each place. A place of the batch that only fills its shape has the
+// position of no token that is masked, or of one that was already found.
+func (m predictModel) mask(batch *dataset.Batch, places []place) {
+	masking := m.run.Export.Contract.Masking
+	if masking == nil {
+		return
+	}
+	i := slices.IndexFunc(m.run.Export.Contract.Features, func(f graphs.Feature) bool { return f.Make == packed.MakeMaskedPositions })
+	if i < 0 {
+		return
+	}
+	positions := batch.Feature(m.run.Export.Contract.Features[i].Name).Int32
+	ids := batch.Feature(packed.InputIDs).Int32
+	seen := make(map[int32]bool)
+	for k, at := range positions {
+		if seen[at] || int64(ids[at]) != int64(masking.MaskToken) {
+			continue
+		}
+		seen[at] = true
+		for j := range places {
+			if p := &places[j]; int(at) >= p.start && int(at) < p.start+p.tokens {
+				p.masked = append(p.masked, k)
+			}
+		}
+	}
 }
 
 // batch packs examples into rows as long as the longest example, of the graph's fixed length, or, for

@@ -35,6 +35,9 @@ type Run struct {
 	Export *graphs.Export
 	// Manifest describes the run's data; nil if the data has no manifest.
 	Manifest *convert.Manifest
+	// TopK is the number of tokens that predictions propose for a masked one; 0 means
+	// predict.DefaultTopK.
+	TopK int
 
 	env         Env
 	checkpoints *Checkpoints

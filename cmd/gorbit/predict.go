@@ -59,6 +59,7 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
 	f.StringVar(&a.format, "format", "", "format of the answers: text, tsv, csv or json (default: text, or that of a file with columns)")
+	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each [MASK]")
 	f.StringVar(&a.out, "out", "", "file for the answers (default: standard output)")
 	f.BoolVar(&a.overwrite, "overwrite", false, "replace the file for the answers")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -75,6 +76,7 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 			return err
 		}
 		defer run.Close()
+		run.TopK = a.topK
 		return a.predict(cmd, run, env.Log)
 	}
 	return cmd
@@ -86,6 +88,7 @@ type asked struct {
 	file, split, vocab, format, out string
 	lowercase, lowercaseGiven       bool
 	overwrite                       bool
+	topK                            int
 	columns                         predict.Columns
 }
 
@@ -113,6 +116,9 @@ func (a *asked) validate(f *pflag.FlagSet) error {
 	}
 	if a.file == "" && a.columns != (predict.Columns{}) {
 		return usagef("columns, or a format of the input, are given without --file; expected them only with --file")
+	}
+	if a.topK < 1 {
+		return usagef("--top-k is %d; expected 1 or more", a.topK)
 	}
 	if f.Changed("out") && a.out == "" {
 		return usagef("--out is empty; expected a name")

@@ -8,8 +8,17 @@ import (
 // docStart begins the lines between documents in the files of CoNLL-2003, which count as empty.
 const docStart = "-DOCSTART-"
 
-// lineRows are lines that are one field each, TextField.
+// lineRows are lines that are one field each, TextField. Lines of white space count as empty.
 type lineRows struct{ lines }
+
+func (r *lineRows) next() ([]byte, int64, error) {
+	for {
+		line, number, err := r.lines.next()
+		if err != nil || len(bytes.TrimSpace(line)) > 0 {
+			return line, number, err
+		}
+	}
+}
 
 func (r *lineRows) cut(fields []Field, row string, line int64) ([]Field, error) {
 	if err := checkUTF8(r.path, line, row); err != nil {
@@ -42,7 +51,7 @@ func (r *paragraphRows) next() ([]byte, int64, error) {
 		case err != nil:
 			r.pend, r.at = err, r.n
 			return r.row, first, nil
-		case len(line) > 0 && !bytes.HasPrefix(line, []byte(docStart)):
+		case len(bytes.TrimSpace(line)) > 0 && !bytes.HasPrefix(line, []byte(docStart)):
 		case len(r.row) > 0:
 			return r.row, first, nil
 		default:

@@ -33,6 +33,8 @@ type Config struct {
 	// Renderer makes the answers of the model's outputs; nil means Classifier without names of
 	// labels.
 	Renderer Renderer
+	// TopK is the number of tokens proposed for a masked one; 0 means DefaultTopK.
+	TopK int
 	// Window is the number of examples to read before the first call; 0 means DefaultWindow.
 	Window int
 	// CallTokens limits the positions in one call of the model: the number of rows times the
@@ -56,7 +58,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("predict: MaxLength is %d; expected 3 or more", c.MaxLength)
 	case c.Rows < 0 || c.Rows > 0 && (c.RowLength < 1 || c.RowExamples < 1):
 		return fmt.Errorf("predict: %d rows of %d tokens with at most %d examples; expected 1 or more for each, or no rows", c.Rows, c.RowLength, c.RowExamples)
-	case c.Window < 0 || c.CallTokens < 0 || c.RowLength < 0 || c.InFlight < 0:
+	case c.Window < 0 || c.CallTokens < 0 || c.RowLength < 0 || c.InFlight < 0 || c.TopK < 0:
 		return fmt.Errorf("predict: window %d, call tokens %d, row length %d, in flight %d; expected 0 or more for each", c.Window, c.CallTokens, c.RowLength, c.InFlight)
 	}
 	return nil
@@ -79,6 +81,12 @@ func New(model Model, c Config) (*Predictor, error) {
 	c.InFlight = max(1, c.InFlight)
 	if c.Renderer == nil {
 		c.Renderer = Classifier(nil)
+	}
+	if r, ok := c.Renderer.(interface{ withTop(int) Renderer }); ok && c.TopK > 0 {
+		c.Renderer = r.withTop(c.TopK)
+	}
+	if r, ok := c.Renderer.(withTokenizer); ok && c.Tokenizer != nil {
+		c.Renderer = r.with(c.Tokenizer)
 	}
 	return &Predictor{model, c}, nil
 }

@@ -74,6 +74,12 @@ func NewRenderer(task string, outputs []OutputSpec) (Renderer, error) {
 		return nil, errors.New("the model has no outputs")
 	}
 	switch task {
+	case "multilabel":
+		return newMultilabel(outputs)
+	case "tokens":
+		return newTagger(outputs)
+	case "mlm":
+		return newFiller(outputs)
 	default:
 		return newByKind(outputs), nil
 	}
