@@ -99,6 +99,47 @@ def test_names_do_not_depend_on_what_was_built_before():
     assert list(first.generators) == ["model/drop/seed"]
 
 
+class Running(layers.Layer):
+    """Adds up its inputs, in variables of every kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = tf.Variable(tf.zeros([6]), trainable=False)
+        self.factors = [keras.Variable(np.ones(6, "float32")) for _ in range(2)]
+        self.other = tf.Module()
+        self.other.bias = tf.Variable([2.0], trainable=False)
+
+    def call(self, x, training=False):
+        if training:
+            self.total.assign_add(tf.reduce_sum(x, 0))
+        return x * self.factors[0] * self.factors[1] + self.other.bias
+
+
+def test_variables_that_keras_does_not_know():
+    model = keras.Sequential([keras.Input((6,)), Running(), layers.Dense(3)])
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], "crossentropy", "y"))
+    assert [(path, leaf.trained) for path, leaf in made.named.variables.items()] == [
+        ("model/running/factors/0", True),
+        ("model/running/factors/1", True),
+        ("model/running/other/bias", False),
+        ("model/running/total", False),
+        ("model/dense/kernel", True),
+        ("model/dense/bias", True),
+    ]
+    features = batch(made)
+    sums, _ = train(made, features)
+    total = features["x"].numpy().sum(0)
+    np.testing.assert_allclose(sums["state/model/running/total"], total, rtol=1e-5)
+    assert not made.named.variables["model/running/total"].value.numpy().any()
+
+
+def test_a_total_over_a_batch_is_no_mean_of_its_parts():
+    model = keras.Sequential([keras.Input((6,)), Running(), layers.Dense(3)])
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y"))
+    made.inspect(export.Export(made, made.optimizer))
+    assert made.additive is False
+
+
 def test_names_of_functional_models():
     def build() -> keras.Model:
         x = keras.Input((6,))
@@ -204,7 +245,7 @@ def test_tokens_with_a_mask_and_weights():
     ] * 2
 
 
-class Running(tf.Module):
+class Centered(tf.Module):
     """A linear map of centered inputs, by TensorFlow alone."""
 
     def __init__(self) -> None:
@@ -220,7 +261,7 @@ class Running(tf.Module):
 
 
 def test_a_module_of_tensorflow(tmp_path):
-    module = Running()
+    module = Centered()
     user = Model(
         module,
         [VECTOR, CLASS],

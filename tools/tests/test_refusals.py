@@ -206,6 +206,11 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
         ),
         (stack, {"loss": similarity}, "the evaluation's loss_sum of a batch is not the sum of its"),
         (
+            lambda: stack(layers.Lambda(lambda x: x - tf.reduce_mean(x, 0))),
+            {"loss": lambda y, p: tf.zeros_like(p[:, 0])},
+            "the prediction outputs of an example depends on the other examples of its batch",
+        ),
+        (
             lambda: stack(layers.BatchNormalization(synchronized=True)),
             {},
             "layer batch_normalization",

@@ -72,7 +72,8 @@ def _drawn(feature: task.Feature, count: int, lengths: np.ndarray) -> np.ndarray
         value = rng.integers(0, 2, shape) if feature.label else rng.normal(size=shape)
     else:
         low = feature.minimum or 0
-        high = feature.below or (256 if feature.dtype.name == "uint8" else low + 2)
+        is_image = feature.role == "input" and feature.dtype.name == "uint8"
+        high = feature.below or (256 if is_image else low + 2)
         value = rng.integers(low, high, shape)
         if feature.role == "input" and feature.pad in value and high - low > 1:
             # So that masks made of the numbers have their gaps at the end only.

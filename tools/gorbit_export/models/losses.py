@@ -85,6 +85,22 @@ def paired(y: Any, names: list[str], **others: Any) -> list[dict[str, Any]]:
     ]
 
 
+def kind(term: Term) -> tuple[str, bool]:
+    """Tells which of Keras' functions a loss is, and whether it takes logits.
+
+    Returns:
+        The name of the function and True or False; "" and False for any other loss.
+    """
+    loss = term.loss
+    if isinstance(loss, str):
+        loss = compile_utils.get_loss(loss, term.label, term.y)
+    function = getattr(loss, "fn", loss)
+    if not getattr(function, "__module__", "").startswith(("keras.", "tf_keras.")):
+        return "", False
+    config = loss.get_config() if hasattr(loss, "get_config") else {}
+    return getattr(function, "__name__", ""), bool(config.get("from_logits", False))
+
+
 def of_examples(loss: Any, label: Any, y: Any) -> tuple[Tensor, Tensor | None]:
     """Computes a loss before it is reduced.
 

@@ -141,9 +141,9 @@ def _walk(kind: Any, layer: Any, prefix: str, found: Names, seen: set[int]) -> N
         if id(variable) in seen:
             continue
         seen.add(id(variable))
-        if re.fullmatch(r"[Vv]ariable(_\d+)?", name):
-            name = attributes.get(id(variable), "variable")
-        _add(found, f"{prefix}/{_count(_clean(name), used)}", Leaf(variable, trained))
+        automatic = re.fullmatch(r"[Vv]ariable(_\d+)?", name)
+        name = attributes.get(id(variable), "variable") if automatic else _clean(name)
+        _add(found, f"{prefix}/{_count(name, used)}", Leaf(variable, trained))
     for child in kind.children(layer):
         if id(child) in seen:
             continue

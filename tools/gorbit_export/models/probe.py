@@ -32,12 +32,14 @@ class Finding:
 
     Attributes:
         evaluation: the sum of the evaluation that does not add up, or "".
+        prediction: the prediction of an example that depends on the others, or "".
         training: whether training adds up.
         padding: whether padding leaves the evaluation as it is.
         finite: whether the loss is a finite number.
     """
 
     evaluation: str
+    prediction: str
     training: bool
     padding: bool
     finite: bool
@@ -46,6 +48,7 @@ class Finding:
 def probe(
     train: Callable[[Batch], Sums],
     evaluate: Callable[[Batch], Sums],
+    predict: Callable[[Batch], Sums],
     batch: Callable[[int], Batch],
     weights: str,
     precision: str,
@@ -55,6 +58,7 @@ def probe(
     Args:
         train: sums and gradients of the training pass, with randomness held still.
         evaluate: sums of the evaluation.
+        predict: predictions.
         batch: makes COUNT examples, with a number of positions of padding added.
         weights: name of the feature that weighs examples.
         precision: what the model computes in.
@@ -72,8 +76,18 @@ def probe(
         training = False
     padded = evaluate(batch(3))
     padding = not _differences(padded, whole, tolerance)
+    answers = predict(plain)
+    order = np.split(np.arange(COUNT), [COUNT // 3])
+    parts = [predict({name: v[index] for name, v in plain.items()}) for index in order]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in answers}
+    prediction = next((n for n in answers if _apart(joined[n], answers[n], tolerance)), "")
+    longer = predict(batch(3))
+    for name, value in answers.items():
+        # What a token at padding gets may be anything.
+        if value.shape == longer[name].shape and _apart(longer[name], value, tolerance):
+            padding = False
     finite = bool(np.isfinite(whole["loss_sum"]).all())
-    return Finding(evaluation, training, padding, finite)
+    return Finding(evaluation, prediction, training, padding, finite)
 
 
 def _largest(function: Callable[[Batch], Sums], data: Batch, tolerance: float) -> tuple[str, Any]:
@@ -99,13 +113,20 @@ def _differences(got: Sums, want: Sums, tolerance: float) -> list[str]:
     error = norm(np.array([norm(got[name] - want[name]) for name in gradients]))
     found = ["gradients"] if gradients and not error <= tolerance * scale else []
     for name in want:
-        if name.startswith(("gradient/", "state/")):
+        if name.startswith("gradient/"):
             continue
         # Sums of numbers of both signs may be next to nothing.
         size = max(norm(want[name]), 1e-3 * norm(want["weight_sum"]))
         if not norm(got[name] - want[name]) <= 10 * tolerance * size:
             found.append(name)
     return found
+
+
+def _apart(got: np.ndarray, want: np.ndarray, tolerance: float) -> bool:
+    """Whether predictions differ by more than rounding does."""
+    size = float(np.linalg.norm(np.asarray(want, np.float64)))
+    error = float(np.linalg.norm(np.asarray(got, np.float64) - want))
+    return not error <= 10 * tolerance * max(size, 1e-6)
 
 
 @contextlib.contextmanager

@@ -124,6 +124,7 @@ class ModelTask(task.Task):
         self.metrics = metrics.described(self._measured)
         self.results_of = tuple(name for m in self._measured for name in m.variables)
         self.best = _best(self.user.best, self.metrics)
+        self._kinds = {t.name: losses.kind(t) for t in terms if tf.is_tensor(t.y)}
         self._infer_classes(terms)
         self.outputs = self._outputs(self._answers(y), terms)
 
@@ -231,11 +232,11 @@ class ModelTask(task.Task):
                     f"outputs() gives a {type(answers).__name__}; expected a dict of tensors"
                 )
         else:
-            pairs = losses.paired(y, self._output_names(), loss=user.loss)
+            pairs = losses.paired(y, self._output_names())
             answers = {}
             for pair in pairs:
                 prefix = f"{pair['name']}_" if len(pairs) > 1 else ""
-                for name, value in _by_loss(pair["loss"], pair["y"], pair["name"]).items():
+                for name, value in _by_loss(self._kinds, pair["y"], pair["name"]).items():
                     answers[prefix + name if name != pair["name"] else name] = value
         plain = {name: tf.convert_to_tensor(value) for name, value in answers.items()}
         return {
@@ -259,8 +260,7 @@ class ModelTask(task.Task):
     def _infer_classes(self, terms: list[losses.Term]) -> None:
         """Bounds labels by the number of classes where the loss is one of numbered classes."""
         for term in terms:
-            name = getattr(term.loss, "name", None) or getattr(term.loss, "__name__", term.loss)
-            if "sparse_categorical_crossentropy" not in str(name) or not tf.is_tensor(term.y):
+            if self._kinds.get(term.name, ("",))[0] != "sparse_categorical_crossentropy":
                 continue
             for i, feature in enumerate(self.features):
                 if self._is_label(feature.name, term) and feature.below is None:
@@ -312,6 +312,9 @@ class ModelTask(task.Task):
             finding = probe.probe(
                 lambda batch: self._run(module, train, batch, seed=np.array([1, 2])),
                 lambda batch: self._run(module, module.evaluate, batch),
+                lambda batch: self._run(
+                    module, module.predict, {name: batch[name] for name in self._inputs}
+                ),
                 lambda extra: self.example.batch(probe.COUNT, extra),
                 self._weights.name,
                 self.precision,
@@ -325,6 +328,11 @@ class ModelTask(task.Task):
             raise Refusal(
                 f"the evaluation's {finding.evaluation} of a batch is not the sum of its parts'; "
                 "expected a loss and metrics of each example by itself"
+            )
+        if finding.prediction:
+            raise Refusal(
+                f"the prediction {finding.prediction} of an example depends on the other examples "
+                "of its batch; expected one of each example by itself"
             )
         self.additive = finding.training and finding.padding
         if not finding.training:
@@ -519,15 +527,13 @@ def _best(wanted: str | tuple[str, str] | None, known: tuple[task.Metric, ...]) 
     return name, better
 
 
-def _by_loss(loss: Any, y: Tensor, name: str) -> dict[str, Tensor]:
+def _by_loss(kinds: dict[str, tuple[str, bool]], y: Tensor, name: str) -> dict[str, Tensor]:
     """Names an output by its loss: classes have probabilities."""
-    kind = str(getattr(loss, "name", None) or getattr(loss, "__name__", loss))
-    config = loss.get_config() if hasattr(loss, "get_config") else {}
-    logits = config.get("from_logits", False)
+    kind, logits = kinds.get(name, ("", False))
     if kind == "binary_crossentropy" and y.shape.rank == 2 and y.shape[1] == 1:
         y = tf.cast(y, tf.float32)[:, 0]
         return {"probability": tf.sigmoid(y) if logits else y}
-    if "categorical_crossentropy" not in kind:
+    if kind not in ("categorical_crossentropy", "sparse_categorical_crossentropy"):
         return {name: y}
     y = tf.cast(y, tf.float32)
     return {"logits": y, "probabilities": tf.nn.softmax(y)} if logits else {"probabilities": y}
