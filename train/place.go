@@ -70,8 +70,8 @@ func (p Params) openModel(ctx context.Context, export *graphs.Export, functions 
 
 // openTPU starts the TPU of the params and composes the graph for all of its cores.
 func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions strategy.Functions, env Env) (placed, error) {
-	if export.Contract.Precision == graphs.FP16 {
-		return placed{}, &ParamsError{fmt.Errorf("the graph computes in %s, and strategy is tpu; export the graph with --precision bf16 or float32", graphs.FP16)}
+	if err := checkTPUGraph(export.Contract); err != nil {
+		return placed{}, err
 	}
 	system, err := p.Strategy.startTPU(ctx, env.Log)
 	if err != nil {

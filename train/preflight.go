@@ -90,6 +90,11 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 		f.found.Findings = append(f.found.Findings, found...)
 	}
 	s.params.Data.RowLength = cmp.Or(s.params.Data.RowLength, rowLengthOf(s.data.manifest, s.export.Contract))
+	if s.params.Strategy.kind() == devices.TPU {
+		if err := checkTPUGraph(s.export.Contract); err != nil {
+			return err
+		}
+	}
 	if s.params.Data.Rows == 0 && s.params.Strategy.kind() == devices.TPU {
 		s.params.Data.Rows, s.chosen = f.tpuRows(s.params, folder, before), true
 	}

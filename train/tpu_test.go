@@ -6,10 +6,13 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/tpu"
@@ -130,5 +133,33 @@ func TestKeepOnTPU(t *testing.T) {
 	p.Strategy.TPU = ""
 	if p.Keep(dir); p.Runtime.Lanes != 2 || p.Runtime.Kernels != "off" {
 		t.Errorf("on CPUs: lanes %d, kernels %s", p.Runtime.Lanes, p.Runtime.Kernels)
+	}
+}
+
+// Graphs that do not fit are refused before the TPU is started.
+func TestTPUGraphs(t *testing.T) {
+	export, _ := opened(t, testParams(t))
+	for _, test := range []struct {
+		change func(c *graphs.Contract)
+		want   string
+	}{
+		{func(*graphs.Contract) {}, ""},
+		{func(c *graphs.Contract) { c.Precision = graphs.FP16 }, "export the graph with --precision bf16 or float32"},
+		{func(c *graphs.Contract) { c.Input = graphs.InputDense }, "the graph takes no tokens of texts, and strategy is tpu"},
+		{func(c *graphs.Contract) { c.Features[0].Axes = []string{"rows", "words"} }, "has an axis words, and strategy is tpu"},
+	} {
+		c := *export.Contract
+		c.Features = slices.Clone(c.Features)
+		test.change(&c)
+		err := checkTPUGraph(&c)
+		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || !errors.Is(err, fault.Usage)) {
+			t.Errorf("error %v, want %q", err, test.want)
+		}
+	}
+	p := testParams(t)
+	p.Strategy.TPU, p.Data.Rows = "grpc://127.0.0.1:1", 8
+	p.Graph = narrow(t, graphs.FP16).Graph
+	if _, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), quiet()); err == nil || !strings.Contains(err.Error(), "export the graph with --precision") {
+		t.Errorf("training a graph in fp16: %v", err)
 	}
 }
