@@ -124,22 +124,32 @@ func extraLayouts() map[string]Config {
 	}
 }
 
-// checkExtras checks all features of a batch of n's examples, and returns the tokens of each example as
-// they were masked.
+// checker checks a batch of n's examples.
+type checker struct {
+	testing.TB
+	cfg         Config
+	b           *dataset.Batch
+	predictions int // those of the examples so far
+}
+
+// get returns a feature, whose size it checks.
+func (c *checker) get(name string) *dataset.Feature {
+	f := c.b.Feature(name)
+	if f == nil {
+		c.Fatalf("feature %s is missing", name)
+	}
+	if f.Len() != f.Size() {
+		c.Fatalf("feature %s has %d values of shape %v", name, f.Len(), f.Shape)
+	}
+	return f
+}
+
+// checkExtras checks all features of a batch, and returns the tokens of each example as they were
+// masked.
 func checkExtras(t testing.TB, cfg Config, b *dataset.Batch) map[int]string {
 	t.Helper()
-	cfg = cfg.withDefaults()
-	get := func(name string) *dataset.Feature {
-		f := b.Feature(name)
-		if f == nil {
-			t.Fatalf("feature %s is missing", name)
-		}
-		if f.Len() != f.Size() {
-			t.Fatalf("feature %s has %d values of shape %v", name, f.Len(), f.Shape)
-		}
-		return f
-	}
-	number, firsts, whose := get("number").Int64, get("firsts").Int32, get("whose").Int32
+	c := &checker{TB: t, cfg: cfg.withDefaults(), b: b}
+	number, whose, weights := c.get("number").Int64, c.get("whose").Int32, c.get(ExampleWeights).Float32
 	places := len(number)
 	if len(whose) != b.Rows*b.RowLength || cfg.Rows == 0 && places != max(1, b.Examples) {
 		t.Fatalf("%d cells, %d rows of %d; %d places", len(whose), b.Rows, b.RowLength, places)
@@ -149,134 +159,126 @@ func checkExtras(t testing.TB, cfg Config, b *dataset.Batch) map[int]string {
 			t.Fatalf("feature %s: %v", name, b.Feature(name))
 		}
 	}
-	weights := get(ExampleWeights).Float32
+	if f := b.Feature(SequenceIDs); f != nil && !slices.Equal(f.Int32, c.get("sequences").Int32) {
+		t.Fatal("sequence ids differ from the standard ones")
+	}
 	cells := map[int][]int{}
 	for cell, e := range whose {
 		cells[int(e)] = append(cells[int(e)], cell)
 	}
 	out := map[int]string{}
-	predictions := 0
 	for e := range places {
-		if e >= b.Examples {
-			if weights[e] != 0 {
-				t.Fatalf("an empty place weighs %v", weights[e])
-			}
-			continue
-		}
-		n := int(number[e])
-		ids := tokensOf(n)
-		own := cells[e]
-		kept := len(ids)
-		if kept > cfg.RowLength {
-			kept = cfg.RowLength
-		}
-		if len(own) != kept || own[0] != int(firsts[e]) || own[kept-1] != own[0]+kept-1 || own[0]/b.RowLength != own[kept-1]/b.RowLength {
-			t.Fatalf("example %d has cells %v, first %d; expected %d in a row", n, own, firsts[e], kept)
-		}
-		if want := float32(1); cfg.Features.Weight != nil && weights[e] != weightOf(n) || cfg.Features.Weight == nil && weights[e] != want {
-			t.Fatalf("example %d weighs %v", n, weights[e])
-		}
-		was := func(k int) int { // which token of the record is kept
-			if k == kept-1 {
-				return len(ids) - 1
-			}
-			return k
-		}
-		for k, cell := range own {
-			if p := get("positions").Int32[cell]; int(p) != k {
-				t.Fatalf("position is %d, want %d", p, k)
-			}
-			if p := get("points").Float32[2*cell : 2*cell+2]; p[0] != float32(n) || p[1] != float32(was(k)) {
-				t.Fatalf("example %d: point %v at %d", n, p, k)
-			}
-			if f := b.Feature("tags"); f != nil && f.Int32[cell] != int32((n+was(k))%8-1) {
-				t.Fatalf("example %d: tag %d at %d", n, f.Int32[cell], k)
-			}
-			if f := b.Feature("words"); f != nil && f.Int64[cell] != ids[was(k)] {
-				t.Fatalf("example %d: word %d at %d", n, f.Int64[cell], k)
-			}
-		}
-		if f := b.Feature(SequenceIDs); f != nil && !slices.Equal(f.Int32, get("sequences").Int32) {
-			t.Fatal("sequence ids differ from the standard ones")
-		}
-		if f := b.Feature("score"); f != nil && f.Float32[e] != float32(n)/4 {
-			t.Fatalf("example %d: score %v", n, f.Float32[e])
-		}
-		if f := get("three"); f.Uint8[3*e] != uint8(n) || f.Uint8[3*e+2] != 2 {
-			t.Fatalf("example %d: three %v", n, f.Uint8[3*e:3*e+3])
-		}
-		if f := b.Feature("many"); f != nil {
-			for c, x := range f.Float32[5*e : 5*e+5] {
-				if x != float32(n>>c&1) {
-					t.Fatalf("example %d: many %v", n, f.Float32[5*e:5*e+5])
-				}
-			}
-		}
-		if f := b.Feature("answer"); f != nil {
-			at := n % len(ids)
-			switch {
-			case at == len(ids)-1:
-				at = kept - 1
-			case at >= kept-1:
-				at = 0
-			}
-			if int(f.Int32[e]) != own[0]+at {
-				t.Fatalf("example %d: answer %d, want %d", n, f.Int32[e], own[0]+at)
-			}
-		}
-		if !cfg.wants(InputIDs) {
-			out[n] = ""
-			continue
-		}
-		tokens := make([]int64, kept)
-		for k, cell := range own {
-			tokens[k] = int64(get(InputIDs).Int32[cell])
-		}
-		out[n] = fmt.Sprint(tokens)
-		if cfg.Masking == nil {
-			if !slices.Equal(tokens, ids) {
-				t.Fatalf("example %d: tokens %v, want %v", n, tokens, ids)
-			}
-			continue
-		}
-		restored := slices.Clone(tokens)
-		for ; predictions < get("masked_positions").Len(); predictions++ {
-			at, weight := int(get("masked_positions").Int32[predictions]), get("masked_weights").Float32[predictions]
-			if at < own[0] || at > own[kept-1] || weight == 0 {
-				break
-			}
-			if weight != weights[e] {
-				t.Fatalf("example %d: prediction weighs %v, the example %v", n, weight, weights[e])
-			}
-			restored[at-own[0]] = int64(get("masked_labels").Int32[predictions])
-			out[n] += fmt.Sprintf(" %d:%d", at-own[0], restored[at-own[0]])
-		}
-		for k, id := range restored {
-			if id != ids[was(k)] || id < 10 && tokens[k] != id {
-				t.Fatalf("example %d: token %d is %d, with the labels %d, and was %d", n, k, tokens[k], id, ids[was(k)])
-			}
+		if e < b.Examples {
+			out[int(number[e])] = c.example(e, int(number[e]), cells[e])
+		} else if weights[e] != 0 || cfg.Rows > 0 && c.get("three").Uint8[3*e] != 9 {
+			t.Fatalf("an empty place weighs %v and has %v", weights[e], c.get("three").Uint8[3*e])
 		}
 	}
 	for _, cell := range cells[places] {
-		if tag := b.Feature("tags"); tag != nil && tag.Int32[cell] != -1 || get("positions").Int32[cell] != 0 || get("sequences").Int32[cell] != 0 {
+		if tag := b.Feature("tags"); tag != nil && tag.Int32[cell] != -1 || c.get("positions").Int32[cell] != 0 || c.get("sequences").Int32[cell] != 0 {
 			t.Fatalf("cell %d of the padding: %v", cell, tag)
 		}
 	}
-	for i := b.Examples; i < places; i++ {
-		if f := get("three").Uint8; cfg.Rows > 0 && f[3*i] != 9 {
-			t.Fatalf("an empty place has %v", f[3*i:3*i+3])
-		}
+	if cfg.Masking == nil {
+		return out
 	}
-	if cfg.Masking != nil {
-		w := get("masked_weights").Float32
-		if predictions < len(w) && slices.Max(w[predictions:]) != 0 {
-			t.Fatalf("predictions of no example weigh %v", w[predictions:])
-		}
-		if want := cfg.Predictions((cfg.Rows + b.Rows - 1) / max(1, b.Rows)); cfg.Rows > 0 && len(w) != want {
-			t.Fatalf("%d predictions, want %d", len(w), want)
-		}
+	w := c.get("masked_weights").Float32
+	if c.predictions < len(w) && slices.Max(w[c.predictions:]) != 0 {
+		t.Fatalf("predictions of no example weigh %v", w[c.predictions:])
+	}
+	if want := cfg.Predictions((cfg.Rows + b.Rows - 1) / max(1, b.Rows)); cfg.Rows > 0 && len(w) != want {
+		t.Fatalf("%d predictions, want %d", len(w), want)
 	}
 	return out
+}
+
+// example checks example e of the batch, which is n and has the given cells, and returns its tokens.
+func (c *checker) example(e, n int, own []int) string {
+	ids := tokensOf(n)
+	kept := min(len(ids), c.cfg.RowLength)
+	if first := int(c.get("firsts").Int32[e]); len(own) != kept || own[0] != first || own[kept-1] != own[0]+kept-1 || own[0]/c.b.RowLength != own[kept-1]/c.b.RowLength {
+		c.Fatalf("example %d has cells %v, first %d; expected %d in a row", n, own, first, kept)
+	}
+	was := make([]int, kept) // which tokens of the record are kept
+	for k := range was {
+		was[k] = k
+	}
+	was[kept-1] = len(ids) - 1
+	for k, cell := range own {
+		c.token(n, k, was[k], cell)
+	}
+	c.values(e, n, own, was)
+	if !c.cfg.wants(InputIDs) {
+		return ""
+	}
+	tokens, restored := make([]int64, kept), make([]int64, kept)
+	for k, cell := range own {
+		tokens[k] = int64(c.get(InputIDs).Int32[cell])
+	}
+	copy(restored, tokens)
+	text := fmt.Sprint(tokens)
+	for ; c.cfg.Masking != nil && c.predictions < c.get("masked_positions").Len(); c.predictions++ {
+		at, weight := int(c.get("masked_positions").Int32[c.predictions]), c.get("masked_weights").Float32[c.predictions]
+		if at < own[0] || at > own[kept-1] || weight == 0 {
+			break
+		}
+		if weight != c.get(ExampleWeights).Float32[e] {
+			c.Fatalf("example %d: a prediction weighs %v", n, weight)
+		}
+		restored[at-own[0]] = int64(c.get("masked_labels").Int32[c.predictions])
+		text += fmt.Sprintf(" %d:%d", at-own[0], restored[at-own[0]])
+	}
+	for k, id := range restored {
+		if id != ids[was[k]] || id < 10 && tokens[k] != id {
+			c.Fatalf("example %d: token %d is %d, with the labels %d, and was %d", n, k, tokens[k], id, ids[was[k]])
+		}
+	}
+	return text
+}
+
+// token checks what belongs to token k of example n, which was another one before the example was cut.
+func (c *checker) token(n, k, was, cell int) {
+	if p := c.get("positions").Int32[cell]; int(p) != k {
+		c.Fatalf("position is %d, want %d", p, k)
+	}
+	if p := c.get("points").Float32[2*cell : 2*cell+2]; p[0] != float32(n) || p[1] != float32(was) {
+		c.Fatalf("example %d: point %v at %d", n, p, k)
+	}
+	if f := c.b.Feature("tags"); f != nil && f.Int32[cell] != int32((n+was)%8-1) {
+		c.Fatalf("example %d: tag %d at %d", n, f.Int32[cell], k)
+	}
+	if f := c.b.Feature("words"); f != nil && f.Int64[cell] != tokensOf(n)[was] {
+		c.Fatalf("example %d: word %d at %d", n, f.Int64[cell], k)
+	}
+}
+
+// values checks what belongs to example n as a whole.
+func (c *checker) values(e, n int, own, was []int) {
+	want := float32(1)
+	if c.cfg.Features.Weight != nil {
+		want = weightOf(n)
+	}
+	if w := c.get(ExampleWeights).Float32[e]; w != want {
+		c.Fatalf("example %d weighs %v, want %v", n, w, want)
+	}
+	if f := c.b.Feature("score"); f != nil && f.Float32[e] != float32(n)/4 {
+		c.Fatalf("example %d: score %v", n, f.Float32[e])
+	}
+	if f := c.get("three"); f.Uint8[3*e] != uint8(n) || f.Uint8[3*e+2] != 2 {
+		c.Fatalf("example %d: three %v", n, f.Uint8[3*e:3*e+3])
+	}
+	if f := c.b.Feature("many"); f != nil {
+		for k, x := range f.Float32[5*e : 5*e+5] {
+			if x != float32(n>>k&1) {
+				c.Fatalf("example %d: many %v", n, f.Float32[5*e:5*e+5])
+			}
+		}
+	}
+	// The number of a token that was cut off is 0.
+	at := max(0, slices.Index(was, n%len(tokensOf(n))))
+	if f := c.b.Feature("answer"); f != nil && int(f.Int32[e]) != own[0]+at {
+		c.Fatalf("example %d: answer %d, want %d", n, f.Int32[e], own[0]+at)
+	}
 }
 
 // TestExtrasLaws draws epochs and divides their batches in any way: every example comes once, with all

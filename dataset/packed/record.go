@@ -101,27 +101,34 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 	if reason != "" {
 		return bad(name, reason)
 	}
-	label, labeled := int64(0), !a.cfg.wants(LabelIDs) && a.cfg.Labels != LabelsNone
-	if a.cfg.Labels != LabelsNone && len(r.label.names) > 0 {
-		name, v, reason := r.numbers(r.label)
-		switch {
-		case reason != "":
-		case v == nil && a.cfg.Labels == LabelsRequired:
-			reason = columns.Missing(r.label.names, data)
-		case len(v) > 1 || len(v) == 0 && a.cfg.Labels == LabelsRequired:
-			reason = fmt.Sprintf("has %d values; expected one label", len(v))
-		case len(v) == 1:
-			label, labeled = v[0], true
-			reason = a.cfg.checkLabel(label)
-		}
-		if reason != "" {
-			return bad(name, reason)
-		}
+	label, labeled, name, reason := a.readLabel(data)
+	if reason != "" {
+		return bad(name, reason)
 	}
 	if reason := a.end(id, int32(label), labeled, weight); reason != "" {
 		return bad(idsName, reason)
 	}
 	return nil
+}
+
+// readLabel returns the label of the record that was decoded, and whether it has one, or the feature
+// that is not as expected and what is wrong with it.
+func (a *assembler) readLabel(data []byte) (label int64, labeled bool, name, reason string) {
+	r := a.decoded
+	if a.cfg.Labels == LabelsNone || len(r.label.names) == 0 {
+		return 0, a.cfg.Labels != LabelsNone && !a.cfg.wants(LabelIDs), "", ""
+	}
+	name, v, reason := r.numbers(r.label)
+	switch {
+	case reason != "":
+	case v == nil && a.cfg.Labels == LabelsRequired:
+		reason = columns.Missing(r.label.names, data)
+	case len(v) > 1 || len(v) == 0 && a.cfg.Labels == LabelsRequired:
+		reason = fmt.Sprintf("has %d values; expected one label", len(v))
+	case len(v) == 1:
+		return v[0], true, name, a.cfg.checkLabel(v[0])
+	}
+	return 0, false, name, reason
 }
 
 // oneWeight returns the weight of the example.
