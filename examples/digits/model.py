@@ -11,7 +11,7 @@ def build(width: int = 16, dropout: float = 0.2) -> Model:
     x = layers.Rescaling(1 / 16)(image)
     for i, filters in enumerate((width, 2 * width)):
         x = layers.Conv2D(filters, 3, padding="same", use_bias=False, name=f"conv{i}")(x)
-        x = layers.BatchNormalization(name=f"norm{i}")(x)
+        x = layers.BatchNormalization(momentum=0.9, name=f"norm{i}")(x)
         x = layers.MaxPool2D()(layers.ReLU()(x))
     x = layers.Dropout(dropout)(layers.Flatten()(x))
     logits = layers.Dense(10, name="head")(x)

@@ -1,0 +1,140 @@
+"""Trains the network of examples/digits with gorbit and with Keras' fit, turn about.
+
+It is for docs/measurements/keras.md.
+
+Usage: python bench/digits.py --data digits --seeds 3 --epochs 15
+
+--data has train.csv and dev.csv of examples/digits/data.py. Both begin with the same weights, which
+follow the seed, take batches of 32 in an order of their own, and keep Adam's 1e-3 throughout. A
+time is that of the training alone: from the first step to the last, with an evaluation after each
+epoch, and without the start of either program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODEL = ROOT / "examples" / "digits" / "model.py"
+
+
+def run(*command: str | os.PathLike[str]) -> str:
+    """Runs a command and returns its output."""
+    done = subprocess.run(
+        [os.fspath(word) for word in command],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(f"digits: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def gorbit(data: pathlib.Path, work: pathlib.Path, seed: int, epochs: int) -> dict[str, float]:
+    """Trains with gorbit and returns the accuracy after the last epoch and the seconds."""
+    program = ROOT / "bin" / "gorbit"
+    records = work / "records"
+    if not records.exists():
+        schema = ROOT / "examples" / "digits" / "schema.yaml"
+        tables = ("--train", data / "train.csv", "--dev", data / "dev.csv")
+        run(program, "convert", "--schema", schema, *tables, "--out", records)
+    graph, folder = work / f"graph{seed}", work / f"run{seed}"
+    export = (sys.executable, "-m", "gorbit_export", "keras")
+    run(*export, MODEL, "--seed", str(seed), "--out", graph)
+    flags = ("--epochs", str(epochs), "--learning-rate", "1e-3", "--schedule", "constant")
+    flags += ("--warmup-ratio", "0", "--set", "optimizer.clip_norm=0")  # as Keras without more
+    flags += ("--seed", str(seed), "--progress", "off")
+    out = run(program, "train", "--graph", graph, "--data", records, "--run", folder, *flags)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    last = [line["outputs"] for line in lines if line["phase"] == "eval"][-1]
+    seconds = re.search(r"msg=trained seconds=([\d.]+)", out)
+    if seconds is None:
+        sys.exit(f"digits: gorbit did not say how long it trained:\n{out}")
+    return {"accuracy": last["accuracy"], "seconds": float(seconds[1])}
+
+
+def keras_fit(data: pathlib.Path, seed: int, epochs: int) -> dict[str, float]:
+    """Trains with Keras in this process; see gorbit."""
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    import keras
+    import numpy as np
+    from gorbit_export.models import userfile
+
+    keras.utils.set_random_seed(seed)
+    made = userfile.call(userfile.load(str(MODEL)), {}, str(MODEL))
+
+    def table(split: str) -> tuple[np.ndarray, np.ndarray]:
+        with open(data / f"{split}.csv", encoding="utf-8") as file:
+            rows = np.array(list(csv.reader(file))[1:], dtype="int64")
+        return rows[:, :-1].astype("uint8").reshape(-1, 8, 8, 1), rows[:, -1].astype("int32")
+
+    train, dev = table("train"), table("dev")
+    made.model.compile(optimizer=made.optimizer, loss=made.loss, metrics=made.metrics)
+    began: list[float] = []
+
+    class FirstStep(keras.callbacks.Callback):
+        """Notes when the first step is done, after tracing."""
+
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            """Is called after each step."""
+            if not began:
+                began.append(time.perf_counter())
+
+    history = made.model.fit(
+        *train,
+        batch_size=32,
+        epochs=epochs,
+        validation_data=dev,
+        validation_batch_size=32,
+        verbose=0,
+        callbacks=[FirstStep()],
+    )
+    seconds = time.perf_counter() - began[0]
+    return {"accuracy": history.history["val_accuracy"][-1], "seconds": seconds}
+
+
+def main() -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", required=True, type=pathlib.Path, help="folder of the tables")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--keras-seed", type=int, help=argparse.SUPPRESS)  # the part of a process
+    args = parser.parse_args()
+    args.data = args.data.resolve()
+    if args.keras_seed is not None:
+        print(json.dumps(keras_fit(args.data, args.keras_seed, args.epochs)))
+        return
+    results: dict[str, list[dict[str, float]]] = {"gorbit": [], "Keras fit": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(1, args.seeds + 1):
+            results["gorbit"].append(gorbit(args.data, pathlib.Path(folder), seed, args.epochs))
+            own = (sys.executable, __file__, "--data", args.data, "--epochs", str(args.epochs))
+            out = run(*own, "--keras-seed", str(seed))
+            line = next(line for line in out.splitlines() if line.startswith("{"))
+            results["Keras fit"].append(json.loads(line))
+            for name, all_ in results.items():
+                print(f"seed {seed}: {name}: {all_[-1]}", flush=True)
+    seeds = range(1, args.seeds + 1)
+    print(f"| | {' | '.join(f'seed {s}' for s in seeds)} | mean | seconds |")
+    print("| --- |" + " --- |" * (args.seeds + 2))
+    for name, all_ in results.items():
+        accuracy = [r["accuracy"] for r in all_]
+        cells = [f"{a:.3f}" for a in [*accuracy, sum(accuracy) / len(accuracy)]]
+        spent = sorted(r["seconds"] for r in all_)[len(all_) // 2]
+        print(f"| {name} | {' | '.join(cells)} | {spent:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+)
+
+// turn is a command of a transcript and the output that the page shows.
+type turn struct {
+	command string
+	output  []string
+}
+
+// transcript returns the commands of a page that stand behind a prompt, in order.
+func transcript(t *testing.T, page string) []turn {
+	t.Helper()
+	var turns []turn
+	for _, d := range documents(t) {
+		if d.name != page {
+			continue
+		}
+		for _, b := range d.blocks() {
+			if !strings.HasPrefix(strings.TrimSpace(b.text), "$ ") {
+				continue
+			}
+			for _, line := range strings.Split(strings.Trim(b.text, "\n"), "\n") {
+				line = strings.TrimPrefix(line, "    ")
+				if command, ok := strings.CutPrefix(line, "$ "); ok {
+					turns = append(turns, turn{command: command})
+				} else {
+					last := &turns[len(turns)-1]
+					last.output = append(last.output, line)
+				}
+			}
+		}
+	}
+	return turns
+}
+
+// aside returns a line without what differs from run to run: its numbers, and the width of them.
+func aside(line string) string {
+	line = regexp.MustCompile(`\d+(\.\d+)?(e[-+]?\d+)?`).ReplaceAllString(line, "#")
+	return strings.Join(strings.Fields(line), " ")
+}
+
+// TestYourOwnModel runs the commands of docs/guide/your-own-model.md and compares what they print
+// with the page, numbers aside. The files that the page shows must be those of the example.
+func TestYourOwnModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains a model")
+	}
+	const page = "docs/guide/your-own-model.md"
+	u := newUser(t)
+	for _, name := range []string{"examples", ".cache"} {
+		if err := os.Symlink(filepath.Join(testkit.Root(), name), filepath.Join(u.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	python := filepath.Join(u.dir, ".venv/bin/python")
+	if err := os.MkdirAll(filepath.Dir(python), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(python, []byte("#!/bin/sh\nexec \"$PYTHON\" \"$@\"\n"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var accuracy string
+	turns := transcript(t, page)
+	if len(turns) < 8 {
+		t.Fatalf("%s has %d commands behind a prompt; expected 8 or more", page, len(turns))
+	}
+	for i, turn := range turns {
+		cmd := u.command("/bin/bash", "-c", "set -o pipefail; "+turn.command)
+		cmd.Env = append(cmd.Env, "PATH="+u.bin+":"+os.Getenv("PATH"), "PYTHON="+testkit.Python(t),
+			"PYTHONPATH="+filepath.Join(testkit.Root(), "tools"), "TF_CPP_MIN_LOG_LEVEL=2")
+		var out, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &stderr
+		if err := cmd.Run(); err != nil {
+			if _, isExit := err.(*exec.ExitError); isExit && i == 0 && strings.Contains(stderr.String(), "pip could not download") {
+				t.Skipf("the digits cannot be fetched: %s", stderr.String())
+			}
+			t.Fatalf("%s: %v\n%s%s", turn.command, err, &out, &stderr)
+		}
+		printed := map[string]bool{}
+		for line := range strings.Lines(out.String()) {
+			printed[aside(line)] = true
+		}
+		for _, line := range turn.output {
+			if line != "..." && !printed[aside(line)] {
+				t.Errorf("%s does not print\n%s\nbut\n%s", turn.command, line, &out)
+			}
+		}
+		if strings.HasPrefix(turn.command, "gorbit evaluate ") {
+			if m := regexp.MustCompile(`'accuracy': ([\d.]+)`).FindStringSubmatch(out.String()); m != nil {
+				accuracy = m[1]
+			}
+		}
+	}
+	if a, err := strconv.ParseFloat(accuracy, 64); err != nil || a < 0.95 {
+		t.Errorf("the accuracy is %q; expected 0.95 or more", accuracy)
+	}
+	shown, err := os.ReadFile(filepath.Join(testkit.Root(), page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"schema.yaml", "model.py"} {
+		path := filepath.Join("examples/digits", name)
+		content, err := os.ReadFile(filepath.Join(testkit.Root(), path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(shown), "# "+path+"\n"+string(content)+"```") {
+			t.Errorf("%s does not show %s as it is", page, path)
+		}
+	}
+}
