@@ -375,6 +375,23 @@ def test_tf_keras():
     np.testing.assert_allclose(made.results(sums)["accuracy"], metric.result())
 
 
+def test_mixed_precision_of_tf_keras():
+    legacy = pytest.importorskip("tf_keras")
+    legacy.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        model = legacy.Sequential(
+            [legacy.Input((6,)), legacy.layers.BatchNormalization(), legacy.layers.Dense(3)]
+        )
+    finally:
+        legacy.mixed_precision.set_global_policy("float32")
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y"))
+    assert made.precision == "bf16"
+    assert len(made.named.variables) == 6
+    sums, gradients = train(made, batch(made))
+    assert "state/model/batch_normalization/moving_mean" in sums
+    assert float(tf.linalg.global_norm(list(gradients.values()))) > 0
+
+
 def test_dropout_of_tf_keras_follows_the_seed():
     legacy = pytest.importorskip("tf_keras")
     model = legacy.Sequential(

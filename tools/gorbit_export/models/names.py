@@ -143,7 +143,11 @@ def _walk(kind: Any, layer: Any, prefix: str, found: Names, seen: set[int]) -> N
         seen.add(id(variable))
         automatic = re.fullmatch(r"[Vv]ariable(_\d+)?", name)
         name = attributes.get(id(variable), "variable") if automatic else _clean(name)
-        _add(found, f"{prefix}/{_count(name, used)}", Leaf(variable, trained))
+        # tf-keras wraps variables for mixed precision; reads and assignments reach the inner one.
+        wraps = type(variable).__name__.startswith("AutoCast")
+        inner = variable._variable if wraps else variable
+        seen.add(id(inner))
+        _add(found, f"{prefix}/{_count(name, used)}", Leaf(inner, trained))
     for child in kind.children(layer):
         if id(child) in seen:
             continue

@@ -86,7 +86,7 @@ def _broken_by(layer: Any) -> Iterator[str]:
     policy = getattr(layer, "dtype_policy", None)
     if getattr(policy, "quantization_mode", None):
         yield f"layer {layer.name} is quantized ({policy.name}); expected one that is trained"
-    elif getattr(policy, "variable_dtype", None) not in (None, "float32"):
+    elif getattr(policy, "variable_dtype", None) in ("bfloat16", "float16", "float64"):
         yield (
             f"layer {layer.name} keeps its variables in {policy.variable_dtype}; expected the "
             "policy float32, mixed_bfloat16 or mixed_float16"
