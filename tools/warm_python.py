@@ -54,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             listener.bind(address)
             listener.listen(64)
             # The command starts first: its scripts wait for the import, all else does not.
-            command = subprocess.Popen(args.command, env={**os.environ, VARIABLE: address})
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command has got it, too, and ends
+            command = start(args.command, {**os.environ, VARIABLE: address})
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
             importlib.import_module(args.module)
@@ -63,6 +62,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command.wait()
     finally:
         shutil.rmtree(folder)
+
+
+def start(words: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen:
+    """Starts the command, which gets the signals that this process gets."""
+    told: list[int] = []
+    running: list[subprocess.Popen] = []
+
+    def tell(number: int, _: object) -> None:
+        told.append(number)
+        for command in running:
+            command.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, tell)
+    running.append(subprocess.Popen(words, env=env))
+    for number in told:
+        running[0].send_signal(number)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the command, too
+    return running[0]
 
 
 def ask(script: str, args: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess:
@@ -106,6 +124,8 @@ def serve(listener: socket.socket, command: subprocess.Popen) -> None:
             pid = os.fork()
             if pid == 0:
                 listener.close()
+                for number in (signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)
                 _end(answer, connection)
         children.add(pid)
 

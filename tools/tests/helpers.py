@@ -10,7 +10,7 @@ import tensorflow as tf
 from gorbit_export import config
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SMALL = config.BertConfig(32, 3, 4, 64, vocab_size=50, max_position_embeddings=16)
+SMALL = config.BertConfig(32, 2, 4, 64, vocab_size=50, max_position_embeddings=16)
 NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
 
 

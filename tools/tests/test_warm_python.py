@@ -65,3 +65,13 @@ def test_a_command_is_needed_and_its_end_is_said():
     assert code() == 2
     assert code("true") == 0
     assert code("sh", "-c", "exit 9") == 9
+
+
+def test_the_command_ends_with_it():
+    command = [sys.executable, str(ROOT / "tools" / "warm_python.py"), "--import", "json"]
+    script = "trap 'echo told; exit 4' TERM; echo ready; while :; do sleep 0.01; done"
+    with subprocess.Popen([*command, "bash", "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+        assert process.stdout.read() == b"told\n"
+    assert process.returncode == 4
