@@ -61,14 +61,28 @@ func (v *Values) usual(record []byte) bool {
 		if at == end {
 			continue
 		}
-		if !p.usualList(value, at, entryEnd) {
+		if p.b[at] != tagInt64s {
+			if !p.usualList(value, at, entryEnd) {
+				return false
+			}
+			continue
+		}
+		if at, end = p.message(at, entryEnd, tagInt64s); at < 0 || end != entryEnd {
+			return false
+		}
+		value.Kind = KindInt64
+		if at == end {
+			continue
+		}
+		if at, end = p.message(at, entryEnd, tagPacked); at < 0 || end != entryEnd || p.varints(value, at, end) != nil {
 			return false
 		}
 	}
 	return true
 }
 
-// usualList decodes the list of a feature that ends at last, if it is written in the usual way.
+// usualList decodes the list of byte strings or floats of a feature that ends at last, if it is written
+// in the usual way.
 func (p *parser) usualList(value *Value, at, last int) bool {
 	tag := p.b[at]
 	at, end := p.message(at, last, tag)
@@ -87,25 +101,18 @@ func (p *parser) usualList(value *Value, at, last int) bool {
 			at = to
 		}
 		return true
-	case tagInt64s, tagFloats:
-	default:
-		return false
-	}
-	value.Kind = Kind(tag >> 3)
-	if at == end {
+	case tagFloats:
+		value.Kind = KindFloat
+		if at == end {
+			return true
+		}
+		if at, end = p.message(at, last, tagPacked); at < 0 || end != last || (end-at)%4 != 0 {
+			return false
+		}
+		value.appendFloats(p.b[at:end])
 		return true
 	}
-	if at, end = p.message(at, last, tagPacked); at < 0 || end != last {
-		return false
-	}
-	if tag == tagInt64s {
-		return p.varints(value, at, end) == nil
-	}
-	if (end-at)%4 != 0 {
-		return false
-	}
-	value.appendFloats(p.b[at:end])
-	return true
+	return false
 }
 
 // place returns the slot of the feature at position k of the record, or -1, and false

@@ -381,34 +381,37 @@ func (a *assembler) place(of *[exampleWeights][]int32, weights []float32, length
 	for len(a.count) < length {
 		a.count = append(a.count, int32(len(a.count)))
 	}
+	ids, types, seqs, positions, cls := of[inputIDs], of[typeIDs], of[sequenceIDs], of[positionIDs], of[clsPositions]
 	from := 0
 	for i, p := range a.packer.places[:len(a.lengths)] {
 		l := int(a.lengths[i])
 		at := int(p.row)*length + int(p.start)
-		if to := of[inputIDs]; to != nil {
-			copy(to[at:], a.tokens[inputIDs][from:from+l])
+		if ids != nil {
+			copy(ids[at:], a.tokens[inputIDs][from:from+l])
 		}
-		if to := of[typeIDs]; to != nil {
-			copy(to[at:], a.tokens[typeIDs][from:from+l])
+		if types != nil {
+			copy(types[at:], a.tokens[typeIDs][from:from+l])
 		}
-		if to := of[positionIDs]; to != nil {
-			copy(to[at:], a.count[:l])
+		if positions != nil {
+			copy(positions[at:], a.count[:l])
 		}
-		if to := of[sequenceIDs]; to != nil {
-			seq := to[at : at+l]
+		if seqs != nil {
+			seq := seqs[at : at+l]
 			for k := range seq {
 				seq[k] = p.seq
 			}
 		}
-		if to := of[clsPositions]; to != nil {
-			to[i] = int32(at)
-		}
-		if len(weights) > 0 {
-			weights[i] = a.weight(i)
+		if cls != nil {
+			cls[i] = int32(at)
 		}
 		from += l
 	}
 	copy(of[labelIDs], a.labels)
+	if copy(weights, a.weights) == 0 {
+		for i := range weights[:min(len(weights), len(a.lengths))] {
+			weights[i] = 1
+		}
+	}
 	return from
 }
 

@@ -97,9 +97,13 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 		}
 		a.complete = labeled
 	}
-	weight, name, reason := r.oneWeight()
-	if reason != "" {
-		return bad(name, reason)
+	weight := float32(1)
+	if len(r.weight.names) > 0 {
+		w, name, reason := r.oneWeight()
+		if reason != "" {
+			return bad(name, reason)
+		}
+		weight = w
 	}
 	label, labeled, name, reason := a.readLabel(data)
 	if reason != "" {
