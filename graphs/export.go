@@ -88,7 +88,7 @@ type Export struct {
 }
 
 // functionNames are the functions of a contract with one update that is called update.
-var functionNames = []string{"gradients", "update", "evaluate", "predict", "results", "train_step"}
+var functionNames = []string{"gradients", "update", "evaluate", "predict", "results", "merge", "train_step"}
 
 // functions returns the functions of the contract.
 func (c *Contract) functions() []string {

@@ -228,6 +228,7 @@ func TestVersion3Errors(t *testing.T) {
 		{`"features"`, `"masking": {"mask_token": 1, "vocab_size": 9}, "features"`, `input is "dense" with masking; expected "packed"`},
 		{`"name": "beta"`, `"name": "clip_norm"`, `hyperparameter "clip_norm" has no name or is declared twice`},
 		{`"update_1": {`, `"predict": {`, `update "predict" has no valid name`},
+		{`"update_1": {`, `"merge": {`, `update "merge" has no valid name`},
 		{`"update_1": {`, `"update 1": {`, `update "update 1" has no valid name`},
 		{`{"name": "c"}`, `{"name": "r"}`, `slot "r" has no name or is declared twice`},
 		{`{"name": "c"}`, `{"name": "beta"}`, `slot name "beta" of update_0 is not valid`},
