@@ -163,7 +163,7 @@ def test_contract_describes_the_variables(exported):
     plain = {v["name"] for v in contract["variables"]} - decayed
     assert all(name.endswith(("/kernel", "/table")) for name in decayed)
     assert all(name.endswith(("/bias", "/scale")) for name in plain)
-    foreign = [name for v in contract["variables"] for name in v["foreign"]]
+    foreign = [json.dumps(name) for v in contract["variables"] for name in v["foreign"]]
     assert len(foreign) == len(set(foreign))
     assert export.parameters(module) == sum(int(np.prod(v["shape"])) for v in contract["variables"])
 
