@@ -128,7 +128,7 @@ func (f *followed) close() error {
 func (b *board) histograms(m Variables) runner.Action {
 	return func(ctx context.Context, step int64, _ runner.Outputs) error {
 		for _, v := range m.Variables() {
-			if v.Slot {
+			if v.Slot || v.DType != tf.Float {
 				continue
 			}
 			values, err := m.Read(ctx, v.Name)

@@ -87,7 +87,7 @@ func TestAnyModel(t *testing.T) {
 	}
 	a, b := read("of-run-new.csv"), read("of-served-new.csv")
 	rows, err := csv.NewReader(strings.NewReader(a)).ReadAll()
-	if err != nil || len(rows) != 6 || strings.Join(rows[0], ",") != "id,a,b,c,d,flower,label,score,probability_aster,probability_iris,probability_rose,truncated" {
+	if err != nil || len(rows) != 6 || strings.Join(rows[0], ",") != "id,a,b,c,d,flower,label,score,probability_aster,probability_iris,probability_rose" {
 		t.Fatalf("%v\n%s", err, a)
 	}
 	for _, row := range rows[1:] {

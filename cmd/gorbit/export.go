@@ -160,7 +160,7 @@ func writeModel(ctx context.Context, format string, o servable.Options, results 
 
 // completeServable sets what the flags left open to what the run's data says.
 func completeServable(o *servable.Options, run *train.Run, lowercaseGiven bool) {
-	if run.Manifest != nil {
+	if run.Manifest != nil && run.TakesTexts() {
 		pairs := run.Manifest.Pairs()
 		o.Pairs = &pairs
 		if !lowercaseGiven {

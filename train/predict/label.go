@@ -21,13 +21,14 @@ type Label struct {
 	Truncated bool `json:"truncated,omitempty"`
 
 	names []string
+	text  bool // whether the example was a text, which can be cut
 }
 
 var _ Answer = Label{}
 
 // newLabel picks the most probable class, or the first of several with equal probability.
-func newLabel(probabilities, logits []float64, names []string, truncated bool) Label {
-	a := Label{Probabilities: probabilities, Logits: logits, Truncated: truncated, names: names}
+func newLabel(probabilities, logits []float64, names []string, e Example) Label {
+	a := Label{Probabilities: probabilities, Logits: logits, Truncated: e.Encoding.Truncated, names: names, text: e.Encoding.IDs != nil}
 	for i, p := range a.Probabilities {
 		if p > a.Probabilities[a.Index] {
 			a.Index = i
@@ -66,7 +67,11 @@ func (a Label) Columns() []Field {
 	for i, p := range a.Probabilities {
 		each[i] = Field{Name: nameOf(a.names, i), Value: share(p)}
 	}
-	return []Field{{Name: "label", Value: a.Label}, {Name: "score", Value: share(a.Score)}, {Name: "probabilities", Value: each, Each: "probability_"}, {Name: "truncated", Value: a.Truncated}}
+	columns := []Field{{Name: "label", Value: a.Label}, {Name: "score", Value: share(a.Score)}, {Name: "probabilities", Value: each, Each: "probability_"}}
+	if a.text {
+		columns = append(columns, Field{Name: "truncated", Value: a.Truncated})
+	}
+	return columns
 }
 
 // Text implements Answer.

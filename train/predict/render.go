@@ -136,7 +136,7 @@ func (b byKind) Render(e Example, r Result) (Answer, error) {
 	if len(p) == 0 {
 		return nil, errors.New("the model returned an answer without probabilities; expected one per label")
 	}
-	return newLabel(p, logits, b.outputs[b.probabilities].Classes, e.Encoding.Truncated), nil
+	return newLabel(p, logits, b.outputs[b.probabilities].Classes, e), nil
 }
 
 // Names implements Renderer.
@@ -172,12 +172,12 @@ func (f *Fields) add(o OutputSpec, v Values) {
 	scalar := len(v.Data) == 1 && !slices.ContainsFunc(v.Shape, func(d int) bool { return d != 1 })
 	switch {
 	case o.Kind == Probabilities && len(v.Shape) <= 1 && len(v.Data) > 0:
-		l := newLabel(distribution(v.Data), nil, o.Classes, false)
+		l := newLabel(distribution(v.Data), nil, o.Classes, Example{})
 		f.fields = append(f.fields, Field{Name: o.Name, Value: Object(l.Fields())})
 		columns := l.Columns()
 		columns[0].Name, columns[1].Name = o.Name+"_label", o.Name+"_score"
 		columns[2].Name, columns[2].Each = o.Name, o.Name+"_"
-		f.columns = append(f.columns, columns[:3]...)
+		f.columns = append(f.columns, columns...)
 	case scalar && (o.Kind == OneValue || o.Kind == Probabilities || len(v.Shape) == 0):
 		f.field(Field{Name: o.Name, Value: v.Data[0]})
 	case o.Kind == Tokens || len(v.Shape) > 1:
