@@ -235,7 +235,9 @@ func (r *Report) Write(w io.Writer) error {
 	for _, f := range r.Features {
 		p.row(f.Name, f.DType, axesText(f), f.Role+f.text())
 	}
-	p.title("hyperparameters")
+	if len(r.Hyperparameters) > 0 {
+		p.title("hyperparameters")
+	}
 	for _, h := range r.Hyperparameters {
 		p.row(h.Name, fmt.Sprint(h.Default), h.Help)
 	}
