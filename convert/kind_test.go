@@ -257,3 +257,12 @@ func TestBlocksOfManyDocuments(t *testing.T) {
 		}
 	}
 }
+
+// Counts of labels are no shares of records where a record may have several labels or none.
+func TestKindsWarnOfNoShares(t *testing.T) {
+	dir := write(t, map[string]string{"x.tsv": "t\tl\na\tx\nb\t\n"})
+	m := mustRun(t, in(dir, Config{Task: "multilabel", TextColumn: "t", LabelColumn: "l", Inputs: []Input{{Train, "x.tsv"}}}))
+	if len(m.Warnings) != 0 {
+		t.Errorf("warned of %q", m.Warnings)
+	}
+}

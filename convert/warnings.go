@@ -59,7 +59,9 @@ func (c *conversion) warnLabels(split string, s Split) {
 			least = i
 		}
 	}
+	kind := c.cfg.task().kind
 	switch {
+	case kind == MultiLabel || kind == Tokens: // a record has several labels, or none, so the counts are not shares
 	case counts[most] == total && total > 1:
 		c.warn("%s: all %d labels are %s, so there is nothing to learn from them", split, total, quoted(names[most]))
 		return
