@@ -246,6 +246,13 @@ func (f *preflight) additive() {
 	}
 }
 
+// features compares the features of data made by a schema with those of the graph.
+func (f *preflight) features(labels bool, splits ...string) {
+	check := &featureCheck{params: f.params, contract: f.contract, records: f.records}
+	check.features(labels, splits...)
+	f.found.Findings = append(f.found.Findings, check.found...)
+}
+
 // readSplits returns the splits that a training reads.
 func (p Params) readSplits() []string {
 	if p.Train.EvalInterval == noEval || p.Data.Eval == p.Data.Train {

@@ -2,15 +2,29 @@ package train
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
+// featureCheck compares the features of data made by a schema with those that a graph takes.
+type featureCheck struct {
+	params   Params
+	contract *graphs.Contract
+	records  *data
+	found    []string
+}
+
+// add adds a finding.
+func (f *featureCheck) add(format string, args ...any) {
+	f.found = append(f.found, fmt.Sprintf(format, args...))
+}
+
 // features reports features that data made by a schema lack, or have in another form than the graph
 // takes them. splits are those that are read; labels says whether their labels are.
-func (f *preflight) features(labels bool, splits ...string) {
+func (f *featureCheck) features(labels bool, splits ...string) {
 	m := f.records.manifest
 	if m == nil || len(m.Features) == 0 || takesTokens(f.contract) {
 		return
@@ -39,7 +53,7 @@ func (f *preflight) features(labels bool, splits ...string) {
 }
 
 // form reports a feature of another dtype, size or number of categories than the graph takes.
-func (f *preflight) form(want graphs.Feature, made *convert.Feature) {
+func (f *featureCheck) form(want graphs.Feature, made *convert.Feature) {
 	whole := made.DType != "float32"
 	switch {
 	case made.DType == "string":
@@ -76,8 +90,8 @@ func sizeOf(shape []int64) (n int64, open bool) {
 }
 
 // values reports a split whose values are out of the graph's bounds, or lack labels.
-func (f *preflight) values(want graphs.Feature, made *convert.Feature, split string) {
-	s := f.of(split)
+func (f *featureCheck) values(want graphs.Feature, made *convert.Feature, split string) {
+	s := f.records.manifest.Splits[split]
 	if s == nil || s.Features[made.Name] == nil {
 		return
 	}
