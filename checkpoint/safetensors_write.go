@@ -1,19 +1,15 @@
 package checkpoint
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
+	"io"
 	"slices"
 
 	tf "github.com/wamuir/graft/tensorflow"
-
-	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // SafeTensor is a tensor of a safetensors file to write.
@@ -24,24 +20,18 @@ type SafeTensor struct {
 	Transpose bool
 }
 
-// WriteSafetensors writes a safetensors file: an 8 byte little-endian length, a header in JSON,
-// and the tensors in the order of their names, without gaps. Metadata are free-form strings, such
-// as "format": "pt". The file is synced to disk.
-func WriteSafetensors(files vfs.FS, path string, tensors []SafeTensor, metadata map[string]string) (err error) {
+// WriteSafetensors writes the content of a safetensors file: an 8 byte little-endian length, a header
+// in JSON, and the tensors in the order of their names, without gaps. Metadata are free-form
+// strings, such as "format": "pt".
+func WriteSafetensors(w io.Writer, tensors []SafeTensor, metadata map[string]string) error {
 	var r reshaper
 	defer r.close()
 	tensors = slices.Clone(tensors)
 	slices.SortFunc(tensors, func(a, b SafeTensor) int { return cmp.Compare(a.Name, b.Name) })
 	header, err := safetensorsHeader(tensors, metadata)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write safetensors: %w", err)
 	}
-	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w := bufio.NewWriterSize(f, 1<<20)
 	if err := binary.Write(w, binary.LittleEndian, uint64(len(header))); err != nil {
 		return err
 	}
@@ -54,13 +44,10 @@ func WriteSafetensors(files vfs.FS, path string, tensors []SafeTensor, metadata 
 			_, err = value.WriteContentsTo(w)
 		}
 		if err != nil {
-			return fmt.Errorf("write %s: tensor %s: %w", path, t.Name, err)
+			return fmt.Errorf("write safetensors: tensor %s: %w", t.Name, err)
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return f.Sync()
+	return nil
 }
 
 // safetensorsHeader returns the header of a file of sorted tensors, padded with spaces so that the

@@ -1,10 +1,13 @@
 package servable
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -86,10 +89,27 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	if err := vfs.WriteFile(files, filepath.Join(dir, "README.md"), o.card(form, results)); err != nil {
 		return err
 	}
-	if err := checkpoint.WriteSafetensors(files, filepath.Join(dir, HuggingFaceWeights), tensors, map[string]string{"format": "pt"}); err != nil {
+	if err := writeWeights(files, filepath.Join(dir, HuggingFaceWeights), tensors); err != nil {
 		return err
 	}
 	return files.SyncDir(dir)
+}
+
+// writeWeights writes a safetensors file and flushes it to disk.
+func writeWeights(files vfs.FS, path string, tensors []checkpoint.SafeTensor) (err error) {
+	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriterSize(f, 1<<20)
+	if err := checkpoint.WriteSafetensors(w, tensors, map[string]string{"format": "pt"}); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 // huggingFaceTensors returns the variables and states as transformers stores them. Adapters are left

@@ -30,37 +30,7 @@ func TestWriteHuggingFace(t *testing.T) {
 	if err := WriteHuggingFace(context.Background(), o, map[string]float64{"accuracy": 0.875}); err != nil {
 		t.Fatal(err)
 	}
-	t.Run("weights", func(t *testing.T) {
-		source, err := checkpoint.OpenSafetensors(filepath.Join(o.Out, HuggingFaceWeights))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer source.Close()
-		if format := source.Metadata()["format"]; format != "pt" {
-			t.Errorf("format %q", format)
-		}
-		var wanted []checkpoint.Wanted
-		for _, v := range o.Export.Contract.Variables {
-			wanted = append(wanted, checkpoint.Wanted{Name: v.Name, DType: tf.Float, Shape: v.Shape,
-				Foreign: []checkpoint.Candidate{{Name: o.Export.Contract.Model.HuggingFace.TensorName(v.Foreign[0].Name), Transpose: v.Transpose}}})
-		}
-		got, report, err := checkpoint.Load(t.Context(), source, wanted)
-		if err != nil || report.Strict() != nil || len(report.Unused) > 0 || report.Prefix != "" {
-			t.Fatalf("%v\n%s", err, report)
-		}
-		for name, value := range got {
-			var a, b bytes.Buffer
-			if _, err := value.WriteContentsTo(&a); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := o.Variables[name].WriteContentsTo(&b); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(a.Bytes(), b.Bytes()) {
-				t.Errorf("%s has other values", name)
-			}
-		}
-	})
+	t.Run("weights", func(t *testing.T) { holdWeights(t, o) })
 	t.Run("files", func(t *testing.T) {
 		var config struct {
 			Architectures []string          `json:"architectures"`
@@ -110,6 +80,40 @@ func TestWriteHuggingFace(t *testing.T) {
 		}
 		sameProbabilities(t, probabilities, readGolden(t, dir).Probabilities)
 	})
+}
+
+// holdWeights holds the weights of a folder against the variables that they were written from.
+func holdWeights(t *testing.T, o Options) {
+	t.Helper()
+	source, err := checkpoint.OpenSafetensors(filepath.Join(o.Out, HuggingFaceWeights))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	if format := source.Metadata()["format"]; format != "pt" {
+		t.Errorf("format %q", format)
+	}
+	var wanted []checkpoint.Wanted
+	for _, v := range o.Export.Contract.Variables {
+		wanted = append(wanted, checkpoint.Wanted{Name: v.Name, DType: tf.Float, Shape: v.Shape,
+			Foreign: []checkpoint.Candidate{{Name: o.Export.Contract.Model.HuggingFace.TensorName(v.Foreign[0].Name), Transpose: v.Transpose}}})
+	}
+	got, report, err := checkpoint.Load(t.Context(), source, wanted)
+	if err != nil || report.Strict() != nil || len(report.Unused) > 0 || report.Prefix != "" {
+		t.Fatalf("%v\n%s", err, report)
+	}
+	for name, value := range got {
+		var a, b bytes.Buffer
+		if _, err := value.WriteContentsTo(&a); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.Variables[name].WriteContentsTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(a.Bytes(), b.Bytes()) {
+			t.Errorf("%s has other values", name)
+		}
+	}
 }
 
 func TestWriteHuggingFaceRefuses(t *testing.T) {
