@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"math"
 	"path/filepath"
@@ -18,44 +17,10 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
-
-// PreflightError reports everything that is wrong with a run before its first step. Each finding
-// includes how to fix it.
-type PreflightError struct {
-	Findings []string
-	// Damaged reports that files have changed since they were written.
-	Damaged bool
-}
-
-func (e *PreflightError) Error() string {
-	if len(e.Findings) == 1 {
-		return e.Findings[0]
-	}
-	out := fmt.Sprintf("%d problems found:", len(e.Findings))
-	for i, finding := range e.Findings {
-		out += fmt.Sprintf(" (%d) %s.", i+1, finding)
-	}
-	return out
-}
-
-// Is reports whether the target is the error's class, fault.Damaged or fault.Usage.
-func (e *PreflightError) Is(target error) bool {
-	return e.Damaged && target == fault.Damaged || !e.Damaged && target == fault.Usage
-}
-
-// preflight checks a run before its graph is composed.
-type preflight struct {
-	params   Params
-	contract *graphs.Contract
-	records  *data
-	log      *slog.Logger
-	found    PreflightError
-}
 
 // preflightOf returns a preflight for a setup. Its data must be open.
 func preflightOf(s *setup) *preflight {
@@ -140,11 +105,6 @@ func preflightSplit(s *setup, folder, split string, use use) error {
 	}
 	f.runVocabulary(folder)
 	return f.err()
-}
-
-// add adds a finding.
-func (f *preflight) add(format string, args ...any) {
-	f.found.Findings = append(f.found.Findings, fmt.Sprintf(format, args...))
 }
 
 // err returns the findings as an error, or nil if there are none.
@@ -363,14 +323,6 @@ func (f *preflight) split(split, flag string) bool {
 	}
 	f.add("data %s has no split %q; expected one of %s; choose one with %s", f.records.dir, split, strings.Join(there, ", "), flag)
 	return false
-}
-
-// of returns the manifest's entry for a split, or nil if there is none.
-func (f *preflight) of(split string) *convert.Split {
-	if f.records.manifest == nil {
-		return nil
-	}
-	return f.records.manifest.Splits[split]
 }
 
 // lengths reports examples that are longer than a row or than the graph's positions.
