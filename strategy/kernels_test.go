@@ -130,6 +130,10 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, op := range kernels.Ops() {
+				update := len(op.Outputs) == 0
+				if update && op.Implements != "gorbit."+export.Contract.Optimizer.Name {
+					continue // of another optimizer
+				}
 				if used := bytes.Contains(def, []byte(op.Name)); used == standard {
 					t.Fatalf("standard operations %v, but %s in the graph: %v", standard, op.Name, used)
 				}
