@@ -354,9 +354,10 @@ func (c *Contract) Feature(name string) *Feature {
 	return &c.Features[i]
 }
 
-// Label returns the first feature that is a label, or nil.
+// Label returns the first feature that is a label and that records hold, or nil. Labels that are
+// drawn, as those of masked tokens, are none.
 func (c *Contract) Label() *Feature {
-	i := slices.IndexFunc(c.Features, func(f Feature) bool { return f.Role == RoleLabel })
+	i := slices.IndexFunc(c.Features, func(f Feature) bool { return f.Role == RoleLabel && f.Make != "masked_labels" })
 	if i < 0 {
 		return nil
 	}

@@ -178,7 +178,7 @@ func completeServable(o *servable.Options, run *train.Run, lowercaseGiven bool) 
 	}
 	o.Classes = make(map[string][]string)
 	for _, f := range run.Export.Contract.Features {
-		if names := run.Classes(f.Name); f.Role == graphs.RoleLabel && f.Name != label.Name && names != nil {
+		if names := run.Classes(f.Name); f.Role == graphs.RoleLabel && names != nil && f.Name != label.Name {
 			o.Classes[f.Name] = names
 		}
 	}

@@ -78,7 +78,9 @@ type Description struct {
 	// "operation:index".
 	Inputs  map[string]string `json:"inputs"`
 	Outputs map[string]string `json:"outputs"`
-	// Answers describe the outputs that answers are made of, in order.
+	// Answers describe the outputs that answers are made of, in order. There are none if the
+	// signature gives none of the outputs that the contract describes, as that of a masked language
+	// model, which gives logits of all positions.
 	Answers []Answer `json:"answers,omitempty"`
 	// Features describe the inputs of a model that takes no texts, by the names of the signature.
 	Features []Feature `json:"features,omitempty"`
@@ -213,8 +215,6 @@ func (d *Description) Validate() error {
 		if len(d.Labels) < 2 {
 			return fmt.Errorf("number of labels is %d; expected 2 or more", len(d.Labels))
 		}
-	} else if len(d.Answers) == 0 {
-		return errors.New("answers are missing; expected one or more")
 	}
 	if d.Version == oldestVersion || d.Vocab != "" || d.MaxLength != 0 {
 		if err := d.validateTexts(); err != nil {

@@ -58,7 +58,6 @@ func TestValidate(t *testing.T) {
 		{func(d *Description) { d.Version, d.Labels = 1, d.Labels[:1] }, "number of labels is 1; expected 2 or more"},
 		{func(d *Description) { d.Labels[1] = "no" }, `labels: "no" is declared twice`},
 		{func(d *Description) { d.Labels[1] = "" }, `labels: "" is empty or has a tab or a line break`},
-		{func(d *Description) { d.Answers = nil }, "answers are missing; expected one or more"},
 		{func(d *Description) { d.Answers[0].Name = "p" }, `outputs: p: tensor is ""; expected operation:index`},
 		{func(d *Description) { d.Vocab, d.MaxLength = "", 0 }, "the model has neither a vocabulary nor features; expected one of them"},
 		{func(d *Description) { dense(d); d.Features[0].DType = "string" }, `features: x is "string"; expected uint8, int32, int64, float32 or bool`},

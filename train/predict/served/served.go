@@ -75,6 +75,9 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 	for _, a := range d.Answers {
 		outputs = append(outputs, predict.OutputSpec{Name: a.Name, Kind: predict.Kind(a.Kind), Of: a.Of, Classes: a.Classes})
 	}
+	if len(outputs) == 0 {
+		return nil, fault.Usagef("model %s gives %s and no answers; expected a model of another task; use gorbit predict --run, or load it with TensorFlow", dir, strings.Join(slices.Sorted(maps.Keys(d.Outputs)), ", "))
+	}
 	if m.Renderer, err = predict.NewRenderer(d.Task, outputs); err != nil {
 		return nil, fault.Damagedf("model %s: %w", dir, err)
 	}
