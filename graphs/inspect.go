@@ -248,6 +248,22 @@ func (r *Report) Write(w io.Writer) error {
 		}
 		p.outputs(f.Outputs)
 	}
+	r.writeModel(p)
+	p.title("operations")
+	for _, op := range r.Ops {
+		p.row(op.Op, fmt.Sprint(op.Count))
+	}
+	if len(r.Unsafe) > 0 {
+		p.title("operations that reach beyond the graph")
+		for _, u := range r.Unsafe {
+			p.row(u.Op, "in "+u.Function, u.Reason)
+		}
+	}
+	return p.flush()
+}
+
+// writeModel writes the variables, the states and the metrics.
+func (r *Report) writeModel(p *printer) {
 	p.title("variables")
 	for _, v := range r.Variables {
 		p.row(v.Name, v.DType, shapeText(v.Shape), thousands(v.Parameters), v.text())
@@ -272,17 +288,6 @@ func (r *Report) Write(w io.Writer) error {
 		}
 		p.row(m.Name, better)
 	}
-	p.title("operations")
-	for _, op := range r.Ops {
-		p.row(op.Op, fmt.Sprint(op.Count))
-	}
-	if len(r.Unsafe) > 0 {
-		p.title("operations that reach beyond the graph")
-		for _, u := range r.Unsafe {
-			p.row(u.Op, "in "+u.Function, u.Reason)
-		}
-	}
-	return p.flush()
 }
 
 // printer writes titles and table rows and keeps the first error.

@@ -133,6 +133,9 @@ func TestKernelsLeaveNarrowAttention(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, op := range kernels.Ops() {
+			if len(op.Outputs) == 0 && op.Implements != "gorbit."+export.Contract.Optimizer.Name {
+				continue // the update of another optimizer
+			}
 			if used := bytes.Contains(def, []byte(op.Name)); used == (standard || strings.Contains(op.Implements, "attention")) {
 				t.Errorf("standard operations %v: %s is in the graph: %v", standard, op.Name, used)
 			}
