@@ -202,15 +202,11 @@ func answerRecords(ctx context.Context, o options, model *served.Model, stdin io
 		defer rows.Close()
 		in, batches = rows.Table, rows
 	}
-	out, err := predict.NewOutput(stdout, o.out, o.overwrite)
+	out, write, err := predict.Answers(stdout, o.out, o.overwrite, in, predict.Format(o.format), model.Renderer)
 	if err != nil {
 		return err
 	}
 	defer out.Discard()
-	write, err := predict.Writer(out, in, predict.Format(o.format), model.Renderer)
-	if err != nil {
-		return err
-	}
 	_, err = predict.Batches(ctx, model, model.Renderer, predict.ReadBatches(ctx, batches), write)
 	return out.End(err)
 }
@@ -234,15 +230,11 @@ func answerTexts(ctx context.Context, o options, model *served.Model, stdin io.R
 	if err != nil {
 		return err
 	}
-	out, err := predict.NewOutput(stdout, o.out, o.overwrite)
+	out, write, err := predict.Answers(stdout, o.out, o.overwrite, in, predict.Format(o.format), model.Renderer)
 	if err != nil {
 		return err
 	}
 	defer out.Discard()
-	write, err := predict.Writer(out, in, predict.Format(o.format), model.Renderer)
-	if err != nil {
-		return err
-	}
 	if model.Pairs != nil {
 		in = predict.CheckPairs(in, *model.Pairs, func(number int, message string) {
 			fmt.Fprintf(stderr, "gorbit-predict: text %d: %s\n", number, message)

@@ -148,19 +148,15 @@ func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) er
 		return err
 	}
 	defer closeFile()
-	out, err := predict.NewOutput(cmd.OutOrStdout(), a.out, a.overwrite)
-	if err != nil {
-		return err
-	}
-	defer out.Discard()
 	renderer, err := run.Renderer()
 	if err != nil {
 		return err
 	}
-	write, err := predict.Writer(out, source, predict.Format(a.format), renderer)
+	out, write, err := predict.Answers(cmd.OutOrStdout(), a.out, a.overwrite, source, predict.Format(a.format), renderer)
 	if err != nil {
 		return err
 	}
+	defer out.Discard()
 	if a.split != "" {
 		return out.End(run.PredictSplit(cmd.Context(), a.split, write))
 	}
@@ -196,15 +192,11 @@ func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run) error {
 		defer rows.Close()
 		in = rows.Table
 	}
-	out, err := predict.NewOutput(cmd.OutOrStdout(), a.out, a.overwrite)
+	out, write, err := predict.Answers(cmd.OutOrStdout(), a.out, a.overwrite, in, predict.Format(a.format), renderer)
 	if err != nil {
 		return err
 	}
 	defer out.Discard()
-	write, err := predict.Writer(out, in, predict.Format(a.format), renderer)
-	if err != nil {
-		return err
-	}
 	switch {
 	case rows != nil:
 		err = run.PredictBatches(ctx, rows, write)

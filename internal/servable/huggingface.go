@@ -116,13 +116,19 @@ func writeWeights(files vfs.FS, path string, tensors []checkpoint.SafeTensor) (e
 // out, as they are in the merged kernels.
 func (o Options) huggingFaceTensors(form *graphs.HuggingFace) ([]checkpoint.SafeTensor, error) {
 	c := o.Export.Contract
+	adapters := make(map[string]bool) // what merge reads and does not give
+	if merge := o.Export.Functions["merge"]; merge != nil {
+		for _, name := range merge.Captures {
+			adapters[name] = !slices.Contains(c.Merge, name)
+		}
+	}
 	var tensors []checkpoint.SafeTensor
 	add := func(name string, foreign []graphs.ForeignName, transpose bool) error {
+		if adapters[name] {
+			return nil
+		}
 		if len(foreign) == 0 {
 			return fmt.Errorf("variable %s has no name in Hugging Face's files", name)
-		}
-		if len(c.Merge) > 0 && strings.Contains(foreign[0].Name, ".lora_") {
-			return nil
 		}
 		value := o.Variables[name]
 		if value == nil {

@@ -45,6 +45,21 @@ func Open(ctx context.Context, path string, stdin io.Reader, c Columns) (Source,
 	return NewLines(in, path, ParserOf(path)), in.Close, nil
 }
 
+// Answers creates an output as NewOutput does, and a function that writes a Renderer's answers to it as
+// Writer does.
+func Answers(stdout io.Writer, path string, overwrite bool, in Source, format Format, r Renderer) (*Output, func(Answer) error, error) {
+	out, err := NewOutput(stdout, path, overwrite)
+	if err != nil {
+		return nil, nil, err
+	}
+	write, err := Writer(out, in, format, r)
+	if err != nil {
+		out.Discard()
+		return nil, nil, err
+	}
+	return out, write, nil
+}
+
 // Writer returns a function that writes a Renderer's answers to the texts of a source: with the columns
 // of a *Table, and alone for other sources. format "" is the format of the table, or Text.
 func Writer(out io.Writer, in Source, format Format, r Renderer) (func(Answer) error, error) {

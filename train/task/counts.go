@@ -66,7 +66,10 @@ const mostNamed = 50
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 
-// AddF1 adds the F1 of each class, as f1_NAME, unless there are many classes. A class without a name
+// F1Prefix is the prefix of the metrics that AddF1 adds.
+const F1Prefix = "f1_"
+
+// AddF1 adds the F1 of each class, as F1Prefix and its name, unless there are many classes. A class without a name
 // of letters, digits and _.- has its number.
 func AddF1(out runner.Outputs, all []Counts, names []string) {
 	if len(all) > mostNamed {
@@ -77,7 +80,7 @@ func AddF1(out runner.Outputs, all []Counts, names []string) {
 		if i < len(names) && plain.MatchString(names[i]) {
 			name = names[i]
 		}
-		out["f1_"+name] = c.F1()
+		out[F1Prefix+name] = c.F1()
 	}
 }
 

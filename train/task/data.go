@@ -40,3 +40,18 @@ func CheckAnswered(name string, s *convert.Split, answer string) string {
 	}
 	return fmt.Sprintf("%d of the %d examples of split %s have no %s", s.Records-s.Answered, s.Records, name, answer)
 }
+
+// OnlyLabel returns the label that all examples of a split have, and whether there is one. Data with
+// fewer than two labels have none.
+func OnlyLabel(m *convert.Manifest, s *convert.Split) (label string, only bool) {
+	if len(m.Labels) < 2 {
+		return "", false
+	}
+	n := 0
+	for i, count := range s.LabelCounts {
+		if count > 0 {
+			label, n = m.Labels[i], n+1
+		}
+	}
+	return label, n == 1
+}

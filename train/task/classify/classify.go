@@ -39,9 +39,4 @@ var better = map[string]runner.Better{
 }
 
 // Metric implements task.Task. It knows the metrics of Measure.
-func (t Task) Metric(name string) task.Metric {
-	if b, ok := better[name]; ok {
-		return task.Metric{Name: name, Better: b, Directed: true}
-	}
-	return t.Task.Metric(name)
-}
+func (t Task) Metric(name string) task.Metric { return t.Known(name, better) }

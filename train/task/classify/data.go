@@ -34,14 +34,5 @@ func (t Task) CheckSplit(name string, s *convert.Split) string {
 
 // OnlyAnswer implements task.Task: the label of all examples.
 func (t Task) OnlyAnswer(m *convert.Manifest, s *convert.Split) (label string, only bool) {
-	if len(m.Labels) < 2 {
-		return "", false
-	}
-	n := 0
-	for i, count := range s.LabelCounts {
-		if count > 0 {
-			label, n = m.Labels[i], n+1
-		}
-	}
-	return label, n == 1
+	return task.OnlyLabel(m, s)
 }

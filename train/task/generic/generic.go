@@ -59,6 +59,19 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	return out, nil
 }
 
+// Known returns the metric of the given name. better has the direction of the metrics that a task adds,
+// that of the F1 of single classes under task.F1Prefix. Others are the contract's.
+func (t Task) Known(name string, better map[string]runner.Better) task.Metric {
+	b, ok := better[name]
+	if !ok && strings.HasPrefix(name, task.F1Prefix) {
+		b, ok = better[task.F1Prefix]
+	}
+	if ok {
+		return task.Metric{Name: name, Better: b, Directed: true}
+	}
+	return t.Metric(name)
+}
+
 // loss is the metric that all graphs have.
 const loss = "loss"
 

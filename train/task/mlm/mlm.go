@@ -23,13 +23,13 @@ var _ task.Task = Task{}
 // New returns the task of a graph with the given contract and the contract's metrics.
 func New(c *graphs.Contract, results task.Results) Task { return Task{generic.New(c, results)} }
 
-// Metric implements task.Task.
-func (t Task) Metric(name string) task.Metric {
-	if name == "accuracy" {
-		return task.Metric{Name: name, Better: runner.HigherIsBetter, Directed: true}
-	}
-	return t.Task.Metric(name)
+// better holds the direction of each metric that the task adds.
+var better = map[string]runner.Better{
+	"accuracy": runner.HigherIsBetter,
 }
+
+// Metric implements task.Task.
+func (t Task) Metric(name string) task.Metric { return t.Known(name, better) }
 
 // CheckData implements task.Task: the data has tokens of the graph's vocabulary. Records of any task of
 // texts will do.

@@ -88,17 +88,19 @@ func meanAUC(bins []float64, labels int) float64 {
 	return task.Ratio(sum, defined)
 }
 
-// Metric implements task.Task. It knows the metrics of Measure, of which more is better.
-func (t Task) Metric(name string) task.Metric {
-	switch name {
-	case "micro_precision", "micro_recall", "micro_f1", "macro_f1", "auc", "exact_match":
-		return task.Metric{Name: name, Better: runner.HigherIsBetter, Directed: true}
-	}
-	if strings.HasPrefix(name, "f1_") {
-		return task.Metric{Name: name, Better: runner.HigherIsBetter, Directed: true}
-	}
-	return t.Task.Metric(name)
+// better holds the direction of each metric that the task adds.
+var better = map[string]runner.Better{
+	"micro_precision": runner.HigherIsBetter,
+	"micro_recall":    runner.HigherIsBetter,
+	"micro_f1":        runner.HigherIsBetter,
+	"macro_f1":        runner.HigherIsBetter,
+	"auc":             runner.HigherIsBetter,
+	"exact_match":     runner.HigherIsBetter,
+	task.F1Prefix:     runner.HigherIsBetter,
 }
+
+// Metric implements task.Task. It knows the metrics of Measure, of which more is better.
+func (t Task) Metric(name string) task.Metric { return t.Known(name, better) }
 
 // CheckData implements task.Task: the data has the labels of the graph.
 func (t Task) CheckData(m *convert.Manifest) string {

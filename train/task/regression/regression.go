@@ -87,12 +87,7 @@ var better = map[string]runner.Better{
 }
 
 // Metric implements task.Task. It knows the metrics of Measure.
-func (t Task) Metric(name string) task.Metric {
-	if b, ok := better[name]; ok {
-		return task.Metric{Name: name, Better: b, Directed: true}
-	}
-	return t.Task.Metric(name)
-}
+func (t Task) Metric(name string) task.Metric { return t.Known(name, better) }
 
 // CheckData implements task.Task: the answers are numbers.
 func (t Task) CheckData(m *convert.Manifest) string { return task.CheckKind(m, convert.Regression) }

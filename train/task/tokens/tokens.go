@@ -3,8 +3,6 @@
 package tokens
 
 import (
-	"strings"
-
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -64,17 +62,18 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	return out, nil
 }
 
-// Metric implements task.Task. It knows the metrics of Measure, of which more is better.
-func (t Task) Metric(name string) task.Metric {
-	switch name {
-	case "accuracy", "precision", "recall", "f1", "macro_f1":
-		return task.Metric{Name: name, Better: runner.HigherIsBetter, Directed: true}
-	}
-	if strings.HasPrefix(name, "f1_") {
-		return task.Metric{Name: name, Better: runner.HigherIsBetter, Directed: true}
-	}
-	return t.Task.Metric(name)
+// better holds the direction of each metric that the task adds.
+var better = map[string]runner.Better{
+	"accuracy":    runner.HigherIsBetter,
+	"precision":   runner.HigherIsBetter,
+	"recall":      runner.HigherIsBetter,
+	"f1":          runner.HigherIsBetter,
+	"macro_f1":    runner.HigherIsBetter,
+	task.F1Prefix: runner.HigherIsBetter,
 }
+
+// Metric implements task.Task. It knows the metrics of Measure, of which more is better.
+func (t Task) Metric(name string) task.Metric { return t.Known(name, better) }
 
 // CheckData implements task.Task: the data has the labels of the graph.
 func (t Task) CheckData(m *convert.Manifest) string {
@@ -91,14 +90,5 @@ func (t Task) CheckSplit(name string, s *convert.Split) string {
 
 // OnlyAnswer implements task.Task: the label of all words.
 func (t Task) OnlyAnswer(m *convert.Manifest, s *convert.Split) (label string, only bool) {
-	if len(m.Labels) < 2 {
-		return "", false
-	}
-	n := 0
-	for i, count := range s.LabelCounts {
-		if count > 0 {
-			label, n = m.Labels[i], n+1
-		}
-	}
-	return label, n == 1
+	return task.OnlyLabel(m, s)
 }
