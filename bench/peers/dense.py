@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 from harness import lines, plan
-from peers.base import Alone, Variant, Worker
+from peers import gorbit, tfdata
+from peers.base import Variant, Worker
 
 KINDS = {
     "digits": ("images of 28 x 28 x 1, raw bytes", 60_000),
@@ -27,8 +27,6 @@ BATCHES = {
     "table": 4000,
     "tokens": 4000,
 }
-WARM_BATCHES = 20
-_BENCHMARK = re.compile(r"BenchmarkNext/\S+\s.*?([\d.e+]+) cpu-ns/example\s+([\d.e+]+) examples/s")
 
 
 class Data(Worker):
@@ -81,11 +79,10 @@ class Data(Worker):
             os.rename(partial, os.path.join(job.data, f"{kind}.tfrecord"))
 
 
-class Gorbit(Alone):
+class Gorbit(gorbit.Input):
     """The benchmark of gorbit's reader, two readers."""
 
     name = "gorbit-dense"
-    venv = ""
     variants = tuple(Variant(kind, f"**gorbit**, {what}") for kind, (what, _) in KINDS.items())
 
     def command(self, job: plan.Job, python: str) -> list[str]:
@@ -96,40 +93,18 @@ class Gorbit(Alone):
             *("-test.bench", f"Next$/^{job.variant}$/^readers=2$", "-records", job.data),
         ]
 
-    def parse(self, line: str) -> lines.Mark | lines.Info | None:
-        """Reads the benchmark's line."""
-        match = _BENCHMARK.match(line)
-        if not match:
-            return None
-        return lines.Info({"rate": float(match[2]), "cpu_us": float(match[1]) / 1000})
 
-
-class Reader(Worker):
+class Reader(tfdata.Reader):
     """tf.data over the same records, drained in the graph."""
 
     name = "tfdata-dense"
-    venv = "tfm"
     variants = tuple(Variant(kind, f"tf.data, {what}") for kind, (what, _) in KINDS.items())
+    warm_batches = 20
+    batches = BATCHES
 
-    def run(self, job: plan.Job, report: lines.Reporter) -> None:
-        """Reads batches in shuffled order and marks how many examples there were."""
-        import tensorflow as tf
-
-        report.info(tensorflow=tf.__version__)
-        data = _pipeline(job)
-
-        @tf.function
-        def drain(iterator: Any, batches: tf.Tensor) -> tf.Tensor:
-            total = tf.constant(0)
-            for _ in tf.range(batches):
-                total += tf.reduce_sum([tf.size(t) for t in tf.nest.flatten(next(iterator))])
-            return total
-
-        iterator = iter(data)
-        drain(iterator, tf.constant(WARM_BATCHES)).numpy()
-        report.step(0)
-        drain(iterator, tf.constant(BATCHES[job.variant])).numpy()
-        report.step(BATCHES[job.variant] * plan.BATCH)
+    def pipeline(self, job: plan.Job) -> Any:
+        """See tfdata.Reader."""
+        return _pipeline(job)
 
 
 def _pipeline(job: plan.Job) -> Any:

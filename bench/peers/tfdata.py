@@ -25,12 +25,19 @@ class Reader(Worker):
         Variant("garden", "Model Garden's loader, record by record"),
     )
 
+    warm_batches = WARM_BATCHES
+    batches = BATCHES
+
+    def pipeline(self, job: plan.Job) -> Any:
+        """Batches in shuffled order, without end."""
+        return {"batched": batched, "ragged": _ragged, "garden": _garden}[job.variant](job)
+
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
-        """Reads batches in shuffled order and marks how many examples there were."""
+        """Reads batches and marks how many examples there were."""
         import tensorflow as tf
 
         report.info(tensorflow=tf.__version__)
-        data = {"batched": batched, "ragged": _ragged, "garden": _garden}[job.variant](job)
+        data = self.pipeline(job)
 
         @tf.function
         def drain(iterator: Any, batches: tf.Tensor) -> tf.Tensor:
@@ -40,10 +47,10 @@ class Reader(Worker):
             return total
 
         iterator = iter(data)
-        drain(iterator, tf.constant(WARM_BATCHES)).numpy()
+        drain(iterator, tf.constant(self.warm_batches)).numpy()
         report.step(0)
-        drain(iterator, tf.constant(BATCHES[job.variant])).numpy()
-        report.step(BATCHES[job.variant] * plan.BATCH)
+        drain(iterator, tf.constant(self.batches[job.variant])).numpy()
+        report.step(self.batches[job.variant] * plan.BATCH)
 
 
 def batched(job: plan.Job, arrange: Callable[[dict[str, Any]], Any] = dict) -> Any:

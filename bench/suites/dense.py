@@ -6,29 +6,20 @@ import os
 import pathlib
 
 import peers
-from harness import plan, report, runs, stats, tables
+from harness import plan, runs, stats
 from peers import dense as making
-from suites import base
-
-HEADER = ("", "examples/s", "processor time per example, µs", "runs")
+from suites import base, reading
 
 
 def run(options: base.Options) -> None:
     """Measures the readers and publishes their table."""
     lines = measured(options) if options.settings.rounds else base.earlier(options, "dense")
-    if not lines:
-        return
-
-    def cells(variant: stats.Variant) -> list[str]:
-        return [tables.spread(variant.summary(name)) for name in ("rate", "cpu_us")]
-
-    table = tables.markdown(HEADER, report.rows(peers.DENSE, lines, cells, len(HEADER) - 2))
     note = (
         "The same records for both, shuffled, decoded, made into batches of 32; gorbit with two "
-        f"readers, tf.data with AUTOTUNE. Median (least to greatest). {report.surroundings(lines)}"
+        "readers, tf.data with AUTOTUNE."
     )
-    text = f"{table}\n\n{note}"
-    base.publish(options, "dense", "Reading images, numbers and tokens", text, lines, ["dense"])
+    title = "Reading images, numbers and tokens"
+    reading.publish(options, "dense", title, note, peers.DENSE, lines)
 
 
 def parts(options: base.Options) -> list[base.Part]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import peers
 from harness import plan, report, runs, stats, tables
+from peers.base import Peer
 from suites import base
 
 HEADER = ("", "examples/s", "processor time per example, µs", "runs")
@@ -12,19 +15,31 @@ HEADER = ("", "examples/s", "processor time per example, µs", "runs")
 def run(options: base.Options) -> None:
     """Measures the readers and publishes their table."""
     lines = measured(options) if options.settings.rounds else base.earlier(options, "input")
+    note = (
+        "Examples of MRPC's lengths, shuffled, decoded, made into batches of 32; gorbit packs "
+        "them into rows, too."
+    )
+    publish(options, "input", "Reading batches of 32", note, peers.INPUT, lines)
+
+
+def publish(
+    options: base.Options,
+    name: str,
+    title: str,
+    note: str,
+    readers: Sequence[Peer],
+    lines: Sequence[stats.Line],
+) -> None:
+    """Publishes the table of a part's readers, unless there are no lines."""
     if not lines:
         return
 
     def cells(variant: stats.Variant) -> list[str]:
         return [tables.spread(variant.summary(name)) for name in ("rate", "cpu_us")]
 
-    table = tables.markdown(HEADER, report.rows(peers.INPUT, lines, cells, len(HEADER) - 2))
-    note = (
-        "Examples of MRPC's lengths, shuffled, decoded, made into batches of 32; gorbit packs "
-        f"them into rows, too. Median (least to greatest). {report.surroundings(lines)}"
-    )
-    text = f"{table}\n\n{note}"
-    base.publish(options, "input", "Reading batches of 32", text, lines, ["input"])
+    table = tables.markdown(HEADER, report.rows(readers, lines, cells, len(HEADER) - 2))
+    text = f"{table}\n\n{note} Median (least to greatest). {report.surroundings(lines)}"
+    base.publish(options, name, title, text, lines, [name])
 
 
 def parts(options: base.Options) -> list[base.Part]:
