@@ -121,14 +121,7 @@ func TestAnyModel(t *testing.T) {
 					t.Errorf("metrics are %v, expected %v", out, m.metrics)
 				}
 			}
-			r, err := OpenRun(t.Context(), run, nil, quiet())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-			if _, err := r.Load(t.Context(), ""); err != nil {
-				t.Fatal(err)
-			}
+			r := loaded(t, run, quiet())
 			again, err := r.Evaluate(t.Context(), "")
 			if err != nil || fmt.Sprint(again) != fmt.Sprint(out) {
 				t.Errorf("evaluated again %v, %v, expected %v", again, err, out)

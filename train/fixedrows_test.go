@@ -250,14 +250,7 @@ func TestFixedRowsResume(t *testing.T) {
 	trainKilled(t, p, killed)
 	sameRuns(t, killed, whole)
 
-	r, err := OpenRun(context.Background(), whole, nil, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if _, err := r.Load(context.Background(), "latest"); err != nil {
-		t.Fatal(err)
-	}
+	r := loaded(t, whole, quiet())
 	evaluated, err := r.Evaluate(context.Background(), "")
 	if err != nil {
 		t.Fatal(err)

@@ -22,14 +22,7 @@ func TestLora(t *testing.T) {
 	if _, err := Train(t.Context(), p, run, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	r, err := OpenRun(t.Context(), run, nil, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if _, err := r.Load(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	r := loaded(t, run, quiet())
 	values, err := r.Variables(t.Context())
 	if err != nil {
 		t.Fatal(err)

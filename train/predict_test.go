@@ -39,15 +39,7 @@ func openTrained(t *testing.T, env Env, settings ...string) *Run {
 	if trained.folder == "" {
 		t.Fatal("no run")
 	}
-	r, err := OpenRun(t.Context(), trained.folder, settings, env)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	if _, err := r.Load(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return loaded(t, trained.folder, env, settings...)
 }
 
 // randomExamples have all lengths, in no order.

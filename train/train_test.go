@@ -156,6 +156,20 @@ func final(t testing.TB, run string) (map[string][]byte, int64) {
 	return out, r.Step
 }
 
+// loaded opens a run with its latest checkpoint until the end of the test.
+func loaded(t testing.TB, run string, env Env, settings ...string) *Run {
+	t.Helper()
+	r, err := OpenRun(t.Context(), run, settings, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	if _, err := r.Load(t.Context(), Latest); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func sameRuns(t *testing.T, got, want string) {
 	t.Helper()
 	g, gotStep := final(t, got)
@@ -195,14 +209,7 @@ func TestTrainLearns(t *testing.T) {
 	if out["accuracy"] < 0.9 {
 		t.Errorf("accuracy %v after 12 epochs of a task that can be learned", out["accuracy"])
 	}
-	r, err := OpenRun(context.Background(), run, nil, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if _, err := r.Load(context.Background(), "latest"); err != nil {
-		t.Fatal(err)
-	}
+	r := loaded(t, run, quiet())
 	again, err := r.Evaluate(context.Background(), "")
 	if err != nil {
 		t.Fatal(err)
