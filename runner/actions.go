@@ -87,7 +87,7 @@ func (b Better) better(value, than, delta float64) bool {
 
 // bestState is the best value of a metric so far.
 type bestState struct {
-	Value number `json:"value"` // NaN before the first evaluation
+	Value Number `json:"value"` // NaN before the first evaluation
 	Step  int64  `json:"step"`
 	Since int64  `json:"since"` // number of evaluations since then
 	// Metric and Order describe the metric. States saved by older versions lack them.
@@ -95,7 +95,7 @@ type bestState struct {
 	Order  Better `json:"order,omitempty"`
 }
 
-func noBest() bestState { return bestState{Value: number(math.NaN())} }
+func noBest() bestState { return bestState{Value: Number(math.NaN())} }
 
 // restore restores a saved state. It ignores the state of another metric, unless metric is "".
 func (s *bestState) restore(raw json.RawMessage, metric string, order Better) error {
@@ -152,7 +152,7 @@ func (b *NewBestMetric) Test(step int64, out Outputs) (bool, error) {
 func (b *NewBestMetric) Commit(_ context.Context, step int64, out Outputs) error {
 	ok, err := b.Test(step, out)
 	if ok {
-		b.best = bestState{Value: number(out[b.metric]), Step: step}
+		b.best = bestState{Value: Number(out[b.metric]), Step: step}
 	}
 	return err
 }
@@ -195,7 +195,7 @@ func (e *EarlyStopping) Check(_ context.Context, step int64, out Outputs) error 
 		return err
 	}
 	if e.order.better(value, float64(e.best.Value), e.minDelta) {
-		e.best = bestState{Value: number(value), Step: step}
+		e.best = bestState{Value: Number(value), Step: step}
 		return nil
 	}
 	e.best.Since++

@@ -51,11 +51,11 @@ func (s Sums) scalar(name string) (float64, error) {
 // MarshalJSON encodes the sums so that UnmarshalJSON restores the same bits. Infinities and NaN,
 // which JSON cannot represent as numbers, are the strings "inf", "-inf" and "nan".
 func (s Sums) MarshalJSON() ([]byte, error) {
-	m := make(map[string][]number, len(s))
+	m := make(map[string][]Number, len(s))
 	for name, v := range s {
-		n := make([]number, len(v))
+		n := make([]Number, len(v))
 		for i := range v {
-			n[i] = number(v[i])
+			n[i] = Number(v[i])
 		}
 		m[name] = n
 	}
@@ -64,7 +64,7 @@ func (s Sums) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON decodes the output of MarshalJSON.
 func (s *Sums) UnmarshalJSON(b []byte) error {
-	var m map[string][]number
+	var m map[string][]Number
 	if err := json.Unmarshal(b, &m); err != nil {
 		return err
 	}
@@ -105,16 +105,16 @@ func (o Outputs) String() string {
 // MarshalJSON encodes the outputs as a JSON object. Values that are not finite are the strings
 // "inf", "-inf" and "nan".
 func (o Outputs) MarshalJSON() ([]byte, error) {
-	m := make(map[string]number, len(o))
+	m := make(map[string]Number, len(o))
 	for name, v := range o {
-		m[name] = number(v)
+		m[name] = Number(v)
 	}
 	return json.Marshal(m)
 }
 
 // UnmarshalJSON decodes the output of MarshalJSON.
 func (o *Outputs) UnmarshalJSON(b []byte) error {
-	var m map[string]number
+	var m map[string]Number
 	if err := json.Unmarshal(b, &m); err != nil {
 		return err
 	}
@@ -134,10 +134,11 @@ func (o Outputs) get(name string) (float64, error) {
 	return v, nil
 }
 
-// number is a float64 that can be encoded as JSON even if it is not finite.
-type number float64
+// Number is a float64 that can be encoded as JSON even if it is not finite.
+type Number float64
 
-func (n number) MarshalJSON() ([]byte, error) {
+// MarshalJSON encodes infinities and NaN as the strings "inf", "-inf" and "nan".
+func (n Number) MarshalJSON() ([]byte, error) {
 	f := float64(n)
 	switch {
 	case math.IsNaN(f):
@@ -150,20 +151,21 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, f, 'g', -1, 64), nil
 }
 
-func (n *number) UnmarshalJSON(b []byte) error {
+// UnmarshalJSON decodes the output of MarshalJSON.
+func (n *Number) UnmarshalJSON(b []byte) error {
 	switch string(b) {
 	case `"nan"`:
-		*n = number(math.NaN())
+		*n = Number(math.NaN())
 	case `"inf"`:
-		*n = number(math.Inf(1))
+		*n = Number(math.Inf(1))
 	case `"-inf"`:
-		*n = number(math.Inf(-1))
+		*n = Number(math.Inf(-1))
 	default:
 		var f float64
 		if err := json.Unmarshal(b, &f); err != nil {
 			return err
 		}
-		*n = number(f)
+		*n = Number(f)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ var layers = [][]string{
 	{"train/task/classify", "train/task/regression", "train/task/multilabel", "train/task/tokens", "train/task/mlm"},
 	{"train/task/generic"},
 	{"train/task"},
+	{"train/evaluation"},
 	{"runner", "internal/servable"},
 	{"strategy"},
 	{"strategy/internal/compose", "internal/cluster/clustertest", "internal/vfs/crashtest"},
