@@ -41,4 +41,7 @@ for task, labels in {"regression": [], "multilabel": ["film", "plot"], "tokens":
     code = main(["bert", "--task", task, "--config", str(out / "config.json"), "--data", str(data), "--out", str(out / task)])
     if code:
         sys.exit(code)
+if code := main(["bert", "--task", "regression", "--lora-rank", "4", "--lora-targets", "query,value,intermediate",
+                 "--config", str(out / "config.json"), "--out", str(out / "regression-lora")]):
+    sys.exit(code)
 `

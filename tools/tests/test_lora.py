@@ -1,13 +1,15 @@
 """Adapters of low rank: what is trained, what is computed, and what is merged."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import scalars
+import test_texttasks as texttasks
+from helpers import scalars, tensors
 
-from gorbit_export import bert, classifier, config, export, optimizers
+from gorbit_export import bert, classifier, config, encoded, export, optimizers
 
 SMALL = config.BertConfig(8, 2, 2, 12, vocab_size=20, max_position_embeddings=16)
 ALL = bert.Lora(3, 6.0, bert.LORA_TARGETS)
@@ -41,9 +43,9 @@ def draw_up(model: tf.Module) -> None:
             variable.assign(rng.normal(size=variable.shape) * 0.3)
 
 
-def merged_twin(adapted: classifier.Classification) -> classifier.Classification:
-    """Makes a task without adapters whose kernels have those of `adapted` merged."""
-    plain = task(None)
+def merged_twin(adapted: encoded.EncoderTask, plain: encoded.EncoderTask | None = None):
+    """Gives a task without adapters the values of `adapted`, with the adapters merged."""
+    plain = plain or task(None)
     to = dict(export._variable_paths(plain.model, "model"))
     module = export.Export(adapted, optimizers.AdamW())
     for path, value in {**module.variables_by_path, **module.states_by_path}.items():
@@ -68,6 +70,23 @@ def test_adapters_compute_what_merged_kernels_do(recompute):
     got = encoded(adapted)
     assert np.abs(got - before).max() > 0.1
     np.testing.assert_allclose(got, encoded(merged_twin(adapted)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", texttasks.NAMES)
+def test_every_task_trains_adapters(name):
+    build = dataclasses.replace(texttasks.BUILD, lora=bert.Lora(2, 4.0, bert.LORA_TARGETS))
+    adapted = texttasks.make(name, build)
+    draw_up(adapted.model)
+    paths = export.Export(adapted, optimizers.AdamW()).variables_by_path
+    assert all("lora" in path for path in paths if path.startswith("model/encoder/"))
+    whole = list(range(texttasks.COUNT))
+    features = tensors(texttasks.features_of(name, whole, [whole]))
+    plain = texttasks.make(name)
+    before = plain.evaluate_sums(features)["loss_sum"]
+    got = adapted.evaluate_sums(features)["loss_sum"]
+    want = merged_twin(adapted, plain).evaluate_sums(features)["loss_sum"]
+    assert abs(got - before) > 1e-4
+    np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
 def test_gradients_are_those_of_the_product():

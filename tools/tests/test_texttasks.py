@@ -72,13 +72,13 @@ def features_of(
     }
 
 
-def make(name: str) -> task.Task:
+def make(name: str, build: encoded.Build = BUILD) -> task.Task:
     if name == "mlm":
-        return MaskedLM(BUILD, Special(4, (0, 1, 2, 3, 4)))
+        return MaskedLM(build, Special(4, (0, 1, 2, 3, 4)))
     made = {
-        "regression": lambda: Regression(BUILD, "mean"),
-        "multilabel": lambda: MultiLabel(BUILD, 3, "first"),
-        "tokens": lambda: Tokens(BUILD, len(TAGS), TAGS),
+        "regression": lambda: Regression(build, "mean"),
+        "multilabel": lambda: MultiLabel(build, 3, "first"),
+        "tokens": lambda: Tokens(build, len(TAGS), TAGS),
     }
     return made[name]()
 
