@@ -45,6 +45,10 @@ func (a Arg) String() string {
 // multiplied by weight_sum. The name of the state follows it.
 const StatePrefix = "state/"
 
+// EachPrefix is the prefix of the outputs of the evaluate function that are not sums but values of
+// every example, or token, which evaluations collect.
+const EachPrefix = "each/"
+
 // MergePrefix is the prefix under which a strategy reads what the function merge gives. The name of
 // the variable follows it.
 const MergePrefix = "merge/"
@@ -377,10 +381,14 @@ func (e *Export) checkOpenAxes() error {
 	return nil
 }
 
-// checkStates checks that no change of a state is given that would be lost.
+// checkStates checks that no change of a state is given that would be lost, and that training gives
+// sums only.
 func (e *Export) checkStates() error {
 	states := e.Contract.UpdatedStates()
 	for _, a := range e.Functions["gradients"].Outputs {
+		if strings.HasPrefix(a.Name, EachPrefix) {
+			return fmt.Errorf("function gradients: output %s is not a sum; expected outputs %s... of evaluate only", a.Name, EachPrefix)
+		}
 		name, ok := strings.CutPrefix(a.Name, StatePrefix)
 		if ok && !slices.ContainsFunc(states, func(s State) bool { return s.Name == name }) {
 			return fmt.Errorf("function gradients: output %s is of a state that is not declared as updated in %s", a.Name, ContractFile)

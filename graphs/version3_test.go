@@ -332,6 +332,11 @@ func TestOpenRefusesVersion3(t *testing.T) {
 		{"sum of open shape", func(f found) {
 			f.outputs("evaluate")["metric/accuracy/count"].GetTensorSpecValue().Shape = shapeProto([]int64{-1})
 		}, nil, "function evaluate: output metric/accuracy/count: the graph has metric/accuracy/count float32 [?]; expected a float32 of fixed shape"},
+		{"values of examples in training", func(f found) {
+			out := f.outputs("gradients")
+			out["each/weight"] = out["metric/accuracy/count"]
+			delete(out, "metric/accuracy/count")
+		}, nil, "function gradients: output each/weight is not a sum; expected outputs each/... of evaluate only"},
 		{"half of the sums in training", func(f found) {
 			out := f.outputs("gradients")
 			out["metric/accuracy/half"] = out["metric/accuracy/count"]

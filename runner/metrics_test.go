@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,6 +57,14 @@ func TestSumsAdd(t *testing.T) {
 	}
 	if _, ok := a["a"]; ok || a["x"][0] != 11 {
 		t.Errorf("a failed Add left %v", a)
+	}
+	for _, values := range [][]float64{{1, 2}, {3}} {
+		if err := a.Add(Sums{EachPrefix + "score": values}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := a[EachPrefix+"score"]; !slices.Equal(got, []float64{1, 2, 3}) {
+		t.Errorf("collected %v", got)
 	}
 }
 

@@ -12,14 +12,19 @@ import (
 
 // Sums holds the sums of one or more steps by output name: "loss_sum", "weight_sum", "confusion"
 // and so on. They are always sums and never means, so that steps, replicas and short batches add up
-// exactly. Each is a flat row-major slice; a scalar has one element.
+// exactly. Each is a flat row-major slice; a scalar has one element. Names that begin with EachPrefix
+// are no sums.
 type Sums map[string][]float64
 
-// Add adds other to s, element by element, and copies names that s lacks. If the length of an output
-// differs, it returns an error and leaves s unchanged.
+// EachPrefix is the prefix of the names of outputs that an evaluation collects instead of adding them
+// up: values of every example, for metrics such as rank correlations.
+const EachPrefix = "each/"
+
+// Add adds other to s, element by element, and copies names that s lacks. Values under EachPrefix are
+// appended. If the length of another output differs, it returns an error and leaves s unchanged.
 func (s Sums) Add(other Sums) error {
 	for name, v := range other {
-		if have, ok := s[name]; ok && len(have) != len(v) {
+		if have, ok := s[name]; ok && len(have) != len(v) && !strings.HasPrefix(name, EachPrefix) {
 			return fmt.Errorf("output %q has %d elements; expected %d, as before", name, len(v), len(have))
 		}
 	}
@@ -27,6 +32,10 @@ func (s Sums) Add(other Sums) error {
 		have, ok := s[name]
 		if !ok {
 			s[name] = slices.Clone(v)
+			continue
+		}
+		if strings.HasPrefix(name, EachPrefix) {
+			s[name] = append(have, v...)
 			continue
 		}
 		for i := range v {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
@@ -24,7 +26,7 @@ func (m *TPU) Predict(ctx context.Context, features []Feature) (map[string][]flo
 }
 
 // EvaluateAll evaluates several batches of one shape at once, at most one for each core, and returns
-// the sums of all of them.
+// the sums of all of them. Outputs under graphs.EachPrefix are joined in the order of the batches.
 func (m *TPU) EvaluateAll(ctx context.Context, batches [][]Feature) (map[string][]float64, error) {
 	if n := m.runtime.MicroBatches; len(batches) == 0 || len(batches) > n {
 		return nil, fault.Usagef("%d batches given; expected 1 to %d, the number of cores in use", len(batches), n)
@@ -35,6 +37,10 @@ func (m *TPU) EvaluateAll(ctx context.Context, batches [][]Feature) (map[string]
 	}
 	for _, part := range parts[1:] {
 		for name, values := range part {
+			if strings.HasPrefix(name, graphs.EachPrefix) {
+				parts[0][name] = append(parts[0][name], values...)
+				continue
+			}
 			for i, v := range values {
 				parts[0][name][i] += v
 			}

@@ -14,6 +14,8 @@ POOLINGS = ("first", "mean")
 
 MAX_LABELS = 10_000
 """Limits the confusion matrix of an evaluation, which has MAX_LABELS squared numbers."""
+TOP = 5
+"""How many of the most probable labels count in an evaluation of more labels than these."""
 
 
 class BertClassifier(tf.Module):
@@ -146,14 +148,31 @@ class Classification(encoded.EncoderTask):
         return self._sums(logits, features, hyperparameters["label_smoothing"])
 
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See Task. "confusion" is [C, C]: weights by label (row) and prediction (column)."""
+        """See Task. "confusion" is [C, C]: weights by label (row) and prediction (column).
+
+        The difference of two logits is collected, for the area under the curve. With more than
+        TOP labels there is the accuracy of the TOP most probable ones.
+        """
         logits = self.model(features)
         sums = self._sums(logits, features, tf.constant(0.0))
         labels = self._one_hot(features["labels"])
         guesses = tf.one_hot(tf.argmax(logits, -1, tf.int32), self._num_labels)
         weighted = labels * features["example_weights"][:, None]
         sums["confusion"] = tf.matmul(weighted, guesses, transpose_a=True)
+        if self._num_labels == 2:
+            sums |= encoded.each(logits[:, 1] - logits[:, 0], features["labels"], features)
+        if self._num_labels > TOP:
+            sums[f"top_{TOP}_accuracy_sum"] = self._top(logits, features)
         return sums
+
+    def _top(self, logits: Tensor, features: dict[str, Tensor]) -> Tensor:
+        """The weight of the examples whose label is among the TOP; of equal logits, the first."""
+        labels = features["labels"]
+        own = tf.reduce_sum(tf.where(self._one_hot(labels) > 0, logits, 0.0), 1, keepdims=True)
+        earlier = tf.range(self._num_labels)[None, :] < labels[:, None]
+        before = (logits > own) | (tf.equal(logits, own) & earlier)
+        right = tf.reduce_sum(tf.cast(before, tf.float32), 1) < TOP
+        return encoded.weighted(tf.cast(right, tf.float32), features["example_weights"])
 
     def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """See Task. "logits" and "probabilities", float32 [B, C]."""

@@ -204,6 +204,18 @@ def weighted(values: Tensor, weights: Tensor) -> Tensor:
     return tf.reduce_sum(tf.math.multiply_no_nan(values, weights))
 
 
+def each(prediction: Tensor, label: Tensor, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs of an evaluation that are collected, for metrics of ranks.
+
+    Args:
+        prediction: float32 [B] or [B, C], the larger the more of the label.
+        label: of the same shape.
+        features: those of the batch, for the weights.
+    """
+    values = {"prediction": prediction, "label": label, "weight": features["example_weights"]}
+    return {f"each/{name}": tf.cast(value, tf.float32) for name, value in values.items()}
+
+
 def precise(values: Tensor) -> Tensor:
     """Sums float64 [N, K] over N without rounding to float32.
 

@@ -15,6 +15,8 @@ AUC_BINS = 500
 """Bins of the probabilities that the area under the curve is computed from."""
 AUC_LABELS = 1000
 """The most labels whose histograms an evaluation adds up."""
+EACH_LABELS = 100
+"""The most labels whose logits an evaluation collects instead, for the exact area."""
 
 
 class MultiLabel(encoded.EncoderTask):
@@ -98,8 +100,9 @@ class MultiLabel(encoded.EncoderTask):
 
         "label_counts" is float32 [C, 3]: the weights of the examples that have the label and are
         predicted to, that are predicted to, and that have it; a label is predicted from
-        probability 0.5 on. "label_bins", up to AUC_LABELS labels, is float32 [C, 2, AUC_BINS]:
-        the weights of the examples without and with the label by their probability.
+        probability 0.5 on. The logits are collected, up to EACH_LABELS labels. Up to AUC_LABELS
+        labels there is "label_bins" instead, float32 [C, 2, AUC_BINS]: the weights of the
+        examples without and with the label by their probability.
         """
         logits = self.model(features)
         sums = _sums(logits, features)
@@ -108,7 +111,9 @@ class MultiLabel(encoded.EncoderTask):
         sums["label_counts"] = tf.stack(
             [tf.reduce_sum(weights * v, 0) for v in (labels * guesses, guesses, labels)], 1
         )
-        if self._num_labels <= AUC_LABELS:
+        if self._num_labels <= EACH_LABELS:
+            sums |= encoded.each(logits, features["labels"], features)
+        elif self._num_labels <= AUC_LABELS:
             sums["label_bins"] = self._bins(logits, labels, weights)
         return sums
 

@@ -59,7 +59,10 @@ class Regression(encoded.EncoderTask):
         return _sums(x[:, 0], features)
 
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See Task. "moments" is float32 [2, 7], see MOMENTS and encoded.precise."""
+        """See Task. "moments" is float32 [2, 7], see MOMENTS and encoded.precise.
+
+        Predictions and labels are collected as well, for the rank correlation.
+        """
         predictions = self.model(features)[:, 0]
         sums = _sums(predictions, features)
         weights = tf.cast(features["example_weights"], tf.float64)
@@ -67,7 +70,7 @@ class Regression(encoded.EncoderTask):
         columns = [tf.ones_like(y), y, p, y * y, p * p, y * p, tf.abs(p - y)]
         columns = [tf.math.multiply_no_nan(column, weights) for column in columns]
         sums["moments"] = encoded.precise(tf.stack(columns, 1))
-        return sums
+        return sums | encoded.each(predictions, features["labels"], features)
 
     def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """See Task. "predictions", float32 [B]."""

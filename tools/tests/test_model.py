@@ -73,6 +73,30 @@ def test_predictions_and_evaluation_equal_plain_model():
     )
 
 
+@pytest.mark.parametrize("labels", [2, 7])
+def test_evaluation_of_ranks(labels):
+    task = Classification(SMALL, labels, "mean")
+    jitter(task.model)
+    export = Export(task, AdamW())
+    _, packed, _ = batch()
+    packed["labels"] = packed["labels"] % 2
+    inputs = {f.name: packed[f.name] for f in task.features if not f.label}
+    logits = export.predict(**tensors(inputs))["logits"].numpy()
+    sums = export.evaluate(**tensors(packed))
+    if labels == 2:
+        np.testing.assert_allclose(
+            sums["each/prediction"], logits[:, 1] - logits[:, 0], rtol=1e-5, atol=1e-6
+        )
+        np.testing.assert_array_equal(sums["each/label"], packed["labels"])
+        assert "top_5_accuracy_sum" not in sums
+        return
+    top = np.argsort(-logits, 1, "stable")[:, :5]
+    right = (top == packed["labels"][:, None]).any(1)
+    want = (right * packed["example_weights"]).sum()
+    np.testing.assert_allclose(sums["top_5_accuracy_sum"], want, rtol=1e-6)
+    assert "each/prediction" not in sums
+
+
 def test_padding_changes_nothing():
     task = Classification(SMALL, 2, "first")
     export = Export(task, AdamW())

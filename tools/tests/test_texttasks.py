@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from helpers import SMALL, jitter, pack, random_examples, scalars, tensors
 
-from gorbit_export import encoded, task
+from gorbit_export import encoded, multilabel, task
 from gorbit_export.export import Export
 from gorbit_export.mlm import MaskedLM, Special
 from gorbit_export.multilabel import AUC_BINS, MultiLabel
@@ -168,6 +168,9 @@ def test_sums_of_parts_are_those_of_the_whole(exported, parts):
                     for k, v in export.evaluate(**tensors(features)).items()
                 }
             for k, v in got.items():
+                if k.startswith("each/"):  # collected, here in no order
+                    out[k] = np.sort(np.append(out.get(k, []), v))
+                    continue
                 # The two parts of a precise sum count together.
                 out[k] = out.get(k, 0) + (v.sum(0) if k == "moments" else v)
         return out
@@ -219,7 +222,22 @@ def test_moments_are_float64_sums():
     np.testing.assert_allclose(moments, want, rtol=1e-12)
 
 
-def test_multilabel_counts_and_bins():
+def test_regression_collects_predictions():
+    export = Export(make("regression"), AdamW())
+    every = list(range(COUNT))
+    features = features_of("regression", every, [every])
+    inputs = {f.name: features[f.name] for f in export.task.features if not f.label}
+    sums = export.evaluate(**tensors(features))
+    np.testing.assert_allclose(
+        sums["each/prediction"], export.predict(**tensors(inputs))["predictions"], rtol=1e-6
+    )
+    np.testing.assert_array_equal(sums["each/label"], features["labels"])
+    np.testing.assert_array_equal(sums["each/weight"], features["example_weights"])
+
+
+@pytest.mark.parametrize("most", [100, 2])
+def test_multilabel_counts_and_bins(monkeypatch, most):
+    monkeypatch.setattr(multilabel, "EACH_LABELS", most)
     export = Export(make("multilabel"), AdamW())
     jitter(export.task.model)
     every = list(range(COUNT))
@@ -233,6 +251,13 @@ def test_multilabel_counts_and_bins():
     np.testing.assert_allclose(sums["label_counts"], want, rtol=1e-6)
     right = (guess == y).all(1) * w[:, 0]
     np.testing.assert_allclose(sums["exact_match_sum"], right.sum(), rtol=1e-6)
+    if most > 3:
+        assert "label_bins" not in sums
+        logits = export.predict(**tensors(inputs))["logits"]
+        np.testing.assert_allclose(sums["each/prediction"], logits, rtol=1e-6)
+        np.testing.assert_array_equal(sums["each/label"], y)
+        np.testing.assert_array_equal(sums["each/weight"], w[:, 0])
+        return
     bins = sums["label_bins"].numpy()
     assert bins.shape == (3, 2, AUC_BINS)
     np.testing.assert_allclose(bins.sum(2)[:, 1], (w * y).sum(0), rtol=1e-6)

@@ -29,6 +29,7 @@ func New(c *graphs.Contract, results task.Results) Task { return Task{generic.Ne
 // better holds the direction of each metric that Measure adds.
 var better = map[string]runner.Better{
 	"accuracy":        runner.HigherIsBetter,
+	"auc":             runner.HigherIsBetter,
 	"f1":              runner.HigherIsBetter,
 	"macro_f1":        runner.HigherIsBetter,
 	"macro_precision": runner.HigherIsBetter,
@@ -36,6 +37,7 @@ var better = map[string]runner.Better{
 	"mcc":             runner.HigherIsBetter,
 	"precision":       runner.HigherIsBetter,
 	"recall":          runner.HigherIsBetter,
+	"top_5_accuracy":  runner.HigherIsBetter,
 }
 
 // Metric implements task.Task. It knows the metrics of Measure.

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // Measure implements task.Task. It returns the outputs of generic.Task, and in addition:
@@ -16,6 +17,8 @@ import (
 //     if its denominator is 0. Definitions and zero cases are those of scikit-learn
 //     (accuracy_score, precision_recall_fscore_support with zero_division=0, matthews_corrcoef);
 //     mcc for more than two classes is Gorodkin's R_K.
+//   - From the collected differences of the two logits of two classes: auc, as scikit-learn's
+//     roc_auc_score of class 1.
 func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	out, err := t.Task.Measure(sums)
 	if err != nil {
@@ -31,6 +34,13 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 			return nil, err
 		}
 		m.addTo(out)
+	}
+	ranked, err := task.Rankings(sums)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range ranked {
+		out["auc"] = r.AUC()
 	}
 	return out, nil
 }

@@ -38,9 +38,10 @@ func New(c *graphs.Contract, results task.Results) Task { return Task{generic.Ne
 //
 //   - from LabelCounts: micro_precision, micro_recall, micro_f1, macro_f1 (over the labels that occur or
 //     are predicted) and f1_LABEL of each label, as scikit-learn with zero_division=0;
-//   - from LabelBins: auc, the mean over the labels of the area under the ROC curve. Examples in one
-//     bin count as equal, so it differs from scikit-learn's by what lies in one bin. Labels that all or
-//     no examples have are left out.
+//   - from the collected logits: auc, the mean over the labels of the area under the ROC curve, as
+//     scikit-learn's roc_auc_score. Labels that all or no examples have are left out.
+//   - instead, from LabelBins, where there are many labels: auc of probabilities in bins. Examples in
+//     one bin count as equal, so it differs from scikit-learn's by what lies in one bin.
 func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	out, err := t.Task.Measure(sums)
 	if err != nil {
@@ -58,6 +59,13 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	out["micro_precision"], out["micro_recall"], out["micro_f1"] = total.Precision(), total.Recall(), total.F1()
 	out["macro_f1"] = task.MacroF1(all)
 	task.AddF1(out, all, task.Names(t.Contract, "labels"))
+	ranked, err := task.Rankings(sums)
+	if err != nil {
+		return nil, err
+	}
+	if ranked != nil {
+		out["auc"] = task.MeanAUC(ranked)
+	}
 	bins, ok := sums[LabelBins]
 	if !ok {
 		return out, nil

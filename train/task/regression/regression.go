@@ -34,8 +34,9 @@ func New(c *graphs.Contract, results task.Results) Task { return Task{generic.Ne
 
 // Measure implements task.Task. Beside the generic metrics, and if there are Moments, it returns mse,
 // mae, r2 and pearson, as scikit-learn's mean_squared_error, mean_absolute_error and r2_score and
-// SciPy's pearsonr, all weighted. A metric that is not defined is NaN: r2 if all labels are equal,
-// pearson if all labels or all predictions are.
+// SciPy's pearsonr, all weighted, and spearman as SciPy's spearmanr if the predictions were collected. A
+// metric that is not defined is NaN: r2 if all labels are equal, pearson and spearman if all labels or
+// all predictions are.
 func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	out, err := t.Task.Measure(sums)
 	if err != nil {
@@ -66,6 +67,13 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	if varY == 0 || varP == 0 {
 		out["pearson"] = math.NaN()
 	}
+	ranked, err := task.Rankings(sums)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range ranked {
+		out["spearman"] = r.Spearman()
+	}
 	return out, nil
 }
 
@@ -80,10 +88,11 @@ func variance(squares, mean float64) float64 {
 }
 
 var better = map[string]runner.Better{
-	"mse":     runner.LowerIsBetter,
-	"mae":     runner.LowerIsBetter,
-	"r2":      runner.HigherIsBetter,
-	"pearson": runner.HigherIsBetter,
+	"mse":      runner.LowerIsBetter,
+	"mae":      runner.LowerIsBetter,
+	"r2":       runner.HigherIsBetter,
+	"pearson":  runner.HigherIsBetter,
+	"spearman": runner.HigherIsBetter,
 }
 
 // Metric implements task.Task. It knows the metrics of Measure.
