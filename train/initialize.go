@@ -2,8 +2,10 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +36,10 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	for _, s := range export.Contract.States {
 		names = append(names, s.Name)
 	}
-	bundle, err := checkpoint.OpenBundle(filepath.Join(export.Path, "variables", "variables"))
+	bundle, err := checkpoint.OpenBundle(filepath.Join(export.Path, valuesFolder, "variables"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("graph %s has no initial values, as a run's copy of a graph of another file system; expected the export itself, or a run with a checkpoint: %w", export.Path, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("initial variables of the export: %w", err)
 	}

@@ -260,6 +260,9 @@ func (t *training) record(step int64, restored string) error {
 	if err != nil {
 		return err
 	}
+	if err := keepGraph(t.folder, t.export.Path, given.Graph); err != nil {
+		return err
+	}
 	if err := updateFile(filepath.Join(t.folder, paramsFile), content); err != nil {
 		return err
 	}

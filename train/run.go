@@ -103,7 +103,11 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err := p.toRead(settings); err != nil {
 		return nil, err
 	}
-	setup, err := newSetup(ctx, p, env)
+	graph, err := p.graphToRead(folder, settings, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	setup, err := newSetupOf(ctx, p, graph, env)
 	if err != nil {
 		return nil, err
 	}

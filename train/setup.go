@@ -33,7 +33,12 @@ type setup struct {
 
 // newSetup opens the graph that the params name.
 func newSetup(ctx context.Context, p Params, env Env) (*setup, error) {
-	export, err := openExport(ctx, p.Graph, env)
+	return newSetupOf(ctx, p, p.Graph, env)
+}
+
+// newSetupOf opens a graph, which may be the run's own copy of the one that the params name.
+func newSetupOf(ctx context.Context, p Params, graph string, env Env) (*setup, error) {
+	export, err := openExport(ctx, graph, env)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,11 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	s, err := newSetup(ctx, p, env)
+	graph, err := p.graphToTrain(folder, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSetupOf(ctx, p, graph, env)
 	if err != nil {
 		return nil, err
 	}

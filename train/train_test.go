@@ -626,7 +626,7 @@ func TestDiskFull(t *testing.T) {
 		t.Skip("mounting a small disk needs root")
 	}
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=700k"); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1450k"); err != nil {
 		t.Skipf("no small disk can be mounted: %v", err)
 	}
 	defer syscall.Unmount(dir, 0)

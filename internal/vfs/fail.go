@@ -66,6 +66,14 @@ func (f *Failing) Exchange(a, b string) error {
 	return f.FS.Exchange(a, b)
 }
 
+// Link implements FS.
+func (f *Failing) Link(from, to string) error {
+	if err := f.next("link", to); err != nil {
+		return err
+	}
+	return f.FS.Link(from, to)
+}
+
 // Remove implements FS.
 func (f *Failing) Remove(name string) error {
 	if err := f.next("remove", name); err != nil {

@@ -257,6 +257,25 @@ func (m *Memory) Exchange(a, b string) error {
 	return nil
 }
 
+// Link implements FS.
+func (m *Memory) Link(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, target, err := m.parents(from, to)
+	switch {
+	case err != nil:
+	case old.node().dir:
+		err = syscall.EPERM
+	case target.node() != nil:
+		err = syscall.EEXIST
+	}
+	if err != nil {
+		return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
+	}
+	target.set(old.node())
+	return nil
+}
+
 // Remove implements FS.
 func (m *Memory) Remove(name string) error {
 	m.mu.Lock()

@@ -25,6 +25,9 @@ func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 // Exchange implements FS.
 func (OS) Exchange(a, b string) error { return exchange(a, b) }
 
+// Link implements FS.
+func (OS) Link(from, to string) error { return os.Link(from, to) }
+
 // Remove implements FS.
 func (OS) Remove(name string) error { return os.Remove(name) }
 

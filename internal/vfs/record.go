@@ -210,6 +210,17 @@ func (r *Recorder) Exchange(a, b string) error {
 	return nil
 }
 
+// Link implements FS. The file is recorded as a new one with the same content.
+func (r *Recorder) Link(from, to string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := os.Link(from, to); err != nil {
+		return err
+	}
+	r.adopt(to)
+	return nil
+}
+
 // Remove implements FS.
 func (r *Recorder) Remove(name string) error {
 	r.mu.Lock()

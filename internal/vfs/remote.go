@@ -199,6 +199,7 @@ func (r refusing) OpenFile(name string, _ int, _ fs.FileMode) (File, error) {
 }
 func (r refusing) Rename(from, _ string) error                { return r.refuse("rename", from) }
 func (r refusing) Exchange(a, _ string) error                 { return r.refuse("exchange", a) }
+func (r refusing) Link(from, _ string) error                  { return r.refuse("link", from) }
 func (r refusing) Remove(name string) error                   { return r.refuse("remove", name) }
 func (r refusing) Mkdir(name string, _ fs.FileMode) error     { return r.refuse("mkdir", name) }
 func (r refusing) ReadDir(name string) ([]fs.DirEntry, error) { return nil, r.refuse("open", name) }

@@ -45,6 +45,9 @@ type FS interface {
 	// Exchange exchanges two names atomically. If that is not supported, the error is
 	// errors.ErrUnsupported and nothing has changed.
 	Exchange(a, b string) error
+	// Link gives a file a second name. If that is not possible, as between two devices, in a bucket
+	// or for a file of somebody else, there is an error and nothing has changed.
+	Link(from, to string) error
 	// Remove removes a file or an empty folder.
 	Remove(name string) error
 	Mkdir(name string, perm fs.FileMode) error
@@ -255,4 +258,23 @@ func RemoveAll(f FS, name string) error {
 		return err
 	}
 	return nil
+}
+
+// CopyFile writes the content of a file to a new file, or in place of another one's, and makes it
+// durable. The name is durable once the folder is synced.
+func CopyFile(from, to string) error {
+	in, err := Open(At(from), from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := Create(At(to), to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
 }

@@ -199,6 +199,11 @@ func (s *Store) Exchange(a, b string) error {
 	return &os.LinkError{Op: "exchange", Old: a, New: b, Err: errors.ErrUnsupported}
 }
 
+// Link implements vfs.FS: it is not supported.
+func (s *Store) Link(from, to string) error {
+	return &os.LinkError{Op: "link", Old: from, New: to, Err: errors.ErrUnsupported}
+}
+
 // Remove implements vfs.FS: it refuses.
 func (s *Store) Remove(name string) error { return inPlace("remove", name) }
 

@@ -342,6 +342,11 @@ func (f *workFS) Exchange(a, b string) error {
 	return &os.LinkError{Op: "exchange", Old: a, New: b, Err: errors.ErrUnsupported}
 }
 
+// Link implements vfs.FS: it is not supported.
+func (f *workFS) Link(from, to string) error {
+	return &os.LinkError{Op: "link", Old: from, New: to, Err: errors.ErrUnsupported}
+}
+
 // Remove implements vfs.FS.
 func (f *workFS) Remove(name string) error {
 	if err := f.OS.Remove(name); err != nil {

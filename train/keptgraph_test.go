@@ -1,0 +1,251 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/vfs/crashtest"
+)
+
+// copied copies a folder to a new one of the same file system as the tests' folders.
+func copied(t *testing.T, from string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "export")
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// smallGraph writes an export whose graph has a few bytes, with the initial values of another one.
+func smallGraph(t *testing.T, dir, values string) string {
+	t.Helper()
+	if err := os.CopyFS(filepath.Join(dir, valuesFolder), os.DirFS(filepath.Join(values, valuesFolder))); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"saved_model.pb": "graph", "assets/gorbit.json": "{}", "serving/saved_model.pb": "served", "fingerprint.pb": "no"} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestRunStandsAlone evaluates, predicts with and continues a run whose export is gone.
+func TestRunStandsAlone(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.Epochs = 12, 0
+	whole := filepath.Join(t.TempDir(), "whole")
+	if _, err := Train(t.Context(), p, whole, quiet()); err != nil {
+		t.Fatal(err)
+	}
+
+	p.Graph = copied(t, p.Graph)
+	run := filepath.Join(t.TempDir(), "run")
+	ctx, stop := context.WithCancel(t.Context())
+	env := quiet()
+	env.Out = &lineFunc{func(line string) {
+		if strings.Contains(line, "saved checkpoint to") {
+			stop()
+		}
+	}}
+	if _, err := Train(ctx, p, run, env); !errors.Is(err, fault.Stopped) {
+		t.Fatalf("got %v; expected a stop", err)
+	}
+	if err := os.Rename(p.Graph, p.Graph+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := loaded(t, run, quiet()).Evaluate(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := loaded(t, run, quiet(), "graph="+p.Graph+"-away").Evaluate(t.Context(), ""); err != nil || !reflect.DeepEqual(again, before) {
+		t.Errorf("with the export the outputs are %v, %v; expected %v", again, err, before)
+	}
+	if _, err := OpenRun(t.Context(), run, []string{"graph=" + p.Graph}, quiet()); err == nil || !strings.Contains(err.Error(), p.Graph+": no such folder") {
+		t.Errorf("the export that was asked for is gone: %v", err)
+	}
+
+	// The same command continues, and ends in the same bits.
+	if _, err := Train(t.Context(), p, run, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	sameRuns(t, run, whole)
+
+	// Another graph is refused, as ever.
+	p.Graph, p.Train.Steps = testkit.Export(t, bertConfig, "--pooling", "first"), 18
+	if _, err := Train(t.Context(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), "not a checkpoint of this model") {
+		t.Errorf("another graph: %v", err)
+	}
+}
+
+// lineFunc calls a function with every line.
+type lineFunc struct{ each func(string) }
+
+func (l *lineFunc) Write(p []byte) (int, error) {
+	l.each(string(p))
+	return len(p), nil
+}
+
+// TestKeepGraph makes copies of small graphs.
+//
+// Long: a case per way in which a copy is made, changed or damaged.
+func TestKeepGraph(t *testing.T) {
+	graph, _ := fixture(t)
+	keep := func(t *testing.T, folder, export string) *keptGraph {
+		t.Helper()
+		if err := os.MkdirAll(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := keepGraph(folder, export, export); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := readKeptGraph(folder)
+		if err != nil || kept == nil {
+			t.Fatalf("the copy is %v, %v", kept, err)
+		}
+		return kept
+	}
+	names := func(k *keptGraph) (out []string) {
+		for _, part := range k.Files {
+			out = append(out, part.Name)
+		}
+		return out
+	}
+	all := []string{"assets/gorbit.json", "saved_model.pb", "serving/saved_model.pb", "variables/variables.data-00000-of-00001", "variables/variables.index"}
+
+	t.Run("linked", func(t *testing.T) {
+		export, folder := smallGraph(t, t.TempDir(), graph), t.TempDir()
+		kept := keep(t, folder, export)
+		if !reflect.DeepEqual(names(kept), all) {
+			t.Errorf("kept are %q; expected %q", names(kept), all)
+		}
+		for _, name := range all {
+			if !sameFile(filepath.Join(export, name), filepath.Join(folder, graphFolder, name)) {
+				t.Errorf("%s is no link", name)
+			}
+		}
+		// The list is not written again.
+		list := filepath.Join(folder, graphFolder, keptFile)
+		was, err := os.Stat(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep(t, folder, export)
+		if is, err := os.Stat(list); err != nil || !os.SameFile(is, was) {
+			t.Errorf("the copy was made again, %v", err)
+		}
+		if err := keepGraph(folder, filepath.Join(folder, graphFolder), "x"); err != nil {
+			t.Errorf("the copy itself as the graph: %v", err)
+		}
+	})
+	t.Run("copied", func(t *testing.T) {
+		export, folder := smallGraph(t, t.TempDir(), graph), filepath.Join(testkit.MemoryDir(t), "run")
+		defer vfs.Mount(folder, unlinked{vfs.OS{}})()
+		if kept := keep(t, folder, export); !reflect.DeepEqual(names(kept), all[:3]) {
+			t.Errorf("kept are %q; expected %q", names(kept), all[:3])
+		}
+		if _, err := os.Stat(filepath.Join(folder, graphFolder, valuesFolder)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("initial values were copied: %v", err)
+		}
+	})
+	t.Run("changed", func(t *testing.T) {
+		export, folder := smallGraph(t, t.TempDir(), graph), t.TempDir()
+		keep(t, folder, export)
+		replaced := filepath.Join(export, "saved_model.pb")
+		if err := errors.Join(os.Remove(replaced), os.WriteFile(replaced, []byte("another"), 0o666), os.RemoveAll(filepath.Join(export, "serving"))); err != nil {
+			t.Fatal(err)
+		}
+		p := Params{Graph: export}
+		var log bytes.Buffer
+		if at, err := p.graphToRead(folder, nil, slog.New(slog.NewTextHandler(&log, nil))); err != nil || at != filepath.Join(folder, graphFolder) {
+			t.Errorf("the graph to read is %s, %v", at, err)
+		}
+		if !strings.Contains(log.String(), "the export was changed since") {
+			t.Errorf("the log is %q", &log)
+		}
+		kept := keep(t, folder, export)
+		if content, err := os.ReadFile(filepath.Join(folder, graphFolder, "saved_model.pb")); err != nil || string(content) != "another" {
+			t.Errorf("the copy has %q, %v", content, err)
+		}
+		if _, err := os.Stat(filepath.Join(folder, graphFolder, "serving")); err == nil || len(kept.Files) != 4 {
+			t.Errorf("the copy still has a served graph: %v", names(kept))
+		}
+	})
+	t.Run("damaged", func(t *testing.T) {
+		for what, damage := range map[string]func(own string) error{
+			"is not the file that was copied": func(own string) error {
+				name := filepath.Join(own, "saved_model.pb")
+				return errors.Join(os.Remove(name), os.WriteFile(name, []byte("grap!"), 0o666))
+			},
+			"is missing": func(own string) error { return os.Remove(filepath.Join(own, "assets", "gorbit.json")) },
+			"variables.index is not the file": func(own string) error {
+				name := filepath.Join(own, "variables", "variables.index")
+				return errors.Join(os.Remove(name), os.WriteFile(name, nil, 0o666))
+			},
+			"is not in the folder": func(own string) error {
+				list, err := json.Marshal(keptGraph{Files: []keptPart{{Name: "../x"}}})
+				return errors.Join(err, os.WriteFile(filepath.Join(own, keptFile), list, 0o666))
+			},
+		} {
+			export, folder := smallGraph(t, t.TempDir(), graph), t.TempDir()
+			keep(t, folder, export)
+			if err := damage(filepath.Join(folder, graphFolder)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Params{Graph: export}.graphToRead(folder, nil, quiet().Log)
+			if !errors.Is(err, fault.Damaged) || !strings.Contains(err.Error(), what) {
+				t.Errorf("got %v; expected %q", err, what)
+			}
+			keep(t, folder, export) // made anew
+		}
+	})
+	t.Run("none", func(t *testing.T) {
+		gone := filepath.Join(t.TempDir(), "gone")
+		_, err := Params{Graph: gone}.graphToRead("runs/a", nil, quiet().Log)
+		if err == nil || !strings.Contains(err.Error(), "run runs/a has no copy of it; name an export of the same model with --set graph=FOLDER") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestCrashOfKeptGraph crashes while a copy of a graph is made, and while it takes the place of
+// another one, with links and without.
+func TestCrashOfKeptGraph(t *testing.T) {
+	graph, _ := fixture(t)
+	first, second := testkit.MemoryDir(t), testkit.MemoryDir(t)
+	smallGraph(t, first, graph)
+	smallGraph(t, second, graph)
+	if err := os.WriteFile(filepath.Join(second, "saved_model.pb"), []byte("another"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	program := crashtest.Program{
+		Prepare: func(dir string) error { return keepGraph(dir, first, "first") },
+		Run:     func(dir string) error { return keepGraph(dir, second, "second") },
+	}
+	t.Run("links", func(t *testing.T) { crashtest.Survives(t, program) })
+	program.Wrap = func(f vfs.FS) vfs.FS { return unlinked{f} }
+	program.Prepare = nil
+	t.Run("copies", func(t *testing.T) { crashtest.Survives(t, program) })
+}
+
+// unlinked is a file system that cannot link files.
+type unlinked struct{ vfs.FS }
+
+func (unlinked) Link(string, string) error { return errors.ErrUnsupported }
