@@ -6,7 +6,7 @@ type Layout interface {
 	// Validate returns an error that names the first setting that makes no sense in batches of
 	// so many examples.
 	Validate(examples int) error
-	// Settings lists what the content of a batch depends on, always in the same order.
+	// Settings lists what a batch depends on, always in the same order.
 	Settings() []Setting
 	// Assemblers returns a function that makes assemblers. The assemblers may share memory. Each
 	// is used by one goroutine.
@@ -51,4 +51,6 @@ type Setting struct {
 	Key   string // in the JSON of Settings
 	Name  string // in messages, such as "the row length"
 	Value any    // a string, a number or a bool
+	// Padding says that only padding depends on it, so that a position is valid with any value.
+	Padding bool
 }

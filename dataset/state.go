@@ -171,7 +171,9 @@ func (s Settings) differences(now Settings, layout []Setting) []string {
 	}
 	was, is := layoutValues(s.Layout), layoutValues(now.Layout)
 	for _, l := range layout {
-		differ(l.Name, cmp.Or(was[l.Key], "not set"), is[l.Key])
+		if !l.Padding {
+			differ(l.Name, cmp.Or(was[l.Key], "not set"), is[l.Key])
+		}
 		delete(was, l.Key)
 	}
 	for _, key := range slices.Sorted(maps.Keys(was)) {

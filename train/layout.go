@@ -10,6 +10,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 )
 
 // use is the purpose for which a split is opened.
@@ -127,6 +128,10 @@ func (p Params) denseFor(c *graphs.Contract, use use) dense.Config {
 		Truncate:    p.Data.Truncate,
 		FixedLength: c.XLA && p.Data.RowLength > 0,
 		EvenParts:   !c.Additive,
+	}
+	if p.Strategy.kind() == devices.TPU {
+		// A TPU's programs are for one shape.
+		l.Examples, l.FixedLength = p.Train.BatchSize, p.Data.RowLength > 0
 	}
 	for _, f := range c.Features {
 		l.Features = append(l.Features, p.specOf(f))

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -63,7 +64,7 @@ type DataParams struct {
 	// RowLength: positions in a row, and the maximum tokens of an example; 0: 128 or, for longer
 	// examples, the longest rounded up to a multiple of 64, but never more than the graph's
 	// positions. A run keeps it. For graphs without rows: the maximum length of an example on an
-	// open axis; 0 is no limit.
+	// open axis, and on a TPU the length of all; 0: no limit, and on a TPU the longest of the data.
 	RowLength int `yaml:"row_length"`
 	// Truncate: shorten longer examples instead of refusing them.
 	Truncate bool `yaml:"truncate"`
@@ -507,6 +508,8 @@ func (p Params) dataset(files []string, train bool, layout dataset.Layout) datas
 		c.DropRemainder = p.Data.DropRemainder
 	} else if rows, ok := layout.(packed.Config); ok && rows.Rows > 0 {
 		c.BatchSize = rows.Shape(1).Examples
+	} else if stacked, ok := layout.(dense.Config); ok && stacked.Examples > 0 {
+		c.BatchSize = stacked.Examples
 	}
 	return c
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -78,17 +80,23 @@ func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions st
 		return placed{}, err
 	}
 	cores := system.Topology.Cores()
+	if functions == strategy.FunctionsTrain {
+		if err := p.checkShare(export.Contract, cores); err != nil {
+			shutTPU(ctx, system, false, env.Log)
+			return placed{}, err
+		}
+	}
 	config := p.strategy(functions)
 	config.StandardOps, config.Patience = true, p.Strategy.TPUTimeout
-	shapes := p.packedFor(export.Contract).Shapes(cores)
-	for i, shape := range shapes {
-		axes := map[string]int64{"rows": int64(shape.Rows), "length": int64(shape.RowLength), "examples": int64(shape.Examples)}
-		if i+1 < len(shapes) {
-			config.MoreAxes = append(config.MoreAxes, axes)
-		} else {
-			config.Axes = axes
+	shapes := p.tpuAxes(export.Contract, cores)
+	last := len(shapes) - 1
+	config.Axes, config.MoreAxes = shapes[last], shapes[:last]
+	for _, axes := range shapes {
+		line := []any{"cores", cores}
+		for _, axis := range slices.Sorted(maps.Keys(axes)) {
+			line = append(line, axis, axes[axis])
 		}
-		env.Log.Info("compiling for the TPU", "cores", cores, "rows_per_core", shape.Rows, "row_length", shape.RowLength, "examples_per_core", shape.Examples)
+		env.Log.Info("compiling for the TPU", line...)
 	}
 	m, err := strategy.NewTPU(ctx, export, system, config)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -24,8 +26,28 @@ type batchModel struct {
 	outputs []output
 }
 
-// PredictBatch implements predict.BatchModel.
+// PredictBatch implements predict.BatchModel. On a TPU each core answers its part of the batch.
 func (m batchModel) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.Result, error) {
+	if m.run.on.tpu == nil {
+		return m.answer(ctx, b)
+	}
+	parts, err := m.run.Layout().Divide(b, m.run.on.Runtime().MicroBatches, 0)
+	if err != nil {
+		return nil, err
+	}
+	all, errs := make([][]predict.Result, len(parts)), make([]error, len(parts))
+	var calls sync.WaitGroup
+	for i, part := range parts {
+		if part.Examples > 0 {
+			calls.Go(func() { all[i], errs[i] = m.answer(ctx, part) })
+		}
+	}
+	calls.Wait()
+	return slices.Concat(all...), cmp.Or(errs...)
+}
+
+// answer answers the examples of a batch in one call.
+func (m batchModel) answer(ctx context.Context, b *dataset.Batch) ([]predict.Result, error) {
 	values, err := m.run.on.Predict(ctx, b.Features)
 	if err != nil {
 		return nil, lostInRead(err)

@@ -59,8 +59,11 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 		if err := checkTPUGraph(s.export.Contract); err != nil {
 			return err
 		}
+		if err := s.params.fixLength(s.export.Contract, s.data.manifest); err != nil {
+			f.add("%v", err)
+		}
 	}
-	if s.params.Data.Rows == 0 && s.params.Strategy.kind() == devices.TPU {
+	if s.params.Data.Rows == 0 && s.params.Strategy.kind() == devices.TPU && takesTokens(s.export.Contract) {
 		s.params.Data.Rows, s.chosen = f.tpuRows(s.params, folder, before), true
 	}
 	if s.params.Data.Rows > 0 {

@@ -118,7 +118,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	}
 	r.Params.Data.RowLength = cmp.Or(p.Data.RowLength, rowLengthOf(r.Manifest, r.Export.Contract))
 	if p.Strategy.kind() == devices.TPU {
-		if err := cmp.Or(checkTPUGraph(r.Export.Contract), r.Params.fixRows(r.Manifest)); err != nil {
+		if err := r.Params.fixShape(r.Export.Contract, r.Manifest); err != nil {
 			return nil, err
 		}
 	}

@@ -145,7 +145,6 @@ func TestTPUGraphs(t *testing.T) {
 	}{
 		{func(*graphs.Contract) {}, ""},
 		{func(c *graphs.Contract) { c.Precision = graphs.FP16 }, "export the graph with --precision bf16 or float32"},
-		{func(c *graphs.Contract) { c.Input = graphs.InputDense }, "the graph takes no tokens of texts, and strategy is tpu"},
 		{func(c *graphs.Contract) { c.Features[0].Axes = []string{"rows", "words"} }, "has an axis words, and strategy is tpu"},
 	} {
 		c := *export.Contract

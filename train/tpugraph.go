@@ -3,17 +3,21 @@ package train
 import (
 	"fmt"
 
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // checkTPUGraph returns a *ParamsError for a graph that runs do not use on a TPU, before that is started:
 // a start ends whatever runs on it.
 func checkTPUGraph(c *graphs.Contract) error {
-	switch {
-	case c.Precision == graphs.FP16:
+	if c.Precision == graphs.FP16 {
 		return &ParamsError{fmt.Errorf("the graph computes in %s, and strategy is tpu; export the graph with --precision bf16 or float32", graphs.FP16)}
-	case !takesTokens(c):
-		return &ParamsError{fmt.Errorf("the graph takes no tokens of texts, and strategy is tpu, which needs batches of fixed rows of tokens; use CPUs or GPUs")}
+	}
+	if !takesTokens(c) {
+		return nil // beside the examples, one axis may be open, and that has a fixed length
 	}
 	for _, f := range c.Features {
 		for i, axis := range f.Axes {
@@ -23,4 +27,87 @@ func checkTPUGraph(c *graphs.Contract) error {
 		}
 	}
 	return nil
+}
+
+// openAxis returns the name of the axis of a dense graph's features that is open beside the examples, or
+// "" if there is none.
+func openAxis(c *graphs.Contract) string {
+	for _, f := range c.Features {
+		for i, axis := range f.Axes {
+			if f.Shape[i] < 0 && axis != axisExamples {
+				return axis
+			}
+		}
+	}
+	return ""
+}
+
+// tpuAxes returns the sizes of the axes of a batch of one of so many cores of a TPU, for each shape of
+// batches, the largest last.
+func (p Params) tpuAxes(c *graphs.Contract, cores int) []map[string]int64 {
+	if takesTokens(c) {
+		var out []map[string]int64
+		for _, s := range p.packedFor(c).Shapes(cores) {
+			out = append(out, map[string]int64{axisRows: int64(s.Rows), axisLength: int64(s.RowLength), axisExamples: int64(s.Examples)})
+		}
+		return out
+	}
+	axes := map[string]int64{axisExamples: int64(p.denseFor(c, toEvaluate).PartExamples(cores))}
+	if open := openAxis(c); open != "" {
+		axes[open] = int64(p.Data.RowLength)
+	}
+	return []map[string]int64{axes}
+}
+
+// lengthStep is the unit to which the length of batches on a TPU is rounded up.
+const lengthStep = 8
+
+// fixLength sets data.row_length for a dense graph with an open axis on a TPU, unless it is set: the
+// longest example of the data. m describes the data, and may be nil.
+func (p *Params) fixLength(c *graphs.Contract, m *convert.Manifest) error {
+	open := openAxis(c)
+	if takesTokens(c) || open == "" || p.Data.RowLength > 0 {
+		return nil
+	}
+	longest := int64(0)
+	if m != nil {
+		for _, split := range m.Splits {
+			for _, f := range split.Features {
+				if f.Longest != nil {
+					longest = max(longest, *f.Longest)
+				}
+			}
+		}
+	}
+	if longest == 0 {
+		return fmt.Errorf("data.row_length is 0, and data %s does not say how long its examples are; expected the length of axis %s of the graph, which is fixed on a TPU, as with --set data.row_length=64", p.Data.Dir, open)
+	}
+	p.Data.RowLength = int(longest+lengthStep-1) / lengthStep * lengthStep
+	return nil
+}
+
+// checkWhole returns a *ParamsError if a batch of the training data would be filled up on a TPU, for a
+// graph that must not see such examples in training.
+func (s *setup) checkWhole(set *dataset.Dataset) error {
+	p, c := s.params, s.export.Contract
+	if p.Strategy.kind() != devices.TPU || c.Additive || takesTokens(c) {
+		return nil
+	}
+	const why = "the graph's results depend on the other examples of a batch, as with batch normalization, and on a TPU a smaller batch would be filled up with examples of weight 0"
+	if policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt); policy == tfrecord.Skip {
+		return &ParamsError{fmt.Errorf("data.on_corrupt is skip: %s; expected fail", why)}
+	}
+	if n := set.NumExamples() % int64(p.Train.BatchSize); n > 0 && !p.Data.DropRemainder {
+		return &ParamsError{fmt.Errorf("the last batch of an epoch has %d examples: %s; leave it out with --set data.drop_remainder=true", n, why)}
+	}
+	return nil
+}
+
+// checkShare returns a *ParamsError if the cores of a TPU cannot share a batch evenly, for a graph that
+// must not see examples that fill it up.
+func (p Params) checkShare(c *graphs.Contract, cores int) error {
+	if c.Additive || takesTokens(c) || p.Train.BatchSize%cores == 0 {
+		return nil
+	}
+	return &ParamsError{fmt.Errorf("train.batch_size is %d, and the TPU has %d cores; expected a multiple, since the graph's results depend on how a batch is divided, as with batch normalization", p.Train.BatchSize, cores)}
 }

@@ -6,7 +6,24 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/graphs"
 )
+
+// fixShape sets the shape of evaluations and predictions on a TPU. Graphs that take no tokens have
+// eval.batch_size examples. m describes the run's data.
+func (p *Params) fixShape(c *graphs.Contract, m *convert.Manifest) error {
+	if err := checkTPUGraph(c); err != nil {
+		return err
+	}
+	if takesTokens(c) {
+		return p.fixRows(m)
+	}
+	p.Train.BatchSize = p.Eval.BatchSize // nothing is trained
+	if err := p.fixLength(c, m); err != nil {
+		return &ParamsError{err}
+	}
+	return nil
+}
 
 // fixRows sets the rows of evaluations and predictions on a TPU, unless the run has fixed ones: what
 // eval.batch_size examples of mean length fill. m describes the run's data.

@@ -51,6 +51,10 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 		t.examples.Close()
 		return nil, fmt.Errorf("split %s: %w", s.params.Data.Train, err)
 	}
+	if err := s.checkWhole(t.examples); err != nil {
+		t.examples.Close()
+		return nil, err
+	}
 	t.start = t.examples.State()
 	if s.params.Runtime.Lanes == 0 && s.params.Strategy.kind() != devices.TPU {
 		s.params.Runtime.Lanes = s.params.Runtime.lanes(s.export.Contract.XLA)

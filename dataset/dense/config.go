@@ -131,8 +131,8 @@ func (c Config) Settings() []dataset.Setting {
 		{Key: "features", Name: "the list of features", Value: strings.Join(all, "; ")},
 		{Key: "max_length", Name: "the maximum length", Value: c.MaxLength},
 		{Key: "truncate", Name: "truncation", Value: c.Truncate},
-		{Key: "fixed_length", Name: "the fixed length", Value: c.FixedLength},
-		{Key: "examples", Name: "the fixed number of examples", Value: c.Examples},
+		{Key: "fixed_length", Name: "the fixed length", Value: c.FixedLength, Padding: true},
+		{Key: "examples", Name: "the fixed number of examples", Value: c.Examples, Padding: true},
 	}
 }
 
