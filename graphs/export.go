@@ -38,7 +38,7 @@ func (a Arg) String() string {
 	if a.Ranked {
 		shape = shapeText(a.Shape)
 	}
-	return a.Name + " " + dtypeName(a.DType) + " " + shape
+	return a.Name + " " + DTypeName(a.DType) + " " + shape
 }
 
 // StatePrefix is the prefix of the outputs of the gradients function that are changes of states,
@@ -195,12 +195,12 @@ func matchSignature(f *Function, def *fpb.FunctionDef) error {
 			name += f.Captures[i-len(f.Inputs)]
 		}
 		if arg.GetType() != dtype {
-			return fmt.Errorf("argument %s has dtype %s in %s; the object graph declares %s", name, dtypeName(arg.GetType()), f.GraphName, dtypeName(dtype))
+			return fmt.Errorf("argument %s has dtype %s in %s; the object graph declares %s", name, DTypeName(arg.GetType()), f.GraphName, DTypeName(dtype))
 		}
 	}
 	for i, a := range f.Outputs {
 		if out[i].GetType() != a.DType {
-			return fmt.Errorf("output %s has dtype %s in %s; the object graph declares %s", a.Name, dtypeName(out[i].GetType()), f.GraphName, dtypeName(a.DType))
+			return fmt.Errorf("output %s has dtype %s in %s; the object graph declares %s", a.Name, DTypeName(out[i].GetType()), f.GraphName, DTypeName(a.DType))
 		}
 	}
 	return nil
@@ -498,7 +498,8 @@ func conforms(got, want Arg) error {
 	return nil
 }
 
-func dtypeName(t dtpb.DataType) string {
+// DTypeName returns the name that a contract gives a dtype, such as float32.
+func DTypeName(t dtpb.DataType) string {
 	names := map[dtpb.DataType]string{dtpb.DataType_DT_FLOAT: "float32", dtpb.DataType_DT_DOUBLE: "float64"}
 	if n, ok := names[t]; ok {
 		return n

@@ -193,7 +193,7 @@ func Inspect(e *Export) *Report {
 func argReports(args []Arg) []ArgReport {
 	out := []ArgReport{}
 	for _, a := range args {
-		report := ArgReport{Name: a.Name, DType: dtypeName(a.DType)}
+		report := ArgReport{Name: a.Name, DType: DTypeName(a.DType)}
 		if a.Ranked {
 			report.Shape = append([]int64{}, a.Shape...)
 		}

@@ -96,7 +96,7 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 	if s := r.tpuShape(); s.Rows > 0 {
 		c.Rows, c.RowLength, c.RowExamples = s.Rows, s.RowLength, s.Examples/s.Rows
 	}
-	return predict.New(predictModel{r, r.outputs()}, c)
+	return predict.New(predictModel{r, r.outputs(), 0}, c)
 }
 
 // Labels returns the names of the labels, or nil if the run's data has no manifest.
@@ -205,6 +205,9 @@ const (
 type predictModel struct {
 	run     *Run
 	outputs []output
+	// longRows is the number of tokens that rows may have at least, see strategy.Runtime; 0 makes them
+	// as long as the longest example.
+	longRows int
 }
 
 // Predict implements predict.Model.
@@ -264,9 +267,11 @@ func (m predictModel) batch(examples []text.Encoding) (*dataset.Batch, error) {
 		config.FixedRowLength, config.Packing = true, packed.PackNone
 	} else {
 		config.RowLength = 1
+		total := 0
 		for _, e := range examples {
-			config.RowLength = max(config.RowLength, len(e.IDs))
+			config.RowLength, total = max(config.RowLength, len(e.IDs)), total+len(e.IDs)
 		}
+		config.RowLength = max(config.RowLength, min(m.longRows, total))
 	}
 	some := make([]packed.Example, len(examples))
 	for i, e := range examples {

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"math"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +70,8 @@ func TestScripts(t *testing.T) {
 			"flip":     flipByte,
 			"truncate": truncateFile,
 			"listens":  awaitListener,
+			"post":     postJSON,
+			"answers":  sameAnswer,
 		},
 	})
 }
@@ -104,6 +111,50 @@ func awaitListener(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		if time.Now().After(late) {
 			ts.Fatalf("nothing listens: %v", err)
+		}
+	}
+}
+
+// postJSON sends a request: post URL-WITHOUT-SCHEME BODY [TOKEN]. Standard output gets the status and the
+// body of the response.
+func postJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: post URL BODY [TOKEN]")
+	}
+	r, err := http.NewRequest("POST", "http://"+args[0], strings.NewReader(args[1]))
+	ts.Check(err)
+	if len(args) == 3 {
+		r.Header.Set("Authorization", "Bearer "+args[2])
+	}
+	response, err := http.DefaultClient.Do(r)
+	ts.Check(err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%d %s", response.StatusCode, body)
+}
+
+// sameAnswer holds that the last response has the one answer of a file, but for rounding: answers FILE.
+func sameAnswer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: answers FILE")
+	}
+	type answer struct {
+		Label         string    `json:"label"`
+		Probabilities []float64 `json:"probabilities"`
+	}
+	var want answer
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &want))
+	var got struct{ Answers, Predictions []answer }
+	_, body, _ := strings.Cut(ts.ReadFile("stdout"), " ")
+	ts.Check(json.Unmarshal([]byte(body), &got))
+	all := append(got.Answers, got.Predictions...)
+	if len(all) != 1 || all[0].Label != want.Label || len(all[0].Probabilities) != len(want.Probabilities) {
+		ts.Fatalf("got %+v, want %+v", all, want)
+	}
+	for i, p := range want.Probabilities {
+		if math.Abs(all[0].Probabilities[i]-p) > 1e-6 {
+			ts.Fatalf("got %+v, want %+v", all, want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // of its own layer. README.md's table and docs/design/architecture.md show the same order.
 var layers = [][]string{
 	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench"},
-	{"train", "train/predict/served"},
+	{"train", "train/predict/served", "internal/serve"},
 	{"train/predict", "internal/progress", "internal/launch"},
 	{"train/task/classify", "train/task/regression", "train/task/multilabel", "train/task/tokens", "train/task/mlm"},
 	{"train/task/generic"},

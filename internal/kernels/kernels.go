@@ -30,9 +30,13 @@ import (
 // tensors.
 const Squares = "GorbitSquares"
 
-// Attention is the attention operation for training. Its cost depends on the lengths of the
-// sequences, not on those of the rows that hold them.
-const Attention = "GorbitAttentionDropout"
+// AttentionDropout is the attention operation for training, and Attention that for evaluation and
+// prediction. Their cost depends on the lengths of the sequences, not on those of the rows that hold
+// them.
+const (
+	AttentionDropout = "GorbitAttentionDropout"
+	Attention        = "GorbitAttention"
+)
 
 // InstructionsVariable is the environment variable that sets the kernels' instruction set: avx512,
 // avx2 or generic. Machines with different processors get the same rounding only if they use the

@@ -26,11 +26,16 @@ func (c *checked) Next() (text.Pair, error) {
 	if c.number++; c.pairs == (e.B != "") {
 		return e, nil
 	}
-	message := "the model was trained on single texts; its answers for pairs are unreliable"
-	if c.pairs {
-		message = "the model was trained on pairs of texts; its answers for single texts are unreliable"
-	}
-	c.warn(c.number, message)
+	c.warn(c.number, PairsMessage(c.pairs))
 	c.warn = nil
 	return e, nil
+}
+
+// PairsMessage says what is wrong with an example that is a pair although the model was trained on
+// single texts, or, if pairs is set, the other way round.
+func PairsMessage(pairs bool) string {
+	if pairs {
+		return "the model was trained on pairs of texts; its answers for single texts are unreliable"
+	}
+	return "the model was trained on single texts; its answers for pairs are unreliable"
 }

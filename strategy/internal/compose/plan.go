@@ -77,7 +77,7 @@ const longRow = 4096
 // LongRows returns the number of tokens that a row of a micro-batch may have at no extra cost
 // because attention is limited to sequences. It returns 0 if attention covers whole rows.
 func (p *Plan) LongRows() int {
-	if slices.Contains(p.Kernels, kernels.Attention) {
+	if slices.Contains(p.Kernels, kernels.AttentionDropout) || slices.Contains(p.Kernels, kernels.Attention) {
 		return longRow
 	}
 	return 0

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/dense"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/servable/layout"
+	"github.com/gorbit-ml/gorbit/internal/serve"
+	"github.com/gorbit-ml/gorbit/train"
+)
+
+// serveFlags holds the flags of gorbit serve.
+type serveFlags struct {
+	run       runFlags // what is read of every run; its folder is that of an argument
+	listen    string
+	cert, key string
+	tokens    string
+	config    serve.Config
+	stop      serve.Listen
+}
+
+func newServe(g *globals) *cobra.Command {
+	s := &serveFlags{config: serve.DefaultConfig()}
+	cmd := &cobra.Command{
+		Use:   "serve [NAME=]FOLDER... [flags]",
+		Short: "Answer over HTTP with trained models",
+		Long: `Answers texts, or examples of features, over HTTP: JSON in and out. A folder is a
+run, a model that gorbit export wrote, or a folder of versions of such models, of
+which the greatest is served. A model's name is that of its folder unless NAME=
+gives another.
+
+  POST /v1/models/NAME:answer     answers as gorbit predict gives them
+  POST /v1/models/NAME:predict    TensorFlow Serving's form; also :classify, :regress
+  GET  /v1/models/NAME            its state; with /metadata behind it, its signature
+  GET  /healthz, /readyz, /metrics
+
+Examples of concurrent requests are computed together, in rows without padding. The
+first line of the output is the address. SIGTERM and SIGINT stop the server when the
+requests in progress are answered.
+
+By default, only this machine reaches the server. --token-file names a file with a
+token on each line, of which every request must then have one.`,
+		Example: `  gorbit serve runs/mrpc
+  gorbit serve reviews=served/reviews digits=served/digits --listen 127.0.0.1:8501
+  curl -d '{"text": "A gripping film."}' http://127.0.0.1:8501/v1/models/reviews:answer`,
+	}
+	s.add(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		env, err := g.env(cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		if s.config.Log = env.Log; len(args) == 0 {
+			return usagef("no model is named; expected the folder of a run or of a model that gorbit export wrote; see %s --help", cmd.CommandPath())
+		}
+		return s.serve(cmd.Context(), args, env, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// add adds the flags.
+func (s *serveFlags) add(f *pflag.FlagSet) {
+	c := &s.config
+	f.StringVar(&s.listen, "listen", "127.0.0.1:8501", "address to listen on; port 0 is a free one")
+	f.StringVar(&s.run.checkpoint, "checkpoint", train.BestOrLatest, "of runs: latest, best, a step, or best-or-latest: the best if the run kept one")
+	f.StringArrayVar(&s.run.settings, "set", nil, "of runs: one param, as section.name=value")
+	f.StringVar(&s.cert, "tls-cert", "", "file of the certificate, in PEM form; with it, HTTPS is served")
+	f.StringVar(&s.key, "tls-key", "", "file of the certificate's key, in PEM form")
+	f.StringVar(&s.tokens, "token-file", "", "file with a bearer token on each line; every request but those for /healthz and /readyz must have one")
+	f.IntVar(&c.BatchTokens, "batch-tokens", c.BatchTokens, "most tokens of a batch of texts")
+	f.IntVar(&c.BatchExamples, "batch-examples", c.BatchExamples, "most examples of a batch")
+	f.DurationVar(&c.BatchDelay, "batch-delay", c.BatchDelay, "how long an example waits for others to fill its batch although the devices are free")
+	f.IntVar(&c.QueueExamples, "queue", c.QueueExamples, "most examples that wait for a model; requests beyond them get the status 503")
+	f.Int64Var(&c.MaxBodyBytes, "max-body", c.MaxBodyBytes, "most bytes of a request")
+	f.IntVar(&c.MaxExamples, "max-examples", c.MaxExamples, "most examples of a request")
+	f.BoolVar(&c.RefuseLong, "refuse-long", false, "refuse texts that are too long for the model (default: cut them, and say so in the answer)")
+	f.DurationVar(&c.Timeout, "timeout", c.Timeout, "longest time for the answers of a request, which then gets the status 504")
+	f.DurationVar(&s.stop.StopDelay, "stop-delay", 0, "how long requests are still answered after /readyz said that the server stops")
+	f.DurationVar(&s.stop.StopTimeout, "stop-timeout", 30*time.Second, "how long requests in progress may take when the server stops")
+}
+
+// serve answers requests until the context is done.
+func (s *serveFlags) serve(ctx context.Context, args []string, env train.Env, out io.Writer) error {
+	if s.stop.StopDelay < 0 || s.stop.StopTimeout < 0 {
+		return usagef("--stop-delay is %v and --stop-timeout is %v; expected 0 or more", s.stop.StopDelay, s.stop.StopTimeout)
+	}
+	if err := s.secrets(); err != nil {
+		return err
+	}
+	if err := s.config.Validate(); err != nil {
+		return usagef("%w", err)
+	}
+	var models []serve.Model
+	for _, arg := range args {
+		m, closeModel, err := s.open(ctx, arg, env)
+		if err != nil {
+			return err
+		}
+		defer closeModel()
+		models = append(models, m)
+	}
+	server, err := serve.New(models, s.config)
+	if err != nil {
+		return usagef("%w", err)
+	}
+	if err := server.Warm(ctx); err != nil {
+		server.Close()
+		return err
+	}
+	on, err := net.Listen("tcp", s.listen)
+	if err != nil {
+		server.Close()
+		return fmt.Errorf("--listen: %w", err)
+	}
+	scheme := "http"
+	if s.stop.Certificate != nil {
+		scheme = "https"
+	} else if !serve.Loopback(on.Addr()) {
+		env.Log.Warn("other machines reach this server, and what they send is not encrypted; use --tls-cert and --tls-key", "address", on.Addr().String())
+	}
+	if !serve.Loopback(on.Addr()) && s.tokens == "" {
+		env.Log.Warn("other machines reach this server, and it answers all of them; use --token-file", "address", on.Addr().String())
+	}
+	fmt.Fprintf(out, "listening on %s://%s\n", scheme, on.Addr())
+	return server.Serve(ctx, on, s.stop)
+}
+
+// maxTokenFileBytes is the most that a file of tokens may have.
+const maxTokenFileBytes = 1 << 20
+
+// secrets reads the files of the certificate and of the tokens.
+func (s *serveFlags) secrets() error {
+	if (s.cert == "") != (s.key == "") {
+		return usagef("--tls-cert is %q and --tls-key is %q; expected both, or neither", s.cert, s.key)
+	}
+	if s.cert != "" {
+		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+		if err != nil {
+			return fmt.Errorf("--tls-cert %s, --tls-key %s: %w", s.cert, s.key, err)
+		}
+		s.stop.Certificate = &pair
+	}
+	if s.tokens == "" {
+		return nil
+	}
+	content, err := bounded.ReadFile(s.tokens, maxTokenFileBytes)
+	if err != nil {
+		return fmt.Errorf("--token-file: %w", err)
+	}
+	lines := bufio.NewScanner(strings.NewReader(string(content)))
+	for lines.Scan() {
+		if token := strings.TrimSpace(lines.Text()); token != "" {
+			s.config.Tokens = append(s.config.Tokens, token)
+		}
+	}
+	if len(s.config.Tokens) == 0 {
+		return usagef("--token-file %s has no tokens; expected one on each line", s.tokens)
+	}
+	return lines.Err()
+}
+
+// open opens the model of an argument, [NAME=]FOLDER, for serving.
+func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve.Model, func(), error) {
+	name, folder, named := strings.Cut(arg, "=")
+	if !named {
+		name, folder = "", arg
+	}
+	if folder == "" || named && name == "" {
+		return serve.Model{}, nil, usagef("%q is not a model; expected FOLDER or NAME=FOLDER", arg)
+	}
+	if !named {
+		name = modelName(folder)
+	}
+	r := s.run
+	r.run = folder
+	run, step, err := r.open(ctx, env, true)
+	if err != nil {
+		return serve.Model{}, nil, err
+	}
+	m, err := runModel(run, name, step)
+	if err != nil {
+		run.Close()
+		return serve.Model{}, nil, err
+	}
+	env.Log.Info("serving", "model", name, "run", folder, "step", step, "lanes", m.Lanes)
+	return m, func() { closeQuietly(run, env.Log) }, nil
+}
+
+func closeQuietly(c io.Closer, log *slog.Logger) {
+	if err := c.Close(); err != nil {
+		log.Warn("a model was not closed", "error", err)
+	}
+}
+
+// modelName returns the name of a folder's model: that of the folder or, for a version, that of the
+// folder of versions.
+func modelName(folder string) string {
+	abs, err := filepath.Abs(folder)
+	if err != nil {
+		abs = folder
+	}
+	name := filepath.Base(abs)
+	if _, err := strconv.ParseInt(name, 10, 64); err == nil {
+		return filepath.Base(filepath.Dir(abs))
+	}
+	return name
+}
+
+// runModel returns the model of a run, whose checkpoint is loaded.
+func runModel(run *train.Run, name string, step int64) (serve.Model, error) {
+	m := serve.Model{Name: name, Version: step, Lanes: run.InFlight()}
+	var err error
+	if m.Renderer, err = run.Renderer(); err != nil {
+		return m, err
+	}
+	for _, o := range run.Outputs() {
+		m.Outputs = append(m.Outputs, serve.Tensor{Name: o.Name, DType: dataset.DType(graphs.DTypeName(o.DType)), Shape: o.Shape})
+	}
+	if run.TakesTexts() {
+		tokenizer, err := run.Tokenizer("", nil)
+		if err != nil {
+			return m, err
+		}
+		m.Inputs = textInputs()
+		m.Texts = &serve.Texts{Model: run.TextModel(), Tokenizer: tokenizer, MaxLength: run.MaxLength()}
+		if run.Manifest != nil {
+			pairs := run.Manifest.Pairs()
+			m.Texts.Pairs = &pairs
+		}
+		return m, nil
+	}
+	l, ok := run.Layout().(dense.Config)
+	if !ok {
+		return m, fmt.Errorf("run %s has batches of %T; expected features side by side", run.Folder, run.Layout())
+	}
+	m.Features = &serve.Features{Model: run.BatchModel(), Layout: l, Specs: l.Features}
+	for _, f := range run.Inputs() {
+		m.Inputs = append(m.Inputs, serve.Tensor{Name: f.Name, DType: dataset.DType(f.DType), Shape: f.Shape})
+	}
+	return m, nil
+}
+
+// textInputs are the tensors of a model that takes texts, as those of a served model.
+func textInputs() []serve.Tensor {
+	var out []serve.Tensor
+	for _, name := range []string{layout.InputIDs, layout.AttentionMask, layout.TokenTypeIDs} {
+		out = append(out, serve.Tensor{Name: name, DType: dataset.Int32, Shape: []int64{-1, -1}})
+	}
+	return out
+}

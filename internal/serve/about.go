@@ -1,0 +1,67 @@
+package serve
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// status answers GET /v1/models/NAME as TensorFlow Serving's model status API does.
+func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	m, err := s.model(r.PathValue("model"), r.PathValue("version"))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	state := "AVAILABLE"
+	if !s.ready.Load() {
+		state = "UNLOADING"
+	}
+	writeJSON(w, map[string]any{"model_version_status": []any{map[string]any{
+		"version": strconv.FormatInt(m.Version, 10),
+		"state":   state,
+		"status":  map[string]string{"error_code": "OK", "error_message": ""},
+	}}})
+}
+
+// metadata answers GET /v1/models/NAME/metadata as TensorFlow Serving's model metadata API does.
+func (s *Server) metadata(w http.ResponseWriter, r *http.Request) {
+	m, err := s.model(r.PathValue("model"), r.PathValue("version"))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	writeJSON(w, map[string]any{
+		"model_spec": map[string]string{"name": m.Name, "signature_name": "", "version": strconv.FormatInt(m.Version, 10)},
+		"metadata": map[string]any{"signature_def": map[string]any{"signature_def": map[string]any{defaultSignature: map[string]any{
+			"inputs":      tensorInfos(m.Inputs),
+			"outputs":     tensorInfos(m.Outputs),
+			"method_name": "tensorflow/serving/predict",
+		}}}},
+	})
+}
+
+// tensorInfos returns tensors as the JSON form of TensorFlow's TensorInfo.
+func tensorInfos(all []Tensor) map[string]any {
+	out := make(map[string]any, len(all))
+	for _, t := range all {
+		dims := make([]any, len(t.Shape))
+		for i, d := range t.Shape {
+			dims[i] = map[string]string{"size": strconv.FormatInt(d, 10), "name": ""}
+		}
+		dtype := "DT_" + strings.ToUpper(string(t.DType))
+		if t.DType == "float32" {
+			dtype = "DT_FLOAT"
+		}
+		out[t.Name] = map[string]any{"dtype": dtype, "name": t.Name, "tensor_shape": map[string]any{"dim": dims, "unknown_rank": false}}
+	}
+	return out
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	e.Encode(v) // the client may be gone
+}
