@@ -47,6 +47,7 @@ type row struct {
 	content   uint64   // hash of the record, without labels and ids
 	dev       bool     // goes to the dev split instead
 	value     []string // the labels, if labels are being collected
+	asked     *asked   // of QuestionAnswering
 
 	cells, picks int // start of its cells in the chunk's; start and end of its values while they are collected
 }

@@ -40,6 +40,9 @@ const (
 	// the default for names that show TSV.
 	CoNLL Format = "conll"
 	Brown Format = "brown"
+	// SQuAD is the form of the SQuAD data set, or an array of objects: the default for names that show
+	// JSON, for QuestionAnswering.
+	SQuAD Format = "squad"
 )
 
 // Charset is the encoding of an input file's text.
@@ -86,8 +89,11 @@ type Config struct {
 	Vocab     string
 	Tokenizer text.Config
 	// MaxLength is the maximum number of ids of a record, including special tokens; 0
-	// means DefaultMaxLength.
+	// means DefaultMaxLength, or 384 for QuestionAnswering.
 	MaxLength int
+	// DocStride is the number of tokens that two windows of a long context share that follow each other,
+	// for QuestionAnswering; 0 means 128.
+	DocStride int
 
 	// Format and Charset describe the inputs.
 	Format  Format
@@ -175,8 +181,8 @@ func (c *Config) validateInputs() error {
 			fail("the %s split has a file without a name", in.Split)
 		}
 	}
-	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON, PlainLines, CoNLL, Brown}, c.Format) {
-		fail("format is %q; expected tsv, csv, jsonl, json, lines, conll or brown", c.Format)
+	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON, PlainLines, CoNLL, Brown, SQuAD}, c.Format) {
+		fail("format is %q; expected tsv, csv, jsonl, json, lines, conll, brown or squad", c.Format)
 	}
 	if c.Delimiter != 0 {
 		if _, err := table.ParseDelimiter(string(rune(c.Delimiter))); err != nil {
@@ -194,6 +200,9 @@ func (c *Config) validateInputs() error {
 	}
 	if c.MaxLength != 0 && (c.MaxLength < 3 || c.MaxLength > maxMaxLength) {
 		fail("maximum length is %d; expected 3 to %d", c.MaxLength, maxMaxLength)
+	}
+	if c.DocStride < 0 {
+		fail("stride of windows is %d; expected 1 or more", c.DocStride)
 	}
 	return errors.Join(errs...)
 }
@@ -318,6 +327,9 @@ func (c *Config) task() task {
 	t := task{kind: free[c.taskName()], text: c.TextColumn, pair: c.PairColumn, label: c.LabelColumn, values: c.Labels}
 	if t.kind == Tokens {
 		t.text, t.label = cmp.Or(t.text, wordsColumn), cmp.Or(t.label, tagsColumn)
+	}
+	if t.kind == QuestionAnswering {
+		t.text, t.pair, t.label = cmp.Or(t.text, questionColumn), cmp.Or(t.pair, contextColumn), cmp.Or(t.label, answersColumn)
 	}
 	if c.LabelThreshold != nil && t.values == nil {
 		t.values = []string{"negative", "positive"}

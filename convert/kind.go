@@ -16,6 +16,9 @@ const (
 	Regression     Kind = "regression"     // a number: label
 	Tokens         Kind = "tokens"         // a label per word: a number per token in label_ids, -1 where it is not counted
 	MaskedLM       Kind = "mlm"            // the tokens themselves
+	// QuestionAnswering asks for a part of a context: its first and last token in start_positions and
+	// end_positions, 0 where there is no answer.
+	QuestionAnswering Kind = "qa"
 )
 
 // DefaultLabelSeparator separates the labels of MultiLabel in a field.
@@ -37,8 +40,11 @@ func (c *Config) separator() string {
 
 // formats names the formats of the task.
 func (c *Config) formats() string {
-	if c.task().kind == Tokens {
+	switch c.task().kind {
+	case Tokens:
 		return "conll, brown, jsonl or json"
+	case QuestionAnswering:
+		return "squad, jsonl or json"
 	}
 	return "tsv, csv, jsonl or json"
 }
@@ -52,6 +58,8 @@ func (c *Config) formatOfKind(path string, f Format) Format {
 		return PlainLines
 	case kind == Tokens && (f == TSV || slices.Contains([]string{".conll", ".conllu", ".iob", ".bio"}, filepath.Ext(name))):
 		return CoNLL
+	case kind == QuestionAnswering && f == JSON:
+		return SQuAD
 	}
 	return f
 }
@@ -61,7 +69,11 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 	kind := c.task().kind
 	tagged := c.Format == CoNLL || c.Format == Brown
 	switch {
-	case c.TextColumn == "" && kind != Tokens && kind != MaskedLM:
+	case c.Format == SQuAD && kind != QuestionAnswering, kind == QuestionAnswering && c.Format != Auto && c.Format != SQuAD && c.Format != JSON && c.Format != JSONL:
+		fail("format is %s for task %s; expected squad, jsonl or json for task %s, and others for other tasks", c.Format, c.taskName(), QuestionAnswering)
+	case kind == QuestionAnswering && len(c.Labels) > 0:
+		fail("labels are given; task %s has none", QuestionAnswering)
+	case c.TextColumn == "" && kind != Tokens && kind != MaskedLM && kind != QuestionAnswering:
 		fail("no text column is given")
 	case kind == MaskedLM && (c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0):
 		fail("task %s has texts without labels; leave out the pair column, the label column and labels", c.Task)
@@ -90,6 +102,7 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		{c.LabelSeparator != "", "label separator", MultiLabel},
 		{c.AllPieces, "label of all pieces", Tokens},
 		{c.WordStarts, "start of words", MaskedLM},
+		{c.DocStride != 0, "stride of windows", QuestionAnswering},
 	} {
 		if only.given && kind != only.kind {
 			fail("the %s is given; it is only for task %s", only.what, only.kind)

@@ -25,7 +25,8 @@ const (
 	ManifestFormat  = "gorbit-dataset"
 	ManifestVersion = 1
 
-	maxManifest = 64 << 20
+	maxManifest  = 64 << 20
+	maxQuestions = 2 << 30 // bytes of the questions of a split
 )
 
 // Manifest describes a dataset: the content of its manifest.json.
@@ -46,9 +47,11 @@ type Manifest struct {
 	// MaxLength is the maximum number of ids of a record; 0 if no feature has text.
 	MaxLength int `json:"max_length,omitempty"`
 	// WordStarts says that records tell which ids begin a word.
-	WordStarts bool              `json:"word_starts,omitempty"`
-	Splits     map[string]*Split `json:"splits"`
-	Sources    []Source          `json:"sources"`
+	WordStarts bool `json:"word_starts,omitempty"`
+	// DocStride is the number of tokens that neighbouring windows of a context share.
+	DocStride int               `json:"doc_stride,omitempty"`
+	Splits    map[string]*Split `json:"splits"`
+	Sources   []Source          `json:"sources"`
 	// Warnings are what was suspicious about the data, in words.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -91,6 +94,8 @@ type Split struct {
 	Answered int64 `json:"answered,omitempty"`
 	// Values describes the numbers that are the answers of Regression.
 	Values *Values `json:"values,omitempty"`
+	// Questions describes the file of the questions of QuestionAnswering.
+	Questions *Questions `json:"questions,omitempty"`
 }
 
 // File is a file of a dataset.
@@ -255,6 +260,12 @@ func (m *Manifest) fault() string {
 			names[f.Name] = true
 			records += f.Records
 		}
+		if q := s.Questions; q != nil {
+			if !localName(q.Name) || names[q.Name] || q.Bytes < 0 || q.Bytes > maxQuestions || q.Records < 0 {
+				return fmt.Sprintf("split %s: the questions are %s with %d bytes; expected another file in the folder", split, table.Clip(fmt.Sprintf("%q", q.Name)), q.Bytes)
+			}
+			names[q.Name] = true
+		}
 		if records != s.Records {
 			return fmt.Sprintf("split %s has %d records; expected %d, the sum of its files", split, s.Records, records)
 		}
@@ -298,6 +309,11 @@ func (m *Manifest) Verify(ctx context.Context, dir string) error {
 	for _, split := range slices.Sorted(maps.Keys(m.Splits)) {
 		for _, f := range m.Splits[split].Files {
 			if err := check(f.Name, f.SHA256, f.Bytes); err != nil {
+				return err
+			}
+		}
+		if q := m.Splits[split].Questions; q != nil {
+			if err := check(q.Name, q.SHA256, q.Bytes); err != nil {
 				return err
 			}
 		}

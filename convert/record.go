@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+
+	"github.com/gorbit-ml/gorbit/internal/qa"
 )
 
 // recorder encodes rows as tf.train.Examples, with the same bytes as
@@ -35,16 +37,9 @@ func (r *recorder) example(number int64, ids []int32, second int, a answer) []by
 	if a.form == started {
 		r.starts(a.starts)
 	}
-	end := r.at
-	r.at -= len(ids)
-	segments := r.buf[r.at:end]
-	clear(segments)
-	for i := len(ids) - second; i < len(ids); i++ {
-		segments[i] = 1
-	}
-	r.feature("\n\x0b"+SegmentIDs, end)
+	r.segments(len(ids), second)
 	r.answer(a)
-	end = r.at
+	end := r.at
 	r.ids(ids)
 	r.feature("\n\x09"+InputIDs, end)
 	end = r.at
@@ -52,6 +47,51 @@ func (r *recorder) example(number int64, ids []int32, second int, a answer) []by
 	r.feature("\n\x0a"+ExampleID, end)
 	r.length(tagFirst, len(r.buf))
 	return r.buf[r.at:]
+}
+
+// window returns the Example of a window of a question, valid until the next call. number is the
+// record's number, first and last are the tokens of the answer, if it is known.
+func (r *recorder) window(number, question int64, w qa.Window, first, last int, known bool) []byte {
+	if most := 20*len(w.IDs) + 512; len(r.buf) < most {
+		r.buf = make([]byte, 2*most)
+	}
+	r.at = len(r.buf)
+	one := func(key string, v uint64) {
+		end := r.at
+		r.varint(v)
+		r.feature(key, end)
+	}
+	each := func(key string, values []int32) {
+		end := r.at
+		r.ids(values)
+		r.feature(key, end)
+	}
+	each("\n\x0c"+TokenStarts, w.Starts)
+	each("\n\x0a"+TokenEnds, w.Ends)
+	if known {
+		one("\n\x0f"+StartPositions, uint64(first))
+	}
+	r.segments(len(w.IDs), w.Second)
+	one("\n\x08"+QuestionID, uint64(question))
+	each("\n\x09"+InputIDs, w.IDs)
+	one("\n\x0a"+ExampleID, uint64(number))
+	if known {
+		one("\n\x0d"+EndPositions, uint64(last))
+	}
+	r.length(tagFirst, len(r.buf))
+	return r.buf[r.at:]
+}
+
+// segments writes the segments of n ids, of which the second has those at the end.
+func (r *recorder) segments(n, second int) {
+	end := r.at
+	r.at -= n
+	segments := r.buf[r.at:end]
+	clear(segments)
+	for i := n - second; i < n; i++ {
+		segments[i] = 1
+	}
+	r.feature("\n\x0b"+SegmentIDs, end)
 }
 
 // answer writes the feature of an answer, if there is one.

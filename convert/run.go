@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/qa"
 	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
@@ -28,6 +29,16 @@ const (
 	Label      = "label"       // one float, for Regression; absent if the row has none
 	WordStarts = "word_starts" // one per id: 1 if it begins a word, else 0; only for MaskedLM
 	ExampleID  = "example_id"  // one number: the row's number in its file, from 0
+
+	// Of QuestionAnswering: the first and last token of the answer, 0 where there is none in the record;
+	// the number of the question in the file of the split's questions; and the characters of the
+	// context that each token's word has: where it starts, and behind its end, both 0 outside of the
+	// context.
+	StartPositions = "start_positions"
+	EndPositions   = "end_positions"
+	QuestionID     = "question"
+	TokenStarts    = "token_starts"
+	TokenEnds      = "token_ends"
 )
 
 // warnRows is how many bad rows of a file are logged one by one.
@@ -45,6 +56,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Manifest, error) {
 	}
 	if cfg.MaxLength == 0 {
 		cfg.MaxLength = DefaultMaxLength
+		if cfg.task().kind == QuestionAnswering {
+			cfg.MaxLength = qa.DefaultMaxLength
+		}
+	}
+	if cfg.DocStride == 0 && cfg.task().kind == QuestionAnswering {
+		cfg.DocStride = qa.DefaultStride
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = runtime.GOMAXPROCS(0)
@@ -121,6 +138,8 @@ func newMaker(ctx context.Context, c *conversion, guess bool) (maker, error) {
 		return newTagged(ctx, c)
 	case kind == MaskedLM:
 		return newBlocks(c)
+	case kind == QuestionAnswering:
+		return newQuestions(c), nil
 	}
 	return newTexts(ctx, c, guess)
 }
@@ -369,6 +388,9 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 		for _, f := range w.info.Files {
 			names = append(names, f.Name)
 		}
+		if w.info.Questions != nil {
+			names = append(names, w.info.Questions.Name)
+		}
 	}
 	if c.vocab != nil {
 		if err := c.out.writeFile(vocabName, c.vocab); err != nil {
@@ -419,6 +441,9 @@ func (c *conversion) checkDev() error {
 func (c *conversion) abandon() {
 	for _, w := range c.writers {
 		w.abandon()
+	}
+	if q, ok := c.maker.(*questions); ok {
+		q.abandon()
 	}
 	if c.out == nil {
 		return

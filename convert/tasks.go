@@ -70,11 +70,13 @@ var free = map[string]Kind{
 	string(Regression): Regression,
 	string(Tokens):     Tokens,
 	string(MaskedLM):   MaskedLM,
+
+	string(QuestionAnswering): QuestionAnswering,
 }
 
 // Tasks returns the names of the tasks: TextTask, the others whose columns the configuration names,
 // and those of GLUE.
 func Tasks() []string {
-	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM)}
+	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(QuestionAnswering)}
 	return append(names, slices.Sorted(maps.Keys(tasks))...)
 }

@@ -90,9 +90,13 @@ func openOutput(cfg *Config) (_ *output, err error) {
 func (o *output) old(splits []string) ([]string, error) {
 	var names []string
 	if m, err := ReadManifest(o.dir); err == nil {
-		for split := range m.Splits {
+		for split, s := range m.Splits {
 			splits = append(slices.Clip(splits), split)
+			if s.Questions != nil {
+				names = append(names, s.Questions.Name)
+			}
 		}
+		slices.Sort(names)
 	}
 	entries, err := o.files.ReadDir(o.dir)
 	if err != nil {

@@ -35,7 +35,8 @@ or JSON file (also .gz and .zst); --text-column, --pair-column and --label-colum
 (with --no-header by number, starting at 1). So do "regression", whose label column has numbers,
 and "multilabel", whose label column has several labels. "tokens" reads sentences of words with
 labels, in CoNLL columns, as word/label (--format brown) or from JSON; "mlm" reads texts without
-labels, one per line unless --text-column names a column, and cuts them into blocks.
+labels, one per line unless --text-column names a column, and cuts them into blocks. "qa" reads
+questions with contexts and answers: SQuAD's files, or objects with question, context and answers.
 
 With --schema, a YAML file says which features to make of which columns: numbers,
 categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
@@ -109,8 +110,9 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.BoolVar(&c.Overwrite, "overwrite", false, "replace an existing dataset")
 	f.BoolVar(&v.cased, "cased", false, "keep case and accents, for cased vocabularies")
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
-	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]")
-	f.StringVar(&v.format, "format", "auto", "tsv (no quoting), csv, jsonl or json (an array of objects), conll or brown for task tokens, lines for task mlm; auto goes by the file name")
+	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]; task qa: 384 if not given")
+	f.IntVar(&c.DocStride, "doc-stride", 128, "task qa: tokens that neighbouring windows of a long context share")
+	f.StringVar(&v.format, "format", "auto", "tsv (no quoting), csv, jsonl or json (an array of objects), conll or brown for task tokens, lines for task mlm, squad for task qa; auto goes by the file name")
 	f.StringVar(&v.delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	f.StringVar(&v.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
 	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
@@ -159,6 +161,15 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 	if c.Schema != "" && !f.Changed("task") {
 		c.Task = "" // not the default
 	}
+	if c.Task == string(convert.QuestionAnswering) && !f.Changed("max-length") {
+		c.MaxLength = 0 // the task's own
+	}
+	switch {
+	case f.Changed("doc-stride") && c.DocStride < 1:
+		return usagef("--doc-stride is %d; expected 1 or more", c.DocStride)
+	case !f.Changed("doc-stride"):
+		c.DocStride = 0 // the task's own
+	}
 	literal := c.Tokenizer.LiteralSpecials
 	c.Tokenizer = text.Uncased()
 	if v.cased {
@@ -198,6 +209,9 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 		var labels []string
 		for i, n := range s.LabelCounts {
 			labels = append(labels, fmt.Sprintf("%s: %d", m.Labels[i], n))
+		}
+		if q := s.Questions; q != nil {
+			labels = append(labels, fmt.Sprintf("%d questions", q.Records), fmt.Sprintf("%d without an answer", q.Impossible))
 		}
 		if !m.HasVocab() {
 			fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", name, s.Records, len(s.Files), strings.Join(labels, ", "))

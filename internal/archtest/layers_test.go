@@ -31,6 +31,7 @@ var layers = [][]string{
 	{"graphs/safety", "checkpoint", "dataset/packed", "dataset/dense", "dataset/internal/rowtest"},
 	{"dataset/internal/columns"},
 	{"dataset", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout"},
+	{"internal/qa"},
 	{"text", "tfrecord", "internal/table"},
 	{"internal/vfs/gcs"},
 	{

@@ -59,7 +59,7 @@ func jsonField(raw json.RawMessage, c Column) (Field, string) {
 			return Field{}, fmt.Sprintf("%q: %v", c.Name, err)
 		}
 		return Field{s, true}, ""
-	case raw[0] == '[' && c.Lists:
+	case raw[0] == '[' && c.Lists, raw[0] == '{' && c.Objects:
 		return Field{string(raw), true}, ""
 	case raw[0] == '{' || raw[0] == '[' || c.Words:
 		return Field{}, fmt.Sprintf("%q is %s; expected text", c.Name, Clip(string(raw)))

@@ -38,13 +38,18 @@ const (
 
 	Lines      Format = "lines"      // one text per line, in the only column TextField
 	Paragraphs Format = "paragraphs" // lines between empty lines as one text, in the only column TextField
+
+	// SQuAD is the form of the SQuAD data set, {"data": [{"paragraphs": [{"context", "qas": [...]}]}]}.
+	// A row is a question: the members of an element of qas, with the context and the title of its
+	// paragraph. An array of objects is read as JSON.
+	SQuAD Format = "squad"
 )
 
 // TextField is the column of formats without columns.
 const TextField = "text"
 
 // Objects reports whether the rows are JSON objects, each with names of its own.
-func (f Format) Objects() bool { return f == JSONL || f == JSON }
+func (f Format) Objects() bool { return f == JSONL || f == JSON || f == SQuAD }
 
 // FormatOf returns the format that the name of a file shows, or "". A name may end in .gz or .zst
 // after that.
@@ -126,6 +131,7 @@ type Column struct {
 	Words    bool   // contains text: in JSON a string, not a number
 	Nulls    bool   // in JSON, an object may have null for it, or not have it
 	Lists    bool   // may be an array in JSON, whose text is then the field
+	Objects  bool   // may be an object in JSON, whose text is then the field
 }
 
 // rowReader reads the rows of a file.
@@ -214,6 +220,9 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 	case JSON:
 		t.rows = newArrayRows(text, path)
 		return t, nil
+	case SQuAD:
+		t.rows, err = newSQuADRows(text, path)
+		return t, err
 	case Lines:
 		t.rows, t.names = &lineRows{lines{r: text, path: path}}, []string{TextField}
 		return t, nil

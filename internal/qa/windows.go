@@ -1,0 +1,128 @@
+// Package qa has what extractive question answering needs on all sides: the windows of a long context,
+// answers as spans of tokens and of characters, the best spans of a model's logits, and the metrics of
+// SQuAD. Characters are Unicode code points, as in SQuAD's answer_start.
+package qa
+
+import (
+	"slices"
+	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/text"
+)
+
+// Defaults, those of BERT's and Hugging Face's programs for SQuAD.
+const (
+	DefaultMaxLength = 384 // tokens of a window, with the question and special tokens
+	DefaultStride    = 128 // tokens that two windows that follow each other share
+	MaxQuestion      = 64  // tokens of a question; the rest is cut
+	MaxAnswer        = 30  // tokens of an answer
+	NBest            = 20  // spans of a window that are kept
+)
+
+// Context is a tokenized context. Starts and Ends have the characters of each token's word: where it
+// starts, and behind its end.
+type Context struct{ IDs, Starts, Ends []int32 }
+
+// Tokenize tokenizes a context.
+func Tokenize(t *text.Tokenizer, context string) Context {
+	var c Context
+	at, chars := 0, int32(0)
+	for _, w := range t.AppendWords(nil, context) {
+		chars += int32(utf8.RuneCountInString(context[at:w.Start]))
+		end := chars + int32(utf8.RuneCountInString(context[w.Start:w.End]))
+		c.IDs = t.AppendIDs(c.IDs, context[w.Start:w.End])
+		for len(c.Starts) < len(c.IDs) {
+			c.Starts, c.Ends = append(c.Starts, chars), append(c.Ends, end)
+		}
+		at, chars = w.End, end
+	}
+	return c
+}
+
+// Question tokenizes a question. cut reports that tokens were left out, for windows of at most maxLength
+// tokens.
+func Question(t *text.Tokenizer, question string, maxLength int) (ids []int32, cut bool) {
+	ids = t.AppendIDs(nil, question)
+	most := min(MaxQuestion, max(1, (maxLength-3)/2))
+	return ids[:min(len(ids), most)], len(ids) > most
+}
+
+// Window is a question with a part of its context: [CLS] question [SEP] part [SEP].
+type Window struct {
+	IDs    []int32
+	Second int // number of ids of the part, with its [SEP]
+	// Starts and Ends have the characters of each id, as in Context. Both are 0 for an id that is not of
+	// the context.
+	Starts, Ends []int32
+}
+
+// Windows returns the windows of a context, of at most maxLength ids. Two that follow each other share
+// stride tokens of the context, or half of them if those are fewer.
+func Windows(t *text.Tokenizer, question []int32, c Context, maxLength, stride int) []Window {
+	cls, _ := t.Vocab().ID(text.Cls)
+	sep, _ := t.Vocab().ID(text.Sep)
+	room := max(1, maxLength-3-len(question))
+	step := max(1, room-min(stride, room/2))
+	var out []Window
+	for from := 0; ; from += step {
+		to := min(from+room, len(c.IDs))
+		head := len(question) + 2
+		w := Window{IDs: slices.Concat([]int32{cls}, question, []int32{sep}, c.IDs[from:to], []int32{sep}), Second: to - from + 1}
+		w.Starts, w.Ends = make([]int32, len(w.IDs)), make([]int32, len(w.IDs))
+		copy(w.Starts[head:], c.Starts[from:to])
+		copy(w.Ends[head:], c.Ends[from:to])
+		out = append(out, w)
+		if to == len(c.IDs) {
+			return out
+		}
+	}
+}
+
+// Encoding returns the window as a model gets it.
+func (w Window) Encoding() text.Encoding {
+	types := make([]int32, len(w.IDs))
+	for i := len(types) - w.Second; i < len(types); i++ {
+		types[i] = 1
+	}
+	return text.Encoding{IDs: w.IDs, TypeIDs: types}
+}
+
+// Place returns the first and the last token of the characters from start to end. ok is false if they
+// are not all in the window. fits reports that the tokens' words are these characters, and no more.
+func (w Window) Place(start, end int32) (first, last int, fits, ok bool) {
+	first, last = -1, -1
+	for i, behind := range w.Ends {
+		if behind == 0 {
+			continue
+		}
+		if first < 0 && behind > start {
+			first = i
+		}
+		if w.Starts[i] < end {
+			last = i
+		}
+	}
+	if first < 0 || last < first || w.Ends[last] < end {
+		return 0, 0, false, false
+	}
+	if w.Starts[first] > start && w.Ends[first-1] == 0 {
+		return 0, 0, false, false // it begins before the window
+	}
+	return first, last, w.Starts[first] == start && w.Ends[last] == end, true
+}
+
+// Slice returns the characters of a text from start to end.
+func Slice(s string, start, end int) string {
+	from, to, n := len(s), len(s), 0
+	for i := range s {
+		if n == start {
+			from = i
+		}
+		if n == end {
+			to = i
+			break
+		}
+		n++
+	}
+	return s[min(from, to):to]
+}
