@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -60,13 +61,18 @@ func TestRunStandsAlone(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run")
 	ctx, stop := context.WithCancel(t.Context())
 	env := quiet()
+	var lines []string
 	env.Out = &lineFunc{func(line string) {
+		lines = append(lines, line)
 		if strings.Contains(line, "saved checkpoint to") {
 			stop()
 		}
 	}}
 	if _, err := Train(ctx, p, run, env); !errors.Is(err, fault.Stopped) {
 		t.Fatalf("got %v; expected a stop", err)
+	}
+	if last := lines[len(lines)-1]; !regexp.MustCompile(`^stopped at step \d+ of 12, which is in .*/run/checkpoints/ckpt-\d+; the same command continues\n$`).MatchString(last) {
+		t.Errorf("a stopped run ends with %q", last)
 	}
 	if err := os.Rename(p.Graph, p.Graph+"-away"); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/launch"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
@@ -233,20 +234,48 @@ func (t *training) protectBest(before *past) error {
 	return t.manager.Settle()
 }
 
+// tellEnd prints how a training ended, if it ended as it should: what it reached, or where it was
+// stopped. ended is the error of the training, or nil.
+func (t *training) tellEnd(ended error) {
+	stopped := errors.Is(ended, runner.ErrStopped)
+	if ended != nil && !stopped {
+		return // the program prints the error
+	}
+	now := readPast(t.folder, t.export.Contract)
+	switch {
+	case !stopped && now != nil:
+		t.tellComplete(now)
+	case stopped && now == nil:
+		fmt.Fprintf(t.env.Out, "stopped before the first step of %d; the same command starts again\n", t.steps)
+	case stopped:
+		fmt.Fprintf(t.env.Out, "stopped at step %d of %d, which is in %s; the same command continues\n", now.state.Step, t.steps, now.prefix)
+	}
+}
+
 // tellComplete prints the result of a complete run and what to type next.
 func (t *training) tellComplete(before *past) {
 	step := before.state.Step
 	line := fmt.Sprintf("run %s is complete: %d of %d steps", t.folder, step, t.steps)
 	if early := before.state.StoppedEarly; early != nil {
-		line += fmt.Sprintf(" (%s)", early.Reason)
+		line += fmt.Sprintf(" (stopped early: %s)", early.Reason)
 	}
-	which := "latest"
-	if value, at, ok := before.best(knownTask(t.export.Contract)); ok {
-		line += fmt.Sprintf("; best %s %.6g at step %d", t.params.Checkpoint.Best, value, at)
-		which = "best"
+	which, at := Latest, step
+	if value, best, ok := before.best(knownTask(t.export.Contract)); ok {
+		line += fmt.Sprintf("; best %s %.6g at step %d", t.params.Checkpoint.Best, value, best)
+		which, at = Best, best
 	}
-	fmt.Fprintf(t.env.Out, "%s\nnext: gorbit evaluate --run %s --checkpoint %s, or the same command with --steps %d to train on\n",
-		line, t.folder, which, 2*max(step, t.steps))
+	if saved, err := t.manager.Find(at); err == nil {
+		line += fmt.Sprintf(", in %s", saved.Prefix)
+	}
+	run := launch.Quote(t.folder)
+	from := `--text "..."`
+	if !takesTokens(t.export.Contract) {
+		from = "--file FILE"
+	}
+	fmt.Fprintf(t.env.Out, "%s\nnext: gorbit evaluate --run %s --checkpoint %s\n", line, run, which)
+	fmt.Fprintf(t.env.Out, "      gorbit predict --run %s %s\n", run, from)
+	fmt.Fprintf(t.env.Out, "      gorbit export --run %s --out %s\n", run, launch.Quote("served/"+filepath.Base(t.folder)))
+	fmt.Fprintf(t.env.Out, "      the same command with --steps %d, to train on\n", 2*max(step, t.steps))
 }
 
 // record writes the params to the folder, for a new run or for one that continues from a restored

@@ -97,7 +97,9 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 	if done, err := t.complete(ctx); done || err != nil {
 		return t.before.outputs(), err
 	}
-	return t.run(ctx)
+	out, err := t.run(ctx)
+	t.tellEnd(err)
+	return out, err
 }
 
 // afterNonFinite says what to try after a loss or gradient that is not finite.

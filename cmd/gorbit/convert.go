@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/launch"
 	"github.com/gorbit-ml/gorbit/internal/progress"
 	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -228,7 +229,7 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: skipped %d of %d rows that could not be used\n", s.Name, s.Skipped, s.Rows)
 		}
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s\n", out)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s\nnext: gorbit train --graph EXPORT --data %s --run RUN, with a graph of python -m gorbit_export\n", out, launch.Quote(out))
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gorbit-ml/gorbit/internal/launch"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
@@ -151,12 +152,21 @@ training.`,
 		} else {
 			var result runner.Outputs
 			if result, err = run.Evaluate(cmd.Context(), split); err == nil {
-				err = report(step, result)
+				err = cmp.Or(report(step, result), nextAfterEvaluation(out, cmp.Or(run.Remote, r.run), r.checkpoint, asJSON))
 			}
 		}
 		return cmp.Or(err, out.err)
 	}
 	return cmd
+}
+
+// nextAfterEvaluation prints what to type after an evaluation of a run's checkpoint.
+func nextAfterEvaluation(out io.Writer, run, checkpoint string, asJSON bool) error {
+	if asJSON {
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "next: gorbit export --run %s --checkpoint %s --out %s\n", launch.Quote(run), launch.Quote(checkpoint), launch.Quote("served/"+filepath.Base(run)))
+	return err
 }
 
 // checkFollow returns an error if flags of gorbit evaluate do not go together.

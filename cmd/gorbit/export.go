@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/launch"
 	"github.com/gorbit-ml/gorbit/internal/servable"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -86,10 +87,24 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		if err := writeModel(cmd.Context(), format, o, run.Results(), env.Log); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\n", step, to)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\nnext: %s\n", step, to, afterExport(format, to, run.TakesTexts()))
 		return err
 	}
 	return cmd
+}
+
+// afterExport returns what to type after a model was written.
+func afterExport(format, to string, texts bool) string {
+	out := launch.Quote(to)
+	switch {
+	case format == formatHuggingFace:
+		return "see README.md there, which says how transformers loads it"
+	case vfs.Scheme(to) != "":
+		return fmt.Sprintf("serve it with TensorFlow Serving, or copy it to try it: gcloud storage cp -r %s .", out)
+	case texts:
+		return fmt.Sprintf("gorbit-predict --model %s --text \"...\"", out)
+	}
+	return fmt.Sprintf("gorbit-predict --model %s --file FILE", out)
 }
 
 // completeInputs sets what the model takes: texts, with a vocabulary, or features.

@@ -23,13 +23,13 @@ type Command struct {
 func (c Command) String() string {
 	words := make([]string, len(c.Args))
 	for i, a := range c.Args {
-		words[i] = quote(a)
+		words[i] = Quote(a)
 	}
 	return strings.Join(words, " ")
 }
 
-// quote returns a word quoted for a shell, if it needs quotes.
-func quote(word string) string {
+// Quote returns a word quoted for a shell, if it needs quotes.
+func Quote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./,:=@%+", r)
 	}

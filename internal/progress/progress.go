@@ -6,7 +6,7 @@
 //
 //	train  52% [=========>          ] (180/345) 0:53 left, loss 0.4321, 3.1 steps/s, 99 examples/s, epoch 2
 //
-// and is cut at the right on a narrow terminal.
+// and has fewer facts on a narrow terminal. The width is looked at for each drawing.
 //
 // Rates are averages over the time spent in the phase, without nested phases such as an evaluation
 // during training. The remaining time is computed from them.
@@ -203,16 +203,13 @@ func (b *Bar) draw() {
 	if columns < wideTerminal {
 		width = narrowBarWidth
 	}
-	line := b.phases[len(b.phases)-1].line(now, width)
-	if most := max(columns-1, 0); len(line) > most { // ASCII throughout
-		line = line[:most]
-	}
+	line := b.phases[len(b.phases)-1].line(now, width, max(columns-1, 0))
 	_, _ = io.WriteString(b.out, eraseLine+line)
 	b.drawn, b.drawnAt = true, now
 }
 
-// line is the text of the bar.
-func (p *phase) line(now time.Time, width int) string {
+// line is the text of the bar, with as many facts as fit in so many columns.
+func (p *phase) line(now time.Time, width, columns int) string {
 	head := fmt.Sprintf("%s (%d)", p.name, p.last.Step)
 	if p.total > 0 {
 		head = p.name + bar(p.last.Step, p.total, width, !p.reading)
@@ -240,7 +237,19 @@ func (p *phase) line(now time.Time, width int) string {
 	if p.last.Epoch > 0 {
 		fact("epoch %d", p.last.Epoch+1)
 	}
-	return strings.TrimRight(head+" "+strings.Join(facts, ", "), " ")
+	line := head[:min(len(head), columns)] // ASCII throughout
+	for i, fact := range facts {
+		if i == 0 {
+			fact = " " + fact
+		} else {
+			fact = ", " + fact
+		}
+		if len(line)+len(fact) > columns {
+			break
+		}
+		line += fact
+	}
+	return strings.TrimRight(line, " ")
 }
 
 // rate formats a number per second to three digits or as a whole number.
