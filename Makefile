@@ -76,6 +76,23 @@ build: setup ## Build bin/gorbit and bin/gorbit-predict
 	@# The tag leaves out what the client of gs:// needs for gRPC, which it does not use.
 	@$(GO) build -tags disable_grpc_modules -ldflags '$(LDFLAGS)' -o bin/ ./cmd/gorbit ./cmd/gorbit-predict
 
+# Where install puts the programs and the library, and a folder that stands in for / there.
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+.PHONY: install
+install: build ## Install the programs and TensorFlow's library (PREFIX=/usr/local, DESTDIR=)
+	@$(PY) tools/dist.py install '$(DESTDIR)$(abspath $(PREFIX))'
+
+.PHONY: uninstall
+uninstall: setup ## Remove what install put there (PREFIX=/usr/local, DESTDIR=)
+	@$(PY) tools/dist.py uninstall '$(DESTDIR)$(abspath $(PREFIX))'
+
+.PHONY: dist
+dist: build ## Pack the programs and the library in an archive, below dist
+	@mkdir -p dist
+	@$(PY) tools/dist.py archive dist
+
 .PHONY: demo
 demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
 	@tools/demo.sh
@@ -172,7 +189,7 @@ check-tpu-compile: build ## Compile the programs of TPUs with the TPU compiler (
 
 .PHONY: clean
 clean: ## Remove build outputs, and files of the demo and tests
-	rm -rf bin demo .cache/tests .cache/skipped
+	rm -rf bin demo dist .cache/tests .cache/skipped
 
 .PHONY: distclean
 distclean: clean ## Also remove what was set up and fetched

@@ -86,6 +86,7 @@ quietly "pip could not install tf-keras: check the network, or the package index
 # The wheel's library under the names that a linker looks for. At run time it is
 # found in the wheel itself: it looks for libraries of its own, CUDA's among them,
 # and for the compiler of XLA's kernels beside the path that it was loaded from.
+# An installed program looks beside itself first, and there only (tools/dist.py).
 tf=$(.venv/bin/python -c 'import importlib.util as u; print(u.find_spec("tensorflow").submodule_search_locations[0])')
 [ -e "$tf/libtensorflow_cc.so.2" ] || fail "$tf holds no libtensorflow_cc.so.2: not a TensorFlow 2.18 wheel?"
 if [ "$flavour" = gpu ]; then
@@ -104,6 +105,6 @@ cat > .tf/env <<ENV
 export CC="$cc"
 export CGO_ENABLED=1
 export CGO_CFLAGS="-O2 '-I$PWD/.tf/include'"
-export CGO_LDFLAGS="'-L$PWD/.tf/lib' '-Wl,-rpath,$tf' '-Wl,-rpath,$PWD/.tf/lib'"
+export CGO_LDFLAGS="'-L$PWD/.tf/lib' '-Wl,-rpath,\$ORIGIN/../lib/gorbit/tensorflow' '-Wl,-rpath,$tf' '-Wl,-rpath,$PWD/.tf/lib'"
 ENV
 echo "$want" > .tf/stamp

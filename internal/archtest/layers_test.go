@@ -37,7 +37,7 @@ var layers = [][]string{
 	{
 		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/devices", "internal/version",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
-		"internal/testkit", "internal/archtest",
+		"internal/testkit", "internal/archtest", "internal/doctor",
 	},
 	{"internal/bounded"},
 	{"internal/fault"},

@@ -31,6 +31,9 @@
 package tfprocess
 
 // #cgo linux LDFLAGS: -ldl
+// #if !__has_include("tensorflow/c/c_api.h")
+// #error the headers of TensorFlow are not found: run "make setup" once, then "source .tf/env" here
+// #endif
 // #include <stdbool.h>
 // bool gorbit_malloc_keeps(void);
 // void gorbit_malloc_trim(void);

@@ -1,0 +1,245 @@
+"""Installs the built programs with TensorFlow's library beside them, or packs them in an archive.
+
+A tree that it makes needs neither this checkout nor Python, at any place:
+
+    bin/gorbit, bin/gorbit-predict
+    lib/gorbit/tensorflow/           TensorFlow's library, and lib/gorbit/nvidia/ for GPUs
+    share/bash-completion/, share/zsh/, share/fish/
+    share/doc/gorbit/                licences, and the files of deploy/
+
+The programs find the library by their own place ($ORIGIN). What they are linked with for use in the
+checkout are more places behind that one, which are cut off here: a program must not look for
+libraries in a folder that another user could make.
+
+Usage: dist.py install PREFIX [--programs FOLDER] [--link]
+       dist.py uninstall PREFIX
+       dist.py archive FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import importlib.util
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAMS = ("gorbit", "gorbit-predict")
+BESIDE = b"$ORIGIN/../lib/gorbit/tensorflow"
+LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
+FLAVOURS = ("cpu", "gpu")
+COMPLETIONS = {
+    "bash": "share/bash-completion/completions/gorbit",
+    "zsh": "share/zsh/site-functions/_gorbit",
+    "fish": "share/fish/vendor_completions.d/gorbit.fish",
+}
+
+
+class Failure(Exception):
+    """What is wrong, in a sentence for the user."""
+
+
+def relocated(program: bytes, name: str) -> bytes:
+    """Returns a program that looks for libraries beside itself only.
+
+    The list of places is a string of the program's dynamic section, which ends with a zero byte; a
+    zero byte in the place of its first colon leaves the first place.
+    """
+    if program.count(BESIDE + b":") != 1:
+        raise Failure(
+            f"{name} does not look for TensorFlow beside itself: it was linked without .tf/env; "
+            "run make build"
+        )
+    return program.replace(BESIDE + b":", BESIDE + b"\0")
+
+
+def tensorflow() -> pathlib.Path:
+    """The folder of the TensorFlow wheel whose library the programs are linked with."""
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or not spec.submodule_search_locations:
+        raise Failure("TensorFlow is not set up: run make build")
+    return pathlib.Path(spec.submodule_search_locations[0])
+
+
+def put(source: pathlib.Path, target: pathlib.Path, link: bool = False, mode: int = 0o644) -> None:
+    """Copies a file, or links it where the file system can, in place of what is there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part-{os.getpid()}")
+    part.unlink(missing_ok=True)
+    try:
+        if link:
+            try:
+                os.link(source.resolve(), part)
+            except OSError:
+                link = False
+        if not link:
+            shutil.copyfile(source, part)
+            part.chmod(mode)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write(data: bytes, target: pathlib.Path, mode: int = 0o644) -> None:
+    """Writes a file in place of what is there, which a running program may be."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part-{os.getpid()}")
+    try:
+        part.write_bytes(data)
+        part.chmod(mode)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def flavour() -> str:
+    """The flavour of TensorFlow that is set up: cpu or gpu."""
+    name = (ROOT / ".tf" / "stamp").read_text().split()[0]
+    if name not in FLAVOURS:
+        raise Failure(
+            f"TensorFlow is set up for {name}; expected cpu or gpu. A TPU's host uses the checkout"
+        )
+    return name
+
+
+def libraries(package: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
+    """The libraries of TensorFlow and, for GPUs, CUDA's, with their places in the tree."""
+    found = [(package / name, f"lib/gorbit/tensorflow/{name}") for name in LIBRARIES]
+    if flavour() == "gpu":
+        # TensorFlow's library looks for them beside its own folder.
+        site = package.parent
+        found += [
+            (path, f"lib/gorbit/{path.relative_to(site)}")
+            for path in sorted((site / "nvidia").rglob("*"))
+            if path.is_file() and path.suffix not in (".py", ".pyc", ".h", ".hpp", ".a")
+        ]
+    return found
+
+
+def stage(tree: pathlib.Path, built: pathlib.Path, link: bool = False) -> None:
+    """Makes the tree of built programs. With link, large files are hard links."""
+    programs = {}
+    for name in PROGRAMS:
+        try:
+            programs[name] = relocated((built / name).read_bytes(), f"{built / name}")
+        except FileNotFoundError:
+            raise Failure(f"{built / name} is not built: run make build") from None
+    package = tensorflow()
+    for source, place in libraries(package):
+        put(source, tree / place, link=link, mode=0o755 if os.access(source, os.X_OK) else 0o644)
+    for name, program in programs.items():
+        write(program, tree / "bin" / name, 0o755)
+    for shell, place in COMPLETIONS.items():
+        script = subprocess.run(
+            [tree / "bin" / "gorbit", "completion", shell], check=True, capture_output=True
+        )
+        write(script.stdout, tree / place)
+    doc = tree / "share" / "doc" / "gorbit"
+    for name in ("LICENSE", "README.md", "CHANGELOG.md"):
+        put(ROOT / name, doc / name)
+    for path in sorted((ROOT / "deploy").rglob("*")):
+        if path.is_file():
+            put(path, doc / path.relative_to(ROOT), mode=path.stat().st_mode & 0o755)
+    notices = package / "THIRD_PARTY_NOTICES.txt"
+    if notices.is_file():
+        put(notices, doc / "tensorflow" / notices.name)
+
+
+def version() -> str:
+    """The version of the built gorbit, such as 0.1.0-dev+d58c3a9."""
+    out = subprocess.run([ROOT / "bin" / "gorbit", "version"], check=True, capture_output=True)
+    return out.stdout.decode().split()[1]
+
+
+def archive(folder: pathlib.Path) -> pathlib.Path:
+    """Packs the tree in FOLDER, with a checksum beside it. Equal trees give equal archives."""
+    kind = flavour()
+    name = f"gorbit-{version()}-linux-{platform.machine()}" + ("" if kind == "cpu" else f"-{kind}")
+    work = folder / f".{name}.part-{os.getpid()}"
+    out = folder / f"{name}.tar.gz"
+    part = folder / f".{name}.tar.gz.part-{os.getpid()}"
+    try:
+        stage(work / name, ROOT / "bin", link=True)
+
+        def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+            info.uid = info.gid = info.mtime = 0
+            info.uname = info.gname = "root"
+            # One file that has two names here need not be a link in the archive.
+            if info.islnk():
+                info.type = tarfile.REGTYPE
+            return info
+
+        with (
+            part.open("wb") as raw,
+            gzip.GzipFile("", "wb", 6, raw, mtime=0) as zipped,
+            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for path in sorted((work / name).rglob("*")):
+                tar.inodes = {}
+                tar.add(path, path.relative_to(work), recursive=False, filter=plain)
+        part.replace(out)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        part.unlink(missing_ok=True)
+    digest = hashlib.sha256()
+    with out.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    write(f"{digest.hexdigest()}  {out.name}\n".encode(), out.with_name(out.name + ".sha256"))
+    return out
+
+
+def uninstall(prefix: pathlib.Path) -> None:
+    """Removes what stage makes."""
+    for name in PROGRAMS:
+        (prefix / "bin" / name).unlink(missing_ok=True)
+    for place in COMPLETIONS.values():
+        (prefix / place).unlink(missing_ok=True)
+    for folder in ("lib/gorbit", "share/doc/gorbit"):
+        if (prefix / folder).is_dir():
+            shutil.rmtree(prefix / folder)
+
+
+def main() -> int:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(prog="dist.py", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("install", "uninstall"):
+        command = commands.add_parser(name)
+        command.add_argument("prefix", type=pathlib.Path)
+        if name == "install":
+            command.add_argument("--programs", type=pathlib.Path, default=ROOT / "bin")
+            command.add_argument(
+                "--link", action="store_true", help="link the libraries if possible"
+            )
+    command = commands.add_parser("archive")
+    command.add_argument("folder", type=pathlib.Path)
+    args = parser.parse_args()
+    try:
+        if args.command == "install":
+            stage(args.prefix.absolute(), args.programs.absolute(), args.link)
+            print(f"installed gorbit below {args.prefix}; try {args.prefix}/bin/gorbit doctor")
+        elif args.command == "uninstall":
+            uninstall(args.prefix)
+            print(f"removed gorbit from {args.prefix}")
+        else:
+            out = archive(args.folder)
+            print(f"{out} ({out.stat().st_size / 1e6:.0f} MB)")
+    except Failure as e:
+        print(f"dist: {e}", file=sys.stderr)
+        return 1
+    except OSError as e:
+        print(f"dist: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
