@@ -23,6 +23,7 @@ type attempt struct {
 	model       *Model
 	checkpoints *Checkpoints
 	metrics     *metricsLog
+	files       evaluationFiles
 	board       *board
 	watched     *replicas // nil if there is only one replica
 	controller  *runner.Controller
@@ -55,7 +56,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	defer metrics.Close()
 	a := &attempt{training: t, on: on, task: taskOf(contract, resultsOf(ctx, on.Strategy)), metrics: metrics, board: new(board),
 		model: NewModel(on.Strategy, t.scalars, t.env.Log), checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
-	a.checkpoints.logs = append(a.checkpoints.logs, metrics)
+	a.checkpoints.logs = append(a.checkpoints.logs, metrics, &a.files)
 	if err := a.control(data); err != nil {
 		return nil, err
 	}
@@ -118,8 +119,8 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 		Observer:        env.Observer,
 	}
 	if a.evaluations != nil {
-		config.Evaluator = runner.NewStandardEvaluator(a.model, a.evaluations,
-			runner.EvaluatorConfig{Metrics: a.task.Measure, Batches: a.evalBatches, InFlight: a.on.Runtime().InFlight, Observer: env.Observer})
+		config.Evaluator = a.evaluations.evaluator(a.model, a.task, runner.EvaluatorConfig{InFlight: a.on.Runtime().InFlight, Observer: env.Observer})
+		config.EvalActions = append(config.EvalActions, a.keepEvaluation)
 		if err := keepBest(p, a.task, a.checkpoints, &config); err != nil {
 			return err
 		}
@@ -175,6 +176,9 @@ func (a *attempt) begin(ctx context.Context) error {
 	}
 	// Recorded only now, so that a command that is refused leaves the folder unchanged.
 	if err := a.record(a.controller.Step(), restored); err != nil {
+		return err
+	}
+	if err := a.forgetEvaluations(a.controller.Step()); err != nil {
 		return err
 	}
 	if p.Summary.Enabled {

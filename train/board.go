@@ -106,6 +106,13 @@ func (f *followed) Scalar(tag string, step int64, value float64) {
 	f.w.Scalar(tag, step, value)
 }
 
+// Text implements evaluation.Board.
+func (f *followed) Text(tag string, step int64, text string) {
+	if f.err == nil && f.w != nil {
+		f.w.Text(tag, step, text)
+	}
+}
+
 // Flush implements runner.Summaries.
 func (f *followed) Flush() error {
 	if f.err != nil || f.w == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
 // counter is a strategy that computes no model: its variables are sums over the records
@@ -143,6 +144,8 @@ func TestCrashOfRunAnywhere(t *testing.T) {
 			return "checkpoints"
 		case strings.Contains(operation, metricsFile):
 			return "metrics"
+		case strings.Contains(operation, evaluation.Folder):
+			return "evaluations"
 		case strings.Contains(operation, "tfevents"), strings.HasSuffix(operation, "/train/"), strings.HasSuffix(operation, "/eval/"):
 			return "events"
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
 // TestFollowInBucket evaluates the checkpoints of a run in a bucket as they appear there.
@@ -58,7 +59,8 @@ func TestFollowInBucket(t *testing.T) {
 	}
 	defer r.Close()
 	var steps []int64
-	err = r.EvaluateContinuously(t.Context(), "", time.Minute, func(step int64, out runner.Outputs) error {
+	err = r.EvaluateContinuously(t.Context(), "", time.Minute, func(e *evaluation.Evaluation) error {
+		step, out := e.Step, e.Metrics
 		if steps = append(steps, step); step == 6 {
 			return runner.ErrStopTraining
 		}

@@ -124,11 +124,11 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.batches = seen.all
-		open, _, err := (&setup{params: r.Params, export: r.Export, data: &data{dir: r.Params.Data.Dir}, env: quiet()}).evaluations(t.Context(), r.Params.Data.Eval)
+		of, err := (&setup{params: r.Params, export: r.Export, data: &data{dir: r.Params.Data.Dir}, env: quiet()}).evaluations(t.Context(), r.Params.Data.Eval)
 		if err != nil {
 			t.Fatal(err)
 		}
-		evaluator := runner.NewStandardEvaluator(NewModel(r.on.Strategy, nil, nil), open, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Metrics: func(s runner.Sums) (runner.Outputs, error) {
+		evaluator := runner.NewStandardEvaluator(NewModel(r.on.Strategy, nil, nil), of.open, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Metrics: func(s runner.Sums) (runner.Outputs, error) {
 			a.sums = s
 			return nil, nil
 		}})

@@ -22,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
 // Run is a run folder opened for reading: to evaluate, predict or export. Another process may be
@@ -259,9 +260,9 @@ func (r *Run) steps() string {
 	return strings.Join(out, ", ")
 }
 
-// controller returns a controller that only evaluates on a split; "" means the run's own. summaries
-// may be nil.
-func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer, summaries runner.Summaries, actions ...runner.Action) (*runner.Controller, error) {
+// controller returns a controller that only evaluates on a split; "" means the run's own. It calls each
+// with the results. summaries may be nil.
+func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer, summaries runner.Summaries, each func(*evaluation.Evaluation) error) (*runner.Controller, error) {
 	if split == "" {
 		split = r.Params.Data.Eval
 	}
@@ -275,14 +276,21 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	if err := preflightSplit(s, r.Folder, split, toEvaluate); err != nil {
 		return nil, err
 	}
-	open, batches, err := s.evaluations(ctx, split)
+	of, err := s.evaluations(ctx, split)
 	if err != nil {
 		return nil, err
 	}
+	task := taskOf(r.Export.Contract, resultsOf(ctx, r.on.Strategy))
 	c, err := runner.NewController(runner.Config{
-		Evaluator: runner.NewStandardEvaluator(NewModel(r.on.Strategy, nil, r.env.Log), open, runner.EvaluatorConfig{
-			Metrics: taskOf(r.Export.Contract, resultsOf(ctx, r.on.Strategy)).Measure, Batches: batches, InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
-		EvalActions:   actions,
+		Evaluator: of.evaluator(NewModel(r.on.Strategy, nil, r.env.Log), task, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
+		EvalActions: []runner.Action{func(_ context.Context, step int64, out runner.Outputs) error {
+			e, err := of.result(r.Export.Contract, task, evaluation.ByEvaluate, step, out)
+			if err != nil {
+				return err
+			}
+			e.Checkpoint = fmt.Sprintf("ckpt-%d", step)
+			return each(e)
+		}},
 		EvalSummaries: summaries,
 		Checkpoints:   checkpoints,
 		Out:           r.env.Out,
@@ -294,17 +302,32 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	return c, nil
 }
 
-// Evaluate evaluates the loaded checkpoint on a split; "" means the run's own.
+// Evaluate evaluates the loaded checkpoint on a split; "" means the run's own. It returns the metrics.
 func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error) {
-	c, err := r.controller(ctx, split, &pinned{r.checkpoints, r.prefix}, nil)
+	e, err := r.Evaluation(ctx, split)
+	if err != nil {
+		return nil, err
+	}
+	return e.Metrics, nil
+}
+
+// Evaluation evaluates the loaded checkpoint on a split; "" means the run's own.
+func (r *Run) Evaluation(ctx context.Context, split string) (*evaluation.Evaluation, error) {
+	var out *evaluation.Evaluation
+	c, err := r.controller(ctx, split, &pinned{r.checkpoints, r.prefix}, nil, func(e *evaluation.Evaluation) error {
+		out = e
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	if _, err := c.Restore(ctx); err != nil {
 		return nil, err
 	}
-	out, err := c.Evaluate(ctx, evalSteps(r.Params))
-	return out, lostInRead(err)
+	if _, err = c.Evaluate(ctx, evalSteps(r.Params)); err != nil {
+		return nil, lostInRead(err)
+	}
+	return out, nil
 }
 
 // AwaitRun waits until a training process has started to write a run folder. It returns an error
@@ -337,9 +360,10 @@ func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env
 // until no new checkpoint appears within the timeout. Results are also written to a separate event
 // file for the split, because those of train and eval belong to the training process, which
 // rewrites events when it restarts. A run in a bucket gets no such file.
-func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration, each func(step int64, out runner.Outputs) error) (err error) {
+func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration, each func(*evaluation.Evaluation) error) (err error) {
 	split = cmp.Or(split, r.Params.Data.Eval)
 	var summaries runner.Summaries
+	show := each
 	var checkpoints runner.Checkpointer = r.checkpoints
 	watch := runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout}
 	if r.Remote != "" {
@@ -353,10 +377,9 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 		followed := &followed{folder: filepath.Join(r.Folder, name)}
 		defer func() { err = errors.Join(err, followed.close()) }()
 		summaries = followed
+		show = func(e *evaluation.Evaluation) error { return cmp.Or(e.Show(followed), each(e)) }
 	}
-	c, err := r.controller(ctx, split, checkpoints, summaries, func(_ context.Context, step int64, out runner.Outputs) error {
-		return each(step, out)
-	})
+	c, err := r.controller(ctx, split, checkpoints, summaries, show)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
-	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
@@ -57,9 +57,8 @@ func (s *setup) open(ctx context.Context, split string, use use) (*dataset.Datas
 	return s.data.open(ctx, s.params, s.export.Contract, split, use, s.env.Log)
 }
 
-// evaluations checks that a split can be read. It returns a function that opens the split for each
-// evaluation, and its number of batches.
-func (s *setup) evaluations(ctx context.Context, split string) (func(context.Context) (runner.BatchReader[*Batch], error), int64, error) {
+// evaluations checks that a split can be read, and returns it.
+func (s *setup) evaluations(ctx context.Context, split string) (*evaluated, error) {
 	open := func(ctx context.Context) (*dataset.Dataset, error) { return s.open(ctx, split, toEvaluate) }
 	divided := func(ctx context.Context) (*dataset.Dataset, error) {
 		d, err := open(ctx)
@@ -70,9 +69,12 @@ func (s *setup) evaluations(ctx context.Context, split string) (func(context.Con
 	}
 	first, err := open(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	batches := first.BatchesPerEpoch()
+	out := &evaluated{split: split, batches: first.BatchesPerEpoch(), records: first.NumExamples(), open: Evaluations(divided)}
+	if label := s.export.Contract.Label(); label != nil {
+		out.labels = classesOf(s.export.Contract, label.Name, cmp.Or(s.params.Data.Features[label.Name], label.Name), s.data.manifest)
+	}
 	err = first.CheckFirst()
 	if err == nil {
 		err = s.data.peek(ctx, first)
@@ -81,9 +83,9 @@ func (s *setup) evaluations(ctx context.Context, split string) (func(context.Con
 		err = fmt.Errorf("split %s: %w", split, err)
 	}
 	if err := errors.Join(err, first.Close()); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	return Evaluations(divided), batches, nil
+	return out, nil
 }
 
 // openManager opens the checkpoints of a run folder.

@@ -7,7 +7,6 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
@@ -20,8 +19,7 @@ type training struct {
 	examples    *dataset.Dataset // training examples
 	start       dataset.State    // position of the first batch
 	steps       int64
-	evaluations func(context.Context) (runner.BatchReader[*Batch], error) // nil for none
-	evalBatches int64
+	evaluations *evaluated // nil for none
 	manager     *checkpoint.Manager
 	before      *past // state of an earlier process; nil for a new run
 	// place composes the model on its devices. It is a field so that tests can replace it.
@@ -64,7 +62,7 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 	}
 	t.given = s.params
 	if t.steps, err = intervals(ctx, &s.params, t.examples); err == nil && s.params.Train.EvalInterval != noEval {
-		t.evaluations, t.evalBatches, err = s.evaluations(ctx, s.params.Data.Eval)
+		t.evaluations, err = s.evaluations(ctx, s.params.Data.Eval)
 	}
 	if err != nil {
 		t.examples.Close()

@@ -6,16 +6,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"github.com/gorbit-ml/gorbit/internal/launch"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
-	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
 // runFlags holds the flags of the commands that read a run.
@@ -131,16 +133,17 @@ training.`,
 				return err
 			}
 		}
-		run, step, err := r.open(cmd.Context(), env, !follow)
+		run, _, err := r.open(cmd.Context(), env, !follow)
 		if err != nil {
 			return err
 		}
 		defer run.Close()
-		report := func(step int64, result runner.Outputs) error {
+		report := func(e *evaluation.Evaluation) error {
+			keepEvaluation(env, run, e)
 			if !asJSON {
 				return nil
 			}
-			line, err := json.Marshal(map[string]any{"step": step, "outputs": result})
+			line, err := json.Marshal(map[string]any{"step": e.Step, "outputs": e.Metrics})
 			if err != nil {
 				return err
 			}
@@ -148,12 +151,11 @@ training.`,
 			return err
 		}
 		if follow {
-			err = run.EvaluateContinuously(cmd.Context(), split, timeout, report)
-		} else {
-			var result runner.Outputs
-			if result, err = run.Evaluate(cmd.Context(), split); err == nil {
-				err = cmp.Or(report(step, result), nextAfterEvaluation(out, cmp.Or(run.Remote, r.run), r.checkpoint, asJSON))
-			}
+			return cmp.Or(run.EvaluateContinuously(cmd.Context(), split, timeout, report), out.err)
+		}
+		e, err := run.Evaluation(cmd.Context(), split)
+		if err == nil {
+			err = cmp.Or(e.WriteTable(env.Out, columnsOf(asJSON)), report(e), nextAfterEvaluation(out, cmp.Or(run.Remote, r.run), r.checkpoint, asJSON))
 		}
 		return cmp.Or(err, out.err)
 	}
@@ -167,6 +169,31 @@ func nextAfterEvaluation(out io.Writer, run, checkpoint string, asJSON bool) err
 	}
 	_, err := fmt.Fprintf(out, "next: gorbit export --run %s --checkpoint %s --out %s\n", launch.Quote(run), launch.Quote(checkpoint), launch.Quote("served/"+filepath.Base(run)))
 	return err
+}
+
+// columnsOf returns the width of the terminal that tables are written to, standard output or, if
+// that has the results alone, standard error; 0 if it is none.
+func columnsOf(alone bool) int {
+	f := os.Stdout
+	if alone {
+		f = os.Stderr
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// keepEvaluation writes the result of an evaluation into the run. A run that cannot be written to can
+// be evaluated, too.
+func keepEvaluation(env train.Env, run *train.Run, e *evaluation.Evaluation) {
+	path, err := evaluation.Write(cmp.Or(run.Remote, run.Folder), e)
+	if err != nil {
+		env.Log.Warn("the result was not kept in the run", "error", err)
+		return
+	}
+	env.Log.Info("the result is kept", "file", path)
 }
 
 // checkFollow returns an error if flags of gorbit evaluate do not go together.

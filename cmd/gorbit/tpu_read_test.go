@@ -64,18 +64,18 @@ func TestReadOnTPU(t *testing.T) {
 	}
 }
 
-// evaluation is a line of gorbit evaluate --json.
-type evaluation struct {
+// evaluationLine is a line of gorbit evaluate --json.
+type evaluationLine struct {
 	Step    int64
 	Outputs runner.Outputs
 }
 
 // evaluated returns the results of evaluations of the run.
-func (o *onTPU) evaluated(t *testing.T, more ...string) (out []evaluation) {
+func (o *onTPU) evaluated(t *testing.T, more ...string) (out []evaluationLine) {
 	t.Helper()
 	lines := o.run("gorbit", append([]string{"evaluate", "--run", "run", "--json", "--log-level", "error"}, more...)...)
 	for line := range strings.Lines(lines) {
-		var e evaluation
+		var e evaluationLine
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
@@ -90,7 +90,7 @@ func (o *onTPU) predicted(t *testing.T, more ...string) []prediction {
 	return predictions(t, o.run("gorbit", append([]string{"predict", "--run", "run", "--checkpoint", "latest", "--format", "json", "--log-level", "error"}, more...)...))
 }
 
-func nearEvaluations(t *testing.T, got, want []evaluation) {
+func nearEvaluations(t *testing.T, got, want []evaluationLine) {
 	t.Helper()
 	if len(got) != len(want) {
 		t.Fatalf("%d evaluations, want %d", len(got), len(want))

@@ -41,7 +41,6 @@ func Write(run string, e *Evaluation) (path string, err error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", " ")
 	if err := enc.Encode(e); err != nil {
 		return "", fmt.Errorf("evaluation: %w", err)
 	}

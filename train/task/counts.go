@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
 // Counts are weighted counts of one class: of what is predicted and true, of what is predicted, and of
@@ -52,6 +53,40 @@ func (c Counts) Recall() float64 { return Ratio(c.Right, c.True) }
 
 // F1 returns 2 right / (predicted + true), or 0.
 func (c Counts) F1() float64 { return Ratio(2*c.Right, c.Predicted+c.True) }
+
+// Table returns the table of classes of which the counts are known. of is one of the values of
+// evaluation.Classes.Of.
+func Table(of string, all []Counts, names []string) *evaluation.Classes {
+	row := func(name string, c Counts) evaluation.Class {
+		return evaluation.Class{Name: name, Precision: c.Precision(), Recall: c.Recall(), F1: c.F1(), Support: c.True, Predicted: c.Predicted, Right: c.Right}
+	}
+	total := Total(all)
+	macro, weighted := row(evaluation.Macro, Counts{}), row(evaluation.Weighted, Counts{})
+	out := &evaluation.Classes{Of: of, Each: []evaluation.Class{}}
+	var occurring float64
+	for i, c := range all {
+		r := row(evaluation.ClassName(names, i), c)
+		out.Each = append(out.Each, r)
+		addMean(&weighted, r, Ratio(c.True, total.True))
+		if c.Predicted != 0 || c.True != 0 {
+			addMean(&macro, r, 1)
+			occurring++
+		}
+	}
+	macro.Precision, macro.Recall, macro.F1 = Ratio(macro.Precision, occurring), Ratio(macro.Recall, occurring), Ratio(macro.F1, occurring)
+	for _, a := range []*evaluation.Class{&macro, &weighted} {
+		a.Support, a.Predicted, a.Right = total.True, total.Predicted, total.Right
+	}
+	out.Averages = []evaluation.Class{row(evaluation.Micro, total), macro, weighted}
+	return out
+}
+
+// addMean adds a share of a row's values to those of a mean.
+func addMean(mean *evaluation.Class, row evaluation.Class, share float64) {
+	mean.Precision += share * row.Precision
+	mean.Recall += share * row.Recall
+	mean.F1 += share * row.F1
+}
 
 // Ratio returns a/b, or 0 if b is 0.
 func Ratio(a, b float64) float64 {

@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
 // Task is a task that a model is trained for.
@@ -18,6 +19,9 @@ type Task interface {
 	// Measure computes the metrics of training and evaluation from sums. It is a
 	// runner.MetricsFunc.
 	Measure(runner.Sums) (runner.Outputs, error)
+	// Detail returns what an evaluation shows beside metrics. labels are the names of the classes of
+	// the first label, or nil where the data do not name them.
+	Detail(sums runner.Sums, labels []string) (evaluation.Detail, error)
 	// Metric returns the metric with the given name. Its Directed is false if neither the task nor
 	// the contract knows it.
 	Metric(name string) Metric

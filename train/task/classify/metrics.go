@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
@@ -43,6 +44,27 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 		out["auc"] = r.AUC()
 	}
 	return out, nil
+}
+
+// Detail implements task.Task: the table of the labels and the confusion matrix, from Confusion.
+func (t Task) Detail(sums runner.Sums, labels []string) (d evaluation.Detail, err error) {
+	flat, ok := sums[Confusion]
+	if !ok {
+		return d, nil
+	}
+	m, err := newConfusion(flat)
+	if err != nil {
+		return d, err
+	}
+	if labels == nil {
+		labels = task.Names(t.Contract, "labels")
+	}
+	all := make([]task.Counts, m.classes)
+	for i := range all {
+		all[i] = task.Counts{Right: m.diagonal[i], Predicted: m.predicted[i], True: m.labels[i]}
+	}
+	d.Classes, d.Confusion = task.Table(evaluation.OfLabel, all, labels), evaluation.NewConfusion(flat, m.classes, labels)
+	return d, nil
 }
 
 // confusion holds the diagonal and the margins of a confusion matrix of weighted counts.

@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
@@ -57,6 +58,11 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	}
 	maps.Copy(out, values)
 	return out, nil
+}
+
+// Detail implements task.Task: nothing beyond the metrics is known.
+func (t Task) Detail(runner.Sums, []string) (evaluation.Detail, error) {
+	return evaluation.Detail{}, nil
 }
 
 // Known returns the metric of the given name. better has the direction of the metrics that a task adds,

@@ -8,6 +8,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/task"
 	"github.com/gorbit-ml/gorbit/train/task/generic"
 )
@@ -75,6 +76,20 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	}
 	out["auc"] = meanAUC(bins, len(all))
 	return out, nil
+}
+
+// Detail implements task.Task: the table of the labels, from LabelCounts.
+func (t Task) Detail(sums runner.Sums, labels []string) (d evaluation.Detail, err error) {
+	flat, ok := sums[LabelCounts]
+	if !ok {
+		return d, nil
+	}
+	all, err := task.CountsOf(LabelCounts, flat)
+	if labels == nil {
+		labels = task.Names(t.Contract, "labels")
+	}
+	d.Classes = task.Table(evaluation.OfLabel, all, labels)
+	return d, err
 }
 
 // meanAUC returns the mean area under the curve of the labels for which it is defined, or 0.

@@ -6,6 +6,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/task"
 	"github.com/gorbit-ml/gorbit/train/task/generic"
 )
@@ -60,6 +61,24 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 		out["macro_f1"] = task.MacroF1(all)
 	}
 	return out, nil
+}
+
+// Detail implements task.Task: the table of the types of entities, or else of the tokens' labels.
+func (t Task) Detail(sums runner.Sums, labels []string) (d evaluation.Detail, err error) {
+	if flat, ok := sums[EntityCounts]; ok {
+		all, err := task.CountsOf(EntityCounts, flat)
+		d.Classes = task.Table(evaluation.OfEntity, all, task.Names(t.Contract, "entities"))
+		return d, err
+	}
+	if flat, ok := sums[TokenCounts]; ok {
+		all, err := task.CountsOf(TokenCounts, flat)
+		if labels == nil {
+			labels = task.Names(t.Contract, "labels")
+		}
+		d.Classes = task.Table(evaluation.OfTokenLabel, all, labels)
+		return d, err
+	}
+	return d, nil
 }
 
 // better holds the direction of each metric that the task adds.
