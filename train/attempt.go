@@ -47,7 +47,8 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if on.tpu != nil {
 		t.cores = len(on.Runtime().Devices)
 	}
-	data, stopData := t.source(on)
+	filled := new(filling)
+	data, stopData := t.source(on, filled)
 	defer stopData()
 	metrics, err := openMetrics(filepath.Join(t.folder, metricsFile), t.env.Log)
 	if err != nil {
@@ -57,7 +58,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	a := &attempt{training: t, on: on, task: taskOf(contract, resultsOf(ctx, on.Strategy)), metrics: metrics, board: new(board),
 		model: NewModel(on.Strategy, t.scalars, t.env.Log), checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
 	a.checkpoints.logs = append(a.checkpoints.logs, metrics, &a.files)
-	if err := a.control(data); err != nil {
+	if err := a.control(data, filled); err != nil {
 		return nil, err
 	}
 	if err := a.begin(ctx); err != nil {
@@ -65,6 +66,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	}
 	defer a.board.close(t.env.Log)
 	a.announce()
+	t.journalStart(on.Runtime(), a.controller.Step)
 	if t.evaluations == nil {
 		err = a.controller.Train(ctx, t.steps)
 	} else {
@@ -76,10 +78,12 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	return out, err
 }
 
-// source returns the batches of an attempt and a function that ends them.
-func (t *training) source(on placed) (runner.Source[*Batch], func()) {
+// source returns the batches of an attempt and a function that ends them. It counts in filled how full
+// their rows are, where this process reads them.
+func (t *training) source(on placed, filled *filling) (runner.Source[*Batch], func()) {
 	if t.params.Strategy.Input != inputLocal {
 		fed := NewSource(t.examples, on, t.params.Strategy.Accumulate)
+		fed.filled = filled
 		// A TPU does not accumulate, and sums of other parts would be other sums.
 		fed.whole = on.tpu != nil || !t.export.Contract.Additive
 		return fed, func() {}
@@ -89,7 +93,7 @@ func (t *training) source(on placed) (runner.Source[*Batch], func()) {
 }
 
 // control builds the controller and everything that it calls.
-func (a *attempt) control(data runner.Source[*Batch]) error {
+func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 	p, env, contract := a.params, a.env, a.export.Contract
 	trainer, err := runner.NewStandardTrainer(a.model, data, runner.TrainerConfig{
 		Schedule:     p.schedule(a.steps),
@@ -126,7 +130,7 @@ func (a *attempt) control(data runner.Source[*Batch]) error {
 		}
 	}
 	if p.Summary.Enabled {
-		config.TrainSummaries, config.EvalSummaries = &a.board.train, &a.board.eval
+		config.TrainSummaries, config.EvalSummaries = &measured{events: &a.board.train, fill: filled}, &a.board.eval
 		a.checkpoints.logs = append(a.checkpoints.logs, a.board)
 		if p.Summary.Histograms {
 			config.EvalActions = append(config.EvalActions, a.board.histograms(a.on))

@@ -12,11 +12,12 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
 // checkpointFolder is the folder of a run's checkpoints, within the run folder.
-const checkpointFolder = "checkpoints"
+const checkpointFolder = runfolder.Checkpoints
 
 // Checkpoints saves and restores the variables of a model. It implements runner.Checkpointer.
 type Checkpoints struct {

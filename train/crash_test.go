@@ -14,6 +14,7 @@ import (
 	eventpb "github.com/wamuir/graft/tensorflow/core/util/event_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/vfs/crashtest"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -157,6 +158,8 @@ func TestCrashOfRunAnywhere(t *testing.T) {
 // out, and the event files of a folder are taken together.
 func sameRunFile(path string, data []byte) (name, content string) {
 	switch base := filepath.Base(path); {
+	case base == runfolder.Journal:
+		return "", "" // times, and a line per process
 	case base == ".lock":
 		return "", "" // the system's; it stays, and names the last process
 	case base == "checkpoint":
@@ -193,8 +196,8 @@ func points(data []byte) string {
 			return err.Error()
 		}
 		for _, v := range e.GetSummary().GetValue() {
-			if strings.Contains(v.GetTag(), "per_second") || strings.Contains(v.GetTag(), "overhead") {
-				fmt.Fprintf(&b, "%d %s\n", e.Step, v.GetTag()) // a time
+			if strings.Contains(v.GetTag(), "per_second") || strings.Contains(v.GetTag(), "overhead") || strings.Contains(v.GetTag(), "memory") {
+				fmt.Fprintf(&b, "%d %s\n", e.Step, v.GetTag()) // a time, or the process's
 				continue
 			}
 			fmt.Fprintf(&b, "%d %s %x %q\n", e.Step, v.GetTag(), v.GetTensor().GetTensorContent(), v.GetTensor().GetStringVal())

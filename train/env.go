@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -11,10 +12,10 @@ import (
 
 // Files of a run folder.
 const (
-	paramsFile = "params.yaml"
-	dataFile   = "data.json"
-	vocabFile  = "vocab.txt"
-	initFile   = "init.txt"
+	paramsFile = runfolder.Params
+	dataFile   = runfolder.Data
+	vocabFile  = runfolder.Vocab
+	initFile   = runfolder.Init
 )
 
 // Env is the environment of a run: everything that the calling program provides.

@@ -14,12 +14,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // historyFile is the log of params that were changed in the middle of a run, one line per param.
-const historyFile = "params-history.jsonl"
+const historyFile = runfolder.History
 
 // change is a param whose value was changed when the run continued.
 type change struct {

@@ -15,6 +15,8 @@ type Source struct {
 	start dataset.State
 	into  division
 	whole bool // batches cannot be divided further
+	// filled counts how full the rows are; nil for nobody.
+	filled *filling
 }
 
 // division describes how batches are divided.
@@ -52,6 +54,9 @@ func (s *Source) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 	if err != nil {
 		return runner.Batch[*Batch]{}, err
 	}
+	if s.filled != nil {
+		s.filled.add(b.Tokens, roomIn(b))
+	}
 	batch := newBatch(b)
 	accumulate := s.into.accumulate
 	if s.whole {
@@ -59,6 +64,18 @@ func (s *Source) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 	}
 	batch.Halve = func(ctx context.Context) (*Batch, error) { return s.halve(ctx, before, 2*accumulate) }
 	return described(b, batch), nil
+}
+
+// roomIn returns the number of positions in the rows of a batch, or of its parts.
+func roomIn(b *dataset.Batch) int {
+	if b.Parts == nil {
+		return b.Rows * b.RowLength
+	}
+	n := 0
+	for _, part := range b.Parts {
+		n += part.Rows * part.RowLength
+	}
+	return n
 }
 
 // halve reads the batch after a position again, divided into at least as many micro-batches per

@@ -98,6 +98,7 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 		return t.before.outputs(), err
 	}
 	out, err := t.run(ctx)
+	t.journalEnd(ctx, err)
 	t.tellEnd(err)
 	return out, err
 }

@@ -22,6 +22,7 @@ type training struct {
 	evaluations *evaluated // nil for none
 	manager     *checkpoint.Manager
 	before      *past // state of an earlier process; nil for a new run
+	journal     journal
 	// place composes the model on its devices. It is a field so that tests can replace it.
 	place func(context.Context) (placed, error)
 }

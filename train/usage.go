@@ -1,7 +1,9 @@
 package train
 
 import (
+	"fmt"
 	"math"
+	"os"
 	"syscall"
 	"time"
 )
@@ -27,4 +29,27 @@ func resources() (u syscall.Rusage) {
 		return syscall.Rusage{}
 	}
 	return u
+}
+
+// memory returns the memory that the process has now, in bytes, or 0 if the system does not report
+// it.
+func memory() int64 {
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, resident int64
+	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
+		return 0
+	}
+	return resident * int64(os.Getpagesize())
+}
+
+// machineMemory returns the memory of the machine in bytes, or 0 if the system does not report it.
+func machineMemory() int64 {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
 }

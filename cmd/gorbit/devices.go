@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -154,7 +152,7 @@ func listDevices(asked devices.Spec) (*offer, error) {
 		found := device{Name: d.Name[strings.LastIndexByte(d.Name, '/'):], Type: d.Type, MemoryLimitBytes: d.MemoryLimitBytes}
 		switch d.Type {
 		case "CPU":
-			found.Model, found.Cores, found.Kernels = processor(), runtime.NumCPU(), kernels.Instructions()
+			found.Model, found.Cores, found.Kernels = devices.Processor(), runtime.NumCPU(), kernels.Instructions()
 		case "GPU":
 			if gpus < len(o.CUDA.GPUs) {
 				found.Model, found.Capability = o.CUDA.GPUs[gpus].Name, o.CUDA.GPUs[gpus].Capability
@@ -218,19 +216,4 @@ func known(library string) string {
 		return "not found"
 	}
 	return library
-}
-
-// processor returns the kernel's name of the CPU, or "" if it has none.
-func processor() string {
-	f, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if key, value, ok := strings.Cut(s.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

@@ -1,0 +1,21 @@
+// Package runfolder reads what a training left in the folder of its run: params, metrics, events,
+// checkpoints, and the journal of the processes that trained. It also writes that journal.
+//
+// Reading never changes a folder, and another process may be training in it. What a run lacks is
+// left out. What is damaged is left out as well, and named in [Run.Problems].
+package runfolder
+
+// Files and folders of a run.
+const (
+	Params      = "params.yaml"
+	History     = "params-history.jsonl"
+	Metrics     = "metrics.jsonl"
+	Data        = "data.json"
+	Vocab       = "vocab.txt"
+	Init        = "init.txt"
+	Journal     = "processes.jsonl"
+	Checkpoints = "checkpoints"
+	TrainEvents = "train"
+	EvalEvents  = "eval"
+	Evaluations = "evaluations"
+)

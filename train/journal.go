@@ -1,0 +1,70 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"time"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// journal tells in the run's folder which process trained, on what, and how it ended. The run does
+// not depend on it, so that a journal that cannot be written is a warning.
+type journal struct {
+	began time.Time // zero before the first step
+	step  func() int64
+}
+
+// journalStart writes that this process is about to make its first step. Attempts after the first one
+// belong to the same process.
+func (t *training) journalStart(on strategy.Runtime, step func() int64) {
+	first := t.journal.began.IsZero()
+	t.journal.step = step
+	if !first {
+		return
+	}
+	t.journal.began = time.Now()
+	host, _ := os.Hostname()
+	contract := t.export.Contract
+	start := runfolder.Start{
+		Time: t.journal.began.Truncate(time.Second), Process: os.Getpid(), Host: host,
+		Gorbit: t.env.Version, Go: runtime.Version(), TensorFlow: tf.Version(),
+		Processor: devices.Processor(), Cores: runtime.NumCPU(), MemoryMiB: machineMemory() >> 20,
+		Devices: on.Devices, Kernels: on.Kernels, Precision: contract.Precision,
+		Model: contract.Model.Architecture, Parameters: contract.Parameters(),
+		Step: step(), Steps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), Examples: t.examples.NumExamples(),
+	}
+	if order, err := t.params.Checkpoint.order(knownTask(contract)); err == nil && t.params.Checkpoint.Best != "" && t.evaluations != nil {
+		start.Best, start.Mode = t.params.Checkpoint.Best, modes[order]
+	}
+	t.warnJournal(runfolder.AppendStart(t.folder, start))
+}
+
+// journalEnd writes how this process ended: with err, or nil if the run is complete.
+func (t *training) journalEnd(ctx context.Context, err error) {
+	if t.journal.began.IsZero() {
+		return
+	}
+	end := runfolder.End{Time: time.Now().Truncate(time.Second), Process: os.Getpid(), Outcome: runfolder.Finished,
+		Step: t.journal.step(), Seconds: rounded(time.Since(t.journal.began).Seconds(), 1), PeakMemoryMiB: peakMemory() >> 20}
+	switch {
+	case errors.Is(err, runner.ErrStopped) || err != nil && ctx.Err() != nil:
+		end.Outcome = runfolder.Stopped
+	case err != nil:
+		end.Outcome, end.Error = runfolder.Failed, err.Error()
+	}
+	t.warnJournal(runfolder.AppendEnd(t.folder, end))
+}
+
+func (t *training) warnJournal(err error) {
+	if err != nil {
+		t.env.Log.Warn("cannot write the journal of the run", "file", runfolder.Journal, "error", err)
+	}
+}

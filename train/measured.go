@@ -1,0 +1,41 @@
+package train
+
+import "sync/atomic"
+
+// filling counts how full the rows of batches are.
+type filling struct{ tokens, cells atomic.Int64 }
+
+// add counts a batch of the given number of tokens in rows of the given number of positions.
+func (f *filling) add(tokens, cells int) {
+	f.tokens.Add(int64(tokens))
+	f.cells.Add(int64(cells))
+}
+
+// measured is the event file of training, with the memory of this process and the share of padding
+// in the batches since the last summary added to each summary. It implements runner.Summaries.
+type measured struct {
+	*events
+	fill    *filling
+	step    int64
+	scalars bool // since the last Flush
+}
+
+// Scalar implements runner.Summaries.
+func (m *measured) Scalar(tag string, step int64, value float64) {
+	m.step, m.scalars = step, true
+	m.events.Scalar(tag, step, value)
+}
+
+// Flush implements runner.Summaries. It ends a summary.
+func (m *measured) Flush() error {
+	if m.scalars {
+		m.scalars = false
+		if bytes := memory(); bytes > 0 {
+			m.events.Scalar("memory_mib", m.step, rounded(float64(bytes)/(1<<20), 1))
+		}
+		if tokens, cells := m.fill.tokens.Swap(0), m.fill.cells.Swap(0); cells > 0 {
+			m.events.Scalar("padding_percent", m.step, 100*(1-float64(tokens)/float64(cells)))
+		}
+	}
+	return m.events.Flush()
+}
