@@ -2,9 +2,12 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -65,4 +68,32 @@ func Lock(dir string) (unlock func() error, err error) {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	return lock.Unlock, nil
+}
+
+// Holder reports which process has locked a run folder; nil if none has. It does not wait, and it
+// does not lock a folder whose holder is a process of this machine that has ended.
+func Holder(dir string) (*LockedError, error) {
+	path := filepath.Join(dir, LockName)
+	data, err := vfs.ReadFile(vfs.At(path), path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	var h lockHolder
+	host, _ := os.Hostname()
+	if json.Unmarshal(data, &h) == nil && h.PID > 0 && h.Host == host && errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH) {
+		return nil, nil // so that a training which starts just now finds the folder free
+	}
+	// A shared lock is refused while a training has its own.
+	lock := flock.New(path, flock.SetFlag(os.O_RDONLY))
+	free, err := lock.TryRLock()
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	if free {
+		return nil, lock.Unlock()
+	}
+	return &LockedError{Dir: dir, PID: h.PID, Host: h.Host, Since: h.Since}, nil
 }

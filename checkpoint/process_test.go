@@ -244,8 +244,14 @@ func TestLock(t *testing.T) {
 	} else if s := err.Error(); !strings.Contains(s, dir) || !strings.Contains(s, fmt.Sprint(os.Getpid())) || !strings.Contains(s, host) {
 		t.Errorf("the error names no holder: %v", err)
 	}
+	if h, err := Holder(dir); err != nil || h == nil || h.PID != os.Getpid() {
+		t.Errorf("the holder of a locked folder is %v, %v; expected this process", h, err)
+	}
 	if err := unlock(); err != nil {
 		t.Fatal(err)
+	}
+	if h, err := Holder(dir); err != nil || h != nil {
+		t.Errorf("the holder of a folder that was unlocked is %v, %v; expected none", h, err)
 	}
 
 	cmd, out := helper(t, "lock", dir)
@@ -260,8 +266,14 @@ func TestLock(t *testing.T) {
 	if _, err := Lock(dir); !errors.As(err, &locked) || locked.PID != 0 || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("locked by nobody known: %v", err)
 	}
+	if h, err := Holder(dir); err != nil || h == nil || h.PID != 0 {
+		t.Errorf("the holder is %v, %v; expected one of no known number", h, err)
+	}
 	cmd.Process.Kill()
 	cmd.Wait()
+	if h, err := Holder(dir); err != nil || h != nil {
+		t.Errorf("the holder of a folder whose process ended is %v, %v; expected none", h, err)
+	}
 	unlock, err = Lock(dir)
 	if err != nil {
 		t.Fatalf("the lock outlived its process: %v", err)

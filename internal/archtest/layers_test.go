@@ -16,11 +16,11 @@ import (
 var layers = [][]string{
 	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench"},
 	{"train", "train/predict/served", "internal/serve"},
-	{"train/predict", "internal/progress", "internal/launch"},
+	{"train/predict", "internal/progress", "internal/launch", "internal/report"},
 	{"train/task/classify", "train/task/regression", "train/task/multilabel", "train/task/tokens", "train/task/mlm"},
 	{"train/task/generic"},
 	{"train/task"},
-	{"train/evaluation"},
+	{"train/evaluation", "internal/runfolder"},
 	{"runner", "internal/servable"},
 	{"strategy"},
 	{"strategy/internal/compose", "internal/cluster/clustertest", "internal/vfs/crashtest"},
@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"text", "tfrecord", "internal/table"},
 	{"internal/vfs/gcs"},
 	{
-		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/devices", "internal/version",
+		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/chart", "internal/devices", "internal/version",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
 		"internal/testkit", "internal/archtest", "internal/doctor",
 	},

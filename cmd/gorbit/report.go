@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/internal/report"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/version"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/train"
+	results "github.com/gorbit-ml/gorbit/train/evaluation"
+)
+
+func newReport(*globals) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "report RUN [RUN...] [flags]",
+		Short: "Write a page about runs, to look at in a browser",
+		Long: `Writes one HTML file about a run, or about several to compare them: the best evaluation, the
+curves of training and evaluation, speed and memory, the classes and the confusion matrix, the
+examples of the highest loss, the data, the params, the machine, and what initial weights filled.
+
+The file needs no server and no network, and everything in it comes from the folders of the runs.
+What a run lacks is left out, with the command that makes it. The run may be training.`,
+		Example: `  gorbit report runs/mrpc
+  gorbit report runs/a runs/b runs/c --out compare.html`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := len(args); n < 1 || n > report.MaxRuns {
+				return usagef("%d run folders are given; expected 1 to %d; see %s --help", n, report.MaxRuns, cmd.CommandPath())
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&out, "out", "o", "report.html", "file to write, or - for standard output")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		page := report.Page{Made: time.Now(), Version: version.String()}
+		defaults, err := train.Defaults().YAML()
+		if err == nil {
+			page.Defaults, err = runfolder.FlatParams(defaults)
+		}
+		if err != nil {
+			return err
+		}
+		for _, folder := range args {
+			local, err := train.LocalRun(cmd.Context(), folder, train.Latest)
+			if err != nil {
+				return err
+			}
+			r, err := runfolder.Read(local, true, page.Made)
+			if err != nil {
+				return fmt.Errorf("run %s: %w", folder, err)
+			}
+			evaluations, err := results.List(local)
+			if err != nil {
+				r.Problems = append(r.Problems, err.Error())
+			}
+			r.Folder = folder
+			page.Runs = append(page.Runs, report.Run{Run: r, Evaluations: evaluations})
+		}
+		if out == "-" {
+			return page.Write(cmd.OutOrStdout())
+		}
+		if err := writePage(page, out); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %s; open it in a browser\n", out)
+		return err
+	}
+	return cmd
+}
+
+// writePage writes a page to a file, which has the old or the new content after a crash.
+func writePage(page report.Page, path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return usagef("--out is %s, which is a folder; expected a file, such as %s", path, vfs.Join(path, "report.html"))
+	}
+	temp := path + ".part"
+	f, err := os.Create(temp)
+	if err != nil {
+		return err
+	}
+	err = page.Write(f)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp) // the first error is the one to report
+	}
+	return err
+}
