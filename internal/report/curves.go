@@ -29,12 +29,12 @@ type chart struct {
 	Title, Unit string
 	XTicks      []tick
 	// Plots are the linear scale and, where it is useful, the logarithmic one.
-	Plots  []*plot
+	Plots []*plot
 	// wide says that values of the quantity often differ by factors; useLog that a logarithmic scale
 	// is of use if they do.
 	wide, useLog bool
-	x      ticks.Scale
-	Legend []legend
+	x            ticks.Scale
+	Legend       []legend
 	// Named says that the legend is shown: there is more than one line, or one of evaluations.
 	Named bool
 	// Summary says the chart in words; Note says what it leaves out.
