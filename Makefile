@@ -51,12 +51,14 @@ LIMIT := 40m
 # The folder for the list of skipped tests and reasons, which make test prints at the end.
 SKIPPED := .cache/skipped
 
-# Sets what builds in tests need. Where there is the linker gold, they link in half of the time.
-GOLD := -ldflags=-extldflags=-fuse-ld=gold
-FOR_TESTS := source .tf/env && export GOFLAGS="$${GOFLAGS:-} -buildvcs=false" && \
-  if $$CC -fuse-ld=gold -Wl,--version >/dev/null 2>&1; then GOFLAGS+=' $(GOLD)'; fi
+# Sets what builds in tests need. They need no debug information, and where there is the linker gold,
+# they link in half of the time.
+FOR_TESTS := source .tf/env && flags=-w && \
+  if $$CC -fuse-ld=gold -Wl,--version >/dev/null 2>&1; then flags+=' -extldflags=-fuse-ld=gold'; fi && \
+  export GOFLAGS="$${GOFLAGS:-} -buildvcs=false '-ldflags=$$flags'"
 
-# go test, whose skipped tests are noted in the file that comes next. It need not vet: lint does.
+# go test, whose skipped tests are noted in the file that comes next. It need not vet: the target
+# vet does.
 GOTEST := $(FOR_TESTS) && $(PY) tools/gotest.py
 
 FUZZTIME ?= 10s
@@ -98,24 +100,28 @@ demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
 	@tools/demo.sh
 
 .PHONY: test
-test: lint fetch ## Run all tests, and list what was skipped and why
+test: fetch ## Check the sources, run all tests, and list what was skipped and why
 	@# All at once: Python's tests have one process, and those of the programs mostly wait.
 	@# The scripts that Go's tests let Python run are forks of one process.
-	@$(PY) tools/warm_python.py $(MAKE) --no-print-directory -j3 --output-sync=none plain race pytest numeric
+	@$(PY) tools/warm_python.py $(MAKE) --no-print-directory -j4 --output-sync=none race pytest plain lint numeric
 	@cat $(SKIPPED)/{tools,bench,plain,race,numeric} >$(SKIPPED)/all
 	@if [ -s $(SKIPPED)/all ]; then echo "skipped, and why:"; sed 's/^/  /' $(SKIPPED)/all; \
 	  else echo "nothing was skipped"; fi
 
 .PHONY: lint
-lint: setup ## Check formatting and common mistakes
-	@echo "gofmt, go vet, staticcheck, ruff"
-	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './.*')); \
-	  [ -z "$$unformatted" ] || { echo "not in gofmt's format:" $$unformatted >&2; exit 1; }
-	@$(GO) vet $(PACKAGES)
+lint: vet ## Check formatting and common mistakes
+	@echo "staticcheck, ruff"
 	@# With less memory it would collect garbage for a third of its time.
 	@export GOGC=400; $(GO) tool staticcheck $(PACKAGES)
 	@$(PY) -m ruff check --quiet tools bench examples
 	@$(PY) -m ruff format --quiet --check tools bench examples
+
+.PHONY: vet
+vet: setup
+	@echo "gofmt, go vet"
+	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './.*')); \
+	  [ -z "$$unformatted" ] || { echo "not in gofmt's format:" $$unformatted >&2; exit 1; }
+	@$(GO) vet $(PACKAGES)
 
 .PHONY: pytest
 pytest: fetch ## Run Python's tests
@@ -133,10 +139,12 @@ fetch: setup ## Fetch the demo's weights and reviews, which tests also use
 .PHONY: gotest
 gotest: plain race numeric ## Run Go's tests
 
+# What plain and numeric build, vet has compiled: at the same time both would compile it.
 .PHONY: plain
-plain: fetch ## Run Go's tests of programs, and of packages without goroutines
+plain: fetch vet ## Run Go's tests of programs, and of packages without goroutines
 	@echo "go test, of programs and of packages without goroutines"
-	@$(GOTEST) $(SKIPPED)/plain go test -vet=off -timeout $(LIMIT) $(PLAIN)
+	@# The tests of programs that are parallel mostly wait for processes.
+	@$(GOTEST) $(SKIPPED)/plain go test -vet=off -timeout $(LIMIT) -parallel 4 $(PLAIN)
 
 .PHONY: race
 race: fetch ## Run Go's tests of packages with goroutines under the race detector
@@ -144,9 +152,14 @@ race: fetch ## Run Go's tests of packages with goroutines under the race detecto
 	@$(GOTEST) $(SKIPPED)/race go test -race -vet=off -timeout $(LIMIT) -skip '^($(NUMERIC))$$' $(RACED)
 
 .PHONY: numeric
-numeric: fetch ## Run Go's long numeric tests
+numeric: fetch vet ## Run Go's long numeric tests
 	@echo "go test $(NUMERIC_PACKAGES), long numeric tests"
 	@$(GOTEST) $(SKIPPED)/numeric go test -vet=off -timeout $(LIMIT) -run '^($(NUMERIC))$$' $(NUMERIC_PACKAGES)
+
+.PHONY: packages
+packages:
+	@printf 'plain %s\n' $(PLAIN)
+	@printf 'race %s\n' $(RACED)
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)

@@ -18,6 +18,7 @@ import (
 //
 // Long: one way, from the table to the answers.
 func TestAnyModel(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	write := func(name, content string) {
 		t.Helper()

@@ -22,6 +22,7 @@ import (
 // case, and checks the files that they write. Small stand-ins replace MRPC, MiniLM's weights and
 // the model sizes, and trainings have two steps; everything else is as on the pages.
 func TestPagesRun(t *testing.T) {
+	t.Parallel()
 	type section struct{ page, heading string }
 	for _, tt := range []struct {
 		name     string

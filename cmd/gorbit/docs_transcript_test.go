@@ -54,6 +54,7 @@ func aside(line string) string {
 // TestYourOwnModel runs the commands of docs/guide/your-own-model.md and compares what they print
 // with the page, numbers aside. The files that the page shows must be those of the example.
 func TestYourOwnModel(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("trains a model")
 	}

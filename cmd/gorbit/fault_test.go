@@ -204,7 +204,7 @@ func (u *user) fixture(reviews int, convert ...string) {
 }
 
 // faultSteps is the number of steps of the runs of TestFaults.
-const faultSteps = 360
+const faultSteps = 180
 
 // workerLost is the message of a run that continues after losing a worker.
 const workerLost = "a worker was lost; continuing from the last checkpoint"
@@ -229,6 +229,7 @@ type faults struct {
 // and end with the variables of an undisturbed run, or fail with one sentence that names the
 // worker.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	f := &faults{user: newUser(t)}
 	f.fixture(400, "--split-by-hash", "id")
 
@@ -289,7 +290,7 @@ func address(w *running) string {
 // train returns the command line of a run.
 func (f *faults) train(run string, more ...string) []string {
 	return append([]string{"train", "--graph", "graph", "--data", "data", "--run", run, "--steps", fmt.Sprint(faultSteps), "--batch-size", "13",
-		"--learning-rate", "1e-3", "--steps-per-loop", "40", "--checkpoint-interval", "120", "--eval-interval", "-1"}, more...)
+		"--learning-rate", "1e-3", "--steps-per-loop", "20", "--checkpoint-interval", "60", "--eval-interval", "-1"}, more...)
 }
 
 // two starts two workers and a run on them.
@@ -397,7 +398,7 @@ func (f *faults) inCluster(t *testing.T, run string, more [2][]string) {
 // breaksOfWorkers disturb a run on two workers, which then goes on with both.
 var breaksOfWorkers = map[string]func(f *faults, t *testing.T, run string, chief, second *running){
 	"worker killed in a step": func(f *faults, t *testing.T, run string, chief, second *running) {
-		chief.says("step:    200 ")
+		chief.says("step:    100 ")
 		f.replace(t, second)
 	},
 	"worker killed while a checkpoint is written": func(f *faults, t *testing.T, run string, chief, second *running) {
@@ -410,15 +411,15 @@ var breaksOfWorkers = map[string]func(f *faults, t *testing.T, run string, chief
 		f.replace(t, second)
 	},
 	"its TensorFlow killed": func(f *faults, t *testing.T, run string, chief, second *running) {
-		chief.says("step:    200 ")
+		chief.says("step:    100 ")
 		kill(t, second.child(), syscall.SIGKILL)
 	},
 	"its TensorFlow stopped": func(f *faults, t *testing.T, run string, chief, second *running) {
-		chief.says("step:    200 ")
+		chief.says("step:    100 ")
 		kill(t, second.child(), syscall.SIGSTOP)
 	},
 	"worker stopped for longer than the deadline": func(f *faults, t *testing.T, run string, chief, second *running) {
-		chief.says("step:     40 ")
+		chief.says("step:     20 ")
 		kill(t, second.child(), syscall.SIGSTOP)
 		kill(t, second.Process.Pid, syscall.SIGSTOP)
 		chief.says(workerLost)
@@ -444,7 +445,7 @@ func (f *faults) goesOn(t *testing.T, name string, breaks func(f *faults, t *tes
 
 func (f *faults) chiefKilled(t *testing.T) {
 	chief, first, second := f.two(t, "chief")
-	chief.says("step:    200 ")
+	chief.says("step:    100 ")
 	workers := []*running{first, second}
 	children := []int{first.child(), second.child()}
 	kill(t, chief.Process.Pid, syscall.SIGKILL)
@@ -458,7 +459,7 @@ func (f *faults) chiefKilled(t *testing.T) {
 
 func (f *faults) chiefStoppedLong(t *testing.T) {
 	chief, first, second := f.two(t, "paused", append(shortTimeout, "--max-restarts", "1")...)
-	chief.says("step:    200 ")
+	chief.says("step:    100 ")
 	kill(t, chief.Process.Pid, syscall.SIGSTOP)
 	first.says("listening again")
 	second.says("listening again")
@@ -472,7 +473,7 @@ func (f *faults) chiefStoppedLong(t *testing.T) {
 
 func (f *faults) stoppedBySignal(t *testing.T) {
 	chief, first, second := f.two(t, "stopped")
-	chief.says("step:     40 ")
+	chief.says("step:     20 ")
 	kill(t, chief.Process.Pid, syscall.SIGTERM)
 	chief.exits(fault.ExitStopped)
 	f.start(t, f.train("stopped", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
@@ -481,19 +482,19 @@ func (f *faults) stoppedBySignal(t *testing.T) {
 
 func (f *faults) otherDevices(t *testing.T) {
 	chief, _, _ := f.two(t, "devices")
-	chief.says("step:     40 ")
+	chief.says("step:     20 ")
 	kill(t, chief.Process.Pid, syscall.SIGTERM)
 	chief.exits(fault.ExitStopped)
 	chief = f.start(t, f.train("devices", "--devices", "cpu:3", "--shard-optimizer")...)
 	chief.exits(fault.ExitDone)
-	if log := chief.out.String(); !strings.Contains(log, "restored from checkpoint") || !strings.Contains(log, "step:    360 ") {
+	if log := chief.out.String(); !strings.Contains(log, "restored from checkpoint") || !strings.Contains(log, "step:    180 ") {
 		t.Errorf("the run did not go on:\n%s", log)
 	}
 }
 
 func (f *faults) workerGone(t *testing.T) {
 	chief, _, second := f.two(t, "gone", shortTimeout...)
-	chief.says("step:     40 ")
+	chief.says("step:     20 ")
 	kill(t, second.Process.Pid, syscall.SIGKILL)
 	chief.exits(fault.ExitFailed)
 	if log := chief.out.String(); !strings.Contains(log, "gorbit: worker "+address(second)+": connect: after 5s") {
@@ -503,7 +504,7 @@ func (f *faults) workerGone(t *testing.T) {
 
 func (f *faults) elastic(t *testing.T) {
 	chief, _, second := f.two(t, "elastic", append(noDropout, "--elastic", "--worker-timeout", "5s")...)
-	chief.says("step:    200 ")
+	chief.says("step:    100 ")
 	kill(t, second.Process.Pid, syscall.SIGKILL)
 	chief.exits(fault.ExitDone)
 	if log := chief.out.String(); !strings.Contains(log, "continuing without workers that did not come back") || !strings.Contains(log, "restored from checkpoint") {
@@ -560,7 +561,7 @@ func (f *faults) localInput(t *testing.T) {
 	want, wantMetrics := f.state("local", faultSteps)
 
 	chief, _, second := f.two(t, "local-killed", "--input", "local")
-	chief.says("step:    200 ")
+	chief.says("step:    100 ")
 	f.replace(t, second)
 	chief.exits(fault.ExitDone)
 	if log := chief.out.String(); !strings.Contains(log, workerLost) || !strings.Contains(log, address(second)) {
@@ -569,7 +570,7 @@ func (f *faults) localInput(t *testing.T) {
 	f.alike(t, "local-killed", want, wantMetrics)
 
 	chief, _, second = f.two(t, "local-elastic", append(noDropout, "--input", "local", "--elastic", "--worker-timeout", "5s")...)
-	chief.says("step:    200 ")
+	chief.says("step:    100 ")
 	kill(t, second.Process.Pid, syscall.SIGKILL)
 	chief.exits(fault.ExitDone)
 	f.near(t, "local-elastic")
@@ -592,6 +593,7 @@ func (f *faults) localInput(t *testing.T) {
 
 // TestUnreachableWorkers checks what is said of addresses where no worker answers.
 func TestUnreachableWorkers(t *testing.T) {
+	t.Parallel()
 	f := &faults{user: newUser(t)}
 	f.fixture(400, "--split-by-hash", "id")
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,6 +14,7 @@ import (
 // TestLaunchTrains launches trainings with two workers: one that runs to its end, and one whose
 // worker is killed and must not be restarted.
 func TestLaunchTrains(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	u.fixture(100)
 

@@ -46,6 +46,7 @@ func (m tests) Run() int {
 // TestScripts runs the command line as a user would. Scripts find a small export
 // in $GRAPH and gs://b/graph, and an address to listen on in $ADDRESS.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	graph := exportSmall(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",

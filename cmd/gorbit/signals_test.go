@@ -21,6 +21,7 @@ var stops = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
 
 // TestSecondSignal sends every pair of signals.
 func TestSecondSignal(t *testing.T) {
+	t.Parallel()
 	for _, first := range stops {
 		for _, second := range stops {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -46,6 +47,7 @@ func TestSecondSignal(t *testing.T) {
 // TestNohup launches a training with a worker, with SIGHUP ignored from the start as under nohup.
 // The training process starts itself again for oneDNN. All processes must keep ignoring SIGHUP.
 func TestNohup(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	u.fixture(100)
 	plan := fmt.Sprintf("strategy: multiworker\nhosts: [{address: %q, devices: cpu, threads: 1}]\n", freeAddresses(t, 1)[0])
@@ -100,6 +102,7 @@ func ignores(t *testing.T, pid int, signal syscall.Signal) bool {
 
 // TestSecondSignalWhileBlocked stops a training that is blocked in a TensorFlow call.
 func TestSecondSignalWhileBlocked(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	u.fixture(100)
 	worker := u.start(t, "worker", "--listen", "127.0.0.1:0", "--threads", "1")
@@ -126,6 +129,7 @@ func TestSecondSignalWhileBlocked(t *testing.T) {
 
 // TestStopWhileReading stops commands that wait for input, or whose input never ends.
 func TestStopWhileReading(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	u.fixture(100)
 	u.run("gorbit", "train", "--graph", "graph", "--data", "data", "--run", "run", "--steps", "1", "--eval-interval", "-2")

@@ -211,6 +211,7 @@ func predictions(t *testing.T, lines string) []prediction {
 // TestSmoke runs the whole workflow with the tiny configuration: convert, export the graph, train,
 // kill and resume, evaluate, predict, export the model, and classify with gorbit-predict.
 func TestSmoke(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	vocabSize := u.write(400)
 	u.run("gorbit", "convert", "--vocab", "vocab.txt", "--train", "reviews.tsv", "--text-column", "text",

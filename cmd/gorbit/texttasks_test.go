@@ -11,6 +11,7 @@ import (
 // TestTextTasks converts, trains, evaluates and predicts for each task of texts. Scripts find the
 // exports in $GRAPHS/TASK.
 func TestTextTasks(t *testing.T) {
+	t.Parallel()
 	graphs := testkit.Made(t, exportTasks)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/texttasks",

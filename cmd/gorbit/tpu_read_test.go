@@ -13,6 +13,7 @@ import (
 // TestReadOnTPU evaluates a run on the emulator of a TPU, and lets it answer there. The run was trained
 // on a CPU, in rows of any number, and the results must be those of a CPU but for rounding.
 func TestReadOnTPU(t *testing.T) {
+	t.Parallel()
 	o := &onTPU{user: newUser(t)}
 	o.fixture(100, "--split-by-hash", "id")
 	o.run("gorbit", append([]string{"train", "--graph", "graph", "--data", "data", "--run", "run", "--steps", "4", "--batch-size", "16",

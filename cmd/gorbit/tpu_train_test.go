@@ -35,6 +35,7 @@ type metric struct {
 // of 4 cores and on two of 8, with interruptions and faults. A run must end as that on 4 CPU
 // devices, but for rounding, or with one sentence.
 func TestTrainOnTPU(t *testing.T) {
+	t.Parallel()
 	o := &onTPU{user: newUser(t)}
 	o.fixture(400, "--split-by-hash", "id")
 	o.start(t, o.train("cpus", "--devices", "cpu:4", "--set", "runtime.kernels=off")...).exits(fault.ExitDone)

@@ -21,6 +21,7 @@ import (
 // TestWorker starts the worker command, connects to it, and stops it with SIGINT as a terminal
 // does.
 func TestWorker(t *testing.T) {
+	t.Parallel()
 	cmd := exec.Command("gorbit", "worker", "--listen", "127.0.0.1:0", "--devices", "cpu:2", "--threads", "1")
 	var log bytes.Buffer
 	cmd.Stderr = &log
