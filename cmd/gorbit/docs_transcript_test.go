@@ -69,7 +69,10 @@ func TestYourOwnModel(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(python), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(python, []byte("#!/bin/sh\nexec \"$PYTHON\" \"$@\"\n"), 0o777); err != nil {
+	if err := os.WriteFile(python, []byte(`#!/bin/sh
+case $1 in -m) exec "$PYTHON" "$WARM" "$@" ;; esac
+exec "$PYTHON" "$@"
+`), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	var accuracy string
@@ -79,7 +82,7 @@ func TestYourOwnModel(t *testing.T) {
 	}
 	for i, turn := range turns {
 		cmd := u.command("/bin/bash", "-c", "set -o pipefail; "+turn.command)
-		cmd.Env = append(cmd.Env, "PATH="+u.bin+":"+os.Getenv("PATH"), "PYTHON="+testkit.Python(t),
+		cmd.Env = append(cmd.Env, "PATH="+u.bin+":"+os.Getenv("PATH"), "PYTHON="+testkit.Python(t), "WARM="+filepath.Join(testkit.Root(), "tools", "warm_python.py"),
 			"PYTHONPATH="+filepath.Join(testkit.Root(), "tools"), "TF_CPP_MIN_LOG_LEVEL=2")
 		var out, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &stderr

@@ -17,7 +17,7 @@ import (
 // tpuSteps is the number of steps of the runs of TestTrainOnTPU.
 const tpuSteps = 20
 
-// onTPU is a folder with a graph and data, and the result of a run on 4 CPU devices.
+// onTPU is a folder with a graph and data, and the result of a run on 2 CPU devices.
 type onTPU struct {
 	*user
 	want    map[string]string // tensors
@@ -32,13 +32,13 @@ type metric struct {
 }
 
 // TestTrainOnTPU trains with the emulator of a TPU, in calls of one and of several steps, on one host
-// of 4 cores and on two of 8, with interruptions and faults. A run must end as that on 4 CPU
+// of 2 cores and on two of 8, with interruptions and faults. A run must end as that on 2 CPU
 // devices, but for rounding, or with one sentence.
 func TestTrainOnTPU(t *testing.T) {
 	t.Parallel()
 	o := &onTPU{user: newUser(t)}
 	o.fixture(400, "--split-by-hash", "id")
-	o.start(t, o.train("cpus", "--devices", "cpu:4", "--set", "runtime.kernels=off")...).exits(fault.ExitDone)
+	o.start(t, o.train("cpus", "--devices", "cpu:2", "--set", "runtime.kernels=off")...).exits(fault.ExitDone)
 	o.want, o.metrics = o.result(t, "cpus")
 
 	for _, test := range []struct {
@@ -69,11 +69,11 @@ func (o *onTPU) train(run string, more ...string) []string {
 	return append(args, more...)
 }
 
-// emulator starts the emulator, of one host with 4 cores unless told otherwise, and returns its
+// emulator starts the emulator, of one host with 2 cores unless told otherwise, and returns its
 // address.
 func (o *onTPU) emulator(t *testing.T, more ...string) (*running, string) {
 	t.Helper()
-	e := o.start(t, append([]string{"tpu-emulator", "--topology", "2x1x1x2", "--listen", freeAddresses(t, 1)[0]}, more...)...)
+	e := o.start(t, append([]string{"tpu-emulator", "--topology", "1x1x1x2", "--listen", freeAddresses(t, 1)[0]}, more...)...)
 	e.says("; it is no TPU")
 	_, rest, _ := strings.Cut(e.out.String(), " on ")
 	at, _, _ := strings.Cut(rest, ";")
@@ -211,7 +211,7 @@ func (o *onTPU) preempted(t *testing.T) {
 	// Without waiting the run ends, and goes on on another TPU, of another topology.
 	_, at = o.emulator(t, "--fault", "preempt@3:10m")
 	o.failsOnce(t, o.start(t, o.train("moved", "--tpu", "grpc://"+at, "--steps-per-call", "5")...), "TPU")
-	_, at = o.emulator(t, "--topology", "1x1x1x2")
+	_, at = o.emulator(t, "--topology", "2x1x1x2")
 	o.start(t, o.train("moved", "--tpu", "grpc://"+at, "--steps-per-call", "5")...).exits(fault.ExitDone)
 	o.near(t, "moved")
 }
@@ -231,7 +231,7 @@ func (o *onTPU) elsewhere(t *testing.T) {
 	first := o.train("elsewhere", "--tpu", "grpc://"+at)
 	first = append(first, "--steps", "10", "--schedule", "constant", "--warmup-ratio", "0")
 	o.start(t, first...).exits(fault.ExitDone)
-	_, at = o.emulator(t, "--topology", "2x1x1x1")
+	_, at = o.emulator(t, "--topology", "2x1x1x2")
 	second := o.train("elsewhere", "--tpu", "grpc://"+at)
 	second = append(second, "--steps", "15", "--schedule", "constant", "--warmup-ratio", "0")
 	o.start(t, second...).exits(fault.ExitDone)
@@ -239,7 +239,7 @@ func (o *onTPU) elsewhere(t *testing.T) {
 	o.start(t, third...).exits(fault.ExitDone)
 
 	whole := &onTPU{user: o.user}
-	o.start(t, o.train("whole", "--schedule", "constant", "--warmup-ratio", "0", "--devices", "cpu:4", "--set", "runtime.kernels=off")...).exits(fault.ExitDone)
+	o.start(t, o.train("whole", "--schedule", "constant", "--warmup-ratio", "0", "--devices", "cpu:2", "--set", "runtime.kernels=off")...).exits(fault.ExitDone)
 	whole.want, _ = whole.result(t, "whole")
 	_, whole.metrics = o.result(t, "elsewhere") // ends of loops differ
 	whole.near(t, "elsewhere")
@@ -281,9 +281,9 @@ func (o *onTPU) faults(t *testing.T) {
 func (o *onTPU) buckets(t *testing.T) {
 	other := &onTPU{user: o.user}
 	rows := []string{"--set", "data.packing=none", "--set", "data.rows=16", "--set", "data.buckets=12,16", "--batch-size", "16"}
-	o.start(t, other.train("buckets-cpus", append(rows, "--devices", "cpu:4", "--set", "runtime.kernels=off")...)...).exits(fault.ExitDone)
+	o.start(t, other.train("buckets-cpus", append(rows, "--devices", "cpu:2", "--set", "runtime.kernels=off")...)...).exits(fault.ExitDone)
 	other.want, other.metrics = other.result(t, "buckets-cpus")
-	_, at := o.emulator(t, "--topology", "2x1x1x2")
+	_, at := o.emulator(t)
 	r := o.start(t, other.train("buckets", append(rows, "--tpu", "grpc://"+at)...)...)
 	r.exits(fault.ExitDone)
 	if !strings.Contains(r.out.String(), "row_length=12,16,32") || strings.Count(r.out.String(), "compiling for the TPU") != 3 {

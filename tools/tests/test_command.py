@@ -5,9 +5,12 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
+from concurrent import futures
 
 import pytest
 
+import warm_python
 from gorbit_export import __main__ as command
 from gorbit_export import config
 
@@ -97,16 +100,14 @@ def test_a_failed_export_leaves_the_old_one(small, tmp_path, monkeypatch, capsys
 
 KILLED = """
 import os, signal, sys
-import tensorflow as tf
 from gorbit_export import export
 from gorbit_export.__main__ import main
 
 def write(module, out):
     (out / "variables").mkdir(parents=True)
-    print(out.parent.name, flush=True)
-    if sys.argv[3] == "killed":
+    if len(sys.argv) < 4:
         os.kill(os.getpid(), signal.SIGKILL)
-    sys.stdin.read()
+    open(sys.argv[3]).read()
     raise OSError("told to end")
 
 export._write = write
@@ -118,28 +119,39 @@ def test_leftovers_of_killed_exports_are_removed(small, tmp_path):
     out = tmp_path / "graph"
     env = {**os.environ, "PYTHONPATH": str(pathlib.Path(command.__file__).parents[1])}
 
-    def start(how: str) -> tuple[subprocess.Popen, str]:
-        words = [sys.executable, "-c", KILLED, small, str(out), how]
-        pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
-        process = subprocess.Popen(words, env=env, text=True, **pipes)
-        return process, process.stdout.readline().strip()
+    def parts() -> list[str]:
+        return [path.parts[-3] for path in tmp_path.glob(".graph.part-*/new/variables")]
 
-    killed, leftover = start("killed")
-    killed.communicate()
+    killed = warm_python.ask(KILLED, [small, str(out)], env)
     assert killed.returncode < 0
-    assert leftover.startswith(".graph.part-")
-    assert (tmp_path / leftover / "new").is_dir()
-    live, part = start("live")
-    assert not (tmp_path / leftover).exists(), "the leftovers of the killed export are still there"
-    others = [".graph.part-", ".graph.part-keep", ".other.part-abcdefgh", "graph.part-abcdefgh"]
-    for name in others:
-        (tmp_path / name).mkdir()
+    [leftover] = parts()
 
-    assert run("--config", small, "--out", out) == 0
-    assert {p.name for p in tmp_path.iterdir()} == {"graph", "small.json", part, *others}
-    live.communicate()
-    assert live.returncode == 1
-    assert {p.name for p in tmp_path.iterdir()} == {"graph", "small.json", *others}
+    pipe = tmp_path / "small.pipe"
+    os.mkfifo(pipe)
+    with futures.ThreadPoolExecutor() as threads:
+        live = threads.submit(warm_python.ask, KILLED, [small, str(out), str(pipe)], env)
+        try:
+            while not live.done() and parts() in ([leftover], []):
+                time.sleep(0.02)
+            assert not live.done(), live.result().stderr
+            [part] = parts()
+            assert part != leftover, "the leftovers of the killed export are still there"
+            others = [
+                ".graph.part-",
+                ".graph.part-keep",
+                ".other.part-abcdefgh",
+                "graph.part-abcdefgh",
+            ]
+            for name in others:
+                (tmp_path / name).mkdir()
+
+            kept = {"graph", "small.json", "small.pipe", *others}
+            assert run("--config", small, "--out", out) == 0
+            assert {p.name for p in tmp_path.iterdir()} == {*kept, part}
+        finally:
+            os.close(os.open(pipe, os.O_RDWR))  # ends the wait of its reader
+        assert live.result().returncode == 1
+        assert {p.name for p in tmp_path.iterdir()} == kept
 
 
 @pytest.mark.parametrize(
