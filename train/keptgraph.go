@@ -130,7 +130,11 @@ func readKeptGraph(folder string) (*keptGraph, error) {
 // partsOf lists the files of an export that a run needs, sorted, the values of the variables last.
 func partsOf(export string) ([]keptPart, error) {
 	var out, values []keptPart
-	err := filepath.WalkDir(export, func(name string, d fs.DirEntry, err error) error {
+	export, err := filepath.EvalSymlinks(export) // WalkDir does not follow a link
+	if err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(export, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -271,7 +275,11 @@ func keepGraph(folder, export, from string) error {
 func linkOrCopy(from, to string, try, linkOnly bool) (linked bool, err error) {
 	files := vfs.At(to)
 	if try {
-		err := files.Link(from, to)
+		from, err := filepath.EvalSymlinks(from) // another name for a link would lead nowhere
+		if err != nil {
+			return false, err
+		}
+		err = files.Link(from, to)
 		if err == nil {
 			return true, vfs.SyncFile(files, to)
 		}

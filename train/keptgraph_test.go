@@ -161,6 +161,20 @@ func TestKeepGraph(t *testing.T) {
 			t.Errorf("the copy itself as the graph: %v", err)
 		}
 	})
+	t.Run("of symbolic links", func(t *testing.T) {
+		export, folder, dir := smallGraph(t, t.TempDir(), graph), t.TempDir(), t.TempDir()
+		link, real := filepath.Join(dir, "link"), filepath.Join(dir, "real.pb")
+		model := filepath.Join(export, "saved_model.pb")
+		if err := errors.Join(os.Symlink(export, link), os.Rename(model, real), os.Symlink(real, model)); err != nil {
+			t.Fatal(err)
+		}
+		if kept := keep(t, folder, link); !reflect.DeepEqual(names(kept), all) {
+			t.Errorf("kept are %q; expected %q", names(kept), all)
+		}
+		if info, err := os.Lstat(filepath.Join(folder, graphFolder, "saved_model.pb")); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("the copy is %v, %v; expected a file", info, err)
+		}
+	})
 	t.Run("copied", func(t *testing.T) {
 		export, folder := smallGraph(t, t.TempDir(), graph), filepath.Join(testkit.MemoryDir(t), "run")
 		defer vfs.Mount(folder, unlinked{vfs.OS{}})()
