@@ -28,6 +28,7 @@ const (
 	CounterVariable = "save_counter"
 
 	tempPrefix    = ".saving-"
+	firstData     = ".data-00000-of-" // begins the ending of a checkpoint's first data file
 	protectedName = "protected.json"
 )
 
@@ -93,6 +94,8 @@ type Restored struct {
 	SaveCounter int64
 	// Skipped lists newer checkpoints that are damaged, newest first.
 	Skipped []Skipped
+
+	frozen *frozenFile
 }
 
 // Manager keeps the checkpoints of one folder. One process at a time may write
@@ -119,6 +122,8 @@ type Manager struct {
 	damaged   map[int64]bool
 	undeleted []Checkpoint // no longer kept, but not deleted yet
 	settled   bool         // whether the state file matches tracked
+	frozen    *frozenFile  // that of the last checkpoint restored or saved, if it has one
+	unlinked  sync.Once    // says that the file system has no links
 }
 
 // OpenManager opens a folder of checkpoints. Unless it is read-only, the leftovers of a
@@ -190,17 +195,24 @@ func splitFile(name string) (base, ending string) {
 	return name, ""
 }
 
-// recover finishes or removes the leftovers of a killed save. A save renames the index
-// last, so if there is an index under its temporary name and its data has been renamed,
-// only that rename is missing. The save is then finished if all checksums are right.
+// recover finishes or removes the leftovers of a killed save. A save renames the first data file
+// after the second and before the index, so if there is an index under its temporary name and the
+// first data file has been renamed, only that rename is missing. The save is then finished if all
+// checksums are right.
 func (m *Manager) recover() error {
 	list, err := m.fs.ReadDir(m.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	has := make(map[string]bool, len(list))
+	unmoved := map[string]bool{} // the checkpoints whose first data file has its temporary name
+	var names []string
 	for _, f := range list {
 		has[f.Name()] = true
+		names = append(names, f.Name())
+		if base, ending := splitFile(f.Name()); strings.HasPrefix(ending, firstData) {
+			unmoved[base] = true
+		}
 	}
 	changed := false
 	remove := func(name string) error {
@@ -220,7 +232,7 @@ func (m *Manager) recover() error {
 		case temp && (rest == StateName || rest == protectedName):
 			err = remove(f.Name())
 		case !ours || f.IsDir():
-		case temp && ending == ".index" && !has[filepath.Base(DataPath(tempPrefix+base, 0, 1))]:
+		case temp && ending == ".index" && !unmoved[tempPrefix+base]:
 			path := filepath.Join(m.cfg.Dir, f.Name())
 			b, failure := openBundle(path, final)
 			if failure == nil {
@@ -251,8 +263,9 @@ func (m *Manager) recover() error {
 			}
 		}
 	}
-	if !changed {
-		return nil
+	strays, err := m.removeStrays(names)
+	if err != nil || !changed && !strays {
+		return err
 	}
 	return m.fs.SyncDir(m.cfg.Dir)
 }

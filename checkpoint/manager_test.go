@@ -500,6 +500,13 @@ func (f *faultyFiles) Rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
+func (f *faultyFiles) Link(from, to string) error {
+	if err := f.op("link", to); err != nil {
+		return err
+	}
+	return os.Link(from, to)
+}
+
 func (f *faultyFiles) Remove(name string) error {
 	if err := f.op("remove", name); err != nil {
 		return err

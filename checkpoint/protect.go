@@ -16,6 +16,7 @@ import (
 type saveOptions struct {
 	protect bool
 	before  func() error
+	frozen  []string
 }
 
 // SaveOption is a setting of one [Manager.Save].

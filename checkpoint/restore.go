@@ -104,6 +104,7 @@ func (m *Manager) restored(r *Restored) {
 		m.damaged[s.Step] = true
 	}
 	m.tracked = slices.DeleteFunc(m.tracked, func(c Checkpoint) bool { return m.damaged[c.Step] })
+	m.frozen = r.frozen
 }
 
 func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restored, error) {
@@ -114,7 +115,7 @@ func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restor
 	if err := b.Verify(ctx); err != nil {
 		return nil, err
 	}
-	r := &Restored{Checkpoint: c}
+	r := &Restored{Checkpoint: c, frozen: frozenFileOf(b)}
 	if r.State, err = b.state(m.cfg.State); err != nil {
 		return nil, err
 	}

@@ -50,18 +50,25 @@ func (m *Manager) Save(ctx context.Context, step int64, tensors []NamedTensor, s
 	if newest := m.newest(); newest.Step > step {
 		return refuse(fmt.Errorf("checkpoint %s is newer", newest.Prefix))
 	}
-	all, err := m.withState(tensors, state)
+	all, err := m.withState(tensors, state, how.frozen)
 	if err != nil {
 		return refuse(err)
 	}
+	changing, frozen, from, err := m.divide(all, how.frozen)
+	if err != nil {
+		return refuse(err)
+	}
+	m.counter++
 	done := make(chan struct{})
 	m.inflight = done
 	go func() {
-		err := m.write(context.WithoutCancel(ctx), step, all, how)
+		err := m.write(context.WithoutCancel(ctx), step, changing, frozen, from, how)
 		// The binding frees tensors only in finalizers, and the garbage collector does
 		// not know their size.
 		large := numbers(all) >= collectNumbers
-		clear(all)
+		for _, tensors := range [][]NamedTensor{all, changing, frozen} {
+			clear(tensors)
+		}
 		if large {
 			runtime.GC()
 		}
@@ -126,8 +133,9 @@ func (m *Manager) takeFailure() error {
 }
 
 // withState turns variables into bundle entries with their keys, and adds the object
-// graph, the state and the counter. It counts the save.
-func (m *Manager) withState(tensors []NamedTensor, state []byte) ([]NamedTensor, error) {
+// graph, the state and the counter. The object graph also has the frozen variables that are not
+// among the tensors.
+func (m *Manager) withState(tensors []NamedTensor, state []byte, frozen []string) ([]NamedTensor, error) {
 	stateTensor, err := tf.NewTensor(string(state))
 	if err != nil {
 		return nil, err
@@ -147,6 +155,15 @@ func (m *Manager) withState(tensors []NamedTensor, state []byte) ([]NamedTensor,
 		names[i] = t.Name
 		all[i].Name = VariableKey(t.Name)
 	}
+	given := make(map[string]bool, len(names))
+	for _, name := range names {
+		given[name] = true
+	}
+	for _, name := range frozen {
+		if !given[name] {
+			names = append(names, name)
+		}
+	}
 	graph, err := BuildObjectGraph(names)
 	if err != nil {
 		return nil, err
@@ -155,13 +172,12 @@ func (m *Manager) withState(tensors []NamedTensor, state []byte) ([]NamedTensor,
 	if err != nil {
 		return nil, err
 	}
-	m.counter++
 	return append(all, NamedTensor{ObjectGraphKey, graphTensor}), nil
 }
 
 // write makes a checkpoint durable, then records it, then prunes. Everything that must
 // hold once the checkpoint is visible is on disk before that.
-func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, how saveOptions) error {
+func (m *Manager) write(ctx context.Context, step int64, tensors, frozen []NamedTensor, from *frozenFile, how saveOptions) error {
 	temp, final := m.tempPrefix(step), m.prefix(step)
 	discard := func() {
 		for _, name := range m.filesOf(temp) {
@@ -169,7 +185,12 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, 
 		}
 	}
 	discard()
+	shards, shared := 1, (*frozenFile)(nil)
 	err := m.bundle(ctx, temp, tensors, WithIntraOpThreads(m.cfg.IntraOpThreads))
+	if err == nil && len(how.frozen) > 0 {
+		shards = twoShards
+		shared, err = m.addFrozen(temp, frozen, from)
+	}
 	if err == nil {
 		err = whole(Checkpoint{Prefix: temp})
 	}
@@ -180,9 +201,15 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, 
 		discard()
 		return err
 	}
-	if err := m.fs.Rename(DataPath(temp, 0, 1), DataPath(final, 0, 1)); err != nil {
-		discard()
-		return err
+	for shard := shards - 1; shard >= 0; shard-- { // see recover
+		from := DataPath(temp, shard, shards)
+		if err := m.fs.Rename(from, DataPath(final, shard, shards)); err != nil {
+			discard()
+			return err
+		}
+		if shard > 0 {
+			m.fs.Remove(from) // is still there if both are names of one file
+		}
 	}
 	// From here on the data is in place and recover can finish the save from the index,
 	// so the index must stay if there is an error.
@@ -197,9 +224,14 @@ func (m *Manager) write(ctx context.Context, step int64, tensors []NamedTensor, 
 	}
 	for _, name := range m.filesOf(final) {
 		// A checkpoint that this one replaced may have had more data files.
-		if name != DataPath(final, 0, 1) && name != IndexPath(final) {
+		if !slices.Contains([]string{IndexPath(final), DataPath(final, 0, shards), DataPath(final, shards-1, shards)}, name) {
 			m.fs.Remove(name)
 		}
+	}
+	if shared != nil {
+		m.folder.Lock()
+		m.frozen = &frozenFile{final, shared.entries}
+		m.folder.Unlock()
 	}
 	if how.protect {
 		if err := m.Protect(step); err != nil {
@@ -271,6 +303,9 @@ func (m *Manager) sweep() error {
 
 // delete removes a checkpoint, its index first: without an index nobody opens it.
 func (m *Manager) delete(c Checkpoint) error {
+	if m.frozen != nil && m.frozen.prefix == c.Prefix {
+		m.frozen = nil
+	}
 	if err := m.fs.Remove(IndexPath(c.Prefix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,7 @@ const checkpointFolder = runfolder.Checkpoints
 type Checkpoints struct {
 	manager   *checkpoint.Manager
 	variables Variables
+	frozen    []string // the states that training does not change
 	graph     graphIdentity
 	log       *slog.Logger
 	// best is the best evaluation so far, whose checkpoint is kept; nil if none is tracked.
@@ -38,7 +40,13 @@ func NewCheckpoints(manager *checkpoint.Manager, variables Variables, contract *
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Checkpoints{manager: manager, variables: variables, graph: graphIdentity(contract.Model), log: log}
+	c := &Checkpoints{manager: manager, variables: variables, graph: graphIdentity(contract.Model), log: log}
+	for _, s := range contract.States {
+		if !s.Updated {
+			c.frozen = append(c.frozen, s.Name)
+		}
+	}
+	return c
 }
 
 // entries lists the variables that a checkpoint must hold.
@@ -51,11 +59,15 @@ func (c *Checkpoints) entries() []checkpoint.Entry {
 }
 
 // Save implements runner.Checkpointer. The values that it reads share memory with the variables.
-// The next step changes a copy, so training continues while the checkpoint is written.
+// The next step changes a copy, so training continues while the checkpoint is written. Frozen states
+// are read only if the folder does not have them yet.
 func (c *Checkpoints) Save(ctx context.Context, step int64, state []byte) (<-chan runner.Saved, error) {
+	stored := c.manager.Stored(c.frozen...)
 	var names []string
 	for _, v := range c.variables.Variables() {
-		names = append(names, v.Name)
+		if !stored || !slices.Contains(c.frozen, v.Name) {
+			names = append(names, v.Name)
+		}
 	}
 	values, err := c.variables.Read(ctx, names...)
 	if err != nil {
@@ -65,7 +77,8 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, state []byte) (<-cha
 	for i, name := range names {
 		tensors[i] = checkpoint.NamedTensor{Name: name, Value: values[i]}
 	}
-	if err := c.manager.Save(ctx, step, tensors, state, c.saveOptions(step)...); err != nil {
+	options := append(c.saveOptions(step), checkpoint.Frozen(c.frozen...))
+	if err := c.manager.Save(ctx, step, tensors, state, options...); err != nil {
 		return nil, err
 	}
 	done := make(chan runner.Saved, 1)

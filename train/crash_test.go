@@ -14,6 +14,7 @@ import (
 	eventpb "github.com/wamuir/graft/tensorflow/core/util/event_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/vfs/crashtest"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -22,16 +23,25 @@ import (
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
+// frozenState is a variable of a counter that does not change.
+const frozenState = "model/classifier/bias"
+
 // counter is a strategy that computes no model: its variables are sums over the records
-// that it was fed.
+// that it was fed, and one that is frozen.
 type counter struct {
 	strategy.Strategy
 	sum   []float32
 	steps int64
 }
 
+// freeze makes frozenState a state of the contract.
+func freeze(c *graphs.Contract) {
+	c.States = append(c.States, graphs.State{Name: frozenState, Shape: []int64{2}, DType: "float32"})
+}
+
 func (c *counter) Variables() []strategy.VariableSpec {
 	return []strategy.VariableSpec{
+		{Name: frozenState, DType: tf.Float, Shape: []int64{2}},
 		{Name: "model/sum", DType: tf.Float, Shape: []int64{int64(len(c.sum))}},
 		{Name: "optimizer/iterations", DType: tf.Int64, Shape: []int64{}, Slot: true},
 	}
@@ -41,8 +51,11 @@ func (c *counter) Read(_ context.Context, names ...string) ([]*tf.Tensor, error)
 	var out []*tf.Tensor
 	for _, name := range names {
 		var value any = c.steps
-		if name == "model/sum" {
+		switch name {
+		case "model/sum":
 			value = c.sum
+		case frozenState:
+			value = []float32{1, 2}
 		}
 		t, err := tf.NewTensor(value)
 		if err != nil {
@@ -120,6 +133,7 @@ func TestCrashOfRunAnywhere(t *testing.T) {
 	small := *shared.export
 	small.Path = smallGraph(t, t.TempDir(), shared.export.Path)
 	shared.export = &small
+	freeze(shared.export.Contract)
 	run := func(dir string) error {
 		ctx, s := context.Background(), *shared
 		tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"))

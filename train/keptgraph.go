@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/fault"
@@ -283,8 +282,7 @@ func linkOrCopy(from, to string, try, linkOnly bool) (linked bool, err error) {
 		if err == nil {
 			return true, vfs.SyncFile(files, to)
 		}
-		cannot := func(why error) bool { return errors.Is(err, why) }
-		if !slices.ContainsFunc([]error{errors.ErrUnsupported, syscall.EXDEV, syscall.EPERM, syscall.EACCES, syscall.EMLINK}, cannot) {
+		if !vfs.CannotLink(err) {
 			return false, err
 		}
 	}

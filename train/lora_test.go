@@ -2,6 +2,7 @@ package train
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,11 +18,12 @@ import (
 func TestLora(t *testing.T) {
 	p := testParams(t)
 	p.Graph = testkit.Export(t, bertConfig, "--lora-rank", "3", "--lora-alpha", "6", "--lora-targets", "query,feed_forward")
-	p.Train.Steps, p.Optimizer.LearningRate = 8, 0.01
+	p.Train.Steps, p.Optimizer.LearningRate, p.Checkpoint.Interval = 8, 0.01, 4
 	run := filepath.Join(t.TempDir(), "run")
 	if _, err := Train(t.Context(), p, run, quiet()); err != nil {
 		t.Fatal(err)
 	}
+	sameFrozenFile(t, filepath.Join(run, checkpointFolder))
 	r := loaded(t, run, quiet())
 	values, err := r.Variables(t.Context())
 	if err != nil {
@@ -57,6 +59,32 @@ func TestLora(t *testing.T) {
 				t.Errorf("%s[%d] is %v, expected %v", s.Name, i, v, want[i])
 				break
 			}
+		}
+	}
+}
+
+// sameFrozenFile fails unless a folder has several checkpoints whose frozen variables are one file.
+func sameFrozenFile(t *testing.T, folder string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "ckpt-*.data-00001-of-00002"))
+	if err != nil || len(files) < 2 {
+		t.Fatalf("files of frozen variables are %q, %v", files, err)
+	}
+	var first os.FileInfo
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = info
+		}
+		changing, err := os.Stat(strings.Replace(file, "00001-of", "00000-of", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !os.SameFile(first, info) || changing.Size() >= info.Size() {
+			t.Errorf("%s: %d bytes change, %d are frozen, in a file of its own: %v", file, changing.Size(), info.Size(), !os.SameFile(first, info))
 		}
 	}
 }

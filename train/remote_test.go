@@ -287,6 +287,7 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	freeze(shared.export.Contract)
 	server := gcstest.NewServer("b")
 	defer server.Close()
 	t.Setenv("STORAGE_EMULATOR_HOST", server.URL)

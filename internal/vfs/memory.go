@@ -212,6 +212,9 @@ func (m *Memory) Rename(from, to string) error {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
 	n := old.node()
+	if n == target.node() && old != target {
+		return nil // two names of one file stay, as POSIX has it
+	}
 	delete(old.folder.names, old.name) // before, because both may be the same name
 	target.set(n)
 	return nil
@@ -240,6 +243,29 @@ func (m *Memory) parents(a, b string) (inA, inB place, err error) {
 	return inA, inB, nil
 }
 
+// Link implements FS.
+func (m *Memory) Link(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(from)
+	var target place
+	if err == nil {
+		target.folder, target.name, err = m.parent(to)
+	}
+	switch {
+	case err != nil:
+	case target.node() != nil:
+		err = syscall.EEXIST
+	case n.dir:
+		err = syscall.EPERM
+	}
+	if err != nil {
+		return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
+	}
+	target.set(n)
+	return nil
+}
+
 // Exchange implements FS.
 func (m *Memory) Exchange(a, b string) error {
 	m.mu.Lock()
@@ -254,25 +280,6 @@ func (m *Memory) Exchange(a, b string) error {
 	x, y := inA.node(), inB.node()
 	inA.set(y)
 	inB.set(x)
-	return nil
-}
-
-// Link implements FS.
-func (m *Memory) Link(from, to string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	old, target, err := m.parents(from, to)
-	switch {
-	case err != nil:
-	case old.node().dir:
-		err = syscall.EPERM
-	case target.node() != nil:
-		err = syscall.EEXIST
-	}
-	if err != nil {
-		return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
-	}
-	target.set(old.node())
 	return nil
 }
 

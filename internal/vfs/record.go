@@ -198,6 +198,26 @@ func (r *Recorder) Rename(from, to string) error {
 	return nil
 }
 
+// Link implements FS. A link to a file of another folder is recorded as a new file.
+func (r *Recorder) Link(from, to string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	inside := within(absolute(from), r.dir)
+	if inside {
+		r.adopt(from)
+	}
+	if err := os.Link(from, to); err != nil {
+		return err
+	}
+	if !inside {
+		r.adopt(to)
+		return nil
+	}
+	a, b := r.rel(from), r.rel(to)
+	r.note("link", b, func(p *replay) error { return p.Link(a, b) })
+	return nil
+}
+
 // Exchange implements FS.
 func (r *Recorder) Exchange(a, b string) error {
 	r.mu.Lock()
@@ -207,17 +227,6 @@ func (r *Recorder) Exchange(a, b string) error {
 	}
 	x, y := r.rel(a), r.rel(b)
 	r.note("exchange", y, func(p *replay) error { return p.Exchange(x, y) })
-	return nil
-}
-
-// Link implements FS. The file is recorded as a new one with the same content.
-func (r *Recorder) Link(from, to string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := os.Link(from, to); err != nil {
-		return err
-	}
-	r.adopt(to)
 	return nil
 }
 

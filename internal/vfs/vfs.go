@@ -16,7 +16,7 @@
 //   - Bytes of a file are durable once [File.Sync] has returned.
 //   - A name in a folder (created, renamed or removed) is durable once [FS.SyncDir] of
 //     that folder has returned.
-//   - A rename replaces its target atomically.
+//   - A rename replaces its target atomically. Of two names of one file, neither is removed.
 package vfs
 
 import (
@@ -45,8 +45,9 @@ type FS interface {
 	// Exchange exchanges two names atomically. If that is not supported, the error is
 	// errors.ErrUnsupported and nothing has changed.
 	Exchange(a, b string) error
-	// Link gives a file a second name. If that is not possible, as between two devices, in a bucket
-	// or for a file of somebody else, there is an error and nothing has changed.
+	// Link gives a file a second name, which must not exist. If that is not possible, as between two
+	// devices, into a bucket or for a file of somebody else, there is an error (see CannotLink) and
+	// nothing has changed.
 	Link(from, to string) error
 	// Remove removes a file or an empty folder.
 	Remove(name string) error
@@ -258,6 +259,12 @@ func RemoveAll(f FS, name string) error {
 		return err
 	}
 	return nil
+}
+
+// CannotLink reports whether an error of Link says that the file has to be copied instead.
+func CannotLink(err error) bool {
+	return slices.ContainsFunc([]error{errors.ErrUnsupported, syscall.EXDEV, syscall.EPERM, syscall.EACCES, syscall.EMLINK},
+		func(why error) bool { return errors.Is(err, why) })
 }
 
 // CopyFile writes the content of a file to a new file, or in place of another one's, and makes it

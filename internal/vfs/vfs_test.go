@@ -24,14 +24,14 @@ import (
 func change(r *rand.Rand, f FS, dir string) string {
 	name := func() string { return filepath.Join(dir, []string{"a", "b", "d", "d/x", "d/y"}[r.IntN(5)]) }
 	word := func(err error) string {
-		for _, e := range []error{fs.ErrNotExist, fs.ErrExist, syscall.ENOTEMPTY, syscall.EISDIR, syscall.ENOTDIR} {
+		for _, e := range []error{fs.ErrNotExist, fs.ErrExist, syscall.EPERM, syscall.ENOTEMPTY, syscall.EISDIR, syscall.ENOTDIR} {
 			if errors.Is(err, e) {
 				return e.Error()
 			}
 		}
 		return fmt.Sprint(err)
 	}
-	switch op := r.IntN(9); op {
+	switch op := r.IntN(10); op {
 	case 0, 1, 2:
 		flags := []int{os.O_RDWR, os.O_RDWR | os.O_CREATE, os.O_RDWR | os.O_CREATE | os.O_TRUNC, os.O_RDWR | os.O_CREATE | os.O_EXCL, os.O_WRONLY | os.O_APPEND}
 		file, err := f.OpenFile(name(), flags[r.IntN(len(flags))], 0o644)
@@ -67,6 +67,8 @@ func change(r *rand.Rand, f FS, dir string) string {
 	case 6:
 		return word(ReplaceFile(f, filepath.Join(dir, "a"), filepath.Join(dir, ".a"), []byte{byte(r.IntN(256))}))
 	case 7:
+		return word(f.Link(name(), name()))
+	case 8:
 		return word(f.SyncDir(dir))
 	default:
 		list, err := f.ReadDir(dir)

@@ -34,7 +34,7 @@ const lockName = ".lock"
 //   - File.Sync uploads a file whose name is in the bucket.
 //   - SyncDir uploads the new names of the folder, and those that were renamed or removed, in
 //     the order of these operations: a kill may come between any two. A file that was renamed
-//     after it was uploaded is copied within the bucket.
+//     after it was uploaded, or that is a link to one that was, is copied within the bucket.
 //
 // So what is synced is in the bucket when the call returns, and what is not synced is lost when
 // the process is killed, as in a power failure of a disk. An object is replaced at once as a
@@ -277,7 +277,7 @@ func (w *working) settle(rel string) error {
 	case !st.Mode().IsRegular() || path.Base(rel) == lockName:
 		return nil
 	}
-	now, err := w.duplicateOf(ctx, rel, st.Size(), was)
+	now, err := w.duplicateOf(ctx, rel, st, was)
 	if err == nil && now.generation == 0 {
 		now, err = w.s.putFile(ctx, at, local, was)
 	}
@@ -288,19 +288,25 @@ func (w *working) settle(rel string) error {
 	return nil
 }
 
-// duplicateOf stores a file by copying the object that it was renamed from. It returns the zero
-// value if there is no such object.
-func (w *working) duplicateOf(ctx context.Context, rel string, size int64, was object) (object, error) {
+// duplicateOf stores a file by copying the object that it was renamed from or is a link to. It
+// returns the zero value if there is no such object.
+func (w *working) duplicateOf(ctx context.Context, rel string, st fs.FileInfo, was object) (object, error) {
+	size := st.Size()
 	for other, o := range w.remote {
-		if other == rel || o.size != size || size == 0 || !slices.Contains(w.touched, other) {
+		if other == rel || o.size != size || size == 0 {
 			continue
 		}
-		if _, err := os.Lstat(w.local(other)); !errors.Is(err, fs.ErrNotExist) {
+		before, err := os.Lstat(w.local(other))
+		renamed := errors.Is(err, fs.ErrNotExist) && slices.Contains(w.touched, other)
+		if !renamed && (err != nil || !os.SameFile(before, st)) {
 			continue
 		}
 		sum, err := checksum(ctx, w.local(rel), size)
-		if err != nil || sum != o.crc || was.has(size, sum) {
+		if err != nil || was.has(size, sum) {
 			return object{}, err
+		}
+		if sum != o.crc {
+			continue
 		}
 		return w.s.duplicate(ctx, w.at.within(other), o, w.at.within(rel), was.generation)
 	}
@@ -337,14 +343,20 @@ func (f *workFS) Rename(from, to string) error {
 	return f.w.touch(to, from)
 }
 
+// Link implements vfs.FS. A file of another folder cannot be linked.
+func (f *workFS) Link(from, to string) error {
+	if rel, err := f.w.rel(from); err != nil || !filepath.IsLocal(filepath.FromSlash(rel)) {
+		return &os.LinkError{Op: "link", Old: from, New: to, Err: errors.ErrUnsupported}
+	}
+	if err := f.OS.Link(from, to); err != nil {
+		return err
+	}
+	return f.w.touch(to)
+}
+
 // Exchange implements vfs.FS: it is not supported.
 func (f *workFS) Exchange(a, b string) error {
 	return &os.LinkError{Op: "exchange", Old: a, New: b, Err: errors.ErrUnsupported}
-}
-
-// Link implements vfs.FS: it is not supported.
-func (f *workFS) Link(from, to string) error {
-	return &os.LinkError{Op: "link", Old: from, New: to, Err: errors.ErrUnsupported}
 }
 
 // Remove implements vfs.FS.

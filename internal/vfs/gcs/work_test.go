@@ -98,6 +98,17 @@ func TestWorkUploadsWhatIsSynced(t *testing.T) {
 	if h := server.History(); h[len(h)-2].What != "copy run/data" || h[len(h)-1].What != "delete run/.temp" {
 		t.Errorf("a renamed file ended with %q and %q", h[len(h)-2].What, h[len(h)-1].What)
 	}
+	// A link to a file that is in the bucket.
+	must(t, files.Link(path("data"), path("again")))
+	must(t, files.SyncDir(dir))
+	rest = append(rest, "run/again=tensors")
+	has(t, server, rest...)
+	if h := server.History(); h[len(h)-1].What != "copy run/again" {
+		t.Errorf("a link was made by %q", h[len(h)-1].What)
+	}
+	must(t, files.Remove(path("again")))
+	must(t, files.SyncDir(dir))
+	has(t, server, rest[:len(rest)-1]...)
 	// A name that is replaced is old or new in every state.
 	must(t, vfs.ReplaceFile(files, path("old"), path("old.part"), []byte("new")))
 	for _, h := range server.History() {
