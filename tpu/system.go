@@ -57,6 +57,7 @@ type System struct {
 	peer    string
 	target  string
 	address string          // of the first task; "" if it is this process
+	others  []string        // addresses of the other tasks, which the first one calls
 	cluster *cpb.ClusterDef // that the session names, if any
 	timeout time.Duration
 	log     *slog.Logger
@@ -91,7 +92,7 @@ func Start(ctx context.Context, cluster Cluster, c SystemConfig) (_ *System, err
 		if len(cluster.Workers) == 0 {
 			return nil, s.failed(PhaseConnect, errors.New("the cluster has no workers"))
 		}
-		s.address = cluster.Workers[0]
+		s.address, s.others = cluster.Workers[0], cluster.Workers[1:]
 		if err := probe(ctx, s.address); err != nil {
 			return nil, s.failed(PhaseConnect, err)
 		}

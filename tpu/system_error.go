@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // Phase is a part of a System's life.
@@ -65,9 +67,29 @@ func (s *System) failed(phase Phase, err error) error {
 		cause = fmt.Errorf("no answer in %v", s.timeout)
 		if phase == PhaseConnect {
 			cause = fmt.Errorf("no answer in %v", min(s.timeout, probeTimeout))
+		} else if gone := s.unreachable(); len(gone) > 0 {
+			cause = fmt.Errorf("%w, and nothing answers at %s", cause, strings.Join(gone, ", "))
 		}
 	}
 	return &SystemError{Peer: s.peer, Phase: phase, Err: cause, Next: s.next(phase, err)}
+}
+
+// unreachable returns the addresses of other tasks at which no server answers. The first task waits for
+// them.
+func (s *System) unreachable() []string {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, errTooLate)
+	defer cancel()
+	gone := make([]string, len(s.others))
+	var probes sync.WaitGroup
+	for i, address := range s.others {
+		probes.Go(func() {
+			if probe(ctx, address) != nil {
+				gone[i] = "grpc://" + address
+			}
+		})
+	}
+	probes.Wait()
+	return slices.DeleteFunc(gone, func(address string) bool { return address == "" })
 }
 
 // next is what to do about an error.

@@ -14,9 +14,9 @@ import (
 )
 
 func newTPUEmulator(g *globals) *cobra.Command {
-	var listen []string
+	var listen, peers []string
 	var mesh, fails string
-	var hosts int
+	var hosts, host int
 	var abandoned time.Duration
 	cmd := &cobra.Command{
 		Use:   "tpu-emulator [--listen HOST:PORT[,...]] [--topology XxYxZxCORES] [--hosts N]",
@@ -26,15 +26,22 @@ TPU devices, has a topology, and runs operations, steps and loops of replicated
 computations on the CPU. It refuses what a TPU refuses, and can be told to fail. Nothing
 about it says how a TPU compiles and computes.
 
+All hosts of the TPU are in this process. With --peers each is a process of its own, started
+with the same topology and peers: sums over the cores go from host to host, and a host can be
+lost. Clients get the addresses of --listen of all hosts, that of host 0 first.
+
 TensorFlow's gRPC has no authentication: anyone who can reach the emulator can run any
 program on this machine. By default only this machine can reach it.`,
-		Example: `  gorbit tpu-emulator --listen 127.0.0.1:8470 --topology 2x2x1x2 --hosts 1`,
-		Args:    noArgs,
+		Example: `  gorbit tpu-emulator --listen 127.0.0.1:8470 --topology 2x2x1x2 --hosts 1
+  gorbit tpu-emulator --listen 127.0.0.1:8471 --hosts 2 --host-index 1 --peers 127.0.0.1:9470,127.0.0.1:9471`,
+		Args: noArgs,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&listen, "listen", []string{"127.0.0.1:8470"}, "addresses to listen on, such as one for each host; no host means loopback, 0.0.0.0 all addresses, port 0 any free port")
 	f.StringVar(&mesh, "topology", "2x2x1x2", "size of the mesh: chips in x, y and z, and cores of each chip")
 	f.IntVar(&hosts, "hosts", 1, "hosts that share the chips; a session's cluster must have as many tasks")
+	f.StringSliceVar(&peers, "peers", nil, "addresses, IP:PORT, at which the hosts compute for each other, in order, the same for all; each host is then a process of its own")
+	f.IntVar(&host, "host-index", 0, "number of this host, from 0; with --peers")
 	f.StringVar(&fails, "fault", "", fmt.Sprintf("what goes wrong, for tests: KIND, KIND@CALL or KIND@CALL:TIME, with one of %v (see docs/guide/tpu.md)", tpuemulator.Faults()))
 	f.DurationVar(&abandoned, "abandoned", tpuemulator.DefaultAbandoned, "end a session, and free its variables, so long after the last connection of its client ended")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -46,7 +53,13 @@ program on this machine. By default only this machine can reach it.`,
 		if err != nil {
 			return err
 		}
-		c := tpuemulator.Config{Topology: topology, Fault: tpuemulator.Fault(fails), Abandoned: abandoned, Log: env.Log}
+		if host != 0 && len(peers) == 0 {
+			return usagef("--host-index is %d, and --peers is missing; expected the addresses at which all hosts compute for each other", host)
+		}
+		if host > 0 && fails != "" {
+			return usagef("--fault is %q for host %d; expected it for host 0, which answers the clients", fails, host)
+		}
+		c := tpuemulator.Config{Topology: topology, Fault: tpuemulator.Fault(fails), Abandoned: abandoned, Log: env.Log, Apart: len(peers) > 0, Host: host}
 		if err := c.Validate(); err != nil {
 			return err
 		}
@@ -54,9 +67,13 @@ program on this machine. By default only this machine can reach it.`,
 		if err != nil {
 			return fmt.Errorf("TPU emulator: %w", err)
 		}
-		e, err := emulatorWith(c)
+		e, err := emulatorWith(c, peers)
 		if err == nil {
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "emulating a TPU with %d cores on %s; it is no TPU and computes on the CPU\n", topology.Cores(), addressesOf(listeners))
+			what := fmt.Sprintf("a TPU with %d cores", topology.Cores())
+			if c.Apart {
+				what = fmt.Sprintf("host %d of %d of ", host, hosts) + what
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "emulating %s on %s; it is no TPU and computes on the CPU\n", what, addressesOf(listeners))
 		}
 		if err != nil {
 			closeAll(listeners)
@@ -70,8 +87,13 @@ program on this machine. By default only this machine can reach it.`,
 }
 
 // emulatorWith starts the server that computes, and makes the emulator in front of it.
-func emulatorWith(c tpuemulator.Config) (_ *tpuemulator.Emulator, err error) {
-	if c.Backend, err = tpuemulator.StartBackend(c.Topology); err != nil {
+func emulatorWith(c tpuemulator.Config, peers []string) (_ *tpuemulator.Emulator, err error) {
+	if c.Apart {
+		c.Backend, err = tpuemulator.StartHost(c.Topology, peers, c.Host)
+	} else {
+		c.Backend, err = tpuemulator.StartBackend(c.Topology)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return tpuemulator.New(c)

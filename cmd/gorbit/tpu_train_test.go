@@ -47,6 +47,7 @@ func TestTrainOnTPU(t *testing.T) {
 	}{
 		{"calls of 1, 5 and 20 steps", (*onTPU).calls},
 		{"two hosts", (*onTPU).hosts},
+		{"two hosts that are processes, of which one dies", (*onTPU).hostsApart},
 		{"killed", (*onTPU).killed},
 		{"stopped by a signal", (*onTPU).stopped},
 		{"preempted", (*onTPU).preempted},
@@ -168,6 +169,33 @@ func (o *onTPU) hosts(t *testing.T) {
 	_, at := o.emulator(t, "--topology", "2x2x1x2", "--hosts", "2")
 	o.start(t, o.train("hosts", "--tpu", "grpc://"+at+",grpc://"+freeAddresses(t, 1)[0])...).exits(fault.ExitDone)
 	o.near(t, "hosts")
+}
+
+// hostsApart trains on two hosts that are processes of their own. The second one is killed in the middle:
+// the run ends, and goes on when the host is there again.
+func (o *onTPU) hostsApart(t *testing.T) {
+	at := freeAddresses(t, 4)
+	peers := strings.Join(at[2:], ",")
+	host := func(i int, more ...string) *running {
+		e, _ := o.emulator(t, append([]string{"--listen", at[i], "--hosts", "2", "--peers", peers, "--host-index", fmt.Sprint(i)}, more...)...)
+		return e
+	}
+	host(0, "--fault", "slow@1:300ms")
+	second := host(1)
+	args := o.train("apart", "--tpu", "grpc://"+at[0]+",grpc://"+at[1], "--steps-per-call", "5", "--tpu-timeout", "8s")
+	r := o.start(t, append(args, "--max-restarts", "1")...)
+	r.says("saved checkpoint to apart/checkpoints/ckpt-5")
+	kill(t, second.Process.Pid, syscall.SIGKILL)
+	second.wait()
+	o.failsOnce(t, r, "grpc://"+at[1]) // which is named, and was asked again
+	if !strings.Contains(r.out.String(), "the TPU was lost; starting it again") {
+		t.Errorf("the run did not try again:\n%s", &r.out)
+	}
+	host(1)
+	o.start(t, args...).exits(fault.ExitDone)
+	o.near(t, "apart")
+
+	o.failsOnce(t, o.start(t, o.train("refused", "--tpu", "grpc://"+at[1]+",grpc://"+at[0])...), "this is host 1 of an emulated TPU")
 }
 
 func (o *onTPU) killed(t *testing.T) {

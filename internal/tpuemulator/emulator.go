@@ -29,8 +29,13 @@ const DefaultAbandoned = 2 * time.Minute
 type Config struct {
 	// Topology of the TPU that is emulated.
 	Topology *tpu.Topology
-	// Backend is HOST:PORT of TensorFlow's server that computes, see StartBackend.
+	// Backend is HOST:PORT of TensorFlow's server that computes, see StartBackend. With Apart it is
+	// that of this host, see StartHost.
 	Backend string
+	// Apart says that each host of the topology is an emulator of its own. Host is the number of
+	// this one. The first answers the clients, the others compute.
+	Apart bool
+	Host  int
 	// Fault is what goes wrong.
 	Fault Fault
 	// Abandoned is how long a session and its variables live after the last connection of
@@ -45,6 +50,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Topology == nil:
 		return errors.New("no topology")
+	case c.Apart && (c.Host < 0 || c.Host >= c.Topology.Tasks):
+		return fault.Usagef("number of the host is %d; expected 0 to %d", c.Host, c.Topology.Tasks-1)
 	case c.Abandoned < 0:
 		return fault.Usagef("time after which a session is abandoned is %v; expected more than 0", c.Abandoned)
 	}
@@ -66,8 +73,29 @@ func StartBackend(t *tpu.Topology) (string, error) {
 	return address, errors.Join(err, release())
 }
 
+// StartHost is StartBackend for one of several hosts that are emulators of their own. Peers are the
+// addresses, IP:PORT, at which the servers of all hosts compute for each other, in order.
+func StartHost(t *tpu.Topology, peers []string, host int) (string, error) {
+	if len(peers) != t.Tasks {
+		return "", fault.Usagef("%d peers given; expected %d, an address for each host", len(peers), t.Tasks)
+	}
+	for _, peer := range peers {
+		if at, err := netip.ParseAddrPort(peer); err != nil || at.Port() == 0 {
+			return "", fault.Usagef("peer is %q; expected IP:PORT, such as 127.0.0.1:9470", peer)
+		}
+	}
+	if host < 0 || host >= t.Tasks {
+		return "", fault.Usagef("number of the host is %d; expected 0 to %d", host, t.Tasks-1)
+	}
+	_, err := tfserver.Start(tfserver.Config{Cluster: peers, Task: host, Host: netip.MustParseAddrPort(peers[host]).Addr(),
+		CPUs: layout{hosts: t.Tasks, cores: t.DevicesPerTask, apart: true}.cpus()})
+	return peers[host], err
+}
+
 // Emulator is a master service.
 type Emulator struct {
+	apart    bool
+	host     int
 	topology *tpu.Topology
 	answer   *tpu.Topology // of ConfigureDistributedTPU
 	plan     plan
@@ -87,7 +115,7 @@ func New(c Config) (*Emulator, error) {
 	if c.Backend == "" {
 		return nil, errors.New("TPU emulator: no address of a server that computes")
 	}
-	e := &Emulator{topology: c.Topology, answer: c.Topology, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler)), away: make(chan struct{}, 1)}
+	e := &Emulator{apart: c.Apart, host: c.Host, topology: c.Topology, answer: c.Topology, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler)), away: make(chan struct{}, 1)}
 	var err error
 	if e.plan, err = c.Fault.plan(); err != nil {
 		return nil, err

@@ -61,15 +61,22 @@ func ParseTopology(mesh string, hosts int) (*tpu.Topology, error) {
 	return tpu.NewTopology(at, hosts, coordinates)
 }
 
-// layout says which device of the server behind stands for which device of the emulated
-// cluster. Its CPU devices are the host and the cores of the first task, then of the second.
+// layout says which device of the servers behind stands for which device of the emulated
+// cluster. The CPU devices of a server are the host and the cores of its task or, if it is the only
+// one, of the first task, then of the second.
 type layout struct {
 	job          string
-	hosts, cores int // cores of each host
+	hosts, cores int  // cores of each host
+	apart        bool // each host has a server
 }
 
-// cpus is the number of CPU devices of the server behind.
-func (l layout) cpus() int { return l.hosts * (1 + l.cores) }
+// cpus is the number of CPU devices of a server behind.
+func (l layout) cpus() int {
+	if l.apart {
+		return 1 + l.cores
+	}
+	return l.hosts * (1 + l.cores)
+}
 
 // task is the prefix of the names of a task's devices.
 func (l layout) task(i int) string { return fmt.Sprintf("/job:%s/replica:0/task:%d", l.job, i) }
@@ -136,11 +143,14 @@ func (l layout) behind(name string) (string, error) {
 	if kind == typeReplica {
 		return "", nil
 	}
-	cpu := task * (1 + l.cores)
+	cpu, server := task*(1+l.cores), 0
+	if l.apart {
+		cpu, server = 0, task
+	}
 	if kind == typeCore {
 		cpu += 1 + id
 	}
-	return fmt.Sprintf("%s/device:CPU:%d", tfserver.Leader, cpu), nil
+	return fmt.Sprintf("/job:%s/replica:0/task:%d/device:CPU:%d", tfserver.Job, server, cpu), nil
 }
 
 // number reads the number of a task or a device, of which there are so many. "" and "*"

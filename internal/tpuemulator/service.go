@@ -64,6 +64,9 @@ func pass[Response any](ctx context.Context, e *Emulator, name string, in any) (
 }
 
 func (e *Emulator) createSession(ctx context.Context, in *pb.CreateSessionRequest) (*pb.CreateSessionResponse, error) {
+	if e.host > 0 {
+		return nil, refuse(codes.Unimplemented, "this is host %d of an emulated TPU, which starts no session; expected the address of host 0 as the first", e.host)
+	}
 	l, err := e.layoutFor(in.GetConfig().GetClusterDef())
 	if err != nil {
 		return nil, err
@@ -111,7 +114,7 @@ func (e *Emulator) rewrite(g *gpb.GraphDef, s *session) (*graph, error) {
 // layoutFor is the layout of the cluster that a session names, or of one that has the usual
 // job if it names none.
 func (e *Emulator) layoutFor(c *cpb.ClusterDef) (layout, error) {
-	l := layout{job: tpu.DefaultJob, hosts: e.topology.Tasks, cores: e.topology.DevicesPerTask}
+	l := layout{job: tpu.DefaultJob, hosts: e.topology.Tasks, cores: e.topology.DevicesPerTask, apart: e.apart}
 	switch jobs := c.GetJob(); {
 	case len(jobs) > 1:
 		return l, refuse(codes.InvalidArgument, "the session's cluster has %d jobs; expected 1", len(jobs))
@@ -160,7 +163,7 @@ func (e *Emulator) listDevices(ctx context.Context, in *pb.ListDevicesRequest) (
 		return nil, err
 	}
 	cpus := make(map[string]*dapb.DeviceAttributes)
-	for _, d := range behind.GetLocalDevice() {
+	for _, d := range append(behind.GetLocalDevice(), behind.GetRemoteDevice()...) {
 		cpus[d.GetName()] = d
 	}
 	out := new(pb.ListDevicesResponse)

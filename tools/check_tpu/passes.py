@@ -57,6 +57,9 @@ CORES = 8
 TOPOLOGY = "2x2x1x2"
 STEPS = (1, 4)
 """Training steps of a call: a single step, and a loop."""
+DENSE = {"flowers": "examples=16", "words": "examples=16,length=24", "weather": "examples=16"}
+"""Models of internal/testkit/models.py that take no packed texts, with the sizes of their axes."""
+MODELS = TOOLS.parent / "internal" / "testkit" / "models.py"
 UNKNOWN = "Cannot colocate nodes"
 """What the passes say of a variable of unknown shape."""
 
@@ -88,7 +91,12 @@ def parser() -> argparse.ArgumentParser:
     """The arguments."""
     p = argparse.ArgumentParser(prog="check_tpu.passes", description=__doc__.splitlines()[0])
     add = p.add_argument
-    add("--configs", nargs="+", default=["tiny", "minilm"], help="default: tiny minilm")
+    add(
+        "--configs",
+        nargs="+",
+        default=["tiny", "minilm", *DENSE],
+        help=f"configurations of BERT, or {', '.join(DENSE)} (default: tiny, minilm and these)",
+    )
     add("--replicas", nargs="+", type=int, default=[1, 2, 8], help="cores (default: 1 2 8)")
     add("--rows", type=int, default=16, help="rows of a replica's batch (default: 16)")
     add(
@@ -170,8 +178,12 @@ def master(python: str, port: int) -> Iterator[str]:
 
 
 def exported(out: pathlib.Path, config: str, precision: str, timeout: int) -> None:
-    """Exports a classifier, with random weights."""
+    """Exports a classifier, with random weights, or the models of MODELS beside it."""
     say(f"export {config}, {precision}")
+    if config in DENSE:
+        if not out.exists():
+            command([sys.executable, str(MODELS), str(out.parent)], timeout)
+        return
     flags = {"--config": config, "--precision": precision, "--out": str(out)}
     words = ["bert-classifier", *(word for flag in flags.items() for word in flag), "--overwrite"]
     command([sys.executable, "-m", "gorbit_export", *words], timeout)
@@ -197,9 +209,17 @@ def composed(
         steps: training steps of a call.
         timeout: seconds for the command.
     """
+    axes = DENSE.get(export.name)
+    shapes = (
+        {"--axes": axes}
+        if axes
+        else {
+            "--axes": f"rows={rows},length={LENGTH},examples={EXAMPLES * rows}",
+            "--more-axes": f"rows={rows},length={LENGTH // 2},examples={EXAMPLES * rows}",
+        }
+    )
     flags = {
-        "--axes": f"rows={rows},length={LENGTH},examples={EXAMPLES * rows}",
-        "--more-axes": f"rows={rows},length={LENGTH // 2},examples={EXAMPLES * rows}",
+        **shapes,
         "--topology": TOPOLOGY,
         "--job": JOB,
         "--replicas": str(replicas),
