@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/saved"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/serve"
 	"github.com/gorbit-ml/gorbit/train"
@@ -184,8 +186,18 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 	if folder == "" || named && name == "" {
 		return serve.Model{}, nil, usagef("%q is not a model; expected FOLDER or NAME=FOLDER", arg)
 	}
+	folder, version := newestVersion(folder)
 	if !named {
 		name = modelName(folder)
+	}
+	if _, err := os.Stat(filepath.Join(folder, layout.ModelFile)); err == nil {
+		model, err := saved.Open(folder, env.AllowOps)
+		if err != nil {
+			return serve.Model{}, nil, err
+		}
+		m := savedModel(model, name, version)
+		env.Log.Info("serving", "model", name, "folder", folder, "version", version, "lanes", m.Lanes)
+		return m, func() { closeQuietly(model, env.Log) }, nil
 	}
 	r := s.run
 	r.run = folder
@@ -200,6 +212,54 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 	}
 	env.Log.Info("serving", "model", name, "run", folder, "step", step, "lanes", m.Lanes)
 	return m, func() { closeQuietly(run, env.Log) }, nil
+}
+
+// newestVersion returns the folder of the greatest version of a folder of versions, or else the folder
+// itself, and the version: the folder's name if that is a number, otherwise 1.
+func newestVersion(folder string) (string, int64) {
+	isModel := func(folder string) bool {
+		_, err := os.Stat(filepath.Join(folder, layout.ModelFile))
+		return err == nil
+	}
+	version := int64(0)
+	if entries, err := os.ReadDir(folder); err == nil && !isModel(folder) {
+		for _, e := range entries {
+			if n, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && n > version && isModel(filepath.Join(folder, e.Name())) {
+				version = n
+			}
+		}
+	}
+	if version > 0 {
+		return filepath.Join(folder, strconv.FormatInt(version, 10)), version
+	}
+	if abs, err := filepath.Abs(folder); err == nil {
+		if n, err := strconv.ParseInt(filepath.Base(abs), 10, 64); err == nil && n >= 0 {
+			return folder, n
+		}
+	}
+	return folder, 1
+}
+
+// savedModel returns the model of a folder that gorbit export wrote.
+func savedModel(model *saved.Model, name string, version int64) serve.Model {
+	m := serve.Model{Name: name, Version: version, Lanes: model.Lanes, Renderer: model.Renderer,
+		Inputs: tensors(model.Inputs), Outputs: tensors(model.Outputs)}
+	if model.Tokenizer != nil {
+		m.Texts = &serve.Texts{Model: model, Tokenizer: model.Tokenizer, MaxLength: model.MaxLength, Pairs: model.Pairs, Padded: !model.Packs()}
+		return m
+	}
+	l := model.Layout()
+	m.Features = &serve.Features{Model: model, Layout: l, Specs: l.Features}
+	return m
+}
+
+// tensors describes tensors of a signature.
+func tensors(args []graphs.Arg) []serve.Tensor {
+	out := make([]serve.Tensor, len(args))
+	for i, a := range args {
+		out[i] = serve.Tensor{Name: a.Name, DType: dataset.DType(graphs.DTypeName(a.DType)), Shape: a.Shape}
+	}
+	return out
 }
 
 func closeQuietly(c io.Closer, log *slog.Logger) {
@@ -224,13 +284,10 @@ func modelName(folder string) string {
 
 // runModel returns the model of a run, whose checkpoint is loaded.
 func runModel(run *train.Run, name string, step int64) (serve.Model, error) {
-	m := serve.Model{Name: name, Version: step, Lanes: run.InFlight()}
+	m := serve.Model{Name: name, Version: step, Lanes: run.InFlight(), Outputs: tensors(run.Outputs())}
 	var err error
 	if m.Renderer, err = run.Renderer(); err != nil {
 		return m, err
-	}
-	for _, o := range run.Outputs() {
-		m.Outputs = append(m.Outputs, serve.Tensor{Name: o.Name, DType: dataset.DType(graphs.DTypeName(o.DType)), Shape: o.Shape})
 	}
 	if run.TakesTexts() {
 		tokenizer, err := run.Tokenizer("", nil)

@@ -15,7 +15,8 @@ import (
 // of its own layer. README.md's table and docs/design/architecture.md show the same order.
 var layers = [][]string{
 	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench"},
-	{"train", "train/predict/served", "internal/serve"},
+	{"train", "train/predict/served", "internal/serve", "internal/saved"},
+	{"internal/servable/described"},
 	{"train/predict", "internal/progress", "internal/launch", "internal/report"},
 	{"train/task/classify", "train/task/regression", "train/task/multilabel", "train/task/tokens", "train/task/mlm"},
 	{"train/task/generic"},
@@ -100,6 +101,7 @@ func TestForbiddenDependencies(t *testing.T) {
 		{"train/predict/served", []string{graft}},
 		{"train/predict", []string{graft, galeone}},
 		{"cmd/gorbit", []string{galeone}},
+		{"internal/servable/described", []string{graft, galeone}},
 	} {
 		t.Run(tt.pkg, func(t *testing.T) {
 			i := slices.IndexFunc(modulePackages(t), func(pkg *packages.Package) bool {

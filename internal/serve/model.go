@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -37,6 +38,21 @@ type Texts struct {
 	MaxLength int
 	// Pairs reports whether the model was trained on pairs; nil if that is not known.
 	Pairs *bool
+	// Padded means that each text has a row of its own, as long as the longest of its call. Only texts
+	// of about the same length then share a batch.
+	Padded bool
+}
+
+// paddedStep is how much the lengths of texts in a batch may differ if texts are padded.
+const paddedStep = 16
+
+// example returns an encoded text as it waits for its outputs.
+func (t *Texts) example(e text.Encoding, given *text.Pair) example {
+	out := example{encoding: e, text: given, cost: len(e.IDs)}
+	if t.Padded {
+		out.key = strconv.Itoa((len(e.IDs) + paddedStep - 1) / paddedStep)
+	}
+	return out
 }
 
 // Features answer examples of any features.

@@ -30,7 +30,7 @@ func (t *Texts) parse(rows []json.RawMessage, refuseLong bool) (examples []examp
 			return nil, false, badf("example %d and the first one are a text and tokens; expected the same for all", i+1)
 		}
 		if raw {
-			examples[i] = example{encoding: *encoding, cost: len(encoding.IDs)}
+			examples[i] = t.example(*encoding, nil)
 		} else {
 			pairs = append(pairs, pair)
 		}
@@ -42,7 +42,7 @@ func (t *Texts) parse(rows []json.RawMessage, refuseLong bool) (examples []examp
 		if e.Truncated && refuseLong {
 			return nil, false, badf("example %d has more than %d tokens, and this server does not cut texts", i+1, t.MaxLength)
 		}
-		examples[i] = example{encoding: e, text: &pairs[i], cost: len(e.IDs)}
+		examples[i] = t.example(e, &pairs[i])
 	}
 	return examples, false, nil
 }

@@ -88,6 +88,7 @@ class Classification(encoded.EncoderTask):
     name = "classification"
     architecture = "bert-classifier"
     best = ("accuracy", "higher")
+    packs = True
 
     def __init__(
         self,

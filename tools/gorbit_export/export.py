@@ -585,7 +585,8 @@ def _write(module: Export, out: pathlib.Path) -> None:
     serving = tf.Module()
     serving.model = _merged_model(module)
     with layers.without_adapters():
-        tf.saved_model.save(serving, str(out / SERVING_FOLDER), _serving_signature(task), options)
+        signatures = {**_serving_signature(task), **_packed_signature(task)}
+        tf.saved_model.save(serving, str(out / SERVING_FOLDER), signatures, options)
     shutil.rmtree(out / SERVING_FOLDER / "variables")
     # It contains the checksum of the variables, which changes when the model is trained.
     (out / SERVING_FOLDER / "fingerprint.pb").unlink()
@@ -610,6 +611,15 @@ def _serving_signature(task: Task) -> dict[str, Any]:
     specs, serve = task.serving()
     function = tf.function(serve, autograph=False)
     return {"serving_default": function.get_concrete_function(*specs)}
+
+
+def _packed_signature(task: Task) -> dict[str, Any]:
+    """The signature of packed rows, which only gorbit serve calls."""
+    if not task.packs:
+        return {}
+    specs = [feature.spec() for feature in task.features if not feature.label]
+    function = _function("packed", lambda **values: task.predict(values), specs, False)
+    return {"packed": function.get_concrete_function()}
 
 
 def parameters(module: Export) -> int:

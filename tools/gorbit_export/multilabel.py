@@ -28,6 +28,7 @@ class MultiLabel(encoded.EncoderTask):
     name = "multilabel"
     architecture = "bert-multilabel"
     best = ("micro_f1", "higher")
+    packs = True
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ class Regression(encoded.EncoderTask):
     name = "regression"
     architecture = "bert-regression"
     best = ("pearson", "higher")
+    packs = True
 
     def __init__(self, build: encoded.Build, pooling: str = "first") -> None:
         """Makes the model. `pooling` is one of classifier.POOLINGS."""

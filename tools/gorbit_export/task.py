@@ -200,6 +200,9 @@ class Task(abc.ABC):
     def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
         """Returns the inputs of the serving signature, and the function that computes outputs."""
 
+    packs: bool = False
+    """Whether the served model has a signature "packed" as well: predict, for rows of examples."""
+
     def results(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns a float32 scalar per metric from the totals of the sums in `results_of`."""
         raise NotImplementedError

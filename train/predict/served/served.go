@@ -6,14 +6,11 @@ package served
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -22,15 +19,12 @@ import (
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 	spb "github.com/galeone/tensorflow/tensorflow/go/core/protobuf/for_core_protos_go_proto"
 	"github.com/galeone/tfgo"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/dataset/dense"
-	"github.com/gorbit-ml/gorbit/graphs/safety"
 	_ "github.com/gorbit-ml/gorbit/internal/altstack" // handles signals in TensorFlow's threads
-	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/servable/described"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/tfprocess" // keeps TensorFlow's log off the terminal
 	"github.com/gorbit-ml/gorbit/text"
@@ -51,7 +45,7 @@ type Model struct {
 	// Renderer makes answers of the model's outputs.
 	Renderer predict.Renderer
 
-	description *layout.Description
+	description *described.Model
 	saved       *tfgo.Model
 	inputs      map[string]tf.Output
 	outputs     []tf.Output // in the order of the description's answers
@@ -61,30 +55,15 @@ type Model struct {
 // beyond the graph, except for those named in allowOps. The error for a damaged model is of class
 // fault.Damaged.
 func Open(dir string, allowOps ...string) (*Model, error) {
-	d, err := layout.Read(dir)
+	d, err := described.Read(dir)
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Labels: d.Labels, MaxLength: d.MaxLength, Pairs: d.Pairs, description: d, inputs: make(map[string]tf.Output)}
-	if d.Vocab != "" {
-		if m.Tokenizer, err = tokenizer(dir, d); err != nil {
-			return nil, err
-		}
-	}
-	var outputs []predict.OutputSpec
-	for _, a := range d.Answers {
-		outputs = append(outputs, predict.OutputSpec{Name: a.Name, Kind: predict.Kind(a.Kind), Of: a.Of, Classes: a.Classes})
-	}
-	if len(outputs) == 0 {
-		return nil, fault.Usagef("model %s gives %s and no answers; expected a model of another task; use gorbit predict --run, or load it with TensorFlow", dir, strings.Join(slices.Sorted(maps.Keys(d.Outputs)), ", "))
-	}
-	if m.Renderer, err = predict.NewRenderer(d.Task, outputs); err != nil {
-		return nil, fault.Damagedf("model %s: %w", dir, err)
-	}
-	if err := refuseUnsafe(dir, d, allowOps); err != nil {
+	m := &Model{Tokenizer: d.Tokenizer, Labels: d.Labels, MaxLength: d.MaxLength, Pairs: d.Pairs, Renderer: d.Renderer, description: d, inputs: make(map[string]tf.Output)}
+	if err := d.ReadGraph(new(spb.SavedModel), allowOps); err != nil {
 		return nil, err
 	}
-	path, done, err := plainPath(dir)
+	path, done, err := described.PlainPath(dir)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", dir, err)
 	}
@@ -107,64 +86,6 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 	return m, nil
 }
 
-// tokenizer returns the tokenizer of a model that takes texts.
-func tokenizer(dir string, d *layout.Description) (*text.Tokenizer, error) {
-	vocab, err := text.LoadVocab(filepath.Join(dir, layout.AssetsFolder, d.Vocab))
-	if err != nil {
-		return nil, fault.Damagedf("model %s: %w", dir, err)
-	}
-	var sizes struct {
-		Config struct {
-			VocabSize int `json:"vocab_size"`
-		} `json:"config"`
-	}
-	if err := json.Unmarshal(d.Model, &sizes); err == nil && sizes.Config.VocabSize > 0 && vocab.Size() != sizes.Config.VocabSize {
-		return nil, fault.Damagedf("model %s: its vocabulary has %d tokens; expected %d, as in the graph; export the model again", dir, vocab.Size(), sizes.Config.VocabSize)
-	}
-	return text.NewTokenizer(vocab, text.Config{Lowercase: d.Lowercase})
-}
-
-// maxModelBytes is protobuf's own limit on a message.
-const maxModelBytes = 2<<30 - 1
-
-// refuseUnsafe returns a *safety.Error for a model that can do more than compute. It runs before
-// TensorFlow loads the model, so nothing of the model has run yet.
-func refuseUnsafe(dir string, d *layout.Description, allowOps []string) error {
-	path := filepath.Join(dir, layout.ModelFile)
-	data, err := bounded.ReadFile(path, maxModelBytes)
-	if err != nil {
-		return fmt.Errorf("model %s: %w", dir, err)
-	}
-	saved := new(spb.SavedModel)
-	if err := proto.Unmarshal(data, saved); err != nil {
-		return fault.Damagedf("model %s: %s cannot be parsed: %w", dir, layout.ModelFile, err)
-	}
-	run := slices.Collect(maps.Values(d.Outputs))
-	return safety.Refuse("model", dir, safety.Check(saved, run...), allowOps)
-}
-
-// plainPath returns a path to the folder without pattern characters. TensorFlow treats the names
-// of variable files as patterns, so a folder such as "lr[1e-5]" is reached through a symbolic link
-// with a plain name. Call done after loading.
-func plainPath(dir string) (path string, done func(), err error) {
-	if !strings.ContainsAny(dir, `*?[\`) {
-		return dir, func() {}, nil
-	}
-	dir, err = filepath.Abs(dir)
-	if err != nil {
-		return "", nil, err
-	}
-	temp, err := os.MkdirTemp("", "gorbit-predict-")
-	if err != nil {
-		return "", nil, err
-	}
-	path = filepath.Join(temp, "model")
-	if err := os.Symlink(dir, path); err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(temp))
-	}
-	return path, func() { os.RemoveAll(temp) }, nil
-}
-
 // tensor returns a tensor of the graph by name. Package layout has already checked the name.
 func (m *Model) tensor(name string) tf.Output {
 	operation, index, err := layout.ParseTensor(name)
@@ -184,21 +105,12 @@ func (m *Model) Predictor(batchSize int) (*predict.Predictor, error) {
 
 // Predict implements predict.Model. It makes one call, with rows as long as the longest example.
 func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.Result, error) {
-	length := 0
-	for _, e := range examples {
-		length = max(length, len(e.IDs))
-	}
-	ids, mask, types := rows(len(examples), length), rows(len(examples), length), rows(len(examples), length)
-	for i, e := range examples {
-		copy(ids[i], e.IDs)
-		copy(types[i], e.TypeIDs)
-		for j := range e.IDs {
-			mask[i][j] = 1
-		}
-	}
+	rows := described.Padded(examples)
 	feeds := make(map[tf.Output]*tf.Tensor)
-	for name, value := range map[string][][]int32{layout.InputIDs: ids, layout.AttentionMask: mask, layout.TokenTypeIDs: types} {
-		t, err := tf.NewTensor(value)
+	shape := []int64{int64(len(examples)), int64(rows.Length)}
+	for name, values := range map[string][]int32{layout.InputIDs: rows.IDs, layout.AttentionMask: rows.Mask, layout.TokenTypeIDs: rows.Types} {
+		f := dataset.Feature{Name: name, Int32: values}
+		t, err := tf.ReadTensor(tf.Int32, shape, bytes.NewReader(f.Raw()))
 		if err != nil {
 			return nil, err
 		}
@@ -208,13 +120,7 @@ func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.
 	if err != nil {
 		return nil, err
 	}
-	for k, a := range m.description.Answers {
-		for i := range results {
-			if v := &results[i][k]; a.Tokens && len(v.Shape) > 0 && v.Shape[0] == length {
-				*v = v.First(len(examples[i].IDs))
-			}
-		}
-	}
+	m.description.Cut(results, examples, rows.Length)
 	return results, nil
 }
 
@@ -222,20 +128,7 @@ func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.
 func (m *Model) TakesTexts() bool { return m.Tokenizer != nil }
 
 // Layout returns how records become the batches that a model answers that takes no texts.
-func (m *Model) Layout() dataset.Layout {
-	l := dense.Config{Labels: dataset.LabelsNone}
-	for _, f := range m.description.Features {
-		s := dataset.Spec{Name: f.Name, DType: dataset.DType(f.DType), Make: f.Make, Minimum: f.Minimum, Below: f.Below, Pad: f.Pad}
-		if f.Make == "" {
-			s.Record = []string{f.Record}
-		}
-		for _, d := range f.Shape[1:] {
-			s.Shape = append(s.Shape, int(d))
-		}
-		l.Features = append(l.Features, s)
-	}
-	return l
-}
+func (m *Model) Layout() dataset.Layout { return m.description.Layout() }
 
 // OpenRows opens a table whose rows have the values of the model's features in columns, and makes
 // batches of up to size of them. The name - is standard input.
@@ -285,72 +178,19 @@ func (m *Model) run(feeds map[tf.Output]*tf.Tensor, n int) ([]predict.Result, er
 	if err := catch(func() { out = m.saved.Exec(m.outputs, feeds) }); err != nil {
 		return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
 	}
-	results := make([]predict.Result, n)
-	for i := range results {
-		results[i] = make(predict.Result, len(out))
-	}
+	tensors := make([]described.Tensor, len(out))
 	for k, t := range out {
-		a, shape := m.description.Answers[k], t.Shape()
-		flat, err := float64s(t)
-		if err != nil {
-			return nil, fmt.Errorf("output %s: %w", a.Name, err)
+		var raw bytes.Buffer
+		if _, err := t.WriteContentsTo(&raw); err != nil {
+			return nil, fmt.Errorf("output %s: %w", m.description.Answers[k].Name, err)
 		}
-		if len(shape) == 0 || shape[0] != int64(n) {
-			return nil, fmt.Errorf("the model returned %s of shape %v for %d examples; expected the first axis to have as many", a.Name, shape, n)
-		}
-		each := make([]int, len(shape)-1)
-		for i, d := range shape[1:] {
-			each[i] = int(d)
-		}
-		size := len(flat) / n
-		if len(a.Classes) > 0 && len(each) == 1 && size != len(a.Classes) && size != 1 {
-			return nil, fmt.Errorf("the model returned %v %v for %d examples; expected %d values for each", t.DataType(), shape, n, len(a.Classes))
-		}
-		for i := range results {
-			results[i][k] = predict.Values{Shape: each, Data: flat[i*size : (i+1)*size]}
-		}
+		tensors[k] = described.Tensor{DType: dtypeNames[t.DataType()], Shape: t.Shape(), Raw: raw.Bytes()}
 	}
-	return results, nil
+	return m.description.Results(n, tensors)
 }
 
-// float64s returns the values of a tensor, row-major.
-func float64s(t *tf.Tensor) ([]float64, error) {
-	var raw bytes.Buffer
-	if _, err := t.WriteContentsTo(&raw); err != nil {
-		return nil, err
-	}
-	b, le := raw.Bytes(), binary.NativeEndian
-	size := map[tf.DataType]int{tf.Float: 4, tf.Double: 8, tf.Int32: 4, tf.Int64: 8, tf.Uint8: 1, tf.Bool: 1}[t.DataType()]
-	if size == 0 {
-		return nil, fmt.Errorf("has values of %v; expected float32, float64, int32, int64, uint8 or bool", t.DataType())
-	}
-	out := make([]float64, len(b)/size)
-	for i := range out {
-		switch v := b[i*size:]; t.DataType() {
-		case tf.Float:
-			out[i] = float64(math.Float32frombits(le.Uint32(v)))
-		case tf.Double:
-			out[i] = math.Float64frombits(le.Uint64(v))
-		case tf.Int32:
-			out[i] = float64(int32(le.Uint32(v)))
-		case tf.Int64:
-			out[i] = float64(int64(le.Uint64(v)))
-		default:
-			out[i] = float64(v[0])
-		}
-	}
-	return out, nil
-}
-
-// rows returns an n by length matrix of zeros.
-func rows(n, length int) [][]int32 {
-	all := make([]int32, n*length)
-	out := make([][]int32, n)
-	for i := range out {
-		out[i] = all[i*length : (i+1)*length]
-	}
-	return out
-}
+// dtypeNames are the names of the dtypes of outputs.
+var dtypeNames = map[tf.DataType]string{tf.Float: "float32", tf.Double: "float64", tf.Int32: "int32", tf.Int64: "int64", tf.Uint8: "uint8", tf.Bool: "bool"}
 
 // catch calls f and returns a panic of tfgo as an error of one line.
 func catch(f func()) (err error) {
