@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"os/exec"
@@ -75,15 +76,16 @@ exec "$PYTHON" "$@"
 `), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	var accuracy string
+	env := []string{"PATH=" + u.bin + ":" + os.Getenv("PATH"), "PYTHON=" + testkit.Python(t), "WARM=" + filepath.Join(testkit.Root(), "tools", "warm_python.py"),
+		"PYTHONPATH=" + filepath.Join(testkit.Root(), "tools"), "TF_CPP_MIN_LOG_LEVEL=2"}
+	var accuracy, digits string
 	turns := transcript(t, page)
 	if len(turns) < 8 {
 		t.Fatalf("%s has %d commands behind a prompt; expected 8 or more", page, len(turns))
 	}
 	for i, turn := range turns {
 		cmd := u.command("/bin/bash", "-c", "set -o pipefail; "+turn.command)
-		cmd.Env = append(cmd.Env, "PATH="+u.bin+":"+os.Getenv("PATH"), "PYTHON="+testkit.Python(t), "WARM="+filepath.Join(testkit.Root(), "tools", "warm_python.py"),
-			"PYTHONPATH="+filepath.Join(testkit.Root(), "tools"), "TF_CPP_MIN_LOG_LEVEL=2")
+		cmd.Env = append(cmd.Env, env...)
 		var out, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &stderr
 		if err := cmd.Run(); err != nil {
@@ -101,6 +103,9 @@ exec "$PYTHON" "$@"
 				t.Errorf("%s does not print\n%s\nbut\n%s", turn.command, line, &out)
 			}
 		}
+		if strings.Contains(turn.command, "ask.py --model") {
+			digits = out.String()
+		}
 		if strings.HasPrefix(turn.command, "gorbit evaluate ") {
 			if m := regexp.MustCompile(`'accuracy': ([\d.]+)`).FindStringSubmatch(out.String()); m != nil {
 				accuracy = m[1]
@@ -109,6 +114,9 @@ exec "$PYTHON" "$@"
 	}
 	if a, err := strconv.ParseFloat(accuracy, 64); err != nil || a < 0.95 {
 		t.Errorf("the accuracy is %q; expected 0.95 or more", accuracy)
+	}
+	if got := askServer(t, u, env); got != digits {
+		t.Errorf("gorbit serve reads\n%s\nand TensorFlow\n%s", got, digits)
 	}
 	shown, err := os.ReadFile(filepath.Join(testkit.Root(), page))
 	if err != nil {
@@ -124,4 +132,33 @@ exec "$PYTHON" "$@"
 			t.Errorf("%s does not show %s as it is", page, path)
 		}
 	}
+}
+
+// askServer returns what the page's ask.py prints when gorbit serve answers. The server has a port of its
+// own instead of the page's.
+func askServer(t *testing.T, u *user, env []string) string {
+	t.Helper()
+	server := u.command(filepath.Join(u.bin, "gorbit"), "serve", "served/digits", "--listen", "127.0.0.1:0")
+	server.Stderr = new(bytes.Buffer)
+	lines, err := server.StdoutPipe()
+	if err == nil {
+		err = server.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Wait()
+	defer server.Process.Signal(os.Interrupt)
+	line, err := bufio.NewReader(lines).ReadString('\n')
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	if err != nil || !ok {
+		t.Fatalf("gorbit serve printed %q, %v\n%s", line, err, server.Stderr)
+	}
+	ask := u.command("/bin/bash", "-c", ".venv/bin/python examples/digits/ask.py --url "+url+"/v1/models/digits:predict --table digits/dev.csv")
+	ask.Env = append(ask.Env, env...)
+	out, err := ask.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
 }
