@@ -61,7 +61,34 @@ func (c *remoteCheckpoints) close() error {
 	return c.manager.Close()
 }
 
-// newestIn returns the step of the newest checkpoint of a run in a bucket, and -1 if there is none. The
+// AwaitCheckpoint waits until a run, here or in a bucket, has a checkpoint of a later step than the one
+// after which to look, which is -1 for the first, and returns the step of its newest. It returns after
+// itself if there is none within the timeout; 0 means no limit.
+func AwaitCheckpoint(ctx context.Context, folder string, after int64, timeout time.Duration) (int64, error) {
+	poll := time.Second
+	if vfs.Scheme(folder) != "" {
+		poll = remotePoll
+	}
+	var late <-chan time.Time
+	if timeout > 0 {
+		late = time.After(timeout)
+	}
+	for {
+		newest, err := newestIn(folder)
+		if err != nil || newest > after {
+			return max(newest, after), err
+		}
+		select {
+		case <-ctx.Done():
+			return after, context.Cause(ctx)
+		case <-late:
+			return after, nil
+		case <-time.After(poll):
+		}
+	}
+}
+
+// newestIn returns the step of the newest checkpoint of a run, and -1 if there is none. The
 // index of a checkpoint is written last.
 func newestIn(folder string) (int64, error) {
 	checkpoints := vfs.Join(folder, checkpointFolder)

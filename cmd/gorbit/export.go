@@ -70,27 +70,33 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		if err != nil {
 			return err
 		}
-		run, step, err := r.open(cmd.Context(), env, true)
+		step, texts, err := exportRun(cmd.Context(), r, env, format, o, f.Changed("lowercase"))
 		if err != nil {
 			return err
 		}
-		defer run.Close()
-		o.Export = run.Export
-		if err := completeInputs(&o, run); err != nil {
-			return err
-		}
-		completeServable(&o, run, f.Changed("lowercase"))
-		if o.Variables, err = run.Variables(cmd.Context()); err != nil {
-			return err
-		}
-		to := o.Out
-		if err := writeModel(cmd.Context(), format, o, run.Results(), env.Log); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\nnext: %s\n", step, to, afterExport(format, to, run.TakesTexts()))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\nnext: %s\n", step, o.Out, afterExport(format, o.Out, texts))
 		return err
 	}
 	return cmd
+}
+
+// exportRun writes the model of a run's checkpoint. It returns the checkpoint's step, and whether the
+// model takes texts.
+func exportRun(ctx context.Context, r runFlags, env train.Env, format string, o servable.Options, lowercaseGiven bool) (step int64, texts bool, err error) {
+	run, step, err := r.open(ctx, env, true)
+	if err != nil {
+		return 0, false, err
+	}
+	defer run.Close()
+	o.Export = run.Export
+	if err := completeInputs(&o, run); err != nil {
+		return 0, false, err
+	}
+	completeServable(&o, run, lowercaseGiven)
+	if o.Variables, err = run.Variables(ctx); err != nil {
+		return 0, false, err
+	}
+	return step, run.TakesTexts(), writeModel(ctx, format, o, run.Results(), env.Log)
 }
 
 // afterExport returns what to type after a model was written.

@@ -38,9 +38,9 @@ var layers = [][]string{
 	{
 		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/chart", "internal/devices", "internal/version",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
-		"internal/testkit", "internal/archtest", "internal/doctor",
+		"internal/testkit", "internal/archtest", "internal/doctor", "internal/hub/hubtest",
 	},
-	{"internal/bounded"},
+	{"internal/bounded", "internal/hub"},
 	{"internal/fault"},
 }
 

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/hub"
+	"github.com/gorbit-ml/gorbit/internal/servable"
+	"github.com/gorbit-ml/gorbit/train"
+)
+
+// pushFlags are the flags of gorbit push.
+type pushFlags struct {
+	run     runFlags
+	config  hub.Config
+	folder  string
+	format  string
+	message string
+	follow  bool
+	every   int
+	timeout time.Duration
+}
+
+func newPush(g *globals) *cobra.Command {
+	var p pushFlags
+	cmd := &cobra.Command{
+		Use:   "push --repo OWNER/NAME (FOLDER | --run FOLDER) [flags]",
+		Short: "Upload a model to a model hub",
+		Long: `Uploads a folder that gorbit export wrote, or a run's model in the form of Hugging Face's
+transformers, to a repository of a model hub, as one commit. The repository is created if
+it is not there; it is private unless --public is given.
+
+A push that was interrupted uploads only what is missing when it is made again, and one
+that changes nothing makes no commit. Files that only the repository has stay there.
+
+With --follow every new checkpoint of a run is pushed while another process trains it, or
+every N-th with --every. A push that fails is reported, and the next one is tried; the
+training does not notice.
+
+The token is read from HF_TOKEN, or from the file that Hugging Face's login writes
+(HF_TOKEN_PATH, or token below HF_HOME). HF_ENDPOINT names another hub.`,
+		Example: `  gorbit export --run runs/reviews --format huggingface --out hf/reviews
+  gorbit push hf/reviews --repo acme/reviews
+  gorbit push --run runs/reviews --repo acme/reviews --follow --every 5`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return noArgs(cmd, args[1:])
+			}
+			return nil
+		},
+	}
+	p.run.add(cmd, train.BestOrLatest)
+	cmd.Flags().Lookup("run").Usage = "folder of a run whose model to push"
+	f := cmd.Flags()
+	f.StringVar(&p.config.Repo, "repo", "", "repository, OWNER/NAME (required)")
+	f.StringVar(&p.config.Revision, "revision", "main", "branch of the repository")
+	f.StringVar(&p.message, "message", "", "first line of the commit (default: says the folder, or the run and its step)")
+	f.BoolVar(&p.config.Public, "public", false, "make a repository that all may see, if it has to be created")
+	f.StringVar(&p.format, "format", formatHuggingFace, "with --run: huggingface, or savedmodel")
+	f.BoolVar(&p.follow, "follow", false, "with --run: push new checkpoints as they are written")
+	f.IntVar(&p.every, "every", 1, "with --follow: push every N-th new checkpoint, and the last")
+	f.DurationVar(&p.timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 means no limit")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			p.folder = args[0]
+		}
+		if err := p.complete(f.Changed); err != nil {
+			return err
+		}
+		env, err := g.env(cmd.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		p.config.Log = env.Log
+		switch {
+		case p.folder != "":
+			return p.push(cmd.Context(), env, p.folder, cmp.Or(p.message, "Upload "+filepath.Base(filepath.Clean(p.folder))))
+		case p.follow:
+			return p.pushAll(cmd.Context(), env)
+		}
+		_, err = p.pushRun(cmd.Context(), env)
+		return err
+	}
+	return cmd
+}
+
+// complete checks the flags and adds what the environment says of the hub.
+func (p *pushFlags) complete(changed func(string) bool) error {
+	switch {
+	case p.config.Repo == "":
+		return usagef("--repo is missing; expected the repository to push to, OWNER/NAME")
+	case p.folder == "" && p.run.run == "":
+		return usagef("nothing to push; expected a folder that gorbit export wrote, or --run and a run")
+	case p.folder != "" && p.run.run != "":
+		return usagef("both a folder and --run are given; expected one of them")
+	case p.format != formatSavedModel && p.format != formatHuggingFace:
+		return usagef("--format is %q; expected %s or %s", p.format, formatHuggingFace, formatSavedModel)
+	case p.folder != "" && changed("format"):
+		return usagef("--format is given without --run; a folder is pushed as it is")
+	case p.follow && p.folder != "":
+		return usagef("--follow is given without --run; only a run has new checkpoints")
+	case !p.follow && (changed("every") || changed("timeout")):
+		return usagef("--every or --timeout is given without --follow; only --follow waits for checkpoints")
+	case p.follow && changed("checkpoint"):
+		return usagef("--follow pushes new checkpoints; leave out --checkpoint")
+	case p.every < 1:
+		return usagef("--every is %d; expected 1 or more", p.every)
+	case p.timeout < 0:
+		return usagef("--timeout is %v; expected 0 (no limit) or more", p.timeout)
+	}
+	if err := localFile(p.folder); err != nil {
+		return err
+	}
+	p.config.Endpoint = cmp.Or(os.Getenv("HF_ENDPOINT"), hub.DefaultEndpoint)
+	p.config.Attempts, p.config.Wait = 5, time.Second
+	var err error
+	if p.config.Token, err = hubToken(); err != nil {
+		return err
+	}
+	return p.config.Validate()
+}
+
+// hubToken returns the token where Hugging Face's programs look for it: in the environment, then in
+// the file that a login writes.
+func hubToken() (string, error) {
+	if token := cmp.Or(os.Getenv("HF_TOKEN"), os.Getenv("HUGGING_FACE_HUB_TOKEN")); token != "" {
+		return strings.TrimSpace(token), nil
+	}
+	path := os.Getenv("HF_TOKEN_PATH")
+	if path == "" {
+		home := os.Getenv("HF_HOME")
+		if home == "" {
+			cache, err := os.UserCacheDir()
+			if err != nil {
+				return "", nil // Validate says that there is no token
+			}
+			home = filepath.Join(cache, "huggingface")
+		}
+		path = filepath.Join(home, "token")
+	}
+	content, err := bounded.ReadFile(path, 1<<10)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(content)), err
+}
+
+// push uploads a folder and says what came of it.
+func (p *pushFlags) push(ctx context.Context, env train.Env, folder, message string) error {
+	c := p.config
+	c.Message = message
+	result, err := hub.Push(ctx, c, folder)
+	if result.Created {
+		kind := "private"
+		if c.Public {
+			kind = "public"
+		}
+		fmt.Fprintf(env.Out, "created the %s repository %s\n", kind, c.Repo)
+	}
+	if err != nil {
+		return fmt.Errorf("push to %s: %w", c.Repo, err)
+	}
+	if result.Commit == "" {
+		_, err = fmt.Fprintf(env.Out, "%s has all files already\n", c.Repo)
+		return err
+	}
+	_, err = fmt.Fprintf(env.Out, "pushed %d files (%.1f MB sent) to %s\n", result.Files, float64(result.Bytes)/1e6, result.Commit)
+	return err
+}
+
+// pushRun pushes the model of a run's checkpoint, and returns the checkpoint's step.
+func (p *pushFlags) pushRun(ctx context.Context, env train.Env) (int64, error) {
+	staged, err := os.MkdirTemp("", "gorbit-push-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(staged)
+	out := filepath.Join(staged, "model")
+	step, _, err := exportRun(ctx, p.run, env, p.format, servable.Options{Out: out}, false)
+	if err != nil {
+		return 0, err
+	}
+	return step, p.push(ctx, env, out, cmp.Or(p.message, fmt.Sprintf("Step %d of %s", step, filepath.Base(filepath.Clean(p.run.run)))))
+}
+
+// pushAll pushes the checkpoints that a training writes until no new one comes. A push that fails does
+// not end it; the last one must not fail.
+func (p *pushFlags) pushAll(ctx context.Context, env train.Env) error {
+	if err := train.AwaitRun(ctx, p.run.run, p.timeout, env); err != nil {
+		return err
+	}
+	p.run.checkpoint = train.Latest
+	seen, pushed := int64(-1), int64(-1)
+	for saves := 1; ; saves++ {
+		newest, err := train.AwaitCheckpoint(ctx, p.run.run, seen, p.timeout)
+		if err != nil {
+			return err
+		}
+		ended := newest == seen
+		if newest < 0 {
+			return fmt.Errorf("no checkpoint appeared in %s within %v", p.run.run, p.timeout)
+		}
+		if seen = newest; pushed == newest || !ended && saves%p.every != 0 {
+			if ended {
+				return nil
+			}
+			continue
+		}
+		step, err := p.pushRun(ctx, env)
+		switch {
+		case err == nil:
+			pushed = step
+		case ended || ctx.Err() != nil:
+			return err
+		default:
+			env.Log.Warn("a checkpoint was not pushed; the next one is tried", "step", newest, "error", err)
+		}
+		if ended {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/hub/hubtest"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+)
+
+// TestPush pushes a folder, and the checkpoints of a run.
+func TestPush(t *testing.T) {
+	h := hubtest.New()
+	t.Cleanup(h.Close)
+	u := newUser(t)
+	env := []string{"HF_ENDPOINT=" + h.URL, "HF_TOKEN=" + hubtest.Token}
+	gorbit := func(code int, want string, args ...string) {
+		t.Helper()
+		cmd := u.command("gorbit", args...)
+		cmd.Env = append(cmd.Env, env...)
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), want) {
+			t.Errorf("%q: exit code %d, expected %d and %q:\n%s", args, got, code, want, out)
+		}
+		if strings.Contains(string(out), hubtest.Token) {
+			t.Errorf("%q prints the token:\n%s", args, out)
+		}
+	}
+	model := filepath.Join(u.dir, "model")
+	if err := os.Mkdir(model, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(model, "config.json"), []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	gorbit(fault.ExitDone, "created the private repository acme/reviews\npushed 1 files", "push", "model", "--repo", "acme/reviews")
+	gorbit(fault.ExitDone, "acme/reviews has all files already", "push", "model", "--repo", "acme/reviews")
+	gorbit(fault.ExitFailed, "may not write there", "push", "model", "--repo", "forbidden/reviews")
+
+	u.write(40)
+	u.run("gorbit", "convert", "--vocab", "vocab.txt", "--train", "reviews.tsv", "--text-column", "text", "--label-column", "label", "--labels", "bad,good", "--max-length", "24", "--out", "data")
+	graph := testkit.Export(t, `{"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 29, "max_position_embeddings": 32}`)
+	u.run("gorbit", "train", "--graph", graph, "--data", "data", "--run", "runs/a", "--steps", "2", "--batch-size", "8", "--learning-rate", "1e-3", "--checkpoint-interval", "1", "--eval-interval", "-2")
+	gorbit(fault.ExitDone, "pushed ", "push", "--run", "runs/a", "--repo", "acme/a", "--follow", "--every", "5", "--timeout", "1s")
+	r := h.Repo("acme/a")
+	if r == nil || len(r.Commits) != 1 || r.Commits[0] != "Step 2 of a" || len(r.Files["model.safetensors"]) == 0 || len(r.Files["README.md"]) == 0 {
+		t.Errorf("%+v", r)
+	}
+
+	for _, args := range [][]string{
+		{"push", "model"}, {"push", "--repo", "a/b"}, {"push", "model", "--repo", "b"}, {"push", "model", "--run", "runs/a", "--repo", "a/b"},
+		{"push", "model", "--repo", "a/b", "--follow"}, {"push", "model", "--repo", "a/b", "--every", "2"}, {"push", "--run", "runs/a", "--repo", "a/b", "--follow", "--every", "0"},
+		{"push", "model", "--repo", "a/b", "--format", "savedmodel"}, {"push", "gs://b/model", "--repo", "a/b"},
+	} {
+		gorbit(fault.ExitUsage, "gorbit: ", args...)
+	}
+	env[1] = "HF_TOKEN_PATH=" + filepath.Join(u.dir, "token")
+	gorbit(fault.ExitUsage, "HF_TOKEN=", "push", "model", "--repo", "acme/reviews")
+	if err := os.WriteFile(filepath.Join(u.dir, "token"), []byte(hubtest.Token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gorbit(fault.ExitDone, "has all files already", "push", "model", "--repo", "acme/reviews")
+}
