@@ -58,6 +58,11 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	a := &attempt{training: t, on: on, task: taskOf(contract, resultsOf(ctx, on.Strategy)), metrics: metrics, board: new(board),
 		model: NewModel(on.Strategy, t.scalars, t.env.Log), checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
 	a.checkpoints.logs = append(a.checkpoints.logs, metrics, &a.files)
+	if t.evaluations != nil {
+		if a.task, a.model.reduce, err = t.forSplit(ctx, a.task, t.params.Data.Eval); err != nil {
+			return nil, err
+		}
+	}
 	if err := a.control(data, filled); err != nil {
 		return nil, err
 	}

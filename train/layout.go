@@ -42,6 +42,7 @@ func (p Params) layoutFor(c *graphs.Contract, use use) dataset.Layout {
 func (p Params) callFor(c *graphs.Contract) packed.Config {
 	l := p.packedFor(c)
 	l.Labels, l.Rows, l.RowExamples, l.Buckets = packed.LabelsNone, 0, 0, nil
+	l.Extras = slices.DeleteFunc(l.Extras, func(s dataset.Spec) bool { return s.Role == dataset.ID && s.Make == "" }) // of records
 	if l.Standard != nil {
 		l.Standard = append(l.Standard, packed.ClsPositions, packed.ExampleWeights)
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	tf "github.com/wamuir/graft/tensorflow"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -48,6 +49,8 @@ type Model struct {
 	// examples counts the examples that each replica, or lane, has trained on; nil before the
 	// first update.
 	examples []int64
+	// reduce condenses the values of an evaluated batch's examples; nil leaves them as they are.
+	reduce func([]strategy.Feature, runner.Sums) error
 }
 
 // NewModel returns a Model for a strategy. scalars holds the hyperparameters that do not change
@@ -158,6 +161,9 @@ type sideBySide interface {
 // Evaluate implements runner.EvalModel. The batch must consist of one micro-batch or, for a TPU, of
 // one for each core.
 func (m *Model) Evaluate(ctx context.Context, b *Batch) (runner.Sums, error) {
+	if m.reduce != nil {
+		return m.evaluateEach(ctx, b)
+	}
 	if all, ok := m.strategy.(sideBySide); ok {
 		sums, err := all.EvaluateAll(ctx, b.Micro)
 		return sums, err
@@ -167,4 +173,30 @@ func (m *Model) Evaluate(ctx context.Context, b *Batch) (runner.Sums, error) {
 	}
 	sums, err := m.strategy.Evaluate(ctx, b.Micro[0])
 	return sums, err
+}
+
+// evaluateEach evaluates the micro-batches of a batch side by side, and reduces the values of each.
+func (m *Model) evaluateEach(ctx context.Context, b *Batch) (runner.Sums, error) {
+	parts := make([]runner.Sums, len(b.Micro))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, features := range b.Micro {
+		g.Go(func() error {
+			sums, err := m.strategy.Evaluate(ctx, features)
+			if err == nil {
+				err = m.reduce(features, sums)
+			}
+			parts[i] = sums
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	total := runner.Sums{}
+	for _, part := range parts {
+		if err := total.Add(part); err != nil {
+			return nil, err
+		}
+	}
+	return total, nil
 }

@@ -131,6 +131,9 @@ type EvalParams struct {
 	BatchSize int `yaml:"batch_size"`
 	// Steps: maximum batches of an evaluation; 0 is all.
 	Steps int64 `yaml:"steps"`
+	// NullThreshold: task qa: a question has no answer if the score of none exceeds that of the best
+	// span by more than this.
+	NullThreshold float64 `yaml:"null_threshold"`
 }
 
 // OptimizerParams configure the optimizer and the schedule of its learning rate.
@@ -391,6 +394,8 @@ func (p Params) Validate() error {
 		return bad("train.patience is %d and train.eval_interval is -2 (no evaluation); expected evaluations, as with --eval-interval 0", p.Train.Patience)
 	case p.Eval.Steps < 0:
 		return bad("eval.steps is %d; expected 0 (all) or more", p.Eval.Steps)
+	case math.IsNaN(p.Eval.NullThreshold) || math.IsInf(p.Eval.NullThreshold, 0):
+		return bad("eval.null_threshold is %v; expected a number", p.Eval.NullThreshold)
 	case !(p.Optimizer.LearningRate > 0) || math.IsInf(p.Optimizer.LearningRate, 0):
 		return bad("optimizer.learning_rate is %v; expected more than 0", p.Optimizer.LearningRate)
 	case !(p.Optimizer.WeightDecay >= 0):

@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
+	"github.com/gorbit-ml/gorbit/train/task/qa"
 )
 
 // Tokenizer returns the tokenizer of the run's data. vocab, if not "", and lowercase, if not nil,
@@ -90,6 +91,9 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 	if c.Renderer, err = r.Renderer(); err != nil {
 		return nil, err
 	}
+	if r.Manifest != nil {
+		c.DocStride = r.Manifest.DocStride
+	}
 	if r.Export.Contract.XLA {
 		c.RowLength = r.Params.Data.RowLength
 	}
@@ -122,6 +126,9 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.
 	if !r.TakesTexts() {
 		return r.predictSplit(ctx, split, each)
 	}
+	if r.Export.Contract.Task == qa.Name {
+		return r.predictQuestions(ctx, split, each)
+	}
 	p, err := r.Predictor(nil)
 	if err != nil {
 		return err
@@ -131,6 +138,30 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.
 		r.env.Log.Warn("records longer than a row were cut; their answers use only their beginning", "records", done.Truncated, "of", done.Answers, "row_length", r.Params.Data.RowLength)
 	}
 	return err
+}
+
+// predictQuestions answers the questions of a split, in their order.
+func (r *Run) predictQuestions(ctx context.Context, split string, each func(predict.Answer) error) error {
+	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	if err := s.openData(); err != nil {
+		return err
+	}
+	if err := preflightSplit(s, r.Folder, split, toPredict); err != nil {
+		return err
+	}
+	questions, err := s.questions(ctx, split)
+	if err != nil {
+		return err
+	}
+	tokenizer, err := r.Tokenizer("", nil)
+	if err != nil {
+		return err
+	}
+	var in predict.List
+	for _, q := range questions {
+		in.Texts, in.Pairs = append(in.Texts, q.Question), append(in.Pairs, q.Context)
+	}
+	return r.PredictTexts(ctx, tokenizer, &in, each)
 }
 
 // examples yields the examples of a split, one window at a time.

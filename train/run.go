@@ -280,9 +280,14 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	if err != nil {
 		return nil, err
 	}
-	task := taskOf(r.Export.Contract, resultsOf(ctx, r.on.Strategy))
+	task, reduce, err := s.forSplit(ctx, taskOf(r.Export.Contract, resultsOf(ctx, r.on.Strategy)), split)
+	if err != nil {
+		return nil, err
+	}
+	model := NewModel(r.on.Strategy, nil, r.env.Log)
+	model.reduce = reduce
 	c, err := runner.NewController(runner.Config{
-		Evaluator: of.evaluator(NewModel(r.on.Strategy, nil, r.env.Log), task, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
+		Evaluator: of.evaluator(model, task, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
 		EvalActions: []runner.Action{func(_ context.Context, step int64, out runner.Outputs) error {
 			e, err := of.result(r.Export.Contract, task, evaluation.ByEvaluate, step, out)
 			if err != nil {

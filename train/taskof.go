@@ -7,6 +7,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train/task/generic"
 	"github.com/gorbit-ml/gorbit/train/task/mlm"
 	"github.com/gorbit-ml/gorbit/train/task/multilabel"
+	"github.com/gorbit-ml/gorbit/train/task/qa"
 	"github.com/gorbit-ml/gorbit/train/task/regression"
 	"github.com/gorbit-ml/gorbit/train/task/tokens"
 )
@@ -23,6 +24,8 @@ func taskOf(c *graphs.Contract, results task.Results) task.Task {
 		return multilabel.New(c, results)
 	case tokens.Name:
 		return tokens.New(c, results)
+	case qa.Name:
+		return qa.New(c, results)
 	case mlm.Name:
 		return mlm.New(c, results)
 	default:

@@ -18,7 +18,7 @@ var layers = [][]string{
 	{"train", "train/predict/served", "internal/serve", "internal/saved"},
 	{"internal/servable/described"},
 	{"train/predict", "internal/progress", "internal/launch", "internal/report"},
-	{"train/task/classify", "train/task/regression", "train/task/multilabel", "train/task/tokens", "train/task/mlm"},
+	{"train/task/classify", "train/task/regression", "train/task/multilabel", "train/task/tokens", "train/task/qa", "train/task/mlm"},
 	{"train/task/generic"},
 	{"train/task"},
 	{"train/evaluation", "internal/runfolder"},

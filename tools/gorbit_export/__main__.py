@@ -20,7 +20,7 @@ from gorbit_export.models import command
 if TYPE_CHECKING:
     from gorbit_export.task import Task
 
-TASKS = ("classification", "multilabel", "regression", "tokens", "mlm")
+TASKS = ("classification", "multilabel", "regression", "tokens", "qa", "mlm")
 """The tasks of BERT."""
 
 
@@ -203,7 +203,7 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
     if args.model == "bert-classifier":
         return classifier.Classification(config, args.num_labels, args.pooling, *how)
     from gorbit_export import data as datasets
-    from gorbit_export import mlm, multilabel, regression, tokens
+    from gorbit_export import mlm, multilabel, qa, regression, tokens
 
     build = encoded.Build(config, *how)
     data = datasets.load(args.data) if args.data else None
@@ -213,9 +213,9 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
             f"{config.vocab_size}, as in the configuration; add --vocab-size {data.vocab_size}"
         )
     labels = data.labels if data else ()
-    if args.num_labels is not None and args.task in ("regression", "mlm"):
+    if args.num_labels is not None and args.task in ("regression", "qa", "mlm"):
         raise ValueError(f"--num-labels is given; --task {args.task} has no labels")
-    if args.pooling != "first" and args.task in ("tokens", "mlm"):
+    if args.pooling != "first" and args.task in ("tokens", "qa", "mlm"):
         raise ValueError(f"--pooling is {args.pooling}; --task {args.task} has no pooling")
     count = len(labels) or 2 if args.num_labels is None else args.num_labels
     if labels and count != len(labels):
@@ -226,6 +226,8 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
         return multilabel.MultiLabel(build, count, args.pooling, labels)
     if args.task == "tokens":
         return tokens.Tokens(build, count, labels)
+    if args.task == "qa":
+        return qa.QuestionAnswering(build)
     if args.task == "mlm":
         if not data:
             raise ValueError("--task mlm needs --data, for the special tokens")

@@ -90,7 +90,7 @@ class Export(tf.Module):
             for slot, value in slots.items():
                 self.optimizer.set(f"{slot}/{path}", value)
 
-        features = [feature.spec() for feature in task.features]
+        features = [feature.spec() for feature in task.features if not feature.aside]
         inputs = [feature.spec() for feature in task.features if not feature.label]
         seed = [tf.TensorSpec([2], tf.int64, "seed")]
         pass_scalars = [h.spec() for h in self.hyperparameters]
@@ -153,7 +153,7 @@ class Export(tf.Module):
         return dict(sorted(found.items()))
 
     def _gradients(self, seed: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
-        features = {f.name: inputs[f.name] for f in self._task.features}
+        features = {f.name: inputs[f.name] for f in self._task.features if not f.aside}
         scalars = {h.name: inputs[h.name] for h in self._task.hyperparameters}
         with tf.GradientTape() as tape:
             sums = dict(self._task.train_sums(features, scalars, ops.Random.from_seed(seed)))
@@ -182,7 +182,9 @@ class Export(tf.Module):
     def train_pass(self) -> Any:
         """Returns `gradients` traced anew at its first call, for tries of a task's own."""
         task = self._task
-        specs = [f.spec() for f in task.features] + [tf.TensorSpec([2], tf.int64, "seed")]
+        specs = [f.spec() for f in task.features if not f.aside] + [
+            tf.TensorSpec([2], tf.int64, "seed")
+        ]
         specs += [h.spec() for h in self.hyperparameters]
         return _function("gradients", self._gradients, specs, False)
 
@@ -198,7 +200,7 @@ class Export(tf.Module):
         return self._task.results({name: sums[f"sum_{i}"] for i, name in enumerate(names)})
 
     def _train_step(self, clip_norm: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
-        names = [f.name for f in self._task.features] + ["seed"]
+        names = [f.name for f in self._task.features if not f.aside] + ["seed"]
         names += [h.name for h in self.hyperparameters]
         sums = self.gradients(**{name: inputs[name] for name in names})
         gradients = {path: sums.pop(GRADIENT_PREFIX + path) for path in self.variables_by_path}

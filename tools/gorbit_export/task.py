@@ -42,6 +42,7 @@ class Feature:
         minimum: least valid number, of integers; 0 where `below` is set.
         below: first number that is too large.
         pad: what fills an open axis.
+        aside: no function takes it: gorbit alone needs it, for metrics. Its role is "id".
     """
 
     name: str
@@ -54,6 +55,7 @@ class Feature:
     minimum: int | None = None
     below: int | None = None
     pad: float = 0
+    aside: bool = False
 
     def __post_init__(self) -> None:
         """Fills in what follows from the rest.

@@ -14,6 +14,7 @@ from gorbit_export.export import Export
 from gorbit_export.mlm import MaskedLM, Special
 from gorbit_export.multilabel import AUC_BINS, MultiLabel
 from gorbit_export.optimizers import AdamW
+from gorbit_export.qa import QuestionAnswering
 from gorbit_export.regression import Regression
 from gorbit_export.tokens import EntityTags, Tokens
 
@@ -30,6 +31,8 @@ def labels_of(name: str, examples: list) -> list:
         return list(rng.normal(3, 2, len(examples)).astype(np.float32))
     if name == "multilabel":
         return list(rng.integers(0, 2, (len(examples), 3)).astype(np.float32))
+    if name == "qa":
+        return [sorted(rng.integers(0, len(ids), 2).tolist()) for ids, _ in examples]
     tokens = [
         np.where(rng.random(len(ids)) < 0.7, rng.integers(0, 5, len(ids)), -1)
         for ids, _ in examples
@@ -53,6 +56,19 @@ def features_of(
     features["example_weights"] = weights[chosen]
     if name in ("regression", "multilabel"):
         return features | {"labels": np.stack([answers[i] for i in chosen])}
+    if name == "qa":
+        starts = features["cls_positions"]
+        ids = np.full(features["input_ids"].size, len(chosen), np.int32)
+        for i, number in enumerate(chosen):
+            ids[starts[i] : starts[i] + len(examples[number][0])] = i
+        places = {
+            f"{what}_positions": np.array(
+                [starts[i] + answers[number][k] for i, number in enumerate(chosen)], np.int32
+            )
+            for k, what in enumerate(("start", "end"))
+        }
+        del features["cls_positions"]
+        return features | places | {"example_ids": ids.reshape(features["input_ids"].shape)}
     starts = features.pop("cls_positions")
     shape = features["input_ids"].shape
     ids, labels = np.full(shape, len(chosen), np.int32), np.full(shape, -1, np.int32)
@@ -79,11 +95,12 @@ def make(name: str, build: encoded.Build = BUILD) -> task.Task:
         "regression": lambda: Regression(build, "mean"),
         "multilabel": lambda: MultiLabel(build, 3, "first"),
         "tokens": lambda: Tokens(build, len(TAGS), TAGS),
+        "qa": lambda: QuestionAnswering(build),
     }
     return made[name]()
 
 
-NAMES = ("regression", "multilabel", "tokens", "mlm")
+NAMES = ("regression", "multilabel", "tokens", "qa", "mlm")
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -113,6 +130,10 @@ def plain_loss(name: str, model: tf.Module, ids: list, types: list, answer) -> t
         x = plain_bert.logits(SMALL, model, "first", ids, types)
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(answer, x))
     x = plain_bert.hidden(SMALL, model.encoder, ids, types)
+    if name == "qa":
+        logits = tf.transpose(dense(x, model.qa_outputs))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(np.array(answer), logits)
+        return tf.reduce_mean(losses)
     if name == "tokens":
         logits = dense(x, model.classifier)
     else:
@@ -169,6 +190,8 @@ def test_sums_of_parts_are_those_of_the_whole(exported, parts):
                 }
             for k, v in got.items():
                 if k.startswith("each/"):  # collected, here in no order
+                    if name == "qa":  # values of tokens, without padding
+                        v = v[features["example_ids"].reshape(-1) < len(chosen)]
                     out[k] = np.sort(np.append(out.get(k, []), v))
                     continue
                 # The two parts of a precise sum count together.
@@ -197,6 +220,44 @@ def test_an_example_of_weight_0_counts_for_nothing(exported):
     norm = np.sqrt(sum(np.sum(v**2) for k, v in without.items() if k.startswith("gradient/")))
     for key, value in without.items():
         np.testing.assert_allclose(got[key], value, rtol=2e-5, atol=2e-6 * norm, err_msg=key)
+
+
+@pytest.mark.parametrize("wrong", [{"end_positions": 1}, {"start_positions": -1}])
+def test_a_position_of_another_example_makes_the_loss_nan(wrong):
+    export = Export(make("qa"), AdamW())
+    every = list(range(COUNT))
+    features = features_of("qa", every, [every])
+    lengths = [len(ids) for ids, _ in random_examples(COUNT, SMALL.vocab_size)]
+    features["end_positions"] = np.cumsum(lengths, dtype=np.int32) - 1
+    features["start_positions"] = features["end_positions"] - np.array(lengths, np.int32) + 1
+    assert np.isfinite(gradients(export, features)["loss_sum"])
+    for name, by in wrong.items():
+        features[name][:2] += np.int32(by)
+    assert np.isnan(gradients(export, features)["loss_sum"])
+    features["example_weights"][:2] = 0
+    got = gradients(export, features)
+    assert all(np.isfinite(value).all() for value in got.values())
+
+
+def test_spans_are_predicted_for_each_token():
+    export = Export(make("qa"), AdamW())
+    jitter(export.task.model)
+    every = list(range(COUNT))
+    features = features_of("qa", every, LAYOUTS["packed"])
+    inputs = {f.name: features[f.name] for f in export.task.features if not f.label}
+    got = export.predict(**tensors(inputs))
+    sums = export.evaluate(**tensors(features))
+    right = np.ones(COUNT, bool)
+    for what in ("start", "end"):
+        logits = got[f"{what}_logits"].numpy()
+        assert logits.shape == features["input_ids"].shape
+        np.testing.assert_allclose(sums[f"each/{what}_logits"], logits.reshape(-1), rtol=1e-6)
+        for i in every:
+            mine = np.flatnonzero(features["example_ids"].reshape(-1) == i)
+            best = mine[logits.reshape(-1)[mine].argmax()]
+            right[i] &= best == features[f"{what}_positions"][i]
+    want = (right * features["example_weights"]).sum()
+    np.testing.assert_allclose(sums["accuracy_sum"], want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["tokens", "mlm"])

@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gorbit-ml/gorbit/internal/qa"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -35,6 +37,9 @@ type Config struct {
 	Renderer Renderer
 	// TopK is the number of tokens proposed for a masked one; 0 means DefaultTopK.
 	TopK int
+	// DocStride is the number of tokens that neighbouring windows of a long context share, of models that
+	// answer questions; 0 means 128.
+	DocStride int
 	// Window is the number of examples to read before the first call; 0 means DefaultWindow.
 	Window int
 	// CallTokens limits the positions in one call of the model: the number of rows times the
@@ -88,6 +93,10 @@ func New(model Model, c Config) (*Predictor, error) {
 	if r, ok := c.Renderer.(withTokenizer); ok && c.Tokenizer != nil {
 		c.Renderer = r.with(c.Tokenizer)
 	}
+	if s, ok := c.Renderer.(spanner); ok {
+		s.max, s.stride = c.MaxLength, cmp.Or(c.DocStride, qa.DefaultStride)
+		c.Renderer = s
+	}
 	return &Predictor{model, c}, nil
 }
 
@@ -99,7 +108,15 @@ type Summary struct {
 
 // Answer returns the answers for texts, in order.
 func (p *Predictor) Answer(ctx context.Context, texts ...text.Pair) ([]Answer, error) {
-	return p.answer(ctx, window{texts, p.Tokenizer.EncodeBatch(texts, p.MaxLength)})
+	return p.answer(ctx, p.window(texts))
+}
+
+// window returns texts as a window. Questions are encoded with each window of their context, later.
+func (p *Predictor) window(texts []text.Pair) window {
+	if _, ok := p.Renderer.(spanner); ok {
+		return window{texts: texts}
+	}
+	return window{texts, p.Tokenizer.EncodeBatch(texts, p.MaxLength)}
 }
 
 // Each classifies all texts of a source and calls each with the answers, in order. If the source
@@ -135,7 +152,7 @@ func (p *Predictor) encode(in Source) iter.Seq2[window, error] {
 					pairs = append(pairs, e)
 				}
 			}
-			if len(pairs) > 0 && !yield(window{pairs, p.Tokenizer.EncodeBatch(pairs, p.MaxLength)}, nil) {
+			if len(pairs) > 0 && !yield(p.window(pairs), nil) {
 				return
 			}
 			if errors.Is(err, io.EOF) {
@@ -231,10 +248,22 @@ func receive[T any](ctx context.Context, from <-chan T) (v T, ok bool) {
 	return v, ok
 }
 
-// answer returns the answers for a window. It splits the window into calls that run in parallel.
+// answer returns the answers for a window.
 func (p *Predictor) answer(ctx context.Context, w window) ([]Answer, error) {
-	examples := w.examples
-	answers := make([]Answer, len(examples))
+	if s, ok := p.Renderer.(spanner); ok && w.examples == nil {
+		return p.answerQuestions(ctx, s, w.texts)
+	}
+	answers := make([]Answer, len(w.examples))
+	err := p.run(ctx, w.examples, func(i int, r Result) (err error) {
+		answers[i], err = p.Renderer.Render(w.example(i), r)
+		return err
+	})
+	return answers, err
+}
+
+// run calls the model for examples and take with the result of each. It splits them into calls that run
+// in parallel.
+func (p *Predictor) run(ctx context.Context, examples []text.Encoding, take func(i int, r Result) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(p.InFlight)
 	for _, places := range p.calls(examples) {
@@ -254,14 +283,14 @@ func (p *Predictor) answer(ctx context.Context, w window) ([]Answer, error) {
 				return fmt.Errorf("the model returned %d answers; expected one for each of %d examples", len(results), len(some))
 			}
 			for i, r := range results {
-				if answers[places[i]], err = p.Renderer.Render(w.example(places[i]), r); err != nil {
+				if err := take(places[i], r); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	return answers, g.Wait()
+	return g.Wait()
 }
 
 // calls divides examples among calls and returns their indices. If CallTokens or Rows is set,

@@ -78,6 +78,8 @@ func NewRenderer(task string, outputs []OutputSpec) (Renderer, error) {
 		return newMultilabel(outputs)
 	case "tokens":
 		return newTagger(outputs)
+	case "qa":
+		return newSpanner(outputs)
 	case "mlm":
 		return newFiller(outputs)
 	default:

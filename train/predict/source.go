@@ -136,8 +136,8 @@ func ParseTSV(line string) (text.Pair, error) {
 	return e, nil
 }
 
-// ParseJSON parses an object with the field text and, optionally, text_pair, which are texts. Other
-// fields are ignored.
+// ParseJSON parses an object with the field text and, optionally, text_pair, which are texts, or with
+// question and context. Other fields are ignored.
 func ParseJSON(line string) (text.Pair, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(line), &fields); err != nil {
@@ -147,7 +147,11 @@ func ParseJSON(line string) (text.Pair, error) {
 		return text.Pair{}, fmt.Errorf("not an object with the field \"text\": %w", err)
 	}
 	var pair text.Pair
-	for name, value := range map[string]*string{"text": &pair.A, "text_pair": &pair.B} {
+	first, second := "text", "text_pair"
+	if fields[first] == nil && fields["question"] != nil && fields["context"] != nil {
+		first, second = "question", "context"
+	}
+	for name, value := range map[string]*string{first: &pair.A, second: &pair.B} {
 		raw, ok := fields[name]
 		if !ok || string(raw) == "null" {
 			continue
@@ -156,7 +160,7 @@ func ParseJSON(line string) (text.Pair, error) {
 			return text.Pair{}, fmt.Errorf("%q is %s; expected a text in quotes", name, clip(string(raw)))
 		}
 	}
-	if raw, ok := fields["text"]; !ok || string(raw) == "null" {
+	if raw, ok := fields[first]; !ok || string(raw) == "null" {
 		return text.Pair{}, errors.New(`the field "text" is missing`)
 	}
 	return pair, nil

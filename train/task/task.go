@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
@@ -33,6 +34,22 @@ type Task interface {
 	// OnlyAnswer returns the answer of all examples of a split, and whether all have the same one.
 	// Nothing can be learned from such a split.
 	OnlyAnswer(*convert.Manifest, *convert.Split) (answer string, only bool)
+}
+
+// Reducer is a Task that condenses the values of a batch's examples before an evaluation collects them.
+type Reducer interface {
+	// Reduce replaces outputs under runner.EachPrefix, given the features of the batch. Several
+	// goroutines may call it at once.
+	Reduce(features []dataset.Feature, out runner.Sums) error
+}
+
+// Feature returns the feature of the given name, or nil.
+func Feature(features []dataset.Feature, name string) *dataset.Feature {
+	i := slices.IndexFunc(features, func(f dataset.Feature) bool { return f.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &features[i]
 }
 
 // Metric describes a metric that Measure returns.

@@ -1,0 +1,181 @@
+package predict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/internal/qa"
+	"github.com/gorbit-ml/gorbit/text"
+)
+
+// spanner is the Renderer of models that answer a question with a part of a context: the first text of
+// a pair is the question, the second the context. Long contexts have several windows.
+type spanner struct {
+	start, end  int // outputs with the logits of first and last tokens
+	tokenizer   *text.Tokenizer
+	max, stride int
+}
+
+func newSpanner(outputs []OutputSpec) (Renderer, error) {
+	s := spanner{start: -1, end: -1}
+	for i, o := range outputs {
+		switch {
+		case o.Kind == Spans && s.start < 0:
+			s.start = i
+		case o.Kind == Spans && s.end < 0:
+			s.end = i
+		}
+	}
+	if s.end < 0 {
+		return nil, errors.New("the model has no two outputs of spans; expected the logits of first and last tokens")
+	}
+	return s, nil
+}
+
+func (s spanner) with(tokenizer *text.Tokenizer) Renderer {
+	s.tokenizer = tokenizer
+	return s
+}
+
+// windows returns the windows of a question's context. cut reports that the question was cut.
+func (s spanner) windows(p text.Pair) (windows []qa.Window, cut bool, err error) {
+	if p.B == "" {
+		return nil, false, errors.New("the text is no pair; expected a question as the text, and its context as the second text")
+	}
+	question, cut := qa.Question(s.tokenizer, p.A, s.max)
+	return qa.Windows(s.tokenizer, question, qa.Tokenize(s.tokenizer, p.B), s.max, s.stride), cut, nil
+}
+
+// judge returns what a model's outputs say about a window.
+func (s spanner) judge(w qa.Window, r Result) (qa.Candidates, error) {
+	n := len(w.IDs)
+	if s.start >= len(r) || s.end >= len(r) || len(r[s.start].Data) != n || len(r[s.end].Data) != n {
+		return qa.Candidates{}, fmt.Errorf("the model returned other outputs than two logits for each of %d tokens", n)
+	}
+	return qa.Judge(r[s.start].Data, r[s.end].Data, w.Starts, w.Ends, qa.NBest, qa.MaxAnswer), nil
+}
+
+// Render implements Renderer, for a context that is one window.
+func (s spanner) Render(e Example, r Result) (Answer, error) {
+	if e.Text == nil || s.tokenizer == nil {
+		return nil, errors.New("the example was not given as texts; expected a question and its context")
+	}
+	windows, cut, err := s.windows(*e.Text)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(windows) != 1 || !slices.Equal(windows[0].IDs, e.Encoding.IDs):
+		return nil, fmt.Errorf("the question and its context have more than the %d tokens of a window; expected fewer, or use gorbit predict", s.max)
+	}
+	c, err := s.judge(windows[0], r)
+	if err != nil {
+		return nil, err
+	}
+	return found(*e.Text, c, cut), nil
+}
+
+// Names implements Renderer.
+func (s spanner) Names() []string {
+	return []string{"answer", "start", "end", "score", "null_score", "no_answer", "truncated"}
+}
+
+// answerQuestions answers pairs of a question and a context.
+func (p *Predictor) answerQuestions(ctx context.Context, s spanner, pairs []text.Pair) ([]Answer, error) {
+	var windows []qa.Window
+	var examples []text.Encoding
+	of := make([]int, 0, len(pairs)) // the pair of each window
+	cut := make([]bool, len(pairs))
+	for i, pair := range pairs {
+		some, isCut, err := s.windows(pair)
+		if err != nil {
+			return nil, fmt.Errorf("text %d: %w", i+1, err)
+		}
+		cut[i] = isCut
+		for _, w := range some {
+			windows, examples, of = append(windows, w), append(examples, w.Encoding()), append(of, i)
+		}
+	}
+	judged := make([]qa.Candidates, len(windows))
+	err := p.run(ctx, examples, func(i int, r Result) (err error) {
+		judged[i], err = s.judge(windows[i], r)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]Answer, len(pairs))
+	for i := 0; i < len(windows); {
+		c, pair := judged[i], of[i]
+		for i++; i < len(windows) && of[i] == pair; i++ {
+			c = c.Join(judged[i], qa.NBest)
+		}
+		answers[pair] = found(pairs[pair], c, cut[pair])
+	}
+	return answers, nil
+}
+
+// found returns the answer for the best span of a context.
+func found(p text.Pair, c qa.Candidates, cut bool) Found {
+	f := Found{NullScore: c.Null, NoAnswer: c.NoAnswer(0), Truncated: cut}
+	if len(c.Best) > 0 {
+		best := c.Best[0]
+		f.Answer, f.Start, f.End, f.Score = qa.Slice(p.B, best.Start, best.End), best.Start, best.End, best.Score
+	}
+	return f
+}
+
+// Found is the Answer of a model that answers a question with a part of a context.
+type Found struct {
+	// Answer is the best part of the context, its characters from Start to End, and Score is the sum of
+	// the logits of its first and last token.
+	Answer     string
+	Start, End int
+	Score      float64
+	// NullScore is the score that the context has no answer, and NoAnswer reports that it is higher.
+	NullScore float64
+	NoAnswer  bool
+	// Truncated reports that the question was longer than 64 tokens and was cut.
+	Truncated bool
+}
+
+var _ Answer = Found{}
+
+// Fields implements Answer.
+func (a Found) Fields() []Field {
+	f := []Field{{Name: "answer", Value: a.Answer}, {Name: "start", Value: a.Start}, {Name: "end", Value: a.End},
+		{Name: "score", Value: a.Score}, {Name: "null_score", Value: a.NullScore}, {Name: "no_answer", Value: a.NoAnswer}}
+	if a.Truncated {
+		f = append(f, Field{Name: "truncated", Value: true})
+	}
+	return f
+}
+
+// MarshalJSON implements json.Marshaler.
+func (a Found) MarshalJSON() ([]byte, error) { return Object(a.Fields()).MarshalJSON() }
+
+// Columns implements Answer.
+func (a Found) Columns() []Field {
+	return []Field{{Name: "answer", Value: a.Answer}, {Name: "start", Value: a.Start}, {Name: "end", Value: a.End},
+		{Name: "score", Value: a.Score}, {Name: "null_score", Value: a.NullScore}, {Name: "no_answer", Value: a.NoAnswer}, {Name: "truncated", Value: a.Truncated}}
+}
+
+// Text implements Answer: the answer, or that there is none.
+func (a Found) Text() string {
+	if a.NoAnswer {
+		return "no answer"
+	}
+	return a.Answer
+}
+
+// Row implements Answer: the text, empty if there is no answer, and the score.
+func (a Found) Row() []string {
+	if a.NoAnswer {
+		return []string{"", number(a.NullScore)}
+	}
+	return []string{a.Answer, number(a.Score)}
+}
+
+// Cut implements Answer.
+func (a Found) Cut() bool { return a.Truncated }
