@@ -40,7 +40,7 @@ PLAIN = ./cmd/gorbit $$(comm -23 <($(GO) list $(PACKAGES) | sed "s,^$$($(GO) lis
 NUMERIC_PACKAGES := ./train ./strategy ./dataset
 NUMERIC := TestCheckpointsGoAnywhere|TestCrashOfRunAnywhere|TestCrashInBucketAnywhere|TestKilledRunEndsAsAnother|$\
   TestKilledRunInBucket|TestFixedRowsOnEveryStrategy|TestFixedRowsAreExact|TestFixedRowsResume|$\
-  TestNarrowPrecisionLearns|TestNarrowPrecisionOnReplicas|TestPackingIsExact|TestStepsPerCall|$\
+  TestLocalInput|TestNarrowPrecisionLearns|TestNarrowPrecisionOnReplicas|TestPackingIsExact|TestStepsPerCall|$\
   TestPythonReadsRuns|TestRealWeights|TestComposedStepEqualsTrainStep|TestKernelsEqualStandardOps|$\
   TestLoopEndsWhereNotFinite|TestLoopEqualsSingleSteps|TestSameBitsAgain|TestTPUTrains|TestWaysAgree|TestXLA|$\
   TestFixedRowsLaws|TestPermutationIsFair

@@ -167,12 +167,12 @@ def owner_seconds(owned: Sequence[Sequence[int]], hardware: Hardware) -> float:
     """
     others = len(owned) - 1
 
-    def busy(some: Sequence[int]) -> float:
-        received = others * sum(some) * hardware.wire / hardware.bandwidth
-        sent = others * sum(some) * FLOAT / hardware.bandwidth
-        return received + sent + 2 * others * len(some) * hardware.hop
+    def busy(load: int, messages: int) -> float:
+        received = others * load * hardware.wire / hardware.bandwidth
+        sent = others * load * FLOAT / hardware.bandwidth
+        return received + sent + 2 * others * messages * hardware.hop
 
-    return max(map(busy, owned))
+    return max(busy(*load) for load in {(sum(some), len(some)) for some in owned})
 
 
 def compute_seconds(size: plan.Size, hardware: Hardware) -> float:
@@ -195,11 +195,17 @@ def ring_step(size: plan.Size, hardware: Hardware, replicas: int, accumulate: in
     return accumulate * compute / (accumulate * compute + waited)
 
 
+@functools.cache
+def owned_variables(size: plan.Size, replicas: int, parts: bool) -> list[list[int]]:
+    """Returns the owners of a model's variables, with the word embedding split or whole."""
+    return owners(split(size, replicas) if parts else numbers(size), replicas)
+
+
 def owner_step(
     size: plan.Size, hardware: Hardware, replicas: int, accumulate: int, parts: bool
 ) -> float:
     """Like ring_step with owners, without overlap with the backward pass."""
-    owned = owners(split(size, replicas) if parts else numbers(size), replicas)
+    owned = owned_variables(size, replicas, parts)
     compute = accumulate * compute_seconds(size, hardware)
     return compute / (compute + owner_seconds(owned, hardware))
 
