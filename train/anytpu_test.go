@@ -67,7 +67,7 @@ func tpuParams(t *testing.T, name string) Params {
 	p.Runtime.Kernels = "off"
 	switch name {
 	case "words":
-		p.Data.RowLength = 12
+		p.Data.RowLength, p.Data.Buckets = 12, "4,8"
 	case "weather":
 		p.Data.DropRemainder = true
 	}
@@ -225,7 +225,7 @@ func TestTPULength(t *testing.T) {
 			t.Errorf("%d became %d, %v; expected %d", c.set, p.Data.RowLength, err, c.want)
 		}
 		axes := p.tpuAxes(export.Contract, 3)
-		if len(axes) != 1 || axes[0][axisExamples] != 6 || axes[0][axisLength] != int64(c.want) || len(axes[0]) != 2 {
+		if last := axes[2]; len(axes) != 3 || axes[0][axisLength] != 4 || last[axisExamples] != 6 || last[axisLength] != int64(c.want) || len(last) != 2 {
 			t.Errorf("the axes are %v", axes)
 		}
 	}
@@ -240,6 +240,7 @@ func TestAnyModelRefusedOnTPU(t *testing.T) {
 		want        string
 	}{
 		{"no length", "words", func(p *Params) { p.Data.RowLength = 0 }, "expected the length of axis length of the graph, which is fixed on a TPU, as with --set data.row_length=64"},
+		{"buckets", "flowers", func(p *Params) { p.Data.Buckets = "8" }, "data.buckets is 8, and the graph takes no sequences; leave it out"},
 		{"rows", "flowers", func(p *Params) { p.Data.Rows = 8 }, "data.rows is 8, and the graph takes no rows of tokens; leave it out"},
 		{"the last batch", "weather", func(p *Params) { p.Data.DropRemainder = false }, "the last batch of an epoch has 9 examples"},
 		{"damaged records", "weather", func(p *Params) { p.Data.OnCorrupt = "skip" }, "data.on_corrupt is skip"},

@@ -130,6 +130,9 @@ func (p Params) denseFor(c *graphs.Contract, use use) dense.Config {
 		FixedLength: c.XLA && p.Data.RowLength > 0,
 		EvenParts:   !c.Additive,
 	}
+	if use != toPredict { // answers come in the order of the records
+		l.Buckets, _ = p.Data.buckets() // checked by Validate
+	}
 	if p.Strategy.kind() == devices.TPU {
 		// A TPU's programs are for one shape.
 		l.Examples, l.FixedLength = p.Train.BatchSize, p.Data.RowLength > 0

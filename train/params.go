@@ -78,7 +78,8 @@ type DataParams struct {
 	RowExamples int `yaml:"row_examples"`
 	// Buckets: more lengths of rows, below data.row_length, such as 32,64; needs data.rows. The rows of
 	// a batch then all have one of these lengths, and examples go to the shortest rows that hold them.
-	// A run keeps it.
+	// A run keeps it. For graphs without rows: more lengths of batches; each batch holds examples of
+	// similar lengths.
 	Buckets string `yaml:"buckets"`
 	// MaskProbability: share of the tokens that a masked language model is to predict.
 	MaskProbability float64 `yaml:"mask_probability"`
@@ -461,8 +462,8 @@ func (p Params) validateData() error {
 	case err != nil:
 		return err
 	case len(buckets) == 0:
-	case p.Data.Rows == 0 && p.Strategy.kind() == devices.TPU:
-		layout.Buckets = nil // the rows are chosen once the data has been opened
+	case p.Data.Rows == 0:
+		layout.Buckets = nil // without rows, or these are chosen once the data has been opened
 	case p.Data.RowLength == 0:
 		layout.RowLength = slices.Max(buckets) + 1 // it may be as long
 	}

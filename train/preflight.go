@@ -226,8 +226,13 @@ func (p Params) readSplits() []string {
 
 // graph checks that vocabulary and labels of the data match the graph.
 func (f *preflight) graph() {
-	if n := f.params.Data.Rows; n > 0 && !takesTokens(f.contract) {
-		f.add("data.rows is %d, and the graph takes no rows of tokens; leave it out", n)
+	switch d, tokens := f.params.Data, takesTokens(f.contract); {
+	case d.Rows > 0 && !tokens:
+		f.add("data.rows is %d, and the graph takes no rows of tokens; leave it out", d.Rows)
+	case d.Buckets != "" && tokens && d.Rows == 0 && f.params.Strategy.kind() != devices.TPU:
+		f.add("data.buckets is %s and data.rows is 0; expected the rows of a batch, as with --set data.rows=16", d.Buckets)
+	case d.Buckets != "" && !tokens && openAxis(f.contract) == "":
+		f.add("data.buckets is %s, and the graph takes no sequences; leave it out", d.Buckets)
 	}
 	m := f.records.manifest
 	if m == nil {

@@ -52,11 +52,16 @@ func (p Params) tpuAxes(c *graphs.Contract, cores int) []map[string]int64 {
 		}
 		return out
 	}
-	axes := map[string]int64{axisExamples: int64(p.denseFor(c, toEvaluate).PartExamples(cores))}
-	if open := openAxis(c); open != "" {
-		axes[open] = int64(p.Data.RowLength)
+	layout, open := p.denseFor(c, toEvaluate), openAxis(c)
+	examples := int64(layout.PartExamples(cores))
+	if open == "" {
+		return []map[string]int64{{axisExamples: examples}}
 	}
-	return []map[string]int64{axes}
+	var out []map[string]int64
+	for _, length := range layout.Lengths() {
+		out = append(out, map[string]int64{axisExamples: examples, open: int64(length)})
+	}
+	return out
 }
 
 // lengthStep is the unit to which the length of batches on a TPU is rounded up.
@@ -96,6 +101,9 @@ func (s *setup) checkWhole(set *dataset.Dataset) error {
 	const why = "the graph's results depend on the other examples of a batch, as with batch normalization, and on a TPU a smaller batch would be filled up with examples of weight 0"
 	if policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt); policy == tfrecord.Skip {
 		return &ParamsError{fmt.Errorf("data.on_corrupt is skip: %s; expected fail", why)}
+	}
+	if p.Data.Buckets != "" && !p.Data.DropRemainder {
+		return &ParamsError{fmt.Errorf("data.buckets is %s, with which the last batches of an epoch are smaller: %s; leave them out with --set data.drop_remainder=true", p.Data.Buckets, why)}
 	}
 	if n := set.NumExamples() % int64(p.Train.BatchSize); n > 0 && !p.Data.DropRemainder {
 		return &ParamsError{fmt.Errorf("the last batch of an epoch has %d examples: %s; leave it out with --set data.drop_remainder=true", n, why)}

@@ -19,6 +19,7 @@ type assembler struct {
 
 	lengths            []int // of the examples, on the open axis
 	longest            int   // of them
+	bucket             int   // of the batch, with Buckets
 	records            []dataset.RecordID
 	labeled, truncated int
 	lent               bool // the memory of the columns is that of the last batch
@@ -47,7 +48,7 @@ func (a *assembler) Reset() {
 		}
 	}
 	a.lengths, a.records = a.lengths[:0], a.records[:0]
-	a.labeled, a.truncated, a.longest = 0, 0, 0
+	a.labeled, a.truncated, a.longest, a.bucket = 0, 0, 0, len(a.cfg.Buckets)
 }
 
 // Add implements dataset.Assembler.
@@ -209,7 +210,7 @@ func (a *assembler) lay(n int) *dataset.Batch {
 		values += l
 	}
 	if a.open && a.cfg.FixedLength {
-		longest = a.cfg.MaxLength
+		longest = a.cfg.Lengths()[a.bucket]
 	}
 	for len(a.lengths) < max(n, 1) {
 		a.addEmpty()
@@ -217,7 +218,7 @@ func (a *assembler) lay(n int) *dataset.Batch {
 	b := &struct {
 		dataset.Batch
 		lease lease
-	}{lease: lease{pool: &a.pool, lengths: slices.Clone(a.lengths[:examples])}}
+	}{lease: lease{pool: &a.pool, lengths: slices.Clone(a.lengths[:examples]), bucket: a.bucket}}
 	b.lease.memory = make([]dataset.Feature, len(a.columns))
 	for j, c := range a.columns {
 		if a.specs[j].Open() >= 0 {
@@ -246,6 +247,7 @@ type lease struct {
 	pool    *columns.Pool
 	memory  []dataset.Feature // nil once it was returned
 	lengths []int             // of the examples, on the open axis
+	bucket  int               // of the batch, with Buckets
 }
 
 // Release implements dataset.Lease.

@@ -31,8 +31,12 @@ type Config struct {
 	// Truncate shortens an example that is longer: it keeps the first values. Without it such an
 	// example is an error.
 	Truncate bool
-	// FixedLength makes all batches MaxLength long.
+	// FixedLength makes all batches MaxLength long, or as long as their bucket.
 	FixedLength bool
+	// Buckets are more lengths of batches, ascending and below MaxLength. A batch then holds examples of
+	// one bucket: those that the next shorter one does not hold. It is made once enough of them wait, so
+	// the batches of an epoch hold each record once, in another order.
+	Buckets []int
 	// Examples fixes the number of examples of every batch: if there are fewer, the rest has weight 0.
 	// 0 means as many as there are.
 	Examples int
@@ -88,7 +92,7 @@ func (c Config) Validate(examples int) error {
 			return fmt.Errorf("feature %s is made as %s, but no feature with an open axis is read from records; expected one", f.Name, f.Make)
 		}
 	}
-	return nil
+	return c.validateBuckets(examples, open)
 }
 
 func (c *Config) validateFeature(f dataset.Spec) error {
@@ -126,7 +130,7 @@ func (c Config) Settings() []dataset.Setting {
 	for _, f := range c.Features {
 		all = append(all, f.String())
 	}
-	return []dataset.Setting{
+	out := []dataset.Setting{
 		{Key: "layout", Name: "the layout", Value: "dense"},
 		{Key: "features", Name: "the list of features", Value: strings.Join(all, "; ")},
 		{Key: "max_length", Name: "the maximum length", Value: c.MaxLength},
@@ -134,6 +138,10 @@ func (c Config) Settings() []dataset.Setting {
 		{Key: "fixed_length", Name: "the fixed length", Value: c.FixedLength, Padding: true},
 		{Key: "examples", Name: "the fixed number of examples", Value: c.Examples, Padding: true},
 	}
+	if len(c.Buckets) > 0 {
+		out = append(out, dataset.Setting{Key: "buckets", Name: "the list of buckets", Value: fmt.Sprint(c.Buckets)})
+	}
+	return out
 }
 
 // ExampleBytes implements dataset.SizedLayout. Open axes count as MaxLength long, or as 1 where there is

@@ -217,6 +217,8 @@ func layouts() map[string]Config {
 		"padded, even":     {Features: padded, EvenParts: true},
 		"padded, short":    {Features: padded, MaxLength: 7, Truncate: true},
 		"padded, fixed":    {Features: padded, MaxLength: 20, FixedLength: true, Examples: 8},
+		"padded, buckets":  {Features: padded, MaxLength: 20, FixedLength: true, Buckets: []int{5, 12}, Examples: 8},
+		"buckets, as long": {Features: padded, MaxLength: 20, Buckets: []int{9}},
 		"without labels":   {Features: stacked, Labels: dataset.LabelsNone},
 		"no labels, pads":  {Features: padded, Labels: dataset.LabelsNone},
 		"optional, padded": {Features: padded, Labels: dataset.LabelsOptional},
@@ -485,7 +487,11 @@ func TestDamage(t *testing.T) {
 		for _, b := range batches {
 			ids = append(ids, check(t, layout, b))
 		}
-		if want := [][]int{{0, 1, 2}, {3, 5}, {6, 7, 8}}; !reflect.DeepEqual(ids, want) {
+		want := [][]int{{0, 1, 2}, {3, 5}, {6, 7, 8}}
+		if len(layout.Buckets) > 0 { // in the order of their lengths
+			want, ids = [][]int{slices.Concat(want...)}, [][]int{slices.Sorted(slices.Values(slices.Concat(ids...)))}
+		}
+		if !reflect.DeepEqual(ids, want) {
 			t.Errorf("%s: batches %v, want %v", name, ids, want)
 		}
 	}
@@ -515,6 +521,9 @@ func TestWeights(t *testing.T) {
 func TestPart(t *testing.T) {
 	paths := write(t, 9)
 	for name, layout := range layouts() {
+		if len(layout.Buckets) > 0 {
+			continue // refused, see TestBuckets
+		}
 		var ids []int
 		for p := range 2 {
 			empty := 0
@@ -562,6 +571,11 @@ func TestValidate(t *testing.T) {
 		{Config{Features: padded, Truncate: true}, "the maximum length of an example is not set"},
 		{Config{Features: padded, MaxLength: -1}, "maximum length of an example is -1; expected 0 (no limit) to 16777216"},
 		{Config{Features: []dataset.Spec{{Name: "x", DType: dataset.Float32, Shape: []int{1 << 26, 4}}, stacked[5]}, Examples: 100}, "a batch of 100 examples of 1073741828 bytes each takes 1.07e+11 bytes; expected at most 6.87e+10"},
+		{Config{Features: padded, Buckets: []int{3}}, "the maximum length of an example is not set; expected one, because there are buckets of lengths [3]"},
+		{Config{Features: padded, MaxLength: 9, Buckets: []int{3, 3}}, "buckets of lengths are [3 3]; expected ascending numbers of 1 to 8"},
+		{Config{Features: padded, MaxLength: 9, Buckets: []int{9}}, "buckets of lengths are [9]; expected ascending numbers of 1 to 8"},
+		{Config{Features: stacked, MaxLength: 9, Buckets: []int{3}}, "there are buckets of lengths [3], but no feature with an open axis is read from records"},
+		{Config{Features: padded, MaxLength: 1 << 17, Buckets: []int{3}}, "maximum length of an example is 131072; expected at most 65535 with buckets"},
 		{Config{Features: padded, Examples: 3}, "fixed number of examples is 3; expected 0 (as many as a batch has), or at least the batch size of 4"},
 	} {
 		if err := c.layout.Validate(4); err == nil || !strings.HasPrefix(err.Error(), c.want) {

@@ -53,6 +53,7 @@ func (c Config) Divide(b *dataset.Batch, n, _ int) ([]*dataset.Batch, error) {
 			a = newAssembler(p)
 		}
 		a.Reset()
+		a.bucket = own.bucket
 		for _, e := range group {
 			for j := range a.columns {
 				a.columns[j].Copy(&b.Features[j], e, own.lengths[e])
