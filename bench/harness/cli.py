@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import peers
 from harness import gpu, machine, plan, runs, tables, venvs
 from peers.base import BENCH, ROOT
-from suites import base, dense, limit, predict, reading, strategy, text, train
+from suites import base, dense, limit, predict, reading, serve, strategy, text, train
 
 SUITES = {
     "train": train,
@@ -21,6 +21,7 @@ SUITES = {
     "dense": dense,
     "text": text,
     "predict": predict,
+    "serve": serve,
     "strategy": strategy,
     "limit": limit,
 }
@@ -175,7 +176,7 @@ def _of_suites(p: argparse.ArgumentParser) -> None:
         choices=[peer.name for peer in peers.TRAIN],
         help="peers to train with (default: all)",
     )
-    p.add_argument_group("suite predict").add_argument(
+    p.add_argument_group("suites predict and serve").add_argument(
         "--pairs",
         metavar="FILE",
         help="pairs of texts separated by a tab, or GLUE's test.tsv of MRPC "
@@ -187,7 +188,7 @@ def _of_suites(p: argparse.ArgumentParser) -> None:
         help="one sentence per line, or a .tokens file of WikiText (default: wikitext2/"
         "wiki.train.tokens of ../shared/data where that is there, else the demo's reviews)",
     )
-    p.add_argument_group("suites predict and text").add_argument(
+    p.add_argument_group("suites predict, serve and text").add_argument(
         "--vocab",
         metavar="FILE",
         default=os.path.join(ROOT, ".cache", "minilm", "vocab.txt"),
@@ -303,6 +304,8 @@ def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
         used += peers.DENSE
     if "predict" in chosen:
         used += peers.PREDICT
+    if "serve" in chosen:
+        used += [*peers.SERVE, peers.WEIGHTS]
     if "strategy" in chosen:
         used += peers.STRATEGY
     if "text" in chosen:

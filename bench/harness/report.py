@@ -21,6 +21,7 @@ VERSIONS = (
     "torch",
     "transformers",
     "tokenizers",
+    "onnxruntime",
 )
 """Names of versions, in the order in which they are printed."""
 

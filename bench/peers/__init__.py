@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peers import data, dense, distribute, gemm, gorbit, hf, keras, orbit, text, tfdata
+from peers import data, dense, distribute, gemm, gorbit, hf, keras, orbit, serving, text, tfdata
 from peers.base import Peer, Worker
 
 TRAIN: tuple[Peer, ...] = (gorbit.Train(), orbit.Orbit(), keras.Fit(), hf.Trainer())
@@ -14,6 +14,7 @@ PREDICT: tuple[Peer, ...] = (
     gorbit.Forward(),
     hf.Predict(),
 )
+SERVE: tuple[Peer, ...] = (serving.Gorbit(), serving.Ort())
 STRATEGY: tuple[Peer, ...] = (gorbit.Strategies(), distribute.Distribute())
 TEXT: tuple[Peer, ...] = (text.Tokenizer(), text.Rust())
 CONVERT: tuple[Peer, ...] = (text.Convert(),)
@@ -23,12 +24,13 @@ DATA = data.Data()
 DENSE_DATA = dense.Data()
 WEIGHTS = hf.Weights()
 QUALITY = hf.Quality()
-PREPARE: tuple[Peer, ...] = (GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY)
+ONNX = serving.Onnx()
+PREPARE: tuple[Peer, ...] = (GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, ONNX)
 
 
 def worker(name: str) -> Worker:
     """The peer in Python that has this name."""
-    for peer in (*TRAIN, *INPUT, *DENSE, *PREDICT, *STRATEGY, *PREPARE):
+    for peer in (*TRAIN, *INPUT, *DENSE, *PREDICT, *SERVE, *STRATEGY, *PREPARE):
         if peer.name == name and isinstance(peer, Worker):
             return peer
     raise KeyError(name)

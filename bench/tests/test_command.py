@@ -67,7 +67,9 @@ def test_a_program_that_is_not_there_ends_the_command(capsys):
 def test_requirements_are_pinned_names():
     folder = os.path.join(BENCH, "requirements")
     devices = ["keras-cpu.txt", "keras-gpu.txt", "tfm-cpu.txt", "tfm-gpu.txt"]
-    assert sorted(os.listdir(folder)) == sorted(["hf.txt", "keras.txt", "tfm.txt", *devices])
+    assert sorted(os.listdir(folder)) == sorted(
+        ["hf.txt", "keras.txt", "ort.txt", "tfm.txt", *devices]
+    )
     for name in os.listdir(folder):
         with open(os.path.join(folder, name)) as file:
             lines = [line.strip() for line in file if not line.startswith("#")]

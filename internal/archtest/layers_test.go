@@ -14,7 +14,7 @@ import (
 // layers are the packages from top to bottom. A package imports packages of lower layers only, none
 // of its own layer. README.md's table and docs/design/architecture.md show the same order.
 var layers = [][]string{
-	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench"},
+	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench", "internal/serve/bench"},
 	{"train", "train/predict/served", "internal/serve", "internal/saved"},
 	{"internal/servable/described"},
 	{"train/predict", "internal/progress", "internal/launch", "internal/report"},

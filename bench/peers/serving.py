@@ -1,0 +1,224 @@
+"""Answers to concurrent requests: gorbit serve, and ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from harness import lines, plan
+from peers.base import Alone, Variant, Worker
+
+
+class Gorbit(Alone):
+    """gorbit serve, loaded over HTTP by a program in Go on the same cores."""
+
+    name = "gorbit-serve"
+    venv = ""
+    variants = (
+        Variant("run", "gorbit serve, a run", on=("cpu",)),
+        Variant("exported", "gorbit serve, an exported model", on=("cpu",)),
+    )
+
+    def command(self, job: plan.Job, python: str) -> list[str]:
+        """Starts the load, which starts the server."""
+        del python
+        needs = job.options
+        return [
+            *(needs["load"], "--gorbit", needs["gorbit"], "--model", needs[job.variant]),
+            *("--pairs", needs["pairs"], "--clients", needs["clients"]),
+            *("--seconds", needs["seconds"]),
+        ]
+
+    def parse(self, line: str) -> lines.Mark | lines.Info | None:
+        """Reads what the load prints."""
+        return lines.parse(line)
+
+
+class Onnx(Worker):
+    """Makes the ONNX file of a classifier, with torch, and fuses its operations.
+
+    ONNX Runtime's own optimizer of transformers does the fusing.
+    """
+
+    name = "onnx"
+    venv = "hf"
+    variants = (Variant("onnx", "the ONNX file"),)
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Writes the file `onnx` of the model in the folder `weights`."""
+        sys.path.append(job.options["packages"])  # torch's environment has no onnx
+        import torch
+        import transformers
+        from onnxruntime.transformers import optimizer
+
+        classifier = transformers.BertForSequenceClassification
+        model = classifier.from_pretrained(job.options["weights"], attn_implementation="eager")
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        out, ids = job.options["onnx"], torch.ones(2, 16, dtype=torch.int64)
+
+        class Logits(torch.nn.Module):
+            """The model with one output."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model.eval()
+
+            def forward(self, *values: torch.Tensor) -> torch.Tensor:
+                """Computes the logits."""
+                return self.model(**dict(zip(names, values))).logits
+
+        torch.onnx.export(
+            Logits(),
+            (ids, ids, torch.zeros_like(ids)),
+            out + ".plain",
+            input_names=list(names),
+            output_names=["logits"],
+            dynamic_axes={**{n: {0: "batch", 1: "length"} for n in names}, "logits": {0: "batch"}},
+            opset_version=17,
+            dynamo=False,
+        )
+        size = plan.SIZES[job.size]
+        fused = optimizer.optimize_model(
+            out + ".plain", model_type="bert", num_heads=size.heads, hidden_size=size.hidden
+        )
+        fused.save_model_to_file(out)
+        report.info(fused={k: v for k, v in fused.get_fused_operator_statistics().items() if v})
+
+
+class Ort(Worker):
+    """ONNX Runtime behind a batcher of this process, without HTTP.
+
+    That is in its favour: requests cost it neither sockets nor JSON. Batches are made as gorbit
+    serve makes them, of what waits whenever a session is free, padded to the longest.
+    """
+
+    name = "ort-serve"
+    venv = "ort"
+    variants = (
+        Variant("one", "ONNX Runtime, one session on all cores", on=("cpu",)),
+        Variant("each", "ONNX Runtime, a session on each core", on=("cpu",)),
+    )
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Answers the pairs of every number of clients, and tells rates and times."""
+        import numpy as np
+        import onnxruntime
+        import tokenizers
+
+        report.info(onnxruntime=onnxruntime.__version__, tokenizers=tokenizers.__version__)
+        with open(job.options["pairs"], encoding="utf-8") as file:
+            pairs = [tuple(line.rstrip("\n").split("\t")) for line in file]
+        tokenizer = tokenizers.BertWordPieceTokenizer(job.options["vocab"], lowercase=True)
+        tokenizer.enable_truncation(plan.LENGTH)
+        cores = len(os.sched_getaffinity(0))
+        sessions = 1 if job.variant == "one" else cores
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = cores // sessions
+
+        def answerer() -> Callable[[Sequence[tuple[str, ...]]], None]:
+            session = onnxruntime.InferenceSession(
+                job.options["onnx"], options, providers=["CPUExecutionProvider"]
+            )
+
+            def answer(batch: Sequence[tuple[str, ...]]) -> None:
+                encoded = tokenizer.encode_batch(list(batch))
+                longest = max(len(e.ids) for e in encoded)
+                feeds = {
+                    name: np.zeros((len(batch), longest), np.int64)
+                    for name in ("input_ids", "attention_mask", "token_type_ids")
+                }
+                for i, e in enumerate(encoded):
+                    feeds["input_ids"][i, : len(e.ids)] = e.ids
+                    feeds["attention_mask"][i, : len(e.ids)] = 1
+                    feeds["token_type_ids"][i, : len(e.ids)] = e.type_ids
+                logits = session.run(None, feeds)[0]
+                exponents = np.exp(logits - logits.max(1, keepdims=True))
+                exponents / exponents.sum(1, keepdims=True)
+
+            return answer
+
+        batcher = Batcher([answerer() for _ in range(sessions)], int(job.options["batch"]))
+        seconds = float(job.options["seconds"])
+        for clients in map(int, job.options["clients"].split(",")):
+            load(batcher, pairs, clients, seconds / 4)
+            times = sorted(load(batcher, pairs, clients, seconds))
+            rate = len(times) / seconds
+            report.info(
+                **{
+                    f"rate_{clients}": rate,
+                    f"p50_{clients}": times[len(times) // 2],
+                    f"p99_{clients}": times[len(times) * 99 // 100],
+                    "rate": rate,
+                }
+            )
+        batcher.close()
+
+
+class Batcher:
+    """Batches of what waits, for whichever of the given functions is free."""
+
+    def __init__(self, answerers: Sequence[Callable[..., None]], most: int) -> None:
+        """Starts a thread for each function, whose batches have `most` requests or fewer."""
+        self._most = most
+        self._queue: list[tuple[tuple[str, ...], threading.Event]] = []
+        self._wake = threading.Condition()
+        self._closed = False
+        self._threads = [threading.Thread(target=self._serve, args=(a,)) for a in answerers]
+        for thread in self._threads:
+            thread.start()
+
+    def answer(self, request: tuple[str, ...]) -> None:
+        """Waits until a request is answered."""
+        done = threading.Event()
+        with self._wake:
+            self._queue.append((request, done))
+            self._wake.notify()
+        done.wait()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self, answer: Callable[..., None]) -> None:
+        while True:
+            with self._wake:
+                while not self._queue and not self._closed:
+                    self._wake.wait()
+                if not self._queue:
+                    return
+                batch, self._queue = self._queue[: self._most], self._queue[self._most :]
+            answer([request for request, _ in batch])
+            for _, done in batch:
+                done.set()
+
+
+def load(
+    batcher: Batcher, requests: Sequence[tuple[str, ...]], clients: int, seconds: float
+) -> list[float]:
+    """Asks with some clients for a time; the times of the requests that ended within it."""
+    times: list[float] = []
+    end = time.monotonic() + seconds
+    lock = threading.Lock()
+    taken = iter(range(sys.maxsize))
+
+    def ask() -> None:
+        while (start := time.monotonic()) < end:
+            with lock:
+                number = next(taken)
+            batcher.answer(requests[number % len(requests)])
+            if (now := time.monotonic()) < end:
+                times.append(now - start)
+
+    threads = [threading.Thread(target=ask) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return times

@@ -1,0 +1,166 @@
+"""Serving: answers to concurrent requests, the same weights and cores for all."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import shlex
+import shutil
+from collections.abc import Sequence
+
+import peers
+from harness import plan, process, report, runs, stats, tables
+from suites import base, predict
+
+CLIENTS, QUICK_CLIENTS = (1, 8, 32), (1, 16)
+"""Numbers of clients, each of which waits for an answer before it asks again."""
+SECONDS, QUICK_SECONDS = 20, 8
+BATCHES = (8, 16, 32)
+"""The most requests of a batch of ONNX Runtime; the best of each number of clients counts."""
+
+
+def run(options: base.Options) -> None:
+    """Measures and publishes; says so where there is nothing to ask."""
+    size = "minilm"
+    if not options.settings.rounds:
+        if lines := base.earlier(options, "serve"):
+            publish(options, lines)
+        return
+    for needed in (options.vocab, options.pairs or base.REVIEWS):
+        if not os.path.exists(needed):
+            options.settings.say(
+                f"serve: skipped, {needed} is not there: make fetch, or --vocab and --pairs"
+            )
+            return
+    publish(options, measured(options, size))
+
+
+def parts(options: base.Options) -> list[base.Part]:
+    """The one part."""
+    del options
+    return [base.Part("serve")]
+
+
+def measured(options: base.Options, size: str) -> list[stats.Line]:
+    """The lines of all rounds."""
+    asked = predict.pairs(options)
+    settings = options.settings
+    clients = QUICK_CLIENTS if options.quick else CLIENTS
+    needs = {
+        **{"vocab": options.vocab, "gorbit": options.gorbit, "pairs": asked.file},
+        "weights": os.path.join(settings.work, "weights", size),
+        "load": os.path.join(settings.work, "serve.load"),
+        "onnx": os.path.join(settings.work, "weights", size, "model.onnx"),
+        "clients": ",".join(map(str, clients)),
+        "seconds": str(QUICK_SECONDS if options.quick else SECONDS),
+    }
+    initial = os.path.join(needs["weights"], "model.safetensors")
+    try:
+        if not os.path.exists(initial):
+            base.work(options, peers.WEIGHTS, plan.Job("weights", size, options=needs))
+        if not os.path.exists(needs["onnx"]):
+            needs["packages"] = packages(settings.venvs["ort"].python)
+            base.work(options, peers.ONNX, plan.Job("onnx", size, options=needs))
+    except base.PrepareError as err:
+        settings.say(f"serve: {err}")
+    needs["run"] = predict.trained(options, size, initial, asked.data)
+    needs["exported"] = os.path.join(settings.work, "served", size)
+    shutil.rmtree(needs["exported"], ignore_errors=True)
+    export = [options.gorbit, "export", "--run", needs["run"], "--out", needs["exported"]]
+    base.call(options, export)
+    build = f"source .tf/env && go build -o {shlex.quote(needs['load'])} ./internal/serve/bench"
+    base.call(options, ["bash", "-c", build])
+    batches = {"": [0], "ort": list(BATCHES[1:2] if options.quick else BATCHES)}
+    entries = [
+        runs.Entry(
+            peer,
+            variant,
+            plan.Job(variant.name, size, options={**needs, "batch": str(most)}),
+            functools.partial(numbers, batch=most),
+        )
+        for peer in peers.SERVE
+        for variant in peer.variants
+        for most in batches[peer.venv]
+    ]
+    settings.say(f"serve {size}: {asked.count} pairs, {settings.rounds} rounds")
+    lines = runs.everything(settings, entries)
+    for line in lines:
+        line["asked"] = asked.name
+        if line["peer"].startswith("gorbit"):
+            line["gorbit"] = options.version
+    return lines
+
+
+def packages(python: str) -> str:
+    """The folder of the packages of an environment."""
+    lib = pathlib.Path(python).parent.parent / "lib"
+    return str(next(lib.glob("python*/site-packages"), lib))
+
+
+def numbers(seen: process.Observation, batch: int) -> stats.Line:
+    """The numbers of a run, which tells rates and times itself."""
+    return {**stats.told(seen), "batch": batch}
+
+
+def publish(options: base.Options, lines: Sequence[stats.Line]) -> None:
+    """Writes the table."""
+    title = "Answering concurrent requests with minilm"
+    base.publish(options, "serve", title, written(options, lines), lines, ["serve"])
+
+
+def named(clients: int) -> str:
+    """A number of clients, for the reader."""
+    return "1 client" if clients == 1 else f"{clients} clients"
+
+
+def counts(lines: Sequence[stats.Line]) -> list[int]:
+    """The numbers of clients that lines tell of."""
+    return sorted({int(key[5:]) for line in lines for key in line if key.startswith("rate_")})
+
+
+def written(options: base.Options, lines: Sequence[stats.Line]) -> str:
+    """The table, the ratios, and what belongs to them."""
+    clients = counts(lines)
+    header = ["", *(f"{named(n)}: pairs/s; p50, p99 in ms" for n in clients), "runs"]
+
+    def cells(variant: stats.Variant) -> list[str]:
+        out = []
+        for n in clients:
+            best = fastest(variant.lines, n)
+            times = ", ".join(f"{1000 * best[f'p{p}_{n}']:.0f}" for p in (50, 99)) if best else ""
+            out.append(f"{best[f'rate_{n}']:.4g}; {times}" if best else "")
+        return out
+
+    table = tables.markdown(header, report.rows(peers.SERVE, lines, cells, len(clients)))
+    asked = next((line["asked"] for line in lines if "asked" in line), "")
+    return (
+        f"{table}\n\n{ratios(lines, clients)} {asked}, one in a request; each client waits for its "
+        "answer before it asks again. gorbit serve is asked over HTTP by a program on the same "
+        "cores. ONNX Runtime, whose operations were fused by its optimizer of transformers, has a "
+        "batcher in its own process, without HTTP or JSON, padded batches of what waits, and the "
+        "tokenizers library; of batches of "
+        f"{', '.join(map(str, BATCHES))} requests at most, the best counts. Fastest run of each. "
+        f"{report.surroundings(lines, options.settings.gpu)}"
+    )
+
+
+def fastest(lines: Sequence[stats.Line], clients: int) -> stats.Line | None:
+    """The line with the most answers for a number of clients."""
+    return max(
+        (line for line in lines if f"rate_{clients}" in line),
+        key=lambda line: line[f"rate_{clients}"],
+        default=None,
+    )
+
+
+def ratios(lines: Sequence[stats.Line], clients: Sequence[int]) -> str:
+    """How many times ONNX Runtime's answers gorbit gives, and how long they take beside it."""
+    told = []
+    for n in clients:
+        own = fastest([line for line in lines if line["peer"].startswith("gorbit")], n)
+        other = fastest([line for line in lines if line["peer"].startswith("ort")], n)
+        if own and other:
+            rate, p50 = own[f"rate_{n}"] / other[f"rate_{n}"], own[f"p50_{n}"] / other[f"p50_{n}"]
+            told.append(f"{rate:.2f} times its answers at {p50:.2f} times its p50 with {named(n)}")
+    return f"gorbit's best beside ONNX Runtime's: {'; '.join(told)}." if told else ""

@@ -1,0 +1,76 @@
+"""Serving: the batcher of ONNX Runtime, and the table."""
+
+import threading
+
+import pytest
+
+from harness import cli
+from peers import serving
+from suites import base, serve
+
+
+@pytest.fixture
+def options(monkeypatch, tmp_path):
+    def make(*argv):
+        monkeypatch.setattr(cli, "version", lambda program: "1")
+        monkeypatch.setattr(cli, "BENCH", str(tmp_path))
+        return cli.choose(cli.parser().parse_args(["--venvs", "/nowhere", *argv]))
+
+    return make
+
+
+def test_a_batch_is_what_waits():
+    batches, go, begun = [], threading.Event(), threading.Event()
+
+    def answer(batch):
+        batches.append(sorted(batch))
+        begun.set()
+        assert go.wait(10)
+
+    batcher = serving.Batcher([answer], 2)
+    clients = [threading.Thread(target=batcher.answer, args=((str(i),),)) for i in range(4)]
+    clients[0].start()
+    assert begun.wait(10)
+    for client in clients[1:]:
+        client.start()
+    while len(batcher._queue) < 3:
+        pass
+    go.set()
+    for client in clients:
+        client.join()
+    batcher.close()
+    assert [len(batch) for batch in batches] == [1, 2, 1]
+    assert sorted(r for batch in batches for r in batch) == [(str(i),) for i in range(4)]
+
+
+def test_the_load_takes_requests_in_turn():
+    seen = []
+    batcher = serving.Batcher([seen.extend], 8)
+    times = serving.load(batcher, ["a", "b"], 2, 0.05)
+    batcher.close()
+    assert 0 < len(times) <= len(seen)
+    assert abs(seen.count("a") - seen.count("b")) <= 2
+
+
+def test_the_table_has_the_best_of_each(options):
+    def line(peer, variant, batch, rate, p50):
+        told = {"rate_8": rate, "p50_8": p50, "p99_8": 2 * p50, "rate": rate, "batch": batch}
+        made = {"peer": peer, "variant": variant, "round": 1, "machine": "m", "at": "t"}
+        return {**made, **told, "asked": "Pairs", "peak_gb": 1.0, "others": 0.0, "seconds": 1.0}
+
+    lines = [
+        line("gorbit-serve", "run", 0, 300.0, 0.02),
+        line("ort-serve", "one", 8, 100.0, 0.08),
+        line("ort-serve", "one", 16, 150.0, 0.04),
+    ]
+    text = serve.written(options("--rounds", "0"), lines)
+    assert "| 300; 20, 40 |" in text
+    assert "| 150; 40, 80 |" in text
+    assert "2.00 times its answers at 0.50 times its p50 with 8 clients" in text
+
+
+def test_what_is_missing_is_said(options, monkeypatch, capsys):
+    monkeypatch.setattr(base, "beside", lambda *names: None)
+    monkeypatch.setattr(base, "REVIEWS", "/no/reviews.txt")
+    serve.run(options("--vocab", __file__))
+    assert "serve: skipped, /no/reviews.txt is not there: make fetch" in capsys.readouterr().out
