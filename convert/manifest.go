@@ -151,6 +151,9 @@ type Source struct {
 	SHA256  string `json:"sha256"`
 	Rows    int64  `json:"rows"`              // data rows, including bad ones
 	Skipped int64  `json:"skipped,omitempty"` // skipped bad rows
+	// Lines says on which line rows begin: the number of a row, from 0, and its line, from 1, of the
+	// first row and of each that is not on the line after that of the row before.
+	Lines [][2]int64 `json:"lines,omitempty"`
 }
 
 // HasVocab reports whether the dataset has a vocabulary. One that was made by a schema without text

@@ -304,6 +304,7 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 	if source.Skipped > 0 {
 		c.log.Warn("skipped bad rows", "file", in.Path, "skipped", source.Skipped, "rows", source.Rows)
 	}
+	source.endLines()
 	source.Bytes, source.SHA256 = t.Bytes(), hex.EncodeToString(sum.Sum(nil))
 	c.manifest.Sources = append(c.manifest.Sources, source)
 	c.rows[in.Split] += source.Rows
@@ -326,6 +327,7 @@ func (c *conversion) write(k *chunk, in Input, source *Source) error {
 		framed := k.data[start:r.record]
 		start = r.record
 		source.Rows++
+		source.noteLine(r.number, r.line)
 		if r.newLabel {
 			return errNewLabel
 		}

@@ -126,6 +126,7 @@ func TestAnyModel(t *testing.T) {
 			if err != nil || fmt.Sprint(again) != fmt.Sprint(out) {
 				t.Errorf("evaluated again %v, %v, expected %v", again, err, out)
 			}
+			checkExamples(t, r, again)
 			n := 0
 			err = r.PredictSplit(context.Background(), "dev", func(a predict.Answer) error {
 				n++

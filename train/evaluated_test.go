@@ -2,11 +2,14 @@ package train
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
@@ -66,5 +69,93 @@ func TestForgetEvaluations(t *testing.T) {
 	all, err := evaluation.List(run)
 	if err != nil || len(all) != 2 || all[0].Step != 1 || all[1].Step != 3 {
 		t.Errorf("left are %v, %v; expected steps 1 and 3", all, err)
+	}
+}
+
+// checkExamples evaluates the 50 examples of dev one by one. Each must be there once, in order, and
+// the mean of their losses must be that of the evaluation.
+func checkExamples(t *testing.T, r *Run, of runner.Outputs) (rows []evaluation.Row) {
+	t.Helper()
+	var loss, weight float64
+	err := r.EvaluateExamples(t.Context(), "", func(row evaluation.Row) error {
+		if want := fmt.Sprintf("dev-00000-of-00001.tfrecord:%d", len(rows)); row.Record != want {
+			t.Errorf("example %d is of record %s, expected %s", len(rows), row.Record, want)
+		}
+		rows = append(rows, row)
+		if row.Weight > 0 {
+			loss, weight = loss+row.Weight*float64(row.Loss), weight+row.Weight
+		}
+		return nil
+	})
+	if err != nil || len(rows) != 50 {
+		t.Errorf("%d examples, %v; expected 50", len(rows), err)
+	}
+	if want := of["loss"]; !(math.Abs(loss/weight-want) <= 1e-4*max(1, want)) {
+		t.Errorf("the mean of the examples' losses is %v, expected %v", loss/weight, want)
+	}
+	return rows
+}
+
+// TestEvaluateExamples compares the examples of a classifier with its evaluation, on one device and on
+// several, and losses by the formula with the graph's own.
+func TestEvaluateExamples(t *testing.T) {
+	for _, setting := range []string{"strategy.devices=cpu:1", "strategy.devices=cpu:2"} {
+		r := openTrained(t, quiet(), setting)
+		e, err := r.Evaluation(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := checkExamples(t, r, e.Metrics)
+		counts := map[[2]any]float64{}
+		for i, row := range rows {
+			counts[[2]any{row.Label, row.Prediction}]++
+			p := row.Probabilities[row.Label.(string)]
+			if len(row.Probabilities) != len(e.Confusion.Labels) || !(math.Abs(-math.Log(p)-float64(row.Loss)) < 1e-4) {
+				t.Errorf("example %d has loss %v and probabilities %v of label %v", i, row.Loss, row.Probabilities, row.Label)
+			}
+		}
+		for i, label := range e.Confusion.Labels {
+			for j, prediction := range e.Confusion.Labels {
+				if got := counts[[2]any{label, prediction}]; got != e.Confusion.Counts[i][j] {
+					t.Errorf("%s: %v examples of %s are predicted as %s; the confusion matrix has %v", setting, got, label, prediction, e.Confusion.Counts[i][j])
+				}
+			}
+		}
+		x, err := r.openExamples(t.Context(), "dev")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, row := range rows {
+			b, err := x.data.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			own, err := x.loss(t.Context(), b, 0, false)
+			if err != nil || math.Abs(float64(own-row.Loss)) > 1e-4 {
+				t.Errorf("example %d has loss %v; the graph says %v, %v", i, row.Loss, own, err)
+			}
+		}
+		if err := x.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWrongFormula shows that a formula that does not give the graph's loss is not used.
+func TestWrongFormula(t *testing.T) {
+	r := openTrained(t, quiet())
+	x, err := r.openExamples(t.Context(), "dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.close()
+	for i := range 2 * probes {
+		b, err := x.data.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := x.loss(t.Context(), b, 1000, true); err != nil || got == 1000 {
+			t.Errorf("example %d has loss %v, %v; expected the graph's", i, got, err)
+		}
 	}
 }

@@ -124,7 +124,11 @@ func (r *Run) MaxLength() int {
 // number is logged.
 func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.Answer) error) error {
 	if !r.TakesTexts() {
-		return r.predictSplit(ctx, split, each)
+		renderer, err := r.Renderer()
+		if err != nil {
+			return err
+		}
+		return r.predictSplit(ctx, split, renderer, each)
 	}
 	if r.Export.Contract.Task == qa.Name {
 		return r.predictQuestions(ctx, split, each)

@@ -67,7 +67,12 @@ func (r *Run) PredictBatches(ctx context.Context, in predict.BatchReader, each f
 	if err != nil {
 		return err
 	}
-	_, err = predict.Batches(ctx, batchModel{r, r.outputs()}, renderer, predict.ReadBatches(ctx, in), each)
+	return r.predictBatches(ctx, in, renderer, each)
+}
+
+// predictBatches is PredictBatches with a renderer.
+func (r *Run) predictBatches(ctx context.Context, in predict.BatchReader, renderer predict.Renderer, each func(predict.Answer) error) error {
+	_, err := predict.Batches(ctx, batchModel{r, r.outputs()}, renderer, predict.ReadBatches(ctx, in), each)
 	return err
 }
 
@@ -75,7 +80,7 @@ func (r *Run) PredictBatches(ctx context.Context, in predict.BatchReader, each f
 func (r *Run) Layout() dataset.Layout { return r.Params.layoutFor(r.Export.Contract, toPredict) }
 
 // predictSplit answers the records of a split as they are.
-func (r *Run) predictSplit(ctx context.Context, split string, each func(predict.Answer) error) error {
+func (r *Run) predictSplit(ctx context.Context, split string, renderer predict.Renderer, each func(predict.Answer) error) error {
 	s := &setup{params: r.Params, export: r.Export, env: r.env}
 	if err := s.openData(); err != nil {
 		return err
@@ -90,7 +95,7 @@ func (r *Run) predictSplit(ctx context.Context, split string, each func(predict.
 	if err := d.CheckFirst(); err != nil {
 		return errors.Join(fmt.Errorf("split %s: %w", split, err), d.Close())
 	}
-	return errors.Join(r.PredictBatches(ctx, d, each), d.Close())
+	return errors.Join(r.predictBatches(ctx, d, renderer, each), d.Close())
 }
 
 // RowFeatures describes the features that a row of a table must have to be answered: as the run's data

@@ -92,6 +92,7 @@ func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.R
 func newEvaluate(g *globals) *cobra.Command {
 	var r runFlags
 	var split string
+	var rows evaluatedRows
 	var follow, asJSON bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -102,9 +103,14 @@ checkpoint is evaluated when a training process writes it, until no new one appe
 within --timeout; the run need not have started yet. With --follow, results are also
 written to TensorBoard files, in the folder eval-SPLIT of the run, unless it is in a bucket.
 
+The result is kept in the run's folder evaluations. --predictions writes each example
+with its label, prediction, probabilities and loss; --worst lists the examples of the
+highest loss, which may have a wrong label.
+
 With --tpu the model runs on a Cloud TPU. That ends whatever runs there, such as a
 training.`,
 		Example: `  gorbit evaluate --run runs/mrpc --checkpoint best
+  gorbit evaluate --run runs/mrpc --worst 50 --predictions dev.jsonl
   gorbit evaluate --run runs/mrpc --follow --timeout 30m`,
 		Args: noArgs,
 	}
@@ -115,8 +121,9 @@ training.`,
 	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint")
 	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 means no limit")
 	f.BoolVar(&asJSON, "json", false, "print only the results, one line of JSON each")
+	rows.add(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkFollow(f, follow, timeout); err != nil {
+		if err := cmp.Or(checkFollow(f, follow, timeout), rows.validate(f)); err != nil {
 			return err
 		}
 		out := &checkedWriter{w: cmd.OutOrStdout()}
@@ -153,7 +160,7 @@ training.`,
 		if follow {
 			return cmp.Or(run.EvaluateContinuously(cmd.Context(), split, timeout, report), out.err)
 		}
-		e, err := run.Evaluation(cmd.Context(), split)
+		e, err := rows.evaluate(cmd.Context(), run, split)
 		if err == nil {
 			err = cmp.Or(e.WriteTable(env.Out, columnsOf(asJSON)), report(e), nextAfterEvaluation(out, cmp.Or(run.Remote, r.run), r.checkpoint, asJSON))
 		}
@@ -201,6 +208,8 @@ func checkFollow(f *pflag.FlagSet, follow bool, timeout time.Duration) error {
 	switch {
 	case follow && f.Changed("checkpoint"):
 		return usagef("--follow evaluates every new checkpoint; leave out --checkpoint")
+	case follow && (f.Changed("predictions") || f.Changed("worst")):
+		return usagef("--follow evaluates many checkpoints; leave out --predictions and --worst, or --follow")
 	case f.Changed("timeout") && !follow:
 		return usagef("--timeout is given without --follow; expected both, or neither: only --follow waits")
 	case timeout < 0:

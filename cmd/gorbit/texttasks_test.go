@@ -1,11 +1,16 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
 // TestTextTasks converts, trains, evaluates and predicts for each task of texts. Scripts find the
@@ -19,8 +24,33 @@ func TestTextTasks(t *testing.T) {
 			env.Setenv("GRAPHS", graphs)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch},
 	})
+}
+
+// lossesMatch compares a file of predictions with the file of the same evaluation: each example is
+// there, in order, and the mean of their losses is the loss, of tokens weighted by their number.
+// losses PREDICTIONS EVALUATION [tokens]
+func lossesMatch(ts *testscript.TestScript, _ bool, args []string) {
+	e, err := evaluation.Read(ts.MkAbs(args[1]))
+	ts.Check(err)
+	var sum, weight float64
+	n := int64(0)
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		var row evaluation.Row
+		ts.Check(json.Unmarshal([]byte(line), &row))
+		if want := fmt.Sprintf("dev-00000-of-00001.tfrecord:%d", n); row.Record != want {
+			ts.Fatalf("line %d is record %s; expected %s", n+1, row.Record, want)
+		}
+		w := row.Weight
+		if labels, ok := row.Label.([]any); ok && len(args) > 2 {
+			w *= float64(len(labels))
+		}
+		sum, weight, n = sum+w*float64(row.Loss), weight+w, n+1
+	}
+	if want := e.Metrics["loss"]; n != e.Examples || !(math.Abs(sum/weight-want) <= 1e-4*max(1, want)) {
+		ts.Fatalf("%d examples with a mean loss of %v; expected %d with %v", n, sum/weight, e.Examples, want)
+	}
 }
 
 // exportTasks exports each task for the vocabulary and the labels of the scripts.

@@ -157,7 +157,7 @@ func ClassName(names []string, i int) string {
 // Errors describes prediction - label of the examples of a regression.
 type Errors struct {
 	Mean runner.Number `json:"mean"`
-	// Quantiles are those of QuantilesOf, as numpy.quantile computes them.
+	// Quantiles are those of 0, 0.05, 0.25, 0.5, 0.75, 0.95 and 1, as numpy.quantile computes them.
 	Quantiles []Quantile `json:"quantiles"`
 	// AbsoluteQuantiles are those of the error's absolute value.
 	AbsoluteQuantiles []Quantile `json:"absolute_quantiles"`

@@ -1,0 +1,382 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/predict"
+	"github.com/gorbit-ml/gorbit/train/task/tokens"
+)
+
+// EvaluateExamples evaluates each example of a split by itself, with the checkpoint that Load
+// restored, and calls each with them in the order of the records: what was to be answered, what the
+// model answers, and the loss. split "" means the run's own.
+//
+// The loss of a common head is computed of what the graph predicts, if that gives the graph's own
+// loss for the first examples. Otherwise the graph evaluates one example after the other, which takes
+// longer.
+func (r *Run) EvaluateExamples(ctx context.Context, split string, each func(evaluation.Row) error) (err error) {
+	if split == "" {
+		split = r.Params.Data.Eval
+	}
+	e, err := r.openExamples(ctx, split)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.close()) }()
+	if !e.predicts() {
+		for {
+			if err := e.next(ctx, nil, each); err != nil {
+				return notEnd(err)
+			}
+		}
+	}
+	if err := r.predictRaw(ctx, split, func(a predict.Answer) error {
+		raw := a.(rawAnswer)
+		return e.next(ctx, &raw, each)
+	}); err != nil {
+		return err
+	}
+	// Both read the same records.
+	if err := e.next(ctx, nil, each); err != io.EOF {
+		return cmp.Or(err, fmt.Errorf("split %s has more examples than predictions", split))
+	}
+	return nil
+}
+
+// notEnd returns nil for io.EOF.
+func notEnd(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// rawAnswer is the Answer that has a model's outputs as they are.
+type rawAnswer struct {
+	predict.Answer
+	example predict.Example
+	outputs predict.Result
+}
+
+// Cut implements predict.Answer.
+func (a rawAnswer) Cut() bool { return a.example.Encoding.Truncated }
+
+// asItIs is the Renderer of rawAnswers.
+type asItIs struct{}
+
+// Render implements predict.Renderer.
+func (asItIs) Render(e predict.Example, r predict.Result) (predict.Answer, error) {
+	return rawAnswer{example: e, outputs: r}, nil
+}
+
+// Names implements predict.Renderer.
+func (asItIs) Names() []string { return nil }
+
+// predictRaw predicts the records of a split, in order.
+func (r *Run) predictRaw(ctx context.Context, split string, each func(predict.Answer) error) error {
+	if !r.TakesTexts() {
+		return r.predictSplit(ctx, split, asItIs{}, each)
+	}
+	p, err := r.Predictor(nil)
+	if err != nil {
+		return err
+	}
+	p.Renderer = asItIs{}
+	_, err = p.EachEncoded(ctx, r.examples(ctx, split), each)
+	return err
+}
+
+// examples are the records of a split, one by one, with their labels.
+type examples struct {
+	run   *Run
+	split string
+	// manifest is that of the records; nil if they have none.
+	manifest *convert.Manifest
+	outputs  []output
+	data     *dataset.Dataset // a batch is an example
+	origins  *origins
+	vocab    *text.Vocab // nil if the run has none
+	// probed is how many examples showed whether losses can be computed of predictions, and exact is
+	// set if they cannot.
+	probed int
+	exact  bool
+}
+
+// openExamples opens a split.
+func (r *Run) openExamples(ctx context.Context, split string) (*examples, error) {
+	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	if err := s.openData(); err != nil {
+		return nil, err
+	}
+	if err := preflightSplit(s, r.Folder, split, toEvaluate); err != nil {
+		return nil, err
+	}
+	e := &examples{run: r, split: split, manifest: s.data.manifest, outputs: r.outputs(), origins: &origins{files: map[int]*tfrecord.IndexedFile{}, decoder: tfrecord.NewDecoder(convert.ExampleID)}}
+	if r.TakesTexts() && r.VocabPath() != "" {
+		t, err := r.Tokenizer("", nil)
+		if err != nil {
+			return nil, err
+		}
+		e.vocab = t.Vocab()
+	}
+	s.params.Data.Packing, s.params.Data.Rows, s.params.Data.RowExamples, s.params.Data.Buckets = string(packed.PackNone), 0, 0, ""
+	s.params.Eval.BatchSize = 1
+	var err error
+	if e.data, err = s.open(ctx, split, toEvaluate); err != nil {
+		return nil, err
+	}
+	e.origins.paths = e.data.Files()
+	return e, nil
+}
+
+func (e *examples) close() error { return errors.Join(e.data.Close(), e.origins.close()) }
+
+// predicts reports whether the graph predicts for examples as they are evaluated. A masked language
+// model is evaluated on tokens that it masks itself.
+func (e *examples) predicts() bool { return e.run.Export.Contract.Masking == nil }
+
+// next calls each with the next example, whose prediction is known or nil. At the end it returns
+// io.EOF.
+func (e *examples) next(ctx context.Context, a *rawAnswer, each func(evaluation.Row) error) error {
+	b, err := e.data.Next(ctx)
+	if err != nil {
+		return err
+	}
+	row := evaluation.Row{Record: b.Describe(0), Weight: e.weight(b)}
+	var ids, types []int32
+	if a != nil {
+		ids, types = a.example.Encoding.IDs, a.example.Encoding.TypeIDs
+	} else if ids, types, err = e.unmasked(b); err != nil {
+		return err
+	}
+	if err := e.describe(&row, b, ids, types); err != nil {
+		return err
+	}
+	loss, known := math.NaN(), false
+	if a != nil {
+		loss, known = e.answer(&row, b, a.outputs)
+	}
+	if row.Loss, err = e.loss(ctx, b, loss, known); err != nil {
+		return fmt.Errorf("%s: %w", row.Record, err)
+	}
+	return each(row)
+}
+
+// probes is the number of examples whose computed losses are compared with the graph's.
+const probes = 8
+
+// loss returns the loss of an example. computed is the loss by a formula, if there is one.
+func (e *examples) loss(ctx context.Context, b *dataset.Batch, computed float64, known bool) (runner.Number, error) {
+	r := e.run
+	if known && !e.exact && e.probed >= probes {
+		return runner.Number(computed), nil
+	}
+	if r.on.tpu != nil {
+		if known {
+			return runner.Number(computed), nil
+		}
+		return 0, fault.Usagef("the losses of single examples of this graph cannot be computed on a TPU; evaluate without --tpu")
+	}
+	sums, err := r.on.Evaluate(ctx, b.Features)
+	if err != nil {
+		return 0, lostInRead(err)
+	}
+	loss, weight := sums[runner.LossSum], sums[runner.WeightSum]
+	if len(loss) != 1 || len(weight) != 1 {
+		return 0, fmt.Errorf("evaluate returned %d losses and %d weights of an example; expected one each", len(loss), len(weight))
+	}
+	own := loss[0] / weight[0]
+	if weight[0] == 0 {
+		return runner.Number(computed), nil
+	}
+	if known {
+		e.probed++
+		e.exact = e.exact || !(math.Abs(own-computed) <= e.tolerance()*(1+math.Abs(own)))
+	}
+	return runner.Number(own), nil
+}
+
+// tolerance is how far a loss may be from another of the same example, by the graph's precision.
+func (e *examples) tolerance() float64 {
+	if e.run.Export.Contract.Precision == "float32" {
+		return 1e-3
+	}
+	return 0.05
+}
+
+// weight returns the weight of the example of a batch.
+func (e *examples) weight(b *dataset.Batch) float64 {
+	for _, f := range e.run.Export.Contract.Features {
+		if v := b.Feature(f.Name); f.Role == graphs.RoleWeight && v != nil && len(v.Float32) == 1 {
+			return float64(v.Float32[0])
+		}
+	}
+	return 1
+}
+
+// unmasked returns the tokens of an example, those that are masked as they were, and their types.
+func (e *examples) unmasked(b *dataset.Batch) (ids, types []int32, err error) {
+	in := b.Feature(packed.InputIDs)
+	if in == nil {
+		return nil, nil, nil
+	}
+	ids = slices.Clone(in.Int32)
+	if t := b.Feature(packed.TypeIDs); t != nil {
+		types = t.Int32
+	}
+	var at, was, weights *dataset.Feature
+	for _, f := range e.run.Export.Contract.Features {
+		switch f.Make {
+		case packed.MakeMaskedPositions:
+			at = b.Feature(f.Name)
+		case packed.MakeMaskedLabels:
+			was = b.Feature(f.Name)
+		case packed.MakeMaskedWeights:
+			weights = b.Feature(f.Name)
+		}
+	}
+	if at == nil || was == nil || weights == nil {
+		return ids, types, nil
+	}
+	for i, place := range at.Int32 {
+		if weights.Float32[i] != 0 {
+			ids[place] = was.Int32[i]
+		}
+	}
+	return ids, types, nil
+}
+
+// describe sets where an example comes from, and its texts.
+func (e *examples) describe(row *evaluation.Row, b *dataset.Batch, ids, types []int32) error {
+	id, ok, err := e.origins.id(b.Records[0])
+	if err != nil {
+		return err
+	}
+	if ok {
+		row.ID = id
+		if e.manifest != nil {
+			row.File, row.Line = e.manifest.Origin(e.split, id)
+		}
+	}
+	if e.vocab != nil && len(ids) > 0 {
+		row.Text, row.TextPair = decoded(e.vocab, ids, types)
+		row.Decoded = true
+	}
+	return nil
+}
+
+// decoded returns the texts of tokens: the pieces of words joined, without special tokens.
+func decoded(v *text.Vocab, ids, types []int32) (a, b string) {
+	var texts [2]strings.Builder
+	for i, id := range ids {
+		token := v.Token(id)
+		if token == text.Cls || token == text.Sep || token == text.Pad {
+			continue
+		}
+		to := &texts[0]
+		if i < len(types) && types[i] == 1 {
+			to = &texts[1]
+		}
+		piece, inner := strings.CutPrefix(token, "##")
+		if !inner && to.Len() > 0 {
+			to.WriteByte(' ')
+		}
+		to.WriteString(piece)
+	}
+	return texts[0].String(), texts[1].String()
+}
+
+// answer sets the label and the prediction of an example, and returns its loss by the formula of the
+// usual head for such answers, if there is one.
+func (e *examples) answer(row *evaluation.Row, b *dataset.Batch, r predict.Result) (loss float64, known bool) {
+	label := e.run.Export.Contract.Label()
+	if label == nil {
+		return 0, false
+	}
+	want := b.Feature(label.Name)
+	var p, logits []float64
+	var names []string
+	var value *float64
+	for i, o := range e.outputs {
+		switch {
+		case o.Kind == predict.Probabilities && p == nil:
+			p, names = r[i].Data, o.Classes
+		case o.Kind == predict.Logits && logits == nil:
+			logits = r[i].Data
+		case o.Kind == predict.OneValue && len(r[i].Data) == 1 && value == nil:
+			value = &r[i].Data[0]
+		}
+	}
+	name := func(i int) string { return evaluation.ClassName(names, i) }
+	switch {
+	case want == nil:
+		return 0, false
+	case e.run.Export.Contract.Task == tokens.Name:
+		return tagLoss(row, want.Int32, p, logits, name)
+	case p != nil && len(want.Float32) == len(p):
+		return severalLoss(row, want.Float32, p, name)
+	case p != nil && len(integers(want)) == 1:
+		return oneLoss(row, integers(want)[0], p, logits, name)
+	case p == nil && value != nil && len(want.Float32) == 1:
+		y := float64(want.Float32[0])
+		row.Label, row.Prediction = runner.Number(y), runner.Number(*value)
+		return (*value - y) * (*value - y), true
+	}
+	return 0, false
+}
+
+// origins reads which example a record is.
+type origins struct {
+	paths   []string
+	files   map[int]*tfrecord.IndexedFile
+	decoder *tfrecord.Decoder
+	values  tfrecord.Values
+	buf     []byte
+}
+
+// id returns the number of the example in a record, if the record has one.
+func (o *origins) id(at dataset.RecordID) (int64, bool, error) {
+	f := o.files[at.File]
+	if f == nil {
+		var err error
+		if f, err = tfrecord.OpenIndexed(o.paths[at.File], tfrecord.OnCorrupt(tfrecord.Skip)); err != nil {
+			return 0, false, err
+		}
+		o.files[at.File] = f
+	}
+	var err error
+	if o.buf, err = f.Record(int(at.Record), o.buf); err != nil {
+		return 0, false, err
+	}
+	if err := o.decoder.Decode(o.buf, &o.values); err != nil {
+		return 0, false, fmt.Errorf("%s:%d: %w", o.paths[at.File], at.Record, err)
+	}
+	ids, err := o.values.Int64s(0)
+	if err != nil || len(ids) != 1 {
+		return 0, false, nil // of another kind, or none
+	}
+	return ids[0], true, nil
+}
+
+func (o *origins) close() (err error) {
+	for _, f := range o.files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
