@@ -49,7 +49,7 @@ func OpenSource(path string, opts ...Option) (src Source, close func() error, er
 			return openSourceBundle(path[:i], opts...)
 		}
 	}
-	if isV1(path) {
+	if IsTable(path) {
 		return nil, nil, v1Error(path)
 	}
 	if kind := foreignKind(path); kind != "" {
@@ -81,7 +81,7 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 				// The folder has been moved.
 				prefix = filepath.Join(dir, filepath.Base(prefix))
 			}
-			if isV1(prefix) {
+			if IsTable(prefix) {
 				return nil, nil, v1Error(prefix)
 			}
 			return openSourceBundle(prefix, opts...)
@@ -111,9 +111,9 @@ func v1Error(path string) error {
 const convertV1 = `import sys, tensorflow as tf; r = tf.train.load_checkpoint(sys.argv[1]); n = sorted(r.get_variable_to_shape_map()); ` +
 	`tf.raw_ops.SaveV2(prefix=sys.argv[2], tensor_names=n, shape_and_slices=[''] * len(n), tensors=[r.get_tensor(k) for k in n])`
 
-// isV1 recognises a checkpoint that TensorFlow 1 wrote as one file: a table like the index
-// of V2, with the tensors in it.
-func isV1(path string) bool {
+// IsTable reports whether a file ends as the index of a bundle does. So does a checkpoint that
+// TensorFlow 1 wrote in its V1 format as one file: a table like the index, with the tensors in it.
+func IsTable(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
 		return false

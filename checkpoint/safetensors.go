@@ -205,6 +205,16 @@ func (s *Safetensors) Entries() []Entry { return s.entries }
 // who must know which library wrote the file.
 func (s *Safetensors) Metadata() map[string]string { return s.metadata }
 
+// FormatType returns the format's name of a tensor's type, such as "F8_E4M3", which TensorFlow need
+// not have; "" if there is no such tensor.
+func (s *Safetensors) FormatType(name string) string {
+	i, ok := s.byName[name]
+	if !ok {
+		return ""
+	}
+	return s.types[i]
+}
+
 // Resolve finds a tensor by its name, or by PyTorch's current name for a tensor stored as
 // in BERT's first releases: gamma for weight, beta for bias.
 func (s *Safetensors) Resolve(name string) (string, bool) {

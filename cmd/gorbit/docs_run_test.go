@@ -27,12 +27,15 @@ func TestPagesRun(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		sections []section
-		left     []string
-		notLeft  []string
+		// follows are pages whose transcripts are run after the sections, in the same folder.
+		follows []string
+		left    []string
+		notLeft []string
 	}{
 		{
 			name:     "README",
 			sections: []section{{"README.md", "By hand: MRPC"}},
+			follows:  []string{"docs/guide/inspect.md"},
 			left: []string{"data/mrpc/manifest.json", "exports/mrpc/saved_model.pb", "runs/mrpc/metrics.jsonl",
 				"runs/mrpc/init.txt", "served/mrpc/assets/gorbit-serving.json"},
 			notLeft: []string{"runs/mrpc/eval-dev"}, // gorbit evaluate writes it with --follow only
@@ -66,6 +69,17 @@ func TestPagesRun(t *testing.T) {
 				"GORBIT="+filepath.Join(u.bin, "gorbit"), "PYTHON="+testkit.Python(t), "WARM="+filepath.Join(testkit.Root(), "tools", "warm_python.py"), "TF_CPP_MIN_LOG_LEVEL=2")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s\n%s", err, script.String(), out)
+			}
+			for _, page := range tt.follows {
+				for _, turn := range transcript(t, page) {
+					again := u.command("/bin/bash", "-c", "set -o pipefail; "+turn.command)
+					again.Env = cmd.Env
+					out, err := again.Output()
+					if err != nil {
+						t.Fatalf("%s: %v\n%s", turn.command, err, out)
+					}
+					turn.compare(t, string(out))
+				}
 			}
 			for _, name := range tt.left {
 				if _, err := os.Stat(filepath.Join(u.dir, name)); err != nil {

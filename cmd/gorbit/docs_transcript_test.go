@@ -46,6 +46,20 @@ func transcript(t *testing.T, page string) []turn {
 	return turns
 }
 
+// compare compares what a command printed with the page, numbers aside.
+func (s turn) compare(t *testing.T, out string) {
+	t.Helper()
+	printed := map[string]bool{}
+	for line := range strings.Lines(out) {
+		printed[aside(line)] = true
+	}
+	for _, line := range s.output {
+		if line != "..." && !printed[aside(line)] {
+			t.Errorf("%s does not print\n%s\nbut\n%s", s.command, line, out)
+		}
+	}
+}
+
 // aside returns a line without what differs from run to run: its numbers, and the width of them.
 func aside(line string) string {
 	line = regexp.MustCompile(`\d+(\.\d+)?(e[-+]?\d+)?`).ReplaceAllString(line, "#")
@@ -94,15 +108,7 @@ exec "$PYTHON" "$@"
 			}
 			t.Fatalf("%s: %v\n%s%s", turn.command, err, &out, &stderr)
 		}
-		printed := map[string]bool{}
-		for line := range strings.Lines(out.String()) {
-			printed[aside(line)] = true
-		}
-		for _, line := range turn.output {
-			if line != "..." && !printed[aside(line)] {
-				t.Errorf("%s does not print\n%s\nbut\n%s", turn.command, line, &out)
-			}
-		}
+		turn.compare(t, out.String())
 		if strings.Contains(turn.command, "ask.py --model") {
 			digits = out.String()
 		}
