@@ -34,6 +34,13 @@ type Feature struct {
 	Separator     string   `json:"separator,omitempty"`
 	// Encoding says how the pixels of an image are stored: file (PNG or JPEG) or raw.
 	Encoding string `json:"encoding,omitempty"`
+	// MaxLength is the most ids of a text, Bare means that they have no special tokens, and Segments
+	// is the feature with the texts' numbers.
+	MaxLength int    `json:"max_length,omitempty"`
+	Bare      bool   `json:"bare,omitempty"`
+	Segments  string `json:"segments,omitempty"`
+	// Vocab is that of a text; nil in a manifest, which has one for all.
+	Vocab *Vocab `json:"vocab,omitempty"`
 }
 
 // Shape is the shape of a feature. -1 is an open size, which may differ between examples; in JSON

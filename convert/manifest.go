@@ -170,19 +170,38 @@ func (m *Manifest) Kind() Kind {
 }
 
 // TokenizerConfig returns the settings with which the dataset's texts were tokenized.
-func (m *Manifest) TokenizerConfig() text.Config {
+func (m *Manifest) TokenizerConfig() text.Config { return m.Vocab.config() }
+
+func (v Vocab) config() text.Config {
 	accents := text.KeepAccents
-	if m.Vocab.StripAccents {
+	if v.StripAccents {
 		accents = text.StripAccents
 	}
 	return text.Config{
-		Lowercase:       m.Vocab.Lowercase,
+		Lowercase:       v.Lowercase,
 		Accents:         accents,
-		LiteralSpecials: m.Vocab.LiteralSpecials,
-		Unclean:         m.Vocab.Unclean,
-		JoinIdeographs:  m.Vocab.JoinIdeographs,
-		MaxWordChars:    m.Vocab.MaxWordChars,
+		LiteralSpecials: v.LiteralSpecials,
+		Unclean:         v.Unclean,
+		JoinIdeographs:  v.JoinIdeographs,
+		MaxWordChars:    v.MaxWordChars,
 	}
+}
+
+// Tokenizer returns the tokenizer of texts that were prepared for this vocabulary, whose file is at
+// path. If the file is another one, the error is a [ManifestError].
+func (v Vocab) Tokenizer(path string) (*text.Tokenizer, error) {
+	content, err := vfs.ReadBounded(path, text.MaxVocabBytes)
+	if err != nil {
+		return nil, fmt.Errorf("vocabulary: %w", err)
+	}
+	if fmt.Sprintf("%x", sha256.Sum256(content)) != v.SHA256 {
+		return nil, &ManifestError{Path: path, Reason: "is not the vocabulary of the data; its checksum differs"}
+	}
+	parsed, err := text.ParseVocab(content, path)
+	if err != nil {
+		return nil, err
+	}
+	return text.NewTokenizer(parsed, v.config())
 }
 
 // ReadManifest reads and checks the manifest of a dataset, given its folder or the

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -17,6 +19,7 @@ type RowRecords struct {
 	columns  []RowColumn
 	folder   string
 	features []tfrecord.Feature
+	cut      int64
 }
 
 // RowColumn is a column that RowRecords takes.
@@ -34,19 +37,33 @@ type Cell struct {
 }
 
 // NewRowRecords returns what makes records with the given features, those of a manifest. Paths of
-// images without a folder are relative to folder. Features of kind text cannot be made.
-func NewRowRecords(features []Feature, folder string) (*RowRecords, error) {
+// images without a folder are relative to folder. tokenizer is for features of kind text; nil if there
+// is none.
+func NewRowRecords(features []Feature, folder string, tokenizer *text.Tokenizer) (*RowRecords, error) {
 	r := &RowRecords{folder: folder}
+	made := make(map[string]bool) // by the feature of the text
 	for _, f := range features {
-		if f.Kind == KindText {
-			return nil, fmt.Errorf("feature %q has texts, which a manifest does not describe fully; expected records, made by gorbit convert", f.Name)
+		if f.Kind != KindText {
+			continue
+		}
+		if made[f.Segments] = true; f.MaxLength < 1 || len(f.Columns) < 1 || len(f.Columns) > 2 {
+			return nil, fault.Damagedf("feature %q has texts of at most %d tokens from columns %q; expected 1 or more tokens, and one or two columns; convert the data again", f.Name, f.MaxLength, f.Columns)
+		}
+		if tokenizer == nil {
+			return nil, fmt.Errorf("feature %q has texts, and there is no vocabulary; expected one", f.Name)
+		}
+	}
+	for _, f := range features {
+		if made[f.Name] {
+			continue
 		}
 		s := &featureSchema{name: f.Name, kind: f.Kind, role: f.Role, dtype: f.DType, columns: f.Columns, shape: f.Shape, raw: f.Encoding == "raw",
-			categories: f.Categories, missing: f.Missing, missingValues: f.MissingValues, separator: f.Separator, lines: map[string]int{"categories": 1}}
+			categories: f.Categories, missing: f.Missing, missingValues: f.MissingValues, separator: f.Separator,
+			maxLength: f.MaxLength, bare: f.Bare, segments: f.Segments, lines: map[string]int{"categories": 1}}
 		if len(s.columns) == 0 {
 			s.columns = []string{f.Name}
 		}
-		m := &cellMaker{featureSchema: s, first: len(r.columns), ids: make(map[string]int64), all: -1}
+		m := &cellMaker{featureSchema: s, first: len(r.columns), ids: make(map[string]int64), all: -1, tokenizer: tokenizer}
 		for i, name := range f.Categories {
 			m.ids[name] = int64(i)
 		}
@@ -54,15 +71,29 @@ func NewRowRecords(features []Feature, folder string) (*RowRecords, error) {
 			m.all = int64(len(f.Categories) - 1)
 		}
 		for _, name := range s.columns {
-			r.columns = append(r.columns, RowColumn{Name: name, Feature: f.Name, Words: f.Kind == KindImage, Lists: s.list(), Nulls: s.missing != nil})
+			r.columns = append(r.columns, RowColumn{Name: name, Feature: f.Name, Words: f.Kind == KindImage || f.Kind == KindText, Lists: s.list(), Nulls: s.missing != nil})
 		}
 		r.makers = append(r.makers, m)
 	}
 	return r, nil
 }
 
+// TokenizerOf returns the tokenizer of the features of kind text, whose vocabulary is at path, or nil
+// if there are none.
+func TokenizerOf(features []Feature, path string) (*text.Tokenizer, error) {
+	for _, f := range features {
+		if f.Kind == KindText && f.Vocab != nil {
+			return f.Vocab.Tokenizer(path)
+		}
+	}
+	return nil, nil
+}
+
 // Columns returns the columns that a row needs, in the order of the cells of Record.
 func (r *RowRecords) Columns() []RowColumn { return r.columns }
+
+// Cut returns how many texts were too long and were cut.
+func (r *RowRecords) Cut() int64 { return r.cut }
 
 // Record returns the record of a row, as an Example. The error says what is wrong with a cell.
 func (r *RowRecords) Record(row []Cell) ([]byte, error) {
@@ -81,6 +112,12 @@ func (r *RowRecords) Record(row []Cell) ([]byte, error) {
 			return nil, errors.New(reason)
 		}
 		r.features = append(r.features, tfrecord.Feature{Name: m.name, Value: m.value})
+		if m.segments.Kind != tfrecord.KindNone {
+			r.features = append(r.features, tfrecord.Feature{Name: m.featureSchema.segments, Value: m.segments})
+		}
+		if m.kind == KindText && m.encoding.Truncated {
+			r.cut++
+		}
 	}
 	slices.SortFunc(r.features, func(a, b tfrecord.Feature) int { return strings.Compare(a.Name, b.Name) })
 	return tfrecord.AppendExample(nil, r.features...)

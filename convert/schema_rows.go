@@ -74,10 +74,14 @@ func (f *featureSchema) manifest() []Feature {
 			m.Encoding = "raw"
 		}
 	}
+	if f.kind == KindText {
+		m.MaxLength, m.Bare, m.Segments = f.maxLength, f.bare, f.segments
+	}
 	if f.segments == "" {
 		return []Feature{m}
 	}
 	second := m
+	second.MaxLength, second.Segments = 0, ""
 	second.Name, second.Kind, second.Columns = f.segments, KindNumber, nil
 	return []Feature{m, second}
 }

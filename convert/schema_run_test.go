@@ -3,6 +3,7 @@ package convert
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"image"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,22 +62,27 @@ func features(t testing.TB, cfg Config, split string) []string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var parts []string
-			for _, f := range all {
-				v := fmt.Sprint(f.Int64s)
-				switch f.Kind {
-				case tfrecord.KindFloat:
-					v = "f" + fmt.Sprint(f.Floats)
-				case tfrecord.KindBytes:
-					v = fmt.Sprintf("%q", f.Bytes)
-				}
-				parts = append(parts, f.Name+"="+v)
-			}
-			out = append(out, strings.Join(parts, " "))
+			out = append(out, textOf(all))
 		}
 		r.Close()
 	}
 	return out
+}
+
+// textOf returns features as "name=values ...".
+func textOf(all []tfrecord.Feature) string {
+	var parts []string
+	for _, f := range all {
+		v := fmt.Sprint(f.Int64s)
+		switch f.Kind {
+		case tfrecord.KindFloat:
+			v = "f" + fmt.Sprint(f.Floats)
+		case tfrecord.KindBytes:
+			v = fmt.Sprintf("%q", f.Bytes)
+		}
+		parts = append(parts, f.Name+"="+v)
+	}
+	return strings.Join(parts, " ")
 }
 
 func TestSchemaRecords(t *testing.T) {
@@ -132,6 +139,75 @@ features:
 			t.Errorf("labels %q, counts %d", m.Labels, m.Splits[Train].LabelCounts)
 		}
 		golden(t, "schema-manifest.json", m)
+		if workers == 1 {
+			sameRows(t, m, dir, "train.csv", want[Train])
+		}
+	}
+}
+
+// sameRows checks that the rows of a table make the inputs of the records that a conversion made.
+func sameRows(t *testing.T, m *Manifest, dir, name string, want []string) {
+	t.Helper()
+	tokenizer, err := m.Vocab.Tokenizer(filepath.Join(dir, "vocab.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inputs []Feature
+	for _, f := range m.Features {
+		if f.Role == RoleInput {
+			inputs = append(inputs, f)
+		}
+	}
+	if _, err := NewRowRecords(inputs, dir, nil); err == nil || !strings.Contains(err.Error(), `feature "words" has texts, and there is no vocabulary`) {
+		t.Errorf("without a vocabulary: %v", err)
+	}
+	records, err := NewRowRecords(inputs, dir, tokenizer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lines, err := csv.NewReader(file).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range lines[1:] {
+		var cells []Cell
+		for _, c := range records.Columns() {
+			cells = append(cells, Cell{Text: line[slices.Index(lines[0], c.Name)], OK: true})
+		}
+		record, err := records.Record(cells)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := tfrecord.ParseExample(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range made {
+			if one := textOf([]tfrecord.Feature{f}); !strings.Contains(" "+want[i]+" ", " "+one+" ") {
+				t.Errorf("row %d has %s, not as in %s", i, one, want[i])
+			}
+		}
+		if len(made) != len(inputs) {
+			t.Errorf("row %d has %d features; expected %d", i, len(made), len(inputs))
+		}
+	}
+	if records.Cut() != 0 {
+		t.Errorf("%d texts were cut", records.Cut())
+	}
+	long := make([]Cell, len(records.Columns()))
+	for i, c := range records.Columns() {
+		long[i] = Cell{Text: lines[1][slices.Index(lines[0], c.Name)], OK: true}
+		if c.Feature == "words" {
+			long[i].Text = strings.Repeat("good film ", 20)
+		}
+	}
+	if _, err := records.Record(long); err != nil || records.Cut() != 1 {
+		t.Errorf("a long text: %d were cut, %v", records.Cut(), err)
 	}
 }
 

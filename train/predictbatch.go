@@ -109,7 +109,11 @@ func (r *Run) RowFeatures() []convert.Feature {
 		name := cmp.Or(r.Params.Data.Features[f.Name], f.Name)
 		if r.Manifest != nil {
 			if made := r.Manifest.Feature(name); made != nil {
-				out = append(out, *made)
+				described := *made
+				if made.Kind == convert.KindText {
+					described.Vocab = &r.Manifest.Vocab
+				}
+				out = append(out, described)
 				continue
 			}
 		}
@@ -118,9 +122,19 @@ func (r *Run) RowFeatures() []convert.Feature {
 	return out
 }
 
+// RowsHaveTexts reports whether a feature of rows is made of texts, by the run's vocabulary.
+func (r *Run) RowsHaveTexts() bool {
+	return slices.ContainsFunc(r.RowFeatures(), func(f convert.Feature) bool { return f.Kind == convert.KindText })
+}
+
 // OpenRows opens a table whose rows have the run's RowFeatures in columns. The name - is standard input.
 func (r *Run) OpenRows(ctx context.Context, path string, stdin io.Reader, columns predict.Columns) (*predict.Rows, error) {
-	records, err := convert.NewRowRecords(r.RowFeatures(), filepath.Dir(path))
+	features := r.RowFeatures()
+	tokenizer, err := convert.TokenizerOf(features, r.VocabPath())
+	if err != nil {
+		return nil, err
+	}
+	records, err := convert.NewRowRecords(features, filepath.Dir(path), tokenizer)
 	if err != nil {
 		return nil, err
 	}

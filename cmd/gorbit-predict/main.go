@@ -175,13 +175,13 @@ func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.W
 		return err
 	}
 	if !model.TakesTexts() {
-		return answerRecords(ctx, o, model, stdin, stdout)
+		return answerRecords(ctx, o, model, stdin, stdout, stderr)
 	}
 	return answerTexts(ctx, o, model, stdin, stdout, stderr)
 }
 
 // answerRecords answers the rows of a table, or the records of a file.
-func answerRecords(ctx context.Context, o options, model *served.Model, stdin io.Reader, stdout io.Writer) error {
+func answerRecords(ctx context.Context, o options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(o.texts) > 0 {
 		return fault.Usagef("--text is given, and the model takes no texts; expected values in the columns of a file, with --file")
 	}
@@ -208,6 +208,9 @@ func answerRecords(ctx context.Context, o options, model *served.Model, stdin io
 	}
 	defer out.Discard()
 	_, err = predict.Batches(ctx, model, model.Renderer, predict.ReadBatches(ctx, batches), write)
+	if rows, ok := batches.(*predict.Rows); ok && rows.Cut() > 0 {
+		fmt.Fprintf(stderr, "gorbit-predict: %d texts were too long and were cut; their answers use only their beginning\n", rows.Cut())
+	}
 	return out.End(err)
 }
 

@@ -119,7 +119,9 @@ func completeInputs(o *servable.Options, run *train.Run) (err error) {
 		if o.Vocab != "" {
 			return usagef("--vocab is given, and the graph of the run takes no texts; leave it out")
 		}
-		o.Features, err = servedFeatures(run)
+		if o.Features, err = servedFeatures(run); err == nil && run.RowsHaveTexts() {
+			o.FeatureVocab = run.VocabPath()
+		}
 		return err
 	}
 	o.MaxLength = run.MaxLength()

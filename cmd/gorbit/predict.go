@@ -141,7 +141,7 @@ func (a *asked) validate(f *pflag.FlagSet) error {
 // predict writes the answers to everything that was asked.
 func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
 	if !run.TakesTexts() {
-		return a.predictRecords(cmd, run)
+		return a.predictRecords(cmd, run, log)
 	}
 	source, closeFile, err := a.source(cmd, run, log)
 	if err != nil {
@@ -173,7 +173,7 @@ func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) er
 
 // predictRecords writes the answers of a model that takes no texts: to the records of a split or of a
 // TFRecord file, or to the rows of a table.
-func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run) error {
+func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
 	if len(a.texts) > 0 {
 		return usagef("--text is given, and the graph of the run takes no texts; expected records, with --split, or values in columns, with --file")
 	}
@@ -200,6 +200,9 @@ func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run) error {
 	switch {
 	case rows != nil:
 		err = run.PredictBatches(ctx, rows, write)
+		if n := rows.Cut(); n > 0 {
+			log.Warn("texts that were too long were cut; their answers use only their beginning", "texts", n)
+		}
 	case records:
 		err = run.PredictRecords(ctx, []string{a.file}, write)
 	default:

@@ -34,8 +34,10 @@ type Options struct {
 	// "model/encoder/layers/0/attention/query/kernel". Others are ignored.
 	Variables map[string]*tf.Tensor
 	// Vocab is the path of the vocabulary; "" for a model that takes no texts, which has Features.
-	Vocab    string
-	Features []layout.Feature
+	// FeatureVocab is that of features that are made of texts; "" if there are none.
+	Vocab        string
+	Features     []layout.Feature
+	FeatureVocab string
 	// Labels are the names of the first label's classes, in the order of their numbers.
 	Labels []string
 	// Classes are the names of the classes of further labels, by the label.
@@ -251,6 +253,10 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 			return nil, nil, err
 		}
 		vocabName = filepath.Base(layout.VocabFile)
+	} else if o.FeatureVocab != "" {
+		if vocab, err = bounded.ReadFile(o.FeatureVocab, text.MaxVocabBytes); err != nil {
+			return nil, nil, fmt.Errorf("vocabulary: %w", err)
+		}
 	}
 	signature, ok := model.GetSignatureDef()[layout.Signature]
 	if !ok {

@@ -103,7 +103,7 @@ func TestRows(t *testing.T) {
 		}
 		var out bytes.Buffer
 		err := func() error {
-			records, err := convert.NewRowRecords(features, filepath.Dir(path))
+			records, err := convert.NewRowRecords(features, filepath.Dir(path), nil)
 			if err != nil {
 				return err
 			}

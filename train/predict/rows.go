@@ -94,5 +94,8 @@ func (r *Rows) Next(context.Context) (*dataset.Batch, error) {
 	return r.assembler.Batch(), nil
 }
 
+// Cut returns how many texts were too long and were cut; their answers use only their beginning.
+func (r *Rows) Cut() int64 { return r.records.Cut() }
+
 // Close closes the table.
 func (r *Rows) Close() error { return r.Table.Close() }

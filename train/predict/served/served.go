@@ -144,7 +144,11 @@ func (m *Model) OpenRows(ctx context.Context, path string, stdin io.Reader, colu
 		}
 		features = append(features, made)
 	}
-	records, err := convert.NewRowRecords(features, filepath.Dir(path))
+	tokenizer, err := convert.TokenizerOf(features, filepath.Join(m.description.Dir, filepath.FromSlash(layout.VocabFile)))
+	if err != nil {
+		return nil, err
+	}
+	records, err := convert.NewRowRecords(features, filepath.Dir(path), tokenizer)
 	if err != nil {
 		return nil, err
 	}
