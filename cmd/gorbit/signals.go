@@ -32,6 +32,9 @@ func stopContext(args []string) (_ context.Context, release func()) {
 	if len(args) > 0 && args[0] == "train" {
 		doing = func() string { return stopsTraining(calls.Load()) }
 	}
+	if len(args) > 0 && args[0] == "watch" {
+		doing = func() string { return "the run goes on; watching ends" }
+	}
 	go stopOn(signals, doing, os.Stderr, cancel, os.Exit)
 	return ctx, func() {
 		signal.Stop(signals)

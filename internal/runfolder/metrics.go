@@ -63,15 +63,9 @@ func NewLog() *Log { return &Log{Train: map[string]*Series{}, Eval: map[string]*
 // maxLine limits the length of a line of metrics.
 const maxLine = 1 << 20
 
-// ReadMetrics reads the metrics of a run. A folder without any has none. The last line may be
-// incomplete, as another process may be writing it; it is left out.
-func ReadMetrics(folder string) (*Log, error) {
-	l := NewLog()
-	return l, l.Follow(folder)
-}
-
-// Follow reads the lines that were added since it was last called. If the file is shorter now, as
-// the run went back to a checkpoint, it is read anew.
+// Follow reads the lines of a run's metrics that were added since it was last called. If the file is
+// shorter now, as the run went back to a checkpoint, it is read anew. A folder without metrics has
+// none. The last line may be incomplete, as another process may be writing it; it is left for later.
 func (l *Log) Follow(folder string) error {
 	path := filepath.Join(folder, Metrics)
 	f, err := vfs.Open(vfs.At(path), path)

@@ -90,23 +90,35 @@ func Read(folder string, events bool, now time.Time) (*Run, error) {
 	if r.Params, err = readParams(folder); err != nil {
 		return nil, err
 	}
-	if r.Log, err = ReadMetrics(folder); err != nil {
+	r.Log = NewLog()
+	if err := r.Refresh(now); err != nil {
 		return nil, err
 	}
-	r.Step = r.Log.Step
-	r.problem(r.Log.Problem())
-	processes, damaged, err := readJournal(folder)
+	r.readRest(events)
+	return r, nil
+}
+
+// Refresh reads what a training has changed since: metrics, state and best. now is the time until
+// which a running process has trained.
+func (r *Run) Refresh(now time.Time) error {
+	// The state first: a run that has ended by then writes no more metrics.
+	processes, damaged, err := readJournal(r.Folder)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r.Processes, r.Problems = processes, append(r.Problems, damaged...)
-	r.tellState(readSaved(folder))
+	r.Processes, r.Problems = processes, damaged
+	r.Seconds, r.PeakMemoryMiB, r.Best = 0, 0, Best{}
+	r.tellState(readSaved(r.Folder))
+	if err := r.Log.Follow(r.Folder); err != nil {
+		return err
+	}
+	r.Step = max(r.Log.Step, r.Saved)
+	r.problem(r.Log.Problem())
 	r.time(now)
 	if r.Best.Metric != "" {
 		r.Best.Value, r.Best.Step, r.Best.Known = r.Log.Best(r.Best.Metric, r.Best.Mode)
 	}
-	r.readRest(events)
-	return r, nil
+	return nil
 }
 
 // readRest reads what a run can be shown without.

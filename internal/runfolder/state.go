@@ -65,7 +65,6 @@ func readSaved(folder string) *saved {
 func (r *Run) tellState(s *saved) {
 	if s != nil {
 		r.Steps, r.Early = s.steps, s.early
-		r.Step = max(r.Step, s.step)
 		r.Saved = s.step
 		if s.best.Metric != "" {
 			r.Best.Metric, r.Best.Mode = s.best.Metric, modeOf(s.best.Order)
@@ -101,9 +100,6 @@ func (r *Run) tellState(s *saved) {
 		r.State, r.Reason = Finished, r.Early
 	default:
 		r.State = Stopped
-	}
-	if r.State == Finished {
-		r.Step = max(r.Step, r.Saved)
 	}
 }
 
