@@ -137,6 +137,55 @@ func TestQuestionsOfSQuAD(t *testing.T) {
 	}
 }
 
+// The windows and the tokens of the answers are those of Hugging Face's tokenizers and run_qa.py.
+func TestWindowsAgainstGolden(t *testing.T) {
+	data, err := os.ReadFile("testdata/squad_windows.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct {
+		Length, Stride int
+		Windows        []struct {
+			ID         string
+			IDs, Types []int64
+			Start, End int64
+		}
+	}
+	if err := json.Unmarshal(data, &golden); err != nil || len(golden.Windows) == 0 {
+		t.Fatalf("%d windows, %v", len(golden.Windows), err)
+	}
+	cfg := Config{Task: "qa", Inputs: []Input{{Dev, "testdata/squad.json"}}, Vocab: "testdata/squad_vocab.txt", Tokenizer: text.Uncased(),
+		Out: t.TempDir(), MaxLength: golden.Length, DocStride: golden.Stride}
+	m := mustRun(t, cfg)
+	all, err := ReadQuestions(t.Context(), cfg.Out, m, Dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := tfrecord.Open(filepath.Join(cfg.Out, m.Splits[Dev].Files[0].Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	dec := tfrecord.NewDecoder(QuestionID, InputIDs, SegmentIDs, StartPositions, EndPositions)
+	for i, want := range golden.Windows {
+		data, err := r.Next()
+		if err != nil {
+			t.Fatalf("window %d: %v", i, err)
+		}
+		var v tfrecord.Values
+		if err := dec.Decode(data, &v); err != nil {
+			t.Fatal(err)
+		}
+		at := func(i int) []int64 { return v.At(i).Int64s }
+		if all[at(0)[0]].ID != want.ID || !slices.Equal(at(1), want.IDs) || !slices.Equal(at(2), want.Types) || at(3)[0] != want.Start || at(4)[0] != want.End {
+			t.Errorf("window %d of question %s: ids %v, answer %d to %d; want %v, %d to %d", i, want.ID, at(1), at(3)[0], at(4)[0], want.IDs, want.Start, want.End)
+		}
+	}
+	if _, err := r.Next(); err != io.EOF {
+		t.Errorf("more windows than %d: %v", len(golden.Windows), err)
+	}
+}
+
 func TestQuestionsOfJSONLines(t *testing.T) {
 	rows := `{"id": "1", "question": "where?", "context": "in the old house", "answers": {"text": ["the old", "old"], "answer_start": [3, 7]}}
 {"question": "who?", "context": "in the old house", "answers": {"text": [], "answer_start": []}}

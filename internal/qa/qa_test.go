@@ -103,7 +103,7 @@ func TestWindowsAndPlaces(t *testing.T) {
 			t.Errorf("window %d has types %v", i, e.TypeIDs)
 		}
 		first, last, fits, ok := w.Place(from, from+4)
-		if has := i == 3 || i == 2 && w.Ends[10] == from+4; ok != has {
+		if has := i == 3; ok != has { // the one before has half of the word
 			t.Errorf("window %d: the answer is at %d to %d, %v", i, first, last, ok)
 		} else if ok && (!fits || Slice(context, int(w.Starts[first]), int(w.Ends[last])) != "Rome") {
 			t.Errorf("window %d: the answer is at %d to %d", i, first, last)

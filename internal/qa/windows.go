@@ -54,6 +54,8 @@ type Window struct {
 	// Starts and Ends have the characters of each id, as in Context. Both are 0 for an id that is not of
 	// the context.
 	Starts, Ends []int32
+	// cutFirst and cutLast say that the part begins, and ends, within a word.
+	cutFirst, cutLast bool
 }
 
 // Windows returns the windows of a context, of at most maxLength ids. Two that follow each other share
@@ -69,6 +71,8 @@ func Windows(t *text.Tokenizer, question []int32, c Context, maxLength, stride i
 		head := len(question) + 2
 		w := Window{IDs: slices.Concat([]int32{cls}, question, []int32{sep}, c.IDs[from:to], []int32{sep}), Second: to - from + 1}
 		w.Starts, w.Ends = make([]int32, len(w.IDs)), make([]int32, len(w.IDs))
+		w.cutFirst = from > 0 && from < to && c.Starts[from-1] == c.Starts[from]
+		w.cutLast = to < len(c.IDs) && c.Starts[to-1] == c.Starts[to]
 		copy(w.Starts[head:], c.Starts[from:to])
 		copy(w.Ends[head:], c.Ends[from:to])
 		out = append(out, w)
@@ -105,8 +109,9 @@ func (w Window) Place(start, end int32) (first, last int, fits, ok bool) {
 	if first < 0 || last < first || w.Ends[last] < end {
 		return 0, 0, false, false
 	}
-	if w.Starts[first] > start && w.Ends[first-1] == 0 {
-		return 0, 0, false, false // it begins before the window
+	begins, ends := w.Ends[first-1] == 0, w.Ends[last+1] == 0 // the part
+	if begins && (w.cutFirst || w.Starts[first] > start) || ends && w.cutLast {
+		return 0, 0, false, false // it begins before the window, or ends behind it
 	}
 	return first, last, w.Starts[first] == start && w.Ends[last] == end, true
 }

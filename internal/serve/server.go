@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -368,6 +369,8 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, m *served, err e
 		known = &statusError{statusClientGone, "the client is gone"}
 	case errors.Is(err, context.DeadlineExceeded):
 		known = &statusError{http.StatusGatewayTimeout, fmt.Sprintf("there was no answer within %v", s.Timeout)}
+	case fault.Of(err) == fault.Usage: // of a text that the model does not answer
+		known = &statusError{http.StatusBadRequest, err.Error()}
 	default:
 		s.Log.Error("a request failed", "model", m.Name, "error", err)
 		known = &statusError{http.StatusInternalServerError, "the model failed; see the log of the server"}

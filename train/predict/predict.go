@@ -87,17 +87,24 @@ func New(model Model, c Config) (*Predictor, error) {
 	if c.Renderer == nil {
 		c.Renderer = Classifier(nil)
 	}
-	if r, ok := c.Renderer.(interface{ withTop(int) Renderer }); ok && c.TopK > 0 {
-		c.Renderer = r.withTop(c.TopK)
-	}
-	if r, ok := c.Renderer.(withTokenizer); ok && c.Tokenizer != nil {
-		c.Renderer = r.with(c.Tokenizer)
-	}
-	if s, ok := c.Renderer.(spanner); ok {
-		s.max, s.stride = c.MaxLength, cmp.Or(c.DocStride, qa.DefaultStride)
-		c.Renderer = s
-	}
+	c.Renderer = Prepare(c.Renderer, c)
 	return &Predictor{model, c}, nil
+}
+
+// Prepare returns a Renderer with what it needs of a Config to answer texts. New does it itself; it is
+// for those who call models on their own.
+func Prepare(r Renderer, c Config) Renderer {
+	if top, ok := r.(interface{ withTop(int) Renderer }); ok && c.TopK > 0 {
+		r = top.withTop(c.TopK)
+	}
+	if t, ok := r.(withTokenizer); ok && c.Tokenizer != nil {
+		r = t.with(c.Tokenizer)
+	}
+	if s, ok := r.(spanner); ok {
+		s.max, s.stride = c.MaxLength, cmp.Or(c.DocStride, qa.DefaultStride)
+		r = s
+	}
+	return r
 }
 
 // Summary counts answers.

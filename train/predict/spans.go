@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/qa"
 	"github.com/gorbit-ml/gorbit/text"
 )
@@ -42,7 +43,7 @@ func (s spanner) with(tokenizer *text.Tokenizer) Renderer {
 // windows returns the windows of a question's context. cut reports that the question was cut.
 func (s spanner) windows(p text.Pair) (windows []qa.Window, cut bool, err error) {
 	if p.B == "" {
-		return nil, false, errors.New("the text is no pair; expected a question as the text, and its context as the second text")
+		return nil, false, fault.Usagef("the text is no pair; expected a question as the text, and its context as the second text")
 	}
 	question, cut := qa.Question(s.tokenizer, p.A, s.max)
 	return qa.Windows(s.tokenizer, question, qa.Tokenize(s.tokenizer, p.B), s.max, s.stride), cut, nil
@@ -67,7 +68,7 @@ func (s spanner) Render(e Example, r Result) (Answer, error) {
 	case err != nil:
 		return nil, err
 	case len(windows) != 1 || !slices.Equal(windows[0].IDs, e.Encoding.IDs):
-		return nil, fmt.Errorf("the question and its context have more than the %d tokens of a window; expected fewer, or use gorbit predict", s.max)
+		return nil, fault.Usagef("the question and its context have more than the %d tokens of a window; expected fewer, or use gorbit predict", s.max)
 	}
 	c, err := s.judge(windows[0], r)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -90,7 +91,7 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Answer(t.Context(), text.Pair{A: "film"}); err == nil || !strings.Contains(err.Error(), "text 1: the text is no pair; expected a question as the text, and its context as the second text") {
+	if _, err := p.Answer(t.Context(), text.Pair{A: "film"}); fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "text 1: the text is no pair; expected a question as the text, and its context as the second text") {
 		t.Error(err)
 	}
 	// One window at a time, as servers do.
@@ -101,7 +102,7 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	}
 	pair.B = ". . . . . . . . film good"
 	e = p.Tokenizer.Encode(pair.A, pair.B, 9)
-	if _, err := p.Renderer.Render(Example{Encoding: e, Text: &pair}, model(e)); err == nil || !strings.Contains(err.Error(), "more than the 9 tokens of a window") {
+	if _, err := p.Renderer.Render(Example{Encoding: e, Text: &pair}, model(e)); fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "more than the 9 tokens of a window") {
 		t.Error(err)
 	}
 	if _, err := p.Renderer.Render(Example{Encoding: e}, model(e)); err == nil || !strings.Contains(err.Error(), "not given as texts") {
