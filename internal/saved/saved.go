@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -27,6 +28,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 	_ "github.com/gorbit-ml/gorbit/internal/altstack" // for signals in TensorFlow's threads
+	"github.com/gorbit-ml/gorbit/internal/cuda"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 	"github.com/gorbit-ml/gorbit/internal/servable/described"
@@ -57,6 +59,9 @@ type Model struct {
 	session *tf.Session
 	rows    call // one example in a row, or features side by side
 	packed  *call
+	// longest is the most tokens of a row of packed texts; 0 makes rows as long as the longest text,
+	// because attention covers whole rows.
+	longest int
 	calls   atomic.Int64
 }
 
@@ -111,16 +116,14 @@ func Open(dir string, allowOps []string) (*Model, error) {
 
 // load starts a session of the model's graph and gives its variables their values.
 func (m *Model) load(meta *cpb.MetaGraphDef) error {
-	if err := kernels.Register(); err != nil {
-		return err
-	}
-	def, err := withKernels(meta.GetGraphDef())
+	own := cuda.Count() == 0 // the kernels are for CPUs
+	def, err := m.kernels(meta.GetGraphDef(), own)
 	if err != nil {
 		return err
 	}
-	config := &cpb.ConfigProto{AllowSoftPlacement: true}
+	config := &cpb.ConfigProto{AllowSoftPlacement: true, GpuOptions: &cpb.GPUOptions{AllowGrowth: true}}
 	m.Lanes = 2
-	if n := runtime.NumCPU(); n <= mostLanes {
+	if n := runtime.NumCPU(); own && n <= mostLanes {
 		m.Lanes = n
 		config.IntraOpParallelismThreads, config.InterOpParallelismThreads = 1, int32(n)
 		kernels.Threads(1, 1)
@@ -139,10 +142,23 @@ func (m *Model) load(meta *cpb.MetaGraphDef) error {
 	return m.restore(meta.GetSaverDef())
 }
 
-// withKernels returns the serialized graph with kernels in place of the functions that they implement.
-func withKernels(def *gpb.GraphDef) ([]byte, error) {
+// rowTokens is the most tokens of a row if attention looks at one text only. It limits what grows with
+// the square of the texts in a row.
+const rowTokens = 4096
+
+// kernels returns the serialized graph, with kernels in place of the functions that they implement if
+// own is set.
+func (m *Model) kernels(def *gpb.GraphDef, own bool) ([]byte, error) {
+	if !own {
+		return proto.Marshal(def)
+	}
+	if err := kernels.Register(); err != nil {
+		return nil, err
+	}
 	b := build.New(def.GetLibrary(), def.GetVersions())
-	b.Substitute(kernels.Ops())
+	if slices.Contains(b.Substitute(kernels.Ops()), kernels.Attention) {
+		m.longest = rowTokens
+	}
 	made, err := b.Marshal()
 	if err != nil {
 		return nil, err
@@ -249,7 +265,7 @@ func (m *Model) callOf(inputs, outputs map[string]string) (c call, err error) {
 	return c, nil
 }
 
-// Packs reports whether the texts of a call are one row without padding.
+// Packs reports whether the texts of a call share rows.
 func (m *Model) Packs() bool { return m.packed != nil }
 
 // Predict implements predict.Model.
@@ -267,10 +283,12 @@ func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predic
 	}
 	config := packed.Config{Labels: packed.LabelsNone}
 	some := make([]packed.Example, len(examples))
+	total := 0
 	for i, e := range examples {
 		some[i] = packed.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
-		config.RowLength += len(e.IDs)
+		config.RowLength, total = max(config.RowLength, len(e.IDs)), total+len(e.IDs)
 	}
+	config.RowLength = max(config.RowLength, min(total, m.longest))
 	b, err := packed.FromExamples(config, some)
 	if err != nil {
 		return nil, err

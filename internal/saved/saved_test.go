@@ -100,8 +100,14 @@ func TestAnswersAsTensorFlow(t *testing.T) {
 		t.Fatal("the model has no signature for packed rows")
 	}
 	p := slices.IndexFunc(m.Answers, func(a layout.Answer) bool { return a.Name == layout.Probabilities })
-	for _, way := range []string{"packed", "padded"} {
-		if way == "padded" {
+	if m.longest == 0 {
+		t.Error("the kernel of attention does not replace its function")
+	}
+	for _, way := range []string{"one row", "short rows", "padded"} {
+		switch way {
+		case "short rows":
+			m.longest = 0
+		case "padded":
 			m.packed = nil
 		}
 		results, err := m.Predict(t.Context(), examples)
