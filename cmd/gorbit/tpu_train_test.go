@@ -171,31 +171,38 @@ func (o *onTPU) hosts(t *testing.T) {
 	o.near(t, "hosts")
 }
 
-// hostsApart trains on two hosts that are processes of their own. The second one is killed in the middle:
-// the run ends, and goes on when the host is there again.
+// hostsApart trains on two hosts that are processes of their own, of one core each. The second one is killed in the middle,
+// and started again: the run goes on. Killed once more, it stays away, and the run ends with a sentence
+// that names it.
 func (o *onTPU) hostsApart(t *testing.T) {
 	at := freeAddresses(t, 4)
 	peers := strings.Join(at[2:], ",")
 	host := func(i int, more ...string) *running {
-		e, _ := o.emulator(t, append([]string{"--listen", at[i], "--hosts", "2", "--peers", peers, "--host-index", fmt.Sprint(i)}, more...)...)
+		e, _ := o.emulator(t, append([]string{"--topology", "2x1x1x1", "--listen", at[i], "--hosts", "2", "--peers", peers, "--host-index", fmt.Sprint(i)}, more...)...)
 		return e
 	}
 	host(0, "--fault", "slow@1:300ms")
 	second := host(1)
-	args := o.train("apart", "--tpu", "grpc://"+at[0]+",grpc://"+at[1], "--steps-per-call", "5", "--tpu-timeout", "8s")
-	r := o.start(t, append(args, "--max-restarts", "1")...)
-	r.says("saved checkpoint to apart/checkpoints/ckpt-5")
-	kill(t, second.Process.Pid, syscall.SIGKILL)
-	second.wait()
-	o.failsOnce(t, r, "grpc://"+at[1]) // which is named, and was asked again
-	if !strings.Contains(r.out.String(), "the TPU was lost; starting it again") {
-		t.Errorf("the run did not try again:\n%s", &r.out)
+	kills := func(run string, more ...string) *running {
+		t.Helper()
+		r := o.start(t, o.train(run, append(more, "--tpu", "grpc://"+at[0]+",grpc://"+at[1], "--steps-per-call", "5")...)...)
+		r.says("saved checkpoint to " + run + "/checkpoints/ckpt-5")
+		kill(t, second.Process.Pid, syscall.SIGKILL)
+		second.wait()
+		return r
 	}
-	host(1)
-	o.start(t, args...).exits(fault.ExitDone)
+	r := kills("apart")
+	second = host(1)
+	r.exits(fault.ExitDone)
+	if !strings.Contains(r.out.String(), "the TPU was lost; starting it again") {
+		t.Errorf("the run was not disturbed:\n%s", &r.out)
+	}
 	o.near(t, "apart")
 
 	o.failsOnce(t, o.start(t, o.train("refused", "--tpu", "grpc://"+at[1]+",grpc://"+at[0])...), "this is host 1 of an emulated TPU")
+
+	r = kills("alone", "--tpu-timeout", "8s", "--max-restarts", "1")
+	o.failsOnce(t, r, "nothing answers at grpc://"+at[1])
 }
 
 func (o *onTPU) killed(t *testing.T) {
