@@ -75,12 +75,16 @@ func Describe(path string) (*ModelReport, error) {
 	if len(model.GetMetaGraphs()) == 0 {
 		return nil, fmt.Errorf("graph %s: not a SavedModel: %s has no graphs", path, modelFile)
 	}
-	r := &ModelReport{Path: path, SavedModelBytes: int64(len(data)), Unsafe: append([]safety.Use{}, safety.Check(model)...)}
+	return describeModel(path, model, int64(len(data))), nil
+}
+
+func describeModel(path string, model *spb.SavedModel, size int64) *ModelReport {
+	r := &ModelReport{Path: path, SavedModelBytes: size, Unsafe: append([]safety.Use{}, safety.Check(model)...)}
 	for _, g := range model.GetMetaGraphs() {
 		r.TensorFlow = g.GetMetaInfoDef().GetTensorflowVersion()
 		r.Graphs = append(r.Graphs, describeGraph(g))
 	}
-	return r, nil
+	return r
 }
 
 func describeGraph(g *spb.MetaGraphDef) GraphReport {

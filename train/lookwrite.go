@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/inspect"
+	"github.com/gorbit-ml/gorbit/runner"
 )
 
 // Write writes the report as text.
@@ -56,7 +57,8 @@ func (r *RunReport) Write(out io.Writer) error {
 
 // drawnReport is a batch in the form of JSON.
 type drawnReport struct {
-	Step      int64 `json:"step"`
+	Step int64 `json:"step"`
+	// Epoch counts from 0.
 	Epoch     int64 `json:"epoch"`
 	Examples  int   `json:"examples"`
 	Labeled   int   `json:"labeled"`
@@ -107,7 +109,12 @@ func (d *Drawn) report() drawnReport {
 		case dataset.Bool:
 			one.Values = f.Bool
 		default:
-			one.Values = f.Float32
+			// JSON has no number for what is not finite.
+			numbers := make([]runner.Number, len(f.Float32))
+			for i, x := range f.Float32 {
+				numbers[i] = runner.Number(x)
+			}
+			one.Values = numbers
 		}
 		r.Features = append(r.Features, one)
 	}

@@ -321,6 +321,10 @@ func TestDescribeRecords(t *testing.T) {
 	if r, err := DescribeRecords(t.Context(), Found{Kind: Records, Path: events}, 1); err != nil || r.Sets[0].NotExamples != 1 {
 		t.Errorf("no Examples: %+v, %v", r, err)
 	}
+	event := write(t, filepath.Join(dir, "event"), string(tfrecord.AppendRecord(nil, []byte("\x09\x00\x00\x00\x00\x00\x00\xf0\x3f\x1a\x01v"))))
+	if r, err := DescribeRecords(t.Context(), Found{Kind: Records, Path: event}, 1); err != nil || r.Sets[0].NotExamples != 1 || len(r.Sets[0].Examples) != 0 {
+		t.Errorf("an event of TensorBoard: %+v, %v", r, err)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if _, err := DescribeRecords(ctx, Found{Kind: Records, Path: filepath.Join(records, "examples.tfrecord")}, 1); err == nil {

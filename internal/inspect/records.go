@@ -228,7 +228,8 @@ func (s *RecordSet) readFile(ctx context.Context, path string, examples int, d *
 		}
 		s.Records++
 		features, lists, err := tfrecord.ParseSequenceExample(record)
-		if err != nil {
+		// The events of TensorBoard parse, with fields that are no features.
+		if err != nil || len(features)+len(lists) == 0 && len(record) > emptyExample {
 			s.NotExamples++
 			continue
 		}
@@ -262,6 +263,9 @@ func (s *RecordSet) readFile(ctx context.Context, path string, examples int, d *
 		}
 	}
 }
+
+// emptyExample is the length of an Example without features: the field and its length.
+const emptyExample = 2
 
 // decoder shows values.
 type decoder struct {
@@ -379,7 +383,7 @@ func (r *RecordSets) Write(out io.Writer) error {
 		row("warning", w)
 	}
 	for _, s := range r.Sets {
-		fmt.Fprintf(tabs, "\n%s: %s records in %d files, %s, compression %s\n", plain(s.Name), thousands(s.Records), len(s.Files), bytesText(s.Bytes), s.Compression)
+		fmt.Fprintf(tabs, "\n%s: %s in %s, %s, compression %s\n", plain(s.Name), count(s.Records, "record"), count(int64(len(s.Files)), "file"), bytesText(s.Bytes), s.Compression)
 		if s.NotExamples > 0 {
 			fmt.Fprintf(tabs, "  %s of them are no Examples, such as the events of TensorBoard\n", thousands(s.NotExamples))
 		}

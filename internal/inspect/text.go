@@ -40,6 +40,14 @@ func thousands(n int64) string {
 	return s
 }
 
+// count formats a count with a noun, such as "2 files".
+func count(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return thousands(n) + " " + thing
+}
+
 // bytesText formats a size, such as 1.2 MB.
 func bytesText(n int64) string {
 	x, units := float64(n), []string{"B", "kB", "MB", "GB", "TB"}
