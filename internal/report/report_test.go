@@ -265,6 +265,8 @@ func TestLacking(t *testing.T) {
 			[]string{"stopped", "No steps were logged yet.", "gorbit train --params", "an evaluation writes them", "--worst 50", "they have no manifest", "the run has no journal"}},
 		{"damaged lines", map[string]string{runfolder.Params: params, runfolder.Metrics: "?\n" + `{"phase":"train","step":5,"outputs":{"loss":1}}` + "\n"},
 			[]string{"Not everything could be read", "metrics.jsonl: cannot read line 1", "Loss", "not evaluated"}},
+		{"no journal", map[string]string{runfolder.Params: params, runfolder.Metrics: `{"phase":"eval","step":5,"outputs":{"loss":1.5}}` + "\n"},
+			[]string{"loss in evaluation", "1.5", "the run does not say what is best"}},
 		{"no loss is finite", map[string]string{runfolder.Params: params, runfolder.Metrics: `{"phase":"train","step":5,"outputs":{"loss":"NaN","learning_rate":0.1}}` + "\n"},
 			[]string{"Learning rate", "NaN"}},
 		{"a loss is not finite", map[string]string{runfolder.Params: params, runfolder.Metrics: `{"phase":"train","step":5,"outputs":{"loss":"+Inf"}}` + "\n" + `{"phase":"train","step":6,"outputs":{"loss":2}}` + "\n"},

@@ -18,6 +18,8 @@ func (r *runView) summarize() {
 	add := func(label, value, note, class string) { r.Tiles = append(r.Tiles, tile{label, value, note, class}) }
 	if r.Best.Known {
 		add("best "+r.Best.Metric, value(r.Best.Value), fmt.Sprintf("at step %s", count(r.Best.Step)), "best")
+	} else if last, step, ok := r.Log.Eval["loss"].End(); ok {
+		add("loss in evaluation", value(last), fmt.Sprintf("at step %s, the last; the run does not say what is best", count(step)), "")
 	} else if last, step, ok := r.Log.Train["loss"].End(); ok {
 		add("loss in training", value(last), fmt.Sprintf("at step %s; not evaluated", count(step)), "")
 	}
