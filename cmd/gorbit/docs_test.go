@@ -404,10 +404,13 @@ func checkGorbit(args []string, open bool) error {
 		return err
 	}
 	if len(behind) > 0 {
-		if cmd.Name() != "launch" {
-			return fmt.Errorf("gorbit %s takes nothing behind --", cmd.Name())
+		switch cmd.Name() {
+		case "launch":
+			return checkGorbit(append([]string{"train"}, behind...), open)
+		case "track":
+			return nil // a program of the user's
 		}
-		return checkGorbit(append([]string{"train"}, behind...), open)
+		return fmt.Errorf("gorbit %s takes nothing behind --", cmd.Name())
 	}
 	return nil
 }

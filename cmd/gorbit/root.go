@@ -42,7 +42,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
 	f.StringVar(&g.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 	f.StringVar(&g.progress, "progress", "auto", "progress bar: auto (on a terminal) or off")
 	f.StringSliceVar(&g.allowOps, "allow-op", nil, "allow graphs to use this operation although it reaches files, processes or Python (an export is a program)")
-	root.AddCommand(newConvert(g), newTrain(g), newEvaluate(g), newPredict(g), newServe(g), newExport(g), newPush(g), newInspect(g), newRuns(g), newReport(g), newWatch(g), newWorker(g), newLaunch(g), newDevices(g), newDoctor(g), newTPU(g), newTPUEmulator(g), newVersion())
+	root.AddCommand(newConvert(g), newTrain(g), newEvaluate(g), newPredict(g), newServe(g), newExport(g), newPush(g), newTrack(g), newInspect(g), newRuns(g), newReport(g), newWatch(g), newWorker(g), newLaunch(g), newDevices(g), newDoctor(g), newTPU(g), newTPUEmulator(g), newVersion())
 	return root
 }
 

@@ -17,7 +17,7 @@ var layers = [][]string{
 	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench", "internal/serve/bench"},
 	{"train", "train/predict/served", "internal/serve", "internal/saved"},
 	{"internal/servable/described"},
-	{"train/predict", "internal/progress", "internal/launch", "internal/report", "internal/watch"},
+	{"train/predict", "internal/progress", "internal/launch", "internal/report", "internal/watch", "internal/tracking"},
 	{"train/task/classify", "train/task/regression", "train/task/multilabel", "train/task/tokens", "train/task/qa", "train/task/mlm"},
 	{"train/task/generic"},
 	{"train/task"},
