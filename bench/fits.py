@@ -1,0 +1,239 @@
+"""Trains models of tables and of texts with gorbit and with Keras' fit, turn about.
+
+Usage: python bench/fits.py [--only cancer diabetes lstm] [--seeds 3] [--epochs N]
+
+    cancer    scikit-learn's breast cancer table, 30 numbers: two dense layers, accuracy
+    diabetes  scikit-learn's diabetes table, 10 numbers: two dense layers, mean squared error of
+              the target divided by its deviation
+    lstm      the demo's movie reviews (.cache/reviews): an LSTM over word pieces, accuracy
+
+Both read the same TFRecords, begin with the same weights, which follow the seed, take batches of 32
+in an order of their own, and keep Adam's 1e-3 throughout. Texts are padded to the longest of their
+batch. Times have an evaluation after each epoch and not the start of the program; gorbit's, which
+is the one that it logs, has its first step and its checkpoints, and Keras' begins behind its first
+step. One row of five is in the dev split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import io
+import json
+import os
+import pathlib
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+PACKAGE = "scikit-learn==1.5.2"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODELS = pathlib.Path(__file__).resolve().parent / "fits_models.py"
+VOCAB = ROOT / ".cache" / "minilm" / "vocab.txt"
+REVIEWS = ROOT / ".cache" / "reviews" / "reviews.txt"
+METRICS = {"cancer": "accuracy", "diabetes": "mse", "lstm": "accuracy"}
+EPOCHS = {"cancer": 20, "diabetes": 40, "lstm": 2}
+DEV = 5  # one row of so many
+
+
+def table(name: str) -> np.ndarray:
+    """A table of scikit-learn, taken out of its package; the last column is the answer."""
+    tables = {
+        "cancer": ["breast_cancer.csv"],
+        "diabetes": ["diabetes_data_raw.csv.gz", "diabetes_target.csv.gz"],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps")
+        platform = ("--platform", "manylinux2014_x86_64", "--python-version", "3.11")
+        run(*pip, "--only-binary", ":all:", *platform, "--dest", folder, PACKAGE)
+        wheel = next(pathlib.Path(folder).glob("scikit_learn-*.whl"))
+        with zipfile.ZipFile(wheel) as packed:
+            parts = [packed.read(f"sklearn/datasets/data/{member}") for member in tables[name]]
+    if name == "cancer":
+        return np.loadtxt(io.BytesIO(parts[0]), delimiter=",", skiprows=1)
+    return np.column_stack([np.loadtxt(io.BytesIO(gzip.decompress(part))) for part in parts])
+
+
+def standard(values: np.ndarray) -> np.ndarray:
+    """Columns of mean 0 and deviation 1."""
+    return (values - values.mean(0)) / values.std(0)
+
+
+def rows(name: str) -> tuple[list[str], list[list[Any]]]:
+    """The columns and rows of a table, in an order of their own."""
+    if name == "lstm":
+        lines = REVIEWS.read_text(encoding="utf-8", errors="replace").splitlines()
+        parts = [line.split("\t") for line in lines]
+        made: list[list[Any]] = [[p[-1], "good" if float(p[-2]) > 0 else "bad"] for p in parts]
+        columns = ["text", "label"]
+    else:
+        values = table(name)
+        x, y = standard(values[:, :-1]), values[:, -1:]
+        y = y.astype(int) if name == "cancer" else standard(y)
+        made = [[*a, b] for a, [b] in zip(x.tolist(), y.tolist())]
+        columns = [*(f"x{i}" for i in range(x.shape[1])), "label"]
+    random.Random(0).shuffle(made)
+    return columns, made
+
+
+def schema(name: str, columns: Sequence[str]) -> str:
+    """The schema of a table's records."""
+    if name == "lstm":
+        inputs = "  ids: {kind: text, column: text, special_tokens: false, max_length: 64}\n"
+    else:
+        inputs = f'  x: {{kind: number, columns: ["x{{0..{len(columns) - 2}}}"]}}\n'
+    label = "number" if name == "diabetes" else "category"
+    return f"features:\n{inputs}  label: {{kind: {label}, role: label}}\n"
+
+
+def run(*command: str | os.PathLike[str]) -> str:
+    """Runs a command and returns its output."""
+    done = subprocess.run(
+        [os.fspath(word) for word in command],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(f"fits: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def records(name: str, work: pathlib.Path, limit: int | None) -> pathlib.Path:
+    """Converts a table and returns the folder of the records."""
+    folder = work / name
+    folder.mkdir()
+    columns, made = rows(name)
+    made = made[:limit]
+    for split, part in (("dev", made[: len(made) // DEV]), ("train", made[len(made) // DEV :])):
+        with open(folder / f"{split}.csv", "w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([columns, *part])
+    (folder / "schema.yaml").write_text(schema(name, columns))
+    tables = ("--train", folder / "train.csv", "--dev", folder / "dev.csv")
+    vocab = ("--vocab", VOCAB) if name == "lstm" else ()
+    out = folder / "records"
+    run(GORBIT, "convert", "--schema", folder / "schema.yaml", *vocab, *tables, "--out", out)
+    return out
+
+
+GORBIT = ROOT / "bin" / "gorbit"
+
+
+def gorbit(name: str, data: pathlib.Path, work: pathlib.Path, seed: int, epochs: int) -> dict:
+    """Trains with gorbit and returns the metric after the last epoch and the seconds."""
+    graph, folder = work / f"{name}-graph{seed}", work / f"{name}-run{seed}"
+    export = (sys.executable, "-m", "gorbit_export", "keras")
+    run(*export, MODELS, "--set", f"name={name}", "--seed", str(seed), "--out", graph)
+    flags = ("--epochs", str(epochs), "--learning-rate", "1e-3", "--schedule", "constant")
+    flags += ("--warmup-ratio", "0", "--set", "optimizer.clip_norm=0")  # as Keras without more
+    flags += ("--seed", str(seed), "--progress", "off")
+    out = run(GORBIT, "train", "--graph", graph, "--data", data, "--run", folder, *flags)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    last = [line["outputs"] for line in lines if line["phase"] == "eval"][-1]
+    seconds = re.search(r"msg=trained seconds=([\d.]+)", out)
+    if seconds is None:
+        sys.exit(f"fits: gorbit did not say how long it trained:\n{out}")
+    return {"metric": last[METRICS[name]], "seconds": float(seconds[1])}
+
+
+def keras_fit(name: str, data: pathlib.Path, seed: int, epochs: int) -> dict[str, float]:
+    """Trains with Keras in this process; see gorbit."""
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    import keras
+    import tensorflow as tf
+    from gorbit_export.models import userfile
+
+    keras.utils.set_random_seed(seed)
+    made = userfile.call(userfile.load(str(MODELS)), {"name": name}, str(MODELS))
+    label = tf.float32 if name == "diabetes" else tf.int64
+    if name == "lstm":
+        inputs: Any = tf.io.RaggedFeature(tf.int64)
+    else:
+        inputs = tf.io.FixedLenFeature(made.model.input_shape[1:], tf.float32)
+    key = "ids" if name == "lstm" else "x"
+    spec = {key: inputs, "label": tf.io.FixedLenFeature([], label)}
+
+    def example(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parsed = tf.io.parse_single_example(record, spec)
+        return parsed[key], parsed["label"]
+
+    def batches(name: str, buffer: int) -> tf.data.Dataset:
+        files = sorted(map(str, data.glob(f"{name}-*.tfrecord")))
+        examples = tf.data.TFRecordDataset(files).map(example).cache()
+        if buffer:
+            examples = examples.shuffle(buffer, seed)
+        return examples.padded_batch(32).prefetch(tf.data.AUTOTUNE)
+
+    train, dev = batches("train", 20_000), batches("dev", 0)
+    made.model.compile(optimizer=made.optimizer, loss=made.loss, metrics=made.metrics)
+    began: list[float] = []
+
+    class FirstStep(keras.callbacks.Callback):
+        """Notes when the first step is done, after tracing."""
+
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            """Is called after each step."""
+            if not began:
+                began.append(time.perf_counter())
+
+    history = made.model.fit(
+        train, epochs=epochs, validation_data=dev, verbose=0, callbacks=[FirstStep()]
+    )
+    seconds = time.perf_counter() - began[0]
+    return {"metric": history.history[f"val_{METRICS[name]}"][-1], "seconds": seconds}
+
+
+def measure(name: str, args: argparse.Namespace, work: pathlib.Path) -> None:
+    """Trains a model with both, seed after seed, and prints a table."""
+    epochs = args.epochs or EPOCHS[name]
+    data = records(name, work, args.rows)
+    results: dict[str, list[dict[str, float]]] = {"gorbit": [], "Keras fit": []}
+    for seed in range(1, args.seeds + 1):
+        results["gorbit"].append(gorbit(name, data, work, seed, epochs))
+        own = (sys.executable, __file__, "--keras", name, "--data", data, "--epochs", str(epochs))
+        out = run(*own, "--seed", str(seed))
+        line = next(line for line in out.splitlines() if line.startswith("{"))
+        results["Keras fit"].append(json.loads(line))
+        for who, all_ in results.items():
+            print(f"{name}: seed {seed}: {who}: {all_[-1]}", flush=True)
+    print(f"\n| {name}, {epochs} epochs | {METRICS[name]}, mean | seconds, median | ratio |")
+    print("| --- | --- | --- | --- |")
+    spent = {who: statistics.median(r["seconds"] for r in all_) for who, all_ in results.items()}
+    for who, all_ in results.items():
+        mean = statistics.fmean(r["metric"] for r in all_)
+        print(f"| {who} | {mean:.4f} | {spent[who]:.2f} | {spent[who] / spent['gorbit']:.2f} |")
+    print()
+
+
+def main() -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=METRICS, default=list(METRICS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, help="instead of " + str(EPOCHS))
+    parser.add_argument("--rows", type=int, help="take the first rows of a table only")
+    parser.add_argument("--keras", help=argparse.SUPPRESS)  # the part of a process
+    parser.add_argument("--data", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.keras:
+        print(json.dumps(keras_fit(args.keras, args.data, args.seed, args.epochs)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name in args.only:
+            measure(name, args, pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    main()
