@@ -1,12 +1,14 @@
 """The command line and the environments."""
 
 import os
+import pathlib
 import re
+import shlex
 
 import pytest
 
 from harness import cli, venvs
-from peers.base import BENCH
+from peers.base import BENCH, ROOT
 from suites import base
 
 
@@ -50,6 +52,35 @@ def test_the_command_makes_as_many_rounds_as_the_rows_have(monkeypatch):
     ]
     got = base.command(options, ["train", "--sizes", "base"], lines)
     assert got == 'make bench BENCH="--only train --sizes base --rounds 1"'
+
+
+def documented() -> list[list[str]]:
+    """The options of every make bench in the pages."""
+    found = []
+    for path in sorted(
+        [*pathlib.Path(ROOT).glob("docs/**/*.md"), pathlib.Path(BENCH, "README.md")]
+    ):
+        text = re.sub(r"\s+", " ", path.read_text(encoding="utf-8"))
+        found += [shlex.split(words) for words in re.findall(r'make bench BENCH="([^"]*)"', text)]
+    return [list(words) for words in dict.fromkeys(map(tuple, found))]
+
+
+def test_documented_commands_write_their_tables(monkeypatch, tmp_path, capsys):
+    """Without their rounds, from the raw lines of the checkout: programs are not measured here.
+
+    Those with --gpu need one, and those with --help only print.
+    """
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    commands = [words for words in documented() if not {"--gpu", "--help"} & set(words)]
+    assert len(commands) >= 8
+    tables = 0
+    for number, words in enumerate(commands):
+        page = tmp_path / f"{number}.md"
+        assert cli.main([*words, "--rounds", "0", "--docs", str(page)]) == 0, words
+        capsys.readouterr()
+        if page.exists():
+            tables += page.read_text().count("<!-- bench:begin")
+    assert tables >= 8
 
 
 @pytest.mark.parametrize("argv", [["--rounds", "-1"], ["--sizes", "huge"], ["--retries", "-1"]])

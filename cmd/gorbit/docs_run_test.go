@@ -18,40 +18,120 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
+// section is a heading of a page, with the commands under it.
+type section struct{ page, heading string }
+
+// pagesRun are the commands that TestPagesRun runs.
+var pagesRun = []struct {
+	name     string
+	sections []section
+	// follows are pages whose transcripts are run after the sections, in the same folder.
+	follows []string
+	left    []string
+	notLeft []string
+}{
+	{
+		name:     "README",
+		sections: []section{{"README.md", "By hand: MRPC"}},
+		follows:  []string{"docs/guide/inspect.md"},
+		left: []string{"data/mrpc/manifest.json", "exports/mrpc/saved_model.pb", "runs/mrpc/metrics.jsonl",
+			"runs/mrpc/init.txt", "served/mrpc/assets/gorbit-serving.json"},
+		notLeft: []string{"runs/mrpc/eval-dev"}, // gorbit evaluate writes it with --follow only
+	},
+	{
+		name: "guides",
+		sections: []section{
+			{"docs/guide/start.md", "The programs"}, {"docs/guide/start.md", "The dataset"},
+			{"docs/guide/start.md", "The graphs"}, {"docs/guide/start.md", "A run"},
+			{"docs/guide/strategies.md", "Sharded optimizer"}, {"docs/guide/precision.md", "Precision"},
+			{"docs/measurements/performance.md", "The start"},
+		},
+		left: []string{"data/mrpc/test-00000-of-00001.tfrecord", "exports/tiny/saved_model.pb", "exports/minilm/saved_model.pb",
+			"exports/bf16/saved_model.pb", "runs/mrpc/checkpoints/checkpoint", "runs/r/params.yaml", "runs/start/params.yaml"},
+	},
+	{
+		name: "workers on fixed ports",
+		sections: []section{
+			{"docs/guide/start.md", "The dataset"}, {"docs/guide/start.md", "The graphs"},
+			{"docs/guide/strategies.md", "Where the time goes"},
+		},
+		left: []string{"runs/r/params.yaml"},
+	},
+}
+
+// notRun are the pages with commands that are parsed and not run here, and why.
+var notRun = map[string]string{
+	"README.md":                            "make demo and make test would run in themselves; other machines, GPUs and TPUs: TestFaults, TestLaunchTrains, TestTrainOnTPU",
+	"CONTRIBUTING.md":                      "make and go test would run in themselves",
+	"docs/design/architecture.md":          "tests that make test runs",
+	"docs/design/crash.md":                 "tests that make test runs",
+	"docs/design/input.md":                 "a benchmark; bench/tests/test_command.py makes its tables from raw lines",
+	"docs/design/strategy.md":              "tests that make test runs",
+	"docs/guide/adapters.md":               "a model of full size; tools/tests/test_lora.py and TestLora of train",
+	"docs/guide/convert.md":                "a table of the reader's; TestAnyModel converts one",
+	"docs/guide/evaluate.md":               "runs of the reader's; TestPagesRun evaluates one, and the tests of train",
+	"docs/guide/report.md":                 "runs of the reader's; the tests of internal/report",
+	"docs/guide/track.md":                  "servers of other products",
+	"docs/guide/gcs.md":                    "buckets of Google's; testdata/script/gcs.txtar has a local one",
+	"docs/guide/gpu.md":                    "a GPU; bench/tests/test_check_gpu.py checks a CPU in its place",
+	"docs/guide/install.md":                "installs outside of the checkout",
+	"docs/guide/keras.md":                  "a model of the reader's; TestYourOwnModel exports one",
+	"docs/guide/launch.md":                 "other machines and fixed ports; TestLaunchTrains takes free ones",
+	"docs/guide/precision.md":              "a benchmark",
+	"docs/guide/predict.md":                "runs and tables of the reader's; TestAnyModel and testdata/script/formats.txtar",
+	"docs/guide/push.md":                   "sends files to a hub",
+	"docs/guide/run.md":                    "data of the reader's, which TestAnyModel has, and a benchmark",
+	"docs/guide/serve.md":                  "serves on a fixed port until it is stopped",
+	"docs/guide/serving.md":                "a graph with a head that transformers has; TestWriteHuggingFace of internal/servable",
+	"docs/guide/strategies.md":             "other machines, GPUs and parts of commands; TestFaults and the tests of train and strategy",
+	"docs/guide/texttasks.md":              "texts of the reader's; testdata/texttasks has small ones of each task",
+	"docs/guide/tpu.md":                    "a TPU, or the emulator on a fixed port; TestTrainOnTPU, TestReadOnTPU and testdata/script/tpu.txtar take free ones",
+	"docs/guide/workers.md":                "other machines; TestWorker and TestFaults",
+	"docs/guide/your-own-model.md":         "serves on a fixed port; TestYourOwnModel runs the others",
+	"docs/measurements/benchmarks-text.md": "benchmarks; bench/tests/test_command.py makes their tables from raw lines",
+	"docs/measurements/benchmarks.md":      "benchmarks of hours; bench/tests/test_command.py makes their tables from raw lines",
+	"docs/measurements/gcs.md":             "a benchmark",
+	"docs/measurements/keras.md":           "a benchmark; TestYourOwnModel trains the same network",
+	"docs/measurements/performance.md":     "benchmarks, which want a machine of their own",
+	"docs/measurements/scaling.md":         "writes the page; tools/tests/test_scaling.py compares it",
+	"docs/measurements/tpu.md":             "packages of Google's TPU compiler; tools/tests/test_check_tpu.py runs the parts that need none",
+}
+
+// TestDocumentedCommandsAreRun wants each page whose commands are not all run in notRun, which says why.
+func TestDocumentedCommandsAreRun(t *testing.T) {
+	run, followed := map[section]bool{}, map[string]bool{"CHANGELOG.md": true} // which tells of the past
+	for _, tt := range pagesRun {
+		for _, page := range tt.follows {
+			followed[page] = true
+		}
+		for _, s := range tt.sections {
+			run[s] = true
+		}
+	}
+	for _, page := range documents(t) {
+		left := []string{}
+		for _, b := range page.blocks() {
+			s := section{page.name, b.heading}
+			if !followed[page.name] && !run[s] && len(commandsUnder(t, s.page, s.heading)) > 0 {
+				left = append(left, s.heading)
+			}
+		}
+		switch why := notRun[page.name]; {
+		case len(left) > 0 && why == "":
+			t.Errorf("%s: no test runs the commands under %q; add them to pagesRun, or the page to notRun with the reason", page.name, left)
+		case len(left) == 0 && why != "":
+			t.Errorf("%s is in notRun, and has no command that is not run; remove it there", page.name)
+		}
+	}
+}
+
 // TestPagesRun runs the commands of README.md and of the guides, in order and in one folder per
 // case, and checks the files that they write. Small stand-ins replace MRPC, MiniLM's weights and
-// the model sizes, and trainings have two steps; everything else is as on the pages.
+// the model sizes, trainings have two steps, and workers listen on free ports; everything else is
+// as on the pages.
 func TestPagesRun(t *testing.T) {
 	t.Parallel()
-	type section struct{ page, heading string }
-	for _, tt := range []struct {
-		name     string
-		sections []section
-		// follows are pages whose transcripts are run after the sections, in the same folder.
-		follows []string
-		left    []string
-		notLeft []string
-	}{
-		{
-			name:     "README",
-			sections: []section{{"README.md", "By hand: MRPC"}},
-			follows:  []string{"docs/guide/inspect.md"},
-			left: []string{"data/mrpc/manifest.json", "exports/mrpc/saved_model.pb", "runs/mrpc/metrics.jsonl",
-				"runs/mrpc/init.txt", "served/mrpc/assets/gorbit-serving.json"},
-			notLeft: []string{"runs/mrpc/eval-dev"}, // gorbit evaluate writes it with --follow only
-		},
-		{
-			name: "guides",
-			sections: []section{
-				{"docs/guide/start.md", "The programs"}, {"docs/guide/start.md", "The dataset"},
-				{"docs/guide/start.md", "The graphs"}, {"docs/guide/start.md", "A run"},
-				{"docs/guide/strategies.md", "Sharded optimizer"}, {"docs/guide/precision.md", "Precision"},
-				{"docs/measurements/performance.md", "The start"},
-			},
-			left: []string{"data/mrpc/test-00000-of-00001.tfrecord", "exports/tiny/saved_model.pb", "exports/minilm/saved_model.pb",
-				"exports/bf16/saved_model.pb", "runs/mrpc/checkpoints/checkpoint", "runs/r/params.yaml", "runs/start/params.yaml"},
-		},
-	} {
+	for _, tt := range pagesRun {
 		t.Run(tt.name, func(t *testing.T) {
 			u := newUser(t)
 			u.standIn()
@@ -154,10 +234,21 @@ func (u *user) standIn() {
 		"msr_paraphrase_train.txt": "\ufeff" + rows(0, 32, "\r\n"), "msr_paraphrase_test.txt": "\ufeff" + rows(32, 40, "\r\n"),
 		"dev_ids.tsv":   ids,
 		"standins/make": "#!/bin/bash\n",
-		// The pages' runs take minutes: two steps of eight examples show that they start and end.
+		// The pages' runs take minutes: two steps of eight examples show that they start and end. Workers
+		// of the pages' fixed ports are started for the command, on free ones.
 		"bin/gorbit": `#!/bin/bash
 case $1 in train) set -- "$@" --steps 2 --batch-size 8 --set data.row_length=64 ;; esac
-exec "$GORBIT" "$@"
+workers=()
+trap '[ ${#workers[@]} = 0 ] || kill "${workers[@]}"' EXIT
+for port in 7601 7602; do
+  case "$*" in *127.0.0.1:$port*)
+    "$GORBIT" worker --listen 127.0.0.1:0 --threads 1 >"worker-$port" 2>/dev/null &
+    workers+=($!)
+    until address=$(grep -o '127.0.0.1:[0-9]*' "worker-$port"); do kill -0 $! && sleep 0.05 || exit 1; done
+    set -- "${@//127.0.0.1:$port/$address}" ;;
+  esac
+done
+"$GORBIT" "$@"
 `,
 		// Every configuration is the small one. Each kind of export is made once and copied.
 		".venv/bin/python": `#!/bin/bash

@@ -216,7 +216,7 @@ func TestSmoke(t *testing.T) {
 	vocabSize := u.write(400)
 	u.run("gorbit", "convert", "--vocab", "vocab.txt", "--train", "reviews.tsv", "--text-column", "text",
 		"--label-column", "label", "--labels", "bad,good", "--split-by-hash", "id", "--max-length", "24", "--out", "data")
-	u.run(testkit.Python(t), "-m", "gorbit_export", "bert-classifier", "--config", "tiny",
+	u.run(testkit.Python(t), filepath.Join(testkit.Root(), "tools", "warm_python.py"), "-m", "gorbit_export", "bert-classifier", "--config", "tiny",
 		"--vocab-size", fmt.Sprint(vocabSize), "--pooling", "mean", "--out", "graph")
 
 	const steps = 60
