@@ -1,13 +1,13 @@
-"""Trains the network of examples/digits with gorbit and with Keras' fit, turn about.
+"""Trains the network of examples/digits with gorbit and with Keras' fit, in turn.
 
-It is for docs/measurements/keras.md.
+The results are in docs/measurements/keras.md.
 
 Usage: python bench/digits.py --data digits --seeds 3 --epochs 15
 
---data has train.csv and dev.csv of examples/digits/data.py. Both begin with the same weights, which
-follow the seed, take batches of 32 in an order of their own, and keep Adam's 1e-3 throughout. A
-time is that of the training alone: from the first step to the last, with an evaluation after each
-epoch, and without the start of either program.
+--data is a folder with train.csv and dev.csv of examples/digits/data.py. Both programs start with
+the same weights, which depend on the seed. They take batches of 32, each in its own order, and keep
+Adam's learning rate at 1e-3. A time is that of the training alone: from the first step to the last,
+with an evaluation after each epoch, and without the start of the program.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def keras_fit(data: pathlib.Path, seed: int, epochs: int) -> dict[str, float]:
     began: list[float] = []
 
     class FirstStep(keras.callbacks.Callback):
-        """Notes when the first step is done, after tracing."""
+        """Records when the first step is done, after tracing."""
 
         def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-            """Is called after each step."""
+            """Called after each step."""
             if not began:
                 began.append(time.perf_counter())
 

@@ -1,11 +1,11 @@
 """Fine-tunes with the Hugging Face Trainer on gorbit's records.
 
-It is for the rows of docs/measurements/benchmarks.md.
+The results are rows of docs/measurements/benchmarks.md.
 
 Usage: python bench/finetune_hf.py --data data/mrpc --epochs 3 --learning-rate 2e-4 --seed 1
 
-It reads the token ids of the splits train and dev of a folder that gorbit convert wrote, starts
-with the demo's weights, and prints accuracy and F1 on dev after each epoch and at the end.
+It reads the token ids of the splits train and dev from a folder of gorbit convert, starts with the
+demo's weights, and prints accuracy and F1 on dev after each epoch and at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from peers.base import BENCH, ROOT
 def main() -> int:
     """Reads the arguments and returns the exit code of the training."""
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--data", required=True, help="folder of gorbit convert's")
+    p.add_argument("--data", required=True, help="folder that gorbit convert wrote")
     p.add_argument("--epochs", type=int, default=1)
     p.add_argument("--learning-rate", type=float, default=1e-4)
     p.add_argument("--seed", type=int, default=1)
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def columns(data: str, split: str) -> dict[str, list[list[int] | int]]:
-    """The examples of a split as columns of lists."""
+    """Returns the examples of a split as columns of lists."""
     import tensorflow as tf
 
     files = sorted(glob.glob(os.path.join(data, f"{split}-*.tfrecord")))

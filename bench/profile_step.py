@@ -1,10 +1,12 @@
-"""What a training step's processor time goes to, as a table for docs/measurements/performance.md.
+"""Prints which parts of a training step take its processor time, as a table.
+
+The results are in docs/measurements/performance.md.
 
 Usage: python bench/profile_step.py --graph exports/mean --data data/mrpc
 
-It runs the step benchmark of package train under Linux's perf, once of TensorFlow's own operations
-and once of gorbit's kernels with lanes, as gorbit train runs by itself, and sorts the functions
-that perf saw into parts.
+It runs the step benchmark of package train under Linux's perf, once with TensorFlow's own
+operations and once with gorbit's kernels and lanes, which are the defaults of gorbit train. It then
+assigns the functions that perf saw to parts.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import tempfile
 
 from peers.base import ROOT
 
-# Part of a step: the file and the name of a function. The first that fit decide.
+# Part of a step, and patterns of the file and the name of a function. The first match decides.
 PARTS = (
     ("matrix products", r"^\[JIT\]", r""),
     ("matrix products", r"", r"dnnl|mkldnn|gemm|gebp|TensorContraction"),
@@ -41,7 +43,7 @@ def main() -> int:
     """Reads the arguments and prints the table."""
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--graph", required=True, help="an export")
-    p.add_argument("--data", required=True, help="folder of gorbit convert's")
+    p.add_argument("--data", required=True, help="folder that gorbit convert wrote")
     p.add_argument("--steps", type=int, default=40)
     args = p.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -64,7 +66,7 @@ def main() -> int:
 def profile(
     test: str, scratch: str, steps: int, extra: dict[str, str]
 ) -> tuple[dict[str, float], float]:
-    """The share of each part, and the processor seconds of a step."""
+    """Returns the share of each part, and the processor seconds of a step."""
     data = os.path.join(scratch, "perf.data")
     command = ["perf", "record", "-q", "-o", data, "-F", "1000", "-D", str(WARM_UP_MS), test]
     command += ["-test.run", "^$", "-test.bench", "Step", "-test.benchtime", f"{steps}x"]
@@ -81,12 +83,12 @@ def profile(
     ).stdout
     cpu = re.search(r"([\d.]+) cpu-s/op", out)
     if cpu is None:
-        sys.exit("profile_step: the step benchmark told no processor time")
+        sys.exit("profile_step: the step benchmark reported no processor time")
     return sort(report), float(cpu[1])
 
 
 def sort(report: str) -> dict[str, float]:
-    """Adds up the lines of a perf report, share, file and function, by part."""
+    """Returns the sum of each part of a perf report, whose lines are share, file and function."""
     shares: dict[str, float] = collections.defaultdict(float)
     for line in report.splitlines():
         fields = [f.strip() for f in line.split("\t")]
@@ -103,7 +105,7 @@ def sort(report: str) -> dict[str, float]:
 
 
 def table(shares: dict[str, dict[str, float]], steps: dict[str, float]) -> str:
-    """The parts in rows, milliseconds of processor time per step and shares in columns."""
+    """Returns the table: a row for each part, with milliseconds per step and shares."""
     names = list(dict.fromkeys(name for name, _, _ in PARTS))
     lines = ["| ms of processor time per step, and share | " + " | ".join(shares) + " |"]
     lines.append("| --- |" + " --- |" * len(shares))

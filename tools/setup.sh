@@ -49,25 +49,25 @@ if [ -z "$python" ]; then
 fi
 usable "$python" || fail "$python is not a Python 3.9 to 3.12: TensorFlow 2.18 has no other"
 
-# The stamp holds what the set-up was made from: a change of the flavour, the
-# place, the interpreter or the requirements makes it again.
+# The stamp holds what the set-up depends on: after a change of the flavour, the
+# folder, the interpreter or the requirements, it is made again.
 want="$flavour $PWD $("$python" -V 2>&1) $cc $(cat tools/pyproject.toml tools/setup.sh | cksum)"
 have=$(cat .tf/stamp 2>/dev/null || true)
 if [ "$have" = "$want" ] && [ -x .venv/bin/python ] && [ -e .tf/lib/libtensorflow.so ]; then
   exit 0
 fi
 
-# quietly runs a command whose output matters only if it fails. It takes, first,
-# what to say then.
+# quietly runs a command and shows its output only if it fails. The first argument is
+# the message for that case.
 quietly() {
   local say=$1 log=.tf/setup.log
   shift
-  "$@" >"$log" 2>&1 </dev/null || fail "$say (what it said is in $PWD/$log)"
+  "$@" >"$log" 2>&1 </dev/null || fail "$say (the output is in $PWD/$log)"
 }
 
 size=
 [ "$flavour" != gpu ] || size=' (with CUDA, 5 GB)'
-echo "setup: $wheel$size and the exporter into .venv, the library for Go into .tf; this happens once and takes a minute or two"
+echo "setup: installing $wheel$size and the exporter into .venv, and the library for Go into .tf; this takes a minute or two, once"
 rm -rf .tf
 mkdir -p .tf/lib
 # The wheels of two flavours hold the same files, and an environment does not

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table with the reason, and does not affect the others.
     """
     args = parser().parse_args(argv)
-    # Both end the run at hand with its program, also in the background.
+    # Both end the current run and its program, also in the background.
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, _interrupt)
     try:
@@ -197,11 +197,11 @@ def _of_suites(p: argparse.ArgumentParser) -> None:
 
 
 def choose(args: argparse.Namespace) -> base.Options:
-    """The options that the arguments stand for, the environments set up.
+    """Returns the options that the arguments select, and sets the environments up.
 
     Raises:
-        gpu.NoGpuError: if one is asked for and there is none.
-        base.PrepareError: if gorbit cannot be run, or not on the GPU.
+        gpu.NoGpuError: if a GPU is requested and there is none.
+        base.PrepareError: if gorbit cannot be run, or cannot use the GPU.
     """
     work = os.path.join(BENCH, ".work")
     device = gpu.find() if args.gpu else None
@@ -245,7 +245,7 @@ def choose(args: argparse.Namespace) -> base.Options:
 
 
 def takes(options: base.Options, chosen: Sequence[str]) -> str:
-    """Returns how long the rounds of some suites take, as far as earlier runs tell."""
+    """Returns how long the rounds of some suites take, estimated from earlier runs."""
     parts = [part for name in chosen for part in SUITES[name].parts(options)]
     known = {part.name: base.expected(options, part) for part in parts}
     rounds = options.settings.rounds
@@ -260,7 +260,7 @@ def takes(options: base.Options, chosen: Sequence[str]) -> str:
 
 
 def asked(args: argparse.Namespace) -> list[str]:
-    """Returns the suites to run, and on GPUs those that are left out."""
+    """Returns the selected suites, including those that are skipped on GPUs."""
     return args.only or (["train"] if args.quick else list(SUITES))
 
 
@@ -293,7 +293,7 @@ def version(program: str) -> str:
 
 
 def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
-    """Returns the environments that the suites need, installed or found, and their problems."""
+    """Returns the environments that the suites need, installed or existing, with their errors."""
     chosen = [name for name in asked(args) if not args.gpu or name in ON_GPU]
     used: list[peers.Peer] = []
     if "train" in chosen:
@@ -336,7 +336,7 @@ def too_old(name: str, python: tuple[int, int]) -> str:
 
 
 def requirements(name: str, gpu: bool) -> tuple[str, list[str]]:
-    """The folder of an environment and its requirements files, those of the device last."""
+    """Returns the folder of an environment and its requirements files, the device's last."""
     device = f"{name}-{'gpu' if gpu else 'cpu'}"
     files = [os.path.join(BENCH, "requirements", f"{n}.txt") for n in (name, device)]
     if not os.path.exists(files[1]):

@@ -1,4 +1,4 @@
-"""The GPU, as NVIDIA's driver shows it: without TensorFlow, CUDA or anything installed."""
+"""Asks NVIDIA's driver for the GPU. Needs neither TensorFlow nor CUDA."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Gpu:
     """A GPU.
 
     Attributes:
-        name: the maker's.
+        name: the name that the driver gives.
         memory: in bytes.
         capability: its compute capability.
-        driver: the newest CUDA that the driver is for.
+        driver: the newest CUDA version that the driver supports.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Gpu:
 
     @property
     def tf32(self) -> bool:
-        """Whether it has TF32, as from Ampere on."""
+        """Whether it has TF32, as Ampere and later GPUs do."""
         return self.capability >= (8, 0)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Gpu:
 
 
 def find() -> Gpu:
-    """The first GPU that this process may see.
+    """Returns the first GPU that is visible to this process.
 
     Raises:
         NoGpuError: if there is none.

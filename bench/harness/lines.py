@@ -3,11 +3,11 @@
 A worker in Python prints
 
     bench: step N              N steps are done
-    bench: step N tokens T     the same, T real tokens having been in these steps
+    bench: step N tokens T     the same; these steps had T real tokens
     bench: info {...}          versions and settings
 
-and programs of other kinds have parsers of their own that give the same marks.
-The times are those at which the lines arrive, so that all peers share one clock.
+Other programs have parsers of their own, which return the same marks. A mark's time is when its
+line arrives, so that all peers share one clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INFO = "bench: info "
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """A point that a run has reached.
+    """The progress of a run.
 
     Attributes:
         done: steps, examples or answers so far.
@@ -43,7 +43,7 @@ class Info:
 
 
 def answers(scores: Sequence[float]) -> Info:
-    """The number of answers, and the mean of their probabilities."""
+    """Returns the number of answers and the mean of their probabilities."""
     return Info({"answers": len(scores), "mean_score": sum(scores) / len(scores)})
 
 

@@ -1,4 +1,4 @@
-"""Describes the machine: its parts, its load, and the environment of child processes."""
+"""Describes the machine and its load, and sets the environment of child processes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ISA = {
 }
 """Variables that limit libraries to instructions of older CPUs: oneDNN, torch, MKL, gorbit.
 
-TensorFlow's own operations use what its package was compiled for, with or without it.
+They do not affect TensorFlow's own operations, which use what its package was compiled for.
 """
 
-# What a user may have set for other programs would decide the measurement.
+# Variables that a user may have set for other programs, and that would change the measurement.
 _UNSET = re.compile(
     r"(OMP|MKL|KMP|OPENBLAS|ONEDNN|DNNL|ATEN|TF|XLA|KERAS|TORCH|PYTORCH|RAYON|GORBIT"
     r"|NVIDIA_TF32|CUBLAS|CUBLASLT|CUDNN|ACCELERATE)_"
@@ -32,7 +32,7 @@ _UNSET = re.compile(
 
 
 def busy_seconds(stat: str) -> float:
-    """Processor seconds that the machine was busy for since it started.
+    """Returns the processor seconds that the machine was busy since it started.
 
     Args:
         stat: the content of /proc/stat. Time stolen by other guests counts as busy.
@@ -42,7 +42,7 @@ def busy_seconds(stat: str) -> float:
 
 
 def process_seconds(stat: str) -> float:
-    """Processor seconds of a process, from its /proc/PID/stat.
+    """Returns the processor seconds of a process, from its /proc/PID/stat.
 
     Includes those of children that it has waited for.
     """
@@ -57,7 +57,7 @@ def started(pid: int) -> int:
 
 
 def family(roots: Sequence[int]) -> list[int]:
-    """Returns the processes and all of their descendants that are alive."""
+    """Returns those of the processes, and of their descendants, that are alive."""
     if not roots:
         return []
     children: dict[int, list[int]] = {}
@@ -79,7 +79,7 @@ def peak_bytes(pid: int) -> int:
 
 
 def listening(port: int) -> bool:
-    """Whether a process of this machine listens on a TCP port; asks the kernel, not the port."""
+    """Returns whether a process listens on a TCP port. Asks the kernel and does not connect."""
     ours, listen = f":{port:04X}", "0A"
     rows = (line.split() for name in ("tcp", "tcp6") for line in _sockets(name))
     return any(row[1].endswith(ours) and row[3] == listen for row in rows)
@@ -90,7 +90,7 @@ def _sockets(name: str) -> list[str]:
 
 
 def read(path: str) -> str:
-    """Returns the content of a file of /proc; "" if the file is gone."""
+    """Returns the content of a file of /proc, or "" if the file is gone."""
     try:
         with open(path) as file:
             return file.read()
@@ -99,9 +99,9 @@ def read(path: str) -> str:
 
 
 def environment(isa: str | None = None, gpu: bool = False, **values: str) -> dict[str, str]:
-    """The environment of a run: the caller's, less what tunes libraries.
+    """Returns the environment of a run: the caller's, without variables that tune libraries.
 
-    GPUs are hidden, all but the first that the caller sees if the run is to have one.
+    GPUs are hidden. If the run needs one, the first that the caller sees stays visible.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] if gpu else "-1"
     env = {k: v for k, v in os.environ.items() if not _UNSET.match(k)}
@@ -118,7 +118,7 @@ def environment(isa: str | None = None, gpu: bool = False, **values: str) -> dic
 
 
 def told() -> str:
-    """Describes the machine."""
+    """Describes the machine in a sentence."""
     about = describe()
     flags = ", ".join(about["flags"]) or "no vector extensions"
     return (
@@ -128,7 +128,7 @@ def told() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """The processor, its instruction sets, cores and memory."""
+    """Returns the processor, its instruction sets, cores and memory."""
     info = read("/proc/cpuinfo")
     model = re.search(r"^model name\s*: (.*)$", info, re.M)
     flags = re.search(r"^(?:flags|Features)\s*: (.*)$", info, re.M)

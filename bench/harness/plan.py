@@ -1,4 +1,4 @@
-"""What is measured: sizes, lengths, jobs, and the order in which they run."""
+"""Sizes, lengths, jobs, and the order in which jobs run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WARMUP_RATIO = 0.1
 POSITIONS = 512
 
 LENGTHS = ("mrpc", "full")
-"""mrpc: pairs as long as those of MRPC; full: every position is a token."""
+"""mrpc: pairs with the lengths of MRPC's; full: every position is a token."""
 
 WARM_STEPS = 2
-"""Steps of a run that come before its rate is taken."""
+"""Steps of a run before those that are timed."""
 
 GPU_WARM_STEPS = 20
-"""The same on a GPU, whose libraries try kernels for every new shape."""
+"""The same on a GPU, where libraries try kernels for every new shape."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Size:
 
     @property
     def train_flop_per_token(self) -> int:
-        """Operations of the dense layers' products, forward and backward, for one token.
+        """Returns the operations of the dense layers' products, forward and backward, for a token.
 
         Attention's own products, which depend on the lengths, are not counted:
         they add 2 % at 53 tokens and 5 % at 128 for minilm.
@@ -56,7 +56,7 @@ SIZES = {
 }
 
 STEPS = {"tiny": 100, "minilm": 20, "base": 6}
-"""Steps that a run is timed for."""
+"""Timed steps of a run."""
 
 QUICK_STEPS = {"tiny": 20, "minilm": 6, "base": 2}
 
@@ -70,14 +70,14 @@ class Job:
     """One run of one variant of a peer.
 
     Attributes:
-        variant: the peer's name for the settings.
+        variant: the name of the peer's settings.
         size: of the model, a key of SIZES.
         lengths: one of LENGTHS.
-        steps: steps to time, behind the first ones.
-        data: folder that harness.data made.
-        scratch: empty folder that is the run's own.
-        options: whatever else the peer needs, by name.
-        ports: two of this machine that are the run's own.
+        steps: the number of timed steps, after the first ones.
+        data: folder that peers.data has made.
+        scratch: an empty folder for this run alone.
+        options: other values that the peer needs, by name.
+        ports: two free ports of this machine, for this run alone.
         gpu: whether it runs on the GPU.
     """
 
@@ -102,33 +102,33 @@ class Job:
         return self.warm_steps + self.steps
 
     def counts(self, done: int) -> bool:
-        """Whether a number is taken from the time at which so many steps are done."""
+        """Whether the time at which this many steps are done is used for a number."""
         return done in (1, self.warm_steps, self.total_steps)
 
     @property
     def warmup_steps(self) -> int:
-        """Steps in which the learning rate rises."""
+        """Steps during which the learning rate rises."""
         return max(1, int(self.total_steps * WARMUP_RATIO))
 
     @property
     def shape(self) -> Size:
-        """The size's numbers."""
+        """The shape of the model."""
         return SIZES[self.size]
 
     def to_json(self) -> str:
-        """The job on one line."""
+        """Returns the job as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Job:
-        """The job that `to_json` wrote."""
+        """Returns the job that `to_json` wrote."""
         return cls(**json.loads(text))
 
 
 def interleave(variants: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
     """Yields A B C, A B C, ... with the number of the round, counted from 1.
 
-    What changes on the machine in the meantime then meets all variants alike.
+    So changes of the machine over time affect all variants alike.
     """
     for number in range(1, rounds + 1):
         for variant in variants:

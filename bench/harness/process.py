@@ -31,7 +31,7 @@ class Stamp:
     Attributes:
         at: seconds since the program's start.
         busy: processor seconds of the whole machine since then.
-        own: processor seconds of the program, and of those beside it, since then.
+        own: processor seconds of the program and of its companions since then.
     """
 
     mark: Mark
@@ -46,11 +46,11 @@ class Observation:
 
     Attributes:
         stamps: marks in the order of their arrival.
-        info: what the program told about itself.
+        info: what the program reported about itself.
         seconds: from start to end.
-        others: cores that the rest of the machine kept busy on average, from start to end.
-        peak_bytes: the largest memory that the program held, and those beside it.
-        error: why the run is no good, "" if it is.
+        others: the average number of cores that other processes kept busy, from start to end.
+        peak_bytes: the peak memory of the program and of its companions.
+        error: why the run failed, or "" if it did not.
     """
 
     stamps: list[Stamp] = dataclasses.field(default_factory=list)
@@ -80,9 +80,9 @@ def observe(
     timeout: float,
     companions: Sequence[Companion] = (),
 ) -> Observation:
-    """Runs a command to its end and stamps the marks among its lines.
+    """Runs a command to its end and records the time of each mark in its output.
 
-    Companions run beside it. One that fails before the command ends, ends it.
+    Companions run at the same time. If one fails before the command ends, the command is ended.
     """
     seen = Observation()
     busy, start = _busy(), time.perf_counter()

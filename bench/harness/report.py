@@ -35,13 +35,13 @@ def rows(
     width: int,
     gpu: bool = False,
 ) -> list[list[str]]:
-    """A row for every variant of every peer, failed ones too.
+    """Returns a row for each variant of each peer, also for failed ones.
 
     Args:
-        peers: those that were to be measured.
+        peers: the peers that were selected.
         lines: raw results.
-        cells: makes the cells between the name and the runs.
-        width: how many cells these are.
+        cells: returns the cells between the name and the runs.
+        width: the number of these cells.
         gpu: whether they were measured on the GPU.
     """
     by = stats.variants(lines)
@@ -90,7 +90,7 @@ def versions(lines: Sequence[stats.Line]) -> str:
 
 
 def surroundings(lines: Sequence[stats.Line], gpu: Gpu | None = None) -> str:
-    """Machine, times and versions, in a sentence or two."""
+    """Describes the machine, the times and the versions in a sentence or two."""
     machines = dict.fromkeys(line.get("machine") or machine.told() for line in lines)
     text = f"{f'{gpu}, ' if gpu else ''}{' and '.join(machines)}."
     begun = sorted({line["round"]: line["at"] for line in reversed(lines) if "at" in line}.items())

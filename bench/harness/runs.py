@@ -1,4 +1,4 @@
-"""Runs entries of a plan in turn and collects their lines."""
+"""Runs the entries of a plan in turn and collects their results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How runs are made.
+    """The settings of all runs.
 
     Attributes:
         root: the checkout.
-        work: folder for all that is made and not kept.
-        venvs: the peers' environments by name; "" is the project's own.
-        rounds: how often every variant runs.
+        work: folder for temporary files.
+        venvs: the peers' environments by name; "" is the project's.
+        rounds: how often each variant runs.
         retries: how often a disturbed run is repeated.
         timeout: seconds after which a run is ended.
         isa: a key of machine.ISA, or None.
@@ -49,13 +49,13 @@ class Settings:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the GPU is what is measured."""
+        """Whether the GPU is measured."""
         return self.gpu is not None
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A variant of a peer, with its job and the way to its numbers."""
+    """A variant of a peer, its job, and the function that computes its numbers."""
 
     peer: Peer
     variant: Variant
@@ -66,7 +66,7 @@ class Entry:
 def once(settings: Settings, entry: Entry, number: int) -> stats.Line:
     """Runs an entry, repeats it if it was disturbed, and returns the line of its last run.
 
-    Disturbed runs before it are counted under `repeated`.
+    `repeated` counts the disturbed runs before it.
     """
     line: stats.Line = {}
     for attempt in range(settings.retries + 1):
@@ -109,14 +109,14 @@ def _attempt(settings: Settings, entry: Entry, number: int) -> stats.Line:
 
 
 def rounded(line: stats.Line) -> stats.Line:
-    """The line with six digits per number."""
+    """Returns the line with its numbers rounded to six digits."""
     return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in line.items()}
 
 
 def everything(settings: Settings, entries: Sequence[Entry]) -> list[stats.Line]:
     """Runs all entries in turn, round by round.
 
-    An entry that failed is not run again: its reason stands in its line.
+    An entry that failed is not run again. Its line has the reason.
     """
     lines: list[stats.Line] = []
     failed: set[int] = set()
@@ -133,7 +133,7 @@ def everything(settings: Settings, entries: Sequence[Entry]) -> list[stats.Line]
 
 
 def told(line: stats.Line) -> str:
-    """Formats a line for people."""
+    """Formats a line for a terminal."""
     text = f"  {line['round']}. {line['peer']} {line['variant']}: "
     if "error" in line:
         return text + "FAILED: " + line["error"]
@@ -149,7 +149,7 @@ def told(line: stats.Line) -> str:
 
 
 def load(path: str) -> list[stats.Line]:
-    """Reads raw lines; none if there is no file."""
+    """Reads raw lines. Returns none if there is no file."""
     if not os.path.exists(path):
         return []
     with open(path, encoding="utf-8") as file:
@@ -157,13 +157,13 @@ def load(path: str) -> list[stats.Line]:
 
 
 def joined(earlier: Sequence[stats.Line], later: Sequence[stats.Line]) -> list[stats.Line]:
-    """Joins the lines of two measurements; the later one's rounds are numbered on."""
+    """Joins the lines of two measurements. The later rounds get the next numbers."""
     before = max((line["round"] for line in earlier), default=0)
     return [*earlier, *({**line, "round": before + line["round"]} for line in later)]
 
 
 def save(path: str, lines: Sequence[stats.Line]) -> None:
-    """Writes raw lines, replacing the file whole."""
+    """Writes raw lines, replacing the whole file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".tmp", "w", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)

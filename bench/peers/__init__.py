@@ -1,4 +1,4 @@
-"""The programs that are measured, a file each."""
+"""The measured programs, a file each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREPARE: tuple[Peer, ...] = (GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, ONNX)
 
 
 def worker(name: str) -> Worker:
-    """The peer in Python that has this name."""
+    """Returns the Python peer with this name."""
     for peer in (*TRAIN, *INPUT, *DENSE, *PREDICT, *SERVE, *STRATEGY, *PREPARE):
         if peer.name == name and isinstance(peer, Worker):
             return peer

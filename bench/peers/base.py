@@ -21,10 +21,10 @@ class Variant:
     """One way to run a peer.
 
     Attributes:
-        name: its name in jobs and results, a word.
-        title: its row in tables.
+        name: its name in jobs and results, one word.
+        title: the name of its row in tables.
         env: environment variables that it sets.
-        on: what it is run on, "cpu", "gpu" or both.
+        on: the devices that it runs on: "cpu", "gpu" or both.
     """
 
     name: str
@@ -34,11 +34,11 @@ class Variant:
 
 
 class Peer(Protocol):
-    """A program that is measured.
+    """A measured program.
 
     Attributes:
-        name: a word.
-        venv: the environment that it runs in, the name of a requirements file; "" needs none.
+        name: one word.
+        venv: its environment, named after a requirements file; "" if it needs none.
         variants: at least one.
     """
 
@@ -47,11 +47,11 @@ class Peer(Protocol):
     variants: Sequence[Variant]
 
     def command(self, job: plan.Job, python: str) -> list[str]:
-        """The command that runs a job, with the environment's Python."""
+        """Returns the command that runs a job; python is that of the environment."""
         ...
 
     def beside(self, job: plan.Job, python: str) -> list[Companion]:
-        """Returns the programs that run beside the command and end with it."""
+        """Returns the companions: programs that run during the command and end with it."""
         ...
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
@@ -60,24 +60,24 @@ class Peer(Protocol):
 
 
 def variants(peer: Peer, gpu: bool) -> list[Variant]:
-    """The peer's variants that are run on the GPU, or those on the CPU."""
+    """Returns the peer's variants for the GPU, or those for the CPU."""
     return [v for v in peer.variants if ("gpu" if gpu else "cpu") in v.on]
 
 
 class Alone:
-    """A peer beside whose command nothing runs."""
+    """A peer without companions."""
 
     def beside(self, job: plan.Job, python: str) -> list[Companion]:
-        """Nothing."""
+        """Returns none."""
         del job, python
         return []
 
 
 class Worker(Alone):
-    """A peer in Python: a subclass implements `run`, which its own environment executes.
+    """A peer in Python. Subclasses implement `run`, which runs in the peer's environment.
 
-    Subclasses import nothing but the standard library at their top, since the
-    orchestrator imports them as well.
+    At the top of their files, subclasses import only the standard library, because the
+    harness imports them too.
     """
 
     name: str
@@ -85,13 +85,13 @@ class Worker(Alone):
     variants: Sequence[Variant]
 
     def command(self, job: plan.Job, python: str) -> list[str]:
-        """Starts run_peer.py."""
+        """Returns the command that starts run_peer.py."""
         return [python, os.path.join(BENCH, "run_peer.py"), self.name, job.to_json()]
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
-        """Reads what the worker's Reporter prints."""
+        """Parses a line of the worker's Reporter."""
         return lines.parse(line)
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
-        """Does the job and reports its steps."""
+        """Runs the job and reports its steps."""
         raise NotImplementedError

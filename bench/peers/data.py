@@ -1,4 +1,4 @@
-"""Makes the examples that all peers are trained on."""
+"""Makes the examples that all peers train on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CLS, SEP, FIRST_WORD = 101, 102, 1000
 class Data(Worker):
     """Writes the same random examples in the form of each peer.
 
-    gorbit/train-*.tfrecord: gorbit's records, as long as the examples are
-    padded/train-*.tfrecord: the Model Garden's, 128 positions each
+    gorbit/train-*.tfrecord: records of gorbit's form, without padding
+    padded/train-*.tfrecord: records of the Model Garden's form, 128 positions each
     examples.json: columns for Hugging Face's datasets
-    about.json: how many examples and tokens; written last
+    about.json: the number of examples and tokens, written last
     """
 
     name = "data"

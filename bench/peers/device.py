@@ -1,8 +1,7 @@
-"""What the peers tell their libraries about the device of a job.
+"""Sets the peers' libraries up for the device of a job.
 
-On a GPU, float32 products are computed in TF32 where the GPU has it, in every library:
-TensorFlow does so unasked, gorbit through it, and torch is told to. Nothing here changes
-anything on a CPU.
+On a GPU with TF32, all libraries compute float32 products in TF32: it is the default of
+TensorFlow, which gorbit uses, and torch is set to it. On a CPU nothing is changed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ def tensorflow(job: plan.Job) -> None:
     """Checks that TensorFlow has the job's device, before anything else uses TensorFlow.
 
     Raises:
-        RuntimeError: if it is not to be had: TensorFlow would take the CPU and say nothing.
+        RuntimeError: if it has not. TensorFlow would use the CPU without a message.
     """
     if not job.gpu:
         return
@@ -29,7 +28,7 @@ def torch(job: plan.Job) -> str:
     """Checks that torch has the job's device, and returns torch's name for it.
 
     Raises:
-        RuntimeError: if it is not to be had.
+        RuntimeError: if it has not.
     """
     if not job.gpu:
         return "cpu"
@@ -37,13 +36,13 @@ def torch(job: plan.Job) -> str:
 
     if not torch.cuda.is_available():
         raise RuntimeError(f"torch {torch.__version__} cannot use the GPU; is its driver too old?")
-    # That is TF32 for products. The default, "highest", is without.
+    # This is TF32 for products. The default, "highest", does not use it.
     torch.set_float32_matmul_precision("high")
     return "cuda"
 
 
 def tensorflow_done(job: plan.Job, done: int) -> None:
-    """Waits for the GPU where the time of the step that is done counts: it runs behind."""
+    """Waits for the GPU, which runs behind, if the time of the last step is used."""
     if job.gpu and job.counts(done):
         import tensorflow as tf
 
@@ -51,7 +50,7 @@ def tensorflow_done(job: plan.Job, done: int) -> None:
 
 
 def torch_done(job: plan.Job, done: int) -> None:
-    """Waits for the GPU where the time of the step that is done counts."""
+    """Waits for the GPU if the time of the last step is used."""
     if job.gpu and job.counts(done):
         import torch
 

@@ -16,8 +16,8 @@ from peers.orbit import Orbit
 class Distribute(Orbit):
     """The trainer of peers.orbit, whose step is strategy.run in a tf.function's loop.
 
-    Nothing differs between the variants but the strategy: the same model, batches of the same
-    size and form, two threads in all.
+    The variants differ in the strategy only. Model, batches and the total of two threads are the
+    same.
     """
 
     name = "distribute"

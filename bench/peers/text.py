@@ -1,4 +1,4 @@
-"""Tokenizers on one core and on two, and conversion, which has one inside."""
+"""Tokenizers on one core and on two, and conversion, which includes a tokenizer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tokenizer(Alone):
     )
 
     def command(self, job: plan.Job, python: str) -> list[str]:
-        """Runs the program that text/bench is built to."""
+        """Returns the command of the program built from text/bench."""
         batch = ["-batch"] if job.variant == "two" else []
         return [
             *(job.options["text_bench"], "-vocab", job.options["vocab"], "-max-len", LENGTH),
@@ -35,12 +35,12 @@ class Tokenizer(Alone):
         ]
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
-        """Reads the program's answer."""
+        """Parses the program's output."""
         return lines.Info(told(json.loads(line))) if line.startswith("{") else None
 
 
 def told(answer: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a program: those per processor second are disturbed least by others."""
+    """Returns the numbers of a program. Those per processor second are disturbed least."""
     return {
         "rate": answer["sentences_per_sec"],
         "per_cpu": answer["sentences_per_cpu"],
@@ -65,14 +65,14 @@ class Rust(Alone):
     )
 
     def command(self, job: plan.Job, python: str) -> list[str]:
-        """Runs one of the library's two ways to encode batches."""
+        """Returns the command for one of the library's two ways to encode batches."""
         return [
             *(python, COMPARE, "rust", "--vocab", job.options["vocab"], "--max-len", LENGTH),
             *("--encode", job.variant.split()[0], "--text", job.options["text"]),
         ]
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
-        """Reads the script's answer."""
+        """Parses the script's output."""
         if not line.startswith("{"):
             return None
         answer = json.loads(line)
@@ -80,14 +80,14 @@ class Rust(Alone):
 
 
 class Convert(Alone):
-    """What gorbit convert does, on two workers, and before it the tokenizer alone."""
+    """The work of gorbit convert on two workers, after the tokenizer alone."""
 
     name = "gorbit-convert"
     venv = ""
     variants = (Variant("two", "**gorbit convert**, two workers"),)
 
     def command(self, job: plan.Job, python: str) -> list[str]:
-        """Runs the test binary of package convert."""
+        """Returns the command of the test binary of package convert."""
         return [
             *(job.options["convert_test"], "-test.run", "^$", "-test.bench", "Run/workers=2"),
             *("-test.benchtime", "3x", "-text", job.options["table"]),
@@ -95,6 +95,6 @@ class Convert(Alone):
         ]
 
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
-        """Reads the benchmark's line."""
+        """Parses the benchmark's line."""
         match = _CONVERTED.match(line)
         return lines.Info({"rate": float(match[1]), "alone": float(match[2])}) if match else None

@@ -15,7 +15,7 @@ BATCHES = {"batched": 8000, "ragged": 8000, "garden": 2000}
 
 
 class Reader(Worker):
-    """tf.data over TFRecords, drained in the graph."""
+    """tf.data over TFRecords, read to the end within the graph."""
 
     name = "tfdata"
     venv = "tfm"
@@ -29,11 +29,11 @@ class Reader(Worker):
     batches = BATCHES
 
     def pipeline(self, job: plan.Job) -> Any:
-        """Batches in shuffled order, without end."""
+        """Returns batches in shuffled order, without end."""
         return {"batched": batched, "ragged": _ragged, "garden": _garden}[job.variant](job)
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
-        """Reads batches and marks how many examples there were."""
+        """Reads batches and reports the number of examples."""
         import tensorflow as tf
 
         report.info(tensorflow=tf.__version__)
@@ -54,7 +54,7 @@ class Reader(Worker):
 
 
 def batched(job: plan.Job, arrange: Callable[[dict[str, Any]], Any] = dict) -> Any:
-    """Padded records, parsed a batch at a time; arrange makes of a batch what a model takes."""
+    """Returns padded records, parsed by batch; arrange converts a batch to a model's input."""
     import tensorflow as tf
 
     names = ("input_ids", "input_mask", "segment_ids")
@@ -103,7 +103,7 @@ def _pipeline(job: plan.Job, folder: str, parse: Any) -> Any:
 
 
 def garden(job: plan.Job) -> Any:
-    """The settings of the Model Garden's loader."""
+    """Returns the settings of the Model Garden's loader."""
     from official.nlp.data import sentence_prediction_dataloader as loader
 
     return loader.SentencePredictionDataConfig(

@@ -1,1 +1,1 @@
-"""The kinds of work that are measured, a file each."""
+"""The suites of measurements, a file each."""

@@ -1,4 +1,4 @@
-"""What the suites share: the command line's choices, and where results go."""
+"""Code that the suites share: the options of the command line, and where results go."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from peers.base import BENCH, ROOT
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the command line chose.
+    """The options of the command line.
 
     Attributes:
-        settings: how runs are made.
+        settings: the settings of all runs.
         sizes: keys of plan.SIZES.
         lengths: of plan.LENGTHS.
-        peers: names of the peers to train with, all if empty.
-        steps: timed steps of a run; 0 is by size.
-        add: whether rounds measured before are counted.
-        quick: whether to take the fewest steps.
-        gorbit: the program, and `version` what it says it is.
-        docs: the document for all tables, or None for those that they belong to.
+        peers: names of the peers to train with; empty means all.
+        steps: timed steps of a run; 0 takes the default of the size.
+        add: whether to keep the rounds of earlier measurements.
+        quick: whether to run the fewest steps.
+        gorbit: the program. `version` is the version that it reports.
+        docs: the document for all tables, or None for the page of each table.
         results: folder for raw lines.
         pairs: file of text pairs to classify, or None.
         vocab: vocabulary for texts.
@@ -52,13 +52,13 @@ class Options:
     text: str | None
 
     def document(self, name: str) -> str | None:
-        """Where the tables of docs/measurements/NAME go: nowhere with --quick."""
+        """Returns the path for the tables of docs/measurements/NAME, or None with --quick."""
         return self.docs or (
             None if self.quick else os.path.join(ROOT, "docs", "measurements", name)
         )
 
     def steps_of(self, size: str) -> int:
-        """Timed steps for a model of a size."""
+        """Returns the timed steps for a model of a size."""
         if self.settings.on_gpu:
             known = plan.GPU_QUICK_STEPS if self.quick else plan.GPU_STEPS
         else:
@@ -67,13 +67,13 @@ class Options:
 
     @property
     def suffix(self) -> str:
-        """Behind names of results, to keep apart what was measured on something else."""
+        """The end of the names of results, which differs by device and instruction set."""
         if self.settings.on_gpu:
             return "-gpu"
         return f"-{self.settings.isa}" if self.settings.isa else ""
 
     def titled(self, title: str) -> str:
-        """The title, with the GPU, or with what the processor was kept to."""
+        """Returns the title with the GPU, or with the limit of the processor's instructions."""
         if self.settings.gpu:
             return f"{title}, on one {self.settings.gpu.name}"
         if not self.settings.isa:
@@ -83,32 +83,32 @@ class Options:
 
 
 REVIEWS = os.path.join(ROOT, ".cache", "reviews", "reviews.txt")
-"""The demo's movie reviews, a snippet a line behind its id and score."""
+"""The demo's movie reviews: id, score and snippet on each line."""
 
 BESIDE = os.path.join(os.path.dirname(ROOT), "shared", "data")
-"""Real data, for those who have it beside the checkout."""
+"""The folder of real data next to the checkout, which need not exist."""
 
 
 def beside(*names: str) -> str | None:
-    """A file of the data beside the checkout, None if it is not there."""
+    """Returns a file of the data next to the checkout, or None if it does not exist."""
     path = os.path.join(BESIDE, *names)
     return path if os.path.exists(path) else None
 
 
 def reviews() -> list[str]:
-    """The demo's reviews without ids and scores."""
+    """Returns the demo's reviews without ids and scores."""
     with open(REVIEWS, encoding="utf-8", errors="replace") as lines:
         return [line.rstrip("\n").split("\t")[-1] for line in lines]
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What has raw lines and a table of its own.
+    """A part of a suite, with its own raw lines and table.
 
     Attributes:
-        name: of the lines and the table.
-        steps: those that a run is timed for, 0 where there are none.
-        peers: whom it is measured with, all if empty.
+        name: the name of the raw lines and the table.
+        steps: timed steps of a run, or 0 if it has no steps.
+        peers: names of the measured peers; empty means all.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Part:
 
 
 class PrepareError(Exception):
-    """Something that measurements need could not be made."""
+    """Something that the measurements need could not be made."""
 
 
 def publish(
@@ -129,9 +129,9 @@ def publish(
     only: Sequence[str],
     document: str = "benchmarks.md",
 ) -> None:
-    """Prints a part, keeps its raw lines, and puts it into the document of this name.
+    """Prints a part, saves its raw lines, and writes its table to a document.
 
-    `only` are the arguments that measure this part alone.
+    `only` are the arguments that select this part alone.
     """
     title = options.titled(title)
     options.settings.say(f"\n**{title}.**\n\n{text}\n")
@@ -146,7 +146,7 @@ def publish(
 
 
 def command(options: Options, only: Sequence[str], lines: Sequence[stats.Line]) -> str:
-    """The command that makes all rows of a part, as many rounds as its rows have at most."""
+    """Returns the command that measures a part with the largest number of rounds of a row."""
     made: dict[tuple[str, str], set[int]] = {}
     for line in lines:
         if line["peer"] != "gemm":
@@ -160,7 +160,7 @@ def command(options: Options, only: Sequence[str], lines: Sequence[stats.Line]) 
 
 
 def kept(options: Options, name: str, lines: Sequence[stats.Line], steps: int) -> list[stats.Line]:
-    """The lines of a part, marked, behind those of earlier rounds where these count."""
+    """Returns the lines of a part with steps and version, after those of kept earlier rounds."""
     for line in lines:
         line["steps"] = steps
         if line["peer"].startswith("gorbit"):
@@ -169,7 +169,7 @@ def kept(options: Options, name: str, lines: Sequence[stats.Line], steps: int) -
 
 
 def earlier(options: Options, name: str) -> list[stats.Line]:
-    """The lines that a part has already; says so where there are none."""
+    """Returns the saved lines of a part, and prints a message if there are none."""
     lines = runs.load(raw(options, name))
     if not lines:
         options.settings.say(f"{name}: {raw(options, name)} has no lines")
@@ -177,14 +177,14 @@ def earlier(options: Options, name: str) -> list[stats.Line]:
 
 
 def raw(options: Options, name: str) -> str:
-    """The file of a part's raw lines."""
+    """Returns the file of a part's raw lines."""
     return os.path.join(options.results, f"{name}{options.suffix}.jsonl")
 
 
 def expected(options: Options, part: Part) -> float | None:
-    """Seconds that a round of a part takes undisturbed, None where it was never measured.
+    """Returns the seconds of an undisturbed round of a part, or None if it was never measured.
 
-    They are taken from the raw lines of the checkout, whose steps may have been fewer or more.
+    They come from the raw lines of the checkout, which may have another number of steps.
     """
     path = os.path.join(BENCH, "results", f"{part.name}{options.suffix}.jsonl")
     rounds: dict[tuple[str, str], dict[int, float]] = {}
@@ -197,7 +197,7 @@ def expected(options: Options, part: Part) -> float | None:
 
 
 def duration(line: stats.Line, steps: int) -> float:
-    """Seconds of a run, had it made so many steps behind those that do not count."""
+    """Returns the seconds that a run would take with this many timed steps."""
     if "examples_per_s" not in line:
         return line["seconds"]
     each = plan.BATCH / line["examples_per_s"]
@@ -206,7 +206,7 @@ def duration(line: stats.Line, steps: int) -> float:
 
 
 def data(options: Options, lengths: str) -> tuple[str, float]:
-    """The folder of the examples, made where it is not there, and their mean length."""
+    """Returns the folder of the examples, made if needed, and their mean length."""
     import peers
     from peers import data as making
 
@@ -221,7 +221,7 @@ def data(options: Options, lengths: str) -> tuple[str, float]:
 
 
 def graph(options: Options, size: str) -> str:
-    """The export of a classifier of a size, made where it is not there."""
+    """Returns the export of a classifier of a size, made if needed."""
     sources = sorted(pathlib.Path(options.settings.root, "tools", "gorbit_export").glob("*.py"))
     key = digest(b"".join(source.read_bytes() for source in sources))
     folder = os.path.join(options.settings.work, "graphs", f"{size}-{key}")
@@ -234,7 +234,7 @@ def graph(options: Options, size: str) -> str:
 
 
 def go_test(options: Options, package: str) -> str:
-    """The test binary of a package, made anew."""
+    """Builds and returns the test binary of a package."""
     binary = os.path.join(options.settings.work, f"{os.path.basename(package)}.test")
     build = f"source .tf/env && go test -c -o {shlex.quote(binary)} ./{package}"
     call(options, ["bash", "-c", build])
@@ -253,10 +253,10 @@ def work(options: Options, peer: object, job: plan.Job) -> None:
 
 
 def call(options: Options, command: Sequence[str], cwd: str | None = None) -> str:
-    """Runs a command that is not measured, and gives what it prints.
+    """Runs a command that is not measured, and returns its output.
 
     Raises:
-        PrepareError: if it fails, with its last words.
+        PrepareError: if it fails, with the last line of its output.
     """
     done = subprocess.run(
         command,
@@ -273,5 +273,5 @@ def call(options: Options, command: Sequence[str], cwd: str | None = None) -> st
 
 
 def digest(content: bytes) -> str:
-    """A short name for what files hold."""
+    """Returns a short checksum of the content of files."""
     return hashlib.sha256(content).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""Input of images, numbers and tokens: batches of 32 out of TFRecords, without a model."""
+"""Reads images, numbers and tokens from TFRecords in batches of 32, without a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from suites import base, reading
 
 
 def run(options: base.Options) -> None:
-    """Measures the readers and publishes their table."""
+    """Measures the readers and writes their table."""
     lines = measured(options) if options.settings.rounds else base.earlier(options, "dense")
     note = (
         "The same records for both, shuffled, decoded, made into batches of 32; gorbit with two "
@@ -23,13 +23,13 @@ def run(options: base.Options) -> None:
 
 
 def parts(options: base.Options) -> list[base.Part]:
-    """The one part."""
+    """Returns the only part."""
     del options
     return [base.Part("dense")]
 
 
 def measured(options: base.Options) -> list[stats.Line]:
-    """The lines of all rounds."""
+    """Runs all rounds and returns their lines."""
     folder = records(options)
     test = base.go_test(options, "dataset/dense")
     entries = [
@@ -49,7 +49,7 @@ def measured(options: base.Options) -> list[stats.Line]:
 
 
 def records(options: base.Options) -> str:
-    """The folder of the records, made where they are not there."""
+    """Returns the folder of the records, made if needed."""
     recipe = pathlib.Path(making.__file__).read_bytes()
     folder = os.path.join(options.settings.work, "data", f"dense-{base.digest(recipe)}")
     if not all(os.path.exists(os.path.join(folder, f"{kind}.tfrecord")) for kind in making.KINDS):

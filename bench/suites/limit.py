@@ -1,4 +1,4 @@
-"""The limit: what a step is made of, each part measured alone, beside the step itself."""
+"""Measures the parts of a step, each alone, and the step itself."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ KERNELS = {
     "adamw": "AdamW",
 }
 ADAMW_ACCESSES = 7
-"""Numbers of a parameter's that AdamW reads (4) and writes (3)."""
+"""Numbers that AdamW reads (4) and writes (3) for each parameter."""
 
 
 def run(options: base.Options) -> None:
-    """Measures every size and publishes."""
+    """Measures each size and writes the tables."""
     for size in options.sizes:
         name = f"limit-{size}"
         if options.settings.rounds:
@@ -43,12 +43,12 @@ def run(options: base.Options) -> None:
 
 
 def parts(options: base.Options) -> list[base.Part]:
-    """A part for every size."""
+    """Returns a part for each size."""
     return [base.Part(f"limit-{size}", options.steps_of(size)) for size in options.sizes]
 
 
 def measured(options: base.Options, size: str) -> list[stats.Line]:
-    """The lines of all rounds: products, kernels, and the step as gorbit trains."""
+    """Runs all rounds of the products, the kernels and gorbit's step, and returns their lines."""
     folder, mean = base.data(options, LENGTHS)
     rows = packed(typical(folder))
     binary = base.go_test(options, "internal/kernels")

@@ -52,13 +52,13 @@ def run(options: base.Options) -> None:
 
 
 def parts(options: base.Options) -> list[base.Part]:
-    """The one part."""
+    """Returns the only part."""
     del options
     return [base.Part("text")]
 
 
 def measured(options: base.Options) -> list[stats.Line]:
-    """The lines of all rounds."""
+    """Runs all rounds and returns their lines."""
     name, sentences = texts(options)
     work = options.settings.work
     os.makedirs(work, exist_ok=True)
@@ -90,9 +90,9 @@ def measured(options: base.Options) -> list[stats.Line]:
 
 
 def texts(options: base.Options) -> tuple[str, list[str]]:
-    """The sentences, and what they are for the reader.
+    """Returns a description of the sentences for the reader, and the sentences.
 
-    A file whose name ends in .tokens is one of WikiText's, of which sentences are cut.
+    A file whose name ends in .tokens is one of WikiText's and is cut into sentences.
     """
     if not options.text:
         return "Snippets of the demo's reviews", base.reviews()
@@ -104,7 +104,7 @@ def texts(options: base.Options) -> tuple[str, list[str]]:
 
 
 def sentences(lines: Sequence[str]) -> list[str]:
-    """The sentences of WikiText's paragraphs, without headings and marks inside of words."""
+    """Returns the sentences of WikiText's paragraphs, without headings and marks within words."""
     found = []
     for line in lines:
         if line.startswith(" ="):
@@ -140,7 +140,7 @@ def publish(options: base.Options, lines: Sequence[stats.Line]) -> None:
 
 
 def tokenizers(lines: Sequence[stats.Line]) -> str:
-    """The table of tokenizers: a row has its runs on one core and on two."""
+    """Returns the table of tokenizers. Each row has runs on one core and on two."""
     by = stats.variants(lines)
     nothing = stats.Variant((), 0, False, ("was not run",))
     ours = [by.get(("gorbit-text", cores), nothing) for cores in ("one", "two")]
@@ -169,7 +169,7 @@ def tokenizers(lines: Sequence[stats.Line]) -> str:
 
 
 def conversion(lines: Sequence[stats.Line]) -> str:
-    """The table of conversion, beside the tokenizers of the same rounds."""
+    """Returns the table of conversion, with the tokenizers of the same rounds."""
     fastest: dict[int, float] = {}
     for line in lines:
         if line["peer"] == "tokenizers" and line["variant"].endswith("two") and "mb" in line:

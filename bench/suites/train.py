@@ -1,4 +1,4 @@
-"""Training: the same steps through every peer, and the machine's peak beside them."""
+"""Measures the same training steps with each peer, and the machine's peak."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(options: base.Options) -> None:
 
 
 def parts(options: base.Options) -> list[base.Part]:
-    """A part for every size and all lengths."""
+    """Returns a part for each size and kind of lengths."""
     return [
         base.Part(f"train-{size}-{lengths}", options.steps_of(size), options.peers)
         for size in options.sizes
@@ -49,7 +49,7 @@ def parts(options: base.Options) -> list[base.Part]:
 
 
 def warm(options: base.Options, chosen: Sequence[Peer]) -> None:
-    """Runs every peer for a moment, so that the first that counts finds warm caches."""
+    """Runs each peer for a moment, so that the first measured run finds warm caches."""
     base.data(options, "mrpc")
     base.graph(options, "tiny")
     options.settings.say("warm-up, not counted")
@@ -62,7 +62,7 @@ def warm(options: base.Options, chosen: Sequence[Peer]) -> None:
 def training(
     options: base.Options, peer: Peer, variant: Variant, size: str, lengths: str, steps: int
 ) -> runs.Entry:
-    """An entry that trains."""
+    """Returns the entry of a training."""
     folder, mean = base.data(options, lengths)
     needs = {"graph": base.graph(options, size), "gorbit": options.gorbit}
     gpu = options.settings.on_gpu
@@ -72,7 +72,7 @@ def training(
 
 
 def measure(options: base.Options, chosen: Sequence[Peer], size: str, lengths: str) -> None:
-    """Measures one size with one kind of lengths, and publishes it."""
+    """Measures one size with one kind of lengths, and writes its table."""
     name, steps = f"train-{size}-{lengths}", options.steps_of(size)
     if options.settings.rounds:
         lines = base.kept(options, name, measured(options, chosen, size, lengths), steps)
@@ -100,7 +100,7 @@ def measure(options: base.Options, chosen: Sequence[Peer], size: str, lengths: s
 def measured(
     options: base.Options, chosen: Sequence[Peer], size: str, lengths: str
 ) -> list[stats.Line]:
-    """The lines of all rounds: the peers', and those of the products before and after them."""
+    """Runs all rounds: the products, the peers, and the products again; returns their lines."""
     _, mean = base.data(options, lengths)
     steps, rows = options.steps_of(size), str(round(plan.BATCH * mean))
     gpu = options.settings.on_gpu
@@ -121,12 +121,12 @@ def measured(
     options.settings.say(
         f"{size}, {lengths}: {steps} steps a run, {options.settings.rounds} rounds"
     )
-    # The machine's own speed changes in the course of minutes: once before, once after.
+    # The speed of the machine changes within minutes, so the products run before and after.
     return runs.everything(options.settings, [*peaks, *training_entries, *peaks])
 
 
 def peak(lines: Sequence[stats.Line]) -> dict[int, float]:
-    """The fastest products of each round, disturbed or not: disturbed ones are not too fast."""
+    """Returns the fastest products of each round. Disturbed runs count: they are never too fast."""
     fastest: dict[int, float] = {}
     for line in lines:
         if line["peer"] == "gemm" and "rate" in line:
@@ -141,7 +141,7 @@ def written(
     size: str,
     steps: int,
 ) -> str:
-    """The table and what belongs to it."""
+    """Returns the table and its notes."""
     by, gpu = stats.variants(lines), options.settings.gpu
     peaks = [
         variant
@@ -149,7 +149,7 @@ def written(
         if ("gemm", variant.name) in by
     ]
     ours = by.get(("gorbit", "train"))
-    # The machine's speed changes from round to round: what is compared is of one round.
+    # The speed of the machine changes between rounds, so only runs of one round are compared.
     fastest = peak(lines)
 
     def share(runs: stats.Variant) -> stats.Summary | None:
@@ -185,7 +185,7 @@ def written(
             return f"{variant.title} failed: {tables.cell(some[0]['error'])}"
         return f"{variant.title} {tables.spread(good)}"
 
-    # TensorFlow under Python takes nearly all of a GPU's memory at once, needed or not.
+    # In Python, TensorFlow takes nearly all memory of a GPU at its start.
     header = [h.replace("peak memory", "peak memory of the host") if gpu else h for h in HEADER]
     rows = report.rows(chosen, lines, cells, len(HEADER) - 2, gpu is not None)
     table = tables.markdown(header, rows)
