@@ -105,7 +105,7 @@ func TestReadMissing(t *testing.T) {
 func TestGoogleIndex(t *testing.T) {
 	t.Run("small", func(t *testing.T) { holdGoogleIndex(t, "testdata/google/bert_model.ckpt.index", 1, 8, 40) })
 	t.Run("real", func(t *testing.T) {
-		holdGoogleIndex(t, testkit.SharedData(t, "bert_index", "llSiddharthll_bert_model.ckpt.index"), 7, 512, 30522)
+		holdGoogleIndex(t, testkit.SharedData(t, "the case small", "bert_index", "llSiddharthll_bert_model.ckpt.index"), 7, 512, 30522)
 	})
 }
 

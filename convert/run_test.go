@@ -494,7 +494,7 @@ func TestDevIDs(t *testing.T) {
 
 // On the real files, the split by ids gives GLUE's own train.tsv and dev.tsv.
 func TestMRPC(t *testing.T) {
-	folder := filepath.Dir(testkit.SharedData(t, "mrpc", "train.tsv"))
+	folder := filepath.Dir(testkit.SharedData(t, "TestDevIDs, with rows of the same forms", "mrpc", "train.tsv"))
 	vocab := ""
 	for _, p := range []string{"demo/model/vocab.txt", ".cache/minilm/vocab.txt"} {
 		if p = filepath.Join(testkit.Root(), p); vocab == "" {

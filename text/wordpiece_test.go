@@ -40,7 +40,9 @@ func newTokenizer(t testing.TB, v *Vocab, cfg Config) *Tokenizer {
 // and of many more where they lie beside the checkout.
 func TestBERTGoldens(t *testing.T) {
 	t.Run("own", func(t *testing.T) { holdGoldens(t, filepath.Join("testdata", "bert.json"), 16) })
-	t.Run("many", func(t *testing.T) { holdGoldens(t, testkit.SharedData(t, "goldens", "wordpiece.json"), 100) })
+	t.Run("many", func(t *testing.T) {
+		holdGoldens(t, testkit.SharedData(t, "the case own", "goldens", "wordpiece.json"), 100)
+	})
 }
 
 func holdGoldens(t *testing.T, path string, atLeast int) {

@@ -110,7 +110,7 @@ func TestFillLaws(t *testing.T) {
 
 // TestFixedRowsDensityOfMRPC fills rows with MRPC itself.
 func TestFixedRowsDensityOfMRPC(t *testing.T) {
-	source := testkit.SharedData(t, "mrpc", "train.tsv")
+	source := testkit.SharedData(t, "TestFixedRowsDensity of dataset, with MRPC's lengths", "mrpc", "train.tsv")
 	vocab := filepath.Join(testkit.Root(), ".cache", "minilm", "vocab.txt")
 	if _, err := os.Stat(vocab); err != nil {
 		t.Skipf("no vocabulary at %s: make fetch gets it", vocab)

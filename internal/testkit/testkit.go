@@ -28,12 +28,12 @@ func Python(t testing.TB) string {
 }
 
 // SharedData returns the path of a real data file next to the checkout (../shared/data),
-// or skips the test if the file does not exist.
-func SharedData(t testing.TB, elem ...string) string {
+// or skips the test if the file does not exist. instead names what is tested without it.
+func SharedData(t testing.TB, instead string, elem ...string) string {
 	t.Helper()
 	p := filepath.Join(append([]string{filepath.Dir(Root()), "shared", "data"}, elem...)...)
 	if _, err := os.Stat(p); err != nil {
-		t.Skipf("no real data next to the checkout: %s", p)
+		t.Skipf("no real data next to the checkout: %s; without it there is %s", p, instead)
 	}
 	return p
 }

@@ -105,7 +105,7 @@ func (g *graphDef) spread(hosts int) {
 func TestExport(t *testing.T) {
 	path := filepath.Join(filepath.Dir(testkit.Root()), "shared", "tpu", "goldens", "golden_gorbit.pb")
 	if _, err := os.Stat(path); os.IsNotExist(err) {
-		t.Skipf("graphs of exports in tpu.replicate are not beside the checkout: %s", path)
+		t.Skipf("graphs of exports in tpu.replicate are not beside the checkout: %s; without them there is TestTPUTrains of strategy", path)
 	}
 	const replicas, batches = 8, 2
 	path, feeds := withPlain(t, path, batches)

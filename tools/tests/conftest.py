@@ -16,5 +16,8 @@ from helpers import ROOT
 def shared_data() -> pathlib.Path:
     path = ROOT.parent / "shared" / "data"
     if not path.is_dir():
-        pytest.skip(f"no real data next to the checkout: {path}")
+        pytest.skip(
+            f"no real data next to the checkout: {path}; "
+            "without it there are small files of the same forms, in the tests beside this one"
+        )
     return path
