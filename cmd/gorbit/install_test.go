@@ -17,6 +17,7 @@ import (
 // but the C and C++ libraries: no checkout, no Python, no shell. There it trains, evaluates, exports
 // and predicts, and removes what was installed.
 func TestInstalledTreeStandsAlone(t *testing.T) {
+	t.Parallel()
 	u := newUser(t)
 	root := t.TempDir()
 	for _, dir := range []string{"dev", "proc", "tmp", "work"} {

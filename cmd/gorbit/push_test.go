@@ -13,6 +13,7 @@ import (
 
 // TestPush pushes a folder, and the checkpoints of a run.
 func TestPush(t *testing.T) {
+	t.Parallel()
 	h := hubtest.New()
 	t.Cleanup(h.Close)
 	u := newUser(t)
