@@ -104,7 +104,7 @@ func TestPreflight(t *testing.T) {
 			want: []string{"vocab.txt is not the vocabulary that the records were made with (its checksum differs)"}},
 		{name: "manifest without a checksum", manifest: func(m *convert.Manifest) { m.Vocab.SHA256 = "" }},
 		{name: "no such metric", params: func(p *Params) { p.Checkpoint.Best = "bleu" },
-			want: []string{`checkpoint.best is "bleu"; expected one of accuracy, f1, loss, mcc, precision, recall, the metrics of this graph`}},
+			want: []string{`checkpoint.best is "bleu"; expected one of accuracy, auc, f1, loss, mcc, precision, recall, the metrics of this graph`}},
 		{name: "several", manifest: func(m *convert.Manifest) { m.Vocab.Size, m.Labels = 61, []string{"a", "b", "c"} },
 			params: func(p *Params) { p.Data.RowLength, p.Data.Eval = 128, "validation" },
 			want:   []string{"data.row_length is 128", "a vocabulary of 61 tokens; expected 60, as in the graph", "has 3 labels; expected 2, as in the graph", `no split "validation"`}},
