@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // examplesOf returns the examples of a batch, by their places in its rows.
@@ -143,17 +145,35 @@ func evaluationsAreExact(t *testing.T, s strategy.Strategy, fixed, plain, padded
 		if err != nil {
 			t.Fatal(err)
 		}
-		nearSums(t, "evaluation of "+name, got, sums, near)
+		nearSums(t, "evaluation of "+name, ranked(t, got), ranked(t, sums), near)
 	}
 	nothing, err := s.Evaluate(ctx, empty.Features)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, values := range nothing {
+	for name, values := range ranked(t, nothing) {
 		if slices.ContainsFunc(values, func(v float64) bool { return v != 0 }) {
 			t.Errorf("evaluation without an example: %s is %v", name, values)
 		}
 	}
+}
+
+// ranked returns sums with the area under the curve in the place of the values of every example, which
+// may be in another order and have those of weight 0 among them.
+func ranked(t *testing.T, sums map[string][]float64) map[string][]float64 {
+	t.Helper()
+	all, err := task.Rankings(sums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := maps.Clone(sums)
+	maps.DeleteFunc(out, func(name string, _ []float64) bool { return strings.HasPrefix(name, runner.EachPrefix) })
+	for _, r := range all {
+		if auc := r.AUC(); !math.IsNaN(auc) {
+			out["auc"] = []float64{auc}
+		}
+	}
+	return out
 }
 
 // nearSums compares sums, the absolute error of small ones.
