@@ -238,6 +238,11 @@ func (u *user) standIn() {
 		// of the pages' fixed ports are started for the command, on free ones.
 		"bin/gorbit": `#!/bin/bash
 case $1 in train) set -- "$@" --steps 2 --batch-size 8 --set data.row_length=64 ;; esac
+case $1 in serve) # which would not end, on a port that another may have
+  timeout -s INT 300 "$GORBIT" "$@" --listen 127.0.0.1:0 >serving 2>&1 &
+  until grep -q 'listening on' serving; do kill -0 $! 2>/dev/null && sleep 0.05 || { cat serving; exit 1; }; done
+  kill $!; wait $! || true; exit 0 ;;
+esac
 workers=()
 trap '[ ${#workers[@]} = 0 ] || kill "${workers[@]}"' EXIT
 for port in 7601 7602; do
