@@ -197,9 +197,15 @@ class Quality(Worker):
             for split in ("train", "dev")
         )
         transformers.set_seed(int(asked["seed"]))
-        model = transformers.BertForSequenceClassification.from_pretrained(
-            asked["weights"], num_labels=2
-        )
+        task = asked.get("task", "")
+        made = transformers.BertForSequenceClassification
+        pad, score = transformers.DataCollatorWithPadding, classes
+        if task == "tokens":
+            made = transformers.BertForTokenClassification
+            pad, score = transformers.DataCollatorForTokenClassification, tokens
+        elif task == "regression":
+            score = correlation
+        model = made.from_pretrained(asked["weights"], num_labels=int(asked.get("labels", 2)))
         tokenizer = _tokenizer(job.scratch)
         steps = -(-len(train) // plan.BATCH) * int(asked["epochs"])
         trainer = transformers.Trainer(
@@ -223,16 +229,35 @@ class Quality(Worker):
             ),
             train_dataset=train,
             eval_dataset=dev,
-            data_collator=transformers.DataCollatorWithPadding(tokenizer),
+            data_collator=pad(tokenizer),
             processing_class=tokenizer,
-            compute_metrics=lambda told: scores(
-                told.predictions.argmax(-1).tolist(), told.label_ids.tolist()
-            ),
+            compute_metrics=score,
         )
-        trainer.train()
+        speed = trainer.train().metrics["train_samples_per_second"]
         told = trainer.state.log_history
-        last = next(entry for entry in reversed(told) if "eval_accuracy" in entry)
-        report.info(accuracy=last["eval_accuracy"], f1=last["eval_f1"])
+        last = next(entry for entry in reversed(told) if "eval_loss" in entry)
+        names = ("eval_accuracy", "eval_f1", "eval_pearson")
+        found = {name.removeprefix("eval_"): last[name] for name in names if name in last}
+        report.info(**found, examples_per_s=speed)
+
+
+def classes(told: Any) -> dict[str, float]:
+    """The scores of a classifier."""
+    return scores(told.predictions.argmax(-1).tolist(), told.label_ids.tolist())
+
+
+def tokens(told: Any) -> dict[str, float]:
+    """The accuracy of the tokens that count."""
+    right = told.predictions.argmax(-1) == told.label_ids
+    return {"accuracy": float(right[told.label_ids >= 0].mean())}
+
+
+def correlation(told: Any) -> dict[str, float]:
+    """Pearson's correlation."""
+    import numpy as np
+
+    pairs = np.corrcoef(told.predictions.reshape(-1), told.label_ids.reshape(-1))
+    return {"pearson": float(pairs[0, 1])}
 
 
 def scores(answers: Sequence[int], labels: Sequence[int]) -> dict[str, float]:

@@ -23,3 +23,29 @@ def test_records_become_columns(tmp_path):
     }
     with pytest.raises(SystemExit, match="no files of the split dev"):
         finetune_hf.columns(str(tmp_path), "dev")
+
+
+def test_answers_of_other_tasks(tmp_path):
+    import numpy as np
+    import tensorflow as tf
+
+    def ints(*values):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    features = {
+        "input_ids": ints(2, 5, 3),
+        "segment_ids": ints(0, 0, 0),
+        "label_ids": ints(-1, 4, -1),
+        "label": tf.train.Feature(float_list=tf.train.FloatList(value=[2.5])),
+    }
+    record = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    with tf.io.TFRecordWriter(str(tmp_path / "train-0.tfrecord")) as file:
+        file.write(record)
+    for task, want in (("tokens", [[-100, 4, -100]]), ("regression", [2.5])):
+        assert finetune_hf.columns(str(tmp_path), "train", task)["labels"] == want
+
+    class Told:
+        predictions = np.array([[[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]])
+        label_ids = np.array([[1, 1, -100]])
+
+    assert hf.tokens(Told) == {"accuracy": 0.5}
