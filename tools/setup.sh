@@ -105,6 +105,6 @@ cat > .tf/env <<ENV
 export CC="$cc"
 export CGO_ENABLED=1
 export CGO_CFLAGS="-O2 '-I$PWD/.tf/include'"
-export CGO_LDFLAGS="'-L$PWD/.tf/lib' '-Wl,-rpath,\$ORIGIN/../lib/gorbit/tensorflow' '-Wl,-rpath,$tf' '-Wl,-rpath,$PWD/.tf/lib'"
+export CGO_LDFLAGS="'-L$PWD/.tf/lib' '-Wl,-rpath,\\\$ORIGIN/../lib/gorbit/tensorflow' '-Wl,-rpath,$tf' '-Wl,-rpath,$PWD/.tf/lib'"
 ENV
 echo "$want" > .tf/stamp
