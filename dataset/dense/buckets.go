@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/buckets"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -120,8 +121,8 @@ func (a *assembler) measure(j int, data []byte) (int, error) {
 
 // filler makes batches of examples of similar lengths. It implements dataset.Filler.
 type filler struct {
-	lengths []int // of batches, ascending
-	most    int   // examples of a batch
+	lengths buckets.Lengths // of batches, ascending
+	most    int             // examples of a batch
 }
 
 // Sees implements dataset.Filler. Among so many records, there are always enough for a batch of some
@@ -131,44 +132,21 @@ func (f *filler) Sees() int { return len(f.lengths)*(f.most-1) + 1 }
 // Fill implements dataset.Filler. A batch is made of the first bucket for which enough examples wait.
 // At the end of an epoch there is none: then one of the longest examples, which shorter ones fill up.
 func (f *filler) Fill(lengths, places []int32) (full bool) {
-	bucket, left := f.choose(lengths), f.most
+	bucket, left := f.lengths.Next(lengths, f.most), f.most
 	for i := range places {
 		places[i] = -1
-		if left > 0 && f.bucketOf(lengths[i]) == bucket {
+		if left > 0 && f.lengths.Of(lengths[i]) == bucket {
 			places[i] = int32(bucket)
 			left--
 		}
 	}
 	for i := range places {
-		if left > 0 && places[i] < 0 && f.bucketOf(lengths[i]) < bucket {
+		if left > 0 && places[i] < 0 && f.lengths.Of(lengths[i]) < bucket {
 			places[i] = int32(bucket)
 			left--
 		}
 	}
 	return left == 0
-}
-
-func (f *filler) choose(lengths []int32) int {
-	waiting := make([]int, len(f.lengths))
-	longest := 0
-	for _, l := range lengths {
-		b := f.bucketOf(l)
-		if waiting[b]++; waiting[b] == f.most {
-			return b
-		}
-		longest = max(longest, b)
-	}
-	return longest
-}
-
-// bucketOf returns the bucket of the shortest batches that hold an example.
-func (f *filler) bucketOf(length int32) int {
-	for b, most := range f.lengths {
-		if int(length) <= most {
-			return b
-		}
-	}
-	return len(f.lengths) - 1 // the room of a record is no more than that
 }
 
 // AddAt implements dataset.PlacedAssembler.

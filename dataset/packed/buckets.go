@@ -65,31 +65,6 @@ func placeOf(place int32) (bucket int, row int32) {
 	return int(place >> rowBits), place & (1<<rowBits - 1)
 }
 
-// choose returns the bucket of the next batch: that of which enough examples for any batch wait first,
-// or, at the end of an epoch, when there is none, that of the longest example.
-func (f *filler) choose(lengths []int32) int {
-	waiting := make([]int, len(f.lengths))
-	longest := 0
-	for _, l := range lengths {
-		b := f.bucketOf(l)
-		if waiting[b]++; waiting[b] == f.most {
-			return b
-		}
-		longest = max(longest, b)
-	}
-	return longest
-}
-
-// bucketOf returns the bucket of the shortest rows that hold an example.
-func (f *filler) bucketOf(length int32) int {
-	for b, most := range f.lengths {
-		if int(length) <= most {
-			return b
-		}
-	}
-	return len(f.lengths) - 1 // the room of a record is no more than that
-}
-
 // first returns the example before the one that a row of a bucket begins with: the first one of the
 // bucket. Shorter ones fill the rest of a row, and begin one only where no other is left.
 func (f *filler) first(lengths []int32, bucket int) int32 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/buckets"
 )
 
 // Shape is the shape of the features of a batch with fixed rows.
@@ -125,9 +126,9 @@ const lookAhead = 48
 
 // filler fills fixed rows. It implements dataset.Filler.
 type filler struct {
-	rows, each int   // each is the most examples of a row
-	most       int   // examples of a batch
-	lengths    []int // of rows, by bucket
+	rows, each int             // each is the most examples of a row
+	most       int             // examples of a batch
+	lengths    buckets.Lengths // of rows
 
 	after []int32 // by example that waits, the next one, or -1
 
@@ -159,7 +160,7 @@ func (f *filler) Sees() int { return len(f.lengths)*(f.most-1) + 1 + lookAhead }
 func (f *filler) Fill(lengths, rows []int32) (full bool) {
 	bucket := len(f.lengths) - 1
 	if bucket > 0 {
-		bucket = f.choose(lengths)
+		bucket = f.lengths.Next(lengths, f.most)
 	}
 	full = f.fill(lengths, rows, bucket)
 	for i, row := range rows {

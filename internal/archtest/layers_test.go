@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"graphs/build", "internal/flat"},
 	{"graphs"},
 	{"graphs/safety", "checkpoint", "dataset/packed", "dataset/dense", "dataset/internal/rowtest"},
-	{"dataset/internal/columns"},
+	{"dataset/internal/columns", "dataset/internal/buckets"},
 	{"dataset", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout"},
 	{"internal/qa"},
 	{"text", "tfrecord", "internal/table"},
