@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/format"
 )
 
 // ModelReport describes any SavedModel: one to train, a served one, or one that another program
@@ -214,7 +215,7 @@ var elementBytes = map[dtpb.DataType]int64{
 func (r *ModelReport) Write(w io.Writer) error {
 	p := &printer{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	p.row("SavedModel", r.Path)
-	p.row("TensorFlow", fmt.Sprintf("%s, saved_model.pb %s", r.TensorFlow, bytesText(r.SavedModelBytes)))
+	p.row("TensorFlow", fmt.Sprintf("%s, saved_model.pb %s", r.TensorFlow, format.Bytes(r.SavedModelBytes)))
 	for _, g := range r.Graphs {
 		p.row("graph", fmt.Sprintf("tags %s: %s in the graph and %s, %s", listText(g.Tags), count(g.Nodes, "node"), count(g.Functions, "function"), count(len(g.Variables), "variable")))
 		for _, s := range g.Signatures {
@@ -230,7 +231,7 @@ func (r *ModelReport) Write(w io.Writer) error {
 		for _, v := range g.Variables {
 			size, shape := "", "any shape"
 			if v.Bytes >= 0 {
-				size = bytesText(v.Bytes)
+				size = format.Bytes(v.Bytes)
 			}
 			if v.Shape != nil {
 				shape = shapeText(v.Shape)

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/gorbit-ml/gorbit/graphs/safety"
+	"github.com/gorbit-ml/gorbit/internal/format"
 )
 
 // Report describes an export. Its JSON form is stable: lists are sorted or in the order of the
@@ -217,12 +218,12 @@ func (r *Report) Write(w io.Writer) error {
 	if r.XLA {
 		p.row("compiled by", "XLA: gradients, evaluate, predict")
 	}
-	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, bytesText(r.SavedModelBytes)))
-	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", thousands(r.Parameters), count(len(r.Variables), "variable"), bytesText(r.VariableBytes), thousands(r.DecayedParameters)))
+	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, format.Bytes(r.SavedModelBytes)))
+	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", format.Thousands(r.Parameters), count(len(r.Variables), "variable"), format.Bytes(r.VariableBytes), format.Thousands(r.DecayedParameters)))
 	if len(r.States) > 0 {
-		p.row("states", fmt.Sprintf("%s, %s", count(len(r.States), "variable"), bytesText(r.StateBytes)))
+		p.row("states", fmt.Sprintf("%s, %s", count(len(r.States), "variable"), format.Bytes(r.StateBytes)))
 	}
-	p.row("optimizer", fmt.Sprintf("%s, slots %s: %s", r.Optimizer, listText(r.Slots), bytesText(r.SlotBytes)))
+	p.row("optimizer", fmt.Sprintf("%s, slots %s: %s", r.Optimizer, listText(r.Slots), format.Bytes(r.SlotBytes)))
 
 	if len(r.FLOPs) > 0 {
 		p.title("FLOPs per token")
@@ -266,7 +267,7 @@ func (r *Report) Write(w io.Writer) error {
 func (r *Report) writeModel(p *printer) {
 	p.title("variables")
 	for _, v := range r.Variables {
-		p.row(v.Name, v.DType, shapeText(v.Shape), thousands(v.Parameters), v.text())
+		p.row(v.Name, v.DType, shapeText(v.Shape), format.Thousands(v.Parameters), v.text())
 	}
 	if len(r.States) > 0 {
 		p.title("states")
@@ -276,7 +277,7 @@ func (r *Report) writeModel(p *printer) {
 		if s.Updated {
 			updated = "updated"
 		}
-		p.row(s.Name, s.DType, shapeText(s.Shape), thousands(s.Elements()), updated)
+		p.row(s.Name, s.DType, shapeText(s.Shape), format.Thousands(s.Elements()), updated)
 	}
 	if len(r.Metrics) > 0 {
 		p.title("metrics")
@@ -422,25 +423,4 @@ func listText(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// thousands formats a count with commas, such as 1,234,567.
-func thousands(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-func bytesText(n int64) string { return scaled(float64(n), "B", "kB", "MB", "GB", "TB") }
-
-func flopsText(n float64) string { return scaled(n, "", "k", "M", "G", "T", "P") }
-
-// scaled formats a number with the largest unit in which it is 1 or more. Each unit is 1000 times
-// the one before.
-func scaled(x float64, units ...string) string {
-	i := 0
-	for ; x >= 1000 && i < len(units)-1; i++ {
-		x /= 1000
-	}
-	return strings.TrimSpace(fmt.Sprintf("%.3g %s", x, units[i]))
-}
+func flopsText(n float64) string { return format.Scaled(n, "", "k", "M", "G", "T", "P") }

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/format"
 )
 
 const miniatureReport = `  graph       mini
@@ -216,15 +218,15 @@ func TestWritersGiveErrorsBack(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
-		{thousands(0), "0"},
-		{thousands(999), "999"},
-		{thousands(1000), "1,000"},
-		{thousands(109482240), "109,482,240"},
-		{bytesText(0), "0 B"},
-		{bytesText(999), "999 B"},
-		{bytesText(1000), "1 kB"},
-		{bytesText(437928960), "438 MB"},
-		{bytesText(5e17), "5e+05 TB"},
+		{format.Thousands(0), "0"},
+		{format.Thousands(999), "999"},
+		{format.Thousands(1000), "1,000"},
+		{format.Thousands(109482240), "109,482,240"},
+		{format.Bytes(0), "0 B"},
+		{format.Bytes(999), "999 B"},
+		{format.Bytes(1000), "1 kB"},
+		{format.Bytes(437928960), "438 MB"},
+		{format.Bytes(5e17), "5e+05 TB"},
 		{flopsText(21.4e6), "21.4 M"},
 		{flopsText(7), "7"},
 		{shapeText([]int64{-1, 3}), "[?,3]"},

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/oauth2"
 
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
@@ -78,15 +79,10 @@ func (c Config) Validate() error {
 		return nil
 	}
 	u, err := url.Parse(c.API)
-	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback(u.Hostname())) {
+	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && devices.IsLoopback(u.Hostname())) {
 		return fault.Usagef("API is %q; expected a URL https://HOST/VERSION (http only on this machine, because a token is sent to it)", c.API)
 	}
 	return nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // kind is the kind of a name.

@@ -33,14 +33,14 @@ var layers = [][]string{
 	{"dataset/internal/columns", "dataset/internal/buckets"},
 	{"dataset", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout"},
 	{"internal/qa"},
-	{"text", "tfrecord", "internal/table"},
+	{"text", "tfrecord", "internal/hub", "internal/table"},
 	{"internal/vfs/gcs"},
 	{
 		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/chart", "internal/devices", "internal/version",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
 		"internal/testkit", "internal/archtest", "internal/doctor", "internal/hub/hubtest",
 	},
-	{"internal/bounded", "internal/hub"},
+	{"internal/bounded", "internal/format"},
 	{"internal/fault"},
 }
 

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gorbit-ml/gorbit/internal/format"
 )
 
 // Machine is what the checks see of a machine.
@@ -131,7 +133,7 @@ func (m Machine) group(file, old string, value func(string) float64) float64 {
 
 // cores compares the cores with what the control group lets the process use of them.
 func (m Machine) cores() Finding {
-	f := Finding{Check: "cores", Level: OK, Text: plural(m.Cores, "core")}
+	f := Finding{Check: "cores", Level: OK, Text: format.Count(int64(m.Cores), "core")}
 	quota := m.group("cpu.max", "cpu.cfs_quota_us", func(text string) float64 {
 		fields := strings.Fields(text)
 		used, err := strconv.ParseFloat(fields[0], 64)
@@ -299,11 +301,4 @@ func (m Machine) Accelerators() (gpu, tpu bool) {
 	gpus, _ := fs.Glob(m.Files, "dev/nvidia[0-9]*")
 	accels, _ := fs.Glob(m.Files, "dev/accel[0-9]*")
 	return len(gpus) > 0, len(accels) > 0
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

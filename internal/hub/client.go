@@ -10,13 +10,13 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
@@ -56,7 +56,7 @@ func (c Config) Validate() error {
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return fault.Usagef("the hub's address is %q; expected one such as %s", c.Endpoint, DefaultEndpoint)
-	case u.Scheme == "http" && !loopback(u.Hostname()):
+	case u.Scheme == "http" && !devices.IsLoopback(u.Hostname()):
 		return fault.Usagef("the hub's address is %q, and anyone on the way could read the token; expected https://", c.Endpoint)
 	case !repoName.MatchString(c.Repo) || len(c.Repo) > 96 || strings.Contains(c.Repo, "..") || strings.Contains(c.Repo, "--"):
 		return fault.Usagef("the repository is %q; expected OWNER/NAME, such as acme/reviews, of letters, digits, dots, - and _", c.Repo)
@@ -68,11 +68,6 @@ func (c Config) Validate() error {
 		return fault.Usagef("attempts are %d; expected at least 1", c.Attempts)
 	}
 	return nil
-}
-
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // StatusError is an answer of a hub with a status other than success.
@@ -204,7 +199,7 @@ func (c *client) once(ctx context.Context, r call) ([]byte, http.Header, error) 
 	// Large files go to addresses that carry their own permission, on other hosts.
 	if own := request.URL.Host == c.host; own && request.Header.Get("Authorization") == "" {
 		request.Header.Set("Authorization", "Bearer "+c.Token)
-	} else if request.URL.Scheme != "https" && !loopback(request.URL.Hostname()) {
+	} else if request.URL.Scheme != "https" && !devices.IsLoopback(request.URL.Hostname()) {
 		return nil, nil, &permanentError{fmt.Errorf("%s: the hub names an address without encryption, %s://%s", r.what, request.URL.Scheme, request.URL.Host)}
 	}
 	response, err := c.http.Do(request)

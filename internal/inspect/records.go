@@ -18,6 +18,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/format"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -383,15 +384,15 @@ func (r *RecordSets) Write(out io.Writer) error {
 		row("warning", w)
 	}
 	for _, s := range r.Sets {
-		fmt.Fprintf(tabs, "\n%s: %s in %s, %s, compression %s\n", plain(s.Name), count(s.Records, "record"), count(int64(len(s.Files)), "file"), bytesText(s.Bytes), s.Compression)
+		fmt.Fprintf(tabs, "\n%s: %s in %s, %s, compression %s\n", plain(s.Name), format.Count(s.Records, "record"), format.Count(int64(len(s.Files)), "file"), format.Bytes(s.Bytes), s.Compression)
 		if s.NotExamples > 0 {
-			fmt.Fprintf(tabs, "  %s of them are no Examples, such as the events of TensorBoard\n", thousands(s.NotExamples))
+			fmt.Fprintf(tabs, "  %s of them are no Examples, such as the events of TensorBoard\n", format.Thousands(s.NotExamples))
 		}
 		if len(s.Features) > 0 {
 			fmt.Fprintf(tabs, "  feature\tkind\trecords\tlength min/median/max\n")
 		}
 		for _, f := range s.Features {
-			fmt.Fprintf(tabs, "  %s\t%s\t%s\t%d/%d/%d\n", plain(f.Name), f.Kind, thousands(f.Records), f.Min, f.Median, f.Max)
+			fmt.Fprintf(tabs, "  %s\t%s\t%s\t%d/%d/%d\n", plain(f.Name), f.Kind, format.Thousands(f.Records), f.Min, f.Median, f.Max)
 		}
 		for _, e := range s.Examples {
 			fmt.Fprintf(tabs, "\nrecord %d of %s\n", e.Record, plain(s.Name))

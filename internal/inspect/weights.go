@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/format"
 )
 
 // verifyUpTo is the size in bytes up to which checksums are verified without being asked for.
@@ -114,7 +115,7 @@ func (w *Weights) Write(out io.Writer) error {
 	if w.Note != "" {
 		fmt.Fprintf(tabs, "  note\t%s\n", w.Note)
 	}
-	fmt.Fprintf(tabs, "  tensors\t%d, %s numbers, %s\n", len(w.Tensors), thousands(w.Numbers), bytesText(w.Bytes))
+	fmt.Fprintf(tabs, "  tensors\t%d, %s numbers, %s\n", len(w.Tensors), format.Thousands(w.Numbers), format.Bytes(w.Bytes))
 	sums := w.Checksums
 	if sums == unread {
 		sums += "; --verify reads the whole checkpoint"
@@ -125,7 +126,7 @@ func (w *Weights) Write(out io.Writer) error {
 	}
 	fmt.Fprintln(tabs)
 	for _, t := range w.Tensors {
-		size := bytesText(t.Bytes)
+		size := format.Bytes(t.Bytes)
 		if t.Slices > 0 {
 			size = fmt.Sprintf("in %d slices", t.Slices)
 		}

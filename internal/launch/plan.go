@@ -195,8 +195,7 @@ func (h Host) local() bool {
 	if err != nil {
 		return h.Address == ""
 	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return devices.IsLoopback(host)
 }
 
 // workers reports whether the hosts run workers, rather than being the chief itself.

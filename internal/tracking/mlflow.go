@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"math"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -57,8 +57,7 @@ func (m *MLflow) Validate() error {
 	if u.User != nil {
 		return fault.Usagef("the address of MLflow holds a password; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead")
 	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	if local := u.Hostname() == "localhost" || err == nil && ip.IsLoopback(); u.Scheme == "http" && !local && m.Token+m.Password != "" {
+	if u.Scheme == "http" && !devices.IsLoopback(u.Hostname()) && m.Token+m.Password != "" {
 		return fault.Usagef("the address of MLflow is %q, and anyone on the way could read the password; expected https://", m.URL)
 	}
 	if m.Experiment == "" {
