@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,16 +127,16 @@ func TestEveryRequestFails(t *testing.T) {
 			h.ChunkSize = 3000
 			dir, files := model(t)
 			var log bytes.Buffer
-			met := false
+			var met atomic.Bool
 			h.Fail = func(n int, _ *http.Request) int {
 				if n == fails {
-					met = true
+					met.Store(true)
 					return status
 				}
 				return 0
 			}
 			_, err := hub.Push(t.Context(), config(h, &log), dir)
-			if !met {
+			if !met.Load() {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,8 +215,10 @@ func TestMLflow(t *testing.T) {
 	}
 	f.check(t, "run0", 1300, "KILLED")
 	// A run that was deleted there is sent once more.
-	delete(f.runs, "run0")
-	f.runs["other"] = &fakeRun{}
+	f.set(func() {
+		delete(f.runs, "run0")
+		f.runs["other"] = &fakeRun{}
+	})
 	if err := tracker(f, dir, &log).Send(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -230,11 +233,18 @@ func TestEveryCallFails(t *testing.T) {
 	for n := 1; ; n++ {
 		f := newMLflow(t)
 		dir := writeRun(t, 1234)
-		met := false
-		f.fail = func(call int) bool { met = met || call == n; return call == n }
+		var met atomic.Bool
+		f.set(func() {
+			f.fail = func(call int) bool {
+				if call == n {
+					met.Store(true)
+				}
+				return call == n
+			}
+		})
 		var log bytes.Buffer
 		err := tracker(f, dir, &log).Send(t.Context())
-		if !met {
+		if !met.Load() {
 			if err != nil || n < 8 {
 				t.Fatalf("%d calls, %v", n, err)
 			}
@@ -257,7 +267,7 @@ func TestEveryCallFails(t *testing.T) {
 // TestFollow lets the tracker be away while the run trains: nothing is lost.
 func TestFollow(t *testing.T) {
 	f := newMLflow(t)
-	f.down = true
+	f.set(func() { f.down = true })
 	dir := writeRun(t, 20)
 	write(t, filepath.Join(dir, runfolder.Journal), "")
 	var log bytes.Buffer
@@ -269,9 +279,7 @@ func TestFollow(t *testing.T) {
 	}
 	writeMetrics(t, dir, 21, 50, true)
 	close(ended)
-	f.mu.Lock()
-	f.down = false
-	f.mu.Unlock()
+	f.set(func() { f.down = false })
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +288,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("it is said %d times that the tracker is away:\n%s", n, &log)
 	}
 
-	f.down = true
+	f.set(func() { f.down = true })
 	if err := tracker(f, dir, &log).Follow(t.Context(), nil, 10*time.Millisecond); err == nil || !strings.Contains(err.Error(), "the same command sends what is missing") {
 		t.Errorf("%v", err)
 	}
@@ -289,6 +297,13 @@ func TestFollow(t *testing.T) {
 	if err := tracker(f, dir, &log).Follow(ctx, nil, time.Hour); err == nil {
 		t.Error("it follows although it was stopped")
 	}
+}
+
+// set changes the server between two calls.
+func (f *fakeMLflow) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
 }
 
 func (f *fakeMLflow) attempts() int {

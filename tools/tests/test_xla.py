@@ -108,6 +108,8 @@ def test_fixed_shapes_compile_and_padding_counts_for_nothing(precision, limit):
     want, got = passes(False), passes(True)
     assert want.keys() == got.keys()
     for name, value in want.items():
+        if name.startswith("evaluate/each/"):  # one of each example, those that fill up included
+            got[name] = got[name][: len(value)]
         assert got[name].shape == value.shape, name
         # The gradient of a key's bias is 0 but for rounding.
         scale = max(np.linalg.norm(value), 1.0)
