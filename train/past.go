@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/launch"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
@@ -41,21 +42,8 @@ func readPast(folder string, contract *graphs.Contract) *past {
 	if before.params, err = ReadParams(filepath.Join(folder, paramsFile)); err != nil {
 		return nil
 	}
-	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(folder, checkpointFolder), State: contract.State, ReadOnly: true})
-	if err != nil {
-		return nil
-	}
-	defer manager.Close()
-	newest, err := manager.Latest()
-	if err != nil {
-		return nil
-	}
-	saved, err := manager.State(newest)
-	if err != nil || saved == nil {
-		return nil
-	}
-	before.prefix = newest.Prefix
-	if before.state, err = runner.ParseRunState(saved); err != nil {
+	var ok bool
+	if before.prefix, before.state, ok = runfolder.Newest(folder, contract.State); !ok {
 		return nil
 	}
 	return before

@@ -29,23 +29,31 @@ type saved struct {
 	}
 }
 
-// readSaved reads the state in the newest checkpoint of a run; nil if there is none that can be read.
-func readSaved(folder string) *saved {
-	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(folder, Checkpoints), ReadOnly: true})
+// Newest returns the prefix of the newest checkpoint of a run and the run's state in it, which is in
+// the given variable, or in checkpoint.StateVariable if the name is "". It returns false if there is
+// none that can be read, or one that another program wrote.
+func Newest(folder, variable string) (prefix string, state runner.RunState, ok bool) {
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(folder, Checkpoints), State: variable, ReadOnly: true})
 	if err != nil {
-		return nil
+		return "", state, false
 	}
 	defer manager.Close()
 	newest, err := manager.Latest()
 	if err != nil {
-		return nil
+		return "", state, false
 	}
 	raw, err := manager.State(newest)
 	if err != nil || raw == nil {
-		return nil
+		return "", state, false
 	}
-	state, err := runner.ParseRunState(raw)
-	if err != nil {
+	state, err = runner.ParseRunState(raw)
+	return newest.Prefix, state, err == nil
+}
+
+// readSaved reads the state in the newest checkpoint of a run; nil if there is none that can be read.
+func readSaved(folder string) *saved {
+	_, state, ok := Newest(folder, "")
+	if !ok {
 		return nil
 	}
 	s := &saved{step: state.Step}

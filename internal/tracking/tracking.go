@@ -45,7 +45,7 @@ type Tracker struct {
 	// Poll is the time between two looks at the folder; that of an attempt at a tracker that is away.
 	Poll time.Duration
 
-	log   *runfolder.Log
+	run   *runfolder.Run   // nil before the first look at the folder
 	sent  map[string]int64 // nil before the tracker has taken the run
 	count int
 }
@@ -65,35 +65,35 @@ func (t *Tracker) Send(ctx context.Context) error {
 // sendPoints sends the points that the folder has now. It returns the run, also beside an error of the
 // tracker.
 func (t *Tracker) sendPoints(ctx context.Context) (*runfolder.Run, error) {
-	// The state is read before the points, so that a run that has ended has no later ones.
-	run, err := runfolder.Read(t.Folder, false, time.Now())
+	var err error
+	if t.run == nil {
+		t.run, err = runfolder.Read(t.Folder, false, time.Now())
+	} else {
+		err = t.run.Refresh(time.Now())
+	}
 	if err != nil {
 		return nil, err
 	}
 	if t.sent == nil {
-		sent, err := t.Sink.Begin(ctx, run)
+		sent, err := t.Sink.Begin(ctx, t.run)
 		if err != nil {
-			return run, err
+			return t.run, err
 		}
 		if t.sent = maps.Clone(sent); t.sent == nil {
 			t.sent = make(map[string]int64)
 		}
-		t.log = runfolder.NewLog()
-	}
-	if err := t.log.Follow(t.Folder); err != nil {
-		return run, err
 	}
 	for _, points := range batches(t.points()) {
 		if err := t.Sink.Points(ctx, points); err != nil {
 			t.sent = nil // begin anew with what the tracker has
-			return run, err
+			return t.run, err
 		}
 		t.count += len(points)
 		for _, p := range points {
 			t.sent[p.Phase] = max(t.sent[p.Phase], p.Step)
 		}
 	}
-	return run, nil
+	return t.run, nil
 }
 
 // batches divides points for the tracker. Values of one step and phase stay together, so that the
@@ -118,7 +118,7 @@ func batches(points []Point) [][]Point {
 // points returns what was not sent yet, in the order of the steps.
 func (t *Tracker) points() []Point {
 	var points []Point
-	for phase, series := range map[string]map[string]*runfolder.Series{"train": t.log.Train, "eval": t.log.Eval} {
+	for phase, series := range map[string]map[string]*runfolder.Series{"train": t.run.Log.Train, "eval": t.run.Log.Eval} {
 		last, some := t.sent[phase]
 		for metric, s := range series {
 			for i, step := range s.Steps {
