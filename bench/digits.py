@@ -17,51 +17,25 @@ import csv
 import json
 import os
 import pathlib
-import re
-import subprocess
 import sys
 import tempfile
-import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from harness import fit
+from harness.fit import ROOT
+
 MODEL = ROOT / "examples" / "digits" / "model.py"
-
-
-def run(*command: str | os.PathLike[str]) -> str:
-    """Runs a command and returns its output."""
-    done = subprocess.run(
-        [os.fspath(word) for word in command],
-        cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        sys.exit(f"digits: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    return done.stdout + done.stderr
 
 
 def gorbit(data: pathlib.Path, work: pathlib.Path, seed: int, epochs: int) -> dict[str, float]:
     """Trains with gorbit and returns the accuracy after the last epoch and the seconds."""
-    program = ROOT / "bin" / "gorbit"
     records = work / "records"
     if not records.exists():
         schema = ROOT / "examples" / "digits" / "schema.yaml"
         tables = ("--train", data / "train.csv", "--dev", data / "dev.csv")
-        run(program, "convert", "--schema", schema, *tables, "--out", records)
+        fit.run(fit.GORBIT, "convert", "--schema", schema, *tables, "--out", records)
     graph, folder = work / f"graph{seed}", work / f"run{seed}"
-    export = (sys.executable, "-m", "gorbit_export", "keras")
-    run(*export, MODEL, "--seed", str(seed), "--out", graph)
-    flags = ("--epochs", str(epochs), "--learning-rate", "1e-3", "--schedule", "constant")
-    flags += ("--warmup-ratio", "0", "--set", "optimizer.clip_norm=0")  # as Keras without more
-    flags += ("--seed", str(seed), "--progress", "off")
-    out = run(program, "train", "--graph", graph, "--data", records, "--run", folder, *flags)
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    last = [line["outputs"] for line in lines if line["phase"] == "eval"][-1]
-    seconds = re.search(r"msg=trained seconds=([\d.]+)", out)
-    if seconds is None:
-        sys.exit(f"digits: gorbit did not say how long it trained:\n{out}")
-    return {"accuracy": last["accuracy"], "seconds": float(seconds[1])}
+    last, seconds = fit.gorbit((MODEL,), records, graph, folder, seed, epochs)
+    return {"accuracy": last["accuracy"], "seconds": seconds}
 
 
 def keras_fit(data: pathlib.Path, seed: int, epochs: int) -> dict[str, float]:
@@ -81,27 +55,15 @@ def keras_fit(data: pathlib.Path, seed: int, epochs: int) -> dict[str, float]:
 
     train, dev = table("train"), table("dev")
     made.model.compile(optimizer=made.optimizer, loss=made.loss, metrics=made.metrics)
-    began: list[float] = []
-
-    class FirstStep(keras.callbacks.Callback):
-        """Records when the first step is done, after tracing."""
-
-        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-            """Called after each step."""
-            if not began:
-                began.append(time.perf_counter())
-
-    history = made.model.fit(
+    history, seconds = fit.keras_fit(
+        made.model,
         *train,
         batch_size=32,
         epochs=epochs,
         validation_data=dev,
         validation_batch_size=32,
-        verbose=0,
-        callbacks=[FirstStep()],
     )
-    seconds = time.perf_counter() - began[0]
-    return {"accuracy": history.history["val_accuracy"][-1], "seconds": seconds}
+    return {"accuracy": history["val_accuracy"][-1], "seconds": seconds}
 
 
 def main() -> None:
@@ -121,9 +83,7 @@ def main() -> None:
         for seed in range(1, args.seeds + 1):
             results["gorbit"].append(gorbit(args.data, pathlib.Path(folder), seed, args.epochs))
             own = (sys.executable, __file__, "--data", args.data, "--epochs", str(args.epochs))
-            out = run(*own, "--keras-seed", str(seed))
-            line = next(line for line in out.splitlines() if line.startswith("{"))
-            results["Keras fit"].append(json.loads(line))
+            results["Keras fit"].append(fit.result_of(*own, "--keras-seed", str(seed)))
             for name, all_ in results.items():
                 print(f"seed {seed}: {name}: {all_[-1]}", flush=True)
     seeds = range(1, args.seeds + 1)

@@ -24,20 +24,19 @@ import json
 import os
 import pathlib
 import random
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from harness import fit
+from harness.fit import ROOT
+
 PACKAGE = "scikit-learn==1.5.2"
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = pathlib.Path(__file__).resolve().parent / "fits_models.py"
 VOCAB = ROOT / ".cache" / "minilm" / "vocab.txt"
 REVIEWS = ROOT / ".cache" / "reviews" / "reviews.txt"
@@ -55,7 +54,7 @@ def table(name: str) -> np.ndarray:
     with tempfile.TemporaryDirectory() as folder:
         pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps")
         platform = ("--platform", "manylinux2014_x86_64", "--python-version", "3.11")
-        run(*pip, "--only-binary", ":all:", *platform, "--dest", folder, PACKAGE)
+        fit.run(*pip, "--only-binary", ":all:", *platform, "--dest", folder, PACKAGE)
         wheel = next(pathlib.Path(folder).glob("scikit_learn-*.whl"))
         with zipfile.ZipFile(wheel) as packed:
             parts = [packed.read(f"sklearn/datasets/data/{member}") for member in tables[name]]
@@ -96,20 +95,6 @@ def schema(name: str, columns: Sequence[str]) -> str:
     return f"features:\n{inputs}  label: {{kind: {label}, role: label}}\n"
 
 
-def run(*command: str | os.PathLike[str]) -> str:
-    """Runs a command and returns its output."""
-    done = subprocess.run(
-        [os.fspath(word) for word in command],
-        cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        sys.exit(f"fits: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    return done.stdout + done.stderr
-
-
 def records(name: str, work: pathlib.Path, limit: int | None) -> pathlib.Path:
     """Converts a table and returns the folder of the records."""
     folder = work / name
@@ -123,28 +108,18 @@ def records(name: str, work: pathlib.Path, limit: int | None) -> pathlib.Path:
     tables = ("--train", folder / "train.csv", "--dev", folder / "dev.csv")
     vocab = ("--vocab", VOCAB) if name == "lstm" else ()
     out = folder / "records"
-    run(GORBIT, "convert", "--schema", folder / "schema.yaml", *vocab, *tables, "--out", out)
+    fit.run(
+        fit.GORBIT, "convert", "--schema", folder / "schema.yaml", *vocab, *tables, "--out", out
+    )
     return out
-
-
-GORBIT = ROOT / "bin" / "gorbit"
 
 
 def gorbit(name: str, data: pathlib.Path, work: pathlib.Path, seed: int, epochs: int) -> dict:
     """Trains with gorbit and returns the metric after the last epoch and the seconds."""
     graph, folder = work / f"{name}-graph{seed}", work / f"{name}-run{seed}"
-    export = (sys.executable, "-m", "gorbit_export", "keras")
-    run(*export, MODELS, "--set", f"name={name}", "--seed", str(seed), "--out", graph)
-    flags = ("--epochs", str(epochs), "--learning-rate", "1e-3", "--schedule", "constant")
-    flags += ("--warmup-ratio", "0", "--set", "optimizer.clip_norm=0")  # as Keras without more
-    flags += ("--seed", str(seed), "--progress", "off")
-    out = run(GORBIT, "train", "--graph", graph, "--data", data, "--run", folder, *flags)
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    last = [line["outputs"] for line in lines if line["phase"] == "eval"][-1]
-    seconds = re.search(r"msg=trained seconds=([\d.]+)", out)
-    if seconds is None:
-        sys.exit(f"fits: gorbit did not say how long it trained:\n{out}")
-    return {"metric": last[METRICS[name]], "seconds": float(seconds[1])}
+    model = (MODELS, "--set", f"name={name}")
+    last, seconds = fit.gorbit(model, data, graph, folder, seed, epochs)
+    return {"metric": last[METRICS[name]], "seconds": seconds}
 
 
 def keras_fit(name: str, data: pathlib.Path, seed: int, epochs: int) -> dict[str, float]:
@@ -177,21 +152,8 @@ def keras_fit(name: str, data: pathlib.Path, seed: int, epochs: int) -> dict[str
 
     train, dev = batches("train", 20_000), batches("dev", 0)
     made.model.compile(optimizer=made.optimizer, loss=made.loss, metrics=made.metrics)
-    began: list[float] = []
-
-    class FirstStep(keras.callbacks.Callback):
-        """Notes when the first step is done, after tracing."""
-
-        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-            """Is called after each step."""
-            if not began:
-                began.append(time.perf_counter())
-
-    history = made.model.fit(
-        train, epochs=epochs, validation_data=dev, verbose=0, callbacks=[FirstStep()]
-    )
-    seconds = time.perf_counter() - began[0]
-    return {"metric": history.history[f"val_{METRICS[name]}"][-1], "seconds": seconds}
+    history, seconds = fit.keras_fit(made.model, train, epochs=epochs, validation_data=dev)
+    return {"metric": history[f"val_{METRICS[name]}"][-1], "seconds": seconds}
 
 
 def measure(name: str, args: argparse.Namespace, work: pathlib.Path) -> None:
@@ -202,9 +164,7 @@ def measure(name: str, args: argparse.Namespace, work: pathlib.Path) -> None:
     for seed in range(1, args.seeds + 1):
         results["gorbit"].append(gorbit(name, data, work, seed, epochs))
         own = (sys.executable, __file__, "--keras", name, "--data", data, "--epochs", str(epochs))
-        out = run(*own, "--seed", str(seed))
-        line = next(line for line in out.splitlines() if line.startswith("{"))
-        results["Keras fit"].append(json.loads(line))
+        results["Keras fit"].append(fit.result_of(*own, "--seed", str(seed)))
         for who, all_ in results.items():
             print(f"{name}: seed {seed}: {who}: {all_[-1]}", flush=True)
     print(f"\n| {name}, {epochs} epochs | {METRICS[name]}, mean | seconds, median | ratio |")
