@@ -68,6 +68,9 @@ type Config struct {
 	// Layout says what a record holds and how a batch is laid out, such as packed.Config.
 	Layout Layout `json:"-"`
 
+	// ClassWeights multiply the weights of examples; nil leaves them as they are.
+	ClassWeights *ClassWeights `json:",omitempty"`
+
 	// Part restricts reading to a part of the records of each batch, so that several
 	// hosts can draw the same batches together. The zero value reads everything.
 	Part Part
@@ -139,6 +142,11 @@ func (c Config) Validate() error {
 	}
 	if c.fit() != nil && c.Part != (Part{}) {
 		return errors.New("parts of batches with a fixed number of rows cannot be read; expected every process to read all of a batch, or rows that are not fixed")
+	}
+	if c.ClassWeights != nil {
+		if err := c.ClassWeights.validate(); err != nil {
+			return err
+		}
 	}
 	return c.Layout.Validate(c.BatchSize)
 }

@@ -165,6 +165,9 @@ func newDataset(ctx context.Context, cfg Config, f files, hash string) (*Dataset
 	if cfg.Shuffle == ShuffleBuffer {
 		d.settings.Buffer = cfg.Buffer
 	}
+	if cfg.ClassWeights != nil {
+		d.settings.ClassWeights = spelled(cfg.ClassWeights.Of)
+	}
 	d.state = State{Version: stateVersion, Settings: d.settings}
 	if fit == nil {
 		return d, nil
@@ -261,6 +264,9 @@ func (d *Dataset) Files() []string { return append([]string(nil), d.files.paths.
 
 // Describe names a record, such as "train-00000-of-00002.tfrecord:17".
 func (d *Dataset) Describe(id RecordID) string { return describe(d.files.paths, id) }
+
+// ClassWeights returns those of the configuration, or nil.
+func (d *Dataset) ClassWeights() *ClassWeights { return d.cfg.ClassWeights }
 
 // Drawn returns the ids of the records drawn for the batch at a position, without
 // reading them.

@@ -121,6 +121,11 @@ func (r *reader) assemble(epoch int64, draws []int64, places []int32) (b *Batch,
 	}
 	b = r.asm.Batch()
 	b.Epoch, b.files = epoch, r.files.paths
+	if r.cfg.ClassWeights != nil {
+		if err := r.cfg.ClassWeights.apply(b); err != nil {
+			return nil, 0, nil, err
+		}
+	}
 	return b, skipped, damage, nil
 }
 

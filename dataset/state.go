@@ -36,6 +36,8 @@ type Settings struct {
 	DropRemainder bool    `json:"drop_remainder"`
 	Shuffle       Shuffle `json:"shuffle"`
 	Buffer        int     `json:"buffer"` // 0 unless the shuffle is ShuffleBuffer
+	// ClassWeights are the weights by class as a text; "" without ClassWeights.
+	ClassWeights string `json:"class_weights,omitempty"`
 	// Layout is a JSON object of the layout's settings. In the JSON of Settings these stand behind
 	// the other fields.
 	Layout string `json:"-"`
@@ -169,6 +171,7 @@ func (s Settings) differences(now Settings, layout []Setting) []string {
 	if s.Shuffle == now.Shuffle {
 		differ("the shuffle buffer", s.Buffer, now.Buffer)
 	}
+	differ("the list of class weights", cmp.Or(s.ClassWeights, "not set"), cmp.Or(now.ClassWeights, "not set"))
 	was, is := layoutValues(s.Layout), layoutValues(now.Layout)
 	for _, l := range layout {
 		if !l.Padding {

@@ -65,6 +65,9 @@ func TestAnyModelDivided(t *testing.T) {
 		p.Train.Steps, p.Train.EvalInterval, p.Summary.Enabled, p.Optimizer.LearningRate = 12, noEval, false, 0.01
 		p.Checkpoint.Best = ""
 		withoutDropout(&p)
+		if m == "flowers" {
+			p.Data.ClassWeights = ByClass{Of: map[string]float64{"0": 3, "2": 0.25}}
+		}
 		one := filepath.Join(t.TempDir(), "one")
 		p.Runtime.Lanes = 1
 		mustTrain(t, p, one)

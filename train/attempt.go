@@ -223,6 +223,7 @@ func (a *attempt) announce() {
 			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
 	a.announceRows()
+	a.announceClasses()
 	a.warnDivided(runtime.MicroBatches * accumulate)
 	log.Info("training", "steps", a.steps, "steps_per_epoch", a.examples.BatchesPerEpoch(), "examples", a.examples.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
@@ -262,6 +263,17 @@ func (a *attempt) announceRows() {
 	case p.Data.Packing == string(packed.PackNone) || p.Data.Buckets != "": // each row has the length of its example
 	case filled < wellFilled && examples > wellFilled*float64(p.Train.BatchSize):
 		a.env.Log.Warn("data.rows has more rows than train.batch_size fills", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "enough_rows", int(math.Ceil(filled*float64(p.Data.Rows)/wellFilled)))
+	}
+}
+
+// announceClasses logs what the classes of the training examples count for.
+func (a *attempt) announceClasses() {
+	weights := a.examples.ClassWeights()
+	if weights == nil {
+		return
+	}
+	if label, err := a.params.classLabel(a.export.Contract, a.data.manifest); err == nil {
+		a.env.Log.Info("class weights", "label", weights.Label, "weights", label.listed(weights.Of))
 	}
 }
 

@@ -75,6 +75,12 @@ func (d *data) files(split string) []string {
 func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split string, use use, log *slog.Logger) (*dataset.Dataset, error) {
 	config := p.dataset(d.files(split), use == toTrain, p.layoutFor(c, use))
 	config.Logger = log
+	if use == toTrain {
+		var err error
+		if config.ClassWeights, err = p.classWeights(c, d.manifest); err != nil {
+			return nil, err
+		}
+	}
 	set, err := dataset.Open(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("split %s: %w", split, err)

@@ -92,6 +92,10 @@ type DataParams struct {
 	Shuffle string `yaml:"shuffle"`
 	// Buffer: number of examples that buffer shuffles at a time; 0 is 65,536.
 	Buffer int `yaml:"buffer"`
+	// ClassWeights: how much the examples of each class count in training: none, balanced (all
+	// classes together count the same), or a number for each class, by its name or number, such as
+	// data.class_weights.positive=2; other classes have 1. A run keeps it.
+	ClassWeights ByClass `yaml:"class_weights"`
 	// DropRemainder: leave out the last, smaller batch of an epoch.
 	DropRemainder bool `yaml:"drop_remainder"`
 	// OnCorrupt: what to do with damaged records: fail or skip.
@@ -263,7 +267,7 @@ type RuntimeParams struct {
 func Defaults() Params {
 	return Params{
 		Seed:  42,
-		Data:  DataParams{Train: "train", Eval: "dev", Features: map[string]string{}, MaskProbability: packed.DefaultMaskProbability, Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), OnCorrupt: "fail"},
+		Data:  DataParams{Train: "train", Eval: "dev", Features: map[string]string{}, MaskProbability: packed.DefaultMaskProbability, Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), ClassWeights: ByClass{Rule: classesNone}, OnCorrupt: "fail"},
 		Train: TrainParams{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
 		Eval:  EvalParams{BatchSize: 64},
 		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
@@ -453,6 +457,9 @@ func (p Params) validateData() error {
 	if !(p.Data.MaskProbability > 0 && p.Data.MaskProbability < 1) {
 		return fmt.Errorf("data.mask_probability is %v; expected more than 0 and less than 1", p.Data.MaskProbability)
 	}
+	if err := p.Data.ClassWeights.validate("data.class_weights", classesNone, classesBalanced); err != nil {
+		return err
+	}
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
 		return fmt.Errorf("data.on_corrupt: %w", err)
 	}
@@ -553,6 +560,11 @@ func (p Params) Flat() map[string]any {
 	out := make(map[string]any)
 	var add func(path string, v reflect.Value)
 	add = func(path string, v reflect.Value) {
+		if by, ok := v.Interface().(ByClass); ok {
+			if v = reflect.ValueOf(by.Of); by.Rule != "" {
+				v = reflect.ValueOf(by.Rule)
+			}
+		}
 		switch v.Kind() {
 		case reflect.Struct:
 			for f, field := range v.Fields() {

@@ -71,7 +71,7 @@ func commentedParams(t *testing.T) map[string]string {
 		for i := range typ.NumField() {
 			field := typ.Field(i)
 			name := strings.TrimPrefix(path+"."+field.Tag.Get("yaml"), ".")
-			if field.Type.Kind() == reflect.Struct {
+			if field.Type.Kind() == reflect.Struct && field.Type != reflect.TypeFor[ByClass]() {
 				walk(field.Type, name)
 				continue
 			}

@@ -48,6 +48,13 @@ func checkNode(node *yaml.Node, t reflect.Type, path string) error {
 	switch {
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
 		return nil // null keeps the current value
+	case t == reflect.TypeFor[ByClass]():
+		if node.Kind == yaml.MappingNode {
+			return checkSection(node, reflect.TypeFor[map[string]float64](), path)
+		}
+		if node.Kind != yaml.ScalarNode {
+			return bad("a word, or a number for each class")
+		}
 	case t.Kind() == reflect.Struct || t.Kind() == reflect.Map:
 		if node.Kind != yaml.MappingNode {
 			return bad("a section with names")

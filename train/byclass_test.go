@@ -1,0 +1,162 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// TestClassWeights wants class weights to be weights of examples: a run with them is, bit for bit, one
+// on records that have them. It keeps them.
+func TestClassWeights(t *testing.T) {
+	m := anyModelNamed("flowers")
+	p := m.params(t)
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 6, noEval, "", false
+	p.Optimizer.LearningRate = 0.01
+	given := p
+	given.Data.Dir, given.Data.Features = t.TempDir(), maps.Clone(p.Data.Features)
+	weights := []float32{0.5, 1, 3}
+	record := m.record
+	m.record = func(r *rand.Rand) []tfrecord.Feature {
+		features := record(r)
+		return append(features, tfrecord.FloatFeature("example_weights", weights[features[1].Int64s[0]]))
+	}
+	other := m.params(t)
+	given.Data.Dir = other.Data.Dir
+	p.Data.ClassWeights = ByClass{Of: map[string]float64{"0": 0.5, "2": 3}}
+	dir := t.TempDir()
+	run := filepath.Join(dir, "classes")
+	mustTrain(t, p, run)
+	mustTrain(t, given, filepath.Join(dir, "examples"))
+	sameRuns(t, run, filepath.Join(dir, "examples"))
+
+	p.Train.Steps = 8
+	p.Data.ClassWeights = ByClass{Rule: classesNone}
+	if _, err := Train(t.Context(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), "the list of class weights was 0.5 1 3 and is not set") {
+		t.Errorf("continued with other weights: %v", err)
+	}
+	p.Data.ClassWeights = ByClass{Rule: classesBalanced}
+	if _, err := Train(t.Context(), p, filepath.Join(dir, "balanced"), quiet()); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "data.class_weights: balanced needs the number of examples of each class") {
+		t.Errorf("balanced without a manifest: %v", err)
+	}
+}
+
+// TestClassWeightsOfContracts reads class weights for labels of all kinds.
+func TestClassWeightsOfContracts(t *testing.T) {
+	feature := func(name, dtype, role string, below int64, shape ...int64) graphs.Feature {
+		f := graphs.Feature{Name: name, DType: dtype, Role: role, Shape: append([]int64{-1}, shape...), Axes: []string{axisExamples}}
+		for range shape {
+			f.Axes = append(f.Axes, "width")
+		}
+		if below > 0 {
+			f.Below = &below
+		}
+		return f
+	}
+	label, weight := feature("kind", "int64", graphs.RoleLabel, 3), feature("w", "float32", graphs.RoleWeight, 0)
+	hot := feature("hot", "float32", graphs.RoleLabel, 0, 3)
+	hot.Make = "multi_hot"
+	offset := feature("start", "int32", graphs.RoleLabel, 0)
+	offset.Make = "offset"
+	texts := &convert.Manifest{Labels: []string{"bad", "so so", "1"}, Splits: map[string]*convert.Split{"train": {Records: 12, LabelCounts: []int64{6, 0, 2}}}}
+	rows := &convert.Manifest{Features: []convert.Feature{{Name: "sort", Categories: []string{"a", "b", "c"}}},
+		Splits: map[string]*convert.Split{"train": {Features: map[string]*convert.Statistics{"sort": {Counts: []int64{1, 1, 2}}}}}}
+	for _, c := range []struct {
+		name     string
+		features []graphs.Feature
+		manifest *convert.Manifest
+		given    string
+		want     string // numbers, or a part of an error
+	}{
+		{"none", nil, nil, "none", "<nil>"},
+		{"balanced", []graphs.Feature{label, weight}, texts, "balanced", "kind w [0.6666666666666666 1 2]"},
+		{"balanced, of a schema", []graphs.Feature{label, weight}, rows, "balanced", "kind w [1.3333333333333333 1.3333333333333333 0.6666666666666666]"},
+		{"names", []graphs.Feature{label, weight}, texts, "{so so: 2, bad: 0.5}", "kind w [0.5 2 1]"},
+		{"names come before numbers", []graphs.Feature{label, weight}, texts, "{1: 4, 0: 2}", "kind w [2 1 4]"},
+		{"numbers", []graphs.Feature{label, weight}, nil, "{2: 4}", "kind w [1 1 4]"},
+		{"without a limit", []graphs.Feature{feature("kind", "int32", graphs.RoleLabel, 0), weight}, nil, "{2: 4}", "kind w [1 1 4]"},
+		{"column", []graphs.Feature{feature("kind", "int32", graphs.RoleLabel, 3, 1), weight}, nil, "{2: 4}", "kind w [1 1 4]"},
+		{"twice", []graphs.Feature{label, weight}, texts, "{bad: 4, 0: 2}", "0 and bad are the same class"},
+		{"unknown name", []graphs.Feature{label, weight}, texts, "{good: 4}", `there is no class "good"; expected one of bad, so so, 1, or 0 to 2`},
+		{"name without names", []graphs.Feature{label, weight}, nil, "{good: 4}", `there is no class "good"; expected 0 to 2, because the data do not name the classes`},
+		{"number out of range", []graphs.Feature{label, weight}, nil, "{3: 4}", `there is no class "3"; expected 0 to 2`},
+		{"balanced without counts", []graphs.Feature{label, weight}, nil, "balanced", "balanced needs the number of examples of each class"},
+		{"float", []graphs.Feature{feature("degrees", "float32", graphs.RoleLabel, 0), weight}, nil, "{0: 2}", "label degrees of the graph is float32 on the axes examples; expected one integer for each example"},
+		{"several labels", []graphs.Feature{hot, weight}, nil, "{0: 2}", "label hot of the graph is float32 on the axes examples, width, made as multi_hot"},
+		{"a class for each token", []graphs.Feature{feature("tags", "int32", graphs.RoleLabel, 3, -1), weight}, nil, "{0: 2}", "label tags of the graph is int32 on the axes examples, width"},
+		{"two labels", []graphs.Feature{offset, label, weight}, nil, "{0: 2}", "the graph has 2 labels (start, kind)"},
+		{"an offset", []graphs.Feature{offset, weight}, nil, "{0: 2}", "made as offset; expected one integer"},
+		{"no label", []graphs.Feature{weight}, nil, "{0: 2}", "the graph has 0 labels"},
+		{"no weight", []graphs.Feature{label}, nil, "{0: 2}", "no feature with a weight for each example"},
+	} {
+		p := Defaults()
+		p.Data.Features["kind"] = "sort"
+		if err := p.Set("data.class_weights=" + c.given); err != nil {
+			t.Fatal(err)
+		}
+		w, err := p.classWeights(&graphs.Contract{Features: c.features}, c.manifest)
+		got := "<nil>"
+		if w != nil {
+			got = fmt.Sprint(w.Label, " ", w.Weight, " ", w.Of)
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want && (err == nil || !strings.HasPrefix(got, "params: data.class_weights: ") || !strings.Contains(got, c.want)) {
+			t.Errorf("%s: %s, expected %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestByClass sets the param in all its forms, and writes it as it was.
+func TestByClass(t *testing.T) {
+	for _, c := range []struct {
+		settings []string
+		yaml     string // of class_weights, or a part of an error
+	}{
+		{nil, "class_weights: none\n"},
+		{[]string{"data.class_weights=balanced"}, "class_weights: balanced\n"},
+		{[]string{"data.class_weights.good=2", "data.class_weights={bad: 0.5}"}, "class_weights:\n    bad: 0.5\n    good: 2\n"},
+		{[]string{"data.class_weights.good=2", "data.class_weights=balanced"}, "class_weights: balanced\n"},
+		{[]string{"data.class_weights=balanced", "data.class_weights.0=2"}, "class_weights:\n    \"0\": 2\n"},
+		{[]string{"data.class_weights=even"}, `data.class_weights is "even"; expected none, balanced, or a number for each class`},
+		{[]string{"data.class_weights={}"}, `data.class_weights is ""; expected none`},
+		{[]string{"data.class_weights.a=-1"}, "data.class_weights.a is -1; expected a finite number above 0"},
+		{[]string{"data.class_weights.a=.nan"}, "data.class_weights.a is NaN"},
+		{[]string{"data.class_weights.a=x"}, "data.class_weights.a is x; expected a number"},
+		{[]string{"data.class_weights=[1, 2]"}, "data.class_weights is a list; expected a word, or a number for each class"},
+	} {
+		p := Defaults()
+		p.Graph, p.Data.Dir = "g", "d"
+		err := p.Load(nil, c.settings)
+		if err == nil {
+			err = p.Validate()
+		}
+		if err != nil {
+			if !strings.Contains(err.Error(), c.yaml) {
+				t.Errorf("%v: %v, expected %q", c.settings, err, c.yaml)
+			}
+			continue
+		}
+		text, err := p.YAML()
+		if err != nil || !strings.Contains(string(text), "  "+c.yaml) {
+			t.Errorf("%v: %v\n%s\nexpected %q", c.settings, err, text, c.yaml)
+		}
+		back := Defaults()
+		if err := back.decode(text); err != nil || fmt.Sprint(back.Data.ClassWeights) != fmt.Sprint(p.Data.ClassWeights) {
+			t.Errorf("%v comes back as %v, %v", p.Data.ClassWeights, back.Data.ClassWeights, err)
+		}
+	}
+	if d := Defaults(); d.Data.ClassWeights.Of != nil || len(Defaults().Flat()) == 0 {
+		t.Error("a setting changed the defaults")
+	}
+}
