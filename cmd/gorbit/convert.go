@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -197,6 +198,32 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 	return nil
 }
 
+// mostLabels is how many labels a line of the table of splits names.
+const mostLabels = 12
+
+// labelCounts returns "label: count" for each label. Of more than mostLabels it returns the most
+// frequent, and how many others there are; the manifest has them all.
+func labelCounts(labels []string, counts []int64) []string {
+	order := make([]int, len(counts))
+	for i := range order {
+		order[i] = i
+	}
+	others := 0
+	if len(order) > mostLabels {
+		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(counts[j], counts[i]) })
+		others = len(order) - (mostLabels - 1)
+		order = order[:mostLabels-1]
+	}
+	var parts []string
+	for _, i := range order {
+		parts = append(parts, fmt.Sprintf("%s: %d", labels[i], counts[i]))
+	}
+	if others > 0 {
+		parts = append(parts, fmt.Sprintf("and %d other labels", others))
+	}
+	return parts
+}
+
 // printManifest prints a table of the splits.
 func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -207,10 +234,7 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 	}
 	for _, name := range sortedSplits(m) {
 		s := m.Splits[name]
-		var labels []string
-		for i, n := range s.LabelCounts {
-			labels = append(labels, fmt.Sprintf("%s: %d", m.Labels[i], n))
-		}
+		labels := labelCounts(m.Labels, s.LabelCounts)
 		if q := s.Questions; q != nil {
 			labels = append(labels, fmt.Sprintf("%d questions", q.Records), fmt.Sprintf("%d without an answer", q.Impossible))
 		}
