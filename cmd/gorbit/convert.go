@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/launch"
 	"github.com/gorbit-ml/gorbit/internal/progress"
 	"github.com/gorbit-ml/gorbit/internal/table"
@@ -44,7 +45,8 @@ With --schema, a YAML file says which features to make of which columns: numbers
 categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
 		Example: `  gorbit convert --task mrpc --vocab vocab.txt --train train.tsv --dev dev.tsv --out data/mrpc
   gorbit convert --schema schema.yaml --train train.csv --dev dev.csv --out data/iris
-  gorbit convert --vocab vocab.txt --train reviews.csv --text-column review --label-column stars --split-by-hash id --out data/reviews`,
+  gorbit convert --vocab vocab.txt --train reviews.csv --text-column review \
+      --label-column stars --split-by-hash id --out data/reviews`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
@@ -101,40 +103,46 @@ type convertFlags struct {
 
 // add defines the flags in f. Those that a convert.Config has in the same form set c.
 func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
-	f.StringVar(&c.Task, "task", convert.TextTask, "format of the input files: "+strings.Join(convert.Tasks(), ", "))
-	f.StringVar(&c.Schema, "schema", "", "YAML file that says which features to make of which columns, instead of a task")
-	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary, one token per line (required for texts)")
-	f.StringArrayVar(&v.train, "train", nil, "file of the training split; may be repeated")
-	f.StringArrayVar(&v.dev, "dev", nil, "file of the dev split")
-	f.StringArrayVar(&v.test, "test", nil, "file of the test split")
-	f.StringArrayVar(&v.extra, "split", nil, "file of another split, as name=file")
-	f.StringVar(&c.Out, "out", "", "folder to write (required)")
+	f.StringVar(&c.Task, "task", convert.TextTask, "`TASK` of the input files: "+strings.Join(convert.Tasks(), ", "))
+	f.StringVar(&c.Schema, "schema", "", "YAML `FILE` that says which features to make of which columns, instead of a task")
+	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary `FILE`, one token per line (required for texts)")
+	f.StringArrayVar(&v.train, "train", nil, "`FILE` of the training split; may be repeated")
+	f.StringArrayVar(&v.dev, "dev", nil, "`FILE` of the dev split")
+	f.StringArrayVar(&v.test, "test", nil, "`FILE` of the test split")
+	f.StringArrayVar(&v.extra, "split", nil, "file of another split, as `NAME=FILE`")
+	f.StringVar(&c.Out, "out", "", "`FOLDER` to write (required)")
 	f.BoolVar(&c.Overwrite, "overwrite", false, "replace an existing dataset")
 	f.BoolVar(&v.cased, "cased", false, "keep case and accents, for cased vocabularies")
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]; task qa: 384 if not given")
 	f.IntVar(&c.DocStride, "doc-stride", 128, "task qa: tokens that neighbouring windows of a long context share")
-	f.StringVar(&v.format, "format", "auto", "tsv (no quoting), csv, jsonl or json (an array of objects), conll or brown for task tokens, lines for task mlm, squad for task qa; auto goes by the file name")
-	f.StringVar(&v.delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
+	f.StringVar(&v.format, "format", "auto", "format of the files: tsv (no quoting), csv, jsonl or json (an array of objects), conll or brown for task tokens, lines for task mlm, squad for task qa; auto goes by the file name")
+	f.StringVar(&v.delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	f.StringVar(&v.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
 	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
 	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
 	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair")
 	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label")
-	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: what separates labels (default: a comma); in JSON they may be an array")
+	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: `CHARACTERS` that separate labels (default: a comma); in JSON they may be an array")
 	f.BoolVar(&c.AllPieces, "all-pieces", false, "task tokens: all tokens of a word get its label, not only the first")
 	f.BoolVar(&c.WordStarts, "word-starts", false, "task mlm: record where words start, so that whole words can be masked")
 	f.StringSliceVar(&c.Labels, "labels", nil, "labels, in the order of their indices (default: sorted)")
 	f.Float64Var(&v.threshold, "label-threshold", 0, "the label column holds scores: those below this value get the first label (negative), the others the second (positive)")
-	f.StringVar(&c.SplitByHash, "split-by-hash", "", "move rows of train to dev by the hash of this column")
+	f.StringVar(&c.SplitByHash, "split-by-hash", "", "move rows of train to dev by the hash of this `COLUMN`")
 	f.Float64Var(&c.DevFraction, "dev-fraction", convert.DefaultDevFraction, "with --split-by-hash: the share of rows that goes to dev")
-	f.StringVar(&c.DevIDs, "dev-ids", "", "file of ids, such as GLUE's dev_ids.tsv, whose rows of train go to dev")
+	f.StringVar(&c.DevIDs, "dev-ids", "", "`FILE` of ids, such as GLUE's dev_ids.tsv, whose rows of train go to dev")
 	f.IntVar(&c.Shards, "shards", 1, "files per split")
-	f.StringVar(&v.compression, "compression", "none", "none, gzip or zlib")
+	f.StringVar(&v.compression, "compression", "none", "compression of the records `none|gzip|zlib`")
 	f.BoolVar(&c.Shuffle, "shuffle", false, "shuffle the records of each split, seeded by --seed")
 	f.Uint64Var(&c.Seed, "seed", 0, "seed of --shuffle")
 	f.BoolVar(&c.SkipBadRows, "skip-bad-rows", false, "skip and count rows that cannot be used")
 	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
+	help.Group(f, "What to convert", "task", "schema", "vocab", "train", "dev", "test", "split")
+	help.Group(f, "The files", "format", "delimiter", "encoding", "no-header", "skip-bad-rows")
+	help.Group(f, "Columns and labels", "text-column", "pair-column", "label-column", "labels", "label-separator", "label-threshold")
+	help.Group(f, "Tokens", "cased", "literal-specials", "max-length", "doc-stride", "all-pieces", "word-starts")
+	help.Group(f, "Splits", "split-by-hash", "dev-fraction", "dev-ids", "shuffle", "seed")
+	help.Group(f, "Output", "out", "overwrite", "shards", "compression", "workers")
 }
 
 // resolve sets the fields of c that the flags stand for. f has parsed the flags.

@@ -63,8 +63,8 @@ devices that workers lend.`,
   gorbit devices --workers 10.0.0.2:2222,10.0.0.3:2222`,
 		Args: noArgs,
 	}
-	cmd.Flags().StringVar(&spec, "devices", "", "devices to ask for: cpu:4 creates 4 virtual CPU devices, gpu:2 uses the first 2 GPUs")
-	cmd.Flags().StringSliceVar(&workers, "workers", nil, "list the devices of gorbit worker processes, host:port,host:port")
+	cmd.Flags().StringVar(&spec, "devices", "", "devices to ask for `cpu:N|gpu:N`: cpu:4 creates 4 virtual CPU devices, gpu:2 uses the first 2 GPUs")
+	cmd.Flags().StringSliceVar(&workers, "workers", nil, "list the devices of gorbit worker processes (`HOST:PORT,...`)")
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait for the workers")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -52,8 +52,8 @@ func TestDocumentedCommands(t *testing.T) {
 // TestExamplesOfHelp checks the examples in the help texts of gorbit's commands.
 func TestExamplesOfHelp(t *testing.T) {
 	count := 0
-	for _, cmd := range newRoot().Commands() {
-		for line := range strings.Lines(cmd.Example) {
+	for _, cmd := range allCommands() {
+		for line := range strings.Lines(strings.ReplaceAll(cmd.Example, "\\\n", " ")) {
 			calls, err := parseShell(strings.TrimSpace(line))
 			if err != nil {
 				t.Errorf("gorbit %s: %q: %v", cmd.Name(), line, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/launch"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train"
@@ -32,18 +33,19 @@ type runFlags struct {
 // add adds the flags. checkpoint is the default of --checkpoint.
 func (r *runFlags) add(cmd *cobra.Command, checkpoint string) {
 	f := cmd.Flags()
-	f.StringVar(&r.run, "run", "", "folder of the run (required)")
+	f.StringVar(&r.run, "run", "", "`FOLDER` of the run (required)")
 	what := "latest, best, or a step"
 	if checkpoint == train.BestOrLatest {
 		what += ", or best-or-latest: the best if the run kept one"
 	}
 	f.StringVar(&r.checkpoint, "checkpoint", checkpoint, what)
-	f.StringArrayVar(&r.settings, "set", nil, "one param of the run, as section.name=value")
+	f.StringArrayVar(&r.settings, "set", nil, "one param of the run, as `SECTION.NAME=VALUE`")
+	help.Group(f, "The run", "run", "checkpoint", "set")
 }
 
 // onTPU adds the flags of a TPU.
 func (r *runFlags) onTPU(cmd *cobra.Command) {
-	r.flags = addShort(cmd.Flags(), train.Defaults(), tpuParams)
+	r.flags = addParams(cmd.Flags(), train.Defaults(), tpuGroup)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f := cmd.Flags().Lookup("tpu"); f.Changed && f.Value.String() == "" {
 			return emptyTPU("--set strategy.name=tpu")
@@ -115,13 +117,14 @@ training.`,
 		Args: noArgs,
 	}
 	r.add(cmd, train.Latest)
-	r.onTPU(cmd)
 	f := cmd.Flags()
 	f.StringVar(&split, "split", "", "split of the data (default: the run's data.eval)")
 	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint")
 	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 means no limit")
 	f.BoolVar(&asJSON, "json", false, "print only the results, one line of JSON each")
+	help.Group(f, "What to evaluate, and when", "split", "follow", "timeout", "json")
 	rows.add(f)
+	r.onTPU(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := cmp.Or(checkFollow(f, follow, timeout), rows.validate(f)); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
@@ -26,9 +27,10 @@ type evaluatedRows struct {
 }
 
 func (r *evaluatedRows) add(f *pflag.FlagSet) {
-	f.StringVar(&r.predictions, "predictions", "", "file for the predictions, a line of JSON for each example")
+	f.StringVar(&r.predictions, "predictions", "", "`FILE` for the predictions, a line of JSON for each example")
 	f.BoolVar(&r.overwrite, "overwrite", false, "replace the file for the predictions")
 	f.IntVar(&r.worst, "worst", 0, "how many of the examples of the highest loss to list")
+	help.Group(f, "Single examples", "predictions", "overwrite", "worst")
 }
 
 // validate checks the flags, which f has parsed.

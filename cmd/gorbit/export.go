@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/launch"
 	"github.com/gorbit-ml/gorbit/internal/servable"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
@@ -38,14 +39,16 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 	}
 	r.add(cmd, train.BestOrLatest)
 	f := cmd.Flags()
-	f.StringVar(&o.Out, "out", "", "folder to write (required)")
+	f.StringVar(&o.Out, "out", "", "`FOLDER` to write (required)")
 	format := formatSavedModel
-	f.StringVar(&format, "format", format, "savedmodel, or huggingface for Hugging Face's transformers")
+	f.StringVar(&format, "format", format, "what to write; huggingface is for Hugging Face's transformers `savedmodel|huggingface`")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing model")
-	f.StringVar(&o.Vocab, "vocab", "", "vocabulary file (default: the run's)")
+	f.StringVar(&o.Vocab, "vocab", "", "vocabulary `FILE` (default: the run's)")
 	f.BoolVar(&o.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
 	f.StringSliceVar(&o.Labels, "labels", nil, "names of the labels (default: those of the run's data)")
+	help.Group(f, "Output", "out", "overwrite", "format")
+	help.Group(f, "What the model says of itself", "labels", "vocab", "lowercase")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Out == "" {
 			return usagef("--out is missing; expected the folder to write")

@@ -55,13 +55,13 @@ gorbit train --init. --batch shows the batch of a step of a run as the model see
   gorbit inspect --batch 17 runs/mrpc`,
 	}
 	f := cmd.Flags()
-	f.StringVar(&l.dot, "dot", "", "write a Graphviz drawing of an export's model to this file; - is standard output")
+	f.StringVar(&l.dot, "dot", "", "write a Graphviz drawing of an export's model to this `FILE`; - is standard output")
 	f.BoolVar(&l.asJSON, "json", false, "print the report as JSON")
 	f.BoolVar(&l.verify, "verify", false, "verify the checksums of a checkpoint of any size (default: up to 512 MiB)")
 	f.BoolVar(&l.diff, "diff", false, "compare the weights of two paths")
-	f.Int64Var(&l.batch, "batch", 0, "show the batch of this step of a run")
+	f.Int64Var(&l.batch, "batch", 0, "show the batch of this `STEP` of a run")
 	f.IntVar(&l.examples, "examples", 3, "records to show of each split")
-	f.StringArrayVar(&l.settings, "set", nil, "with --batch: one param of the run, as section.name=value")
+	f.StringArrayVar(&l.settings, "set", nil, "with --batch: one param of the run, as `SECTION.NAME=VALUE`")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		l.batchGiven, l.sets = f.Changed("batch"), f.Changed("set")
 		return l.check(f, cmd.CommandPath(), args)

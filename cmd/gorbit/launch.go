@@ -46,7 +46,7 @@ and writes it. --ask always asks. See docs/guide/launch.md.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&file, "config", "", "YAML file of the hosts")
+	f.StringVar(&file, "config", "", "YAML `FILE` of the hosts")
 	f.BoolVar(&ask, "ask", false, "ask for the hosts and write them to --config, if given")
 	f.BoolVar(&dryRun, "dry-run", false, "print all commands without running them")
 	f.IntVar(&c.MaxRestarts, "max-restarts", 3, "how often to restart workers of this machine, in total")

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -37,31 +38,35 @@ in a cell stand with spaces between them or, in .jsonl, in an array.
 With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
   gorbit predict --run runs/reviews --file reviews.txt --format json
-  gorbit predict --run runs/reviews --file reviews.csv --text-column review --out answers.csv
+  gorbit predict --run runs/reviews --file reviews.csv --text-column review --out out.csv
   gorbit predict --run runs/mrpc --split test --format tsv > answers.tsv`,
 		Args: noArgs,
 	}
 	r.add(cmd, train.BestOrLatest)
-	r.onTPU(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&a.texts, "text", nil, "text to classify; may be repeated")
-	f.StringArrayVar(&a.pairs, "text-pair", nil, "second text of the pair; once for each --text")
+	f.StringArrayVar(&a.pairs, "text-pair", nil, "second `TEXT` of the pair; once for each --text")
 	f.StringVar(&a.file, "file", "", "file of texts; - is standard input")
 	f.StringVar(&a.columns.Text, "text-column", "", "column of the text in the file")
 	f.StringVar(&a.columns.Pair, "pair-column", "", "column of the second text of a pair")
 	f.StringVar(&a.columns.ID, "id-column", "", "the only column to keep beside the answers (default: all)")
 	f.BoolVar(&a.columns.NoHeader, "no-header", false, "the file has no header row")
 	f.StringVar(&a.columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv, jsonl or json (an array of objects) (default: by its name)")
-	f.StringVar(&a.columns.Delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
+	f.StringVar(&a.columns.Delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	f.StringVar(&a.columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
 	f.StringVar(&a.split, "split", "", "classify this split of the run's data")
-	f.StringVar(&a.vocab, "vocab", "", "vocabulary file (default: the run's)")
+	f.StringVar(&a.vocab, "vocab", "", "vocabulary `FILE` (default: the run's)")
 	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
 	f.StringVar(&a.format, "format", "", "format of the answers: text, tsv, csv or json (default: text, or that of a file with columns)")
 	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each [MASK]")
-	f.StringVar(&a.out, "out", "", "file for the answers (default: standard output)")
+	f.StringVar(&a.out, "out", "", "`FILE` for the answers (default: standard output)")
 	f.BoolVar(&a.overwrite, "overwrite", false, "replace the file for the answers")
+	help.Group(f, "What to answer", "text", "text-pair", "file", "split")
+	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding")
+	help.Group(f, "The vocabulary", "vocab", "lowercase")
+	help.Group(f, "Output", "out", "overwrite", "format", "top-k")
+	r.onTPU(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.lowercaseGiven = f.Changed("lowercase")
 		if err := a.validate(f); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/hub"
 	"github.com/gorbit-ml/gorbit/internal/servable"
 	"github.com/gorbit-ml/gorbit/train"
@@ -59,16 +60,18 @@ The token is read from HF_TOKEN, or from the file that Hugging Face's login writ
 		},
 	}
 	p.run.add(cmd, train.BestOrLatest)
-	cmd.Flags().Lookup("run").Usage = "folder of a run whose model to push"
+	cmd.Flags().Lookup("run").Usage = "`FOLDER` of a run whose model to push"
 	f := cmd.Flags()
-	f.StringVar(&p.config.Repo, "repo", "", "repository, OWNER/NAME (required)")
-	f.StringVar(&p.config.Revision, "revision", "main", "branch of the repository")
+	f.StringVar(&p.config.Repo, "repo", "", "repository, `OWNER/NAME` (required)")
+	f.StringVar(&p.config.Revision, "revision", "main", "`BRANCH` of the repository")
 	f.StringVar(&p.message, "message", "", "first line of the commit (default: says the folder, or the run and its step)")
 	f.BoolVar(&p.config.Public, "public", false, "make a repository that all may see, if it has to be created")
-	f.StringVar(&p.format, "format", formatHuggingFace, "with --run: huggingface, or savedmodel")
+	f.StringVar(&p.format, "format", formatHuggingFace, "with --run: what to write of it `huggingface|savedmodel`")
 	f.BoolVar(&p.follow, "follow", false, "with --run: push new checkpoints as they are written")
 	f.IntVar(&p.every, "every", 1, "with --follow: push every N-th new checkpoint, and the last")
 	f.DurationVar(&p.timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 means no limit")
+	help.Group(f, "What to push", "format", "follow", "every", "timeout")
+	help.Group(f, "Where to", "repo", "revision", "message", "public")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			p.folder = args[0]

@@ -35,7 +35,7 @@ What a run lacks is left out, with the command that makes it. The run may be tra
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&out, "out", "o", "report.html", "file to write, or - for standard output")
+	cmd.Flags().StringVarP(&out, "out", "o", "report.html", "`FILE` to write, or - for standard output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		page := report.Page{Made: time.Now(), Version: version.String()}
 		defaults, err := train.Defaults().YAML()

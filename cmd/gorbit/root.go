@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/progress"
 	"github.com/gorbit-ml/gorbit/internal/version"
 	"github.com/gorbit-ml/gorbit/train"
@@ -39,10 +40,30 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
 	f := root.PersistentFlags()
-	f.StringVar(&g.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
-	f.StringVar(&g.progress, "progress", "auto", "progress bar: auto (on a terminal) or off")
-	f.StringSliceVar(&g.allowOps, "allow-op", nil, "allow graphs to use this operation although it reaches files, processes or Python (an export is a program)")
-	root.AddCommand(newConvert(g), newTrain(g), newEvaluate(g), newPredict(g), newServe(g), newExport(g), newPush(g), newTrack(g), newInspect(g), newRuns(g), newReport(g), newWatch(g), newWorker(g), newLaunch(g), newDevices(g), newDoctor(g), newTPU(g), newTPUEmulator(g), newVersion())
+	f.StringVar(&g.logLevel, "log-level", "info", "lowest `LEVEL` to log: debug, info, warn or error")
+	f.StringVar(&g.progress, "progress", "auto", "progress bar; auto shows it on a terminal `auto|off`")
+	f.StringSliceVar(&g.allowOps, "allow-op", nil, "allow graphs to use this `OPERATION`, although it reaches files, processes or Python (an export is a program)")
+	help.Group(f, "Flags of every command", "log-level", "progress", "allow-op")
+	help.Install(root)
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Data", []*cobra.Command{newConvert(g), newInspect(g)}},
+		{"Training", []*cobra.Command{newTrain(g), newLaunch(g), newWatch(g), newTrack(g)}},
+		{"Results", []*cobra.Command{newEvaluate(g), newRuns(g), newReport(g)}},
+		{"Models", []*cobra.Command{newPredict(g), newExport(g), newServe(g), newPush(g)}},
+		{"Machines", []*cobra.Command{newDoctor(g), newDevices(g), newWorker(g), newTPU(g), newTPUEmulator(g)}},
+		{"The program", []*cobra.Command{newVersion()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.title
+			root.AddCommand(cmd)
+		}
+		root.SetHelpCommandGroupID(group.title)
+		root.SetCompletionCommandGroupID(group.title)
+	}
 	return root
 }
 

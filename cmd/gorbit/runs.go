@@ -62,7 +62,7 @@ their last one, the highest first, the lowest of a loss.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&order, "sort", "name", "name, state, steps, time, written, best, or a metric of the evaluations")
+	f.StringVar(&order, "sort", "name", "`ORDER`: name, state, steps, time, written, best, or a metric of the evaluations")
 	f.BoolVar(&reverse, "reverse", false, "the other way round")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/saved"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/serve"
@@ -48,9 +49,10 @@ run, a model that gorbit export wrote, or a folder of versions of such models, o
 which the greatest is served. A model's name is that of its folder unless NAME=
 gives another.
 
-  POST /v1/models/NAME:answer     answers as gorbit predict gives them
-  POST /v1/models/NAME:predict    TensorFlow Serving's form; also :classify, :regress
-  GET  /v1/models/NAME            its state; with /metadata behind it, its signature
+  POST /v1/models/NAME:answer    answers as gorbit predict gives them
+  POST /v1/models/NAME:predict   TensorFlow Serving's form; also :classify and
+                                 :regress
+  GET  /v1/models/NAME           its state; with /metadata, its signature
   GET  /healthz, /readyz, /metrics
 
 Examples of concurrent requests are computed together, in rows without padding. The
@@ -80,12 +82,12 @@ token on each line, of which every request must then have one.`,
 // add adds the flags.
 func (s *serveFlags) add(f *pflag.FlagSet) {
 	c := &s.config
-	f.StringVar(&s.listen, "listen", "127.0.0.1:8501", "address to listen on; port 0 is a free one")
+	f.StringVar(&s.listen, "listen", "127.0.0.1:8501", "`HOST:PORT` to listen on; port 0 is a free one")
 	f.StringVar(&s.run.checkpoint, "checkpoint", train.BestOrLatest, "of runs: latest, best, a step, or best-or-latest: the best if the run kept one")
-	f.StringArrayVar(&s.run.settings, "set", nil, "of runs: one param, as section.name=value")
-	f.StringVar(&s.cert, "tls-cert", "", "file of the certificate, in PEM form; with it, HTTPS is served")
-	f.StringVar(&s.key, "tls-key", "", "file of the certificate's key, in PEM form")
-	f.StringVar(&s.tokens, "token-file", "", "file with a bearer token on each line; every request but those for /healthz and /readyz must have one")
+	f.StringArrayVar(&s.run.settings, "set", nil, "of runs: one param, as `SECTION.NAME=VALUE`")
+	f.StringVar(&s.cert, "tls-cert", "", "`FILE` of the certificate, in PEM form; with it, HTTPS is served")
+	f.StringVar(&s.key, "tls-key", "", "`FILE` of the certificate's key, in PEM form")
+	f.StringVar(&s.tokens, "token-file", "", "`FILE` with a bearer token on each line; every request but those for /healthz and /readyz must have one")
 	f.IntVar(&c.BatchTokens, "batch-tokens", c.BatchTokens, "most tokens of a batch of texts")
 	f.IntVar(&c.BatchExamples, "batch-examples", c.BatchExamples, "most examples of a batch")
 	f.DurationVar(&c.BatchDelay, "batch-delay", c.BatchDelay, "how long an example waits for others to fill its batch although the devices are free")
@@ -96,6 +98,11 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&c.Timeout, "timeout", c.Timeout, "longest time for the answers of a request, which then gets the status 504")
 	f.DurationVar(&s.stop.StopDelay, "stop-delay", 0, "how long requests are still answered after /readyz said that the server stops")
 	f.DurationVar(&s.stop.StopTimeout, "stop-timeout", 30*time.Second, "how long requests in progress may take when the server stops")
+	help.Group(f, "The models", "checkpoint", "set")
+	help.Group(f, "Who may ask", "listen", "token-file", "tls-cert", "tls-key")
+	help.Group(f, "Batches", "batch-tokens", "batch-examples", "batch-delay")
+	help.Group(f, "Limits", "max-body", "max-examples", "queue", "timeout", "refuse-long")
+	help.Group(f, "The end", "stop-delay", "stop-timeout")
 }
 
 // serve answers requests until the context is done.

@@ -30,7 +30,7 @@ func newTPU(g *globals) *cobra.Command {
 func tpuFlags(f *pflag.FlagSet, c *tpu.Config) {
 	f.StringVar(&c.Project, "tpu-project", "", "project of the TPU (default: this machine's, from the metadata server)")
 	f.StringVar(&c.Zone, "tpu-zone", "", "zone of the TPU (default: this machine's, from the metadata server)")
-	f.StringVar(&c.API, "tpu-api", "", "base URL of the Cloud TPU API (default "+tpu.DefaultAPI+")")
+	f.StringVar(&c.API, "tpu-api", "", "base URL of the Cloud TPU API, `https://...` (default "+tpu.DefaultAPI+")")
 	f.DurationVar(&c.ReadyTimeout, "tpu-ready-timeout", 0, "how long to wait for a TPU that is being created or started")
 	f.BoolVar(&c.WaitForNode, "tpu-wait", false, "also wait for a TPU that was preempted or stopped, until it is created again")
 }

@@ -33,14 +33,15 @@ lost. Clients get the addresses of --listen of all hosts, that of host 0 first.
 TensorFlow's gRPC has no authentication: anyone who can reach the emulator can run any
 program on this machine. By default only this machine can reach it.`,
 		Example: `  gorbit tpu-emulator --listen 127.0.0.1:8470 --topology 2x2x1x2 --hosts 1
-  gorbit tpu-emulator --listen 127.0.0.1:8471 --hosts 2 --host-index 1 --peers 127.0.0.1:9470,127.0.0.1:9471`,
+  gorbit tpu-emulator --listen 127.0.0.1:8471 --hosts 2 --host-index 1 \
+      --peers 127.0.0.1:9470,127.0.0.1:9471`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&listen, "listen", []string{"127.0.0.1:8470"}, "addresses to listen on, such as one for each host; no host means loopback, 0.0.0.0 all addresses, port 0 any free port")
-	f.StringVar(&mesh, "topology", "2x2x1x2", "size of the mesh: chips in x, y and z, and cores of each chip")
+	f.StringSliceVar(&listen, "listen", []string{"127.0.0.1:8470"}, "addresses to listen on (`HOST:PORT,...`), such as one for each host; no host means loopback, 0.0.0.0 all addresses, port 0 any free port")
+	f.StringVar(&mesh, "topology", "2x2x1x2", "size of the mesh, `XxYxZxCORES`: chips in x, y and z, and cores of each chip")
 	f.IntVar(&hosts, "hosts", 1, "hosts that share the chips; a session's cluster must have as many tasks")
-	f.StringSliceVar(&peers, "peers", nil, "addresses, IP:PORT, at which the hosts compute for each other, in order, the same for all; each host is then a process of its own")
+	f.StringSliceVar(&peers, "peers", nil, "addresses (`IP:PORT,...`) at which the hosts compute for each other, in order, the same for all; each host is then a process of its own")
 	f.IntVar(&host, "host-index", 0, "number of this host, from 0; with --peers")
 	f.StringVar(&fails, "fault", "", fmt.Sprintf("what goes wrong, for tests: KIND, KIND@CALL or KIND@CALL:TIME, with one of %v (see docs/guide/tpu.md)", tpuemulator.Faults()))
 	f.DurationVar(&abandoned, "abandoned", tpuemulator.DefaultAbandoned, "end a session, and free its variables, so long after the last connection of its client ended")

@@ -31,7 +31,8 @@ of a session, with the names and shapes of what each is fed. It needs no TPU. Th
 of a TPU have fixed shapes, so the size of every axis of the export's features is needed
 (gorbit inspect EXPORT shows them). With --more-axes there are programs for more shapes, as
 for data.buckets of a run.`,
-		Example: `  gorbit tpu graph exports/mrpc --axes rows=16,length=128,examples=32 --topology 2x2x1x2 --out /tmp/graph`,
+		Example: `  gorbit tpu graph exports/mrpc --axes rows=16,length=128,examples=32 \
+      --topology 2x2x1x2 --out /tmp/graph`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("%d exports given; expected one; see %s --help", len(args), cmd.CommandPath())
@@ -40,14 +41,14 @@ for data.buckets of a run.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&mesh, "topology", "2x2x1x2", "size of the mesh: chips in x, y and z, and cores of each chip")
+	f.StringVar(&mesh, "topology", "2x2x1x2", "size of the mesh, `XxYxZxCORES`: chips in x, y and z, and cores of each chip")
 	f.StringVar(&job, "job", tpu.DefaultJob, "job of the TPU's tasks in names of devices")
 	f.IntVar(&c.Replicas, "replicas", 0, "cores to use; 0 means all")
 	f.StringToInt64Var(&axes, "axes", nil, "size of each axis of the features of one replica")
-	f.StringArrayVar(&more, "more-axes", nil, "axes of another shape, which has programs of its own; may be repeated")
+	f.StringArrayVar(&more, "more-axes", nil, "axes (`NAME=N,...`) of another shape, which has programs of its own; may be repeated")
 	f.IntVar(&c.StepsPerCall, "steps-per-call", 1, "training steps in a call; more than one are made by a loop on the TPU")
-	f.StringVar(&mode, "mode", "train", "train, or evaluate for a graph without the training step")
-	f.StringVar(&out, "out", "", "folder to write; it must not exist")
+	f.StringVar(&mode, "mode", "train", "evaluate is for a graph without the training step `train|evaluate`")
+	f.StringVar(&out, "out", "", "`FOLDER` to write; it must not exist")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch mode {
 		case "train":

@@ -34,7 +34,7 @@ MLFLOW_TRACKING_PASSWORD and MLFLOW_TRACKING_TOKEN.`,
   gorbit track runs/mrpc --follow -- python3 examples/track/wandb_hook.py`,
 	}
 	f := cmd.Flags()
-	f.StringVar(&m.URL, "mlflow", os.Getenv("MLFLOW_TRACKING_URI"), "address of MLflow's tracking server (default: MLFLOW_TRACKING_URI)")
+	f.StringVar(&m.URL, "mlflow", os.Getenv("MLFLOW_TRACKING_URI"), "`http://HOST:PORT` of MLflow's tracking server (default: MLFLOW_TRACKING_URI)")
 	f.Lookup("mlflow").DefValue = ""
 	f.StringVar(&m.Experiment, "experiment", "Default", "experiment of MLflow; created if it is not there")
 	f.StringVar(&m.Name, "name", "", "name of the run in MLflow (default: that of its folder)")

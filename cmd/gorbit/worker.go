@@ -41,12 +41,12 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 		Args: noArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Listen, "listen", "127.0.0.1:2222", "address to listen on; no host means loopback, 0.0.0.0 all addresses, port 0 any free port")
-	f.StringVar(&c.Devices, "devices", "", "devices to lend: cpu:N (N devices that share the cores), gpu (all GPUs) or gpu:N (default: all GPUs, or cpu:1 if there are none)")
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:2222", "`HOST:PORT` to listen on; no host means loopback, 0.0.0.0 all addresses, port 0 any free port")
+	f.StringVar(&c.Devices, "devices", "", "devices to lend `gpu:N|cpu:N`: cpu:N (N devices that share the cores), gpu (all GPUs) or gpu:N (default: all GPUs, or cpu:1 if there are none)")
 	f.IntVar(&c.Threads, "threads", 0, "threads that one operation may use, overriding the run's setting; 0 keeps the run's setting")
-	f.StringVar(&data, "data", "", "folder of the data on this machine, for runs with --input local (default: the same path as on the chief)")
+	f.StringVar(&data, "data", "", "`FOLDER` of the data on this machine, for runs with --input local (default: the same path as on the chief)")
 	f.BoolVar(&onTPU, "tpu", false, "serve this host's TPU to gorbit train --tpu; needs TensorFlow's library for TPUs")
-	f.StringSliceVar(&hosts, "hosts", nil, "with --tpu: addresses of the servers of all hosts of the TPU, in order (default: only this one)")
+	f.StringSliceVar(&hosts, "hosts", nil, "with --tpu: addresses (`HOST:PORT,...`) of the servers of all hosts of the TPU, in order (default: only this one)")
 	f.BoolVar(&child, "child", false, "")
 	if err := f.MarkHidden("child"); err != nil {
 		panic(err)

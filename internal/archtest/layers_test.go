@@ -35,6 +35,7 @@ var layers = [][]string{
 	{"internal/qa"},
 	{"text", "tfrecord", "internal/hub", "internal/table"},
 	{"internal/vfs/gcs"},
+	{"internal/help"},
 	{
 		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/chart", "internal/devices", "internal/version",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
