@@ -123,6 +123,22 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// BenchmarkLabels reads the labels of all records, as the first opening of a file does that is sampled.
+func BenchmarkLabels(b *testing.B) {
+	const n = 100_000
+	path := benchmarkFile(b, n)
+	used := processorTime(b)
+	for b.Loop() {
+		os.Remove(path + ".labels.index")
+		d, err := Open(b.Context(), Config{Files: []string{path}, BatchSize: 32, Layout: packed.Config{}, Sampling: &Sampling{Label: []string{"label_ids"}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		d.Close()
+	}
+	b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(b.N)/n, "cpu-ns/example")
+}
+
 // BenchmarkMeasure measures the lengths of all records, as the first opening of a file does.
 func BenchmarkMeasure(b *testing.B) {
 	const n = 100_000

@@ -68,6 +68,9 @@ type Config struct {
 	// Layout says what a record holds and how a batch is laid out, such as packed.Config.
 	Layout Layout `json:"-"`
 
+	// Sampling draws the records of an epoch with replacement, by their class; nil draws each once. It
+	// needs ShuffleFull.
+	Sampling *Sampling `json:",omitempty"`
 	// ClassWeights multiply the weights of examples; nil leaves them as they are.
 	ClassWeights *ClassWeights `json:",omitempty"`
 
@@ -142,6 +145,11 @@ func (c Config) Validate() error {
 	}
 	if c.fit() != nil && c.Part != (Part{}) {
 		return errors.New("parts of batches with a fixed number of rows cannot be read; expected every process to read all of a batch, or rows that are not fixed")
+	}
+	if c.Sampling != nil {
+		if err := c.Sampling.validate(c.Shuffle); err != nil {
+			return err
+		}
 	}
 	if c.ClassWeights != nil {
 		if err := c.ClassWeights.validate(); err != nil {

@@ -27,6 +27,8 @@ type Dataset struct {
 	settings Settings
 	closers  []io.Closer
 
+	sampler *sampler // nil without Config.Sampling
+
 	// For batches of a fixed size: how they are filled, and the room that each record takes, by
 	// its number.
 	fit      *Fit
@@ -168,11 +170,19 @@ func newDataset(ctx context.Context, cfg Config, f files, hash string) (*Dataset
 	if cfg.ClassWeights != nil {
 		d.settings.ClassWeights = spelled(cfg.ClassWeights.Of)
 	}
+	if cfg.Sampling != nil {
+		d.settings.Sampling = cfg.Sampling.String()
+	}
 	d.state = State{Version: stateVersion, Settings: d.settings}
+	if cfg.Sampling != nil {
+		if d.sampler, err = newSampler(ctx, &d.files, cfg); err != nil {
+			return nil, err
+		}
+	}
 	if fit == nil {
 		return d, nil
 	}
-	if d.rooms, err = measure(ctx, &d.files, fit, cfg.Logger); err != nil {
+	if d.rooms, err = roomsOf(ctx, &d.files, fit, cfg.Logger); err != nil {
 		return nil, err
 	}
 	if d.perEpoch, d.cells, err = d.count(ctx, 0); err != nil {
@@ -245,7 +255,7 @@ func (d *Dataset) Damaged() tfrecord.Skipped {
 // is not as the layout expects, so that wrong data are found before anything else is loaded. A damaged
 // record is passed over if the configuration says so.
 func (d *Dataset) CheckFirst() error {
-	r := newReader(&d.cfg, &d.files, d.assembler())
+	r := newReader(&d.cfg, &d.files, d.newOrder(), d.assembler())
 	for i, s := range d.files.sources {
 		if s.Len() == 0 {
 			continue
@@ -274,8 +284,18 @@ func (d *Dataset) Drawn(s State) []RecordID {
 	if d.fit != nil {
 		return d.idsOf(d.planAt(s).next().draws)
 	}
-	return d.idsOf(newOrder(d.cfg.Shuffle, d.files.len(), d.cfg.Seed, d.cfg.Buffer).draw(nil, s.Epoch, s.Position, s.end()))
+	return d.idsOf(d.newOrder().draw(nil, s.Epoch, s.Position, s.end()))
 }
+
+// newOrder returns the order of the records for one goroutine.
+func (d *Dataset) newOrder() *order {
+	o := newOrder(d.cfg.Shuffle, d.files.len(), d.cfg.Seed, d.cfg.Buffer)
+	o.sampler = d.sampler
+	return o
+}
+
+// Sampling returns that of the configuration, or nil.
+func (d *Dataset) Sampling() *Sampling { return d.cfg.Sampling }
 
 // idsOf returns the ids of numbered records.
 func (d *Dataset) idsOf(draws []int64) []RecordID {

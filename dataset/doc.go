@@ -13,7 +13,7 @@
 // [Dataset.Restore] moves to a position without reading anything. [State] is a
 // position together with the settings it depends on. A Dataset with other settings
 // refuses it. Several hosts can draw the same batches together, each host a [Part]
-// of every batch.
+// of every batch. With [Sampling], an epoch draws records with replacement, by their class.
 //
 // # Batches of a fixed size
 //

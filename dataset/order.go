@@ -5,6 +5,8 @@ const (
 	useRecords = iota // the records of the whole set
 	useBlocks         // the blocks of a buffered shuffle
 	useWindow         // the records of a window, followed by its number
+	useMasks          // of package packed: the tokens of a record
+	useSample         // the records that are drawn with replacement, one for each position
 )
 
 // order maps the positions of an epoch to records. It caches what it computed last,
@@ -15,6 +17,8 @@ type order struct {
 	seed uint64
 	// epoch is the epoch of the fields below, or -1.
 	epoch int64
+
+	sampler *sampler // nil if every record is drawn once
 
 	perm permutation // of the records, or of the blocks
 
@@ -44,6 +48,12 @@ func newOrder(mode Shuffle, n int64, seed uint64, buffer int) *order {
 // memory of draws.
 func (o *order) draw(draws []int64, epoch, start, end int64) []int64 {
 	draws = draws[:0]
+	if o.sampler != nil {
+		for pos := start; pos < end; pos++ {
+			draws = append(draws, o.sampler.at(o.seed, epoch, pos))
+		}
+		return draws
+	}
 	for pos := start; pos < end; pos++ {
 		draws = append(draws, pos)
 	}

@@ -47,7 +47,7 @@ type drawnRecord struct{ position, record int64 }
 // planAt returns a planner that begins at a position, which must be valid.
 func (d *Dataset) planAt(s State) *planner {
 	p := &planner{rooms: d.rooms, fill: d.fit.Fillers(), drop: d.cfg.DropRemainder, all: d.state,
-		order: newOrder(d.cfg.Shuffle, d.files.len(), d.cfg.Seed, d.cfg.Buffer), epoch: s.Epoch, from: s.Position, drawn: s.Position}
+		order: d.newOrder(), epoch: s.Epoch, from: s.Position, drawn: s.Position}
 	p.sees = p.fill.Sees()
 	back, _ := parseCarried(s.Carried) // checked by Restore
 	for _, b := range back {

@@ -78,7 +78,7 @@ func (d *Dataset) startPrefetch() *prefetch {
 	})
 	for range cfg.Readers {
 		p.done.Go(func() {
-			r := newReader(cfg, &d.files, d.assembler())
+			r := newReader(cfg, &d.files, d.newOrder(), d.assembler())
 			for j := range jobs {
 				j.to <- p.make(r, j)
 			}

@@ -66,9 +66,8 @@ type reader struct {
 	asm   Assembler
 }
 
-func newReader(cfg *Config, f *files, asm Assembler) *reader {
-	return &reader{cfg: cfg, files: f, order: newOrder(cfg.Shuffle, f.len(), cfg.Seed, cfg.Buffer),
-		near: make([][]int, len(f.sources)), asm: asm}
+func newReader(cfg *Config, f *files, o *order, asm Assembler) *reader {
+	return &reader{cfg: cfg, files: f, order: o, near: make([][]int, len(f.sources)), asm: asm}
 }
 
 // read makes the batch of the records drawn at the positions start to end of an

@@ -33,43 +33,58 @@ type digested interface {
 	Digest() uint64
 }
 
-// measure returns the room that each record takes, by its number. The sizes of a file's records are
-// kept in a file beside it, and are read from there the next time.
-func measure(ctx context.Context, f *files, fit *Fit, log *slog.Logger) ([]uint16, error) {
+// measured is a number that is kept of each record.
+type measured struct {
+	// suffix is that of the file beside a file of records, and what names the numbers in messages.
+	suffix, what string
+	// key and measurers are as in a Fit.
+	key       string
+	measurers func() Measurer
+}
+
+// measure returns a number of each record. Those of a file's records are kept in a file beside it, and
+// are read from there the next time.
+func measure(ctx context.Context, f *files, m measured, log *slog.Logger) ([]uint16, error) {
 	all := make([]uint16, f.len())
 	for i, s := range f.sources {
 		sizes := all[f.ends[i]-int64(s.Len()) : f.ends[i]]
-		if err := sizesOf(ctx, s, fit, sizes, log); err != nil {
-			return nil, fmt.Errorf("%s: lengths of the records: %w", f.paths[i], err)
-		}
-	}
-	for i, n := range all {
-		if n > 0 {
-			all[i] = uint16(fit.Room(int(n)))
+		if err := sizesOf(ctx, s, m, sizes, log); err != nil {
+			return nil, fmt.Errorf("%s: %s of the records: %w", f.paths[i], m.what, err)
 		}
 	}
 	return all, nil
 }
 
+// roomsOf returns the room that each record takes.
+func roomsOf(ctx context.Context, f *files, fit *Fit, log *slog.Logger) ([]uint16, error) {
+	all, err := measure(ctx, f, measured{sizesSuffix, "lengths", fit.Key, fit.Measurers}, log)
+	for i, n := range all {
+		if n > 0 {
+			all[i] = uint16(fit.Room(int(n)))
+		}
+	}
+	return all, err
+}
+
 // sizesOf sets the sizes of a file's records.
-func sizesOf(ctx context.Context, s source, fit *Fit, sizes []uint16, log *slog.Logger) error {
+func sizesOf(ctx context.Context, s source, m measured, sizes []uint16, log *slog.Logger) error {
 	file, kept := s.(digested)
 	if kept {
-		err := loadSizes(file.Path()+sizesSuffix, file.Digest(), fit.Key, sizes)
+		err := loadSizes(file.Path()+m.suffix, file.Digest(), m.key, sizes)
 		if err == nil {
 			return nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			log.Debug("lengths of records are measured again", "file", file.Path(), "reason", err)
+			log.Debug(m.what+" of records are measured again", "file", file.Path(), "reason", err)
 		}
 	}
-	intact, err := sizesByReading(ctx, s, fit, sizes)
+	intact, err := sizesByReading(ctx, s, m.measurers, sizes)
 	if err != nil || !intact || !kept {
 		return err
 	}
-	path := file.Path() + sizesSuffix
-	if err := writeSizes(path, encodeSizes(file.Digest(), fit.Key, sizes)); err != nil {
-		log.Debug("lengths of records are kept in memory", "file", path, "reason", err)
+	path := file.Path() + m.suffix
+	if err := writeSizes(path, encodeSizes(file.Digest(), m.key, sizes)); err != nil {
+		log.Debug(m.what+" of records are kept in memory", "file", path, "reason", err)
 	}
 	return nil
 }
@@ -77,14 +92,14 @@ func sizesOf(ctx context.Context, s source, fit *Fit, sizes []uint16, log *slog.
 // sizesByReading measures the records of a file. It reports whether all of them could be decoded.
 // The size of one that cannot is 0: readers find the damage again and do what the configuration
 // says.
-func sizesByReading(ctx context.Context, s source, fit *Fit, sizes []uint16) (bool, error) {
+func sizesByReading(ctx context.Context, s source, measurers func() Measurer, sizes []uint16) (bool, error) {
 	const piece = 1 << 14
 	var bad atomic.Bool
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for from := 0; from < len(sizes); from += piece {
 		g.Go(func() error {
-			size := fit.Measurers()
+			size := measurers()
 			var buf []byte
 			for i := from; i < min(from+piece, len(sizes)); i++ {
 				if i%1024 == 0 && ctx.Err() != nil {

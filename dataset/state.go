@@ -36,6 +36,8 @@ type Settings struct {
 	DropRemainder bool    `json:"drop_remainder"`
 	Shuffle       Shuffle `json:"shuffle"`
 	Buffer        int     `json:"buffer"` // 0 unless the shuffle is ShuffleBuffer
+	// Sampling says how records are drawn with replacement; "" without Sampling.
+	Sampling string `json:"sampling,omitempty"`
 	// ClassWeights are the weights by class as a text; "" without ClassWeights.
 	ClassWeights string `json:"class_weights,omitempty"`
 	// Layout is a JSON object of the layout's settings. In the JSON of Settings these stand behind
@@ -171,6 +173,7 @@ func (s Settings) differences(now Settings, layout []Setting) []string {
 	if s.Shuffle == now.Shuffle {
 		differ("the shuffle buffer", s.Buffer, now.Buffer)
 	}
+	differ("the sampling", cmp.Or(s.Sampling, "uniform"), cmp.Or(now.Sampling, "uniform"))
 	differ("the list of class weights", cmp.Or(s.ClassWeights, "not set"), cmp.Or(now.ClassWeights, "not set"))
 	was, is := layoutValues(s.Layout), layoutValues(now.Layout)
 	for _, l := range layout {

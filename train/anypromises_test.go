@@ -67,6 +67,7 @@ func TestAnyModelDivided(t *testing.T) {
 		withoutDropout(&p)
 		if m == "flowers" {
 			p.Data.ClassWeights = ByClass{Of: map[string]float64{"0": 3, "2": 0.25}}
+			p.Data.Sampling = ByClass{Rule: classesBalanced}
 		}
 		one := filepath.Join(t.TempDir(), "one")
 		p.Runtime.Lanes = 1

@@ -266,14 +266,26 @@ func (a *attempt) announceRows() {
 	}
 }
 
-// announceClasses logs what the classes of the training examples count for.
+// announceClasses logs what the classes of the training examples count for, and how often they are
+// drawn.
 func (a *attempt) announceClasses() {
-	weights := a.examples.ClassWeights()
-	if weights == nil {
+	weights, sampling := a.examples.ClassWeights(), a.examples.Sampling()
+	if weights == nil && sampling == nil {
 		return
 	}
-	if label, err := a.params.classLabel(a.export.Contract, a.data.manifest); err == nil {
+	label, err := a.params.classLabel(a.export.Contract, a.data.manifest)
+	if err != nil {
+		return // preflight reports it
+	}
+	if weights != nil {
 		a.env.Log.Info("class weights", "label", weights.Label, "weights", label.listed(weights.Of))
+	}
+	switch {
+	case sampling == nil:
+	case sampling.Of == nil:
+		a.env.Log.Info("examples are drawn with replacement, all classes equally often", "label", label.feature.Name)
+	default:
+		a.env.Log.Info("examples are drawn with replacement, in proportion to the numbers of their classes", "label", label.feature.Name, "numbers", label.listed(sampling.Of))
 	}
 }
 

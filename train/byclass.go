@@ -22,6 +22,7 @@ type ByClass struct {
 // Words that a ByClass may be.
 const (
 	classesNone     = "none"
+	classesUniform  = "uniform"
 	classesBalanced = "balanced"
 )
 

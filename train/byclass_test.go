@@ -50,6 +50,48 @@ func TestClassWeights(t *testing.T) {
 	}
 }
 
+// TestSampling wants a run to be sampled as its params say, in the middle of an epoch too, and to keep
+// the sampling.
+func TestSampling(t *testing.T) {
+	p := anyModelNamed("flowers").params(t)
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 12, noEval, "", false
+	p.Checkpoint.Interval, p.Data.Sampling = 4, ByClass{Of: map[string]float64{"1": 1e6}}
+	whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
+	mustTrain(t, p, whole)
+	stopAt(t, p, run, 5)
+	mustTrain(t, p, run)
+	sameRuns(t, run, whole)
+	_, set := opened(t, p)
+	b, err := set.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, class := range integers(b.Feature(anyLabel(t, p))) {
+		if class != 1 {
+			t.Errorf("an example of class %d was drawn, expected class 1", class)
+		}
+	}
+	p.Train.Steps, p.Data.Sampling = 16, ByClass{Rule: classesUniform}
+	if _, err := Train(t.Context(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), "the sampling was by class, 1 1e+06 1 and is uniform") {
+		t.Errorf("continued with another sampling: %v", err)
+	}
+	p = anyModelNamed("words").params(t)
+	p.Data.Sampling = ByClass{Rule: classesBalanced}
+	if _, err := Train(t.Context(), p, run, quiet()); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "data.sampling: label sum of the graph is float32") {
+		t.Errorf("sampled by a number: %v", err)
+	}
+}
+
+// anyLabel is the name of the label of a run's graph.
+func anyLabel(t *testing.T, p Params) string {
+	t.Helper()
+	export, err := openExport(t.Context(), p.Graph, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return export.Contract.Label().Name
+}
+
 // TestClassWeightsOfContracts reads class weights for labels of all kinds.
 func TestClassWeightsOfContracts(t *testing.T) {
 	feature := func(name, dtype, role string, below int64, shape ...int64) graphs.Feature {
@@ -155,6 +197,14 @@ func TestByClass(t *testing.T) {
 		if err := back.decode(text); err != nil || fmt.Sprint(back.Data.ClassWeights) != fmt.Sprint(p.Data.ClassWeights) {
 			t.Errorf("%v comes back as %v, %v", p.Data.ClassWeights, back.Data.ClassWeights, err)
 		}
+	}
+	p := Defaults()
+	p.Graph, p.Data.Dir, p.Data.Shuffle = "g", "d", "none"
+	if err := p.Set("data.sampling.a=2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "data.shuffle is none and data.sampling is not uniform; expected full") {
+		t.Errorf("sampled without a shuffle: %v", err)
 	}
 	if d := Defaults(); d.Data.ClassWeights.Of != nil || len(Defaults().Flat()) == 0 {
 		t.Error("a setting changed the defaults")

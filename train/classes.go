@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
@@ -85,7 +85,7 @@ func (l classLabel) class(given string) (int, error) {
 }
 
 // maxClass is the greatest class that may be given a number.
-const maxClass = math.MaxUint16 - 2
+const maxClass = dataset.MaxClass
 
 // numbers returns the numbers that are given for classes, by class. Classes without one have 1.
 func (l classLabel) numbers(given map[string]float64) ([]float64, error) {
@@ -168,6 +168,29 @@ func (p Params) classWeights(c *graphs.Contract, m *convert.Manifest) (*dataset.
 		out.Of = balanced(counts)
 	} else if out.Of, err = label.numbers(p.Data.ClassWeights.Of); err != nil {
 		return nil, bad(err)
+	}
+	return out, nil
+}
+
+// sampling returns what data.sampling makes of a graph's training examples, or nil. m is the manifest of
+// the data, or nil.
+func (p Params) sampling(c *graphs.Contract, m *convert.Manifest) (*dataset.Sampling, error) {
+	if p.Data.Sampling.Rule == classesUniform {
+		return nil, nil
+	}
+	label, err := p.classLabel(c, m)
+	if err != nil {
+		return nil, &ParamsError{fmt.Errorf("data.sampling: %w", err)}
+	}
+	out := &dataset.Sampling{Label: []string{label.record}}
+	if _, named := p.Data.Features[label.feature.Name]; !named && takesTokens(c) && label.feature.Name == packed.LabelIDs {
+		out.Label = packed.DefaultFeatureNames().Label
+	}
+	if p.Data.Sampling.Rule == classesBalanced {
+		return out, nil
+	}
+	if out.Of, err = label.numbers(p.Data.Sampling.Of); err != nil {
+		return nil, &ParamsError{fmt.Errorf("data.sampling: %w", err)}
 	}
 	return out, nil
 }

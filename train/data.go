@@ -80,6 +80,9 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 		if config.ClassWeights, err = p.classWeights(c, d.manifest); err != nil {
 			return nil, err
 		}
+		if config.Sampling, err = p.sampling(c, d.manifest); err != nil {
+			return nil, err
+		}
 	}
 	set, err := dataset.Open(ctx, config)
 	if err != nil {

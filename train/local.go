@@ -21,7 +21,7 @@ func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *strategy.
 		return nil
 	}
 	d := &strategy.LocalInput{Dir: p.Data.Dir, Dataset: p.dataset(nil, true, packed.Config{}), Layout: p.layoutFor(c, toTrain), Settings: train.State().Settings, Workers: p.Strategy.addresses()}
-	d.Dataset.ClassWeights = train.ClassWeights()
+	d.Dataset.ClassWeights, d.Dataset.Sampling = train.ClassWeights(), train.Sampling()
 	for _, f := range train.FileInfos() {
 		if within, err := filepath.Rel(d.Dir, f.Path); err == nil && filepath.IsLocal(within) {
 			f.Path = within

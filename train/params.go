@@ -96,6 +96,11 @@ type DataParams struct {
 	// classes together count the same), or a number for each class, by its name or number, such as
 	// data.class_weights.positive=2; other classes have 1. A run keeps it.
 	ClassWeights ByClass `yaml:"class_weights"`
+	// Sampling: how often the examples of each class are drawn in an epoch: uniform (each once),
+	// balanced (with replacement, all classes equally often), or a number for each class, by its name
+	// or number, such as data.sampling.positive=2, which the chance of its examples is in proportion
+	// to; other classes have 1. A run keeps it.
+	Sampling ByClass `yaml:"sampling"`
 	// DropRemainder: leave out the last, smaller batch of an epoch.
 	DropRemainder bool `yaml:"drop_remainder"`
 	// OnCorrupt: what to do with damaged records: fail or skip.
@@ -267,7 +272,7 @@ type RuntimeParams struct {
 func Defaults() Params {
 	return Params{
 		Seed:  42,
-		Data:  DataParams{Train: "train", Eval: "dev", Features: map[string]string{}, MaskProbability: packed.DefaultMaskProbability, Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), ClassWeights: ByClass{Rule: classesNone}, OnCorrupt: "fail"},
+		Data:  DataParams{Train: "train", Eval: "dev", Features: map[string]string{}, MaskProbability: packed.DefaultMaskProbability, Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), ClassWeights: ByClass{Rule: classesNone}, Sampling: ByClass{Rule: classesUniform}, OnCorrupt: "fail"},
 		Train: TrainParams{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
 		Eval:  EvalParams{BatchSize: 64},
 		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
@@ -459,6 +464,12 @@ func (p Params) validateData() error {
 	}
 	if err := p.Data.ClassWeights.validate("data.class_weights", classesNone, classesBalanced); err != nil {
 		return err
+	}
+	if err := p.Data.Sampling.validate("data.sampling", classesUniform, classesBalanced); err != nil {
+		return err
+	}
+	if p.Data.Sampling.Rule != classesUniform && p.Data.Shuffle != string(dataset.ShuffleFull) {
+		return fmt.Errorf("data.shuffle is %s and data.sampling is not uniform; expected full; leave out data.shuffle", p.Data.Shuffle)
 	}
 	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
 		return fmt.Errorf("data.on_corrupt: %w", err)

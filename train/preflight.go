@@ -43,6 +43,9 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 	if _, err := f.params.classWeights(f.contract, f.records.manifest); err != nil {
 		f.add("%v", err)
 	}
+	if _, err := f.params.sampling(f.contract, f.records.manifest); err != nil {
+		f.add("%v", err)
+	}
 	if f.folder() {
 		f.features(true, f.params.readSplits()...)
 		f.trainingSplits(before == nil)

@@ -194,7 +194,7 @@ func (s *masks) readStarts(v *tfrecord.Value, tokens int, mask []int64) string {
 	return ""
 }
 
-// maskUse is what the key of a record's Random is used for; dataset uses 0 to 2.
+// maskUse is what the key of a record's Random is used for; dataset uses 0 to 2 and 4.
 const maskUse = 3
 
 // choose chooses tokens of an example and replaces them.
