@@ -14,6 +14,9 @@ type Batch struct {
 	Labeled   int // examples that have a label
 	Truncated int // examples that were cut to the row length
 	Tokens    int // tokens without padding
+	// Pairs is the sum of the squares of the examples' tokens: the pairs of positions of which
+	// attention has values.
+	Pairs     int64
 	Rows      int // rows of the features with a value for each token
 	RowLength int // tokens and padding of a row
 

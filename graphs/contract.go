@@ -160,6 +160,13 @@ func (f FLOPs) Forward(rowLength int) float64 {
 // Training returns the cost in FLOPs of a token in a training step, in a row of the given length.
 func (f FLOPs) Training(rowLength int) float64 { return trainingFactor * f.Forward(rowLength) }
 
+// Work returns the cost in FLOPs of training on examples with so many tokens, and pairs of tokens of
+// the same example. It is that of the examples alone, however they are packed and padded; 0 if the
+// costs are not known.
+func (f FLOPs) Work(tokens, pairs, examples int64) float64 {
+	return trainingFactor * (f.PerToken*float64(tokens) + f.PerTokenPair*float64(pairs) + f.PerExample*float64(examples))
+}
+
 // ConfigInt returns an integer of the model's configuration, or 0 if there is none of that name.
 func (m Model) ConfigInt(name string) int {
 	v, ok := m.Config[name].(float64)

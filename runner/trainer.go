@@ -15,7 +15,9 @@ import (
 type Batch[P any] struct {
 	Payload          P
 	Examples, Tokens int
-	Epoch            int64
+	// FLOPs is the cost of an update with the batch in floating point operations; 0 if unknown.
+	FLOPs float64
+	Epoch int64
 	// Position is the position after this batch, for Source.Seek. It is encoded as JSON when a
 	// checkpoint is saved, and must not change when more batches are read.
 	Position any
@@ -145,6 +147,23 @@ type TrainerState struct {
 	// LossScale is nil if the loss is not scaled.
 	LossScale *LossScaleState `json:"loss_scale,omitempty"`
 	Open      *OpenLoop       `json:"open_loop,omitempty"` // set if a loop was interrupted
+	Done      Done            `json:"done,omitzero"`
+}
+
+// Done is what a run has trained on so far, in updates that were applied.
+type Done struct {
+	// Steps is the number of the updates that are counted. It is below the global step if the run
+	// was begun by a version that did not count.
+	Steps    int64 `json:"steps"`
+	Examples int64 `json:"examples"`
+	Tokens   int64 `json:"tokens"`
+	// FLOPs is the sum of the batches' FLOPs.
+	FLOPs float64 `json:"flops,omitempty"`
+}
+
+// Since returns what was done after an earlier point of the same run.
+func (d Done) Since(then Done) Done {
+	return Done{d.Steps - then.Steps, d.Examples - then.Examples, d.Tokens - then.Tokens, d.FLOPs - then.FLOPs}
 }
 
 // OpenLoop is a loop that has begun and has not been reported yet.
@@ -168,6 +187,7 @@ type StandardTrainer[P any] struct {
 	skipped  int64
 	scaler   *LossScaler // nil if the loss is not scaled
 	open     OpenLoop
+	done     Done
 	inModel  time.Duration // time for which the graph ran so far
 }
 
@@ -203,6 +223,9 @@ func (t *StandardTrainer[P]) newScaler() (err error) {
 
 // Step returns the global step.
 func (t *StandardTrainer[P]) Step() int64 { return t.step }
+
+// Done returns what the run has trained on so far.
+func (t *StandardTrainer[P]) Done() Done { return t.done }
 
 // Train implements Trainer. Its outputs are the metrics of the loop, and the learning_rate and
 // gradient_norm of its last step. If the loss is scaled, they include the loss_scale and
@@ -367,6 +390,10 @@ func (t *StandardTrainer[P]) finish(batch *Batch[P], hyper Hyper, result StepRes
 		return false, fmt.Errorf("step %d: %w", t.step+1, err)
 	}
 	t.open.Steps++
+	t.done.Steps++
+	t.done.Examples += int64(batch.Examples)
+	t.done.Tokens += int64(batch.Tokens)
+	t.done.FLOPs += batch.FLOPs
 	t.open.LearningRate = hyper.LearningRate
 	t.open.GradientNorm = result.GradientNorm
 	t.step = want
@@ -426,6 +453,7 @@ func (t *StandardTrainer[P]) State() (json.RawMessage, error) {
 		Seed:     t.cfg.Seed,
 		Schedule: t.cfg.Schedule,
 		Skipped:  t.skipped,
+		Done:     t.done,
 	}
 	if t.position != nil {
 		position, err := json.Marshal(t.position)
@@ -471,7 +499,7 @@ func (t *StandardTrainer[P]) Restore(step int64, raw json.RawMessage, keepInput 
 			}
 		}
 	}
-	t.step = step
+	t.step, t.done = step, state.Done
 	t.skipped = max(t.skipped, state.Skipped)
 	t.open = OpenLoop{}
 	if state.Open != nil {

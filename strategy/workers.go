@@ -49,6 +49,7 @@ func (m *MultiWorker) Draw(ctx context.Context, epoch, position int64, accumulat
 			*sum += int(stats[k])
 		}
 		d.Skipped += stats[5]
+		d.Pairs += stats[6]
 		for k, feature := range p.Rows {
 			n := stats[shardinput.Stats+k]
 			if n < 0 || n > int64(len(rows)) {

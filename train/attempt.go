@@ -26,6 +26,8 @@ type attempt struct {
 	files       evaluationFiles
 	board       *board
 	watched     *replicas // nil if there is only one replica
+	phases      *phases
+	saves       *measuredSaves
 	controller  *runner.Controller
 }
 
@@ -56,7 +58,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	}
 	defer metrics.Close()
 	a := &attempt{training: t, on: on, task: taskOf(contract, resultsOf(ctx, on.Strategy)), metrics: metrics, board: new(board),
-		model: NewModel(on.Strategy, t.scalars, t.env.Log), checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
+		model: NewModel(on.Strategy, t.scalars, t.env.Log), phases: &phases{journal: &t.journal, fill: filled}, checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
 	a.checkpoints.logs = append(a.checkpoints.logs, metrics, &a.files)
 	if t.evaluations != nil {
 		if a.task, a.model.reduce, err = t.forSplit(ctx, a.task, t.params.Data.Eval); err != nil {
@@ -72,11 +74,14 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	defer a.board.close(t.env.Log)
 	a.announce()
 	t.journalStart(on.Runtime(), a.controller.Step)
+	a.phases.train()
 	if t.evaluations == nil {
 		err = a.controller.Train(ctx, t.steps)
 	} else {
 		out, err = a.controller.TrainAndEvaluate(ctx, t.steps, evalSteps(t.params), max(t.params.Train.EvalInterval, 0))
 	}
+	a.phases.trained(a.controller.Step())
+	a.journalPhases(a.phases.take())
 	if failed := a.report(err); failed != nil {
 		return out, failed
 	}
@@ -88,12 +93,13 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 func (t *training) source(on placed, filled *filling) (runner.Source[*Batch], func()) {
 	if t.params.Strategy.Input != inputLocal {
 		fed := NewSource(t.examples, on, t.params.Strategy.Accumulate)
-		fed.filled = filled
+		fed.filled, fed.flops = filled, t.export.Contract.Model.FLOPs
 		// A TPU does not accumulate, and sums of other parts would be other sums.
 		fed.whole = on.tpu != nil || !t.export.Contract.Additive
 		return fed, func() {}
 	}
 	local := newLocalSource(t.examples, on.drawer, t.params.Strategy.Accumulate, t.env.Log)
+	local.flops = t.export.Contract.Model.FLOPs
 	return local, local.wait
 }
 
@@ -113,9 +119,11 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 	if err != nil {
 		return &ParamsError{err}
 	}
+	a.phases.model, a.phases.done = a.model, trainer.Done
+	a.saves = &measuredSaves{Checkpoints: a.checkpoints, of: a.phases, tellState: a.tellTrainerState}
 	config := runner.Config{
 		Trainer:         trainer,
-		Checkpoints:     a.checkpoints,
+		Checkpoints:     a.saves,
 		StepsPerLoop:    p.Train.StepsPerLoop,
 		SaveInterval:    p.Checkpoint.Interval,
 		SaveEvaluated:   p.Checkpoint.Best != "",
@@ -128,7 +136,8 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 		Observer:        env.Observer,
 	}
 	if a.evaluations != nil {
-		config.Evaluator = a.evaluations.evaluator(a.model, a.task, runner.EvaluatorConfig{InFlight: a.on.Runtime().InFlight, Observer: env.Observer})
+		config.Evaluator = measuredEvaluator{of: a.phases, data: a.evaluations, step: trainer.Step, ended: func() { a.journalPhases(a.phases.take()) },
+			Evaluator: a.evaluations.evaluator(a.model, a.task, runner.EvaluatorConfig{InFlight: a.on.Runtime().InFlight, Observer: env.Observer})}
 		config.EvalActions = append(config.EvalActions, a.keepEvaluation)
 		if err := keepBest(p, a.task, a.checkpoints, &config); err != nil {
 			return err
@@ -189,6 +198,9 @@ func (a *attempt) begin(ctx context.Context) error {
 	}
 	if err := a.forgetEvaluations(a.controller.Step()); err != nil {
 		return err
+	}
+	if restored != "" {
+		a.saves.tell(a.saves.restored)
 	}
 	if p.Summary.Enabled {
 		if err := a.board.open(a.folder, a.controller.Step(), p, a.on); err != nil {

@@ -3,9 +3,11 @@ package train
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -174,6 +176,8 @@ func sameRunFile(path string, data []byte) (name, content string) {
 	switch base := filepath.Base(path); {
 	case base == runfolder.Journal:
 		return "", "" // times, and a line per process
+	case base == runfolder.Trainer:
+		return path, withoutTimes(data)
 	case base == ".lock":
 		return "", "" // the system's; it stays, and names the last process
 	case base == "checkpoint":
@@ -188,6 +192,24 @@ func sameRunFile(path string, data []byte) (name, content string) {
 		return filepath.Dir(path) + "/events", points(data)
 	}
 	return path, string(data)
+}
+
+// withoutTimes returns a trainer_state.json without times and memory.
+func withoutTimes(data []byte) string {
+	var state runfolder.TrainerState
+	if err := json.Unmarshal(data, &state); err != nil {
+		return err.Error()
+	}
+	for _, entry := range state.LogHistory {
+		maps.DeleteFunc(entry, func(name string, _ any) bool {
+			return strings.Contains(name, "_mem_") || strings.HasSuffix(name, "_runtime") || strings.HasSuffix(name, "_per_second") || strings.HasSuffix(name, "_mfu")
+		})
+	}
+	out, err := json.Marshal(state)
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
 }
 
 // points lists what an event file shows, without times.

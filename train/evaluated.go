@@ -17,12 +17,13 @@ import (
 type evaluated struct {
 	split string
 	// labels are the names of the classes of the graph's first label; nil if they are not known.
-	labels   []string
-	batches  int64
-	records  int64
-	open     func(context.Context) (runner.BatchReader[*Batch], error)
-	sums     runner.Sums
-	examples int64
+	labels  []string
+	batches int64
+	records int64
+	open    func(context.Context) (runner.BatchReader[*Batch], error)
+	sums    runner.Sums
+	// read and examples count the batches and examples of the last evaluation.
+	read, examples int64
 }
 
 // evaluator returns what evaluates a model on the split. Its evaluations must not overlap.
@@ -33,7 +34,7 @@ func (e *evaluated) evaluator(m *Model, t task.Task, c runner.EvaluatorConfig) r
 		return t.Measure(sums)
 	}
 	return runner.NewStandardEvaluator(m, func(ctx context.Context) (runner.BatchReader[*Batch], error) {
-		e.examples = 0
+		e.read, e.examples = 0, 0
 		in, err := e.open(ctx)
 		return counting{in, e}, err
 	}, c)
@@ -49,6 +50,7 @@ type counting struct {
 func (c counting) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 	b, err := c.BatchReader.Next(ctx)
 	if err == nil {
+		c.of.read++
 		c.of.examples += int64(b.Examples)
 	}
 	return b, err

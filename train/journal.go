@@ -18,8 +18,11 @@ import (
 // journal tells in the run's folder which process trained, on what, and how it ended. The run does
 // not depend on it, so that a journal that cannot be written is a warning.
 type journal struct {
-	began time.Time // zero before the first step
-	step  func() int64
+	process int
+	opened  time.Time // when the process began to open the graph and the data
+	memory  memoryUse // at that time
+	began   time.Time // zero before the first step
+	step    func() int64
 }
 
 // journalStart writes that this process is about to make its first step. Attempts after the first one
@@ -30,16 +33,19 @@ func (t *training) journalStart(on strategy.Runtime, step func() int64) {
 	if !first {
 		return
 	}
-	t.journal.began = time.Now()
+	t.journal.began, t.journal.process = time.Now(), os.Getpid()
 	host, _ := os.Hostname()
 	contract := t.export.Contract
 	start := runfolder.Start{
-		Time: t.journal.began.Truncate(time.Second), Process: os.Getpid(), Host: host,
+		Time: t.journal.began.Truncate(time.Second), Process: t.journal.process, Host: host,
 		Gorbit: t.env.Version, Go: runtime.Version(), TensorFlow: tf.Version(),
 		Processor: devices.Processor(), Cores: runtime.NumCPU(), MemoryMiB: machineMemory() >> 20,
 		Devices: on.Devices, Kernels: on.Kernels, Precision: contract.Precision,
 		Model: contract.Model.Architecture, Parameters: contract.Parameters(),
 		Step: step(), Steps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), Examples: t.examples.NumExamples(),
+	}
+	if opened := t.journal.opened; !opened.IsZero() {
+		start.InitSeconds, start.Memory = rounded(t.journal.began.Sub(opened).Seconds(), 3), memoryNow().since(t.journal.memory)
 	}
 	if order, err := t.params.Checkpoint.order(knownTask(contract)); err == nil && t.params.Checkpoint.Best != "" && t.evaluations != nil {
 		start.Best, start.Mode = t.params.Checkpoint.Best, modes[order]
@@ -52,8 +58,8 @@ func (t *training) journalEnd(ctx context.Context, err error) {
 	if t.journal.began.IsZero() {
 		return
 	}
-	end := runfolder.End{Time: time.Now().Truncate(time.Second), Process: os.Getpid(), Outcome: runfolder.Finished,
-		Step: t.journal.step(), Seconds: rounded(time.Since(t.journal.began).Seconds(), 1), PeakMemoryMiB: peakMemory() >> 20}
+	end := runfolder.End{Time: time.Now().Truncate(time.Second), Process: t.journal.process, Outcome: runfolder.Finished,
+		Step: t.journal.step(), Seconds: rounded(time.Since(t.journal.began).Seconds(), 1), PeakMemoryMiB: peakMemory() >> 20, MemoryAfter: memory()}
 	switch {
 	case errors.Is(err, runner.ErrStopped) || err != nil && ctx.Err() != nil:
 		end.Outcome = runfolder.Stopped
@@ -63,8 +69,29 @@ func (t *training) journalEnd(ctx context.Context, err error) {
 	t.warnJournal(runfolder.AppendEnd(t.folder, end))
 }
 
+// journalPhases writes phases that have ended.
+func (t *training) journalPhases(ended []runfolder.Phase) {
+	t.warnJournal(runfolder.AppendPhases(t.folder, ended))
+}
+
 func (t *training) warnJournal(err error) {
 	if err != nil {
 		t.env.Log.Warn("cannot write the journal of the run", "file", runfolder.Journal, "error", err)
+	}
+}
+
+// tellTrainerState writes trainer_state.json. The run does not depend on it.
+func (t *training) tellTrainerState(state runner.RunState) {
+	p := t.params
+	course := runfolder.Course{MaxSteps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), BatchSize: int64(p.Train.BatchSize), Evaluates: t.evaluations != nil,
+		LogEvery: p.Train.StepsPerLoop, EvalEvery: p.Train.EvalInterval, SaveEvery: p.Checkpoint.Interval}
+	switch p.Train.EvalInterval {
+	case noEval:
+		course.EvalEvery = 0
+	case -1: // at the end
+		course.EvalEvery = t.steps
+	}
+	if err := runfolder.WriteTrainerState(t.folder, course, state); err != nil {
+		t.env.Log.Warn("cannot write the state of the trainer", "file", runfolder.Trainer, "error", err)
 	}
 }

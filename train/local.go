@@ -39,6 +39,7 @@ type localSource struct {
 	workers    drawer
 	accumulate int // micro-batches per replica
 	log        *slog.Logger
+	flops      graphs.FLOPs // of the graph
 
 	at      dataset.State // position after the last batch
 	next    chan drawing  // the next batch; nil if it is not being drawn
@@ -128,6 +129,7 @@ func (s *localSource) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 			Payload:  s.batch(d),
 			Examples: d.drawn.Examples,
 			Tokens:   d.drawn.Tokens,
+			FLOPs:    s.flops.Work(int64(d.drawn.Tokens), d.drawn.Pairs, int64(d.drawn.Examples)),
 			Epoch:    d.from.Epoch,
 			Position: s.at,
 			Records: func() []string {

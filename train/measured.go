@@ -5,6 +5,9 @@ import "sync/atomic"
 // filling counts how full the rows of batches are.
 type filling struct{ tokens, cells atomic.Int64 }
 
+// read returns the numbers of tokens and of positions so far.
+func (f *filling) read() [2]int64 { return [2]int64{f.tokens.Load(), f.cells.Load()} }
+
 // add counts a batch of the given number of tokens in rows of the given number of positions.
 func (f *filling) add(tokens, cells int) {
 	f.tokens.Add(int64(tokens))
@@ -16,6 +19,7 @@ func (f *filling) add(tokens, cells int) {
 type measured struct {
 	*events
 	fill    *filling
+	told    [2]int64 // what fill had at the last summary
 	step    int64
 	scalars bool // since the last Flush
 }
@@ -33,9 +37,11 @@ func (m *measured) Flush() error {
 		if bytes := memory(); bytes > 0 {
 			m.events.Scalar("memory_mib", m.step, rounded(float64(bytes)/(1<<20), 1))
 		}
-		if tokens, cells := m.fill.tokens.Swap(0), m.fill.cells.Swap(0); cells > 0 {
+		now := m.fill.read()
+		if tokens, cells := now[0]-m.told[0], now[1]-m.told[1]; cells > 0 {
 			m.events.Scalar("padding_percent", m.step, 100*(1-float64(tokens)/float64(cells)))
 		}
+		m.told = now
 	}
 	return m.events.Flush()
 }

@@ -49,6 +49,8 @@ type Model struct {
 	// examples counts the examples that each replica, or lane, has trained on; nil before the
 	// first update.
 	examples []int64
+	// last is the number of micro-batches of the last update.
+	last int
 	// reduce condenses the values of an evaluated batch's examples; nil leaves them as they are.
 	reduce func([]strategy.Feature, runner.Sums) error
 }
@@ -144,12 +146,19 @@ func stepResult(r strategy.Result) runner.StepResult {
 
 // count adds the examples of an update to the replicas' counts.
 func (m *Model) count(examples []int) {
+	m.last = len(examples)
 	if m.examples == nil {
 		m.examples = make([]int64, m.strategy.Runtime().MicroBatches)
 	}
 	for i, n := range examples {
 		m.examples[i%len(m.examples)] += int64(n)
 	}
+}
+
+// accumulated returns the number of micro-batches, one after the other, of an update; 0 before the
+// first.
+func (m *Model) accumulated() int64 {
+	return int64(m.last / max(1, m.strategy.Runtime().MicroBatches))
 }
 
 // sideBySide is a Strategy all of whose replicas evaluate at once, such as the cores of a TPU.

@@ -152,6 +152,9 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 	if len(changed) > 0 {
 		t.env.Log.Info("nothing left to train; these changed params were not used", "changed", list(changed))
 	}
+	if total == t.steps {
+		t.tellTrainerState(before.state)
+	}
 	t.tellComplete(before)
 	return true, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -17,6 +18,8 @@ type Source struct {
 	whole bool // batches cannot be divided further
 	// filled counts how full the rows are; nil for nobody.
 	filled *filling
+	// flops is what the graph computes.
+	flops graphs.FLOPs
 }
 
 // division describes how batches are divided.
@@ -58,12 +61,14 @@ func (s *Source) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 		s.filled.add(b.Tokens, roomIn(b))
 	}
 	batch := newBatch(b)
+	whole := described(b, batch)
+	whole.FLOPs = s.flops.Work(int64(b.Tokens), b.Pairs, int64(b.Examples))
 	accumulate := s.into.accumulate
 	if s.whole {
-		return described(b, batch), nil
+		return whole, nil
 	}
 	batch.Halve = func(ctx context.Context) (*Batch, error) { return s.halve(ctx, before, 2*accumulate) }
-	return described(b, batch), nil
+	return whole, nil
 }
 
 // roomIn returns the number of positions in the rows of a batch, or of its parts.

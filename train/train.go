@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
@@ -32,6 +33,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if remote != nil {
 		return trainRemote(ctx, remote, p, folder, env)
 	}
+	opened, before := time.Now(), memoryNow()
 	if err := ownFolder(folder); err != nil {
 		return nil, err
 	}
@@ -52,6 +54,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 		return nil, err
 	}
 	defer t.examples.Close()
+	t.journal.opened, t.journal.memory = opened, before
 	return t.inFolder(ctx)
 }
 
@@ -99,6 +102,9 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 	}
 	out, err := t.run(ctx)
 	t.journalEnd(ctx, err)
+	if now := readPast(t.folder, t.export.Contract); now != nil {
+		t.tellTrainerState(now.state)
+	}
 	t.tellEnd(err)
 	return out, err
 }

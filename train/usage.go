@@ -6,6 +6,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 )
 
 // rounded returns v rounded to the given number of decimal places.
@@ -52,4 +54,18 @@ func machineMemory() int64 {
 		return 0
 	}
 	return int64(info.Totalram) * int64(info.Unit)
+}
+
+// memoryUse is what the process has of the memory, and the most that it had so far, in bytes.
+type memoryUse struct{ now, peak int64 }
+
+func memoryNow() memoryUse { return memoryUse{memory(), peakMemory()} }
+
+// since returns the memory of a phase.
+func (u memoryUse) since(before memoryUse) runfolder.Memory {
+	m := runfolder.Memory{Before: before.now, After: u.now}
+	if u.peak > before.peak {
+		m.Peak = u.peak
+	}
+	return m
 }

@@ -203,11 +203,11 @@ func (a *assembler) Batch() *dataset.Batch {
 
 // lay returns a batch of the examples, and of examples of weight 0 up to n, or one if there is none.
 func (a *assembler) lay(n int) *dataset.Batch {
-	examples, values := len(a.records), 0
+	examples, values, pairs := len(a.records), 0, int64(0)
 	longest := 1
 	for _, l := range a.lengths {
 		longest = max(longest, l)
-		values += l
+		values, pairs = values+l, pairs+int64(l)*int64(l)
 	}
 	if a.open && a.cfg.FixedLength {
 		longest = a.cfg.Lengths()[a.bucket]
@@ -234,6 +234,7 @@ func (a *assembler) lay(n int) *dataset.Batch {
 		Labeled:   a.labeled,
 		Truncated: a.truncated,
 		Tokens:    values,
+		Pairs:     pairs,
 		Rows:      len(a.lengths),
 		RowLength: longest,
 		Records:   slices.Clone(a.records),

@@ -333,6 +333,10 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 		}
 	}
 	tokens := a.place(&of, m.floats, length)
+	var pairs int64
+	for _, l := range a.lengths {
+		pairs += int64(l) * int64(l)
+	}
 
 	// Another allocation holds everything that describes them.
 	b := &struct {
@@ -367,6 +371,7 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 		Labeled:   a.labeled,
 		Truncated: a.truncated,
 		Tokens:    tokens,
+		Pairs:     pairs,
 		Rows:      rows,
 		RowLength: length,
 		Records:   append([]dataset.RecordID(nil), a.records...),

@@ -138,7 +138,7 @@ func (a *assembler) nothing() *dataset.Batch {
 		a.extras.empty()
 	}
 	b := a.Batch()
-	b.Examples, b.Tokens = 0, 0
+	b.Examples, b.Tokens, b.Pairs = 0, 0, 0
 	return b
 }
 

@@ -14,6 +14,7 @@ const (
 	Vocab       = "vocab.txt"
 	Init        = "init.txt"
 	Journal     = "processes.jsonl"
+	Trainer     = "trainer_state.json"
 	Checkpoints = "checkpoints"
 	TrainEvents = "train"
 	EvalEvents  = "eval"

@@ -52,6 +52,13 @@ type Start struct {
 	// none.
 	Best string `json:"best,omitempty"`
 	Mode string `json:"mode,omitempty"`
+	// InitSeconds is how long it took to open the graph and the data, to place the model and to restore
+	// or initialize it.
+	InitSeconds float64 `json:"init_seconds,omitempty"`
+	Memory
+	// PeakFLOPS is the machine's measured peak in floating point operations per second; 0 if it was not
+	// measured.
+	PeakFLOPS float64 `json:"peak_flops,omitempty"`
 }
 
 // End is a line of the journal: the process of the Start before it has ended.
@@ -65,12 +72,27 @@ type End struct {
 	Seconds float64   `json:"seconds"`
 	// PeakMemoryMiB is the most memory that the process had.
 	PeakMemoryMiB int64 `json:"peak_memory_mib"`
+	// MemoryAfter is what it had at the end, in bytes.
+	MemoryAfter int64 `json:"memory_after,omitempty"`
 }
 
 // Process is a process that trained in the folder. End is nil while it trains, and if it was killed.
 type Process struct {
-	Start Start
-	End   *End
+	Start  Start
+	Phases []Phase
+	End    *End
+}
+
+// seconds returns how long a process trained, as far as it is known: to its last phase if it was
+// killed.
+func (p Process) seconds() float64 {
+	if p.End != nil {
+		return p.End.Seconds
+	}
+	if n := len(p.Phases); n > 0 {
+		return p.Phases[n-1].Elapsed
+	}
+	return 0
 }
 
 // AppendStart adds a line to the journal of a folder.
@@ -87,15 +109,21 @@ func AppendEnd(folder string, e End) error {
 
 // appendLine adds a line to the journal. It is not synced: what trains does not wait for it.
 func appendLine(folder string, line any) error {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	return appendText(folder, append(text, '\n'))
+}
+
+// appendText adds whole lines to the journal.
+func appendText(folder string, text []byte) error {
 	path := filepath.Join(folder, Journal)
 	f, err := vfs.At(path).OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(line)
-	if err == nil {
-		_, err = f.Write(append(text, '\n'))
-	}
+	_, err = f.Write(text)
 	return errors.Join(err, f.Close())
 }
 
@@ -117,12 +145,17 @@ func readJournal(folder string) (out []Process, problems []string, err error) {
 			Start
 		}
 		var end End
+		var phase Phase
 		switch err := json.Unmarshal(line, &both); {
 		case err == nil && both.Event == "start":
 			out = append(out, Process{Start: both.Start})
 		case err == nil && both.Event == "end" && json.Unmarshal(line, &end) == nil:
 			if last := len(out) - 1; last >= 0 && out[last].End == nil && out[last].Start.Process == end.Process {
 				out[last].End = &end
+			}
+		case err == nil && both.Event == "phase" && json.Unmarshal(line, &phase) == nil:
+			if last := len(out) - 1; last >= 0 && out[last].Start.Process == phase.Process {
+				out[last].Phases = append(out[last].Phases, phase)
 			}
 		default:
 			problems = append(problems, fmt.Sprintf("%s:%d: is not a line of the journal; the line is left out", Journal, n))

@@ -142,6 +142,6 @@ func (r *Run) time(now time.Time) {
 		case r.State == Running:
 			end = now
 		}
-		r.Seconds += max(0, end.Sub(p.Start.Time).Seconds())
+		r.Seconds += max(p.seconds(), end.Sub(p.Start.Time).Seconds())
 	}
 }
