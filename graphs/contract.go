@@ -112,9 +112,28 @@ type Model struct {
 	FLOPs        FLOPs  `json:"flops"`
 	// Config is the model's configuration. It tells models of one architecture apart.
 	Config map[string]any `json:"config"`
+	// Weights says which weights of other projects are made for the model; nil if any may be.
+	Weights *Weights `json:"weights,omitempty"`
 	// HuggingFace says how Hugging Face's transformers stores the model; nil if it has none like
 	// it.
 	HuggingFace *HuggingFace `json:"huggingface,omitempty"`
+}
+
+// Weights says which weights of other projects are made for a model. Those of a model that is
+// computed in another way may have the same names and shapes.
+type Weights struct {
+	// ModelType is the model_type of Hugging Face's config.json.
+	ModelType string `json:"model_type"`
+	// Prefix is what may stand before the names of the tensors, and Others are what stands there
+	// in weights of models that are computed in another way.
+	Prefix string   `json:"prefix"`
+	Others []string `json:"others"`
+	// Config are values that config.json must have where it has the fields, such as the number of
+	// attention heads, which shapes do not show.
+	Config map[string]any `json:"config"`
+	// Fit are the variables without which the others are of no use: a tensor of another shape is
+	// an error.
+	Fit []string `json:"fit"`
 }
 
 // HuggingFace is the form of a model in Hugging Face's transformers. A variable's tensor has the

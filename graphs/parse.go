@@ -76,7 +76,7 @@ func (c *Contract) complete(file *contractFile) error {
 	// Whatever else describes the model tells it from others.
 	for name, value := range file.Model {
 		switch name {
-		case "architecture", "flops", "config", "recompute":
+		case "architecture", "flops", "config", "recompute", "weights":
 			continue
 		}
 		if _, ok := c.Model.Config[name]; ok {

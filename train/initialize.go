@@ -49,7 +49,7 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	}
 	var report *checkpoint.LoadReport
 	if from.From != "" {
-		loaded, r, err := from.load(ctx, wantedOf(export.Contract))
+		loaded, r, err := from.load(ctx, export.Contract)
 		if err != nil {
 			return nil, fmt.Errorf("init: %w", err)
 		}
@@ -61,8 +61,8 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	return report, variables.Assign(ctx, values)
 }
 
-// load reads the wanted variables that From has.
-func (i Init) load(ctx context.Context, wanted []checkpoint.Wanted) (map[string]*tf.Tensor, *checkpoint.LoadReport, error) {
+// load reads the variables and states of the contract that From has.
+func (i Init) load(ctx context.Context, c *graphs.Contract) (map[string]*tf.Tensor, *checkpoint.LoadReport, error) {
 	local, err := vfs.Localize(ctx, i.From, newestOnly)
 	if err != nil {
 		return nil, nil, err
@@ -72,7 +72,10 @@ func (i Init) load(ctx context.Context, wanted []checkpoint.Wanted) (map[string]
 		return nil, nil, err
 	}
 	defer closeSource()
-	loaded, report, err := checkpoint.Load(ctx, source, wanted)
+	loaded, report, err := checkpoint.Load(ctx, source, wantedOf(c))
+	if err == nil {
+		err = checkForm(source, report, c)
+	}
 	if err == nil && i.Strict {
 		err = report.Strict()
 	}

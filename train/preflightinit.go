@@ -31,7 +31,11 @@ func checkInit(ctx context.Context, s *setup) (found []string, err error) {
 		return nil, fmt.Errorf("init: %w", err)
 	}
 	defer closeSource()
-	filled, all := fill(checkpoint.Compare(source, wantedOf(s.export.Contract)), s.export.Contract)
+	report := checkpoint.Compare(source, wantedOf(s.export.Contract))
+	if err := checkForm(source, report, s.export.Contract); err != nil {
+		found = append(found, fmt.Sprintf("init %v", err))
+	}
+	filled, all := fill(report, s.export.Contract)
 	if 2*filled < all && !s.params.InitPartial {
 		found = append(found, fmt.Sprintf("init %s fills %d of the %d numbers of the encoder; expected at least half; use weights of a model of the graph's size (see gorbit inspect), or accept these with --set init_partial=true", from, filled, all))
 	}

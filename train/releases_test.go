@@ -116,7 +116,7 @@ func TestInitFromTensorFlowsReleases(t *testing.T) {
 	}
 	for _, name := range []string{"google", "functional", "listed"} {
 		t.Run(name, func(t *testing.T) {
-			got, report, err := Init{From: filepath.Join(dir, name)}.load(t.Context(), wantedOf(export.Contract))
+			got, report, err := Init{From: filepath.Join(dir, name)}.load(t.Context(), export.Contract)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-"""The BERT encoder (Devlin et al. 2018) over packed rows."""
+"""The BERT encoder (Devlin et al. 2018), and those of its family, over packed rows."""
 
 from __future__ import annotations
 
@@ -85,6 +85,11 @@ def garden(index: int, number: int, *names: str) -> tuple[str, ...]:
     return tuple(f"{way}/{name}" for way in ways for name in names)
 
 
+def released(config: BertConfig, *names: str) -> tuple[str, ...]:
+    """Names in TensorFlow's releases, which have the encoders of some families only."""
+    return names if config.family.released else ()
+
+
 EMBEDDING_LAYERS = 4
 """Layers with weights before the encoder's layers in the Model Garden: three tables and a norm."""
 
@@ -96,18 +101,21 @@ class SelfAttention(tf.Module):
         """Makes the variables of layer `index`."""
         super().__init__()
         h, std = config.hidden_size, config.initializer_range
-        foreign, google = f"encoder.layer.{index}.attention", f"encoder/layer_{index}/attention"
+        family, google = config.family, f"encoder/layer_{index}/attention"
+        foreign, part = family.layer_path.format(index), family.layer
         number = index + EMBEDDING_LAYERS
 
-        def dense(name: str, release: str, *names: str) -> layers.Dense:
-            paths = (f"{google}/{release}", *garden(index, number, *names))
-            return layers.Dense(h, h, std, seed, f"{foreign}.{name}", paths)
+        def paths(release: str, *names: str) -> tuple[str, ...]:
+            return released(config, f"{google}/{release}", *garden(index, number, *names))
 
-        self.query = dense("self.query", "self/query", "_attention_layer/_query_dense")
-        self.key = dense("self.key", "self/key", "_attention_layer/_key_dense")
-        self.value = dense("self.value", "self/value", "_attention_layer/_value_dense")
+        def dense(name: str, release: str, *names: str) -> layers.Dense:
+            return layers.Dense(h, h, std, seed, f"{foreign}.{name}", paths(release, *names))
+
+        self.query = dense(part.query, "self/query", "_attention_layer/_query_dense")
+        self.key = dense(part.key, "self/key", "_attention_layer/_key_dense")
+        self.value = dense(part.value, "self/value", "_attention_layer/_value_dense")
         self.output = dense(
-            "output.dense",
+            part.attention_output,
             "output/dense",
             "_attention_layer/_output_dense",
             "_attention_output_dense",
@@ -115,8 +123,8 @@ class SelfAttention(tf.Module):
         self.norm = layers.LayerNorm(
             h,
             config.layer_norm_eps,
-            f"{foreign}.output.LayerNorm",
-            (f"{google}/output/LayerNorm", *garden(index, number, "_attention_layer_norm")),
+            f"{foreign}.{part.attention_norm}",
+            paths("output/LayerNorm", "_attention_layer_norm"),
         )
 
 
@@ -127,26 +135,28 @@ class FeedForward(tf.Module):
         """Makes the variables of layer `index`."""
         super().__init__()
         h, i, std = config.hidden_size, config.intermediate_size, config.initializer_range
-        foreign, google = f"encoder.layer.{index}", f"encoder/layer_{index}"
+        foreign, part = config.family.layer_path.format(index), config.family.layer
+        google = f"encoder/layer_{index}"
 
         def paths(release: str, name: str) -> tuple[str, ...]:
-            return (f"{google}/{release}", *garden(index, index + EMBEDDING_LAYERS, name))
+            names = garden(index, index + EMBEDDING_LAYERS, name)
+            return released(config, f"{google}/{release}", *names)
 
         self.intermediate = layers.Dense(
             h,
             i,
             std,
             seed,
-            f"{foreign}.intermediate.dense",
+            f"{foreign}.{part.intermediate}",
             paths("intermediate/dense", "_intermediate_dense"),
         )
         self.output = layers.Dense(
-            i, h, std, seed, f"{foreign}.output.dense", paths("output/dense", "_output_dense")
+            i, h, std, seed, f"{foreign}.{part.output}", paths("output/dense", "_output_dense")
         )
         self.norm = layers.LayerNorm(
             h,
             config.layer_norm_eps,
-            f"{foreign}.output.LayerNorm",
+            f"{foreign}.{part.output_norm}",
             paths("output/LayerNorm", "_output_layer_norm"),
         )
 
@@ -179,15 +189,17 @@ class EncoderLayer(tf.Module):
 
 
 class Embeddings(tf.Module):
-    """The sum of word, position and type vectors, normalized."""
+    """The sum of word, position and type vectors, normalized; some families have no types."""
 
     def __init__(self, config: BertConfig, seed: int) -> None:
-        """Makes the three tables and the norm."""
+        """Makes the tables and the norm."""
         super().__init__()
-        h, std = config.hidden_size, config.initializer_range
+        h, std = config.embedding_width, config.initializer_range
+        self._offset = config.position_offset
 
         def table(rows: int, name: str, number: int, attribute: str) -> layers.Embedding:
-            paths = (
+            paths = released(
+                config,
                 f"embeddings/{name}",
                 f"layer_with_weights-{number}/embeddings",
                 f"{attribute}/embeddings",
@@ -197,19 +209,25 @@ class Embeddings(tf.Module):
         positions = config.max_position_embeddings
         self.word = table(config.vocab_size, "word_embeddings", 0, "_embedding_layer")
         self.position = table(positions, "position_embeddings", 1, "_position_embedding_layer")
-        self.type = table(
-            config.type_vocab_size, "token_type_embeddings", 2, "_type_embedding_layer"
-        )
+        self.type = None
+        if config.family.token_types:
+            types = config.type_vocab_size
+            self.type = table(types, "token_type_embeddings", 2, "_type_embedding_layer")
         self.norm = layers.LayerNorm(
             h,
             config.layer_norm_eps,
             "embeddings.LayerNorm",
-            ("embeddings/LayerNorm", "layer_with_weights-3", "_embedding_norm_layer"),
+            released(
+                config, "embeddings/LayerNorm", "layer_with_weights-3", "_embedding_norm_layer"
+            ),
         )
 
     def __call__(self, ids: Tensor, position_ids: Tensor, type_ids: Tensor) -> Tensor:
-        """Maps three int32 [T] to float32 [T, H]."""
-        return self.norm(self.word(ids) + self.position(position_ids) + self.type(type_ids))
+        """Maps three int32 [T] to float32 [T, E], E being the width of the tables."""
+        if self._offset:
+            position_ids = position_ids + self._offset
+        x = self.word(ids) + self.position(position_ids)
+        return self.norm(x if self.type is None else x + self.type(type_ids))
 
 
 class Encoder(tf.Module):
@@ -243,6 +261,11 @@ class Encoder(tf.Module):
         self._config, self._recompute, self._compute = config, recompute, compute
         self._lora: Lora | None = None
         self.embeddings = Embeddings(config, seed)
+        self.projection = None
+        if config.embedding_width != config.hidden_size:
+            sizes = config.embedding_width, config.hidden_size
+            name = "embeddings_project"
+            self.projection = layers.Dense(*sizes, config.initializer_range, seed, name)
         self.layers = [EncoderLayer(config, i, seed) for i in range(config.num_hidden_layers)]
         function = tf.function(self._layer, autograph=False)
         # In a lambda, because a module saves every tf.function among its attributes,
@@ -284,7 +307,7 @@ class Encoder(tf.Module):
 
         Args:
             input_ids: int32 [R, S], rows of the vocabulary.
-            type_ids: int32 [R, S], the segment of each token.
+            type_ids: int32 [R, S], the segment of each token; not looked at without a table.
             sequence_ids: int32 [R, S]: a token attends to the tokens of its row that have
                 the same number. 0 is padding.
             position_ids: int32 [R, S], restarting at 0 with every sequence.
@@ -297,6 +320,8 @@ class Encoder(tf.Module):
         x = self.embeddings(*flat)
         if dropout is not None:
             x = ops.dropout(x, dropout.hidden, dropout.random.site(0))
+        if self.projection is not None:
+            x = self.projection(x)
         x = ops.cast(x, self._compute)
         for i, layer in enumerate(self.layers):
             adapters = layer.adapters()
@@ -472,9 +497,9 @@ def features(config: BertConfig) -> list[task.Feature]:
 
     return [
         ids("input_ids", config.vocab_size, ""),
-        ids("type_ids", config.type_vocab_size, ""),
+        ids("type_ids", config.type_vocab_size if config.family.token_types else None, ""),
         ids("sequence_ids", None, "sequence_ids"),
-        ids("position_ids", config.max_position_embeddings, "position_ids"),
+        ids("position_ids", config.positions, "position_ids"),
         task.Feature("cls_positions", tf.int32, ("examples",), make="starts"),
     ]
 
@@ -485,8 +510,9 @@ def flops(config: BertConfig) -> dict[str, int]:
     Returns:
         "per_token", and "per_token_pair" for each pair of positions in a row.
     """
-    c, h = config, config.hidden_size
+    c, h, e = config, config.hidden_size, config.embedding_width
+    layer = 8 * h * h + 4 * h * c.intermediate_size
     return {
-        "per_token": c.num_hidden_layers * (8 * h * h + 4 * h * c.intermediate_size),
+        "per_token": c.num_hidden_layers * layer + (0 if e == h else 2 * e * h),
         "per_token_pair": c.num_hidden_layers * 4 * h,
     }

@@ -22,8 +22,9 @@ class BertClassifier(tf.Module):
     """Encoder, pooling and a linear map to logits.
 
     Pooling "first" is BERT's own: the first token's vector through a dense
-    layer with tanh. "mean" is the mean of the tokens' vectors without another
-    layer, as sentence encoders trained with mean pooling expect.
+    layer with tanh, or what its family has instead. "mean" is the mean of the
+    tokens' vectors without another layer, as sentence encoders trained with mean
+    pooling expect.
 
     Everything after the pooling is float32, whatever dtype the encoder computes in.
     """
@@ -51,13 +52,14 @@ class BertClassifier(tf.Module):
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}; expected {' or '.join(POOLINGS)}")
         h, std = config.hidden_size, config.initializer_range
-        self._pooling = pooling
+        self._pooling, self._head = pooling, config.family.head
         self.encoder = bert.Encoder(config, seed, recompute, compute)
         if pooling == "first":
             number = bert.EMBEDDING_LAYERS + config.num_hidden_layers
             paths = ("pooler/dense", f"layer_with_weights-{number}", "_pooler_layer")
-            self.pooler = layers.Dense(h, h, std, seed, "pooler.dense", paths)
-        self.classifier = layers.Dense(h, num_labels, std, seed, "classifier")
+            paths = bert.released(config, *paths)
+            self.pooler = layers.Dense(h, h, std, seed, self._head.dense, paths)
+        self.classifier = layers.Dense(h, num_labels, std, seed, self._head.output)
 
     def __call__(
         self,
@@ -76,7 +78,9 @@ class BertClassifier(tf.Module):
         x = bert.pool(hidden, features["sequence_ids"], features["cls_positions"], self._pooling)
         x = ops.cast(x, tf.float32)
         if self._pooling == "first":
-            x = tf.tanh(self.pooler(x))
+            if dropout is not None and self._head.dropout_first:
+                x = ops.dropout(x, classifier_dropout, dropout.random.site(bert.HEAD_SITE + 1))
+            x = ops.activate(self._head.activation, self.pooler(x))
         if dropout is not None:
             x = ops.dropout(x, classifier_dropout, dropout.random.site(bert.HEAD_SITE))
         return self.classifier(x)

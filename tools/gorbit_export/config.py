@@ -8,6 +8,8 @@ import math
 import pathlib
 from typing import Any
 
+from gorbit_export.families import FAMILIES, Family
+
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
@@ -15,6 +17,10 @@ class BertConfig:
 
     The dropout rates are only defaults: exported graphs take the rates as inputs. If
     classifier_dropout is None, hidden_dropout_prob is used.
+
+    The last three fields are those of encoders that differ from BERT in parts: the name of their
+    family, the width of the embeddings if it is not hidden_size, and the row of the table of
+    positions that a sequence starts at.
     """
 
     hidden_size: int
@@ -30,6 +36,9 @@ class BertConfig:
     classifier_dropout: float | None = None
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
+    model_type: str = "bert"
+    embedding_size: int | None = None
+    position_offset: int = 0
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -37,6 +46,9 @@ class BertConfig:
         Raises:
             ValueError: if a field is invalid; the message names it.
         """
+        if self.model_type not in FAMILIES:
+            known = ", ".join(FAMILIES)
+            raise ValueError(f"model_type is {self.model_type!r}; expected one of {known}")
         for field in (
             "hidden_size",
             "num_hidden_layers",
@@ -44,7 +56,8 @@ class BertConfig:
             "intermediate_size",
             "vocab_size",
             "max_position_embeddings",
-            "type_vocab_size",
+            *(["type_vocab_size"] if self.family.token_types else []),
+            *(["embedding_size"] if self.embedding_size is not None else []),
         ):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -53,6 +66,11 @@ class BertConfig:
             raise ValueError(
                 f"hidden_size is {self.hidden_size}; expected a multiple of "
                 f"num_attention_heads ({self.num_attention_heads})"
+            )
+        if not 0 <= self.position_offset < self.max_position_embeddings:
+            raise ValueError(
+                f"sequences start at position {self.position_offset!r}; expected less than "
+                f"max_position_embeddings ({self.max_position_embeddings})"
             )
         if not isinstance(self.hidden_act, str):
             raise ValueError(f"hidden_act is {self.hidden_act!r}; expected a name")
@@ -68,6 +86,28 @@ class BertConfig:
                 raise ValueError(f"{field} is {value!r}; expected a positive number")
 
     @property
+    def family(self) -> Family:
+        """What the encoder has in common with others of its model_type."""
+        return FAMILIES[self.model_type]
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the tables of the embeddings."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def positions(self) -> int:
+        """The number of tokens of the longest sequence."""
+        return self.max_position_embeddings - self.position_offset
+
+    def description(self) -> dict[str, Any]:
+        """The fields; those that only encoders other than BERT have are left out of BERT's."""
+        bert = ("model_type", "embedding_size", "position_offset")
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name in bert}
+        values = dataclasses.asdict(self)
+        return {k: v for k, v in values.items() if k not in bert or v != defaults[k]}
+
+    @property
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
@@ -75,10 +115,12 @@ class BertConfig:
     @property
     def parameters(self) -> int:
         """Number of trained parameters of the encoder, without a head or pooler."""
-        h, i = self.hidden_size, self.intermediate_size
-        tables = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        h, i, e = self.hidden_size, self.intermediate_size, self.embedding_width
+        types = self.type_vocab_size if self.family.token_types else 0
+        tables = self.vocab_size + self.max_position_embeddings + types
         layer = 4 * (h * h + h) + (h * i + i) + (i * h + h) + 2 * (h + h)
-        return tables * h + 2 * h + self.num_hidden_layers * layer
+        projection = 0 if e == h else e * h + h
+        return tables * e + 2 * e + projection + self.num_hidden_layers * layer
 
 
 def _is_number(value: object) -> bool:
@@ -100,7 +142,6 @@ Devlin et al. (2018); all with the uncased English vocabulary's size."""
 
 
 _REQUIRED = {
-    "model_type": "bert",
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
@@ -112,11 +153,11 @@ other value describes a model that is not supported."""
 def load(name: str) -> BertConfig:
     """Returns the configuration called `name`, or the one in the JSON file `name`.
 
-    The file is a `bert_config.json` of a Google release or a `config.json` of
-    Hugging Face; both use the same field names. Unknown fields are ignored.
+    The file is a `bert_config.json` of a Google release, or a `config.json` of
+    Hugging Face whose model_type is one of FAMILIES. Unknown fields are ignored.
 
     Raises:
-        ValueError: if the name is unknown, or the file does not describe a BERT.
+        ValueError: if the name is unknown, or the file describes no model of these.
     """
     if name in PRESETS:
         return PRESETS[name]
@@ -131,23 +172,45 @@ def load(name: str) -> BertConfig:
         raise ValueError(f"{path}: not JSON: {err}") from err
     if not isinstance(values, dict):
         raise ValueError(f"{path}: not a JSON object")
-    for field, only in _REQUIRED.items():
-        if values.get(field, only) != only:
-            raise ValueError(f"{path}: {field} is {values[field]!r}; expected {only!r}")
-    if values.get("embedding_size", values.get("hidden_size")) != values.get("hidden_size"):
-        raise ValueError(
-            f"{path}: embedding_size is {values['embedding_size']!r}; "
-            f"expected hidden_size ({values.get('hidden_size')!r})"
-        )
-    fields = {field.name: field for field in dataclasses.fields(BertConfig)}
-    missing = [
-        name
-        for name, field in fields.items()
-        if field.default is dataclasses.MISSING and name not in values
-    ]
-    if missing:
-        raise ValueError(f"{path}: missing {', '.join(missing)}")
     try:
-        return BertConfig(**{k: v for k, v in values.items() if k in fields})
+        return _parse(values)
     except (ValueError, OverflowError) as err:
         raise ValueError(f"{path}: {err}") from err
+
+
+def _parse(values: dict[str, Any]) -> BertConfig:
+    """Returns the configuration that the fields of a file describe."""
+    kind = values.get("model_type", "bert")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise ValueError(f"model_type is {kind!r}; expected one of {', '.join(FAMILIES)}")
+    family = FAMILIES[kind]
+    for field, only in _REQUIRED.items():
+        if values.get(field, only) != only:
+            raise ValueError(f"{field} is {values[field]!r}; expected {only!r}")
+    if kind != "electra" and values.get("embedding_size", values.get("hidden_size")) != values.get(
+        "hidden_size"
+    ):
+        raise ValueError(
+            f"embedding_size is {values['embedding_size']!r}; "
+            f"expected hidden_size ({values.get('hidden_size')!r})"
+        )
+    fields = {f.name: f for f in dataclasses.fields(BertConfig) if f.name != "position_offset"}
+    missing = [
+        family.field(name)
+        for name, field in fields.items()
+        if field.default is dataclasses.MISSING and family.field(name) not in values
+    ]
+    if missing:
+        raise ValueError(f"missing {', '.join(missing)}")
+    found = dict(family.defaults)
+    found |= {name: values[family.field(name)] for name in fields if family.field(name) in values}
+    if found.get("embedding_size") == found["hidden_size"]:
+        del found["embedding_size"]
+    if not family.token_types:
+        found["type_vocab_size"] = 0
+    if family.offset_positions:
+        padding = values.get("pad_token_id", 1)
+        if not isinstance(padding, int) or isinstance(padding, bool) or padding < 0:
+            raise ValueError(f"pad_token_id is {padding!r}; expected 0 or more")
+        found["position_offset"] = padding + 1
+    return BertConfig(**found)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from gorbit_export import bert, ops, task
 from gorbit_export.config import BertConfig
+from gorbit_export.families import FAMILIES
 
 Tensor = tf.Tensor
 
@@ -118,15 +119,32 @@ class EncoderTask(task.Task):
             **self.model_description(),
             "recompute": self.build.recompute,
             "flops": flops,
-            "config": dataclasses.asdict(self.build.config),
+            "config": self.build.config.description(),
+            "weights": self._own_weights(),
             **self._huggingface(),
         }
 
+    def _own_weights(self) -> dict[str, Any]:
+        """What files of weights must be for the encoder to be computed as they were trained."""
+        config, family = self.build.config, self.build.config.family
+        names = ("hidden_act", "num_attention_heads", "layer_norm_eps")
+        computed = {family.field(n): getattr(config, n) for n in names if family.field(n)}
+        if family.offset_positions:
+            computed["pad_token_id"] = config.position_offset - 1
+        return {
+            "model_type": family.model_type,
+            "prefix": family.prefix,
+            "others": sorted(f.prefix for f in FAMILIES.values() if f is not family),
+            "config": computed,
+            "fit": ["model/encoder/embeddings/position/table"],
+        }
+
     def _huggingface(self) -> dict[str, Any]:
-        if (form := self.huggingface()) is None:
+        form = self.huggingface()
+        if form is None or self.build.config.model_type != "bert":
             return {}
         config = {
-            **dataclasses.asdict(self.build.config),
+            **self.build.config.description(),
             "architectures": [form.architecture],
             "model_type": "bert",
             **({"problem_type": form.problem} if form.problem else {}),

@@ -34,16 +34,22 @@ class BertMaskedLM(tf.Module):
         """Makes the variables."""
         super().__init__()
         config = build.config
-        h, std, prefix = config.hidden_size, config.initializer_range, "cls.predictions"
+        head = config.family.masked
+        if head is None:
+            raise ValueError(
+                f"model_type is {config.model_type!r}; a masked language model of "
+                f"{config.family.title} is not supported"
+            )
+        h, std = config.hidden_size, config.initializer_range
         self._build = build
         self.encoder = bert.Encoder(config, build.seed, build.recompute, build.compute)
-        transform, google = f"{prefix}.transform", "cls/predictions"
-        paths = (f"{google}/transform/dense", "masked_lm/dense")
-        self.transform = layers.Dense(h, h, std, build.seed, f"{transform}.dense", paths)
-        paths = (f"{google}/transform/LayerNorm", "masked_lm/layer_norm")
-        self.norm = layers.LayerNorm(h, config.layer_norm_eps, f"{transform}.LayerNorm", paths)
-        names = [f"{prefix}.{name}" for name in ("bias", "decoder.bias", "output_bias")]
-        self.output = layers.Bias(config.vocab_size, (*names, f"{google}/output_bias"))
+        google = "cls/predictions"
+        paths = bert.released(config, f"{google}/transform/dense", "masked_lm/dense")
+        self.transform = layers.Dense(h, h, std, build.seed, head.dense, paths)
+        paths = bert.released(config, f"{google}/transform/LayerNorm", "masked_lm/layer_norm")
+        self.norm = layers.LayerNorm(h, config.layer_norm_eps, head.norm, paths)
+        names = (*head.bias, *bert.released(config, f"{google}/output_bias"))
+        self.output = layers.Bias(config.vocab_size, names)
 
     def __call__(
         self, features: dict[str, Tensor], positions: Tensor, dropout: bert.Dropout | None = None

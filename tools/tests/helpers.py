@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import numpy as np
@@ -70,3 +71,18 @@ def jitter(module: tf.Module) -> None:
     """Moves variables away from the special values 0 and 1."""
     for i, v in enumerate(module.variables):
         v.assign_add(tf.random.stateless_normal(v.shape, [i, 1]) * 0.1)
+
+
+def safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads the tensors of a safetensors file."""
+    raw = path.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + size])
+    header.pop("__metadata__", None)
+    dtypes = {"F32": np.float32, "I64": np.int64}
+    weights = {}
+    for name, entry in header.items():
+        start, end = entry["data_offsets"]
+        data = raw[8 + size + start : 8 + size + end]
+        weights[name] = np.frombuffer(data, dtypes[entry["dtype"]]).reshape(entry["shape"])
+    return weights

@@ -94,7 +94,10 @@ def test_real_google_file(shared_data):
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps is nan; expected a positive number"),
         ({"initializer_range": 0}, "initializer_range is 0; expected a positive number"),
         ({"hidden_act": ["gelu"]}, "hidden_act is ['gelu']; expected a name"),
-        ({"model_type": "roberta"}, "model_type is 'roberta'; expected 'bert'"),
+        (
+            {"model_type": "albert"},
+            "model_type is 'albert'; expected one of bert, distilbert, electra, roberta",
+        ),
         (
             {"position_embedding_type": "relative_key"},
             "position_embedding_type is 'relative_key'; expected 'absolute'",

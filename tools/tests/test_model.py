@@ -7,7 +7,18 @@ import numpy as np
 import plain_bert
 import pytest
 import tensorflow as tf
-from helpers import NO_DROPOUT, ROOT, SMALL, batch, jitter, pack, random_examples, scalars, tensors
+from helpers import (
+    NO_DROPOUT,
+    ROOT,
+    SMALL,
+    batch,
+    jitter,
+    pack,
+    random_examples,
+    safetensors,
+    scalars,
+    tensors,
+)
 
 from gorbit_export import bert, config, ops
 from gorbit_export.classifier import Classification
@@ -177,17 +188,7 @@ def minilm_weights() -> dict:
     path = ROOT / ".cache" / "minilm" / "model.safetensors"
     if not path.is_file():
         pytest.skip(f"the demo's weights are missing: {path}; run make fetch")
-    raw = path.read_bytes()
-    size = int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8 : 8 + size])
-    header.pop("__metadata__", None)
-    dtypes = {"F32": np.float32, "I64": np.int64}
-    weights = {}
-    for name, entry in header.items():
-        start, end = entry["data_offsets"]
-        data = raw[8 + size + start : 8 + size + end]
-        weights[name] = np.frombuffer(data, dtypes[entry["dtype"]]).reshape(entry["shape"])
-    return weights
+    return safetensors(path)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,151 @@
+"""The encoders that differ from BERT in parts: what the parts are, and their names."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """The names of an encoder layer's parts in Hugging Face's files, behind that of the layer."""
+
+    query: str = "attention.self.query"
+    key: str = "attention.self.key"
+    value: str = "attention.self.value"
+    attention_output: str = "attention.output.dense"
+    attention_norm: str = "attention.output.LayerNorm"
+    intermediate: str = "intermediate.dense"
+    output: str = "output.dense"
+    output_norm: str = "output.LayerNorm"
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """The two maps of a classifier on the first token.
+
+    Attributes:
+        dense: name of the first, in Hugging Face's files.
+        activation: what follows it.
+        dropout_first: whether there is dropout before the first map, too.
+        output: name of the second.
+    """
+
+    dense: str = "pooler.dense"
+    activation: str = "tanh"
+    dropout_first: bool = False
+    output: str = "classifier"
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedHead:
+    """The parts of a masked language model's head, by their names in Hugging Face's files.
+
+    Attributes:
+        dense: the map before the product with the words' vectors.
+        norm: the norm after it.
+        bias: possible names of the logits' bias.
+    """
+
+    dense: str = "cls.predictions.transform.dense"
+    norm: str = "cls.predictions.transform.LayerNorm"
+    bias: tuple[str, ...] = tuple(
+        f"cls.predictions.{name}" for name in ("bias", "decoder.bias", "output_bias")
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What the encoders of one model_type have in common.
+
+    Attributes:
+        model_type: its name in Hugging Face's config.json.
+        title: its name for people.
+        fields: the names of BertConfig's fields in config.json, where they are others; "" for
+            one that it does not have.
+        defaults: what fields are that are not in config.json, where BertConfig has others.
+        layer_path: the name of layer {} in Hugging Face's files.
+        layer: the parts of a layer.
+        head: the classifier.
+        masked: the head of a masked language model; None if the model has not learned one.
+        released: whether TensorFlow's releases have such encoders, too.
+        token_types: whether the embeddings have a table of token types.
+        offset_positions: whether positions count from the number of the padding token + 1.
+    """
+
+    model_type: str
+    title: str
+    fields: dict[str, str] = dataclasses.field(default_factory=dict)
+    defaults: dict[str, float] = dataclasses.field(default_factory=dict)
+    layer_path: str = "encoder.layer.{}"
+    layer: Layer = Layer()
+    head: Head = Head()
+    masked: MaskedHead | None = None
+    released: bool = False
+    token_types: bool = True
+    offset_positions: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of the encoder where a file has a head as well."""
+        return f"{self.model_type}."
+
+    def field(self, name: str) -> str:
+        """The name of a field of BertConfig in config.json."""
+        return self.fields.get(name, name)
+
+
+FAMILIES = {
+    family.model_type: family
+    for family in (
+        Family("bert", "BERT", masked=MaskedHead(), released=True),
+        # Sanh et al. 2019. Its classifier's first map is called pre_classifier.
+        Family(
+            "distilbert",
+            "DistilBERT",
+            fields={
+                "hidden_size": "dim",
+                "num_hidden_layers": "n_layers",
+                "num_attention_heads": "n_heads",
+                "intermediate_size": "hidden_dim",
+                "hidden_act": "activation",
+                "hidden_dropout_prob": "dropout",
+                "attention_probs_dropout_prob": "attention_dropout",
+                "classifier_dropout": "seq_classif_dropout",
+                "layer_norm_eps": "",
+            },
+            defaults={"classifier_dropout": 0.2},
+            layer_path="transformer.layer.{}",
+            layer=Layer(
+                "attention.q_lin",
+                "attention.k_lin",
+                "attention.v_lin",
+                "attention.out_lin",
+                "sa_layer_norm",
+                "ffn.lin1",
+                "ffn.lin2",
+                "output_layer_norm",
+            ),
+            head=Head("pre_classifier", "relu"),
+            masked=MaskedHead("vocab_transform", "vocab_layer_norm", ("vocab_projector.bias",)),
+            token_types=False,
+        ),
+        # Clark et al. 2020, the discriminator.
+        Family(
+            "electra",
+            "ELECTRA",
+            defaults={"embedding_size": 128},
+            head=Head("classifier.dense", "gelu", True, "classifier.out_proj"),
+        ),
+        # Liu et al. 2019.
+        Family(
+            "roberta",
+            "RoBERTa",
+            head=Head("classifier.dense", "tanh", True, "classifier.out_proj"),
+            masked=MaskedHead(
+                "lm_head.dense", "lm_head.layer_norm", ("lm_head.bias", "lm_head.decoder.bias")
+            ),
+            offset_positions=True,
+        ),
+    )
+}
+"""The families by model_type."""

@@ -1,0 +1,83 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
+)
+
+const (
+	// releaseConfig is the file beside Hugging Face's weights that describes their model.
+	releaseConfig = "config.json"
+	// maxReleaseConfig limits its size, as a model of many labels has their names in it.
+	maxReleaseConfig = 16 << 20
+)
+
+// checkForm returns an error if weights were made for a model that is computed in another way than
+// the graph's, even if names and shapes agree. Numbers of such a model would be wrong in silence.
+func checkForm(source checkpoint.Source, report *checkpoint.LoadReport, c *graphs.Contract) error {
+	w := c.Model.Weights
+	if w == nil {
+		return nil
+	}
+	for _, other := range w.Others {
+		if report.Prefix == other || strings.HasSuffix(report.Prefix, "."+other) || strings.HasSuffix(report.Prefix, "/"+other) {
+			return fault.Usagef("%s: names of tensors begin with %q; expected weights of a %s model (%q), as the graph's; export the graph with --config and the config.json of these weights", source.Path(), report.Prefix, w.ModelType, w.Prefix)
+		}
+	}
+	for _, m := range report.Mismatched {
+		if slices.Contains(w.Fit, m.Want.Name) {
+			return fault.Usagef("%s: tensor %s is %v; expected %v for %s, without which the other weights are of no use; export the graph with --config and the config.json of these weights", source.Path(), m.Source.Name, m.Source.Shape, m.Want.Shape, m.Want.Name)
+		}
+	}
+	if _, ok := source.(*checkpoint.Safetensors); !ok {
+		return nil
+	}
+	return checkReleaseConfig(filepath.Join(filepath.Dir(source.Path()), releaseConfig), w)
+}
+
+// checkReleaseConfig compares the config.json of weights, if there is one, with the graph's model.
+func checkReleaseConfig(path string, w *graphs.Weights) error {
+	data, err := vfs.ReadBounded(path, maxReleaseConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	there := make(map[string]any)
+	if err := json.Unmarshal(data, &there); err != nil {
+		return fault.Usagef("%s: not a JSON object (%v); expected the configuration of the weights beside it", path, err)
+	}
+	want := maps.Clone(w.Config)
+	if want == nil {
+		want = make(map[string]any)
+	}
+	want["model_type"] = w.ModelType
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if got, ok := there[name]; ok && !reflect.DeepEqual(got, want[name]) {
+			return fault.Usagef("%s: %s is %s; expected %s, as in the graph; export the graph with --config %s", path, name, quoted(got), quoted(want[name]), path)
+		}
+	}
+	return nil
+}
+
+// quoted writes a value of a JSON file, cut if it is long.
+func quoted(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return fmt.Sprintf("%.64s", data)
+}
