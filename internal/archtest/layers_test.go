@@ -39,7 +39,7 @@ var layers = [][]string{
 	{
 		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/chart", "internal/devices", "internal/version",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
-		"internal/testkit", "internal/archtest", "internal/doctor", "internal/hub/hubtest",
+		"internal/testkit", "internal/archtest", "internal/doctor", "internal/hub/hubtest", "internal/peertls",
 	},
 	{"internal/bounded", "internal/format"},
 	{"internal/fault"},

@@ -48,6 +48,7 @@ type child struct {
 	timeout time.Duration
 	port    int
 	host    netip.Addr
+	locked  bool
 	release func() error
 }
 
@@ -113,6 +114,10 @@ func (c *child) reserve(r *reserve) error {
 		return err
 	}
 	c.host, c.timeout = host, time.Duration(r.TimeoutMillis)*time.Millisecond
+	if r.Locked {
+		c.locked, c.release = true, func() error { return nil }
+		return c.write(message{Reserved: &reserved{Port: r.Port}})
+	}
 	if c.port, c.release, err = tfserver.Reserve(host); err != nil {
 		return err
 	}
@@ -135,6 +140,12 @@ func (c *child) answer(m message) error {
 	config := tfserver.Config{
 		Cluster: m.Start.Cluster, Task: m.Start.Task, Host: c.host, CPUs: 1,
 		IntraOpThreads: m.Start.IntraOpThreads, InterOpThreads: m.Start.InterOpThreads,
+	}
+	if c.locked {
+		if config.Cluster, err = routes(m.Start); err != nil {
+			return err
+		}
+		config.Socket = ownSocket(m.Start.Sockets)
 	}
 	switch {
 	case spec.Type == "CPU":
@@ -160,6 +171,19 @@ func (c *child) answer(m message) error {
 		return err
 	}
 	return c.write(message{Started: &started{Devices: names}})
+}
+
+// routes returns the addresses of the servers of a locked session, by task.
+func routes(s *start) ([]string, error) {
+	out := make([]string, len(s.Cluster))
+	for task := range out {
+		r, err := tfserver.NewRoute(socket(s.Sockets, task))
+		if err != nil {
+			return nil, err
+		}
+		out[task] = r.Address()
+	}
+	return out, nil
 }
 
 // clip limits a text to well below the size of a message.

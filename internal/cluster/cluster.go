@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/peertls"
 	"github.com/gorbit-ml/gorbit/internal/tfserver"
 )
 
@@ -45,6 +47,8 @@ type Config struct {
 	IntraOpThreads, InterOpThreads int
 	// NoOneDNN turns oneDNN off on the workers.
 	NoOneDNN bool
+	// Keys are for workers with keys; nil for workers without.
+	Keys *peertls.Keys
 }
 
 // Validate returns an error that names the first invalid field.
@@ -102,6 +106,8 @@ type Cluster struct {
 	log    *slog.Logger
 	peers  []*peer
 	relay  *relay
+	lock   *lock   // nil without keys
+	name   string  // of the session with keys
 	pauses *pauses // of the chief
 
 	// ctx ends the goroutines in the background.
@@ -132,6 +138,9 @@ func Connect(ctx context.Context, config Config) (*Cluster, error) {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Cluster{config: config, log: config.Log, failed: make(chan struct{}), pauses: newPauses(interval(config.Timeout), boottime)}
+	if config.Keys != nil {
+		c.name = newSessionID()
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.background.Go(func() { c.pauses.watch(c.ctx) })
 	for i, address := range config.Addresses {
@@ -167,18 +176,37 @@ func (c *Cluster) connect(ctx context.Context) error {
 	if err := c.each(ctx, func(p *peer, ctx context.Context) error { return p.start(ctx, servers) }); err != nil {
 		return err
 	}
-	relay, err := newRelay(servers[0])
-	if err != nil {
+	if err := c.openRelay(); err != nil {
 		return fmt.Errorf("reach the workers: %w", err)
 	}
-	c.mu.Lock()
-	c.relay = relay
-	c.mu.Unlock()
 	for _, p := range c.peers {
 		p.enter(PhaseRun)
 	}
 	// A failure before the relay was set has not been sent to it.
 	return c.Err()
+}
+
+// openRelay makes the relay to the first worker's server.
+func (c *Cluster) openRelay() error {
+	var r *relay
+	var l *lock
+	var err error
+	if c.config.Keys != nil {
+		r, l, err = lockedRelay(c.peers[0].passage())
+	} else {
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err == nil {
+			to := c.peers[0].server.String()
+			r = newRelay(listener, func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", to) })
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.relay, c.lock = r, l
+	return nil
 }
 
 // each calls do for all workers concurrently. The first failure cancels the other calls.
@@ -259,7 +287,12 @@ func (c *Cluster) sameNetwork() error {
 // Target returns the target of a TensorFlow session with all devices. It leads to the server of the
 // first worker. The session's configuration must set GroupLeader. Once the cluster has failed,
 // calls of the session fail.
-func (c *Cluster) Target() string { return "grpc://" + c.relay.addr() }
+func (c *Cluster) Target() string {
+	if c.lock != nil {
+		return "grpc://" + c.lock.route.Address()
+	}
+	return "grpc://" + c.relay.addr()
+}
 
 // Workers returns the workers in the order of their tasks.
 func (c *Cluster) Workers() []Worker {
@@ -363,6 +396,9 @@ func (c *Cluster) Close() error {
 		c.background.Wait()
 		if c.relay != nil {
 			c.relay.close()
+		}
+		if c.lock != nil {
+			c.lock.close()
 		}
 		c.closed = errors.Join(errs...)
 	})

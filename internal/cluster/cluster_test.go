@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/peertls"
 	_ "github.com/gorbit-ml/gorbit/internal/tfprocess"
 )
 
@@ -40,7 +41,12 @@ func TestMain(m *testing.M) {
 	case len(os.Args) == 2 && os.Args[1] == "child":
 		err = Child(context.Background())
 	case len(os.Args) == 4 && os.Args[1] == "worker":
-		err = runWorker(os.Args[2], os.Args[3])
+		err = runWorker(os.Args[2], os.Args[3], nil)
+	case len(os.Args) == 5 && os.Args[1] == "worker":
+		var keys *peertls.Keys
+		if keys, err = peertls.FromToken(os.Args[4]); err == nil {
+			err = runWorker(os.Args[2], os.Args[3], keys)
+		}
 	case len(os.Args) > 2 && os.Args[1] == "chief":
 		err = runChief(os.Args[2:])
 	default:
@@ -52,12 +58,12 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func runWorker(listen, devices string) error {
+func runWorker(listen, devices string, keys *peertls.Keys) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	s, err := Listen(SupervisorConfig{
-		Listen: listen, Devices: devices, Threads: 1, Version: "test", Child: []string{os.Args[0], "child"},
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), ChildLog: os.Stderr,
+		Listen: listen, Devices: devices, Keys: keys, Threads: 1, Version: "test", Child: []string{os.Args[0], "child"},
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})), ChildLog: os.Stderr,
 	})
 	if err != nil {
 		return err
@@ -208,9 +214,24 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func pair(t *testing.T) []*local {
+// pair starts two workers, with a token if one is given.
+func pair(t *testing.T, token ...string) []*local {
 	t.Helper()
-	return []*local{launch(t, "worker", "127.0.0.1:0", "cpu:1"), launch(t, "worker", "127.0.0.1:0", "cpu:1")}
+	args := append([]string{"worker", "127.0.0.1:0", "cpu:1"}, token...)
+	return []*local{launch(t, args...), launch(t, args...)}
+}
+
+// keys are those of a worker's token; nil without one.
+func (l *local) keys(t *testing.T) *peertls.Keys {
+	t.Helper()
+	if len(l.cmd.Args) < 5 {
+		return nil
+	}
+	k, err := peertls.FromToken(l.cmd.Args[4])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 func addresses(workers []*local) []string {
@@ -224,7 +245,7 @@ func addresses(workers []*local) []string {
 func connect(t *testing.T, timeout time.Duration, workers []*local) *Cluster {
 	t.Helper()
 	begin := time.Now()
-	f, err := Connect(t.Context(), Config{Addresses: addresses(workers), Timeout: timeout, Version: "test", IntraOpThreads: 1})
+	f, err := Connect(t.Context(), Config{Addresses: addresses(workers), Timeout: timeout, Version: "test", IntraOpThreads: 1, Keys: workers[0].keys(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,45 +421,65 @@ func listening(t *testing.T, pid int) []netip.AddrPort {
 // a reduction goes on that would never end. The chief is told, the reduction fails, and once
 // the worker is back the next session works.
 func TestWorkerFails(t *testing.T) {
+	// again starts a worker anew.
+	again := func(t *testing.T, w *local) *local {
+		args := slices.Clone(w.cmd.Args[1:])
+		args[1] = w.address
+		return launch(t, args...)
+	}
+	token := []string{peertls.NewToken()}
 	for n, test := range []struct {
 		name    string
+		token   []string
 		timeout time.Duration
 		fail    func(t *testing.T, w *local)
 		want    []string
 		back    func(t *testing.T, w *local) *local
 	}{
 		{
-			"child killed", long,
+			"child killed", nil, long,
 			func(t *testing.T, w *local) { kill(t, w.child(t), syscall.SIGKILL) },
 			[]string{"signal: killed", "memory"},
 			func(_ *testing.T, w *local) *local { return w },
 		},
 		{
-			"child aborted", long,
+			"child killed, with keys", token, long,
+			func(t *testing.T, w *local) { kill(t, w.child(t), syscall.SIGKILL) },
+			[]string{"signal: killed", "memory"},
+			func(_ *testing.T, w *local) *local { return w },
+		},
+		{
+			"child aborted", nil, long,
 			func(t *testing.T, w *local) { kill(t, w.child(t), syscall.SIGABRT) },
 			[]string{"process ended", "its last log lines", "SIGABRT"},
 			func(_ *testing.T, w *local) *local { return w },
 		},
 		{
-			"child stopped", short,
+			"child stopped", nil, short,
 			func(t *testing.T, w *local) { kill(t, w.child(t), syscall.SIGSTOP) },
 			[]string{"sent nothing for", short.String()},
 			func(_ *testing.T, w *local) *local { return w },
 		},
 		{
-			"worker killed", long,
+			"worker killed", nil, long,
 			func(t *testing.T, w *local) { w.signal(t, syscall.SIGKILL) },
 			[]string{"closed the connection", "start it again"},
-			func(t *testing.T, w *local) *local { return launch(t, "worker", w.address, "cpu:1") },
+			again,
 		},
 		{
-			"worker stopped", short,
+			"worker killed, with keys", token, long,
+			func(t *testing.T, w *local) { w.signal(t, syscall.SIGKILL) },
+			[]string{"closed the connection", "start it again"},
+			again,
+		},
+		{
+			"worker stopped", nil, short,
 			func(t *testing.T, w *local) { w.signal(t, syscall.SIGSTOP) },
 			[]string{"nothing was heard", "is stopped"},
 			func(t *testing.T, w *local) *local { w.signal(t, syscall.SIGCONT); return w },
 		},
 		{
-			"worker ended", long,
+			"worker ended", nil, long,
 			func(t *testing.T, w *local) { w.signal(t, syscall.SIGTERM) },
 			[]string{"was stopped"},
 			func(t *testing.T, w *local) *local {
@@ -446,13 +487,13 @@ func TestWorkerFails(t *testing.T) {
 				if !w.cmd.ProcessState.Success() {
 					t.Errorf("the worker ended with %v", w.cmd.ProcessState)
 				}
-				return launch(t, "worker", w.address, "cpu:1")
+				return again(t, w)
 			},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			workers, i := pair(t), n%2
+			workers, i := pair(t, test.token...), n%2
 			f := connect(t, test.timeout, workers)
 			wantSum(t, f, 11, 11)
 			child := workers[i].child(t)

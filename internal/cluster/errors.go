@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/peertls"
 )
 
 // Phase is a phase of the chief's session with a worker.
@@ -49,13 +50,21 @@ func (e *WorkerError) Error() string {
 func (e *WorkerError) Unwrap() error { return e.Err }
 
 func describe(err error) string {
+	var keys *peertls.Error
 	switch {
+	case errors.As(err, &keys):
+		return keys.Reason
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "nothing was heard from it"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case ended(err):
 		return "it closed the connection"
 	}
 	return err.Error()
+}
+
+// ended reports whether an error means that the other side closed the connection.
+func ended(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // advice returns the likely cause and what to do next.
@@ -66,8 +75,11 @@ func (e *WorkerError) advice() string {
 		busy    *BusyError
 		spoken  *ProtocolError
 		told    *FailedError
+		keys    *peertls.Error
 	)
 	switch err := e.Err; {
+	case errors.As(err, &keys):
+		return keys.Advice
 	case errors.As(err, &version):
 		return "run the same release on every machine"
 	case errors.As(err, &busy):

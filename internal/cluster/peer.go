@@ -10,6 +10,8 @@ import (
 	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/peertls"
 )
 
 // peer is the chief's side of a worker.
@@ -19,7 +21,7 @@ type peer struct {
 	worker  Worker
 	conn    net.Conn
 	link    *link
-	server  netip.AddrPort // of its TensorFlow server
+	server  netip.AddrPort // of its TensorFlow server; of the worker itself where there are keys
 	// replies are the worker's replies. reading is closed when no more messages are read.
 	replies chan message
 	reading chan struct{}
@@ -95,7 +97,12 @@ func (p *peer) connect(ctx context.Context) error {
 func passing(err error) bool {
 	var version *VersionError
 	var spoken *ProtocolError
-	return !errors.As(err, &version) && !errors.As(err, &spoken)
+	var told *FailedError
+	var keys *peertls.Error
+	if errors.As(err, &keys) {
+		return ended(keys.Err)
+	}
+	return !errors.As(err, &version) && !errors.As(err, &spoken) && !errors.As(err, &told)
 }
 
 func (p *peer) greet(ctx context.Context) error {
@@ -114,6 +121,13 @@ func (p *peer) greet(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	deadline, _ := ctx.Deadline()
 	l := newLink(conn, conn)
+	if keys := p.cluster.config.Keys; keys != nil {
+		c, err := secure(ctx, keys, conn, p.host(), talkProtocol)
+		if err != nil {
+			return err
+		}
+		conn, l = c, newLink(c, c)
+	}
 	mine := hello{Protocol: protocol, Gorbit: p.cluster.config.Version, TensorFlow: tf.Version(), TimeoutMillis: p.cluster.config.Timeout.Milliseconds()}
 	if err := l.write(message{Hello: &mine}, deadline); err != nil {
 		return err
@@ -122,8 +136,14 @@ func (p *peer) greet(ctx context.Context) error {
 	if errors.Is(err, net.ErrClosed) {
 		return os.ErrDeadlineExceeded
 	}
+	if keys := p.cluster.config.Keys; keys != nil {
+		err = keys.Explain(err) // only now does the worker say that it does not accept the chief's
+	}
 	if err != nil {
 		return err
+	}
+	if m.Failed != nil {
+		return m.Failed.err()
 	}
 	if m.Busy != nil {
 		return &BusyError{Peer: m.Busy.Peer, Since: m.Busy.Since}
@@ -144,7 +164,7 @@ func (p *peer) greet(ctx context.Context) error {
 	}
 	keep = true
 	p.conn, p.link = conn, l
-	p.server = netip.AddrPortFrom(at.Addr().Unmap(), 0)
+	p.server = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	p.worker.Instructions, p.worker.Gorbit, p.worker.TensorFlow = h.Instructions, h.Gorbit, h.TensorFlow
 	p.worker.NativeBF16, p.worker.NoBF16, p.worker.Cores, p.worker.PID = h.BF16, h.NoBF16, h.Cores, h.PID
 	p.reading = make(chan struct{})
@@ -263,20 +283,28 @@ func (p *peer) why(err error) error {
 }
 
 func (p *peer) reserve(ctx context.Context) error {
-	m, err := p.ask(ctx, PhaseReserve, message{Reserve: &reserve{NoOneDNN: p.cluster.config.NoOneDNN}})
+	m, err := p.ask(ctx, PhaseReserve, message{Reserve: &reserve{NoOneDNN: p.cluster.config.NoOneDNN, Session: p.cluster.name}})
 	if err != nil {
 		return err
 	}
 	if m.Reserved == nil {
 		return p.wrap(&ProtocolError{Err: errors.New("expected a port")})
 	}
-	p.server = netip.AddrPortFrom(p.server.Addr(), uint16(m.Reserved.Port))
+	if p.cluster.config.Keys == nil {
+		p.server = netip.AddrPortFrom(p.server.Addr(), uint16(m.Reserved.Port))
+	}
 	return nil
 }
 
 func (p *peer) start(ctx context.Context, servers []string) error {
+	var names []string
+	if p.cluster.config.Keys != nil {
+		for _, other := range p.cluster.peers {
+			names = append(names, other.host())
+		}
+	}
 	m, err := p.ask(ctx, PhaseStart, message{Start: &start{
-		Cluster: servers, Task: p.task,
+		Cluster: servers, Names: names, Task: p.task,
 		IntraOpThreads: p.cluster.config.IntraOpThreads, InterOpThreads: p.cluster.config.InterOpThreads,
 	}})
 	if err != nil {
@@ -287,6 +315,20 @@ func (p *peer) start(ctx context.Context, servers []string) error {
 	}
 	p.worker.Devices = m.Started.Devices
 	return nil
+}
+
+// host returns the worker's name or address without the port.
+func (p *peer) host() string {
+	host, _, err := net.SplitHostPort(p.worker.Address)
+	if err != nil {
+		return p.worker.Address
+	}
+	return host
+}
+
+// passage returns how to connect to the worker's server in a locked session.
+func (p *peer) passage() passage {
+	return passage{keys: p.cluster.config.Keys, address: p.server.String(), host: p.host(), session: p.cluster.name}
 }
 
 // close ends the session with the worker within the given time.

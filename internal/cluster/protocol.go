@@ -45,6 +45,7 @@ type message struct {
 	Beat     *beat     `json:"beat,omitempty"`
 	Failed   *failed   `json:"failed,omitempty"`
 	Bye      *bye      `json:"bye,omitempty"`
+	Open     *open     `json:"open,omitempty"`
 }
 
 // hello is the first message of both sides. Only a chief sets the session's timeout; a worker sets
@@ -70,9 +71,14 @@ type busy struct {
 	Since time.Time `json:"since"`
 }
 
-// reserve requests a child with a port. The supervisor adds the host and the timeout.
+// reserve requests a child with a port. In a locked session, the chief gives the session a name. The
+// supervisor adds the host and the timeout, or that the server needs no port but answers with the
+// supervisor's.
 type reserve struct {
 	NoOneDNN      bool   `json:"no_onednn,omitempty"`
+	Session       string `json:"session,omitempty"`
+	Locked        bool   `json:"locked,omitempty"`
+	Port          int    `json:"port,omitempty"`
 	Host          string `json:"host,omitempty"`
 	TimeoutMillis int64  `json:"timeout_ms,omitempty"`
 }
@@ -82,9 +88,13 @@ type reserved struct {
 	Port int `json:"port"`
 }
 
-// start makes the child start TensorFlow's server. The supervisor adds the devices.
+// start makes the child start TensorFlow's server. In a locked session, the cluster's addresses are
+// those of the workers, and names are the hosts that their certificates are for. The supervisor adds
+// the devices, and the folder of the sockets.
 type start struct {
 	Cluster        []string `json:"cluster"`
+	Names          []string `json:"names,omitempty"`
+	Sockets        string   `json:"sockets,omitempty"`
 	Task           int      `json:"task"`
 	IntraOpThreads int      `json:"intra_op_threads,omitempty"`
 	InterOpThreads int      `json:"inter_op_threads,omitempty"`
@@ -137,12 +147,17 @@ type bye struct {
 	Done bool `json:"done,omitempty"`
 }
 
+// open is the first message on a connection between TensorFlows of a locked session.
+type open struct {
+	Session string `json:"session"`
+}
+
 // check returns an error for a message that no peer of this protocol would send.
 func (m message) check() error {
 	n := 0
 	for _, there := range []bool{
 		m.Hello != nil, m.Busy != nil, m.Reserve != nil, m.Reserved != nil, m.Start != nil,
-		m.Started != nil, m.Beat != nil, m.Failed != nil, m.Bye != nil,
+		m.Started != nil, m.Beat != nil, m.Failed != nil, m.Bye != nil, m.Open != nil,
 	} {
 		if there {
 			n++

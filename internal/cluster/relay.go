@@ -12,16 +12,17 @@ import (
 	"time"
 )
 
-// relay is a loopback port to which the chief's TensorFlow session connects. It forwards everything
-// to the first worker's server.
+// relay is a loopback port or a Unix socket to which a TensorFlow in this process or its child
+// connects. It forwards everything to the server of a worker.
 //
+// The chief's session connects to a relay that leads to the first worker's server.
 // If its connection breaks, TensorFlow retries a call, and it waits forever for a server that is
 // gone. There is no way to cancel this. So when the cluster has failed, the relay breaks its
 // connections and answers the retried calls itself, with the status aborted, which ends them.
 type relay struct {
 	listener net.Listener
-	to       string
-	refusals http.Server // answers refused calls
+	dial     func(context.Context) (net.Conn, error) // the server
+	refusals http.Server                             // answers refused calls
 	refused  chan net.Conn
 	closed   chan struct{}
 	running  sync.WaitGroup
@@ -29,18 +30,15 @@ type relay struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	conns *conns
+
 	mu     sync.Mutex
 	reason string // why calls are refused, or ""
-	conns  map[net.Conn]bool
 }
 
-// newRelay returns a relay to an address.
-func newRelay(to string) (*relay, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	r := &relay{listener: listener, to: to, refused: make(chan net.Conn), closed: make(chan struct{}), conns: make(map[net.Conn]bool)}
+// newRelay returns a relay from a listener, which it closes at its end, to what dial connects to.
+func newRelay(listener net.Listener, dial func(context.Context) (net.Conn, error)) *relay {
+	r := &relay{listener: listener, dial: dial, refused: make(chan net.Conn), closed: make(chan struct{}), conns: newConns()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.refusals.Protocols = new(http.Protocols)
 	r.refusals.Protocols.SetUnencryptedHTTP2(true)
@@ -48,7 +46,7 @@ func newRelay(to string) (*relay, error) {
 	r.refusals.ErrorLog = log.New(io.Discard, "", 0)
 	r.running.Go(r.accept)
 	r.running.Go(func() { _ = r.refusals.Serve((*refusedListener)(r)) }) // until it is closed
-	return r, nil
+	return r
 }
 
 func (r *relay) addr() string { return r.listener.Addr().String() }
@@ -70,7 +68,7 @@ func (r *relay) accept() {
 
 // serve forwards a connection, or passes it on to be refused.
 func (r *relay) serve(conn net.Conn) {
-	if !r.keep(conn) {
+	if !r.conns.keep(conn) {
 		select {
 		case r.refused <- conn:
 		case <-r.closed:
@@ -78,42 +76,17 @@ func (r *relay) serve(conn net.Conn) {
 		}
 		return
 	}
-	defer r.drop(conn)
-	server, err := new(net.Dialer).DialContext(r.ctx, "tcp", r.to)
+	server, err := r.dial(r.ctx)
 	if err != nil {
-		return // TensorFlow tries again
-	}
-	if !r.keep(server) {
-		server.Close()
+		r.conns.drop(conn) // TensorFlow tries again
 		return
 	}
-	defer r.drop(server)
-	var answers sync.WaitGroup
-	answers.Go(func() {
-		_, _ = io.Copy(conn, server) // if one side closes, close the other
-		r.drop(conn)
-	})
-	_, _ = io.Copy(server, conn)
-	r.drop(server)
-	answers.Wait()
-}
-
-// keep registers a connection. It returns false if connections are refused now.
-func (r *relay) keep(conn net.Conn) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.reason != "" {
-		return false
+	if !r.conns.keep(server) {
+		server.Close()
+		r.conns.drop(conn)
+		return
 	}
-	r.conns[conn] = true
-	return true
-}
-
-func (r *relay) drop(conn net.Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.conns, conn)
-	conn.Close()
+	r.conns.join(conn, server)
 }
 
 // refuse closes all connections and refuses calls from now on.
@@ -125,9 +98,7 @@ func (r *relay) refuse(reason string) {
 	}
 	r.reason = reason
 	r.cancel()
-	for conn := range r.conns {
-		conn.Close()
-	}
+	r.conns.close()
 }
 
 // refuseCall answers a gRPC call with headers only.

@@ -24,10 +24,9 @@ func TestRelay(t *testing.T) {
 			}()
 		}
 	}()
-	r, err := newRelay(echo.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newRelay(listen(t), func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", echo.Addr().String())
+	})
 	conn, err := net.Dial("tcp", r.addr())
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 )
@@ -33,6 +34,7 @@ type session struct {
 	readers      sync.WaitGroup
 
 	process *process // nil before the chief asks for it
+	gate    *gate    // nil before that, and without keys
 	asked   bool     // for TensorFlow's server
 	usage   beat     // of the child
 }
@@ -63,6 +65,10 @@ func (s *session) run(ctx context.Context) ending {
 		if s.process != nil {
 			s.process.close()
 		}
+		if s.gate != nil {
+			s.setGate(nil)
+			s.gate.close()
+		}
 		s.link.stop()
 		s.readers.Wait()
 	}()
@@ -79,11 +85,21 @@ func (s *session) run(ctx context.Context) ending {
 			end = s.hearChief(e)
 		case e := <-s.child:
 			end = s.hearChild(e)
+		case err := <-s.broken():
+			end = s.fail(err)
 		}
 		if end != nil {
 			return *end
 		}
 	}
+}
+
+// broken receives a failure of the gate.
+func (s *session) broken() <-chan error {
+	if s.gate == nil {
+		return nil
+	}
+	return s.gate.broken
 }
 
 func (s *session) soon() time.Time { return time.Now().Add(s.timeout) }
@@ -132,6 +148,11 @@ func (s *session) hearChief(e event) *ending {
 		return s.spawn(m.Reserve)
 	case m.Start != nil && s.process != nil && !s.asked:
 		s.asked = true
+		if s.gate != nil {
+			if err := s.reach(m.Start); err != nil {
+				return s.say(failed{Message: clip(err.Error()), Final: true})
+			}
+		}
 		m.Start.Devices = s.devices.String()
 		if s.config.Threads > 0 {
 			m.Start.IntraOpThreads = s.config.Threads
@@ -143,15 +164,32 @@ func (s *session) hearChief(e event) *ending {
 	return nil
 }
 
+// reach makes the ways to the other workers, and tells the child where their sockets are.
+func (s *session) reach(m *start) error {
+	if len(m.Names) != len(m.Cluster) {
+		return fmt.Errorf("the chief gave names of %d workers; expected %d", len(m.Names), len(m.Cluster))
+	}
+	m.Sockets = s.gate.dir
+	return s.gate.reach(s.config.Keys, m)
+}
+
 // spawn starts the child.
 func (s *session) spawn(asked *reserve) *ending {
+	r := reserve{Host: s.host.String(), TimeoutMillis: s.timeout.Milliseconds()}
+	if s.config.Keys != nil {
+		var err error
+		if s.gate, err = newGate(asked.Session); err != nil {
+			return s.say(failed{Message: clip(err.Error()), Final: true})
+		}
+		s.setGate(s.gate)
+		r.Locked, r.Port = true, s.listener.Addr().(*net.TCPAddr).Port
+	}
 	p, err := spawn(s.config.Child, childEnv(asked.NoOneDNN), s.config.ChildLog)
 	if err != nil {
 		return s.say(failed{Message: clip("cannot start a process for TensorFlow: " + err.Error()), Final: true})
 	}
 	s.process = p
 	s.readers.Go(func() { p.read(s.timeout, s.pauses, s.child, s.done) })
-	r := reserve{Host: s.host.String(), TimeoutMillis: s.timeout.Milliseconds()}
 	// If this fails, the child's reader reports why.
 	_ = p.link.write(message{Reserve: &r}, s.soon())
 	return nil

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
+	"github.com/gorbit-ml/gorbit/internal/peertls"
 )
 
 const (
@@ -45,6 +46,9 @@ type SupervisorConfig struct {
 	// Child are the arguments, the program's name first, with which the program calls the
 	// function Child.
 	Child []string
+	// Keys lock the worker: who has no keys that match gets no reply. nil means that everybody who
+	// can connect may use the worker.
+	Keys *peertls.Keys
 	// Once ends Serve when a chief has finished its run.
 	Once bool
 	// Log is the supervisor's log. ChildLog receives the output of children.
@@ -79,12 +83,14 @@ type Supervisor struct {
 	log      *slog.Logger
 	hello    hello
 
-	greetings chan struct{}
-	sessions  sync.WaitGroup
+	arrivals arrivals
+	sessions sync.WaitGroup
 
 	mu      sync.Mutex
 	current *busy
-	taken   int // number of sessions so far
+	gate    *gate     // of the current session, if it is locked
+	warned  time.Time // of what anybody can cause
+	taken   int       // number of sessions so far
 }
 
 // Listen starts to listen. Serve answers the chiefs.
@@ -127,7 +133,6 @@ func Listen(c SupervisorConfig) (*Supervisor, error) {
 			Protocol: protocol, Gorbit: c.Version, TensorFlow: tf.Version(), Instructions: kernels.Instructions(), BF16: devices.NativeBF16(), NoBF16: devices.NoBF16(),
 			Devices: spec.String(), PID: os.Getpid(), Cores: runtime.NumCPU(),
 		},
-		greetings: make(chan struct{}, maxGreetings),
 	}, nil
 }
 
@@ -159,25 +164,49 @@ func (s *Supervisor) Serve(ctx context.Context) error {
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		select {
-		case s.greetings <- struct{}{}:
-			s.sessions.Go(func() { s.greet(ctx, conn.(*net.TCPConn)) })
-		default:
-			conn.Close()
-		}
+		s.arrivals.add(conn)
+		s.sessions.Go(func() { s.greet(ctx, conn.(*net.TCPConn)) })
 	}
 }
 
 // greet checks whether a connection is from a chief, and serves it if the worker is free.
-func (s *Supervisor) greet(ctx context.Context, conn *net.TCPConn) {
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	peer := conn.RemoteAddr().String()
+func (s *Supervisor) greet(ctx context.Context, tcp *net.TCPConn) {
+	defer tcp.Close()
+	defer s.arrivals.remove(tcp)
+	stop := context.AfterFunc(ctx, func() { tcp.Close() })
+	defer stop()
+	if s.config.Keys == nil {
+		s.listen(ctx, tcp, tcp, stop)
+		return
+	}
+	conn := s.admit(ctx, tcp)
+	if conn == nil {
+		return
+	}
+	if conn.ConnectionState().NegotiatedProtocol == streamProtocol {
+		s.forward(conn)
+		return
+	}
+	s.listen(ctx, tcp, conn, stop)
+}
+
+// halfCloser is a connection that can say that it sends no more.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// listen reads the greeting on a connection and serves the chief if the worker is free. tcp is what
+// conn is over. stop ends the closing of the connection with the context.
+func (s *Supervisor) listen(ctx context.Context, tcp *net.TCPConn, conn halfCloser, stop func() bool) {
+	peer := tcp.RemoteAddr().String()
 	l := newLink(conn, conn)
 	m, err := l.read(time.Now().Add(greeting))
-	<-s.greetings
+	s.arrivals.remove(tcp)
 	switch {
 	case !stop():
+		return
+	case s.config.Keys == nil && s.refuseTLS(tcp, l, err):
 		return
 	case err != nil || m.Hello == nil:
 		s.log.Debug("rejected a connection that is not from a chief", "peer", peer, "error", err)
@@ -226,13 +255,16 @@ func (s *Supervisor) free() {
 
 // last sends a last message and keeps the connection open until it was read: closing a connection
 // with unread input discards the data sent.
-func (s *Supervisor) last(conn *net.TCPConn, l *link, m message) {
-	deadline := time.Now().Add(linger)
-	if l.write(m, deadline) != nil || conn.CloseWrite() != nil {
-		return
+func (s *Supervisor) last(conn halfCloser, l *link, m message) {
+	if l.write(m, time.Now().Add(linger)) == nil {
+		drain(conn, l.buf)
 	}
-	if conn.SetReadDeadline(deadline) == nil {
-		_, _ = io.Copy(io.Discard, l.buf)
+}
+
+// drain says that no more is sent, and reads and drops what still comes on a connection.
+func drain(conn halfCloser, from io.Reader) {
+	if conn.CloseWrite() == nil && conn.SetReadDeadline(time.Now().Add(linger)) == nil {
+		_, _ = io.Copy(io.Discard, from)
 	}
 }
 

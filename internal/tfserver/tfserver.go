@@ -6,7 +6,11 @@
 //
 // TensorFlow's server always listens on all addresses of the machine, without authentication. The
 // package defines a bind function that the dynamic linker uses in all libraries, instead of the C
-// library's. While a server starts, it redirects a bind to all addresses to Config.Host.
+// library's. While a server starts, it redirects a bind to all addresses to Config.Host, or makes
+// the server listen on a Unix socket, Config.Socket.
+//
+// TensorFlow's clients know TCP addresses only. In the same way, the package's connect function
+// sends them to Unix sockets, see NewRoute.
 package tfserver
 
 // #cgo CFLAGS: -O2 -Wall
@@ -15,6 +19,7 @@ package tfserver
 // #include <stdlib.h>
 // #include "tensorflow/c/c_api.h"
 // void gorbit_bind_to(const void *host, bool v4, int port);
+// void gorbit_bind_to_path(const char *path, int port);
 // bool gorbit_bind_done(void);
 import "C"
 
@@ -53,6 +58,8 @@ type Config struct {
 	// Host is the address that the server listens on. An unspecified address (0.0.0.0 or ::)
 	// means all addresses.
 	Host netip.Addr
+	// Socket is the path of a Unix socket that the server listens on instead of Host.
+	Socket string
 	// CPUs is the number of CPU devices, which share the machine's cores. GPUs is the number
 	// of GPU devices.
 	CPUs, GPUs int
@@ -68,8 +75,14 @@ func (c Config) Validate() error {
 	switch {
 	case c.Task < 0 || c.Task >= len(c.Cluster):
 		return fmt.Errorf("task is %d; expected 0 to %d", c.Task, len(c.Cluster)-1)
+	case c.Socket != "":
+		if err := CheckSocket(c.Socket); err != nil {
+			return err
+		}
 	case !c.Host.IsValid():
 		return errors.New("host is not set; expected the address to listen on")
+	}
+	switch {
 	case c.CPUs < 1:
 		return fmt.Errorf("number of CPU devices is %d; expected 1 or more", c.CPUs)
 	case c.GPUs < AllGPUs:
@@ -142,14 +155,9 @@ func Start(c Config) (*Server, error) {
 	data := C.CBytes(def)
 	defer C.free(data)
 
-	confined := !c.Host.IsUnspecified()
-	if confined {
-		port, err := c.port()
-		if err != nil {
-			return nil, err
-		}
-		host := c.Host.As16()
-		C.gorbit_bind_to(unsafe.Pointer(&host), C.bool(c.Host.Unmap().Is4()), C.int(port))
+	confined, err := c.confine()
+	if err != nil {
+		return nil, err
 	}
 	// TF_NewServer binds the port.
 	server := C.TF_NewServer(data, C.size_t(len(def)), status)
@@ -158,6 +166,9 @@ func Start(c Config) (*Server, error) {
 		return nil, err
 	}
 	if confined && !bound {
+		if c.Socket != "" {
+			return nil, fmt.Errorf("TensorFlow's server does not listen on the socket %s; to go on without encryption, start the workers and the training without --token-file and --tls-cert", c.Socket)
+		}
 		return nil, fmt.Errorf("TensorFlow's server does not listen on %s only; to make it listen on all addresses, set --listen 0.0.0.0:PORT", c.Host)
 	}
 	C.TF_ServerStart(server, status)
@@ -165,6 +176,26 @@ func Start(c Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{server: server, task: c.Task}, nil
+}
+
+// confine makes the next bind of the server go to its socket or host only. It returns false if the
+// server may listen on all addresses.
+func (c Config) confine() (bool, error) {
+	port, err := c.port()
+	switch {
+	case err != nil:
+		return false, err
+	case c.Socket != "":
+		path := C.CString(c.Socket)
+		defer C.free(unsafe.Pointer(path))
+		C.gorbit_bind_to_path(path, C.int(port))
+	case c.Host.IsUnspecified():
+		return false, nil
+	default:
+		host := c.Host.As16()
+		C.gorbit_bind_to(unsafe.Pointer(&host), C.bool(c.Host.Unmap().Is4()), C.int(port))
+	}
+	return true, nil
 }
 
 // FactoryError means that TensorFlow's library has no gRPC server.

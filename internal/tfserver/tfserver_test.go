@@ -8,9 +8,12 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	tf "github.com/wamuir/graft/tensorflow"
 
 	_ "github.com/gorbit-ml/gorbit/internal/tfprocess"
 )
@@ -21,7 +24,11 @@ func TestMain(m *testing.M) {
 	if len(os.Args) != 3 || os.Args[1] != "serve" {
 		os.Exit(m.Run())
 	}
-	if err := serve(netip.MustParseAddr(os.Args[2])); err != nil {
+	serving := serveSocket
+	if host, err := netip.ParseAddr(os.Args[2]); err == nil {
+		serving = func(string) error { return serve(host) }
+	}
+	if err := serving(os.Args[2]); err != nil {
 		fmt.Println("failed:", err)
 		os.Exit(1)
 	}
@@ -46,6 +53,20 @@ func serve(host netip.Addr) error {
 	}
 	fmt.Println(strings.Join(devices, " "))
 	fmt.Println(port)
+	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
+	return err
+}
+
+// serveSocket serves on a Unix socket.
+func serveSocket(path string) error {
+	own, err := NewRoute(path)
+	if err != nil {
+		return err
+	}
+	if _, err := Start(Config{Cluster: []string{own.Address()}, Socket: path, CPUs: 2}); err != nil {
+		return err
+	}
+	fmt.Println("ready")
 	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
 	return err
 }
@@ -132,6 +153,75 @@ func TestListensAtOneAddress(t *testing.T) {
 	}
 }
 
+// TestUnixSocket starts a server on a Unix socket and uses it in a session. The server listens on
+// no port.
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "server")
+	cmd := exec.Command(os.Args[0], "serve", path)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Write([]byte("\n"))
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}()
+	lines := bufio.NewScanner(out)
+	if lines.Scan(); lines.Text() != "ready" {
+		t.Fatalf("printed %q", lines.Text())
+	}
+	if got := listening(t, cmd.Process.Pid, routePort); len(got) > 0 {
+		t.Errorf("the server listens on %v too", got)
+	}
+	route, err := NewRoute(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := tf.NewSession(tf.NewGraph(), &tf.SessionOptions{Target: "grpc://" + route.Address()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	devices, err := session.ListDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(devices) != 2 || devices[1].Name != Leader+"/device:CPU:1" {
+		t.Errorf("devices %v", devices)
+	}
+	route.Close()
+}
+
+func TestRoute(t *testing.T) {
+	a, err := NewRoute("/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := NewRoute("/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	if a.Address() == b.Address() || !strings.HasPrefix(a.Address(), "127.99.") {
+		t.Errorf("addresses %s and %s", a.Address(), b.Address())
+	}
+	for _, path := range []string{"", "/" + strings.Repeat("a", maxSocket)} {
+		if r, err := NewRoute(path); err == nil {
+			t.Errorf("%q: %v", path, r)
+		}
+	}
+}
+
 func TestReservedPortIsNobodyElses(t *testing.T) {
 	host := netip.MustParseAddr("127.0.0.1")
 	seen := make(map[int]bool)
@@ -168,6 +258,7 @@ func TestValidate(t *testing.T) {
 		"threads are -1 and 0; expected":        {Cluster: []string{"a:1"}, Host: local, CPUs: 1, IntraOpThreads: -1},
 		`port is "0"; expected`:                 {Cluster: []string{"a:0"}, Host: local, CPUs: 1},
 		"missing port":                          {Cluster: []string{"a"}, Host: local, CPUs: 1},
+		"expected at most 107: set TMPDIR":      {Cluster: []string{"a:1"}, Socket: strings.Repeat("a", 108), CPUs: 1},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
