@@ -58,7 +58,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	}
 	defer metrics.Close()
 	a := &attempt{training: t, on: on, task: taskOf(contract, resultsOf(ctx, on.Strategy)), metrics: metrics, board: new(board),
-		model: NewModel(on.Strategy, t.scalars, t.env.Log), phases: &phases{journal: &t.journal, fill: filled}, checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
+		model: NewModel(on.Strategy, t.scalars, t.env.Log), phases: &phases{journal: &t.journal, fill: filled, total: &t.journal.spent}, checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
 	a.checkpoints.logs = append(a.checkpoints.logs, metrics, &a.files)
 	if t.evaluations != nil {
 		if a.task, a.model.reduce, err = t.forSplit(ctx, a.task, t.params.Data.Eval); err != nil {
@@ -311,8 +311,14 @@ func (a *attempt) report(ended error) error {
 	if t.InModel == 0 || lostWorker(ended) {
 		return nil
 	}
-	a.env.Log.Info("trained", "seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3),
-		"peak_memory_mib", peakMemory()>>20)
+	line := []any{"seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3), "peak_memory_mib", peakMemory() >> 20}
+	if spent := a.journal.spent; spent.FLOPs > 0 {
+		line = append(line, "gflops_per_second", rounded(spent.PerSecond(spent.FLOPs)/1e9, 1))
+		if peak := a.journal.peak; peak > 0 {
+			line = append(line, "mfu_percent", rounded(100*spent.PerSecond(spent.FLOPs)/peak, 1))
+		}
+	}
+	a.env.Log.Info("trained", line...)
 	if a.watched == nil {
 		return nil
 	}

@@ -22,7 +22,9 @@ type journal struct {
 	opened  time.Time // when the process began to open the graph and the data
 	memory  memoryUse // at that time
 	began   time.Time // zero before the first step
+	peak    float64   // of the devices, in FLOPs per second; 0 if it was not measured
 	step    func() int64
+	spent   runfolder.Spent // on training
 }
 
 // journalStart writes that this process is about to make its first step. Attempts after the first one
@@ -44,6 +46,8 @@ func (t *training) journalStart(on strategy.Runtime, step func() int64) {
 		Model: contract.Model.Architecture, Parameters: contract.Parameters(),
 		Step: step(), Steps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), Examples: t.examples.NumExamples(),
 	}
+	start.PeakFLOPS = machinePeak(on, contract.Precision, t.params.Strategy.kind())
+	t.journal.peak = start.PeakFLOPS
 	if opened := t.journal.opened; !opened.IsZero() {
 		start.InitSeconds, start.Memory = rounded(t.journal.began.Sub(opened).Seconds(), 3), memoryNow().since(t.journal.memory)
 	}

@@ -23,6 +23,9 @@ type phases struct {
 	filled [2]int64
 	memory memoryUse
 
+	// total is that of this process, of which an attempt is a part.
+	total *runfolder.Spent
+
 	mu      sync.Mutex
 	pending []runfolder.Phase
 }
@@ -46,6 +49,7 @@ func (p *phases) trained(step int64) {
 	}
 	phase.Accumulate = p.model.accumulated()
 	p.add(phase)
+	p.total.Add(phase)
 	p.train()
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 func newDoctor(*globals) *cobra.Command {
-	var asJSON bool
+	var asJSON, measure bool
 	cmd := &cobra.Command{
 		Use:   "doctor [FOLDER] [flags]",
 		Short: "Check whether this machine is fit for training",
@@ -24,10 +24,15 @@ machine, loads TensorFlow and lists its devices, and says what to do about what 
 as it should be. FOLDER is where runs are to be made; without one it is the current
 folder.
 
+--measure also measures the peak of the processor, or of the GPU: how fast it multiplies
+matrices. It is remembered in the user's cache folder, and trainings say from then on
+which share of it they reach (MFU).
+
 It ends with 1 if something keeps a run from working. A note is about a run that works,
 but is slower or has less than the machine could give.`,
 		Example: `  gorbit doctor
   gorbit doctor /srv/runs
+  gorbit doctor --measure
   gorbit doctor --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -37,6 +42,7 @@ but is slower or has less than the machine could give.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&measure, "measure", false, "measure the machine's peak and remember it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		folder := "."
 		if len(args) == 1 {
@@ -44,6 +50,7 @@ but is slower or has less than the machine could give.`,
 		}
 		machine := doctor.ThisMachine(runtime.NumCPU())
 		findings := append(inspectTensorFlow(machine), doctor.Check(machine, folder)...)
+		findings = append(findings, inspectPeaks(cmd.Context(), measure)...)
 		findings = append(findings, inspectCluster(os.Getenv("TF_CONFIG"))...)
 		var err error
 		if asJSON {

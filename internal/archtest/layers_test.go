@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"dataset/internal/columns", "dataset/internal/buckets"},
 	{"dataset", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout"},
 	{"internal/qa"},
-	{"text", "tfrecord", "internal/hub", "internal/table"},
+	{"text", "tfrecord", "internal/hub", "internal/table", "internal/peak"},
 	{"internal/vfs/gcs"},
 	{"internal/help"},
 	{

@@ -69,3 +69,6 @@ func oneDNNLimit(getenv func(string) string) (name, limit string) {
 	}
 	return name, strings.ToLower(getenv(name))
 }
+
+// OneDNN reports whether this process lets TensorFlow use oneDNN.
+func OneDNN() bool { return !oneDNNOff(os.Getenv(switchVariable)) }

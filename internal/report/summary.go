@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	ticks "github.com/gorbit-ml/gorbit/internal/chart"
+	"github.com/gorbit-ml/gorbit/internal/format"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/summary"
 )
@@ -45,6 +46,13 @@ func (r *runView) summarize() {
 	}
 	if speed, ok := median(r.event("examples_per_second")); ok {
 		add("examples/s", value(speed), "median of the loops", "")
+	}
+	if s := r.Spent(runfolder.Training); s.FLOPs > 0 && s.Seconds > 0 {
+		note := "of the examples' tokens, without padding"
+		if peak := r.Processes[len(r.Processes)-1].Start.PeakFLOPS; peak > 0 {
+			note = percent(s.PerSecond(s.FLOPs)/peak) + " of the machine's peak (MFU)"
+		}
+		add("FLOP/s", format.Scaled(s.PerSecond(s.FLOPs), "", "k", "M", "G", "T", "P"), note, "")
 	}
 	switch points := r.event("memory_mib"); {
 	case r.PeakMemoryMiB > 0:

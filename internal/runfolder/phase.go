@@ -75,26 +75,25 @@ type Spent struct {
 	FLOPs                   float64
 }
 
-// Spent sums the phases of a kind of all processes. FLOPs is 0 if it is not known of all of them.
+// Spent sums the phases of a kind of all processes.
 func (r *Run) Spent(kind Kind) Spent { return spent(r.Processes, kind) }
 
 func spent(processes []Process, kind Kind) (s Spent) {
-	unknown := false
 	for _, p := range processes {
 		for _, f := range p.Phases {
-			if f.Kind != kind {
-				continue
+			if f.Kind == kind {
+				s.Add(f)
 			}
-			s.Seconds += f.Seconds
-			s.Steps, s.Examples, s.Tokens = s.Steps+f.Steps, s.Examples+f.Examples, s.Tokens+f.Tokens
-			s.FLOPs += f.FLOPs
-			unknown = unknown || f.Steps > 0 && f.FLOPs == 0
 		}
 	}
-	if unknown {
-		s.FLOPs = 0
-	}
 	return s
+}
+
+// Add adds a phase. Phases of a run know their FLOPs all, or none does.
+func (s *Spent) Add(f Phase) {
+	s.Seconds += f.Seconds
+	s.Steps, s.Examples, s.Tokens = s.Steps+f.Steps, s.Examples+f.Examples, s.Tokens+f.Tokens
+	s.FLOPs += f.FLOPs
 }
 
 // PerSecond returns a rate, or 0 if the time is not known.

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/doctor"
+	"github.com/gorbit-ml/gorbit/internal/format"
+	"github.com/gorbit-ml/gorbit/internal/peak"
+)
+
+// peakTime is how long products of one shape are measured.
+const peakTime = 500 * time.Millisecond
+
+// measuredPeak returns the peak of a device of this machine. If it is not remembered, or again is set,
+// it is measured and remembered.
+func measuredPeak(ctx context.Context, key peak.Key, again bool) (peak.Peak, error) {
+	store, err := peak.OfUser()
+	if err != nil {
+		return peak.Peak{}, err
+	}
+	if p, ok := store.Find(key); ok && !again {
+		return p, nil
+	}
+	p, err := peak.Measure(ctx, key, peakTime)
+	if err != nil {
+		return p, err
+	}
+	return p, store.Keep(p)
+}
+
+// inspectPeaks reports the peaks of this machine that are remembered, or measures them. Precisions that
+// the processor emulates are left out.
+func inspectPeaks(ctx context.Context, measure bool) []doctor.Finding {
+	keys := []peak.Key{peak.CPU("float32")}
+	if devices.NativeBF16() {
+		keys = append(keys, peak.CPU("bf16"))
+	}
+	if gpu, ok := peak.GPU("float32"); ok {
+		gpu16 := gpu
+		gpu16.Precision = "bf16"
+		keys = []peak.Key{gpu, gpu16}
+	}
+	store, err := peak.OfUser()
+	if err != nil {
+		return nil // there is no place to remember it
+	}
+	var out []doctor.Finding
+	for _, key := range keys {
+		p, known := store.Find(key)
+		if measure {
+			if p, err = measuredPeak(ctx, key, true); err != nil {
+				return append(out, doctor.Finding{Check: "peak", Level: doctor.Note, Text: err.Error(), Do: "trainings do not say which share of the peak they reach"})
+			}
+		}
+		if known || measure {
+			out = append(out, doctor.Finding{Check: "peak", Level: doctor.OK,
+				Text: fmt.Sprintf("%sFLOP/s in matrix products in %s, measured %s", format.Scaled(p.FLOPS, " ", "k", "M", "G", "T", "P"), key.Precision, p.Measured.Local().Format(time.DateOnly))})
+		}
+	}
+	return out
+}

@@ -1,0 +1,6 @@
+// Package peak measures how fast a device multiplies matrices through TensorFlow's library, and
+// remembers it for the machine. The share of it that a training reaches is its model FLOPs
+// utilization (MFU).
+//
+// It is measured by request only, as it takes a second or two of all cores.
+package peak

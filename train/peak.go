@@ -1,0 +1,38 @@
+package train
+
+import (
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/peak"
+	"github.com/gorbit-ml/gorbit/strategy"
+)
+
+// machinePeak returns the peak of the devices of this machine that a model is on, in FLOPs per second:
+// what was measured at some time before. It is 0 if it was not, and for the devices of workers and of a
+// TPU.
+func machinePeak(on strategy.Runtime, precision, kind string) float64 {
+	store, err := peak.OfUser()
+	if err != nil || kind == devices.MultiWorker || kind == devices.TPU {
+		return 0
+	}
+	gpus := 0
+	for _, name := range on.Devices {
+		if strings.Contains(strings.ToUpper(name), "GPU:") {
+			gpus++
+		}
+	}
+	key, n := peak.CPU(precision), 1 // virtual CPUs are the same cores
+	if gpus > 0 {
+		var ok bool
+		if key, ok = peak.GPU(precision); !ok {
+			return 0
+		}
+		n = gpus
+	}
+	found, ok := store.Find(key)
+	if !ok {
+		return 0
+	}
+	return found.FLOPS * float64(n)
+}
