@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
 // Config holds the settings of a strategy.
@@ -52,9 +53,21 @@ type Config struct {
 	// MoreAxes are the axes of more shapes that batches for training and evaluation may have on a
 	// TPU, in which there is a program for each. Predictions have Axes.
 	MoreAxes []map[string]int64
+	// Factors are the factors of variables, by name, that multiply those of the contract. Those
+	// of other variables are 1.
+	Factors map[string]Factor
 	// LocalInput makes every worker of NewMultiWorker read its own part of the training
 	// batches. Steps then need the result of MultiWorker.Draw. If nil, batches are fed.
 	LocalInput *LocalInput
+}
+
+// Factor is what a run changes about the update of a variable.
+type Factor struct {
+	// LearningRate and WeightDecay multiply the factors of the contract.
+	LearningRate, WeightDecay float64
+	// Frozen means that the variable is not updated. It has no slots, and its gradient counts
+	// neither for the norm nor for whether the step is applied. The other fields then mean nothing.
+	Frozen bool
 }
 
 // LocalInput describes the data when every worker reads its own part of the batches.
@@ -89,6 +102,15 @@ const (
 	// FunctionsEvaluate composes evaluation and prediction, without slots.
 	FunctionsEvaluate
 )
+
+// factors returns the factors as a graph takes them.
+func (c Config) factors() compose.Factors {
+	out := make(compose.Factors, len(c.Factors))
+	for name, f := range c.Factors {
+		out[name] = compose.Factor(f)
+	}
+	return out
+}
 
 // Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {

@@ -48,6 +48,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		Bucket:  cmp.Or(config.BucketBytes, DefaultBucketBytes),
 		Hint:    cmp.Or(t.hint, "auto"),
 		Steps:   config.StepsPerCall,
+		Factors: config.factors(),
 	})
 	if err != nil {
 		return nil, err

@@ -60,6 +60,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	a := &attempt{training: t, on: on, task: taskOf(contract, resultsOf(ctx, on.Strategy)), metrics: metrics, board: new(board),
 		model: NewModel(on.Strategy, t.scalars, t.env.Log), phases: &phases{journal: &t.journal, fill: filled, total: &t.journal.spent}, checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
 	a.checkpoints.logs = append(a.checkpoints.logs, metrics, &a.files)
+	a.checkpoints.frozen = append(a.checkpoints.frozen, t.groups.Frozen()...)
 	if t.evaluations != nil {
 		if a.task, a.model.reduce, err = t.forSplit(ctx, a.task, t.params.Data.Eval); err != nil {
 			return nil, err
@@ -134,6 +135,9 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 		Persist:         map[string]runner.Persistent{metricsState: a.metrics, graphState: a.checkpoints.graph},
 		Out:             env.Out,
 		Observer:        env.Observer,
+	}
+	if frozen := a.groups.Frozen(); len(frozen) > 0 {
+		config.Persist[frozenNames] = frozenVariables(frozen)
 	}
 	if a.evaluations != nil {
 		config.Evaluator = measuredEvaluator{of: a.phases, data: a.evaluations, step: trainer.Step, ended: func() { a.journalPhases(a.phases.take()) },
@@ -234,6 +238,7 @@ func (a *attempt) announce() {
 		log.Info("strategy", "replicas", replicas, "lanes", runtime.MicroBatches/replicas, "accumulate", accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
 			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
+	announceGroups(a.groups, log)
 	a.announceRows()
 	a.announceClasses()
 	a.warnDivided(runtime.MicroBatches * accumulate)

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrPersistName reports that a name in Env.Persist is reserved for the run itself: metrics,
-// graph, best or early_stopping.
+// graph, frozen_variables, best or early_stopping.
 var ErrPersistName = errors.New("the name of a persistent state is reserved; use another name")
 
 // addCallbacks adds the caller's actions and persistent states after those of the run.
@@ -18,7 +18,7 @@ func (e Env) addCallbacks(config *runner.Config) error {
 	config.TrainActions = append(config.TrainActions, e.TrainActions...)
 	config.EvalActions = append(config.EvalActions, e.EvalActions...)
 	for _, name := range slices.Sorted(maps.Keys(e.Persist)) {
-		if slices.Contains([]string{metricsState, graphState, bestState, stoppingState}, name) {
+		if slices.Contains([]string{metricsState, graphState, frozenNames, bestState, stoppingState}, name) {
 			return fmt.Errorf("%w: %q", ErrPersistName, name)
 		}
 		config.Persist[name] = e.Persist[name]

@@ -87,7 +87,7 @@ func TestActionEndsTraining(t *testing.T) {
 func TestPersistNamesAreTaken(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps = 2
-	for _, name := range []string{metricsState, graphState, bestState, stoppingState} {
+	for _, name := range []string{metricsState, graphState, frozenNames, bestState, stoppingState} {
 		e := quiet()
 		e.Persist = map[string]runner.Persistent{name: new(counted)}
 		if _, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), e); !errors.Is(err, ErrPersistName) {

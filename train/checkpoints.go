@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -24,8 +27,9 @@ const checkpointFolder = runfolder.Checkpoints
 type Checkpoints struct {
 	manager   *checkpoint.Manager
 	variables Variables
-	frozen    []string // the states that training does not change
+	frozen    []string // the variables and states that training does not change
 	graph     graphIdentity
+	contract  *graphs.Contract
 	log       *slog.Logger
 	// best is the best evaluation so far, whose checkpoint is kept; nil if none is tracked.
 	best *runner.NewBestMetric
@@ -40,7 +44,7 @@ func NewCheckpoints(manager *checkpoint.Manager, variables Variables, contract *
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	c := &Checkpoints{manager: manager, variables: variables, graph: graphIdentity(contract.Model), log: log}
+	c := &Checkpoints{manager: manager, variables: variables, graph: graphIdentity(contract.Model), contract: contract, log: log}
 	for _, s := range contract.States {
 		if !s.Updated {
 			c.frozen = append(c.frozen, s.Name)
@@ -59,7 +63,7 @@ func (c *Checkpoints) entries() []checkpoint.Entry {
 }
 
 // Save implements runner.Checkpointer. The values that it reads share memory with the variables.
-// The next step changes a copy, so training continues while the checkpoint is written. Frozen states
+// The next step changes a copy, so training continues while the checkpoint is written. Frozen variables
 // are read only if the folder does not have them yet.
 func (c *Checkpoints) Save(ctx context.Context, step int64, state []byte) (<-chan runner.Saved, error) {
 	stored := c.manager.Stored(c.frozen...)
@@ -101,17 +105,14 @@ func (c *Checkpoints) Latest(context.Context) (string, error) {
 
 // Restore implements runner.Checkpointer.
 func (c *Checkpoints) Restore(ctx context.Context, path string) (runner.Restored, error) {
-	var r *checkpoint.Restored
-	var err error
-	if path == "" {
-		r, err = c.manager.Restore(ctx, c.entries())
-		if errors.Is(err, checkpoint.ErrNoCheckpoint) {
-			return runner.Restored{}, nil
-		}
-	} else {
-		var at checkpoint.Checkpoint
-		if at, err = c.find(path); err == nil {
-			r, err = c.manager.RestoreFrom(ctx, at, c.entries())
+	r, err := c.read(ctx, path, nil)
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) && path == "" {
+		return runner.Restored{}, nil
+	}
+	var first map[string]*tf.Tensor // what the checkpoint lacks
+	if err != nil {
+		if first, err = c.missing(err); err == nil {
+			r, err = c.read(ctx, path, first)
 		}
 	}
 	if err != nil {
@@ -123,7 +124,53 @@ func (c *Checkpoints) Restore(ctx context.Context, path string) (runner.Restored
 	if err := c.variables.Assign(ctx, r.Tensors); err != nil {
 		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
 	}
+	if len(first) > 0 {
+		if err := c.variables.Assign(ctx, first); err != nil {
+			return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
+		}
+		c.log.Warn("variables that were frozen are trained from here on; their slots of the optimizer begin as in a new run", "slots", len(first), "checkpoint", r.Prefix)
+	}
 	return runner.Restored{Path: r.Prefix, Step: r.Step, State: r.State}, nil
+}
+
+// missing returns the slots that a checkpoint lacks because their variables were frozen when it was
+// saved, with their first values. It returns the error of reading the checkpoint if that has another
+// reason.
+func (c *Checkpoints) missing(err error) (map[string]*tf.Tensor, error) {
+	mismatch := (*checkpoint.MismatchError)(nil)
+	if !errors.As(err, &mismatch) || len(mismatch.Wrong) > 0 {
+		return nil, err
+	}
+	at, notFound := c.find(mismatch.Path)
+	if notFound != nil {
+		return nil, err
+	}
+	state, unread := c.manager.State(at)
+	if unread != nil {
+		return nil, err
+	}
+	frozen, unread := frozenIn(state)
+	if unread != nil {
+		return nil, fmt.Errorf("checkpoint %s: %w", mismatch.Path, unread)
+	}
+	slots, failed := frozen.slotsOf(c.contract, mismatch.Missing)
+	if slots == nil {
+		return nil, cmp.Or(failed, err)
+	}
+	return slots, failed
+}
+
+// read reads the newest checkpoint, or that of a path: the entries that are not among those left out.
+func (c *Checkpoints) read(ctx context.Context, path string, leaveOut map[string]*tf.Tensor) (*checkpoint.Restored, error) {
+	want := slices.DeleteFunc(c.entries(), func(e checkpoint.Entry) bool { return leaveOut[e.Name] != nil })
+	if path == "" {
+		return c.manager.Restore(ctx, want)
+	}
+	at, err := c.find(path)
+	if err != nil {
+		return nil, err
+	}
+	return c.manager.RestoreFrom(ctx, at, want)
 }
 
 // find returns the checkpoint with the given prefix, even if it is damaged.

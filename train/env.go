@@ -47,6 +47,7 @@ type Env struct {
 const (
 	metricsState  = "metrics"
 	graphState    = "graph"
+	frozenNames   = "frozen_variables"
 	bestState     = "best"
 	stoppingState = "early_stopping"
 )

@@ -2,6 +2,7 @@ package train
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -16,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/groups"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -173,6 +175,21 @@ type OptimizerParams struct {
 	// Hyperparameters: the graph's hyperparameters by name (gorbit inspect lists them): dropout
 	// rates, betas, epsilon, label smoothing.
 	Hyperparameters map[string]float64 `yaml:"hyperparameters"`
+	// Groups: variables with a learning rate or weight decay of their own, or frozen: a list of match,
+	// learning_rate_scale, weight_decay_scale and frozen.
+	Groups []GroupParams `yaml:"groups"`
+}
+
+// GroupParams are an element of optimizer.groups.
+type GroupParams struct {
+	// Match: regular expression (RE2) for whole names of variables.
+	Match string `yaml:"match"`
+	// LearningRateScale: factor of the learning rate.
+	LearningRateScale float64 `yaml:"learning_rate_scale"`
+	// WeightDecayScale: factor of the weight decay.
+	WeightDecayScale float64 `yaml:"weight_decay_scale"`
+	// Frozen: leave the variables as they are.
+	Frozen bool `yaml:"frozen"`
 }
 
 // CheckpointParams set when to save checkpoints and which to keep.
@@ -441,7 +458,7 @@ func (p Params) Validate() error {
 	if err := p.strategy(strategy.FunctionsTrain).Validate(); err != nil {
 		return bad("runtime: %w", err)
 	}
-	if err := p.validateData(); err != nil {
+	if err := cmp.Or(p.validateData(), p.Optimizer.validateGroups()); err != nil {
 		return &ParamsError{err}
 	}
 	// The number of steps is not known yet; any number will do to check the rest.
@@ -488,6 +505,25 @@ func (p Params) validateData() error {
 	for _, train := range []bool{true, false} {
 		if err := p.dataset([]string{"."}, train, layout).Validate(); err != nil {
 			return fmt.Errorf("data: %w", err)
+		}
+	}
+	return nil
+}
+
+// groups returns the groups of variables.
+func (o OptimizerParams) groups() []groups.Group {
+	var out []groups.Group
+	for _, g := range o.Groups {
+		out = append(out, groups.Group(g))
+	}
+	return out
+}
+
+// validateGroups returns an error that names the first invalid group.
+func (o OptimizerParams) validateGroups() error {
+	for i, g := range o.groups() {
+		if err := g.Validate(); err != nil {
+			return fmt.Errorf("%s.%w", groups.Param(i), err)
 		}
 	}
 	return nil
@@ -587,6 +623,10 @@ func (p Params) Flat() map[string]any {
 			}
 		case reflect.String:
 			out[path] = strconv.Quote(v.String())
+		case reflect.Slice:
+			for i := range v.Len() {
+				add(fmt.Sprintf("%s[%d]", path, i), v.Index(i))
+			}
 		default:
 			out[path] = v.Interface()
 		}

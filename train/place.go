@@ -53,12 +53,15 @@ func (p Params) openModel(ctx context.Context, export *graphs.Export, functions 
 		m, err := p.openLocal(ctx, export, functions)
 		return placed{Strategy: m}, err
 	}
+	config, err := p.strategyOf(export.Contract, functions)
+	if err != nil {
+		return placed{}, err
+	}
 	f, err := cluster.Connect(ctx, cluster.Config{Addresses: p.Strategy.addresses(), Timeout: p.Strategy.WorkerTimeout, Log: env.Log, Version: env.Version,
 		IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, NoOneDNN: p.Runtime.OneDNN == "off"})
 	if err != nil {
 		return placed{}, err
 	}
-	config := p.strategy(functions)
 	config.Patience, config.LocalInput = p.Strategy.WorkerTimeout, local
 	m, err := strategy.NewMultiWorker(ctx, export, f, config)
 	if err != nil {
@@ -75,6 +78,10 @@ func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions st
 	if err := checkTPUGraph(export.Contract); err != nil {
 		return placed{}, err
 	}
+	config, err := p.strategyOf(export.Contract, functions)
+	if err != nil {
+		return placed{}, err
+	}
 	system, err := p.Strategy.startTPU(ctx, env.Log)
 	if err != nil {
 		return placed{}, err
@@ -86,7 +93,6 @@ func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions st
 			return placed{}, err
 		}
 	}
-	config := p.strategy(functions)
 	config.StandardOps, config.Patience = true, p.Strategy.TPUTimeout
 	shapes := p.tpuAxes(export.Contract, cores)
 	last := len(shapes) - 1
@@ -106,9 +112,25 @@ func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions st
 	return placed{Strategy: m, tpu: system}, nil
 }
 
+// strategyOf returns the configuration of the strategy that trains a graph, or only evaluates it.
+func (p Params) strategyOf(c *graphs.Contract, functions strategy.Functions) (strategy.Config, error) {
+	config := p.strategy(functions)
+	if functions != strategy.FunctionsTrain {
+		return config, nil
+	}
+	d, err := p.Optimizer.divide(c)
+	if err == nil && d != nil {
+		config.Factors = d.Factors
+	}
+	return config, err
+}
+
 // openLocal composes the graph for devices of this process.
 func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
-	config := p.strategy(functions)
+	config, err := p.strategyOf(export.Contract, functions)
+	if err != nil {
+		return nil, err
+	}
 	kind, device := p.Strategy.kind(), p.Runtime.Device
 	on := devices.Spec{Type: "GPU", Count: strategy.CountGPUs()}
 	if p.Strategy.Devices != "" {

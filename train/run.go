@@ -71,7 +71,7 @@ func checkReading(settings []string) error {
 	for _, setting := range settings {
 		name, _, _ := strings.Cut(setting, "=")
 		_, ok := known[name]
-		if !ok && !strings.HasPrefix(name, "optimizer.hyperparameters") && !strings.HasPrefix(name, "data.features") {
+		if !ok && !strings.HasPrefix(name, "optimizer.hyperparameters") && name != "optimizer.groups" && !strings.HasPrefix(name, "data.features") {
 			continue // a section, or an error that Load reports
 		}
 		if !slices.ContainsFunc(reading, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {

@@ -7,6 +7,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/groups"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
@@ -16,6 +17,7 @@ type training struct {
 	given       Params // as the user wrote them, before intervals were resolved
 	folder      string
 	scalars     strategy.Scalars
+	groups      *groups.Division // nil: all variables are trained alike
 	examples    *dataset.Dataset // training examples
 	start       dataset.State    // position of the first batch
 	steps       int64
@@ -35,6 +37,9 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 	}
 	var err error
 	if t.scalars, err = scalarsOf(s.params, s.export.Contract); err != nil {
+		return nil, err
+	}
+	if t.groups, err = s.params.Optimizer.divide(s.export.Contract); err != nil {
 		return nil, err
 	}
 	if err := s.openData(); err != nil {

@@ -60,6 +60,15 @@ func checkNode(node *yaml.Node, t reflect.Type, path string) error {
 			return bad("a section with names")
 		}
 		return checkSection(node, t, path)
+	case t.Kind() == reflect.Slice:
+		if node.Kind != yaml.SequenceNode {
+			return bad("a list")
+		}
+		for i, element := range node.Content {
+			if err := checkNode(element, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
 	case t == reflect.TypeFor[time.Duration]():
 		if _, err := time.ParseDuration(node.Value); node.Kind != yaml.ScalarNode || err != nil {
 			return bad("a duration such as 60s")

@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"train/task/generic"},
 	{"train/task"},
 	{"train/evaluation", "internal/runfolder"},
-	{"runner", "internal/inspect", "internal/servable"},
+	{"runner", "internal/inspect", "internal/servable", "internal/groups"},
 	{"strategy"},
 	{"strategy/internal/compose", "internal/cluster/clustertest", "internal/vfs/crashtest"},
 	{"internal/cluster", "internal/tpuemulator"},

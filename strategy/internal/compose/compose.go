@@ -12,13 +12,16 @@ import (
 
 // Compose builds the graph of all replicas.
 func Compose(export *graphs.Export, l Layout) (*Plan, error) {
+	if err := l.Factors.check(export.Contract); err != nil {
+		return nil, err
+	}
 	functions := passFunctions(export.Contract)
 	if l.Train {
 		functions = append(functions, trainingFunctions(export.Contract)...)
 	}
 	c := newComposer(export, l, functions)
 	if l.Shard { // also for lanes: the work for their variables then runs in parallel
-		c.owners = owners(export.Contract, len(l.Devices))
+		c.owners = owners(c.trained, len(l.Devices))
 	}
 	if l.Own {
 		c.substitute()
@@ -74,6 +77,7 @@ func newComposer(export *graphs.Export, l Layout, functions []string) *composer 
 		Builder: build.New(export.Library(functions...), export.Versions()),
 		Layout:  l,
 		export:  export,
+		trained: l.Factors.apply(export.Contract.Variables),
 		waiting: make(map[string]bool),
 		plan:    &Plan{Reads: make(map[string][]string), Assigns: make(map[string]Assignment)},
 	}
@@ -90,8 +94,8 @@ func newComposer(export *graphs.Export, l Layout, functions []string) *composer 
 
 // owners assigns every variable to a replica: largest first, each to the replica with the fewest
 // elements so far.
-func owners(contract *graphs.Contract, replicas int) map[string]int {
-	order := slices.Clone(contract.Variables)
+func owners(variables []graphs.Variable, replicas int) map[string]int {
+	order := slices.Clone(variables)
 	slices.SortStableFunc(order, func(a, b graphs.Variable) int { return int(elements(b.Shape) - elements(a.Shape)) })
 	loads := make([]int64, replicas)
 	out := make(map[string]int, len(order))

@@ -35,7 +35,9 @@ type composer struct {
 	replicas []*replica
 	// owners of the variables, by name, if the optimizer is sharded.
 	owners map[string]int
-	plan   *Plan
+	// trained are the contract's variables that are not frozen, with the factors of this graph.
+	trained []graphs.Variable
+	plan    *Plan
 	// rows are the rows in which gradients are not 0, by feature.
 	rows map[string]RowFeed
 	// waiting tells of each update whether all that it does waits for the learning rate.
@@ -81,7 +83,7 @@ func (c *composer) stateChanges() []graphs.Variable {
 // rowFeatures returns the features that list the rows of gradients.
 func (c *composer) rowFeatures() []string {
 	var out []string
-	for _, v := range c.export.Contract.Variables {
+	for _, v := range c.trained {
 		if v.Rows != "" && !slices.Contains(out, v.Rows) {
 			out = append(out, v.Rows)
 		}

@@ -32,6 +32,8 @@ type Layout struct {
 	Hint string
 	// Steps adds a call of up to so many training steps; 0 and 1 mean none.
 	Steps int
+	// Factors are those of variables whose factors differ from the contract's.
+	Factors Factors
 	// Local makes the workers read the training features; if nil, they are fed.
 	Local *shardinput.Data
 	// Hosted means that the devices, TPU cores, run whole programs only. Operations around

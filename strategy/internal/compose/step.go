@@ -103,7 +103,7 @@ func (c *composer) gradients(t *Train, gradients *graphs.Function, i int, seed s
 	if c.timed() {
 		// If TensorFlow inlines the call, its node completes before its outputs.
 		var made []string
-		for _, v := range c.export.Contract.Variables {
+		for _, v := range c.trained {
 			made = append(made, c.Node("Identity", r.prefix+"clock/made/"+v.Name, []string{m.grads[i][v.Name]}, build.Type("T", float32Type)))
 		}
 		m.began[i] = []string{c.clock(r.prefix+"clock/began", r, "", slices.Collect(maps.Values(r.inputs))...), c.clock(r.prefix+"clock/computed", r, m.weights[i], made...)}
@@ -119,7 +119,7 @@ func (c *composer) accumulate(t *Train, order []graphs.Variable, grads []map[str
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
 		m.grads[i] = make(map[string]string)
-		for _, v := range slices.Concat(c.export.Contract.Variables, c.stateChanges()) {
+		for _, v := range slices.Concat(c.trained, c.stateChanges()) {
 			name := r.prefix + "accumulator/" + v.Name
 			handle := c.Variable(name, float32Type, v.Shape)
 			first = append(first, c.Node("AssignVariableOp", r.prefix+"accumulate/first/"+v.Name,
@@ -145,10 +145,10 @@ func (c *composer) accumulate(t *Train, order []graphs.Variable, grads []map[str
 	t.Apply, _ = c.apply("apply/", order, m.grads, m.weights, m.losses, true, m.began)
 }
 
-// backward returns the trained variables, and the changes of states, in the order in which a function
+// backward returns the variables that are trained, and the changes of states, in the order in which a function
 // computes their gradients.
 func (c *composer) backward(gradients *graphs.Function) []graphs.Variable {
-	order := slices.Concat(c.export.Contract.Variables, c.stateChanges())
+	order := slices.Concat(c.trained, c.stateChanges())
 	depth := c.Depths(gradients)
 	slices.SortStableFunc(order, func(a, b graphs.Variable) int { return depth[outputOf(a)] - depth[outputOf(b)] })
 	return order

@@ -14,6 +14,9 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	if err := l.check(export.Contract); err != nil {
 		return nil, err
 	}
+	if err := l.Factors.check(export.Contract); err != nil {
+		return nil, err
+	}
 	assignment, err := l.Topology.Assign(l.Replicas)
 	if err != nil {
 		return nil, err
@@ -22,7 +25,7 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	if l.Train {
 		functions = append(functions, trainingFunctions(export.Contract)...)
 	}
-	layout := Layout{Train: l.Train, Hosted: true}
+	layout := Layout{Train: l.Train, Hosted: true, Factors: l.Factors}
 	for _, core := range assignment.Cores {
 		layout.Devices = append(layout.Devices, core.Name(l.Job))
 	}

@@ -113,7 +113,7 @@ func (c *composer) tpuStep(t *tpuParts, p *TPUTrain, r *replica, prefix string, 
 	for _, v := range c.backward(gradients) {
 		grads[v.Name] = crossReplicaSum(c.Builder, prefix+"total/"+v.Name, output(outputOf(v)), p.Feeds.Replicas)
 	}
-	for _, v := range c.export.Contract.Variables {
+	for _, v := range c.trained {
 		all = append(all, grads[v.Name])
 	}
 	flat := c.Int32s(prefix+"sums/flat", []int32{-1})
@@ -164,7 +164,7 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 	in.Builder = f.Builder
 	applied := capture(d.finite, boolType)
 	var updates []string
-	for _, v := range c.export.Contract.Variables {
+	for _, v := range c.trained {
 		updates = append(updates, in.update("", own, v, capture(grads[v.Name], float32Type), inner))
 	}
 	for _, s := range c.export.Contract.UpdatedStates() {

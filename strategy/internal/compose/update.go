@@ -45,12 +45,12 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
 		var all []string
-		for _, v := range contract.Variables {
+		for _, v := range c.trained {
 			all = append(all, grads[i][v.Name])
 		}
 		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), weights[i], losses[i], grads[i])
 		updates := []string{d.counted}
-		for _, v := range contract.Variables {
+		for _, v := range c.trained {
 			updates = append(updates, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d))
 		}
 		for _, s := range contract.UpdatedStates() {
@@ -76,7 +76,7 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	contract := c.export.Contract
 	totals := c.stateTotals(prefix, grads)
 	owned := make([][]string, len(c.replicas))
-	for _, v := range contract.Variables {
+	for _, v := range c.trained {
 		owner := c.owners[v.Name]
 		var parts []string
 		for i, r := range c.replicas {
@@ -106,7 +106,7 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	d := c.decide(prefix, first, square, weight, loss, totals)
 	done := make([][]string, len(c.replicas))
 	done[0] = []string{d.counted}
-	for _, v := range contract.Variables {
+	for _, v := range c.trained {
 		owner := c.owners[v.Name]
 		handle := c.replicas[owner].handles[v.Name]
 		c.OnDevice(c.replicas[owner].device)

@@ -72,7 +72,7 @@ func (c *composer) variables(train bool) error {
 		}
 	}
 	if train {
-		for _, v := range contract.Variables {
+		for _, v := range c.trained {
 			for _, slot := range contract.SlotsOf(v) {
 				has := func(i int) bool { return c.Shared || c.keeps(i, v.Name) }
 				if err := add(graphs.SlotName(slot.Name, v.Name), v.DType, slot.Shape, &slot.Initial, has); err != nil {

@@ -1,0 +1,296 @@
+package strategy
+
+import (
+	"bytes"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+)
+
+// factorsModel exports a model of three layers, and trains the same one with Keras' AdamW: one
+// optimizer for each layer that is trained, and a layer that is not trainable. Keras adds epsilon elsewhere,
+// so it is next to nothing.
+const factorsModel = `
+import json, sys
+import keras
+import numpy as np
+import tensorflow as tf
+from gorbit_export import export, layers, optimizers, task
+
+class Line(task.Task):
+    name = "line"
+    hyperparameters = []
+
+    def __init__(self):
+        self.model = tf.Module()
+        self.model.low = layers.Dense(5, 7, 0.3, 0, "low")
+        self.model.middle = layers.Dense(7, 6, 0.3, 0, "middle")
+        self.model.high = layers.Dense(6, 3, 0.3, 0, "high")
+        self.features = [
+            task.Feature("x", tf.float32, ("examples", "numbers"), shape=(None, 5)),
+            task.Feature("y", tf.float32, ("examples", "values"), label=True, shape=(None, 3)),
+        ]
+
+    def description(self):
+        return {"architecture": "line", "config": {}}
+
+    def evaluate_sums(self, features):
+        error = self.predict(features)["values"] - features["y"]
+        return {"loss_sum": tf.reduce_sum(error * error), "weight_sum": tf.cast(tf.shape(error)[0], tf.float32)}
+
+    def train_sums(self, features, hyperparameters, random):
+        return self.evaluate_sums(features)
+
+    def predict(self, features):
+        return {"values": self.model.high(tf.tanh(self.model.middle(tf.tanh(self.model.low(features["x"])))))}
+
+    def serving(self):
+        return [tf.TensorSpec([None, 5], tf.float32, "x")], lambda x: self.predict({"x": x})
+
+export.write(Line(), optimizers.AdamW(), sys.argv[1] + "/graph")
+
+RATE, DECAY, CLIP = 0.02, 0.1, 0.7
+SCALES = {"middle": (0.5, 3.0), "high": (1.0, 1.0)}  # of the learning rate and of the weight decay
+
+keras.config.set_floatx("float64")  # in float32, Keras rounds the powers of the betas
+rng = np.random.default_rng(5)
+low = keras.layers.Dense(7, "tanh", name="low", trainable=False)
+middle = keras.layers.Dense(6, "tanh", name="middle")
+high = keras.layers.Dense(3, name="high")
+model = keras.Sequential([keras.layers.Input((5,)), low, middle, high])
+for v in model.variables:
+    v.assign(rng.normal(0, 0.3, v.shape).astype(np.float32))
+names = {layer.name + "/" + v.name: v for layer in model.layers for v in layer.variables}
+
+def values(of):
+    return {"model/" + name: np.asarray(v).ravel().tolist() for name, v in of.items()}
+
+golden = {"first": values(names), "steps": []}
+made = {}
+for layer, (rate, decay) in SCALES.items():
+    made[layer] = keras.optimizers.AdamW(RATE * rate, weight_decay=DECAY * decay, epsilon=1e-12, use_ema=True, ema_momentum=0.8)
+    made[layer].exclude_from_weight_decay(var_names=["bias"])
+    made[layer].build(model.get_layer(layer).trainable_variables)
+
+for step in range(10):
+    x = rng.normal(0, 1, (12, 5)).astype(np.float32).astype(np.float64)
+    y = rng.normal(0, 1, (12, 3)).astype(np.float32).astype(np.float64)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum((model(x) - y) ** 2) / 12
+    trained = model.trainable_variables
+    gradients, norm = tf.clip_by_global_norm(tape.gradient(loss, [v.value for v in trained]), CLIP)
+    gradients = dict(zip([v.path for v in trained], gradients))
+    for layer, optimizer in made.items():
+        own = model.get_layer(layer).trainable_variables
+        optimizer.apply([gradients[v.path] for v in own], own)
+    golden["steps"].append({"x": x.ravel().tolist(), "y": y.ravel().tolist(), "norm": float(norm)})
+golden["last"] = values(names)
+golden["averages"] = values({layer + "/" + v.name: average
+    for layer, o in made.items() for v, average in zip(model.get_layer(layer).trainable_variables, o._model_variables_moving_average)})
+x, y = (np.array(golden["steps"][0][k]).reshape(12, -1) for k in "xy")
+for layer, o in made.items():
+    for v, average in zip(model.get_layer(layer).trainable_variables, o._model_variables_moving_average):
+        v.assign(average)
+golden["averaged_loss_sum"] = float(tf.reduce_sum((model(x) - y) ** 2))
+with open(sys.argv[1] + "/golden.json", "w") as f:
+    json.dump(golden, f)
+`
+
+// factorsGolden is what factorsModel writes. Variables are flat, by name.
+type factorsGolden struct {
+	First, Last, Averages map[string][]float64
+	Steps                 []struct {
+		X, Y []float32
+		Norm float64
+	}
+	AveragedLossSum float64 `json:"averaged_loss_sum"`
+}
+
+// Factors that freeze a layer, and train another with scales of its own.
+var someFactors = map[string]Factor{
+	"model/low/kernel":    {Frozen: true},
+	"model/low/bias":      {Frozen: true},
+	"model/middle/kernel": {LearningRate: 0.5, WeightDecay: 3},
+	"model/middle/bias":   {LearningRate: 0.5, WeightDecay: 3},
+}
+
+func openFactors(t *testing.T) (*graphs.Export, factorsGolden) {
+	t.Helper()
+	dir := testkit.Made(t, factorsModel)
+	export, err := graphs.Open(filepath.Join(dir, "graph"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return export, readJSON[factorsGolden](t, filepath.Join(dir, "golden.json"))
+}
+
+// inputs returns the golden steps, each divided into parts.
+func (g factorsGolden) inputs(parts int) []StepInput {
+	var out []StepInput
+	for i, s := range g.Steps {
+		in := StepInput{Seed: [2]int64{1, int64(i)}, Scalars: Scalars{"learning_rate": 0.02, "weight_decay": 0.1, "clip_norm": 0.7, "epsilon": 1e-12}}
+		for k := range parts {
+			n := 12 / parts
+			in.Batches = append(in.Batches, []Feature{
+				{Name: "x", Shape: []int{n, 5}, Float32: s.X[k*n*5 : (k+1)*n*5]},
+				{Name: "y", Shape: []int{n, 3}, Float32: s.Y[k*n*3 : (k+1)*n*3]},
+			})
+		}
+		out = append(out, in)
+	}
+	return out
+}
+
+// begin sets the model's variables to those that Keras began with.
+func (g factorsGolden) begin(t *testing.T, m Strategy) {
+	t.Helper()
+	values := make(map[string]*tf.Tensor)
+	for _, v := range m.Variables() {
+		if first, ok := g.First[v.Name]; ok {
+			flat := make([]float32, len(first))
+			for i, x := range first {
+				flat[i] = float32(x)
+			}
+			value, err := newTensor(tf.Float, v.Shape, raw(flat))
+			if err != nil {
+				t.Fatal(err)
+			}
+			values[v.Name] = value
+		}
+	}
+	if err := m.Assign(t.Context(), values); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFactorsOfRuns holds ten steps with frozen variables, and with factors of the learning rate and weight
+// decay, against Keras', in every way to divide them.
+func TestFactorsOfRuns(t *testing.T) {
+	export, golden := openFactors(t)
+	for _, w := range []way{
+		{"one device", 0, 1, 1, Config{}},
+		{"standard operations", 0, 1, 1, Config{StandardOps: true}},
+		{"5 steps per call", 0, 1, 1, Config{StepsPerCall: 5}},
+		{"accumulate 3", 0, 1, 3, Config{}},
+		{"2 lanes, 5 steps per call", 0, 1, 1, Config{Lanes: 2, StepsPerCall: 5}},
+		{"mirrored 2", 0, 2, 1, Config{}},
+		{"mirrored 3, with collectives", 0, 3, 1, Config{}},
+		{"sharded 2, accumulate 2", 0, 2, 2, Config{ShardOptimizer: true}},
+		{"2 workers, sharded", 2, 1, 1, Config{ShardOptimizer: true}},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			w.config.Factors = someFactors
+			m := w.open(t, export)
+			golden.check(t, m, m.runtime.MicroBatches*w.accumulate)
+			for name, all := range held(t, m) {
+				if strings.HasPrefix(name, "optimizer/") && strings.Contains(name, "/low/") {
+					t.Errorf("%s exists, although its variable is frozen", name)
+				}
+				for i, value := range all {
+					if !bytes.Equal(bytesOf(t, value), bytesOf(t, all[0])) {
+						t.Errorf("%s has other bits on replica %d", name, i)
+					}
+				}
+			}
+		})
+	}
+	t.Run("TPU", func(t *testing.T) {
+		m, err := NewTPU(t.Context(), export, startTPU(t), Config{Replicas: 2, StepsPerCall: 5, Axes: map[string]int64{"examples": 6}, Patience: time.Minute, Factors: someFactors})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		golden.check(t, m, 2)
+	})
+}
+
+// check makes the golden steps, divided into parts, and compares the norms and variables.
+func (g factorsGolden) check(t *testing.T, m Strategy, parts int) {
+	t.Helper()
+	g.begin(t, m)
+	results, err := m.Steps(t.Context(), g.inputs(parts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if !r.Applied || !near(r.GradientNorm, g.Steps[i].Norm, 1e-5) {
+			t.Errorf("step %d: applied %v with norm %v; Keras has %v", i, r.Applied, r.GradientNorm, g.Steps[i].Norm)
+		}
+	}
+	g.compare(t, m, "", g.Last)
+}
+
+// compare holds the model's variables, whose names begin with a prefix, against those of Keras.
+func (g factorsGolden) compare(t *testing.T, m Strategy, prefix string, want map[string][]float64) {
+	t.Helper()
+	for name, want := range want {
+		value, err := m.Read(t.Context(), prefix+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := floats(value[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			if !near(got[i], want[i], 1e-5) {
+				t.Errorf("%s%s[%d] is %v; Keras has %v", prefix, name, i, got[i], want[i])
+				break
+			}
+		}
+		if strings.Contains(name, "/low/") && !slices.Equal(got, want) {
+			t.Errorf("%s is frozen and has changed", name)
+		}
+	}
+}
+
+// TestFactorsOfOneChangeNothing wants the same graph, byte for byte, with factors of 1 and without any.
+func TestFactorsOfOneChangeNothing(t *testing.T) {
+	export, _ := openFactors(t)
+	ones := make(map[string]Factor)
+	for _, v := range export.Contract.Variables {
+		ones[v.Name] = Factor{LearningRate: 1, WeightDecay: 1}
+	}
+	def := func(config Config) []byte {
+		m, err := NewOneDevice(t.Context(), export, "", config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		def, err := m.GraphDef()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return def
+	}
+	if !bytes.Equal(def(Config{}), def(Config{Factors: ones})) {
+		t.Error("the graph differs")
+	}
+}
+
+func TestFactorsAreChecked(t *testing.T) {
+	export, _ := openFactors(t)
+	all := make(map[string]Factor)
+	for _, v := range export.Contract.Variables {
+		all[v.Name] = Factor{Frozen: true}
+	}
+	for want, factors := range map[string]map[string]Factor{
+		"factors are given for model/none, which is no trained variable": {"model/none": {Frozen: true}},
+		"model/low/bias are -1 of the learning rate":                     {"model/low/bias": {LearningRate: -1}},
+		"all 6 variables are frozen":                                     all,
+	} {
+		_, err := NewOneDevice(t.Context(), export, "", Config{Factors: factors})
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Usage) {
+			t.Errorf("%v; expected %q", err, want)
+		}
+	}
+}

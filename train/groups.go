@@ -1,0 +1,54 @@
+package train
+
+import (
+	"log/slog"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/groups"
+)
+
+// UnmarshalYAML implements yaml.Unmarshaler. Scales that are not given are 1.
+func (g *GroupParams) UnmarshalYAML(node *yaml.Node) error {
+	type plain GroupParams
+	*g = GroupParams{LearningRateScale: 1, WeightDecayScale: 1}
+	return node.Decode((*plain)(g))
+}
+
+// divide returns how the variables of a graph are trained; nil: all of them alike.
+func (o OptimizerParams) divide(c *graphs.Contract) (*groups.Division, error) {
+	d, err := groups.Divide(c, o.groups())
+	if err != nil {
+		return nil, &ParamsError{err}
+	}
+	return d, nil
+}
+
+// announceGroups logs what each group has of the variables.
+func announceGroups(d *groups.Division, log *slog.Logger) {
+	if d == nil {
+		return
+	}
+	for _, p := range d.Parts {
+		match := p.Match
+		if match == "" {
+			match = "(the others)"
+		}
+		line := []any{"match", match, "variables", p.Variables, "parameters", p.Parameters}
+		if p.Earlier > 0 {
+			line = append(line, "in_earlier_groups", p.Earlier)
+		}
+		if p.Frozen {
+			line = append(line, "frozen", true)
+		} else {
+			line = append(line, "learning_rate_scale", p.LearningRateScale, "weight_decay_scale", p.WeightDecayScale)
+		}
+		log.Info("optimizer group", line...)
+	}
+	if len(d.States) > 0 {
+		log.Warn("states that a frozen group matches are updated all the same, as moving statistics are by every pass in training; to keep them, make their layers not trainable in Python and export again",
+			"states", strings.Join(d.States, ","))
+	}
+}
