@@ -49,9 +49,11 @@ type Report struct {
 	Metrics  []Metric          `json:"metrics"`
 	Outputs  []Output          `json:"outputs"`
 
-	FLOPs     []FLOPsReport    `json:"flops"`
-	Functions []FunctionReport `json:"functions"`
-	Variables []VariableReport `json:"variables"`
+	FLOPs []FLOPsReport `json:"flops"`
+	// FLOPsPerExample is the cost of an example in the forward pass, where tokens have none.
+	FLOPsPerExample float64          `json:"flops_per_example,omitempty"`
+	Functions       []FunctionReport `json:"functions"`
+	Variables       []VariableReport `json:"variables"`
 	// Hyperparameters are those of the contract; the optimizer's are last.
 	Hyperparameters []Hyperparameter `json:"hyperparameters"`
 	// Ops counts the operations of the functions that are used in composed graphs.
@@ -154,7 +156,9 @@ func Inspect(e *Export) *Report {
 	for _, s := range c.States {
 		r.StateBytes += s.Elements() * int64(dtypeSizes[s.DType])
 	}
-	if flops := c.Model.FLOPs; flops.PerToken > 0 {
+	if flops := c.Model.FLOPs; flops.PerToken == 0 {
+		r.FLOPsPerExample = flops.PerExample
+	} else {
 		longest := c.Model.ConfigInt("max_position_embeddings")
 		for _, n := range rowLengths {
 			if longest == 0 || n <= longest {
@@ -231,6 +235,11 @@ func (r *Report) Write(w io.Writer) error {
 		for _, f := range r.FLOPs {
 			p.row(fmt.Sprint(f.RowLength), flopsText(f.Forward), flopsText(f.Training))
 		}
+	}
+	if r.FLOPsPerExample > 0 {
+		p.title("FLOPs per example")
+		p.row("forward", flopsText(r.FLOPsPerExample))
+		p.row("training", flopsText(trainingFactor*r.FLOPsPerExample))
 	}
 	p.title("features")
 	for _, f := range r.Features {

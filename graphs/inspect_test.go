@@ -188,6 +188,12 @@ func TestReportOfExport(t *testing.T) {
 	if got, want := e.Contract.Model.FLOPs.Forward(16), 2.0*(4*2*32*32+2*2*32*64+2*2*16*32); got != want {
 		t.Errorf("%v FLOPs a token, want %v", got, want)
 	}
+	contract, images := *e.Contract, *e
+	contract.Model.FLOPs, images.Contract = FLOPs{PerExample: 12e6}, &contract
+	var text strings.Builder
+	if err := Inspect(&images).Write(&text); err != nil || !strings.Contains(text.String(), "FLOPs per example") || !strings.Contains(text.String(), "36.0 M") {
+		t.Errorf("%v: %s", err, text.String())
+	}
 	for range 3 {
 		if again := Inspect(e); !reflect.DeepEqual(r, again) {
 			t.Fatal("two reports of one export differ")

@@ -301,7 +301,7 @@ class Export(tf.Module):
                 "shape": variable.shape.as_list(),
                 "dtype": variable.dtype.name,
                 "updated": STATE_PREFIX + path in updated,
-                **_describe_foreign(foreign.get(variable.ref())),
+                **_describe_foreign(foreign.get(variable.ref()), self._task.foreign(path)),
             }
             for path, variable in self.states_by_path.items()
         ]
@@ -473,7 +473,7 @@ def _describe_variable(
         "dtype": variable.dtype.name,
         "weight_decay": task.decays(path),
         "foreign": [],
-        **_describe_foreign(foreign),
+        **_describe_foreign(foreign, task.foreign(path)),
     }
     if (rate := task.learning_rate(path)) != 1:
         out["learning_rate"] = rate
@@ -482,12 +482,14 @@ def _describe_variable(
     return out
 
 
-def _describe_foreign(foreign: layers.Foreign | None) -> dict[str, Any]:
+def _describe_foreign(
+    foreign: layers.Foreign | None, more: list[str | dict[str, Any]]
+) -> dict[str, Any]:
     if not foreign:
-        return {}
+        return {"foreign": more} if more else {}
     release = [{"name": n, "transpose": False, "reshape": True} for n in foreign.tensorflow]
     return {
-        "foreign": [*foreign.names, *release],
+        "foreign": [*foreign.names, *release, *more],
         **({"transpose": True} if foreign.transpose else {}),
     }
 

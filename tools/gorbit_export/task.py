@@ -235,6 +235,13 @@ class Task(abc.ABC):
         parts = path.split("/")
         return parts[-1] != "bias" and not any("norm" in part for part in parts)
 
+    def foreign(self, path: str) -> list[str | dict[str, Any]]:
+        """Names of a variable or state in other releases, as in the contract.
+
+        Variables of gorbit_export.layers know theirs. This adds to them.
+        """
+        return []
+
     def rows(self, path: str) -> str | None:
         """Names the int32 feature that selects the rows of a variable that a batch uses.
 

@@ -71,6 +71,9 @@ class Model:
             "value", "values", "tokens" or "spans".
         example: a function of a number of examples that gives a batch of them, arrays by
             feature name, to try the model on. By default numbers are drawn.
+        foreign: the names of variables' tensors in files of others, for `gorbit train --init`:
+            {"model/dense/kernel": "fc.weight"}. Instead of a name there may be a dict as in
+            the contract, {"name": "fc.weight", "transpose": True}, or a list of several.
         task: the kind of metrics and answers, where gorbit has one for it ("" has none).
     """
 
@@ -86,6 +89,7 @@ class Model:
     best: str | tuple[str, str] | None = None
     kinds: Mapping[str, str] = dataclasses.field(default_factory=dict)
     example: Callable[[int], Mapping[str, Any]] | None = None
+    foreign: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     task: str = ""
 
 

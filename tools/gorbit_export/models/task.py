@@ -20,6 +20,7 @@ from gorbit_export.models import (
     Refusal,
     calls,
     example,
+    flops,
     losses,
     metrics,
     names,
@@ -75,6 +76,7 @@ class ModelTask(task.Task):
             user.optimizer, {p: v.holder for p, v in self.named.variables.items() if v.trained}
         )
         self._groups = _groups(user.groups, self.named)
+        self._foreign = _foreign(user.foreign, self.named)
         if isinstance(self.optimizer, keras_optimizers.KerasOptimizer):
             trained = (path for path, leaf in self.named.variables.items() if leaf.trained)
             self.optimizer.decaying = any(self.decays(path) for path in trained)
@@ -127,6 +129,25 @@ class ModelTask(task.Task):
         self._kinds = {t.name: losses.kind(t) for t in terms if tf.is_tensor(t.y)}
         self._infer_classes(terms)
         self.outputs = self._outputs(self._answers(y), terms)
+        self._flops = self._count()
+
+    def _count(self) -> dict[str, int]:
+        """Counts the forward pass's operations; empty if they are not known."""
+
+        def length(batch: dict[str, np.ndarray]) -> int | None:
+            for feature in self.features:
+                for axis, size in enumerate(feature.shape[1:], 1):
+                    if size is None:
+                        return batch[feature.name].shape[axis]
+            return None
+
+        try:
+            return flops.count(
+                lambda batch: self._caller(batch, False, calls.fixed()), self.example.batch, length
+            )
+        except Exception as err:  # the model's: a function that cannot run as its operations, say
+            self._note(f"floating point operations are not counted: {rules.sentence(err)}")
+            return {}
 
     def _output_names(self) -> list[str]:
         return list(getattr(self.user.model, "output_names", None) or [])
@@ -365,6 +386,7 @@ class ModelTask(task.Task):
             kind = "module"
         return {
             "architecture": kind,
+            **({"flops": self._flops} if self._flops else {}),
             "config": {"class": type(model).__name__, **self._settings},
         }
 
@@ -392,6 +414,10 @@ class ModelTask(task.Task):
     def learning_rate(self, path: str) -> float:
         """See Task."""
         return self._groups[path].get("learning_rate", 1.0)
+
+    def foreign(self, path: str) -> list[str | dict[str, Any]]:
+        """See Task: what the user's file says."""
+        return self._foreign.get(path, [])
 
 
 @contextlib.contextmanager
@@ -511,6 +537,31 @@ def _groups(given: Any, named: names.Names) -> dict[str, dict[str, float]]:
             raise Refusal(f"group {pattern!r} is found in no variable's name")
         for path in paths:
             found[path].update({name: float(value) for name, value in factors.items()})
+    return found
+
+
+def _foreign(given: Any, named: names.Names) -> dict[str, list[str | dict[str, Any]]]:
+    """Checks the names of variables in other releases, and makes lists of them."""
+    found: dict[str, list[str | dict[str, Any]]] = {}
+    for path, value in dict(given).items():
+        if path not in named.variables:
+            raise Refusal(
+                f"foreign has {path}, which is no variable; expected some of "
+                f"{', '.join(sorted(named.variables)[:3])} and so on"
+            )
+        rank = named.variables[path].value.shape.rank
+        found[path] = [value] if isinstance(value, (str, dict)) else list(value)
+        for name in found[path]:
+            plain = {"name": name} if isinstance(name, str) else name
+            if not isinstance(plain, dict) or not isinstance(plain.get("name"), str):
+                raise Refusal(f"foreign has {name!r} for {path}; expected a name, or a dict of it")
+            if unknown := set(plain) - {"name", "transpose", "reshape"}:
+                raise Refusal(
+                    f"foreign has {sorted(unknown)[0]} for {path}; expected name, transpose and "
+                    "reshape"
+                )
+            if plain.get("transpose") and rank != 2:
+                raise Refusal(f"foreign transposes {path} of {rank} axes; expected a matrix")
     return found
 
 
