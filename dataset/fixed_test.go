@@ -85,7 +85,7 @@ func TestFixedRowsLaws(t *testing.T) {
 				t.Fatalf("%d batches are counted (%v), %d are made", n, err, len(whole))
 			}
 			many := cfg
-			many.Readers, many.Prefetch = 3, 40
+			many.Readers, many.Prefetch = 3, 7 // each Restore reads ahead so far
 			from := r.IntN(len(whole))
 			d = open(t, many, f)
 			for i := 0; i <= from; i++ {

@@ -2,6 +2,7 @@ package train
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
@@ -157,5 +159,32 @@ func TestWrongFormula(t *testing.T) {
 		if got, err := x.loss(t.Context(), b, 1000, true); err != nil || got == 1000 {
 			t.Errorf("example %d has loss %v, %v; expected the graph's", i, got, err)
 		}
+	}
+}
+
+// TestPartsAreEvaluatedSideBySide adds up what the parts of a batch give, each reduced by itself.
+func TestPartsAreEvaluatedSideBySide(t *testing.T) {
+	on := &counter{sum: []float32{1}}
+	m := NewModel(on, nil, nil)
+	m.reduce = func(part []strategy.Feature, sums runner.Sums) error {
+		if len(part[0].Int32) == 0 {
+			return errors.New("an empty part")
+		}
+		sums["tokens"] = []float64{float64(len(part[0].Int32))}
+		return nil
+	}
+	b := &Batch{}
+	var want float64
+	for i := range 8 {
+		part := []strategy.Feature{{Name: "input_ids", Int32: make([]int32, 1+i)}}
+		b.Micro, want = append(b.Micro, part), want+float64(digest(part))
+	}
+	sums, err := m.Evaluate(t.Context(), b)
+	if err != nil || sums[runner.WeightSum][0] != 8 || sums["tokens"][0] != 36 || math.Abs(sums[runner.LossSum][0]-want) > 1e-6 {
+		t.Errorf("got %v, %v; expected 8 parts of 36 tokens together, with the loss %v", sums, err, want)
+	}
+	b.Micro[3][0].Int32 = nil
+	if _, err := m.Evaluate(t.Context(), b); err == nil || err.Error() != "an empty part" {
+		t.Errorf("got %v; expected the error of a part", err)
 	}
 }

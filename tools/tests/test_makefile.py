@@ -7,7 +7,6 @@ from helpers import ROOT
 
 
 def test_every_package_has_one_target():
-    """Of plain and race; numeric takes tests of raced packages, which race leaves out."""
     said = subprocess.run(
         ["make", "-s", "packages"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -21,11 +20,6 @@ def test_every_package_has_one_target():
         package = f"./{path.parent.relative_to(ROOT)}"
         if "testdata" not in path.parts:
             assert package in targets, f"no target tests {package}"
-    numeric = re.search(
-        r"^NUMERIC_PACKAGES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
-    )
-    for package in numeric[1].split():
-        assert targets[package] == {"race"}, f"{package} is tested by {targets[package]}, too"
 
 
 def test_every_python_test_is_run():
@@ -39,7 +33,7 @@ def test_all_targets_of_tests_are_run():
     """By make test, which adds their lists of skipped tests up."""
     text = (ROOT / "Makefile").read_text()
     jobs = re.search(r"\$\(MAKE\) .* -j\d+ --output-sync=none (.*)", text)[1].split()
-    assert set(jobs) == {"lint", "plain", "race", "numeric", "pytest"}
+    assert set(jobs) == {"lint", "plain", "race", "long", "pytest"}
     lists = re.search(r"cat \$\(SKIPPED\)/\{(.*)\}", text)[1].split(",")
     assert set(lists) == set(re.findall(r"\$\(GOTEST\) \$\(SKIPPED\)/(\w+)", text)) | {
         "tools",
@@ -47,16 +41,20 @@ def test_all_targets_of_tests_are_run():
     }
 
 
-def test_every_numeric_test_is_one_of_its_packages():
-    """The race detector skips them by name, in all packages, and nothing else runs them."""
+def test_tests_of_long_packages_are_raced_or_not():
+    """The race detector sees those of RACED_TESTS, by name, and `long` runs all others."""
     text = re.sub(r"\$\\\n\s*", "", (ROOT / "Makefile").read_text())
-    packages = re.search(r"^NUMERIC_PACKAGES := (.*)$", text, re.MULTILINE)[1].split()
-    names = re.search(r"^NUMERIC := (.*)$", text, re.MULTILINE)[1].split("|")
+    packages = re.search(r"^LONG_PACKAGES := (.*)$", text, re.MULTILINE)[1].split()
+    names = re.search(r"^RACED_TESTS := (.*)$", text, re.MULTILINE)[1].split("|")
     assert len(names) == len(set(names)) > 10
+    for option in ("race .* -run", "vet=off .* -skip"):
+        found = re.findall(option + r" '\^\(\$\(RACED_TESTS\)\)\$\$' (.*)$", text, re.MULTILINE)
+        assert found == ["$(LONG_PACKAGES)"], option
     found: dict[str, list[str]] = {}
-    for path in ROOT.glob("[a-z]*/**/*_test.go"):
-        for name in re.findall(r"^func (Test\w+)\(", path.read_text(), re.MULTILINE):
-            found.setdefault(name, []).append(f"./{path.parent.relative_to(ROOT)}")
+    for package in packages:
+        for path in (ROOT / package).glob("*_test.go"):
+            for name in re.findall(r"^func (Test\w+)\(", path.read_text(), re.MULTILINE):
+                found.setdefault(name, []).append(package)
     for name in names:
         assert len(found.get(name, [])) == 1, f"{name} is in {found.get(name)}"
-        assert found[name][0] in packages, f"{name} is in {found[name][0]}"
+    assert {found[name][0] for name in names} == set(packages)
