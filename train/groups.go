@@ -19,7 +19,7 @@ func (g *GroupParams) UnmarshalYAML(node *yaml.Node) error {
 
 // divide returns how the variables of a graph are trained; nil: all of them alike.
 func (o OptimizerParams) divide(c *graphs.Contract) (*groups.Division, error) {
-	d, err := groups.Divide(c, o.groups())
+	d, err := groups.Divide(c, o.groups(), o.LayerDecay)
 	if err != nil {
 		return nil, &ParamsError{err}
 	}
@@ -46,6 +46,9 @@ func announceGroups(d *groups.Division, log *slog.Logger) {
 			line = append(line, "learning_rate_scale", p.LearningRateScale, "weight_decay_scale", p.WeightDecayScale)
 		}
 		log.Info("optimizer group", line...)
+	}
+	if l := d.Layers; l != nil {
+		log.Info("layer decay", "decay", l.Decay, "layers", l.Layers, "variables_in_layers", l.Within, "in_embeddings", l.Embeddings, "in_head", l.Head, "lowest_learning_rate_scale", rounded(l.Lowest, 6))
 	}
 	if len(d.States) > 0 {
 		log.Warn("states that a frozen group matches are updated all the same, as moving statistics are by every pass in training; to keep them, make their layers not trainable in Python and export again",

@@ -178,6 +178,9 @@ type OptimizerParams struct {
 	// Groups: variables with a learning rate or weight decay of their own, or frozen: a list of match,
 	// learning_rate_scale, weight_decay_scale and frozen.
 	Groups []GroupParams `yaml:"groups"`
+	// LayerDecay: factor of the learning rate from one layer to that below it, down to the embeddings,
+	// for names such as layers/0/; 1 is off.
+	LayerDecay float64 `yaml:"layer_decay"`
 }
 
 // GroupParams are an element of optimizer.groups.
@@ -293,7 +296,7 @@ func Defaults() Params {
 		Train: TrainParams{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
 		Eval:  EvalParams{BatchSize: 64},
 		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
-			WeightDecay: 0.01, ClipNorm: 1, Hyperparameters: map[string]float64{}},
+			WeightDecay: 0.01, ClipNorm: 1, LayerDecay: 1, Hyperparameters: map[string]float64{}},
 		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: bestAuto, BestMode: modeAuto},
 		Summary:    SummaryParams{Enabled: true},
 		Strategy: StrategyParams{Name: devices.Auto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
@@ -519,14 +522,14 @@ func (o OptimizerParams) groups() []groups.Group {
 	return out
 }
 
-// validateGroups returns an error that names the first invalid group.
+// validateGroups returns an error that names the first invalid group, or the decay of layers.
 func (o OptimizerParams) validateGroups() error {
 	for i, g := range o.groups() {
 		if err := g.Validate(); err != nil {
 			return fmt.Errorf("%s.%w", groups.Param(i), err)
 		}
 	}
-	return nil
+	return groups.ValidateDecay(o.LayerDecay)
 }
 
 const (

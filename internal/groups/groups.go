@@ -69,8 +69,10 @@ type Part struct {
 
 // Division is how variables are trained.
 type Division struct {
-	// Factors are those of the variables that are in a group, by name.
+	// Factors are the products of groups and layers, by name; absent ones are 1.
 	Factors map[string]strategy.Factor
+	// Layers are those of layer-wise decay; nil without.
+	Layers *Layers
 	// Parts are those of the groups, in their order, and of the variables of no group, if there are
 	// any.
 	Parts []Part
@@ -92,13 +94,36 @@ func (d *Division) Frozen() []string {
 	return out
 }
 
-// Divide assigns every trained variable to the first group that matches it. It returns nil if there are
-// no groups. Errors begin with the name of a param. A group without a variable is an error, as
+// Divide assigns every trained variable to the first group that matches it, and multiplies the learning
+// rates of lower layers by the powers of a decay. It returns nil if there are no groups and the decay is
+// 1. Errors begin with the name of a param. A group without a variable is an error, as
 // are groups that freeze all.
-func Divide(c *graphs.Contract, groups []Group) (*Division, error) {
-	if len(groups) == 0 {
+func Divide(c *graphs.Contract, groups []Group, layerDecay float64) (*Division, error) {
+	if len(groups) == 0 && layerDecay == 1 {
 		return nil, nil
 	}
+	d, err := divide(c, groups)
+	if err != nil || layerDecay == 1 {
+		return d, err
+	}
+	layers, factors, err := layersOf(c, layerDecay)
+	if err != nil {
+		return nil, err
+	}
+	d.Layers = layers
+	for name, factor := range factors {
+		f, ok := d.Factors[name]
+		if !ok {
+			f = strategy.Factor{LearningRate: 1, WeightDecay: 1}
+		}
+		f.LearningRate *= factor
+		d.Factors[name] = f
+	}
+	return d, nil
+}
+
+// divide assigns every trained variable to the first group that matches it.
+func divide(c *graphs.Contract, groups []Group) (*Division, error) {
 	d := &Division{Factors: make(map[string]strategy.Factor), Parts: make([]Part, len(groups))}
 	rest := Part{Group: Group{LearningRateScale: 1, WeightDecayScale: 1}}
 	patterns := make([]*regexp.Regexp, len(groups))
@@ -151,7 +176,7 @@ func Divide(c *graphs.Contract, groups []Group) (*Division, error) {
 			}
 		}
 	}
-	if rest.Variables > 0 {
+	if rest.Variables > 0 && len(groups) > 0 {
 		d.Parts = append(d.Parts, rest)
 	}
 	return d, nil

@@ -2,7 +2,9 @@ package groups
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,7 +35,7 @@ func TestDivide(t *testing.T) {
 		{Match: `model/encoder/layers/0/.*`, LearningRateScale: 1, WeightDecayScale: 1, Frozen: true},
 		{Match: `.*/bias`, LearningRateScale: 2, WeightDecayScale: 0},
 		{Match: `model/encoder/.*|nothing`, LearningRateScale: 0.5, WeightDecayScale: 3},
-	})
+	}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func TestDivide(t *testing.T) {
 }
 
 func TestNoGroups(t *testing.T) {
-	d, err := Divide(contract(1), nil)
+	d, err := Divide(contract(1), nil, 1)
 	if d != nil || err != nil || d.Frozen() != nil {
 		t.Error(d, err)
 	}
@@ -95,9 +97,106 @@ func TestDivideRefuses(t *testing.T) {
 		{"frozen with a decay", "weight_decay_scale is 0.5 and frozen is true", []Group{{".*", 1, 0.5, true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := Divide(contract(2), c.groups); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Divide(contract(2), c.groups, 1); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v; expected %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestLayerDecay gives the factors of BEiT's get_layer_id_for_vit and LayerDecayValueAssigner: decay to
+// the power of layers + 1 - id, where the embeddings have id 0, layer i has i + 1, and the head has
+// layers + 1.
+func TestLayerDecay(t *testing.T) {
+	c := contract(12)
+	d, err := Divide(c, nil, 0.75)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(name string) int {
+		switch {
+		case strings.Contains(name, "embeddings"):
+			return 0
+		case strings.Contains(name, "classifier"):
+			return 13
+		}
+		n, _, _ := strings.Cut(strings.TrimPrefix(name, "model/encoder/layers/"), "/")
+		i, err := strconv.Atoi(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i + 1
+	}
+	for _, v := range c.Variables {
+		if got, want := d.Factors[v.Name], math.Pow(0.75, float64(13-id(v.Name))); math.Abs(got.LearningRate-want) > 1e-15 || got.WeightDecay != 1 || got.Frozen {
+			t.Errorf("%s has %v; expected a learning rate of %v", v.Name, got, want)
+		}
+	}
+	want := Layers{Decay: 0.75, Layers: 12, Embeddings: 2, Within: 24, Head: 1, Lowest: math.Pow(0.75, 13)}
+	if *d.Layers != want || len(d.Parts) != 0 {
+		t.Errorf("%+v, parts %v", *d.Layers, d.Parts)
+	}
+}
+
+func TestLayerDecayAndGroups(t *testing.T) {
+	d, err := Divide(contract(2), []Group{
+		{Match: ".*/1/.*kernel", LearningRateScale: 0.5, WeightDecayScale: 2},
+		{Match: ".*embeddings.*", LearningRateScale: 1, WeightDecayScale: 1, Frozen: true},
+	}, 0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]strategy.Factor{
+		"model/encoder/layers/1/attention/key/kernel": {LearningRate: 0.25, WeightDecay: 2},
+		"model/encoder/layers/0/attention/key/kernel": {LearningRate: 0.25, WeightDecay: 1},
+		"model/classifier/kernel":                     {LearningRate: 1, WeightDecay: 1},
+	} {
+		if d.Factors[name] != want {
+			t.Errorf("%s has %v; expected %v", name, d.Factors[name], want)
+		}
+	}
+	if len(d.Frozen()) != 2 {
+		t.Errorf("frozen %v", d.Frozen())
+	}
+}
+
+func TestLayerDecayOfNames(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"model/layers/0/kernel", "model/layers/2/kernel", "model/layers/4/kernel"}, "0.25 0.5 1"}, // no head
+		{[]string{"layers/0/kernel", "head"}, "0.5 1"},
+		{[]string{"model/pos_embed", "model/layers/0/sub/layers/3/kernel", "model/layers/1/sub/layers/0/kernel", "model/norm"}, "0.125 0.25 0.5 1"},
+		{[]string{"model/kernel", "model/players/0/kernel"}, "error: no trained variable has layers/NUMBER/ in its name"},
+		{[]string{"model/encoder/layers/0/kernel", "model/decoder/layers/0/kernel"}, "error: several stacks of layers, in model/decoder, model/encoder"},
+		{[]string{"layers/99999999999999999999/kernel"}, "error: number of the layer"},
+	} {
+		contract := new(graphs.Contract)
+		for _, name := range c.names {
+			contract.Variables = append(contract.Variables, graphs.Variable{Name: name})
+		}
+		d, err := Divide(contract, nil, 0.5)
+		if want, fails := strings.CutPrefix(c.want, "error: "); fails {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: %v; expected %q", c.names, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, name := range c.names {
+			got = append(got, fmt.Sprint(d.Factors[name].LearningRate))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%v: %v; expected %v", c.names, got, c.want)
+		}
+	}
+	for _, decay := range []float64{0, -1, 1.01, math.NaN()} {
+		if _, err := Divide(contract(1), nil, decay); err == nil || !strings.Contains(err.Error(), "expected more than 0 and at most 1 (off)") {
+			t.Errorf("decay of %v: %v", decay, err)
+		}
 	}
 }
