@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -217,7 +218,7 @@ func (c *Config) validateColumns() error {
 		return errors.Join(errs...)
 	}
 	if !slices.Contains(Tasks(), c.taskName()) {
-		fail("task is %q; expected one of %s", c.Task, strings.Join(Tasks(), ", "))
+		fail("task is %q; %s", c.Task, suggest.OneOf(c.Task, Tasks()))
 	} else if c.free() {
 		c.validateKind(fail)
 		for _, same := range []struct{ a, b, column string }{

@@ -50,7 +50,7 @@ func TestSchedulesAgainstGolden(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range scheduleNames {
+	for _, name := range Schedules() {
 		if !seen[name] {
 			t.Errorf("no golden for schedule %q", name)
 		}
@@ -90,7 +90,7 @@ func TestScheduleValidate(t *testing.T) {
 		want   string // "" where it is valid
 	}{
 		{func(*ScheduleConfig) {}, ""},
-		{func(c *ScheduleConfig) { c.Name = "step" }, `name is "step"; expected one of constant, linear`},
+		{func(c *ScheduleConfig) { c.Name = "step" }, `name is "step"; expected constant, linear`},
 		{func(c *ScheduleConfig) { c.Name = "" }, `name is ""`},
 		{func(c *ScheduleConfig) { c.PeakLearningRate = math.NaN() }, "peak learning rate is NaN"},
 		{func(c *ScheduleConfig) { c.PeakLearningRate = -1 }, "peak learning rate is -1"},
@@ -127,7 +127,7 @@ func TestScheduleValidate(t *testing.T) {
 // never below the end once warm, continuous at the end of the warmup, and
 // constant from the total on.
 func TestScheduleLaws(t *testing.T) {
-	for _, name := range scheduleNames {
+	for _, name := range Schedules() {
 		for _, warmup := range []int64{0, 1, 7, 50} {
 			for _, end := range []float64{0, 0.25} {
 				c := ScheduleConfig{Name: name, PeakLearningRate: 1, WarmupSteps: warmup, TotalSteps: 50, EndLearningRate: end, Power: 2, Cycles: 2}

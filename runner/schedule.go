@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 )
 
 // Names of schedules.
@@ -17,7 +18,10 @@ const (
 	InverseSqrt        = "inverse_sqrt"
 )
 
-var scheduleNames = []string{Constant, Linear, Polynomial, Cosine, CosineWithRestarts, InverseSqrt}
+// Schedules returns the names of the schedules.
+func Schedules() []string {
+	return []string{Constant, Linear, Polynomial, Cosine, CosineWithRestarts, InverseSqrt}
+}
 
 // ScheduleConfig describes a learning-rate schedule. A schedule is a pure function of the step and
 // has no state to save. The zero values of Power, Cycles and Timescale select their defaults.
@@ -58,8 +62,8 @@ func (c ScheduleConfig) Validate() error {
 	}
 	notRate := func(v float64) bool { return !(v >= 0) || math.IsInf(v, 0) }
 	switch {
-	case !slices.Contains(scheduleNames, c.Name):
-		return bad("name is %q; expected one of %s", c.Name, strings.Join(scheduleNames, ", "))
+	case !slices.Contains(Schedules(), c.Name):
+		return bad("name is %q; %s", c.Name, suggest.OneOf(c.Name, Schedules()))
 	case notRate(c.PeakLearningRate):
 		return bad("peak learning rate is %v; expected a finite number, 0 or more", c.PeakLearningRate)
 	case notRate(c.EndLearningRate):

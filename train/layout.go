@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 )
 
 // use is the purpose for which a split is opened.
@@ -174,7 +175,7 @@ func (p Params) checkFeatures(c *graphs.Contract) error {
 	for _, name := range slices.Sorted(maps.Keys(p.Data.Features)) {
 		switch {
 		case !slices.Contains(read, name):
-			return &ParamsError{fmt.Errorf("data.features.%s: the graph reads no such feature from records; expected one of %s", name, strings.Join(read, ", "))}
+			return &ParamsError{fmt.Errorf("data.features.%s: the graph reads no such feature from records; expected one of %s%s", name, strings.Join(read, ", "), suggest.DidYouMean(name, read))}
 		case p.Data.Features[name] == "":
 			return &ParamsError{fmt.Errorf("data.features.%s is empty; expected the name of a feature in the records", name)}
 		}

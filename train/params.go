@@ -3,7 +3,9 @@ package train
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -317,7 +319,7 @@ func (p *Params) Load(files, settings []string) error {
 			return err
 		}
 		if err := p.decode(data); err != nil {
-			return &ParamsError{fmt.Errorf("%s: %w", file, err)}
+			return &ParamsError{inFile(file, err)}
 		}
 	}
 	for _, setting := range settings {
@@ -332,11 +334,11 @@ func (p *Params) Load(files, settings []string) error {
 func (p *Params) Set(setting string) error {
 	path, value, ok := strings.Cut(setting, "=")
 	if !ok || path == "" {
-		return &ParamsError{fmt.Errorf("setting is %q; expected section.name=value", setting)}
+		return &ParamsError{fmt.Errorf("--set is %q; expected section.name=value", setting)}
 	}
 	node, err := document([]byte(value))
 	if err != nil {
-		return &ParamsError{fmt.Errorf("%s: %w", setting, err)}
+		return &ParamsError{inSetting(setting, err)}
 	}
 	inner := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: ""}
 	if node != nil {
@@ -349,10 +351,10 @@ func (p *Params) Set(setting string) error {
 	}
 	data, err := yaml.Marshal(inner)
 	if err != nil {
-		return &ParamsError{fmt.Errorf("%s: %w", path, err)}
+		return &ParamsError{inSetting(setting, err)}
 	}
 	if err := p.decode(data); err != nil {
-		return &ParamsError{fmt.Errorf("%s: %w", setting, err)}
+		return &ParamsError{inSetting(setting, err)}
 	}
 	return nil
 }
@@ -393,6 +395,9 @@ func (p *Params) Absolute() error {
 // Validate returns a *ParamsError that names the first invalid param.
 func (p Params) Validate() error {
 	bad := func(format string, args ...any) error { return &ParamsError{fmt.Errorf(format, args...)} }
+	if err := p.checkChoices(); err != nil {
+		return bad("%w", err)
+	}
 	switch {
 	case p.Graph == "":
 		return bad("graph is empty; expected the folder of an export, made with python -m gorbit_export")
@@ -412,8 +417,6 @@ func (p Params) Validate() error {
 		return bad("train.steps_per_call is %d and strategy.input is local; expected 1, because the workers keep only the next batch", p.Train.StepsPerCall)
 	case p.Train.EvalInterval < noEval:
 		return bad("train.eval_interval is %d; expected -2 (no evaluation), -1 (at the end), 0 (every epoch) or a number of steps", p.Train.EvalInterval)
-	case p.Train.OnNonFinite != "fail" && p.Train.OnNonFinite != "skip" && p.Train.OnNonFinite != "rollback":
-		return bad("train.on_non_finite is %q; expected fail, skip or rollback", p.Train.OnNonFinite)
 	case p.Train.MaxNonFinite < 1:
 		return bad("train.max_non_finite is %d; expected 1 or more", p.Train.MaxNonFinite)
 	case p.Train.Patience < 0:
@@ -438,16 +441,10 @@ func (p Params) Validate() error {
 		return bad("checkpoint.max_to_keep is %d; expected 0 (all) or more", p.Checkpoint.MaxToKeep)
 	case !(p.Checkpoint.KeepEveryHours >= 0 && p.Checkpoint.KeepEveryHours <= mostHours):
 		return bad("checkpoint.keep_every_hours is %v; expected 0 (off) to %d", p.Checkpoint.KeepEveryHours, int64(mostHours))
-	case !slices.Contains([]string{"", modeAuto, modeMax, modeMin}, p.Checkpoint.BestMode):
-		return bad("checkpoint.best_mode is %q; expected auto, max or min", p.Checkpoint.BestMode)
 	case p.Summary.Interval < 0:
 		return bad("summary.interval is %d; expected 0 (every loop) or more", p.Summary.Interval)
-	case p.Runtime.OneDNN != "on" && p.Runtime.OneDNN != "off":
-		return bad("runtime.onednn is %q; expected on or off", p.Runtime.OneDNN)
 	case p.Runtime.Lanes < 0 || p.Runtime.Lanes > 64:
 		return bad("runtime.lanes is %d; expected 0 (by the cores) to 64", p.Runtime.Lanes)
-	case p.Runtime.Kernels != "on" && p.Runtime.Kernels != "off":
-		return bad("runtime.kernels is %q; expected on or off", p.Runtime.Kernels)
 	}
 	if err := p.Strategy.validate(); err != nil {
 		return bad("strategy.%w", err)
@@ -490,9 +487,6 @@ func (p Params) validateData() error {
 	}
 	if p.Data.Sampling.Rule != classesUniform && p.Data.Shuffle != string(dataset.ShuffleFull) {
 		return fmt.Errorf("data.shuffle is %s and data.sampling is not uniform; expected full; leave out data.shuffle", p.Data.Shuffle)
-	}
-	if _, err := tfrecord.ParsePolicy(p.Data.OnCorrupt); err != nil {
-		return fmt.Errorf("data.on_corrupt: %w", err)
 	}
 	layout := p.layout()
 	buckets, err := p.Data.buckets()
@@ -638,6 +632,21 @@ func (p Params) Flat() map[string]any {
 	return out
 }
 
+// checkChoices returns an error that names the first param that has none of the values that it takes.
+func (p Params) checkChoices() error {
+	values := p.Flat()
+	return checkChoices(func(param string) string {
+		text, _ := strconv.Unquote(values[param].(string))
+		return text
+	})
+}
+
+// MeantParam returns the param that was most likely meant by a name that no param has, or "" if none
+// is like it.
+func MeantParam(name string) string {
+	return meantAmong(name, slices.Sorted(maps.Keys(Defaults().Flat())))
+}
+
 // decode applies the values of one YAML document to the params.
 func (p *Params) decode(data []byte) error {
 	node, err := document(data)
@@ -645,6 +654,11 @@ func (p *Params) decode(data []byte) error {
 		return err
 	}
 	if err := checkNode(node.Content[0], reflect.TypeFor[Params](), ""); err != nil {
+		if unknown := (*nodeError)(nil); errors.As(err, &unknown) && unknown.unknown != "" {
+			if meant := MeantParam(unknown.unknown); meant != "" {
+				unknown.Err = fmt.Errorf("%w; did you mean %s?", unknown.Err, meant)
+			}
+		}
 		return err
 	}
 	return node.Decode(p)

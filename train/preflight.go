@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -94,8 +95,8 @@ func checkBest(p Params, export *graphs.Export) error {
 		names = append(names, m.Name)
 	}
 	if !slices.Contains(names, p.Checkpoint.Best) {
-		return &ParamsError{fmt.Errorf("checkpoint.best is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME",
-			p.Checkpoint.Best, strings.Join(names, ", "))}
+		return &ParamsError{fmt.Errorf("checkpoint.best is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s",
+			p.Checkpoint.Best, strings.Join(names, ", "), suggest.DidYouMean(p.Checkpoint.Best, names))}
 	}
 	_, err = p.Checkpoint.order(of)
 	return err
@@ -335,7 +336,7 @@ func (f *preflight) split(split, flag string) bool {
 		f.add("data %s has no split %q and no other records; expected the folder that gorbit convert wrote, with --data", f.records.dir, split)
 		return false
 	}
-	f.add("data %s has no split %q; expected one of %s; choose one with %s", f.records.dir, split, strings.Join(there, ", "), flag)
+	f.add("data %s has no split %q; expected one of %s; choose one with %s%s", f.records.dir, split, strings.Join(there, ", "), flag, suggest.DidYouMean(split, there))
 	return false
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	_ "github.com/gorbit-ml/gorbit/internal/vfs/gcs" // paths that begin with gs://
 )
@@ -108,7 +109,7 @@ func ofRun(paths []string, which string, protected []int64) ([]string, error) {
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
-			return nil, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step", which)}
+			return nil, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, suggest.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
 		}
 		if !slices.Contains(steps, step) {
 			return nil, fmt.Errorf("has no checkpoint %s; expected one of %s", which, strings.Trim(fmt.Sprint(steps), "[]"))

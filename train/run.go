@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -206,7 +207,7 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
-			return 0, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step", which)}
+			return 0, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, suggest.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
 		}
 		prefix = r.checkpoints.prefix(step)
 	}

@@ -50,11 +50,6 @@ func (s StrategyParams) addresses() []string {
 
 // validate returns an error that begins with the name of the invalid param.
 func (s StrategyParams) validate() error {
-	switch s.Name {
-	case devices.Auto, devices.One, devices.Mirrored, devices.MultiWorker, devices.TPU:
-	default:
-		return fmt.Errorf("name is %q; expected auto, one, mirrored, multiworker or tpu", s.Name)
-	}
 	if s.Devices != "" {
 		d, err := devices.Parse(s.Devices)
 		if err != nil {
@@ -81,8 +76,6 @@ func (s StrategyParams) validate() error {
 		return fmt.Errorf("workers is %s, which is only for strategy multiworker; leave it out", s.Workers)
 	case s.kind() == devices.MultiWorker && s.Devices != "":
 		return fmt.Errorf("devices is %s, which is not for strategy multiworker; each worker has its own: gorbit worker --devices", s.Devices)
-	case s.Input != inputChief && s.Input != inputLocal:
-		return fmt.Errorf("input is %q; expected chief or local", s.Input)
 	case s.Input == inputLocal && s.kind() != devices.MultiWorker:
 		return fmt.Errorf("input is local, which is only for strategy multiworker; leave it out")
 	case s.Accumulate < 1:

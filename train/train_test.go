@@ -662,13 +662,13 @@ func TestParams(t *testing.T) {
 		t.Error(err)
 	}
 	for setting, want := range map[string]string{
-		"train.epoch=3":             "params: train.epoch=3: there is no param train.epoch",
-		"train.batch_size=many":     "params: train.batch_size=many: train.batch_size is many; expected a whole number",
-		"train.batch_size=1.5":      "params: train.batch_size=1.5: train.batch_size is 1.5; expected a whole number",
-		"train=3":                   "params: train=3: train is 3; expected a section with names",
-		"train.epochs":              `params: setting is "train.epochs"; expected section.name=value`,
-		"strategy.worker_timeout=5": "params: strategy.worker_timeout=5: strategy.worker_timeout is 5; expected a duration such as 60s",
-		"summary.enabled=perhap":    "params: summary.enabled=perhap: summary.enabled is perhap; expected true or false",
+		"train.epoch=3":             "params: --set train.epoch=3: there is no param train.epoch; did you mean train.epochs?",
+		"train.batch_size=many":     "params: --set train.batch_size=many: train.batch_size is many; expected a whole number",
+		"train.batch_size=1.5":      "params: --set train.batch_size=1.5: train.batch_size is 1.5; expected a whole number",
+		"train=3":                   "params: --set train=3: train is 3; expected a section with names",
+		"train.epochs":              `params: --set is "train.epochs"; expected section.name=value`,
+		"strategy.worker_timeout=5": "params: --set strategy.worker_timeout=5: strategy.worker_timeout is 5; expected a duration such as 60s",
+		"summary.enabled=perhap":    "params: --set summary.enabled=perhap: summary.enabled is perhap; expected true or false",
 	} {
 		q := Defaults()
 		var usage *ParamsError

@@ -7,11 +7,14 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 )
 
 // document returns the only document of a YAML file, or nil if the file is empty.
@@ -30,7 +33,40 @@ func document(data []byte) (*yaml.Node, error) {
 	case err != nil:
 		return nil, err
 	}
-	return nil, fmt.Errorf("a second document begins in line %d; expected one; remove the line with ---", second.Line)
+	return nil, &nodeError{line: second.Line, Err: errors.New("a second document begins here; expected one; remove the line with ---")}
+}
+
+// nodeError is an error of a node of a YAML document.
+type nodeError struct {
+	line int
+	// unknown is the name of a param that does not exist, if that is the error.
+	unknown string
+	Err     error
+}
+
+func (e *nodeError) Error() string { return e.Err.Error() }
+func (e *nodeError) Unwrap() error { return e.Err }
+
+// libraryError has the line and the text of an error of the YAML library.
+var libraryError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+
+// inFile returns an error of a YAML file with the file's name and, if it is known, the line.
+func inFile(file string, err error) error {
+	if node := (*nodeError)(nil); errors.As(err, &node) {
+		return fmt.Errorf("%s:%d: %w", file, node.line, err)
+	}
+	if m := libraryError.FindStringSubmatch(err.Error()); m != nil && m[1] != "" {
+		return fmt.Errorf("%s:%s: %s", file, m[1], m[2])
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}
+
+// inSetting returns an error of a setting, which has one line, as --set gives it.
+func inSetting(setting string, err error) error {
+	if m := libraryError.FindStringSubmatch(err.Error()); m != nil {
+		err = errors.New(m[2])
+	}
+	return fmt.Errorf("--set %s: %w", setting, err)
 }
 
 // checkNode checks a YAML node against the Go type that it will be decoded into. The library's own
@@ -40,10 +76,13 @@ func checkNode(node *yaml.Node, t reflect.Type, path string) error {
 		node = node.Alias
 	}
 	bad := func(expected string) error {
-		if node.Kind == yaml.ScalarNode && node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 && node.Value != "" {
-			return fmt.Errorf("%s is %s, a text in quotes; expected %s, without quotes", nameOf(path), strconv.Quote(describe(node)), expected)
+		at := func(format string, args ...any) error {
+			return &nodeError{line: node.Line, Err: fmt.Errorf(format, args...)}
 		}
-		return fmt.Errorf("%s is %s; expected %s", nameOf(path), describe(node), expected)
+		if node.Kind == yaml.ScalarNode && node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 && node.Value != "" {
+			return at("%s is %s, a text in quotes; expected %s, without quotes", nameOf(path), strconv.Quote(describe(node)), expected)
+		}
+		return at("%s is %s; expected %s", nameOf(path), describe(node), expected)
 	}
 	switch {
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
@@ -105,21 +144,34 @@ func checkSection(node *yaml.Node, t reflect.Type, path string) error {
 		name := node.Content[i].Value
 		within := strings.TrimPrefix(path+"."+name, ".")
 		if seen[name] {
-			return fmt.Errorf("%s is set twice, the second time in line %d", within, node.Content[i].Line)
+			return &nodeError{line: node.Content[i].Line, Err: fmt.Errorf("%s is set twice; leave out one", within)}
 		}
 		seen[name] = true
 		member, ok := memberOf(t, name)
 		if !ok {
-			return fmt.Errorf("there is no param %s", within)
+			unknown := &nodeError{line: node.Content[i].Line, unknown: within, Err: fmt.Errorf("there is no param %s", within)}
+			if strings.Contains(within, "]") { // of an element of a list, which has names of its own
+				unknown.unknown, unknown.Err = "", fmt.Errorf("%w%s", unknown.Err, suggest.DidYouMean(name, fieldNames(t)))
+			}
+			return unknown
 		}
 		if t.Kind() == reflect.Map && node.Content[i+1].ShortTag() == "!!null" {
-			return fmt.Errorf("%s has no value", within)
+			return &nodeError{line: node.Content[i].Line, Err: fmt.Errorf("%s has no value", within)}
 		}
 		if err := checkNode(node.Content[i+1], member, within); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// fieldNames returns the YAML names of a struct's fields.
+func fieldNames(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		names = append(names, f.Tag.Get("yaml"))
+	}
+	return names
 }
 
 // memberOf returns the type of a struct's field by its YAML name, or the type of a map's values.

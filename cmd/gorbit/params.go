@@ -84,8 +84,14 @@ type paramValue struct {
 	text string
 }
 
-func (v *paramValue) String() string        { return v.text }
-func (v *paramValue) Set(text string) error { v.text = text; return nil }
+func (v *paramValue) String() string { return v.text }
+
+// Set keeps a value that has the param's type.
+func (v *paramValue) Set(text string) error {
+	v.text = text
+	scratch := train.Defaults()
+	return scratch.Set(v.setting())
+}
 
 // Param returns the name of the param, for the flag's help.
 func (v *paramValue) Param() string { return v.param }

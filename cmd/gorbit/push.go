@@ -16,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/hub"
 	"github.com/gorbit-ml/gorbit/internal/servable"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -106,7 +107,7 @@ func (p *pushFlags) complete(changed func(string) bool) error {
 	case p.folder != "" && p.run.run != "":
 		return usagef("both a folder and --run are given; expected one of them")
 	case p.format != formatSavedModel && p.format != formatHuggingFace:
-		return usagef("--format is %q; expected %s or %s", p.format, formatHuggingFace, formatSavedModel)
+		return usagef("--format is %q; %s", p.format, suggest.OneOf(p.format, []string{formatHuggingFace, formatSavedModel}))
 	case p.folder != "" && changed("format"):
 		return usagef("--format is given without --run; a folder is pushed as it is")
 	case p.follow && p.folder != "":

@@ -36,15 +36,14 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; see %s --help", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
 	f.StringVar(&g.logLevel, "log-level", "info", "lowest `LEVEL` to log: debug, info, warn or error")
 	f.StringVar(&g.progress, "progress", "auto", "progress bar; auto shows it on a terminal `auto|off`")
 	f.StringSliceVar(&g.allowOps, "allow-op", nil, "allow graphs to use this `OPERATION`, although it reaches files, processes or Python (an export is a program)")
 	help.Group(f, "Flags of every command", "log-level", "progress", "allow-op")
 	help.Install(root)
+	root.SetHelpCommand(newHelp())
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
@@ -77,6 +76,9 @@ func writeJSON(out io.Writer, v any) error {
 // noArgs refuses arguments that are not flags. The usual cause is a forgotten "--".
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
+		if cmd.HasSubCommands() {
+			return unknownCommand(cmd, args[0])
+		}
 		return usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
 	}
 	return nil

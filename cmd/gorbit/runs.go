@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -140,7 +141,8 @@ func sortRuns(runs []*runfolder.Run, order string, reverse bool) ([]listed, erro
 		if metric = order; order == "best" {
 			metric = ""
 		} else if !names[order] {
-			return nil, usagef("--sort is %q; expected name, state, steps, time, written, best, or a metric of the evaluations: %s", order, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+			return nil, usagef("--sort is %q; expected name, state, steps, time, written, best, or a metric of the evaluations: %s%s", order, strings.Join(slices.Sorted(maps.Keys(names)), ", "),
+				suggest.DidYouMean(order, slices.Concat(slices.Collect(maps.Keys(orders)), slices.Collect(maps.Keys(names)), []string{"best"})))
 		}
 		compare = func(a, b listed) int {
 			if a.Value == nil || b.Value == nil { // those without come last

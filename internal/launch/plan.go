@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 )
 
 var (
@@ -109,10 +110,10 @@ func (p Plan) Validate() error {
 		return errors.New("hosts is empty; expected at least one host, such as {address: 127.0.0.1:2222, devices: cpu:2}")
 	}
 	if p.Strategy != "" && !slices.Contains(devices.Strategies(), p.Strategy) {
-		return fmt.Errorf("strategy is %q; expected one of %s", p.Strategy, strings.Join(devices.Strategies(), ", "))
+		return fmt.Errorf("strategy is %q; %s", p.Strategy, suggest.OneOf(p.Strategy, devices.Strategies()))
 	}
 	if p.Precision != "" && !slices.Contains(precisions, p.Precision) {
-		return fmt.Errorf("precision is %q; expected one of %s", p.Precision, strings.Join(precisions, ", "))
+		return fmt.Errorf("precision is %q; %s", p.Precision, suggest.OneOf(p.Precision, precisions))
 	}
 	if err := checkLevel("log_level.chief", p.LogLevel.Chief); err != nil {
 		return err
@@ -153,7 +154,7 @@ func (p Plan) CheckPrecision(export *graphs.Export) error {
 
 func checkLevel(name, level string) error {
 	if level != "" && !slices.Contains(logLevels, level) {
-		return fmt.Errorf("%s is %q; expected one of %s", name, level, strings.Join(logLevels, ", "))
+		return fmt.Errorf("%s is %q; %s", name, level, suggest.OneOf(level, logLevels))
 	}
 	return nil
 }

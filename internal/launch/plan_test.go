@@ -52,7 +52,7 @@ func TestPlansThatAreWrong(t *testing.T) {
 		"{hosts: [{}], strategy: many}":                            `strategy is "many"`,
 		"{hosts: [{}], strategy: multiworker}":                     `address is ""; expected HOST:PORT`,
 		"{hosts: [{address: a:1}, {address: b:1}], strategy: one}": "strategy is one, which runs in one process",
-		"{hosts: [{}], precision: half}":                           `precision is "half"; expected one of float32, bf16, fp16`,
+		"{hosts: [{}], precision: half}":                           `precision is "half"; expected float32, bf16 or fp16`,
 		"{hosts: [{}], log_level: {chief: loud}}":                  `log_level.chief is "loud"`,
 		"{hosts: [{}], log_level: {workers: loud}}":                `log_level.workers is "loud"`,
 	} {

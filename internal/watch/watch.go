@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/chart"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
 )
 
 // Config says what is shown, and where.
@@ -74,7 +75,7 @@ type MetricError struct {
 }
 
 func (e *MetricError) Error() string {
-	return fmt.Sprintf("the run has no metric %q; expected one of %s", e.Name, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("the run has no metric %q; %s", e.Name, suggest.OneOf(e.Name, e.Known))
 }
 
 // metrics returns the names of all metrics of a run.

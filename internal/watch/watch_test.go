@@ -155,7 +155,7 @@ func TestLive(t *testing.T) {
 
 func TestMetricError(t *testing.T) {
 	err := Watch(t.Context(), Config{Folder: makeRun(t, 50), Out: &bytes.Buffer{}, Metric: "f1", Every: time.Second})
-	if wrong := (*MetricError)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "expected one of accuracy, loss") {
+	if wrong := (*MetricError)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "expected accuracy or loss") {
 		t.Errorf("an unknown metric: %v", err)
 	}
 	if err := Watch(t.Context(), Config{Folder: t.TempDir(), Out: &bytes.Buffer{}, Every: time.Second}); !errors.As(err, new(*runfolder.NotRunError)) {
