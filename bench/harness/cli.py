@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import peers
 from harness import gpu, machine, plan, runs, tables, venvs
 from peers.base import BENCH, ROOT
-from suites import base, dense, limit, predict, reading, serve, strategy, text, train
+from suites import base, dense, limit, mlm, predict, reading, serve, strategy, text, train
 
 SUITES = {
     "train": train,
+    "mlm": mlm,
     "input": reading,
     "dense": dense,
     "text": text,
@@ -149,14 +150,14 @@ def _where(group: argparse._ArgumentGroup) -> None:
 
 
 def _of_suites(p: argparse.ArgumentParser) -> None:
-    models = p.add_argument_group("suites train, predict, strategy and limit").add_argument
+    models = p.add_argument_group("suites train, mlm, predict, strategy and limit").add_argument
     models(
         "--sizes",
         nargs="+",
         choices=list(plan.SIZES),
         help="models (default: all, strategy never base; with --quick, minilm)",
     )
-    training = p.add_argument_group("suites train, strategy and limit").add_argument
+    training = p.add_argument_group("suites train, mlm, strategy and limit").add_argument
     training("--steps", type=_positive, help="steps to time in a run (default: by size)")
     training(
         "--add",
@@ -298,6 +299,8 @@ def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
     used: list[peers.Peer] = []
     if "train" in chosen:
         used += [p for p in peers.TRAIN if not args.peers or p.name in args.peers]
+    if "mlm" in chosen:
+        used += peers.MASKED
     if "input" in chosen:
         used += peers.INPUT
     if "dense" in chosen:

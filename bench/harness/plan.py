@@ -19,6 +19,8 @@ WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
 WARMUP_RATIO = 0.1
 POSITIONS = 512
+MASKED = 0.15
+"""The share of tokens that a masked language model is to predict."""
 
 LENGTHS = ("mrpc", "full")
 """mrpc: pairs with the lengths of MRPC's; full: every position is a token."""
@@ -47,6 +49,15 @@ class Size:
         they add 2 % at 53 tokens and 5 % at 128 for minilm.
         """
         return 6 * self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.inner)
+
+    @property
+    def masked_flop_per_token(self) -> float:
+        """Returns train_flop_per_token and a token's share of the head of a masked language model.
+
+        The head is a dense layer and the product with the word embeddings, for masked tokens alone.
+        """
+        head = 6 * self.hidden * (self.hidden + VOCAB)
+        return self.train_flop_per_token + MASKED * head
 
 
 SIZES = {

@@ -6,6 +6,7 @@ from peers import data, dense, distribute, gemm, gorbit, hf, keras, orbit, servi
 from peers.base import Peer, Worker
 
 TRAIN: tuple[Peer, ...] = (gorbit.Train(), orbit.Orbit(), keras.Fit(), hf.Trainer())
+MASKED: tuple[Peer, ...] = (gorbit.Masked(), keras.MaskedFit(), hf.MaskedTrainer())
 INPUT: tuple[Peer, ...] = (gorbit.Input(), tfdata.Reader())
 DENSE: tuple[Peer, ...] = (dense.Gorbit(), dense.Reader())
 PREDICT: tuple[Peer, ...] = (
@@ -21,16 +22,17 @@ CONVERT: tuple[Peer, ...] = (text.Convert(),)
 KERNELS = gorbit.Kernels()
 GEMM = gemm.Gemm()
 DATA = data.Data()
+BLOCKS = data.Blocks()
 DENSE_DATA = dense.Data()
 WEIGHTS = hf.Weights()
 QUALITY = hf.Quality()
 ONNX = serving.Onnx()
-PREPARE: tuple[Peer, ...] = (GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, ONNX)
+PREPARE: tuple[Peer, ...] = (GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, ONNX, BLOCKS)
 
 
 def worker(name: str) -> Worker:
     """Returns the Python peer with this name."""
-    for peer in (*TRAIN, *INPUT, *DENSE, *PREDICT, *SERVE, *STRATEGY, *PREPARE):
+    for peer in (*TRAIN, *MASKED, *INPUT, *DENSE, *PREDICT, *SERVE, *STRATEGY, *PREPARE):
         if peer.name == name and isinstance(peer, Worker):
             return peer
     raise KeyError(name)

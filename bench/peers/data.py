@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Sequence
@@ -57,6 +58,36 @@ class Data(Worker):
         about = {"examples": plan.EXAMPLES, "tokens": int(lengths.sum())}
         with open(os.path.join(job.data, "about.json"), "w") as file:
             json.dump(about, file)
+
+
+class Blocks(Worker):
+    """Writes the full blocks that gorbit convert made as columns for the other peers.
+
+    blocks.json: columns, of 128 positions a block
+    """
+
+    name = "blocks"
+    venv = ""
+    variants = (Variant("blocks", ""),)
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Reads job.data/gorbit and writes into job.data."""
+        import tensorflow as tf
+
+        blocks = []
+        files = sorted(glob.glob(os.path.join(job.data, "gorbit", "train-*.tfrecord")))
+        for record in tf.data.TFRecordDataset(files).as_numpy_iterator():
+            feature = tf.train.Example.FromString(record).features.feature
+            ids = list(feature["input_ids"].int64_list.value)
+            if len(ids) == plan.LENGTH:
+                blocks.append(ids)
+        columns = {
+            "input_ids": blocks,
+            "token_type_ids": [[0] * plan.LENGTH for _ in blocks],
+            "attention_mask": [[1] * plan.LENGTH for _ in blocks],
+        }
+        with open(os.path.join(job.data, "blocks.json"), "w") as file:
+            json.dump(columns, file)
 
 
 def _rows(columns: dict[str, list[Any]]) -> tuple[Sequence[Any], ...]:

@@ -18,7 +18,11 @@ SIDE_BY_SIDE, IN_A_ROW = 16, 8
 
 
 class Gemm(Worker):
-    """The dense layers' products, forward and both backward, in float32."""
+    """The dense layers' products, forward and both backward, in float32.
+
+    With the option `masked`, the number of masked tokens, also those of the head of a masked
+    language model.
+    """
 
     name = "gemm"
     venv = ""
@@ -48,14 +52,18 @@ class Gemm(Worker):
         def to_weights(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
             return tf.matmul(x, dy, transpose_a=True)
 
+        shapes = [(rows, *widths, job.shape.layers) for widths in products(job.shape)]
+        if masked := int(job.options.get("masked", 0)):
+            hidden = job.shape.hidden
+            shapes += [(masked, hidden, hidden, 1), (masked, hidden, plan.VOCAB, 1)]
         flop = seconds = 0.0
-        for inner, outer in products(job.shape):
+        for rows, inner, outer, times in shapes:
             x = tf.random.normal([rows, inner])
             w = tf.random.normal([inner, outer])
             dy = tf.random.normal([rows, outer])
             for product, a, b in ((forward, x, w), (to_input, dy, w), (to_weights, x, dy)):
-                flop += 2 * rows * inner * outer
-                seconds += (on_gpu if job.gpu else on_cpu)(product, a, b)
+                flop += times * 2 * rows * inner * outer
+                seconds += times * (on_gpu if job.gpu else on_cpu)(product, a, b)
         report.info(rate=flop / seconds)
 
 

@@ -46,6 +46,22 @@ class Train(Alone):
         return lines.Mark(int(match[1])) if match else None
 
 
+class Masked(Train):
+    """gorbit train on blocks of text."""
+
+    name = "gorbit-mlm"
+
+    def command(self, job: plan.Job, python: str) -> list[str]:
+        """Trains into the scratch folder."""
+        asked = {
+            "--init": job.options.get("weights"),
+            "--learning-rate": job.options.get("learning_rate"),
+            "--steps-per-loop": job.options.get("losses"),
+        }
+        chosen = [word for flag, value in asked.items() if value for word in (flag, value)]
+        return [*super().command(job, python), *chosen]
+
+
 class Strategies(Train):
     """gorbit train with each of its strategies, two threads in all."""
 

@@ -34,10 +34,9 @@ class Trainer(Worker):
         report.info(torch=torch.__version__, transformers=transformers.__version__)
         transformers.logging.set_verbosity_error()
         datasets.disable_progress_bars()
-        with open(os.path.join(job.data, "examples.json")) as file:
+        with open(os.path.join(job.data, self.examples)) as file:
             data = datasets.Dataset.from_dict(json.load(file))
-        tokenizer = _tokenizer(job.scratch)
-        pad = transformers.DataCollatorWithPadding(tokenizer)
+        tokenizer, pad, model = self.parts(job)
         tokens: list[int] = []
 
         def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
@@ -53,6 +52,11 @@ class Trainer(Worker):
                 # The loader may have made batches ahead.
                 report.step(state.global_step, tokens[state.global_step - 1])
 
+            def on_log(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+                if "loss" in (told := rest["logs"]):
+                    report.info(**{f"loss_{state.global_step}": float(told["loss"])})
+
+        every = int(job.options.get("losses", 0))
         grouped = job.variant == "grouped"
 
         class Timed(transformers.Trainer):
@@ -69,12 +73,13 @@ class Trainer(Worker):
             use_cpu=not job.gpu,
             per_device_train_batch_size=plan.BATCH,
             max_steps=job.total_steps,
-            learning_rate=plan.LEARNING_RATE,
+            learning_rate=float(job.options.get("learning_rate", plan.LEARNING_RATE)),
             weight_decay=plan.WEIGHT_DECAY,
             max_grad_norm=plan.CLIP_NORM,
             warmup_steps=job.warmup_steps,
             lr_scheduler_type="linear",
-            logging_strategy="no",
+            logging_strategy="steps" if every else "no",
+            logging_steps=every or 500,
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
@@ -82,7 +87,7 @@ class Trainer(Worker):
             seed=42,
         )
         trainer = Timed(
-            model=transformers.BertForSequenceClassification(_config(job)),
+            model=model,
             args=arguments,
             train_dataset=data,
             data_collator=collate,
@@ -90,6 +95,38 @@ class Trainer(Worker):
             callbacks=[Clock()],
         )
         trainer.train()
+
+    examples = "examples.json"
+
+    def parts(self, job: plan.Job) -> tuple[Any, Any, Any]:
+        """Returns the tokenizer, the collator and the model."""
+        import transformers
+
+        tokenizer = _tokenizer(job.scratch)
+        model = transformers.BertForSequenceClassification(_config(job))
+        return tokenizer, transformers.DataCollatorWithPadding(tokenizer), model
+
+
+class MaskedTrainer(Trainer):
+    """transformers.Trainer on blocks of text, with its collator of masked tokens."""
+
+    name = "hf-mlm"
+    variants = (Variant("longest", "Hugging Face Trainer"),)
+    examples = "blocks.json"
+
+    def parts(self, job: plan.Job) -> tuple[Any, Any, Any]:
+        """Returns the tokenizer, the collator, and the model, with weights if the job has some."""
+        import transformers
+
+        transformers.set_seed(1)
+        tokenizer = transformers.BertTokenizerFast(job.options["vocab"])
+        masked = transformers.DataCollatorForLanguageModeling(
+            tokenizer, mlm_probability=plan.MASKED
+        )
+        made = transformers.BertForMaskedLM
+        if weights := job.options.get("weights"):
+            return tokenizer, masked, made.from_pretrained(weights)
+        return tokenizer, masked, made(_config(job))
 
 
 class Spread:

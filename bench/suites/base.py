@@ -220,15 +220,19 @@ def data(options: Options, lengths: str) -> tuple[str, float]:
     return folder, known["tokens"] / known["examples"]
 
 
-def graph(options: Options, size: str) -> str:
-    """Returns the export of a classifier of a size, made if needed."""
+def graph(options: Options, size: str, task: str = "classification", data: str = "") -> str:
+    """Returns the export of a BERT of a size for a task, made if needed.
+
+    `data` is the folder of the records, which some tasks need.
+    """
     sources = sorted(pathlib.Path(options.settings.root, "tools", "gorbit_export").glob("*.py"))
     key = digest(b"".join(source.read_bytes() for source in sources))
-    folder = os.path.join(options.settings.work, "graphs", f"{size}-{key}")
+    folder = os.path.join(options.settings.work, "graphs", f"{size}-{task}-{key}")
     if not os.path.exists(folder):
         options.settings.say(f"exporting {size}")
         python = options.settings.venvs[""].python
-        command = [python, "-m", "gorbit_export", "bert-classifier", "--config", size]
+        command = [python, "-m", "gorbit_export", "bert", "--task", task, "--config", size]
+        command += ["--data", data] if data else []
         call(options, [*command, "--out", folder])
     return folder
 
