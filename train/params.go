@@ -365,6 +365,15 @@ func ReadParams(path string) (Params, error) {
 	return p, p.Load([]string{path}, nil)
 }
 
+// LoadYAML applies the content of a YAML file to the params. The error for an unknown name or an
+// invalid value is a *ParamsError, which begins with the name of the content.
+func (p *Params) LoadYAML(name string, content []byte) error {
+	if err := p.decode(content); err != nil {
+		return &ParamsError{fmt.Errorf("%s: %w", name, err)}
+	}
+	return nil
+}
+
 // YAML returns the params as the content of a YAML file.
 func (p Params) YAML() ([]byte, error) {
 	var b bytes.Buffer

@@ -86,6 +86,7 @@ var notRun = map[string]string{
 	"docs/guide/strategies.md":             "other machines, GPUs and parts of commands; TestFaults and the tests of train and strategy",
 	"docs/guide/texttasks.md":              "texts of the reader's; testdata/texttasks has small ones of each task",
 	"docs/guide/tpu.md":                    "a TPU, or the emulator on a fixed port; TestTrainOnTPU, TestReadOnTPU and testdata/script/tpu.txtar take free ones",
+	"docs/guide/tune.md":                   "an export and data of the reader's; TestTune runs the study of the page on small ones",
 	"docs/guide/workers.md":                "other machines; TestWorker and TestFaults",
 	"docs/guide/your-own-model.md":         "serves on a fixed port; TestYourOwnModel runs the others",
 	"docs/measurements/benchmarks-text.md": "benchmarks; bench/tests/test_command.py makes their tables from raw lines",

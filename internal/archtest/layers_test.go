@@ -15,7 +15,7 @@ import (
 // of its own layer. README.md's table and docs/design/architecture.md show the same order.
 var layers = [][]string{
 	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench", "internal/serve/bench"},
-	{"train", "train/predict/served", "internal/serve", "internal/saved"},
+	{"train", "train/predict/served", "internal/serve", "internal/saved", "internal/study"},
 	{"internal/servable/described"},
 	{"train/predict", "internal/progress", "internal/launch", "internal/report", "internal/watch", "internal/tracking"},
 	{"train/task/classify", "train/task/regression", "train/task/multilabel", "train/task/tokens", "train/task/qa", "train/task/mlm"},
@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"internal/vfs/gcs"},
 	{"internal/help"},
 	{
-		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/chart", "internal/devices", "internal/version",
+		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/chart", "internal/devices", "internal/version", "internal/tune",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
 		"internal/testkit", "internal/archtest", "internal/doctor", "internal/hub/hubtest", "internal/peertls",
 	},

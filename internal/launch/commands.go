@@ -17,6 +17,8 @@ type Command struct {
 	Local bool
 	// Args are its arguments, the program's name first.
 	Args []string
+	// Cores are the processor cores that it may use; none means those of this process.
+	Cores []int
 }
 
 // String returns the command line as typed in a shell.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,8 +17,8 @@ import (
 // drain is how long output may still come after all processes of a group are gone.
 const drain = 2 * time.Second
 
-// process is a running command and everything it started: a process group.
-type process struct {
+// Process is a running command and everything it started: a process group.
+type Process struct {
 	done chan struct{}
 	err  error // after done: nil or an *exec.ExitError
 
@@ -25,20 +26,25 @@ type process struct {
 	pid int // 0 once the number may be another process'
 }
 
-// start starts a command in its own process group. If this process ends for any reason, the
-// command gets a SIGTERM. When the command ends, the rest of its group is killed.
-func start(c Command, environ []string, stdout, stderr io.Writer) (*process, error) {
+// Start starts a command in its own process group. If this process ends for any reason, the
+// command gets a SIGTERM. When the command ends, the rest of its group is killed. environ nil is
+// this process' own.
+func Start(c Command, environ []string, stdout, stderr io.Writer) (*Process, error) {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Env = environ
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.WaitDelay = drain
-	p := &process{done: make(chan struct{})}
+	p := &Process{done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		defer close(p.done)
 		// The kernel treats the end of the thread that started a process as the end of its parent.
 		runtime.LockOSThread()
+		if err := onCores(c.Cores); err != nil {
+			started <- err
+			return
+		}
 		if err := cmd.Start(); err != nil {
 			started <- err
 			return
@@ -61,9 +67,33 @@ func start(c Command, environ []string, stdout, stderr io.Writer) (*process, err
 	return p, nil
 }
 
-// terminate asks the process to end, and kills its group if it has not ended after the grace
+// onCores binds this thread, and so what it starts, to cores; none leaves it as it is.
+func onCores(cores []int) error {
+	if len(cores) == 0 {
+		return nil
+	}
+	var set unix.CPUSet
+	for _, c := range cores {
+		set.Set(c)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("bind to cores %v: %w", cores, err)
+	}
+	return nil
+}
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Code returns the exit code of a process that has ended, or -1 if a signal ended it.
+func (p *Process) Code() int { return exitCode(p.err) }
+
+// How describes how a process that has ended did so: "exit code 1" or "signal SIGKILL".
+func (p *Process) How() string { return how(p.err) }
+
+// Terminate asks the process to end, and kills its group if it has not ended after the grace
 // period. It reports whether it had to kill.
-func (p *process) terminate(grace time.Duration) bool {
+func (p *Process) Terminate(grace time.Duration) bool {
 	p.mu.Lock()
 	if p.pid != 0 {
 		// Only the process: it may need what it started to end well.
@@ -112,4 +142,19 @@ func exitCode(err error) int {
 		return exit.ExitCode()
 	}
 	return killed
+}
+
+// Cores returns the processor cores that this process may use.
+func Cores() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("cores of this process: %w", err)
+	}
+	var out []int
+	for i := range 8 * int(unsafe.Sizeof(set)) {
+		if set.IsSet(i) {
+			out = append(out, i)
+		}
+	}
+	return out, nil
 }

@@ -174,14 +174,14 @@ func (l *launcher) again(code int) (restarts int, ok bool) {
 // process's exit status, the second one says that it could not be started.
 func (l *launcher) run(ctx context.Context, c Command, stdout, stderr io.Writer) (end, err error) {
 	l.Log.Debug("start", "process", c.Name, "command", c.String())
-	p, err := start(c, l.Env, stdout, stderr)
+	p, err := Start(c, l.Env, stdout, stderr)
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		if p.terminate(l.Grace) {
+		if p.Terminate(l.Grace) {
 			l.Log.Warn("killed a process that did not end when asked to", "process", c.Name, "waited", l.Grace)
 		}
 	}

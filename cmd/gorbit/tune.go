@@ -1,0 +1,411 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/help"
+	"github.com/gorbit-ml/gorbit/internal/launch"
+	"github.com/gorbit-ml/gorbit/internal/study"
+	"github.com/gorbit-ml/gorbit/internal/tune"
+	"github.com/gorbit-ml/gorbit/train"
+)
+
+// tuning is what the flags of gorbit tune say.
+type tuning struct {
+	g        *globals
+	folder   string
+	file     string // the study file
+	params   []string
+	settings []string
+	search   []string
+
+	objective, direction string
+	trials               int
+	sampler, pruner      string
+	seed                 uint64
+	parallel             int
+	grace                time.Duration
+
+	flags *pflag.FlagSet
+	short func() []string
+}
+
+func newTune(g *globals) *cobra.Command {
+	t := &tuning{g: g}
+	cmd := &cobra.Command{
+		Use:   "tune --study FOLDER [--config STUDY.YAML] [flags]",
+		Short: "Search over the params of gorbit train",
+		Long: `Trains with different params, one run after the other or side by side, to find those with the
+best evaluation. The graph is not exported again.
+
+STUDY.YAML says what all trials have (params), what is searched over (search), the metric
+(objective, by default the graph's), and how: sampler grid, random or tpe; pruner none,
+median or asha, which stop trials early. Flags of gorbit train change what all trials have.
+
+Each trial is an ordinary run, FOLDER/trials/0007. However the study was stopped, the same
+command continues it, and gorbit tune --study FOLDER does. A trial that fails is noted, and
+the study goes on; if the first three fail, it ends with exit code 1. FOLDER/journal.log is
+a journal of Optuna's: Python's optuna opens and continues it.`,
+		Example: `  gorbit tune --study studies/mrpc --config study.yaml
+  gorbit tune --study studies/lr --params mrpc.yaml --search optimizer.learning_rate=1e-5:5e-4:log
+  gorbit tune --study studies/mrpc --trials 40    # goes on, with more trials`,
+		Args: noArgs,
+	}
+	f := cmd.Flags()
+	t.flags = f
+	f.StringVar(&t.folder, "study", "", "`FOLDER` of the study (required)")
+	f.StringVar(&t.file, "config", "", "YAML `FILE` of the study")
+	f.StringArrayVar(&t.search, "search", nil, "a param to search over, `NAME=LOW:HIGH`, with :log or :STEP after it, or NAME=CHOICE,CHOICE; may be repeated")
+	f.IntVar(&t.trials, "trials", 0, "number of trials (default 20; a grid has no more than its combinations)")
+	help.Group(f, "The study", "study", "config", "search", "trials")
+	f.StringVar(&t.objective, "objective", "", "`METRIC` of the evaluations (default: the graph's)")
+	f.StringVar(&t.direction, "direction", "", "`max|min` of the metric is best (default: as the graph says)")
+	help.Group(f, "What is best", "objective", "direction")
+	f.StringVar(&t.sampler, "sampler", "", "`grid|random|tpe` chooses the params of a trial (default tpe)")
+	f.Uint64Var(&t.seed, "sampler-seed", 0, "seed of the sampler")
+	f.StringVar(&t.pruner, "pruner", "", "`none|median|asha` ends trials early (default none)")
+	help.Group(f, "How to search", "sampler", "sampler-seed", "pruner")
+	f.IntVar(&t.parallel, "parallel", 1, "trials side by side; each gets an equal share of the cores")
+	f.DurationVar(&t.grace, "grace", time.Minute, "how long a trial may take to save and stop before it is killed")
+	help.Group(f, "Processes", "parallel", "grace")
+	f.StringArrayVar(&t.params, "params", nil, "YAML `FILE` of params of all trials; may be repeated, later files win")
+	f.StringArrayVar(&t.settings, "set", nil, "one param of all trials, as `SECTION.NAME=VALUE`; may be repeated")
+	help.Group(f, "What all trials have", "params", "set")
+	t.short = addParams(f, train.Defaults(), trainGroups...)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case t.folder == "":
+			return usagef("--study is missing; expected the folder of the study")
+		case t.parallel < 1:
+			return usagef("--parallel is %d; expected 1 or more", t.parallel)
+		case f.Changed("trials") && t.trials < 1:
+			return usagef("--trials is %d; expected 1 or more", t.trials)
+		}
+		if err := localFile(t.folder); err != nil {
+			return err
+		}
+		t.settings = append(t.settings, t.short()...)
+		env, err := g.env(cmd.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		return t.run(cmd.Context(), env)
+	}
+	return cmd
+}
+
+// run begins or continues the study.
+func (t *tuning) run(ctx context.Context, env train.Env) error {
+	journal, err := study.OpenJournal(ctx, t.folder, env.Log)
+	if err != nil {
+		return err
+	}
+	var config tune.Config
+	var continued bool
+	journal.View(func(s *tune.Study) { config, continued = s.Config() })
+	if config, err = t.config(ctx, config, continued, env); err != nil {
+		return err
+	}
+	slots, err := t.slots(config)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(t.folder, 0o755); err != nil {
+		return err
+	}
+	unlock, err := checkpoint.Lock(t.folder)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := journal.Update(ctx, func(s *tune.Study) ([]tune.Op, error) { return s.Begin(config) }); err != nil {
+		if wrong := (*tune.ConfigError)(nil); errors.As(err, &wrong) {
+			return usagef("study %s: %w; leave it out to continue the study, or choose another folder with --study", t.folder, err)
+		}
+		return err
+	}
+	if err := study.WriteBase(t.folder, config.Base); err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	d := &study.Driver{Folder: t.folder, Journal: journal, Slots: slots, Value: study.Setting, Grace: t.grace, Poll: 200 * time.Millisecond,
+		Out: env.Out, Log: env.Log, Now: time.Now, Start: t.starter(program)}
+	ran := d.Run(ctx)
+	if ctx.Err() != nil {
+		fmt.Fprintf(env.Out, "the study is stopped; the same command continues it\n")
+		return ran
+	}
+	return errors.Join(ran, t.results(journal, env.Out))
+}
+
+// starter returns the function that starts the training of a trial.
+func (t *tuning) starter(program string) func(study.Job) (study.Process, error) {
+	return func(j study.Job) (study.Process, error) {
+		args := []string{program, "train", "--progress", "off", "--log-level", t.g.logLevel}
+		for _, op := range t.g.allowOps {
+			args = append(args, "--allow-op", op)
+		}
+		args = append(args, "--params", filepath.Join(t.folder, study.BaseFile))
+		for _, s := range j.Settings {
+			args = append(args, "--set", s)
+		}
+		c := launch.Command{Name: fmt.Sprintf("trial %d", j.Number), Local: true, Args: append(args, "--run", j.Folder), Cores: j.Cores}
+		return launch.Start(c, nil, j.Log, j.Log)
+	}
+}
+
+// config returns the configuration of the study: that of the journal, which flags may only repeat but
+// for the number of trials, or a new one.
+func (t *tuning) config(ctx context.Context, before tune.Config, continued bool, env train.Env) (tune.Config, error) {
+	given := t.file != "" || len(t.params)+len(t.settings)+len(t.search) > 0
+	c := before
+	switch {
+	case continued && !given:
+		c.Objective, c.Direction = orString(t.objective, c.Objective), orString(t.direction, c.Direction)
+	default:
+		var err error
+		if c, err = t.newConfig(ctx, env); err != nil {
+			return c, err
+		}
+	}
+	t.override(&c.Sampler, &c.Pruner)
+	switch {
+	case t.trials > 0:
+		c.Trials = t.trials
+	case continued && t.file == "":
+		c.Trials = before.Trials
+	}
+	if err := c.Validate(); err != nil {
+		return c, usagef("%w", err)
+	}
+	if !continued || !given {
+		return c, nil
+	}
+	name, err := differingParam(before.Base, c.Base)
+	if err != nil {
+		return c, err
+	}
+	if name != "" {
+		return c, usagef("study %s: %s; leave it out to continue the study, or choose another folder with --study", t.folder, name)
+	}
+	c.Base = before.Base
+	return c, nil
+}
+
+func orString(given, otherwise string) string {
+	if given != "" {
+		return given
+	}
+	return otherwise
+}
+
+// override applies the flags of the sampler and the pruner.
+func (t *tuning) override(s *tune.SamplerConfig, p *tune.PrunerConfig) {
+	s.Name, p.Name = orString(t.sampler, s.Name), orString(t.pruner, p.Name)
+	if t.flags.Changed("sampler-seed") {
+		s.Seed = t.seed
+	}
+}
+
+// newConfig returns the configuration that the study file and the flags describe.
+func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, error) {
+	file := study.Defaults()
+	var err error
+	if t.file != "" {
+		if file, err = study.ReadFile(t.file); err != nil {
+			return tune.Config{}, err
+		}
+	}
+	c := tune.Config{Trials: file.Trials, Sampler: file.Sampler, Pruner: file.Pruner}
+	t.override(&c.Sampler, &c.Pruner)
+	base := train.Defaults()
+	if file.Params != nil {
+		if err := base.LoadYAML(t.file+": params", file.Params); err != nil {
+			return c, err
+		}
+	}
+	if err := base.Load(t.params, t.settings); err != nil {
+		return c, err
+	}
+	// What trials are compared by is what a run keeps its best checkpoint by.
+	if objective := orString(t.objective, file.Objective); objective != "" {
+		base.Checkpoint.Best = objective
+	}
+	if direction := orString(t.direction, file.Direction); direction != "" {
+		base.Checkpoint.BestMode = direction
+	}
+	if err := base.Absolute(); err != nil {
+		return c, err
+	}
+	for _, text := range t.search {
+		r, err := study.ParseRange(text)
+		if err != nil {
+			return c, err
+		}
+		file.Search = slices.DeleteFunc(file.Search, func(o study.Range) bool { return o.Name == r.Name })
+		file.Search = append(file.Search, r)
+	}
+	var variants []train.Params
+	for _, r := range file.Search {
+		p, some, err := searched(base, r)
+		if err != nil {
+			return c, err
+		}
+		c.Space, variants = append(c.Space, p), append(variants, some...)
+	}
+	if c.Objective, c.Direction, err = base.Objective(ctx, variants, env); err != nil {
+		return c, err
+	}
+	if e := base.Train; c.Pruner.Name != tune.NoPruner && (e.EvalInterval < 0 || e.EvalInterval == 0 && e.Steps == 0 && e.Epochs <= 1) {
+		return c, usagef("pruner is %s, and a trial has only one evaluation; expected several, as with --eval-interval 50, or pruner none", c.Pruner.Name)
+	}
+	text, err := base.YAML()
+	c.Base = string(text)
+	return c, err
+}
+
+// notSearched are the params that say what is compared.
+var notSearched = []string{"checkpoint.best", "checkpoint.best_mode", "train.eval_interval", "eval.steps", "data.eval"}
+
+// searched returns a param that is searched over, and params of trials at the ends of its range.
+func searched(base train.Params, r study.Range) (tune.Param, []train.Params, error) {
+	value, known := base.Flat()[r.Name]
+	if !known && strings.HasPrefix(r.Name, "optimizer.hyperparameters.") {
+		value, known = 0.0, true
+	}
+	switch {
+	case !known:
+		// The error of train names what is known.
+		if err := base.Set(r.Name + "=0"); err != nil {
+			return tune.Param{}, nil, err
+		}
+		return tune.Param{}, nil, usagef("search.%s: there is no param %s; expected one of gorbit train --print-params", r.Name, r.Name)
+	case slices.Contains(notSearched, r.Name):
+		return tune.Param{}, nil, usagef("search.%s: trials with different values could not be compared; expected another param", r.Name)
+	}
+	p, err := r.Param(value)
+	if err != nil {
+		return p, nil, err
+	}
+	ends := []float64{p.Distribution.Low, p.Distribution.High}
+	if p.Distribution.Kind == tune.Categorical {
+		ends = nil
+		for i := range p.Distribution.Choices {
+			ends = append(ends, float64(i))
+		}
+	}
+	var variants []train.Params
+	for _, v := range ends {
+		one, err := clone(base)
+		if err == nil {
+			err = one.Set(r.Name + "=" + study.Setting(p.Distribution, v))
+		}
+		if err != nil {
+			return p, nil, usagef("search.%s: %w", r.Name, err)
+		}
+		variants = append(variants, one)
+	}
+	return p, variants, nil
+}
+
+// clone returns params that share nothing with others.
+func clone(p train.Params) (train.Params, error) {
+	text, err := p.YAML()
+	if err != nil {
+		return p, err
+	}
+	out := train.Defaults()
+	return out, out.LoadYAML("params", text)
+}
+
+// differingParam returns what the first param is that is not the same in two files of params, or "".
+// Params that one of them lacks have their defaults.
+func differingParam(before, now string) (string, error) {
+	var flat [2]map[string]any
+	for i, text := range []string{before, now} {
+		p := train.Defaults()
+		if err := p.LoadYAML("params of the study", []byte(text)); err != nil {
+			return "", err
+		}
+		flat[i] = p.Flat()
+	}
+	names := maps.Clone(flat[0])
+	maps.Copy(names, flat[1])
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if a, b := fmt.Sprint(flat[0][name]), fmt.Sprint(flat[1][name]); a != b {
+			return fmt.Sprintf("%s was %s when the study began and is %s", name, a, b), nil
+		}
+	}
+	return "", nil
+}
+
+// slots divides the cores among the trials that run side by side.
+func (t *tuning) slots(c tune.Config) ([][]int, error) {
+	if t.parallel == 1 {
+		return make([][]int, 1), nil
+	}
+	var base train.Params
+	if err := base.LoadYAML("params of the study", []byte(c.Base)); err != nil {
+		return nil, err
+	}
+	if s := base.Strategy; s.Workers != "" || s.TPU != "" {
+		return nil, usagef("--parallel is %d and the trials train on workers or a TPU, which only one of them can use; expected 1", t.parallel)
+	}
+	cores, err := launch.Cores()
+	if err != nil {
+		return nil, err
+	}
+	each := len(cores) / t.parallel
+	if each == 0 {
+		return nil, usagef("--parallel is %d; expected at most %d, the number of cores", t.parallel, len(cores))
+	}
+	slots := make([][]int, t.parallel)
+	for i := range slots {
+		slots[i] = cores[i*each : (i+1)*each]
+	}
+	return slots, nil
+}
+
+// results prints the table of the trials, and writes the params of the best one.
+func (t *tuning) results(journal *study.Journal, out io.Writer) error {
+	r, err := journal.ReadResults(t.folder)
+	if err != nil {
+		return err
+	}
+	if len(r.Trials) == 0 {
+		return nil
+	}
+	if err := r.Print(out); err != nil {
+		return err
+	}
+	best := r.Best()
+	if best == nil {
+		return fmt.Errorf("study %s: no trial is complete", t.folder)
+	}
+	path, err := r.WriteBest()
+	if err != nil {
+		return err
+	}
+	run := r.RunFolder(best.Trial)
+	_, err = fmt.Fprintf(out, `best: trial %d, %s %.4g; its run is %s
+to use it:         gorbit predict --run %s --text ...
+to train it again: gorbit train --params %s --run RUN
+`, best.Number, r.Config.Objective, best.Value, run, launch.Quote(run), launch.Quote(path))
+	return err
+}

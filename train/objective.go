@@ -1,0 +1,43 @@
+package train
+
+import (
+	"context"
+	"errors"
+)
+
+// Objective returns the metric by which the evaluations of runs with these params are compared, and
+// its direction, max or min: checkpoint.best and checkpoint.best_mode, or what the graph says where
+// they are auto. It opens the graph, and returns the error of the first of variants, which are params
+// of runs that are to be compared, that are not valid for it.
+func (p Params) Objective(ctx context.Context, variants []Params, env Env) (metric, mode string, err error) {
+	if err := p.Validate(); err != nil {
+		return "", "", err
+	}
+	export, err := openExport(ctx, p.Graph, env)
+	if err != nil {
+		return "", "", err
+	}
+	p.Checkpoint.resolveBest(export.Contract)
+	switch {
+	case p.Checkpoint.Best == "":
+		return "", "", &ParamsError{errors.New("checkpoint.best is empty, and the graph names no metric; expected the metric by which runs are compared")}
+	case p.Train.EvalInterval == noEval:
+		return "", "", &ParamsError{errors.New("train.eval_interval is -2 (no evaluation); expected evaluations, by which runs are compared")}
+	}
+	if err := checkBest(p, export); err != nil {
+		return "", "", err
+	}
+	order, err := p.Checkpoint.order(knownTask(export.Contract))
+	if err != nil {
+		return "", "", err
+	}
+	for _, v := range variants {
+		if err := v.Validate(); err != nil {
+			return "", "", err
+		}
+		if _, err := scalarsOf(v, export.Contract); err != nil {
+			return "", "", err
+		}
+	}
+	return p.Checkpoint.Best, modes[order], nil
+}
