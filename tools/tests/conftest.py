@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 
@@ -10,6 +11,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import pytest
 from helpers import ROOT
+
+from gorbit_export import export
 
 
 @pytest.fixture
@@ -21,3 +24,15 @@ def shared_data() -> pathlib.Path:
             "without it there are small files of the same forms, in the tests beside this one"
         )
     return path
+
+
+@pytest.fixture
+def only_contract(monkeypatch) -> None:
+    """Exports without their graphs, whose writing takes most of the time."""
+
+    def write(module: export.Export, out: pathlib.Path) -> None:
+        path = out / export.CONTRACT_FILE
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(module.contract()))
+
+    monkeypatch.setattr(export, "_write", write)

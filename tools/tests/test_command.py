@@ -49,7 +49,7 @@ def contract(out: pathlib.Path) -> dict:
     return json.loads((out / "assets" / "gorbit.json").read_text())
 
 
-def test_exports_what_the_options_say(small, tmp_path, capsys):
+def test_exports_what_the_options_say(only_contract, small, tmp_path, capsys):
     out = tmp_path / "a" / "b" / "graph"
     options = ["--num-labels", 5, "--pooling", "mean", "--vocab-size", 30, "--seed", 3]
     assert run("--config", small, "--out", out, *options) == 0
@@ -63,7 +63,7 @@ def test_exports_what_the_options_say(small, tmp_path, capsys):
     assert [p.name for p in out.parent.iterdir()] == ["graph"], "the export left other files"
 
 
-def test_overwrites_exports_only(small, small_export, tmp_path, capsys):
+def test_overwrites_exports_only(small, small_export, only_contract, tmp_path, capsys):
     out = tmp_path / "graph"
     shutil.copytree(small_export, out)
     (out / "old").touch()
@@ -125,7 +125,7 @@ sys.exit(main(["bert-classifier", "--config", sys.argv[1], "--out", sys.argv[2]]
 """
 
 
-def test_leftovers_of_killed_exports_are_removed(small, tmp_path):
+def test_leftovers_of_killed_exports_are_removed(only_contract, small, tmp_path):
     out = tmp_path / "graph"
     env = {**os.environ, "PYTHONPATH": str(pathlib.Path(command.__file__).parents[1])}
 
@@ -277,7 +277,8 @@ def dataset(tmp_path) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("task", command.TASKS)
-def test_every_task_exports(task, small, dataset, tmp_path):
+def test_every_task_exports(task, only_contract, small, dataset, tmp_path):
+    """The graphs of all tasks are those of TestTextTasks, of Go."""
     out = tmp_path / "graph"
     args = ["bert", "--task", task, "--config", small, "--data", str(dataset), "--out", str(out)]
     assert command.main(args) == 0

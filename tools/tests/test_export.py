@@ -168,6 +168,7 @@ def test_contract_describes_the_variables(exported):
     assert export.parameters(module) == sum(int(np.prod(v["shape"])) for v in contract["variables"])
 
 
+@pytest.mark.parametrize("exported", ["first"], indirect=True)
 def test_no_object_of_python_is_needed(exported, tmp_path):
     """Another process, without this package, loads the export and trains it."""
     out, module = exported

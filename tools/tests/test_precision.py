@@ -1,6 +1,5 @@
 """Narrow compute dtypes: float32 variables and gradients, products in bfloat16 or float16."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -186,9 +185,9 @@ def test_a_step_is_that_of_its_gradients(modules):
 
 
 @pytest.mark.parametrize("precision", ["float32", *NARROW])
-def test_the_contract_names_it(tmp_path, precision):
+def test_the_contract_names_it(only_contract, tmp_path, precision):
     size = tmp_path / "size.json"
-    size.write_text(json.dumps(dataclasses.asdict(SMALL)))
+    size.write_text(json.dumps(SMALL.description()))
     out = tmp_path / "graph"
     args = ["--config", str(size), "--out", str(out)]
     args += ["--precision", precision] if precision != "float32" else []

@@ -33,7 +33,7 @@ def test_gradients_are_the_same_with_the_same_random_numbers():
 
 def test_the_export_says_what_is_compiled(tmp_path):
     size, out = tmp_path / "size.json", tmp_path / "graph"
-    size.write_text(json.dumps(dataclasses.asdict(SMALL)))
+    size.write_text(json.dumps(SMALL.description()))
     args = ["bert-classifier", "--config", str(size), "--xla", "--out", str(out)]
     assert command.main(args) == 0
     assert json.loads((out / export.CONTRACT_FILE).read_text())["xla"] is True
@@ -71,7 +71,9 @@ def fixed(task: Classification, features: dict[str, np.ndarray]) -> dict[str, np
 )
 def test_fixed_shapes_compile_and_padding_counts_for_nothing(precision, limit):
     """What a TPU needs of tiny: gradients, updates and evaluation of fixed shapes, by XLA."""
-    size = dataclasses.replace(config.load("tiny"), vocab_size=50, max_position_embeddings=16)
+    # One layer: each is a call of the same function, and XLA compiles each.
+    changes = {"num_hidden_layers": 1, "vocab_size": 50, "max_position_embeddings": 16}
+    size = dataclasses.replace(config.load("tiny"), **changes)
     features = batch()[1] | {"labels": np.arange(6, dtype=np.int32) % 2}
     rates = scalars(**NO_DROPOUT, label_smoothing=0.1)
     update = scalars(learning_rate=1e-3, weight_decay=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-3)
