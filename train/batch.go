@@ -18,6 +18,21 @@ type Batch struct {
 	// Halve returns the batch divided into twice as many micro-batches, and makes the source divide
 	// all later batches the same way; nil if that is not possible.
 	Halve func(context.Context) (*Batch, error)
+	// from is what Micro has its memory from; nil if it is not to be given back.
+	from *dataset.Batch
+}
+
+// release gives the memory of the micro-batches back, for batches that are read later. Then they
+// have none: it is for batches whose update was made, which nothing repeats. Feeding copies them.
+func (b *Batch) release() {
+	if b.from == nil {
+		return
+	}
+	for _, part := range b.from.Parts {
+		part.Release()
+	}
+	b.from.Release()
+	b.from, b.Micro, b.Halve = nil, nil, nil
 }
 
 // all returns the number of examples of the batch.
@@ -34,7 +49,7 @@ func newBatch(b *dataset.Batch) *Batch {
 	if parts == nil {
 		parts = []*dataset.Batch{b}
 	}
-	out := new(Batch)
+	out := &Batch{from: b}
 	for _, p := range parts {
 		out.Micro, out.Examples = append(out.Micro, p.Features), append(out.Examples, p.Examples)
 	}

@@ -341,6 +341,7 @@ func TestFixedRowsHalve(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		b.Payload.from = nil // kept for the second step
 		whole, err := m.Step(ctx, b.Payload, runner.Hyper{Seed: 1})
 		if err != nil {
 			t.Fatal(err)

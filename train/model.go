@@ -66,12 +66,13 @@ func NewModel(s Strategy, scalars strategy.Scalars, log *slog.Logger) *Model {
 }
 
 // Step implements runner.Model. If the micro-batches of an update do not fit in memory, it repeats
-// the update with smaller ones.
+// the update with smaller ones. The memory of the batch is given back once the update was made.
 func (m *Model) Step(ctx context.Context, b *Batch, hyper runner.Hyper) (runner.StepResult, error) {
 	for {
 		results, err := m.strategy.Steps(ctx, []strategy.StepInput{m.input(b, hyper)})
 		if err == nil {
 			m.count(b.Examples)
+			b.release()
 			return stepResult(results[0]), nil
 		}
 		oom := (*strategy.OutOfMemoryError)(nil)
@@ -112,6 +113,7 @@ func (m *Model) Steps(ctx context.Context, batches []*Batch, hypers []runner.Hyp
 	out := make([]runner.StepResult, len(results), len(inputs))
 	for i, r := range results {
 		m.count(batches[i].Examples)
+		batches[i].release()
 		out[i] = stepResult(r)
 	}
 	if oom := (*strategy.OutOfMemoryError)(nil); !errors.As(err, &oom) || len(out) == len(batches) {
