@@ -47,6 +47,10 @@ type ManagerConfig struct {
 	// KeepEvery keeps one checkpoint per period for good, of those that would be deleted.
 	KeepEvery time.Duration
 
+	// Averages stands before the names of variables in those of their averages. Where a checkpoint
+	// has the average of a variable, the value restored is that; "" restores variables themselves.
+	Averages string
+
 	// ReadOnly opens the folder only for reading, while another process may write to it.
 	ReadOnly bool
 
@@ -92,6 +96,8 @@ type Restored struct {
 	Tensors     map[string]*tf.Tensor
 	State       []byte // nil if the checkpoint has none
 	SaveCounter int64
+	// Averaged is the number of variables whose average was restored, see ManagerConfig.Averages.
+	Averaged int
 	// Skipped lists newer checkpoints that are damaged, newest first.
 	Skipped []Skipped
 

@@ -119,7 +119,7 @@ func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restor
 	if r.State, err = b.state(m.cfg.State); err != nil {
 		return nil, err
 	}
-	names, err := b.wanted(want, m.cfg.State)
+	names, err := b.wanted(want, m.cfg.State, m.cfg.Averages)
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +140,13 @@ func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restor
 		r.SaveCounter, _ = t.Value().(int64)
 		if extra {
 			delete(r.Tensors, CounterVariable)
+		}
+	}
+	for i, w := range want {
+		if names[i] != w.Name {
+			r.Tensors[w.Name] = r.Tensors[names[i]]
+			delete(r.Tensors, names[i])
+			r.Averaged++
 		}
 	}
 	return r, nil
@@ -170,10 +177,11 @@ func (b *Bundle) state(name string) ([]byte, error) {
 	return []byte(s[0]), nil
 }
 
-// wanted checks the variables in want against the index, and returns their names. If want
+// wanted checks the variables in want against the index, and returns their names, or those of their
+// averages, in the same order. If want
 // is nil, these are all variables except those of the Manager itself: the state, by its
 // name, and the counter.
-func (b *Bundle) wanted(want []Entry, state string) ([]string, error) {
+func (b *Bundle) wanted(want []Entry, state, averages string) ([]string, error) {
 	var names []string
 	if want == nil {
 		g, err := b.ObjectGraph()
@@ -197,8 +205,12 @@ func (b *Bundle) wanted(want []Entry, state string) ([]string, error) {
 	}
 	mismatch := &MismatchError{Path: b.prefix}
 	for _, w := range want {
-		names = append(names, w.Name)
-		key, ok := b.Resolve(w.Name)
+		name := w.Name
+		if _, ok := b.Resolve(averages + name); ok && averages != "" {
+			name = averages + name
+		}
+		names = append(names, name)
+		key, ok := b.Resolve(name)
 		if !ok {
 			mismatch.Missing = append(mismatch.Missing, w.Name)
 			continue

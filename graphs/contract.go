@@ -203,6 +203,9 @@ type Optimizer struct {
 	Hyperparameters []Hyperparameter `json:"hyperparameters"`
 }
 
+// AveragePrefix stands before the name of a variable in that of its moving average.
+const AveragePrefix = "optimizer/average/"
+
 // SlotName returns the name of a slot of a variable.
 func SlotName(slot, variable string) string { return "optimizer/" + slot + "/" + variable }
 

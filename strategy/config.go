@@ -56,6 +56,11 @@ type Config struct {
 	// Factors are the factors of variables, by name, that multiply those of the contract. Those
 	// of other variables are 1.
 	Factors map[string]Factor
+	// Average is the decay of moving averages of the trained variables, as Keras' ema_momentum; 0
+	// means none. An update makes of each average decay times the average plus (1 - decay) times
+	// the new value, and the first makes it the value. Evaluations and predictions take the
+	// averages. Their names are those of the variables after graphs.AveragePrefix.
+	Average float64
 	// LocalInput makes every worker of NewMultiWorker read its own part of the training
 	// batches. Steps then need the result of MultiWorker.Draw. If nil, batches are fed.
 	LocalInput *LocalInput

@@ -3,6 +3,7 @@ package strategy
 import (
 	"bytes"
 	"errors"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -172,8 +173,8 @@ func (g factorsGolden) begin(t *testing.T, m Strategy) {
 	}
 }
 
-// TestFactorsOfRuns holds ten steps with frozen variables, and with factors of the learning rate and weight
-// decay, against Keras', in every way to divide them.
+// TestFactorsOfRuns holds ten steps with frozen variables, with factors of the learning rate and weight
+// decay, and with moving averages, against Keras', in every way to divide them.
 func TestFactorsOfRuns(t *testing.T) {
 	export, golden := openFactors(t)
 	for _, w := range []way{
@@ -188,7 +189,7 @@ func TestFactorsOfRuns(t *testing.T) {
 		{"2 workers, sharded", 2, 1, 1, Config{ShardOptimizer: true}},
 	} {
 		t.Run(w.name, func(t *testing.T) {
-			w.config.Factors = someFactors
+			w.config.Factors, w.config.Average = someFactors, 0.8
 			m := w.open(t, export)
 			golden.check(t, m, m.runtime.MicroBatches*w.accumulate)
 			for name, all := range held(t, m) {
@@ -204,7 +205,7 @@ func TestFactorsOfRuns(t *testing.T) {
 		})
 	}
 	t.Run("TPU", func(t *testing.T) {
-		m, err := NewTPU(t.Context(), export, startTPU(t), Config{Replicas: 2, StepsPerCall: 5, Axes: map[string]int64{"examples": 6}, Patience: time.Minute, Factors: someFactors})
+		m, err := NewTPU(t.Context(), export, startTPU(t), Config{Replicas: 2, StepsPerCall: 5, Axes: map[string]int64{"examples": 6}, Patience: time.Minute, Factors: someFactors, Average: 0.8})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,6 +228,39 @@ func (g factorsGolden) check(t *testing.T, m Strategy, parts int) {
 		}
 	}
 	g.compare(t, m, "", g.Last)
+	g.compare(t, m, graphs.AveragePrefix, g.Averages)
+	first := g.inputs(parts)[:1]
+	sum := 0.0
+	for i := 0; i < parts; i += g.evaluated(m) {
+		batches := first[0].Batches[i : i+g.evaluated(m)]
+		sums, err := m.Evaluate(t.Context(), batches[0])
+		if all, ok := m.(*TPU); ok {
+			sums, err = all.EvaluateAll(t.Context(), batches)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += sums["loss_sum"][0]
+	}
+	if !near(sum, g.AveragedLossSum, 1e-5) {
+		t.Errorf("evaluations give a loss of %v; Keras with the averages %v", sum, g.AveragedLossSum)
+	}
+
+	first[0].Batches[0][0].Float32 = slices.Clone(first[0].Batches[0][0].Float32)
+	first[0].Batches[0][0].Float32[0] = float32(math.NaN())
+	if results, err := m.Steps(t.Context(), first); err != nil || results[0].Applied {
+		t.Fatal(results, err)
+	}
+	g.compare(t, m, "", g.Last)
+	g.compare(t, m, graphs.AveragePrefix, g.Averages)
+}
+
+// evaluated is the number of parts that a strategy evaluates at once.
+func (g factorsGolden) evaluated(m Strategy) int {
+	if _, ok := m.(*TPU); ok {
+		return m.Runtime().MicroBatches
+	}
+	return 1
 }
 
 // compare holds the model's variables, whose names begin with a prefix, against those of Keras.
@@ -292,5 +326,8 @@ func TestFactorsAreChecked(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Usage) {
 			t.Errorf("%v; expected %q", err, want)
 		}
+	}
+	if _, err := NewOneDevice(t.Context(), export, "", Config{Average: 1}); err == nil || !strings.Contains(err.Error(), "moving averages is 1; expected 0 (off) or more and less than 1") {
+		t.Error(err)
 	}
 }

@@ -49,6 +49,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		Hint:    cmp.Or(t.hint, "auto"),
 		Steps:   config.StepsPerCall,
 		Factors: config.factors(),
+		Average: config.Average,
 	})
 	if err != nil {
 		return nil, err

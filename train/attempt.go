@@ -239,6 +239,9 @@ func (a *attempt) announce() {
 			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
 	announceGroups(a.groups, log)
+	if p.Optimizer.EMA > 0 {
+		log.Info("evaluations and exports use moving averages of the variables", "ema", p.Optimizer.EMA)
+	}
 	a.announceRows()
 	a.announceClasses()
 	a.warnDivided(runtime.MicroBatches * accumulate)

@@ -124,18 +124,39 @@ func (c *Checkpoints) Restore(ctx context.Context, path string) (runner.Restored
 	if err := c.variables.Assign(ctx, r.Tensors); err != nil {
 		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
 	}
+	if r.Averaged > 0 {
+		c.log.Info("using the moving averages of the variables (optimizer.ema)", "variables", r.Averaged, "checkpoint", r.Prefix)
+	}
 	if len(first) > 0 {
-		if err := c.variables.Assign(ctx, first); err != nil {
+		if err := c.begin(ctx, first, r); err != nil {
 			return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
 		}
-		c.log.Warn("variables that were frozen are trained from here on; their slots of the optimizer begin as in a new run", "slots", len(first), "checkpoint", r.Prefix)
 	}
 	return runner.Restored{Path: r.Prefix, Step: r.Step, State: r.State}, nil
 }
 
-// missing returns the slots that a checkpoint lacks because their variables were frozen when it was
-// saved, with their first values. It returns the error of reading the checkpoint if that has another
-// reason.
+// begin sets what a checkpoint lacks: slots to the values given, and averages, which have none, to those
+// of their variables.
+func (c *Checkpoints) begin(ctx context.Context, first map[string]*tf.Tensor, r *checkpoint.Restored) error {
+	averages := 0
+	for name, value := range first {
+		if variable, ok := strings.CutPrefix(name, graphs.AveragePrefix); ok && value == nil {
+			first[name] = r.Tensors[variable]
+			averages++
+		}
+	}
+	if n := len(first) - averages; n > 0 {
+		c.log.Warn("variables that were frozen are trained from here on; their slots of the optimizer begin as in a new run", "slots", n, "checkpoint", r.Prefix)
+	}
+	if averages > 0 {
+		c.log.Warn("the checkpoint lacks moving averages (optimizer.ema) of variables; they begin at the values of the variables", "variables", averages, "checkpoint", r.Prefix)
+	}
+	return c.variables.Assign(ctx, first)
+}
+
+// missing returns what a checkpoint lacks because the run has changed since: averages, without a value,
+// and slots of variables that were frozen when it was saved, with their first values. It returns the
+// error of reading the checkpoint if that has another reason.
 func (c *Checkpoints) missing(err error) (map[string]*tf.Tensor, error) {
 	mismatch := (*checkpoint.MismatchError)(nil)
 	if !errors.As(err, &mismatch) || len(mismatch.Wrong) > 0 {
@@ -153,16 +174,25 @@ func (c *Checkpoints) missing(err error) (map[string]*tf.Tensor, error) {
 	if unread != nil {
 		return nil, fmt.Errorf("checkpoint %s: %w", mismatch.Path, unread)
 	}
-	slots, failed := frozen.slotsOf(c.contract, mismatch.Missing)
-	if slots == nil {
+	isAverage := func(name string) bool { return strings.HasPrefix(name, graphs.AveragePrefix) }
+	out, failed := frozen.slotsOf(c.contract, slices.DeleteFunc(slices.Clone(mismatch.Missing), isAverage))
+	if out == nil {
 		return nil, cmp.Or(failed, err)
 	}
-	return slots, failed
+	for _, name := range mismatch.Missing {
+		if isAverage(name) {
+			out[name] = nil
+		}
+	}
+	return out, nil
 }
 
 // read reads the newest checkpoint, or that of a path: the entries that are not among those left out.
 func (c *Checkpoints) read(ctx context.Context, path string, leaveOut map[string]*tf.Tensor) (*checkpoint.Restored, error) {
-	want := slices.DeleteFunc(c.entries(), func(e checkpoint.Entry) bool { return leaveOut[e.Name] != nil })
+	want := slices.DeleteFunc(c.entries(), func(e checkpoint.Entry) bool {
+		_, out := leaveOut[e.Name]
+		return out
+	})
 	if path == "" {
 		return c.manager.Restore(ctx, want)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -141,6 +142,7 @@ func TestGroupsInYAML(t *testing.T) {
 		"optimizer.groups=[3]":                                     "optimizer.groups[0] is 3; expected a section with names",
 		"optimizer.groups=[{math: a}]":                             "there is no param optimizer.groups[0].math",
 		"optimizer.groups=[{match: a}, {match: b, frozen: 3}]":     "optimizer.groups[1].frozen is 3; expected true or false",
+		"optimizer.ema=1":                                          "optimizer.ema is 1; expected 0 (off) or more and less than 1",
 		"optimizer.groups=[{frozen: true}]":                        "optimizer.groups[0].match is empty",
 		"optimizer.groups=[{match: a, learning_rate_scale: 0}]":    "optimizer.groups[0].learning_rate_scale is 0; expected more than 0",
 		"optimizer.groups=[{match: 'model/head/.*'}]":              "optimizer.groups[0].match is \"model/head/.*\", which matches no trained variable",
@@ -159,4 +161,70 @@ func TestGroupsInYAML(t *testing.T) {
 	if err := checkReading([]string{"optimizer.groups=[]"}); err == nil {
 		t.Error("groups were accepted where nothing is trained")
 	}
+}
+
+// TestAverages trains with moving averages, stops, and goes on: in the same bits, and the evaluations are
+// those of the averages. Then it goes on without averages, and with them again.
+func TestAverages(t *testing.T) {
+	params := func(steps int64, ema float64) Params {
+		p := groupParams(t, steps)
+		p.Optimizer.Groups, p.Optimizer.EMA = p.Optimizer.Groups[:1], ema
+		return p
+	}
+	whole, run := t.TempDir(), t.TempDir()
+	if log := trainedLog(t, params(6, 0.9), whole); !strings.Contains(log, `msg="evaluations and exports use moving averages of the variables" ema=0.9`) {
+		t.Error(log)
+	}
+	trainedLog(t, params(3, 0.9), run)
+	trainedLog(t, params(6, 0.9), run)
+	sameRuns(t, run, whole)
+
+	saved, _ := final(t, run)
+	averages := 0
+	check := func(folder string, averaged bool) {
+		var log bytes.Buffer
+		env := quiet()
+		env.Log = slog.New(slog.NewTextHandler(&log, nil))
+		r := loaded(t, folder, env)
+		if said := strings.Contains(log.String(), "using the moving averages of the variables"); said != averaged {
+			t.Errorf("averages are used: %v; the log: %s", averaged, log.String())
+		}
+		values, err := r.Variables(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, _ := final(t, folder)
+		for name := range values {
+			want := held[name]
+			if average, ok := held[graphs.AveragePrefix+name]; ok {
+				averages++
+				if want = average; bytes.Equal(average, held[name]) {
+					t.Errorf("the average of %s is its value", name)
+				}
+			}
+			if !bytes.Equal(assigned(values).bytes(t, name), want) {
+				t.Errorf("%s is not what was expected to be exported", name)
+			}
+		}
+		out, err := r.Evaluate(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := evaluations(t, folder)
+		if got, want := out["loss"], in[len(in)-1].Outputs["loss"]; math.Abs(got-want) > 1e-6 {
+			t.Errorf("the evaluation of the run has a loss of %v; that in training %v", got, want)
+		}
+	}
+	check(run, true)
+	if averages == 0 || saved[graphs.AveragePrefix+"model/encoder/embeddings/word/table"] != nil {
+		t.Errorf("%d variables have averages, or a frozen one has", averages)
+	}
+	if log := trainedLog(t, params(9, 0), run); strings.Contains(log, "averages") {
+		t.Error(log)
+	}
+	check(run, false)
+	if log := trainedLog(t, params(12, 0.5), run); !strings.Contains(log, "they begin at the values of the variables") || strings.Contains(log, "were frozen") {
+		t.Error(log)
+	}
+	check(run, true)
 }

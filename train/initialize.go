@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -58,7 +59,18 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 			values[name] = value
 		}
 	}
+	setAverages(values, variables)
 	return report, variables.Assign(ctx, values)
+}
+
+// setAverages adds the averages of variables to values, where there are averages: they begin at the
+// values of the variables.
+func setAverages(values map[string]*tf.Tensor, variables Variables) {
+	for _, v := range variables.Variables() {
+		if name, ok := strings.CutPrefix(v.Name, graphs.AveragePrefix); ok && values[name] != nil {
+			values[v.Name] = values[name]
+		}
+	}
 }
 
 // load reads the variables and states of the contract that From has.
@@ -123,6 +135,10 @@ func reportInit(report *checkpoint.LoadReport, path string, out io.Writer) error
 		return err
 	}
 	fmt.Fprintf(out, "initial weights from %s; see %s for all tensors\n", report.Summary(), path)
+	averages := func(e checkpoint.Entry) bool { return strings.Contains(e.Name, graphs.AveragePrefix) }
+	if slices.ContainsFunc(report.Unused, averages) {
+		fmt.Fprintln(out, "  the source has moving averages (optimizer.ema), which are not taken; for these, give the folder that gorbit export makes of the run")
+	}
 	for line := range strings.Lines(report.String() + "\n") {
 		if strings.HasPrefix(line, "  missing ") || strings.HasPrefix(line, "  mismatched ") {
 			fmt.Fprint(out, line)

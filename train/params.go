@@ -183,6 +183,9 @@ type OptimizerParams struct {
 	// LayerDecay: factor of the learning rate from one layer to that below it, down to the embeddings,
 	// for names such as layers/0/; 1 is off.
 	LayerDecay float64 `yaml:"layer_decay"`
+	// EMA: decay of moving averages of the variables, which evaluations and exports then use, such as
+	// 0.999; 0 is off.
+	EMA float64 `yaml:"ema"`
 }
 
 // GroupParams are an element of optimizer.groups.
@@ -467,7 +470,7 @@ func (p Params) Validate() error {
 	if err := p.strategy(strategy.FunctionsTrain).Validate(); err != nil {
 		return bad("runtime: %w", err)
 	}
-	if err := cmp.Or(p.validateData(), p.Optimizer.validateGroups()); err != nil {
+	if err := cmp.Or(p.validateData(), p.Optimizer.validateVariables()); err != nil {
 		return &ParamsError{err}
 	}
 	// The number of steps is not known yet; any number will do to check the rest.
@@ -525,12 +528,15 @@ func (o OptimizerParams) groups() []groups.Group {
 	return out
 }
 
-// validateGroups returns an error that names the first invalid group, or the decay of layers.
-func (o OptimizerParams) validateGroups() error {
+// validateVariables returns an error that names the first invalid group, or the decay of layers or averages.
+func (o OptimizerParams) validateVariables() error {
 	for i, g := range o.groups() {
 		if err := g.Validate(); err != nil {
 			return fmt.Errorf("%s.%w", groups.Param(i), err)
 		}
+	}
+	if !(o.EMA >= 0 && o.EMA < 1) {
+		return fmt.Errorf("optimizer.ema is %v; expected 0 (off) or more and less than 1, such as 0.999", o.EMA)
 	}
 	return groups.ValidateDecay(o.LayerDecay)
 }

@@ -118,6 +118,7 @@ func (p Params) strategyOf(c *graphs.Contract, functions strategy.Functions) (st
 	if functions != strategy.FunctionsTrain {
 		return config, nil
 	}
+	config.Average = p.Optimizer.EMA
 	d, err := p.Optimizer.divide(c)
 	if err == nil && d != nil {
 		config.Factors = d.Factors

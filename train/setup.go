@@ -98,7 +98,9 @@ func (s *setup) openManager(folder string, readOnly bool) (*checkpoint.Manager, 
 		IntraOpThreads: s.params.Runtime.IntraOpThreads,
 		Logger:         s.env.Log,
 	}
-	if !readOnly {
+	if readOnly { // what is evaluated and exported
+		c.Averages = graphs.AveragePrefix
+	} else {
 		c.MaxToKeep = s.params.Checkpoint.MaxToKeep
 		c.KeepEvery = time.Duration(s.params.Checkpoint.KeepEveryHours * float64(time.Hour))
 	}

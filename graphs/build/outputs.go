@@ -34,6 +34,7 @@ var outputNames = map[string][]string{
 	"SplitV":                  {"output"},
 	"Sqrt":                    {"y"},
 	"StatefulPartitionedCall": {"output"},
+	"Sub":                     {"z"},
 	"Switch":                  {"output_false", "output_true"},
 	"TensorScatterUpdate":     {"output"},
 	"Timestamp":               {"ts"},

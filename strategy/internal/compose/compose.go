@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +13,7 @@ import (
 
 // Compose builds the graph of all replicas.
 func Compose(export *graphs.Export, l Layout) (*Plan, error) {
-	if err := l.Factors.check(export.Contract); err != nil {
+	if err := cmp.Or(l.Factors.check(export.Contract), checkAverage(export.Contract, l.Average)); err != nil {
 		return nil, err
 	}
 	functions := passFunctions(export.Contract)
@@ -172,7 +173,7 @@ func (c *composer) call(r *replica, name string) *Call {
 	f := c.export.Functions[name]
 	feeds, inputs := c.feed(r.prefix+name+"/features", f, []*replica{r})
 	c.OnDevice(r.device)
-	node := c.Call(r.prefix+name, f, inputs[0], r.handles)
+	node := c.Call(r.prefix+name, f, inputs[0], c.passHandles(r))
 	p := &Call{Name: name, Feeds: feeds}
 	for i, a := range f.Outputs {
 		p.Outputs = append(p.Outputs, a.Name)

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +15,7 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	if err := l.check(export.Contract); err != nil {
 		return nil, err
 	}
-	if err := l.Factors.check(export.Contract); err != nil {
+	if err := cmp.Or(l.Factors.check(export.Contract), checkAverage(export.Contract, l.Average)); err != nil {
 		return nil, err
 	}
 	assignment, err := l.Topology.Assign(l.Replicas)
@@ -25,7 +26,7 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	if l.Train {
 		functions = append(functions, trainingFunctions(export.Contract)...)
 	}
-	layout := Layout{Train: l.Train, Hosted: true, Factors: l.Factors}
+	layout := Layout{Train: l.Train, Hosted: true, Factors: l.Factors, Average: l.Average}
 	for _, core := range assignment.Cores {
 		layout.Devices = append(layout.Devices, core.Name(l.Job))
 	}
@@ -93,7 +94,7 @@ func (c *composer) tpuCall(t *tpuParts, function string) *TPUCall {
 	in := t.inputs(c, k, p.Feeds)
 	handles := make(map[string]string)
 	for _, v := range f.Captures {
-		handles[v] = k.variable(name+"/variable/"+v, t.handles(c, v))
+		handles[v] = k.variable(name+"/variable/"+v, t.handles(c, c.passed(v)))
 	}
 	k.inside()
 	call := c.Call(name, f, c.tpuCut(name+"/", &p.Feeds, in), handles)

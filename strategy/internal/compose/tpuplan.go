@@ -21,8 +21,9 @@ type TPULayout struct {
 	// MoreAxes are the axes of more shapes, each of which has programs of its own to train and
 	// evaluate.
 	MoreAxes []map[string]int64
-	// Factors are those of Layout.
+	// Factors and Average are those of Layout.
 	Factors Factors
+	Average float64
 	// Steps is the number of training steps in a call. If there is more than one, a loop on the
 	// TPU makes them.
 	Steps int

@@ -51,7 +51,7 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), weights[i], losses[i], grads[i])
 		updates := []string{d.counted}
 		for _, v := range c.trained {
-			updates = append(updates, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d))
+			updates = append(updates, c.average(r.prefix+prefix, r, v, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d), d))
 		}
 		for _, s := range contract.UpdatedStates() {
 			updates = append(updates, c.Assign(r.prefix+prefix+"update/"+s.Name, r.handles[s.Name], d.states[s.Name], float32Type))
@@ -111,7 +111,7 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 		handle := c.replicas[owner].handles[v.Name]
 		c.OnDevice(c.replicas[owner].device)
 		updated := c.update(prefix, c.replicas[owner], v, totals[v.Name], d)
-		done[owner] = append(done[owner], updated)
+		done[owner] = append(done[owner], c.average(c.replicas[owner].prefix+prefix, c.replicas[owner], v, updated, d))
 		if c.Shared {
 			continue
 		}
@@ -119,7 +119,8 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 		for i, r := range c.replicas {
 			if i != owner {
 				c.OnDevice(r.device)
-				done[i] = append(done[i], c.Assign(r.prefix+prefix+"take/"+v.Name, r.handles[v.Name], value, float32Type))
+				taken := c.Assign(r.prefix+prefix+"take/"+v.Name, r.handles[v.Name], value, float32Type)
+				done[i] = append(done[i], c.average(r.prefix+prefix, r, v, taken, d))
 			}
 		}
 	}
@@ -193,12 +194,14 @@ type decision struct {
 	norm, finite, counted, iteration string
 	scale, rate                      string
 	states                           map[string]string // new values
+	keep, take                       string            // factors of moving averages, see averaging
 }
 
 // decide adds what judge adds. If the step is not applied, the learning rate and the new values of
 // states are dead tensors, which stops all updates.
 func (c *composer) decide(prefix string, r *replica, squares, weight, loss string, totals map[string]string) decision {
 	d := c.judge(prefix, r, squares, weight, loss, totals)
+	c.averaging(prefix, &d)
 	d.rate = c.Node("Switch", prefix+"applied/rate", []string{d.rate, d.finite}, build.Type("T", float32Type)) + ":1"
 	for _, s := range c.export.Contract.UpdatedStates() {
 		d.states[s.Name] = c.Node("Switch", prefix+"applied/"+s.Name, []string{d.states[s.Name], d.finite}, build.Type("T", float32Type)) + ":1"
@@ -238,7 +241,7 @@ func (c *composer) judge(prefix string, r *replica, squares, weight, loss string
 	one := c.Node("Cast", prefix+"applied/count", []string{finite}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", int64Type))
 	counted := c.Node("AssignAddVariableOp", prefix+"count", []string{iterations, one}, build.Type("dtype", int64Type))
 	iteration := c.Read(prefix+"iteration", iterations, int64Type, counted)
-	return decision{norm, finite, counted, iteration, scale, r.inputs["learning_rate"], states}
+	return decision{norm: norm, finite: finite, counted: counted, iteration: iteration, scale: scale, rate: r.inputs["learning_rate"], states: states}
 }
 
 // newStates adds the new values of a replica's states: each plus the sum of its changes, which are

@@ -80,6 +80,14 @@ func (c *composer) variables(train bool) error {
 				}
 			}
 		}
+		for _, v := range c.trained {
+			if c.Average == 0 {
+				break
+			}
+			if err := add(graphs.AveragePrefix+v.Name, v.DType, v.Shape, new(float64), everywhere); err != nil {
+				return err
+			}
+		}
 		// If one replica decides for all, only that one needs the count.
 		has := func(i int) bool { return !c.Shard || i == 0 }
 		if err := add(contract.Optimizer.Iterations, "int64", nil, new(float64), has); err != nil {
