@@ -409,6 +409,31 @@ def test_dropout_of_tf_keras_follows_the_seed():
     assert len({loss(1, 2), loss(1, 3), loss(2, 2)}) == 3
 
 
+def test_augmentation_of_tf_keras_follows_the_seed_and_adds_up():
+    legacy = pytest.importorskip("tf_keras")
+    model = legacy.Sequential(
+        [
+            legacy.Input((4, 4, 3)),
+            legacy.layers.RandomFlip("horizontal"),
+            legacy.layers.RandomContrast(0.3),
+            legacy.layers.RandomRotation(0.2),
+            legacy.layers.Flatten(),
+            legacy.layers.Dense(3),
+        ]
+    )
+    picture = Feature("x", "float32", (None, 4, 4, 3))
+    made = task.ModelTask(Model(model, [picture, CLASS], ENTROPY, "y", optimizer="sgd"))
+    features = batch(made)
+
+    def loss(seed: int) -> float:
+        random = ops.Random.from_seed(tf.constant([seed, 4], tf.int64))
+        return float(made.train_sums(features, {}, random)["loss_sum"])
+
+    assert loss(1) == loss(1) != loss(2)
+    made.inspect(export.Export(made, made.optimizer))
+    assert (made.additive, made.notes) == (True, [])
+
+
 def test_mixed_precision_scales_the_loss():
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_float16")

@@ -15,6 +15,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 from keras.src import backend
+from tensorflow.python.ops import stateless_random_ops
 
 from gorbit_export.models.recording import replaced
 
@@ -177,6 +178,9 @@ def still(generators: list[Any]) -> Iterator[None]:
         stack.enter_context(replaced(tf.nn.experimental, "stateless_dropout", identity))
         for name in ("uniform", "normal", "truncated_normal"):
             stack.enter_context(replaced(tf.random, f"stateless_{name}", plain[name]))
+            # What tf.image draws with, for the augmentation layers of tf-keras.
+            inner = {"uniform": "random_uniform", "normal": "random_normal"}.get(name, name)
+            stack.enter_context(replaced(stateless_random_ops, f"stateless_{inner}", plain[name]))
         for name, value in drawn.items():
             stack.enter_context(replaced(backend.random, name, value))
         for generator in generators:
