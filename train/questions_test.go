@@ -1,0 +1,55 @@
+package train
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/text"
+)
+
+// questions exports BERT for answers to questions, of a vocabulary of the given size.
+const questions = `
+import sys
+from gorbit_export import bert, config, encoded, export, optimizers, qa
+
+out, words = sys.argv[1], int(sys.argv[2])
+build = encoded.Build(config.BertConfig(8, 1, 2, 12, vocab_size=words, max_position_embeddings=64))
+export.write(qa.QuestionAnswering(build), optimizers.AdamW(), f"{out}/graph")
+`
+
+// TestQuestionsStopped stops and continues a run that answers questions: variables, losses and the
+// scores of whole questions, whose contexts have several windows, are those of a run that was not
+// stopped.
+func TestQuestionsStopped(t *testing.T) {
+	const testdata = "../convert/testdata"
+	data, vocab := t.TempDir(), filepath.Join(testdata, "squad_vocab.txt")
+	asked := filepath.Join(testdata, "squad.json")
+	m, err := convert.Run(t.Context(), convert.Config{Task: "qa", Inputs: []convert.Input{{Split: convert.Train, Path: asked}, {Split: convert.Dev, Path: asked}},
+		Vocab: vocab, Tokenizer: text.Uncased(), MaxLength: 64, DocStride: 16, Out: data, Overwrite: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Defaults()
+	p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, questions, fmt.Sprint(m.Vocab.Size)), "graph"), data
+	p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Checkpoint.Interval = 4, 12, 2, 4, 2
+	p.Optimizer.LearningRate = 1e-2
+	whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
+	mustTrain(t, p, whole)
+	stopAt(t, p, run, 3)
+	stopAt(t, p, run, 8) // the end of a loop, whose evaluation is still due
+	mustTrain(t, p, run)
+	sameRuns(t, run, whole)
+	found := evaluations(t, run)
+	if len(found) != 3 {
+		t.Fatalf("%d evaluations, expected 3", len(found))
+	}
+	for _, name := range []string{"f1", "exact_match", "loss"} {
+		if _, ok := found[2].Outputs[name]; !ok {
+			t.Errorf("no %s among %v", name, found[2].Outputs)
+		}
+	}
+}
