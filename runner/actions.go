@@ -202,8 +202,12 @@ func (e *EarlyStopping) Check(_ context.Context, step int64, out Outputs) error 
 	if e.best.Since < e.patience {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is %s and has not got better than the %s of step %d in %d evaluations",
-		ErrStopTraining, e.metric, pythonFloat(value), pythonFloat(float64(e.best.Value)), e.best.Step, e.best.Since)
+	by := ""
+	if e.minDelta > 0 {
+		by = fmt.Sprintf(" by more than %s", pythonFloat(e.minDelta))
+	}
+	return fmt.Errorf("%w: %s is %s and has not got better than the %s of step %d%s in %d evaluations",
+		ErrStopTraining, e.metric, pythonFloat(value), pythonFloat(float64(e.best.Value)), e.best.Step, by, e.best.Since)
 }
 
 // State implements Persistent.

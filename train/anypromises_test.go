@@ -317,6 +317,30 @@ func TestAnyModelStopsEarly(t *testing.T) {
 	}
 }
 
+// TestMinDelta stops though evaluations get better, by too little, and still keeps the best checkpoint.
+func TestMinDelta(t *testing.T) {
+	p := anyModelNamed("weather").params(t)
+	p.Train.Steps, p.Train.EvalInterval, p.Train.Patience, p.Train.MinDelta = 400, 4, 2, 1000
+	run := filepath.Join(t.TempDir(), "run")
+	mustTrain(t, p, run)
+	all := evaluations(t, run)
+	if len(all) != 3 || all[2].Step != 12 || all[2].Outputs["warmth_error"] >= all[0].Outputs["warmth_error"] {
+		t.Fatalf("the evaluations are %v; expected three, each better", all)
+	}
+	if step, err := loaded(t, run, quiet()).Load(t.Context(), Best); err != nil || step == 4 {
+		t.Errorf("the best checkpoint is of step %d, %v", step, err)
+	}
+	for want, delta := range map[string]float64{
+		"train.min_delta is -1; expected a finite number":                                    -1,
+		"train.min_delta is 0.5 and train.patience is 0; expected the number of evaluations": 0.5,
+	} {
+		p.Train.Patience, p.Train.MinDelta = 0, delta
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; expected %q", err, want)
+		}
+	}
+}
+
 // TestAnyModelInit begins with the variables and states of another run.
 func TestAnyModelInit(t *testing.T) {
 	p := anyModelNamed("weather").params(t)

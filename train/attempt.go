@@ -361,7 +361,7 @@ func keepBest(p Params, of task.Task, checkpoints *Checkpoints, config *runner.C
 	config.EvalActions = append(config.EvalActions, best.Commit)
 	checkpoints.best = best
 	if p.Train.Patience > 0 {
-		stopping, err := runner.NewEarlyStopping(p.Checkpoint.Best, order, p.Train.Patience, 0)
+		stopping, err := runner.NewEarlyStopping(p.Checkpoint.Best, order, p.Train.Patience, p.Train.MinDelta)
 		if err != nil {
 			return &ParamsError{err}
 		}

@@ -137,6 +137,9 @@ type TrainParams struct {
 	// Patience: stop training after this many evaluations without a better checkpoint.best; 0 is
 	// off.
 	Patience int64 `yaml:"patience"`
+	// MinDelta: how much better than the best before an evaluation must be to count for
+	// train.patience; the best checkpoint is the best by any difference.
+	MinDelta float64 `yaml:"min_delta"`
 }
 
 // EvalParams configure evaluations.
@@ -437,6 +440,10 @@ func (p Params) Validate() error {
 		return bad("train.patience is %d and checkpoint.best is empty; expected the name of a metric", p.Train.Patience)
 	case p.Train.Patience > 0 && p.Train.EvalInterval == noEval:
 		return bad("train.patience is %d and train.eval_interval is -2 (no evaluation); expected evaluations, as with --eval-interval 0", p.Train.Patience)
+	case !(p.Train.MinDelta >= 0) || math.IsInf(p.Train.MinDelta, 0):
+		return bad("train.min_delta is %v; expected a finite number of 0 or more", p.Train.MinDelta)
+	case p.Train.MinDelta > 0 && p.Train.Patience == 0:
+		return bad("train.min_delta is %v and train.patience is 0; expected the number of evaluations to wait, as with --patience 3", p.Train.MinDelta)
 	case p.Eval.Steps < 0:
 		return bad("eval.steps is %d; expected 0 (all) or more", p.Eval.Steps)
 	case math.IsNaN(p.Eval.NullThreshold) || math.IsInf(p.Eval.NullThreshold, 0):

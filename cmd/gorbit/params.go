@@ -38,6 +38,8 @@ var trainGroups = []paramGroup{
 	{"How long", []paramFlag{
 		{"epochs", "train.epochs", "", "epochs to train"},
 		{"steps", "train.steps", "", "steps to train, instead of epochs"},
+		{"patience", "train.patience", "", "stop after this many evaluations without a better one (0: off)"},
+		{"min-delta", "train.min_delta", "", "how much better an evaluation must be to count for --patience"},
 	}},
 	{"Optimizer", []paramFlag{
 		{"learning-rate", "optimizer.learning_rate", "", "peak learning rate"},
