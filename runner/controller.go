@@ -21,6 +21,8 @@ type Config struct {
 
 	// StepsPerLoop is the number of steps per loop, and so between two log lines.
 	StepsPerLoop int64
+	// LogFirstStep makes the first step a loop of its own, and so reports it.
+	LogFirstStep bool
 	// SaveInterval is the number of steps between checkpoints; 0 means only at the end of training,
 	// where one is always saved.
 	SaveInterval int64
@@ -298,6 +300,7 @@ func (c *Controller) plan(total int64) plan {
 	return plan{
 		total:     max(total, UntilEnd),
 		loop:      c.cfg.StepsPerLoop,
+		first:     c.cfg.LogFirstStep,
 		save:      c.cfg.SaveInterval,
 		saveEvals: c.cfg.SaveEvaluated,
 		summary:   c.cfg.SummaryInterval,

@@ -12,7 +12,7 @@
 // A step is one applied optimizer update; the global step is the graph's own counter of updates. A
 // batch whose update was skipped is not a step. A loop is a series of steps during which the
 // Controller does nothing else. Loops end at multiples of StepsPerLoop, SaveInterval,
-// SummaryInterval and the evaluation interval, counted from step 0, and at the last step. Every
+// SummaryInterval and the evaluation interval, counted from step 0, at the last step and, with LogFirstStep, at the first. Every
 // completed loop writes one log line.
 //
 // # Resuming

@@ -9,6 +9,7 @@ type plan struct {
 	save      int64 // steps between checkpoints; 0: only at the end
 	summary   int64 // steps between summaries; 0: at the end of every loop
 	eval      int64 // steps between evaluations; 0: only at the end
+	first     bool  // whether the first step is a loop of its own
 	evaluates bool  // whether to evaluate at all
 	saves     bool  // whether to save checkpoints at all
 	saveEvals bool  // whether every evaluation is followed by a checkpoint
@@ -57,6 +58,9 @@ func (p plan) next(at position) work {
 
 // loopEnd returns the step at which the loop that contains step+1 ends.
 func (p plan) loopEnd(step int64) int64 {
+	if p.first && step == 0 {
+		return 1
+	}
 	end := after(step, p.loop)
 	for _, interval := range []int64{p.save, p.summary, p.eval} {
 		if interval > 0 {
@@ -71,7 +75,7 @@ func (p plan) loopEnd(step int64) int64 {
 
 // summarizes reports whether to write summaries of the loop that ended at a position.
 func (p plan) summarizes(at position) bool {
-	return p.summary == 0 || multiple(at.step, p.summary) || p.over(at)
+	return p.summary == 0 || multiple(at.step, p.summary) || p.over(at) || p.first && at.step == 1
 }
 
 // multiple reports whether step is a multiple of interval. It returns false if interval is 0.

@@ -49,6 +49,7 @@ type worldConfig struct {
 	miscount                  int64 // step that the graph counts twice
 	preempted                 int64 // step from which the machine says it is going
 	call                      int64 // steps per call of the model; 0: one
+	first                     bool  // the first step is logged by itself
 	short                     bool  // the model ends calls early at times
 }
 
@@ -135,6 +136,7 @@ func (w *world) start(t testing.TB) *process {
 		Evaluator:       evaluator,
 		Checkpoints:     (*fakeDisk)(p),
 		StepsPerLoop:    w.loop,
+		LogFirstStep:    w.first,
 		SaveInterval:    w.save,
 		SummaryInterval: w.summary,
 		MaxRollbacks:    w.rollbacks,

@@ -317,6 +317,31 @@ func TestAnyModelStopsEarly(t *testing.T) {
 	}
 }
 
+// TestLogFirstStep wants a line for the first step, and nothing else to change but the loop behind it.
+func TestLogFirstStep(t *testing.T) {
+	p := anyModelNamed("flowers").params(t)
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Interval = 6, noEval, "", 4
+	var runs, steps []string
+	for _, first := range []bool{false, true} {
+		p.Train.LogFirstStep = first
+		run := filepath.Join(t.TempDir(), "run")
+		mustTrain(t, p, run)
+		var at []int64
+		for line := range strings.Lines(read(t, run, metricsFile)) {
+			var l metricsLine
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				t.Fatal(err)
+			}
+			at = append(at, l.Step)
+		}
+		runs, steps = append(runs, run), append(steps, fmt.Sprint(at))
+	}
+	if steps[0] != "[4 6]" || steps[1] != "[1 4 6]" {
+		t.Errorf("the lines are of steps %v", steps)
+	}
+	alike(t, runs[1], runs[0])
+}
+
 // TestMinDelta stops though evaluations get better, by too little, and still keeps the best checkpoint.
 func TestMinDelta(t *testing.T) {
 	p := anyModelNamed("weather").params(t)

@@ -126,6 +126,7 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 		Trainer:         trainer,
 		Checkpoints:     a.saves,
 		StepsPerLoop:    p.Train.StepsPerLoop,
+		LogFirstStep:    p.Train.LogFirstStep,
 		SaveInterval:    p.Checkpoint.Interval,
 		SaveEvaluated:   p.Checkpoint.Best != "",
 		SummaryInterval: p.Summary.Interval,

@@ -124,6 +124,9 @@ type TrainParams struct {
 	Epochs float64 `yaml:"epochs"`
 	// StepsPerLoop: steps between two log lines.
 	StepsPerLoop int64 `yaml:"steps_per_loop"`
+	// LogFirstStep: log the first step by itself, before the first loop ends: a line, and one in
+	// metrics.jsonl.
+	LogFirstStep bool `yaml:"log_first_step"`
 	// StepsPerCall: most steps that are made in one call of the devices, within a loop; 0: the
 	// strategy's best. Results do not depend on it.
 	StepsPerCall int `yaml:"steps_per_call"`

@@ -89,7 +89,7 @@ func (p *Params) Keep(folder string) []string {
 // irrelevant lists params, or prefixes of their names, that affect neither the variables nor the
 // evaluations of a run: where it runs, and what it logs and keeps. Params that affect rounding are
 // kept from the beginning anyway.
-var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "train.steps_per_loop", "train.steps_per_call",
+var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "train.steps_per_loop", "train.log_first_step", "train.steps_per_call",
 	"checkpoint.max_to_keep", "checkpoint.keep_every_hours"}
 
 // fromStart lists the params that a run cannot change after its first step, however long it is made:
