@@ -437,16 +437,6 @@ func (p Params) Validate() error {
 		return bad("train.eval_interval is %d; expected -2 (no evaluation), -1 (at the end), 0 (every epoch) or a number of steps", p.Train.EvalInterval)
 	case p.Train.MaxNonFinite < 1:
 		return bad("train.max_non_finite is %d; expected 1 or more", p.Train.MaxNonFinite)
-	case p.Train.Patience < 0:
-		return bad("train.patience is %d; expected 0 (off) or more", p.Train.Patience)
-	case p.Train.Patience > 0 && p.Checkpoint.Best == "":
-		return bad("train.patience is %d and checkpoint.best is empty; expected the name of a metric", p.Train.Patience)
-	case p.Train.Patience > 0 && p.Train.EvalInterval == noEval:
-		return bad("train.patience is %d and train.eval_interval is -2 (no evaluation); expected evaluations, as with --eval-interval 0", p.Train.Patience)
-	case !(p.Train.MinDelta >= 0) || math.IsInf(p.Train.MinDelta, 0):
-		return bad("train.min_delta is %v; expected a finite number of 0 or more", p.Train.MinDelta)
-	case p.Train.MinDelta > 0 && p.Train.Patience == 0:
-		return bad("train.min_delta is %v and train.patience is 0; expected the number of evaluations to wait, as with --patience 3", p.Train.MinDelta)
 	case p.Eval.Steps < 0:
 		return bad("eval.steps is %d; expected 0 (all) or more", p.Eval.Steps)
 	case math.IsNaN(p.Eval.NullThreshold) || math.IsInf(p.Eval.NullThreshold, 0):
@@ -468,6 +458,9 @@ func (p Params) Validate() error {
 	case p.Runtime.Lanes < 0 || p.Runtime.Lanes > 64:
 		return bad("runtime.lanes is %d; expected 0 (by the cores) to 64", p.Runtime.Lanes)
 	}
+	if err := p.validateStopping(); err != nil {
+		return &ParamsError{err}
+	}
 	if err := p.Strategy.validate(); err != nil {
 		return bad("strategy.%w", err)
 	}
@@ -486,6 +479,23 @@ func (p Params) Validate() error {
 	// The number of steps is not known yet; any number will do to check the rest.
 	if err := p.schedule(math.MaxInt32).Validate(); err != nil {
 		return bad("optimizer: %w", err)
+	}
+	return nil
+}
+
+// validateStopping returns an error that names the first invalid param of early stopping.
+func (p Params) validateStopping() error {
+	switch {
+	case p.Train.Patience < 0:
+		return fmt.Errorf("train.patience is %d; expected 0 (off) or more", p.Train.Patience)
+	case p.Train.Patience > 0 && p.Checkpoint.Best == "":
+		return fmt.Errorf("train.patience is %d and checkpoint.best is empty; expected the name of a metric", p.Train.Patience)
+	case p.Train.Patience > 0 && p.Train.EvalInterval == noEval:
+		return fmt.Errorf("train.patience is %d and train.eval_interval is -2 (no evaluation); expected evaluations, as with --eval-interval 0", p.Train.Patience)
+	case !(p.Train.MinDelta >= 0) || math.IsInf(p.Train.MinDelta, 0):
+		return fmt.Errorf("train.min_delta is %v; expected a finite number of 0 or more", p.Train.MinDelta)
+	case p.Train.MinDelta > 0 && p.Train.Patience == 0:
+		return fmt.Errorf("train.min_delta is %v and train.patience is 0; expected the number of evaluations to wait, as with --patience 3", p.Train.MinDelta)
 	}
 	return nil
 }
