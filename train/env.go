@@ -35,6 +35,13 @@ type Env struct {
 	// graphs.Export.RefuseUnsafe.
 	AllowOps []string
 
+	// ResumeFrom makes the run continue from this checkpoint instead of the newest: a step, Best,
+	// Latest, or a checkpoint's path, which may be that of another run if the run is new. What the run
+	// has of later steps is set aside in a folder of its own.
+	ResumeFrom string
+	// Overwrite removes a run that is in the folder and starts anew.
+	Overwrite bool
+
 	// TrainActions run at the end of every training loop, and EvalActions after every evaluation,
 	// after the run's own actions. Their errors may stop the run, see runner.Action.
 	TrainActions, EvalActions []runner.Action

@@ -237,10 +237,21 @@ func (t *training) tellEnd(ended error) {
 	case !stopped && now != nil:
 		t.tellComplete(now)
 	case stopped && now == nil:
-		fmt.Fprintf(t.env.Out, "stopped before the first step of %d; the same command starts again\n", t.steps)
+		fmt.Fprintf(t.env.Out, "stopped before the first step of %d; %s starts again\n", t.steps, t.again())
 	case stopped:
-		fmt.Fprintf(t.env.Out, "stopped at step %d of %d, which is in %s; the same command continues\n", now.state.Step, t.steps, now.prefix)
+		fmt.Fprintf(t.env.Out, "stopped at step %d of %d, which is in %s; %s continues\n", now.state.Step, t.steps, now.prefix, t.again())
 	}
+}
+
+// again is what to call the command that goes on with the run.
+func (t *training) again() string {
+	switch {
+	case t.env.Overwrite:
+		return "the same command without --overwrite"
+	case t.env.ResumeFrom != "":
+		return "the same command without --resume-from"
+	}
+	return "the same command"
 }
 
 // tellComplete prints the result of a complete run and what to type next.
@@ -266,7 +277,7 @@ func (t *training) tellComplete(before *past) {
 	fmt.Fprintf(t.env.Out, "%s\nnext: gorbit evaluate --run %s --checkpoint %s\n", line, run, which)
 	fmt.Fprintf(t.env.Out, "      gorbit predict --run %s %s\n", run, from)
 	fmt.Fprintf(t.env.Out, "      gorbit export --run %s --out %s\n", run, launch.Quote("served/"+filepath.Base(t.folder)))
-	fmt.Fprintf(t.env.Out, "      the same command with --steps %d, to train on\n", 2*max(step, t.steps))
+	fmt.Fprintf(t.env.Out, "      %s with --steps %d, to train on\n", t.again(), 2*max(step, t.steps))
 }
 
 // record writes the params to the folder, for a new run or for one that continues from a restored

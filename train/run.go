@@ -213,7 +213,7 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	}
 	restored, err := r.checkpoints.Restore(ctx, prefix)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("run %s has no checkpoint %s; expected one of %s", r.Folder, which, r.steps())
+		return 0, fmt.Errorf("run %s has no checkpoint %s; expected one of %s", r.Folder, which, stepsOf(r.checkpoints.manager))
 	}
 	if err != nil {
 		return 0, err
@@ -247,18 +247,6 @@ func (r *Run) bestOrLatest() string {
 		r.env.Log.Info("using the best checkpoint, which is not the latest; --checkpoint chooses another", "step", best, "latest", newest.Step)
 	}
 	return Best
-}
-
-func (r *Run) steps() string {
-	all, err := r.checkpoints.manager.All()
-	if err != nil || len(all) == 0 {
-		return "none"
-	}
-	var out []string
-	for _, c := range all {
-		out = append(out, strconv.FormatInt(c.Step, 10))
-	}
-	return strings.Join(out, ", ")
 }
 
 // controller returns a controller that only evaluates on a split; "" means the run's own. It calls each

@@ -30,6 +30,12 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if err != nil {
 		return nil, &ParamsError{fmt.Errorf("run: %w", err)}
 	}
+	if env.Overwrite && env.ResumeFrom != "" {
+		return nil, &ParamsError{fmt.Errorf("--overwrite and --resume-from %s exclude each other; expected one of them", env.ResumeFrom)}
+	}
+	if remote != nil && (env.Overwrite || env.ResumeFrom != "") {
+		return nil, &ParamsError{fmt.Errorf("--overwrite and --resume-from need a run on this machine, and %s is in a bucket; expected neither; give another folder with --run", folder)}
+	}
 	if remote != nil {
 		return trainRemote(ctx, remote, p, folder, env)
 	}
@@ -37,7 +43,9 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if err := ownFolder(folder); err != nil {
 		return nil, err
 	}
-	warnKept(p.Keep(folder), env.Log)
+	if !env.Overwrite {
+		warnKept(p.Keep(Origin(folder, env.ResumeFrom)), env.Log)
+	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -96,6 +104,15 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 		return nil, err
 	}
 	defer t.manager.Close()
+	switch {
+	case t.env.Overwrite:
+		err = t.anew(ctx)
+	case t.env.ResumeFrom != "":
+		err = t.goBack(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
 	t.before = readPast(t.folder, t.export.Contract)
 	if done, err := t.complete(ctx); done || err != nil {
 		return t.before.outputs(), err

@@ -45,7 +45,11 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 	if err := s.openData(); err != nil {
 		return nil, err
 	}
-	if err := preflightTraining(ctx, s, folder, readPast(folder, s.export.Contract)); err != nil {
+	var before *past
+	if !s.env.Overwrite {
+		before = readPast(folder, s.export.Contract)
+	}
+	if err := preflightTraining(ctx, s, folder, before); err != nil {
 		return nil, err
 	}
 	if t.examples, err = s.openTraining(ctx); err != nil {

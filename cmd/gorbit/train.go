@@ -40,7 +40,9 @@ code 75.`,
 	f.StringArrayVar(&files, "params", nil, "YAML `FILE` of params; may be repeated, later files win")
 	f.StringArrayVar(&settings, "set", nil, "one param, as `SECTION.NAME=VALUE`; may be repeated (--print-params lists the names)")
 	f.Bool("print-params", false, "print the resolved params and exit")
-	help.Group(f, "The run and its params", "run", "params", "set", "print-params")
+	resumeFrom := f.String("resume-from", "", "continue from this `STEP|best|PATH`, not from the newest checkpoint; later steps are set aside")
+	overwrite := f.Bool("overwrite", false, "remove the run in the folder and start anew")
+	help.Group(f, "The run and its params", "run", "params", "set", "print-params", "resume-from", "overwrite")
 
 	params := train.Defaults()
 	short := addParams(f, params, trainGroups...)
@@ -63,7 +65,10 @@ code 75.`,
 		if f.Changed("tpu") && params.Strategy.TPU == "" {
 			return emptyTPU("--strategy tpu")
 		}
-		kept := params.Keep(run)
+		var kept []string
+		if !*overwrite {
+			kept = params.Keep(train.Origin(run, *resumeFrom))
+		}
 		if err := useOneDNN(params.Runtime.OneDNN); err != nil {
 			return err
 		}
@@ -71,6 +76,7 @@ code 75.`,
 		if err != nil {
 			return err
 		}
+		env.ResumeFrom, env.Overwrite = *resumeFrom, *overwrite
 		env.Placed = func(on strategy.Runtime) { tellCalls(cmd.Context(), on.StepsPerCall) }
 		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfprocess.MallocKeeps())
 		if len(kept) > 0 {

@@ -1,0 +1,117 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
+)
+
+// anew removes the run that is in the folder (Env.Overwrite), so that a new one begins there. What does
+// not belong to a run stays, as do the run's copy of the graph, which the new one may need or replaces,
+// and what was set aside.
+//
+// Checkpoints go first. A process that is killed among them leaves a run with fewer checkpoints, which
+// can be continued; one that is killed later leaves what a new run replaces.
+func (t *training) anew(ctx context.Context) error {
+	checkpoints, err := t.manager.All()
+	if err != nil {
+		return err
+	}
+	if !exists(filepath.Join(t.folder, paramsFile)) {
+		if len(checkpoints) > 0 {
+			return &ParamsError{fmt.Errorf("--overwrite: folder %s has checkpoints and no %s; expected a run; give another folder with --run", t.folder, paramsFile)}
+		}
+		return nil // nothing to overwrite
+	}
+	if err := t.canBegin(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.env.Out, "removing the run in %s, with %d checkpoints\n", t.folder, len(checkpoints))
+	if err := t.manager.DiscardAfter(-1); err != nil {
+		return err
+	}
+	if err := t.manager.Protect(); err != nil {
+		return err
+	}
+	files := vfs.At(t.folder)
+	remove := func(name string) error {
+		if err := files.Remove(filepath.Join(t.folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	for _, name := range []string{historyFile, metricsFile, initFile, dataFile, vocabFile, runfolder.Trainer, runfolder.Journal} {
+		if err := remove(name); err != nil {
+			return err
+		}
+	}
+	all, err := files.ReadDir(t.folder)
+	if err != nil {
+		return err
+	}
+	for _, dir := range all {
+		events := dir.Name() == runfolder.TrainEvents || strings.HasPrefix(dir.Name(), runfolder.EvalEvents)
+		if !dir.IsDir() || !events && dir.Name() != evaluation.Folder {
+			continue
+		}
+		inner, err := files.ReadDir(filepath.Join(t.folder, dir.Name()))
+		if err != nil {
+			return err
+		}
+		for _, f := range inner {
+			name := filepath.Join(dir.Name(), f.Name())
+			if events && !strings.HasPrefix(f.Name(), "events.out.tfevents.") || !events && !isEvaluation(filepath.Join(t.folder, name)) {
+				continue
+			}
+			if err := remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	// Last, since without it there is no run to remove.
+	if err := remove(paramsFile); err != nil {
+		return err
+	}
+	return files.SyncDir(t.folder)
+}
+
+// isEvaluation reports whether a file is the result of an evaluation.
+func isEvaluation(path string) bool {
+	_, err := evaluation.Read(path)
+	return err == nil
+}
+
+// canBegin returns an error if a run cannot begin because what it needs is in the run that is to be
+// removed.
+func (t *training) canBegin(ctx context.Context) error {
+	folder, err := filepath.EvalSymlinks(t.folder)
+	if err != nil {
+		return err
+	}
+	for name, path := range map[string]string{"init": t.params.Init, "data.dir": t.params.Data.Dir} {
+		real, err := filepath.EvalSymlinks(path)
+		if path == "" || err != nil {
+			continue // there is none, or it is in a bucket
+		}
+		if rel, err := filepath.Rel(folder, real); err == nil && filepath.IsLocal(rel) {
+			return &ParamsError{fmt.Errorf("--overwrite: %s is %s, which is in the run that would be removed; expected another folder; give another one with --run", name, path)}
+		}
+	}
+	// A run's own copy of its graph may lack them.
+	bundle, err := checkpoint.OpenBundle(filepath.Join(t.export.Path, valuesFolder, "variables"))
+	if err == nil {
+		err = bundle.Verify(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("--overwrite: initial variables of graph %s: %w", t.export.Path, err)
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
+)
+
+// setAside is the folder of a run with what it was before it went back to an earlier checkpoint: run
+// folders, each named by its last step.
+const setAside = "set-aside"
+
+// resumed is the checkpoint from which Env.ResumeFrom wants a run to continue.
+type resumed struct {
+	step int64
+	// prefix is its path in another run, or "" if it is one of the run's own.
+	prefix string
+}
+
+// parseResumed returns the checkpoint that is meant, or nil for the newest. best is the step of the
+// best one.
+func parseResumed(folder, from string, best func() (int64, error)) (*resumed, error) {
+	bad := func(expected string) error {
+		return &ParamsError{fmt.Errorf("--resume-from is %q; expected %s", from, expected)}
+	}
+	const forms = "a step of the run, best, or the path of a checkpoint, such as runs/a/checkpoints/ckpt-40"
+	switch from {
+	case Latest:
+		return nil, nil
+	case Best:
+		step, err := best()
+		if errors.Is(err, errNoBest) {
+			return nil, bad("a step, because the run has no best checkpoint")
+		}
+		return &resumed{step: step}, err
+	}
+	base := filepath.Base(from)
+	step, err := strconv.ParseInt(strings.TrimPrefix(strings.TrimSuffix(base, ".index"), "ckpt-"), 10, 64)
+	if err != nil || step < 0 {
+		return nil, bad(forms)
+	}
+	dir := filepath.Dir(from)
+	switch {
+	case base == from && strings.HasPrefix(base, "ckpt-") && exists(checkpoint.IndexPath(base)):
+	case base == from, sameFile(dir, filepath.Join(folder, checkpointFolder)):
+		return &resumed{step: step}, nil
+	case !strings.HasPrefix(base, "ckpt-"):
+		return nil, bad(forms)
+	}
+	prefix := filepath.Join(dir, fmt.Sprintf("ckpt-%d", step))
+	if !exists(checkpoint.IndexPath(prefix)) {
+		return nil, fmt.Errorf("--resume-from %s: there is no such checkpoint; expected %s", from, forms)
+	}
+	return &resumed{step, prefix}, nil
+}
+
+// Origin returns the run folder whose settings a run keeps: its own, or, if it begins with the
+// checkpoint of another run (Env.ResumeFrom), that one's.
+func Origin(folder, resumeFrom string) string {
+	if resumeFrom == "" || exists(filepath.Join(folder, paramsFile)) {
+		return folder
+	}
+	r, err := parseResumed(folder, resumeFrom, func() (int64, error) { return 0, errNoBest })
+	if err != nil || r == nil || r.prefix == "" {
+		return folder // Train reports it
+	}
+	return filepath.Dir(filepath.Dir(r.prefix))
+}
+
+// goBack makes the checkpoint of Env.ResumeFrom the newest one of the run. What the run has of later
+// steps is set aside; a checkpoint of another run is copied. Nothing is changed if the checkpoint
+// cannot be continued.
+func (t *training) goBack(ctx context.Context) error {
+	to, err := parseResumed(t.folder, t.env.ResumeFrom, func() (int64, error) { return bestStep(t.manager) })
+	if err != nil || to == nil {
+		return err
+	}
+	newest, err := t.manager.Newest()
+	if err != nil && !errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return err
+	}
+	empty := err != nil
+	own := checkpoint.Checkpoint{Prefix: to.prefix}
+	switch {
+	case to.prefix == "":
+		if own, err = t.manager.Find(to.step); errors.Is(err, fs.ErrNotExist) {
+			return &ParamsError{fmt.Errorf("--resume-from %s: run %s has no such checkpoint; expected one of %s", t.env.ResumeFrom, t.folder, stepsOf(t.manager))}
+		}
+		if err != nil {
+			return err
+		}
+	case !empty && newest.Step != to.step:
+		return &ParamsError{fmt.Errorf("--resume-from %s is of another run, and run %s has checkpoints of its own; expected a new folder with --run; leave --resume-from out to continue the run", t.env.ResumeFrom, t.folder)}
+	}
+	if err := t.continuable(ctx, own, to.step); err != nil {
+		return err
+	}
+	switch {
+	case to.prefix != "" && empty:
+		return t.branch(to)
+	case to.prefix != "" || newest.Step == to.step:
+		return nil
+	}
+	aside, err := t.setAside(newest.Step)
+	if err != nil {
+		return fmt.Errorf("set aside what run %s has of steps after %d: %w", t.folder, to.step, err)
+	}
+	if err := t.manager.DiscardAfter(to.step); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.env.Out, "going back from step %d to step %d; the run as it was is in %s\n", newest.Step, to.step, aside)
+	return nil
+}
+
+// stepsOf lists the steps of the checkpoints of a folder.
+func stepsOf(m *checkpoint.Manager) string {
+	all, err := m.All()
+	if err != nil || len(all) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, c := range all {
+		out = append(out, strconv.FormatInt(c.Step, 10))
+	}
+	return strings.Join(out, ", ")
+}
+
+// continuable returns an error if a run cannot go on from a checkpoint: it is damaged, of another model
+// or of other data, or nothing would be left to train.
+func (t *training) continuable(ctx context.Context, c checkpoint.Checkpoint, step int64) error {
+	bundle, err := checkpoint.OpenBundle(c.Prefix, checkpoint.WithIntraOpThreads(t.params.Runtime.IntraOpThreads))
+	if err == nil {
+		err = bundle.Verify(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("--resume-from %s: %w", t.env.ResumeFrom, err)
+	}
+	if step >= t.steps {
+		return &ParamsError{fmt.Errorf("--resume-from %s: the run has %d steps; expected more, as with --steps %d", t.env.ResumeFrom, t.steps, 2*max(step, 1))}
+	}
+	content, err := t.manager.State(c)
+	if err != nil {
+		return err
+	}
+	if content == nil {
+		return &ParamsError{fmt.Errorf("--resume-from %s: the checkpoint has no state of a run; expected one that gorbit train wrote; use its weights with --init %[1]s", t.env.ResumeFrom)}
+	}
+	state, err := runner.ParseRunState(content)
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
+	}
+	return t.sameModelAndData(&past{prefix: c.Prefix, state: state})
+}
+
+// branch begins the run with the checkpoint of another one, its params and its metrics so far. The
+// index of the checkpoint comes last: without it there is none.
+func (t *training) branch(from *resumed) error {
+	checkpoints := filepath.Join(t.folder, checkpointFolder)
+	origin := filepath.Dir(filepath.Dir(from.prefix))
+	for _, name := range []string{paramsFile, historyFile, metricsFile} {
+		err := vfs.CopyFile(filepath.Join(origin, name), filepath.Join(t.folder, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	data, err := filepath.Glob(from.prefix + ".data-*")
+	if err != nil {
+		return err
+	}
+	for _, file := range data {
+		if err := vfs.CopyFile(file, filepath.Join(checkpoints, filepath.Base(file))); err != nil {
+			return err
+		}
+	}
+	index := checkpoint.IndexPath(from.prefix)
+	content, err := vfs.ReadFile(vfs.At(index), index)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{t.folder, checkpoints} {
+		if err := vfs.At(dir).SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	if err := replaceFile(filepath.Join(checkpoints, filepath.Base(index)), content); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.env.Out, "run %s begins with %s of another run, at step %d\n", t.folder, from.prefix, from.step)
+	return nil
+}
+
+// isIn reports whether a folder that was set aside has all of the run as it is, because an earlier
+// process was killed on its way back. An index has the checksums of its checkpoint.
+func (t *training) isIn(aside string) (bool, error) {
+	names := []string{paramsFile, historyFile, metricsFile}
+	list, err := vfs.At(t.folder).ReadDir(filepath.Join(t.folder, checkpointFolder))
+	if err != nil {
+		return false, err
+	}
+	for _, f := range list {
+		if strings.HasSuffix(f.Name(), ".index") {
+			names = append(names, filepath.Join(checkpointFolder, f.Name()))
+		}
+	}
+	for _, name := range names {
+		var content [2][]byte
+		var missing [2]bool
+		for i, folder := range []string{t.folder, aside} {
+			path := filepath.Join(folder, name)
+			content[i], err = vfs.ReadFile(vfs.At(path), path)
+			missing[i] = errors.Is(err, fs.ErrNotExist)
+			switch {
+			case errors.Is(err, fault.Damaged):
+				return false, nil // too large to compare
+			case err != nil && !missing[i]:
+				return false, err
+			}
+		}
+		if missing[0] != missing[1] || !bytes.Equal(content[0], content[1]) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// setAside makes a run folder of the run as it is, and returns it. Files that never change are linked
+// where the file system can. The folder appears whole or not at all.
+func (t *training) setAside(step int64) (string, error) {
+	all := filepath.Join(t.folder, setAside)
+	files := vfs.At(all)
+	part := filepath.Join(all, ".part")
+	if err := vfs.RemoveAll(files, part); err != nil {
+		return "", err
+	}
+	aside := filepath.Join(all, fmt.Sprintf("step-%d", step))
+	for n := 2; ; n++ {
+		if _, err := files.Stat(aside); errors.Is(err, fs.ErrNotExist) {
+			break
+		} else if err != nil {
+			return "", err
+		}
+		if has, err := t.isIn(aside); has || err != nil {
+			return aside, err
+		}
+		aside = filepath.Join(all, fmt.Sprintf("step-%d-%d", step, n))
+	}
+	if err := vfs.MkdirAll(part, 0o777); err != nil {
+		return "", err
+	}
+	for _, name := range slices.Sorted(maps.Keys(ownFiles)) {
+		from := filepath.Join(t.folder, name)
+		info, err := files.Stat(from)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = copyInto(from, filepath.Join(part, name), info.IsDir(), ownFiles[name])
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	if err := files.SyncDir(part); err != nil {
+		return "", err
+	}
+	if err := files.Rename(part, aside); err != nil {
+		return "", err
+	}
+	return aside, files.SyncDir(all)
+}
+
+// ownFiles are the files and folders of a run, and whether their files never change once they have
+// their name.
+var ownFiles = map[string]bool{
+	paramsFile: true, dataFile: true, vocabFile: true, initFile: true, historyFile: true, // replaced, not changed
+	metricsFile: false, runfolder.Trainer: false, runfolder.Journal: false, runfolder.TrainEvents: false, runfolder.EvalEvents: false,
+	checkpointFolder: true, evaluation.Folder: true, graphFolder: true,
+}
+
+// copyTree gives the files of a folder to another one, which exists: as links, or as copies if link is
+// not set or the file system has none.
+func copyTree(from, to string, link bool) error {
+	list, err := vfs.At(from).ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, f := range list {
+		if err := copyInto(filepath.Join(from, f.Name()), filepath.Join(to, f.Name()), f.IsDir(), link); err != nil {
+			return err
+		}
+	}
+	return vfs.At(to).SyncDir(to)
+}
+
+// copyInto is copyTree for a file or folder.
+func copyInto(from, to string, folder, link bool) error {
+	if !folder {
+		_, err := linkOrCopy(from, to, link, false)
+		return err
+	}
+	if err := vfs.At(to).Mkdir(to, 0o777); err != nil {
+		return err
+	}
+	return copyTree(from, to, link)
+}

@@ -1,0 +1,192 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/vfs/crashtest"
+)
+
+// tinyRun is a run of 12 steps with a checkpoint every four, which are all kept.
+func tinyRun(t *testing.T) Params {
+	t.Helper()
+	p := anyModelNamed("flowers").params(t)
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval, p.Checkpoint.MaxToKeep = 12, 4, 4, 0
+	return p
+}
+
+// trainFrom trains with an environment that a function changes, and returns what it prints.
+func trainFrom(t *testing.T, p Params, run string, change func(*Env)) (string, error) {
+	t.Helper()
+	var out strings.Builder
+	env := quiet()
+	env.Out = &out
+	change(&env)
+	_, err := Train(t.Context(), p, run, env)
+	return out.String(), err
+}
+
+func from(which string) func(*Env) { return func(e *Env) { e.ResumeFrom = which } }
+
+// TestResumeFrom goes back to a checkpoint of the run, which then ends as before, and keeps what it was.
+func TestResumeFrom(t *testing.T) {
+	p, dir := tinyRun(t), t.TempDir()
+	whole, run := filepath.Join(dir, "whole"), filepath.Join(dir, "run")
+	mustTrain(t, p, whole)
+	if err := os.CopyFS(run, os.DirFS(whole)); err != nil {
+		t.Fatal(err)
+	}
+	out, err := trainFrom(t, p, run, from("4"))
+	aside := filepath.Join(run, setAside, "step-12")
+	if err != nil || !strings.Contains(out, "going back from step 12 to step 4; the run as it was is in "+aside) || !strings.Contains(out, "restored from checkpoint: "+filepath.Join(run, checkpointFolder, "ckpt-4")) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	sameRuns(t, run, whole)
+	sameRuns(t, aside, whole)
+	if _, err := loaded(t, aside, quiet()).Evaluate(t.Context(), ""); err != nil {
+		t.Errorf("what was set aside is no run: %v", err)
+	}
+
+	// Nothing lies behind the newest.
+	if out, err := trainFrom(t, p, run, from("latest")); err != nil || strings.Contains(out, "going back") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	p.Train.Steps = 16
+	if out, err := trainFrom(t, p, run, from("ckpt-12")); err != nil || strings.Contains(out, "going back") || !strings.Contains(out, "the same command without --resume-from with --steps 32, to train on") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	// A second time, by a path, with what was set aside before.
+	for _, path := range []string{filepath.Join(run, checkpointFolder, "ckpt-8"), "best"} {
+		p.Train.Steps += 4 // the best may be the last
+		if out, err := trainFrom(t, p, run, from(path)); err != nil || path != "best" && !strings.Contains(out, "step-16") {
+			t.Errorf("%s: %v\n%s", path, err, out)
+		}
+	}
+	if list, err := os.ReadDir(filepath.Join(run, setAside)); err != nil || len(list) < 2 {
+		t.Errorf("set aside are %v, %v", list, err)
+	}
+}
+
+// TestResumeFromRefuses leaves the run as it is if it cannot go back.
+func TestResumeFromRefuses(t *testing.T) {
+	p, dir := tinyRun(t), t.TempDir()
+	run := filepath.Join(dir, "run")
+	mustTrain(t, p, run)
+	damaged := filepath.Join(run, checkpointFolder, "ckpt-8.data-00000-of-00001")
+	flip(t, damaged)
+	before := read(t, run, metricsFile)
+	for _, test := range []struct {
+		from  string
+		class fault.Class
+		want  string
+		p     func(*Params)
+	}{
+		{"5", fault.Usage, "run " + run + " has no such checkpoint; expected one of 4, 8, 12", nil},
+		{"8", fault.Damaged, "--resume-from 8: ", nil},
+		{"last", fault.Usage, `--resume-from is "last"; expected a step of the run, best, or the path of a checkpoint`, nil},
+		{"-4", fault.Usage, "expected a step", nil},
+		{filepath.Join(dir, "other", "ckpt-4"), fault.Failed, "there is no such checkpoint", nil},
+		{filepath.Join(dir, "4"), fault.Usage, "expected a step", nil},
+		{"4", fault.Usage, "--resume-from 4: the run has 4 steps; expected more, as with --steps 8", func(p *Params) { p.Train.Steps = 4 }},
+		{"4", fault.Failed, "the seed was 42 and is 43", func(p *Params) { p.Seed = 43 }},
+		{filepath.Join(dir, "run2", checkpointFolder, "ckpt-4"), fault.Usage, "is of another run, and run " + run + " has checkpoints of its own", nil},
+	} {
+		p := p
+		if test.p != nil {
+			test.p(&p)
+		}
+		if strings.Contains(test.from, "run2") {
+			if err := os.CopyFS(filepath.Join(dir, "run2"), os.DirFS(run)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := trainFrom(t, p, run, from(test.from))
+		if err == nil || fault.Of(err) != test.class || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("--resume-from %s: %v (%v); expected %q", test.from, err, fault.Of(err), test.want)
+		}
+	}
+	if read(t, run, metricsFile) != before || exists(filepath.Join(run, setAside)) || !exists(filepath.Join(run, checkpointFolder, "ckpt-12.index")) {
+		t.Error("a refused command changed the run")
+	}
+	_, err := trainFrom(t, p, run, func(e *Env) { e.ResumeFrom, e.Overwrite = "4", true })
+	if !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "exclude each other") {
+		t.Errorf("both: %v", err)
+	}
+	if _, err := trainFrom(t, p, "gs://bucket/run", from("4")); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "need a run on this machine") {
+		t.Errorf("in a bucket: %v", err)
+	}
+}
+
+// TestBranch begins a run with the checkpoint of another, which stays as it is.
+func TestBranch(t *testing.T) {
+	p, dir := tinyRun(t), t.TempDir()
+	whole, run := filepath.Join(dir, "whole"), filepath.Join(dir, "run")
+	mustTrain(t, p, whole)
+	p.Train.Steps = 8
+	path := filepath.Join(whole, checkpointFolder, "ckpt-4")
+	out, err := trainFrom(t, p, run, from(path))
+	if err != nil || !strings.Contains(out, "run "+run+" begins with "+path+" of another run, at step 4") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got := read(t, run, metricsFile); !strings.HasPrefix(read(t, whole, metricsFile), got) || !strings.Contains(got, `"step":4`) {
+		t.Errorf("the metrics are\n%s", got)
+	}
+	if !strings.Contains(read(t, run, historyFile), `"param":"train.steps","old":12,"new":8`) {
+		t.Errorf("the history is\n%s", read(t, run, historyFile))
+	}
+	p.Train.Steps = 12
+	mustTrain(t, p, run) // goes on with its own
+	sameRuns(t, run, whole)
+}
+
+// TestCrashOfGoingBack crashes the way back to an earlier checkpoint, and the removal of a run, at every
+// file operation. Nothing is lost on the way back.
+func TestCrashOfGoingBack(t *testing.T) {
+	p, dir := tinyRun(t), t.TempDir()
+	p.Summary.Enabled = false
+	mustTrain(t, p, filepath.Join(dir, "run"))
+	shared, err := newSetup(t.Context(), p, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, overwrite := range []bool{false, true} {
+		run := func(dir string) error {
+			ctx, s := context.Background(), *shared
+			s.env.Out, s.env.Overwrite, s.env.ResumeFrom = io.Discard, overwrite, "4"
+			tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"))
+			if err != nil {
+				return err
+			}
+			defer tr.examples.Close()
+			unlock, err := checkpoint.Lock(tr.folder)
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			if tr.manager, err = tr.openManager(tr.folder, false); err != nil {
+				return err
+			}
+			defer tr.manager.Close()
+			if overwrite {
+				return tr.anew(ctx)
+			}
+			return tr.goBack(ctx)
+		}
+		crashtest.Survives(t, crashtest.Program{Run: run,
+			Prepare: func(to string) error { return os.CopyFS(to, os.DirFS(dir)) },
+			Same:    sameRunFile,
+			Phase: func(operation string) string {
+				if strings.Contains(operation, setAside) {
+					return "set aside"
+				}
+				return "run folder"
+			}})
+	}
+}
