@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -37,29 +38,9 @@ What a run lacks is left out, with the command that makes it. The run may be tra
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "report.html", "`FILE` to write, or - for standard output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		page := report.Page{Made: time.Now(), Version: version.String()}
-		defaults, err := train.Defaults().YAML()
-		if err == nil {
-			page.Defaults, err = runfolder.FlatParams(defaults)
-		}
+		page, err := readPage(cmd.Context(), args)
 		if err != nil {
 			return err
-		}
-		for _, folder := range args {
-			local, err := train.LocalRun(cmd.Context(), folder, train.Latest)
-			if err != nil {
-				return err
-			}
-			r, err := runfolder.Read(local, true, page.Made)
-			if err != nil {
-				return fmt.Errorf("run %s: %w", folder, err)
-			}
-			evaluations, err := results.List(local)
-			if err != nil {
-				r.Problems = append(r.Problems, err.Error())
-			}
-			r.Folder = folder
-			page.Runs = append(page.Runs, report.Run{Run: r, Evaluations: evaluations})
 		}
 		if out == "-" {
 			return page.Write(cmd.OutOrStdout())
@@ -71,6 +52,35 @@ What a run lacks is left out, with the command that makes it. The run may be tra
 		return err
 	}
 	return cmd
+}
+
+// readPage reads runs for a page.
+func readPage(ctx context.Context, folders []string) (report.Page, error) {
+	page := report.Page{Made: time.Now(), Version: version.String()}
+	defaults, err := train.Defaults().YAML()
+	if err == nil {
+		page.Defaults, err = runfolder.FlatParams(defaults)
+	}
+	if err != nil {
+		return page, err
+	}
+	for _, folder := range folders {
+		local, err := train.LocalRun(ctx, folder, train.Latest)
+		if err != nil {
+			return page, err
+		}
+		r, err := runfolder.Read(local, true, page.Made)
+		if err != nil {
+			return page, fmt.Errorf("run %s: %w", folder, err)
+		}
+		evaluations, err := results.List(local)
+		if err != nil {
+			r.Problems = append(r.Problems, err.Error())
+		}
+		r.Folder = folder
+		page.Runs = append(page.Runs, report.Run{Run: r, Evaluations: evaluations})
+	}
+	return page, nil
 }
 
 // writePage writes a page to a file, which has the old or the new content after a crash.

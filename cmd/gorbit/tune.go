@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/launch"
+	"github.com/gorbit-ml/gorbit/internal/report"
 	"github.com/gorbit-ml/gorbit/internal/study"
 	"github.com/gorbit-ml/gorbit/internal/tune"
 	"github.com/gorbit-ml/gorbit/train"
@@ -151,7 +152,7 @@ func (t *tuning) run(ctx context.Context, env train.Env) error {
 		fmt.Fprintf(env.Out, "the study is stopped; the same command continues it\n")
 		return ran
 	}
-	return errors.Join(ran, t.results(journal, env.Out))
+	return errors.Join(ran, t.results(ctx, journal, env.Out))
 }
 
 // starter returns the function that starts the training of a trial.
@@ -382,8 +383,8 @@ func (t *tuning) slots(c tune.Config) ([][]int, error) {
 	return slots, nil
 }
 
-// results prints the table of the trials, and writes the params of the best one.
-func (t *tuning) results(journal *study.Journal, out io.Writer) error {
+// results prints the table of the trials, and writes the params of the best one and a page of the best.
+func (t *tuning) results(ctx context.Context, journal *study.Journal, out io.Writer) error {
 	r, err := journal.ReadResults(t.folder)
 	if err != nil {
 		return err
@@ -402,10 +403,21 @@ func (t *tuning) results(journal *study.Journal, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	page, err := readPage(ctx, r.Folders(report.MaxRuns))
+	if err != nil {
+		return err
+	}
+	if err := writePage(page, filepath.Join(t.folder, study.ReportFile)); err != nil {
+		return err
+	}
+	if first := r.Trials[0]; !first.Own() {
+		fmt.Fprintf(out, "trial %d is better, but was not run by gorbit\n", first.Number)
+	}
 	run := r.RunFolder(best.Trial)
 	_, err = fmt.Fprintf(out, `best: trial %d, %s %.4g; its run is %s
 to use it:         gorbit predict --run %s --text ...
 to train it again: gorbit train --params %s --run RUN
-`, best.Number, r.Config.Objective, best.Value, run, launch.Quote(run), launch.Quote(path))
+to look at them:   %s, in a browser
+`, best.Number, r.Config.Objective, best.Value, run, launch.Quote(run), launch.Quote(path), filepath.Join(t.folder, study.ReportFile))
 	return err
 }

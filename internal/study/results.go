@@ -153,6 +153,17 @@ func (r Results) Best() *Result {
 	return nil
 }
 
+// Folders returns the folders of the runs of the best trials, at most n of them.
+func (r Results) Folders(n int) []string {
+	var out []string
+	for _, t := range r.Trials {
+		if t.Run != nil && len(out) < n {
+			out = append(out, r.RunFolder(t.Trial))
+		}
+	}
+	return out
+}
+
 // WriteBest writes the params of the best trial's run to BestFile, and returns its path. The run keeps
 // what it has to keep, such as the number of lanes, so that a repetition is one in all bits.
 func (r Results) WriteBest() (string, error) {
