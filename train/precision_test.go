@@ -97,6 +97,10 @@ func TestNarrowPrecisionLearns(t *testing.T) {
 				}
 			}
 
+			// The steps of two epochs show whether a run that is stopped goes on with the same bits.
+			p.Train.Epochs = 2
+			whole = filepath.Join(t.TempDir(), "whole")
+			mustTrain(t, p, whole)
 			for _, at := range []int64{1, 8} {
 				ctx, cancel := context.WithCancelCause(context.Background())
 				env := quiet()
