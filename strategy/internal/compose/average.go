@@ -43,29 +43,32 @@ func (c *composer) passHandles(r *replica) map[string]string {
 	return out
 }
 
-// averaging adds the factors of moving averages to a decision: those of the old average and of the new
-// value. As in Keras, the first update replaces the average.
-func (c *composer) averaging(prefix string, d *decision) {
+// factors are those of the old average and of the new value in the next average.
+type factors struct{ keep, take string }
+
+// averaging adds the factors of moving averages after an iteration. As in Keras, the first update
+// replaces the average.
+func (c *composer) averaging(prefix, iteration string) factors {
 	if c.Average == 0 {
-		return
+		return factors{}
 	}
 	typeT := build.Type("T", float32Type)
-	later := c.Node("Greater", prefix+"average/later", []string{d.iteration, c.Int64(prefix+"average/first", 1)}, build.Type("T", int64Type))
+	later := c.Node("Greater", prefix+"average/later", []string{iteration, c.Int64(prefix+"average/first", 1)}, build.Type("T", int64Type))
 	on := c.Node("Cast", prefix+"average/on", []string{later}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", float32Type))
-	d.keep = c.Node("Mul", prefix+"average/keep", []string{on, c.Float(prefix+"average/decay", float32(c.Average))}, typeT)
-	d.take = c.Node("Sub", prefix+"average/take", []string{c.Float(prefix+"average/one", 1), d.keep}, typeT)
+	keep := c.Node("Mul", prefix+"average/keep", []string{on, c.Float(prefix+"average/decay", float32(c.Average))}, typeT)
+	return factors{keep, c.Node("Sub", prefix+"average/take", []string{c.Float(prefix+"average/one", 1), keep}, typeT)}
 }
 
 // average adds the update of the moving average of a replica's variable, after a node that has set the
 // variable. It returns the last node: that one, if there are no averages. Where the step is not
 // applied, that node does not run, and neither do these.
-func (c *composer) average(prefix string, r *replica, v graphs.Variable, updated string, d decision) string {
+func (c *composer) average(prefix string, r *replica, v graphs.Variable, updated string, f factors) string {
 	if c.Average == 0 {
 		return updated
 	}
 	typeT := build.Type("T", float32Type)
 	name, handle := prefix+"average/"+v.Name, r.handles[graphs.AveragePrefix+v.Name]
-	kept := c.Node("Mul", name+"/kept", []string{d.keep, c.Read(name+"/old", handle, float32Type, updated)}, typeT)
-	taken := c.Node("Mul", name+"/taken", []string{d.take, c.Read(name+"/value", r.handles[v.Name], float32Type, updated)}, typeT)
+	kept := c.Node("Mul", name+"/kept", []string{f.keep, c.Read(name+"/old", handle, float32Type, updated)}, typeT)
+	taken := c.Node("Mul", name+"/taken", []string{f.take, c.Read(name+"/value", r.handles[v.Name], float32Type, updated)}, typeT)
 	return c.Assign(name, handle, c.Node("AddV2", name+"/sum", []string{kept, taken}, typeT), float32Type)
 }

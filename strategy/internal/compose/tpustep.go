@@ -163,10 +163,10 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 	in := *c
 	in.Builder = f.Builder
 	applied := capture(d.finite, boolType)
-	in.averaging("", &inner)
+	inner.average = in.averaging("", inner.iteration)
 	var updates []string
 	for _, v := range c.trained {
-		updates = append(updates, in.average("", own, v, in.update("", own, v, capture(grads[v.Name], float32Type), inner), inner))
+		updates = append(updates, in.average("", own, v, in.update("", own, v, capture(grads[v.Name], float32Type), inner), inner.average))
 	}
 	for _, s := range c.export.Contract.UpdatedStates() {
 		updates = append(updates, in.Assign("update/"+s.Name, own.handles[s.Name], capture(d.states[s.Name], float32Type), float32Type))

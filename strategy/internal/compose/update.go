@@ -51,7 +51,7 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), weights[i], losses[i], grads[i])
 		updates := []string{d.counted}
 		for _, v := range c.trained {
-			updates = append(updates, c.average(r.prefix+prefix, r, v, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d), d))
+			updates = append(updates, c.average(r.prefix+prefix, r, v, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d), d.average))
 		}
 		for _, s := range contract.UpdatedStates() {
 			updates = append(updates, c.Assign(r.prefix+prefix+"update/"+s.Name, r.handles[s.Name], d.states[s.Name], float32Type))
@@ -111,7 +111,7 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 		handle := c.replicas[owner].handles[v.Name]
 		c.OnDevice(c.replicas[owner].device)
 		updated := c.update(prefix, c.replicas[owner], v, totals[v.Name], d)
-		done[owner] = append(done[owner], c.average(c.replicas[owner].prefix+prefix, c.replicas[owner], v, updated, d))
+		done[owner] = append(done[owner], c.average(c.replicas[owner].prefix+prefix, c.replicas[owner], v, updated, d.average))
 		if c.Shared {
 			continue
 		}
@@ -120,7 +120,7 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 			if i != owner {
 				c.OnDevice(r.device)
 				taken := c.Assign(r.prefix+prefix+"take/"+v.Name, r.handles[v.Name], value, float32Type)
-				done[i] = append(done[i], c.average(r.prefix+prefix, r, v, taken, d))
+				done[i] = append(done[i], c.average(r.prefix+prefix, r, v, taken, d.average))
 			}
 		}
 	}
@@ -194,14 +194,14 @@ type decision struct {
 	norm, finite, counted, iteration string
 	scale, rate                      string
 	states                           map[string]string // new values
-	keep, take                       string            // factors of moving averages, see averaging
+	average                          factors           // of moving averages
 }
 
 // decide adds what judge adds. If the step is not applied, the learning rate and the new values of
 // states are dead tensors, which stops all updates.
 func (c *composer) decide(prefix string, r *replica, squares, weight, loss string, totals map[string]string) decision {
 	d := c.judge(prefix, r, squares, weight, loss, totals)
-	c.averaging(prefix, &d)
+	d.average = c.averaging(prefix, d.iteration)
 	d.rate = c.Node("Switch", prefix+"applied/rate", []string{d.rate, d.finite}, build.Type("T", float32Type)) + ":1"
 	for _, s := range c.export.Contract.UpdatedStates() {
 		d.states[s.Name] = c.Node("Switch", prefix+"applied/"+s.Name, []string{d.states[s.Name], d.finite}, build.Type("T", float32Type)) + ":1"

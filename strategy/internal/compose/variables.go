@@ -11,93 +11,101 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
+// declared is a variable to add.
+type declared struct {
+	Variable
+	dtype   string
+	initial float64        // of slots
+	has     func(int) bool // whether a replica has it
+}
+
+// declared lists all variables, in the order in which they are added.
+func (c *composer) declared(train bool) []declared {
+	contract := c.export.Contract
+	var out []declared
+	everywhere := func(int) bool { return true }
+	for _, v := range contract.Variables {
+		out = append(out, declared{Variable{Name: v.Name, Shape: v.Shape}, v.DType, 0, everywhere})
+	}
+	for _, s := range contract.States {
+		out = append(out, declared{Variable{Name: s.Name, Shape: s.Shape}, s.DType, 0, everywhere})
+	}
+	if !train {
+		return out
+	}
+	for _, v := range c.trained {
+		for _, slot := range contract.SlotsOf(v) {
+			has := func(i int) bool { return c.Shared || c.keeps(i, v.Name) }
+			out = append(out, declared{Variable{Name: graphs.SlotName(slot.Name, v.Name), Shape: slot.Shape, Slot: true}, v.DType, slot.Initial, has})
+		}
+	}
+	if c.Average > 0 {
+		for _, v := range c.trained {
+			out = append(out, declared{Variable{Name: graphs.AveragePrefix + v.Name, Shape: v.Shape, Slot: true}, v.DType, 0, everywhere})
+		}
+	}
+	// If one replica decides for all, only that one needs the count.
+	has := func(i int) bool { return !c.Shard || i == 0 }
+	return append(out, declared{Variable{Name: contract.Optimizer.Iterations, Slot: true}, "int64", 0, has})
+}
+
 // variables adds all variables, the nodes that read and assign them, and the initialization of
 // those that start at a given value, the optimizer's.
 func (c *composer) variables(train bool) error {
-	contract := c.export.Contract
 	copies := len(c.replicas)
 	if c.Shared {
 		copies = 1
 	}
 	c.plan.SlotBytes = make([]int64, copies)
 	var fills []string
-	add := func(name, dtype string, shape []int64, initial *float64, has func(int) bool) error {
-		slot := initial != nil
-		t, ok := dtypes[dtype]
+	for _, v := range c.declared(train) {
+		t, ok := dtypes[v.dtype]
 		if !ok {
-			return fmt.Errorf("variable %s has dtype %s; expected float32, int32, int64, uint8 or bool", name, dtype)
+			return fmt.Errorf("variable %s has dtype %s; expected float32, int32, int64, uint8 or bool", v.Name, v.dtype)
 		}
-		spec := Variable{Name: name, DType: t.proto, Shape: shape, Slot: slot}
-		c.plan.Variables = append(c.plan.Variables, spec)
-		c.OnDevice(c.replicas[0].host)
-		value := c.Placeholder("value/"+name, t.proto, shape)
-		var assigns []string
-		filled := make(map[string]string) // initial values by device
-		for i, r := range c.replicas {
-			if c.Shared && i > 0 {
-				r.handles = c.replicas[0].handles
-				continue
-			}
-			if !has(i) {
-				continue
-			}
-			c.OnDevice(r.device)
-			handle := c.Variable(r.prefix+name, t.proto, shape)
-			r.handles[name] = handle
-			c.plan.Reads[name] = append(c.plan.Reads[name], c.Read(r.prefix+"read/"+name, handle, t.proto))
-			assigns = append(assigns, c.Assign(r.prefix+"assign/"+name, handle, value, t.proto))
-			if !slot {
-				continue
-			}
-			c.plan.SlotBytes[i] += elements(shape) * int64(t.size)
-			fills = append(fills, c.fill(r, spec, *initial, handle, filled))
-		}
-		assign := assigns[0]
-		if len(assigns) > 1 {
-			c.OnDevice(c.replicas[0].host)
-			assign = c.Group("assigned/"+name, assigns...)
-		}
-		c.plan.Assigns[name] = Assignment{value, assign, spec}
-		return nil
-	}
-	everywhere := func(int) bool { return true }
-	for _, v := range contract.Variables {
-		if err := add(v.Name, v.DType, v.Shape, nil, everywhere); err != nil {
-			return err
-		}
-	}
-	for _, s := range contract.States {
-		if err := add(s.Name, s.DType, s.Shape, nil, everywhere); err != nil {
-			return err
-		}
-	}
-	if train {
-		for _, v := range c.trained {
-			for _, slot := range contract.SlotsOf(v) {
-				has := func(i int) bool { return c.Shared || c.keeps(i, v.Name) }
-				if err := add(graphs.SlotName(slot.Name, v.Name), v.DType, slot.Shape, &slot.Initial, has); err != nil {
-					return err
-				}
-			}
-		}
-		for _, v := range c.trained {
-			if c.Average == 0 {
-				break
-			}
-			if err := add(graphs.AveragePrefix+v.Name, v.DType, v.Shape, new(float64), everywhere); err != nil {
-				return err
-			}
-		}
-		// If one replica decides for all, only that one needs the count.
-		has := func(i int) bool { return !c.Shard || i == 0 }
-		if err := add(contract.Optimizer.Iterations, "int64", nil, new(float64), has); err != nil {
-			return err
-		}
+		v.DType = t.proto
+		fills = append(fills, c.add(v, int64(t.size))...)
 	}
 	c.OnDevice(c.replicas[0].host)
 	c.plan.Init = c.Group("init", fills...)
 	slices.SortFunc(c.plan.Variables, func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
 	return nil
+}
+
+// add adds a variable, whose elements have so many bytes, to the replicas that have it. It returns the
+// nodes that set it to its first value.
+func (c *composer) add(v declared, size int64) (fills []string) {
+	c.plan.Variables = append(c.plan.Variables, v.Variable)
+	c.OnDevice(c.replicas[0].host)
+	value := c.Placeholder("value/"+v.Name, v.DType, v.Shape)
+	var assigns []string
+	filled := make(map[string]string) // initial values by device
+	for i, r := range c.replicas {
+		if c.Shared && i > 0 {
+			r.handles = c.replicas[0].handles
+			continue
+		}
+		if !v.has(i) {
+			continue
+		}
+		c.OnDevice(r.device)
+		handle := c.Variable(r.prefix+v.Name, v.DType, v.Shape)
+		r.handles[v.Name] = handle
+		c.plan.Reads[v.Name] = append(c.plan.Reads[v.Name], c.Read(r.prefix+"read/"+v.Name, handle, v.DType))
+		assigns = append(assigns, c.Assign(r.prefix+"assign/"+v.Name, handle, value, v.DType))
+		if !v.Slot {
+			continue
+		}
+		c.plan.SlotBytes[i] += elements(v.Shape) * size
+		fills = append(fills, c.fill(r, v.Variable, v.initial, handle, filled))
+	}
+	assign := assigns[0]
+	if len(assigns) > 1 {
+		c.OnDevice(c.replicas[0].host)
+		assign = c.Group("assigned/"+v.Name, assigns...)
+	}
+	c.plan.Assigns[v.Name] = Assignment{value, assign, v.Variable}
+	return fills
 }
 
 // fill adds the node that sets all elements of a replica's slot to its initial value. Filled holds
