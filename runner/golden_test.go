@@ -130,6 +130,9 @@ func TestScheduleLaws(t *testing.T) {
 	for _, name := range Schedules() {
 		for _, warmup := range []int64{0, 1, 7, 50} {
 			for _, end := range []float64{0, 0.25} {
+				if name == Exponential && end == 0 { // which it never reaches
+					continue
+				}
 				c := ScheduleConfig{Name: name, PeakLearningRate: 1, WarmupSteps: warmup, TotalSteps: 50, EndLearningRate: end, Power: 2, Cycles: 2}
 				if err := c.Validate(); err != nil {
 					t.Fatal(err)

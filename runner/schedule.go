@@ -16,11 +16,12 @@ const (
 	Cosine             = "cosine"
 	CosineWithRestarts = "cosine_with_restarts"
 	InverseSqrt        = "inverse_sqrt"
+	Exponential        = "exponential"
 )
 
 // Schedules returns the names of the schedules.
 func Schedules() []string {
-	return []string{Constant, Linear, Polynomial, Cosine, CosineWithRestarts, InverseSqrt}
+	return []string{Constant, Linear, Polynomial, Cosine, CosineWithRestarts, InverseSqrt, Exponential}
 }
 
 // ScheduleConfig describes a learning-rate schedule. A schedule is a pure function of the step and
@@ -29,8 +30,8 @@ func Schedules() []string {
 // The step of an update is the number of updates applied before it: the first update uses At(0), as
 // in torch's LambdaLR and in Keras.
 type ScheduleConfig struct {
-	// Name is constant, linear, polynomial, cosine, cosine_with_restarts or inverse_sqrt. All of
-	// them start with a warmup if it has any steps.
+	// Name is constant, linear, polynomial, cosine, cosine_with_restarts, inverse_sqrt or
+	// exponential. All of them start with a warmup if it has any steps.
 	Name string `json:"name" yaml:"name"`
 	// PeakLearningRate is the learning rate at the end of the warmup.
 	PeakLearningRate float64 `json:"peak_learning_rate" yaml:"peak_learning_rate"`
@@ -42,7 +43,8 @@ type ScheduleConfig struct {
 	// TotalSteps is the step at which the decay ends; after it, the last value is kept. constant
 	// and inverse_sqrt need it only for WarmupRatio.
 	TotalSteps int64 `json:"total_steps" yaml:"total_steps"`
-	// EndLearningRate is the final value of linear, polynomial and both cosine schedules.
+	// EndLearningRate is the final value of linear, polynomial, exponential and both cosine schedules.
+	// That of exponential may be above the peak.
 	EndLearningRate float64 `json:"end_learning_rate" yaml:"end_learning_rate"`
 	// Power is the exponent of polynomial; 0 means 1.
 	Power float64 `json:"power" yaml:"power"`
@@ -68,7 +70,9 @@ func (c ScheduleConfig) Validate() error {
 		return bad("peak learning rate is %v; expected a finite number, 0 or more", c.PeakLearningRate)
 	case notRate(c.EndLearningRate):
 		return bad("end learning rate is %v; expected a finite number, 0 or more", c.EndLearningRate)
-	case decays && c.EndLearningRate > c.PeakLearningRate:
+	case c.Name == Exponential && !(c.PeakLearningRate > 0 && c.EndLearningRate > 0):
+		return bad("peak and end learning rate are %v and %v; expected more than 0 for %s", c.PeakLearningRate, c.EndLearningRate, c.Name)
+	case decays && c.Name != Exponential && c.EndLearningRate > c.PeakLearningRate:
 		return bad("end learning rate is %v; expected at most the peak, %v", c.EndLearningRate, c.PeakLearningRate)
 	case c.WarmupSteps < 0:
 		return bad("warmup steps are %d; expected 0 or more", c.WarmupSteps)
@@ -131,6 +135,7 @@ func (c ScheduleConfig) Warmup() int64 {
 //	polynomial            end + (peak-end) (1-p)^power         get_polynomial_decay_schedule_with_warmup
 //	cosine                end + (peak-end) (1+cos(2 pi cycles p))/2    get_cosine_with_min_lr_schedule_with_warmup
 //	cosine_with_restarts  end + (peak-end) (1+cos(pi (cycles p mod 1)))/2   get_cosine_with_hard_restarts_schedule_with_warmup (end = 0)
+//	exponential           peak (end/peak)^p
 //	inverse_sqrt          peak / sqrt((step + timescale - W)/timescale)  get_inverse_sqrt_schedule
 //
 // Without warmup, polynomial, cosine and cosine_with_restarts equal Keras' PolynomialDecay,
@@ -154,15 +159,23 @@ func (c ScheduleConfig) At(step int64) float64 {
 		}
 		return c.PeakLearningRate / math.Sqrt((float64(step)+scale-float64(warmup))/scale)
 	}
+	if c.Name == Exponential {
+		return c.PeakLearningRate * math.Pow(c.EndLearningRate/c.PeakLearningRate, c.progress(step, warmup))
+	}
 	return c.EndLearningRate + (c.PeakLearningRate-c.EndLearningRate)*c.decay(step, warmup)
+}
+
+// progress returns how much of the steps after the warmup is done, 0 to 1.
+func (c ScheduleConfig) progress(step, warmup int64) float64 {
+	if step >= c.TotalSteps {
+		return 1
+	}
+	return float64(step-warmup) / float64(c.TotalSteps-warmup)
 }
 
 // decay returns the factor of peak-end at a step after the warmup: 1 at the peak, 0 at the end.
 func (c ScheduleConfig) decay(step, warmup int64) float64 {
-	progress := 1.0
-	if step < c.TotalSteps {
-		progress = float64(step-warmup) / float64(c.TotalSteps-warmup)
-	}
+	progress := c.progress(step, warmup)
 	switch c.Name {
 	case Linear:
 		return 1 - progress

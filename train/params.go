@@ -160,9 +160,10 @@ type EvalParams struct {
 type OptimizerParams struct {
 	// LearningRate: peak learning rate of the schedule.
 	LearningRate float64 `yaml:"learning_rate"`
-	// EndLearningRate: final learning rate of linear, polynomial and both cosine schedules.
+	// EndLearningRate: final learning rate of linear, polynomial, exponential and both cosine schedules.
 	EndLearningRate float64 `yaml:"end_learning_rate"`
-	// Schedule: constant, linear, polynomial, cosine, cosine_with_restarts, inverse_sqrt.
+	// Schedule: constant, linear, polynomial, cosine, cosine_with_restarts, inverse_sqrt,
+	// exponential.
 	Schedule string `yaml:"schedule"`
 	// WarmupSteps: steps of linear warmup at the start; 0: use optimizer.warmup_ratio.
 	WarmupSteps int64 `yaml:"warmup_steps"`

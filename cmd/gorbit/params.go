@@ -43,7 +43,7 @@ var trainGroups = []paramGroup{
 	}},
 	{"Optimizer", []paramFlag{
 		{"learning-rate", "optimizer.learning_rate", "", "peak learning rate"},
-		{"schedule", "optimizer.schedule", "NAME", "constant, linear, polynomial, cosine, cosine_with_restarts or inverse_sqrt"},
+		{"schedule", "optimizer.schedule", "NAME", "constant, linear, polynomial, cosine, cosine_with_restarts, inverse_sqrt or exponential"},
 		{"warmup-ratio", "optimizer.warmup_ratio", "", "share of all steps spent warming up"},
 		{"warmup-steps", "optimizer.warmup_steps", "", "steps spent warming up, instead of a share"},
 	}},

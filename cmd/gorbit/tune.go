@@ -37,6 +37,7 @@ type tuning struct {
 	trials               int
 	sampler, pruner      string
 	seed                 uint64
+	rates                string // LOW:HIGH of --lr-range
 	parallel             int
 	grace                time.Duration
 
@@ -79,6 +80,8 @@ a journal of Optuna's: Python's optuna opens and continues it.`,
 	f.Uint64Var(&t.seed, "sampler-seed", 0, "seed of the sampler")
 	f.StringVar(&t.pruner, "pruner", "", "`none|median|asha` ends trials early (default none)")
 	help.Group(f, "How to search", "sampler", "sampler-seed", "pruner")
+	f.StringVar(&t.rates, "lr-range", "", "instead of a search, train once while the learning rate rises from `LOW:HIGH`, and suggest one")
+	help.Group(f, "The learning rate", "lr-range")
 	f.IntVar(&t.parallel, "parallel", 1, "trials side by side; each gets an equal share of the cores")
 	f.DurationVar(&t.grace, "grace", time.Minute, "how long a trial may take to save and stop before it is killed")
 	help.Group(f, "Processes", "parallel", "grace")
@@ -102,6 +105,9 @@ a journal of Optuna's: Python's optuna opens and continues it.`,
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
 			return err
+		}
+		if f.Changed("lr-range") {
+			return t.rateRange(cmd.Context(), env)
 		}
 		return t.run(cmd.Context(), env)
 	}
@@ -158,17 +164,22 @@ func (t *tuning) run(ctx context.Context, env train.Env) error {
 // starter returns the function that starts the training of a trial.
 func (t *tuning) starter(program string) func(study.Job) (study.Process, error) {
 	return func(j study.Job) (study.Process, error) {
-		args := []string{program, "train", "--progress", "off", "--log-level", t.g.logLevel}
-		for _, op := range t.g.allowOps {
-			args = append(args, "--allow-op", op)
-		}
-		args = append(args, "--params", filepath.Join(t.folder, study.BaseFile))
+		args := t.command(program, filepath.Join(t.folder, study.BaseFile))
 		for _, s := range j.Settings {
 			args = append(args, "--set", s)
 		}
 		c := launch.Command{Name: fmt.Sprintf("trial %d", j.Number), Local: true, Args: append(args, "--run", j.Folder), Cores: j.Cores}
 		return launch.Start(c, nil, j.Log, j.Log)
 	}
+}
+
+// command returns the command line of a training with params of a file, but for its run.
+func (t *tuning) command(program, params string) []string {
+	args := []string{program, "train", "--progress", "off", "--log-level", t.g.logLevel}
+	for _, op := range t.g.allowOps {
+		args = append(args, "--allow-op", op)
+	}
+	return append(args, "--params", params)
 }
 
 // config returns the configuration of the study: that of the journal, which flags may only repeat but
@@ -224,26 +235,31 @@ func (t *tuning) override(s *tune.SamplerConfig, p *tune.PrunerConfig) {
 	}
 }
 
-// newConfig returns the configuration that the study file and the flags describe.
-func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, error) {
-	file := study.Defaults()
+// base reads the study file, and the params of all trials.
+func (t *tuning) base() (study.File, train.Params, error) {
+	file, base := study.Defaults(), train.Defaults()
 	var err error
 	if t.file != "" {
 		if file, err = study.ReadFile(t.file); err != nil {
-			return tune.Config{}, err
+			return file, base, err
 		}
 	}
-	c := tune.Config{Trials: file.Trials, Sampler: file.Sampler, Pruner: file.Pruner}
-	t.override(&c.Sampler, &c.Pruner)
-	base := train.Defaults()
 	if file.Params != nil {
 		if err := base.LoadYAML(t.file+": params", file.Params); err != nil {
-			return c, err
+			return file, base, err
 		}
 	}
-	if err := base.Load(t.params, t.settings); err != nil {
+	return file, base, base.Load(t.params, t.settings)
+}
+
+// newConfig returns the configuration that the study file and the flags describe.
+func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, error) {
+	file, base, err := t.base()
+	c := tune.Config{Trials: file.Trials, Sampler: file.Sampler, Pruner: file.Pruner}
+	if err != nil {
 		return c, err
 	}
+	t.override(&c.Sampler, &c.Pruner)
 	// What trials are compared by is what a run keeps its best checkpoint by.
 	if objective := orString(t.objective, file.Objective); objective != "" {
 		base.Checkpoint.Best = objective

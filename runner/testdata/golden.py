@@ -174,6 +174,14 @@ def schedules():
         keras.CosineDecayRestarts(PEAK, 100, t_mul=1.0, m_mul=1.0, alpha=0.1),
         1e-5,
     )
+    # Keras' decay goes on for ever: compared up to the total only.
+    add(
+        "keras ExponentialDecay",
+        {"name": "exponential", "total_steps": total, "end_learning_rate": PEAK * 10},
+        [0, 1, 50, 172, 173, 300, 344, 345],
+        keras.ExponentialDecay(PEAK, total, 10.0),
+        1e-4,
+    )
     return cases
 
 
