@@ -381,6 +381,9 @@ func (c *Contract) checkVariable(v Variable) error {
 	if !ok {
 		return fmt.Errorf("variable %s has update %q; expected one of %v", v.Name, v.Update, sortedKeys(c.Updates))
 	}
+	if i := v.Initializer; i != nil && (i.Kind != TruncatedNormal && i.Kind != Uniform || !(i.Scale > 0 && i.Scale <= math.MaxFloat32)) {
+		return fmt.Errorf("variable %s has the initializer %s of scale %v; expected %s or %s, and a scale above 0", v.Name, i.Kind, i.Scale, TruncatedNormal, Uniform)
+	}
 	for _, slot := range sortedKeys(v.SlotShapes) {
 		if !slices.ContainsFunc(update.Slots, func(s UpdateSlot) bool { return s.Name == slot }) {
 			return fmt.Errorf("variable %s has the shape of a slot %q; expected a slot of %s", v.Name, slot, v.Update)

@@ -289,6 +289,9 @@ type Variable struct {
 	// first. Transpose means that names that say nothing else store the matrix transposed.
 	Foreign   []ForeignName `json:"foreign"`
 	Transpose bool          `json:"transpose"`
+	// Initializer says how the initial value is drawn; nil if it is not, or if the export does not
+	// say.
+	Initializer *Initializer `json:"initializer,omitempty"`
 	// Rows is an int32 feature. Only the rows of the variable that it lists can have a
 	// gradient other than 0. "" means any row.
 	Rows string `json:"rows"`
@@ -296,6 +299,20 @@ type Variable struct {
 
 // Elements returns the variable's number of elements.
 func (v Variable) Elements() int64 { return elements(v.Shape) }
+
+// Kinds of an Initializer.
+const (
+	TruncatedNormal = "truncated_normal" // with mean 0, cut off at two deviations
+	Uniform         = "uniform"          // from -Scale to Scale
+)
+
+// Initializer says how the initial value of a variable is drawn.
+type Initializer struct {
+	Kind string `json:"kind"`
+	// Scale is the deviation of a normal distribution before it is cut off, or the bound of a uniform
+	// one. It is above 0.
+	Scale float64 `json:"scale"`
+}
 
 // ForeignName is the name of a variable in another project's checkpoints. In the contract it is a
 // string, whose matrix is transposed if the variable says so, or an object.

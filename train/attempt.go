@@ -186,7 +186,7 @@ func (a *attempt) begin(ctx context.Context) error {
 		if err := a.env.beginCallbacks(); err != nil {
 			return err
 		}
-		report, err := Initialize(ctx, a.on, a.export, Init{From: p.Init, Strict: p.Strict})
+		report, err := Initialize(ctx, a.on, a.export, p.initial())
 		if err == nil && report != nil {
 			err = reportInit(report, filepath.Join(a.folder, initFile), a.env.Out)
 		}

@@ -23,6 +23,9 @@ type Init struct {
 	// From is a checkpoint's prefix, a run folder, or a safetensors file, each also in a bucket; "" keeps the values of
 	// the export, as do variables that From lacks.
 	From string
+	// Seed draws the variables that From does not fill and whose initializer the export tells; nil
+	// keeps the export's values.
+	Seed *int64
 	// Strict makes it an error if From lacks a variable or has it in another shape.
 	Strict bool
 }
@@ -47,6 +50,11 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	values, err := bundle.Read(ctx, names...)
 	if err != nil {
 		return nil, fmt.Errorf("initial variables of the export: %w", err)
+	}
+	if from.Seed != nil {
+		if err := draw(export.Contract, *from.Seed, values); err != nil {
+			return nil, err
+		}
 	}
 	var report *checkpoint.LoadReport
 	if from.From != "" {

@@ -40,7 +40,11 @@ type Params struct {
 	Strict bool `yaml:"strict"`
 	// InitPartial: allow init to fill less than half of the encoder, which is refused otherwise.
 	InitPartial bool `yaml:"init_partial"`
-	// Seed: seed for the order of the data and the graph's random numbers.
+	// InitValues: what variables that init lacks begin with: export, the values in the export, or
+	// seed, numbers drawn by the run's seed in the way that the export tells.
+	InitValues string `yaml:"init_values"`
+	// Seed: seed for the order of the data and the graph's random numbers; with init_values=seed, also
+	// for the initial values.
 	Seed int64 `yaml:"seed"`
 
 	Data       DataParams       `yaml:"data"`
@@ -303,7 +307,7 @@ type RuntimeParams struct {
 // Defaults returns the default params.
 func Defaults() Params {
 	return Params{
-		Seed:  42,
+		Seed: 42, InitValues: valuesOfExport,
 		Data:  DataParams{Train: "train", Eval: "dev", Features: map[string]string{}, MaskProbability: packed.DefaultMaskProbability, Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), ClassWeights: ByClass{Rule: classesNone}, Sampling: ByClass{Rule: classesUniform}, OnCorrupt: "fail"},
 		Train: TrainParams{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
 		Eval:  EvalParams{BatchSize: 64},
@@ -459,7 +463,7 @@ func (p Params) Validate() error {
 	case p.Runtime.Lanes < 0 || p.Runtime.Lanes > 64:
 		return bad("runtime.lanes is %d; expected 0 (by the cores) to 64", p.Runtime.Lanes)
 	}
-	if err := p.validateStopping(); err != nil {
+	if err := cmp.Or(p.validateStopping(), p.validateInit()); err != nil {
 		return &ParamsError{err}
 	}
 	if err := p.Strategy.validate(); err != nil {
@@ -497,6 +501,20 @@ func (p Params) validateStopping() error {
 		return fmt.Errorf("train.min_delta is %v; expected a finite number of 0 or more", p.Train.MinDelta)
 	case p.Train.MinDelta > 0 && p.Train.Patience == 0:
 		return fmt.Errorf("train.min_delta is %v and train.patience is 0; expected the number of evaluations to wait, as with --patience 3", p.Train.MinDelta)
+	}
+	return nil
+}
+
+// What init_values may be.
+const (
+	valuesOfExport = "export"
+	valuesOfSeed   = "seed"
+)
+
+// validateInit returns an error if init_values is neither of its words.
+func (p Params) validateInit() error {
+	if p.InitValues != valuesOfExport && p.InitValues != valuesOfSeed {
+		return fmt.Errorf("init_values is %q; expected %s or %s", p.InitValues, valuesOfExport, valuesOfSeed)
 	}
 	return nil
 }

@@ -276,6 +276,7 @@ class Export(tf.Module):
 
     def _describe_variables(self) -> list[dict[str, Any]]:
         foreign = _foreign(self._task.model)
+        drawn = _initializers(self._task.model)
         out = []
         for path, variable in self.variables_by_path.items():
             shapes = {
@@ -288,6 +289,7 @@ class Export(tf.Module):
                     **_describe_variable(path, variable, self._task, foreign.get(variable.ref())),
                     "update": self._layout.rules[path].function,
                     **({"slot_shapes": shapes} if shapes else {}),
+                    **({"initializer": drawn[variable.ref()]} if variable.ref() in drawn else {}),
                 }
             )
         return out
@@ -432,6 +434,16 @@ def _foreign(module: tf.Module) -> dict[Any, layers.Foreign]:
         for sub in [module, *module.submodules]
         if isinstance(sub, layers.Layer)
         for variable, foreign in sub.foreign()
+    }
+
+
+def _initializers(module: tf.Module) -> dict[Any, dict[str, Any]]:
+    """Maps references of variables to how their initial values are drawn."""
+    return {
+        variable.ref(): dataclasses.asdict(initializer)
+        for sub in [module, *module.submodules]
+        if isinstance(sub, layers.Layer)
+        for variable, initializer in sub.initializers()
     }
 
 

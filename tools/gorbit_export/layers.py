@@ -32,6 +32,20 @@ class Foreign:
     tensorflow: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Initializer:
+    """How the initial value of a variable is drawn, so that gorbit can draw another one.
+
+    Attributes:
+        kind: `truncated_normal`, cut off at two deviations, or `uniform`.
+        scale: the deviation of the normal distribution before it is cut off, or the bound below
+            which the absolute value of uniform numbers is.
+    """
+
+    kind: str
+    scale: float
+
+
 def initial(shape: list[int], stddev: float, seed: int, name: str) -> Tensor:
     """Draws float32 from a normal distribution cut off at two deviations.
 
@@ -62,11 +76,19 @@ class Layer(tf.Module):
         """Makes a layer without variables."""
         super().__init__()
         self._foreign: tuple[tuple[str, Foreign], ...] = ()
+        self._initializers: tuple[tuple[str, Initializer], ...] = ()
 
-    def _add(self, name: str, value: Tensor, foreign: Foreign) -> None:
-        """Makes a variable with an initial value, and sets it as the attribute `name`."""
+    def _add(
+        self, name: str, value: Tensor, foreign: Foreign, initializer: Initializer | None = None
+    ) -> None:
+        """Makes a variable with an initial value, and sets it as the attribute `name`.
+
+        `initializer` says how the value was drawn; None: it was not.
+        """
         setattr(self, name, tf.Variable(value, name=name))
         self._foreign = (*self._foreign, (name, foreign))
+        if initializer and initializer.scale > 0:
+            self._initializers = (*self._initializers, (name, initializer))
 
     def freeze(self) -> None:
         """Makes the layer's variables states: passes read them, and nothing trains them."""
@@ -78,6 +100,11 @@ class Layer(tf.Module):
         """Yields the layer's own variables with their names in other releases."""
         for name, foreign in self._foreign:
             yield getattr(self, name), foreign
+
+    def initializers(self) -> Iterator[tuple[tf.Variable, Initializer]]:
+        """Yields the layer's own variables whose initial values are drawn, with how they are."""
+        for name, initializer in self._initializers:
+            yield getattr(self, name), initializer
 
 
 class Embedding(Layer):
@@ -99,7 +126,8 @@ class Embedding(Layer):
         super().__init__()
         weight = f"{foreign}.weight"
         names = Foreign((weight,), tensorflow=tensorflow)
-        self._add("table", initial([rows, width], stddev, seed, weight), names)
+        value = initial([rows, width], stddev, seed, weight)
+        self._add("table", value, names, Initializer("truncated_normal", stddev))
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Looks up int [N], and returns float32 [N, width]."""
@@ -126,7 +154,8 @@ class Dense(Layer):
         weight = f"{foreign}.weight"
         kernel = initial([inputs, outputs], stddev, seed, weight)
         paths = tuple(f"{path}/kernel" for path in tensorflow)
-        self._add("kernel", kernel, Foreign((weight,), transpose=True, tensorflow=paths))
+        names = Foreign((weight,), transpose=True, tensorflow=paths)
+        self._add("kernel", kernel, names, Initializer("truncated_normal", stddev))
         paths = tuple(f"{path}/bias" for path in tensorflow)
         self._add("bias", tf.zeros([outputs]), Foreign((f"{foreign}.bias",), tensorflow=paths))
         self._called, self._scale = foreign, 0.0
@@ -154,7 +183,8 @@ class Dense(Layer):
         key = [seed, zlib.crc32(down.encode())]
         bound = 1 / math.sqrt(inputs)
         value = tf.random.stateless_uniform([inputs, rank], key, -bound, bound)
-        self._add("lora_down", value, Foreign((down,), transpose=True))
+        names = Foreign((down,), transpose=True)
+        self._add("lora_down", value, names, Initializer("uniform", bound))
         self._add("lora_up", tf.zeros([rank, outputs]), Foreign((up,), transpose=True))
 
     @property
