@@ -50,6 +50,13 @@ var pagesRun = []struct {
 			"exports/bf16/saved_model.pb", "runs/mrpc/checkpoints/checkpoint", "runs/r/params.yaml", "runs/start/params.yaml"},
 	},
 	{
+		name: "csv",
+		sections: []section{
+			{"docs/guide/csv.md", "From rows to a trained model"}, {"docs/guide/csv.md", "What it learned"}, {"docs/guide/csv.md", "Answers over HTTP"},
+		},
+		left: []string{"data/mine/manifest.json", "runs/mine/metrics.jsonl", "report.html", "served/mine/assets/gorbit-serving.json"},
+	},
+	{
 		name: "workers on fixed ports",
 		sections: []section{
 			{"docs/guide/start.md", "The dataset"}, {"docs/guide/start.md", "The graphs"},
@@ -69,6 +76,7 @@ var notRun = map[string]string{
 	"docs/design/strategy.md":              "tests that make test runs",
 	"docs/guide/adapters.md":               "a model of full size; tools/tests/test_lora.py and TestLora of train",
 	"docs/guide/convert.md":                "a table of the reader's; TestAnyModel converts one",
+	"docs/guide/csv.md":                    "make demo would run in itself",
 	"docs/guide/evaluate.md":               "runs of the reader's; TestPagesRun evaluates one, and the tests of train",
 	"docs/guide/report.md":                 "runs of the reader's; the tests of internal/report",
 	"docs/guide/track.md":                  "servers of other products",
@@ -227,6 +235,11 @@ func (u *user) standIn() {
 	for i := 24; i < 32; i++ {
 		ids += fmt.Sprintf("%d\t%d\n", 1000+i, 2000+i)
 	}
+	var mine strings.Builder
+	mine.WriteString("text,label\n")
+	for i := range 200 {
+		fmt.Fprintf(&mine, "\"he left early, they came back %d\",%s\n", i, []string{"negative", "positive"}[i%2])
+	}
 	for name, content := range map[string]string{
 		"standins/config.json": string(config),
 		"vocab.txt":            vocab, ".cache/minilm/vocab.txt": vocab,
@@ -234,6 +247,7 @@ func (u *user) standIn() {
 		"train.tsv": rows(0, 24, "\n"), "dev.tsv": rows(24, 32, "\n"),
 		"msr_paraphrase_train.txt": "\ufeff" + rows(0, 32, "\r\n"), "msr_paraphrase_test.txt": "\ufeff" + rows(32, 40, "\r\n"),
 		"dev_ids.tsv":   ids,
+		"mine.csv":      mine.String(),
 		"standins/make": "#!/bin/bash\n",
 		// The pages' runs take minutes: two steps of eight examples show that they start and end. Workers
 		// of the pages' fixed ports are started for the command, on free ones.
