@@ -26,6 +26,8 @@ type Env struct {
 	Log *slog.Logger
 	// Version is the version of the program. Workers compare it with their own.
 	Version string
+	// Keys are for workers that have keys; nil for workers without.
+	Keys Keys
 	// Observer watches the steps, for a progress bar; nil for none.
 	Observer runner.Observer
 	// Placed, if not nil, is called when the model has been placed on its devices, also on those that

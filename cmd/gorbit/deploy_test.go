@@ -79,28 +79,34 @@ func TestSlurm(t *testing.T) {
 	fake := fakes(t, map[string]string{
 		"scontrol": `case "$2" in hostnames) printf 'n1\nn2\n' ;; *) echo "scontrol $*" ;; esac`,
 		"srun":     `shift; code=0; for SLURM_PROCID in 0 1; do export SLURM_PROCID; "$@" || code=$?; done; exit $code`,
-		"gorbit":   `echo "$TF_CONFIG"; printf '%s|' "$@"; echo; exit "$CODE"`,
+		"gorbit":   `echo "$TF_CONFIG"; printf '%s|' "$@"; echo; stat -c %a:%s "$GORBIT_TOKEN_FILE"; exit "$CODE"`,
 	})
-	env := []string{"SLURM_JOB_ID=123456", "SLURM_JOB_NODELIST=n[1-2]", "GORBIT_DEPLOY=" + deployFile(""), "CODE=0"}
+	env := []string{"SLURM_JOB_ID=123456", "SLURM_JOB_NODELIST=n[1-2]", "GORBIT_DEPLOY=" + deployFile(""), "CODE=0", "GORBIT_TOKEN_FILE=", "HOME=" + t.TempDir()}
 	out, errs, code := shell(t, fake, env, "bash", deployFile("slurm/train.sbatch"), "--graph", "a b", "--epochs", "3")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	if len(lines) != 4 {
+	if len(lines) != 6 {
 		t.Fatalf("%q", out)
 	}
 	for i := range 2 {
-		config, err := train.ParseTFConfig(lines[2*i])
+		config, err := train.ParseTFConfig(lines[3*i])
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := []string{"n1:23456", "n2:23456"}; !slices.Equal(config.Workers, want) || config.Task != i {
 			t.Errorf("process %d of %q; expected %d of %q", config.Task, config.Workers, i, want)
 		}
-		if want := "train|--graph|a b|--epochs|3|"; lines[2*i+1] != want {
-			t.Errorf("arguments are %q; expected %q", lines[2*i+1], want)
+		if want := "train|--graph|a b|--epochs|3|"; lines[3*i+1] != want {
+			t.Errorf("arguments are %q; expected %q", lines[3*i+1], want)
 		}
+		if want := "600:64"; lines[3*i+2] != want { // hexadecimal digits
+			t.Errorf("the token has mode and size %s; expected %s", lines[3*i+2], want)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(strings.TrimPrefix(env[5], "HOME="), ".*token*")); err != nil || len(left) > 0 {
+		t.Errorf("the token is left: %v, %v", left, err)
 	}
 	env[3] = "CODE=75"
 	if out, _, code := shell(t, fake, env, "bash", deployFile("slurm/train.sbatch")); code != 75 || !strings.Contains(out, "scontrol requeue 123456") {
@@ -136,6 +142,18 @@ func TestKubernetes(t *testing.T) {
 					Containers []struct {
 						Name          string
 						Command, Args []string
+						Env           []struct{ Name, Value string }
+						VolumeMounts  []struct {
+							Name      string
+							MountPath string `yaml:"mountPath"`
+						} `yaml:"volumeMounts"`
+					}
+					Volumes []struct {
+						Name   string
+						Secret struct {
+							Name string `yaml:"secretName"`
+							Mode int    `yaml:"defaultMode"`
+						}
 					}
 				}
 			}
@@ -159,6 +177,12 @@ func TestKubernetes(t *testing.T) {
 		t.Error("nothing keeps other pods from the workers")
 	}
 	pod := job.Spec.Template.Spec.Containers[0]
+	secret := job.Spec.Template.Spec.Volumes[len(job.Spec.Template.Spec.Volumes)-1]
+	mount := pod.VolumeMounts[len(pod.VolumeMounts)-1]
+	if secret.Secret.Name == "" || secret.Secret.Mode != 0o440 || mount.Name != secret.Name || len(pod.Env) != 1 ||
+		pod.Env[0].Name != tokenVariable || pod.Env[0].Value != mount.MountPath+"/token" {
+		t.Errorf("the token %+v is not in the secret %+v, mounted as %+v", pod.Env, secret, mount)
+	}
 	command := strings.ReplaceAll(pod.Args[0], "/usr/local/share/doc/gorbit/deploy", deployFile(""))
 	fake := fakes(t, map[string]string{"gorbit": `echo "$TF_CONFIG"; printf '%s|' "$@"`})
 	out, errs, code := shell(t, fake, []string{"JOB_COMPLETION_INDEX=1"}, pod.Command[0], pod.Command[1], command)

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/cuda"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/kernels"
 	"github.com/gorbit-ml/gorbit/internal/version"
 )
@@ -67,10 +68,19 @@ devices that workers lend.`,
 	cmd.Flags().StringSliceVar(&workers, "workers", nil, "list the devices of gorbit worker processes (`HOST:PORT,...`)")
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait for the workers")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	help.Group(cmd.Flags(), "What to list", "devices", "workers", "timeout", "json")
+	readKeys := addKeys(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if len(workers) > 0 {
-			return listWorkers(cmd.Context(), cmd.OutOrStdout(), cluster.Config{Addresses: workers, Timeout: timeout,
-				Log: slog.New(slog.DiscardHandler), Version: version.String()}, asJSON)
+			config := cluster.Config{Addresses: workers, Timeout: timeout, Log: slog.New(slog.DiscardHandler), Version: version.String()}
+			keys, err := readKeys(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			if keys != nil {
+				config.Keys = keys
+			}
+			return listWorkers(cmd.Context(), cmd.OutOrStdout(), config, asJSON)
 		}
 		var asked devices.Spec
 		if spec != "" {

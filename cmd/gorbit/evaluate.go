@@ -76,6 +76,9 @@ func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.R
 			return nil, 0, err
 		}
 	}
+	if err := keysForWorkers(r.settings, &env); err != nil {
+		return nil, 0, err
+	}
 	run, err := train.OpenRun(ctx, r.run, r.settings, env)
 	if err != nil {
 		return nil, 0, err

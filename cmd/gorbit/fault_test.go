@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/peertls"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -256,6 +258,7 @@ func TestFaults(t *testing.T) {
 		{"a worker without its devices", (*faults).workerWithoutDevices},
 		{"a worker of another TensorFlow", (*faults).otherTensorFlow},
 		{"a worker whose TensorFlow has no gRPC server", (*faults).noGRPC},
+		{"with keys", (*faults).withKeys},
 		{"TF_CONFIG", (*faults).tfConfig},
 		{"TF_CONFIG without its first machine", (*faults).tfConfigAlone},
 		{"local input", (*faults).localInput},
@@ -378,6 +381,60 @@ func (f *faults) replace(t *testing.T, w *running) {
 	kill(t, w.Process.Pid, syscall.SIGKILL)
 	w.wait()
 	f.worker(t, address(w))
+}
+
+// token writes a token and returns its file's path.
+func (f *faults) token(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(peertls.NewToken()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// withKeys trains with keys, while strangers send garbage to all ports and a worker is lost, to the
+// same variables and metrics as without keys.
+func (f *faults) withKeys(t *testing.T) {
+	keys := []string{"--token-file", f.token(t)}
+	first, second := f.worker(t, "127.0.0.1:0", keys...), f.worker(t, "127.0.0.1:0", keys...)
+	if log := first.out.String() + second.out.String(); strings.Contains(log, "no authentication") {
+		t.Errorf("a worker with keys says that it has none:\n%s", log)
+	}
+	addresses := "--workers=" + address(first) + "," + address(second)
+	stranger := f.start(t, f.train("stranger", "--token-file", f.token(t), "--workers", address(first))...)
+	fails(t, stranger, address(first), "it has another token; give both sides the same --token-file")
+	chief := f.start(t, f.train("keys", append(keys, addresses)...)...)
+	chief.says("step:     20 ")
+	garble(t, address(first), address(second))
+	chief.says("step:    100 ")
+	garble(t, address(first), address(second))
+	kill(t, second.Process.Pid, syscall.SIGKILL)
+	second.wait()
+	f.worker(t, address(second), keys...)
+	chief.exits(fault.ExitDone)
+	if log := chief.out.String(); !strings.Contains(log, workerLost+"\" error=\"worker "+address(second)+": ") {
+		t.Errorf("nothing of the lost worker %s:\n%s", address(second), log)
+	}
+	f.same(t, "keys")
+}
+
+// garble sends to ports what strangers do: nothing, other protocols, random bytes.
+func garble(t *testing.T, addresses ...string) {
+	t.Helper()
+	random := make([]byte, 1<<16)
+	_, _ = rand.Read(random) // never fails
+	for _, address := range addresses {
+		for _, sent := range []string{"", "GET / HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", `{"bye":{}}` + "\n", "\x16\x03\x01", string(random)} {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			t.Cleanup(func() { conn.Close() }) // they stay, as those of a scan may
+			_, _ = io.WriteString(conn, sent)  // the worker may close before
+		}
+	}
 }
 
 // inCluster trains on two machines that TF_CONFIG names.
@@ -539,7 +596,8 @@ func (f *faults) noGRPC(t *testing.T) {
 }
 
 func (f *faults) tfConfig(t *testing.T) {
-	f.inCluster(t, "tfconfig", [2][]string{})
+	keys := []string{"--token-file", f.token(t)} // without them: localInput
+	f.inCluster(t, "tfconfig", [2][]string{keys, keys})
 	f.same(t, "tfconfig")
 }
 

@@ -23,7 +23,8 @@ import (
 
 func newLaunch(g *globals) *cobra.Command {
 	var file string
-	var ask, dryRun bool
+	var ask, dryRun, open bool
+	var tokenFile string
 	c := launch.Config{}
 	cmd := &cobra.Command{
 		Use:   "launch --config FILE [flags] -- TRAIN-FLAGS",
@@ -32,6 +33,11 @@ func newLaunch(g *globals) *cobra.Command {
 other machines, and trains with all of them: it runs gorbit train with the flags after
 --. It exits with the code of gorbit train and leaves no process behind. A worker that
 dies is started again.
+
+The processes lock their connections with mutual TLS. Those that launch starts, here or
+over ssh, get a new token of the run on standard input. Where you start a worker, it needs
+the token's file: FILE.token, which launch makes for you to copy, or that of --token-file.
+--open turns all this off.
 
 FILE is YAML. If it does not exist and this is a terminal, launch asks for its content
 and writes it. --ask always asks. See docs/guide/launch.md.`,
@@ -52,6 +58,8 @@ and writes it. --ask always asks. See docs/guide/launch.md.`,
 	f.IntVar(&c.MaxRestarts, "max-restarts", 3, "how often to restart workers of this machine, in total")
 	f.DurationVar(&c.RestartDelay, "restart-delay", time.Second, "time to wait before restarting a worker")
 	f.DurationVar(&c.Grace, "grace", time.Minute, "how long a process may take to stop before it is killed")
+	f.StringVar(&tokenFile, "token-file", "", "`FILE` of the token to use (default: a new one; FILE.token where you start workers; the value of "+tokenVariable+")")
+	f.BoolVar(&open, "open", false, "do not lock the connections: anyone who can reach the ports can run programs here")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		plan, asked, err := plan(cmd, file, ask)
 		if err != nil {
@@ -67,7 +75,11 @@ and writes it. --ask always asks. See docs/guide/launch.md.`,
 		if dryRun {
 			program = "gorbit"
 		}
-		c.Commands, err = plan.Make(program, args)
+		token, err := newLaunchToken(open, tokenFile, file)
+		if err != nil {
+			return err
+		}
+		c.Commands, err = plan.Make(program, token.file(), args)
 		if err != nil {
 			return usagef("%w", err)
 		}
@@ -80,6 +92,10 @@ and writes it. --ask always asks. See docs/guide/launch.md.`,
 		if dryRun {
 			return printCommands(cmd.OutOrStdout(), c.Commands)
 		}
+		c.Env = withoutVariable(os.Environ(), tokenVariable)
+		if c.Token, err = token.read(c.Commands); err != nil {
+			return err
+		}
 		return g.launch(cmd, c)
 	}
 	return cmd
@@ -89,7 +105,7 @@ and writes it. --ask always asks. See docs/guide/launch.md.`,
 func (g *globals) launch(cmd *cobra.Command, c launch.Config) error {
 	if len(c.Workers) == 0 {
 		// No workers to look after: this process becomes the training process.
-		return fmt.Errorf("start %s: %w", c.Chief.Args[0], syscall.Exec(c.Chief.Args[0], c.Chief.Args, os.Environ()))
+		return fmt.Errorf("start %s: %w", c.Chief.Args[0], syscall.Exec(c.Chief.Args[0], c.Chief.Args, c.Env))
 	}
 	env, err := g.env(cmd.OutOrStdout())
 	if err != nil {
@@ -186,6 +202,9 @@ func checkPrecision(ctx context.Context, plan launch.Plan, args []string) error 
 func printCommands(out io.Writer, c launch.Commands) error {
 	for _, w := range c.Workers {
 		where := "here"
+		if w.Args[0] == "ssh" {
+			where = "over ssh"
+		}
 		if !w.Local {
 			where = "on the host of " + w.Address
 		}

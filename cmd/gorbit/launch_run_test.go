@@ -11,24 +11,28 @@ import (
 	"testing"
 )
 
-// TestLaunchTrains launches trainings with two workers: one that runs to its end, and one whose
-// worker is killed and must not be restarted.
+// TestLaunchTrains launches trainings with two workers: one that runs to its end, with a worker that
+// is started over ssh, and one whose worker is killed and must not be restarted.
 func TestLaunchTrains(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
 	u.fixture(100)
 
+	// The last argument of ssh is the command, which it gives to the shell of a host that has gorbit.
+	ssh := fakes(t, map[string]string{"ssh": `exec sh -c "${@: -1}"`})
 	// launch launches a training with two workers and returns their addresses.
-	launch := func(t *testing.T, run string, steps int, more ...string) (r *running, addresses []string) {
+	launch := func(t *testing.T, run, second string, steps int, more ...string) (r *running, addresses []string) {
 		t.Helper()
 		addresses = freeAddresses(t, 2)
-		plan := fmt.Sprintf("hosts:\n  - {address: %q, devices: cpu, threads: 1}\n  - {address: %q, devices: cpu, threads: 1}\nprecision: float32\n", addresses[0], addresses[1])
+		plan := fmt.Sprintf("hosts:\n  - {address: %q, devices: cpu, threads: 1}\n  - {address: %q, devices: cpu, threads: 1%s}\nprecision: float32\n", addresses[0], addresses[1], second)
 		if err := os.WriteFile(filepath.Join(u.dir, run+".yaml"), []byte(plan), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		args := append([]string{"launch", "--config", run + ".yaml"}, more...)
-		r = u.start(t, append(args, "--", "--graph", "graph", "--data", "data", "--run", run, "--steps", fmt.Sprint(steps),
+		cmd := u.command("gorbit", append(args, "--", "--graph", "graph", "--data", "data", "--run", run, "--steps", fmt.Sprint(steps),
 			"--batch-size", "13", "--steps-per-loop", "10", "--checkpoint-interval", fmt.Sprint(steps), "--eval-interval", "-2")...)
+		cmd.Env = append(cmd.Env, "PATH="+ssh+":"+os.Getenv("PATH"))
+		r = begin(t, cmd)
 		t.Cleanup(func() {
 			for pid := range marked(t) {
 				syscall.Kill(pid, syscall.SIGKILL)
@@ -38,10 +42,13 @@ func TestLaunchTrains(t *testing.T) {
 	}
 
 	t.Run("to the end", func(t *testing.T) {
-		r, addresses := launch(t, "whole", 30)
+		r, addresses := launch(t, "whole", ", ssh: me@there", 30)
 		r.exits(fault.ExitDone)
 		gone(t, "")
 		said := r.out.String()
+		if strings.Contains(said, "no authentication") {
+			t.Errorf("a worker is not locked:\n%s", said)
+		}
 		for i, address := range addresses {
 			if !strings.Contains(said, fmt.Sprintf("[worker %d] listening on %s with cpu", i, address)) || !strings.Contains(said, " "+address+"/device:CPU:0 ") {
 				t.Errorf("worker %d at %s did not take part:\n%s", i, address, said)
@@ -55,7 +62,7 @@ func TestLaunchTrains(t *testing.T) {
 		}
 	})
 	t.Run("a worker killed", func(t *testing.T) {
-		r, addresses := launch(t, "killed", 1_000_000, "--max-restarts", "0")
+		r, addresses := launch(t, "killed", "", 1_000_000, "--max-restarts", "0")
 		r.says("step:     20 ")
 		killed := false
 		for pid, arguments := range marked(t) {

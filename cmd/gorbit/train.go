@@ -44,6 +44,7 @@ code 75.`,
 	overwrite := f.Bool("overwrite", false, "remove the run in the folder and start anew")
 	help.Group(f, "The run and its params", "run", "params", "set", "print-params", "resume-from", "overwrite")
 
+	readKeys := addKeys(f)
 	params := train.Defaults()
 	short := addParams(f, params, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -77,6 +78,10 @@ code 75.`,
 			return err
 		}
 		env.ResumeFrom, env.Overwrite = *resumeFrom, *overwrite
+		keys, err := keysOfTraining(f, readKeys, cmd.InOrStdin(), params, &env)
+		if err != nil {
+			return err
+		}
 		env.Placed = func(on strategy.Runtime) { tellCalls(cmd.Context(), on.StepsPerCall) }
 		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfprocess.MallocKeeps())
 		if len(kept) > 0 {
@@ -84,7 +89,7 @@ code 75.`,
 		}
 		// The run continues if the reader of its output goes away.
 		signal.Ignore(syscall.SIGPIPE)
-		return trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env)
+		return trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env, keys)
 	}
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/shardinput"
 	"github.com/gorbit-ml/gorbit/internal/version"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -20,7 +22,7 @@ import (
 
 func newWorker(g *globals) *cobra.Command {
 	var c cluster.SupervisorConfig
-	var child, onTPU bool
+	var child, onTPU, endWithInput bool
 	var data string
 	var hosts []string
 	cmd := &cobra.Command{
@@ -32,10 +34,13 @@ the session; the worker itself runs until it is stopped.
 
 With --tpu it runs TensorFlow's server itself, on a host of a TPU, for gorbit train --tpu.
 
-TensorFlow's gRPC has no authentication: anyone who can reach the worker, or the servers
+With --token-file (or --tls-cert, --tls-key and --tls-ca) only chiefs and workers with the
+same keys can connect, over mutual TLS 1.3, and TensorFlow itself listens on no port.
+
+Without keys there is no authentication: anyone who can reach the worker, or the servers
 that it starts on other ports, can run any program on this machine. By default only this
 machine can reach it. Pass an address of a private network to --listen, never a public one.`,
-		Example: `  gorbit worker --listen 10.0.0.2:2222 --devices gpu
+		Example: `  gorbit worker --listen 10.0.0.2:2222 --devices gpu --token-file token
   gorbit worker --listen 127.0.0.1:0 --devices cpu:2 --threads 1
   gorbit worker --tpu --listen 10.0.0.2:8470 --hosts 10.0.0.2:8470,10.0.0.3:8470`,
 		Args: noArgs,
@@ -47,6 +52,10 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 	f.StringVar(&data, "data", "", "`FOLDER` of the data on this machine, for runs with --input local (default: the same path as on the chief)")
 	f.BoolVar(&onTPU, "tpu", false, "serve this host's TPU to gorbit train --tpu; needs TensorFlow's library for TPUs")
 	f.StringSliceVar(&hosts, "hosts", nil, "with --tpu: addresses (`HOST:PORT,...`) of the servers of all hosts of the TPU, in order (default: only this one)")
+	f.BoolVar(&endWithInput, "end-with-input", false, "end when standard input ends, as it does when the ssh that started the worker is gone")
+	help.Group(f, "What to lend, and where", "listen", "devices", "threads", "data", "end-with-input")
+	help.Group(f, "A TPU's host", "tpu", "hosts")
+	keys := addKeys(f)
 	f.BoolVar(&child, "child", false, "")
 	if err := f.MarkHidden("child"); err != nil {
 		panic(err)
@@ -66,26 +75,43 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 					return usagef("--%s is given with --tpu; leave it out: a TPU's server lends all cores of its host", name)
 				}
 			}
+			if err := refuseKeys(f, "a TPU's server has no TLS"); err != nil {
+				return err
+			}
 			return tpuServer{c.Listen, hosts}.serve(cmd.Context(), cmd.OutOrStdout())
 		}
 		if len(hosts) > 0 {
 			return usagef("--hosts is given without --tpu; leave it out")
 		}
-		if c.Devices == "" {
-			c.Devices = ownDevices()
-		}
-		if data != "" {
-			if data, err = dataFolder(data); err != nil {
-				return err
-			}
-		}
-		s, err := listen(cmd.OutOrStdout(), env, c, data)
-		if err != nil {
+		if c.Keys, err = keys(cmd.InOrStdin()); err != nil {
 			return err
 		}
-		return s.Serve(cmd.Context())
+		return lend(cmd, env, c, data, endWithInput)
 	}
 	return cmd
+}
+
+// lend serves runs until the command is stopped or, if endWithInput is set, its input ends.
+func lend(cmd *cobra.Command, env train.Env, c cluster.SupervisorConfig, data string, endWithInput bool) (err error) {
+	if c.Devices == "" {
+		c.Devices = ownDevices()
+	}
+	if data != "" {
+		if data, err = dataFolder(data); err != nil {
+			return err
+		}
+	}
+	s, err := listen(cmd.OutOrStdout(), env, c, data)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	if endWithInput {
+		var cancel context.CancelFunc
+		ctx, cancel = untilEnd(ctx, cmd.InOrStdin())
+		defer cancel()
+	}
+	return s.Serve(ctx)
 }
 
 // dataFolder returns the absolute path of the folder of --data.
@@ -128,7 +154,9 @@ func listen(out io.Writer, env train.Env, c cluster.SupervisorConfig, data strin
 	if _, err := fmt.Fprintf(out, "listening on %s with %s\n", s.Addr(), c.Devices); err != nil {
 		return nil, err
 	}
-	// Printed rather than logged, so that --log-level cannot hide it.
-	fmt.Fprintln(os.Stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this worker can run programs here, so keep it in a private network")
+	if c.Keys == nil {
+		// Printed rather than logged, so that --log-level cannot hide it.
+		fmt.Fprintln(os.Stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this worker can run programs here, so give it a --token-file, or keep it in a private network")
+	}
 	return s, nil
 }

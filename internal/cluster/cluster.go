@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/peertls"
 	"github.com/gorbit-ml/gorbit/internal/tfserver"
 )
 
@@ -48,7 +47,7 @@ type Config struct {
 	// NoOneDNN turns oneDNN off on the workers.
 	NoOneDNN bool
 	// Keys are for workers with keys; nil for workers without.
-	Keys *peertls.Keys
+	Keys ClientKeys
 }
 
 // Validate returns an error that names the first invalid field.

@@ -119,7 +119,7 @@ func (l *lockedBuffer) String() string {
 }
 
 // launch starts the test binary with arguments and reads the line that it prints.
-func launch(t *testing.T, args ...string) *local {
+func launch(t testing.TB, args ...string) *local {
 	t.Helper()
 	l := &local{cmd: exec.Command(os.Args[0], args...), log: new(lockedBuffer), ended: make(chan struct{})}
 	l.cmd.Stderr = l.log
@@ -215,14 +215,14 @@ func until(t *testing.T, what string, done func() bool) {
 }
 
 // pair starts two workers, with a token if one is given.
-func pair(t *testing.T, token ...string) []*local {
+func pair(t testing.TB, token ...string) []*local {
 	t.Helper()
 	args := append([]string{"worker", "127.0.0.1:0", "cpu:1"}, token...)
 	return []*local{launch(t, args...), launch(t, args...)}
 }
 
 // keys are those of a worker's token; nil without one.
-func (l *local) keys(t *testing.T) *peertls.Keys {
+func (l *local) keys(t testing.TB) ClientKeys {
 	t.Helper()
 	if len(l.cmd.Args) < 5 {
 		return nil

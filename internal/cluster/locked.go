@@ -28,8 +28,14 @@ const (
 	streamProtocol = "gorbit-tensorflow" // an open message, then what TensorFlow sends
 )
 
+// ClientKeys are the keys of a chief; *peertls.Keys has the methods, and those of a worker.
+type ClientKeys interface {
+	Client(ctx context.Context, conn net.Conn, host, protocol string) (*tls.Conn, error)
+	Explain(err error) error
+}
+
 // secure makes a connection to a worker one of TLS. host is the worker's as the user knows it.
-func secure(ctx context.Context, keys *peertls.Keys, conn net.Conn, host, protocol string) (*tls.Conn, error) {
+func secure(ctx context.Context, keys ClientKeys, conn net.Conn, host, protocol string) (*tls.Conn, error) {
 	c, err := keys.Client(ctx, conn, host, protocol)
 	if ended(err) {
 		err = &peertls.Error{Reason: "it closed the connection before it gave a certificate", Advice: "check its log, and that it is gorbit worker with the same keys", Err: err}
@@ -42,7 +48,7 @@ func secure(ctx context.Context, keys *peertls.Keys, conn net.Conn, host, protoc
 
 // passage is how to connect to the server of a worker of a locked session.
 type passage struct {
-	keys    *peertls.Keys
+	keys    ClientKeys
 	address string // IP:PORT of the worker
 	host    string // the name or address that its certificate is for
 	session string
@@ -152,7 +158,7 @@ func newGate(session string) (*gate, error) {
 }
 
 // reach makes a socket for each of the other workers' servers, with a relay that leads there.
-func (g *gate) reach(keys *peertls.Keys, s *start) error {
+func (g *gate) reach(keys ClientKeys, s *start) error {
 	for task, address := range s.Cluster {
 		if task == s.Task {
 			continue

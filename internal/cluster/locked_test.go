@@ -117,7 +117,7 @@ func TestWrongKeys(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		worker  string
-		keys    *peertls.Keys
+		keys    ClientKeys
 		timeout time.Duration
 		want    []string
 		log     string

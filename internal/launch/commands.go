@@ -13,8 +13,12 @@ type Command struct {
 	Name string
 	// Address is what a worker listens on; "" for the chief.
 	Address string
-	// Local says whether the process runs on this machine.
+	// Local says whether the process is started here: on this machine, or on another over ssh.
 	Local bool
+	// Token says that the process reads the run's token from standard input.
+	Token bool
+	// secret is on the standard input of the process.
+	secret string
 	// Args are its arguments, the program's name first.
 	Args []string
 	// Cores are the processor cores that it may use; none means those of this process.
@@ -55,12 +59,18 @@ func (e *ArgumentError) Error() string {
 	return fmt.Sprintf("%s is set by the plan; remove it from the arguments after --", e.Flag)
 }
 
-// planned are the flags of gorbit train that a plan decides.
-var planned = []string{"--strategy", "--workers", "--devices"}
+// planned are the flags of gorbit train that a plan, or launch, decides.
+var planned = []string{"--strategy", "--workers", "--devices", "--token-file", "--tls-cert", "--tls-key", "--tls-ca"}
+
+// fromInput is the value of --token-file for a token on standard input.
+const fromInput = "-"
 
 // Make returns the commands of a plan. Program is what runs on this machine;
 // on others it is "gorbit", from their PATH. The arguments are those of gorbit train.
-func (p Plan) Make(program string, args []string) (Commands, error) {
+//
+// The processes lock their connections with a token, unless tokenFile is "". Those that are started
+// here read it from standard input; others have it in this file.
+func (p Plan) Make(program, tokenFile string, args []string) (Commands, error) {
 	if err := p.Validate(); err != nil {
 		return Commands{}, &PlanError{Err: err}
 	}
@@ -90,18 +100,24 @@ func (p Plan) Make(program string, args []string) (Commands, error) {
 	} else {
 		var addresses []string
 		for i, h := range p.Hosts {
-			c.Workers = append(c.Workers, h.worker(i, program, p.LogLevel.Workers))
+			c.Workers = append(c.Workers, h.worker(i, program, p.LogLevel.Workers, tokenFile))
 			addresses = append(addresses, h.Address)
 		}
 		chief = append(chief, "--strategy", devices.MultiWorker, "--workers", strings.Join(addresses, ","))
+		if c.Chief.Token = tokenFile != ""; c.Chief.Token {
+			chief = append(chief, "--token-file", fromInput)
+		}
 	}
-	c.Chief = Command{Name: "train", Local: true, Args: append(chief, args...)}
+	c.Chief.Name, c.Chief.Local, c.Chief.Args = "train", true, append(chief, args...)
 	return c, nil
 }
 
-func (h Host) worker(i int, program, logLevel string) Command {
-	c := Command{Name: fmt.Sprintf("worker %d", i), Address: h.Address, Local: h.local()}
-	if !c.Local {
+func (h Host) worker(i int, program, logLevel, tokenFile string) Command {
+	c := Command{Name: fmt.Sprintf("worker %d", i), Address: h.Address, Local: h.local() || h.SSH != ""}
+	if c.Local && tokenFile != "" {
+		c.Token, tokenFile = true, fromInput
+	}
+	if !h.local() {
 		program = "gorbit"
 	}
 	c.Args = append([]string{program, "worker"}, level(logLevel)...)
@@ -111,6 +127,14 @@ func (h Host) worker(i int, program, logLevel string) Command {
 	}
 	if h.Threads > 0 {
 		c.Args = append(c.Args, "--threads", fmt.Sprint(h.Threads))
+	}
+	if tokenFile != "" {
+		c.Args = append(c.Args, "--token-file", tokenFile)
+	}
+	if h.SSH != "" {
+		// A worker whose ssh is gone learns it by the end of its input only.
+		c.Args = append(c.Args, "--end-with-input")
+		c.Args = []string{"ssh", "-T", "-o", "BatchMode=yes", h.SSH, c.String()}
 	}
 	return c
 }

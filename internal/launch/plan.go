@@ -46,6 +46,9 @@ type Host struct {
 	Devices string `yaml:"devices,omitempty"`
 	// Threads limits the worker's thread pools; 0 means one thread per core.
 	Threads int `yaml:"threads,omitempty"`
+	// SSH is what ssh takes for the host, such as user@10.0.0.7. If it is set, the worker is started
+	// over ssh.
+	SSH string `yaml:"ssh,omitempty"`
 	// Local says whether the host is this machine. If it is not set, loopback addresses are local.
 	Local *bool `yaml:"local,omitempty"`
 }
@@ -170,6 +173,9 @@ func (h Host) validate(worker bool) error {
 			return err
 		}
 	}
+	if h.SSH != "" && (h.Local != nil && *h.Local || strings.HasPrefix(h.SSH, "-") || strings.ContainsAny(h.SSH, " \t\n")) {
+		return fmt.Errorf("ssh is %q; expected the name of another machine, such as user@10.0.0.7, and not local: true", h.SSH)
+	}
 	if h.Threads < 0 {
 		return fmt.Errorf("threads is %d; expected 0 or more", h.Threads)
 	}
@@ -191,6 +197,9 @@ func checkAddress(address string) error {
 func (h Host) local() bool {
 	if h.Local != nil {
 		return *h.Local
+	}
+	if h.SSH != "" {
+		return false
 	}
 	host, _, err := net.SplitHostPort(h.Address)
 	if err != nil {

@@ -24,7 +24,7 @@ func write(t *testing.T, text string) string {
 func TestPlansThatAreWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "hosts is empty",
-		"hosts: [{adress: a:1}]":  `line 1: hosts[0] has an unknown field "adress", expected address, devices, threads or local`,
+		"hosts: [{adress: a:1}]":  `line 1: hosts[0] has an unknown field "adress", expected address, devices, threads, ssh or local`,
 		"hosts: 3":                `line 1: hosts is "3", expected a list`,
 		"hosts: [a:1]":            `line 1: hosts[0] is "a:1", expected fields and their values`,
 		"hosts: {a: b}":           "line 1: hosts is fields and their values, expected a list",
@@ -66,15 +66,20 @@ func TestPlansThatAreWrong(t *testing.T) {
 }
 
 func TestMake(t *testing.T) {
-	for _, test := range []struct{ plan, want string }{
-		{"hosts: [{}]", "G train --run r"},
-		{"hosts: [{devices: gpu}]", "G train --devices gpu --run r"},
-		{"hosts: [{devices: 'cpu:2'}]", "G train --strategy mirrored --devices cpu:2 --run r"},
-		{"{hosts: [{address: localhost:1, devices: 'cpu:2', threads: 1}], strategy: one, log_level: {chief: warn}}",
+	for _, test := range []struct{ plan, token, want string }{
+		{"hosts: [{}]", "", "G train --run r"},
+		{"hosts: [{}]", "token", "G train --run r"},
+		{"hosts: [{address: localhost:1}, {address: 'a:2', devices: gpu}, {address: 'b:3', ssh: me@b}]", "token",
+			"here G worker --listen localhost:1 --token-file -\nthere gorbit worker --listen a:2 --devices gpu --token-file token\n" +
+				"here ssh -T -o BatchMode=yes me@b 'gorbit worker --listen b:3 --token-file - --end-with-input'\n" +
+				"G train --strategy multiworker --workers localhost:1,a:2,b:3 --token-file - --run r"},
+		{"hosts: [{devices: gpu}]", "", "G train --devices gpu --run r"},
+		{"hosts: [{devices: 'cpu:2'}]", "", "G train --strategy mirrored --devices cpu:2 --run r"},
+		{"{hosts: [{address: localhost:1, devices: 'cpu:2', threads: 1}], strategy: one, log_level: {chief: warn}}", "",
 			"G train --log-level warn --strategy one --devices cpu:2 --set runtime.intra_op_threads=1 --run r"},
-		{"{hosts: [{address: '[::1]:1'}], strategy: multiworker}", "here G worker --listen '[::1]:1'\nG train --strategy multiworker --workers '[::1]:1' --run r"},
-		{"hosts: [{address: 10.0.0.1:1}]", "there gorbit worker --listen 10.0.0.1:1\nG train --strategy multiworker --workers 10.0.0.1:1 --run r"},
-		{"{hosts: [{address: a:1, local: true, threads: 3}, {address: 127.0.0.1:2, devices: gpu, local: false}], log_level: {workers: error}}",
+		{"{hosts: [{address: '[::1]:1'}], strategy: multiworker}", "", "here G worker --listen '[::1]:1'\nG train --strategy multiworker --workers '[::1]:1' --run r"},
+		{"hosts: [{address: 10.0.0.1:1}]", "", "there gorbit worker --listen 10.0.0.1:1\nG train --strategy multiworker --workers 10.0.0.1:1 --run r"},
+		{"{hosts: [{address: a:1, local: true, threads: 3}, {address: 127.0.0.1:2, devices: gpu, local: false}], log_level: {workers: error}}", "",
 			"here G worker --log-level error --listen a:1 --threads 3\nthere gorbit worker --log-level error --listen 127.0.0.1:2 --devices gpu\n" +
 				"G train --strategy multiworker --workers a:1,127.0.0.1:2 --run r"},
 	} {
@@ -83,7 +88,7 @@ func TestMake(t *testing.T) {
 			t.Errorf("%s: %v", test.plan, err)
 			continue
 		}
-		c, err := p.Make("G", []string{"--run", "r"})
+		c, err := p.Make("G", test.token, []string{"--run", "r"})
 		if err != nil {
 			t.Errorf("%s: %v", test.plan, err)
 			continue
@@ -99,10 +104,19 @@ func TestMake(t *testing.T) {
 }
 
 func TestMakeRefusesWhatThePlanSays(t *testing.T) {
-	for _, args := range [][]string{{"--workers", "a:1"}, {"--run", "r", "--devices=gpu"}, {"--strategy=one"}} {
+	for _, args := range [][]string{{"--workers", "a:1"}, {"--run", "r", "--devices=gpu"}, {"--strategy=one"}, {"--token-file", "t"}, {"--tls-ca=t"}} {
 		var wrong *ArgumentError
-		if _, err := (Plan{Hosts: []Host{{}}}).Make("G", args); !errors.As(err, &wrong) {
+		if _, err := (Plan{Hosts: []Host{{}}}).Make("G", "", args); !errors.As(err, &wrong) {
 			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
+
+func TestSSHMustBeAnotherMachine(t *testing.T) {
+	for _, ssh := range []string{"-oProxyCommand=x", "a b"} {
+		p := Plan{Hosts: []Host{{Address: "a:1", SSH: ssh}}}
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "expected the name of another machine") {
+			t.Errorf("%q: %v", ssh, err)
 		}
 	}
 }

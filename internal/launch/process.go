@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -28,17 +29,25 @@ type Process struct {
 
 // Start starts a command in its own process group. If this process ends for any reason, the
 // command gets a SIGTERM. When the command ends, the rest of its group is killed. environ nil is
-// this process' own.
+// this process' own. The command's input is its secret, if it has one, and stays open.
 func Start(c Command, environ []string, stdout, stderr io.Writer) (*Process, error) {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Env = environ
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.WaitDelay = drain
+	input, err := secretInput(c.secret)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Name, err)
+	}
+	if input != nil {
+		cmd.Stdin = input.read
+	}
 	p := &Process{done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		defer close(p.done)
+		defer input.close()
 		// The kernel treats the end of the thread that started a process as the end of its parent.
 		runtime.LockOSThread()
 		if err := onCores(c.Cores); err != nil {
@@ -90,6 +99,34 @@ func (p *Process) Code() int { return exitCode(p.err) }
 
 // How describes how a process that has ended did so: "exit code 1" or "signal SIGKILL".
 func (p *Process) How() string { return how(p.err) }
+
+// input is a pipe with a secret in it.
+type input struct{ read, write *os.File }
+
+// secretInput returns the input of a process that reads a secret; nil without one.
+func secretInput(secret string) (*input, error) {
+	if secret == "" {
+		return nil, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	in := &input{r, w}
+	if _, err := io.WriteString(w, secret+"\n"); err != nil { // it fits into the pipe
+		in.close()
+		return nil, err
+	}
+	return in, nil
+}
+
+// close ends the input.
+func (i *input) close() {
+	if i != nil {
+		i.read.Close()
+		i.write.Close()
+	}
+}
 
 // Terminate asks the process to end, and kills its group if it has not ended after the grace
 // period. It reports whether it had to kill.

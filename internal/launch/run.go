@@ -13,6 +13,9 @@ import (
 // Config is the configuration of Run.
 type Config struct {
 	Commands
+	// Token is the secret of the run, which processes that want one read from the first line of
+	// standard input. Nothing else has it: no command line, no file, no log.
+	Token string
 	// Env is the environment of the processes; nil is this process' own.
 	Env []string
 	// MaxRestarts is how often workers may be started again, all of them together.
@@ -174,6 +177,9 @@ func (l *launcher) again(code int) (restarts int, ok bool) {
 // process's exit status, the second one says that it could not be started.
 func (l *launcher) run(ctx context.Context, c Command, stdout, stderr io.Writer) (end, err error) {
 	l.Log.Debug("start", "process", c.Name, "command", c.String())
+	if c.Token {
+		c.secret = l.Token
+	}
 	p, err := Start(c, l.Env, stdout, stderr)
 	if err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func newTrial(t *testing.T, workers int, do ...string) *trial {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Commands, err = p.Make(program, append([]string{"--do"}, do...))
+	r.Commands, err = p.Make(program, "", append([]string{"--do"}, do...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,6 +214,35 @@ func TestStopSaves(t *testing.T) {
 	}
 	if got := r.out.String(); got != "step done\nstep done\nsaved\n" {
 		t.Errorf("standard output is %q", got)
+	}
+}
+
+// TestTokenOnInput checks that processes get the token on standard input, which stays open, and have
+// it nowhere else.
+func TestTokenOnInput(t *testing.T) {
+	const token = "f00ba4"
+	dir := t.TempDir()
+	script := func(name, then string) []string {
+		return []string{"sh", "-c", "read -r token && tr '\\0' ' ' < /proc/$$/cmdline > " + name + " && env >> " + name + " && echo \"$token\" > " + name + ".got && " + then, dir}
+	}
+	var out, log output
+	c := Config{Token: token, Env: os.Environ(), Stdout: &out, Stderr: &out, Grace: time.Minute, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	c.Workers = []Command{{Name: "worker", Local: true, Token: true, Args: script(filepath.Join(dir, "worker"), "cat > /dev/null")}}
+	c.Chief = Command{Name: "train", Local: true, Token: true, Args: script(filepath.Join(dir, "train"), "until [ -s "+filepath.Join(dir, "worker.got")+" ]; do sleep 0.01; done")}
+	if code, err := Run(t.Context(), c); code != 0 || err != nil {
+		t.Fatalf("%d, %v\n%s", code, err, &out)
+	}
+	for _, name := range []string{"worker", "train"} {
+		got, err := os.ReadFile(filepath.Join(dir, name+".got"))
+		if err != nil || string(got) != token+"\n" {
+			t.Errorf("%s got %q, %v", name, got, err)
+		}
+		if shown, err := os.ReadFile(filepath.Join(dir, name)); err != nil || strings.Contains(string(shown), token) {
+			t.Errorf("%s shows the token: %v\n%s", name, err, shown)
+		}
+	}
+	if said := out.String() + log.String(); strings.Contains(said, token) || strings.Contains(said, "restarting") {
+		t.Errorf("said:\n%s", said)
 	}
 }
 
