@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -90,40 +89,25 @@ type buffered struct {
 
 func (b buffered) Read(p []byte) (int, error) { return b.buf.Read(p) }
 
-// socketFolder makes a folder for Unix sockets that only this user may enter.
-func socketFolder() (string, error) {
-	dir, err := os.MkdirTemp("", "gorbit-")
-	if err != nil {
-		return "", fmt.Errorf("make a folder for sockets: %w", err)
-	}
-	return dir, tfserver.CheckSocket(filepath.Join(dir, strconv.Itoa(maxTasks)))
-}
-
-// socket returns the path of a task's socket in a folder.
-func socket(dir string, task int) string { return filepath.Join(dir, strconv.Itoa(task)) }
-
-// ownSocket returns the path of the socket of a worker's own server.
-func ownSocket(dir string) string { return filepath.Join(dir, "own") }
-
 // lock is what a chief has in a locked session beside its connections to the workers.
 type lock struct {
-	dir   string
-	route *tfserver.Route
+	folder *folder
+	route  *tfserver.Route
 }
 
 // lockedRelay returns a relay to the first worker's server that only this user can use, and what it
 // needs. TensorFlow's sessions reach it by the lock's route.
 func lockedRelay(to passage) (*relay, *lock, error) {
-	dir, err := socketFolder()
+	f, err := newFolder()
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &lock{dir: dir}
-	if l.route, err = tfserver.NewRoute(socket(dir, 0)); err != nil {
+	l := &lock{folder: f}
+	if l.route, err = tfserver.NewRoute(socket(f.path, 0)); err != nil {
 		l.close()
 		return nil, nil, err
 	}
-	listener, err := net.Listen("unix", socket(dir, 0))
+	listener, err := net.Listen("unix", socket(f.path, 0))
 	if err != nil {
 		l.close()
 		return nil, nil, err
@@ -135,14 +119,15 @@ func (l *lock) close() {
 	if l.route != nil {
 		l.route.Close()
 	}
-	os.RemoveAll(l.dir)
+	l.folder.remove()
 }
 
 // gate is the way into the TensorFlow server of a worker's locked session, and its ways out to the
 // other workers.
 type gate struct {
 	session string
-	dir     string // of the sockets
+	folder  *folder
+	dir     string // the folder's path
 	conns   *conns
 	relays  []*relay
 	// broken receives a failure that ends the session.
@@ -150,11 +135,11 @@ type gate struct {
 }
 
 func newGate(session string) (*gate, error) {
-	dir, err := socketFolder()
+	f, err := newFolder()
 	if err != nil {
 		return nil, err
 	}
-	return &gate{session: session, dir: dir, conns: newConns(), broken: make(chan error, 1)}, nil
+	return &gate{session: session, folder: f, dir: f.path, conns: newConns(), broken: make(chan error, 1)}, nil
 }
 
 // reach makes a socket for each of the other workers' servers, with a relay that leads there.
@@ -197,7 +182,7 @@ func (g *gate) close() {
 	for _, r := range g.relays {
 		r.close()
 	}
-	os.RemoveAll(g.dir)
+	g.folder.remove()
 }
 
 // admit answers the TLS of a connection to a locked worker. It returns nil if the connection was

@@ -35,7 +35,7 @@ func TestLockedCluster(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	folders := func() []string {
-		all, err := filepath.Glob(filepath.Join(tmp, "gorbit-*"))
+		all, err := filepath.Glob(filepath.Join(tmp, folders+"*"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,6 +318,45 @@ func TestCrowd(t *testing.T) {
 	}
 	if conns, n := got(); conns != 1 || n != 5 {
 		t.Errorf("%d connections with %d bytes reached the server", conns, n)
+	}
+}
+
+// TestFolderIsRemoved leaves a folder as a killed process does. The next one removes it, and none in
+// use.
+func TestFolderIsRemoved(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var all [3]*folder
+	for i := range all {
+		f, err := newFolder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i] = f
+		if i == 0 {
+			if err := os.WriteFile(ownSocket(f.path), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f.lock.Close() // as the system does for a process that ended
+		}
+	}
+	if _, err := os.Stat(all[0].path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder that was left is there: %v", err)
+	}
+	for _, f := range all[1:] {
+		if _, err := os.Stat(f.path); err != nil {
+			t.Error(err)
+		}
+		f.remove()
+		if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a folder that was removed is there: %v", err)
+		}
+	}
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), strings.Repeat("a", 100)))
+	if err := os.Mkdir(os.TempDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newFolder(); err == nil || !strings.Contains(err.Error(), "set TMPDIR to a folder with a shorter name") {
+		t.Errorf("got %v", err)
 	}
 }
 
