@@ -131,7 +131,7 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 		SaveEvaluated:   p.Checkpoint.Best != "",
 		SummaryInterval: p.Summary.Interval,
 		MaxRollbacks:    onlyIf(p.Train.OnNonFinite == "rollback", p.Train.MaxNonFinite),
-		TrainActions:    []runner.Action{a.metrics.action("train")},
+		TrainActions:    []runner.Action{a.metrics.action("train"), a.phases.firstLoop},
 		EvalActions:     []runner.Action{a.metrics.action("eval")},
 		Persist:         map[string]runner.Persistent{metricsState: a.metrics, graphState: a.checkpoints.graph},
 		Out:             env.Out,

@@ -1,8 +1,6 @@
 package train
 
 import (
-	"strings"
-
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/peak"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -16,19 +14,9 @@ func machinePeak(on strategy.Runtime, precision, kind string) float64 {
 	if err != nil || kind == devices.MultiWorker || kind == devices.TPU {
 		return 0
 	}
-	gpus := 0
-	for _, name := range on.Devices {
-		if strings.Contains(strings.ToUpper(name), "GPU:") {
-			gpus++
-		}
-	}
-	key, n := peak.CPU(precision), 1 // virtual CPUs are the same cores
-	if gpus > 0 {
-		var ok bool
-		if key, ok = peak.GPU(precision); !ok {
-			return 0
-		}
-		n = gpus
+	key, n, ok := peak.Of(on.Devices, precision)
+	if !ok {
+		return 0
 	}
 	found, ok := store.Find(key)
 	if !ok {

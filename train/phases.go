@@ -30,6 +30,15 @@ type phases struct {
 	pending []runfolder.Phase
 }
 
+// firstLoop is an action that ends the stretch of the process's first loop, which is slower than
+// those after it.
+func (p *phases) firstLoop(_ context.Context, step int64, _ runner.Outputs) error {
+	if *p.total == (runfolder.Spent{}) {
+		p.trained(step)
+	}
+	return nil
+}
+
 // train begins a stretch of training.
 func (p *phases) train() {
 	p.begun, p.from, p.memory, p.filled = time.Now(), p.done(), memoryNow(), p.fill.read()

@@ -33,7 +33,7 @@ var pagesRun = []struct {
 	{
 		name:     "README",
 		sections: []section{{"README.md", "By hand: MRPC"}},
-		follows:  []string{"docs/guide/inspect.md"},
+		follows:  []string{"docs/guide/inspect.md", "docs/guide/plan.md"},
 		left: []string{"data/mrpc/manifest.json", "exports/mrpc/saved_model.pb", "runs/mrpc/metrics.jsonl",
 			"runs/mrpc/init.txt", "served/mrpc/assets/gorbit-serving.json"},
 		notLeft: []string{"runs/mrpc/eval-dev"}, // gorbit evaluate writes it with --follow only
@@ -155,7 +155,7 @@ func TestPagesRun(t *testing.T) {
 			}
 			cmd := u.command("/bin/bash", "-c", script.String())
 			cmd.Env = append(cmd.Env, "PATH="+filepath.Join(u.dir, "standins")+":"+filepath.Join(u.dir, "bin")+":"+os.Getenv("PATH"),
-				"GORBIT="+filepath.Join(u.bin, "gorbit"), "PYTHON="+testkit.Python(t), "WARM="+filepath.Join(testkit.Root(), "tools", "warm_python.py"), "TF_CPP_MIN_LOG_LEVEL=2")
+				"GORBIT="+filepath.Join(u.bin, "gorbit"), "PYTHON="+testkit.Python(t), "WARM="+filepath.Join(testkit.Root(), "tools", "warm_python.py"), "TF_CPP_MIN_LOG_LEVEL=2", "XDG_CACHE_HOME="+filepath.Join(u.dir, "cache"))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s\n%s", err, script.String(), out)
 			}
@@ -252,7 +252,7 @@ func (u *user) standIn() {
 		// The pages' runs take minutes: two steps of eight examples show that they start and end. Workers
 		// of the pages' fixed ports are started for the command, on free ones.
 		"bin/gorbit": `#!/bin/bash
-case $1 in train) set -- "$@" --steps 2 --batch-size 8 --set data.row_length=64 ;; esac
+case $1 in train) set -- "$@" --steps 2 --batch-size 8 --set data.row_length=64 ;; plan) set -- "$@" --probe-steps 1 --set data.row_length=64 ;; esac
 case $1 in serve) # which would not end, on a port that another may have
   timeout -s INT 300 "$GORBIT" "$@" --listen 127.0.0.1:0 >serving 2>&1 &
   until grep -q 'listening on' serving; do kill -0 $! 2>/dev/null && sleep 0.05 || { cat serving; exit 1; }; done

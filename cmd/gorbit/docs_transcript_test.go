@@ -60,9 +60,11 @@ func (s turn) compare(t *testing.T, out string) {
 	}
 }
 
-// aside returns a line without what differs from run to run: its numbers, and the width of them.
+// aside returns a line without what differs from run to run: its numbers, their units and width.
 func aside(line string) string {
-	line = regexp.MustCompile(`\d+(\.\d+)?(e[-+]?\d+)?`).ReplaceAllString(line, "#")
+	line = regexp.MustCompile(`\d+(:\d\d)+`).ReplaceAllString(line, "# s")
+	line = regexp.MustCompile(`\d+(,\d{3})*(\.\d+)?(e[-+]?\d+)?`).ReplaceAllString(line, "#")
+	line = regexp.MustCompile(`# [kMGT]?(B|FLOP/s)\b`).ReplaceAllString(line, "# $1")
 	return strings.Join(strings.Fields(line), " ")
 }
 

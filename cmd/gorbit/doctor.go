@@ -9,6 +9,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/doctor"
+	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/internal/version"
 	"github.com/gorbit-ml/gorbit/train"
@@ -43,6 +44,7 @@ but is slower or has less than the machine could give.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&measure, "measure", false, "measure the machine's peak and remember it")
+	help.Group(cmd.Flags(), "The checks", "json", "measure")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		folder := "."
 		if len(args) == 1 {

@@ -15,6 +15,7 @@ import (
 // of its own layer. README.md's table and docs/design/architecture.md show the same order.
 var layers = [][]string{
 	{"cmd/gorbit", "cmd/gorbit-predict", "examples/...", "text/bench", "internal/serve/bench"},
+	{"internal/forecast"},
 	{"train", "train/predict/served", "internal/serve", "internal/saved", "internal/study"},
 	{"internal/servable/described"},
 	{"train/predict", "internal/progress", "internal/launch", "internal/report", "internal/watch", "internal/tracking"},

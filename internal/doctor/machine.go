@@ -158,10 +158,9 @@ func (m Machine) cores() Finding {
 
 const gib = 1 << 30
 
-// memory looks at what is available of the machine's memory and the control group's limit.
-func (m Machine) memory() Finding {
-	f := Finding{Check: "memory", Level: OK}
-	total, free := 0.0, 0.0
+// Memory returns how many bytes of the machine's memory are available, how many there are, and the
+// control group's limit, which is infinite if there is none. They are 0 if they are not known.
+func (m Machine) Memory() (free, total, limit float64) {
 	s := bufio.NewScanner(strings.NewReader(m.read("/proc/meminfo")))
 	for s.Scan() {
 		var name string
@@ -175,19 +174,26 @@ func (m Machine) memory() Finding {
 			}
 		}
 	}
-	if total == 0 {
-		f.Level, f.Text = Note, "unknown: /proc/meminfo cannot be read"
-		f.Do = "mount /proc: without it steps are slower, and what a run needs is not checked"
-		return f
-	}
-	f.Text = fmt.Sprintf("%.1f of %.1f GiB available", free/gib, total/gib)
-	limit := m.group("memory.max", "memory.limit_in_bytes", func(text string) float64 {
+	limit = m.group("memory.max", "memory.limit_in_bytes", func(text string) float64 {
 		bytes, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			return math.Inf(1)
 		}
 		return bytes
 	})
+	return free, total, limit
+}
+
+// memory looks at what is available of the machine's memory and the control group's limit.
+func (m Machine) memory() Finding {
+	f := Finding{Check: "memory", Level: OK}
+	free, total, limit := m.Memory()
+	if total == 0 {
+		f.Level, f.Text = Note, "unknown: /proc/meminfo cannot be read"
+		f.Do = "mount /proc: without it steps are slower, and what a run needs is not checked"
+		return f
+	}
+	f.Text = fmt.Sprintf("%.1f of %.1f GiB available", free/gib, total/gib)
 	if limit < total {
 		f.Text += fmt.Sprintf("; the control group's limit is %.1f GiB", limit/gib)
 		free = min(free, limit)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -27,6 +28,23 @@ func GPU(precision string) (k Key, ok bool) {
 		return Key{}, false
 	}
 	return Key{Kind: "GPU", Model: found[0].Name, Precision: precision, TensorFlow: tf.Version()}, true
+}
+
+// Of returns the key of the devices of this machine that a model is on, by TensorFlow's names, and how
+// many of the peak's device they are: virtual CPUs are the same cores. ok is false for GPUs that are
+// not found.
+func Of(names []string, precision string) (k Key, n int, ok bool) {
+	gpus := 0
+	for _, name := range names {
+		if strings.Contains(strings.ToUpper(name), "GPU:") {
+			gpus++
+		}
+	}
+	if gpus == 0 {
+		return CPU(precision), 1, true
+	}
+	k, ok = GPU(precision)
+	return k, gpus, ok
 }
 
 // dtypes are TensorFlow's types of the precisions.

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/doctor"
+	"github.com/gorbit-ml/gorbit/internal/forecast"
+	"github.com/gorbit-ml/gorbit/internal/help"
+	"github.com/gorbit-ml/gorbit/internal/peak"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/train"
+)
+
+// planFlags are the flags of gorbit plan beside those of gorbit train.
+type planFlags struct {
+	run             string
+	files, settings []string
+	sizes           []int
+	steps, evals    int64
+	memory          float64
+	json            bool
+}
+
+func newPlan(g *globals) *cobra.Command {
+	var p planFlags
+	cmd := &cobra.Command{
+		Use:   "plan --graph EXPORT --data DATA [flags]",
+		Short: "Say what a training will take, after a few steps",
+		Long: `Says what gorbit train with the same flags will take: the time of the run with its
+evaluations and checkpoints, memory, disk, and how fast other batch sizes are.
+
+For each batch size it trains for a few steps and evaluates a few batches, in a process of
+its own and a temporary folder. The run's folder is not changed. One that does not fit in
+the memory ends alone, and is named as such.`,
+		Example: `  gorbit plan --graph exports/mrpc --data data/mrpc --epochs 3
+  gorbit plan --params base.yaml --run runs/mrpc --batch-sizes 16,64,256 --json`,
+		Args: noArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&p.run, "run", "", "`FOLDER` that the run will be in, or is in: what is done of it is not planned again")
+	f.StringArrayVar(&p.files, "params", nil, "YAML `FILE` of params; may be repeated, later files win")
+	f.StringArrayVar(&p.settings, "set", nil, "one param, as `SECTION.NAME=VALUE`; may be repeated")
+	help.Group(f, "The run and its params", "run", "params", "set")
+	f.IntSliceVar(&p.sizes, "batch-sizes", nil, "batch sizes `N,N...` to try beside the run's own (default: half of it, twice and four times as many)")
+	f.Int64Var(&p.steps, "probe-steps", 8, "steps `N` that are measured with each batch size, after as many to warm up")
+	f.Int64Var(&p.evals, "probe-batches", 8, "batches `N` of an evaluation that are measured")
+	f.Float64Var(&p.memory, "memory", 0, "memory in `GIB` that the training may have (default: what is available)")
+	f.BoolVar(&p.json, "json", false, "print JSON")
+	help.Group(f, "The plan", "batch-sizes", "probe-steps", "probe-batches", "memory", "json")
+	params := train.Defaults()
+	short := addParams(f, params, trainGroups...)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := params.Load(p.files, append(p.settings, short()...)); err != nil {
+			return err
+		}
+		return p.make(cmd, g, params)
+	}
+	return cmd
+}
+
+// check returns an error for a flag of the plan that makes no sense.
+func (p *planFlags) check() error {
+	switch {
+	case p.steps < 1:
+		return usagef("--probe-steps is %d; expected 1 or more", p.steps)
+	case p.evals < 1:
+		return usagef("--probe-batches is %d; expected 1 or more", p.evals)
+	case !(p.memory >= 0) || math.IsInf(p.memory, 1):
+		return usagef("--memory is %v; expected GiB, such as 8", p.memory)
+	}
+	for _, n := range p.sizes {
+		if n < 1 {
+			return usagef("--batch-sizes has %d; expected 1 or more", n)
+		}
+	}
+	return nil
+}
+
+// make makes the plan and prints it.
+func (p *planFlags) make(cmd *cobra.Command, g *globals, params train.Params) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	ctx, machine := cmd.Context(), doctor.ThisMachine(runtime.NumCPU())
+	env, err := g.env(cmd.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	if p.run != "" && vfs.Scheme(p.run) == "" {
+		params.Keep(p.run)
+	}
+	if err := params.Absolute(); err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	by := forecast.Prober{Program: program, Args: []string{"--log-level", "warn"}, Steps: p.steps, EvalSteps: p.evals, Memory: int64(p.memory * (1 << 30))}
+	for _, op := range g.allowOps {
+		by.Args = append(by.Args, "--allow-op", op)
+	}
+	if by.Memory == 0 {
+		free, _, limit := machine.Memory()
+		const left = 0.95 // the rest of the system needs some, too
+		by.Memory = int64(left * min(free, limit))
+	}
+	if p.sizes == nil {
+		n := params.Train.BatchSize
+		p.sizes = []int{max(1, n/2), 2 * n, 4 * n}
+	}
+	made, err := forecast.New(ctx, params, p.run, p.sizes, by, env, func(n int) {
+		env.Log.Info("training for a few steps", "train.batch_size", n)
+	})
+	if err != nil {
+		return err
+	}
+	p.measure(cmd, params, made, env)
+	if p.json {
+		return writeJSON(cmd.OutOrStdout(), made)
+	}
+	return made.Write(cmd.OutOrStdout(), freeAt(machine, p.run))
+}
+
+// measure sets the plan's shares of the machine's peak. It is measured if it is not remembered: after
+// the trainings, of which it would take memory of a GPU.
+func (p *planFlags) measure(cmd *cobra.Command, params train.Params, made *forecast.Plan, env train.Env) {
+	on, precision := made.On()
+	if on == nil || params.Strategy.Workers != "" || params.Strategy.TPU != "" || params.Strategy.Name == devices.TPU {
+		return
+	}
+	if s := made.Sizes[0]; s.Problem == "" && s.FLOPS == 0 {
+		return // the export does not say what its model costs
+	}
+	key, n, ok := peak.Of(on, precision)
+	if !ok {
+		return
+	}
+	found, err := measuredPeak(cmd.Context(), key, false)
+	if err != nil {
+		env.Log.Warn("the machine's peak is not known", "error", err)
+	}
+	made.SetPeak(found.FLOPS * float64(n))
+}
+
+// freeAt returns the free bytes of the disk of a folder, which may not be there yet; 0 if they are not
+// known.
+func freeAt(machine doctor.Machine, folder string) uint64 {
+	if vfs.Scheme(folder) != "" {
+		return 0
+	}
+	at, err := filepath.Abs(folder)
+	if err != nil {
+		return 0
+	}
+	for ; ; at = filepath.Dir(at) {
+		free, _, err := machine.Space(at)
+		if err == nil {
+			return free
+		}
+		if at == filepath.Dir(at) {
+			return 0
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package train
+
+import (
+	"context"
+
+	"github.com/gorbit-ml/gorbit/internal/vfs"
+)
+
+// Outline is what a training has to do, before it is known how long that takes.
+type Outline struct {
+	// Steps is the number of steps of the whole run, and Done is how many of them the folder's newest
+	// checkpoint has.
+	Steps         int64 `json:"run_steps"`
+	Done          int64 `json:"done_steps"`
+	StepsPerEpoch int64 `json:"steps_per_epoch"`
+	// Examples is the number of examples of an epoch, and MeanTokens that of the tokens of an example
+	// of packed rows; 0 if it is not known, or if the batches are the same size anyway.
+	Examples   int64   `json:"examples"`
+	MeanTokens float64 `json:"mean_tokens"`
+	// EvalExamples and EvalBatches are those of an evaluation.
+	EvalExamples int64 `json:"eval_examples"`
+	EvalBatches  int64 `json:"eval_batches"`
+	// Evaluations and Saves are what is left to do of them.
+	Evaluations  int64  `json:"evaluations"`
+	Saves        int64  `json:"saves"`
+	Parameters   int64  `json:"parameters"`
+	Architecture string `json:"model"`
+}
+
+// NewOutline reads what a training with the params in a folder would have to do. It changes nothing in
+// the folder, which may be "" for a new one.
+func NewOutline(ctx context.Context, p Params, folder string, env Env) (Outline, error) {
+	if err := p.Absolute(); err != nil {
+		return Outline{}, err
+	}
+	graph := p.Graph
+	if folder != "" && vfs.Scheme(folder) == "" {
+		p.Keep(folder)
+		var err error
+		if graph, err = p.graphToTrain(folder, env.Log); err != nil {
+			return Outline{}, err
+		}
+	}
+	if err := p.Validate(); err != nil {
+		return Outline{}, err
+	}
+	s, err := newSetupOf(ctx, p, graph, env)
+	if err != nil {
+		return Outline{}, err
+	}
+	t, err := newTraining(ctx, s, folder)
+	if err != nil {
+		return Outline{}, err
+	}
+	defer t.examples.Close()
+	o := Outline{Steps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), Examples: t.examples.NumExamples(),
+		Parameters: s.export.Contract.Parameters(), Architecture: s.export.Contract.Model.Architecture}
+	if before := readPast(folder, s.export.Contract); folder != "" && before != nil {
+		o.Done = min(before.state.Step, o.Steps)
+	}
+	if m := s.data.manifest; m != nil && takesTokens(s.export.Contract) && t.params.Data.Rows == 0 && !s.export.Contract.XLA {
+		if split := m.Splits[p.Data.Train]; split != nil {
+			o.MeanTokens = split.Lengths.Mean
+		}
+	}
+	every := t.params.Train.EvalInterval
+	if e := t.evaluations; e != nil {
+		o.EvalExamples, o.EvalBatches = e.records, e.batches
+		if n := p.Eval.Steps; n > 0 && n < e.batches {
+			o.EvalExamples, o.EvalBatches = e.records*n/e.batches, n
+		}
+		o.Evaluations = due(o.Done, o.Steps, max(every, 0), 0)
+	}
+	if t.evaluations == nil || t.params.Checkpoint.Best == "" {
+		every = 0
+	}
+	o.Saves = due(o.Done, o.Steps, t.params.Checkpoint.Interval, max(every, 0))
+	return o, nil
+}
+
+// due returns how many steps after one and up to the last are the last, or a multiple of an interval
+// above 0.
+func due(after, last, a, b int64) (n int64) {
+	if last <= after {
+		return 0
+	}
+	up := func(to int64) (n int64) {
+		if a > 0 {
+			n += to / a
+		}
+		if b > 0 {
+			n += to / b
+		}
+		if a > 0 && b > 0 {
+			n -= to / (a / gcd(a, b) * b)
+		}
+		return n
+	}
+	if n = up(last) - up(after); !(a > 0 && last%a == 0 || b > 0 && last%b == 0) {
+		n++
+	}
+	return n
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
