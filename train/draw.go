@@ -14,15 +14,6 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// initial says what the variables of a new run begin with.
-func (p Params) initial() Init {
-	init := Init{From: p.Init, Strict: p.Strict}
-	if p.InitValues == valuesOfSeed {
-		init.Seed = &p.Seed
-	}
-	return init
-}
-
 // draw replaces the values of variables whose initializer a contract tells. Those of a variable depend
 // on the seed and its name alone.
 func draw(c *graphs.Contract, seed int64, values map[string]*tf.Tensor) error {

@@ -30,6 +30,15 @@ type Init struct {
 	Strict bool
 }
 
+// initial says what the variables of a new run begin with.
+func (p Params) initial() Init {
+	init := Init{From: p.Init, Strict: p.Strict}
+	if p.InitValues == valuesOfSeed {
+		init.Seed = &p.Seed
+	}
+	return init
+}
+
 // Initialize sets the variables to the values of the export and then to those in From. The report
 // lists what happened to every tensor of From; it is nil if From is empty.
 func Initialize(ctx context.Context, variables Variables, export *graphs.Export, from Init) (*checkpoint.LoadReport, error) {
