@@ -475,6 +475,14 @@ func (p Params) Validate() error {
 	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == devices.Mirrored || kind == devices.MultiWorker || p.Strategy.Devices != "") {
 		return bad("runtime.device is %q, which is only for strategy one; name devices with strategy.devices", p.Runtime.Device)
 	}
+	for _, pool := range []struct {
+		name    string
+		threads int
+	}{{"runtime.intra_op_threads", p.Runtime.IntraOpThreads}, {"runtime.inter_op_threads", p.Runtime.InterOpThreads}} {
+		if pool.threads < 0 || pool.threads > devices.MostThreads {
+			return bad("%s is %d; expected 0 (by the cores) to %d", pool.name, pool.threads, devices.MostThreads)
+		}
+	}
 	if err := p.strategy(strategy.FunctionsTrain).Validate(); err != nil {
 		return bad("runtime: %w", err)
 	}

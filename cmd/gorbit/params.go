@@ -121,6 +121,17 @@ func (v *paramValue) setting() string {
 	return v.param + "=" + v.text
 }
 
+// typedParams returns the flags of params that were typed, such as "--epochs 3", by param.
+func typedParams(f *pflag.FlagSet) map[string]string {
+	typed := map[string]string{}
+	f.Visit(func(flag *pflag.Flag) {
+		if v, ok := flag.Value.(*paramValue); ok {
+			typed[v.param] = fmt.Sprintf("--%s %s", v.flag, v.text)
+		}
+	})
+	return typed
+}
+
 // addParams adds flags of params. The function that it returns gives those that were set, in the form
 // of --set.
 func addParams(f *pflag.FlagSet, params train.Params, groups ...paramGroup) func() []string {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -48,10 +49,10 @@ code 75.`,
 	params := train.Defaults()
 	short := addParams(f, params, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		settings = append(settings, short()...)
-		if err := params.Load(files, settings); err != nil {
+		if err := params.Load(files, slices.Concat(settings, short())); err != nil {
 			return err
 		}
+		given := train.Given{Files: files, Settings: settings, Flags: typedParams(f)}
 		if show, _ := f.GetBool("print-params"); show {
 			text, err := params.YAML()
 			if err != nil {
@@ -89,7 +90,7 @@ code 75.`,
 		}
 		// The run continues if the reader of its output goes away.
 		signal.Ignore(syscall.SIGPIPE)
-		return trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env, keys)
+		return given.Locate(trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env, keys))
 	}
 	return cmd
 }
