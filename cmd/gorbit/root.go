@@ -42,7 +42,6 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
 	f.StringVar(&g.progress, "progress", "auto", "progress bar; auto shows it on a terminal `auto|off`")
 	f.StringSliceVar(&g.allowOps, "allow-op", nil, "allow graphs to use this `OPERATION`, although it reaches files, processes or Python (an export is a program)")
 	help.Group(f, "Flags of every command", "log-level", "progress", "allow-op")
-	help.Install(root)
 	root.SetHelpCommand(newHelp())
 	for _, group := range []struct {
 		title    string
@@ -63,6 +62,8 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
 		root.SetHelpCommandGroupID(group.title)
 		root.SetCompletionCommandGroupID(group.title)
 	}
+	help.Install(root)
+	completes(root)
 	return root
 }
 

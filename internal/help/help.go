@@ -25,8 +25,10 @@ const (
 	column = 30
 )
 
-// Install makes root and the commands below it print their help by this package.
+// Install makes root and the commands below it, which have all of their flags, print their help by
+// this package. Usages of flags then are without back quotes, for shells that complete flags.
 func Install(root *cobra.Command) {
+	unquoteAll(root)
 	root.PersistentFlags().SortFlags = false
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()
@@ -37,12 +39,53 @@ func Install(root *cobra.Command) {
 	})
 }
 
-// Annotations of a flag: the title of its group, and its place among all flags of the command that
-// are in groups.
+// Annotations of a flag: the title of its group, its place among all flags of the command that are in
+// groups, and the form of its value.
 const (
 	groupKey = "gorbit_group"
 	placeKey = "gorbit_place"
+	formKey  = "gorbit_form"
 )
+
+// unquoteAll moves what is in back quotes in the usages of flags to annotations.
+func unquoteAll(cmd *cobra.Command) {
+	unquote := func(flag *pflag.Flag) {
+		if form, usage, quoted := unquoted(flag.Usage); quoted {
+			flag.Usage = usage
+			annotate(flag, formKey, form)
+		}
+	}
+	cmd.Flags().VisitAll(unquote)
+	cmd.PersistentFlags().VisitAll(unquote)
+	for _, below := range cmd.Commands() {
+		unquoteAll(below)
+	}
+}
+
+func annotate(flag *pflag.Flag, key, value string) {
+	if flag.Annotations == nil {
+		flag.Annotations = map[string][]string{}
+	}
+	flag.Annotations[key] = []string{value}
+}
+
+// unquoted returns the form of a flag's value, which stands in back quotes in its usage, and the usage
+// without them: there one word is in lower case, and a choice (a|b) is left out.
+func unquoted(usage string) (form, about string, quoted bool) {
+	before, rest, quoted := strings.Cut(usage, "`")
+	if !quoted {
+		return "", usage, false
+	}
+	form, after, _ := strings.Cut(rest, "`")
+	within := form
+	switch {
+	case strings.Contains(form, "|"):
+		before, within = strings.TrimRight(before, " "), ""
+	case strings.Trim(form, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "":
+		within = strings.ToLower(form)
+	}
+	return form, before + within + after, true
+}
 
 // Group puts flags of a command into a group, which help shows under a title, in this order. Groups
 // are shown in the order of the calls. It panics if there is no such flag, or if it has a group.
@@ -58,11 +101,8 @@ func Group(f *pflag.FlagSet, title string, names ...string) {
 		if flag == nil || groupOf(flag) != "" {
 			panic(fmt.Sprintf("help: --%s, for the group %q, is no flag of the command, or is in a group", name, title))
 		}
-		if flag.Annotations == nil {
-			flag.Annotations = map[string][]string{}
-		}
-		flag.Annotations[groupKey] = []string{title}
-		flag.Annotations[placeKey] = []string{strconv.Itoa(place)}
+		annotate(flag, groupKey, title)
+		annotate(flag, placeKey, strconv.Itoa(place))
 		place++
 	}
 }
@@ -284,22 +324,10 @@ func (p *page) flags(flags []*pflag.Flag) {
 }
 
 // describe returns the form of a flag's value, "" if it takes none, and what the flag does, with its
-// default. The form is the name in back quotes in the flag's usage, if there is one; in the text, one
-// word is in lower case, and a choice (a|b) is left out.
+// default.
 func describe(flag *pflag.Flag) (value, about string) {
-	before, rest, quoted := strings.Cut(flag.Usage, "`")
-	form, after, _ := strings.Cut(rest, "`")
-	value = form
-	if strings.Trim(form, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
-		form = strings.ToLower(form)
-	}
-	if strings.Contains(form, "|") {
-		before, form = strings.TrimRight(before, " "), ""
-	}
-	about = before + form + after
-	if !quoted {
-		value = formOf(flag)
-	}
+	value = Form(flag)
+	_, about, _ = unquoted(flag.Usage)
 	if flag.NoOptDefVal != "" {
 		value = ""
 	}
@@ -316,9 +344,15 @@ func describe(flag *pflag.Flag) (value, about string) {
 	return value, about
 }
 
-// formOf returns the form of a flag's value by its type: a number, a duration, or the last word of
-// the flag's name for a text.
-func formOf(flag *pflag.Flag) string {
+// Form returns the form of a flag's value: what is in back quotes in the flag's usage or else, by its
+// type, a number, a duration, or the last word of the flag's name for a text.
+func Form(flag *pflag.Flag) string {
+	if form, _, quoted := unquoted(flag.Usage); quoted {
+		return form
+	}
+	if form := flag.Annotations[formKey]; form != nil {
+		return form[0]
+	}
 	name := strings.ToUpper(flag.Name[strings.LastIndexByte(flag.Name, '-')+1:])
 	switch t := flag.Value.Type(); t {
 	case "bool":
