@@ -151,6 +151,11 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 	if p.Summary.Enabled {
 		config.TrainSummaries, config.EvalSummaries = &measured{events: &a.board.train, fill: filled}, &a.board.eval
 		a.checkpoints.logs = append(a.checkpoints.logs, a.board)
+		a.checkpoints.saving = func(step int64, state []byte) {
+			if run, err := runner.ParseRunState(state); err == nil && run.Complete(a.steps, a.evaluations != nil) {
+				a.board.end(step)
+			}
+		}
 		if p.Summary.Histograms {
 			config.EvalActions = append(config.EvalActions, a.board.histograms(a.on))
 		}

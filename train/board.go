@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -20,22 +23,31 @@ import (
 const histogramBuckets = 30
 
 // board writes a run's TensorBoard files: scalars in train/ and eval/ as Orbit does, the graph,
-// the params, and histograms of the variables.
+// the params, and histograms of the variables. The hyperparameters are in the run's folder itself,
+// because TensorBoard takes the scalars below it as their metrics.
 type board struct {
-	train, eval events
+	train, eval, run events
+	ended            bool // whether the run's file says so
 }
+
+// all returns the files.
+func (b *board) all() []*events { return []*events{&b.train, &b.eval, &b.run} }
 
 // events is an event file. It is opened when the step from which the run continues is known.
 type events struct{ *summary.Writer }
 
-// open opens both files for a run that continues after the given step.
+// open opens the files for a run that continues after the given step.
 func (b *board) open(folder string, step int64, p Params, s strategy.Strategy) error {
 	first := step + 1 // the first step still to be done
 	if step == 0 {
 		first = 0 // also rewrite the events of step 0
 	}
-	for name, e := range map[string]*events{"train": &b.train, "eval": &b.eval} {
-		w, err := summary.NewWriter(filepath.Join(folder, name), summary.ResumeAt(first))
+	for name, e := range map[string]*events{"train": &b.train, "eval": &b.eval, "": &b.run} {
+		from := first
+		if e == &b.run {
+			from = min(first, 1) // the beginning of the session stays, its end does not
+		}
+		w, err := summary.NewWriter(filepath.Join(folder, name), summary.ResumeAt(from))
 		if err != nil {
 			return fmt.Errorf("summaries: %w", err)
 		}
@@ -54,12 +66,40 @@ func (b *board) open(folder string, step int64, p Params, s strategy.Strategy) e
 		return err
 	}
 	b.train.Graph(graph)
+	if err := b.run.SessionStart(hyperparameters(p)); err != nil {
+		return fmt.Errorf("summaries: %w", err)
+	}
 	return nil
+}
+
+// hyperparameters returns the params that affect the variables and the evaluations of a run, by name.
+func hyperparameters(p Params) map[string]any {
+	out := make(map[string]any)
+	for name, value := range p.Flat() {
+		if slices.ContainsFunc(irrelevant, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			continue
+		}
+		if text, yes := value.(string); yes {
+			if unquoted, err := strconv.Unquote(text); err == nil {
+				value = unquoted
+			}
+		}
+		out[name] = value
+	}
+	return out
+}
+
+// end says that the run is complete with the given step.
+func (b *board) end(step int64) {
+	if !b.ended {
+		b.run.SessionEnd(step)
+		b.ended = true
+	}
 }
 
 // Sync implements synced.
 func (b *board) Sync() error {
-	for _, e := range []events{b.train, b.eval} {
+	for _, e := range b.all() {
 		if e.Writer == nil {
 			continue
 		}
@@ -71,7 +111,7 @@ func (b *board) Sync() error {
 }
 
 func (b *board) close(log *slog.Logger) {
-	for _, e := range []events{b.train, b.eval} {
+	for _, e := range b.all() {
 		if e.Writer == nil {
 			continue
 		}

@@ -35,6 +35,8 @@ type Checkpoints struct {
 	best *runner.NewBestMetric
 	// logs are files that must be on disk before each checkpoint.
 	logs []synced
+	// saving is called before each checkpoint with the state of the run; nil for none.
+	saving func(step int64, state []byte)
 }
 
 // NewCheckpoints returns the checkpoints in the folder of a manager, for the variables of a graph
@@ -66,6 +68,9 @@ func (c *Checkpoints) entries() []checkpoint.Entry {
 // The next step changes a copy, so training continues while the checkpoint is written. Frozen variables
 // are read only if the folder does not have them yet.
 func (c *Checkpoints) Save(ctx context.Context, step int64, state []byte) (<-chan runner.Saved, error) {
+	if c.saving != nil {
+		c.saving(step, state)
+	}
 	stored := c.manager.Stored(c.frozen...)
 	var names []string
 	for _, v := range c.variables.Variables() {

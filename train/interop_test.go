@@ -52,6 +52,9 @@ for part in ("train", "eval"):
     a.Reload()
     tags[part] = a.Tags()["tensors"] + (["graph"] if a.Tags()["graph"] else [])
     last[part] = float(tf.make_ndarray(a.Tensors("loss")[-1].tensor_proto))
+a = EventAccumulator(run)
+a.Reload()
+tags["run"] = a.Tags()["tensors"]
 print(json.dumps(dict(
     loss=loss / weight, accuracy=correct / weight, iterations=int(m.optimizer.iterations),
     moved=float(np.abs(m.optimizer.m.model.classifier.kernel.numpy()).max()), tags=tags, last=last)))
@@ -77,6 +80,7 @@ print(json.dumps(dict(
 	for part, want := range map[string][]string{
 		"train": {"loss", "accuracy", "learning_rate", "gradient_norm", "steps_per_second", "examples_per_second", "tokens_per_second", "params", "graph"},
 		"eval":  {"loss", "accuracy", "f1", "mcc", "model/classifier/kernel"},
+		"run":   {"_hparams_/session_start_info", "_hparams_/session_end_info"},
 	} {
 		have := " " + strings.Join(got.Tags[part], " ") + " "
 		for _, tag := range want {
