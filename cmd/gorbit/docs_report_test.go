@@ -41,7 +41,7 @@ func TestLookingAtRuns(t *testing.T) {
 		"gorbit report":                        "0 run folders are given; expected 1 to 8",
 		"gorbit report runs":                   "runs is not a run folder: it has no params.yaml, which gorbit train writes",
 		"gorbit report runs/a --out runs":      "--out is runs, which is a folder",
-		"gorbit watch runs/a --metric bleu":    `the run has no metric "bleu"; expected one of accuracy, f1, gradient_norm`,
+		"gorbit watch runs/a --metric bleu":    `the run has no metric "bleu"; expected accuracy, f1, gradient_norm`,
 		"gorbit watch gs://bucket/run":         "expected a folder of this machine",
 		"gorbit runs runs --sort loss --json":  `"metric": "loss"`,
 		"gorbit watch runs/a --follow":         "train step 10: accuracy ",
