@@ -196,7 +196,7 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := checkForm(bundle, &checkpoint.LoadReport{}, export.Contract); err != nil {
+		if err := checkForm(bundle, &checkpoint.LoadReport{}, export.Contract, false); err != nil {
 			t.Error(err)
 		}
 	})

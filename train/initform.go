@@ -26,7 +26,8 @@ const (
 
 // checkForm returns an error if weights were made for a model that is computed in another way than
 // the graph's, even if names and shapes agree. Numbers of such a model would be wrong in silence.
-func checkForm(source checkpoint.Source, report *checkpoint.LoadReport, c *graphs.Contract) error {
+// partial accepts a table of positions that does not fit.
+func checkForm(source checkpoint.Source, report *checkpoint.LoadReport, c *graphs.Contract, partial bool) error {
 	w := c.Model.Weights
 	if w == nil {
 		return nil
@@ -37,8 +38,8 @@ func checkForm(source checkpoint.Source, report *checkpoint.LoadReport, c *graph
 		}
 	}
 	for _, m := range report.Mismatched {
-		if slices.Contains(w.Fit, m.Want.Name) {
-			return fault.Usagef("%s: tensor %s is %v; expected %v for %s, without which the other weights are of no use; export the graph with --config and the config.json of these weights", source.Path(), m.Source.Name, m.Source.Shape, m.Want.Shape, m.Want.Name)
+		if !partial && slices.Contains(w.Fit, m.Want.Name) {
+			return fault.Usagef("%s: tensor %s is %v; expected %v for %s, without which the other weights are of little use; export the graph with --config and the config.json of these weights, or keep the export's values with --set init_partial=true", source.Path(), m.Source.Name, m.Source.Shape, m.Want.Shape, m.Want.Name)
 		}
 	}
 	if _, ok := source.(*checkpoint.Safetensors); !ok {

@@ -28,11 +28,13 @@ type Init struct {
 	Seed *int64
 	// Strict makes it an error if From lacks a variable or has it in another shape.
 	Strict bool
+	// Partial accepts weights with another number of positions, which are then those of the export.
+	Partial bool
 }
 
 // initial says what the variables of a new run begin with.
 func (p Params) initial() Init {
-	init := Init{From: p.Init, Strict: p.Strict}
+	init := Init{From: p.Init, Strict: p.Strict, Partial: p.InitPartial}
 	if p.InitValues == valuesOfSeed {
 		init.Seed = &p.Seed
 	}
@@ -103,7 +105,7 @@ func (i Init) load(ctx context.Context, c *graphs.Contract) (map[string]*tf.Tens
 	defer closeSource()
 	loaded, report, err := checkpoint.Load(ctx, source, wantedOf(c))
 	if err == nil {
-		err = checkForm(source, report, c)
+		err = checkForm(source, report, c, i.Partial)
 	}
 	if err == nil && i.Strict {
 		err = report.Strict()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,14 @@ type observer struct {
 
 func (o *observer) Steps(ctx context.Context, steps []strategy.StepInput) ([]strategy.Result, error) {
 	for i, s := range steps {
-		o.batches[o.steps+int64(i)+1] = s.Batches[0]
+		// The training gives the batch's memory back.
+		kept := slices.Clone(s.Batches[0])
+		for j := range kept {
+			f := &kept[j]
+			f.Shape, f.Int32, f.Float32 = slices.Clone(f.Shape), slices.Clone(f.Int32), slices.Clone(f.Float32)
+			f.Int64, f.Uint8, f.Bool = slices.Clone(f.Int64), slices.Clone(f.Uint8), slices.Clone(f.Bool)
+		}
+		o.batches[o.steps+int64(i)+1] = kept
 	}
 	return o.counter.Steps(ctx, steps)
 }

@@ -323,7 +323,8 @@ func TestInitOfAnotherSize(t *testing.T) {
 		return checkInit(t.Context(), s)
 	}
 	found, err := check(&wider, p)
-	if err != nil || len(found) != 1 || !strings.Contains(found[0], "fills 0 of the ") || !strings.Contains(found[0], "--set init_partial=true") {
+	if err != nil || len(found) != 2 || !strings.Contains(found[0], "position/table") || !strings.Contains(found[1], "fills 0 of the ") ||
+		!strings.Contains(found[0], "--set init_partial=true") || !strings.Contains(found[1], "--set init_partial=true") {
 		t.Errorf("got %q, %v", found, err)
 	}
 	if found, err := check(export.Contract, p); err != nil || found != nil {

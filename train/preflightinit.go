@@ -32,7 +32,7 @@ func checkInit(ctx context.Context, s *setup) (found []string, err error) {
 	}
 	defer closeSource()
 	report := checkpoint.Compare(source, wantedOf(s.export.Contract))
-	if err := checkForm(source, report, s.export.Contract); err != nil {
+	if err := checkForm(source, report, s.export.Contract, s.params.InitPartial); err != nil {
 		found = append(found, fmt.Sprintf("init %v", err))
 	}
 	filled, all := fill(report, s.export.Contract)
