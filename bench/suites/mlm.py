@@ -40,6 +40,8 @@ def run(options: base.Options) -> None:
             continue
         title = f"Training {size} as a masked language model, blocks of {plan.LENGTH} tokens"
         only = ["mlm", "--sizes", size]
+        if longest := max((line["steps"] for line in lines if "steps" in line), default=0):
+            only += ["--steps", str(longest)]
         base.publish(options, name, title, written(options, lines, size), lines, only)
 
 
