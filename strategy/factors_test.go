@@ -20,44 +20,12 @@ import (
 // factorsModel exports a model of three layers, and trains the same one with Keras' AdamW: one
 // optimizer for each layer that is trained, and a layer that is not trainable. Keras adds epsilon elsewhere,
 // so it is next to nothing.
-const factorsModel = `
-import json, sys
+const factorsModel = lineTask + `
+import json
 import keras
 import numpy as np
-import tensorflow as tf
-from gorbit_export import export, layers, optimizers, task
 
-class Line(task.Task):
-    name = "line"
-    hyperparameters = []
-
-    def __init__(self):
-        self.model = tf.Module()
-        self.model.low = layers.Dense(5, 7, 0.3, 0, "low")
-        self.model.middle = layers.Dense(7, 6, 0.3, 0, "middle")
-        self.model.high = layers.Dense(6, 3, 0.3, 0, "high")
-        self.features = [
-            task.Feature("x", tf.float32, ("examples", "numbers"), shape=(None, 5)),
-            task.Feature("y", tf.float32, ("examples", "values"), label=True, shape=(None, 3)),
-        ]
-
-    def description(self):
-        return {"architecture": "line", "config": {}}
-
-    def evaluate_sums(self, features):
-        error = self.predict(features)["values"] - features["y"]
-        return {"loss_sum": tf.reduce_sum(error * error), "weight_sum": tf.cast(tf.shape(error)[0], tf.float32)}
-
-    def train_sums(self, features, hyperparameters, random):
-        return self.evaluate_sums(features)
-
-    def predict(self, features):
-        return {"values": self.model.high(tf.tanh(self.model.middle(tf.tanh(self.model.low(features["x"])))))}
-
-    def serving(self):
-        return [tf.TensorSpec([None, 5], tf.float32, "x")], lambda x: self.predict({"x": x})
-
-export.write(Line(), optimizers.AdamW(), sys.argv[1] + "/graph")
+export.write(Line(low=7, middle=6, high=3), optimizers.AdamW(), sys.argv[1] + "/graph")
 
 RATE, DECAY, CLIP = 0.02, 0.1, 0.7
 SCALES = {"middle": (0.5, 3.0), "high": (1.0, 1.0)}  # of the learning rate and of the weight decay

@@ -11,8 +11,9 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// optimizerModels exports one small model with each optimizer.
-const optimizerModels = `
+// lineTask is a task of the exporter, for the scripts that follow it: dense layers, each with a name and
+// a width, with tanh between them, from 5 numbers to 3.
+const lineTask = `
 import sys
 import tensorflow as tf
 from gorbit_export import export, layers, optimizers, task
@@ -21,10 +22,14 @@ class Line(task.Task):
     name = "line"
     hyperparameters = []
 
-    def __init__(self):
+    def __init__(self, **widths):
         self.model = tf.Module()
-        self.model.wide = layers.Dense(5, 37, 0.3, 0, "wide")
-        self.model.tall = layers.Dense(37, 3, 0.3, 0, "tall")
+        self.layers = []
+        width = 5
+        for name, to in widths.items():
+            self.layers.append(layers.Dense(width, to, 0.3, 0, name))
+            setattr(self.model, name, self.layers[-1])
+            width = to
         self.features = [
             task.Feature("x", tf.float32, ("examples", "numbers"), shape=(None, 5)),
             task.Feature("y", tf.float32, ("examples", "values"), label=True, shape=(None, 3)),
@@ -41,13 +46,20 @@ class Line(task.Task):
         return self.evaluate_sums(features)
 
     def predict(self, features):
-        return {"values": self.model.tall(tf.tanh(self.model.wide(features["x"])))}
+        *inner, last = self.layers
+        x = features["x"]
+        for layer in inner:
+            x = tf.tanh(layer(x))
+        return {"values": last(x)}
 
     def serving(self):
         return [tf.TensorSpec([None, 5], tf.float32, "x")], lambda x: self.predict({"x": x})
+`
 
+// optimizerModels exports one small model with each optimizer.
+const optimizerModels = lineTask + `
 for name, optimizer in optimizers.OPTIMIZERS.items():
-    export.write(Line(), optimizer(), f"{sys.argv[1]}/{name}/graph")
+    export.write(Line(wide=37, tall=3), optimizer(), f"{sys.argv[1]}/{name}/graph")
 `
 
 // TestOptimizers holds three steps with the kernels, on two replicas, and with the optimizer sharded

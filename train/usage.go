@@ -1,12 +1,12 @@
 package train
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"syscall"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
 )
 
@@ -35,17 +35,7 @@ func resources() (u syscall.Rusage) {
 
 // memory returns the memory that the process has now, in bytes, or 0 if the system does not report
 // it.
-func memory() int64 {
-	statm, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	var size, resident int64
-	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
-		return 0
-	}
-	return resident * int64(os.Getpagesize())
-}
+func memory() int64 { return devices.Resident(os.Getpid()) }
 
 // machineMemory returns the memory of the machine in bytes, or 0 if the system does not report it.
 func machineMemory() int64 {

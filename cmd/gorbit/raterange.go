@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/chart"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/launch"
@@ -48,10 +47,7 @@ func (t *tuning) rateRange(ctx context.Context, env train.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(t.folder, 0o755); err != nil {
-		return err
-	}
-	unlock, err := checkpoint.Lock(t.folder)
+	unlock, err := t.lock()
 	if err != nil {
 		return err
 	}

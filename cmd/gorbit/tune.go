@@ -114,6 +114,14 @@ a journal of Optuna's: Python's optuna opens and continues it.`,
 	return cmd
 }
 
+// lock makes the folder of the study, if there is none, and keeps other processes out of it.
+func (t *tuning) lock() (unlock func() error, err error) {
+	if err := os.MkdirAll(t.folder, 0o755); err != nil {
+		return nil, err
+	}
+	return checkpoint.Lock(t.folder)
+}
+
 // run begins or continues the study.
 func (t *tuning) run(ctx context.Context, env train.Env) error {
 	journal, err := study.OpenJournal(ctx, t.folder, env.Log)
@@ -130,10 +138,7 @@ func (t *tuning) run(ctx context.Context, env train.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(t.folder, 0o755); err != nil {
-		return err
-	}
-	unlock, err := checkpoint.Lock(t.folder)
+	unlock, err := t.lock()
 	if err != nil {
 		return err
 	}

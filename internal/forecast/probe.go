@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -138,7 +139,7 @@ func (p Prober) train(ctx context.Context, args ...string) error {
 				return
 			case <-time.After(20 * time.Millisecond):
 			}
-			if p.Memory > 0 && resident(cmd.Process.Pid) > p.Memory {
+			if p.Memory > 0 && devices.Resident(cmd.Process.Pid) > p.Memory {
 				over.Store(true)
 				_ = cmd.Process.Kill()
 				return
@@ -163,19 +164,6 @@ func (p Prober) train(ctx context.Context, args ...string) error {
 		return &OutOfMemoryError{last}
 	}
 	return errors.New(last)
-}
-
-// resident returns the memory that a process has, in bytes, or 0 if it is not known.
-func resident(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0
-	}
-	var all, own int64
-	if _, err := fmt.Sscan(string(text), &all, &own); err != nil {
-		return 0
-	}
-	return own * int64(os.Getpagesize())
 }
 
 // lastLine returns the last line of what a program printed, without its name.

@@ -130,24 +130,30 @@ func (n *number) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// line is a line of metrics.jsonl. Phase is train or eval.
+type line struct {
+	Phase   string            `json:"phase"`
+	Step    *int64            `json:"step"`
+	Outputs map[string]number `json:"outputs"`
+}
+
+// parseLine returns false if a line is damaged.
+func parseLine(text []byte) (m line, ok bool) {
+	if json.Unmarshal(text, &m) != nil || m.Step == nil || *m.Step < 0 {
+		return line{}, false
+	}
+	return m, m.Phase == "train" || m.Phase == "eval"
+}
+
 // add adds a line. It returns false if the line is damaged.
-func (l *Log) add(line []byte) bool {
-	var m struct {
-		Phase   string            `json:"phase"`
-		Step    *int64            `json:"step"`
-		Outputs map[string]number `json:"outputs"`
-	}
-	if json.Unmarshal(line, &m) != nil || m.Step == nil || *m.Step < 0 {
+func (l *Log) add(text []byte) bool {
+	m, ok := parseLine(text)
+	if !ok {
 		return false
 	}
-	var of map[string]*Series
-	switch m.Phase {
-	case "train":
-		of = l.Train
-	case "eval":
+	of := l.Train
+	if m.Phase == "eval" {
 		of = l.Eval
-	default:
-		return false
 	}
 	for name, v := range m.Outputs {
 		s := of[name]

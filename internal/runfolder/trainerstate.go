@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -100,15 +99,16 @@ func newTrainerState(folder string, c Course, state runner.RunState) (*TrainerSt
 	loss := 0.0 // the sum of the steps' losses
 	counted := int64(0)
 	for _, l := range lines {
-		entry := map[string]any{"step": l.Step, "epoch": c.epoch(l.Step)}
+		step := *l.Step
+		entry := map[string]any{"step": step, "epoch": c.epoch(step)}
 		for name, v := range l.Outputs {
 			entry[l.name(name)] = orText(float64(v))
 		}
 		if l.Phase == "eval" {
-			out.addEvaluation(entry, processes, l.Step)
-		} else if v, ok := l.Outputs["loss"]; ok && l.Step > counted {
-			loss += float64(v) * float64(l.Step-counted)
-			counted = l.Step
+			out.addEvaluation(entry, processes, step)
+		} else if v, ok := l.Outputs["loss"]; ok && step > counted {
+			loss += float64(v) * float64(step-counted)
+			counted = step
 		}
 		out.LogHistory = append(out.LogHistory, entry)
 	}
@@ -200,13 +200,6 @@ func addMemory(entry map[string]any, phase string, m Memory) {
 	}
 }
 
-// line is a line of metrics.jsonl.
-type line struct {
-	Phase   string            `json:"phase"`
-	Step    int64             `json:"step"`
-	Outputs map[string]number `json:"outputs"`
-}
-
 // name returns Hugging Face's name of a metric.
 func (l line) name(metric string) string {
 	switch {
@@ -235,8 +228,7 @@ func readLines(folder string, size json.RawMessage) ([]line, error) {
 	}
 	var out []line
 	for text := range bytes.Lines(content) {
-		var l line
-		if json.Unmarshal(text, &l) == nil && strings.HasSuffix(string(text), "\n") {
+		if l, ok := parseLine(text); ok && bytes.HasSuffix(text, []byte("\n")) {
 			out = append(out, l)
 		}
 	}

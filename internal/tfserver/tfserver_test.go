@@ -108,30 +108,37 @@ func listening(t *testing.T, pid, port int) []string {
 	return out
 }
 
+// startServer starts a process with a server at an address or a socket, and ends it with the test. It
+// returns what the process prints.
+func startServer(t *testing.T, at string) (pid int, lines *bufio.Scanner) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "serve", at)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Write([]byte("\n"))
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cmd.Process.Pid, bufio.NewScanner(out)
+}
+
 // TestListensAtOneAddress starts servers, one a process, and looks where they
 // listen.
 func TestListensAtOneAddress(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1", "0.0.0.0"} {
 		t.Run(host, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "serve", host)
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				in.Write([]byte("\n"))
-				if err := cmd.Wait(); err != nil {
-					t.Error(err)
-				}
-			}()
-			lines := bufio.NewScanner(out)
+			pid, lines := startServer(t, host)
 			lines.Scan()
 			if want := Leader + "/device:CPU:0 " + Leader + "/device:CPU:1"; lines.Text() != want {
 				t.Fatalf("devices %q, want %q", lines.Text(), want)
@@ -141,7 +148,7 @@ func TestListensAtOneAddress(t *testing.T) {
 			if _, err := fmt.Sscan(lines.Text(), &port); err != nil {
 				t.Fatalf("port: %v", err)
 			}
-			got := listening(t, cmd.Process.Pid, port)
+			got := listening(t, pid, port)
 			want := []string{host}
 			if host == "0.0.0.0" {
 				want = []string{"::"}
@@ -157,29 +164,11 @@ func TestListensAtOneAddress(t *testing.T) {
 // no port.
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "server")
-	cmd := exec.Command(os.Args[0], "serve", path)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		in.Write([]byte("\n"))
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	}()
-	lines := bufio.NewScanner(out)
+	pid, lines := startServer(t, path)
 	if lines.Scan(); lines.Text() != "ready" {
 		t.Fatalf("printed %q", lines.Text())
 	}
-	if got := listening(t, cmd.Process.Pid, routePort); len(got) > 0 {
+	if got := listening(t, pid, routePort); len(got) > 0 {
 		t.Errorf("the server listens on %v too", got)
 	}
 	route, err := NewRoute(path)

@@ -76,15 +76,7 @@ func (s *Study) leftBehind(t *Trial) bool {
 				there = append(there, o.rungs[rung])
 			}
 		}
-		slices.SortFunc(there, func(a, b float64) int {
-			switch {
-			case s.config.better(a, b):
-				return -1
-			case s.config.better(b, a):
-				return 1
-			}
-			return 0
-		})
+		slices.SortFunc(there, s.config.compare)
 		if last := there[max(0, len(there)/s.config.Pruner.Factor-1)]; s.config.better(last, value) {
 			return true
 		}

@@ -347,6 +347,17 @@ func (c Config) better(a, b float64) bool {
 	return a > b
 }
 
+// compare orders the better of two values first.
+func (c Config) compare(a, b float64) int {
+	switch {
+	case c.better(a, b):
+		return -1
+	case c.better(b, a):
+		return 1
+	}
+	return 0
+}
+
 // bestReport returns the best of a trial's evaluations that is finite.
 func (s *Study) bestReport(t *Trial) (best float64, ok bool) {
 	for _, r := range t.Reports {

@@ -24,16 +24,7 @@ func (s *Study) split() (below, above []*Trial, enough bool) {
 			running = append(running, t)
 		}
 	}
-	by := func(a, b float64) int {
-		switch {
-		case s.config.better(a, b):
-			return -1
-		case s.config.better(b, a):
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(complete, func(a, b *Trial) int { return by(a.Value, b.Value) })
+	slices.SortStableFunc(complete, func(a, b *Trial) int { return s.config.compare(a.Value, b.Value) })
 	last := func(t *Trial) float64 {
 		if len(t.Reports) == 0 {
 			return math.NaN()
@@ -41,7 +32,7 @@ func (s *Study) split() (below, above []*Trial, enough bool) {
 		return t.Reports[len(t.Reports)-1].Value
 	}
 	slices.SortStableFunc(pruned, func(a, b *Trial) int {
-		return cmp.Or(cmp.Compare(len(b.Reports), len(a.Reports)), by(last(a), last(b)))
+		return cmp.Or(cmp.Compare(len(b.Reports), len(a.Reports)), s.config.compare(last(a), last(b)))
 	})
 	ranked := slices.Concat(complete, pruned)
 	n := min((len(ranked)+9)/10, 25)
