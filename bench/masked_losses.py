@@ -2,10 +2,11 @@
 
 Usage: python bench/masked_losses.py [--steps 500] [--every 50] [--peers hf] [--text FILE]
 
-All begin with the encoder of the demo's weights and a new head, and see the same blocks of text,
-each in an order and with masks of its own: the losses of single batches differ, their means should
-not. Batches are of 32 blocks, and the learning rate rises for a tenth of the steps and then falls
-to zero. Each number is the mean of the steps since the one before it.
+gorbit and Hugging Face begin with the encoder of the demo's weights and a new head, and Keras with
+weights drawn at random. All see the same blocks of text, each in an order and with masks of its
+own: the losses of single batches differ, their means should not. The learning rate rises for a
+tenth of the steps and then falls to zero. Each number is the mean of the steps since the one
+before it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def main() -> int:
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--steps", type=int, default=500)
     p.add_argument("--every", type=int, default=50, help="steps between two losses")
+    p.add_argument("--batch", type=int, default=plan.BATCH, help="blocks of a batch (default: 32)")
     p.add_argument("--size", default="minilm", choices=["minilm"], help="that of the weights")
     p.add_argument("--learning-rate", default="1e-4")
     p.add_argument("--weights", default=os.path.join(ROOT, ".cache", "minilm"))
@@ -61,7 +63,11 @@ def main() -> int:
 
 def losses(options: base.Options, peer: peers.Peer, args: argparse.Namespace) -> dict[int, float]:
     """Trains with a peer and returns its mean losses by step."""
-    more = {"losses": str(args.every), "learning_rate": args.learning_rate}
+    more = {
+        "losses": str(args.every),
+        "learning_rate": args.learning_rate,
+        "batch": str(args.batch),
+    }
     if peer.name != "keras-mlm":  # whose library has names of its own for the weights
         more["weights"] = args.weights
     variant = peer.variants[0]

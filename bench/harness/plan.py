@@ -122,6 +122,11 @@ class Job:
         return max(1, int(self.total_steps * WARMUP_RATIO))
 
     @property
+    def batch(self) -> int:
+        """Examples of a batch of a training."""
+        return int(self.options.get("batch", BATCH))
+
+    @property
     def shape(self) -> Size:
         """The shape of the model."""
         return SIZES[self.size]

@@ -31,7 +31,7 @@ class Train(Alone):
             *("--graph", job.options["graph"], "--data", os.path.join(job.data, "gorbit")),
             *("--run", os.path.join(job.scratch, "run"), "--steps", str(job.total_steps)),
             *("--steps-per-loop", "1", "--eval-interval", "-2"),
-            *("--batch-size", str(plan.BATCH), "--learning-rate", str(plan.LEARNING_RATE)),
+            *("--batch-size", str(job.batch), "--learning-rate", str(plan.LEARNING_RATE)),
             *("--warmup-steps", str(job.warmup_steps)),
             *("--set", f"optimizer.weight_decay={plan.WEIGHT_DECAY}"),
             *("--set", f"optimizer.clip_norm={plan.CLIP_NORM}"),

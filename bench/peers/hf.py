@@ -71,7 +71,7 @@ class Trainer(Worker):
         arguments = transformers.TrainingArguments(
             output_dir=os.path.join(job.scratch, "out"),
             use_cpu=not job.gpu,
-            per_device_train_batch_size=plan.BATCH,
+            per_device_train_batch_size=job.batch,
             max_steps=job.total_steps,
             learning_rate=float(job.options.get("learning_rate", plan.LEARNING_RATE)),
             weight_decay=plan.WEIGHT_DECAY,

@@ -127,7 +127,7 @@ class MaskedFit(Fit):
             tf.data.Dataset.from_tensor_slices(columns)
             .repeat()
             .shuffle(1000, seed=1)
-            .batch(plan.BATCH, drop_remainder=True)
+            .batch(job.batch, drop_remainder=True)
             .map(arrange, num_parallel_calls=tf.data.AUTOTUNE)
             .prefetch(tf.data.AUTOTUNE)
         )

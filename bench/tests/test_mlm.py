@@ -63,8 +63,8 @@ def test_losses_are_read_from_both_kinds_of_output(options, monkeypatch, tmp_pat
             return [sys.executable, "-c", f"print({said!r}, end='')"]
 
     options.settings.venvs[""] = type("Venv", (), {"python": ""})
-    args = type("Args", (), {"every": 50, "learning_rate": "1e-4", "weights": "w", "steps": 100})
-    args.size = "minilm"
+    given = {"every": 50, "learning_rate": "1e-4", "weights": "w", "steps": 100, "batch": 8}
+    args = type("Args", (), given | {"size": "minilm"})
     assert masked_losses.losses(options, Fake(), args) == {50: 7.25, 100: 6.5}
 
 
