@@ -6,8 +6,8 @@ Usage: python bench/finetune_hf.py --data data/mrpc --epochs 3 --learning-rate 2
 
 It reads the token ids of the splits train and dev from a folder of gorbit convert, starts with the
 demo's weights, and prints accuracy and F1 on dev after each epoch and at the end; of a regression
-Pearson's correlation, and of labels of tokens the accuracy. The task is that of the data. It also
-prints the examples per second of the training.
+Pearson's and Spearman's correlation, and of labels of tokens the accuracy. The task is that of the
+data. It also prints the examples per second of the training.
 """
 
 from __future__ import annotations

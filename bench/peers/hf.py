@@ -273,7 +273,7 @@ class Quality(Worker):
         speed = trainer.train().metrics["train_samples_per_second"]
         told = trainer.state.log_history
         last = next(entry for entry in reversed(told) if "eval_loss" in entry)
-        names = ("eval_accuracy", "eval_f1", "eval_pearson")
+        names = ("eval_accuracy", "eval_f1", "eval_pearson", "eval_spearman")
         found = {name.removeprefix("eval_"): last[name] for name in names if name in last}
         report.info(**found, examples_per_s=speed)
 
@@ -290,11 +290,12 @@ def tokens(told: Any) -> dict[str, float]:
 
 
 def correlation(told: Any) -> dict[str, float]:
-    """Pearson's correlation."""
-    import numpy as np
+    """Pearson's and Spearman's correlation."""
+    import scipy.stats
 
-    pairs = np.corrcoef(told.predictions.reshape(-1), told.label_ids.reshape(-1))
-    return {"pearson": float(pairs[0, 1])}
+    pair = told.predictions.reshape(-1), told.label_ids.reshape(-1)
+    pearson, spearman = scipy.stats.pearsonr(*pair), scipy.stats.spearmanr(*pair)
+    return {"pearson": float(pearson.statistic), "spearman": float(spearman.statistic)}
 
 
 def scores(answers: Sequence[int], labels: Sequence[int]) -> dict[str, float]:
