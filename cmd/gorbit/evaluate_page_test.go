@@ -80,7 +80,7 @@ func TestEvaluatePage(t *testing.T) {
 		{"--worst -1", fault.ExitUsage, "--worst is -1; expected 0 or more"},
 		{"--predictions dev.jsonl", fault.ExitUsage, "dev.jsonl already exists; choose another name, or add --overwrite to replace it"},
 		{"--predictions none/dev.jsonl", fault.ExitUsage, "there is no folder none; create it with mkdir -p none"},
-		{"--predictions dev.jsonl.gz", fault.ExitUsage, "predictions are not compressed; expected another name, such as dev.jsonl"},
+		{"--predictions dev.jsonl.gz && gzip -dc dev.jsonl.gz | cmp - dev.jsonl && echo the same", 0, "the same\n"},
 		{"--overwrite", fault.ExitUsage, "--overwrite is given without --predictions"},
 		{"--follow --worst 3", fault.ExitUsage, "leave out --predictions and --worst"},
 		{"--set data.dir=unlabelled --split test --worst 3", fault.ExitUsage, "24 of the 24 examples of split test have no label"},

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -27,7 +26,7 @@ type evaluatedRows struct {
 }
 
 func (r *evaluatedRows) add(f *pflag.FlagSet) {
-	f.StringVar(&r.predictions, "predictions", "", "`FILE` for the predictions, a line of JSON for each example")
+	f.StringVar(&r.predictions, "predictions", "", "`FILE` for the predictions, a line of JSON for each example; may end in .gz or .zst")
 	f.BoolVar(&r.overwrite, "overwrite", false, "replace the file for the predictions")
 	f.IntVar(&r.worst, "worst", 0, "how many of the examples of the highest loss to list")
 	help.Group(f, "Single examples", "predictions", "overwrite", "worst")
@@ -47,8 +46,6 @@ func (r *evaluatedRows) validate(f *pflag.FlagSet) error {
 		return nil
 	case vfs.Scheme(name) != "":
 		return usagef("--predictions is %s; expected a file on this machine; copy it afterwards, as with gcloud storage cp FILE %[1]s", name)
-	case strings.HasSuffix(name, ".gz") || strings.HasSuffix(name, ".zst"):
-		return usagef("--predictions is %s, and predictions are not compressed; expected another name, such as %s", name, strings.TrimSuffix(name, filepath.Ext(name)))
 	}
 	folder := filepath.Dir(name)
 	if info, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {

@@ -60,7 +60,7 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
 	f.StringVar(&a.format, "format", "", "format of the answers: text, tsv, csv or json (default: text, or that of a file with columns)")
 	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each [MASK]")
-	f.StringVar(&a.out, "out", "", "`FILE` for the answers (default: standard output)")
+	f.StringVar(&a.out, "out", "", "`FILE` for the answers; may end in .gz or .zst (default: standard output)")
 	f.BoolVar(&a.overwrite, "overwrite", false, "replace the file for the answers")
 	help.Group(f, "What to answer", "text", "text-pair", "file", "split")
 	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding")

@@ -42,7 +42,7 @@ var layers = [][]string{
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
 		"internal/testkit", "internal/archtest", "internal/doctor", "internal/hub/hubtest", "internal/peertls",
 	},
-	{"internal/bounded", "internal/format", "internal/suggest"},
+	{"internal/bounded", "internal/compressed", "internal/format", "internal/suggest"},
 	{"internal/fault"},
 }
 

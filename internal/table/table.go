@@ -14,10 +14,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/text/encoding/charmap"
 
+	"github.com/gorbit-ml/gorbit/internal/compressed"
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
@@ -54,11 +53,8 @@ func (f Format) Objects() bool { return f == JSONL || f == JSON || f == SQuAD }
 // FormatOf returns the format that the name of a file shows, or "". A name may end in .gz or .zst
 // after that.
 func FormatOf(path string) Format {
-	ext := strings.ToLower(filepath.Ext(path))
-	if ext == ".gz" || ext == ".zst" {
-		ext = strings.ToLower(filepath.Ext(strings.TrimSuffix(path, filepath.Ext(path))))
-	}
-	switch ext {
+	plain, _ := compressed.Cut(path)
+	switch strings.ToLower(filepath.Ext(plain)) {
 	case ".tsv", ".txt":
 		return TSV
 	case ".csv":
@@ -240,25 +236,12 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 
 // decompress returns the content of the file.
 func (t *Table) decompress() (io.Reader, error) {
-	bad := func(err error) error {
-		return &Error{t.path, 1, fmt.Sprintf("cannot be decompressed: %v", err)}
+	plain, err := compressed.NewReader(t.raw, t.path)
+	if err != nil {
+		return nil, &Error{t.path, 1, fmt.Sprintf("cannot be decompressed: %v", err)}
 	}
-	switch strings.ToLower(filepath.Ext(t.path)) {
-	case ".gz":
-		z, err := gzip.NewReader(t.raw)
-		if err != nil {
-			return nil, bad(err)
-		}
-		return z, nil
-	case ".zst":
-		z, err := zstd.NewReader(t.raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
-		if err != nil {
-			return nil, bad(err)
-		}
-		t.close = append(t.close, func() error { z.Close(); return nil })
-		return z, nil
-	}
-	return t.raw, nil
+	t.close = append(t.close, plain.Close)
+	return plain, nil
 }
 
 // decode returns the text of a file as UTF-8, without a byte order mark.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/gorbit-ml/gorbit/internal/compressed"
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -80,12 +81,13 @@ func Writer(out io.Writer, in Source, format Format, r Renderer) (func(Answer) e
 }
 
 // Output is where answers go: standard output, or a file that appears with all answers or not at
-// all.
+// all. A file whose name ends in .gz or .zst is compressed.
 type Output struct {
 	*bufio.Writer
 	path, temp string
 	f          vfs.FS
-	file       vfs.File // nil for standard output
+	file       vfs.File       // nil for standard output
+	content    io.WriteCloser // of the file, which may be compressed
 }
 
 // NewOutput creates the file at path, or uses stdout if path is "". An existing file is replaced
@@ -110,7 +112,11 @@ func NewOutput(stdout io.Writer, path string, overwrite bool) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Output{Writer: bufio.NewWriter(file), path: path, temp: temp, f: f, file: file}, nil
+	content, err := compressed.NewWriter(file, path)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &Output{Writer: bufio.NewWriter(content), path: path, temp: temp, f: f, file: file, content: content}, nil
 }
 
 // End writes what is left, and gives the file its name. err is the error that ended the answers: a
@@ -122,7 +128,7 @@ func (o *Output) End(err error) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(o.Flush(), o.file.Sync(), o.file.Close())
+	err = errors.Join(o.Flush(), o.content.Close(), o.file.Sync(), o.file.Close())
 	if err == nil {
 		err = o.f.Rename(o.temp, o.path)
 	}

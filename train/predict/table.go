@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gorbit-ml/gorbit/internal/compressed"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
@@ -75,13 +76,10 @@ func (c Columns) HasColumns(path string) bool {
 	if c.Format == FormatLines {
 		return false
 	}
-	plain := strings.ToLower(path)
-	for _, packed := range []string{".gz", ".zst"} {
-		if rest, ok := strings.CutSuffix(plain, packed); ok {
-			return rest != ""
-		}
+	if plain, packed := compressed.Cut(path); packed {
+		return plain != ""
 	}
-	return c.chosen() || slices.Contains([]string{".tsv", ".csv", ".json"}, filepath.Ext(plain))
+	return c.chosen() || slices.Contains([]string{".tsv", ".csv", ".json"}, strings.ToLower(filepath.Ext(path)))
 }
 
 // Table is a Source that reads columns of a file. It keeps the rows until TableWriter has written

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/gorbit-ml/gorbit/internal/compressed"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
@@ -193,6 +194,23 @@ func TestOutput(t *testing.T) {
 		t.Error(err)
 	}
 	check("two")
+	for _, path = range []string{path + ".csv.gz", path + ".zst"} {
+		if err := write(false, "packed", nil); err != nil {
+			t.Error(err)
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		in, err := compressed.NewReader(file, path)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if got, err := io.ReadAll(in); string(got) != "packed" || err != nil {
+			t.Errorf("%s has %q, %v", path, got, err)
+		}
+	}
 	if _, err := NewOutput(nil, t.TempDir(), true); !errors.Is(err, fault.Usage) {
 		t.Errorf("a folder: error %v, expected one of usage", err)
 	}
