@@ -61,4 +61,3 @@ type plain struct{ io.Writer }
 
 // Close implements io.Closer.
 func (plain) Close() error { return nil }
-
