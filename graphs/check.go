@@ -381,8 +381,10 @@ func (c *Contract) checkVariable(v Variable) error {
 	if !ok {
 		return fmt.Errorf("variable %s has update %q; expected one of %v", v.Name, v.Update, sortedKeys(c.Updates))
 	}
-	if i := v.Initializer; i != nil && (i.Kind != TruncatedNormal && i.Kind != Uniform || !(i.Scale > 0 && i.Scale <= math.MaxFloat32)) {
-		return fmt.Errorf("variable %s has the initializer %s of scale %v; expected %s or %s, and a scale above 0", v.Name, i.Kind, i.Scale, TruncatedNormal, Uniform)
+	if i := v.Initializer; i != nil {
+		if err := i.check(); err != nil {
+			return fmt.Errorf("variable %s has %w", v.Name, err)
+		}
 	}
 	for _, slot := range sortedKeys(v.SlotShapes) {
 		if !slices.ContainsFunc(update.Slots, func(s UpdateSlot) bool { return s.Name == slot }) {
@@ -393,6 +395,19 @@ func (c *Contract) checkVariable(v Variable) error {
 		}
 	}
 	return nil
+}
+
+// check returns an error if values cannot be drawn as the initializer says.
+func (i Initializer) check() error {
+	switch i.Kind {
+	case Unknown:
+		return nil
+	case Normal, TruncatedNormal, Uniform:
+		if i.Scale > 0 && i.Scale <= math.MaxFloat32 && math.Abs(i.Mean) <= math.MaxFloat32 {
+			return nil
+		}
+	}
+	return fmt.Errorf("the initializer %s of mean %v and scale %v; expected %s, %s, %s or %s, and a scale above 0", i.Kind, i.Mean, i.Scale, Normal, TruncatedNormal, Uniform, Unknown)
 }
 
 func (c *Contract) checkMetrics() error {

@@ -289,8 +289,8 @@ type Variable struct {
 	// first. Transpose means that names that say nothing else store the matrix transposed.
 	Foreign   []ForeignName `json:"foreign"`
 	Transpose bool          `json:"transpose"`
-	// Initializer says how the initial value is drawn; nil if it is not, or if the export does not
-	// say.
+	// Initializer says how the initial value is drawn; nil if it is not, or if the export says of no
+	// variable how it is.
 	Initializer *Initializer `json:"initializer,omitempty"`
 	// Rows is an int32 feature. Only the rows of the variable that it lists can have a
 	// gradient other than 0. "" means any row.
@@ -302,16 +302,20 @@ func (v Variable) Elements() int64 { return elements(v.Shape) }
 
 // Kinds of an Initializer.
 const (
-	TruncatedNormal = "truncated_normal" // with mean 0, cut off at two deviations
-	Uniform         = "uniform"          // from -Scale to Scale
+	Normal          = "normal"
+	TruncatedNormal = "truncated_normal" // cut off at two deviations
+	Uniform         = "uniform"          // from Mean-Scale to Mean+Scale
+	Unknown         = "unknown"          // in another way: only the export can
 )
 
 // Initializer says how the initial value of a variable is drawn.
 type Initializer struct {
 	Kind string `json:"kind"`
-	// Scale is the deviation of a normal distribution before it is cut off, or the bound of a uniform
-	// one. It is above 0.
+	// Scale is the deviation of a normal distribution before it is cut off, or half the width of a
+	// uniform one. It is above 0, unless the kind is Unknown.
 	Scale float64 `json:"scale"`
+	// Mean is the middle of the distribution.
+	Mean float64 `json:"mean"`
 }
 
 // ForeignName is the name of a variable in another project's checkpoints. In the contract it is a

@@ -237,6 +237,8 @@ func TestVersion3Errors(t *testing.T) {
 		{`"weight_decay": 0.5`, `"weight_decay": -0.5`, "variable model/conv/kernel has weight_decay -0.5; expected a factor of 0 or more"},
 		{`"learning_rate": 0.1`, `"learning_rate": 1e300`, "variable model/conv/kernel has learning_rate 1e+300; expected a factor"},
 		{`"update": "update_1"`, `"update": "update_2"`, `variable model/conv/bias has update "update_2"; expected one of [update_0 update_1]`},
+		{`"update": "update_1"`, `"update": "update_1", "initializer": {"kind": "cauchy", "scale": 1}`, `variable model/conv/bias has the initializer cauchy of mean 0 and scale 1; expected normal, truncated_normal`},
+		{`"update": "update_1"`, `"update": "update_1", "initializer": {"kind": "normal"}`, `of mean 0 and scale 0; expected normal, truncated_normal, uniform or unknown, and a scale above 0`},
 		{`, "update": "update_1"`, ``, `variable model/conv/bias has update "update"; expected one of`},
 		{`"merge": ["model/conv/kernel"]`, `"merge": ["model/table"]`, `merge names "model/table"; expected a float32 variable or state`},
 		{`"merge": ["model/conv/kernel"]`, `"merge": ["model/conv/kernel", "model/conv/kernel"]`, `merge names "model/conv/kernel"; expected a float32 variable or state, each once`},

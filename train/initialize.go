@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,8 +24,8 @@ type Init struct {
 	// From is a checkpoint's prefix, a run folder, or a safetensors file, each also in a bucket; "" keeps the values of
 	// the export, as do variables that From lacks.
 	From string
-	// Seed draws the variables that From does not fill and whose initializer the export tells; nil
-	// keeps the export's values.
+	// Seed draws the variables that From does not fill and whose initializer the export tells. It is
+	// an error if one of them is unknown. nil keeps the export's values.
 	Seed *int64
 	// Strict makes it an error if From lacks a variable or has it in another shape.
 	Strict bool
@@ -62,22 +63,20 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	if err != nil {
 		return nil, fmt.Errorf("initial variables of the export: %w", err)
 	}
-	if from.Seed != nil {
-		if err := draw(export.Contract, *from.Seed, values); err != nil {
-			return nil, err
-		}
-	}
+	var loaded map[string]*tf.Tensor
 	var report *checkpoint.LoadReport
 	if from.From != "" {
-		loaded, r, err := from.load(ctx, export.Contract)
+		loaded, report, err = from.load(ctx, export.Contract)
 		if err != nil {
 			return nil, fmt.Errorf("init: %w", err)
 		}
-		report = r
-		for name, value := range loaded {
-			values[name] = value
+	}
+	if from.Seed != nil {
+		if err := draw(export.Contract, *from.Seed, values, loaded); err != nil {
+			return nil, err
 		}
 	}
+	maps.Copy(values, loaded)
 	setAverages(values, variables)
 	return report, variables.Assign(ctx, values)
 }

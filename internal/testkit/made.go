@@ -85,9 +85,13 @@ func checksum(t testing.TB, script string, args []string) string {
 			fmt.Fprintf(sum, "%q\n", filepath.Base(f))
 		}
 	}
-	sources, err := filepath.Glob(filepath.Join(Root(), "tools", "gorbit_export", "*.py"))
-	if err != nil || len(sources) == 0 {
-		t.Fatalf("the exporter's sources: %v", err)
+	var sources []string
+	for _, pattern := range []string{"*.py", "*/*.py"} {
+		found, err := filepath.Glob(filepath.Join(Root(), "tools", "gorbit_export", pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("the exporter's sources %s: %v", pattern, err)
+		}
+		sources = append(sources, found...)
 	}
 	for _, s := range sources {
 		fmt.Fprintf(sum, "%q\n", filepath.Base(s))

@@ -279,6 +279,7 @@ class Export(tf.Module):
         drawn = _initializers(self._task.model)
         out = []
         for path, variable in self.variables_by_path.items():
+            initializer = drawn.get(variable.ref()) or self._task.initializer(path)
             shapes = {
                 slot: value.shape.as_list()
                 for slot, value in self._layout.slots[path].items()
@@ -289,7 +290,7 @@ class Export(tf.Module):
                     **_describe_variable(path, variable, self._task, foreign.get(variable.ref())),
                     "update": self._layout.rules[path].function,
                     **({"slot_shapes": shapes} if shapes else {}),
-                    **({"initializer": drawn[variable.ref()]} if variable.ref() in drawn else {}),
+                    **({"initializer": initializer.described()} if initializer else {}),
                 }
             )
         return out
@@ -437,10 +438,10 @@ def _foreign(module: tf.Module) -> dict[Any, layers.Foreign]:
     }
 
 
-def _initializers(module: tf.Module) -> dict[Any, dict[str, Any]]:
+def _initializers(module: tf.Module) -> dict[Any, layers.Initializer]:
     """Maps references of variables to how their initial values are drawn."""
     return {
-        variable.ref(): dataclasses.asdict(initializer)
+        variable.ref(): initializer
         for sub in [module, *module.submodules]
         if isinstance(sub, layers.Layer)
         for variable, initializer in sub.initializers()

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -37,13 +38,27 @@ class Initializer:
     """How the initial value of a variable is drawn, so that gorbit can draw another one.
 
     Attributes:
-        kind: `truncated_normal`, cut off at two deviations, or `uniform`.
+        kind: `normal`, `truncated_normal`, cut off at two deviations, `uniform`, or `unknown`:
+            it was drawn in another way.
         scale: the deviation of the normal distribution before it is cut off, or the bound below
-            which the absolute value of uniform numbers is.
+            which the absolute value of uniform numbers is, before the mean is added.
+        mean: what is added.
     """
 
     kind: str
-    scale: float
+    scale: float = 0.0
+    mean: float = 0.0
+
+    def described(self) -> dict[str, Any]:
+        """The variable's `initializer` in gorbit.json."""
+        if self == UNKNOWN:
+            return {"kind": self.kind}
+        mean = {"mean": self.mean} if self.mean else {}
+        return {"kind": self.kind, "scale": self.scale, **mean}
+
+
+UNKNOWN = Initializer("unknown")
+"""Drawn in a way that gorbit cannot follow."""
 
 
 def initial(shape: list[int], stddev: float, seed: int, name: str) -> Tensor:

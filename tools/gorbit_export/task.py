@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from gorbit_export import ops
+from gorbit_export import layers, ops
 
 Tensor = tf.Tensor
 
@@ -241,6 +241,13 @@ class Task(abc.ABC):
         Variables of gorbit_export.layers know theirs. This adds to them.
         """
         return []
+
+    def initializer(self, path: str) -> layers.Initializer | None:
+        """How the initial value of a variable was drawn; None, the default, if it was not.
+
+        Variables of gorbit_export.layers know theirs.
+        """
+        return None
 
     def rows(self, path: str) -> str | None:
         """Names the int32 feature that selects the rows of a variable that a batch uses.

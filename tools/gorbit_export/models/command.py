@@ -58,11 +58,15 @@ def add(parsers: Any) -> None:
         )
 
 
-def _build(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+def _prepare() -> None:
+    """Readies the process for Keras. Call it before anything that imports Keras."""
     # On a GPU, recurrent layers would choose kernels that only GPUs have.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     release.check()
+
+
+def _build(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     import keras
 
     from gorbit_export.models import userfile
@@ -77,10 +81,12 @@ def _build(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _task(args: argparse.Namespace) -> Any:
-    from gorbit_export.models import task, weights
+    _prepare()
+    from gorbit_export.models import initializers, task, weights
 
-    user, arguments = _build(args)
-    made = task.ModelTask(user, arguments)
+    with initializers.recorded() as drawn:
+        user, arguments = _build(args)
+        made = task.ModelTask(user, arguments, drawn)
     if args.weights:
         weights.load(user, args.weights)
     return made
@@ -110,6 +116,7 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
+    _prepare()
     from gorbit_export import export
     from gorbit_export.models import rules, task
 

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from gorbit_export import export, ops, task
+from gorbit_export import export, layers, ops, task
 from gorbit_export.models import (
     Feature,
     Model,
@@ -21,6 +21,7 @@ from gorbit_export.models import (
     calls,
     example,
     flops,
+    initializers,
     losses,
     metrics,
     names,
@@ -44,12 +45,18 @@ class ModelTask(task.Task):
         notes: what the user should know of the export, a sentence each.
     """
 
-    def __init__(self, user: Model, settings: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        user: Model,
+        settings: dict[str, Any] | None = None,
+        drawn: initializers.Record | None = None,
+    ) -> None:
         """Names the variables, and tries the model on an example batch.
 
         Args:
             user: what `build()` returned.
             settings: its arguments, for people.
+            drawn: how its variables were drawn.
 
         Raises:
             Refusal: if the model breaks a rule.
@@ -58,7 +65,7 @@ class ModelTask(task.Task):
         self.name = user.task
         self.features = features(user.features)
         self.hyperparameters: list[task.Hyperparameter] = []
-        self._settings = settings or {}
+        self._settings, self._drawn = settings or {}, drawn
         rules.check(user)
         self._weights = next(f for f in self.features if f.role == "weight")
         self._inputs = [f.name for f in self.features if f.role == "input"]
@@ -414,6 +421,10 @@ class ModelTask(task.Task):
     def learning_rate(self, path: str) -> float:
         """See Task."""
         return self._groups[path].get("learning_rate", 1.0)
+
+    def initializer(self, path: str) -> layers.Initializer | None:
+        """See Task. Only the initializers of Keras' variables are known."""
+        return self._drawn.of(self.named.variables[path].holder) if self._drawn else None
 
     def foreign(self, path: str) -> list[str | dict[str, Any]]:
         """See Task: what the user's file says."""
