@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/format"
 	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/hub"
 	"github.com/gorbit-ml/gorbit/internal/servable"
@@ -177,7 +179,7 @@ func (p *pushFlags) push(ctx context.Context, env train.Env, folder, message str
 		_, err = fmt.Fprintf(env.Out, "%s has all files already\n", c.Repo)
 		return err
 	}
-	_, err = fmt.Fprintf(env.Out, "pushed %d files (%.1f MB sent) to %s\n", result.Files, float64(result.Bytes)/1e6, result.Commit)
+	_, err = fmt.Fprintf(env.Out, "pushed %s (%.1f MB sent) to %s\n", format.Count(int64(result.Files), "file"), float64(result.Bytes)/1e6, result.Commit)
 	return err
 }
 
@@ -188,7 +190,7 @@ func (p *pushFlags) pushRun(ctx context.Context, env train.Env) (int64, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(staged)
-	out := filepath.Join(staged, "model")
+	out := filepath.Join(staged, path.Base(p.config.Repo)) // the name is the title of the model card
 	step, _, err := exportRun(ctx, p.run, env, p.format, servable.Options{Out: out}, false)
 	if err != nil {
 		return 0, err

@@ -11,7 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// TestPush pushes a folder, and the checkpoints of a run.
+// TestPush pushes a folder, and the checkpoints of a run, also with the commands of docs/guide/push.md.
 func TestPush(t *testing.T) {
 	t.Parallel()
 	h := hubtest.New()
@@ -37,31 +37,32 @@ func TestPush(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(model, "config.json"), []byte("{}"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	gorbit(fault.ExitDone, "created the private repository acme/reviews\npushed 1 files", "push", "model", "--repo", "acme/reviews")
-	gorbit(fault.ExitDone, "acme/reviews has all files already", "push", "model", "--repo", "acme/reviews")
+	gorbit(fault.ExitDone, "created the private repository acme/model\npushed 1 file ", "push", "model", "--repo", "acme/model")
+	gorbit(fault.ExitDone, "acme/model has all files already", "push", "model", "--repo", "acme/model")
 	gorbit(fault.ExitFailed, "may not write there", "push", "model", "--repo", "forbidden/reviews")
 
 	u.write(40)
 	u.run("gorbit", "convert", "--vocab", "vocab.txt", "--train", "reviews.tsv", "--text-column", "text", "--label-column", "label", "--labels", "bad,good", "--max-length", "24", "--out", "data")
 	graph := testkit.Export(t, `{"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 29, "max_position_embeddings": 32}`)
-	u.run("gorbit", "train", "--graph", graph, "--data", "data", "--run", "runs/a", "--steps", "2", "--batch-size", "8", "--learning-rate", "1e-3", "--checkpoint-interval", "1", "--eval-interval", "-2")
-	gorbit(fault.ExitDone, "pushed ", "push", "--run", "runs/a", "--repo", "acme/a", "--follow", "--every", "5", "--timeout", "1s")
-	r := h.Repo("acme/a")
-	if r == nil || len(r.Commits) != 1 || r.Commits[0] != "Step 2 of a" || len(r.Files["model.safetensors"]) == 0 || len(r.Files["README.md"]) == 0 {
+	u.run("gorbit", "train", "--graph", graph, "--data", "data", "--run", "runs/reviews", "--steps", "2", "--batch-size", "8", "--learning-rate", "1e-3", "--checkpoint-interval", "1", "--eval-interval", "-2")
+	(&terminal{u: u, env: append(env, "PATH="+u.bin+":"+os.Getenv("PATH")), addresses: map[string]string{"https://huggingface.co": h.URL}}).follow(t, "docs/guide/push.md", 4)
+	gorbit(fault.ExitDone, "pushed ", "push", "--run", "runs/reviews", "--repo", "acme/followed", "--follow", "--every", "5", "--timeout", "1s")
+	r := h.Repo("acme/followed")
+	if r == nil || len(r.Commits) != 1 || r.Commits[0] != "Step 2 of reviews" || len(r.Files["model.safetensors"]) == 0 || !strings.Contains(string(r.Files["README.md"]), "# followed") {
 		t.Errorf("%+v", r)
 	}
 
 	for _, args := range [][]string{
-		{"push", "model"}, {"push", "--repo", "a/b"}, {"push", "model", "--repo", "b"}, {"push", "model", "--run", "runs/a", "--repo", "a/b"},
-		{"push", "model", "--repo", "a/b", "--follow"}, {"push", "model", "--repo", "a/b", "--every", "2"}, {"push", "--run", "runs/a", "--repo", "a/b", "--follow", "--every", "0"},
+		{"push", "model"}, {"push", "--repo", "a/b"}, {"push", "model", "--repo", "b"}, {"push", "model", "--run", "runs/reviews", "--repo", "a/b"},
+		{"push", "model", "--repo", "a/b", "--follow"}, {"push", "model", "--repo", "a/b", "--every", "2"}, {"push", "--run", "runs/reviews", "--repo", "a/b", "--follow", "--every", "0"},
 		{"push", "model", "--repo", "a/b", "--format", "savedmodel"}, {"push", "gs://b/model", "--repo", "a/b"},
 	} {
 		gorbit(fault.ExitUsage, "gorbit: ", args...)
 	}
 	env[1] = "HF_TOKEN_PATH=" + filepath.Join(u.dir, "token")
-	gorbit(fault.ExitUsage, "HF_TOKEN=", "push", "model", "--repo", "acme/reviews")
+	gorbit(fault.ExitUsage, "HF_TOKEN=", "push", "model", "--repo", "acme/model")
 	if err := os.WriteFile(filepath.Join(u.dir, "token"), []byte(hubtest.Token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	gorbit(fault.ExitDone, "has all files already", "push", "model", "--repo", "acme/reviews")
+	gorbit(fault.ExitDone, "has all files already", "push", "model", "--repo", "acme/model")
 }

@@ -24,10 +24,11 @@ import (
 // binaries is the folder for the programs that newUser builds.
 var binaries string
 
-// TestMain makes the test binary act as the gorbit command of the scripts.
+// TestMain makes the test binary act as the gorbit command of the scripts, and as the curl of the pages.
 func TestMain(m *testing.M) {
 	testscript.Main(tests{m}, map[string]func(){
 		"gorbit": func() { os.Exit(run(os.Args[1:])) },
+		"curl":   curl,
 	})
 }
 

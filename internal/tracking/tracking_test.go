@@ -3,25 +3,21 @@ package tracking
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/tracking/trackingtest"
 )
 
 // writeRun writes a run folder with training metrics of so many steps.
@@ -64,132 +60,33 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// fakeMLflow is a tracking server in memory with the rules of MLflow's that matter here.
-type fakeMLflow struct {
-	*httptest.Server
-	mu          sync.Mutex
-	down        bool
-	experiments map[string]string
-	runs        map[string]*fakeRun
-	calls       int
-	fail        func(call int) bool
-}
-
-type fakeRun struct {
-	name, status, experiment string
-	params                   map[string]string
-	metrics                  map[string][]Point // by key
-}
-
-func newMLflow(t *testing.T) *fakeMLflow {
-	f := &fakeMLflow{experiments: map[string]string{"Default": "0"}, runs: make(map[string]*fakeRun)}
-	f.Server = httptest.NewServer(f)
+func newMLflow(t *testing.T) *trackingtest.MLflow {
+	f := trackingtest.New()
 	t.Cleanup(f.Close)
 	return f
 }
 
-func (f *fakeMLflow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls++
-	if f.down || f.fail != nil && f.fail(f.calls) {
-		panic(http.ErrAbortHandler)
-	}
-	var in struct {
-		Name         string `json:"name"`
-		ExperimentID string `json:"experiment_id"`
-		RunName      string `json:"run_name"`
-		RunID        string `json:"run_id"`
-		Status       string
-		Params       []pair
-		Metrics      []struct {
-			Key   string
-			Value any
-			Step  int64
-		}
-	}
-	if r.Method == http.MethodPost {
-		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-			http.Error(w, err.Error(), 400)
-			return
-		}
-	}
-	refuse := func(status int, message string) {
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(map[string]string{"error_code": "X", "message": message})
-	}
-	answer := func(v any) { _ = json.NewEncoder(w).Encode(v) }
-	run := f.runs[in.RunID]
-	switch call := strings.TrimPrefix(r.URL.Path, "/api/2.0/mlflow/"); call {
-	case "experiments/get-by-name":
-		if id, ok := f.experiments[r.URL.Query().Get("experiment_name")]; ok {
-			answer(map[string]any{"experiment": map[string]string{"experiment_id": id}})
-			return
-		}
-		refuse(404, "no such experiment")
-	case "experiments/create":
-		f.experiments[in.Name] = fmt.Sprint(len(f.experiments))
-		answer(map[string]string{"experiment_id": f.experiments[in.Name]})
-	case "runs/create":
-		id := fmt.Sprintf("run%d", len(f.runs))
-		f.runs[id] = &fakeRun{name: in.RunName, status: "RUNNING", experiment: in.ExperimentID, params: make(map[string]string), metrics: make(map[string][]Point)}
-		answer(map[string]any{"run": map[string]any{"info": map[string]string{"run_id": id}}})
-	case "runs/get":
-		if f.runs[r.URL.Query().Get("run_id")] == nil {
-			refuse(404, "no such run")
-		}
-	case "runs/update":
-		run.status = in.Status
-	case "runs/log-batch":
-		if len(in.Metrics) > 1000 || len(in.Params) > 100 {
-			refuse(400, "too many")
-			return
-		}
-		for _, p := range in.Params {
-			if old, ok := run.params[p.Key]; ok && old != p.Value {
-				refuse(400, "a param may not change")
-				return
-			}
-			run.params[p.Key] = p.Value
-		}
-		for _, m := range in.Metrics {
-			value, ok := m.Value.(float64)
-			if !ok && m.Value != "NaN" {
-				refuse(400, "not a number")
-				return
-			} else if !ok {
-				value = math.NaN()
-			}
-			run.metrics[m.Key] = append(run.metrics[m.Key], Point{Step: m.Step, Value: value})
-		}
-	default:
-		refuse(404, "no such call "+call)
-	}
-}
-
 // check compares a run's metrics with those of so many steps, each once and in order.
-func (f *fakeMLflow) check(t *testing.T, id string, steps int, status string) {
+func check(t *testing.T, f *trackingtest.MLflow, id string, steps int, status string) {
 	t.Helper()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := f.runs[id]
-	if r == nil {
+	r, ok := f.Runs()[id]
+	if !ok {
 		t.Fatalf("there is no %s", id)
 	}
-	if got := len(r.metrics["train/loss"]); got != steps || len(r.metrics["train/accuracy"]) != steps || len(r.metrics["eval/loss"]) != steps/10 {
-		t.Errorf("%s: %d losses, %d accuracies and %d evaluations; expected %d, %d and %d", id, got, len(r.metrics["train/accuracy"]), len(r.metrics["eval/loss"]), steps, steps, steps/10)
+	if got := len(r.Metrics["train/loss"]); got != steps || len(r.Metrics["train/accuracy"]) != steps || len(r.Metrics["eval/loss"]) != steps/10 {
+		t.Errorf("%s: %d losses, %d accuracies and %d evaluations; expected %d, %d and %d", id, got, len(r.Metrics["train/accuracy"]), len(r.Metrics["eval/loss"]), steps, steps, steps/10)
 	}
-	for i, p := range r.metrics["train/loss"] {
+	for i, p := range r.Metrics["train/loss"] {
 		if p.Step != int64(i+1) || p.Value != 1/float64(i+1) {
 			t.Fatalf("point %d is %+v", i, p)
 		}
 	}
-	if r.status != status || r.name != "mrpc" || r.params["train.learning_rate"] != "0.1" {
-		t.Errorf("%s: %q, %s, %v; expected %s", id, r.name, r.status, r.params, status)
+	if r.Status != status || r.Name != "mrpc" || r.Params["train.learning_rate"] != "0.1" {
+		t.Errorf("%s: %q, %s, %v; expected %s", id, r.Name, r.Status, r.Params, status)
 	}
 }
 
-func tracker(f *fakeMLflow, dir string, log *bytes.Buffer) *Tracker {
+func tracker(f *trackingtest.MLflow, dir string, log *bytes.Buffer) *Tracker {
 	return &Tracker{Folder: dir, Sink: &MLflow{URL: f.URL, Experiment: "reviews"}, Log: slog.New(slog.NewTextHandler(log, nil)), Poll: time.Millisecond}
 }
 
@@ -200,9 +97,9 @@ func TestMLflow(t *testing.T) {
 	if err := tracker(f, dir, &log).Send(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.check(t, "run0", 1234, "KILLED") // no process trains in the folder
-	if f.runs["run0"].experiment != f.experiments["reviews"] {
-		t.Error("the run is in another experiment")
+	check(t, f, "run0", 1234, "KILLED") // no process trains in the folder
+	if got := f.Runs()["run0"].Experiment; got != "reviews" {
+		t.Errorf("the run is in the experiment %q; expected reviews", got)
 	}
 	// Another process goes on where this one ended, also when the run went back in the meantime.
 	writeMetrics(t, dir, 1, 1200, false)
@@ -213,18 +110,15 @@ func TestMLflow(t *testing.T) {
 	if err := tracker(f, dir, &log).Send(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.check(t, "run0", 1300, "KILLED")
+	check(t, f, "run0", 1300, "KILLED")
 	// A run that was deleted there is sent once more.
-	f.set(func() {
-		delete(f.runs, "run0")
-		f.runs["other"] = &fakeRun{}
-	})
+	f.Delete("run0")
 	if err := tracker(f, dir, &log).Send(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.check(t, "run1", 1300, "KILLED")
-	if len(f.runs) != 2 {
-		t.Errorf("%d runs", len(f.runs))
+	check(t, f, "run1", 1300, "KILLED")
+	if n := len(f.Runs()); n != 1 {
+		t.Errorf("%d runs; expected 1", n)
 	}
 }
 
@@ -234,13 +128,11 @@ func TestEveryCallFails(t *testing.T) {
 		f := newMLflow(t)
 		dir := writeRun(t, 1234)
 		var met atomic.Bool
-		f.set(func() {
-			f.fail = func(call int) bool {
-				if call == n {
-					met.Store(true)
-				}
-				return call == n
+		f.Fail(func(call int) bool {
+			if call == n {
+				met.Store(true)
 			}
+			return call == n
 		})
 		var log bytes.Buffer
 		err := tracker(f, dir, &log).Send(t.Context())
@@ -256,39 +148,39 @@ func TestEveryCallFails(t *testing.T) {
 		if err := tracker(f, dir, &log).Send(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ids := slices.Collect(maps.Keys(f.runs))
+		ids := slices.Collect(maps.Keys(f.Runs()))
 		if len(ids) != 1 {
 			t.Fatalf("call %d failed: %d runs", n, len(ids))
 		}
-		f.check(t, ids[0], 1234, "KILLED")
+		check(t, f, ids[0], 1234, "KILLED")
 	}
 }
 
 // TestFollow lets the tracker be away while the run trains: nothing is lost.
 func TestFollow(t *testing.T) {
 	f := newMLflow(t)
-	f.set(func() { f.down = true })
+	f.Down(true)
 	dir := writeRun(t, 20)
 	write(t, filepath.Join(dir, runfolder.Journal), "")
 	var log bytes.Buffer
 	ended := make(chan struct{})
 	done := make(chan error, 1)
 	go func() { done <- tracker(f, dir, &log).Follow(t.Context(), ended, time.Minute) }()
-	for f.attempts() < 3 {
+	for f.Calls() < 3 {
 		time.Sleep(time.Millisecond)
 	}
 	writeMetrics(t, dir, 21, 50, true)
 	close(ended)
-	f.set(func() { f.down = false })
+	f.Down(false)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	f.check(t, "run0", 50, "KILLED")
+	check(t, f, "run0", 50, "KILLED")
 	if n := strings.Count(log.String(), "the tracker is away"); n != 1 {
 		t.Errorf("it is said %d times that the tracker is away:\n%s", n, &log)
 	}
 
-	f.set(func() { f.down = true })
+	f.Down(true)
 	if err := tracker(f, dir, &log).Follow(t.Context(), nil, 10*time.Millisecond); err == nil || !strings.Contains(err.Error(), "the same command sends what is missing") {
 		t.Errorf("%v", err)
 	}
@@ -297,19 +189,6 @@ func TestFollow(t *testing.T) {
 	if err := tracker(f, dir, &log).Follow(ctx, nil, time.Hour); err == nil {
 		t.Error("it follows although it was stopped")
 	}
-}
-
-// set changes the server between two calls.
-func (f *fakeMLflow) set(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change()
-}
-
-func (f *fakeMLflow) attempts() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.calls
 }
 
 func TestCommand(t *testing.T) {
