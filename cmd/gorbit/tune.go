@@ -193,6 +193,8 @@ func (t *tuning) config(ctx context.Context, before tune.Config, continued bool,
 	given := t.file != "" || len(t.params)+len(t.settings)+len(t.search) > 0
 	c := before
 	switch {
+	case !continued && !given:
+		return c, usagef("there is no study in %s; expected one that was begun, or --config, --params or --search to begin one", t.folder)
 	case continued && !given:
 		c.Objective, c.Direction = orString(t.objective, c.Objective), orString(t.direction, c.Direction)
 	default:
@@ -313,9 +315,11 @@ func searched(base train.Params, r study.Range) (tune.Param, []train.Params, err
 	}
 	switch {
 	case !known:
-		// The error of train names what is known.
-		if err := base.Set(r.Name + "=0"); err != nil {
-			return tune.Param{}, nil, err
+		// The error of train names what is known, behind the setting that it is given.
+		const setting = "=0"
+		if err := base.Set(r.Name + setting); err != nil {
+			_, reason, _ := strings.Cut(err.Error(), r.Name+setting+": ")
+			return tune.Param{}, nil, usagef("search.%s: %s", r.Name, reason)
 		}
 		return tune.Param{}, nil, usagef("search.%s: there is no param %s; expected one of gorbit train --print-params", r.Name, r.Name)
 	case slices.Contains(notSearched, r.Name):

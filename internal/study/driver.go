@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -74,13 +75,14 @@ type Driver struct {
 
 	objective string
 	taken     map[int]bool // trials that a slot runs; guarded by the journal
+	ended     int          // trials that this process has ended; guarded by the journal
 }
 
 // Run runs trials until the study is done. If the context is cancelled, the trials save and stop, and
 // Run returns the cause, of class fault.Stopped. If the first trials all fail, Run returns an error
-// with what the last of them said.
+// with what the last of them said; called again, it tries one more.
 func (d *Driver) Run(ctx context.Context) error {
-	d.taken = make(map[int]bool)
+	d.taken, d.ended = make(map[int]bool), 0
 	d.Journal.View(func(s *tune.Study) {
 		c, _ := s.Config()
 		d.objective = c.Objective
@@ -104,11 +106,26 @@ func (d *Driver) Run(ctx context.Context) error {
 		return err
 	}
 	var sentence string
-	d.Journal.View(func(s *tune.Study) { sentence = s.Hopeless() })
+	next := "the same command tries the next trial"
+	d.Journal.View(func(s *tune.Study) {
+		sentence = d.hopeless(s)
+		if s.Ask(d.Now()) == nil {
+			next = "a larger --trials tries another one"
+		}
+	})
 	if sentence != "" {
-		return fmt.Errorf("the first trials all failed, the last one with: %s; see %s; the same command tries the next trial", sentence, filepath.Join(d.Folder, logFolder))
+		return fmt.Errorf("the first trials all failed, the last one with: %s; see %s; %s", sentence, filepath.Join(d.Folder, logFolder), next)
 	}
 	return nil
+}
+
+// hopeless returns the error of the last trial if the first ones all failed, the last of them in this
+// process, and "" otherwise: what they failed of, such as a full disk, may be mended since.
+func (d *Driver) hopeless(s *tune.Study) string {
+	if d.ended == 0 {
+		return ""
+	}
+	return s.Hopeless()
 }
 
 // next returns a trial that is to be run: one that runs by the journal and that no process trains, or
@@ -127,18 +144,32 @@ func (d *Driver) next(ctx context.Context) (job *Job, err error) {
 		}
 	}
 	err = d.Journal.Update(ctx, func(s *tune.Study) ([]tune.Op, error) {
-		if take(s); job != nil || s.Hopeless() != "" {
+		if take(s); job != nil || d.hopeless(s) != "" {
 			return nil, nil
 		}
-		if op := s.Ask(d.Now()); op != nil {
-			return []tune.Op{op}, nil
+		op := s.Ask(d.Now())
+		if op == nil {
+			return nil, nil
 		}
-		return nil, nil
+		return []tune.Op{op}, d.unused(len(s.Trials()))
 	})
 	if err == nil && job == nil {
 		d.Journal.View(take)
 	}
 	return job, err
+}
+
+// unused returns an error if there is a run where a new trial's would be. It is not the trial's: it was
+// made with other params, by a study whose journal is gone.
+func (d *Driver) unused(trial int) error {
+	folder := filepath.Join(d.Folder, filepath.FromSlash(tune.RunFolder(trial)))
+	switch _, err := os.Lstat(folder); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fault.Usagef("%s is there, and %s says nothing of trial %d; expected no run where a new trial's is made; remove the runs that an earlier study left, or choose another folder with --study", folder, d.Journal.path, trial)
 }
 
 // job describes a trial.
@@ -172,7 +203,11 @@ func (d *Driver) run(ctx context.Context, j Job) error {
 			return err
 		}
 	}
-	if err := d.Journal.Update(ctx, func(s *tune.Study) ([]tune.Op, error) { return s.End(j.Number, sentence, d.Now()), nil }); err != nil {
+	err = d.Journal.Update(ctx, func(s *tune.Study) ([]tune.Op, error) {
+		d.ended++
+		return s.End(j.Number, sentence, d.Now()), nil
+	})
+	if err != nil {
 		return err
 	}
 	d.Journal.View(func(s *tune.Study) { d.printEnd(s.Trials()[j.Number]) })

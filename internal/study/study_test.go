@@ -275,11 +275,36 @@ func TestPrunedTrials(t *testing.T) {
 	}
 }
 
+// TestAllTrialsFail ends a study whose trials fail. What they failed of may be mended: the same command
+// tries the next trial, and goes on if that is complete.
 func TestAllTrialsFail(t *testing.T) {
-	tr := &trainer{t: t, fails: map[int]string{0: "no space", 1: "no space", 2: "no space left"}}
-	_, err := drive(t.Context(), t, filepath.Join(t.TempDir(), "study"), searched(t), tr, io.Discard, 1)
-	if err == nil || !strings.Contains(err.Error(), "the first trials all failed, the last one with: no space left; see ") || fault.Of(err) != fault.Failed {
-		t.Errorf("got %v", err)
+	folder := filepath.Join(t.TempDir(), "study")
+	tr := &trainer{t: t, fails: map[int]string{0: "no space", 1: "no space", 2: "no space left", 3: "still none"}}
+	for _, want := range []string{"the last one with: no space left; see ", "the last one with: still none; see "} {
+		_, err := drive(t.Context(), t, folder, searched(t), tr, io.Discard, 1)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasSuffix(err.Error(), "the same command tries the next trial") || fault.Of(err) != fault.Failed {
+			t.Errorf("got %v, expected %s", err, want)
+		}
+	}
+	if _, err := drive(t.Context(), t, folder, searched(t), tr, io.Discard, 1); err != nil || len(tr.started) != 6 {
+		t.Errorf("%v: started %v", err, tr.started)
+	}
+}
+
+// TestJournalIsGone has runs of a study whose journal was removed. A new study does not take them for
+// runs of its own trials, which have other params.
+func TestJournalIsGone(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "study")
+	if _, err := drive(t.Context(), t, folder, searched(t), &trainer{t: t}, io.Discard, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(folder, JournalFile)); err != nil {
+		t.Fatal(err)
+	}
+	tr := &trainer{t: t}
+	_, err := drive(t.Context(), t, folder, searched(t), tr, io.Discard, 1)
+	if fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "trials/0000 is there, and ") || len(tr.started) != 0 {
+		t.Errorf("got %v and started %v, expected to be refused", err, tr.started)
 	}
 }
 

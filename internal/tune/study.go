@@ -294,8 +294,11 @@ func (s *Study) Ask(now time.Time) Op {
 		return nil
 	}
 	number := len(s.trials)
-	return createTrial(own, s.sample(number), s.config.Space, fmt.Sprintf("trials/%04d", number), now)
+	return createTrial(own, s.sample(number), s.config.Space, RunFolder(number), now)
 }
+
+// RunFolder returns the folder of the run of a trial of gorbit's, with slashes, in that of the study.
+func RunFolder(trial int) string { return fmt.Sprintf("trials/%04d", trial) }
 
 // Report returns the operation that tells of an evaluation of a trial, or nil if the journal has it,
 // or has a later one, or the trial is over.
