@@ -9,6 +9,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // maxWindow limits the memory in bytes that a Zstandard file may ask for.
@@ -30,19 +32,60 @@ func Cut(path string) (plain string, compressed bool) {
 }
 
 // NewReader returns the content of r, which is that of a file with the given name. Closing it does not
-// close r.
+// close r. Where reading fails, though r can be read, the file is damaged, for instance cut short: the
+// error is of class fault.Damaged.
 func NewReader(r io.Reader, path string) (io.ReadCloser, error) {
+	file := &source{r: r}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case gz:
-		return gzip.NewReader(r)
-	case zst:
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxWindow))
+		z, err := gzip.NewReader(file)
 		if err != nil {
-			return nil, err
+			return nil, file.cause(err)
 		}
-		return z.IOReadCloser(), nil
+		return &content{z, file}, nil
+	case zst:
+		z, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxWindow))
+		if err != nil {
+			return nil, file.cause(err)
+		}
+		return &content{z.IOReadCloser(), file}, nil
 	}
 	return io.NopCloser(r), nil
+}
+
+// source is a compressed file.
+type source struct {
+	r   io.Reader
+	n   int64
+	err error // of reading it
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	s.n += int64(n)
+	if err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// cause returns the error that an error in decompression comes from.
+func (s *source) cause(err error) error {
+	if err == nil || err == io.EOF || s.err != nil {
+		return err
+	}
+	return fault.Damagedf("cannot be decompressed beyond byte %d of the file: %w; is the file whole?", s.n, err)
+}
+
+// content is what a compressed file holds.
+type content struct {
+	io.ReadCloser
+	file *source
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	return n, c.file.cause(err)
 }
 
 // NewWriter returns a writer of the content of a file with the given name, whose bytes go to w. Closing

@@ -3,9 +3,14 @@ package compressed
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
+
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 func TestRoundTrip(t *testing.T) {
@@ -69,6 +74,38 @@ func TestOtherReaders(t *testing.T) {
 		}
 		if err == nil {
 			t.Errorf("%s of another format was read", name)
+		}
+	}
+}
+
+// TestDamage reads a file that is cut short, as by a download that broke off, and one that cannot be
+// read to its end for another reason.
+func TestDamage(t *testing.T) {
+	for _, name := range []string{"a.gz", "a.zst"} {
+		var file bytes.Buffer
+		w, err := NewWriter(&file, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 1000 {
+			fmt.Fprintf(w, "line %d\n", i*i)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		half := file.Bytes()[:file.Len()/2]
+		away := errors.New("the disk is away")
+		for _, tt := range []struct {
+			r    io.Reader
+			want fault.Class
+		}{{bytes.NewReader(half), fault.Damaged}, {io.MultiReader(bytes.NewReader(half), iotest.ErrReader(away)), fault.Failed}} {
+			r, err := NewReader(tt.r, name)
+			if err == nil {
+				_, err = io.ReadAll(r)
+			}
+			if err == nil || fault.Of(err) != tt.want || errors.Is(err, away) != (tt.want == fault.Failed) {
+				t.Errorf("%s: got %v, expected class %v", name, err, tt.want)
+			}
 		}
 	}
 }

@@ -238,7 +238,7 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 func (t *Table) decompress() (io.Reader, error) {
 	plain, err := compressed.NewReader(t.raw, t.path)
 	if err != nil {
-		return nil, &Error{t.path, 1, fmt.Sprintf("cannot be decompressed: %v", err)}
+		return nil, fmt.Errorf("%s: %w", t.path, err)
 	}
 	t.close = append(t.close, plain.Close)
 	return plain, nil
