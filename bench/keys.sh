@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
-# Measures a training step of two workers on this machine without keys and with, in turns:
+# Measures a training step of two workers on this machine without keys, with keys and by Unix sockets,
+# in turns:
 #
 #   bench/keys.sh GORBIT GRAPH DATA ROUNDS
 #
-# Prints the median time of a step of each in milliseconds, and their ratio.
+# Prints the median time of a step of each in milliseconds, and their ratios.
 set -euo pipefail
 gorbit=$1 graph=$2 data=$3 rounds=$4
 work=$(mktemp -d)
 workers=()
 trap 'kill "${workers[@]}" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
+mkdir -m 700 "$work/s"
 (umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \n' > "$work/token")
 
+address() { # NAME I: what a worker listens on: any free port, or the name of a socket
+  if [ "$1" = sockets ]; then echo "127.0.0.1:$2"; else echo 127.0.0.1:0; fi
+}
 start() { # NAME FLAG...: starts two workers; leaves their addresses in $work/NAME
   local name=$1 i
   shift
   for i in 1 2; do
-    "$gorbit" worker --listen 127.0.0.1:0 --devices cpu:1 --threads 1 "$@" > "$work/$name.$i" 2>> "$work/log" &
+    "$gorbit" worker --listen "$(address "$name" "$i")" --devices cpu:1 --threads 1 "$@" > "$work/$name.$i" 2>> "$work/log" &
     workers+=($!)
     until grep -q listening "$work/$name.$i"; do sleep 0.1; done
   done
@@ -33,10 +38,13 @@ median() { sort -n "$1" | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }
 
 start open
 start locked --token-file "$work/token"
+start sockets --sockets "$work/s"
 for round in $(seq "$rounds"); do
   train open "open-$round"
   train locked "locked-$round" --token-file "$work/token"
+  train sockets "sockets-$round" --sockets "$work/s"
   cmp "$work/open-$round/metrics.jsonl" "$work/locked-$round/metrics.jsonl"
+  cmp "$work/open-$round/metrics.jsonl" "$work/sockets-$round/metrics.jsonl"
 done
-awk -v open="$(median "$work/open.times")" -v locked="$(median "$work/locked.times")" \
-  'BEGIN { printf "open %.0f ms, locked %.0f ms, locked/open %.3f\n", open, locked, locked / open }'
+awk -v open="$(median "$work/open.times")" -v locked="$(median "$work/locked.times")" -v sockets="$(median "$work/sockets.times")" \
+  'BEGIN { printf "open %.0f ms, locked %.0f ms, sockets %.0f ms, locked/open %.3f, sockets/open %.3f\n", open, locked, sockets, locked / open, sockets / open }'

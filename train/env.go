@@ -28,6 +28,9 @@ type Env struct {
 	Version string
 	// Keys are for workers that have keys; nil for workers without.
 	Keys Keys
+	// Sockets is the folder of the Unix sockets by which workers on this machine are reached, without
+	// ports or keys; "" for workers that have ports.
+	Sockets string
 	// Observer watches the steps, for a progress bar; nil for none.
 	Observer runner.Observer
 	// Placed, if not nil, is called when the model has been placed on its devices, also on those that

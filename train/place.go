@@ -58,7 +58,7 @@ func (p Params) openModel(ctx context.Context, export *graphs.Export, functions 
 		return placed{}, err
 	}
 	f, err := cluster.Connect(ctx, cluster.Config{Addresses: p.Strategy.addresses(), Timeout: p.Strategy.WorkerTimeout, Log: env.Log, Version: env.Version,
-		IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, NoOneDNN: p.Runtime.OneDNN == "off", Keys: env.Keys})
+		IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, NoOneDNN: p.Runtime.OneDNN == "off", Keys: env.Keys, Sockets: env.Sockets})
 	if err != nil {
 		return placed{}, err
 	}

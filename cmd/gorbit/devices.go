@@ -69,16 +69,16 @@ devices that workers lend.`,
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait for the workers")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	help.Group(cmd.Flags(), "What to list", "devices", "workers", "timeout", "json")
-	readKeys := addKeys(cmd.Flags())
+	readAccess := addAccess(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if len(workers) > 0 {
 			config := cluster.Config{Addresses: workers, Timeout: timeout, Log: slog.New(slog.DiscardHandler), Version: version.String()}
-			keys, err := readKeys(cmd.InOrStdin())
+			by, err := readAccess(cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
-			if keys != nil {
-				config.Keys = keys
+			if config.Sockets = by.sockets; by.keys != nil {
+				config.Keys = by.keys
 			}
 			return listWorkers(cmd.Context(), cmd.OutOrStdout(), config, asJSON)
 		}

@@ -23,6 +23,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/peertls"
@@ -296,10 +297,37 @@ func (f *faults) train(run string, more ...string) []string {
 		"--learning-rate", "1e-3", "--steps-per-loop", "20", "--checkpoint-interval", "60", "--eval-interval", "-1"}, more...)
 }
 
+// bySockets are the runs of two whose processes reach each other by Unix sockets; others use ports.
+// All end as the undisturbed one, which uses ports.
+var bySockets = map[string]bool{"worker-killed-in-a-step": true, "worker-killed-at-the-start": true, "worker-stopped-for-longer-than-the-deadline": true,
+	"chief": true, "paused": true, "elastic": true}
+
 // two starts two workers and a run on them.
 func (f *faults) two(t *testing.T, run string, more ...string) (chief, first, second *running) {
-	first, second = f.worker(t, "127.0.0.1:0"), f.worker(t, "127.0.0.1:0")
-	return f.start(t, f.train(run, append([]string{"--workers", address(first) + "," + address(second)}, more...)...)...), first, second
+	at, by := [2]string{"127.0.0.1:0", "127.0.0.1:0"}, []string(nil)
+	if bySockets[run] {
+		folder, remove, err := cluster.MakeSockets()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(remove)
+		at, by = [2]string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"--sockets", folder}
+	}
+	first, second = f.worker(t, at[0], by...), f.worker(t, at[1], by...)
+	return f.start(t, f.train(run, append(workersOf(first, second), more...)...)...), first, second
+}
+
+// accessTo returns the flags by which a worker that two started is reached.
+func accessTo(w *running) []string {
+	if i := slices.Index(w.Args, "--sockets"); i >= 0 {
+		return w.Args[i : i+2]
+	}
+	return nil
+}
+
+// workersOf returns the flags of a training on workers that two started.
+func workersOf(first, second *running) []string {
+	return append([]string{"--workers", address(first) + "," + address(second)}, accessTo(first)...)
 }
 
 // alike checks that a run ended in tensors and metrics.
@@ -380,7 +408,7 @@ func (f *faults) replace(t *testing.T, w *running) {
 	t.Helper()
 	kill(t, w.Process.Pid, syscall.SIGKILL)
 	w.wait()
-	f.worker(t, address(w))
+	f.worker(t, address(w), accessTo(w)...)
 }
 
 // token writes a token and returns its file's path.
@@ -510,7 +538,7 @@ func (f *faults) chiefKilled(t *testing.T) {
 		w.says("listening again")
 		w.await("its child's end", func() bool { return errors.Is(syscall.Kill(children[i], 0), syscall.ESRCH) })
 	}
-	f.start(t, f.train("chief", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
+	f.start(t, f.train("chief", workersOf(first, second)...)...).exits(fault.ExitDone)
 	f.same(t, "chief")
 }
 
@@ -534,7 +562,7 @@ func (f *faults) stoppedBySignal(t *testing.T) {
 	chief.says("step:     20 ")
 	kill(t, chief.Process.Pid, syscall.SIGTERM)
 	chief.exits(fault.ExitStopped)
-	f.start(t, f.train("stopped", "--workers", address(first)+","+address(second))...).exits(fault.ExitDone)
+	f.start(t, f.train("stopped", workersOf(first, second)...)...).exits(fault.ExitDone)
 	f.same(t, "stopped")
 }
 

@@ -17,42 +17,60 @@ import (
 // tokenVariable is the environment variable of --token-file.
 const tokenVariable = "GORBIT_TOKEN_FILE"
 
-// keyFlags are the flags of the keys by which chief and workers know each other.
-var keyFlags = []string{"token-file", "tls-cert", "tls-key", "tls-ca"}
+// accessFlags are the flags that say how chief and workers reach each other.
+var accessFlags = []string{"sockets", "token-file", "tls-cert", "tls-key", "tls-ca"}
 
-// addKeys adds the flags of keys. The function that it returns reads the keys, of which standard
-// input may hold the token; they are nil where none are given.
-func addKeys(f *pflag.FlagSet) func(stdin io.Reader) (*peertls.Keys, error) {
+// access is how chief and workers reach each other.
+type access struct {
+	keys    *peertls.Keys // nil without keys
+	sockets string        // the folder of their Unix sockets; "" for ports
+}
+
+// addAccess adds the flags of keys and sockets. The function that it returns reads them; standard
+// input may hold the token.
+func addAccess(f *pflag.FlagSet) func(stdin io.Reader) (access, error) {
 	var o peertls.Options
+	var sockets string
+	f.StringVar(&sockets, "sockets", "", "`FOLDER` of Unix sockets by which chief and workers of one machine reach each other, without ports or keys; HOST:PORT are then names. No other user may enter it")
 	f.StringVar(&o.TokenFile, "token-file", "", "`FILE` of the token that chief and workers share, for mutual TLS between them; - is the first line of standard input (default: the value of "+tokenVariable+")")
 	f.StringVar(&o.Cert, "tls-cert", "", "instead of a token: `FILE` of this process's certificate, PEM, for servers and clients")
 	f.StringVar(&o.Key, "tls-key", "", "`FILE` of the certificate's key, PEM")
 	f.StringVar(&o.CA, "tls-ca", "", "`FILE` of the authorities that sign the others' certificates, PEM")
-	help.Group(f, "Keys of chief and workers", keyFlags...)
-	return func(stdin io.Reader) (*peertls.Keys, error) {
+	help.Group(f, "How chief and workers reach each other", accessFlags...)
+	return func(stdin io.Reader) (access, error) {
+		if sockets != "" {
+			if o != (peertls.Options{}) {
+				return access{}, usagef("--sockets is given with --token-file or --tls-cert; expected one of them: sockets are for one machine and have no keys")
+			}
+			return access{sockets: sockets}, nil
+		}
+		if f.Changed("sockets") {
+			return access{}, usagef("--sockets is empty; expected a folder")
+		}
 		if o == (peertls.Options{}) {
 			o.TokenFile = os.Getenv(tokenVariable)
 		}
 		keys, err := o.Load(stdin)
 		if err != nil {
-			return nil, usagef("%w", err)
+			return access{}, usagef("%w", err)
 		}
-		return keys, nil
+		return access{keys: keys}, nil
 	}
 }
 
-// keysOfTraining reads the keys of a training, which are in its environment after that.
-func keysOfTraining(f *pflag.FlagSet, read func(io.Reader) (*peertls.Keys, error), stdin io.Reader, p train.Params, env *train.Env) (*peertls.Keys, error) {
+// accessOfTraining reads how a training reaches workers, which its environment says after that.
+func accessOfTraining(f *pflag.FlagSet, read func(io.Reader) (access, error), stdin io.Reader, p train.Params, env *train.Env) (access, error) {
 	if p.Strategy.TPU != "" {
-		if err := refuseKeys(f, "a TPU's server has no TLS"); err != nil {
-			return nil, err
+		if err := refuseAccess(f); err != nil {
+			return access{}, err
 		}
 	}
-	keys, err := read(stdin)
-	if keys != nil {
-		env.Keys = keys
+	by, err := read(stdin)
+	if by.keys != nil {
+		env.Keys = by.keys
 	}
-	return keys, err
+	env.Sockets = by.sockets
+	return by, err
 }
 
 // keysForWorkers adds the keys of the environment's token, if there is one, to the environment of a
@@ -70,11 +88,11 @@ func keysForWorkers(settings []string, env *train.Env) error {
 	return nil
 }
 
-// refuseKeys returns an error if flags of keys are given.
-func refuseKeys(f *pflag.FlagSet, why string) error {
-	for _, name := range keyFlags {
+// refuseAccess returns an error if flags of keys or sockets are given with a TPU.
+func refuseAccess(f *pflag.FlagSet) error {
+	for _, name := range accessFlags {
 		if f.Changed(name) {
-			return usagef("--%s is given with --tpu; leave it out: %s", name, why)
+			return usagef("--%s is given with --tpu; leave it out: a TPU's server has a port, and no TLS", name)
 		}
 	}
 	return nil

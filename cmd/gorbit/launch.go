@@ -16,10 +16,26 @@ import (
 	"golang.org/x/term"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/launch"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
+
+const launchHelp = `Starts the workers that FILE places on this machine, prints the commands for those on
+other machines, and trains with all of them: it runs gorbit train with the flags after
+--. It exits with the code of gorbit train and leaves no process behind. A worker that
+dies is started again.
+
+If all hosts are this machine, the processes reach each other by Unix sockets in a folder
+that only you can enter, and nothing listens on a port. Otherwise they lock their
+connections with mutual TLS. Those that launch starts, here or over ssh, get a new token
+of the run on standard input. Where you start a worker, it needs the token's file:
+FILE.token, which launch makes for you to copy, or that of --token-file. --open turns all
+this off: the processes have ports that everybody can reach.
+
+FILE is YAML. If it does not exist and this is a terminal, launch asks for its content
+and writes it. --ask always asks. See docs/guide/launch.md.`
 
 func newLaunch(g *globals) *cobra.Command {
 	var file string
@@ -29,18 +45,7 @@ func newLaunch(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "launch --config FILE [flags] -- TRAIN-FLAGS",
 		Short: "Train on several processes or machines",
-		Long: `Starts the workers that FILE places on this machine, prints the commands for those on
-other machines, and trains with all of them: it runs gorbit train with the flags after
---. It exits with the code of gorbit train and leaves no process behind. A worker that
-dies is started again.
-
-The processes lock their connections with mutual TLS. Those that launch starts, here or
-over ssh, get a new token of the run on standard input. Where you start a worker, it needs
-the token's file: FILE.token, which launch makes for you to copy, or that of --token-file.
---open turns all this off.
-
-FILE is YAML. If it does not exist and this is a terminal, launch asks for its content
-and writes it. --ask always asks. See docs/guide/launch.md.`,
+		Long:  launchHelp,
 		Example: `  gorbit launch --config hosts.yaml -- --graph exports/mrpc --data data/mrpc --run runs/mrpc
   gorbit launch --config hosts.yaml --dry-run -- --params base.yaml --run runs/mrpc
   gorbit launch --config hosts.yaml --ask`,
@@ -58,8 +63,8 @@ and writes it. --ask always asks. See docs/guide/launch.md.`,
 	f.IntVar(&c.MaxRestarts, "max-restarts", 3, "how often to restart workers of this machine, in total")
 	f.DurationVar(&c.RestartDelay, "restart-delay", time.Second, "time to wait before restarting a worker")
 	f.DurationVar(&c.Grace, "grace", time.Minute, "how long a process may take to stop before it is killed")
-	f.StringVar(&tokenFile, "token-file", "", "`FILE` of the token to use (default: a new one; FILE.token where you start workers; the value of "+tokenVariable+")")
-	f.BoolVar(&open, "open", false, "do not lock the connections: anyone who can reach the ports can run programs here")
+	f.StringVar(&tokenFile, "token-file", "", "`FILE` of the token to use (default: none on one machine; a new one; FILE.token where you start workers; the value of "+tokenVariable+")")
+	f.BoolVar(&open, "open", false, "use ports and do not lock them: anyone who can reach them can run programs here")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		plan, asked, err := plan(cmd, file, ask)
 		if err != nil {
@@ -79,7 +84,12 @@ and writes it. --ask always asks. See docs/guide/launch.md.`,
 		if err != nil {
 			return err
 		}
-		c.Commands, err = plan.Make(program, token.file(), args)
+		by, remove, err := accessOf(plan, token, dryRun)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		c.Commands, err = plan.Make(program, by, args)
 		if err != nil {
 			return usagef("%w", err)
 		}
@@ -90,10 +100,10 @@ and writes it. --ask always asks. See docs/guide/launch.md.`,
 			return err
 		}
 		if dryRun {
-			return printCommands(cmd.OutOrStdout(), c.Commands)
+			return printCommands(cmd.OutOrStdout(), c.Commands, by)
 		}
 		c.Env = withoutVariable(os.Environ(), tokenVariable)
-		if c.Token, err = token.read(c.Commands); err != nil {
+		if c.Token, err = token.read(c.Commands, by); err != nil {
 			return err
 		}
 		return g.launch(cmd, c)
@@ -198,8 +208,27 @@ func checkPrecision(ctx context.Context, plan launch.Plan, args []string) error 
 	return nil
 }
 
+// accessOf returns how the processes of a plan reach each other, and what removes the folder of their
+// sockets. In a dry run the user is to make the folder.
+func accessOf(p launch.Plan, token launchToken, dryRun bool) (by launch.Access, remove func(), err error) {
+	nothing := func() {}
+	switch {
+	case !token.sockets(p):
+		return launch.Access{TokenFile: token.file()}, nothing, nil
+	case dryRun:
+		return launch.Access{Sockets: "sockets"}, nothing, nil
+	}
+	folder, remove, err := cluster.MakeSockets()
+	return launch.Access{Sockets: folder}, remove, err
+}
+
 // printCommands prints each command and where it would run.
-func printCommands(out io.Writer, c launch.Commands) error {
+func printCommands(out io.Writer, c launch.Commands, by launch.Access) error {
+	if by.Sockets != "" {
+		if _, err := fmt.Fprintf(out, "# the folder of the sockets, here\nmkdir -m 700 %s\n", by.Sockets); err != nil {
+			return err
+		}
+	}
 	for _, w := range c.Workers {
 		where := "here"
 		if w.Args[0] == "ssh" {

@@ -64,6 +64,9 @@ func TestLaunchTrains(t *testing.T) {
 	t.Run("a worker killed", func(t *testing.T) {
 		r, addresses := launch(t, "killed", "", 1_000_000, "--max-restarts", "0")
 		r.says("step:     20 ")
+		if said := r.out.String(); strings.Count(said, " with cpu, by a socket in ") != 2 {
+			t.Errorf("the workers have ports:\n%s", said)
+		}
 		killed := false
 		for pid, arguments := range marked(t) {
 			if at := slices.Index(arguments, "--listen"); slices.Contains(arguments, "worker") && at >= 0 && arguments[at+1] == addresses[1] {
@@ -75,6 +78,12 @@ func TestLaunchTrains(t *testing.T) {
 		}
 		r.exits(fault.ExitFailed)
 		gone(t, "")
+		_, rest, _ := strings.Cut(r.out.String(), "by a socket in ")
+		if folder, _, _ := strings.Cut(rest, "\n"); !filepath.IsAbs(folder) {
+			t.Errorf("no folder of sockets: %q", folder)
+		} else if _, err := os.Stat(folder); err == nil {
+			t.Errorf("the folder %s is left", folder)
+		}
 		if said := r.out.String(); !strings.Contains(said, "gorbit: worker 1 at "+addresses[1]+" ended with signal SIGKILL") || strings.Contains(said, "restarting it") {
 			t.Errorf("the last line does not name the worker:\n%s", said)
 		}

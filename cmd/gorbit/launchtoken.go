@@ -31,6 +31,11 @@ func newLaunchToken(open bool, file, plan string) (launchToken, error) {
 	return launchToken{open: open, path: cmp.Or(file, os.Getenv(tokenVariable)), plan: plan}, nil
 }
 
+// sockets reports whether the processes of a plan need no token, because Unix sockets connect them.
+func (l launchToken) sockets(p launch.Plan) bool {
+	return !l.open && l.path == "" && p.OneMachine()
+}
+
 // file returns the file in which workers that launch does not start have the token, or "" if there is
 // none.
 func (l launchToken) file() string {
@@ -47,9 +52,9 @@ func (l launchToken) file() string {
 
 // read returns the token. Where the user starts some of the workers it is that of the file, which is
 // made if it does not exist; otherwise a new one. It is "" where there is none.
-func (l launchToken) read(c launch.Commands) (string, error) {
+func (l launchToken) read(c launch.Commands, by launch.Access) (string, error) {
 	foreign := func(w launch.Command) bool { return !w.Local }
-	if l.open || len(c.Workers) == 0 {
+	if l.open || by.Sockets != "" || len(c.Workers) == 0 {
 		return "", nil
 	}
 	if l.path == "" && !slices.ContainsFunc(c.Workers, foreign) {

@@ -14,15 +14,15 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/peertls"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
 // trainInCluster trains as TF_CONFIG describes, if it is set: the first machine of the cluster is
 // the chief and also runs a worker; the others are workers until the chief is done. It trains on
 // this machine alone if TF_CONFIG is not set or names only this machine. It ignores TF_CONFIG if
-// the params name other workers or another strategy. keys are those of all machines, or nil.
-func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run string, env train.Env, keys *peertls.Keys) error {
+// the params name other workers or another strategy. by is how the
+// machines reach each other.
+func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run string, env train.Env, by access) error {
 	value := os.Getenv("TF_CONFIG")
 	if value == "" || p.Strategy.TPU != "" || p.Strategy.Name != devices.Auto && p.Strategy.Name != devices.MultiWorker {
 		_, err := train.Train(ctx, p, run, env)
@@ -48,7 +48,7 @@ func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run stri
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	s, err := listen(out, env, cluster.SupervisorConfig{Listen: config.Workers[config.Task], Devices: lent, Keys: keys, Once: true}, p.Data.Dir)
+	s, err := listen(out, env, cluster.SupervisorConfig{Listen: config.Workers[config.Task], Devices: lent, Keys: by.keys, Sockets: by.sockets, Once: true}, p.Data.Dir)
 	if err != nil {
 		return err
 	}

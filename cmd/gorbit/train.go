@@ -45,7 +45,7 @@ code 75.`,
 	overwrite := f.Bool("overwrite", false, "remove the run in the folder and start anew")
 	help.Group(f, "The run and its params", "run", "params", "set", "print-params", "resume-from", "overwrite")
 
-	readKeys := addKeys(f)
+	readAccess := addAccess(f)
 	params := train.Defaults()
 	short := addParams(f, params, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -79,7 +79,7 @@ code 75.`,
 			return err
 		}
 		env.ResumeFrom, env.Overwrite = *resumeFrom, *overwrite
-		keys, err := keysOfTraining(f, readKeys, cmd.InOrStdin(), params, &env)
+		by, err := accessOfTraining(f, readAccess, cmd.InOrStdin(), params, &env)
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ code 75.`,
 		}
 		// The run continues if the reader of its output goes away.
 		signal.Ignore(syscall.SIGPIPE)
-		return given.Locate(trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env, keys))
+		return given.Locate(trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env, by))
 	}
 	return cmd
 }

@@ -36,6 +36,7 @@ With --tpu it runs TensorFlow's server itself, on a host of a TPU, for gorbit tr
 
 With --token-file (or --tls-cert, --tls-key and --tls-ca) only chiefs and workers with the
 same keys can connect, over mutual TLS 1.3, and TensorFlow itself listens on no port.
+With --sockets, for chief and workers on one machine, nothing listens on a port.
 
 Without keys there is no authentication: anyone who can reach the worker, or the servers
 that it starts on other ports, can run any program on this machine. By default only this
@@ -55,7 +56,7 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 	f.BoolVar(&endWithInput, "end-with-input", false, "end when standard input ends, as it does when the ssh that started the worker is gone")
 	help.Group(f, "What to lend, and where", "listen", "devices", "threads", "data", "end-with-input")
 	help.Group(f, "A TPU's host", "tpu", "hosts")
-	keys := addKeys(f)
+	readAccess := addAccess(f)
 	f.BoolVar(&child, "child", false, "")
 	if err := f.MarkHidden("child"); err != nil {
 		panic(err)
@@ -75,7 +76,7 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 					return usagef("--%s is given with --tpu; leave it out: a TPU's server lends all cores of its host", name)
 				}
 			}
-			if err := refuseKeys(f, "a TPU's server has no TLS"); err != nil {
+			if err := refuseAccess(f); err != nil {
 				return err
 			}
 			return tpuServer{c.Listen, hosts}.serve(cmd.Context(), cmd.OutOrStdout())
@@ -83,9 +84,11 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 		if len(hosts) > 0 {
 			return usagef("--hosts is given without --tpu; leave it out")
 		}
-		if c.Keys, err = keys(cmd.InOrStdin()); err != nil {
+		by, err := readAccess(cmd.InOrStdin())
+		if err != nil {
 			return err
 		}
+		c.Keys, c.Sockets = by.keys, by.sockets
 		return lend(cmd, env, c, data, endWithInput)
 	}
 	return cmd
@@ -151,10 +154,14 @@ func listen(out io.Writer, env train.Env, c cluster.SupervisorConfig, data strin
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	if _, err := fmt.Fprintf(out, "listening on %s with %s\n", s.Addr(), c.Devices); err != nil {
+	where := ""
+	if c.Sockets != "" {
+		where = ", by a socket in " + c.Sockets
+	}
+	if _, err := fmt.Fprintf(out, "listening on %s with %s%s\n", s.Addr(), c.Devices, where); err != nil {
 		return nil, err
 	}
-	if c.Keys == nil {
+	if c.Keys == nil && c.Sockets == "" {
 		// Printed rather than logged, so that --log-level cannot hide it.
 		fmt.Fprintln(os.Stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this worker can run programs here, so give it a --token-file, or keep it in a private network")
 	}

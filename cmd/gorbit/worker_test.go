@@ -103,6 +103,10 @@ func TestWorkerUsage(t *testing.T) {
 		"expected HOST:PORT":                 {"--listen", "localhost"},
 		"number of threads is -1":            {"--threads", "-1"},
 		"unexpected argument":                {"127.0.0.1:2222"},
+		"--sockets is empty":                 {"--sockets", ""},
+		"sockets are for one machine":        {"--sockets", "/tmp", "--token-file", "t"},
+		"leave it out: a TPU's server":       {"--sockets", "/tmp", "--tpu"},
+		"run chmod 700 .":                    {"--sockets", "."},
 	} {
 		out, err := exec.Command("gorbit", append([]string{"worker"}, args...)...).CombinedOutput()
 		exit, ok := err.(*exec.ExitError)

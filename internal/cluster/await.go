@@ -50,7 +50,7 @@ func (s *Supervisor) AwaitChief(ctx context.Context, address string, timeout tim
 				s.log.Info("waiting for the chief to connect", "chief", address, "timeout without an answer", timeout)
 				reported = time.Now()
 			}
-			if err = probe(ctx, address, timeout); err == nil {
+			if err = probe(ctx, s.config.Sockets, address, timeout); err == nil {
 				answered = time.Now()
 			}
 		}
@@ -78,17 +78,17 @@ func (s *Supervisor) serving() (bool, int) {
 // probe returns nil if a process serves an address. It closes its side of a connection and waits
 // for the other side to close: to connect is not enough, because the system also accepts
 // connections for a stopped process.
-func probe(ctx context.Context, address string, timeout time.Duration) error {
+func probe(ctx context.Context, sockets, address string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	conn, err := dialWorker(ctx, sockets, address)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	deadline, _ := ctx.Deadline()
-	if err := errors.Join(conn.(*net.TCPConn).CloseWrite(), conn.SetReadDeadline(deadline)); err != nil {
+	if err := errors.Join(conn.CloseWrite(), conn.SetReadDeadline(deadline)); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, io.LimitReader(conn, maxLine))

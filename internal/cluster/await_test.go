@@ -11,11 +11,15 @@ import (
 	"time"
 )
 
-// awaiting starts a worker that waits for a chief at an address.
-func awaiting(t *testing.T, chief string, timeout time.Duration) (s *Supervisor, log *lockedBuffer, ended chan error) {
+// awaiting starts a worker that waits for a chief at an address, or a socket of a folder.
+func awaiting(t *testing.T, sockets, chief string, timeout time.Duration) (s *Supervisor, log *lockedBuffer, ended chan error) {
 	t.Helper()
 	log = new(lockedBuffer)
-	s, err := Listen(SupervisorConfig{Listen: "127.0.0.1:0", Devices: "cpu:1", Threads: 1, Child: []string{os.Args[0], "child"},
+	address := "127.0.0.1:0"
+	if sockets != "" {
+		address = "127.0.0.1:2"
+	}
+	s, err := Listen(SupervisorConfig{Listen: address, Devices: "cpu:1", Threads: 1, Sockets: sockets, Child: []string{os.Args[0], "child"},
 		Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +48,7 @@ func TestAwaitChief(t *testing.T) {
 		}
 	}
 	t.Run("never there", func(t *testing.T) {
-		_, log, ended := awaiting(t, "127.0.0.1:1", 200*time.Millisecond)
+		_, log, ended := awaiting(t, "", "127.0.0.1:1", 200*time.Millisecond)
 		gone(t, ended, "127.0.0.1:1", "refused")
 		if got := strings.Count(log.String(), "waiting for the chief to connect\" chief=127.0.0.1:1"); got != 1 {
 			t.Errorf("said %d times that it waits:\n%s", got, log)
@@ -52,13 +56,18 @@ func TestAwaitChief(t *testing.T) {
 	})
 	for name, test := range map[string]struct {
 		signal syscall.Signal
+		access []string
 		want   string
-	}{"killed": {syscall.SIGKILL, "refused"}, "stopped": {syscall.SIGSTOP, "nothing was heard from it"}} {
+	}{"killed": {syscall.SIGKILL, nil, "refused"}, "stopped": {syscall.SIGSTOP, []string{socketFolder(t)}, "nothing was heard from it"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			chief := launch(t, "worker", "127.0.0.1:0", "cpu:1")
-			s, log, ended := awaiting(t, chief.address, pace*3*time.Second)
-			f, err := Connect(t.Context(), Config{Addresses: []string{s.Addr()}, Timeout: long})
+			args := []string{"worker", "127.0.0.1:0", "cpu:1"}
+			if test.access != nil {
+				args[1] = "127.0.0.1:1"
+			}
+			chief := launch(t, append(args, test.access...)...)
+			s, log, ended := awaiting(t, chief.sockets(), chief.address, pace*3*time.Second)
+			f, err := Connect(t.Context(), Config{Addresses: []string{s.Addr()}, Timeout: long, Sockets: chief.sockets()})
 			if err != nil {
 				t.Fatal(err)
 			}

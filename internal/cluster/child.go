@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -49,6 +50,7 @@ type child struct {
 	port    int
 	host    netip.Addr
 	locked  bool
+	socket  string // of the server; "" where it has a port or is locked
 	release func() error
 }
 
@@ -109,11 +111,16 @@ func (c *child) beat(ctx context.Context) {
 }
 
 func (c *child) reserve(r *reserve) error {
+	c.timeout = time.Duration(r.TimeoutMillis) * time.Millisecond
+	if r.Socket != "" {
+		c.socket, c.release = r.Socket, func() error { return nil }
+		return c.write(message{Reserved: &reserved{Socket: r.Socket}})
+	}
 	host, err := netip.ParseAddr(r.Host)
 	if err != nil {
 		return err
 	}
-	c.host, c.timeout = host, time.Duration(r.TimeoutMillis)*time.Millisecond
+	c.host = host
 	if r.Locked {
 		c.locked, c.release = true, func() error { return nil }
 		return c.write(message{Reserved: &reserved{Port: r.Port}})
@@ -141,11 +148,16 @@ func (c *child) answer(m message) error {
 		Cluster: m.Start.Cluster, Task: m.Start.Task, Host: c.host, CPUs: 1,
 		IntraOpThreads: m.Start.IntraOpThreads, InterOpThreads: m.Start.InterOpThreads,
 	}
-	if c.locked {
-		if config.Cluster, err = routes(m.Start); err != nil {
-			return err
-		}
+	switch {
+	case c.locked:
 		config.Socket = ownSocket(m.Start.Sockets)
+		config.Cluster, err = routes(len(m.Start.Cluster), func(task int) string { return socket(m.Start.Sockets, task) })
+	case c.socket != "":
+		config.Socket = c.socket
+		config.Cluster, err = routes(len(m.Start.Cluster), func(task int) string { return strings.TrimPrefix(m.Start.Cluster[task], unixPrefix) })
+	}
+	if err != nil {
+		return err
 	}
 	switch {
 	case spec.Type == "CPU":
@@ -173,11 +185,11 @@ func (c *child) answer(m message) error {
 	return c.write(message{Started: &started{Devices: names}})
 }
 
-// routes returns the addresses of the servers of a locked session, by task.
-func routes(s *start) ([]string, error) {
-	out := make([]string, len(s.Cluster))
+// routes returns the addresses of a session's servers, by task, whose sockets have these paths.
+func routes(tasks int, path func(task int) string) ([]string, error) {
+	out := make([]string, tasks)
 	for task := range out {
-		r, err := tfserver.NewRoute(socket(s.Sockets, task))
+		r, err := tfserver.NewRoute(path(task))
 		if err != nil {
 			return nil, err
 		}

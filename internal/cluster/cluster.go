@@ -48,6 +48,9 @@ type Config struct {
 	NoOneDNN bool
 	// Keys are for workers with keys; nil for workers without.
 	Keys ClientKeys
+	// Sockets is the folder in which workers of this machine have their sockets, as
+	// SupervisorConfig.Sockets says; "" for workers that have ports.
+	Sockets string
 }
 
 // Validate returns an error that names the first invalid field.
@@ -73,8 +76,16 @@ func (c Config) Validate() error {
 			return fmt.Errorf("number of threads is %d; expected 0 to %d", n, devices.MostThreads)
 		}
 	}
-	return nil
+	if c.Sockets == "" {
+		return nil
+	}
+	if c.Keys != nil {
+		return errSocketsAndKeys
+	}
+	return checkSockets(c.Sockets)
 }
+
+var errSocketsAndKeys = errors.New("a folder of sockets and keys are given; expected one of them: sockets are for one machine and have no keys")
 
 // Worker is a worker of a cluster.
 type Worker struct {
@@ -105,7 +116,7 @@ type Cluster struct {
 	log    *slog.Logger
 	peers  []*peer
 	relay  *relay
-	lock   *lock   // nil without keys
+	lock   *lock   // nil without keys or sockets
 	name   string  // of the session with keys
 	pauses *pauses // of the chief
 
@@ -170,7 +181,7 @@ func (c *Cluster) connect(ctx context.Context) error {
 	}
 	servers := make([]string, len(c.peers))
 	for i, p := range c.peers {
-		servers[i] = p.server.String()
+		servers[i] = p.at()
 	}
 	if err := c.each(ctx, func(p *peer, ctx context.Context) error { return p.start(ctx, servers) }); err != nil {
 		return err
@@ -190,12 +201,17 @@ func (c *Cluster) openRelay() error {
 	var r *relay
 	var l *lock
 	var err error
-	if c.config.Keys != nil {
-		r, l, err = lockedRelay(c.peers[0].passage())
-	} else {
+	switch first := c.peers[0]; {
+	case c.config.Keys != nil:
+		r, l, err = privateRelay(first.passage().dial)
+	case c.config.Sockets != "":
+		r, l, err = privateRelay(func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", first.socket)
+		})
+	default:
 		var listener net.Listener
 		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err == nil {
-			to := c.peers[0].server.String()
+			to := first.server.String()
 			r = newRelay(listener, func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", to) })
 		}
 	}

@@ -41,11 +41,13 @@ func TestMain(m *testing.M) {
 	case len(os.Args) == 2 && os.Args[1] == "child":
 		err = Child(context.Background())
 	case len(os.Args) == 4 && os.Args[1] == "worker":
-		err = runWorker(os.Args[2], os.Args[3], nil)
+		err = runWorker(os.Args[2], os.Args[3], nil, "")
+	case len(os.Args) == 5 && os.Args[1] == "worker" && filepath.IsAbs(os.Args[4]):
+		err = runWorker(os.Args[2], os.Args[3], nil, os.Args[4])
 	case len(os.Args) == 5 && os.Args[1] == "worker":
 		var keys *peertls.Keys
 		if keys, err = peertls.FromToken(os.Args[4]); err == nil {
-			err = runWorker(os.Args[2], os.Args[3], keys)
+			err = runWorker(os.Args[2], os.Args[3], keys, "")
 		}
 	case len(os.Args) > 2 && os.Args[1] == "chief":
 		err = runChief(os.Args[2:])
@@ -58,11 +60,11 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func runWorker(listen, devices string, keys *peertls.Keys) error {
+func runWorker(listen, devices string, keys *peertls.Keys, sockets string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	s, err := Listen(SupervisorConfig{
-		Listen: listen, Devices: devices, Keys: keys, Threads: 1, Version: "test", Child: []string{os.Args[0], "child"},
+		Listen: listen, Devices: devices, Keys: keys, Sockets: sockets, Threads: 1, Version: "test", Child: []string{os.Args[0], "child"},
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})), ChildLog: os.Stderr,
 	})
 	if err != nil {
@@ -72,9 +74,14 @@ func runWorker(listen, devices string, keys *peertls.Keys) error {
 	return s.Serve(ctx)
 }
 
-// runChief connects and stays.
+// runChief connects to workers, whose folder of sockets is the first argument if it is a path, and
+// stays.
 func runChief(addresses []string) error {
-	f, err := Connect(context.Background(), Config{Addresses: addresses, Timeout: short})
+	c := Config{Addresses: addresses, Timeout: short}
+	if filepath.IsAbs(addresses[0]) {
+		c.Sockets, c.Addresses = addresses[0], addresses[1:]
+	}
+	f, err := Connect(context.Background(), c)
 	if err != nil {
 		return err
 	}
@@ -214,17 +221,31 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// pair starts two workers, with a token if one is given.
-func pair(t testing.TB, token ...string) []*local {
+// pair starts two workers, with a token or a folder of sockets if one is given.
+func pair(t testing.TB, access ...string) []*local {
 	t.Helper()
-	args := append([]string{"worker", "127.0.0.1:0", "cpu:1"}, token...)
-	return []*local{launch(t, args...), launch(t, args...)}
+	var out []*local
+	for _, address := range []string{"127.0.0.1:1", "localhost:2"} {
+		if len(access) == 0 || !filepath.IsAbs(access[0]) {
+			address = "127.0.0.1:0"
+		}
+		out = append(out, launch(t, append([]string{"worker", address, "cpu:1"}, access...)...))
+	}
+	return out
+}
+
+// sockets is a worker's folder of sockets; "" without one.
+func (l *local) sockets() string {
+	if args := l.cmd.Args; len(args) == 5 && filepath.IsAbs(args[4]) {
+		return args[4]
+	}
+	return ""
 }
 
 // keys are those of a worker's token; nil without one.
 func (l *local) keys(t testing.TB) ClientKeys {
 	t.Helper()
-	if len(l.cmd.Args) < 5 {
+	if len(l.cmd.Args) < 5 || l.sockets() != "" {
 		return nil
 	}
 	k, err := peertls.FromToken(l.cmd.Args[4])
@@ -245,7 +266,7 @@ func addresses(workers []*local) []string {
 func connect(t *testing.T, timeout time.Duration, workers []*local) *Cluster {
 	t.Helper()
 	begin := time.Now()
-	f, err := Connect(t.Context(), Config{Addresses: addresses(workers), Timeout: timeout, Version: "test", IntraOpThreads: 1, Keys: workers[0].keys(t)})
+	f, err := Connect(t.Context(), Config{Addresses: addresses(workers), Timeout: timeout, Version: "test", IntraOpThreads: 1, Keys: workers[0].keys(t), Sockets: workers[0].sockets()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,10 +448,10 @@ func TestWorkerFails(t *testing.T) {
 		args[1] = w.address
 		return launch(t, args...)
 	}
-	token := []string{peertls.NewToken()}
+	token, sockets := []string{peertls.NewToken()}, []string{socketFolder(t)}
 	for n, test := range []struct {
 		name    string
-		token   []string
+		access  []string
 		timeout time.Duration
 		fail    func(t *testing.T, w *local)
 		want    []string
@@ -467,10 +488,22 @@ func TestWorkerFails(t *testing.T) {
 			again,
 		},
 		{
+			"worker killed, by sockets", sockets, long,
+			func(t *testing.T, w *local) { w.signal(t, syscall.SIGKILL) },
+			[]string{"closed the connection", "start it again"},
+			again,
+		},
+		{
 			"worker killed, with keys", token, long,
 			func(t *testing.T, w *local) { w.signal(t, syscall.SIGKILL) },
 			[]string{"closed the connection", "start it again"},
 			again,
+		},
+		{
+			"worker stopped, by sockets", []string{socketFolder(t)}, short,
+			func(t *testing.T, w *local) { w.signal(t, syscall.SIGSTOP) },
+			[]string{"nothing was heard", "is stopped"},
+			func(t *testing.T, w *local) *local { w.signal(t, syscall.SIGCONT); return w },
 		},
 		{
 			"worker stopped", nil, short,
@@ -493,7 +526,7 @@ func TestWorkerFails(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			workers, i := pair(t, test.token...), n%2
+			workers, i := pair(t, test.access...), n%2
 			f := connect(t, test.timeout, workers)
 			wantSum(t, f, 11, 11)
 			child := workers[i].child(t)
@@ -535,6 +568,17 @@ func TestWorkerFails(t *testing.T) {
 	}
 }
 
+// socketFolder makes a folder of workers' sockets.
+func socketFolder(t testing.TB) string {
+	t.Helper()
+	path, remove, err := MakeSockets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(remove)
+	return path
+}
+
 func kill(t *testing.T, pid int, s syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(pid, s); err != nil {
@@ -545,11 +589,11 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 // TestChiefFails lets a chief fail. The workers kill their children and serve the
 // next.
 func TestChiefFails(t *testing.T) {
-	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+	for s, access := range map[syscall.Signal][]string{syscall.SIGKILL: {socketFolder(t)}, syscall.SIGSTOP: nil} {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
-			workers := pair(t)
-			chief := launch(t, append([]string{"chief"}, addresses(workers)...)...)
+			workers := pair(t, access...)
+			chief := launch(t, slices.Concat([]string{"chief"}, access, addresses(workers))...)
 			children := []int{workers[0].child(t), workers[1].child(t)}
 			chief.signal(t, s)
 			until(t, "the children's end", func() bool { return !slices.ContainsFunc(children, alive) })

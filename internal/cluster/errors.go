@@ -96,6 +96,8 @@ func (e *WorkerError) advice() string {
 		return "use the address that gorbit worker printed"
 	case errors.As(err, &dns):
 		return "check the host name"
+	case e.Phase == PhaseConnect && noSocket(err):
+		return fmt.Sprintf("no worker has this socket; start gorbit worker --listen %s with the same --sockets", e.Address)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("nothing listens there; start gorbit worker --listen %s on that machine", e.Address)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
@@ -108,6 +110,12 @@ func (e *WorkerError) advice() string {
 		return "the worker is stopped, overloaded or cut off from the network; check its log and its machine, or set a longer worker timeout"
 	}
 	return "the worker ended or lost the connection; check its log and start it again"
+}
+
+// noSocket reports whether a Unix socket is not there, or nobody listens on it.
+func noSocket(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Net == "unix" && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED))
 }
 
 // VersionError means that a worker has an incompatible version.

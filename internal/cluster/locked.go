@@ -89,15 +89,15 @@ type buffered struct {
 
 func (b buffered) Read(p []byte) (int, error) { return b.buf.Read(p) }
 
-// lock is what a chief has in a locked session beside its connections to the workers.
+// lock is what a chief without ports has in a session beside its connections to the workers.
 type lock struct {
 	folder *folder
 	route  *tfserver.Route
 }
 
-// lockedRelay returns a relay to the first worker's server that only this user can use, and what it
+// privateRelay returns a relay to the first worker's server that only this user can use, and what it
 // needs. TensorFlow's sessions reach it by the lock's route.
-func lockedRelay(to passage) (*relay, *lock, error) {
+func privateRelay(dial func(context.Context) (net.Conn, error)) (*relay, *lock, error) {
 	f, err := newFolder()
 	if err != nil {
 		return nil, nil, err
@@ -112,7 +112,7 @@ func lockedRelay(to passage) (*relay, *lock, error) {
 		l.close()
 		return nil, nil, err
 	}
-	return newRelay(listener, to.dial), l, nil
+	return newRelay(listener, dial), l, nil
 }
 
 func (l *lock) close() {
@@ -187,7 +187,7 @@ func (g *gate) close() {
 
 // admit answers the TLS of a connection to a locked worker. It returns nil if the connection was
 // refused, and then has said why.
-func (s *Supervisor) admit(ctx context.Context, conn *net.TCPConn) *tls.Conn {
+func (s *Supervisor) admit(ctx context.Context, conn halfCloser) *tls.Conn {
 	ctx, cancel := context.WithTimeout(ctx, greeting)
 	defer cancel()
 	c, err := s.config.Keys.Server(ctx, conn, talkProtocol, streamProtocol)
@@ -211,7 +211,7 @@ func (s *Supervisor) admit(ctx context.Context, conn *net.TCPConn) *tls.Conn {
 }
 
 // refuseTLS tells a chief with keys that this worker has none, if that is what greeted.
-func (s *Supervisor) refuseTLS(conn *net.TCPConn, l *link, err error) bool {
+func (s *Supervisor) refuseTLS(conn halfCloser, l *link, err error) bool {
 	const handshake = "\x16\x03" // the first bytes of a TLS client
 	var spoken *ProtocolError
 	if !errors.As(err, &spoken) || !strings.HasPrefix(spoken.Got, handshake) {

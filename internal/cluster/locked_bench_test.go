@@ -57,19 +57,18 @@ func reducer(b *testing.B, f *Cluster, numbers int32) func() {
 	}
 }
 
-// BenchmarkReduce sums 4 MiB, and 64 MiB, over two workers without keys and with, in turns, and
-// reports the medians.
+// BenchmarkReduce sums 4 MiB, and 64 MiB, over two workers without keys, with keys and by sockets, in
+// turns, and reports the medians.
 func BenchmarkReduce(b *testing.B) {
 	for _, size := range []struct {
 		name    string
 		numbers int32
 	}{{"4MiB", 1 << 20}, {"64MiB", 1 << 24}} {
 		b.Run(size.name, func(b *testing.B) {
-			token := peertls.NewToken()
-			var sums [2]func()
-			for i, args := range [][]string{nil, {token}} {
+			var sums [3]func()
+			for i, args := range [][]string{nil, {peertls.NewToken()}, {socketFolder(b)}} {
 				workers := pair(b, args...)
-				f, err := Connect(b.Context(), Config{Addresses: addresses(workers), Version: "test", IntraOpThreads: 1, Keys: workers[0].keys(b)})
+				f, err := Connect(b.Context(), Config{Addresses: addresses(workers), Version: "test", IntraOpThreads: 1, Keys: workers[0].keys(b), Sockets: workers[0].sockets()})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -77,7 +76,7 @@ func BenchmarkReduce(b *testing.B) {
 				sums[i] = reducer(b, f, size.numbers)
 				sums[i]() // connects
 			}
-			var took [2][]time.Duration
+			var took [3][]time.Duration
 			for b.Loop() {
 				for i, sum := range sums {
 					begin := time.Now()
@@ -89,10 +88,12 @@ func BenchmarkReduce(b *testing.B) {
 				slices.Sort(d)
 				return d[len(d)/2].Seconds() * 1000
 			}
-			open, locked := median(took[0]), median(took[1])
+			open, locked, sockets := median(took[0]), median(took[1]), median(took[2])
 			b.ReportMetric(open, "open-ms")
 			b.ReportMetric(locked, "locked-ms")
+			b.ReportMetric(sockets, "sockets-ms")
 			b.ReportMetric(locked/open, "locked/open")
+			b.ReportMetric(sockets/open, "sockets/open")
 			b.ReportMetric(0, "ns/op")
 		})
 	}

@@ -22,6 +22,7 @@ type peer struct {
 	conn    net.Conn
 	link    *link
 	server  netip.AddrPort // of its TensorFlow server; of the worker itself where there are keys
+	socket  string         // of its TensorFlow server, which then has no other address
 	// replies are the worker's replies. reading is closed when no more messages are read.
 	replies chan message
 	reading chan struct{}
@@ -107,10 +108,11 @@ func passing(err error) bool {
 
 func (p *peer) greet(ctx context.Context) error {
 	p.enter(PhaseConnect)
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.worker.Address)
+	raw, err := dialWorker(ctx, p.cluster.config.Sockets, p.worker.Address)
 	if err != nil {
 		return err
 	}
+	var conn net.Conn = raw
 	p.enter(PhaseGreet)
 	keep := false
 	defer func() {
@@ -158,13 +160,15 @@ func (p *peer) greet(ctx context.Context) error {
 	if h.TensorFlow != mine.TensorFlow {
 		return &VersionError{What: "TensorFlow", Chief: mine.TensorFlow, Worker: h.TensorFlow}
 	}
-	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err != nil {
-		return err
+	if p.cluster.config.Sockets == "" {
+		at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+		if err != nil {
+			return err
+		}
+		p.server = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	}
 	keep = true
 	p.conn, p.link = conn, l
-	p.server = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	p.worker.Instructions, p.worker.Gorbit, p.worker.TensorFlow = h.Instructions, h.Gorbit, h.TensorFlow
 	p.worker.NativeBF16, p.worker.NoBF16, p.worker.Cores, p.worker.PID = h.BF16, h.NoBF16, h.Cores, h.PID
 	p.reading = make(chan struct{})
@@ -290,7 +294,12 @@ func (p *peer) reserve(ctx context.Context) error {
 	if m.Reserved == nil {
 		return p.wrap(&ProtocolError{Err: errors.New("expected a port")})
 	}
-	if p.cluster.config.Keys == nil {
+	switch c := p.cluster.config; {
+	case (c.Sockets != "") != (m.Reserved.Socket != ""):
+		return p.wrap(&ProtocolError{Err: errors.New("expected a socket from a worker with --sockets, and a port from others")})
+	case c.Sockets != "":
+		p.socket = m.Reserved.Socket
+	case c.Keys == nil:
 		p.server = netip.AddrPortFrom(p.server.Addr(), uint16(m.Reserved.Port))
 	}
 	return nil
@@ -315,6 +324,14 @@ func (p *peer) start(ctx context.Context, servers []string) error {
 	}
 	p.worker.Devices = m.Started.Devices
 	return nil
+}
+
+// at returns the address of the worker's server in the messages of the protocol.
+func (p *peer) at() string {
+	if p.socket != "" {
+		return unixPrefix + p.socket
+	}
+	return p.server.String()
 }
 
 // host returns the worker's name or address without the port.

@@ -9,12 +9,14 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/tfserver"
 )
 
 // protocol is the version that both sides send first. Its number changes with the messages.
@@ -73,19 +75,21 @@ type busy struct {
 
 // reserve requests a child with a port. In a locked session, the chief gives the session a name. The
 // supervisor adds the host and the timeout, or that the server needs no port but answers with the
-// supervisor's.
+// supervisor's, or the path of the Unix socket that it is to have.
 type reserve struct {
 	NoOneDNN      bool   `json:"no_onednn,omitempty"`
 	Session       string `json:"session,omitempty"`
 	Locked        bool   `json:"locked,omitempty"`
+	Socket        string `json:"socket,omitempty"`
 	Port          int    `json:"port,omitempty"`
 	Host          string `json:"host,omitempty"`
 	TimeoutMillis int64  `json:"timeout_ms,omitempty"`
 }
 
-// reserved is the port reserved for TensorFlow's server.
+// reserved is the port reserved for TensorFlow's server, or the path of its Unix socket.
 type reserved struct {
-	Port int `json:"port"`
+	Port   int    `json:"port,omitempty"`
+	Socket string `json:"socket,omitempty"`
 }
 
 // start makes the child start TensorFlow's server. In a locked session, the cluster's addresses are
@@ -172,6 +176,9 @@ func (m message) check() error {
 	case m.Reserve != nil:
 		return m.Reserve.check()
 	case m.Reserved != nil:
+		if m.Reserved.Socket != "" {
+			return checkPath(m.Reserved.Socket)
+		}
 		if m.Reserved.Port < 1 || m.Reserved.Port > 65535 {
 			return fmt.Errorf("port is %d; expected 1 to 65535", m.Reserved.Port)
 		}
@@ -213,11 +220,22 @@ func (r *reserve) check() error {
 	if r.TimeoutMillis < 0 || time.Duration(r.TimeoutMillis)*time.Millisecond > MaxTimeout {
 		return fmt.Errorf("timeout of %d ms", r.TimeoutMillis)
 	}
+	if r.Socket != "" {
+		return checkPath(r.Socket)
+	}
 	if r.Host != "" {
 		_, err := netip.ParseAddr(r.Host)
 		return err
 	}
 	return nil
+}
+
+// checkPath returns an error if no Unix socket can have this path.
+func checkPath(socket string) error {
+	if !filepath.IsAbs(socket) {
+		return fmt.Errorf("the path of the socket is %q; expected an absolute one", socket)
+	}
+	return tfserver.CheckSocket(socket)
 }
 
 func (s *start) check() error {
@@ -228,7 +246,11 @@ func (s *start) check() error {
 		return fmt.Errorf("task is %d; expected 0 to %d", s.Task, len(s.Cluster)-1)
 	}
 	for _, address := range s.Cluster {
-		if _, err := netip.ParseAddrPort(address); err != nil {
+		if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+			if err := checkPath(path); err != nil {
+				return err
+			}
+		} else if _, err := netip.ParseAddrPort(address); err != nil {
 			return err
 		}
 	}

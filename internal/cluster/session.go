@@ -35,6 +35,7 @@ type session struct {
 
 	process *process // nil before the chief asks for it
 	gate    *gate    // nil before that, and without keys
+	folder  *folder  // of the child's socket; nil before that, and without sockets
 	asked   bool     // for TensorFlow's server
 	usage   beat     // of the child
 }
@@ -68,6 +69,9 @@ func (s *session) run(ctx context.Context) ending {
 		if s.gate != nil {
 			s.setGate(nil)
 			s.gate.close()
+		}
+		if s.folder != nil {
+			s.folder.remove()
 		}
 		s.link.stop()
 		s.readers.Wait()
@@ -175,7 +179,16 @@ func (s *session) reach(m *start) error {
 
 // spawn starts the child.
 func (s *session) spawn(asked *reserve) *ending {
-	r := reserve{Host: s.host.String(), TimeoutMillis: s.timeout.Milliseconds()}
+	r := reserve{TimeoutMillis: s.timeout.Milliseconds()}
+	if s.config.Sockets == "" {
+		r.Host = s.host.String()
+	} else {
+		var err error
+		if s.folder, err = newFolder(); err != nil {
+			return s.say(failed{Message: clip(err.Error()), Final: true})
+		}
+		r.Socket = ownSocket(s.folder.path)
+	}
 	if s.config.Keys != nil {
 		var err error
 		if s.gate, err = newGate(asked.Session); err != nil {

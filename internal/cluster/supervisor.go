@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,9 @@ type SupervisorConfig struct {
 	// Keys lock the worker: who has no keys that match gets no reply. nil means that everybody who
 	// can connect may use the worker.
 	Keys *peertls.Keys
+	// Sockets is a folder that only this user may enter. The worker then has no port, but a Unix
+	// socket in this folder, of which Listen is the name. "" means a port.
+	Sockets string
 	// Once ends Serve when a chief has finished its run.
 	Once bool
 	// Log is the supervisor's log. ChildLog receives the output of children.
@@ -58,7 +62,11 @@ type SupervisorConfig struct {
 
 // Validate returns an error that names the first invalid field.
 func (c SupervisorConfig) Validate() error {
-	if err := devices.CheckListen(c.Listen); err != nil {
+	check := devices.CheckListen
+	if c.Sockets != "" {
+		check = devices.CheckAddress // it is a name that the chief knows
+	}
+	if err := check(c.Listen); err != nil {
 		return fmt.Errorf("listen %w", err)
 	}
 	if _, err := devices.Parse(c.Devices); err != nil {
@@ -70,7 +78,34 @@ func (c SupervisorConfig) Validate() error {
 	if len(c.Child) == 0 {
 		return errors.New("no arguments for the child")
 	}
-	return nil
+	if c.Sockets == "" {
+		return nil
+	}
+	if c.Keys != nil {
+		return errSocketsAndKeys
+	}
+	return checkSockets(c.Sockets)
+}
+
+// listen returns a listener on the worker's address, and that address.
+func (c SupervisorConfig) listen() (net.Listener, string, error) {
+	if c.Sockets != "" {
+		path, err := workerSocket(c.Sockets, c.Listen)
+		if err != nil {
+			return nil, "", err
+		}
+		l, err := listenSocket(path)
+		return l, c.Listen, err
+	}
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return nil, "", err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	if err != nil {
+		return nil, "", err
+	}
+	return l, l.Addr().String(), nil
 }
 
 // Supervisor is a worker: it listens for chiefs and serves one at a time.
@@ -79,7 +114,8 @@ type Supervisor struct {
 	devices  devices.Spec
 	listener net.Listener
 	end      context.CancelFunc // of Serve
-	host     netip.Addr
+	address  string             // that chiefs know it by
+	host     netip.Addr         // of a worker with a port
 	log      *slog.Logger
 	hello    hello
 
@@ -111,24 +147,16 @@ func Listen(c SupervisorConfig) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, port, err := net.SplitHostPort(c.Listen)
+	listener, address, err := c.listen()
 	if err != nil {
 		return nil, err
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
-	if err != nil {
-		return nil, err
-	}
-	at, err := netip.ParseAddrPort(listener.Addr().String())
-	if err != nil {
-		listener.Close()
-		return nil, err
+	var host netip.Addr
+	if at, ok := listener.Addr().(*net.TCPAddr); ok {
+		host = at.AddrPort().Addr().Unmap()
 	}
 	return &Supervisor{
-		config: c, devices: spec, listener: listener, host: at.Addr().Unmap(), log: c.Log,
+		config: c, devices: spec, listener: listener, address: address, host: host, log: c.Log,
 		hello: hello{
 			Protocol: protocol, Gorbit: c.Version, TensorFlow: tf.Version(), Instructions: kernels.Instructions(), BF16: devices.NativeBF16(), NoBF16: devices.NoBF16(),
 			Devices: spec.String(), PID: os.Getpid(), Cores: runtime.NumCPU(),
@@ -137,7 +165,7 @@ func Listen(c SupervisorConfig) (*Supervisor, error) {
 }
 
 // Addr returns the address that the worker listens on.
-func (s *Supervisor) Addr() string { return s.listener.Addr().String() }
+func (s *Supervisor) Addr() string { return s.address }
 
 // Serve serves chiefs until the context ends. When it returns, all children have ended.
 func (s *Supervisor) Serve(ctx context.Context) error {
@@ -165,21 +193,21 @@ func (s *Supervisor) Serve(ctx context.Context) error {
 			continue
 		}
 		s.arrivals.add(conn)
-		s.sessions.Go(func() { s.greet(ctx, conn.(*net.TCPConn)) })
+		s.sessions.Go(func() { s.greet(ctx, conn.(halfCloser)) })
 	}
 }
 
 // greet checks whether a connection is from a chief, and serves it if the worker is free.
-func (s *Supervisor) greet(ctx context.Context, tcp *net.TCPConn) {
-	defer tcp.Close()
-	defer s.arrivals.remove(tcp)
-	stop := context.AfterFunc(ctx, func() { tcp.Close() })
+func (s *Supervisor) greet(ctx context.Context, raw halfCloser) {
+	defer raw.Close()
+	defer s.arrivals.remove(raw)
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
 	if s.config.Keys == nil {
-		s.listen(ctx, tcp, tcp, stop)
+		s.listen(ctx, raw, raw, stop)
 		return
 	}
-	conn := s.admit(ctx, tcp)
+	conn := s.admit(ctx, raw)
 	if conn == nil {
 		return
 	}
@@ -187,7 +215,7 @@ func (s *Supervisor) greet(ctx context.Context, tcp *net.TCPConn) {
 		s.forward(conn)
 		return
 	}
-	s.listen(ctx, tcp, conn, stop)
+	s.listen(ctx, raw, conn, stop)
 }
 
 // halfCloser is a connection that can say that it sends no more.
@@ -196,17 +224,17 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-// listen reads the greeting on a connection and serves the chief if the worker is free. tcp is what
+// listen reads the greeting on a connection and serves the chief if the worker is free. raw is what
 // conn is over. stop ends the closing of the connection with the context.
-func (s *Supervisor) listen(ctx context.Context, tcp *net.TCPConn, conn halfCloser, stop func() bool) {
-	peer := tcp.RemoteAddr().String()
+func (s *Supervisor) listen(ctx context.Context, raw, conn halfCloser, stop func() bool) {
+	peer := peerOf(raw)
 	l := newLink(conn, conn)
 	m, err := l.read(time.Now().Add(greeting))
-	s.arrivals.remove(tcp)
+	s.arrivals.remove(raw)
 	switch {
 	case !stop():
 		return
-	case s.config.Keys == nil && s.refuseTLS(tcp, l, err):
+	case s.config.Keys == nil && s.refuseTLS(raw, l, err):
 		return
 	case err != nil || m.Hello == nil:
 		s.log.Debug("rejected a connection that is not from a chief", "peer", peer, "error", err)

@@ -60,17 +60,38 @@ func (e *ArgumentError) Error() string {
 }
 
 // planned are the flags of gorbit train that a plan, or launch, decides.
-var planned = []string{"--strategy", "--workers", "--devices", "--token-file", "--tls-cert", "--tls-key", "--tls-ca"}
+var planned = []string{"--strategy", "--workers", "--devices", "--sockets", "--token-file", "--tls-cert", "--tls-key", "--tls-ca"}
 
 // fromInput is the value of --token-file for a token on standard input.
 const fromInput = "-"
 
+// Access is how the processes of a run reach each other. The zero Access means ports without keys.
+type Access struct {
+	// TokenFile says that they lock their connections with a token. Processes that are started here
+	// read it from standard input; others have it in this file.
+	TokenFile string
+	// Sockets is the folder of their Unix sockets, if all of them are on this machine. It comes
+	// before TokenFile.
+	Sockets string
+}
+
+// flags are the flags of gorbit worker and gorbit train. Token reports whether the process reads the
+// token from standard input, as it does where it is started here.
+func (a Access) flags(here bool) (flags []string, token bool) {
+	switch {
+	case a.Sockets != "":
+		return []string{"--sockets", a.Sockets}, false
+	case a.TokenFile == "":
+		return nil, false
+	case here:
+		return []string{"--token-file", fromInput}, true
+	}
+	return []string{"--token-file", a.TokenFile}, false
+}
+
 // Make returns the commands of a plan. Program is what runs on this machine;
 // on others it is "gorbit", from their PATH. The arguments are those of gorbit train.
-//
-// The processes lock their connections with a token, unless tokenFile is "". Those that are started
-// here read it from standard input; others have it in this file.
-func (p Plan) Make(program, tokenFile string, args []string) (Commands, error) {
+func (p Plan) Make(program string, by Access, args []string) (Commands, error) {
 	if err := p.Validate(); err != nil {
 		return Commands{}, &PlanError{Err: err}
 	}
@@ -100,23 +121,19 @@ func (p Plan) Make(program, tokenFile string, args []string) (Commands, error) {
 	} else {
 		var addresses []string
 		for i, h := range p.Hosts {
-			c.Workers = append(c.Workers, h.worker(i, program, p.LogLevel.Workers, tokenFile))
+			c.Workers = append(c.Workers, h.worker(i, program, p.LogLevel.Workers, by))
 			addresses = append(addresses, h.Address)
 		}
 		chief = append(chief, "--strategy", devices.MultiWorker, "--workers", strings.Join(addresses, ","))
-		if c.Chief.Token = tokenFile != ""; c.Chief.Token {
-			chief = append(chief, "--token-file", fromInput)
-		}
+		flags, token := by.flags(true)
+		chief, c.Chief.Token = append(chief, flags...), token
 	}
 	c.Chief.Name, c.Chief.Local, c.Chief.Args = "train", true, append(chief, args...)
 	return c, nil
 }
 
-func (h Host) worker(i int, program, logLevel, tokenFile string) Command {
+func (h Host) worker(i int, program, logLevel string, by Access) Command {
 	c := Command{Name: fmt.Sprintf("worker %d", i), Address: h.Address, Local: h.local() || h.SSH != ""}
-	if c.Local && tokenFile != "" {
-		c.Token, tokenFile = true, fromInput
-	}
 	if !h.local() {
 		program = "gorbit"
 	}
@@ -128,9 +145,8 @@ func (h Host) worker(i int, program, logLevel, tokenFile string) Command {
 	if h.Threads > 0 {
 		c.Args = append(c.Args, "--threads", fmt.Sprint(h.Threads))
 	}
-	if tokenFile != "" {
-		c.Args = append(c.Args, "--token-file", tokenFile)
-	}
+	flags, token := by.flags(c.Local)
+	c.Args, c.Token = append(c.Args, flags...), token
 	if h.SSH != "" {
 		// A worker whose ssh is gone learns it by the end of its input only.
 		c.Args = append(c.Args, "--end-with-input")

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	case "launch":
 		program, _ := os.Executable()
 		c := Config{Stdout: os.Stdout, Stderr: os.Stderr, Log: slog.New(slog.DiscardHandler), Grace: time.Minute}
-		c.Commands, _ = Plan{Hosts: []Host{{Address: os.Args[2]}}, Strategy: devices.MultiWorker}.Make(program, "", os.Args[3:])
+		c.Commands, _ = Plan{Hosts: []Host{{Address: os.Args[2]}}, Strategy: devices.MultiWorker}.Make(program, Access{}, os.Args[3:])
 		code, err := Run(context.Background(), c)
 		fmt.Println(code, err)
 	}

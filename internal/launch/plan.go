@@ -208,6 +208,11 @@ func (h Host) local() bool {
 	return devices.IsLoopback(host)
 }
 
+// OneMachine reports whether the hosts run workers and all of them are this machine.
+func (p Plan) OneMachine() bool {
+	return p.workers() && !slices.ContainsFunc(p.Hosts, func(h Host) bool { return !h.local() })
+}
+
 // workers reports whether the hosts run workers, rather than being the chief itself.
 func (p Plan) workers() bool {
 	return p.Strategy == devices.MultiWorker || len(p.Hosts) > 1 || len(p.Hosts) == 1 && !p.Hosts[0].local()

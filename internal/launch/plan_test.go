@@ -88,7 +88,7 @@ func TestMake(t *testing.T) {
 			t.Errorf("%s: %v", test.plan, err)
 			continue
 		}
-		c, err := p.Make("G", test.token, []string{"--run", "r"})
+		c, err := p.Make("G", Access{TokenFile: test.token}, []string{"--run", "r"})
 		if err != nil {
 			t.Errorf("%s: %v", test.plan, err)
 			continue
@@ -103,10 +103,39 @@ func TestMake(t *testing.T) {
 	}
 }
 
+// TestOneMachine makes commands of processes that reach each other by sockets, which they can where
+// all hosts are this machine.
+func TestOneMachine(t *testing.T) {
+	for text, want := range map[string]bool{
+		"hosts: [{}]": false, // no workers
+		"hosts: [{address: localhost:1}, {address: 'a:2', local: true}]":             true,
+		"{hosts: [{address: '[::1]:1'}], strategy: multiworker}":                     true,
+		"hosts: [{address: localhost:1}, {address: a:2}]":                            false,
+		"hosts: [{address: localhost:1}, {address: localhost:2, ssh: me@localhost}]": false,
+		"hosts: [{address: localhost:1}, {address: 127.0.0.1:2, local: false}]":      false,
+	} {
+		p, err := ReadPlan(write(t, text))
+		if err != nil || p.OneMachine() != want {
+			t.Errorf("%s: %v, %v; want %v", text, p.OneMachine(), err, want)
+		}
+	}
+	p := Plan{Hosts: []Host{{Address: "localhost:1"}, {Address: "localhost:2"}}}
+	c, err := p.Make("G", Access{Sockets: "/s", TokenFile: "token"}, []string{"--run", "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Workers[1].String(), "G worker --listen localhost:2 --sockets /s"; got != want || c.Workers[1].Token {
+		t.Errorf("%s, want %s without a token", got, want)
+	}
+	if got, want := c.Chief.String(), "G train --strategy multiworker --workers localhost:1,localhost:2 --sockets /s --run r"; got != want || c.Chief.Token {
+		t.Errorf("%s, want %s without a token", got, want)
+	}
+}
+
 func TestMakeRefusesWhatThePlanSays(t *testing.T) {
-	for _, args := range [][]string{{"--workers", "a:1"}, {"--run", "r", "--devices=gpu"}, {"--strategy=one"}, {"--token-file", "t"}, {"--tls-ca=t"}} {
+	for _, args := range [][]string{{"--workers", "a:1"}, {"--run", "r", "--devices=gpu"}, {"--strategy=one"}, {"--token-file", "t"}, {"--tls-ca=t"}, {"--sockets=s"}} {
 		var wrong *ArgumentError
-		if _, err := (Plan{Hosts: []Host{{}}}).Make("G", "", args); !errors.As(err, &wrong) {
+		if _, err := (Plan{Hosts: []Host{{}}}).Make("G", Access{}, args); !errors.As(err, &wrong) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

@@ -63,7 +63,7 @@ func newTrial(t *testing.T, workers int, do ...string) *trial {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Commands, err = p.Make(program, "", append([]string{"--do"}, do...))
+	r.Commands, err = p.Make(program, Access{}, append([]string{"--do"}, do...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,6 +73,9 @@ const sameToken = "give both sides the same --token-file"
 // refused explains an alert of the other side.
 func (k *Keys) refused(alert string) (reason, advice string) {
 	switch {
+	case !strings.Contains(alert, "certificate"): // "no application protocol", "handshake failure"
+		return fmt.Sprintf("it speaks TLS but not as a worker of this release does (%s)", strings.TrimPrefix(alert, "tls: ")),
+			"another program or a proxy may answer there; check the address and the network, and run the same release on every machine"
 	case strings.Contains(alert, "expired certificate"):
 		return "it says that this side's certificate is expired or not valid yet", "set the clocks of both machines, or make a new certificate"
 	case k.token:

@@ -116,6 +116,25 @@ func TestTokenIsTooShort(t *testing.T) {
 	}
 }
 
+// TestAnotherServer connects to a server of TLS that is none of ours, such as a proxy. That does not
+// come from the keys.
+func TestAnotherServer(t *testing.T) {
+	k := token(t, NewToken())
+	own, err := k.own()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, s := pipe(t)
+	go func() {
+		_ = tls.Server(s, &tls.Config{Certificates: []tls.Certificate{*own}, NextProtos: []string{"h2"}}).HandshakeContext(t.Context())
+	}()
+	var e *Error
+	if _, err := k.Client(t.Context(), c, "127.0.0.1", "talk"); !errors.As(err, &e) || e.Reason != "it speaks TLS but not as a worker of this release does (no application protocol)" ||
+		!strings.Contains(e.Advice, "proxy") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestServerWants checks clients that are none of ours: without a certificate, with an older TLS,
 // with another protocol inside, or with none.
 func TestServerWants(t *testing.T) {
