@@ -3,6 +3,7 @@ package strategy
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
@@ -276,6 +279,62 @@ func TestFactorsOfOneChangeNothing(t *testing.T) {
 	}
 	if !bytes.Equal(def(Config{}), def(Config{Factors: ones})) {
 		t.Error("the graph differs")
+	}
+}
+
+// TestFrozenHasNoBackward wants the same bits of what is trained where a layer is frozen as where its
+// learning rate is 0, but fewer products: the backward pass ends above the frozen layer.
+func TestFrozenHasNoBackward(t *testing.T) {
+	export, golden := openFactors(t)
+	trained := func(low Factor, standard bool) (values map[string][]byte, products int) {
+		m, err := NewOneDevice(t.Context(), export, "", Config{StandardOps: standard, Factors: map[string]Factor{"model/low/kernel": low, "model/low/bias": low}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		golden.begin(t, m)
+		steps := golden.inputs(1)
+		for _, s := range steps {
+			s.Scalars["clip_norm"] = 0 // the norm is that of other gradients
+		}
+		if _, err := m.Steps(t.Context(), steps); err != nil {
+			t.Fatal(err)
+		}
+		values = make(map[string][]byte)
+		for name, all := range held(t, m) {
+			if !strings.HasPrefix(name, "optimizer/") || !strings.Contains(name, "/low/") {
+				values[name] = bytesOf(t, all[0])
+			}
+		}
+		def, err := m.GraphDef()
+		if err != nil {
+			t.Fatal(err)
+		}
+		graph := new(gpb.GraphDef)
+		if err := proto.Unmarshal(def, graph); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range graph.GetLibrary().GetFunction() {
+			if f.GetSignature().GetName() == export.Functions["gradients"].GraphName {
+				for _, n := range f.GetNodeDef() {
+					if n.GetOp() == "MatMul" {
+						products++
+					}
+				}
+			}
+		}
+		return values, products
+	}
+	for _, standard := range []bool{false, true} {
+		frozen, few := trained(Factor{Frozen: true}, standard)
+		still, all := trained(Factor{}, standard)
+		if !maps.EqualFunc(frozen, still, bytes.Equal) {
+			t.Errorf("standard operations %v: other bits", standard)
+		}
+		// The gradients of the frozen kernel and of its output.
+		if few != all-2 {
+			t.Errorf("standard operations %v: %d products, %d with all gradients", standard, few, all)
+		}
 	}
 }
 

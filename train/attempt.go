@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -94,14 +95,23 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 func (t *training) source(on placed, filled *filling) (runner.Source[*Batch], func()) {
 	if t.params.Strategy.Input != inputLocal {
 		fed := NewSource(t.examples, on, t.params.Strategy.Accumulate)
-		fed.filled, fed.flops = filled, t.export.Contract.Model.FLOPs
+		fed.filled, fed.flops = filled, t.flops()
 		// A TPU does not accumulate, and sums of other parts would be other sums.
 		fed.whole = on.tpu != nil || !t.export.Contract.Additive
 		return fed, func() {}
 	}
 	local := newLocalSource(t.examples, on.drawer, t.params.Strategy.Accumulate, t.env.Log)
-	local.flops = t.export.Contract.Model.FLOPs
+	local.flops = t.flops()
 	return local, local.wait
+}
+
+// flops returns what the model costs, as far as it is known: the backward pass of frozen layers is
+// left out in part, and the contract does not say what it would take.
+func (t *training) flops() graphs.FLOPs {
+	if len(t.groups.Frozen()) > 0 {
+		return graphs.FLOPs{}
+	}
+	return t.export.Contract.Model.FLOPs
 }
 
 // control builds the controller and everything that it calls.

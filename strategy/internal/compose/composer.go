@@ -37,7 +37,9 @@ type composer struct {
 	owners map[string]int
 	// trained are the contract's variables that are not frozen, with the factors of this graph.
 	trained []graphs.Variable
-	plan    *Plan
+	// gradient is the function gradients, without the gradients of other variables.
+	gradient *graphs.Function
+	plan     *Plan
 	// rows are the rows in which gradients are not 0, by feature.
 	rows map[string]RowFeed
 	// waiting tells of each update whether all that it does waits for the learning rate.

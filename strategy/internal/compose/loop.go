@@ -21,7 +21,7 @@ type value struct {
 // per replica. Its inputs are the feeds of all steps, and the body takes those of its own step. The
 // results go to a variable, so that those of the finished steps are not lost if a later one fails.
 func (c *composer) loop() error {
-	gradients := c.export.Functions["gradients"]
+	gradients := c.gradient
 	p := &Loop{Steps: c.Steps}
 	if len(c.replicas) > 1 {
 		p.Rows = c.rowFeatures()

@@ -26,7 +26,8 @@ func newMade(replicas int) made {
 // trainStep adds the training step: the replicas' gradients, and their paths to the variables.
 func (c *composer) trainStep() error {
 	contract := c.export.Contract
-	gradients := c.export.Functions["gradients"]
+	c.gradient = c.withoutFrozen(c.export.Functions["gradients"])
+	gradients := c.gradient
 	t := &Train{Rows: make(map[string]RowFeed)}
 	c.plan.Train, c.rows = t, t.Rows
 	var inputs []map[string]string
@@ -63,6 +64,15 @@ func (c *composer) trainStep() error {
 	t.Step, _ = c.apply("", order, m.grads, m.weights, m.losses, false, m.began)
 	c.accumulate(t, order, m.grads)
 	return nil
+}
+
+// withoutFrozen returns the gradients function without the gradients of frozen variables, so that the
+// backward pass ends where no variable is trained.
+func (c *composer) withoutFrozen(gradients *graphs.Function) *graphs.Function {
+	return c.Without(gradients, func(output string) bool {
+		name, ok := strings.CutPrefix(output, graphs.GradientPrefix)
+		return ok && !slices.ContainsFunc(c.trained, func(v graphs.Variable) bool { return v.Name == name })
+	})
 }
 
 // gradients adds replica i's call of the gradients function and stores its outputs in m. The
