@@ -89,7 +89,7 @@ func (m *cellMaker) plain(fields []table.Field, c *cell) string {
 			if m.kind == KindCategory {
 				what = "a category"
 			}
-			return fmt.Sprintf("column %q is %s, which is no value; expected %s; to take such rows, say what it means, as \"missing:\" of feature %q in %s:%d",
+			return fmt.Sprintf("column %q is %s, which is not a value; expected %s; to take such rows, say what it means, as \"missing:\" of feature %q in %s:%d",
 				m.columns[i], table.Clip(strconv.Quote(field.Text)), what, m.name, m.schema, m.line)
 		}
 		n := int64(1)

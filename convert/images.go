@@ -31,7 +31,7 @@ func readImage(path string, shape Shape, pixels []byte) (file, _ []byte, reason 
 func decodeImage(file []byte, path string, shape Shape, pixels []byte) (_ []byte, reason string) {
 	cfg, format, err := image.DecodeConfig(bytes.NewReader(file))
 	if err != nil {
-		return nil, fmt.Sprintf("%s is no PNG or JPEG file: %v", path, err)
+		return nil, fmt.Sprintf("%s is not a PNG or JPEG file: %v", path, err)
 	}
 	channels, what := channelsOf(cfg.ColorModel)
 	// Before the pixels are read, whose memory is that of the size.

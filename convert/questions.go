@@ -368,7 +368,7 @@ func ReadQuestions(ctx context.Context, dir string, m *Manifest, split string) (
 	for line := range bytes.Lines(data) {
 		var q Question
 		if err := json.Unmarshal(line, &q); err != nil {
-			return nil, &ManifestError{path, fmt.Sprintf("line %d is no question: %v", len(out)+1, err)}
+			return nil, &ManifestError{path, fmt.Sprintf("line %d is not a question: %v", len(out)+1, err)}
 		}
 		if q.Context == "" && len(out) > 0 {
 			q.Context = out[len(out)-1].Context

@@ -130,7 +130,7 @@ func (s *schema) check() error {
 	for _, f := range s.features {
 		for _, name := range []string{f.name, f.segments} {
 			if other := names[name]; other != nil {
-				return s.errorf(f.at("segments"), "feature %q is there twice, also in line %d; expected different names", name, other.line)
+				return s.errorf(f.at("segments"), "feature %q is declared twice, here and in line %d; expected different names", name, other.line)
 			}
 			if name != "" {
 				names[name] = f

@@ -44,7 +44,7 @@ func newSchemaRows(ctx context.Context, c *conversion) (*schemaRows, error) {
 		}
 		if f.missing != nil && f.kind == KindCategory {
 			if _, ok := ids[*f.missing]; !ok {
-				return nil, s.schema.errorf(f.at("missing"), "feature %q: missing is %q, which is no category of the train split; expected one of %s", f.name, *f.missing, table.List(f.categories))
+				return nil, s.schema.errorf(f.at("missing"), "feature %q: missing is %q, which is not a category of the train split; expected one of %s", f.name, *f.missing, table.List(f.categories))
 			}
 		}
 		s.ids, s.all = append(s.ids, ids), append(s.all, all)

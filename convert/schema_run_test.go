@@ -256,7 +256,7 @@ func TestSchemaRowErrors(t *testing.T) {
 		{"hexadecimal", number, "x.csv", "x\n0x1p0\n", 2, `expected a finite number`},
 		{"below", number, "x.csv", "x\n-0.1\n", 2, `column "x" is "-0.1"; expected 0 to 5`},
 		{"above", number, "x.csv", "x\n5.5\n", 2, `column "x" is "5.5"; expected 0 to 5`},
-		{"empty", number, "x.csv", "x,y\n ,1\n", 2, `column "x" is " ", which is no value; expected a number; to take such rows, say what it means, as "missing:" of feature "x" in schema.yaml:1`},
+		{"empty", number, "x.csv", "x,y\n ,1\n", 2, `column "x" is " ", which is not a value; expected a number; to take such rows, say what it means, as "missing:" of feature "x" in schema.yaml:1`},
 		{"null", number, "x.jsonl", `{"x":null}`, 1, `has no "x"`},
 		{"no member", number, "x.jsonl", `{"y":1}`, 1, `has no "x"; its members are "y"`},
 		{"fraction", "features: {x: {kind: number, dtype: int64}}", "x.csv", "x\n1.5\n", 2, `column "x" is "1.5"; expected a whole number`},
@@ -274,7 +274,7 @@ func TestSchemaRowErrors(t *testing.T) {
 		{"text behind an array", list, "x.csv", "x\n\"[1,2,3,4] 5\"\n", 2, `expected a JSON array`},
 		{"multiple", "features: {x: {kind: number, shape: [null, 3]}}", "x.csv", "x\n1 2 3 4\n", 2, `has 4 values; expected a multiple of 3, for shape [null, 3]`},
 		{"empty list", "features: {x: {kind: number, shape: [null]}}", "x.jsonl", `{"x":[]}`, 1, `has no values; expected one or more`},
-		{"no label", label, "x.csv", "v,x\n1,a\n1,\n", 3, `column "x" is "", which is no value; expected a category`},
+		{"no label", label, "x.csv", "v,x\n1,a\n1,\n", 3, `column "x" is "", which is not a value; expected a category`},
 		{"unknown label", "features: {v: {kind: number}, x: {kind: category, role: label, categories: [yes, no]}}", "x.csv", "v,x\n1,nO\n", 2, `column "x" is "nO"; expected one of "yes", "no"; did you mean "no"?`},
 		{"no text", text, "x.csv", "x,y\na,\n", 2, `column "y" has no text`},
 		{"no first text", text, "x.csv", "x,y\n \u200b,a\n", 2, `column "x" has no text`},
@@ -282,7 +282,7 @@ func TestSchemaRowErrors(t *testing.T) {
 		{"no id", "features: {x: {kind: number}, i: {role: id}}", "x.csv", "x,i\n1,\n", 2, `column "i" is empty; expected text`},
 		{"no image", "features: {x: {kind: image, shape: [2, 2, 1]}}", "x.csv", "x\nnowhere.png\n", 2, `nowhere.png: no such file`},
 		{"no image name", "features: {x: {kind: image, shape: [2, 2, 1]}}", "x.csv", "x,y\n,1\n", 2, `column "x" is empty; expected the path of an image`},
-		{"another file", "features: {x: {kind: image, shape: [2, 2, 1]}}", "x.csv", "x\nx.csv\n", 2, `x.csv is no PNG or JPEG file`},
+		{"another file", "features: {x: {kind: image, shape: [2, 2, 1]}}", "x.csv", "x\nx.csv\n", 2, `x.csv is not a PNG or JPEG file`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := write(t, map[string]string{"schema.yaml": tt.schema, tt.file: tt.data})
@@ -316,7 +316,7 @@ func TestSchemaUsage(t *testing.T) {
 		{"vocabulary without text", "features: {x: {kind: number}}", "x\n1\n", Config{Vocab: "vocab.txt"}, `a vocabulary is given, and no feature of schema.yaml has kind text; leave out --vocab`},
 		{"labels that are ids", "features: {x: {kind: number}, l: {kind: category, role: label}}", "x,l\n" + numbered(101, "1,%d\n"), Config{}, `feature "l" has 101 different values in 101 rows, most of them in only one row; expected labels`},
 		{"labels in two cases", "features: {x: {kind: number}, l: {kind: category, role: label}}", "x,l\n1,a\n1,A\n", Config{}, `column "l" has the labels "A", "a", which differ only in case; write them in the same way, or list all labels with "categories:" in schema.yaml:1 to keep both`},
-		{"missing of no row", "features: {x: {kind: category, missing: none}}", "x\na\n", Config{}, `missing is "none", which is no category of the train split; expected one of "a"`},
+		{"missing of no row", "features: {x: {kind: category, missing: none}}", "x\na\n", Config{}, `missing is "none", which is not a category of the train split; expected one of "a"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := write(t, map[string]string{"schema.yaml": tt.schema, "x.csv": tt.data})

@@ -207,7 +207,7 @@ func (s *schema) texts(n *yaml.Node, what string, to *[]string) error {
 			return err
 		}
 		if v = strings.TrimSpace(v); v == "" || seen[v] {
-			return s.errorf(c.Line, "%s has %s, which is empty or there twice; expected different texts", what, table.Clip(strconv.Quote(v)))
+			return s.errorf(c.Line, "%s has %s, which is empty or given twice; expected different texts", what, table.Clip(strconv.Quote(v)))
 		}
 		seen[v] = true
 		*to = append(*to, v)
@@ -283,7 +283,7 @@ func (s *schema) columns(n *yaml.Node, what string, f *featureSchema) error {
 		}
 		for _, name := range names {
 			if name == "" || seen[name] {
-				return s.errorf(c.Line, "%s has %s, which is empty or there twice; expected different names", what, table.Clip(strconv.Quote(name)))
+				return s.errorf(c.Line, "%s has %s, which is empty or given twice; expected different names", what, table.Clip(strconv.Quote(name)))
 			}
 			seen[name] = true
 		}

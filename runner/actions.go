@@ -206,7 +206,7 @@ func (e *EarlyStopping) Check(_ context.Context, step int64, out Outputs) error 
 	if e.minDelta > 0 {
 		by = fmt.Sprintf(" by more than %s", pythonFloat(e.minDelta))
 	}
-	return fmt.Errorf("%w: %s is %s and has not got better than the %s of step %d%s in %d evaluations",
+	return fmt.Errorf("%w: %s is %s and has not improved on the %s of step %d%s in %d evaluations",
 		ErrStopTraining, e.metric, pythonFloat(value), pythonFloat(float64(e.best.Value)), e.best.Step, by, e.best.Since)
 }
 

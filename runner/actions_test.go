@@ -172,7 +172,7 @@ func TestEarlyStopping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := delta.Check(ctx, 2, Outputs{"m": 0.52}); err == nil || !strings.HasSuffix(err.Error(), "m is 0.52 and has not got better than the 0.5 of step 1 by more than 0.05 in 1 evaluations") {
+	if err := delta.Check(ctx, 2, Outputs{"m": 0.52}); err == nil || !strings.HasSuffix(err.Error(), "m is 0.52 and has not improved on the 0.5 of step 1 by more than 0.05 in 1 evaluations") {
 		t.Errorf("stopped by %v", err)
 	}
 	early, err := NewEarlyStopping("m", HigherIsBetter, 1, 0)

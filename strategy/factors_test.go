@@ -345,7 +345,7 @@ func TestFactorsAreChecked(t *testing.T) {
 		all[v.Name] = Factor{Frozen: true}
 	}
 	for want, factors := range map[string]map[string]Factor{
-		"factors are given for model/none, which is no trained variable": {"model/none": {Frozen: true}},
+		"factors are given for model/none, which is not a trained variable": {"model/none": {Frozen: true}},
 		"model/low/bias are -1 of the learning rate":                     {"model/low/bias": {LearningRate: -1}},
 		"all 6 variables are frozen":                                     all,
 	} {

@@ -14,7 +14,7 @@ import (
 const probeTimeout = 10 * time.Second
 
 // errNotGRPC is an address at which something else is.
-var errNotGRPC = errors.New("what listens there is no gRPC server")
+var errNotGRPC = errors.New("what listens there does not speak gRPC")
 
 // http2Settings is how a client begins (RFC 9113, section 3.4): a fixed text and an empty
 // SETTINGS frame. A server answers with a SETTINGS frame of its own, before anything else.
@@ -44,7 +44,7 @@ func probe(ctx context.Context, address string) error {
 	}
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTooLate):
-		return fmt.Errorf("%w: it says nothing in %v", errNotGRPC, time.Since(start).Round(time.Second))
+		return fmt.Errorf("%w: no answer in %v", errNotGRPC, time.Since(start).Round(time.Second))
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:

@@ -55,7 +55,7 @@ func (t *tuning) rateRange(ctx context.Context, env train.Env) error {
 	path := filepath.Join(t.folder, rateParams)
 	before, err := os.ReadFile(path)
 	if err == nil && !bytes.Equal(before, text) {
-		return usagef("%s has other params; expected those of the range that it begins; give another folder with --study", path)
+		return usagef("%s was begun with other params; expected the same ones to continue it; give another folder with --study", path)
 	}
 	if err := vfs.ReplaceFile(vfs.At(path), path, path+".part", text); err != nil {
 		return err

@@ -103,7 +103,7 @@ func parseAxes(text string) (map[string]int64, error) {
 		name, value, _ := strings.Cut(word, "=")
 		size, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || name == "" {
-			return nil, fmt.Errorf("%q is no size of an axis; expected sizes such as rows=16,length=64,examples=32", word)
+			return nil, fmt.Errorf("%q is not the size of an axis; expected sizes such as rows=16,length=64,examples=32", word)
 		}
 		out[name] = size
 	}

@@ -78,7 +78,7 @@ func (f *Function) End() (string, error) {
 	var errs []error
 	for _, a := range append(append([]*opb.OpDef_ArgDef(nil), f.args...), f.returns...) {
 		if !argName.MatchString(a.GetName()) {
-			errs = append(errs, fmt.Errorf("argument or output %q; expected a name of a-z, 0-9 and _", a.GetName()))
+			errs = append(errs, fmt.Errorf("argument or output is named %q; expected a name of a-z, 0-9 and _", a.GetName()))
 		}
 	}
 	translate := func(of, ref string) string {

@@ -17,7 +17,7 @@ const Most = 1024
 const MostThreads = 4096
 
 // ErrTPU is the error for TPU devices.
-var ErrTPU = errors.New("a TPU is no device of this machine; train on one with gorbit train --tpu NAME")
+var ErrTPU = errors.New("a TPU is not a device of this machine; train on one with gorbit train --tpu NAME")
 
 // Spec selects devices of a process.
 type Spec struct {

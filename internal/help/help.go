@@ -99,7 +99,7 @@ func Group(f *pflag.FlagSet, title string, names ...string) {
 	for _, name := range names {
 		flag := f.Lookup(name)
 		if flag == nil || groupOf(flag) != "" {
-			panic(fmt.Sprintf("help: --%s, for the group %q, is no flag of the command, or is in a group", name, title))
+			panic(fmt.Sprintf("help: --%s, for the group %q, is not a flag of the command, or is in a group", name, title))
 		}
 		annotate(flag, groupKey, title)
 		annotate(flag, placeKey, strconv.Itoa(place))

@@ -120,7 +120,7 @@ func newClient(c Config) (*client, error) {
 	return &client{Config: c, host: u.Host, http: &http.Client{
 		// A redirect to another host would not have the token, and one of an upload has no body.
 		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-			return fmt.Errorf("the hub leads to %s; give its address there as the endpoint", r.URL.Host)
+			return fmt.Errorf("the hub redirects to %s; set HF_ENDPOINT to that address", r.URL.Host)
 		},
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: 5 * time.Minute, TLSHandshakeTimeout: 30 * time.Second, MaxIdleConnsPerHost: partsAtOnce},
 	}}, nil
@@ -187,7 +187,7 @@ func (c *client) once(ctx context.Context, r call) ([]byte, http.Header, error) 
 	}
 	request, err := http.NewRequestWithContext(ctx, r.method, r.url, body)
 	if err != nil {
-		return nil, nil, &permanentError{fmt.Errorf("%s: the hub names an address that is none", r.what)}
+		return nil, nil, &permanentError{fmt.Errorf("%s: the answer of the hub has an address that cannot be read; expected https://", r.what)}
 	}
 	if request.ContentLength = length; length == 0 {
 		request.Body = http.NoBody
@@ -200,7 +200,7 @@ func (c *client) once(ctx context.Context, r call) ([]byte, http.Header, error) 
 	if own := request.URL.Host == c.host; own && request.Header.Get("Authorization") == "" {
 		request.Header.Set("Authorization", "Bearer "+c.Token)
 	} else if request.URL.Scheme != "https" && !devices.IsLoopback(request.URL.Hostname()) {
-		return nil, nil, &permanentError{fmt.Errorf("%s: the hub names an address without encryption, %s://%s", r.what, request.URL.Scheme, request.URL.Host)}
+		return nil, nil, &permanentError{fmt.Errorf("%s: the answer of the hub has the address %s://%s; expected https://", r.what, request.URL.Scheme, request.URL.Host)}
 	}
 	response, err := c.http.Do(request)
 	if err != nil {

@@ -250,7 +250,7 @@ func (c *client) classify(ctx context.Context, files []*file) ([]*file, error) {
 		for _, f := range chunk {
 			a, ok := answers[f.name]
 			if !ok || a.UploadMode != "lfs" && a.UploadMode != "regular" {
-				return nil, fmt.Errorf("ask which files are large: the hub says nothing of %s", f.name)
+				return nil, fmt.Errorf("ask which files are large: the answer of the hub lacks %s", f.name)
 			}
 			f.large = a.UploadMode == "lfs"
 			has := f.git
@@ -262,7 +262,7 @@ func (c *client) classify(ctx context.Context, files []*file) ([]*file, error) {
 				c.Log.Warn("the repository's .gitignore leaves a file out", "file", f.name)
 			case a.OID == has:
 			case !f.large && f.size > maxRegular:
-				return nil, fmt.Errorf("ask which files are large: the hub calls %s small, which has %d bytes", f.name, f.size)
+				return nil, fmt.Errorf("ask which files are large: the hub takes %s for small; it has %d bytes", f.name, f.size)
 			default:
 				left = append(left, f)
 			}
@@ -335,7 +335,7 @@ func (c *client) uploadLarge(ctx context.Context, files []*file) (int64, error) 
 		}
 	}
 	if answered != len(objects) {
-		return uploaded, fmt.Errorf("ask where to upload large files: the hub answers for %d of %d", answered, len(objects))
+		return uploaded, fmt.Errorf("ask where to upload large files: the answer of the hub has %d of %d files", answered, len(objects))
 	}
 	return uploaded, nil
 }

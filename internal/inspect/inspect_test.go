@@ -135,7 +135,7 @@ func TestRecognise(t *testing.T) {
 		zipped(t, in("m.keras"), "metadata.json", "model.weights.h5"):                                         "is a .keras file; export the model with python -m gorbit_export keras",
 		write(t, in("m.h5"), "\x89HDF\r\n\x1a\n123"):                                                          "is an HDF5 file, such as Keras writes; export the model",
 		write(t, in("t.parquet"), "PAR1\x00\x01"):                                                             "is a Parquet file",
-		write(t, in("b.bin"), "\x01\x02\x00\xff\xfe"):                                                         "is of no kind that can be inspected",
+		write(t, in("b.bin"), "\x01\x02\x00\xff\xfe"):                                                         "cannot be inspected: its kind is not known",
 		in("served/saved_model.pb"):                                                                           "is a file of a SavedModel; name its folder",
 		filepath.Dir(write(t, in("pt/pytorch_model.bin"), "x")):                                               "is a model of PyTorch (pytorch_model.bin)",
 		filepath.Dir(write(t, in("pb/saved_model.pbtxt"), "x")):                                               "is a SavedModel in saved_model.pbtxt",

@@ -183,7 +183,7 @@ func unknownFolder(dir string, entries []fs.DirEntry) error {
 			return fault.Usagef("%s has a model of Keras, %s; export it with python -m gorbit_export keras", dir, name)
 		}
 	}
-	return fault.Usagef("%s holds %s, nothing that can be inspected; expected %s", dir, list(names, ""), expected)
+	return fault.Usagef("%s contains %s, which cannot be inspected; expected %s", dir, list(names, ""), expected)
 }
 
 // file recognises a file by its first and last bytes.
@@ -218,7 +218,7 @@ func file(path string, size int64) (Found, error) {
 		return Found{Kind: Safetensors, Path: path}, nil
 	}
 	if strings.HasSuffix(path, ".safetensors") {
-		return Found{}, fault.Damagedf("%s is no safetensors file, although its name says so: it does not begin with the length of a header and the header", path)
+		return Found{}, fault.Damagedf("%s is not a safetensors file, although its name says so: it does not begin with the length of a header and the header", path)
 	}
 	if isRecords(path) || strings.Contains(filepath.Base(path), ".tfrecord") {
 		return Found{Kind: Records, Path: path}, nil
@@ -232,7 +232,7 @@ func file(path string, size int64) (Found, error) {
 	if utf8.Valid(trimmed(head)) && !slices.Contains(head, 0) {
 		return Found{}, fault.Usagef("%s is a text file; expected %s: gorbit convert makes TFRecords of tables and texts", path, expected)
 	}
-	return Found{}, fault.Usagef("%s is of no kind that can be inspected; expected %s", path, expected)
+	return Found{}, fault.Usagef("%s cannot be inspected: its kind is not known; expected %s", path, expected)
 }
 
 // trimmed leaves out a character that was cut at the end.

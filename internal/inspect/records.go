@@ -386,7 +386,7 @@ func (r *RecordSets) Write(out io.Writer) error {
 	for _, s := range r.Sets {
 		fmt.Fprintf(tabs, "\n%s: %s in %s, %s, compression %s\n", plain(s.Name), format.Count(s.Records, "record"), format.Count(int64(len(s.Files)), "file"), format.Bytes(s.Bytes), s.Compression)
 		if s.NotExamples > 0 {
-			fmt.Fprintf(tabs, "  %s of them are no Examples, such as the events of TensorBoard\n", format.Thousands(s.NotExamples))
+			fmt.Fprintf(tabs, "  %s of them are not Examples, such as the events of TensorBoard\n", format.Thousands(s.NotExamples))
 		}
 		if len(s.Features) > 0 {
 			fmt.Fprintf(tabs, "  feature\tkind\trecords\tlength min/median/max\n")

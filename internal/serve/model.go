@@ -125,7 +125,7 @@ func (f *Features) compute(ctx context.Context, batch []item) ([]predict.Result,
 func checked(n int) func([]predict.Result, error) ([]predict.Result, error) {
 	return func(results []predict.Result, err error) ([]predict.Result, error) {
 		if err == nil && len(results) != n {
-			err = errors.New("the model returned another number of answers than it was given examples")
+			err = errors.New("unexpected number of answers of the model; expected one for each example")
 		}
 		return results, err
 	}

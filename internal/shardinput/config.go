@@ -67,7 +67,7 @@ func (d *Data) UnmarshalJSON(text []byte) error {
 	case sent.Dense != nil && sent.Packed == nil:
 		d.Layout = *sent.Dense
 	default:
-		return errors.New("the data have no layout or two; expected one")
+		return errors.New("the data have no layout, or two layouts; expected one")
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func TestLayoutJSON(t *testing.T) {
 		t.Errorf("no error for no layout: %v", err)
 	}
 	for _, wrong := range []string{`{"data": {}}`, `{"data": {"packed": {}, "dense": {}}}`} {
-		if _, err := parseConfig([]byte(wrong)); err == nil || !strings.Contains(err.Error(), "no layout or two") {
+		if _, err := parseConfig([]byte(wrong)); err == nil || !strings.Contains(err.Error(), "no layout, or two layouts") {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}

@@ -98,7 +98,7 @@ func parseFile(content []byte) (File, error) {
 		return f, nil
 	}
 	if form.Search.Kind != yaml.MappingNode {
-		return f, fmt.Errorf("line %d: search is no section; expected names of params, such as optimizer.learning_rate: {low: 1e-5, high: 5e-4, log: true}", form.Search.Line)
+		return f, fmt.Errorf("line %d: search is not a section; expected names of params, such as optimizer.learning_rate: {low: 1e-5, high: 5e-4, log: true}", form.Search.Line)
 	}
 	for i := 0; i+1 < len(form.Search.Content); i += 2 {
 		r, err := parseRange(form.Search.Content[i].Value, form.Search.Content[i+1])
@@ -260,7 +260,7 @@ func (r Range) Param(value any) (tune.Param, error) {
 				p.Distribution.Step = 1
 			}
 		default:
-			return bad("is no number; expected choices")
+			return bad("is not a number; expected choices")
 		}
 	}
 	if err := p.Distribution.Validate(); err != nil {

@@ -123,7 +123,7 @@ func (r Results) Print(out io.Writer) error {
 	}
 	for _, t := range r.Trials {
 		if t.State == tune.Failed {
-			if _, err := fmt.Fprintf(out, "trial %d failed: %s\n", t.Number, cmp.Or(t.Error, "optuna says nothing of why")); err != nil {
+			if _, err := fmt.Fprintf(out, "trial %d failed: %s\n", t.Number, cmp.Or(t.Error, "optuna gives no reason")); err != nil {
 				return err
 			}
 		}

@@ -380,7 +380,7 @@ pruner: median
 	}
 	for text, want := range map[string]string{
 		"serach: {}":            "line 1: serach not found",
-		"search: [a]":           "search is no section",
+		"search: [a]":           "search is not a section",
 		"search: {a: 3}":        "search.a: expected {low: ",
 		"search: {a: {low: 1}}": "search.a: lacks low or high",
 		"search: {a: {low: 1, high: 2, logg: 1}}": "has logg; expected low, high, step, log and points, or choices",
@@ -411,7 +411,7 @@ func TestParams(t *testing.T) {
 		{"a=true,false", true, "true false"},
 		{"a=linear,true", "", `"linear" "true"`},
 		{"a=0.5,1", 0.5, "0.5 1"},
-		{"a=1:2", true, "is no number; expected choices"},
+		{"a=1:2", true, "is not a number; expected choices"},
 		{"a=1.5:2", int64(1), "expected whole numbers"},
 		{"a=yes,no", true, "choice yes: expected true or false"},
 		{"a=1.5,2", int64(1), "choice 1.5: expected a whole number"},

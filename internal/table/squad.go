@@ -169,7 +169,7 @@ func (r *squadRows) token(want json.Delim) (json.Token, error) {
 		return nil, r.broken(err)
 	}
 	if token != want {
-		return nil, r.broken(fmt.Errorf("%v stands where SQuAD has %v", token, want))
+		return nil, r.broken(fmt.Errorf("found %v; expected %v, as in the form of SQuAD", token, want))
 	}
 	switch want {
 	case '{', '[':

@@ -57,8 +57,8 @@ func TestSQuAD(t *testing.T) {
 	}
 	for content, want := range map[string]string{
 		`{"a": 1}`:                              `x.json:1: an object has no "data"; expected the form of SQuAD, or an array of objects`,
-		"{\n\"data\": 3}":                       "x.json:2: 3 stands where SQuAD has [",
-		`{"data": [3]}`:                         "3 stands where SQuAD has {",
+		"{\n\"data\": 3}":                       "x.json:2: found 3; expected [",
+		`{"data": [3]}`:                         "found 3; expected {",
 		`{"data": [{"title": "x"}]}`:            `an object has no "paragraphs"`,
 		`{"data": [{"paragraphs": [3]}]}`:       "x.json:1: json: cannot unmarshal number",
 		`{"data": [{"paragraphs": [{"qas": [no`: "x.json:1: invalid character",

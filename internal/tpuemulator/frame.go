@@ -28,7 +28,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 		b, err := proto.Marshal(v)
 		return mem.BufferSlice{mem.SliceBuffer(b)}, err
 	}
-	return nil, fmt.Errorf("%T is no message", v)
+	return nil, fmt.Errorf("a value of type %T; expected a message", v)
 }
 
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -40,7 +40,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	case proto.Message:
 		return proto.Unmarshal(data.Materialize(), v)
 	}
-	return fmt.Errorf("%T is no message", v)
+	return fmt.Errorf("a value of type %T; expected a message", v)
 }
 
 // step is what the emulator reads of a RunStepRequest (master.proto).

@@ -134,7 +134,7 @@ func (l layout) behind(name string) (string, error) {
 				err = fmt.Errorf("there is no device of type %q; expected CPU, TPU or TPU_SYSTEM", kind)
 			}
 		default:
-			err = fmt.Errorf("%q is no part of a device's name", part)
+			err = fmt.Errorf("%q is not a part of a device's name; expected parts such as job:worker and device:CPU:0", part)
 		}
 		if err != nil {
 			return "", fmt.Errorf("device %q: %w", name, err)

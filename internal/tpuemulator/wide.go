@@ -420,7 +420,7 @@ func (w *lowering) widen(c *cluster, f *fpb.FunctionDef, condition bool) (*fpb.F
 	for replica := range c.devices {
 		for _, arg := range f.GetSignature().GetInputArg() {
 			if arg.GetNumberAttr() != "" || arg.GetTypeListAttr() != "" || arg.GetTypeAttr() != "" {
-				return nil, emulatorOnly(fmt.Errorf("argument %s is of no fixed type", arg.GetName()))
+				return nil, emulatorOnly(fmt.Errorf("argument %s does not have a fixed type", arg.GetName()))
 			}
 			a := proto.CloneOf(arg)
 			a.Name = s.copy(arg.GetName(), replica)

@@ -75,7 +75,7 @@ func (c *Command) End(_ context.Context, run *runfolder.Run) error {
 
 func (c *Command) write(value any) error {
 	if err := c.json.Encode(value); err != nil {
-		return fmt.Errorf("%s reads no more of its input: %w", c.Args[0], err)
+		return fmt.Errorf("%s stopped reading its input: %w", c.Args[0], err)
 	}
 	return nil
 }

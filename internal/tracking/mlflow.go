@@ -170,7 +170,7 @@ func (m *MLflow) Begin(ctx context.Context, run *runfolder.Run) (map[string]int6
 		return nil, err
 	}
 	if m.id = out.Run.Info.RunID; m.id == "" {
-		return nil, errors.New("MLflow answers without the new run's id")
+		return nil, errors.New("MLflow's answer has no id of the new run; expected one")
 	}
 	if err := m.writeState(); err != nil {
 		return nil, err

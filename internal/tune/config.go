@@ -110,7 +110,7 @@ func (c Config) Validate() error {
 			return fmt.Errorf("search.%s: %w", param.Name, err)
 		}
 		if slices.ContainsFunc(c.Space[:i], func(o Param) bool { return o.Name == param.Name }) {
-			return fmt.Errorf("search.%s is there twice; expected it once", param.Name)
+			return fmt.Errorf("search.%s is given twice; expected it once", param.Name)
 		}
 		if param.Points < 0 || param.Points == 1 || param.Points > maxValues {
 			return fmt.Errorf("search.%s: points is %d; expected 2 to %d", param.Name, param.Points, maxValues)
@@ -132,7 +132,7 @@ func (c Config) gridSize() (int, error) {
 	for _, p := range c.Space {
 		n := len(p.grid())
 		if n == 0 {
-			return 0, fmt.Errorf("search.%s has no end of values; expected choices, step, or points such as points: 4, with sampler grid", p.Name)
+			return 0, fmt.Errorf("search.%s has infinitely many values; expected choices, step, or points such as points: 4, with sampler grid", p.Name)
 		}
 		if size *= n; size > maxValues {
 			return 0, fmt.Errorf("search has more than %d combinations; expected less, or sampler random", maxValues)

@@ -200,7 +200,7 @@ func reportsOf(values map[string]number) ([]Report, error) {
 	for _, text := range slices.Sorted(maps.Keys(values)) {
 		step, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("step %q of intermediate_values is no whole number", text)
+			return nil, fmt.Errorf("step %q of intermediate_values is not a whole number", text)
 		}
 		out = append(out, Report{step, float64(values[text])})
 	}

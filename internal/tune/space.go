@@ -46,7 +46,7 @@ func (d Distribution) Validate() error {
 	whole := func(v float64) bool { return v == math.Trunc(v) && math.Abs(v) < 1<<53 }
 	switch {
 	case !finite(d.Low) || !finite(d.High) || !finite(d.Step):
-		return errors.New("has a bound that is no number")
+		return errors.New("has a bound that is not a finite number")
 	case d.Low > d.High:
 		return fmt.Errorf("low is %v and high is %v; expected low to be at most high", d.Low, d.High)
 	case d.Step < 0:
@@ -87,7 +87,7 @@ func (d Distribution) validateChoices() error {
 			return fmt.Errorf("choice %v; expected a text, a number, true or false", c)
 		}
 		if slices.Contains(d.Choices[:i], c) {
-			return fmt.Errorf("choice %v is there twice; expected it once", c)
+			return fmt.Errorf("choice %v is given twice; expected it once", c)
 		}
 	}
 	return nil

@@ -202,15 +202,15 @@ func TestStudies(t *testing.T) {
 		{"direction", func(c *Config) { c.Direction = "up" }, `direction is "up"; expected max or min`},
 		{"sampler", func(c *Config) { c.Sampler.Name = "cma" }, "expected grid, random or tpe"},
 		{"pruner", func(c *Config) { c.Pruner.Name = "hyperband" }, "expected none, median or asha"},
-		{"twice", func(c *Config) { c.Space[1].Name = c.Space[0].Name }, "search.optimizer.learning_rate is there twice"},
+		{"twice", func(c *Config) { c.Space[1].Name = c.Space[0].Name }, "search.optimizer.learning_rate is given twice"},
 		{"log from 0", func(c *Config) { c.Space[0].Distribution.Low = 0 }, "low is 0; expected more than 0 on a logarithmic scale"},
 		{"upside down", func(c *Config) { c.Space[3].Distribution.Low = 200 }, "low is 200 and high is 100"},
 		{"off the step", func(c *Config) { c.Space[2].Distribution.High = 0.35 }, "high is 0.35; expected low, 0, and a multiple of step, 0.1, such as 0.3"},
 		{"fraction", func(c *Config) { c.Space[3].Distribution.High = 9.5 }, "expected whole numbers"},
-		{"endless grid", func(c *Config) { c.Sampler.Name = Grid }, "search.optimizer.learning_rate has no end of values; expected choices, step, or points"},
+		{"endless grid", func(c *Config) { c.Sampler.Name = Grid }, "search.optimizer.learning_rate has infinitely many values; expected choices, step, or points"},
 		{"points at random", func(c *Config) { c.Space[0].Points = 3 }, "expected points only of numbers, with sampler grid"},
 		{"no choices", func(c *Config) { c.Space[1].Distribution.Choices = nil }, "has no choices"},
-		{"choice twice", func(c *Config) { c.Space[1].Distribution.Choices = []any{int64(1), int64(1)} }, "choice 1 is there twice"},
+		{"choice twice", func(c *Config) { c.Space[1].Distribution.Choices = []any{int64(1), int64(1)} }, "choice 1 is given twice"},
 		{"choice of nothing", func(c *Config) { c.Space[1].Distribution.Choices = []any{nil} }, "expected a text, a number, true or false"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func (f filler) withTop(k int) Renderer {
 // Render implements Renderer.
 func (f filler) Render(e Example, r Result) (Answer, error) {
 	if f.output >= len(r) || len(r[f.output].Shape) != 2 {
-		return nil, errors.New("the model returned other outputs than probabilities for each masked token")
+		return nil, errors.New("unexpected outputs of the model; expected probabilities for each masked token")
 	}
 	a := Filled{Truncated: e.Encoding.Truncated}
 	n, vocab := r[f.output].Shape[0], r[f.output].Shape[1]

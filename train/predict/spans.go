@@ -30,7 +30,7 @@ func newSpanner(outputs []OutputSpec) (Renderer, error) {
 		}
 	}
 	if s.end < 0 {
-		return nil, errors.New("the model has no two outputs of spans; expected the logits of first and last tokens")
+		return nil, errors.New("the model lacks outputs of spans; expected two, the logits of first and last tokens")
 	}
 	return s, nil
 }
@@ -43,7 +43,7 @@ func (s spanner) with(tokenizer *text.Tokenizer) Renderer {
 // windows returns the windows of a question's context. cut reports that the question was cut.
 func (s spanner) windows(p text.Pair) (windows []qa.Window, cut bool, err error) {
 	if p.B == "" {
-		return nil, false, fault.Usagef("the text is no pair; expected a question as the text, and its context as the second text")
+		return nil, false, fault.Usagef("a single text is given; expected a pair: a question, and its context as the second text")
 	}
 	question, cut := qa.Question(s.tokenizer, p.A, s.max)
 	return qa.Windows(s.tokenizer, question, qa.Tokenize(s.tokenizer, p.B), s.max, s.stride), cut, nil
@@ -53,7 +53,7 @@ func (s spanner) windows(p text.Pair) (windows []qa.Window, cut bool, err error)
 func (s spanner) judge(w qa.Window, r Result) (qa.Candidates, error) {
 	n := len(w.IDs)
 	if s.start >= len(r) || s.end >= len(r) || len(r[s.start].Data) != n || len(r[s.end].Data) != n {
-		return qa.Candidates{}, fmt.Errorf("the model returned other outputs than two logits for each of %d tokens", n)
+		return qa.Candidates{}, fmt.Errorf("unexpected outputs of the model; expected two logits for each of %d tokens", n)
 	}
 	return qa.Judge(r[s.start].Data, r[s.end].Data, w.Starts, w.Ends, qa.NBest, qa.MaxAnswer), nil
 }

@@ -78,7 +78,7 @@ func TestQuestions(t *testing.T) {
 }
 
 func TestQuestionsThatCannotBeAnswered(t *testing.T) {
-	if _, err := NewRenderer("qa", spanOutputs[:1]); err == nil || !strings.Contains(err.Error(), "no two outputs of spans") {
+	if _, err := NewRenderer("qa", spanOutputs[:1]); err == nil || !strings.Contains(err.Error(), "lacks outputs of spans") {
 		t.Error(err)
 	}
 	r, err := NewRenderer("qa", spanOutputs)
@@ -91,7 +91,7 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Answer(t.Context(), text.Pair{A: "film"}); fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "text 1: the text is no pair; expected a question as the text, and its context as the second text") {
+	if _, err := p.Answer(t.Context(), text.Pair{A: "film"}); fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "text 1: a single text is given; expected a pair: a question, and its context as the second text") {
 		t.Error(err)
 	}
 	// One window at a time, as servers do.

@@ -40,7 +40,7 @@ func (t tagger) with(tokenizer *text.Tokenizer) Renderer {
 // token between [CLS] and [SEP] counts as a word.
 func (t tagger) Render(e Example, r Result) (Answer, error) {
 	if t.output >= len(r) || len(r[t.output].Shape) != 2 || r[t.output].Shape[0] != len(e.Encoding.IDs) {
-		return nil, fmt.Errorf("the model returned other outputs than probabilities for each of %d tokens and label", len(e.Encoding.IDs))
+		return nil, fmt.Errorf("unexpected outputs of the model; expected probabilities for each of %d tokens and each label", len(e.Encoding.IDs))
 	}
 	a := Tags{Truncated: e.Encoding.Truncated}
 	p, labels := r[t.output].Data, r[t.output].Shape[1]

@@ -31,7 +31,7 @@ func (f Factors) check(contract *graphs.Contract) error {
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		switch factor := f[name]; {
 		case !known[name]:
-			return fault.Usagef("factors are given for %s, which is no trained variable of the graph", name)
+			return fault.Usagef("factors are given for %s, which is not a trained variable of the graph", name)
 		case factor.Frozen:
 		case !finite(factor.LearningRate) || !finite(factor.WeightDecay):
 			return fault.Usagef("the factors of %s are %v of the learning rate and %v of the weight decay; expected 0 or more", name, factor.LearningRate, factor.WeightDecay)
