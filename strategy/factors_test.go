@@ -346,8 +346,8 @@ func TestFactorsAreChecked(t *testing.T) {
 	}
 	for want, factors := range map[string]map[string]Factor{
 		"factors are given for model/none, which is not a trained variable": {"model/none": {Frozen: true}},
-		"model/low/bias are -1 of the learning rate":                     {"model/low/bias": {LearningRate: -1}},
-		"all 6 variables are frozen":                                     all,
+		"model/low/bias are -1 of the learning rate":                        {"model/low/bias": {LearningRate: -1}},
+		"all 6 variables are frozen":                                        all,
 	} {
 		_, err := NewOneDevice(t.Context(), export, "", Config{Factors: factors})
 		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Usage) {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 )
 
 // browserVariable names the program of a Chromium, such as chromium-headless-shell, and
@@ -172,6 +174,34 @@ func (b *browser) key(name string) {
 	}
 }
 
+// manyOfAll gives a run long values of 60 params that differ from run to run, and an evaluation and data
+// with 472 labels, one of them long.
+func manyOfAll(t *testing.T, dir string, number int) {
+	t.Helper()
+	const labels = 472
+	var params, names, counts strings.Builder
+	params.WriteString("graph: exports/a-graph-with-a-name-that-is-longer-than-most-are\nseed: 1\ndata:\n  dir: data\n  train: train\n  eval: dev\noptimizer:\n  learning_rate: 0.1\n  hyperparameters:\n")
+	for i := range 60 {
+		fmt.Fprintf(&params, "    the_probability_of_something_rare_%d: %v\n", i, float64(i)+float64(number)/3)
+	}
+	for i := range labels {
+		if i > 0 {
+			names.WriteString(",")
+			counts.WriteString(",")
+		}
+		fmt.Fprintf(&names, `"label-%d"`, i)
+		fmt.Fprintf(&counts, "%d", 1000/(i+1)+1)
+	}
+	fill(t, dir, map[string]string{
+		runfolder.Params: params.String(),
+		runfolder.Data: fmt.Sprintf(`{"format":"gorbit-dataset","version":1,"task":"classification","columns":{"text":"text","label":"label"},"labels":[%s],"max_length":64,
+			"vocab":{"file":"vocab.txt","size":100,"max_word_chars":100},"sources":[],
+			"splits":{"train":{"files":[{"name":"train.tfrecord","records":2000,"bytes":1,"sha256":""}],"records":2000,"tokens":20000,"truncated":0,
+			"lengths":{"min":3,"max":40,"mean":10,"step":16,"histogram":[1500,400,100]},"label_counts":[%s]}}}`, names.String(), counts.String()),
+	})
+	addEvaluation(t, dir, 60, labels)
+}
+
 // TestInBrowser looks at pages in a real browser: they fit a phone, follow the colours of the system,
 // show values at the pointer and the keys, hide runs, and have nothing that the browser complains of.
 func TestInBrowser(t *testing.T) {
@@ -181,7 +211,14 @@ func TestInBrowser(t *testing.T) {
 		makeRun(t, filepath.Join(dir, name), 400, 1e-4*float64(1+i))
 	}
 	addEvaluation(t, filepath.Join(dir, "first"), 280, 3)
-	pages := map[string]string{"one": write(t, filepath.Join(dir, "first")),
+	var trials []string
+	for i := range MaxRuns { // of a study with long names, many params and many labels
+		trial := filepath.Join(dir, "a-study-whose-name-says-all-that-was-thought-of-beforehand", "trials", fmt.Sprintf("%04d", i))
+		makeRun(t, trial, 60, 1e-4*float64(1+i))
+		manyOfAll(t, trial, i)
+		trials = append(trials, trial)
+	}
+	pages := map[string]string{"wide": write(t, trials[0]), "study": write(t, trials...), "one": write(t, filepath.Join(dir, "first")),
 		"many": write(t, filepath.Join(dir, "first"), filepath.Join(dir, "second"), filepath.Join(dir, "third"))}
 	for name, page := range pages {
 		fill(t, dir, map[string]string{name + ".html": page})
@@ -192,6 +229,9 @@ func TestInBrowser(t *testing.T) {
 			b.open(filepath.Join(dir, name+".html"), view.width, view.scheme)
 			if wide := b.eval("document.documentElement.scrollWidth").(float64); int(wide) > view.width {
 				t.Errorf("%s: the page is %v pixels wide in a window of %d", name, wide, view.width)
+			}
+			if seen := b.eval(`[...document.querySelectorAll(".differ tbody tr:first-child td:nth-child(2)")].every(e => e.getBoundingClientRect().right <= innerWidth)`); seen != true {
+				t.Errorf("%s: in a window of %d pixels the names of params push all of their values out", name, view.width)
 			}
 			if dark := b.eval("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"; dark != (view.scheme == "dark") {
 				t.Errorf("%s: the page is dark: %v, with the scheme %s", name, dark, view.scheme)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -15,8 +16,11 @@ type param struct{ Name, Value, Default string }
 // differing is a param with its value in each run.
 type differing struct {
 	Name   string
-	Values []string
+	Values []runValue
 }
+
+// runValue is the value of a param in a run. Short is what fits a table: numbers have six digits.
+type runValue struct{ Full, Short string }
 
 // describeParams lists the params that are not at their defaults, and all of them.
 func (r *runView) describeParams(defaults map[string]string) {
@@ -39,15 +43,37 @@ func differ(runs []*runView) []differing {
 	}
 	var out []differing
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		d := differing{Name: name}
+		values := make([]string, len(runs))
 		same := true
-		for _, r := range runs {
-			d.Values = append(d.Values, r.Run.Params[name])
-			same = same && r.Run.Params[name] == runs[0].Run.Params[name]
+		for i, r := range runs {
+			values[i] = r.Run.Params[name]
+			same = same && values[i] == values[0]
 		}
 		if !same {
-			out = append(out, d)
+			out = append(out, differing{name, shorten(values)})
 		}
+	}
+	return out
+}
+
+// shorten shortens the numbers of a row of a table, unless different ones would look the same.
+func shorten(values []string) []runValue {
+	out := make([]runValue, len(values))
+	full := map[string]string{} // by the short form
+	for i, v := range values {
+		out[i] = runValue{v, v}
+		if x, err := strconv.ParseFloat(v, 64); err == nil && strings.Contains(v, ".") {
+			if short := strconv.FormatFloat(x, 'g', 6, 64); len(short) < len(v) {
+				out[i].Short = short
+			}
+		}
+		if other, ok := full[out[i].Short]; ok && other != v {
+			for i, v := range values {
+				out[i] = runValue{v, v}
+			}
+			return out
+		}
+		full[out[i].Short] = v
 	}
 	return out
 }

@@ -83,7 +83,9 @@ type view struct {
 	Script        template.JS
 	Made, Version string
 	Many          bool
-	Runs          []*runView
+	// Open says that the sections of each run are unfolded at first: there are few.
+	Open bool
+	Runs []*runView
 	// Differ are the params that are not the same in all runs.
 	Differ []differing
 	Charts []*chart
@@ -123,7 +125,7 @@ type missing struct{ What, Command string }
 
 func (p Page) view() *view {
 	v := &view{Policy: policy(), Style: template.CSS(styleCSS), Script: template.JS(scriptJS),
-		Made: p.Made.Format("2 January 2006, 15:04"), Version: p.Version, Many: len(p.Runs) > 1}
+		Made: p.Made.Format("2 January 2006, 15:04"), Version: p.Version, Many: len(p.Runs) > 1, Open: len(p.Runs) <= 3}
 	for i, name := range names(p.Runs) {
 		r := &runView{Run: p.Runs[i], Name: name, Number: i}
 		r.summarize()

@@ -226,7 +226,7 @@ func TestPage(t *testing.T) {
 	root := checkClosed(t, page)
 	whole := text(root)
 	for _, want := range []string{"best accuracy", "at step 70", "finished", "100 of 100", "1 epoch", "1:01", "512 MiB", "4.36M", // the summary
-		"gorbit export --run '", "Loss", "Accuracy", "Learning rate", "Gradient norm", "Throughput", "Memory", "Padding in rows", "1 more charts", // curves
+		"gorbit export --run '", "Loss", "Accuracy", "Learning rate", "Gradient norm", "Throughput", "Memory", "Padding in rows", "1 more chart", // curves
 		hostile, "dev.tsv:5", "Confusion matrix", "80.0 %", "macro avg", "NaN", // results
 		"model/classifier/bias float32[2]", "model.safetensors", // weights
 		"data.row_length", "optimizer.learning_rate", "after step", "A CPU", "2.18.1", "23.4 GiB"} {
@@ -304,6 +304,9 @@ func TestManyRuns(t *testing.T) {
 	if len(differing) != 1 || !strings.Contains(text(differing[0]), "optimizer.learning_rate") || strings.Contains(text(differing[0]), "seed") {
 		t.Errorf("the table of what differs is wrong: %d", len(differing))
 	}
+	if n := len(all(root, "details", "run")); n != 6 {
+		t.Errorf("%d sections of a run can be folded; expected its results and its initial weights, of 3 runs", n)
+	}
 	loss := all(root, "figure", "chart")[0]
 	for _, class := range []string{"r0", "r1", "r2"} {
 		if n := len(all(loss, "path", class)); n < 2 {
@@ -340,6 +343,23 @@ func TestQuote(t *testing.T) {
 	for word, want := range map[string]string{"runs/a": "runs/a", "a b": "'a b'", "it's": `'it'\''s'`, "$(rm)": "'$(rm)'"} {
 		if got := quote(word); got != want {
 			t.Errorf("quote(%s) = %s; expected %s", word, got, want)
+		}
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, tt := range []struct{ values, want string }{
+		{"0.00024218945123456 0.0005 1 linear", "0.000242189 0.0005 1 linear"},
+		{"0.12345678 0.12345679", "0.12345678 0.12345679"}, // as different as they are
+		{"0.12345678 0.12345678 2.5", "0.123457 0.123457 2.5"},
+		{"123456789 1e-05", "123456789 1e-05"},
+	} {
+		var got []string
+		for _, v := range shorten(strings.Fields(tt.values)) {
+			got = append(got, v.Short)
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%s is shown as %s; expected %s", tt.values, got, tt.want)
 		}
 	}
 }
