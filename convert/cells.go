@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -319,9 +320,12 @@ func (m *cellMaker) image(name, base string, c *cell) string {
 	if strings.TrimSpace(name) == "" {
 		return fmt.Sprintf("column %q is empty; expected the path of an image", m.columns[0])
 	}
-	path := filepath.FromSlash(name)
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(base, path)
+	path := name
+	if vfs.Scheme(path) == "" {
+		path = filepath.FromSlash(path)
+	}
+	if !vfs.IsAbs(path) {
+		path = vfs.Join(base, path)
 	}
 	file, pixels, reason := readImage(path, m.shape, m.pixels)
 	if reason != "" {

@@ -28,6 +28,9 @@ func write(t testing.TB, files map[string]string) string {
 	vocab := append([]string{text.Pad, text.Unk, text.Cls, text.Sep, text.Mask}, words...)
 	put(t, filepath.Join(dir, "vocab.txt"), strings.Join(vocab, "\n")+"\n")
 	for name, content := range files {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o777); err != nil {
+			t.Fatal(err)
+		}
 		put(t, filepath.Join(dir, name), content)
 	}
 	return dir

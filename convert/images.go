@@ -8,7 +8,7 @@ import (
 	_ "image/jpeg" // image.Decode reads JPEG
 	_ "image/png"  // and PNG
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // maxImage is the largest file of an image of so many values: what is beside its pixels, such as the
@@ -19,7 +19,7 @@ func maxImage(values int64) int64 { return 4*values + 1<<20 }
 // It returns the reason why the file is no image of the shape. Pixels are appended to pixels[:0].
 func readImage(path string, shape Shape, pixels []byte) (file, _ []byte, reason string) {
 	values, _ := shape.elements()
-	file, err := bounded.ReadFile(path, maxImage(values))
+	file, err := vfs.ReadBounded(path, maxImage(values))
 	if err != nil {
 		return nil, nil, err.Error()
 	}

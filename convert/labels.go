@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // labels turns the values of a label column into ids.
@@ -91,7 +91,7 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 // rows. list says what can be listed instead, and where.
 func checkTwice(cfg *Config, list string) error {
 	for _, in := range cfg.Inputs {
-		info, err := os.Stat(in.Path)
+		info, err := vfs.At(in.Path).Stat(in.Path)
 		if err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -129,8 +129,8 @@ func (s *schemaRows) worker(in *inputFile) func(*chunk, *row, []table.Field) {
 	first := 0
 	for i, f := range s.schema.features {
 		folder := f.folder
-		if !filepath.IsAbs(folder) { // relative to the table, as paths without a folder are
-			folder = filepath.Join(filepath.Dir(in.Path), folder)
+		if !vfs.IsAbs(folder) { // relative to the table, as paths without a folder are
+			folder = vfs.Join(vfs.Dir(in.Path), folder)
 		}
 		w.makers = append(w.makers, &cellMaker{featureSchema: f, schema: s.schema.path, first: first, ids: s.ids[i], all: s.all[i], tokenizer: s.tokenizer})
 		w.folders = append(w.folders, folder)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -134,7 +134,7 @@ func (r *Run) OpenRows(ctx context.Context, path string, stdin io.Reader, column
 	if err != nil {
 		return nil, err
 	}
-	records, err := convert.NewRowRecords(features, filepath.Dir(path), tokenizer)
+	records, err := convert.NewRowRecords(features, vfs.Dir(path), tokenizer)
 	if err != nil {
 		return nil, err
 	}

@@ -163,11 +163,6 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 		}
 		c.Inputs = append(c.Inputs, convert.Input{Split: name, Path: file})
 	}
-	for _, in := range c.Inputs {
-		if err := localFile(in.Path); err != nil {
-			return err
-		}
-	}
 	if c.Schema != "" && !f.Changed("task") {
 		c.Task = "" // not the default
 	}

@@ -116,9 +116,6 @@ func (a *asked) validate(f *pflag.FlagSet) error {
 	if len(a.pairs) > 0 && len(a.pairs) != len(a.texts) {
 		return usagef("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(a.texts), len(a.pairs))
 	}
-	if err := localFile(a.file); err != nil {
-		return err
-	}
 	if a.file == "" && a.columns != (predict.Columns{}) {
 		return usagef("columns, or a format of the input, are given without --file; expected them only with --file")
 	}

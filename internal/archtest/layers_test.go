@@ -38,11 +38,11 @@ var layers = [][]string{
 	{"internal/vfs/gcs"},
 	{"internal/help"},
 	{
-		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/ctxio", "internal/chart", "internal/devices", "internal/version", "internal/tune",
+		"internal/vfs", "internal/vfs/gcs/gcstest", "internal/chart", "internal/devices", "internal/version", "internal/tune",
 		"internal/tfprocess", "internal/altstack", "internal/cuda", "internal/tpuemulator/masterpb",
 		"internal/testkit", "internal/archtest", "internal/doctor", "internal/hub/hubtest", "internal/tracking/trackingtest", "internal/peertls",
 	},
-	{"internal/bounded", "internal/compressed", "internal/format", "internal/suggest"},
+	{"internal/bounded", "internal/compressed", "internal/ctxio", "internal/format", "internal/suggest"},
 	{"internal/fault"},
 }
 

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/text/encoding/charmap"
 
 	"github.com/gorbit-ml/gorbit/internal/compressed"
-	"github.com/gorbit-ml/gorbit/internal/ctxio"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // maxLine is the maximum size of a line, and of a row of a CSV file. A file of another
@@ -178,7 +178,7 @@ func (m *meter) Read(p []byte) (int, error) {
 // Open opens a file and reads its header. A name that ends in .gz or .zst means that it is
 // compressed. When the context is done, reading ends, even from a pipe to which nobody writes.
 func Open(ctx context.Context, path string, cfg Config) (*Table, error) {
-	file, err := ctxio.Open(ctx, path)
+	file, err := vfs.OpenStream(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/ctxio"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
@@ -148,6 +150,33 @@ func ReadBounded(path string, limit int64) ([]byte, error) {
 		return bounded.ReadFile(path, limit)
 	}
 	return readSmall(At(path), path, limit, fault.Usage)
+}
+
+// OpenStream opens a file of any file system to read it once, from its beginning to its end. When the
+// context is done, opening and reading end with its cause. The error for a folder is of class
+// fault.Usage.
+func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
+	if remote, err := RemoteOf(path); err != nil || remote == nil {
+		if err != nil {
+			return nil, err
+		}
+		return ctxio.Open(ctx, path)
+	}
+	file, err := Open(At(path), path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = fault.Usagef("%s is a folder; expected a file", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if r, ok := file.(RemoteFile); ok {
+		r.Bind(ctx)
+	}
+	return file, nil
 }
 
 // Register sets the function that opens the file system of a scheme when it is first used.

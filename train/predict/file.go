@@ -39,7 +39,7 @@ func Open(ctx context.Context, path string, stdin io.Reader, c Columns) (Source,
 		}
 		return t, t.Close, nil
 	}
-	in, err := ctxio.Open(ctx, path)
+	in, err := vfs.OpenStream(ctx, path)
 	if err != nil {
 		return nil, nil, err
 	}
