@@ -27,7 +27,7 @@ func (t *training) anew(ctx context.Context) error {
 	}
 	if !exists(filepath.Join(t.folder, paramsFile)) {
 		if len(checkpoints) > 0 {
-			return &ParamsError{fmt.Errorf("--overwrite: folder %s has checkpoints and no %s; expected a run; give another folder with --run", t.folder, paramsFile)}
+			return &ParamsError{fmt.Errorf("--overwrite: folder %s has checkpoints and no %s; expected a run; give another folder with --run", t.name(), paramsFile)}
 		}
 		return nil // nothing to overwrite
 	}
@@ -75,6 +75,10 @@ func (t *training) anew(ctx context.Context) error {
 				return err
 			}
 		}
+		// A new run would not replace them.
+		if err := files.SyncDir(filepath.Join(t.folder, dir.Name())); err != nil {
+			return err
+		}
 	}
 	// Last, since without it there is no run to remove.
 	if err := remove(paramsFile); err != nil {
@@ -97,11 +101,12 @@ func (t *training) canBegin(ctx context.Context) error {
 		return err
 	}
 	for name, path := range map[string]string{"init": t.params.Init, "data.dir": t.params.Data.Dir} {
-		real, err := filepath.EvalSymlinks(path)
-		if path == "" || err != nil {
-			continue // there is none, or it is in a bucket
+		inside := t.env.remote != "" && (path == t.env.remote || strings.HasPrefix(path, t.env.remote+"/"))
+		if real, err := filepath.EvalSymlinks(path); path != "" && err == nil { // it is on this machine
+			rel, err := filepath.Rel(folder, real)
+			inside = err == nil && filepath.IsLocal(rel)
 		}
-		if rel, err := filepath.Rel(folder, real); err == nil && filepath.IsLocal(rel) {
+		if inside {
 			return &ParamsError{fmt.Errorf("--overwrite: %s is %s, which is in the run that would be removed; expected another folder; give another one with --run", name, path)}
 		}
 	}

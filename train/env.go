@@ -53,6 +53,9 @@ type Env struct {
 	// Persist holds named states that are saved with every checkpoint and restored when the run
 	// continues. For a new run, Restore(nil) is called. See ErrPersistName.
 	Persist map[string]runner.Persistent
+
+	// remote is the run's folder in a bucket, if the run folder is where that is worked on.
+	remote string
 }
 
 // Names of the run's own persistent states.

@@ -27,8 +27,9 @@ const setAside = "set-aside"
 // resumed is the checkpoint from which Env.ResumeFrom wants a run to continue.
 type resumed struct {
 	step int64
-	// prefix is its path in another run, or "" if it is one of the run's own.
-	prefix string
+	// name is its path in another run, or "" if it is one of the run's own, and prefix is where it is on
+	// this machine.
+	name, prefix string
 }
 
 // parseResumed returns the checkpoint that is meant, or nil for the newest. best is the step of the
@@ -53,41 +54,62 @@ func parseResumed(folder, from string, best func() (int64, error)) (*resumed, er
 	if err != nil || step < 0 {
 		return nil, bad(forms)
 	}
-	dir := filepath.Dir(from)
+	dir := vfs.Dir(from)
 	switch {
 	case base == from && strings.HasPrefix(base, "ckpt-") && exists(checkpoint.IndexPath(base)):
-	case base == from, sameFile(dir, filepath.Join(folder, checkpointFolder)):
+	case base == from, sameFolder(dir, vfs.Join(folder, checkpointFolder)):
 		return &resumed{step: step}, nil
 	case !strings.HasPrefix(base, "ckpt-"):
 		return nil, bad(forms)
 	}
-	prefix := filepath.Join(dir, fmt.Sprintf("ckpt-%d", step))
+	prefix := vfs.Join(dir, fmt.Sprintf("ckpt-%d", step))
 	if !exists(checkpoint.IndexPath(prefix)) {
 		return nil, fmt.Errorf("--resume-from %s: there is no such checkpoint; expected %s", from, forms)
 	}
-	return &resumed{step, prefix}, nil
+	return &resumed{step, prefix, prefix}, nil
+}
+
+// sameFolder reports whether two paths are those of one folder.
+func sameFolder(a, b string) bool {
+	if vfs.Scheme(a) != "" || vfs.Scheme(b) != "" {
+		return vfs.Clean(a) == vfs.Clean(b)
+	}
+	return sameFile(a, b)
+}
+
+// localize copies the checkpoint to this machine if it is in a bucket.
+func (r *resumed) localize(ctx context.Context) error {
+	if vfs.Scheme(r.name) == "" {
+		return nil
+	}
+	run, err := LocalRun(ctx, vfs.Dir(vfs.Dir(r.name)), strconv.FormatInt(r.step, 10))
+	r.prefix = filepath.Join(run, checkpointFolder, filepath.Base(r.name))
+	return err
 }
 
 // Origin returns the run folder whose settings a run keeps: its own, or, if it begins with the
 // checkpoint of another run (Env.ResumeFrom), that one's.
 func Origin(folder, resumeFrom string) string {
-	if resumeFrom == "" || exists(filepath.Join(folder, paramsFile)) {
+	if resumeFrom == "" || exists(vfs.Join(folder, paramsFile)) {
 		return folder
 	}
 	r, err := parseResumed(folder, resumeFrom, func() (int64, error) { return 0, errNoBest })
-	if err != nil || r == nil || r.prefix == "" {
+	if err != nil || r == nil || r.name == "" {
 		return folder // Train reports it
 	}
-	return filepath.Dir(filepath.Dir(r.prefix))
+	return vfs.Dir(vfs.Dir(r.name))
 }
 
 // goBack makes the checkpoint of Env.ResumeFrom the newest one of the run. What the run has of later
 // steps is set aside; a checkpoint of another run is copied. Nothing is changed if the checkpoint
 // cannot be continued.
 func (t *training) goBack(ctx context.Context) error {
-	to, err := parseResumed(t.folder, t.env.ResumeFrom, func() (int64, error) { return bestStep(t.manager) })
+	to, err := parseResumed(t.name(), t.env.ResumeFrom, func() (int64, error) { return bestStep(t.manager) })
 	if err != nil || to == nil {
 		return err
+	}
+	if err := to.localize(ctx); err != nil {
+		return fmt.Errorf("--resume-from %s: %w", t.env.ResumeFrom, err)
 	}
 	newest, err := t.manager.Newest()
 	if err != nil && !errors.Is(err, checkpoint.ErrNoCheckpoint) {
@@ -98,13 +120,13 @@ func (t *training) goBack(ctx context.Context) error {
 	switch {
 	case to.prefix == "":
 		if own, err = t.manager.Find(to.step); errors.Is(err, fs.ErrNotExist) {
-			return &ParamsError{fmt.Errorf("--resume-from %s: run %s has no such checkpoint; expected one of %s", t.env.ResumeFrom, t.folder, stepsOf(t.manager))}
+			return &ParamsError{fmt.Errorf("--resume-from %s: run %s has no such checkpoint; expected one of %s", t.env.ResumeFrom, t.name(), stepsOf(t.manager))}
 		}
 		if err != nil {
 			return err
 		}
 	case !empty && newest.Step != to.step:
-		return &ParamsError{fmt.Errorf("--resume-from %s is of another run, and run %s has checkpoints of its own; expected a new folder with --run; leave --resume-from out to continue the run", t.env.ResumeFrom, t.folder)}
+		return &ParamsError{fmt.Errorf("--resume-from %s is of another run, and run %s has checkpoints of its own; expected a new folder with --run; leave --resume-from out to continue the run", t.env.ResumeFrom, t.name())}
 	}
 	if err := t.continuable(ctx, own, to.step); err != nil {
 		return err
@@ -117,7 +139,7 @@ func (t *training) goBack(ctx context.Context) error {
 	}
 	aside, err := t.setAside(newest.Step)
 	if err != nil {
-		return fmt.Errorf("set aside what run %s has of steps after %d: %w", t.folder, to.step, err)
+		return fmt.Errorf("set aside what run %s has of steps after %d: %w", t.name(), to.step, err)
 	}
 	if err := t.manager.DiscardAfter(to.step); err != nil {
 		return err
@@ -199,7 +221,7 @@ func (t *training) branch(from *resumed) error {
 	if err := replaceFile(filepath.Join(checkpoints, filepath.Base(index)), content); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.env.Out, "run %s begins with %s of another run, at step %d\n", t.folder, from.prefix, from.step)
+	fmt.Fprintf(t.env.Out, "run %s begins with %s of another run, at step %d\n", t.folder, from.name, from.step)
 	return nil
 }
 
@@ -238,14 +260,11 @@ func (t *training) isIn(aside string) (bool, error) {
 }
 
 // setAside makes a run folder of the run as it is, and returns it. Files that never change are linked
-// where the file system can. The folder appears whole or not at all.
+// where the file system can. The folder appears whole or not at all; in a bucket, which cannot rename
+// folders, its params come last, and a folder without them is not one of a run.
 func (t *training) setAside(step int64) (string, error) {
 	all := filepath.Join(t.folder, setAside)
 	files := vfs.At(all)
-	part := filepath.Join(all, ".part")
-	if err := vfs.RemoveAll(files, part); err != nil {
-		return "", err
-	}
 	aside := filepath.Join(all, fmt.Sprintf("step-%d", step))
 	for n := 2; ; n++ {
 		if _, err := files.Stat(aside); errors.Is(err, fs.ErrNotExist) {
@@ -253,15 +272,24 @@ func (t *training) setAside(step int64) (string, error) {
 		} else if err != nil {
 			return "", err
 		}
+		if t.env.remote != "" && !exists(filepath.Join(aside, paramsFile)) {
+			break // a part
+		}
 		if has, err := t.isIn(aside); has || err != nil {
 			return aside, err
 		}
 		aside = filepath.Join(all, fmt.Sprintf("step-%d-%d", step, n))
 	}
-	if err := vfs.MkdirAll(part, 0o777); err != nil {
+	part := filepath.Join(all, ".part")
+	if t.env.remote != "" {
+		part = aside
+	}
+	if err := errors.Join(vfs.RemoveAll(files, part), vfs.MkdirAll(part, 0o777)); err != nil {
 		return "", err
 	}
-	for _, name := range slices.Sorted(maps.Keys(ownFiles)) {
+	names := slices.Sorted(maps.Keys(ownFiles))
+	names = append(slices.DeleteFunc(names, func(name string) bool { return name == paramsFile }), paramsFile)
+	for _, name := range names {
 		from := filepath.Join(t.folder, name)
 		info, err := files.Stat(from)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -277,8 +305,10 @@ func (t *training) setAside(step int64) (string, error) {
 	if err := files.SyncDir(part); err != nil {
 		return "", err
 	}
-	if err := files.Rename(part, aside); err != nil {
-		return "", err
+	if part != aside {
+		if err := files.Rename(part, aside); err != nil {
+			return "", err
+		}
 	}
 	return aside, files.SyncDir(all)
 }

@@ -119,9 +119,6 @@ func TestResumeFromRefuses(t *testing.T) {
 	if !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "exclude each other") {
 		t.Errorf("both: %v", err)
 	}
-	if _, err := trainFrom(t, p, "gs://bucket/run", from("4")); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "need a run on this machine") {
-		t.Errorf("in a bucket: %v", err)
-	}
 }
 
 // TestBranch begins a run with the checkpoint of another, which stays as it is.

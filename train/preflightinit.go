@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -104,7 +103,7 @@ func vocabOf(init string) (path string, binding bool) {
 }
 
 func exists(path string) bool {
-	_, err := os.Stat(path)
+	_, err := vfs.At(path).Stat(path)
 	return err == nil
 }
 

@@ -118,7 +118,7 @@ func ofRun(paths []string, which string, protected []int64) ([]string, error) {
 	}
 	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
 		_, step, ok := stepIn(p)
-		return isEvents(p) || ok && path.Dir(p) == checkpointFolder && !slices.Contains(wanted, step)
+		return isEvents(p) || isSetAside(p) || ok && path.Dir(p) == checkpointFolder && !slices.Contains(wanted, step)
 	}), nil
 }
 
@@ -147,7 +147,7 @@ func newestOnly(paths []string) []string {
 	var out []string
 	for _, p := range paths {
 		series, step, ok := stepIn(p)
-		if isEvents(p) || ok && step != newest[series] {
+		if isEvents(p) || isSetAside(p) || ok && step != newest[series] {
 			continue
 		}
 		out = append(out, p)
@@ -158,3 +158,6 @@ func newestOnly(paths []string) []string {
 var eventFile = regexp.MustCompile(`(^|/)events\.out\.tfevents\.[^/]*$`)
 
 func isEvents(p string) bool { return eventFile.MatchString(p) }
+
+// isSetAside reports whether a path in a run is that of what the run was before it went back.
+func isSetAside(p string) bool { return strings.HasPrefix(p, setAside+"/") }

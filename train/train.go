@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
@@ -32,9 +31,6 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	}
 	if env.Overwrite && env.ResumeFrom != "" {
 		return nil, &ParamsError{fmt.Errorf("--overwrite and --resume-from %s exclude each other; expected one of them", env.ResumeFrom)}
-	}
-	if remote != nil && (env.Overwrite || env.ResumeFrom != "") {
-		return nil, &ParamsError{fmt.Errorf("--overwrite and --resume-from need a run on this machine, and %s is in a bucket; expected neither; give another folder with --run", folder)}
 	}
 	if remote != nil {
 		return trainRemote(ctx, remote, p, folder, env)
@@ -74,7 +70,8 @@ func trainRemote(ctx context.Context, remote vfs.Remote, p Params, folder string
 		return nil, fmt.Errorf("run: %w", err)
 	}
 	env.Log.Info("run in a bucket", "folder", folder, "local", work.Dir())
-	env.Out = &renamed{env.Out, []byte(work.Dir()), []byte(strings.TrimSuffix(folder, "/"))}
+	env.remote = vfs.Clean(folder)
+	env.Out = &renamed{env.Out, []byte(work.Dir()), []byte(env.remote)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(work.Context(), func() { cancel(context.Cause(work.Context())) })()

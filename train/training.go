@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -28,6 +29,9 @@ type training struct {
 	// place composes the model on its devices. It is a field so that tests can replace it.
 	place func(context.Context) (placed, error)
 }
+
+// name is what to call the run: its folder, which may be in a bucket.
+func (t *training) name() string { return cmp.Or(t.env.remote, t.folder) }
 
 // newTraining opens the training data and resolves the params that are given in epochs.
 func newTraining(ctx context.Context, s *setup, folder string) (*training, error) {
