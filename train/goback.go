@@ -20,10 +20,6 @@ import (
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
-// setAside is the folder of a run with what it was before it went back to an earlier checkpoint: run
-// folders, each named by its last step.
-const setAside = "set-aside"
-
 // resumed is the checkpoint from which Env.ResumeFrom wants a run to continue.
 type resumed struct {
 	step int64

@@ -141,4 +141,3 @@ func TestCrashOfGoingBackInBucket(t *testing.T) {
 		t.Logf("overwrite %v: %d changes", overwrite, len(history))
 	}
 }
-

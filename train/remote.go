@@ -159,5 +159,9 @@ var eventFile = regexp.MustCompile(`(^|/)events\.out\.tfevents\.[^/]*$`)
 
 func isEvents(p string) bool { return eventFile.MatchString(p) }
 
+// setAside is the folder of a run with what it was before it went back to an earlier checkpoint: run
+// folders, each named by its last step.
+const setAside = "set-aside"
+
 // isSetAside reports whether a path in a run is that of what the run was before it went back.
 func isSetAside(p string) bool { return strings.HasPrefix(p, setAside+"/") }
