@@ -121,8 +121,9 @@ func (c *counter) Close() error              { return nil }
 // TestCrashOfRunAnywhere crashes a run at every file operation: all of a run is real but the
 // model, whose steps cost nothing.
 func TestCrashOfRunAnywhere(t *testing.T) {
+	t.Parallel()
 	p := testParams(t)
-	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 5, 0, 2, 3
+	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 4, 0, 2, 3
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)

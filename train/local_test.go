@@ -187,7 +187,7 @@ func TestLocalInput(t *testing.T) {
 	}
 	t.Run("goes on from the other's checkpoint", func(t *testing.T) {
 		undisturbed := filepath.Join(dir, "undisturbed")
-		mustTrain(t, localParams(t, data, inputLocal, one), undisturbed)
+		mustTrain(t, localParams(t, data, inputChief, ""), undisturbed)
 		run := filepath.Join(dir, "continued")
 		for i, input := range []string{inputChief, inputLocal, inputChief} {
 			p := localParams(t, data, input, one)

@@ -278,7 +278,7 @@ func TestKilledRunInBucket(t *testing.T) {
 // Long: the three kinds of crash share the run and the comparison.
 func TestCrashInBucketAnywhere(t *testing.T) {
 	p := testParams(t)
-	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 5, 0, 2, 3
+	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 4, 0, 2, 3
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)

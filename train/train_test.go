@@ -238,6 +238,7 @@ func TestTrainLearns(t *testing.T) {
 // TestKilledRunEndsAsAnother kills the process at random moments, also while it
 // saves, and starts it again until it ends.
 func TestKilledRunEndsAsAnother(t *testing.T) {
+	t.Parallel()
 	p := testParams(t)
 	killer := newKiller(t, p)
 	for _, test := range []struct {
