@@ -61,7 +61,8 @@ def test_the_cpu_agrees_with_itself(gorbit, tmp_path):
     assert "**passed over 2 batches that overflowed**" in row
 
 
-def test_a_run_that_fails_is_a_row_and_the_exit_code(tmp_path):
+def test_a_run_that_fails_is_a_row_and_the_exit_code(monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(check_gpu, "export", lambda *rest: None)  # the program reads none
     program = tmp_path / "gorbit"
     program.write_text(
         "#!/bin/sh\n"
@@ -73,11 +74,12 @@ def test_a_run_that_fails_is_a_row_and_the_exit_code(tmp_path):
     )
     program.chmod(0o755)
     options = ["--device", "cpu", "--config", "tiny", "--timed-steps", 0, "--strategies", "one"]
-    done = check(*options, "--precisions", "float32", "--gorbit", program)
-    assert done.returncode == 1
+    options += ["--precisions", "float32", "--gorbit", program, "--keep", tmp_path]
+    assert check_gpu.main([str(option) for option in options]) == 1
+    said, error = capfd.readouterr()
     row = f"| one cpu | float32 | | | | failed: exit code 1 of {program} train: gorbit: no memory |"
-    assert row in done.stdout
-    assert done.stderr == "check-gpu: does not agree with the CPU: one cpu in float32\n"
+    assert row in said
+    assert error == "check-gpu: does not agree with the CPU: one cpu in float32\n"
 
 
 def test_the_probe_says_in_one_sentence_that_there_is_no_gpu():
