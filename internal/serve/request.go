@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -128,7 +129,7 @@ func answerRows(body []byte) ([]json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&in); err != nil {
-		return nil, badf(`the request is not an object with "text", "texts" or "examples": %v`, err)
+		return nil, badf(`the request is not an object with "text", "texts" or "examples": %s`, reason(err))
 	}
 	if d.More() {
 		return nil, badf("the request has something behind its object")
@@ -207,9 +208,20 @@ func list(raw json.RawMessage, name string) ([]json.RawMessage, error) {
 // unmarshal decodes an object of TensorFlow Serving's form.
 func unmarshal(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
-		return badf("the request is not a JSON object as expected: %v", err)
+		return badf("the request is not a JSON object as expected: %s", reason(err))
 	}
 	return nil
+}
+
+// reason returns an error of decoding JSON without names of Go.
+func reason(err error) string {
+	if typed := (*json.UnmarshalTypeError)(nil); errors.As(err, &typed) {
+		if typed.Field == "" {
+			return "it is a JSON " + typed.Value
+		}
+		return fmt.Sprintf("%q is a JSON %s", typed.Field, typed.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
 // kindOf returns the first character of a JSON value, or 0.
