@@ -157,12 +157,21 @@ func reportInit(report *checkpoint.LoadReport, path string, out io.Writer) error
 	if slices.ContainsFunc(report.Unused, averages) {
 		fmt.Fprintln(out, "  the source has moving averages (optimizer.ema), which are not taken; for these, give the folder that gorbit export makes of the run")
 	}
+	if slices.ContainsFunc(report.Unused, isAdapter) {
+		fmt.Fprintln(out, "  the source has adapters (LoRA), which the graph lacks, so that what they learned is not taken; for it, give the folder that gorbit export makes of the run, which has them merged")
+	}
 	for line := range strings.Lines(report.String() + "\n") {
 		if strings.HasPrefix(line, "  missing ") || strings.HasPrefix(line, "  mismatched ") {
 			fmt.Fprint(out, line)
 		}
 	}
 	return nil
+}
+
+// isAdapter reports whether a tensor is part of an adapter, of gorbit's or of Hugging Face's PEFT, and
+// no slot of an optimizer for one.
+func isAdapter(e checkpoint.Entry) bool {
+	return !strings.HasPrefix(e.Name, "optimizer/") && (strings.Contains(e.Name, "/lora_down") || strings.Contains(e.Name, ".lora_A."))
 }
 
 func isDir(path string) bool {

@@ -195,7 +195,7 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 	if err != nil {
 		return nil, err
 	}
-	p, err := ReadParams(filepath.Join(folder, paramsFile))
+	p, err := readRunParams(folder)
 	if err != nil {
 		return nil, err
 	}

@@ -90,6 +90,12 @@ func TestDrawBatch(t *testing.T) {
 	}
 }
 
+func TestNoRunToDraw(t *testing.T) {
+	if _, err := DrawBatch(t.Context(), t.TempDir(), 1, nil, quiet()); err == nil || !strings.Contains(err.Error(), "is not a run folder: it has no params.yaml") {
+		t.Errorf("a folder without a run: %v", err)
+	}
+}
+
 func TestDescribeRun(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs = 12, 0

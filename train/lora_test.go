@@ -63,6 +63,26 @@ func TestLora(t *testing.T) {
 	}
 }
 
+// TestAdaptersNotTaken says so where initial weights have adapters that the graph lacks, and nothing
+// where only their slots are left over.
+func TestAdaptersNotTaken(t *testing.T) {
+	for name, want := range map[string]bool{
+		"model/encoder/layers/0/attention/query/lora_down/.ATTRIBUTES/VARIABLE_VALUE":             true,
+		"base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight":                true,
+		"optimizer/m/model/encoder/layers/0/attention/query/lora_down/.ATTRIBUTES/VARIABLE_VALUE": false,
+		"model/classifier/kernel/.ATTRIBUTES/VARIABLE_VALUE":                                      false,
+	} {
+		var out strings.Builder
+		report := &checkpoint.LoadReport{Unused: []checkpoint.Entry{{Name: name}}}
+		if err := reportInit(report, filepath.Join(t.TempDir(), initFile), &out); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "the source has adapters (LoRA), which the graph lacks"); got != want {
+			t.Errorf("%s: printed %s", name, &out)
+		}
+	}
+}
+
 // sameFrozenFile fails unless a folder has several checkpoints whose frozen variables are one file.
 func sameFrozenFile(t *testing.T, folder string) {
 	t.Helper()

@@ -83,6 +83,15 @@ func checkReading(settings []string) error {
 	return nil
 }
 
+// readRunParams reads the params of a run.
+func readRunParams(folder string) (Params, error) {
+	p, err := ReadParams(filepath.Join(folder, paramsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, fmt.Errorf("%s is not a run folder: it has no %s, which gorbit train writes", folder, paramsFile)
+	}
+	return p, err
+}
+
 // OpenRun opens a run folder and composes its graph for evaluation. settings, of the form
 // "section.name=value", override those of the run's params that matter for reading. The variables have no values until Load or
 // EvaluateContinuously restores a checkpoint.
@@ -95,10 +104,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	p, err := ReadParams(filepath.Join(folder, paramsFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is not a run folder: it has no %s, which gorbit train writes", folder, paramsFile)
-	}
+	p, err := readRunParams(folder)
 	if err != nil {
 		return nil, err
 	}
