@@ -71,7 +71,7 @@ TOLERANCES = {
 
 
 class CheckError(Exception):
-    """Something could not be run; the message is a sentence for the user."""
+    """Something could not be run; the message is for the user."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -394,7 +394,7 @@ def speed(
 
 
 def bench(args: argparse.Namespace) -> None:
-    """Has the benchmark print its table. If it fails, that is printed, and the exit code stays."""
+    """Lets the benchmark print its table. A failure is printed; the exit code stays the same."""
     tell("\nGorbit and its peers on one GPU, by bench --gpu --quick:\n")
     words = [sys.executable, ROOT / "bench", "--gpu", "--quick", "--gorbit", args.gorbit]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}

@@ -136,7 +136,7 @@ class Predict(Alone):
     variants = (Variant("predict", "**gorbit predict**"),)
 
     def __init__(self) -> None:
-        """Has seen no answer."""
+        """Starts without answers."""
         self._scores: list[float] = []
 
     def command(self, job: plan.Job, python: str) -> list[str]:
@@ -158,14 +158,14 @@ class Predict(Alone):
 
 
 class Evaluate(Alone):
-    """gorbit evaluate on a split, of which it tells the metrics and not the size."""
+    """gorbit evaluate on a split; it reports the metrics and not the number of examples."""
 
     name = "gorbit-evaluate"
     venv = ""
     variants = (Variant("evaluate", "**gorbit evaluate**"),)
 
     def __init__(self) -> None:
-        """Has no split yet."""
+        """Starts without a split."""
         self._count = 0
 
     def command(self, job: plan.Job, python: str) -> list[str]:
@@ -210,7 +210,7 @@ class Kernels(Alone):
     variants = (Variant("kernels", ""),)
 
     def __init__(self) -> None:
-        """Has seen no benchmark."""
+        """Starts without results."""
         self._seen: dict[str, float] = {}
 
     def command(self, job: plan.Job, python: str) -> list[str]:

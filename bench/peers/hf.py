@@ -179,7 +179,7 @@ class Predict(Worker):
     )
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
-        """Answers every pair, and tells the mean of the scores."""
+        """Answers every pair and reports the mean of the scores."""
         import torch
         import transformers
 
@@ -214,7 +214,7 @@ class Predict(Worker):
 
 
 class Quality(Worker):
-    """Fine-tunes pretrained weights with the Trainer, and tells the accuracy and F1."""
+    """Fine-tunes pretrained weights with the Trainer and reports accuracy and F1."""
 
     name = "hf-quality"
     venv = "hf"
@@ -343,7 +343,7 @@ def _config(job: plan.Job) -> Any:
 
 
 def _tokenizer(scratch: str) -> Any:
-    """A tokenizer that is only asked to pad."""
+    """A tokenizer that can only pad."""
     import transformers
 
     path = os.path.join(scratch, "vocab.txt")

@@ -103,7 +103,7 @@ class Ort(Worker):
     )
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
-        """Answers the pairs of every number of clients, and tells rates and times."""
+        """Answers the pairs for each number of clients and reports rates and times."""
         import numpy as np
         import onnxruntime
         import tokenizers
@@ -202,7 +202,7 @@ class Batcher:
 def load(
     batcher: Batcher, requests: Sequence[tuple[str, ...]], clients: int, seconds: float
 ) -> list[float]:
-    """Asks with some clients for a time; the times of the requests that ended within it."""
+    """Asks with some clients for a time, and returns the times of requests that ended in it."""
     times: list[float] = []
     end = time.monotonic() + seconds
     lock = threading.Lock()

@@ -97,7 +97,7 @@ def packed(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def written(lines: Sequence[stats.Line], size: str) -> str:
-    """The table and what belongs to it."""
+    """Returns the table and its notes."""
     by: dict[int, dict[str, stats.Line]] = {}
     for line in lines:
         if "error" not in line:

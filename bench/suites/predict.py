@@ -38,7 +38,7 @@ class Pairs:
 
 
 def run(options: base.Options) -> None:
-    """Measures every size and publishes; says so where there is nothing to classify."""
+    """Measures every size and writes its table, or prints that there is nothing to classify."""
     if not options.settings.rounds:
         for size in options.sizes:
             if lines := base.earlier(options, f"predict-{size}"):
@@ -56,12 +56,12 @@ def run(options: base.Options) -> None:
 
 
 def parts(options: base.Options) -> list[base.Part]:
-    """A part for every size."""
+    """Returns a part for every size."""
     return [base.Part(f"predict-{size}") for size in options.sizes]
 
 
 def measured(options: base.Options, size: str, asked: Pairs) -> list[stats.Line]:
-    """The lines of one size: with a single pair, which is the start, and with all."""
+    """Returns the lines of one size: of a single pair, for the start, and of all pairs."""
     chosen = {"vocab": options.vocab, "gorbit": options.gorbit}
     chosen["weights"] = os.path.join(options.settings.work, "weights", size)
     chosen["job_test"] = base.go_test(options, "train")
@@ -105,7 +105,7 @@ def measured(options: base.Options, size: str, asked: Pairs) -> list[stats.Line]
 
 
 def timed(seen: process.Observation, pairs: int) -> stats.Line:
-    """The numbers of a run that answers some pairs."""
+    """Returns the numbers of a run that answers some pairs."""
     if not seen.error and seen.info.get("answers") != pairs:
         return {"error": f"{seen.info.get('answers', 0)} answers to {pairs} pairs"}
     seen.info["rate"] = pairs / seen.seconds
@@ -113,7 +113,7 @@ def timed(seen: process.Observation, pairs: int) -> stats.Line:
 
 
 def told(seen: process.Observation, pairs: int) -> stats.Line:
-    """The numbers of a run that tells its rate itself."""
+    """Returns the numbers of a run that reports its rate itself."""
     return {**stats.told(seen), "pairs": pairs}
 
 
@@ -126,7 +126,7 @@ def publish(options: base.Options, size: str, lines: Sequence[stats.Line]) -> No
 
 
 def written(options: base.Options, lines: Sequence[stats.Line], count: int) -> str:
-    """The table and what belongs to it."""
+    """Returns the table and its notes."""
     starts = stats.variants(line for line in lines if line.get("pairs") == 1)
     scores = {
         f"{line['peer']} {line['variant']}": line["mean_score"]
@@ -161,7 +161,7 @@ def written(options: base.Options, lines: Sequence[stats.Line], count: int) -> s
 
 
 def between(one: stats.Variant, every: stats.Variant, count: int) -> list[float]:
-    """Pairs a second behind the start, of every round that has both runs."""
+    """Returns pairs per second after the start, of every round that has both runs."""
     starts = {line["round"]: line["seconds"] for line in one.lines}
     more = [
         line["seconds"] - starts[line["round"]] for line in every.lines if line["round"] in starts

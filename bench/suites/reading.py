@@ -13,7 +13,7 @@ HEADER = ("", "examples/s", "processor time per example, µs", "runs")
 
 
 def run(options: base.Options) -> None:
-    """Measures the readers and publishes their table."""
+    """Measures the readers and writes their table."""
     lines = measured(options) if options.settings.rounds else base.earlier(options, "input")
     note = (
         "Examples of MRPC's lengths, shuffled, decoded, made into batches of 32; gorbit packs "
@@ -30,7 +30,7 @@ def publish(
     readers: Sequence[Peer],
     lines: Sequence[stats.Line],
 ) -> None:
-    """Publishes the table of a part's readers, unless there are no lines."""
+    """Writes the table of a part, unless there are no lines."""
     if not lines:
         return
 
@@ -43,13 +43,13 @@ def publish(
 
 
 def parts(options: base.Options) -> list[base.Part]:
-    """The one part."""
+    """Returns the only part."""
     del options
     return [base.Part("input")]
 
 
 def measured(options: base.Options) -> list[stats.Line]:
-    """The lines of all rounds."""
+    """Runs all rounds and returns their lines."""
     folder, _ = base.data(options, "mrpc")
     test = base.go_test(options, "dataset")
     entries = [

@@ -21,7 +21,7 @@ BATCHES = (8, 16, 32)
 
 
 def run(options: base.Options) -> None:
-    """Measures and publishes; says so where there is nothing to ask."""
+    """Measures and writes the table, or prints that there is nothing to ask."""
     size = "minilm"
     if not options.settings.rounds:
         if lines := base.earlier(options, "serve"):
@@ -37,13 +37,13 @@ def run(options: base.Options) -> None:
 
 
 def parts(options: base.Options) -> list[base.Part]:
-    """The one part."""
+    """Returns the only part."""
     del options
     return [base.Part("serve")]
 
 
 def measured(options: base.Options, size: str) -> list[stats.Line]:
-    """The lines of all rounds."""
+    """Runs all rounds and returns their lines."""
     asked = predict.pairs(options)
     settings = options.settings
     clients = QUICK_CLIENTS if options.quick else CLIENTS
@@ -99,7 +99,7 @@ def packages(python: str) -> str:
 
 
 def numbers(seen: process.Observation, batch: int) -> stats.Line:
-    """The numbers of a run, which tells rates and times itself."""
+    """Returns the numbers of a run, which reports rates and times itself."""
     return {**stats.told(seen), "batch": batch}
 
 
@@ -110,17 +110,17 @@ def publish(options: base.Options, lines: Sequence[stats.Line]) -> None:
 
 
 def named(clients: int) -> str:
-    """A number of clients, for the reader."""
+    """Returns a number of clients in words."""
     return "1 client" if clients == 1 else f"{clients} clients"
 
 
 def counts(lines: Sequence[stats.Line]) -> list[int]:
-    """The numbers of clients that lines tell of."""
+    """Returns the numbers of clients that the lines have."""
     return sorted({int(key[5:]) for line in lines for key in line if key.startswith("rate_")})
 
 
 def written(options: base.Options, lines: Sequence[stats.Line]) -> str:
-    """The table, the ratios, and what belongs to them."""
+    """Returns the table, the ratios and the notes."""
     clients = counts(lines)
     header = ["", *(f"{named(n)}: pairs/s; p50, p99 in ms" for n in clients), "runs"]
 
@@ -146,7 +146,7 @@ def written(options: base.Options, lines: Sequence[stats.Line]) -> str:
 
 
 def fastest(lines: Sequence[stats.Line], clients: int) -> stats.Line | None:
-    """The line with the most answers for a number of clients."""
+    """Returns the line with the most answers for a number of clients."""
     return max(
         (line for line in lines if f"rate_{clients}" in line),
         key=lambda line: line[f"rate_{clients}"],
@@ -155,7 +155,7 @@ def fastest(lines: Sequence[stats.Line], clients: int) -> stats.Line | None:
 
 
 def ratios(lines: Sequence[stats.Line], clients: Sequence[int]) -> str:
-    """How many times ONNX Runtime's answers gorbit gives, and how long they take beside it."""
+    """Returns the ratios of gorbit's answers and times to ONNX Runtime's."""
     told = []
     for n in clients:
         own = fastest([line for line in lines if line["peer"].startswith("gorbit")], n)

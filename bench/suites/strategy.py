@@ -26,7 +26,7 @@ HEADER = (
 
 
 def run(options: base.Options) -> None:
-    """Measures the sizes that were chosen of SIZES."""
+    """Measures the selected sizes of SIZES."""
     sizes = [size for size in options.sizes if size in SIZES]
     if not sizes:
         options.settings.say(f"strategy: skipped, it is measured with {' and '.join(SIZES)} only")
@@ -41,7 +41,7 @@ def run(options: base.Options) -> None:
 
 
 def parts(options: base.Options) -> list[base.Part]:
-    """A part for every size that is measured."""
+    """Returns a part for every selected size."""
     sizes = [size for size in options.sizes if size in SIZES]
     return [base.Part(f"strategy-{size}", options.steps_of(size)) for size in sizes]
 
@@ -49,7 +49,7 @@ def parts(options: base.Options) -> list[base.Part]:
 def entries(
     options: base.Options, chosen: Sequence[peers.Peer], size: str, steps: int
 ) -> list[runs.Entry]:
-    """Every variant of the peers, with one and the same job."""
+    """Returns every variant of the peers, all with the same job."""
     folder, mean = base.data(options, LENGTHS)
     needs = {"graph": base.graph(options, size), "gorbit": options.gorbit}
     made = []
@@ -62,7 +62,7 @@ def entries(
 
 
 def measure(options: base.Options, size: str) -> None:
-    """Measures one size, and publishes it."""
+    """Measures one size and writes its table."""
     name, steps, rounds = f"strategy-{size}", options.steps_of(size), options.settings.rounds
     if rounds:
         options.settings.say(f"strategies, {size}: {steps} steps a run, {rounds} rounds")
@@ -76,7 +76,7 @@ def measure(options: base.Options, size: str) -> None:
 
 
 def written(lines: Sequence[stats.Line]) -> str:
-    """The table and what belongs to it."""
+    """Returns the table and its notes."""
     by = stats.variants(lines)
 
     def cells(runs: stats.Variant) -> list[str]:

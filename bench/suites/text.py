@@ -37,7 +37,7 @@ RUST = ("encode_batch", "encode_batch_fast")
 
 
 def run(options: base.Options) -> None:
-    """Measures and publishes; says so where there is no text."""
+    """Measures and writes the tables, or prints that there is no text."""
     if not options.settings.rounds:
         if lines := base.earlier(options, "text"):
             publish(options, lines)

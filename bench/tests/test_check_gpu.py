@@ -37,7 +37,7 @@ def test_the_cpu_agrees_with_itself(gorbit, tmp_path):
     assert "All agree." in done.stdout
     assert done.stdout.count("| one cpu | float32 |") == 2, "no rate"
 
-    # A run of other data does not agree with it, nor one that passed batches over.
+    # A run on other data differs, and so does one that skipped batches.
     run = tmp_path / "run-one-cpu-float32"
     metrics = (run / "metrics.jsonl").read_text().splitlines()
 
@@ -62,7 +62,7 @@ def test_the_cpu_agrees_with_itself(gorbit, tmp_path):
 
 
 def test_a_run_that_fails_is_a_row_and_the_exit_code(monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr(check_gpu, "export", lambda *rest: None)  # the program reads none
+    monkeypatch.setattr(check_gpu, "export", lambda *rest: None)  # nothing reads it
     program = tmp_path / "gorbit"
     program.write_text(
         "#!/bin/sh\n"
@@ -83,7 +83,7 @@ def test_a_run_that_fails_is_a_row_and_the_exit_code(monkeypatch, tmp_path, capf
 
 
 def test_the_probe_says_in_one_sentence_that_there_is_no_gpu():
-    # The tests hide GPUs by a variable, which is not what is asked for here.
+    # The tests hide GPUs by a variable, which is not what this test is about.
     env = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
     words = [sys.executable, str(CHECK), "--probe"]
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
@@ -96,7 +96,7 @@ def test_the_probe_says_in_one_sentence_that_there_is_no_gpu():
 
 
 def test_the_table_of_the_bench_changes_no_exit_code(monkeypatch, capfd):
-    """On a CPU it is not made; where it fails, that is said."""
+    """No measurement is made on a CPU, and a failure is reported."""
     ran = []
 
     def run(words, **options):

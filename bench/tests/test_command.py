@@ -44,7 +44,7 @@ def test_environments_that_are_missing_are_named(monkeypatch, tmp_path, capsys):
 
 
 def test_the_command_makes_as_many_rounds_as_the_rows_have(monkeypatch):
-    """Gorbit ran later than the others, with products of its own."""
+    """Gorbit ran later than the others, and the products were measured again."""
     options = chosen(monkeypatch, ["--venvs", "/nowhere"])
     lines = [
         {"peer": peer, "variant": "v", "round": number}
@@ -55,7 +55,7 @@ def test_the_command_makes_as_many_rounds_as_the_rows_have(monkeypatch):
 
 
 def documented() -> list[list[str]]:
-    """The options of every make bench in the pages."""
+    """Returns the options of every `make bench` command in the pages."""
     found = []
     for path in sorted(
         [*pathlib.Path(ROOT).glob("docs/**/*.md"), pathlib.Path(BENCH, "README.md")]
@@ -66,7 +66,7 @@ def documented() -> list[list[str]]:
 
 
 def test_documented_commands_write_their_tables(monkeypatch, tmp_path, capsys):
-    """Without their rounds, from the raw lines of the checkout: programs are not measured here.
+    """Makes the tables from the raw lines of the checkout: nothing is measured here.
 
     Those with --gpu need one, and those with --help only print.
     """
@@ -143,12 +143,12 @@ def test_an_environment_is_made_once(tmp_path):
 
 
 def test_how_long_it_takes_is_told_from_raw_lines(monkeypatch, tmp_path):
-    """Ten steps of a second each were made, twenty are asked for."""
+    """Ten steps of a second each are saved; twenty are requested."""
     monkeypatch.setattr(base, "BENCH", str(tmp_path))
     gemm = {"peer": "gemm", "variant": "onednn", "round": 1, "seconds": 60.0}
     one = {"peer": "gorbit", "variant": "train", "first_step_s": 9.0, "steps": 10}
     lines = [gemm, gemm, {**one, "round": 1, "examples_per_s": 32.0}]
-    # The second run tells its whole time.
+    # The second run reports its total time.
     lines += [{**one, "round": 2, "examples_per_s": 32.0, "seconds": 40.0}]
     lines += [{**one, "peer": "orbit", "round": 1, "examples_per_s": 0.1}]
     base.runs.save(str(tmp_path / "results" / "train-minilm-mrpc.jsonl"), lines)

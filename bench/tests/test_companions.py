@@ -1,4 +1,4 @@
-"""Programs beside the observed one."""
+"""Programs that run beside the measured one."""
 
 import os
 import socket
@@ -27,7 +27,7 @@ def told(path):
 
 
 def tells(path):
-    """Python that writes its process id; whole or not at all."""
+    """Returns Python code that writes its process id to a file, in one step."""
     return (
         f"import os; open({str(path)!r} + '.tmp', 'w').write(str(os.getpid()))\n"
         f"os.rename({str(path)!r} + '.tmp', {str(path)!r})\n"
@@ -35,7 +35,7 @@ def tells(path):
 
 
 def waits(path):
-    """Python that waits for a file."""
+    """Returns Python code that waits for a file."""
     return f"import os, time\nwhile not os.path.exists({str(path)!r}): time.sleep(0.01)\n"
 
 
@@ -52,7 +52,7 @@ def test_a_program_starts_when_those_beside_it_listen_and_they_end_with_it():
 def test_their_memory_and_their_processor_time_count(tmp_path):
     child = "x = bytearray(80_000_000)\n" + tells(tmp_path / "full") + WAIT
     parent = f"import subprocess; subprocess.run({python(child)!r})"
-    # Longer than the period in which the processes are looked at.
+    # Longer than the period between two samples of the processes.
     code = waits(tmp_path / "full") + "time.sleep(1); print('bench: step 1')"
     alone = observe("print('bench: step 1')")
     seen = observe(code, Companion(python(parent)))

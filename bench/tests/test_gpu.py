@@ -1,4 +1,4 @@
-"""Measuring on a GPU, as far as that needs none."""
+"""Measuring on a GPU: what can be tested without one."""
 
 import ctypes
 import dataclasses
@@ -21,7 +21,7 @@ FOUND = gpu.Gpu("NVIDIA Test", 40 * 10**9, (8, 0), (12, 8))
 
 
 class Driver:
-    """Stands for libcuda.so.1."""
+    """Replaces libcuda.so.1."""
 
     def __init__(self, init=0, count=1):
         self.init, self.count = init, count
@@ -85,7 +85,7 @@ def test_without_a_gpu_nothing_is_installed(monkeypatch, capsys):
 
 
 def program(tmp_path, kinds):
-    """A gorbit that is not built for anything but these devices."""
+    """A gorbit that finds these devices only."""
     path = tmp_path / "gorbit"
     told = json.dumps({"devices": [{"type": kind} for kind in kinds]})
     path.write_text(f"#!/bin/sh\n[ $1 = devices ] && echo '{told}' || echo gorbit 1\n")

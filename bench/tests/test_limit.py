@@ -11,7 +11,7 @@ def test_rows_hold_all_lengths_and_are_about_equally_full():
     rows = limit.packed([60, 50, 40, 30, 20, 20])
     assert sorted(length for row in rows for length in row) == [20, 20, 30, 40, 50, 60]
     assert sorted(map(sum, rows)) == [110, 110]
-    # 3 of 70 are less than two rows hold, but no two fit into one.
+    # Three lengths of 70 are less than two rows hold, but no two of them fit into one row.
     assert limit.packed([70, 70, 70]) == [[70], [70], [70]]
 
 

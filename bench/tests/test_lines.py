@@ -1,4 +1,4 @@
-"""The lines by which runs tell how they go."""
+"""The lines with which runs report their progress."""
 
 import pytest
 

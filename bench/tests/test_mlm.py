@@ -50,7 +50,7 @@ def test_every_peer_has_a_row(options):
 
 
 def test_losses_are_read_from_both_kinds_of_output(options, monkeypatch, tmp_path):
-    """Stands a script in for gorbit and for a worker."""
+    """Replaces gorbit and a worker by a script."""
     job = plan.Job("train", data=str(tmp_path))
     monkeypatch.setattr(mlm, "training", lambda *a: type("Entry", (), {"job": job}))
     said = (

@@ -1,4 +1,4 @@
-"""Rounds, repeats, and that no peer goes missing."""
+"""Rounds, repeats, and that every peer is listed."""
 
 import os
 import sys

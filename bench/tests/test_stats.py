@@ -1,4 +1,4 @@
-"""From stamps to numbers."""
+"""Numbers from the stamps of runs."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from harness.process import Observation, Stamp
 
 
 def stamp(done, at, tokens=None, busy=None, own=None):
-    """A stamp of a run that has the machine's one busy core to itself."""
+    """Returns a stamp of a run that alone keeps one core of the machine busy."""
     return Stamp(Mark(done, tokens), at, at if busy is None else busy, at if own is None else own)
 
 

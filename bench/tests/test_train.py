@@ -35,7 +35,7 @@ def peak(variant, rate):
 
 
 def test_every_peer_has_a_row(options):
-    """Orbit ran, Keras failed, and of Hugging Face nothing is known."""
+    """Orbit ran, Keras failed, and Hugging Face was not run."""
     lines = [
         peak("onednn", 300e9),
         peak("eigen", 200e9),
@@ -66,7 +66,7 @@ def later(number, line, **values):
 
 
 def test_shares_and_ratios_are_those_within_a_round(options):
-    """In the second round the machine is half as fast, its fastest products were disturbed."""
+    """In the second round the machine is half as fast, and its fastest products were disturbed."""
     lines = [
         peak("onednn", 400e9),
         line("gorbit", "train", 60.0),
@@ -108,7 +108,7 @@ def test_tables_are_written_again_from_the_raw_lines(monkeypatch, tmp_path):
 
 
 def test_a_table_without_gorbit_and_without_a_peak(options):
-    """The others' rows do not depend on them."""
+    """The rows of the other peers do not depend on them."""
     lines = [
         {"peer": "gemm", "variant": "onednn", "round": 1, "error": "exit code 1: x"},
         {"peer": "gorbit", "variant": "train", "round": 1, "error": "exit code 2: usage"},

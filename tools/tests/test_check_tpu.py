@@ -20,7 +20,7 @@ TASK = "/job:worker/replica:0/task:0/device:"
 
 
 def call(replicas: int) -> graph_pb2.GraphDef:
-    """What the passes make of a call that is right."""
+    """What the passes make of a correct call."""
     graph = graph_pb2.GraphDef()
     compiled = graph.node.add(name="compile", op="TPUCompile", device=f"{TASK}CPU:0")
     compiled.attr["NumDynamicShapes"].i = 0
@@ -164,7 +164,7 @@ def test_a_check_that_cannot_run_ends_with_a_sentence(capsys):
 
 def test_a_check_that_is_stopped_ends_what_it_started(tmp_path):
     script = tmp_path / "check.py"
-    # The second is for Popen to return: before it does, nobody knows the child.
+    # Wait a second for Popen to return: before that, the child is not known.
     script.write_text(
         "from check_tpu import common\n"
         f"line = 'echo $$ >{tmp_path}/pid; sleep 1; kill -TERM $PPID; exec sleep 600'\n"

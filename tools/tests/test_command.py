@@ -38,7 +38,7 @@ def run(*args: object) -> int:
 
 @pytest.fixture(scope="module")
 def small_export(tmp_path_factory) -> pathlib.Path:
-    """An export of the small size, to copy."""
+    """A small export, to copy."""
     folder = tmp_path_factory.mktemp("small")
     (folder / "small.json").write_text(json.dumps(SMALL))
     assert run("--config", folder / "small.json", "--out", folder / "graph") == 0

@@ -335,7 +335,7 @@ def test_examples_of_no_weight_may_hold_anything(module):
 
 
 class Bag(task.Task):
-    """The smallest second architecture: a mean of word vectors with another head and layout."""
+    """A very small second architecture: a mean of word vectors, with another head and layout."""
 
     name = "bag"
 

@@ -19,7 +19,7 @@ KINDS = ("distilbert", "electra", "roberta")
 
 @pytest.fixture(scope="module", params=["committed", "fresh"])
 def folder(request, tmp_path_factory) -> pathlib.Path:
-    """The folder of models: the committed ones, and those of the transformers at hand."""
+    """The folders of models: the committed ones, and those that transformers writes."""
     if request.param == "committed":
         return GOLDENS / "families"
     python = os.environ.get("GORBIT_TRANSFORMERS")
@@ -39,7 +39,7 @@ def filled(model: tf.Module, path: pathlib.Path, prefix: str) -> tf.Module:
             assert names, f"{path.name} has none of {foreign.names}"
             value = weights.pop(names[0])
             variable.assign(value.T if foreign.transpose else value)
-    # The words' vectors once more, as the last product of a masked language model.
+    # The word vectors again, for the last product of a masked language model.
     assert all(name.endswith(("decoder.weight", "projector.weight")) for name in weights)
     return model
 

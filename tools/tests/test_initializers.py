@@ -1,4 +1,4 @@
-"""How initial values are drawn, as an export tells it to gorbit."""
+"""How initial values are drawn, as an export describes it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_distributions_are_those_of_keras(initializer, kind, mean):
     found = initializers.of(initializer, SHAPE)
     assert (found.kind, found.mean) == (kind, mean)
     values = np.asarray(initializer(SHAPE), "float64")
-    # The deviation of what is drawn, and the largest distance from the middle.
+    # The standard deviation of the draws, and their largest distance from the mean.
     deviation, most = {
         "normal": (found.scale, None),
         "truncated_normal": (0.87962566 * found.scale, 2 * found.scale),
@@ -52,7 +52,7 @@ def test_distributions_are_those_of_keras(initializer, kind, mean):
 
 
 class Mine(init.GlorotUniform):
-    """A subclass may draw anything."""
+    """A subclass may draw values in any way."""
 
 
 @pytest.mark.parametrize(

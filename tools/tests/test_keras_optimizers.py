@@ -80,7 +80,7 @@ def test_updates_are_those_of_keras(name):
 
 
 def test_gorbit_does_not_take_them_for_its_own():
-    """It has kernels for its own optimizers, which it knows by name."""
+    """Gorbit has kernels for its own optimizers, which it recognizes by name."""
     for make in FACTORIES.values():
         assert keras_optimizers.make(make(), {}).name not in own.OPTIMIZERS
 

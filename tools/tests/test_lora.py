@@ -90,7 +90,7 @@ def test_every_task_trains_adapters(name):
 
 
 def test_gradients_are_those_of_the_product():
-    """Of W + s A B: the gradient of A is s dW B', that of B is s A' dW."""
+    """For W + s A B, the gradient of A is s dW B', and that of B is s A' dW."""
     adapted = task(ALL)
     draw_up(adapted.model)
     rates = scalars(**{h.name: 0.0 for h in adapted.hyperparameters})

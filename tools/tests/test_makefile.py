@@ -30,7 +30,7 @@ def test_every_python_test_is_run():
 
 
 def test_all_targets_of_tests_are_run():
-    """By make test, which adds their lists of skipped tests up."""
+    """The target test runs them, and joins their lists of skipped tests."""
     text = (ROOT / "Makefile").read_text()
     jobs = re.search(r"\$\(MAKE\) .* -j\d+ --output-sync=none (.*)", text)[1].split()
     assert set(jobs) == {"lint", "plain", "race", "long", "pytest"}
@@ -42,7 +42,7 @@ def test_all_targets_of_tests_are_run():
 
 
 def test_tests_of_long_packages_are_raced_or_not():
-    """The race detector sees those of RACED_TESTS, by name, and `long` runs all others."""
+    """The race detector runs those of RACED_TESTS, by name, and `long` runs all others."""
     text = re.sub(r"\$\\\n\s*", "", (ROOT / "Makefile").read_text())
     packages = re.search(r"^LONG_PACKAGES := (.*)$", text, re.MULTILINE)[1].split()
     names = re.search(r"^RACED_TESTS := (.*)$", text, re.MULTILINE)[1].split("|")

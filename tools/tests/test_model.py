@@ -334,7 +334,7 @@ def philox(key: tuple[int, int], counter: list[int]) -> list[int]:
 @pytest.mark.parametrize("seed", [[0, 0], [7, 123], [-1, 1 << 40]])
 @pytest.mark.parametrize("site", [0, 5, bert.HEAD_SITE])
 def test_random_numbers_are_the_documented_ones(seed, site):
-    """docs/reference/contract.md says which numbers a site draws: anyone can draw them again."""
+    """Random numbers can be computed again, as docs/reference/contract.md says."""
     a, b = (s & (1 << 64) - 1 for s in seed)
     mask = 0xFFFFFFFF
     mixed = philox((0x3EC8F720, 0x02461E29), [a & mask, a >> 32, b & mask, b >> 32])

@@ -34,7 +34,7 @@ def image(*inner: layers.Layer) -> keras.Model:
         (layers.Conv2D(5, 3, dilation_rate=2), 2 * 16 * 5 * 9 * 4),
         (layers.DepthwiseConv2D(3, depth_multiplier=2), 2 * 36 * 8 * 9),
         (layers.SeparableConv2D(5, 3), 2 * 36 * 4 * 9 + 2 * 36 * 4 * 5),
-        # Every input number meets every number of the kernel.
+        # Every input number is multiplied by every number of the kernel.
         (layers.Conv2DTranspose(5, 3, strides=2), 2 * 64 * 4 * 9 * 5),
         (layers.Dense(5), 2 * 64 * 4 * 5),
     ],
@@ -58,7 +58,7 @@ def test_a_series_costs_by_its_length():
 def test_a_loop_counts_as_often_as_it_runs(layer, gates):
     model = keras.Sequential([keras.Input((None, 6)), layer, layers.Dense(3)])
     each = 2 * gates * 5 * (6 + 5)
-    # Keras calls the cell once before the loop, to see what it gives.
+    # Keras calls the cell once before the loop, to see what it returns.
     want = {"per_example": 2 * 5 * 3 + each, "per_token": each, "per_token_pair": 0}
     assert counted(model, SERIES) == want
 
@@ -131,7 +131,7 @@ def test_the_profiler_of_tensorflow_counts_the_same():
 
 
 class Stubborn(tf.Module):
-    """Runs as a graph only."""
+    """Can only run as a graph."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -179,7 +179,7 @@ def test_several_losses_and_what_the_model_adds():
 
 
 class Whole(keras.metrics.Metric):
-    """The share of sequences whose tokens are all right."""
+    """The share of sequences whose tokens are all predicted correctly."""
 
     def __init__(self) -> None:
         super().__init__(name="whole")

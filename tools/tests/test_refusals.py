@@ -29,7 +29,7 @@ def described(model: object, **changes: object) -> Model:
 
 
 def refused(user: Model) -> str:
-    """Returns the sentence that a model is refused with."""
+    """Returns the message with which a model is refused."""
     with pytest.raises(Refusal) as error:
         made = task.ModelTask(user)
         made.inspect(export.Export(made, made.optimizer))
@@ -50,7 +50,7 @@ class Later(keras.Model):
 
 
 class Table(layers.Layer):
-    """Looks numbers up."""
+    """Looks up numbers in a table."""
 
     def __init__(self) -> None:
         super().__init__()

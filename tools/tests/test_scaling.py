@@ -1,4 +1,4 @@
-"""Figures on paper."""
+"""The figures of docs/measurements/scaling.md."""
 
 import math
 import re

@@ -78,7 +78,7 @@ def features_of(
     if name == "tokens":
         return features | {"labels": labels, "example_ids": ids}
     positions = np.flatnonzero(labels.reshape(-1) >= 0).astype(np.int32)
-    # One that only fills the shape.
+    # An example that only fills up the shape.
     return features | {
         "masked_positions": np.append(positions, 0).astype(np.int32),
         "masked_labels": np.append(labels.reshape(-1)[positions], 3).astype(np.int32),

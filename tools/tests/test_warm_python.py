@@ -1,4 +1,4 @@
-"""Scripts in forks of a process that is ready."""
+"""Scripts that run in forks of a process that has imported TensorFlow."""
 
 import json
 import pathlib

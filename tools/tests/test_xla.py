@@ -53,7 +53,7 @@ FIXED = {"rows": 5, "length": 48, "examples": 8}
 
 
 def fixed(task: Classification, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Fills features to FIXED: rows that are only padding, and examples of weight 0."""
+    """Fills up features to FIXED, with rows of padding and examples of weight 0."""
     out = {}
     for feature in task.features:
         value = features[feature.name]
