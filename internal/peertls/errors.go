@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 )
@@ -51,6 +52,10 @@ func (k *Keys) Explain(err error) error {
 		}
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		e.Reason, e.Advice = outOfDate("its certificate", invalid.Cert, time.Now()), "set the clocks of both machines, or make a new certificate"
+	case errors.As(err, &host) && k.token:
+		e.Reason, e.Advice = "it has a certificate of --tls-cert, and this side has a token", sameKind
+	case errors.As(err, &host) && slices.Equal(host.Certificate.DNSNames, []string{tokenName}):
+		e.Reason, e.Advice = "it has a token, and this side has a certificate of --tls-cert", sameKind
 	case errors.As(err, &host):
 		e.Reason = fmt.Sprintf("its certificate is for %s, not for %s", names(host.Certificate), host.Host)
 		e.Advice = "make a certificate for this name, or use a name that the certificate has"
@@ -68,7 +73,10 @@ func (k *Keys) Explain(err error) error {
 	return e
 }
 
-const sameToken = "give both sides the same --token-file"
+const (
+	sameToken = "give both sides the same --token-file"
+	sameKind  = "give both sides the same --token-file, or both certificates of the same CA"
+)
 
 // refused explains an alert of the other side.
 func (k *Keys) refused(alert string) (reason, advice string) {

@@ -312,6 +312,13 @@ func TestFiles(t *testing.T) {
 	if _, err, _ := meet(t, good, stranger); !errors.As(err, &e) || !strings.Contains(e.Reason, "not signed by the CA of --tls-ca") {
 		t.Errorf("got %v", err)
 	}
+	// One side has certificates, the other a token.
+	secret := token(t, NewToken())
+	for want, sides := range map[string][2]*Keys{"it has a certificate of --tls-cert": {secret, good}, "it has a token, and": {good, secret}} {
+		if _, err, _ := meet(t, sides[0], sides[1]); !errors.As(err, &e) || !strings.HasPrefix(e.Reason, want) || e.Advice != sameKind {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
 	c, s := pipe(t)
 	go func() { _, _ = good.Server(t.Context(), s, "talk") }()
 	if _, err := good.Client(t.Context(), c, "worker.example", "talk"); !errors.As(err, &e) || e.Reason != "its certificate is for 127.0.0.1, not for worker.example" {
@@ -351,6 +358,12 @@ func TestOptions(t *testing.T) {
 		{ca.issue(now.Add(-2*time.Hour), now.Add(-time.Hour), both...), "expired at "},
 		{ca.issue(now.Add(time.Hour), now.Add(2*time.Hour), both...), "is valid from "},
 		{open, "run chmod 600 "},
+		{Options{Cert: filepath.Join(dir, "none"), Key: good.Key, CA: ca.file}, "--tls-cert: open "},
+		{Options{Cert: good.Cert, Key: filepath.Join(dir, "none"), CA: ca.file}, "--tls-key: stat "},
+		{Options{Cert: good.Cert, Key: good.Key, CA: filepath.Join(dir, "none")}, "--tls-ca: open "},
+		{Options{Cert: dir, Key: good.Key, CA: ca.file}, "--tls-cert: " + dir},
+		{Options{Cert: file("text.pem", "not PEM", 0o644), Key: good.Key, CA: ca.file}, "failed to find any PEM data"},
+		{Options{Cert: good.Cert, Key: good.Cert, CA: ca.file}, "run chmod 600 "},
 	} {
 		if k, err := test.o.Load(nil); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: %v, %v; want %s", test.o, k, err, test.want)
