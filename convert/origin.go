@@ -33,6 +33,14 @@ func (s *Source) line(number int64) int64 {
 	return s.Lines[i][1] + number - s.Lines[i][0]
 }
 
+// sourceSplit returns the split whose sources have the rows of a split.
+func (m *Manifest) sourceSplit(split string) string {
+	if !slices.ContainsFunc(m.Sources, func(s Source) bool { return s.Split == split }) {
+		return Train // of which the examples of split were taken
+	}
+	return split
+}
+
 // Origin returns the file, without its folder, and the line, from 1, that the example of a split with
 // the given ExampleID comes from. The file is "" if that is not known, as for examples that are not
 // made of a single row, and the line is 0 for data that were converted before lines were kept.
@@ -40,9 +48,7 @@ func (m *Manifest) Origin(split string, id int64) (file string, line int64) {
 	if kind := m.Kind(); kind == MaskedLM || kind == QuestionAnswering || id < 0 {
 		return "", 0
 	}
-	if !slices.ContainsFunc(m.Sources, func(s Source) bool { return s.Split == split }) {
-		split = Train // of which the examples of split were taken
-	}
+	split = m.sourceSplit(split)
 	for i := range m.Sources {
 		s := &m.Sources[i]
 		if s.Split != split {

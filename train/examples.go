@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -112,6 +113,11 @@ type examples struct {
 	data     *dataset.Dataset // a batch is an example
 	origins  *origins
 	vocab    *text.Vocab // nil if the run has none
+	// originals are the texts of the sources, by ExampleID; none if they cannot be read. tokenizer and
+	// encoding are to compare them with the records.
+	originals []text.Pair
+	tokenizer *text.Tokenizer
+	encoding  text.Encoding
 	// probed is how many examples showed whether losses can be computed of predictions, and exact is
 	// set if they cannot.
 	probed int
@@ -133,7 +139,10 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 		if err != nil {
 			return nil, err
 		}
-		e.vocab = t.Vocab()
+		e.vocab, e.tokenizer = t.Vocab(), t
+		if err := e.readOriginals(ctx, s.data.dir); err != nil {
+			return nil, err
+		}
 	}
 	s.params.Data.Packing, s.params.Data.Rows, s.params.Data.RowExamples, s.params.Data.Buckets = string(packed.PackNone), 0, 0, ""
 	s.params.Eval.BatchSize = 1
@@ -143,6 +152,32 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 	}
 	e.origins.paths = e.data.Files()
 	return e, nil
+}
+
+// readOriginals reads the texts that the records were made of, if the sources are there.
+func (e *examples) readOriginals(ctx context.Context, data string) error {
+	if e.manifest == nil {
+		return nil
+	}
+	folders := []string{data, vfs.Dir(data), "."}
+	if e.run.Sources != "" {
+		folders = []string{e.run.Sources}
+	}
+	var err error
+	if e.originals, err = e.manifest.Originals(ctx, e.split, folders); err != nil {
+		e.run.env.Log.Info("texts are put together from tokens, without the sources of the data", "reason", err)
+	}
+	return ctx.Err()
+}
+
+// original returns the text that a record of tokens was made of, if it is known.
+func (e *examples) original(id int64, ids []int32) (text.Pair, bool) {
+	if id < 0 || id >= int64(len(e.originals)) {
+		return text.Pair{}, false
+	}
+	pair := e.originals[id]
+	e.tokenizer.EncodeInto(&e.encoding, pair.A, pair.B, e.manifest.MaxLength)
+	return pair, slices.Equal(e.encoding.IDs, ids)
 }
 
 func (e *examples) close() error { return errors.Join(e.data.Close(), e.origins.close()) }
@@ -274,7 +309,9 @@ func (e *examples) describe(row *evaluation.Row, b *dataset.Batch, ids, types []
 			row.File, row.Line = e.manifest.Origin(e.split, id)
 		}
 	}
-	if e.vocab != nil && len(ids) > 0 {
+	if pair, known := e.original(id, ids); ok && known {
+		row.Text, row.TextPair = pair.A, pair.B
+	} else if e.vocab != nil && len(ids) > 0 {
 		row.Text, row.TextPair = decoded(e.vocab, ids, types)
 		row.Decoded = true
 	}

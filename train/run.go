@@ -40,6 +40,9 @@ type Run struct {
 	// TopK is the number of tokens that predictions propose for a masked one; 0 means
 	// predict.DefaultTopK.
 	TopK int
+	// Sources is the folder in which EvaluateExamples looks for the files that the data were made of, to
+	// read texts. "" means the folder of the data, the one that this is in, and the current one.
+	Sources string
 
 	env         Env
 	checkpoints *Checkpoints

@@ -24,7 +24,7 @@ func TestEvaluatePage(t *testing.T) {
 	}
 	labelled, plain := "text\tlabel\n", "text\n"
 	for i := range 24 {
-		text := []string{"the film is good and w20", "the plot is bad"}[i%2] + fmt.Sprint(" w", 20+i%15)
+		text := []string{"The film is good and w20", "the plot is bad"}[i%2] + fmt.Sprint(" w", 20+i%15)
 		labelled += text + "\t" + []string{"positive", "negative"}[i%2] + "\n"
 		plain += text + "\n"
 	}
@@ -77,6 +77,9 @@ func TestEvaluatePage(t *testing.T) {
 	}{
 		{"--worst 0 --json", 0, `{"outputs":{"accuracy":`},
 		{"--worst 1000", 0, "train.tsv:25"},
+		{"--worst 24", 0, "  The film is good and w20 w"},
+		{"--worst 24 --sources data", 0, "  the film is good and w20 w"},
+		{"--sources data", fault.ExitUsage, "--sources is given without --worst or --predictions"},
 		{"--worst -1", fault.ExitUsage, "--worst is -1; expected 0 or more"},
 		{"--predictions dev.jsonl", fault.ExitUsage, "dev.jsonl already exists; choose another name, or add --overwrite to replace it"},
 		{"--predictions none/dev.jsonl", fault.ExitUsage, "there is no folder none; create it with mkdir -p none"},

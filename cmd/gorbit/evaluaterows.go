@@ -23,19 +23,23 @@ type evaluatedRows struct {
 	predictions string
 	overwrite   bool
 	worst       int
+	sources     string
 }
 
 func (r *evaluatedRows) add(f *pflag.FlagSet) {
 	f.StringVar(&r.predictions, "predictions", "", "`FILE` for the predictions, a line of JSON for each example; may end in .gz or .zst")
 	f.BoolVar(&r.overwrite, "overwrite", false, "replace the file for the predictions")
 	f.IntVar(&r.worst, "worst", 0, "how many of the examples of the highest loss to list")
-	help.Group(f, "Single examples", "predictions", "overwrite", "worst")
+	f.StringVar(&r.sources, "sources", "", "`FOLDER` with the files that the data were made of, for their texts (default: beside the data, or here)")
+	help.Group(f, "Single examples", "predictions", "overwrite", "worst", "sources")
 }
 
 // validate checks the flags, which f has parsed.
 func (r *evaluatedRows) validate(f *pflag.FlagSet) error {
 	name := r.predictions
 	switch {
+	case f.Changed("sources") && name == "" && r.worst <= 0:
+		return usagef("--sources is given without --worst or --predictions; expected one of them: only they have texts")
 	case r.worst < 0:
 		return usagef("--worst is %d; expected 0 or more", r.worst)
 	case name == "" && f.Changed("predictions"):
@@ -61,6 +65,7 @@ func (r *evaluatedRows) evaluate(ctx context.Context, run *train.Run, split stri
 	if !single {
 		return run.Evaluation(ctx, split)
 	}
+	run.Sources = r.sources
 	write := func(evaluation.Row) error { return nil }
 	var out *predict.Output
 	if r.predictions != "" {

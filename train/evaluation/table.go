@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/rivo/uniseg"
 )
@@ -221,7 +222,7 @@ func shortened(line string, columns int) string {
 
 // oneLine returns a text without line breaks and control characters.
 func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == ' ' }), " ")
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || unicode.IsControl(r) }), " ")
 }
 
 func fixed(v float64) string { return strconv.FormatFloat(v, 'f', 4, 64) }
