@@ -68,7 +68,7 @@ def documented() -> list[list[str]]:
 def test_documented_commands_write_their_tables(monkeypatch, tmp_path, capsys):
     """Makes the tables from the raw lines of the checkout: nothing is measured here.
 
-    Those with --gpu need one, and those with --help only print.
+    Commands with --gpu need a GPU, and those with --help only print: both are left out.
     """
     monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
     commands = [words for words in documented() if not {"--gpu", "--help"} & set(words)]
