@@ -155,7 +155,18 @@ func TestAnyModelErrors(t *testing.T) {
 		{"of another kind", instead(tfrecord.FloatFeature("kind", 1)), `feature "kind" has float values; expected int64`, fault.Damaged},
 		{"of another size", instead(tfrecord.FloatFeature("sizes", 1, 2, 3)), `feature "sizes" has 3 values; expected 4`, fault.Damaged},
 		{"beyond the classes", instead(tfrecord.Int64Feature("kind", 3)), `feature "kind" has 3`, fault.Damaged},
-		{"another name", func(p *Params) { delete(p.Data.Features, "measures") }, `feature "measures" is missing`, fault.Damaged},
+		{"another name", func(p *Params) { delete(p.Data.Features, "measures") }, `feature "measures" is missing; the record has "kind", "note", "sizes"; choose one of them with --set data.features.measures=NAME`, fault.Damaged},
+		{"another split", func(p *Params) {
+			for _, shard := range []string{"0", "1"} { // as TensorFlow's own examples name them
+				name := filepath.Join(p.Data.Dir, "train-0000"+shard+"-of-00002")
+				if err := os.Rename(name+".tfrecord", name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Remove(filepath.Join(p.Data.Dir, "dev-00000-of-00001.tfrecord")); err != nil {
+				t.Fatal(err)
+			}
+		}, `has no split "dev"; expected one of train; choose one with --set data.eval=NAME`, fault.Usage},
 		{"a feature that the graph lacks", func(p *Params) { p.Data.Features["pixels"] = "sizes" },
 			"data.features.pixels: the graph reads no such feature from records; expected one of measures, kind, example_weights", fault.Usage},
 		{"rows", func(p *Params) { p.Data.Rows = 4 }, "data.rows is 4, and the graph takes no rows of tokens; leave it out", fault.Usage},

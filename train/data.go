@@ -1,11 +1,13 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"strings"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -86,13 +88,29 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 	}
 	set, err := dataset.Open(ctx, config)
 	if err != nil {
-		return nil, fmt.Errorf("split %s: %w", split, err)
+		return nil, p.ofSplit(c, split, err)
 	}
 	if err := d.complete(split, set); err != nil {
 		set.Close()
 		return nil, err
 	}
 	return set, nil
+}
+
+// ofSplit names the split of an error, and says how a feature of a dense graph that a record lacks is
+// found under another name.
+func (p Params) ofSplit(c *graphs.Contract, split string, err error) error {
+	err = fmt.Errorf("split %s: %w", split, err)
+	var lacks *dataset.RecordError
+	if takesTokens(c) || !errors.As(err, &lacks) || !strings.HasPrefix(lacks.Reason, "is missing") {
+		return err
+	}
+	for _, f := range c.Features {
+		if cmp.Or(p.Data.Features[f.Name], f.Name) == lacks.Feature {
+			return fmt.Errorf("%w; choose one of them with --set data.features.%s=NAME", err, f.Name)
+		}
+	}
+	return err
 }
 
 // complete checks the number of records of a split against the manifest. Damaged records that are

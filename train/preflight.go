@@ -310,8 +310,8 @@ func (f *preflight) trainingSplits(begins bool) {
 	}
 }
 
-// shardEnding matches the end of a file name after the base name of its shards.
-var shardEnding = regexp.MustCompile(`(-\d+-of-\d+)?\.tfrecords?$`)
+// recordEnding matches the end of the name of a file of records.
+var recordEnding = regexp.MustCompile(`\.tf_?records?(\.\w+)?$`)
 
 // split reports a split that does not exist. It returns whether it exists.
 func (f *preflight) split(split, flag string) bool {
@@ -326,18 +326,35 @@ func (f *preflight) split(split, flag string) bool {
 	var there []string
 	if m := f.records.manifest; m != nil {
 		there = slices.Sorted(maps.Keys(m.Splits))
-	} else if files, err := tfrecord.Glob(f.records.dir); err == nil {
-		for _, file := range files {
-			there = append(there, shardEnding.ReplaceAllString(filepath.Base(file), ""))
-		}
-		there = slices.Compact(there)
+	} else {
+		there = splitsByName(f.records.dir)
 	}
 	if len(there) == 0 {
-		f.add("data %s has no split %q and no other records; expected the folder that gorbit convert wrote, with --data", f.records.dir, split)
+		f.add("data %s has no split %q and no other records; expected the folder that gorbit convert wrote, or one of TFRecords such as %s, with --data", f.records.dir, split, tfrecord.ShardName(split, 0, 1))
 		return false
 	}
 	f.add("data %s has no split %q; expected one of %s; choose one with %s%s", f.records.dir, split, strings.Join(there, ", "), flag, suggest.DidYouMean(split, there))
 	return false
+}
+
+// splitsByName returns the names of the splits of a folder without a manifest. Shards need no ending.
+func splitsByName(dir string) []string {
+	var out []string
+	for _, pattern := range []string{dir, vfs.Join(dir, "*-{shard}-of-{count}")} {
+		files, err := tfrecord.Glob(pattern)
+		if err != nil {
+			continue
+		}
+		for _, file := range files {
+			name := recordEnding.ReplaceAllString(filepath.Base(file), "")
+			if base, _, _, ok := tfrecord.ParseShardName(filepath.Base(file)); ok {
+				name = recordEnding.ReplaceAllString(base, "")
+			}
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // lengths reports examples that are longer than a row or than the graph's positions.

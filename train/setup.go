@@ -81,7 +81,7 @@ func (s *setup) evaluations(ctx context.Context, split string) (*evaluated, erro
 		err = s.data.peek(ctx, first)
 	}
 	if err != nil {
-		err = fmt.Errorf("split %s: %w", split, err)
+		err = s.params.ofSplit(s.export.Contract, split, err)
 	}
 	if err := errors.Join(err, first.Close()); err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package train
 import (
 	"cmp"
 	"context"
-	"fmt"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -61,7 +60,7 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 	}
 	if err := t.examples.CheckFirst(); err != nil {
 		t.examples.Close()
-		return nil, fmt.Errorf("split %s: %w", s.params.Data.Train, err)
+		return nil, s.params.ofSplit(s.export.Contract, s.params.Data.Train, err)
 	}
 	if err := s.checkWhole(t.examples); err != nil {
 		t.examples.Close()

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 from gorbit_export import Feature, Model, Refusal, export, ops, restore
-from gorbit_export.models import metrics, names, task, weights
+from gorbit_export.models import losses, metrics, names, task, weights
 
 SEED = tf.constant([3, 4], tf.int64)
 VECTOR = Feature("x", "float32", (None, 6))
@@ -613,3 +613,18 @@ def test_files_of_keras_fill_an_export(tmp_path, suffix):
     small = Model(keras.Sequential([keras.Input((5,)), layers.Dense(2)]), [VECTOR, CLASS])
     with pytest.raises(Refusal, match="does not fit the model"):
         weights.load(small, file)
+
+
+def test_tf_keras_with_one_output_per_example():
+    """Labels [B] and outputs [B, 1] are compared one by one, as tf-keras' fit does."""
+    legacy = pytest.importorskip("tf_keras")
+    label, y = tf.constant([1.0, 0.0, 1.0]), tf.constant([[0.8], [0.4], [0.3]])
+    for loss, expected in (
+        (legacy.losses.BinaryCrossentropy(), -np.log([0.8, 0.6, 0.3])),
+        (legacy.losses.MeanSquaredError(), np.square([0.2, 0.4, 0.7])),
+    ):
+        values, _ = losses.of_examples(loss, label, y)
+        np.testing.assert_allclose(values, expected, rtol=1e-5)
+    measured = metrics.Measured("accuracy", legacy.metrics.BinaryAccuracy(), 0)
+    sums = measured.sums(label, y, tf.constant([1.0, 1.0, 2.0]))
+    assert sorted(float(v) for v in sums.values()) == [2.0, 4.0]

@@ -200,6 +200,11 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
             "loss <lambda> gives one number for a whole batch; expected one per example",
         ),
         (
+            lambda: keras.Sequential([keras.Input((6,)), layers.Dense(1)]),
+            {"loss": lambda y, p: tf.square(tf.cast(y, tf.float32) - p)},
+            "loss <lambda> compares labels of the shape [5] with outputs of the shape [5, 1] each",
+        ),
+        (
             stack,
             {"loss": keras.losses.Dice(), "features": ONE_HOT},
             "loss dice gives one number for a whole batch",

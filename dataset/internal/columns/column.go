@@ -248,7 +248,9 @@ func (c *column[T]) addString(b []byte, shape []int) string {
 		}
 		// Raw values may happen to begin as an image does.
 	}
-	switch {
+	switch format := imageFormat(b); {
+	case len(b) != bytes && format != "" && c.spec.DType != dataset.Uint8 && imageAxes(shape) > 0:
+		return fmt.Sprintf("is a %s image, and the feature is %s; expected a feature of uint8, as which the model may declare it", format, c.spec.DType)
 	case !open && len(b) != bytes:
 		return fmt.Sprintf("has %d bytes; expected %d, which are %d values of %s%s%s", len(b), bytes, size, c.spec.DType, ofShape(shape), c.orImage())
 	case open && (len(b)%bytes != 0 || len(b)/c.spec.DType.Size() > mostOpen):

@@ -94,6 +94,7 @@ func TestAdd(t *testing.T) {
 		{dataset.Spec{DType: dataset.Int32, Below: number64(10)}, texts(le(int32(11))), 0, f{}, "has 11 at position 0; expected 0 to 9"},
 		{dataset.Spec{DType: dataset.Int64}, texts("abc"), 0, f{}, "has 3 bytes; expected 8, which are 1 values of int64"},
 		{dataset.Spec{DType: dataset.Uint8, Shape: []int{2, 3}}, texts("abcde"), 0, f{}, "has 5 bytes; expected 6, which are 6 values of uint8, the shape [2 3], or a PNG or JPEG image"},
+		{dataset.Spec{DType: dataset.Float32, Shape: []int{2, 3, 3}}, texts("\xff\xd8\xffabc"), 0, f{}, "is a JPEG image, and the feature is float32; expected a feature of uint8, as which the model may declare it"},
 		{dataset.Spec{DType: dataset.Uint8, Shape: []int{2, 3}}, texts("abc", "de"), 0, f{}, "has a byte string 1 that has 2 bytes; expected 3"},
 		{dataset.Spec{DType: dataset.Uint8, Shape: []int{2, 3}}, texts("a", "b", "c"), 0, f{}, "has 3 byte strings; expected one, the shape [2 3]"},
 		{dataset.Spec{DType: dataset.Int32}, texts("a", "b"), 0, f{}, "has 2 byte strings; expected one"},

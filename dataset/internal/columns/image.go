@@ -65,7 +65,7 @@ func openImage(format string, data []byte, shape []int) (e encoded, reason strin
 	case c.Width < 1 || c.Height < 1 || c.Width > mostOpen/c.Height/e.channels:
 		return e, fmt.Sprintf("is a %s image of height %d and width %d; expected at most %d values", format, c.Height, c.Width, mostOpen)
 	case height >= 0 && height != c.Height || width >= 0 && width != c.Width:
-		return e, fmt.Sprintf("is a %s image of height %d and width %d; expected %s and %s", format, c.Height, c.Width, orAny("height", height), orAny("width", width))
+		return e, fmt.Sprintf("is a %s image of height %d and width %d; expected %s and %s: gorbit does not scale images; write the records with images of one size (tf.image.resize)", format, c.Height, c.Width, orAny("height", height), orAny("width", width))
 	}
 	return e, ""
 }

@@ -123,9 +123,10 @@ def of_examples(loss: Any, label: Any, y: Any) -> tuple[Tensor, Tensor | None]:
         label, y = (_cast(value, loss.dtype, True) for value in (label, y))
         values = loss.call(label, y)
     elif callable(getattr(loss, "call", None)):  # tf-keras
-        values = loss.call(label, _cast(y, tf.float32, False))
+        values = loss.call(like_fit(label, y), _cast(y, tf.float32, False))
     else:
         values = loss(label, y)
+        _refuse_pairs(loss, label, y, values)
     out = keras.src.backend.get_keras_mask(values)
     if mask is not None and out is not None:
         mask = tf.logical_and(mask, out)
@@ -137,6 +138,27 @@ def of_examples(loss: Any, label: Any, y: Any) -> tuple[Tensor, Tensor | None]:
             "[examples] or [examples, ...]"
         )
     return values, out if mask is None else mask
+
+
+def like_fit(label: Any, y: Any) -> Any:
+    """Returns labels of shape [B] as [B, 1] where outputs have two axes, as tf-keras' fit does."""
+    if tf.is_tensor(label) and tf.is_tensor(y) and label.shape.rank == 1 and y.shape.rank == 2:
+        return label[:, None]
+    return label
+
+
+def _refuse_pairs(loss: Any, label: Any, y: Any, values: Tensor) -> None:
+    """Refuses a function that compares labels [B] with outputs [B, 1] each with each."""
+    if not tf.is_tensor(label) or not tf.is_tensor(y):
+        return
+    shapes = sorted((label.shape.as_list(), y.shape.as_list()), key=len)
+    count = shapes[0][0] if shapes[0] else None
+    if count and count > 1 and shapes == [[count], [count, 1]] and values.shape == [count, count]:
+        raise Refusal(
+            f"loss {getattr(loss, '__name__', loss)} compares labels of the shape "
+            f"{label.shape.as_list()} with outputs of the shape {y.shape.as_list()} each with "
+            "each; expected equal shapes: reshape one of them"
+        )
 
 
 def _cast(value: Any, dtype: Any, integers: bool) -> Any:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras.src.trainers import compile_utils
 
 from gorbit_export import task
-from gorbit_export.models import Refusal
+from gorbit_export.models import Refusal, losses
 from gorbit_export.models.recording import recording
 
 Tensor = tf.Tensor
@@ -76,6 +76,8 @@ class Measured:
             )
             found = dict(zip(zeros, values))
         else:
+            if len(arguments) == 2:
+                arguments = (losses.like_fit(label, y), y)
             with recording((v, zeros[name]) for name, v in variables.items()) as record:
                 self.metric.update_state(*arguments, sample_weight=weights)
             found = {name: record.get(v) for name, v in variables.items()}
