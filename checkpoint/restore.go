@@ -177,10 +177,16 @@ func (b *Bundle) state(name string) ([]byte, error) {
 	return []byte(s[0]), nil
 }
 
+// Check returns a *MismatchError if the bundle lacks one of the entries, or has it with another type
+// or shape. It reads no values.
+func (b *Bundle) Check(want []Entry) error {
+	_, err := b.wanted(want, "", "")
+	return err
+}
+
 // wanted checks the variables in want against the index, and returns their names, or those of their
-// averages, in the same order. If want
-// is nil, these are all variables except those of the Manager itself: the state, by its
-// name, and the counter.
+// averages, in the same order. If want is nil, these are all variables except those of the Manager
+// itself: the state, by its name, and the counter.
 func (b *Bundle) wanted(want []Entry, state, averages string) ([]string, error) {
 	var names []string
 	if want == nil {

@@ -12,7 +12,10 @@ import (
 	"strconv"
 	"strings"
 
+	tf "github.com/wamuir/graft/tensorflow"
+
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -181,7 +184,36 @@ func (t *training) continuable(ctx context.Context, c checkpoint.Checkpoint, ste
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
 	}
-	return t.sameModelAndData(&past{prefix: c.Prefix, state: state})
+	if err := t.sameModelAndData(&past{prefix: c.Prefix, state: state}); err != nil {
+		return err
+	}
+	frozen, err := frozenIn(content)
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
+	}
+	if err := bundle.Check(saved(t.export.Contract, frozen)); err != nil {
+		return &ParamsError{fmt.Errorf("--resume-from %s: %w; expected one that was trained with this graph", t.env.ResumeFrom, err)}
+	}
+	return nil
+}
+
+// saved returns what each checkpoint of a model has: its variables, its states, and the slots of the
+// variables that are not frozen.
+func saved(c *graphs.Contract, frozen frozenVariables) []checkpoint.Entry {
+	var out []checkpoint.Entry
+	for _, v := range c.Variables {
+		out = append(out, checkpoint.Entry{Name: v.Name, DType: dtypes[v.DType], Shape: v.Shape})
+		if slices.Contains(frozen, v.Name) {
+			continue
+		}
+		for _, s := range c.SlotsOf(v) {
+			out = append(out, checkpoint.Entry{Name: graphs.SlotName(s.Name, v.Name), DType: tf.Float, Shape: s.Shape})
+		}
+	}
+	for _, s := range c.States {
+		out = append(out, checkpoint.Entry{Name: s.Name, DType: dtypes[s.DType], Shape: s.Shape})
+	}
+	return out
 }
 
 // branch begins the run with the checkpoint of another one, its params and its metrics so far. The

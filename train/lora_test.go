@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -22,6 +24,15 @@ func TestLora(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run")
 	if _, err := Train(t.Context(), p, run, quiet()); err != nil {
 		t.Fatal(err)
+	}
+	// The model without adapters has slots that these checkpoints lack.
+	plain := p
+	plain.Graph, plain.Train.Steps = testkit.Export(t, bertConfig, "--pooling", "first"), 12
+	if _, err := trainFrom(t, plain, run, from("6")); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "not a checkpoint of this model") {
+		t.Errorf("going back with another graph: %v", err)
+	}
+	if exists(filepath.Join(run, setAside)) {
+		t.Error("a refused command changed the run")
 	}
 	sameFrozenFile(t, filepath.Join(run, checkpointFolder))
 	r := loaded(t, run, quiet())
