@@ -99,7 +99,7 @@ func TestWorkerTakesGPUs(t *testing.T) {
 func TestWorkerUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"expected cpu, gpu, cpu:N or gpu:N":  {"--devices", "cpus"},
-		"a TPU is no device of this machine": {"--devices", "tpu"},
+		"a TPU is not a device of this machine": {"--devices", "tpu"},
 		"expected HOST:PORT":                 {"--listen", "localhost"},
 		"number of threads is -1":            {"--threads", "-1"},
 		"unexpected argument":                {"127.0.0.1:2222"},

@@ -46,7 +46,7 @@ func TestPlansThatAreWrong(t *testing.T) {
 		"hosts: [{address: 'a,b:1'}, {address: b:1}]":              "expected a host that other machines can reach",
 		"hosts: [{address: a:1}, {address: a:1}]":                  "hosts[0] and hosts[1] have the same address a:1;",
 		"hosts: [{address: localhost:1}, {address: 127.0.0.1:1}]":  "hosts[0] and hosts[1] have the same address localhost:1, which is 127.0.0.1:1;",
-		"hosts: [{devices: tpu}]":                                  `devices "tpu": a TPU is no device of this machine`,
+		"hosts: [{devices: tpu}]":                                  `devices "tpu": a TPU is not a device of this machine`,
 		"hosts: [{devices: 'cpu:0'}]":                              `devices "cpu:0": the number is "0"; expected 1`,
 		"hosts: [{threads: -1}]":                                   "threads is -1",
 		"{hosts: [{}], strategy: many}":                            `strategy is "many"`,
