@@ -98,15 +98,15 @@ func TestWorkerTakesGPUs(t *testing.T) {
 
 func TestWorkerUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"expected cpu, gpu, cpu:N or gpu:N":  {"--devices", "cpus"},
+		"expected cpu, gpu, cpu:N or gpu:N":     {"--devices", "cpus"},
 		"a TPU is not a device of this machine": {"--devices", "tpu"},
-		"expected HOST:PORT":                 {"--listen", "localhost"},
-		"number of threads is -1":            {"--threads", "-1"},
-		"unexpected argument":                {"127.0.0.1:2222"},
-		"--sockets is empty":                 {"--sockets", ""},
-		"sockets are for one machine":        {"--sockets", "/tmp", "--token-file", "t"},
-		"leave it out: a TPU's server":       {"--sockets", "/tmp", "--tpu"},
-		"run chmod 700 .":                    {"--sockets", "."},
+		"expected HOST:PORT":                    {"--listen", "localhost"},
+		"number of threads is -1":               {"--threads", "-1"},
+		"unexpected argument":                   {"127.0.0.1:2222"},
+		"--sockets is empty":                    {"--sockets", ""},
+		"sockets are for one machine":           {"--sockets", "/tmp", "--token-file", "t"},
+		"leave it out: a TPU's server":          {"--sockets", "/tmp", "--tpu"},
+		"run chmod 700 .":                       {"--sockets", "."},
 	} {
 		out, err := exec.Command("gorbit", append([]string{"worker"}, args...)...).CombinedOutput()
 		exit, ok := err.(*exec.ExitError)

@@ -123,11 +123,11 @@ func TestDeclare(t *testing.T) {
 func TestFunctionErrors(t *testing.T) {
 	const int32Type = dtpb.DataType_DT_INT32
 	for want, make := range map[string]func(*Function){
-		`argument or output "V"; expected a name of a-z, 0-9 and _`: func(f *Function) { f.Arg("V", int32Type) },
-		`argument or output "1"`:                                    func(f *Function) { f.Return("1", f.Int32("one", 1), int32Type) },
-		"output x: node y not found":                                func(f *Function) { f.Return("x", "y", int32Type) },
-		"node z: node y not found":                                  func(f *Function) { f.Group("z", "y") },
-		"input x:a; expected node or node:":                         func(f *Function) { f.Return("x", f.Int32("x", 1)+":a", int32Type) },
+		`argument or output is named "V"; expected a name of a-z, 0-9 and _`: func(f *Function) { f.Arg("V", int32Type) },
+		`argument or output is named "1"`:                                    func(f *Function) { f.Return("1", f.Int32("one", 1), int32Type) },
+		"output x: node y not found":                                         func(f *Function) { f.Return("x", "y", int32Type) },
+		"node z: node y not found":                                           func(f *Function) { f.Group("z", "y") },
+		"input x:a; expected node or node:":                                  func(f *Function) { f.Return("x", f.Int32("x", 1)+":a", int32Type) },
 		"names of the outputs of operation FloorMod are not known; add them to outputNames, or Declare them": func(f *Function) { f.Return("x", f.Node("FloorMod", "s", nil), int32Type) },
 		"operation Switch has 2 outputs": func(f *Function) { f.Return("x", f.Node("Switch", "s", nil)+":2", int32Type) },
 	} {
