@@ -39,7 +39,7 @@ from check_tpu.common import (
 from check_tpu.worker import Worker
 
 REQUIRED = REQUIREMENTS / "compiler.txt"
-CONFIGS = {"tiny": 128, "minilm": 32, "base": 8}
+CONFIGS = {"tiny": 256, "minilm": 64, "base": 16}
 """The models, and the rows in steps of which the largest batch is searched."""
 PRECISIONS = ("float32", "bf16")
 PROGRAMS = ("train", "evaluate")
@@ -48,6 +48,8 @@ TOPOLOGIES = ("v5e:2x4", "v6e:2x4")
 SEARCHED = "v5e:2x4"
 MEMORY = 15.75 * 2**30
 """Bytes of a v5e that the compiler hands out, of its 16 GB."""
+TOO_LARGE = "memory space hbm", "would exceed memory"
+"""What the compiler says of a program, and of a single tensor, that the memory cannot hold."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Compiled:
     @property
     def too_large(self) -> bool:
         """Whether the program was refused because the TPU's memory is too small."""
-        return "memory space hbm" in self.refused
+        return any(words in self.refused for words in TOO_LARGE)
 
     @classmethod
     def parse(cls, text: str) -> Compiled:

@@ -301,6 +301,8 @@ def test_the_table_says_what_was_refused():
     assert good.total == 17600000 + 5 - 4 + 2000000000
     hbm = compiler.Compiled(refused="RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Us")
     assert hbm.too_large
+    tensor = "RESOURCE_EXHAUSTED: Allocation (size=27380416512) would exceed memory (size=17"
+    assert compiler.Compiled(refused=tensor).too_large
     assert not compiler.Compiled(refused="UNIMPLEMENTED: no sort | of strings").too_large
     bad = compiler.Compiled(refused="UNIMPLEMENTED: no sort |\n of strings")
     rows = compiler.table({(step, "v5e:2x4"): good, (step, "v6e:2x4"): bad})[2:]
