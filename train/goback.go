@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	tf "github.com/wamuir/graft/tensorflow"
-
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
@@ -207,7 +205,7 @@ func saved(c *graphs.Contract, frozen frozenVariables) []checkpoint.Entry {
 			continue
 		}
 		for _, s := range c.SlotsOf(v) {
-			out = append(out, checkpoint.Entry{Name: graphs.SlotName(s.Name, v.Name), DType: tf.Float, Shape: s.Shape})
+			out = append(out, checkpoint.Entry{Name: graphs.SlotName(s.Name, v.Name), DType: dtypes[v.DType], Shape: s.Shape})
 		}
 	}
 	for _, s := range c.States {

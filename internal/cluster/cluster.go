@@ -76,16 +76,8 @@ func (c Config) Validate() error {
 			return fmt.Errorf("number of threads is %d; expected 0 to %d", n, devices.MostThreads)
 		}
 	}
-	if c.Sockets == "" {
-		return nil
-	}
-	if c.Keys != nil {
-		return errSocketsAndKeys
-	}
-	return checkSockets(c.Sockets)
+	return checkSockets(c.Sockets, c.Keys != nil)
 }
-
-var errSocketsAndKeys = errors.New("a folder of sockets and keys are given; expected one of them: sockets are for one machine and have no keys")
 
 // Worker is a worker of a cluster.
 type Worker struct {

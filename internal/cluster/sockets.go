@@ -34,8 +34,15 @@ func MakeSockets() (path string, remove func(), err error) {
 	return f.path, f.remove, nil
 }
 
-// checkSockets returns an error if a folder of sockets is not this user's alone.
-func checkSockets(path string) error {
+// checkSockets returns an error if a folder of sockets is not this user's alone, or if there are keys,
+// too. "" is no folder.
+func checkSockets(path string, keys bool) error {
+	switch {
+	case path == "":
+		return nil
+	case keys:
+		return errors.New("a folder of sockets and keys are given; expected one of them: sockets are for one machine and have no keys")
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("folder of sockets: %w", err)

@@ -78,13 +78,7 @@ func (c SupervisorConfig) Validate() error {
 	if len(c.Child) == 0 {
 		return errors.New("no arguments for the child")
 	}
-	if c.Sockets == "" {
-		return nil
-	}
-	if c.Keys != nil {
-		return errSocketsAndKeys
-	}
-	return checkSockets(c.Sockets)
+	return checkSockets(c.Sockets, c.Keys != nil)
 }
 
 // listen returns a listener on the worker's address, and that address.
