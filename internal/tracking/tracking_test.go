@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/tracking/trackingtest"
@@ -39,15 +40,18 @@ func writeMetrics(t *testing.T, dir string, from, to int, add bool) {
 		}
 	}
 	path := filepath.Join(dir, runfolder.Metrics)
-	if add {
-		old, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, path, string(old)+lines.String())
+	if !add {
+		write(t, path, lines.String())
 		return
 	}
-	write(t, path, lines.String())
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(lines.String()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func write(t *testing.T, path, content string) {
@@ -162,6 +166,10 @@ func TestFollow(t *testing.T) {
 	f.Down(true)
 	dir := writeRun(t, 20)
 	write(t, filepath.Join(dir, runfolder.Journal), "")
+	unlock, err := checkpoint.Lock(dir) // a process trains in the folder
+	if err != nil {
+		t.Fatal(err)
+	}
 	var log bytes.Buffer
 	ended := make(chan struct{})
 	done := make(chan error, 1)
@@ -170,6 +178,9 @@ func TestFollow(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	writeMetrics(t, dir, 21, 50, true)
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
 	close(ended)
 	f.Down(false)
 	if err := <-done; err != nil {
