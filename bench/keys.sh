@@ -22,7 +22,7 @@ start() { # NAME FLAG...: starts two workers; leaves their addresses in $work/NA
   for i in 1 2; do
     "$gorbit" worker --listen "$(address "$name" "$i")" --devices cpu:1 --threads 1 "$@" > "$work/$name.$i" 2>> "$work/log" &
     workers+=($!)
-    until grep -q listening "$work/$name.$i"; do sleep 0.1; done
+    until grep -qs listening "$work/$name.$i"; do sleep 0.1; done
   done
   awk '{ printf "%s%s", sep, $3; sep = "," }' "$work/$name.1" "$work/$name.2" > "$work/$name"
 }

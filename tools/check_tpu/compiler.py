@@ -40,7 +40,9 @@ from check_tpu.worker import Worker
 
 REQUIRED = REQUIREMENTS / "compiler.txt"
 CONFIGS = {"tiny": 256, "minilm": 64, "base": 16}
-"""The models, and the rows in steps of which the largest batch is searched."""
+"""The models, and the rows that the batches of the search are multiples of."""
+CLOSE = 8
+"""The search ends when what is refused is larger by at most one part of so many, or by one step."""
 PRECISIONS = ("float32", "bf16")
 PROGRAMS = ("train", "evaluate")
 TOPOLOGIES = ("v5e:2x4", "v6e:2x4")
@@ -236,10 +238,10 @@ def search(
 
 
 def largest(used: Callable[[int], int | None], start: int, step: int, limit: float) -> int:
-    """Returns the largest number of rows that fits, to a multiple of `step`.
+    """Returns a number of rows that fits, of which an eighth more, or `step`, is refused.
 
-    A line through the two largest that fit says where to look next. It is not trusted: the result
-    fits, and `step` more is refused.
+    A line through the two largest that fit says where to look next. It is not trusted: both were
+    tried.
 
     Args:
         used: the memory that a number of rows needs, or None if it is refused.
@@ -256,7 +258,7 @@ def largest(used: Callable[[int], int | None], start: int, step: int, limit: flo
     refused = None
     while True:
         low = max(fits)
-        if refused is not None and refused - low <= step:
+        if refused is not None and refused - low <= max(step, low // CLOSE):
             return low
         guess = 4 * low
         if len(fits) > 1:

@@ -62,13 +62,15 @@ UNKNOWN = Initializer("unknown")
 
 
 def initial(shape: list[int], stddev: float, seed: int, name: str) -> Tensor:
-    """Draws float32 from a normal distribution cut off at two deviations.
+    """Draws float32 from a normal distribution.
 
-    The numbers depend only on the seed and the name, so a layer has the same
-    initial values in every model that has a layer of that name and shape.
+    It is not cut off: what is within two deviations has 0.88 of the deviation, with which a new
+    head learns more slowly than in Hugging Face's models. The numbers depend only on the seed and
+    the name, so a layer has the same initial values in every model that has a layer of that name
+    and shape.
     """
     key = [seed, zlib.crc32(name.encode())]
-    return tf.random.stateless_truncated_normal(shape, key, stddev=stddev)
+    return tf.random.stateless_normal(shape, key, stddev=stddev)
 
 
 _without_adapters = contextvars.ContextVar("_without_adapters", default=False)
@@ -142,7 +144,7 @@ class Embedding(Layer):
         weight = f"{foreign}.weight"
         names = Foreign((weight,), tensorflow=tensorflow)
         value = initial([rows, width], stddev, seed, weight)
-        self._add("table", value, names, Initializer("truncated_normal", stddev))
+        self._add("table", value, names, Initializer("normal", stddev))
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Looks up int [N], and returns float32 [N, width]."""
@@ -170,7 +172,7 @@ class Dense(Layer):
         kernel = initial([inputs, outputs], stddev, seed, weight)
         paths = tuple(f"{path}/kernel" for path in tensorflow)
         names = Foreign((weight,), transpose=True, tensorflow=paths)
-        self._add("kernel", kernel, names, Initializer("truncated_normal", stddev))
+        self._add("kernel", kernel, names, Initializer("normal", stddev))
         paths = tuple(f"{path}/bias" for path in tensorflow)
         self._add("bias", tf.zeros([outputs]), Foreign((f"{foreign}.bias",), tensorflow=paths))
         self._called, self._scale = foreign, 0.0
