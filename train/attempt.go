@@ -338,8 +338,11 @@ func (a *attempt) report(ended error) error {
 	line := []any{"seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3), "peak_memory_mib", peakMemory() >> 20}
 	if spent := a.journal.spent; spent.FLOPs > 0 {
 		line = append(line, "gflops_per_second", rounded(spent.PerSecond(spent.FLOPs)/1e9, 1))
-		if peak := a.journal.peak; peak > 0 {
-			line = append(line, "mfu_percent", rounded(100*spent.PerSecond(spent.FLOPs)/peak, 1))
+		if share, ok := spent.MFU(a.journal.peak); ok {
+			line = append(line, "mfu_percent", rounded(100*share, 1))
+		} else if a.journal.peak > 0 {
+			a.env.Log.Warn("the training was faster than the machine's peak as it was measured, so its share of the peak is not known: measure again while the machine does nothing else, with gorbit doctor --measure",
+				"peak_gflops_per_second", rounded(a.journal.peak/1e9, 1), "fastest_gflops_per_second", rounded(spent.Fastest/1e9, 1))
 		}
 	}
 	a.env.Log.Info("trained", line...)

@@ -15,7 +15,7 @@ import (
 const peakTime = 500 * time.Millisecond
 
 // measuredPeak returns the peak of a device of this machine. If it is not remembered, or again is set,
-// it is measured and remembered.
+// it is measured and remembered, unless the machine was busy (peak.BusyError).
 func measuredPeak(ctx context.Context, key peak.Key, again bool) (peak.Peak, error) {
 	store, err := peak.OfUser()
 	if err != nil {

@@ -111,7 +111,12 @@ func TestPredict(t *testing.T) {
 	if got := plan.expected(32); got != 180<<20 {
 		t.Errorf("a batch size of 32 is expected to take %d; expected %d", got, 180<<20)
 	}
-	plan.SetPeak(8e9)
+	if plan.SetPeak(1e9) || plan.Sizes[0].MFU != 0 {
+		t.Errorf("a share of %v of a peak that a probe was faster than", plan.Sizes[0].MFU)
+	}
+	if !plan.SetPeak(8e9) {
+		t.Error("the probes were faster than their peak")
+	}
 	plan.Sizes = append(plan.Sizes, Size{BatchSize: 32, Problem: "does not fit: it takes more than 64 MiB"})
 	var out strings.Builder
 	if err := plan.Write(&out, 1e9); err != nil {

@@ -200,13 +200,18 @@ func (p *Plan) Of(batchSize int) *Size {
 	return &p.Sizes[i]
 }
 
-// SetPeak sets the shares of a machine's peak, in FLOPs per second.
-func (p *Plan) SetPeak(flops float64) {
+// SetPeak sets the shares of a machine's peak, in FLOPs per second. It sets none and returns false if a
+// batch size is faster than the peak, which was measured wrongly then.
+func (p *Plan) SetPeak(flops float64) bool {
+	if slices.ContainsFunc(p.Sizes, func(s Size) bool { return s.FLOPS > flops }) {
+		return false
+	}
 	for i := range p.Sizes {
 		if flops > 0 {
 			p.Sizes[i].MFU = p.Sizes[i].FLOPS / flops
 		}
 	}
+	return true
 }
 
 // On returns the devices and the precision that were trained with, or nil if nothing fits.

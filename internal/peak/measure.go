@@ -61,7 +61,8 @@ var sizes = map[string]struct {
 }
 
 // Measure measures the peak of a device of this machine: the fastest of many calls that multiply
-// matrices of each for long.
+// matrices of each shape, for long or, on a busy machine, a few times as long. It returns a BusyError if
+// other processes had the cores of a CPU all the time.
 func Measure(ctx context.Context, k Key, long time.Duration) (Peak, error) {
 	dtype, ok := dtypes[k.Precision]
 	if !ok {
@@ -156,19 +157,20 @@ func products(ctx context.Context, kind string, dtype tf.DataType, rows, width, 
 	if _, err := session.Run(nil, nil, c.init); err != nil {
 		return 0, err
 	}
-	flops := 2 * float64(rows) * float64(width) * float64(width) * float64(chain)
-	best := 0.0
-	for calls, until := 0, time.Now().Add(long); calls < 3 || time.Now().Before(until); calls++ {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		start := time.Now()
-		if _, err := session.Run(nil, []tf.Output{sum}, nil); err != nil {
-			return 0, err
-		}
-		if seconds := time.Since(start).Seconds(); calls > 0 && seconds > 0 { // the first call prepares
-			best = max(best, flops/seconds)
-		}
+	call := func() error {
+		_, err := session.Run(nil, []tf.Output{sum}, nil)
+		return err
 	}
-	return best, nil
+	if err := call(); err != nil { // the first call prepares
+		return 0, err
+	}
+	m := meter{now: time.Now, threads: threads}
+	if kind != "CPU" {
+		m.threads = func() usage { return usage{} }
+	}
+	fastest, err := m.fastest(ctx, call, long)
+	if err != nil {
+		return 0, err
+	}
+	return 2 * float64(rows) * float64(width) * float64(width) * float64(chain) / fastest.Seconds(), nil
 }

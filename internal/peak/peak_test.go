@@ -1,9 +1,12 @@
 package peak
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
 )
@@ -14,6 +17,9 @@ func TestMeasure(t *testing.T) {
 			continue
 		}
 		rate, err := products(t.Context(), "CPU", dtypes[precision], 32, 32, 2, 0)
+		if errors.As(err, new(*BusyError)) {
+			continue // what else the machine does is not this test's
+		}
 		if err != nil || !(rate > 0) {
 			t.Errorf("%s: %v FLOPs per second, %v", precision, rate, err)
 		}
@@ -56,5 +62,61 @@ func TestStore(t *testing.T) {
 	}
 	if p, _ := s.Find(key); p.FLOPS != 4 {
 		t.Errorf("the peak is %v; expected 4", p.FLOPS)
+	}
+}
+
+// TestFastest times calls of which some have to wait for a core.
+func TestFastest(t *testing.T) {
+	const busy, quiet = 50, 5 // percent of the time in threads that is waited
+	for _, c := range []struct {
+		name    string
+		waiting []int // in percent, of each call; the last is that of all after it
+		calls   int
+		want    time.Duration
+		wrong   bool
+	}{
+		{"quiet", []int{quiet}, 10, 95 * time.Millisecond, false},
+		{"busy for a while", []int{quiet, busy}, 10, 95 * time.Millisecond, false},
+		{"busy at first", append(slices.Repeat([]int{busy}, 20), quiet), 21, 95 * time.Millisecond, false},
+		{"busy", []int{busy}, 40, 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var clock time.Duration
+			var used usage
+			calls := 0
+			m := meter{now: func() time.Time { return time.Time{}.Add(clock) }, threads: func() usage { return used }}
+			got, err := m.fastest(t.Context(), func() error {
+				waited := time.Duration(c.waiting[min(calls, len(c.waiting)-1)]) * time.Millisecond
+				calls++
+				clock += 95 * time.Millisecond
+				if waited > 5*time.Millisecond {
+					clock += 5 * time.Millisecond
+				}
+				used.waited += waited
+				used.ran += 100*time.Millisecond - waited
+				return nil
+			}, 950*time.Millisecond)
+			if wrong := (*BusyError)(nil); got != c.want || errors.As(err, &wrong) != c.wrong || err != nil && !c.wrong {
+				t.Errorf("the fastest call took %v, %v; expected %v, a busy machine: %v", got, err, c.want, c.wrong)
+			}
+			if calls != c.calls && !c.wrong && len(c.waiting) != 2 {
+				t.Errorf("%d calls; expected %d", calls, c.calls)
+			}
+		})
+	}
+}
+
+// TestThreads reads what the system says of this process.
+func TestThreads(t *testing.T) {
+	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
+		t.Skip("the system does not say how long threads wait for a core")
+	}
+	before := threads()
+	u := threads()
+	for u.ran <= before.ran {
+		u = threads()
+	}
+	if u.since(before) < 0 || u.since(before) > 1 {
+		t.Errorf("the threads' usage went from %+v to %+v", before, u)
 	}
 }

@@ -50,7 +50,10 @@ func (r *runView) summarize() {
 	if s := r.Spent(runfolder.Training); s.FLOPs > 0 && s.Seconds > 0 {
 		note := "of the examples' tokens, without padding"
 		if peak := r.Processes[len(r.Processes)-1].Start.PeakFLOPS; peak > 0 {
-			note = percent(s.PerSecond(s.FLOPs)/peak) + " of the machine's peak (MFU)"
+			note = "faster than the machine's peak: measure it again with gorbit doctor --measure"
+			if share, ok := s.MFU(peak); ok {
+				note = percent(share) + " of the machine's peak (MFU)"
+			}
 		}
 		add("FLOP/s", format.Scaled(s.PerSecond(s.FLOPs), "", "k", "M", "G", "T", "P"), note, "")
 	}

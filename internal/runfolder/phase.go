@@ -73,6 +73,8 @@ type Spent struct {
 	Seconds                 float64
 	Steps, Examples, Tokens int64
 	FLOPs                   float64
+	// Fastest is the highest rate of a phase, in FLOPs per second.
+	Fastest float64
 }
 
 // Spent sums the phases of a kind of all processes.
@@ -94,6 +96,17 @@ func (s *Spent) Add(f Phase) {
 	s.Seconds += f.Seconds
 	s.Steps, s.Examples, s.Tokens = s.Steps+f.Steps, s.Examples+f.Examples, s.Tokens+f.Tokens
 	s.FLOPs += f.FLOPs
+	if f.Seconds > 0 {
+		s.Fastest = max(s.Fastest, f.FLOPs/f.Seconds)
+	}
+}
+
+// MFU returns the share of a machine's peak, in FLOPs per second, that the phases reached (model FLOPs
+// utilization), from 0 to 1. It returns false if a phase was faster than the peak, which was measured
+// wrongly then, and if the FLOPs or the peak, 0, are not known.
+func (s Spent) MFU(peak float64) (share float64, ok bool) {
+	share = s.PerSecond(s.FLOPs) / peak
+	return share, peak > 0 && share > 0 && max(share, s.Fastest/peak) <= 1
 }
 
 // PerSecond returns a rate, or 0 if the time is not known.

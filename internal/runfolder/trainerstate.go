@@ -181,8 +181,8 @@ func addTraining(entry map[string]any, processes []Process, steps int64, done ru
 	}
 	if s := spent(processes, Training); s.FLOPs > 0 {
 		entry["train_flops_per_second"] = rounded(s.PerSecond(s.FLOPs), 0)
-		if peak := last.Start.PeakFLOPS; peak > 0 {
-			entry["train_mfu"] = rounded(s.PerSecond(s.FLOPs)/peak, 4)
+		if share, ok := s.MFU(last.Start.PeakFLOPS); ok {
+			entry["train_mfu"] = rounded(share, 4)
 		}
 	}
 }

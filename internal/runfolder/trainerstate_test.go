@@ -99,6 +99,13 @@ func TestTrainerState(t *testing.T) {
 		"train_mem_cpu_alloc_delta": 100.0, "train_mem_cpu_peaked_delta": float64(1<<20 - 400)}
 	check("complete", s.LogHistory, []map[string]any{first, second, third, last})
 
+	// A stretch was faster than the peak, which was measured while the machine was busy.
+	delete(last, "train_mfu")
+	s = read(strings.Replace(begin, "1e9", "2.5e8", 1)+train+eval+strings.Replace(rest, `"seconds":4`, `"seconds":3`, 1)+end, state(14, len(line1+line2+line3), 14))
+	last["train_flops_per_second"] = 272727273.0
+	check("a wrong peak", s.LogHistory, []map[string]any{first, second, third, last})
+	last["train_flops_per_second"], last["train_mfu"] = 2.5e8, 0.25
+
 	// A run of a version that counted nothing, whose journal is lost.
 	old := state(14, len(line1), 14)
 	old.Trainer = nil
