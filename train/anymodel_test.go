@@ -1,9 +1,12 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -74,6 +77,34 @@ var anyModels = []anyModel{
 		metrics: []string{"loss", "warmth_error"},
 		better:  func(before, after map[string]float64) bool { return after["warmth_error"] < 0.1*before["warmth_error"] },
 		fields:  []string{"rain", "warmth", "centered"},
+	},
+	{
+		name: "plants", // records as those of TensorFlow's own data sets of images
+		record: func(r *rand.Rand) []tfrecord.Feature {
+			kind, photo := r.IntN(3), image.NewNRGBA(image.Rect(0, 0, 6, 6))
+			for i := range photo.Pix {
+				photo.Pix[i] = uint8(r.IntN(100))
+				if i%4 == 3 {
+					photo.Pix[i] = 255
+				} else if i%4 == kind {
+					photo.Pix[i] += 150
+				}
+			}
+			var file bytes.Buffer
+			if err := png.Encode(&file, photo); err != nil {
+				panic(err) // memory does not fail
+			}
+			return []tfrecord.Feature{tfrecord.BytesFeature("image/encoded", file.Bytes()), tfrecord.Int64Feature("image/class/label", int64(kind)),
+				tfrecord.BytesFeature("image/format", []byte("png")), tfrecord.FloatFeature("measures", r.Float32(), r.Float32(), r.Float32(), r.Float32())}
+		},
+		change: func(p *Params) {
+			p.Data.Features["image"], p.Data.Features["kind"] = "image/encoded", "image/class/label"
+		},
+		metrics: []string{"accuracy", "loss"},
+		better: func(before, after map[string]float64) bool {
+			return after["accuracy"] >= before["accuracy"] && after["accuracy"] > 0.9
+		},
+		fields: []string{"label", "index", "score", "probabilities", "logits"},
 	},
 }
 

@@ -43,11 +43,15 @@ func TestAnyModelStopped(t *testing.T) {
 	}
 }
 
-// TestAnyModelKilled kills a run of a model with states.
+// TestAnyModelKilled kills runs of a model of padded sequences, and of one of Keras with states.
 func TestAnyModelKilled(t *testing.T) {
-	p := anyModelNamed("weather").params(t)
-	p.Train.Steps, p.Checkpoint.Interval, p.Train.EvalInterval = 400, 16, 80
-	newKiller(t, p).endsAsAnother(t, func(files []string, kills int) bool { return len(files) > 2*kills })
+	for _, name := range []string{"words", "plants"} {
+		t.Run(name, func(t *testing.T) {
+			p := anyModelNamed(name).params(t)
+			p.Train.Steps, p.Checkpoint.Interval, p.Train.EvalInterval = 240, 16, 80
+			newKiller(t, p).endsAsAnother(t, func(files []string, kills int) bool { return len(files) > 2*kills })
+		})
+	}
 }
 
 // withoutDropout turns random numbers off, which differ between replicas.

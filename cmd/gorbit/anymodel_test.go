@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,8 +16,9 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// TestAnyModel goes the way of a user with a table and a model that the Go side knows nothing of: it is
-// converted by a schema, trained on, evaluated and answered, by the run and by the served model alike.
+// TestAnyModel goes the way of a user with a table of images and numbers, and with a model in one file of
+// Python, which the command of users exported: the table is converted by a schema, trained on, evaluated
+// and answered, by the run and by the served model alike.
 //
 // Long: one way, from the table to the answers.
 func TestAnyModel(t *testing.T) {
@@ -28,28 +32,47 @@ func TestAnyModel(t *testing.T) {
 	}
 	table := func(n, seed int) string {
 		var b strings.Builder
-		b.WriteString("id,a,b,c,d,flower\n")
+		b.WriteString("id,a,b,c,d,photo,flower\n")
 		for i := range n {
 			kind := (i*7 + seed) % 3
 			fmt.Fprintf(&b, "f%d", i)
 			for k := range 4 {
 				fmt.Fprintf(&b, ",%.2f", 2*float64(kind*(k+1)%3)+float64((i*(k+3)+seed)%10)/10)
 			}
-			fmt.Fprintf(&b, ",%s\n", []string{"aster", "iris", "rose"}[kind])
+			fmt.Fprintf(&b, ",photos/%d-%d.png,%s\n", kind, i%4, []string{"aster", "iris", "rose"}[kind])
 		}
 		return b.String()
+	}
+	if err := os.Mkdir(filepath.Join(u.dir, "photos"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 12 {
+		photo := image.NewNRGBA(image.Rect(0, 0, 6, 6))
+		for k := range photo.Pix {
+			photo.Pix[k] = uint8(80*(i/4) + 5*((k*(i+3))%7))
+			if k%4 == 3 {
+				photo.Pix[k] = 255
+			}
+		}
+		var file bytes.Buffer
+		if err := png.Encode(&file, photo); err != nil {
+			t.Fatal(err)
+		}
+		write(fmt.Sprintf("photos/%d-%d.png", i/4, i%4), file.String())
 	}
 	write("train.csv", table(120, 1))
 	write("dev.csv", table(30, 2))
 	write("new.csv", table(5, 5))
-	write("new.jsonl", `{"id": 1, "a": 0.5, "b": 0.5, "c": 0.25, "d": 0}`+"\n")
-	write("wrong.csv", "id,a,b,c,d\n1,0,0,0,0\n2,0,x,0,0\n")
-	write("short.csv", "id,a,b,c\n1,0,0,0\n")
+	write("new.jsonl", `{"id": 1, "a": 0.5, "b": 0.5, "c": 0.25, "d": 0, "photo": "photos/0-1.png"}`+"\n")
+	write("wrong.csv", "id,a,b,c,d,photo\n1,0,0,0,0,photos/0-0.png\n2,0,x,0,0,photos/0-0.png\n")
+	write("gone.csv", "id,a,b,c,d,photo\n1,0,0,0,0,photos/9-0.png\n")
+	write("short.csv", "id,a,b,c,photo\n1,0,0,0,photos/0-0.png\n")
 	write("schema.yaml", `features:
+  image: {kind: image, column: photo, shape: [6, 6, 3]}
   measures: {kind: number, columns: [a, b, c, d]}
   kind: {kind: category, column: flower, role: label, categories: [aster, iris, rose]}
 `)
-	graph := filepath.Join(testkit.Models(t), "flowers")
+	graph := filepath.Join(testkit.Models(t), "plants")
 	run := func(program string, args ...string) string {
 		t.Helper()
 		out, err := u.command(program, args...).CombinedOutput()
@@ -67,7 +90,7 @@ func TestAnyModel(t *testing.T) {
 	}
 	run("gorbit", "convert", "--schema", "schema.yaml", "--train", "train.csv", "--dev", "dev.csv", "--out", "data")
 	run("gorbit", "train", "--graph", graph, "--data", "data", "--run", "run", "--steps", "80", "--learning-rate", "0.1", "--schedule", "constant")
-	if out := run("gorbit", "evaluate", "--run", "run", "--json"); !strings.Contains(out, `"found":`) {
+	if out := run("gorbit", "evaluate", "--run", "run", "--json"); !strings.Contains(out, `"accuracy":`) {
 		t.Errorf("evaluated %s", out)
 	}
 	if out := run("gorbit", "predict", "--run", "run", "--split", "dev", "--format", "json"); strings.Count(out, "\n") < 30 || !strings.Contains(out, `"label":"iris"`) {
@@ -88,12 +111,12 @@ func TestAnyModel(t *testing.T) {
 	}
 	a, b := read("of-run-new.csv"), read("of-served-new.csv")
 	rows, err := csv.NewReader(strings.NewReader(a)).ReadAll()
-	if err != nil || len(rows) != 6 || strings.Join(rows[0], ",") != "id,a,b,c,d,flower,label,score,probability_aster,probability_iris,probability_rose" {
+	if err != nil || len(rows) != 6 || strings.Join(rows[0], ",") != "id,a,b,c,d,photo,flower,label,score,probability_aster,probability_iris,probability_rose" {
 		t.Fatalf("%v\n%s", err, a)
 	}
 	for _, row := range rows[1:] {
-		if row[5] != row[6] {
-			t.Errorf("a %s is taken for a %s", row[5], row[6])
+		if row[6] != row[7] {
+			t.Errorf("a %s is taken for a %s", row[6], row[7])
 		}
 	}
 	others, err := csv.NewReader(strings.NewReader(b)).ReadAll()
@@ -102,9 +125,9 @@ func TestAnyModel(t *testing.T) {
 	}
 	for i, row := range rows[1:] {
 		var p, q float64
-		fmt.Sscan(row[7], &p)
-		fmt.Sscan(others[i+1][7], &q)
-		if row[6] != others[i+1][6] || math.Abs(p-q) > 1e-5 {
+		fmt.Sscan(row[8], &p)
+		fmt.Sscan(others[i+1][8], &q)
+		if row[7] != others[i+1][7] || math.Abs(p-q) > 1e-5 {
 			t.Errorf("the run says %v, the served model %v", row, others[i+1])
 		}
 	}
@@ -119,6 +142,7 @@ func TestAnyModel(t *testing.T) {
 		}
 		ask("takes no texts", "--text", "roses are red")
 		ask(`wrong.csv:3: column "b" is "x"; expected a finite number`, "--file", "wrong.csv")
+		ask(`gone.csv:2: column "photo"`, "--file", "gone.csv")
 		ask(`short.csv:1: has no column "d"`, "--file", "short.csv")
 	}
 	refused("takes no texts; leave it out", "gorbit", "export", "--run", "run", "--out", "served2", "--vocab", "new.csv")

@@ -11,7 +11,8 @@ import (
 //go:embed models.py
 var models string
 
-// Models returns a folder with the exports of models.py: flowers, words and weather.
+// Models returns a folder with the exports of models.py: flowers, words and weather, and plants, which
+// is made by the command that users give, of a file like theirs.
 func Models(t testing.TB) string {
 	t.Helper()
 	return Made(t, models)

@@ -1,10 +1,12 @@
-"""Exports three models that gorbit's Go side knows nothing of: python models.py FOLDER."""
+"""Exports four models that gorbit's Go side knows nothing of: python models.py FOLDER."""
 
+import pathlib
 import sys
 
 import tensorflow as tf
 
 from gorbit_export import export, ops, optimizers, task
+from gorbit_export.__main__ import main
 
 WEIGHTS = task.Feature(task.WEIGHTS, tf.float32, ("examples",))
 
@@ -187,3 +189,34 @@ class Weather(task.Task):
 
 for name, model in (("flowers", Flowers()), ("words", Words()), ("weather", Weather())):
     export.write(model, optimizers.AdamW(), f"{sys.argv[1]}/{name}")
+
+# Kinds of plants by a photo and four measures, as a user of Keras writes it.
+PLANTS = """
+import keras
+from keras import layers
+
+from gorbit_export import Feature, Model
+
+
+def build(filters: int = 8) -> Model:
+    image = keras.Input((6, 6, 3), dtype="uint8", name="image")
+    measures = keras.Input((4,), name="measures")
+    x = layers.Conv2D(filters, 3, use_bias=False, kernel_regularizer="l2")(layers.Rescaling(1 / 255)(image))
+    x = layers.GlobalAveragePooling2D()(layers.ReLU()(layers.BatchNormalization(momentum=0.8)(x)))
+    x = layers.Dropout(0.1)(layers.Concatenate()([x, measures]))
+    return Model(
+        model=keras.Model([image, measures], layers.Dense(3)(x)),
+        features=[
+            Feature("image", "uint8", (None, 6, 6, 3)),
+            Feature("measures", "float32", (None, 4)),
+            Feature("kind", "int32", (None,), label=True),
+        ],
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        labels="kind",
+        metrics=["accuracy"],
+        optimizer=keras.optimizers.Adam(),
+    )
+"""
+pathlib.Path(sys.argv[1], "plants.py").write_text(PLANTS)
+if main(["keras", f"{sys.argv[1]}/plants.py", "--set", "filters=4", "--out", f"{sys.argv[1]}/plants"]):
+    sys.exit("plants are not exported")
