@@ -2,46 +2,155 @@ package convert
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
+// originals returns the texts of the records of a split by their ExampleIDs, "-" where they are not
+// known, given the folders of the sources.
+func originals(t *testing.T, cfg Config, m *Manifest, split string, folders ...string) (string, error) {
+	t.Helper()
+	tokenizer, err := m.Vocab.Tokenizer(cfg.Vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := m.Originals(t.Context(), split, OriginalsConfig{Data: cfg.Out, Sources: folders, Tokenizer: tokenizer})
+	if err != nil {
+		return "", err
+	}
+	out := map[string]string{}
+	decoder, values := tfrecord.NewDecoder(ExampleID), tfrecord.Values{}
+	for _, f := range m.Splits[split].Files {
+		r, err := tfrecord.Open(filepath.Join(cfg.Out, f.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		for {
+			record, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err == nil {
+				err = decoder.Decode(record, &values)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := "-"
+			if texts, ok := o.Text(record); ok {
+				found = fmt.Sprint(texts)
+			}
+			out[fmt.Sprint(values.At(0).Int64s)] = found
+		}
+	}
+	return fmt.Sprint(out), nil
+}
+
+// TestOriginals wants the texts of the sources for the records, and none once a source has changed.
+//
+// Long: a table of tasks and formats.
 func TestOriginals(t *testing.T) {
+	const schema = "features: {label: {kind: number, role: label}, input_ids: {kind: text, column: %s}}\n"
+	labels := Config{TextColumn: "text", LabelColumn: "label"}
 	for name, test := range map[string]struct {
 		cfg     Config
+		source  string
 		content string
 		want    string
 	}{
-		"csv":       {Config{TextColumn: "text", LabelColumn: "label"}, "label,text\n1,\"A  Film,\nGood\"\n0,b\n", "[{A  Film,\nGood } {b }]"},
-		"pairs":     {Config{TextColumn: "a", PairColumn: "b", LabelColumn: "label"}, "a,b,label\nA,B,1\nc,D,0\n", "[{A B} {c D}]"},
-		"no header": {Config{TextColumn: "2", LabelColumn: "1", NoHeader: true}, "1,Good\n0,Bad\n", "[{Good } {Bad }]"},
-		"a bad row": {Config{TextColumn: "text", LabelColumn: "label", SkipBadRows: true}, "label,text\n1,a,b,c\n0,B\n1,C\n", "[{ } {B } {C }]"},
-		"numbers":   {Config{Task: string(Regression), TextColumn: "text", LabelColumn: "label"}, "label,text\n1.5,Bad\n", "[{Bad }]"},
+		"csv": {labels, "x.csv", "label,text\n1,\"A  Film,\nGood\"\n0,b\n", "map[[0]:{A  Film,\nGood } [1]:{b }]"},
+		"pairs": {Config{TextColumn: "a", PairColumn: "b", LabelColumn: "label"}, "x.csv", "a,b,label\nA,B,1\nc,D,0\n",
+			"map[[0]:{A B} [1]:{c D}]"},
+		"no header": {Config{TextColumn: "2", LabelColumn: "1", NoHeader: true}, "x.csv", "1,Good\n0,Bad\n", "map[[0]:{Good } [1]:{Bad }]"},
+		"a bad row": {Config{TextColumn: "text", LabelColumn: "label", SkipBadRows: true}, "x.csv", "label,text\n1,a,b,c\n0,B\n1,C\n",
+			"map[[1]:{B } [2]:{C }]"},
+		"numbers": {Config{Task: string(Regression), TextColumn: "text", LabelColumn: "label"}, "x.csv", "label,text\n1.5,Bad\n",
+			"map[[0]:{Bad }]"},
+		"words": {Config{Task: string(Tokens)}, "x.jsonl", `{"words":["A","Film"],"tags":["N","O"]}` + "\n" + `{"words":["\u0001","b"],"tags":["N","O"]}` + "\n",
+			"map[[0]:{A Film } [1]:{\x01 b }]"},
+		"words of lines": {Config{Task: string(Tokens), TextColumn: "2", LabelColumn: "1"}, "x.conll", "N A\nO Film\n\nN b\n", "map[[0]:{A Film } [1]:{b }]"},
+		"words cut":      {Config{Task: string(Tokens), MaxLength: 3}, "x.txt", "A N\nFilm O\n", "map[[0]:{A Film }]"},
+		"words with tags": {Config{Task: string(Tokens), Format: Brown}, "x.txt", "A/n Film/o\n\nB/n\n",
+			"map[[0]:{A Film } [1]:{B }]"},
+		"schema":          {Config{Schema: fmt.Sprintf(schema, "a")}, "x.csv", "label,a\n1,Film A\n2,B\n", "map[[0]:{Film A } [1]:{B }]"},
+		"schema of pairs": {Config{Schema: strings.Replace(fmt.Sprintf(schema, ""), "column: ", "columns: [a, b]", 1)}, "x.jsonl", `{"label":1,"a":"Film","b":"A B"}` + "\n", "map[[0]:{Film A B}]"},
+		"schema of columns": {Config{Schema: strings.Replace(fmt.Sprintf(schema, `"2"`), "role: label", "role: label, column: \"1\"", 1), NoHeader: true},
+			"x.csv", "1,Good\n", "map[[0]:{Good }]"},
 	} {
-		dir := write(t, map[string]string{"from/x.csv": test.content})
+		dir := write(t, map[string]string{"from/" + test.source: test.content, "schema.yaml": test.cfg.Schema})
+		path := filepath.Join(dir, "from", test.source)
+		test.cfg.Tokenizer = text.Config{Lowercase: true}
 		cfg := in(dir, test.cfg)
-		cfg.Inputs = []Input{{Train, filepath.Join(dir, "from", "x.csv")}}
-		m := mustRun(t, cfg)
-		got, err := m.Originals(t.Context(), Train, []string{dir, filepath.Join(dir, "from")})
-		if err != nil || fmt.Sprint(got) != test.want {
-			t.Errorf("%s: %q, %v; expected %q", name, fmt.Sprint(got), err, test.want)
+		if cfg.Schema != "" {
+			cfg = bySchema(dir, Config{Vocab: "vocab.txt", NoHeader: cfg.NoHeader, Tokenizer: test.cfg.Tokenizer})
 		}
-		if _, err := m.Originals(t.Context(), Train, []string{dir}); err == nil || err.Error() != "x.csv was not found" {
+		cfg.Inputs = []Input{{Train, path}}
+		m := mustRun(t, cfg)
+		from := filepath.Join(dir, "from")
+		if got, err := originals(t, cfg, m, Train, dir, from); err != nil || got != test.want {
+			t.Errorf("%s: %q, %v; expected %q", name, got, err, test.want)
+		}
+		if _, err := originals(t, cfg, m, Train, dir); err == nil || err.Error() != test.source+" was not found" {
 			t.Errorf("%s: in another folder: %v", name, err)
 		}
-		path := filepath.Join(dir, "from", "x.csv")
 		for _, content := range []string{strings.ToUpper(test.content), test.content + "x"} {
 			if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := m.Originals(t.Context(), Train, []string{filepath.Join(dir, "from")}); err == nil {
+			if _, err := originals(t, cfg, m, Train, from); err == nil {
 				t.Errorf("%s: a file that has changed is taken", name)
 			}
 		}
 	}
-	if _, err := (&Manifest{Task: string(Tokens)}).Originals(t.Context(), Train, nil); err == nil {
-		t.Error("words have whole texts")
+}
+
+// TestNoOriginals lists data whose records cannot be followed back to texts.
+func TestNoOriginals(t *testing.T) {
+	id := Feature{Name: ExampleID, Kind: KindNumber}
+	words := Feature{Name: "words", Kind: KindText, Columns: []string{"a"}}
+	own := id
+	own.Columns = []string{"number"}
+	for want, m := range map[string]*Manifest{
+		"records of task mlm are not made of whole texts": {Task: string(MaskedLM)},
+		"no feature of the records is a text":             {Task: SchemaTask, Features: []Feature{id}},
+		"the records have ids of the schema in place of the numbers of their rows": {Task: SchemaTask, Features: []Feature{own, words},
+			Sources: []Source{{Split: Train, Name: "x.csv", Rows: 9}}},
+	} {
+		if _, err := m.Originals(t.Context(), Train, OriginalsConfig{}); err == nil || err.Error() != want {
+			t.Errorf("got %v; expected %q", err, want)
+		}
+		if file, _ := m.Origin(Train, 3); file != "" {
+			t.Errorf("record 3 is of file %s, though it may be any row", file)
+		}
+	}
+}
+
+// TestOriginalQuestions wants each window with its question and its own part of the context.
+func TestOriginalQuestions(t *testing.T) {
+	context := "The  Rhine, long " + strings.Repeat("and long ", 8) + "to the lighthouse"
+	content := `{"question":"Where\tis it?","context":"` + context + `","answers":[],"is_impossible":true}` + "\n" +
+		`{"question":"Who?","context":"The Rhine","answers":[],"is_impossible":true}` + "\n"
+	cfg, m, _ := squadRun(t, "x.jsonl", content, Config{MaxLength: 24, DocStride: 4})
+	got, err := originals(t, cfg, m, Dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(got, "-]") || strings.Contains(got, ":-") || !strings.Contains(got, "[0]:{Where\tis it? The  Rhine, long and") ||
+		!strings.Contains(got, "to the lighthouse}") || !strings.Contains(got, "{Who? The Rhine}") || strings.Count(got, "Where") < 3 {
+		t.Errorf("the records are of %q", got)
+	}
+	path := filepath.Join(cfg.Out, m.Splits[Dev].Questions.Name)
+	if err := os.WriteFile(path, []byte(strings.ToUpper(content)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := originals(t, cfg, m, Dev); err == nil {
+		t.Error("questions that have changed are taken")
 	}
 }

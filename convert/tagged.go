@@ -24,10 +24,41 @@ const Uncounted = -1
 
 // tagged is the maker of records with a label per word.
 type tagged struct {
-	cfg       *Config
-	tokenizer *text.Tokenizer
-	labels    *labels
-	ends      [3]int32 // [CLS], [SEP] and [UNK]
+	cfg    *Config
+	words  wordTokens
+	labels *labels
+}
+
+// wordTokens makes tokens of words.
+type wordTokens struct {
+	tokenizer     *text.Tokenizer
+	cls, sep, unk int32
+}
+
+func newWordTokens(t *text.Tokenizer) wordTokens {
+	w := wordTokens{tokenizer: t}
+	w.cls, _ = t.Vocab().ID(text.Cls)
+	w.sep, _ = t.Vocab().ID(text.Sep)
+	w.unk, _ = t.Vocab().ID(text.Unk)
+	return w
+}
+
+// append appends [CLS], the ids of the first words that fit and [SEP], at most so many in all, and to
+// ends the number of ids up to the end of each of those words.
+func (w wordTokens) append(ids []int32, ends []int, words []string, most int) ([]int32, []int) {
+	ids = append(ids, w.cls)
+	for _, word := range words {
+		start := len(ids)
+		if ids = w.tokenizer.AppendIDs(ids, word); len(ids) == start {
+			ids = append(ids, w.unk) // of a word of which nothing is left, such as a control character
+		}
+		if len(ids) >= most { // no room for [SEP]
+			ids = ids[:start]
+			break
+		}
+		ends = append(ends, len(ids))
+	}
+	return append(ids, w.sep), ends
 }
 
 // newTagged returns the maker of records for Tokens, and describes it in the manifest.
@@ -39,11 +70,7 @@ func newTagged(ctx context.Context, c *conversion) (*tagged, error) {
 	t := c.cfg.task()
 	c.manifest.Columns = Columns{Text: t.text, Label: t.label}
 	c.manifest.Labels = append(c.manifest.Labels, l.names...)
-	out := &tagged{cfg: c.cfg, tokenizer: c.tokenizer, labels: l}
-	for i, token := range []string{text.Cls, text.Sep, text.Unk} {
-		out.ends[i], _ = c.tokenizer.Vocab().ID(token)
-	}
-	return out, nil
+	return &tagged{cfg: c.cfg, words: newWordTokens(c.tokenizer), labels: l}, nil
 }
 
 func (c *tagged) chunkRows() int { return chunkRows }
@@ -94,33 +121,26 @@ func (c *tagged) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *i
 	case s.tags != nil && len(s.tags) != len(s.words):
 		return fmt.Sprintf("has %s and %s; expected as many", table.Count(len(s.words), "word"), table.Count(len(s.tags), "label"))
 	}
-	ids, labels := append(e.encoding.IDs[:0], c.ends[0]), append(e.labels[:0], Uncounted)
-	r.truncated = false
-	for i, word := range s.words {
-		start := len(ids)
-		if ids = c.tokenizer.AppendIDs(ids, word); len(ids) == start {
-			ids = append(ids, c.ends[2]) // of a word of which nothing is left, such as a control character
-		}
-		if len(ids) >= c.cfg.MaxLength { // no room for [SEP]
-			ids, r.truncated = ids[:start], true
-			break
-		}
+	e.encoding.IDs, e.wordEnds = c.words.append(e.encoding.IDs[:0], e.wordEnds[:0], s.words, c.cfg.MaxLength)
+	ids, labels := e.encoding.IDs, append(e.labels[:0], Uncounted)
+	r.truncated = len(e.wordEnds) < len(s.words)
+	for i, end := range e.wordEnds {
 		if s.tags == nil {
-			continue
+			break
 		}
 		id, reason := c.labels.id(s.tags[i])
 		if reason != "" {
 			return fmt.Sprintf("word %d: %s", i+1, reason)
 		}
-		for range len(ids) - start {
+		for len(labels) < end {
 			labels = append(labels, int32(id))
 			if !c.cfg.AllPieces {
 				id = Uncounted
 			}
 		}
 	}
-	ids, labels = append(ids, c.ends[1]), append(labels, Uncounted)
-	e.encoding.IDs, e.labels = ids, labels
+	labels = append(labels, Uncounted)
+	e.labels = labels
 	if len(ids) == 2 {
 		return fmt.Sprintf("has the first word %q of more tokens than fit into %d; raise the maximum length", table.Clip(s.words[0]), c.cfg.MaxLength)
 	}

@@ -68,6 +68,7 @@ type encoder struct {
 	recorder recorder
 	bytes    []byte // of the ids
 	labels   []int32
+	wordEnds []int // numbers of ids
 }
 
 // encode encodes a row as a record and appends it to the chunk's data.

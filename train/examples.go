@@ -113,11 +113,8 @@ type examples struct {
 	data     *dataset.Dataset // a batch is an example
 	origins  *origins
 	vocab    *text.Vocab // nil if the run has none
-	// originals are the texts of the sources, by ExampleID; none if they cannot be read. tokenizer and
-	// encoding are to compare them with the records.
-	originals []text.Pair
-	tokenizer *text.Tokenizer
-	encoding  text.Encoding
+	// originals are the texts of the sources; nil if they cannot be read.
+	originals *convert.Originals
 	// probed is how many examples showed whether losses can be computed of predictions, and exact is
 	// set if they cannot.
 	probed int
@@ -139,10 +136,10 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 		if err != nil {
 			return nil, err
 		}
-		e.vocab, e.tokenizer = t.Vocab(), t
-		if err := e.readOriginals(ctx, s.data.dir); err != nil {
-			return nil, err
-		}
+		e.vocab = t.Vocab()
+	}
+	if err := e.readOriginals(ctx, s.data.dir); err != nil {
+		return nil, err
 	}
 	s.params.Data.Packing, s.params.Data.Rows, s.params.Data.RowExamples, s.params.Data.Buckets = string(packed.PackNone), 0, 0, ""
 	s.params.Eval.BatchSize = 1
@@ -156,28 +153,26 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 
 // readOriginals reads the texts that the records were made of, if the sources are there.
 func (e *examples) readOriginals(ctx context.Context, data string) error {
-	if e.manifest == nil {
+	if e.manifest == nil || !e.manifest.HasVocab() || e.run.VocabPath() == "" {
 		return nil
 	}
-	folders := []string{data, vfs.Dir(data), "."}
-	if e.run.Sources != "" {
-		folders = []string{e.run.Sources}
+	tokenizer, err := e.manifest.Vocab.Tokenizer(e.run.VocabPath())
+	if err != nil {
+		return err
 	}
-	var err error
-	if e.originals, err = e.manifest.Originals(ctx, e.split, folders); err != nil {
-		e.run.env.Log.Info("texts are put together from tokens, without the sources of the data", "reason", err)
+	from := convert.OriginalsConfig{Data: data, Sources: []string{data, vfs.Dir(data), "."}, Tokenizer: tokenizer}
+	if e.run.Sources != "" {
+		from.Sources = []string{e.run.Sources}
+	}
+	if e.originals, err = e.manifest.Originals(ctx, e.split, from); err != nil {
+		without := "examples are listed without their texts"
+		if e.vocab != nil {
+			without = "texts are put together from tokens, without the sources of the data"
+		}
+		e.originals = nil
+		e.run.env.Log.Info(without, "reason", err)
 	}
 	return ctx.Err()
-}
-
-// original returns the text that a record of tokens was made of, if it is known.
-func (e *examples) original(id int64, ids []int32) (text.Pair, bool) {
-	if id < 0 || id >= int64(len(e.originals)) {
-		return text.Pair{}, false
-	}
-	pair := e.originals[id]
-	e.tokenizer.EncodeInto(&e.encoding, pair.A, pair.B, e.manifest.MaxLength)
-	return pair, slices.Equal(e.encoding.IDs, ids)
 }
 
 func (e *examples) close() error { return errors.Join(e.data.Close(), e.origins.close()) }
@@ -309,8 +304,13 @@ func (e *examples) describe(row *evaluation.Row, b *dataset.Batch, ids, types []
 			row.File, row.Line = e.manifest.Origin(e.split, id)
 		}
 	}
-	if pair, known := e.original(id, ids); ok && known {
-		row.Text, row.TextPair = pair.A, pair.B
+	var texts text.Pair
+	known := false
+	if e.originals != nil {
+		texts, known = e.originals.Text(e.origins.buf)
+	}
+	if known {
+		row.Text, row.TextPair = texts.A, texts.B
 	} else if e.vocab != nil && len(ids) > 0 {
 		row.Text, row.TextPair = decoded(e.vocab, ids, types)
 		row.Decoded = true

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
 // questions exports BERT for answers to questions, of a vocabulary of the given size.
@@ -51,5 +54,28 @@ func TestQuestionsStopped(t *testing.T) {
 		if _, ok := found[2].Outputs[name]; !ok {
 			t.Errorf("no %s among %v", name, found[2].Outputs)
 		}
+	}
+	checkQuestionTexts(t, run, data, m)
+}
+
+// checkQuestionTexts evaluates the windows of a run one by one, and wants the texts of the questions
+// file.
+func checkQuestionTexts(t *testing.T, run, data string, m *convert.Manifest) {
+	asked, err := convert.ReadQuestions(t.Context(), data, m, convert.Dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := loaded(t, run, quiet())
+	windows := int64(0)
+	if err := r.EvaluateExamples(t.Context(), "", func(row evaluation.Row) error {
+		windows++
+		if row.Decoded || !slices.ContainsFunc(asked, func(q convert.Question) bool {
+			return row.Text == q.Question && row.TextPair != "" && strings.Contains(q.Context, row.TextPair)
+		}) {
+			t.Errorf("%s is of %q and %q, which are not of the questions file", row.Record, row.Text, row.TextPair)
+		}
+		return nil
+	}); err != nil || windows != m.Splits[convert.Dev].Records {
+		t.Errorf("%d windows, %v; expected %d", windows, err, m.Splits[convert.Dev].Records)
 	}
 }
