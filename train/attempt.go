@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -131,7 +132,9 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 		return &ParamsError{err}
 	}
 	a.phases.model, a.phases.done = a.model, trainer.Done
-	a.saves = &measuredSaves{Checkpoints: a.checkpoints, of: a.phases, tellState: a.tellTrainerState}
+	state := &runfolder.GrowingTrainerState{Folder: a.folder}
+	a.saves = &measuredSaves{Checkpoints: a.checkpoints, of: a.phases, state: state,
+		tellState: func(s runner.RunState) { a.warnTrainerState(state.Write(a.course(), s)) }}
 	config := runner.Config{
 		Trainer:         trainer,
 		Checkpoints:     a.saves,

@@ -86,6 +86,17 @@ func (t *training) warnJournal(err error) {
 
 // tellTrainerState writes trainer_state.json. The run does not depend on it.
 func (t *training) tellTrainerState(state runner.RunState) {
+	t.warnTrainerState(runfolder.WriteTrainerState(t.folder, t.course(), state))
+}
+
+func (t *training) warnTrainerState(err error) {
+	if err != nil {
+		t.env.Log.Warn("cannot write the state of the trainer", "file", runfolder.Trainer, "error", err)
+	}
+}
+
+// course returns what trainer_state.json says of the run's params.
+func (t *training) course() runfolder.Course {
 	p := t.params
 	course := runfolder.Course{MaxSteps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), BatchSize: int64(p.Train.BatchSize), Evaluates: t.evaluations != nil,
 		LogEvery: p.Train.StepsPerLoop, EvalEvery: p.Train.EvalInterval, SaveEvery: p.Checkpoint.Interval}
@@ -95,7 +106,5 @@ func (t *training) tellTrainerState(state runner.RunState) {
 	case -1: // at the end
 		course.EvalEvery = t.steps
 	}
-	if err := runfolder.WriteTrainerState(t.folder, course, state); err != nil {
-		t.env.Log.Warn("cannot write the state of the trainer", "file", runfolder.Trainer, "error", err)
-	}
+	return course
 }

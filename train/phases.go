@@ -116,7 +116,8 @@ func (e measuredEvaluator) Evaluate(ctx context.Context, steps int64) (runner.Ou
 type measuredSaves struct {
 	*Checkpoints
 	of *phases
-	// tellState is called with the state of the run's newest checkpoint.
+	// state is trainer_state.json, and tellState is called with the state of the run's newest checkpoint.
+	state     *runfolder.GrowingTrainerState
 	tellState func(runner.RunState)
 	// restored is the run's state in the checkpoint that was restored last.
 	restored []byte
@@ -145,6 +146,7 @@ func (s *measuredSaves) Save(ctx context.Context, step int64, state []byte) (<-c
 func (s *measuredSaves) Restore(ctx context.Context, path string) (runner.Restored, error) {
 	restored, err := s.Checkpoints.Restore(ctx, path)
 	s.restored = restored.State
+	s.state.Forget()
 	return restored, err
 }
 

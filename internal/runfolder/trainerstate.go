@@ -65,16 +65,21 @@ func WriteTrainerState(folder string, c Course, state runner.RunState) error {
 	if err != nil {
 		return err
 	}
-	content, err := json.MarshalIndent(made, "", "  ")
+	content, err := made.text()
 	if err != nil {
 		return err
 	}
-	content = append(content, '\n')
 	to := filepath.Join(folder, Trainer)
 	if before, err := vfs.ReadFile(vfs.At(to), to); err == nil && bytes.Equal(before, content) {
 		return nil
 	}
 	return vfs.ReplaceFile(vfs.At(to), to, to+".part", content)
+}
+
+// text returns the content of the file.
+func (t *TrainerState) text() ([]byte, error) {
+	content, err := json.MarshalIndent(t, "", "  ")
+	return append(content, '\n'), err
 }
 
 func newTrainerState(folder string, c Course, state runner.RunState) (*TrainerState, error) {
@@ -86,6 +91,33 @@ func newTrainerState(folder string, c Course, state runner.RunState) (*TrainerSt
 	if err != nil {
 		return nil, err
 	}
+	evaluations := map[int64]Phase{}
+	for _, p := range processes {
+		addEvaluations(evaluations, p.Phases)
+	}
+	out, done := c.withoutHistory(state)
+	loss := 0.0 // the sum of the steps' losses
+	counted := int64(0)
+	for _, l := range lines {
+		if v, ok := l.Outputs["loss"]; ok && l.Phase != "eval" && *l.Step > counted {
+			loss += float64(v) * float64(*l.Step-counted)
+			counted = *l.Step
+		}
+		out.LogHistory = append(out.LogHistory, c.entry(l, evaluations))
+	}
+	if state.Complete(c.MaxSteps, c.Evaluates) && state.Step > 0 {
+		end := map[string]any{"step": state.Step, "epoch": out.Epoch, "total_flos": out.FLOPs}
+		if counted > 0 {
+			end["train_loss"] = orText(loss / float64(counted))
+		}
+		addTraining(end, processes, state.Step, done)
+		out.LogHistory = append(out.LogHistory, end)
+	}
+	return out, nil
+}
+
+// withoutHistory returns the trainer state without its log, and what the run has done.
+func (c Course) withoutHistory(state runner.RunState) (*TrainerState, runner.Done) {
 	out := &TrainerState{GlobalStep: state.Step, Epoch: c.epoch(state.Step), MaxSteps: c.MaxSteps, BatchSize: c.BatchSize,
 		Epochs:       int64(math.Ceil(c.epoch(c.MaxSteps))),
 		LoggingSteps: c.LogEvery, EvalSteps: c.EvalEvery, SaveSteps: c.SaveEvery,
@@ -96,31 +128,31 @@ func newTrainerState(folder string, c Course, state runner.RunState) (*TrainerSt
 		out.Tokens, out.FLOPs = trainer.Done.Tokens, trainer.Done.FLOPs
 	}
 	out.best(state.Persistent["best"])
-	loss := 0.0 // the sum of the steps' losses
-	counted := int64(0)
-	for _, l := range lines {
-		step := *l.Step
-		entry := map[string]any{"step": step, "epoch": c.epoch(step)}
-		for name, v := range l.Outputs {
-			entry[l.name(name)] = orText(float64(v))
-		}
-		if l.Phase == "eval" {
-			out.addEvaluation(entry, processes, step)
-		} else if v, ok := l.Outputs["loss"]; ok && step > counted {
-			loss += float64(v) * float64(step-counted)
-			counted = step
-		}
-		out.LogHistory = append(out.LogHistory, entry)
+	return out, trainer.Done
+}
+
+// entry returns the entry of the log for a line of metrics, given the last evaluation at each step.
+func (c Course) entry(l line, evaluations map[int64]Phase) map[string]any {
+	entry := map[string]any{"step": *l.Step, "epoch": c.epoch(*l.Step)}
+	for name, v := range l.Outputs {
+		entry[l.name(name)] = orText(float64(v))
 	}
-	if state.Complete(c.MaxSteps, c.Evaluates) && state.Step > 0 {
-		end := map[string]any{"step": state.Step, "epoch": out.Epoch, "total_flos": out.FLOPs}
-		if counted > 0 {
-			end["train_loss"] = orText(loss / float64(counted))
-		}
-		addTraining(end, processes, state.Step, trainer.Done)
-		out.LogHistory = append(out.LogHistory, end)
+	if p, ok := evaluations[*l.Step]; ok && l.Phase == "eval" && p.Seconds > 0 {
+		entry["eval_runtime"] = p.Seconds
+		entry["eval_samples_per_second"] = perSecond(p.Examples, p.Seconds)
+		entry["eval_steps_per_second"] = perSecond(p.Steps, p.Seconds)
+		addMemory(entry, "eval", p.Memory)
 	}
-	return out, nil
+	return entry
+}
+
+// addEvaluations adds the evaluations among phases, by their steps.
+func addEvaluations(to map[int64]Phase, phases []Phase) {
+	for _, p := range phases {
+		if p.Kind == Evaluating {
+			to[p.Step] = p
+		}
+	}
 }
 
 // best sets the best evaluation from the state of a runner.NewBestMetric.
@@ -133,25 +165,6 @@ func (t *TrainerState) best(raw json.RawMessage) {
 		prefix := path.Join(Checkpoints, "ckpt-"+strconv.FormatInt(step, 10))
 		t.BestMetric, t.BestStep, t.BestCheckpoint = &value, &step, &prefix
 	}
-}
-
-// addEvaluation adds the speed and the memory of the last evaluation at a step to its entry.
-func (t *TrainerState) addEvaluation(entry map[string]any, processes []Process, step int64) {
-	var last *Phase
-	for i := range processes {
-		for k := range processes[i].Phases {
-			if p := &processes[i].Phases[k]; p.Kind == Evaluating && p.Step == step {
-				last = p
-			}
-		}
-	}
-	if last == nil || last.Seconds <= 0 {
-		return
-	}
-	entry["eval_runtime"] = last.Seconds
-	entry["eval_samples_per_second"] = perSecond(last.Examples, last.Seconds)
-	entry["eval_steps_per_second"] = perSecond(last.Steps, last.Seconds)
-	addMemory(entry, "eval", last.Memory)
 }
 
 // addTraining adds the speed and the memory of the whole training to its entry. As with Hugging Face's
@@ -222,17 +235,28 @@ func readLines(folder string, size json.RawMessage) ([]line, error) {
 	if err != nil {
 		return nil, err
 	}
-	var n int64
-	if size != nil && json.Unmarshal(size, &n) == nil && n >= 0 && n < int64(len(content)) {
+	if n, ok := sizeOf(size); ok && n < int64(len(content)) {
 		content = content[:n]
 	}
-	var out []line
+	return parseLines(content), nil
+}
+
+// sizeOf returns the size of the metrics that a checkpoint's state has; ok is false if it has none.
+func sizeOf(size json.RawMessage) (n int64, ok bool) {
+	if size == nil || json.Unmarshal(size, &n) != nil {
+		return 0, false
+	}
+	return n, n >= 0
+}
+
+// parseLines returns the whole lines of metrics that are not damaged.
+func parseLines(content []byte) (out []line) {
 	for text := range bytes.Lines(content) {
 		if l, ok := parseLine(text); ok && bytes.HasSuffix(text, []byte("\n")) {
 			out = append(out, l)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // orText returns a number as JSON can have it: one that is not finite as metrics.jsonl writes it.

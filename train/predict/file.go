@@ -53,31 +53,33 @@ func Answers(stdout io.Writer, path string, overwrite bool, in Source, format Fo
 	if err != nil {
 		return nil, nil, err
 	}
-	write, err := Writer(out, in, format, r)
+	write, end, err := Writer(out, in, format, r)
 	if err != nil {
 		out.Discard()
 		return nil, nil, err
 	}
+	out.end = end
 	return out, write, nil
 }
 
 // Writer returns a function that writes a Renderer's answers to the texts of a source: with the columns
-// of a *Table, and alone for other sources. format "" is the format of the table, or Text.
-func Writer(out io.Writer, in Source, format Format, r Renderer) (func(Answer) error, error) {
+// of a *Table, and alone for other sources, and one to call after the last. format "" is the format of
+// the table, or Text.
+func Writer(out io.Writer, in Source, format Format, r Renderer) (write func(Answer) error, end func() error, err error) {
 	if t, ok := in.(*Table); ok {
 		w, err := NewTableWriter(out, t, format, r)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return w.Write, nil
+		return w.Write, w.End, nil
 	}
 	if format == "" {
 		format = Text
 	}
 	if format == CSV {
-		return nil, fault.Usagef("format is csv, which is for files with columns; expected text, tsv or json")
+		return nil, nil, fault.Usagef("format is csv, which is for files with columns; expected text, tsv or json")
 	}
-	return func(a Answer) error { return format.Write(out, a) }, nil
+	return func(a Answer) error { return format.Write(out, a) }, func() error { return nil }, nil
 }
 
 // Output is where answers go: standard output, or a file that appears with all answers or not at
@@ -88,6 +90,7 @@ type Output struct {
 	f          vfs.FS
 	file       vfs.File       // nil for standard output
 	content    io.WriteCloser // of the file, which may be compressed
+	end        func() error   // writes what comes after the answers; nil for nothing
 }
 
 // NewOutput creates the file at path, or uses stdout if path is "". An existing file is replaced
@@ -122,6 +125,9 @@ func NewOutput(stdout io.Writer, path string, overwrite bool) (*Output, error) {
 // End writes what is left, and gives the file its name. err is the error that ended the answers: a
 // file then keeps its old content, but standard output gets the answers so far.
 func (o *Output) End(err error) error {
+	if err == nil && o.end != nil {
+		err = o.end()
+	}
 	if o.file == nil {
 		return errors.Join(err, o.Flush())
 	}

@@ -112,7 +112,7 @@ func TestRows(t *testing.T) {
 				return err
 			}
 			defer rows.Close()
-			write, err := Writer(&out, rows.Table, "", renderer)
+			write, _, err := Writer(&out, rows.Table, "", renderer)
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package predict
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -26,11 +27,12 @@ func answered(t *testing.T, path string, c Columns, format Format) (string, erro
 	}
 	defer closeFile()
 	var out bytes.Buffer
-	write, err := Writer(&out, in, format, Classifier([]string{"long", "short"}))
+	write, end, err := Writer(&out, in, format, Classifier([]string{"long", "short"}))
 	if err != nil {
 		return "", err
 	}
 	_, err = newPredictor(t, lengths{}, Config{MaxLength: 6, Window: 3, CallTokens: 8, InFlight: 2, Renderer: Classifier([]string{"long", "short"})}).Each(t.Context(), in, write)
+	err = cmp.Or(err, end())
 	return out.String(), err
 }
 
@@ -103,6 +105,9 @@ func TestColumns(t *testing.T) {
 			"t,n,label,score,probability_long,probability_short,truncated\na,1,short,0.750000,0.250000,0.750000,false\n"},
 		{"bars", "x", "t|n\na|1\n", Columns{Text: "t", Format: "tsv", Delimiter: "|"}, "",
 			"t|n|label|score|probability_long|probability_short|truncated\na|1|short|0.750000|0.250000|0.750000|false\n"},
+		{"no rows", "x.csv", "label,text\n", Columns{Text: "text"}, "",
+			"label,text,predicted_label,predicted_score,predicted_probability_long,predicted_probability_short,predicted_truncated\n"},
+		{"no objects", "x.jsonl", "", Columns{Text: "text"}, "", ""},
 		{"lines", "x.tsv", "a\ta\n", Columns{Format: FormatLines}, TSV, "short\t0.833333\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -213,5 +218,39 @@ func TestOutput(t *testing.T) {
 	}
 	if _, err := NewOutput(nil, t.TempDir(), true); !errors.Is(err, fault.Usage) {
 		t.Errorf("a folder: error %v, expected one of usage", err)
+	}
+}
+
+// TestColumnsWithoutRows wants the columns that an answer has from what is known before it.
+func TestColumnsWithoutRows(t *testing.T) {
+	two := []string{"a", "b"}
+	for _, tt := range []struct {
+		task    string
+		outputs []OutputSpec
+		want    string
+	}{
+		{"classification", []OutputSpec{{Name: "p", Kind: Probabilities, Classes: two}}, "x,label,score,probability_a,probability_b,truncated\n"},
+		{"classification", []OutputSpec{{Name: "p", Kind: Probabilities}}, "x,label,score,truncated\n"},
+		{"multilabel", []OutputSpec{{Name: "p", Kind: Probabilities, Classes: two}}, "x,labels,probability_a,probability_b,truncated\n"},
+		{"regression", []OutputSpec{{Name: "value", Kind: OneValue}}, "x,value\n"},
+		{"", []OutputSpec{{Name: "p", Kind: Probabilities, Classes: two}, {Name: "v", Kind: ManyValues, Classes: two}, {Name: "w", Kind: ManyValues}},
+			"x,p_label,p_score,p_a,p_b,v_a,v_b,w\n"},
+		{"tokens", []OutputSpec{{Name: "p", Kind: Probabilities}}, "x,tags,truncated\n"},
+		{"mlm", []OutputSpec{{Name: "p", Kind: Probabilities}}, "x,masks,truncated\n"},
+		{"qa", []OutputSpec{{Name: "s", Kind: Spans}, {Name: "e", Kind: Spans}}, "x,answer,start,end,score,null_score,no_answer,truncated\n"},
+	} {
+		r, err := NewRenderer(tt.task, tt.outputs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := OpenTable(t.Context(), file(t, "x.csv", "x\n"), Columns{Text: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stdout bytes.Buffer
+		out, _, err := Answers(&stdout, "", false, in, "", r)
+		if err := cmp.Or(err, out.End(nil), in.Close()); err != nil || stdout.String() != tt.want {
+			t.Errorf("task %q: %v, %q; expected %q", tt.task, err, stdout.String(), tt.want)
+		}
 	}
 }

@@ -30,7 +30,8 @@ type TableWriter struct {
 	format    Format
 	out       io.Writer
 	csv       *csv.Writer
-	delimiter string   // of TSV
+	delimiter string // of TSV
+	renderer  Renderer
 	names     []string // of the answers' columns, see Renderer.Names
 	prefix    string
 	begun     bool
@@ -45,7 +46,7 @@ func NewTableWriter(out io.Writer, t *Table, format Format, r Renderer) (*TableW
 		format = map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON, table.JSON: JSON}[t.format]
 		delimiter = t.delimiter
 	}
-	w := &TableWriter{t: t, format: format, out: out, names: r.Names()}
+	w := &TableWriter{t: t, format: format, out: out, renderer: r, names: r.Names()}
 	switch {
 	case !slices.Contains([]Format{TSV, CSV, JSON}, format):
 		return nil, fault.Usagef("format is %q; expected tsv, csv or json for a file with columns", string(format))
@@ -97,18 +98,8 @@ func (w *TableWriter) Write(a Answer) error {
 // row writes a row of TSV or CSV, after the header.
 func (w *TableWriter) row(row tableRow, a Answer) error {
 	columns := a.Columns()
-	if !w.begun {
-		w.begun = true
-		header := slices.Clone(w.t.names)
-		for _, c := range columns {
-			for _, name := range heads(c) {
-				header = append(header, w.prefix+name)
-			}
-		}
-		w.width = len(header)
-		if err := w.line(0, header); err != nil {
-			return err
-		}
+	if err := w.header(columns); err != nil {
+		return err
 	}
 	fields := row.fields
 	for _, c := range columns {
@@ -118,6 +109,34 @@ func (w *TableWriter) row(row tableRow, a Answer) error {
 		return fault.Usagef("%s:%d: the answer has other columns than those before, which %s cannot hold; choose --format json", w.t.path, max(row.line, 1), w.format)
 	}
 	return w.line(row.line, fields)
+}
+
+// header writes the header, unless it is written, given the columns of an answer.
+func (w *TableWriter) header(columns []Field) error {
+	if w.begun {
+		return nil
+	}
+	w.begun = true
+	header := slices.Clone(w.t.names)
+	for _, c := range columns {
+		for _, name := range heads(c) {
+			header = append(header, w.prefix+name)
+		}
+	}
+	w.width = len(header)
+	return w.line(0, header)
+}
+
+// End writes the header of a file without rows.
+func (w *TableWriter) End() error {
+	e, ok := w.renderer.(emptier)
+	if w.format == JSON || !ok {
+		return nil
+	}
+	if err := w.header(e.empty(w.t.text != "").Columns()); err != nil {
+		return fmt.Errorf("write answers: %w", err)
+	}
+	return nil
 }
 
 // line writes fields. number is that of their line in the file.
