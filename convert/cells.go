@@ -31,7 +31,7 @@ type cellMaker struct {
 	bytes    []byte
 	picks    []int32 // categories
 	parts    []string
-	pixels   []byte
+	images   *imageReader
 	collect  bool // only the texts of categories are wanted, in parts
 }
 
@@ -327,11 +327,15 @@ func (m *cellMaker) image(name, base string, c *cell) string {
 	if !vfs.IsAbs(path) {
 		path = vfs.Join(base, path)
 	}
-	file, pixels, reason := readImage(path, m.shape, m.pixels)
+	if m.images == nil {
+		m.images = newImageReader(m.featureSchema, m.schema)
+	}
+	file, reason := m.images.read(path)
 	if reason != "" {
 		return fmt.Sprintf("column %q: %s", m.columns[0], reason)
 	}
-	m.pixels, c.values = pixels, int64(len(pixels))
+	pixels := m.images.pixels
+	c.values = int64(len(pixels))
 	m.value.Kind = tfrecord.KindBytes
 	switch {
 	case !m.raw:

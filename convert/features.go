@@ -34,6 +34,12 @@ type Feature struct {
 	Separator     string   `json:"separator,omitempty"`
 	// Encoding says how the pixels of an image are stored: file (PNG or JPEG) or raw.
 	Encoding string `json:"encoding,omitempty"`
+	// Resize says how images of another size were scaled, and CropToAspectRatio that they were first cut
+	// to the proportions of Shape. ConvertColors means that gray images became coloured ones, or the other
+	// way, and that their opacity was dropped.
+	Resize            string `json:"resize,omitempty"`
+	CropToAspectRatio bool   `json:"crop_to_aspect_ratio,omitempty"`
+	ConvertColors     bool   `json:"convert_colors,omitempty"`
 	// MaxLength is the most ids of a text, Bare means that they have no special tokens, and Segments
 	// is the feature with the texts' numbers.
 	MaxLength int    `json:"max_length,omitempty"`

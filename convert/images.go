@@ -1,13 +1,10 @@
 package convert
 
 import (
-	"bytes"
 	"fmt"
-	"image"
 	"image/color"
-	_ "image/jpeg" // image.Decode reads JPEG
-	_ "image/png"  // and PNG
 
+	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
@@ -15,43 +12,117 @@ import (
 // camera's notes, has a limit, because many files are in memory at once.
 func maxImage(values int64) int64 { return 4*values + 1<<20 }
 
-// readImage reads a PNG or JPEG file and its pixels: height, width and channels after one another.
-// It returns the reason why the file is no image of the shape. Pixels are appended to pixels[:0].
-func readImage(path string, shape Shape, pixels []byte) (file, _ []byte, reason string) {
-	values, _ := shape.elements()
-	file, err := vfs.ReadBounded(path, maxImage(values))
-	if err != nil {
-		return nil, nil, err.Error()
-	}
-	pixels, reason = decodeImage(file, path, shape, pixels)
-	return file, pixels, reason
+// The largest file and the most values of an image that is scaled, which is in memory alone.
+const (
+	maxScaledFile   = 1 << 28
+	maxScaledValues = 1 << 28
+)
+
+// imageReader reads images as a feature wants them. It keeps memory, so it is for one goroutine.
+type imageReader struct {
+	*featureSchema
+	schema string // its path, "" for rows without one
+	scaler pixels.Scaler
+	pixels []byte // of the last image
+	rgb    []byte
 }
 
-// decodeImage returns the pixels of a file, which is called path in a reason.
-func decodeImage(file []byte, path string, shape Shape, pixels []byte) (_ []byte, reason string) {
-	cfg, format, err := image.DecodeConfig(bytes.NewReader(file))
-	if err != nil {
-		return nil, fmt.Sprintf("%s is not a PNG or JPEG file: %v", path, err)
+func newImageReader(f *featureSchema, schema string) *imageReader {
+	return &imageReader{featureSchema: f, schema: schema, scaler: pixels.Scaler{Resize: pixels.Resize(f.resize), Crop: f.crop}}
+}
+
+// read reads a PNG or JPEG file. Its pixels, height, width and channels after one another, are in r.pixels
+// until the next call. It returns the reason why the file is no image of the shape.
+func (r *imageReader) read(path string) (file []byte, reason string) {
+	values, _ := r.shape.elements()
+	most := maxImage(values)
+	if r.resize != "" {
+		most = maxScaledFile
 	}
-	channels, what := channelsOf(cfg.ColorModel)
+	file, err := vfs.ReadBounded(path, most)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if reason := r.decode(file); reason != "" {
+		return nil, path + " " + reason
+	}
+	return file, ""
+}
+
+// decode makes the pixels of a file.
+func (r *imageReader) decode(file []byte) (reason string) {
+	i, err := pixels.Open(file)
+	if err != nil {
+		return fmt.Sprintf("is not a PNG or JPEG file: %v", err)
+	}
+	height, width, want := int(r.shape[0]), int(r.shape[1]), int(r.shape[2])
+	channels, what := channelsOf(i.Colors)
+	fits := i.Height == height && i.Width == width
 	// Before the pixels are read, whose memory is that of the size.
-	if int64(cfg.Height) != shape[0] || int64(cfg.Width) != shape[1] || channels != shape[2] {
-		return nil, fmt.Sprintf("%s is %d x %d %s, of shape [%d, %d, %d]; expected shape %v, by HEIGHT, WIDTH, CHANNELS", path, cfg.Width, cfg.Height, what, cfg.Height, cfg.Width, channels, shape)
+	if !fits && r.resize == "" || channels != want && !r.convertColors {
+		reason := fmt.Sprintf("is %d x %d %s, of shape [%d, %d, %d]; expected shape %v, by HEIGHT, WIDTH, CHANNELS", i.Width, i.Height, what, i.Height, i.Width, channels, r.shape)
+		if !fits && r.resize == "" {
+			reason += r.hint("scale images", "resize: bilinear")
+		}
+		if channels != want && !r.convertColors {
+			reason += r.hint("convert colours", "convert_colors: true")
+		}
+		return reason
 	}
 	if what == deep {
-		return nil, fmt.Sprintf("%s has 16 bits per channel; expected 8", path)
+		return "has 16 bits per channel; expected 8"
 	}
-	img, _, err := image.Decode(bytes.NewReader(file))
-	if err != nil {
-		return nil, fmt.Sprintf("%s is a damaged %s file: %v", path, format, err)
+	if i.Height < 1 || i.Width < 1 || i.Width > maxScaledValues/4/i.Height {
+		return fmt.Sprintf("is %d x %d; expected at most %d pixels", i.Width, i.Height, maxScaledValues/4)
 	}
-	return appendPixels(pixels[:0], img, channels), ""
+	decoded := want
+	if channels != 1 && want == 1 {
+		decoded = 3
+	}
+	r.pixels = grown(r.pixels, height*width*want)
+	from, n := r.pixels, i.Height*i.Width
+	if !fits {
+		from = r.scaler.Memory(n * want)
+	}
+	if decoded == want {
+		if reason := i.Decode(from, want); reason != "" {
+			return reason
+		}
+	} else {
+		r.rgb = grown(r.rgb, 3*n)
+		if reason := i.Decode(r.rgb, 3); reason != "" {
+			return reason
+		}
+		for p := range from {
+			from[p], _, _ = color.RGBToYCbCr(r.rgb[3*p], r.rgb[3*p+1], r.rgb[3*p+2])
+		}
+	}
+	if !fits {
+		r.scaler.Scale(r.pixels, height, width, from, i.Height, i.Width, want)
+	}
+	return ""
+}
+
+// hint says which key of the schema would take an image.
+func (r *imageReader) hint(what, key string) string {
+	if r.schema == "" {
+		return ""
+	}
+	return fmt.Sprintf("; to %s, set %q of feature %q in %s:%d", what, key, r.name, r.schema, r.line)
+}
+
+// grown returns memory for n bytes, that of b if it is enough.
+func grown(b []byte, n int) []byte {
+	if cap(b) < n {
+		return make([]byte, n)
+	}
+	return b[:n]
 }
 
 const deep = "with 16 bits per channel"
 
 // channelsOf returns the number of channels of a file's pixels, and what they are.
-func channelsOf(m color.Model) (int64, string) {
+func channelsOf(m color.Model) (int, string) {
 	switch m {
 	case color.GrayModel:
 		return 1, "gray"
@@ -75,27 +146,4 @@ func channelsOf(m color.Model) (int64, string) {
 		return 3, "RGB"
 	}
 	return 0, "of unknown pixels"
-}
-
-// appendPixels appends the pixels of an image without transparency.
-func appendPixels(dst []byte, img image.Image, channels int64) []byte {
-	r := img.Bounds()
-	if g, ok := img.(*image.Gray); ok && channels == 1 {
-		for y := r.Min.Y; y < r.Max.Y; y++ {
-			dst = append(dst, g.Pix[g.PixOffset(r.Min.X, y):][:r.Dx()]...)
-		}
-		return dst
-	}
-	for y := r.Min.Y; y < r.Max.Y; y++ {
-		for x := r.Min.X; x < r.Max.X; x++ {
-			c := img.At(x, y)
-			if channels == 1 {
-				dst = append(dst, color.GrayModel.Convert(c).(color.Gray).Y)
-				continue
-			}
-			red, green, blue, _ := c.RGBA()
-			dst = append(dst, byte(red>>8), byte(green>>8), byte(blue>>8))
-		}
-	}
-	return dst
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -57,7 +58,11 @@ func NewRowRecords(features []Feature, folder string, tokenizer *text.Tokenizer)
 		if made[f.Name] {
 			continue
 		}
+		if f.Kind == KindImage && (len(f.Shape) != 3 || f.Shape.open() || f.Resize != "" && !slices.Contains(pixels.Resizes, f.Resize)) {
+			return nil, fault.Damagedf("feature %q is an image of shape %v, resized by %q; expected [HEIGHT, WIDTH, CHANNELS] and one of %s; convert the data again", f.Name, f.Shape, f.Resize, strings.Join(pixels.Resizes, ", "))
+		}
 		s := &featureSchema{name: f.Name, kind: f.Kind, role: f.Role, dtype: f.DType, columns: f.Columns, shape: f.Shape, raw: f.Encoding == "raw",
+			resize: f.Resize, crop: f.CropToAspectRatio, convertColors: f.ConvertColors,
 			categories: f.Categories, missing: f.Missing, missingValues: f.MissingValues, separator: f.Separator,
 			maxLength: f.MaxLength, bare: f.Bare, segments: f.Segments, lines: map[string]int{"categories": 1}}
 		if len(s.columns) == 0 {

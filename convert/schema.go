@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/internal/table"
 )
 
@@ -72,8 +73,11 @@ type featureSchema struct {
 	segments  string // the feature that says which ids are of the second text; "" for none
 	bare      bool   // without special tokens
 
-	folder string
-	raw    bool
+	folder        string
+	raw           bool
+	resize        string // how images of another size are scaled; "" refuses them
+	crop          bool   // to the proportions of the shape, before scaling
+	convertColors bool
 }
 
 // readSchema reads a schema. An error in it is a usage error.
@@ -195,6 +199,10 @@ var keysOf = map[string][]string{
 	"special_tokens": {KindText},
 	"folder":         {KindImage},
 	"encoding":       {KindImage},
+	"resize":         {KindImage},
+	"convert_colors": {KindImage},
+
+	"crop_to_aspect_ratio": {KindImage},
 }
 
 // complete fills in what is not given and returns an error for what contradicts itself.
@@ -246,7 +254,7 @@ func (f *featureSchema) complete(s *schema) error {
 	case KindBytes:
 		f.dtype = "string"
 	}
-	for _, check := range []func(func(string, string, ...any) error) error{f.checkRole, f.checkShape, f.checkNumber, f.checkCategories, f.checkText} {
+	for _, check := range []func(func(string, string, ...any) error) error{f.checkRole, f.checkShape, f.checkNumber, f.checkCategories, f.checkText, f.checkImage} {
 		if err := check(fail); err != nil {
 			return err
 		}
@@ -364,6 +372,23 @@ func (f *featureSchema) checkText(fail func(string, string, ...any) error) error
 	case f.bare && f.segments != "":
 		return fail("segments", "has segments and no special tokens; leave out one of them")
 	}
+	return nil
+}
+
+// checkImage checks how an image of another form becomes one of the shape. Its pixels are kept then.
+func (f *featureSchema) checkImage(fail func(string, string, ...any) error) error {
+	changed := f.resize != "" || f.convertColors
+	switch {
+	case f.kind != KindImage:
+		return nil
+	case f.crop && f.resize == "":
+		return fail("crop_to_aspect_ratio", "has crop_to_aspect_ratio and no resize; expected how images are scaled, as \"resize: bilinear\"")
+	case changed && f.given("encoding") && !f.raw:
+		return fail("encoding", "has encoding file, and images are changed; expected encoding raw, because what is kept is no longer the file")
+	case f.role == RoleLabel && f.resize != "" && f.resize != string(pixels.Nearest):
+		return fail("resize", "has role label and resize %s; expected %s, which makes no new values", f.resize, pixels.Nearest)
+	}
+	f.raw = f.raw || changed
 	return nil
 }
 

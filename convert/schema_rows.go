@@ -73,6 +73,7 @@ func (f *featureSchema) manifest() []Feature {
 		if f.raw {
 			m.Encoding = "raw"
 		}
+		m.Resize, m.CropToAspectRatio, m.ConvertColors = f.resize, f.crop, f.convertColors
 	}
 	if f.kind == KindText {
 		m.MaxLength, m.Bare, m.Segments = f.maxLength, f.bare, f.segments

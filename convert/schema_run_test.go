@@ -403,6 +403,8 @@ func TestSchemaImages(t *testing.T) {
 		return features(t, cfg, Train), nil
 	}
 	const one, three = "features: {x: {kind: image, column: file, shape: [2, 3, 1]}}", "features: {x: {kind: image, column: file, shape: [2, 3, 3], encoding: raw}}"
+	colors := strings.Replace(three, "encoding: raw", "convert_colors: true", 1)
+	const scaled = "features: {x: {kind: image, column: file, shape: [1, 2, 1], resize: bilinear}}"
 	for _, tt := range []struct{ file, schema, want, reason string }{
 		{"gray.png", one, fmt.Sprintf("example_id=[0] x=[%q]", gray), ""},
 		{"gray.png", strings.Replace(one, "]}", "], encoding: raw}", 1), `example_id=[0] x=["\x00\n\x14\x1e(3"]`, ""},
@@ -411,9 +413,19 @@ func TestSchemaImages(t *testing.T) {
 		{"wide.png", one, "", `train.csv:2: column "file": wide.png is 4 x 2 gray, of shape [2, 4, 1]; expected shape [2, 3, 1], by HEIGHT, WIDTH, CHANNELS`},
 		{"rgb.png", one, "", `rgb.png is 3 x 2 RGB, of shape [2, 3, 3]; expected shape [2, 3, 1]`},
 		{"gray.png", three, "", `gray.png is 3 x 2 gray, of shape [2, 3, 1]; expected shape [2, 3, 3]`},
+		{"gray.png", three, "", `by HEIGHT, WIDTH, CHANNELS; to convert colours, set "convert_colors: true" of feature "x" in schema.yaml:1`},
+		{"wide.png", one, "", `by HEIGHT, WIDTH, CHANNELS; to scale images, set "resize: bilinear" of feature "x" in schema.yaml:1`},
 		{"clear.png", three, "", `clear.png is 3 x 2 RGB with transparency, of shape [2, 3, 4]; expected shape [2, 3, 3]`},
 		{"deep.png", one, "", `deep.png has 16 bits per channel; expected 8`},
-		{"cut.png", one, "", `cut.png is a damaged png file: `},
+		{"cut.png", one, "", `cut.png is a PNG image that cannot be decoded: `},
+		{"gray.png", colors, `example_id=[0] x=["\x00\x00\x00\n\n\n\x14\x14\x14\x1e\x1e\x1e(((333"]`, ""},
+		{"clear.png", colors, `example_id=[0] x=["\x00\x01\x02\n\v\f\x14\x15\x16\x1e\x1f ()*234"]`, ""},
+		{"rgb.png", strings.Replace(colors, "3]", "1]", 1), `example_id=[0] x=["\x01\v\x15\x1f)3"]`, ""},
+		{"deep.png", colors, "", `deep.png has 16 bits per channel; expected 8`},
+		// The means of 0, 10, 20 and 30, 40, 51 are 15, 25 and 35.5; those of the new image lie between them.
+		{"gray.png", scaled, `example_id=[0] x=["\x11!"]`, ""},
+		{"gray.png", strings.Replace(scaled, "bilinear", "nearest, crop_to_aspect_ratio: true", 1), `example_id=[0] x=["\x00\x14"]`, ""},
+		{"cut.png", scaled, "", `cut.png is a PNG image that cannot be decoded: `},
 	} {
 		t.Run(tt.file+strings.TrimPrefix(tt.schema, one[:20]), func(t *testing.T) {
 			got, err := convert(tt.file, tt.schema)

@@ -26,7 +26,7 @@ func TestSchemaRefused(t *testing.T) {
 		{"feature twice", "features:\n  a: {kind: number}\n  a: {kind: text}", `s.yaml:3: features has "a" twice, also in line 2; expected it once`},
 		{"key twice", "features:\n  a: {kind: number, kind: text}", `s.yaml:2: feature "a" has "kind" twice, also in line 2; expected it once`},
 		{"name", "features:\n  a b: {kind: number}", `s.yaml:2: feature is "a b"; expected a name of letters, digits, _, -, . and /`},
-		{"misspelled key", "features:\n  a:\n    kind: number\n    colums: [a]", `s.yaml:4: feature "a" has no key "colums"; expected one of categories, column, columns, dtype, encoding, folder, kind, max_length, maximum, minimum, missing, missing_values, role, segments, separator, shape, special_tokens, unknown; did you mean "columns"?`},
+		{"misspelled key", "features:\n  a:\n    kind: number\n    colums: [a]", `s.yaml:4: feature "a" has no key "colums"; expected one of categories, column, columns, convert_colors, crop_to_aspect_ratio, dtype, encoding, folder, kind, max_length, maximum, minimum, missing, missing_values, resize, role, segments, separator, shape, special_tokens, unknown; did you mean "columns"?`},
 		{"merge key", "x: &x {kind: number}\nfeatures:\n  a: *x", `s.yaml:1: the schema has no key "x"`},
 		{"misspelled kind", "features:\n  a: {kind: nubmer}", `s.yaml:2: feature "a": kind is "nubmer"; expected one of number, category, text, image, bytes; did you mean "number"?`},
 		{"no kind", "features:\n  a: {column: x}", `s.yaml:2: feature "a": has no kind; expected one of number, category, text, image, bytes`},
@@ -61,6 +61,11 @@ func TestSchemaRefused(t *testing.T) {
 		{"unknown label", "features:\n  a: {kind: category, role: label, unknown: x}", `has role label and a category for unknown ones; leave it out`},
 		{"image without shape", "features:\n  a: {kind: image}", `has shape []; expected that of the image, [HEIGHT, WIDTH, CHANNELS]`},
 		{"image of two channels", "features:\n  a: {kind: image, shape: [8, 8, 2]}", `with 1 channel (gray) or 3 (RGB)`},
+		{"resize", "features:\n  a: {kind: image, shape: [2, 2, 3], resize: cubic}", `resize is "cubic"; expected one of bilinear, antialias, nearest`},
+		{"crop without resize", "features:\n  a: {kind: image, shape: [2, 2, 3], crop_to_aspect_ratio: true}", `has crop_to_aspect_ratio and no resize; expected how images are scaled, as "resize: bilinear"`},
+		{"files that are scaled", "features:\n  a: {kind: image, shape: [2, 2, 3], resize: nearest, encoding: file}", `has encoding file, and images are changed; expected encoding raw`},
+		{"classes that are scaled", "features:\n  x: {kind: number}\n  a: {kind: image, shape: [2, 2, 1], role: label, resize: bilinear}", `has role label and resize bilinear; expected nearest`},
+		{"colours", "features:\n  a: {kind: image, shape: [2, 2, 3], convert_colors: 1}", `convert_colors is "1"; expected true or false`},
 		{"length", "features:\n  a: {kind: text, max_length: 2}", `max_length is 2; expected 3 to 1048576`},
 		{"length is text", "features:\n  a: {kind: text, max_length: many}", `max_length is "many"; expected a whole number`},
 		{"special tokens", "features:\n  a: {kind: text, special_tokens: 1}", `special_tokens is "1"; expected true or false`},
@@ -165,9 +170,13 @@ func FuzzImage(f *testing.F) {
 		if rgb {
 			shape[2] = 3
 		}
-		pixels, reason := decodeImage(data, "x", shape, nil)
-		if n, _ := shape.elements(); reason == "" && int64(len(pixels)) != n || reason != "" && pixels != nil {
-			t.Fatalf("%d pixels for shape %v, %q", len(pixels), shape, reason)
+		for _, resize := range []string{"", "bilinear", "antialias"} {
+			r := newImageReader(&featureSchema{shape: shape, resize: resize, crop: height > 100, convertColors: resize != ""}, "")
+			if reason := r.decode(data); reason == "" {
+				if n, _ := shape.elements(); int64(len(r.pixels)) != n {
+					t.Fatalf("%d pixels for shape %v", len(r.pixels), shape)
+				}
+			}
 		}
 	})
 }

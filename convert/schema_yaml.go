@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/internal/table"
 )
 
@@ -132,13 +133,14 @@ func (s *schema) feature(key, n *yaml.Node) (*featureSchema, error) {
 			return nil
 		},
 		"special_tokens": func(n *yaml.Node) error {
-			var with bool
-			if n.Tag != "!!bool" || n.Decode(&with) != nil {
-				return s.errorf(n.Line, "%s: special_tokens is %s; expected true or false", what, kindName(n))
-			}
+			with := true
+			err := s.boolean(n, what+": special_tokens", &with)
 			f.bare = !with
-			return nil
+			return err
 		},
+		"resize":               func(n *yaml.Node) error { return s.oneOf(n, what+": resize", pixels.Resizes, &f.resize) },
+		"crop_to_aspect_ratio": func(n *yaml.Node) error { return s.boolean(n, what+": crop_to_aspect_ratio", &f.crop) },
+		"convert_colors":       func(n *yaml.Node) error { return s.boolean(n, what+": convert_colors", &f.convertColors) },
 		"encoding": func(n *yaml.Node) error {
 			var encoding string
 			err := s.oneOf(n, what+": encoding", []string{"file", "raw"}, &encoding)
@@ -182,6 +184,14 @@ func (s *schema) text1(n *yaml.Node, what string, to *string) error {
 	}
 	*to = v
 	return err
+}
+
+// boolean reads true or false.
+func (s *schema) boolean(n *yaml.Node, what string, to *bool) error {
+	if n.Tag != "!!bool" || n.Decode(to) != nil {
+		return s.errorf(n.Line, "%s is %s; expected true or false", what, kindName(n))
+	}
+	return nil
 }
 
 // oneOf sets a text that is one of some.

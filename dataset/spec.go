@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/pixels"
 )
 
 // Role is what a feature is for.
@@ -55,6 +58,11 @@ type Spec struct {
 	// Minimum and Below are the bounds of integers: Minimum <= value < Below. If only Below is set,
 	// Minimum is 0. nil is no bound.
 	Minimum, Below *int64
+	// Resize scales images of another size to Shape, which then has no open axis: "bilinear", "antialias"
+	// or "nearest", as docs/reference/batches.md describes them. With "", the default, another size is an
+	// error. Crop first cuts them down to the proportions of Shape.
+	Resize string `json:",omitempty"`
+	Crop   bool   `json:",omitempty"`
 	// Pad is the value behind the end of an open axis, and that of examples that only fill a batch.
 	Pad float64
 }
@@ -95,6 +103,10 @@ func (s Spec) Validate() error {
 		return fail("has role %s and is padded with %v; expected 0", Weight, s.Pad)
 	case s.DType == Float32 && (s.Minimum != nil || s.Below != nil):
 		return fail("has bounds and dtype float32; expected bounds of integers only")
+	case s.Resize != "" && !slices.Contains(pixels.Resizes, s.Resize):
+		return fail("is resized by %q; expected %s", s.Resize, strings.Join(pixels.Resizes, " or "))
+	case s.Resize == "" && s.Crop:
+		return fail("is cut to the proportions of its shape, and not resized; expected a way to resize")
 	case low > high:
 		return fail("has bounds that leave %d to %d; expected at least one value within %s", low, high, s.DType)
 	case s.DType != Float32 && (s.Pad != math.Trunc(s.Pad) || !within(s.Pad, s.DType)):
@@ -174,6 +186,12 @@ func (s Spec) String() string {
 	}
 	if s.Record != nil {
 		fmt.Fprintf(&b, ", from %s", strings.Join(s.Record, " or "))
+	}
+	if s.Resize != "" {
+		fmt.Fprintf(&b, ", resized by %s", s.Resize)
+	}
+	if s.Crop {
+		b.WriteString(", cut to its proportions")
 	}
 	if s.Pad != 0 {
 		fmt.Fprintf(&b, ", padded with %v", s.Pad)

@@ -81,7 +81,7 @@ var anyModels = []anyModel{
 	{
 		name: "plants", // records as those of TensorFlow's own data sets of images
 		record: func(r *rand.Rand) []tfrecord.Feature {
-			kind, photo := r.IntN(3), image.NewNRGBA(image.Rect(0, 0, 6, 6))
+			kind, photo := r.IntN(3), image.NewNRGBA(image.Rect(0, 0, 5+r.IntN(4), 6))
 			for i := range photo.Pix {
 				photo.Pix[i] = uint8(r.IntN(100))
 				if i%4 == 3 {
@@ -98,7 +98,7 @@ var anyModels = []anyModel{
 				tfrecord.BytesFeature("image/format", []byte("png")), tfrecord.FloatFeature("measures", r.Float32(), r.Float32(), r.Float32(), r.Float32())}
 		},
 		change: func(p *Params) {
-			p.Data.Features["image"], p.Data.Features["kind"] = "image/encoded", "image/class/label"
+			p.Data.Features["image"], p.Data.Features["kind"], p.Data.Resize = "image/encoded", "image/class/label", "bilinear"
 		},
 		metrics: []string{"accuracy", "loss"},
 		better: func(before, after map[string]float64) bool {

@@ -174,6 +174,8 @@ func TestAnyModelErrors(t *testing.T) {
 		{"a feature that the graph lacks", func(p *Params) { p.Data.Features["pixels"] = "sizes" },
 			"data.features.pixels: the graph reads no such feature from records; expected one of measures, kind, example_weights", fault.Usage},
 		{"rows", func(p *Params) { p.Data.Rows = 4 }, "data.rows is 4, and the graph takes no rows of tokens; leave it out", fault.Usage},
+		{"images", func(p *Params) { p.Data.Resize = "bilinear" }, "data.resize is bilinear, and the graph takes no images of one size; leave it out", fault.Usage},
+		{"crop", func(p *Params) { p.Data.CropToAspectRatio = true }, "data.crop_to_aspect_ratio is true and data.resize is not set", fault.Usage},
 		{"a metric that is not there", func(p *Params) { p.Checkpoint.Best = "accuracy" },
 			`checkpoint.best is "accuracy"; expected one of found, loss, margin, the metrics of this graph`, fault.Usage},
 		{"a metric without a direction", func(p *Params) { p.Checkpoint.Best = "margin" }, `checkpoint.best is "margin", whose direction is unknown`, fault.Usage},

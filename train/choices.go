@@ -8,6 +8,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -30,6 +31,7 @@ func choices() []choice {
 		{"strategy.name", append(devices.Strategies(), devices.TPU), false},
 		{"strategy.input", []string{inputChief, inputLocal}, false},
 		{"data.on_corrupt", []string{tfrecord.Fail.String(), tfrecord.Skip.String()}, false},
+		{"data.resize", pixels.Resizes, true},
 		{"data.packing", []string{string(packed.PackBestFit), string(packed.PackFirstFit), string(packed.PackNone)}, true},
 		{"data.shuffle", []string{string(dataset.ShuffleFull), string(dataset.ShuffleBuffer), string(dataset.ShuffleNone)}, true},
 		{"optimizer.schedule", runner.Schedules(), false},

@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/internal/suggest"
 )
 
@@ -161,7 +162,18 @@ func (p Params) specOf(f graphs.Feature) dataset.Spec {
 	for _, d := range shape {
 		s.Shape = append(s.Shape, int(d))
 	}
+	if p.Data.Resize != "" && takesImages(s) {
+		s.Resize, s.Crop = p.Data.Resize, p.Data.CropToAspectRatio
+		if s.Role == dataset.Label { // classes of pixels, which have no mean
+			s.Resize = string(pixels.Nearest)
+		}
+	}
 	return s
+}
+
+// takesImages reports whether a feature may be a PNG or JPEG image of one size.
+func takesImages(s dataset.Spec) bool {
+	return s.DType == dataset.Uint8 && len(s.Shape) >= 2 && s.Open() < 0 && s.Make == ""
 }
 
 // checkFeatures returns an error if data.features names a feature that a graph does not read.

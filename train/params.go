@@ -70,6 +70,11 @@ type DataParams struct {
 	// Features: names of features in the records, by the graph's names, where they differ, such as
 	// data.features.image=pixels.
 	Features map[string]string `yaml:"features"`
+	// Resize: how PNG and JPEG images of other sizes are scaled to the graph's: bilinear, antialias or
+	// nearest; empty: they are refused. Images that are labels are always scaled by nearest.
+	Resize string `yaml:"resize"`
+	// CropToAspectRatio: before scaling, cut images down to the graph's proportions, as Keras does.
+	CropToAspectRatio bool `yaml:"crop_to_aspect_ratio"`
 	// RowLength: positions in a row, and the maximum tokens of an example; 0: 128 or, for longer
 	// examples, the longest rounded up to a multiple of 64, but never more than the graph's
 	// positions. A run keeps it. For graphs without rows: the maximum length of an example on an

@@ -94,7 +94,7 @@ var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "
 
 // fromStart lists the params that a run cannot change after its first step, however long it is made:
 // its weights come from a checkpoint, and its position in the data depends on the others.
-var fromStart = []string{"seed", "init", "strict", "init_partial", "init_values", "data.train", "data.features", "data.row_length", "data.rows", "data.row_examples", "data.buckets", "data.truncate", "data.mask_probability", "data.whole_words", "data.packing",
+var fromStart = []string{"seed", "init", "strict", "init_partial", "init_values", "data.train", "data.features", "data.resize", "data.crop_to_aspect_ratio", "data.row_length", "data.rows", "data.row_examples", "data.buckets", "data.truncate", "data.mask_probability", "data.whole_words", "data.packing",
 	"data.shuffle", "data.buffer", "data.class_weights", "data.sampling", "data.drop_remainder", "train.batch_size"}
 
 // relevant returns the changes that a finished run cannot apply. Steps and epochs both set the

@@ -236,6 +236,10 @@ func (f *preflight) graph() {
 	switch d, tokens := f.params.Data, takesTokens(f.contract); {
 	case d.Rows > 0 && !tokens:
 		f.add("data.rows is %d, and the graph takes no rows of tokens; leave it out", d.Rows)
+	case d.Resize != "" && !slices.ContainsFunc(f.contract.Features, func(g graphs.Feature) bool { return takesImages(f.params.specOf(g)) }):
+		f.add("data.resize is %s, and the graph takes no images of one size; leave it out", d.Resize)
+	case d.CropToAspectRatio && d.Resize == "":
+		f.add("data.crop_to_aspect_ratio is true and data.resize is not set; expected how images are scaled, as with --set data.resize=bilinear")
 	case d.Buckets != "" && tokens && d.Rows == 0 && f.params.Strategy.kind() != devices.TPU:
 		f.add("data.buckets is %s and data.rows is 0; expected the rows of a batch, as with --set data.rows=16", d.Buckets)
 	case d.Buckets != "" && !tokens && openAxis(f.contract) == "":

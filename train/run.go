@@ -65,7 +65,7 @@ func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error)
 
 // reading lists the params, or prefixes of their names, that affect how a run is evaluated or
 // predicts. The others are for training.
-var reading = []string{"graph", "data.dir", "data.eval", "data.features", "data.row_length", "data.rows", "data.row_examples", "data.buckets", "data.truncate", "data.packing", "data.on_corrupt", "data.readers",
+var reading = []string{"graph", "data.dir", "data.eval", "data.features", "data.resize", "data.crop_to_aspect_ratio", "data.row_length", "data.rows", "data.row_examples", "data.buckets", "data.truncate", "data.packing", "data.on_corrupt", "data.readers",
 	"eval.", "summary.enabled", "strategy.name", "strategy.devices", "strategy.workers", "strategy.worker_timeout", "strategy.tpu", "runtime."}
 
 // checkReading returns a *ParamsError for the first setting, of the form "section.name=value", of a

@@ -47,7 +47,7 @@ func TestAnyModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 12 {
-		photo := image.NewNRGBA(image.Rect(0, 0, 6, 6))
+		photo := image.NewNRGBA(image.Rect(0, 0, 6+i%3, 7)) // of several sizes
 		for k := range photo.Pix {
 			photo.Pix[k] = uint8(80*(i/4) + 5*((k*(i+3))%7))
 			if k%4 == 3 {
@@ -68,7 +68,7 @@ func TestAnyModel(t *testing.T) {
 	write("gone.csv", "id,a,b,c,d,photo\n1,0,0,0,0,photos/9-0.png\n")
 	write("short.csv", "id,a,b,c,photo\n1,0,0,0,photos/0-0.png\n")
 	write("schema.yaml", `features:
-  image: {kind: image, column: photo, shape: [6, 6, 3]}
+  image: {kind: image, column: photo, shape: [6, 6, 3], resize: bilinear}
   measures: {kind: number, columns: [a, b, c, d]}
   kind: {kind: category, column: flower, role: label, categories: [aster, iris, rose]}
 `)

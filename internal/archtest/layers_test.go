@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"dataset/internal/columns", "dataset/internal/buckets"},
 	{"dataset", "convert", "summary", "tpu", "internal/testkit/records", "internal/servable/layout"},
 	{"internal/qa"},
-	{"text", "tfrecord", "internal/hub", "internal/table", "internal/peak"},
+	{"text", "tfrecord", "internal/hub", "internal/table", "internal/peak", "internal/pixels"},
 	{"internal/vfs/gcs"},
 	{"internal/help"},
 	{

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -75,6 +76,7 @@ type column[T number] struct {
 	outer, inner int // numbers of values before and behind the open axis; inner is all, if none is open
 	low, high    int64
 	pixels       int // number of last axes that an image has, or 0
+	scaler       pixels.Scaler
 
 	values []T
 	ends   []int // of the examples, in values
@@ -95,6 +97,7 @@ func newColumn[T number](spec dataset.Spec) *column[T] {
 	c.low, c.high = spec.Range()
 	if spec.DType == dataset.Uint8 {
 		c.pixels = imageAxes(spec.Shape)
+		c.scaler.Resize, c.scaler.Crop = pixels.Resize(spec.Resize), spec.Crop
 	}
 	return c
 }
@@ -214,7 +217,7 @@ func (c *column[T]) addBytes(all [][]byte, steps bool) string {
 	for i, b := range all {
 		of := shape
 		// One image may be the only slice of a feature with an axis before those of an image.
-		if c.pixels > 0 && len(of) == c.pixels+1 && imageFormat(b) != "" {
+		if c.pixels > 0 && len(of) == c.pixels+1 && pixels.Format(b) != "" {
 			of = of[1:]
 		}
 		if reason := c.addString(b, of); reason != "" {
@@ -238,17 +241,17 @@ func (c *column[T]) addString(b []byte, shape []int) string {
 		}
 	}
 	bytes := size * c.spec.DType.Size()
-	if format := imageFormat(b); format != "" && c.pixels > 0 && len(shape) == c.pixels {
-		made, reason := openImage(format, b, shape)
+	if format := pixels.Format(b); format != "" && c.pixels > 0 && len(shape) == c.pixels {
+		made, reason := c.openImage(format, b, shape)
 		switch {
 		case reason == "":
-			return made.decode(any(c.grow(made.size())).([]uint8))
+			return made.decode(func(n int) []uint8 { return any(c.grow(n)).([]uint8) })
 		case len(b) != bytes || open:
 			return reason
 		}
 		// Raw values may happen to begin as an image does.
 	}
-	switch format := imageFormat(b); {
+	switch format := pixels.Format(b); {
 	case len(b) != bytes && format != "" && c.spec.DType != dataset.Uint8 && imageAxes(shape) > 0:
 		return fmt.Sprintf("is a %s image, and the feature is %s; expected a feature of uint8, as which the model may declare it", format, c.spec.DType)
 	case !open && len(b) != bytes:

@@ -4,16 +4,15 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"image"
-	"image/color"
 	"math"
-	"math/rand/v2"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -210,7 +209,7 @@ func TestImages(t *testing.T) {
 			}
 			f := laid(c, spec, length)
 			most := 0
-			if g.Format == formatJPEG {
+			if g.Format == pixels.JPEG {
 				most = 8
 				if g.Name == "progressive" {
 					most = 24 // its colours have half the resolution
@@ -238,7 +237,7 @@ func TestWrongImages(t *testing.T) {
 		t.Fatal(format, name)
 		return ""
 	}
-	gray, smooth := by(formatPNG, "gray"), by(formatJPEG, "smooth")
+	gray, smooth := by(pixels.PNG, "gray"), by(pixels.JPEG, "smooth")
 	huge := []byte(gray) // its header says 2^31-1 pixels a side
 	binary.BigEndian.PutUint64(huge[16:], 0x7fffffff7fffffff)
 	for _, c := range []struct {
@@ -246,14 +245,14 @@ func TestWrongImages(t *testing.T) {
 		shape  []int
 		reason string
 	}{
-		{gray, []int{7, 5, 1}, "is a PNG image of height 5 and width 7; expected height 7 and width 5"},
+		{gray, []int{7, 5, 1}, "is a PNG image of height 5 and width 7; expected height 7 and width 5; to scale images, set the feature's Resize, as --set data.resize=bilinear does"},
 		{gray, []int{-1, 5, 1}, "is a PNG image of height 5 and width 7; expected any height and width 5"},
 		{gray[:40], []int{5, 7}, "is a PNG image that cannot be decoded"},
 		{gray[:20], []int{5, 7}, "is a PNG image that cannot be decoded"},
 		{string(huge), []int{-1, 7, 1}, "is a PNG image that cannot be decoded"}, // the checksum of the header
 		{smooth, []int{12, 17, 1}, "is a JPEG image with colours; expected a gray one, because the feature has one channel"},
 		{smooth[:200], []int{12, 17, 3}, "is a JPEG image that cannot be decoded"},
-		{by(formatPNG, "rgb"), []int{5, 7}, "is a PNG image with colours"},
+		{by(pixels.PNG, "rgb"), []int{5, 7}, "is a PNG image with colours"},
 		{gray, []int{len(gray) + 1}, fmt.Sprintf("has %d bytes; expected %d", len(gray), len(gray)+1)},
 	} {
 		col := New(dataset.Spec{Name: "x", DType: dataset.Uint8, Shape: c.shape})
@@ -262,6 +261,21 @@ func TestWrongImages(t *testing.T) {
 		if _, reason := col.Add(&v, nil); !strings.HasPrefix(reason, c.reason) {
 			t.Errorf("%v: %q, want %q", c.shape, reason, c.reason)
 		}
+	}
+	// Another size is scaled where the spec says so.
+	scaled := New(dataset.Spec{Name: "x", DType: dataset.Uint8, Shape: []int{2, 3, 1}, Resize: "bilinear"})
+	scaled.Begin(nil)
+	for _, data := range []string{gray, "raw by"} {
+		v := texts(data)
+		if _, reason := scaled.Add(&v, nil); reason != "" {
+			t.Errorf("%q: %s", data, reason)
+		}
+	}
+	want := make([]uint8, 6)
+	of := all[slices.IndexFunc(all, func(g golden) bool { return g.Name == "gray" })]
+	(&pixels.Scaler{Resize: pixels.Bilinear}).Scale(want, 2, 3, of.Values, of.Shape[0], of.Shape[1], 1)
+	if f := scaled.Stack(2, 0); string(f.Uint8) != string(want)+"raw by" {
+		t.Errorf("scaled to %v, expected %v and raw values", f.Uint8, want)
 	}
 	// Raw values of the right size may begin as an image does.
 	raw := "\xff\xd8\xff\x00\x00\x00"
@@ -351,27 +365,4 @@ func FuzzStrings(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestSubsampledColours holds the conversion of colours that pixels share against image/color's.
-func TestSubsampledColours(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for ratio := image.YCbCrSubsampleRatio444; ratio <= image.YCbCrSubsampleRatio410; ratio++ {
-		for _, size := range []image.Point{{17, 12}, {1, 1}, {8, 8}, {3, 5}} {
-			img := image.NewYCbCr(image.Rectangle{Max: size}, ratio)
-			for _, plane := range [][]uint8{img.Y, img.Cb, img.Cr} {
-				for i := range plane {
-					plane[i] = uint8(r.Uint32())
-				}
-			}
-			to := make([]uint8, 3*size.X*size.Y)
-			encoded{width: size.X, height: size.Y, channels: 3}.convertYCbCr(to, img)
-			for i := range size.X * size.Y {
-				c := color.NRGBAModel.Convert(img.At(i%size.X, i/size.X)).(color.NRGBA)
-				if got := [3]uint8(to[3*i:]); got != [3]uint8{c.R, c.G, c.B} {
-					t.Fatalf("%v of %v: pixel %d is %v, want %v", ratio, size, i, got, c)
-				}
-			}
-		}
-	}
 }
