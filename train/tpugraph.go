@@ -2,9 +2,12 @@ package train
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -19,14 +22,28 @@ func checkTPUGraph(c *graphs.Contract) error {
 	if !takesTokens(c) {
 		return nil // beside the examples, one axis may be open, and that has a fixed length
 	}
+	fixed := []string{axisRows, axisLength, axisExamples}
+	if masked := maskedAxis(c); masked != "" {
+		fixed = append(fixed, masked)
+	}
 	for _, f := range c.Features {
 		for i, axis := range f.Axes {
-			if f.Shape[i] < 0 && axis != axisRows && axis != axisLength && axis != axisExamples {
-				return &ParamsError{fmt.Errorf("feature %s of the graph has an axis %s, and strategy is tpu, for which only the axes %s, %s and %s have fixed sizes; use CPUs or GPUs", f.Name, axis, axisRows, axisLength, axisExamples)}
+			if f.Shape[i] < 0 && !slices.Contains(fixed, axis) {
+				return &ParamsError{fmt.Errorf("feature %s of the graph has an axis %s, and strategy is tpu, for which only the axes %s have fixed sizes; use CPUs or GPUs", f.Name, axis, strings.Join(fixed, ", "))}
 			}
 		}
 	}
 	return nil
+}
+
+// maskedAxis returns the name of the axis of the masked tokens of a graph, or "" if it has none.
+func maskedAxis(c *graphs.Contract) string {
+	for _, f := range c.Features {
+		if f.Make == packed.MakeMaskedPositions && len(f.Axes) == 1 {
+			return f.Axes[0]
+		}
+	}
+	return ""
 }
 
 // openAxis returns the name of the axis of a dense graph's features that is open beside the examples, or
@@ -47,8 +64,13 @@ func openAxis(c *graphs.Contract) string {
 func (p Params) tpuAxes(c *graphs.Contract, cores int) []map[string]int64 {
 	if takesTokens(c) {
 		var out []map[string]int64
-		for _, s := range p.packedFor(c).Shapes(cores) {
-			out = append(out, map[string]int64{axisRows: int64(s.Rows), axisLength: int64(s.RowLength), axisExamples: int64(s.Examples)})
+		layout, masked := p.packedFor(c), maskedAxis(c)
+		for _, s := range layout.Shapes(cores) {
+			axes := map[string]int64{axisRows: int64(s.Rows), axisLength: int64(s.RowLength), axisExamples: int64(s.Examples)}
+			if masked != "" {
+				axes[masked] = int64(layout.Predictions(cores))
+			}
+			out = append(out, axes)
 		}
 		return out
 	}

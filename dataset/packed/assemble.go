@@ -73,6 +73,11 @@ func FromExamples(cfg Config, examples []Example) (*dataset.Batch, error) {
 		if reason := a.packFixed(); reason != "" {
 			return nil, errors.New(reason)
 		}
+		if a.extras != nil && a.extras.masks != nil {
+			if reason := a.extras.masks.checkPlaces(&cfg); reason != "" {
+				return nil, errors.New(reason)
+			}
+		}
 	}
 	return a.Batch(), nil
 }

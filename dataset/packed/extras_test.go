@@ -509,6 +509,22 @@ func TestGivenMasks(t *testing.T) {
 			}
 		}
 	}
+	// In fixed rows there are places for as many as a batch that is masked by chance has at most.
+	cfg.Rows, cfg.RowExamples, cfg.Packing = 2, 2, PackFirstFit
+	most := cfg.Predictions(1)
+	texts := []Example{{IDs: []int32{1, testMask, 2}}, {IDs: []int32{1, testMask, testMask, 2}}}
+	b, err = FromExamples(cfg, texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := b.Feature("masked_positions").Int32; len(at) != most || !slices.Equal(at[:3], []int32{1, 4, 5}) {
+		t.Errorf("predictions at %v, expected %d places", at, most)
+	}
+	texts = append(texts, Example{IDs: []int32{testMask, testMask, testMask, testMask, testMask, testMask, testMask}})
+	want := fmt.Sprintf("10 tokens are masked; expected at most %d in 2 fixed rows of 8 tokens; give fewer texts, or fewer masked tokens, at a time", most)
+	if _, err := FromExamples(cfg, texts); err == nil || err.Error() != want {
+		t.Errorf("error %v, expected %s", err, want)
+	}
 }
 
 // TestWrongExtras names the feature and what is wrong.

@@ -2,6 +2,7 @@ package packed
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -50,6 +51,8 @@ func (c Config) validateFixed(examples int) error {
 		return nil
 	case c.Packing == PackFirstFit:
 		return fmt.Errorf("packing is %q, which does not fix the number of rows; expected %q or %q", c.Packing, PackBestFit, PackNone)
+	case c.Masking != nil && c.Masking.Given:
+		return errors.New("masked tokens are given, and the number of rows is fixed; expected rows that are not, because any number of tokens of a record may be masked")
 	case c.RowLength > maxFixedRow:
 		return fmt.Errorf("row length is %d tokens; expected at most %d for a fixed number of rows", c.RowLength, maxFixedRow)
 	case int64(c.Rows)*int64(c.RowLength) > math.MaxInt32:

@@ -104,8 +104,6 @@ func (c *Config) validateMasking() error {
 		return fmt.Errorf("masking is set, but batches have no %s, which it changes", InputIDs)
 	case !c.hasExtra(MakeMaskedPositions):
 		return fmt.Errorf("masking is set, but no feature is made as %s; expected one", MakeMaskedPositions)
-	case c.Masking.Given && c.Rows > 0:
-		return errors.New("masked tokens are given, and the number of rows is fixed; expected rows that are not, because any number of tokens may be masked")
 	}
 	return nil
 }
@@ -156,7 +154,7 @@ func (s *masks) add(at, label int32) { s.at, s.labels = append(s.at, at), append
 func (s *masks) end()                { s.ends = append(s.ends, int32(len(s.at))) }
 
 // places returns the number of places for predictions, at least one. In fixed rows it does not depend
-// on how many there are: no row has more.
+// on how many there are: no row has more, unless they are given.
 func (s *masks) places(cfg *Config, rows int) int {
 	if cfg.Rows == 0 {
 		return max(1, len(s.at))
@@ -172,6 +170,14 @@ func (c Config) Predictions(n int) int {
 	}
 	c = c.withDefaults()
 	return (&masks{Masking: c.Masking}).places(&c, c.Shape(n).Rows)
+}
+
+// checkPlaces returns what is wrong if more masked tokens are given than fixed rows have places for.
+func (s *masks) checkPlaces(cfg *Config) string {
+	if most := s.places(cfg, cfg.Rows); len(s.at) > most {
+		return fmt.Sprintf("%d tokens are masked; expected at most %d in %d fixed rows of %d tokens; give fewer texts, or fewer masked tokens, at a time", len(s.at), most, cfg.Rows, cfg.RowLength)
+	}
+	return ""
 }
 
 // readStarts reads where the words of a record's tokens begin.

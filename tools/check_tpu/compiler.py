@@ -39,8 +39,10 @@ from check_tpu.common import (
 from check_tpu.worker import Worker
 
 REQUIRED = REQUIREMENTS / "compiler.txt"
-CONFIGS = {"tiny": 256, "minilm": 64, "base": 16}
-"""The models, and the rows that the batches of the search are multiples of."""
+CONFIGS = ("tiny", "minilm", "base", passes.MASKED)
+"""The models."""
+STEPS = {"tiny": 256, "minilm": 64, "base": 16}
+"""Those whose largest batch is searched, and the rows that the batches tried are multiples of."""
 CLOSE = 8
 """The search ends when what is refused is larger by at most one part of so many, or by one step."""
 PRECISIONS = ("float32", "bf16")
@@ -115,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
     """The arguments."""
     p = argparse.ArgumentParser(prog="check_tpu.compiler", description=__doc__.splitlines()[0])
     add = p.add_argument
-    add("--configs", nargs="+", choices=list(CONFIGS), default=list(CONFIGS))
+    add("--configs", nargs="+", choices=CONFIGS, default=CONFIGS)
     add("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     add("--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS)
     add("--topologies", nargs="+", default=TOPOLOGIES, help="such as v5e:2x2 (default: and v6e)")
@@ -205,7 +207,7 @@ def found(args: argparse.Namespace, compiled: Callable[[Program], Compiled]) -> 
         "| training step | largest batch on a v5e | memory | refused |",
         "| --- | --- | --- | --- |",
     ]
-    for config in args.configs:
+    for config in filter(STEPS.__contains__, args.configs):
         for precision in args.precisions:
             fits, over, memory = search(config, precision, args.rows, compiled)
             lines.append(
@@ -232,7 +234,7 @@ def search(
             raise CheckError(f"{program}: {sentence(results[rows].refused)}")
         return None if results[rows].refused else results[rows].total
 
-    fits = largest(used, start, CONFIGS[config], MEMORY)
+    fits = largest(used, start, STEPS[config], MEMORY)
     over = min(rows for rows, result in results.items() if result.refused)
     return fits, over, results[fits].total
 

@@ -59,6 +59,10 @@ STEPS = (1, 4)
 """Training steps of a call: a single step, and a loop."""
 DENSE = {"flowers": "examples=16", "words": "examples=16,length=24", "weather": "examples=16"}
 """Models of internal/testkit/models.py that take no packed texts, with the sizes of their axes."""
+MASKED = "mlm"
+"""The configuration tiny as a masked language model."""
+PREDICTIONS = 21
+"""Places for masked tokens of a row: 15 % of its positions, and one for each of two blocks."""
 MODELS = TOOLS.parent / "internal" / "testkit" / "models.py"
 UNKNOWN = "Cannot colocate nodes"
 """What the passes say of a variable of unknown shape."""
@@ -94,8 +98,8 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--configs",
         nargs="+",
-        default=["tiny", "minilm", *DENSE],
-        help=f"configurations of BERT, or {', '.join(DENSE)} (default: tiny, minilm and these)",
+        default=["tiny", "minilm", MASKED, *DENSE],
+        help=f"configurations of BERT, {MASKED}, or {', '.join(DENSE)} (default: all but base)",
     )
     add("--replicas", nargs="+", type=int, default=[1, 2, 8], help="cores (default: 1 2 8)")
     add("--rows", type=int, default=16, help="rows of a replica's batch (default: 16)")
@@ -185,8 +189,24 @@ def exported(out: pathlib.Path, config: str, precision: str, timeout: int) -> No
             command([sys.executable, str(MODELS), str(out.parent)], timeout)
         return
     flags = {"--config": config, "--precision": precision, "--out": str(out)}
-    words = ["bert-classifier", *(word for flag in flags.items() for word in flag), "--overwrite"]
+    kind = ["bert-classifier"]
+    if config == MASKED:
+        kind = ["bert", "--task", "mlm", "--data", str(_vocabulary(out.parent))]
+        flags["--config"] = "tiny"
+    words = [*kind, *(word for flag in flags.items() for word in flag), "--overwrite"]
     command([sys.executable, "-m", "gorbit_export", *words], timeout)
+
+
+def _vocabulary(folder: pathlib.Path) -> pathlib.Path:
+    """Writes what an export reads of data: a vocabulary of tiny's size with special tokens."""
+    data = folder / "data-mlm"
+    data.mkdir(exist_ok=True)
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(30522 - 5))]
+    (data / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    vocab = {"file": "vocab.txt", "size": len(tokens)}
+    manifest = {"format": "gorbit-dataset", "version": 1, "vocab": vocab}
+    (data / "manifest.json").write_text(json.dumps(manifest))
+    return data
 
 
 def composed(
@@ -210,12 +230,13 @@ def composed(
         timeout: seconds for the command.
     """
     axes = DENSE.get(export.name)
+    masked = f",predictions={PREDICTIONS * rows}" if export.name == MASKED else ""
     shapes = (
         {"--axes": axes}
         if axes
         else {
-            "--axes": f"rows={rows},length={LENGTH},examples={EXAMPLES * rows}",
-            "--more-axes": f"rows={rows},length={LENGTH // 2},examples={EXAMPLES * rows}",
+            "--axes": f"rows={rows},length={LENGTH},examples={EXAMPLES * rows}{masked}",
+            "--more-axes": f"rows={rows},length={LENGTH // 2},examples={EXAMPLES * rows}{masked}",
         }
     )
     flags = {
