@@ -230,7 +230,7 @@ def composed(
         timeout: seconds for the command.
     """
     axes = DENSE.get(export.name)
-    masked = f",predictions={PREDICTIONS * rows}" if export.name == MASKED else ""
+    masked = f",predictions={PREDICTIONS * rows}" if export.name.split("-")[0] == MASKED else ""
     shapes = (
         {"--axes": axes}
         if axes
