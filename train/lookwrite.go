@@ -23,7 +23,7 @@ func (r *RunReport) Write(out io.Writer) error {
 		steps += fmt.Sprintf(" of %d", r.Total)
 	}
 	if r.StoppedEarly != "" {
-		steps += ", stopped early: " + r.StoppedEarly
+		steps += ", stopped early: " + whyEarly(r.StoppedEarly)
 	}
 	graph := r.Graph
 	if r.OwnGraph {

@@ -23,6 +23,8 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/task"
+	"github.com/gorbit-ml/gorbit/train/task/mlm"
+	"github.com/gorbit-ml/gorbit/train/task/qa"
 )
 
 // past is the state that an earlier process left in a run folder.
@@ -259,7 +261,7 @@ func (t *training) tellComplete(before *past) {
 	step := before.state.Step
 	line := fmt.Sprintf("run %s is complete: %d of %d steps", t.folder, step, t.steps)
 	if early := before.state.StoppedEarly; early != nil {
-		line += fmt.Sprintf(" (stopped early: %s)", early.Reason)
+		line += fmt.Sprintf(" (stopped early: %s)", whyEarly(early.Reason))
 	}
 	which, at := Latest, step
 	if value, best, ok := before.best(knownTask(t.export.Contract)); ok {
@@ -270,14 +272,36 @@ func (t *training) tellComplete(before *past) {
 		line += fmt.Sprintf(", in %s", saved.Prefix)
 	}
 	run := launch.Quote(t.folder)
-	from := `--text "..."`
-	if !takesTokens(t.export.Contract) {
-		from = "--file FILE"
-	}
 	fmt.Fprintf(t.env.Out, "%s\nnext: gorbit evaluate --run %s --checkpoint %s\n", line, run, which)
-	fmt.Fprintf(t.env.Out, "      gorbit predict --run %s %s\n", run, from)
+	fmt.Fprintf(t.env.Out, "      gorbit predict --run %s %s\n", run, toAsk(t.export.Contract, t.manifest()))
 	fmt.Fprintf(t.env.Out, "      gorbit export --run %s --out %s\n", run, launch.Quote("served/"+filepath.Base(t.folder)))
 	fmt.Fprintf(t.env.Out, "      %s with --steps %d, to train on\n", t.again(), 2*max(step, t.steps))
+}
+
+// whyEarly returns the reason of an action that ended a training, without the words that all have.
+func whyEarly(reason string) string {
+	return strings.TrimPrefix(reason, runner.ErrStopTraining.Error()+": ")
+}
+
+// manifest returns that of the data, or nil.
+func (t *training) manifest() *convert.Manifest {
+	if t.data == nil {
+		return nil
+	}
+	return t.data.manifest
+}
+
+// toAsk returns the flags with which to ask a model.
+func toAsk(c *graphs.Contract, m *convert.Manifest) string {
+	switch {
+	case !takesTokens(c):
+		return "--file FILE"
+	case c.Task == mlm.Name:
+		return `--text "... [MASK] ..."`
+	case c.Task == qa.Name, m != nil && m.Pairs():
+		return `--text "..." --text-pair "..."`
+	}
+	return `--text "..."`
 }
 
 // record writes the params to the folder, for a new run or for one that continues from a restored

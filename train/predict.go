@@ -59,6 +59,9 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	return text.NewTokenizer(v, config)
 }
 
+// ToAsk returns the flags of gorbit predict with which to ask the run's model, such as --text "...".
+func (r *Run) ToAsk() string { return toAsk(r.Export.Contract, r.Manifest) }
+
 // PredictTexts classifies texts and calls each with the answers, in order. Texts that are longer
 // than MaxLength are cut; their answers are marked and their number is logged.
 func (r *Run) PredictTexts(ctx context.Context, tokenizer *text.Tokenizer, in predict.Source, each func(predict.Answer) error) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -73,47 +74,47 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		if err != nil {
 			return err
 		}
-		step, texts, err := exportRun(cmd.Context(), r, env, format, o, f.Changed("lowercase"))
+		step, ask, err := exportRun(cmd.Context(), r, env, format, o, f.Changed("lowercase"))
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\nnext: %s\n", step, o.Out, afterExport(format, o.Out, texts))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\nnext: %s\n", step, o.Out, afterExport(format, r.run, o.Out, ask))
 		return err
 	}
 	return cmd
 }
 
-// exportRun writes the model of a run's checkpoint. It returns the checkpoint's step, and whether the
-// model takes texts.
-func exportRun(ctx context.Context, r runFlags, env train.Env, format string, o servable.Options, lowercaseGiven bool) (step int64, texts bool, err error) {
+// exportRun writes the model of a run's checkpoint. It returns the checkpoint's step, and the
+// flags with which to ask the model.
+func exportRun(ctx context.Context, r runFlags, env train.Env, format string, o servable.Options, lowercaseGiven bool) (step int64, ask string, err error) {
 	run, step, err := r.open(ctx, env, true)
 	if err != nil {
-		return 0, false, err
+		return 0, "", err
 	}
 	defer run.Close()
 	o.Export = run.Export
 	if err := completeInputs(&o, run); err != nil {
-		return 0, false, err
+		return 0, "", err
 	}
 	completeServable(&o, run, lowercaseGiven)
 	if o.Variables, err = run.Variables(ctx); err != nil {
-		return 0, false, err
+		return 0, "", err
 	}
-	return step, run.TakesTexts(), writeModel(ctx, format, o, run.Results(), env.Log)
+	return step, run.ToAsk(), writeModel(ctx, format, o, run.Results(), env.Log)
 }
 
 // afterExport returns what to type after a model was written.
-func afterExport(format, to string, texts bool) string {
+func afterExport(format, run, to, ask string) string {
 	out := launch.Quote(to)
 	switch {
 	case format == formatHuggingFace:
 		return "see README.md there, which says how transformers loads it"
 	case vfs.Scheme(to) != "":
 		return fmt.Sprintf("serve it with TensorFlow Serving, or copy it to try it: gcloud storage cp -r %s .", out)
-	case texts:
-		return fmt.Sprintf("gorbit-predict --model %s --text \"...\"", out)
+	case strings.Contains(ask, text.Mask): // gorbit-predict fills no masks
+		return fmt.Sprintf("load it with TensorFlow; to ask the model: gorbit predict --run %s %s", launch.Quote(run), ask)
 	}
-	return fmt.Sprintf("gorbit-predict --model %s --file FILE", out)
+	return fmt.Sprintf("gorbit-predict --model %s %s", out, ask)
 }
 
 // completeInputs sets what the model takes: texts, with a vocabulary, or features.

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train"
@@ -81,6 +82,9 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 			return err
 		}
 		defer run.Close()
+		if task := run.Export.Contract.Task; f.Changed("top-k") && task != string(convert.MaskedLM) {
+			return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm", task)
+		}
 		run.TopK = a.topK
 		return a.predict(cmd, run, env.Log)
 	}

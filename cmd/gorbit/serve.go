@@ -3,7 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +21,9 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/help"
+	"github.com/gorbit-ml/gorbit/internal/peertls"
 	"github.com/gorbit-ml/gorbit/internal/saved"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/serve"
@@ -110,6 +112,9 @@ func (s *serveFlags) serve(ctx context.Context, args []string, env train.Env, ou
 	if s.stop.StopDelay < 0 || s.stop.StopTimeout < 0 {
 		return usagef("--stop-delay is %v and --stop-timeout is %v; expected 0 or more", s.stop.StopDelay, s.stop.StopTimeout)
 	}
+	if err := devices.CheckListen(s.listen); err != nil {
+		return usagef("--listen: %w", err)
+	}
 	if err := s.secrets(); err != nil {
 		return err
 	}
@@ -136,6 +141,9 @@ func (s *serveFlags) serve(ctx context.Context, args []string, env train.Env, ou
 	on, err := net.Listen("tcp", s.listen)
 	if err != nil {
 		server.Close()
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("--listen %s: another process listens there; stop it, or choose another port, 0 for a free one", s.listen)
+		}
 		return fmt.Errorf("--listen: %w", err)
 	}
 	scheme := "http"
@@ -160,18 +168,18 @@ func (s *serveFlags) secrets() error {
 		return usagef("--tls-cert is %q and --tls-key is %q; expected both, or neither", s.cert, s.key)
 	}
 	if s.cert != "" {
-		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+		pair, err := peertls.ReadPair(s.cert, s.key)
 		if err != nil {
-			return fmt.Errorf("--tls-cert %s, --tls-key %s: %w", s.cert, s.key, err)
+			return usagef("%w", err)
 		}
-		s.stop.Certificate = &pair
+		s.stop.Certificate = pair
 	}
 	if s.tokens == "" {
 		return nil
 	}
-	content, err := bounded.ReadFile(s.tokens, maxTokenFileBytes)
+	content, err := peertls.ReadSecret("--token-file", s.tokens, maxTokenFileBytes)
 	if err != nil {
-		return fmt.Errorf("--token-file: %w", err)
+		return usagef("%w", err)
 	}
 	lines := bufio.NewScanner(strings.NewReader(string(content)))
 	for lines.Scan() {

@@ -74,7 +74,7 @@ func ReadToken(path string, stdin io.Reader) (string, error) {
 		}
 		return strings.TrimSpace(string(line)), nil
 	}
-	text, err := readSecret("--token-file", path, 2*maxToken)
+	text, err := ReadSecret("--token-file", path, 2*maxToken)
 	if err != nil {
 		return "", err
 	}
@@ -87,8 +87,9 @@ func ReadToken(path string, stdin io.Reader) (string, error) {
 	return token, nil
 }
 
-// readSecret reads a file that not every user of the machine may read.
-func readSecret(flag, path string, most int64) ([]byte, error) {
+// ReadSecret reads a file of at most so many bytes, the value of a flag, that not every user of the
+// machine may read.
+func ReadSecret(flag, path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
@@ -121,8 +122,8 @@ func (o Options) files() (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	if now := time.Now(); now.Before(own.Leaf.NotBefore) || now.After(own.Leaf.NotAfter) {
-		return nil, fmt.Errorf("--tls-cert %s; make a new one, or set this machine's clock", outOfDate(o.Cert, own.Leaf, now))
+	if err := inDate(o.Cert, own.Leaf); err != nil {
+		return nil, err
 	}
 	chain := x509.NewCertPool()
 	for _, der := range own.Certificate[1:] {
@@ -139,18 +140,38 @@ func (o Options) files() (*Keys, error) {
 	return k, nil
 }
 
-func (o Options) own() (*tls.Certificate, error) {
-	key, err := readSecret("--tls-key", o.Key, maxPEM)
+func (o Options) own() (*tls.Certificate, error) { return readPair(o.Cert, o.Key) }
+
+// ReadPair reads the certificate of --tls-cert and its key of --tls-key. The certificate must be valid
+// now.
+func ReadPair(cert, key string) (*tls.Certificate, error) {
+	pair, err := readPair(cert, key)
 	if err != nil {
 		return nil, err
 	}
-	cert, err := bounded.ReadFile(o.Cert, maxPEM)
+	return pair, inDate(cert, pair.Leaf)
+}
+
+func readPair(certFile, keyFile string) (*tls.Certificate, error) {
+	key, err := ReadSecret("--tls-key", keyFile, maxPEM)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := bounded.ReadFile(certFile, maxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert: %w", err)
 	}
-	own, err := tls.X509KeyPair(cert, key)
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("--tls-cert %s and --tls-key %s: %w", o.Cert, o.Key, err)
+		return nil, fmt.Errorf("--tls-cert %s and --tls-key %s: %w", certFile, keyFile, err)
 	}
-	return &own, nil
+	return &pair, nil
+}
+
+// inDate returns an error if a certificate is not valid now.
+func inDate(file string, c *x509.Certificate) error {
+	if now := time.Now(); now.Before(c.NotBefore) || now.After(c.NotAfter) {
+		return fmt.Errorf("--tls-cert %s; make a new one, or set this machine's clock", outOfDate(file, c, now))
+	}
+	return nil
 }

@@ -307,6 +307,13 @@ func TestFiles(t *testing.T) {
 			t.Errorf("the client got %v", err)
 		}
 	}
+	// A server alone reads its certificate and key.
+	if _, err := ReadPair(expired.Cert, expired.Key); err == nil || !strings.Contains(err.Error(), "expired at") {
+		t.Errorf("an expired certificate: %v", err)
+	}
+	if _, err := ReadPair(future.Cert, expired.Key); err == nil || !strings.Contains(err.Error(), "--tls-cert "+future.Cert+" and --tls-key") {
+		t.Errorf("another's key: %v", err)
+	}
 	stranger := load(newAuthority(t).issue(now.Add(-time.Hour), now.Add(time.Hour), both...))
 	var e *Error
 	if _, err, _ := meet(t, good, stranger); !errors.As(err, &e) || !strings.Contains(e.Reason, "not signed by the CA of --tls-ca") {

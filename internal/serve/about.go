@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -9,6 +10,11 @@ import (
 
 // status answers GET /v1/models/NAME as TensorFlow Serving's model status API does.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	if strings.Contains(r.URL.Path, ":") {
+		w.Header().Set("Allow", http.MethodPost)
+		fail(w, &statusError{http.StatusMethodNotAllowed, fmt.Sprintf("GET %s is given; expected POST", clip(r.URL.Path))})
+		return
+	}
 	m, err := s.model(r.PathValue("model"), r.PathValue("version"))
 	if err != nil {
 		fail(w, err)

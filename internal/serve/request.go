@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,8 +31,8 @@ var verbs = map[string]form{"answer": answers, "predict": instances, "classify":
 type request struct {
 	form     form
 	examples []example
-	// raw means that the examples were given as tensors, so that the response has the model's
-	// outputs instead of answers.
+	// raw means that the examples of :predict were given as tensors, so that the response has the
+	// model's outputs instead of answers.
 	raw bool
 }
 
@@ -70,12 +71,13 @@ func (m *Model) parse(f form, body []byte, l limits) (*request, error) {
 		return nil, badf("%d examples given; expected 1 to %d", n, l.examples)
 	}
 	r := &request{form: f}
+	tensors := true
 	if m.Texts != nil {
-		r.examples, r.raw, err = m.Texts.parse(rows, l.refuseLong)
+		r.examples, tensors, err = m.Texts.parse(rows, l.refuseLong)
 	} else {
 		r.examples, err = m.Features.parse(rows)
-		r.raw = f == instances || f == inputs
 	}
+	r.raw = tensors && (f == instances || f == inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +133,7 @@ func answerRows(body []byte) ([]json.RawMessage, error) {
 	if err := d.Decode(&in); err != nil {
 		return nil, badf(`the request is not an object with "text", "texts" or "examples": %s`, reason(err))
 	}
-	if d.More() {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, badf("the request has something behind its object")
 	}
 	given := 0

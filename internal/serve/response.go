@@ -19,7 +19,7 @@ func (m *Model) respond(r *request, results []predict.Result) (body []byte, trun
 	all := make([]predict.Answer, len(results))
 	for i, e := range r.examples {
 		if all[i], err = m.Renderer.Render(predict.Example{Encoding: e.encoding, Text: e.text}, results[i]); err != nil {
-			return nil, 0, err
+			return nil, 0, fmt.Errorf("example %d: %w", i+1, err)
 		}
 		if all[i].Cut() {
 			truncated++

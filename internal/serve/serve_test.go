@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/dense"
@@ -151,6 +153,8 @@ func TestResponses(t *testing.T) {
 		{"numbers:predict", `{"instances": [{"x": [[1,2]], "y": 3}, {"x": [[1,2],[3,4]], "y": 9}]}`, 200, `{"predictions":[{"sum":3,"first":[[3]]},{"sum":10,"first":[[9]]}]}`},
 		{"numbers:predict", `{"inputs": {"x": [[[1,2]],[[0.25,0]]], "y": [3,4]}}`, 200, `{"outputs":{"sum":[3,0.25],"first":[[[3]],[[4]]]}}`},
 		{"numbers:predict", `{"instances": [{"x": {"b64": "AACAPwAAAEA="}, "y": 1}]}`, 200, `{"predictions":[{"sum":3,"first":[[1]]}]}`},
+		{"words:classify", `{"examples": [{"input_ids": [2,5,3], "attention_mask": [1,1,1], "token_type_ids": [0,0,0]}]}`, 200, `{"results":[[["no",0.9],["yes",0.1]]]}`},
+		{"words:answer", `{"examples": [{"input_ids": [2,5,3], "attention_mask": [1,1,1], "token_type_ids": [0,0,0]}]}`, 200, `"answers":[{` + a + `}]}`},
 
 		{"nothing:predict", `{}`, 404, "model nothing is not served; expected one of numbers, words"},
 		{"words/versions/8:predict", `{}`, 404, "version 8 of model words is not served; expected 7"},
@@ -179,6 +183,10 @@ func TestResponses(t *testing.T) {
 		{"words:answer", `{"text": "a", "texts": ["a"]}`, 400, "expected one of them"},
 		{"words:answer", `{"text": "a", "pear": "b"}`, 400, `unknown field \"pear\"`},
 		{"words:answer", `{"text": "a"} {}`, 400, "something behind its object"},
+		{"words:answer", `{"texts": ["a"]}]`, 400, "something behind its object"},
+		{"words:predict", `{"instances": [{"text": "a", "pair": "b", "text_pair": "c"}]}`, 400, `example 1 has both \"text_pair\" and \"pair\"; expected one of them`},
+		{"words:predict", `{"instances": [{"input_ids": "x", "attention_mask": [1], "token_type_ids": [0]}]}`, 400, `example 1: input_ids has the value \"x\"; expected numbers`},
+		{"words:regress", `{"examples": [{"input_ids": [2], "attention_mask": [1], "token_type_ids": [0]}]}`, 400, "more than one number; use :predict"},
 		{"numbers:predict", `{"instances": [{"x": [[1,2]]}]}`, 400, `example 1 has no field \"y\"`},
 		{"numbers:predict", `{"instances": [{"x": [[1,2],[3]], "y": 1}]}`, 400, "different lengths"},
 		{"numbers:predict", `{"instances": [{"x": [1,2], "y": 1}]}`, 400, "has the shape [2]; expected [-1 2]"},
@@ -223,6 +231,7 @@ func TestAbout(t *testing.T) {
 		{"/v1/models/words/versions/7/metadata", `"dtype": "DT_FLOAT"`, 200, []string{"Authorization", "bearer 0123456789abcdef"}},
 		{"/metrics", `gorbit_queue_examples{model="words"} 0`, 200, []string{"Authorization", "Bearer 0123456789abcdef"}},
 		{"/nothing", "is not served", 404, nil},
+		{"/v1/models/words:predict", "GET /v1/models/words:predict is given; expected POST", 405, []string{"Authorization", "Bearer 0123456789abcdef"}},
 	} {
 		if code, body := ask(s, "GET", tt.path, "", tt.headers...); code != tt.status || !strings.Contains(body, tt.want) {
 			t.Errorf("%s: status %d, %s; expected %d, %s", tt.path, code, body, tt.status, tt.want)
@@ -252,12 +261,34 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestBrokenBodies holds that what is wrong with a body is not taken for a failure of the model.
+func TestBrokenBodies(t *testing.T) {
+	s := start(t, config(), texts(t, textModel{}))
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{{os.ErrDeadlineExceeded, 408}, {errors.New("invalid byte in chunk length"), 400}, {io.ErrUnexpectedEOF, statusClientGone}} {
+		r := httptest.NewRequest("POST", "/v1/models/words:predict", iotest.ErrReader(tt.err))
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != tt.want {
+			t.Errorf("%v: status %d, %s; expected %d", tt.err, w.Code, w.Body, tt.want)
+		}
+	}
+	r := httptest.NewRequest("POST", "/v1/models/words:predict", iotest.ErrReader(errors.New("the body is read")))
+	r.ContentLength = s.MaxBodyBytes + 1
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, r); w.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("a body that is too long: status %d, %s", w.Code, w.Body)
+	}
+}
+
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"the most examples of a request is 0":    func(c *Config) { c.MaxExamples = 0 },
-		"the queue has room for 1 examples":      func(c *Config) { c.QueueExamples = 1 },
-		"a token has 3 characters":               func(c *Config) { c.Tokens = []string{"abc"} },
-		"the delay of a batch is -1ns; expected": func(c *Config) { c.BatchDelay = -1 },
+		"--max-examples is 0":                      func(c *Config) { c.MaxExamples = 0 },
+		"--queue is 1; expected 1024":              func(c *Config) { c.QueueExamples = 1 },
+		"a token of --token-file has 3 characters": func(c *Config) { c.Tokens = []string{"abc"} },
+		"--batch-delay is -1ns; expected":          func(c *Config) { c.BatchDelay = -1 },
+		"--timeout is 0s; expected more than 0":    func(c *Config) { c.Timeout = 0 },
 	} {
 		c := config()
 		change(&c)

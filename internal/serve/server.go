@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"sort"
 	"strconv"
 	"strings"
@@ -59,23 +60,24 @@ func (c Config) Validate() error {
 	for _, f := range []struct {
 		name  string
 		value int64
-	}{{"the most bytes of a body", c.MaxBodyBytes}, {"the most examples of a request", int64(c.MaxExamples)}, {"the most tokens of a batch", int64(c.BatchTokens)},
-		{"the most examples of a batch", int64(c.BatchExamples)}, {"the time-out in nanoseconds", int64(c.Timeout)}} {
+	}{{"--max-body", c.MaxBodyBytes}, {"--max-examples", int64(c.MaxExamples)}, {"--batch-tokens", int64(c.BatchTokens)}, {"--batch-examples", int64(c.BatchExamples)}} {
 		if f.value < 1 {
 			return fmt.Errorf("%s is %d; expected 1 or more", f.name, f.value)
 		}
 	}
 	switch {
+	case c.Timeout <= 0:
+		return fmt.Errorf("--timeout is %v; expected more than 0", c.Timeout)
 	case c.BatchDelay < 0 || c.BatchDelay > time.Second:
-		return fmt.Errorf("the delay of a batch is %v; expected 0 to 1s", c.BatchDelay)
+		return fmt.Errorf("--batch-delay is %v; expected 0 to 1s", c.BatchDelay)
 	case c.QueueExamples < c.MaxExamples:
-		return fmt.Errorf("the queue has room for %d examples; expected %d or more, the most of a request", c.QueueExamples, c.MaxExamples)
+		return fmt.Errorf("--queue is %d; expected %d or more, the most examples of a request (--max-examples)", c.QueueExamples, c.MaxExamples)
 	case c.Log == nil:
 		return errors.New("no logger")
 	}
 	for _, t := range c.Tokens {
 		if len(t) < minTokenBytes {
-			return fmt.Errorf("a token has %d characters; expected %d or more", len(t), minTokenBytes)
+			return fmt.Errorf("a token of --token-file has %d characters; expected %d or more: make one with openssl rand -hex 32", len(t), minTokenBytes)
 		}
 	}
 	return nil
@@ -314,7 +316,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 
 // answer returns the body of a response.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f form) ([]byte, error) {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.MaxBodyBytes))
+	data, err := s.body(w, r)
 	if err != nil {
 		return nil, err
 	}
@@ -341,13 +343,29 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 	return body, nil
 }
 
+// body reads the body of a request.
+func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength > s.MaxBodyBytes {
+		return nil, &http.MaxBytesError{Limit: s.MaxBodyBytes}
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.MaxBodyBytes))
+	tooLarge := (*http.MaxBytesError)(nil)
+	switch {
+	case err == nil, errors.As(err, &tooLarge), errors.Is(err, io.ErrUnexpectedEOF): // the last one: the client is gone
+		return data, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &statusError{http.StatusRequestTimeout, fmt.Sprintf("the request did not arrive within %v", readTimeout)}
+	}
+	return nil, badf("the request cannot be read: %v", err)
+}
+
 // checkPairs warns, once, of pairs for a model of single texts, or the other way round.
 func (m *served) checkPairs(r *request, log *slog.Logger) {
 	if r.raw || m.Texts == nil || m.Texts.Pairs == nil {
 		return
 	}
 	for _, e := range r.examples {
-		if (e.text.B != "") != *m.Texts.Pairs {
+		if e.text != nil && (e.text.B != "") != *m.Texts.Pairs {
 			m.warn.Do(func() { log.Warn(predict.PairsMessage(*m.Texts.Pairs), "model", m.Name) })
 			return
 		}
@@ -365,7 +383,7 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, m *served, err e
 	case errors.Is(err, errFull), errors.Is(err, errClosed):
 		w.Header().Set("Retry-After", "1")
 		known = &statusError{http.StatusServiceUnavailable, err.Error()}
-	case r.Context().Err() != nil:
+	case r.Context().Err() != nil, errors.Is(err, io.ErrUnexpectedEOF):
 		known = &statusError{statusClientGone, "the client is gone"}
 	case errors.Is(err, context.DeadlineExceeded):
 		known = &statusError{http.StatusGatewayTimeout, fmt.Sprintf("there was no answer within %v", s.Timeout)}

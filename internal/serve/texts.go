@@ -67,6 +67,9 @@ func (t *Texts) row(row json.RawMessage, number int) (pair text.Pair, tokens *te
 	if pair.A, err = stringOf(fields[fieldText], fieldText, number); err != nil {
 		return pair, nil, err
 	}
+	if fields[fieldPair] != nil && fields[fieldOtherPair] != nil {
+		return pair, nil, badf("example %d has both %q and %q; expected one of them", number+1, fieldPair, fieldOtherPair)
+	}
 	for _, name := range []string{fieldPair, fieldOtherPair} {
 		if raw := fields[name]; raw != nil && string(raw) != "null" {
 			if pair.B, err = stringOf(raw, name, number); err != nil {
@@ -87,16 +90,16 @@ func (t *Texts) tokens(fields map[string]json.RawMessage, number int) (*text.Enc
 		shape, err := flatten(fields[name], func(token []byte) error {
 			v, err := strconv.ParseInt(string(token), 10, 32)
 			if err != nil || v < 0 || v >= int64(below) {
-				return badf("%s; expected whole numbers from 0 to %d", clip(string(token)), below-1)
+				return badf("has the value %s; expected whole numbers from 0 to %d", clip(string(token)), below-1)
 			}
 			out = append(out, int32(v))
 			return nil
 		})
 		if err == nil && len(shape) != 1 {
-			err = badf("%d axes; expected a list of numbers", len(shape))
+			err = badf("has %d axes; expected a list of numbers", len(shape))
 		}
 		if err != nil {
-			return nil, badf("example %d: %s is or has %v", number+1, name, err)
+			return nil, badf("example %d: %s %v", number+1, name, err)
 		}
 		return out, nil
 	}

@@ -113,7 +113,7 @@ func (a Filled) MarshalJSON() ([]byte, error) { return Object(a.Fields()).Marsha
 
 // Columns implements Answer.
 func (a Filled) Columns() []Field {
-	return []Field{{Name: "masks", Value: a.Text()}, {Name: "truncated", Value: a.Truncated}}
+	return []Field{{Name: "masks", Value: listed{a.Fields()[0].Value, a.Text()}}, {Name: "truncated", Value: a.Truncated}}
 }
 
 // Text implements Answer: the tokens of each mask, with bars between masks.

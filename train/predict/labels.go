@@ -79,7 +79,7 @@ func (a Labels) Columns() []Field {
 	for i, p := range a.Probabilities {
 		each[i] = Field{Name: nameOf(a.names, i), Value: share(p)}
 	}
-	return []Field{{Name: "labels", Value: strings.Join(a.Chosen(), ",")}, {Name: "probabilities", Value: each, Each: "probability_"}, {Name: "truncated", Value: a.Truncated}}
+	return []Field{{Name: "labels", Value: listed{a.Chosen(), strings.Join(a.Chosen(), ",")}}, {Name: "probabilities", Value: each, Each: "probability_"}, {Name: "truncated", Value: a.Truncated}}
 }
 
 // Text implements Answer.

@@ -123,7 +123,7 @@ func (p *Predictor) window(texts []text.Pair) window {
 	if _, ok := p.Renderer.(spanner); ok {
 		return window{texts: texts}
 	}
-	return window{texts, p.Tokenizer.EncodeBatch(texts, p.MaxLength)}
+	return window{texts: texts, examples: p.Tokenizer.EncodeBatch(texts, p.MaxLength)}
 }
 
 // Each classifies all texts of a source and calls each with the answers, in order. If the source
@@ -136,6 +136,15 @@ func (p *Predictor) Each(ctx context.Context, in Source, each func(Answer) error
 type window struct {
 	texts    []text.Pair
 	examples []text.Encoding
+	before   int // texts of the windows before
+}
+
+// wrong returns an error that names the text which it is about.
+func (w window) wrong(i int, err error) error {
+	if err == nil || w.texts == nil {
+		return err
+	}
+	return fmt.Errorf("text %d: %w", w.before+i+1, err)
 }
 
 // example returns an example of the window.
@@ -150,7 +159,7 @@ func (w window) example(i int) Example {
 // encode yields the encoded texts of a source, one window at a time.
 func (p *Predictor) encode(in Source) iter.Seq2[window, error] {
 	return func(yield func(window, error) bool) {
-		for {
+		for before := 0; ; {
 			var pairs []text.Pair
 			var err error
 			for len(pairs) < p.Window && err == nil {
@@ -159,8 +168,13 @@ func (p *Predictor) encode(in Source) iter.Seq2[window, error] {
 					pairs = append(pairs, e)
 				}
 			}
-			if len(pairs) > 0 && !yield(p.window(pairs), nil) {
-				return
+			if len(pairs) > 0 {
+				w := p.window(pairs)
+				w.before = before
+				before += len(pairs)
+				if !yield(w, nil) {
+					return
+				}
 			}
 			if errors.Is(err, io.EOF) {
 				return
@@ -258,12 +272,12 @@ func receive[T any](ctx context.Context, from <-chan T) (v T, ok bool) {
 // answer returns the answers for a window.
 func (p *Predictor) answer(ctx context.Context, w window) ([]Answer, error) {
 	if s, ok := p.Renderer.(spanner); ok && w.examples == nil {
-		return p.answerQuestions(ctx, s, w.texts)
+		return p.answerQuestions(ctx, s, w)
 	}
 	answers := make([]Answer, len(w.examples))
 	err := p.run(ctx, w.examples, func(i int, r Result) (err error) {
 		answers[i], err = p.Renderer.Render(w.example(i), r)
-		return err
+		return w.wrong(i, err)
 	})
 	return answers, err
 }

@@ -124,7 +124,7 @@ func (b byKind) Render(e Example, r Result) (Answer, error) {
 		return nil, fmt.Errorf("the model returned %d outputs; expected %d", len(r), len(b.outputs))
 	}
 	if b.probabilities < 0 {
-		f := &Fields{truncated: e.Encoding.Truncated}
+		f := &Fields{truncated: e.Encoding.Truncated, text: e.Text != nil}
 		for i, o := range b.outputs {
 			f.add(o, r[i])
 		}
@@ -164,7 +164,7 @@ func distribution(p []float64) []float64 {
 // Fields is the Answer of a model with any outputs: one field for each.
 type Fields struct {
 	fields, columns []Field
-	truncated       bool
+	text, truncated bool // the example was given as a text, and was cut
 }
 
 var _ Answer = (*Fields)(nil)
@@ -227,7 +227,12 @@ func (f *Fields) Fields() []Field {
 func (f *Fields) MarshalJSON() ([]byte, error) { return Object(f.Fields()).MarshalJSON() }
 
 // Columns implements Answer.
-func (f *Fields) Columns() []Field { return f.columns }
+func (f *Fields) Columns() []Field {
+	if !f.text {
+		return f.columns
+	}
+	return append(slices.Clone(f.columns), Field{Name: "truncated", Value: f.truncated})
+}
 
 // Text implements Answer.
 func (f *Fields) Text() string {
@@ -276,6 +281,15 @@ func (f *Fields) Row() []string {
 // Cut implements Answer.
 func (f *Fields) Cut() bool { return f.truncated }
 
+// listed is a list in JSON, and a text in a column.
+type listed struct {
+	list any
+	text string
+}
+
+// MarshalJSON implements json.Marshaler.
+func (l listed) MarshalJSON() ([]byte, error) { return json.Marshal(l.list) }
+
 // cells returns the values of a column of an answer, as text.
 func cells(c Field) []string {
 	switch v := c.Value.(type) {
@@ -291,6 +305,8 @@ func cells(c Field) []string {
 		return []string{number(v)}
 	case string:
 		return []string{v}
+	case listed:
+		return []string{v.text}
 	}
 	// Lists and the like.
 	text, err := json.Marshal(c.Value)

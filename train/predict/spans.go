@@ -61,7 +61,7 @@ func (s spanner) judge(w qa.Window, r Result) (qa.Candidates, error) {
 // Render implements Renderer, for a context that is one window.
 func (s spanner) Render(e Example, r Result) (Answer, error) {
 	if e.Text == nil || s.tokenizer == nil {
-		return nil, errors.New("the example was not given as texts; expected a question and its context")
+		return nil, fault.Usagef("the example is not given as texts; expected a question and its context")
 	}
 	windows, cut, err := s.windows(*e.Text)
 	switch {
@@ -82,8 +82,9 @@ func (s spanner) Names() []string {
 	return []string{"answer", "start", "end", "score", "null_score", "no_answer", "truncated"}
 }
 
-// answerQuestions answers pairs of a question and a context.
-func (p *Predictor) answerQuestions(ctx context.Context, s spanner, pairs []text.Pair) ([]Answer, error) {
+// answerQuestions answers a window of pairs of a question and a context.
+func (p *Predictor) answerQuestions(ctx context.Context, s spanner, w window) ([]Answer, error) {
+	pairs := w.texts
 	var windows []qa.Window
 	var examples []text.Encoding
 	of := make([]int, 0, len(pairs)) // the pair of each window
@@ -91,7 +92,7 @@ func (p *Predictor) answerQuestions(ctx context.Context, s spanner, pairs []text
 	for i, pair := range pairs {
 		some, isCut, err := s.windows(pair)
 		if err != nil {
-			return nil, fmt.Errorf("text %d: %w", i+1, err)
+			return nil, w.wrong(i, err)
 		}
 		cut[i] = isCut
 		for _, w := range some {

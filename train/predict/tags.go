@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -65,7 +66,7 @@ func (t tagger) Render(e Example, r Result) (Answer, error) {
 		return a, nil
 	}
 	if e.Text.B != "" {
-		return nil, errors.New("the text is a pair; expected a single text, whose words get labels")
+		return nil, fault.Usagef("the text is a pair; expected a single text, whose words get labels")
 	}
 	var ids []int32
 	token := 1

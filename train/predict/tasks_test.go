@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -69,6 +70,54 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// TestTaskColumns writes answers of tasks behind the columns of a table.
+func TestTaskColumns(t *testing.T) {
+	values := func(shape []int, data ...float64) taskModel {
+		return func(text.Encoding) Result { return Result{{shape, data}} }
+	}
+	for _, c := range []struct {
+		task      string
+		output    OutputSpec
+		model     taskModel
+		csv, json string
+	}{
+		{"regression", OutputSpec{Name: "predictions", Kind: OneValue}, values(nil, 0.5),
+			"t,predictions,truncated\ngood,0.5,false\ngood film.,0.5,true\n", `{"t":"good","predictions":0.5,"truncated":false}`},
+		{"multilabel", OutputSpec{Kind: Probabilities, Classes: []string{"sea", "air"}}, values([]int{2}, 0.5, 0.75),
+			"t,labels,probability_sea,probability_air,truncated\ngood,\"sea,air\",0.500000,0.750000,false\ngood film.,\"sea,air\",0.500000,0.750000,true\n",
+			`{"t":"good","labels":["sea","air"],"probabilities":{"air":0.75,"sea":0.5},"truncated":false}`},
+		{"mlm", OutputSpec{Kind: Probabilities}, values([]int{1, 2}, 0.25, 0.75),
+			"t,masks,truncated\ngood,\"[UNK] (75.0 %), [PAD] (25.0 %)\",false\ngood film.,\"[UNK] (75.0 %), [PAD] (25.0 %)\",true\n",
+			`{"t":"good","masks":[{"tokens":["[UNK]","[PAD]"],"scores":[0.75,0.25]}],"truncated":false}`},
+	} {
+		r, err := NewRenderer(c.task, []OutputSpec{c.output})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := New(c.model, Config{Renderer: r, Tokenizer: taskTokenizer(t), MaxLength: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for format, want := range map[Format]string{CSV: c.csv, JSON: c.json} {
+			in, closeFile, err := Open(t.Context(), file(t, "x.csv", "t\ngood\ngood film.\n"), nil, Columns{Text: "t"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			write, _, err := Writer(&out, in, format, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Each(t.Context(), in, write); err != nil || !strings.HasPrefix(out.String(), want) {
+				t.Errorf("%s, %s: %v, got %s", c.task, format, err, out.String())
+			}
+			if err := closeFile(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 func TestTags(t *testing.T) {
 	// The label of a token is its id's parity, except that pieces of words always have B.
 	model := taskModel(func(e text.Encoding) Result {
@@ -106,6 +155,15 @@ func TestTags(t *testing.T) {
 	a, err := r.Render(Example{Encoding: e}, model(e))
 	if err != nil || a.Text() != "0 1" {
 		t.Errorf("%v, %v", a, err)
+	}
+	// The number of a text counts the windows before.
+	p, err := New(model, Config{Renderer: r, Tokenizer: taskTokenizer(t), MaxLength: 8, Window: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := &List{Texts: []string{"good", "good"}, Pairs: []string{"", "film"}}
+	if _, err := p.Each(t.Context(), pairs, func(Answer) error { return nil }); fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "text 2: the text is a pair; expected a single text") {
+		t.Errorf("a pair: %v", err)
 	}
 	if _, err := r.Render(Example{Encoding: e}, Result{{Shape: []int{3, 2}, Data: make([]float64, 6)}}); err == nil {
 		t.Error("probabilities for other tokens are taken")
