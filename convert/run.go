@@ -237,7 +237,7 @@ func (c *conversion) readVocab() error {
 	}
 	v, err := text.ParseVocab(c.vocab, c.cfg.Vocab)
 	if err != nil {
-		return fmt.Errorf("convert: %w", err)
+		return fault.Usagef("convert: %w", err)
 	}
 	if c.tokenizer, err = text.NewTokenizer(v, c.cfg.Tokenizer); err != nil {
 		return fmt.Errorf("convert: %w", err)
@@ -298,7 +298,7 @@ func (c *conversion) convert(ctx context.Context, in Input) error {
 		return err
 	}
 	if source.Rows == source.Skipped {
-		return fmt.Errorf("convert: %s has no rows", in.Path)
+		return fault.Damagedf("convert: %s has no rows", in.Path)
 	}
 	if source.Skipped > 0 {
 		c.log.Warn("skipped bad rows", "file", in.Path, "skipped", source.Skipped, "rows", source.Rows)

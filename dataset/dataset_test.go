@@ -241,6 +241,9 @@ func TestRestoreRefuses(t *testing.T) {
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error is %v, expected it to say that %s", err, c.want)
 		}
+		if invalid := strings.HasPrefix(c.want, "its ") || strings.HasPrefix(c.want, "it "); e != nil && e.Invalid != invalid {
+			t.Errorf("the state is invalid: %v; expected %v for %q", e.Invalid, invalid, c.want)
+		}
 	}
 	// The end of an epoch may be written in two ways.
 	s := saved

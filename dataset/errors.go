@@ -44,6 +44,17 @@ func (e *RecordError) Unwrap() error { return e.Err }
 // StateError reports a State that belongs to other data or settings.
 type StateError struct {
 	Differences []string // one clause per difference
+	// Invalid says that the state itself is wrong, whatever the settings are.
+	Invalid bool
+}
+
+// Is reports whether the target is the error's class: fault.Usage, as other data or settings were
+// chosen, or fault.Damaged for an invalid state.
+func (e *StateError) Is(target error) bool {
+	if e.Invalid {
+		return target == fault.Damaged
+	}
+	return target == fault.Usage
 }
 
 // Error names everything that differs.

@@ -196,10 +196,10 @@ const maxEpoch = 1 << 53
 // check returns an error unless a Dataset with the given settings can continue from s.
 func (s State) check(now Settings, layout []Setting, fitted bool) error {
 	if s.Version != stateVersion {
-		return &StateError{[]string{fmt.Sprintf("its version is %d; expected %d", s.Version, stateVersion)}}
+		return &StateError{Differences: []string{fmt.Sprintf("its version is %d; expected %d", s.Version, stateVersion)}, Invalid: true}
 	}
 	if d := s.Settings.differences(now, layout); len(d) > 0 {
-		return &StateError{d}
+		return &StateError{Differences: d}
 	}
 	var d []string
 	if s.Epoch < 0 || s.Epoch > maxEpoch {
@@ -219,7 +219,7 @@ func (s State) check(now Settings, layout []Setting, fitted bool) error {
 		}
 	}
 	if len(d) > 0 {
-		return &StateError{d}
+		return &StateError{Differences: d, Invalid: true}
 	}
 	return nil
 }

@@ -33,6 +33,8 @@ type Checkpoints struct {
 	log       *slog.Logger
 	// best is the best evaluation so far, whose checkpoint is kept; nil if none is tracked.
 	best *runner.NewBestMetric
+	// averages is the checkpoint whose moving averages were told of.
+	averages string
 	// logs are files that must be on disk before each checkpoint.
 	logs []synced
 	// saving is called before each checkpoint with the state of the run; nil for none.
@@ -129,7 +131,8 @@ func (c *Checkpoints) Restore(ctx context.Context, path string) (runner.Restored
 	if err := c.variables.Assign(ctx, r.Tensors); err != nil {
 		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
 	}
-	if r.Averaged > 0 {
+	if r.Averaged > 0 && c.averages != r.Prefix {
+		c.averages = r.Prefix
 		c.log.Info("using the moving averages of the variables (optimizer.ema)", "variables", r.Averaged, "checkpoint", r.Prefix)
 	}
 	if len(first) > 0 {

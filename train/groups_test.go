@@ -210,6 +210,9 @@ func TestAverages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if said := strings.Count(log.String(), "using the moving averages of the variables"); said > 1 {
+			t.Errorf("the line on averages is there %d times:\n%s", said, log.String())
+		}
 		in := evaluations(t, folder)
 		if got, want := out["loss"], in[len(in)-1].Outputs["loss"]; math.Abs(got-want) > 1e-6 {
 			t.Errorf("the evaluation of the run has a loss of %v; that in training %v", got, want)

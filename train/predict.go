@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -40,7 +41,7 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	}
 	v, err := text.ParseVocab(content, vocab)
 	if err != nil {
-		return nil, err
+		return nil, fault.Usagef("%w", err)
 	}
 	if want := vocabSizeOf(r.Export.Contract); want > 0 && v.Size() != want {
 		return nil, fmt.Errorf("vocabulary %s has %d tokens; expected %d, as in the graph", vocab, v.Size(), want)

@@ -305,7 +305,7 @@ func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, err
 }
 
 // notSearched are the params that say what is compared.
-var notSearched = []string{"checkpoint.best", "checkpoint.best_mode", "train.eval_interval", "eval.steps", "data.eval"}
+var notSearched = []string{"graph", "data.dir", "checkpoint.best", "checkpoint.best_mode", "train.eval_interval", "eval.steps", "data.eval"}
 
 // searched returns a param that is searched over, and params of trials at the ends of its range.
 func searched(base train.Params, r study.Range) (tune.Param, []train.Params, error) {
@@ -323,7 +323,7 @@ func searched(base train.Params, r study.Range) (tune.Param, []train.Params, err
 		}
 		return tune.Param{}, nil, usagef("search.%s: there is no param %s; expected one of gorbit train --print-params", r.Name, r.Name)
 	case slices.Contains(notSearched, r.Name):
-		return tune.Param{}, nil, usagef("search.%s: trials with different values could not be compared; expected another param", r.Name)
+		return tune.Param{}, nil, usagef("search.%s: trials with different values could not be compared; expected another param; make a study for each value", r.Name)
 	}
 	p, err := r.Param(value)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/summary"
 )
@@ -170,7 +171,7 @@ func readParams(folder string) (map[string]string, error) {
 	}
 	flat, err := FlatParams(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fault.Damagedf("%s: %w", path, err)
 	}
 	return flat, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 )
 
 // fill writes files into a folder.
@@ -184,4 +185,13 @@ func FuzzMetrics(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDamagedParams wants the class of damaged data, by which commands that list runs end.
+func TestDamagedParams(t *testing.T) {
+	dir := t.TempDir()
+	fill(t, dir, map[string]string{Params: "train: {\n", Metrics: ""})
+	if _, err := Read(dir, false, time.Now()); fault.Of(err) != fault.Damaged || !strings.Contains(err.Error(), filepath.Join(dir, Params)) {
+		t.Errorf("got %v (%s)", err, fault.Of(err))
+	}
 }

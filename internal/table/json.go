@@ -1,16 +1,27 @@
 package table
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 )
 
-// jsonRows are JSON objects, one per line. Their fields are those of the selected columns.
+// jsonRows are JSON objects, one per line; blank lines are passed over. Their fields are those of the selected columns.
 type jsonRows struct {
 	lines
 	columns []Column
+}
+
+// next returns the next line that is not blank.
+func (r *jsonRows) next() ([]byte, int64, error) {
+	for {
+		line, n, err := r.lines.next()
+		if err != nil || len(bytes.TrimSpace(line)) > 0 {
+			return line, n, err
+		}
+	}
 }
 
 func (r *jsonRows) selects(columns []Column) { r.columns = columns }

@@ -57,6 +57,7 @@ func TestDelimitersAndArrays(t *testing.T) {
 	}{
 		{"semicolons", Config{Format: CSV, Delimiter: ';'}, "a;b\n\"x;y\";\"1,5\"\nz;\n", "2: x;y|1,5 3: z|", ""},
 		{"bars without quoting", Config{Format: TSV, Delimiter: '|'}, "a|b\n\"x|y\n", `2: "x|y`, ""},
+		{"blank lines between objects", Config{Format: JSONL}, "\n{\"a\":1}\n \t\r\n\n{\"a\":2}\n  \n", "2: 1| 5: 2|", ""},
 		{"quoted tabs", Config{Format: CSV, Delimiter: '\t'}, "a\tb\n\"x\ty\"\tz\n", "2: x\ty|z", ""},
 		{"no delimiter", Config{Format: JSONL, Delimiter: ';'}, "{}", "", "x has format jsonl, which has no delimiter; expected tsv or csv"},
 		{"array", Config{Format: JSON}, "\ufeff [\n{\"a\": \"]},\\\"\", \"b\": 1.5},\n\n{\"a\": true\n} ]\n ", `2: ]},"|1.5 4: true|`, ""},

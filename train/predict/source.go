@@ -74,18 +74,23 @@ func NewLines(r io.Reader, name string, parse func(string) (text.Pair, error)) *
 
 // Next implements Source. The error for an invalid line is a *LineError.
 func (l *Lines) Next() (text.Pair, error) {
-	line, err := l.read()
-	if err != nil {
-		return text.Pair{}, err
+	for {
+		line, err := l.read()
+		if err != nil {
+			return text.Pair{}, err
+		}
+		if !utf8.ValidString(line) {
+			return text.Pair{}, &LineError{l.name, l.line, "the line is not valid UTF-8"}
+		}
+		e, err := l.parse(line)
+		switch {
+		case errors.Is(err, errBlank):
+			continue
+		case err != nil:
+			return text.Pair{}, &LineError{l.name, l.line, err.Error()}
+		}
+		return e, nil
 	}
-	if !utf8.ValidString(line) {
-		return text.Pair{}, &LineError{l.name, l.line, "the line is not valid UTF-8"}
-	}
-	e, err := l.parse(line)
-	if err != nil {
-		return text.Pair{}, &LineError{l.name, l.line, err.Error()}
-	}
-	return e, nil
 }
 
 // read returns the next line without its line break, or io.EOF after the last line.
@@ -136,9 +141,16 @@ func ParseTSV(line string) (text.Pair, error) {
 	return e, nil
 }
 
+// errBlank is the error of a parser for a line that Lines passes over.
+var errBlank = errors.New("the line is blank")
+
 // ParseJSON parses an object with the field text and, optionally, text_pair, which are texts, or with
-// question and context. Other fields are ignored.
+// question and context. Other fields are ignored. Lines passes over blank lines, for which there is an
+// error.
 func ParseJSON(line string) (text.Pair, error) {
+	if strings.TrimSpace(line) == "" {
+		return text.Pair{}, errBlank
+	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(line), &fields); err != nil {
 		if json.Valid([]byte(line)) {

@@ -40,6 +40,7 @@ func TestLines(t *testing.T) {
 		{"byte order mark and CRLF", "\xef\xbb\xbfa\r\nb\tc\r\n", ParseTSV, []text.Pair{{A: "a", B: ""}, {A: "b", B: "c"}}, ""},
 		{"long line", strings.Repeat("ab ", 100_000) + "\nb\n", ParseTSV, []text.Pair{{A: strings.Repeat("ab ", 100_000), B: ""}, {A: "b", B: ""}}, ""},
 		{"objects", `{"text":"a"}` + "\n" + `{"text_pair":"c","text":"b\tb"}`, ParseJSON, []text.Pair{{A: "a", B: ""}, {A: "b\tb", B: "c"}}, ""},
+		{"blank lines between objects", "\n{\"text\":\"a\"}\n \t\r\n\n{\"text\":1}\n\n", ParseJSON, []text.Pair{{A: "a"}}, `in:5: "text" is 1`},
 		{"no text", `{"text":"a"}` + "\n{}\n", ParseJSON, []text.Pair{{A: "a", B: ""}}, `in:2: the field "text" is missing`},
 		{"no object", `["a"]`, ParseJSON, nil, `in:1: the line is ["a"]; expected an object with the field "text"`},
 		{"no JSON", `{"text":`, ParseJSON, nil, `in:1: not an object with the field "text": unexpected end of JSON input`},
