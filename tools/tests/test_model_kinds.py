@@ -245,6 +245,18 @@ def test_tokens_with_a_mask_and_weights():
     ] * 2
 
 
+def test_a_loss_of_each_value_and_metrics_of_keras():
+    """A function that gives a loss per value, as [examples, values], is no loss per token."""
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(2)])
+    features = [VECTOR, Feature("point", "float32", (None, 2), label=True)]
+    user = Model(model, features, lambda y, p: tf.abs(y - p), "point", ["mae", "mse"])
+    made = task.ModelTask(user)
+    given = batch(made, 4, example_weights=np.array([1, 2, 0.5, 0], "float32"))
+    results = made.results(made.evaluate_sums(given))
+    errors = np.abs(given["point"] - model(given["x"])) * [[1.0], [2.0], [0.5], [0.0]]
+    np.testing.assert_allclose(results["mae"], errors.sum() / 7, rtol=1e-5)
+
+
 class Centered(tf.Module):
     """A linear map of centered inputs, by TensorFlow alone."""
 

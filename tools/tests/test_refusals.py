@@ -111,6 +111,29 @@ class Largest(keras.metrics.Metric):
         self.value.assign(self.first)
 
 
+class Watched(layers.Layer):
+    """Keeps a metric of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__(name="watched")
+        self.size = keras.metrics.Mean(name="size")
+
+    def call(self, x):
+        self.size.update_state(tf.reduce_mean(tf.abs(x)))
+        return x
+
+
+class Bfloat(tf.Module):
+    """Trains a variable of bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = tf.Variable(tf.ones([6], tf.bfloat16))
+
+    def __call__(self, x):
+        return tf.cast(x, tf.bfloat16) * self.factor
+
+
 class Plain(layers.Layer):
     """Holds a tf.Variable."""
 
@@ -230,6 +253,7 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
         ),
         (stack, {"metrics": ["acuracy"]}, "metric 'acuracy' is not one of keras.metrics"),
         (stack, {"metrics": ["accuracy", "accuracy"]}, "two metrics are called accuracy"),
+        (lambda: stack(Watched()), {}, "gradients updates the metric size of layer watched; expec"),
         (lambda: stack(Plain()), {}, "Plain.factor is a tf.Variable, which Keras does not train"),
         (
             lambda: stack(layers.Lambda(lambda x: x * OUTSIDE)),
@@ -255,6 +279,17 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
         (stack, {"features": [Feature("x", "float32", (None, 5)), CLASS]}, "the model fails on a"),
         (two_inputs, {}, "the model's inputs are a, b and the features x; expected features with"),
         (lambda: 3, {}, "the model is a int; expected a keras.Model, a tf_keras.Model or a tf.Mod"),
+        (
+            lambda: stack(layers.Lambda(lambda x: tf.reshape(x, [5, 6]))),
+            {},
+            "the model fails on batches of other sizes: InvalidArgumentError: Graph execution "
+            "error: Detected at node mul: Incompatible shapes: [12] vs. [5]",
+        ),
+        (
+            Bfloat,
+            {"loss": lambda y, p: tf.reduce_sum(tf.cast(p, tf.float32), -1)},
+            "variable model/factor is bfloat16; expected float32",
+        ),
         (frozen, {}, "no variable of the model is trained"),
     ],
 )

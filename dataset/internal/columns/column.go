@@ -1,10 +1,13 @@
 package columns
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
+	"unicode"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -240,24 +243,28 @@ func (c *column[T]) addString(b []byte, shape []int) string {
 			size *= d
 		}
 	}
-	bytes := size * c.spec.DType.Size()
+	whole := size * c.spec.DType.Size()
 	if format := pixels.Format(b); format != "" && c.pixels > 0 && len(shape) == c.pixels {
 		made, reason := c.openImage(format, b, shape)
 		switch {
 		case reason == "":
 			return made.decode(func(n int) []uint8 { return any(c.grow(n)).([]uint8) })
-		case len(b) != bytes || open:
+		case len(b) != whole || open:
 			return reason
 		}
 		// Raw values may happen to begin as an image does.
 	}
 	switch format := pixels.Format(b); {
-	case len(b) != bytes && format != "" && c.spec.DType != dataset.Uint8 && imageAxes(shape) > 0:
+	case len(b) != whole && format != "" && c.spec.DType != dataset.Uint8 && imageAxes(shape) > 0:
 		return fmt.Sprintf("is a %s image, and the feature is %s; expected a feature of uint8, as which the model may declare it", format, c.spec.DType)
-	case !open && len(b) != bytes:
-		return fmt.Sprintf("has %d bytes; expected %d, which are %d values of %s%s%s", len(b), bytes, size, c.spec.DType, ofShape(shape), c.orImage())
-	case open && (len(b)%bytes != 0 || len(b)/c.spec.DType.Size() > mostOpen):
-		return fmt.Sprintf("has %d bytes; expected a multiple of %d, for values of %s%s%s", len(b), bytes, c.spec.DType, ofShape(shape), c.orImage())
+	case len(shape) == 0 && len(b) != whole && c.spec.DType != dataset.Uint8 && isText(b):
+		return fmt.Sprintf("is the text %q; expected a number of %s; write the records with numbers", b[:min(len(b), 40)], c.spec.DType)
+	case !open && len(b) != whole && len(b) == size:
+		return fmt.Sprintf("has %d bytes; expected %d, which are %d values of %s%s; it has as many values of uint8, as which the model may declare the feature", len(b), whole, size, c.spec.DType, ofShape(shape))
+	case !open && len(b) != whole:
+		return fmt.Sprintf("has %d bytes; expected %d, which are %d values of %s%s%s", len(b), whole, size, c.spec.DType, ofShape(shape), c.orImage())
+	case open && (len(b)%whole != 0 || len(b)/c.spec.DType.Size() > mostOpen):
+		return fmt.Sprintf("has %d bytes; expected a multiple of %d, for values of %s%s%s", len(b), whole, c.spec.DType, ofShape(shape), c.orImage())
 	}
 	to := c.grow(len(b) / c.spec.DType.Size())
 	raw(to, b)
@@ -269,6 +276,11 @@ func (c *column[T]) addString(b []byte, shape []int) string {
 		}
 	}
 	return ""
+}
+
+// isText reports whether bytes look like a word, rather than like numbers.
+func isText(b []byte) bool {
+	return utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 func (c *column[T]) orImage() string {

@@ -207,10 +207,16 @@ def weighed(term: Term, weights: Tensor, tokens: bool) -> tuple[Any, Any, Tensor
         return term.label, term.y, weights
     if not tokens:
         return term.label, term.y, spread(weights, mask, values)
-    label, y = (tf.reshape(x, [-1, *tf.unstack(tf.shape(x)[rank:])]) for x in (term.label, term.y))
-    label.set_shape([None, *term.label.shape[rank:]])
-    y.set_shape([None, *term.y.shape[rank:]])
+    label, y = (_rows(x, rank) for x in (term.label, term.y))
     return label, y, tf.reshape(spread(weights, mask, values), [-1])
+
+
+def _rows(x: Tensor, rank: int) -> Tensor:
+    """Makes the first axes one; a single value each is an axis of its own, as metrics take it."""
+    tail = [*x.shape[rank:]] or [1]
+    rows = tf.reshape(x, [-1, *(tf.unstack(tf.shape(x)[rank:]) or [1])])
+    rows.set_shape([None, *tail])
+    return rows
 
 
 def sums(terms: list[Term], added: list[Tensor], weights: Tensor) -> dict[str, Tensor]:

@@ -116,8 +116,9 @@ def check_built(before: list[Any]) -> None:
 
 
 def sentence(err: Exception) -> str:
-    """Returns what an exception of the model says, without the frames that Keras adds."""
-    text = str(err)
+    """Returns what an exception says, without the frames that Keras and TensorFlow add."""
+    lines = str(err).replace(" defined at (most recent call last)", "").splitlines()
+    text = "\n".join(line for line in lines if not line.lstrip().startswith(('File "', "[[")))
     if bold := re.search(r"\x1b\[1m(.*?)\x1b\[0m", text, re.DOTALL):
         text = bold.group(1)
     text = " ".join(text.split())
@@ -142,13 +143,16 @@ def check_variables(named: names.Names) -> None:
         raise Refusal("no variable of the model is trained")
 
 
-def check_function(name: str, concrete: Any, known: Iterable[tf.Variable]) -> None:
+def check_function(
+    name: str, concrete: Any, known: Iterable[tf.Variable], model: Any = None
+) -> None:
     """Checks what a pass does, when it has been traced.
 
     Args:
         name: the pass, for messages.
         concrete: its concrete function.
         known: the variables that it may read.
+        model: the model, whose layers may have metrics.
 
     Raises:
         Refusal: if it draws, assigns, or takes anything else.
@@ -163,7 +167,7 @@ def check_function(name: str, concrete: Any, known: Iterable[tf.Variable]) -> No
             )
         if _PYTHON.fullmatch(node.op):
             raise Refusal(f"{name} calls Python ({node.name}); expected TensorFlow's operations")
-    _check_captures(name, concrete, known)
+    _check_captures(name, concrete, known, _metrics_in(model))
     for node in nodes:
         if _ASSIGNS.fullmatch(node.op):
             raise Refusal(
@@ -172,13 +176,31 @@ def check_function(name: str, concrete: Any, known: Iterable[tf.Variable]) -> No
             )
 
 
-def _check_captures(name: str, concrete: Any, known: Iterable[tf.Variable]) -> None:
+def _metrics_in(model: Any) -> dict[int, str]:
+    """Names the metrics that layers keep, by the handles of their variables."""
+    found = {}
+    for layer in layers(model):
+        for metric in getattr(layer, "_metrics", ()):
+            for v in getattr(metric, "variables", ()):
+                plain = v if isinstance(v, tf.Variable) else v.value
+                found[plain.handle._id] = f"{metric.name} of layer {layer.name}"
+    return found
+
+
+def _check_captures(
+    name: str, concrete: Any, known: Iterable[tf.Variable], metrics: dict[int, str]
+) -> None:
     handles = {v.handle._id for v in known}
     by_handle = {v.handle._id: v for v in concrete.graph.variables}
     for captured in concrete.captured_inputs:
         if getattr(captured, "_id", None) in handles:
             continue
         variable = by_handle.get(getattr(captured, "_id", None))
+        if (metric := metrics.get(getattr(captured, "_id", None))) is not None:
+            raise Refusal(
+                f"{name} updates the metric {metric}; expected it among metrics= of build(), of "
+                "one of the model's outputs"
+            )
         if variable is not None and "seed_generator_state" in variable.name:
             raise Refusal(
                 f"{name} draws from Keras' global generator; expected a "

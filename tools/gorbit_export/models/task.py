@@ -330,12 +330,15 @@ class ModelTask(task.Task):
         known = [leaf.value for leaf in self.named.variables.values()]
         for name in ("gradients", "evaluate", "predict"):
             concrete = getattr(module, name).get_concrete_function()
-            rules.check_function(name, concrete, known)
+            rules.check_function(name, concrete, known, self.user.model)
         if self._measured:
             module.results.get_concrete_function()
         generators = list(self.named.generators.values())
         draws = generators or isinstance(self._caller, calls.ModuleCaller)
-        with probe.still(generators) if draws else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_explained("the model fails on batches of other sizes"))
+            if draws:
+                stack.enter_context(probe.still(generators))
             train = module.train_pass() if draws else module.gradients
             finding = probe.probe(
                 lambda batch: self._run(module, train, batch, seed=np.array([1, 2])),
@@ -365,8 +368,8 @@ class ModelTask(task.Task):
         self.additive = finding.training and finding.padding
         if not finding.training:
             self._note(
-                "training depends on which examples share a batch (batch normalization does "
-                "so); replicas and micro-batches change it a little"
+                "training depends on which examples share a batch (batch normalization and means "
+                "over a batch in add_loss do so); replicas and micro-batches change it a little"
             )
         if not finding.padding:
             self._note(
