@@ -22,7 +22,7 @@ import (
 // groupParams is a run of 3 or more steps with frozen variables, and others with a scale.
 func groupParams(t *testing.T, steps int64) Params {
 	t.Helper()
-	p := testParams(t)
+	p := deepParams(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval = steps, 3, 3
 	p.Optimizer.Schedule, p.Optimizer.WarmupRatio = "constant", 0
 	p.Summary.Enabled = false

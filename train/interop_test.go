@@ -101,7 +101,7 @@ import sys
 import tensorflow as tf
 graph, out = sys.argv[1:]
 m = tf.saved_model.load(graph)
-for v in (m.model.classifier.kernel, m.model.encoder.layers[1].attention.query.bias):
+for v in (m.model.classifier.kernel, m.model.encoder.layers[0].attention.query.bias):
     v.assign(tf.fill(v.shape, 0.25))
 m.optimizer.iterations.assign(9)
 m.optimizer.m.model.classifier.bias.assign([1.0, 2.0])
@@ -121,7 +121,7 @@ manager.save(checkpoint_number=9)
 	if step != 10 {
 		t.Errorf("went on to step %d, want 10", step)
 	}
-	for _, name := range []string{"model/classifier/kernel", "model/encoder/layers/1/attention/query/bias"} {
+	for _, name := range []string{"model/classifier/kernel", "model/encoder/layers/0/attention/query/bias"} {
 		near(t, name, values[name], 0.25, 1e-6)
 	}
 	if m := floatAt(values["optimizer/m/model/classifier/bias"], 1); math.Abs(m-0.9*2) > 0.2 {

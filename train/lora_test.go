@@ -48,8 +48,8 @@ func TestLora(t *testing.T) {
 	for _, name := range r.Export.Contract.Merge {
 		merged[name] = true
 	}
-	if len(merged) != 4 {
-		t.Errorf("merged are %v, expected two kernels of each of two layers", r.Export.Contract.Merge)
+	if len(merged) != 2 {
+		t.Errorf("merged are %v, expected two kernels of the layer", r.Export.Contract.Merge)
 	}
 	for _, s := range r.Export.Contract.States {
 		initial, err := bundle.Read(t.Context(), s.Name)

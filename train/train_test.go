@@ -70,8 +70,13 @@ var shared struct {
 
 const vocabSize, rowLength = records.VocabSize, 24
 
-var bertConfig = fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-	"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": %d}`, vocabSize, rowLength)
+// bertConfig is of one layer: most tests would only take longer with more. See deepParams.
+var bertConfig = configOf(1)
+
+func configOf(layers int) string {
+	return fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": %d, "num_attention_heads": 4,
+	"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": %d}`, layers, vocabSize, rowLength)
+}
 
 func fixture(t testing.TB) (graph, data string) {
 	t.Helper()
@@ -101,6 +106,14 @@ func testParams(t testing.TB) Params {
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep = 3, 2
 	p.Train.Epochs = 3
 	p.Optimizer.LearningRate = 5e-3
+	return p
+}
+
+// deepParams is testParams with a model of two layers.
+func deepParams(t testing.TB) Params {
+	t.Helper()
+	p := testParams(t)
+	p.Graph = testkit.Export(t, configOf(2), "--pooling", "mean")
 	return p
 }
 
@@ -631,7 +644,7 @@ func TestDiskFull(t *testing.T) {
 		t.Skipf("no small disk can be mounted: %v", err)
 	}
 	defer syscall.Unmount(dir, 0)
-	p := testParams(t)
+	p := deepParams(t)
 	p.Summary.Enabled = false
 	_, err := Train(context.Background(), p, filepath.Join(dir, "run"), quiet())
 	if !errors.Is(err, syscall.ENOSPC) {
