@@ -153,7 +153,7 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 		name, kind, from, want string
 		change                 func(*graphs.Contract)
 	}{
-		{"prefix", "roberta", alone(t, "roberta"), `names of tensors begin with "roberta."; expected weights of a bert model`, bert},
+		{"prefix", "roberta", alone(t, "roberta"), `names of tensors begin with "roberta."; expected weights of model bert`, bert},
 		{"positions", "roberta", alone(t, "roberta"), "roberta.embeddings.position_embeddings.weight is [18 8]; expected [16 8]", func(c *graphs.Contract) {
 			for i := range c.Variables {
 				if v := &c.Variables[i]; v.Name == c.Model.Weights.Fit[0] {
@@ -185,6 +185,30 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 	t.Run("without config.json", func(t *testing.T) {
 		if err := load(t, "roberta", nil, alone(t, "roberta")); err != nil {
 			t.Error(err)
+		}
+	})
+	t.Run("run of another kind", func(t *testing.T) {
+		from, run := familyExport(t, "distilbert"), t.TempDir()
+		if err := os.CopyFS(filepath.Join(run, graphFolder, "assets"), os.DirFS(filepath.Join(from, "assets"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(filepath.Join(run, checkpointFolder), os.DirFS(filepath.Join(from, "variables"))); err != nil {
+			t.Fatal(err)
+		}
+		prefix := filepath.Join(run, checkpointFolder, "variables")
+		if err := load(t, "distilbert", nil, prefix); err != nil {
+			t.Error(err)
+		}
+		for want, change := range map[string]func(*graphs.Weights){
+			`gorbit.json: model_type is "distilbert"; expected "bert", as in the graph`: func(w *graphs.Weights) { w.ModelType = "bert" },
+			`gorbit.json: n_heads is 2; expected 4, as in the graph`:                    func(w *graphs.Weights) { w.Config["n_heads"] = 4.0 },
+		} {
+			for _, from := range []string{prefix, from} { // the run's own copy, and the export itself
+				err := load(t, "distilbert", func(c *graphs.Contract) { change(c.Model.Weights) }, from)
+				if !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: got %v, expected %q", from, err, want)
+				}
+			}
 		}
 	})
 	t.Run("checkpoint beside a config.json", func(t *testing.T) {

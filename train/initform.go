@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
@@ -34,7 +35,7 @@ func checkForm(source checkpoint.Source, report *checkpoint.LoadReport, c *graph
 	}
 	for _, other := range w.Others {
 		if report.Prefix == other || strings.HasSuffix(report.Prefix, "."+other) || strings.HasSuffix(report.Prefix, "/"+other) {
-			return fault.Usagef("%s: names of tensors begin with %q; expected weights of a %s model (%q), as the graph's; export the graph with --config and the config.json of these weights", source.Path(), report.Prefix, w.ModelType, w.Prefix)
+			return fault.Usagef("%s: names of tensors begin with %q; expected weights of model %s (%q), as the graph's; export the graph with --config and the config.json of these weights", source.Path(), report.Prefix, w.ModelType, w.Prefix)
 		}
 	}
 	for _, m := range report.Mismatched {
@@ -43,7 +44,7 @@ func checkForm(source checkpoint.Source, report *checkpoint.LoadReport, c *graph
 		}
 	}
 	if _, ok := source.(*checkpoint.Safetensors); !ok {
-		return nil
+		return checkOwnForm(filepath.Dir(filepath.Dir(source.Path())), w)
 	}
 	return checkReleaseConfig(filepath.Join(filepath.Dir(source.Path()), releaseConfig), w)
 }
@@ -61,14 +62,51 @@ func checkReleaseConfig(path string, w *graphs.Weights) error {
 	if err := json.Unmarshal(data, &there); err != nil {
 		return fault.Usagef("%s: not a JSON object (%v); expected the configuration of the weights beside it", path, err)
 	}
-	want := maps.Clone(w.Config)
-	if want == nil {
-		want = make(map[string]any)
+	if err := sameForm(there, w); err != nil {
+		return fault.Usagef("%s: %w; export the graph with --config %s", path, err, path)
 	}
-	want["model_type"] = w.ModelType
+	return nil
+}
+
+// checkOwnForm compares what the folder of a run, an export or an exported model says of its model,
+// if it does, with the graph's model. Names and shapes of a run's variables can be those of another
+// kind of model.
+func checkOwnForm(folder string, w *graphs.Weights) error {
+	for _, name := range []string{filepath.Join(graphFolder, graphs.ContractFile), graphs.ContractFile, layout.DescriptionFile} {
+		path := filepath.Join(folder, name)
+		data, err := vfs.ReadBounded(path, maxReleaseConfig)
+		if err != nil {
+			continue // there is none, or the weights alone can be read
+		}
+		var there struct {
+			Model struct{ Weights *graphs.Weights }
+		}
+		if err := json.Unmarshal(data, &there); err != nil || there.Model.Weights == nil {
+			continue
+		}
+		if err := sameForm(formOf(there.Model.Weights), w); err != nil {
+			return fault.Usagef("%s: %w; give weights of such a model, or an export of the model that these weights are of", path, err)
+		}
+	}
+	return nil
+}
+
+// formOf returns what weights must say of their model.
+func formOf(w *graphs.Weights) map[string]any {
+	form := maps.Clone(w.Config)
+	if form == nil {
+		form = make(map[string]any)
+	}
+	form["model_type"] = w.ModelType
+	return form
+}
+
+// sameForm returns an error for the first value of a configuration that is not as in the graph.
+func sameForm(there map[string]any, w *graphs.Weights) error {
+	want := formOf(w)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if got, ok := there[name]; ok && !reflect.DeepEqual(got, want[name]) {
-			return fault.Usagef("%s: %s is %s; expected %s, as in the graph; export the graph with --config %s", path, name, quoted(got), quoted(want[name]), path)
+			return fmt.Errorf("%s is %s; expected %s, as in the graph", name, quoted(got), quoted(want[name]))
 		}
 	}
 	return nil
