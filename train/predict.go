@@ -19,6 +19,15 @@ import (
 	"github.com/gorbit-ml/gorbit/train/task/qa"
 )
 
+// DocStride returns the number of tokens that neighbouring windows of a context share in the run's data;
+// 0 if they do not say it.
+func (r *Run) DocStride() int {
+	if r.Manifest == nil {
+		return 0
+	}
+	return r.Manifest.DocStride
+}
+
 // Tokenizer returns the tokenizer of the run's data. vocab, if not "", and lowercase, if not nil,
 // override the data's settings. It returns an error if the vocabulary is not the one that the run
 // was trained with.
@@ -95,9 +104,7 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 	if c.Renderer, err = r.Renderer(); err != nil {
 		return nil, err
 	}
-	if r.Manifest != nil {
-		c.DocStride = r.Manifest.DocStride
-	}
+	c.DocStride = r.DocStride()
 	if r.Export.Contract.XLA {
 		c.RowLength = r.Params.Data.RowLength
 	}

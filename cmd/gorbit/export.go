@@ -128,7 +128,7 @@ func completeInputs(o *servable.Options, run *train.Run) (err error) {
 		}
 		return err
 	}
-	o.MaxLength = run.MaxLength()
+	o.MaxLength, o.DocStride = run.MaxLength(), run.DocStride()
 	if o.Vocab != "" || run.VocabPath() != "" {
 		// Refuse a vocabulary here that gorbit predict would refuse.
 		if _, err := run.Tokenizer(o.Vocab, nil); err != nil {

@@ -31,7 +31,7 @@ func run(args []string) int {
 	code := exitCode(err)
 	// A run that was told to stop, and one that launch started, have already reported it.
 	if code != fault.ExitStopped && !is[*chiefError](err) {
-		fmt.Fprintln(os.Stderr, "gorbit: "+oneLine(err.Error()))
+		fmt.Fprintln(os.Stderr, fault.Program+oneLine(err.Error()))
 	}
 	return code
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/internal/help"
+	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -43,7 +45,7 @@ var trainGroups = []paramGroup{
 	}},
 	{"Optimizer", []paramFlag{
 		{"learning-rate", "optimizer.learning_rate", "", "peak learning rate"},
-		{"schedule", "optimizer.schedule", "NAME", "constant, linear, polynomial, cosine, cosine_with_restarts, inverse_sqrt or exponential"},
+		{"schedule", "optimizer.schedule", "NAME", suggest.Or(runner.Schedules())},
 		{"warmup-ratio", "optimizer.warmup_ratio", "", "share of all steps spent warming up"},
 		{"warmup-steps", "optimizer.warmup_steps", "", "steps spent warming up, instead of a share"},
 	}},

@@ -261,7 +261,7 @@ func savedModel(model *saved.Model, name string, version int64) serve.Model {
 	m := serve.Model{Name: name, Version: version, Lanes: model.Lanes, Renderer: model.Renderer,
 		Inputs: tensors(model.Inputs), Outputs: tensors(model.Outputs)}
 	if model.Tokenizer != nil {
-		m.Renderer = predict.Prepare(m.Renderer, predict.Config{Tokenizer: model.Tokenizer, MaxLength: model.MaxLength})
+		m.Renderer = predict.Prepare(m.Renderer, predict.Config{Tokenizer: model.Tokenizer, MaxLength: model.MaxLength, DocStride: model.DocStride})
 		m.Texts = &serve.Texts{Model: model, Tokenizer: model.Tokenizer, MaxLength: model.MaxLength, Pairs: model.Pairs, Padded: !model.Packs()}
 		return m
 	}
@@ -311,7 +311,7 @@ func runModel(run *train.Run, name string, step int64) (serve.Model, error) {
 		if err != nil {
 			return m, err
 		}
-		m.Renderer = predict.Prepare(m.Renderer, predict.Config{Tokenizer: tokenizer, MaxLength: run.MaxLength()})
+		m.Renderer = predict.Prepare(m.Renderer, predict.Config{Tokenizer: tokenizer, MaxLength: run.MaxLength(), DocStride: run.DocStride()})
 		m.Inputs = textInputs()
 		m.Texts = &serve.Texts{Model: run.TextModel(), Tokenizer: tokenizer, MaxLength: run.MaxLength()}
 		if run.Manifest != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -159,15 +160,9 @@ func (p Prober) train(ctx context.Context, args ...string) error {
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
 		return &OutOfMemoryError{"the system killed it, as it does when memory runs out"}
 	}
-	last := lastLine(out.String())
+	last, _ := fault.Last(out.String())
 	if strings.Contains(last, "out of memory") {
 		return &OutOfMemoryError{last}
 	}
 	return errors.New(last)
-}
-
-// lastLine returns the last line of what a program printed, without its name.
-func lastLine(text string) string {
-	text = strings.TrimSpace(text)
-	return strings.TrimPrefix(text[strings.LastIndexByte(text, '\n')+1:], "gorbit: ")
 }

@@ -116,6 +116,13 @@ func TestWindowsAndPlaces(t *testing.T) {
 	if _, _, _, ok := windows[3].Place(0, from+4); ok {
 		t.Error("an answer that begins before the window is in it")
 	}
+	for most := 8; most < 40; most++ {
+		for stride := range 20 {
+			if got := Count(len(q), len(c.IDs), most, stride); got != len(Windows(tok, q, c, most, stride)) {
+				t.Errorf("%d windows of %d tokens, %d of them shared; expected %d", got, most, stride, len(Windows(tok, q, c, most, stride)))
+			}
+		}
+	}
 	if got := Windows(tok, q, c, 384, 128); len(got) != 1 || len(got[0].IDs) != len(c.IDs)+7 {
 		t.Errorf("a short context has %d windows", len(got))
 	}

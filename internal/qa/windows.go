@@ -58,13 +58,25 @@ type Window struct {
 	cutFirst, cutLast bool
 }
 
+// steps returns how many tokens of a context a window has room for, and by how many the next begins
+// later.
+func steps(question, maxLength, stride int) (room, step int) {
+	room = max(1, maxLength-3-question)
+	return room, max(1, room-min(stride, room/2))
+}
+
+// Count returns the number of windows of a context, given the numbers of tokens.
+func Count(question, context, maxLength, stride int) int {
+	room, step := steps(question, maxLength, stride)
+	return 1 + (max(0, context-room)+step-1)/step
+}
+
 // Windows returns the windows of a context, of at most maxLength ids. Two that follow each other share
 // stride tokens of the context, or half of them if those are fewer.
 func Windows(t *text.Tokenizer, question []int32, c Context, maxLength, stride int) []Window {
 	cls, _ := t.Vocab().ID(text.Cls)
 	sep, _ := t.Vocab().ID(text.Sep)
-	room := max(1, maxLength-3-len(question))
-	step := max(1, room-min(stride, room/2))
+	room, step := steps(len(question), maxLength, stride)
 	var out []Window
 	for from := 0; ; from += step {
 		to := min(from+room, len(c.IDs))

@@ -45,6 +45,8 @@ type Options struct {
 	// Lowercase and MaxLength say how texts were tokenized in training.
 	Lowercase bool
 	MaxLength int
+	// DocStride is the number of tokens that neighbouring windows of a context share; 0 for the default.
+	DocStride int
 	// Pairs reports whether the model was trained on pairs of texts; nil if that is not known.
 	Pairs *bool
 	// Out is the folder to write. It must not exist. With Overwrite it may be a served
@@ -269,6 +271,7 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 		Vocab:     vocabName,
 		Lowercase: o.Lowercase,
 		MaxLength: o.MaxLength,
+		DocStride: o.DocStride,
 		Pairs:     o.Pairs,
 		Inputs:    tensorNames(signature.GetInputs()),
 		Outputs:   tensorNames(signature.GetOutputs()),

@@ -102,8 +102,12 @@ func sameProbabilities(t *testing.T, got, want [][]float32) {
 
 func TestServedModelAnswersAsPredict(t *testing.T) {
 	dir, o := fixture(t)
+	o.DocStride = 7
 	if err := Write(context.Background(), o); err != nil {
 		t.Fatal(err)
+	}
+	if d, err := layout.Read(o.Out); err != nil || d.DocStride != 7 {
+		t.Errorf("the description has the stride of windows %d, %v; expected 7", d.DocStride, err)
 	}
 	g := readGolden(t, dir)
 

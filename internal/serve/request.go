@@ -30,7 +30,9 @@ var verbs = map[string]form{"answer": answers, "predict": instances, "classify":
 // request is a request for answers.
 type request struct {
 	form     form
-	examples []example
+	examples []example // as the model gets them
+	// parts has, for each text of a request, the number of its examples; nil means one each.
+	parts []int
 	// raw means that the examples of :predict were given as tensors, so that the response has the
 	// model's outputs instead of answers.
 	raw bool
@@ -73,7 +75,7 @@ func (m *Model) parse(f form, body []byte, l limits) (*request, error) {
 	r := &request{form: f}
 	tensors := true
 	if m.Texts != nil {
-		r.examples, tensors, err = m.Texts.parse(rows, l.refuseLong)
+		tensors, err = m.parseTexts(r, rows, l)
 	} else {
 		r.examples, err = m.Features.parse(rows)
 	}

@@ -16,12 +16,12 @@ func (m *Model) respond(r *request, results []predict.Result) (body []byte, trun
 		body, err = m.tensors(r, results)
 		return body, 0, err
 	}
-	all := make([]predict.Answer, len(results))
-	for i, e := range r.examples {
-		if all[i], err = m.Renderer.Render(predict.Example{Encoding: e.encoding, Text: e.text}, results[i]); err != nil {
-			return nil, 0, fmt.Errorf("example %d: %w", i+1, err)
-		}
-		if all[i].Cut() {
+	all, err := m.render(r, results)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, a := range all {
+		if a.Cut() {
 			truncated++
 		}
 	}
@@ -45,6 +45,34 @@ func (m *Model) respond(r *request, results []predict.Result) (body []byte, trun
 		body, err = marshal(append(about, predict.Field{Name: name, Value: objects}))
 	}
 	return body, truncated, err
+}
+
+// render returns the answers to the texts, or other examples, of a request.
+func (m *Model) render(r *request, results []predict.Result) (all []predict.Answer, err error) {
+	all = make([]predict.Answer, r.count())
+	at := 0 // of the model's examples
+	for i := range all {
+		e, n := r.examples[at], 1
+		if r.parts == nil {
+			all[i], err = m.Renderer.Render(predict.Example{Encoding: e.encoding, Text: e.text}, results[at])
+		} else {
+			n = r.parts[i]
+			all[i], err = m.Renderer.(predict.Divider).Unite(*e.text, results[at:at+n])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("example %d: %w", i+1, err)
+		}
+		at += n
+	}
+	return all, nil
+}
+
+// count returns the number of texts, or other examples, of a request.
+func (r *request) count() int {
+	if r.parts != nil {
+		return len(r.parts)
+	}
+	return len(r.examples)
 }
 
 func marshal(o predict.Object) ([]byte, error) {

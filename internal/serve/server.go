@@ -325,7 +325,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 		return nil, err
 	}
 	if l, ok := w.(*logged); ok {
-		l.examples = len(in.examples)
+		l.examples = in.count()
 	}
 	m.checkPairs(in, s.Log)
 	ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
@@ -338,7 +338,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 	if err != nil {
 		return nil, err
 	}
-	s.metrics.examples.WithLabelValues(m.Name).Add(float64(len(in.examples)))
+	s.metrics.examples.WithLabelValues(m.Name).Add(float64(in.count()))
 	s.metrics.truncated.WithLabelValues(m.Name).Add(float64(truncated))
 	return body, nil
 }

@@ -2,10 +2,13 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 
+	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // The fields of a text. "pair" is another name of "text_pair".
@@ -15,36 +18,65 @@ const (
 	fieldOtherPair = "pair"
 )
 
-// parse returns the examples of rows, which are all texts or all tokens. raw means tokens.
-func (t *Texts) parse(rows []json.RawMessage, refuseLong bool) (examples []example, raw bool, err error) {
-	examples = make([]example, len(rows))
+// parseTexts sets the examples of a request to those of rows, which are all texts or all tokens. raw
+// means tokens.
+func (m *Model) parseTexts(r *request, rows []json.RawMessage, l limits) (raw bool, err error) {
+	t := m.Texts
 	pairs := make([]text.Pair, 0, len(rows))
 	for i, row := range rows {
 		pair, encoding, err := t.row(row, i)
 		if err != nil {
-			return nil, false, err
+			return false, err
 		}
 		if tokens := encoding != nil; i == 0 {
 			raw = tokens
 		} else if raw != tokens {
-			return nil, false, badf("example %d and the first one are a text and tokens; expected the same for all", i+1)
+			return false, badf("example %d and the first one are a text and tokens; expected the same for all", i+1)
 		}
 		if raw {
-			examples[i] = t.example(*encoding, nil)
+			r.examples = append(r.examples, t.example(*encoding, nil))
 		} else {
 			pairs = append(pairs, pair)
 		}
 	}
 	if raw {
-		return examples, true, nil
+		return true, nil
+	}
+	if d, ok := m.Renderer.(predict.Divider); ok {
+		return false, t.divide(r, d, pairs, l)
 	}
 	for i, e := range t.Tokenizer.EncodeBatch(pairs, t.MaxLength) {
-		if e.Truncated && refuseLong {
-			return nil, false, badf("example %d has more than %d tokens, and this server does not cut texts", i+1, t.MaxLength)
+		if e.Truncated && l.refuseLong {
+			return false, badf("example %d has more than %d tokens, and this server does not cut texts", i+1, t.MaxLength)
 		}
-		examples[i] = t.example(e, &pairs[i])
+		r.examples = append(r.examples, t.example(e, &pairs[i]))
 	}
-	return examples, false, nil
+	return false, nil
+}
+
+// divide sets the examples of a request to the parts of texts. All of them count as examples.
+func (t *Texts) divide(r *request, d predict.Divider, pairs []text.Pair, l limits) error {
+	for i := range pairs {
+		left := l.examples - len(r.examples)
+		if left < 1 {
+			return badf("the contexts of the first %d examples have %d windows, the most of a request; expected fewer: send several requests", i, l.examples)
+		}
+		parts, cut, err := d.Divide(pairs[i], left)
+		if errors.Is(err, fault.Usage) {
+			return badf("example %d: %v", i+1, err)
+		}
+		if err != nil {
+			return err
+		}
+		if cut && l.refuseLong {
+			return badf("example %d: the question is too long, and this server does not cut texts", i+1)
+		}
+		for _, e := range parts {
+			r.examples = append(r.examples, t.example(e, &pairs[i]))
+		}
+		r.parts = append(r.parts, len(parts))
+	}
+	return nil
 }
 
 // row reads an example: a text, or an object of texts or of tensors.

@@ -305,11 +305,9 @@ func lastError(log *os.File, from int64) string {
 	from = max(from, info.Size()-most)
 	text := make([]byte, info.Size()-from)
 	n, _ := log.ReadAt(text, from)
-	last := ""
-	for line := range strings.Lines(string(text[:n])) {
-		if sentence, ok := strings.CutPrefix(strings.TrimSpace(line), "gorbit: "); ok {
-			last = sentence
-		}
+	last, ok := fault.Last(string(text[:n]))
+	if !ok {
+		return ""
 	}
 	return last
 }

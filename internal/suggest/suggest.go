@@ -44,11 +44,15 @@ func DidYouMean(word string, names []string) string {
 // OneOf returns "expected a, b or c" for the names, with what was most likely meant by a word that is
 // none of them.
 func OneOf(word string, names []string) string {
-	list := strings.Join(names, ", ")
+	return "expected " + Or(names) + DidYouMean(word, names)
+}
+
+// Or lists names: a, b or c.
+func Or(names []string) string {
 	if n := len(names); n > 1 {
-		list = strings.Join(names[:n-1], ", ") + " or " + names[n-1]
+		return strings.Join(names[:n-1], ", ") + " or " + names[n-1]
 	}
-	return "expected " + list + DidYouMean(word, names)
+	return strings.Join(names, "")
 }
 
 // plain returns a name as names are compared.

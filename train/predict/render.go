@@ -67,6 +67,17 @@ type Renderer interface {
 	Names() []string
 }
 
+// Divider is a Renderer whose examples may be several for the model, such as the windows of a long
+// context. Predictor does it itself; it is for those who call models on their own.
+type Divider interface {
+	Renderer
+	// Divide returns what the model gets for a text, at most so many parts; cut reports that something
+	// was left out. A text that cannot be answered is an error of class fault.Usage.
+	Divide(p text.Pair, most int) (parts []text.Encoding, cut bool, err error)
+	// Unite returns the answer for a text, given the outputs for each of its parts.
+	Unite(p text.Pair, results []Result) (Answer, error)
+}
+
 // NewRenderer returns the Renderer of a task, given the outputs of the model. A task that is unknown
 // is answered by the kinds of the outputs.
 func NewRenderer(task string, outputs []OutputSpec) (Renderer, error) {

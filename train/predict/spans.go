@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
@@ -40,13 +41,60 @@ func (s spanner) with(tokenizer *text.Tokenizer) Renderer {
 	return s
 }
 
-// windows returns the windows of a question's context. cut reports that the question was cut.
-func (s spanner) windows(p text.Pair) (windows []qa.Window, cut bool, err error) {
+// windows returns the windows of a question's context, at most some. cut reports that the question was
+// cut.
+func (s spanner) windows(p text.Pair, most int) (windows []qa.Window, cut bool, err error) {
 	if p.B == "" {
 		return nil, false, fault.Usagef("a single text is given; expected a pair: a question, and its context as the second text")
 	}
 	question, cut := qa.Question(s.tokenizer, p.A, s.max)
-	return qa.Windows(s.tokenizer, question, qa.Tokenize(s.tokenizer, p.B), s.max, s.stride), cut, nil
+	context := qa.Tokenize(s.tokenizer, p.B)
+	if n := qa.Count(len(question), len(context.IDs), s.max, s.stride); n > most {
+		return nil, false, fault.Usagef("the context has %d windows of %d tokens; expected at most %d", n, s.max, most)
+	}
+	return qa.Windows(s.tokenizer, question, context, s.max, s.stride), cut, nil
+}
+
+// Divide implements Divider.
+func (s spanner) Divide(p text.Pair, most int) (parts []text.Encoding, cut bool, err error) {
+	if s.tokenizer == nil {
+		return nil, false, errNoPair
+	}
+	windows, cut, err := s.windows(p, most)
+	for _, w := range windows {
+		parts = append(parts, w.Encoding())
+	}
+	return parts, cut, err
+}
+
+// Unite implements Divider.
+func (s spanner) Unite(p text.Pair, results []Result) (Answer, error) {
+	windows, cut, err := s.windows(p, len(results))
+	if err != nil {
+		return nil, err
+	}
+	if len(windows) != len(results) {
+		return nil, fmt.Errorf("%d outputs of the model for %d windows; expected one for each", len(results), len(windows))
+	}
+	judged := make([]qa.Candidates, len(windows))
+	for i, w := range windows {
+		if judged[i], err = s.judge(w, results[i]); err != nil {
+			return nil, err
+		}
+	}
+	return united(p, judged, cut), nil
+}
+
+// errNoPair is the error for an example that is not a question with its context.
+var errNoPair = fault.Usagef("the example is not given as texts; expected a question and its context")
+
+// united returns the answer for a pair from what a model says about each window.
+func united(p text.Pair, windows []qa.Candidates, cut bool) Found {
+	c := windows[0]
+	for _, w := range windows[1:] {
+		c = c.Join(w, qa.NBest)
+	}
+	return found(p, c, cut)
 }
 
 // judge returns what a model's outputs say about a window.
@@ -61,20 +109,16 @@ func (s spanner) judge(w qa.Window, r Result) (qa.Candidates, error) {
 // Render implements Renderer, for a context that is one window.
 func (s spanner) Render(e Example, r Result) (Answer, error) {
 	if e.Text == nil || s.tokenizer == nil {
-		return nil, fault.Usagef("the example is not given as texts; expected a question and its context")
+		return nil, errNoPair
 	}
-	windows, cut, err := s.windows(*e.Text)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(windows) != 1 || !slices.Equal(windows[0].IDs, e.Encoding.IDs):
-		return nil, fault.Usagef("the question and its context have more than the %d tokens of a window; expected fewer, or use gorbit predict", s.max)
-	}
-	c, err := s.judge(windows[0], r)
+	windows, _, err := s.windows(*e.Text, 1)
 	if err != nil {
 		return nil, err
 	}
-	return found(*e.Text, c, cut), nil
+	if !slices.Equal(windows[0].IDs, e.Encoding.IDs) {
+		return nil, fault.Usagef("the question has more tokens than a window of %d has room for; expected fewer", s.max)
+	}
+	return s.Unite(*e.Text, []Result{r})
 }
 
 // Names implements Renderer.
@@ -90,7 +134,7 @@ func (p *Predictor) answerQuestions(ctx context.Context, s spanner, w window) ([
 	of := make([]int, 0, len(pairs)) // the pair of each window
 	cut := make([]bool, len(pairs))
 	for i, pair := range pairs {
-		some, isCut, err := s.windows(pair)
+		some, isCut, err := s.windows(pair, math.MaxInt)
 		if err != nil {
 			return nil, w.wrong(i, err)
 		}
@@ -108,12 +152,13 @@ func (p *Predictor) answerQuestions(ctx context.Context, s spanner, w window) ([
 		return nil, err
 	}
 	answers := make([]Answer, len(pairs))
-	for i := 0; i < len(windows); {
-		c, pair := judged[i], of[i]
-		for i++; i < len(windows) && of[i] == pair; i++ {
-			c = c.Join(judged[i], qa.NBest)
+	for from := 0; from < len(windows); {
+		pair, to := of[from], from+1
+		for to < len(windows) && of[to] == pair {
+			to++
 		}
-		answers[pair] = found(pairs[pair], c, cut[pair])
+		answers[pair] = united(pairs[pair], judged[from:to], cut[pair])
+		from = to
 	}
 	return answers, nil
 }

@@ -102,7 +102,7 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	}
 	pair.B = ". . . . . . . . film good"
 	e = p.Tokenizer.Encode(pair.A, pair.B, 9)
-	if _, err := p.Renderer.Render(Example{Encoding: e, Text: &pair}, model(e)); fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "more than the 9 tokens of a window") {
+	if _, err := p.Renderer.Render(Example{Encoding: e, Text: &pair}, model(e)); fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "the context has 3 windows of 9 tokens; expected at most 1") {
 		t.Error(err)
 	}
 	if _, err := p.Renderer.Render(Example{Encoding: e}, model(e)); err == nil || !strings.Contains(err.Error(), "not given as texts") {

@@ -71,6 +71,9 @@ type Description struct {
 	Lowercase bool `json:"lowercase"`
 	// MaxLength is the maximum number of tokens of an example, including [CLS] and [SEP].
 	MaxLength int `json:"max_length"`
+	// DocStride is the number of tokens that neighbouring windows of a long context share, of a model
+	// that answers questions; 0 means 128.
+	DocStride int `json:"doc_stride,omitempty"`
 	// Pairs reports whether the model was trained on pairs of texts. It is nil in descriptions
 	// that do not say it.
 	Pairs *bool `json:"pairs,omitempty"`
@@ -259,6 +262,8 @@ func (d *Description) validateTexts() error {
 	switch {
 	case d.MaxLength < 3:
 		return fmt.Errorf("max_length is %d; expected 3 or more", d.MaxLength)
+	case d.DocStride < 0:
+		return fmt.Errorf("doc_stride is %d; expected 0 or more", d.DocStride)
 	case d.Vocab == "" || strings.ContainsAny(d.Vocab, `/\`) || d.Vocab == "." || d.Vocab == "..":
 		return fmt.Errorf("vocab is %q; expected the name of a file in %s", d.Vocab, AssetsFolder)
 	}

@@ -100,7 +100,7 @@ func (m *Model) Predictor(batchSize int) (*predict.Predictor, error) {
 	if m.Tokenizer == nil {
 		return nil, fault.Usagef("the model takes no texts; expected records, with the features %s", strings.Join(slices.Sorted(maps.Keys(m.inputs)), ", "))
 	}
-	return predict.New(m, predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, Renderer: m.Renderer, Window: batchSize})
+	return predict.New(m, predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, DocStride: m.description.DocStride, Renderer: m.Renderer, Window: batchSize})
 }
 
 // Predict implements predict.Model. It makes one call, with rows as long as the longest example.
