@@ -20,6 +20,9 @@ type Batch struct {
 	Rows      int // rows of the features with a value for each token
 	RowLength int // tokens and padding of a row
 
+	// Lengths are the examples' lengths on the open axis of a dense layout; nil without one.
+	Lengths []int
+
 	Records []RecordID // where each example came from, in example order
 	Epoch   int64      // epoch of all its examples, from 0
 	State   State      // position after the batch; restoring it continues with the next batch

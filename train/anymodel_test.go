@@ -61,7 +61,7 @@ var anyModels = []anyModel{
 		},
 		metrics: []string{"loss"},
 		better:  func(before, after map[string]float64) bool { return after["loss"] < 0.1*before["loss"] },
-		fields:  []string{"sum"},
+		fields:  []string{"sum", "worths"},
 	},
 	{
 		name: "weather",
@@ -180,6 +180,41 @@ func TestAnyModel(t *testing.T) {
 			if err != nil || n != 50 {
 				t.Errorf("%d answers, %v", n, err)
 			}
+			if m.name == "words" {
+				answersAlone(t, run)
+			}
 		})
+	}
+}
+
+// answersAlone answers examples together and one by one: neither the other examples of a batch nor its
+// padding may show.
+func answersAlone(t *testing.T, run string) {
+	t.Helper()
+	answers := func(setting string) (all []string) {
+		r, err := OpenRun(t.Context(), run, []string{setting}, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if _, err := r.Load(t.Context(), Latest); err != nil {
+			t.Fatal(err)
+		}
+		err = r.PredictSplit(t.Context(), "dev", func(a predict.Answer) error {
+			line, err := json.Marshal(predict.Object(a.Fields()))
+			all = append(all, string(line))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	together, alone := answers("eval.batch_size=16"), answers("eval.batch_size=1")
+	if len(together) != len(alone) {
+		t.Fatalf("%d answers together, %d one by one", len(together), len(alone))
+	}
+	for i, want := range alone {
+		nearJSON(t, fmt.Sprintf("answer %d", i), together[i], want)
 	}
 }

@@ -16,17 +16,20 @@ type output struct {
 	axes []string
 	// shape has the length of each axis, -1 where it is open.
 	shape []int64
+	// padded means that the second axis is that of padded features, of which an example has a part.
+	padded bool
 }
 
 // outputsOf lists the outputs of a graph: those that the contract describes, in its order, and then
 // the others. classes names the classes of a label.
 func outputsOf(e *graphs.Export, classes func(label string) []string) []output {
 	var out []output
-	f := e.Functions["predict"]
+	f, open := e.Functions["predict"], openAxis(e.Contract)
 	for _, o := range e.Contract.Outputs {
 		if i := f.Output(o.Name); i >= 0 {
 			spec := predict.OutputSpec{Name: o.Name, Kind: predict.Kind(o.Kind), Of: o.Of, Classes: classes(o.Of)}
-			out = append(out, output{spec, o.Axes, f.Outputs[i].Shape})
+			padded := len(o.Axes) > 1 && o.Axes[0] == axisExamples && o.Axes[1] == open
+			out = append(out, output{spec, o.Axes, f.Outputs[i].Shape, padded})
 		}
 	}
 	for _, a := range f.Outputs {
@@ -37,7 +40,7 @@ func outputsOf(e *graphs.Export, classes func(label string) []string) []output {
 		if len(a.Shape) <= 1 {
 			kind = predict.OneValue
 		}
-		out = append(out, output{predict.OutputSpec{Name: a.Name, Kind: kind}, nil, a.Shape})
+		out = append(out, output{predict.OutputSpec{Name: a.Name, Kind: kind}, nil, a.Shape, false})
 	}
 	return out
 }
@@ -89,7 +92,8 @@ func (r *Run) Renderer() (predict.Renderer, error) {
 }
 
 // place is where the values of an example are: its number among the examples of a batch and, for
-// outputs with values of tokens, its first token in the flat rows and the number of its tokens.
+// outputs with values of tokens, its first token in the flat rows and the number of its tokens. Of
+// padded examples, tokens is the length; 0 if nothing is padded.
 type place struct {
 	example, start, tokens int
 	// masked are the numbers of its masked tokens among those of the batch.
@@ -126,7 +130,10 @@ func results(all []output, values map[string][]float64, examples, tokens int, pl
 		}
 		for i, p := range places {
 			v := predict.Values{Shape: shape, Data: flat[p.example*n : (p.example+1)*n]}
-			if perToken {
+			switch {
+			case o.padded && len(shape) > 0 && p.tokens > 0 && p.tokens <= shape[0]:
+				v = v.First(p.tokens)
+			case perToken:
 				v = predict.Values{Shape: append([]int{p.tokens}, shape...), Data: flat[p.start*n : (p.start+p.tokens)*n]}
 			}
 			out[i][k] = v

@@ -56,6 +56,9 @@ func (m batchModel) answer(ctx context.Context, b *dataset.Batch) ([]predict.Res
 	places := make([]place, b.Examples)
 	for i := range places {
 		places[i].example = i
+		if b.Lengths != nil {
+			places[i].tokens = b.Lengths[i]
+		}
 	}
 	return results(m.outputs, values, examples, 0, places)
 }

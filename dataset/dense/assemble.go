@@ -228,6 +228,10 @@ func (a *assembler) lay(n int) *dataset.Batch {
 		}
 	}
 	a.lent = true
+	var lengths []int
+	if a.open {
+		lengths = b.lease.lengths
+	}
 	b.Batch = dataset.Batch{
 		Features:  slices.Clone(b.lease.memory),
 		Examples:  examples,
@@ -237,6 +241,7 @@ func (a *assembler) lay(n int) *dataset.Batch {
 		Pairs:     pairs,
 		Rows:      len(a.lengths),
 		RowLength: longest,
+		Lengths:   lengths,
 		Records:   slices.Clone(a.records),
 		Lease:     &b.lease,
 	}

@@ -278,7 +278,7 @@ func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predic
 		if err != nil {
 			return nil, err
 		}
-		m.Cut(results, examples, rows.Length)
+		m.Cut(results, described.Lengths(examples), rows.Length)
 		return results, nil
 	}
 	config := packed.Config{Labels: packed.LabelsNone}
@@ -302,7 +302,11 @@ func (m *Model) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.R
 	if err != nil {
 		return nil, err
 	}
-	return results[:b.Examples], nil // of a batch without examples, none
+	results = results[:b.Examples] // of a batch without examples, none
+	if b.Lengths != nil {
+		m.Cut(results, b.Lengths, b.RowLength)
+	}
+	return results, nil
 }
 
 // run calls the model with features and divides its outputs among n examples. Features that the

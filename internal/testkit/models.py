@@ -84,6 +84,10 @@ class Words(task.Task):
     """A number from the words of a text: sequences of any length."""
 
     name = "sums of words"
+    outputs = (
+        task.Output("sum", ("examples",), "value"),
+        task.Output("worths", ("examples", "length"), "values"),
+    )
 
     def __init__(self):
         self.model = tf.Module()
@@ -117,7 +121,7 @@ class Words(task.Task):
         return self._sums(features)
 
     def predict(self, features):
-        return {"sum": self._guess(features)}
+        return {"sum": self._guess(features), "worths": tf.gather(self.model.worth[:, 0], features["words"])}
 
     def serving(self):
         specs = [tf.TensorSpec([None, None], tf.int32, "words"), tf.TensorSpec([None], tf.int32, "count")]

@@ -102,12 +102,21 @@ func Padded(examples []text.Encoding) Rows {
 	return r
 }
 
-// Cut shortens the values of tokens to those of each text, in results of texts in rows of a length.
-func (m *Model) Cut(results []predict.Result, examples []text.Encoding, length int) {
+// Lengths returns the numbers of tokens of texts.
+func Lengths(examples []text.Encoding) []int {
+	lengths := make([]int, len(examples))
+	for i, e := range examples {
+		lengths[i] = len(e.IDs)
+	}
+	return lengths
+}
+
+// Cut shortens the values of tokens to those of each example, in results of rows of a length.
+func (m *Model) Cut(results []predict.Result, lengths []int, length int) {
 	for k, a := range m.Answers {
 		for i := range results {
 			if v := &results[i][k]; a.Tokens && len(v.Shape) > 0 && v.Shape[0] == length {
-				*v = v.First(len(examples[i].IDs))
+				*v = v.First(lengths[i])
 			}
 		}
 	}

@@ -120,7 +120,7 @@ func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.
 	if err != nil {
 		return nil, err
 	}
-	m.description.Cut(results, examples, rows.Length)
+	m.description.Cut(results, described.Lengths(examples), rows.Length)
 	return results, nil
 }
 
@@ -170,7 +170,11 @@ func (m *Model) PredictBatch(_ context.Context, b *dataset.Batch) ([]predict.Res
 		}
 		feeds[m.inputs[f.Name]] = t
 	}
-	return m.run(feeds, b.Examples)
+	results, err := m.run(feeds, b.Examples)
+	if err == nil && b.Lengths != nil {
+		m.description.Cut(results, b.Lengths, b.RowLength)
+	}
+	return results, err
 }
 
 // dtypes are TensorFlow's dtypes of features.
