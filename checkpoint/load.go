@@ -52,8 +52,8 @@ func OpenSource(path string, opts ...Option) (src Source, close func() error, er
 	if IsTable(path) {
 		return nil, nil, v1Error(path)
 	}
-	if kind := foreignKind(path); kind != "" {
-		return nil, nil, fmt.Errorf("open weights: %s is %s; expected a checkpoint or safetensors; save it as safetensors", path, kind)
+	if kind, advice := foreignKind(path); kind != "" {
+		return nil, nil, fmt.Errorf("open weights: %s is %s; expected a checkpoint or safetensors; %s", path, kind, advice)
 	}
 	s, err := OpenSafetensors(path)
 	if err != nil {
@@ -128,22 +128,25 @@ func IsTable(path string) bool {
 	return err == nil && binary.LittleEndian.Uint64(magic[:]) == tableMagic
 }
 
-// foreignKind recognises unsupported files that users may try to load.
-func foreignKind(path string) string {
+// foreignKind recognises unsupported files that users may try to load, and says what to do with them.
+func foreignKind(path string) (kind, advice string) {
+	const save, keras = "save it as safetensors", "if it is of a Keras model, export that with --weights, otherwise save it as safetensors"
 	f, err := os.Open(path)
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	defer f.Close()
 	var head [8]byte
 	n, _ := io.ReadFull(f, head[:])
 	switch start := string(head[:n]); {
+	case filepath.Ext(path) == ".keras":
+		return "an archive of Keras", keras
 	case strings.HasPrefix(start, "PK\x03\x04"), strings.HasPrefix(start, "\x80\x02"):
-		return "a PyTorch pickle or another archive"
+		return "a PyTorch pickle or another archive", save
 	case strings.HasPrefix(start, "\x89HDF\r\n"):
-		return "an HDF5 file"
+		return "an HDF5 file", keras
 	}
-	return ""
+	return "", ""
 }
 
 // Wanted is a variable to be filled.

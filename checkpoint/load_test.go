@@ -242,10 +242,11 @@ func TestOpenSource(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "torch.bin"), []byte("PK\x03\x04 and so on"))
 	writeFile(t, filepath.Join(dir, "old.bin"), []byte("\x80\x02\x8a\nl\xfc\x9cF"))
 	writeFile(t, filepath.Join(dir, "keras.h5"), []byte("\x89HDF\r\n\x1a\n"))
+	writeFile(t, filepath.Join(dir, "model.keras"), []byte("PK\x03\x04 and so on"))
 	writeFile(t, filepath.Join(dir, "notes.txt"), []byte("something else"))
 	for path, says := range map[string]string{
 		"none": "no such file", "none.index": "no such file", "empty": "has no checkpoint", "torch.bin": "PyTorch", "old.bin": "PyTorch",
-		"keras.h5": "HDF5", "notes.txt": "not a safetensors file",
+		"keras.h5": "HDF5 file; expected a checkpoint or safetensors; if it is of a Keras model, export that with --weights", "model.keras": "archive of Keras", "notes.txt": "not a safetensors file",
 	} {
 		_, _, err := OpenSource(filepath.Join(dir, path))
 		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), path) {
