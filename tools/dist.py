@@ -198,11 +198,13 @@ def archive(folder: pathlib.Path) -> pathlib.Path:
 
 def uninstall(prefix: pathlib.Path) -> None:
     """Removes what stage makes."""
+    if not (prefix / "lib/gorbit").is_dir():
+        raise Failure(f"gorbit is not installed below {prefix}; give its folder with PREFIX=")
     for name in PROGRAMS:
         (prefix / "bin" / name).unlink(missing_ok=True)
     for place in COMPLETIONS.values():
         (prefix / place).unlink(missing_ok=True)
-    for folder in ("lib/gorbit", "share/doc/gorbit"):
+    for folder in ("share/doc/gorbit", "lib/gorbit"):
         if (prefix / folder).is_dir():
             shutil.rmtree(prefix / folder)
 
@@ -236,7 +238,8 @@ def main() -> int:
         print(f"dist: {e}", file=sys.stderr)
         return 1
     except OSError as e:
-        print(f"dist: {e}", file=sys.stderr)
+        what = f"{e.filename}: {e.strerror}" if e.filename else str(e)
+        print(f"dist: {what}; expected a folder to write to, as PREFIX=FOLDER", file=sys.stderr)
         return 1
     return 0
 

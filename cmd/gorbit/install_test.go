@@ -83,6 +83,9 @@ func TestInstalledTreeStandsAlone(t *testing.T) {
 	if left := filesBelow(t, filepath.Join(root, "opt")); len(left) > 0 {
 		t.Errorf("uninstall left %q", left)
 	}
+	if out, err = u.command(testkit.Python(t), filepath.Join(testkit.Root(), "tools", "dist.py"), "uninstall", filepath.Join(root, "opt")).CombinedOutput(); err == nil || !strings.Contains(string(out), "gorbit is not installed below") {
+		t.Errorf("a second uninstall: %v\n%s", err, out)
+	}
 }
 
 // enter makes a folder the root directory of a program, with the system's devices and processes, as
