@@ -15,6 +15,8 @@ import (
 // TestGrowingTrainerState saves a run of 40 steps that goes back once, and compares each file with the
 // one that is made of the whole folder. In between, the file must grow: neither it nor what was read for
 // it before may be touched again.
+//
+// Long: a run in a few helpers, and its course.
 func TestGrowingTrainerState(t *testing.T) {
 	grown, whole := t.TempDir(), t.TempDir()
 	g := &GrowingTrainerState{Folder: grown}
