@@ -1,0 +1,116 @@
+package train
+
+import (
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// textTasks exports a small BERT for each task of texts but classification and answers to questions, which
+// other tests have.
+const textTasks = `
+import sys
+from gorbit_export import bert, config, encoded, export, mlm, multilabel, optimizers, regression, tokens
+
+build = encoded.Build(config.BertConfig(8, 1, 2, 12, vocab_size=30, max_position_embeddings=32))
+for made in (
+    tokens.Tokens(build, 3),
+    regression.Regression(build),
+    multilabel.MultiLabel(build, 4),
+    mlm.MaskedLM(build, mlm.Special(mask=4, all=(0, 1, 2, 3, 4))),
+):
+    export.write(made, optimizers.AdamW(), f"{sys.argv[1]}/{made.name}")
+`
+
+// textExample returns the features of a record of a task.
+func textExample(task string, r *rand.Rand) []tfrecord.Feature {
+	n := 2 + r.IntN(9)
+	ids, each, many := []int64{2}, []int64{-1}, []int64{}
+	for range n {
+		ids, each = append(ids, 5+r.Int64N(25)), append(each, r.Int64N(3))
+	}
+	for label := range int64(4) {
+		if r.IntN(2) == 0 {
+			many = append(many, label)
+		}
+	}
+	ids, each = append(ids, 3), append(each, -1)
+	out := []tfrecord.Feature{tfrecord.Int64Feature("input_ids", ids...), tfrecord.Int64Feature("segment_ids", make([]int64, len(ids))...)}
+	switch task {
+	case "tokens":
+		out = append(out, tfrecord.Int64Feature("label_ids", each...))
+	case "regression":
+		out = append(out, tfrecord.FloatFeature("label", r.Float32()))
+	case "multilabel":
+		out = append(out, tfrecord.Int64Feature("label_ids", many...))
+	}
+	return out
+}
+
+// TestTextTasksKeepPromises trains for each task of texts: one row per example, replicas and accumulation
+// change nothing but rounding. For the tasks of tokens, a run that is stopped goes on as if it had not
+// been, and a damaged record is named.
+func TestTextTasksKeepPromises(t *testing.T) {
+	for _, task := range []string{"tokens", "regression", "multilabel", "mlm"} {
+		t.Run(task, func(t *testing.T) {
+			p, dir := Defaults(), t.TempDir()
+			p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, textTasks), task), t.TempDir()
+			for split, n := range map[string]int{"train": 40, "dev": 12} {
+				r := rand.New(rand.NewPCG(7, uint64(n)))
+				records.WriteFile(t, filepath.Join(p.Data.Dir, split+"-00000-of-00001.tfrecord"), n, func(int) []byte {
+					data, err := tfrecord.AppendExample(nil, textExample(task, r)...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return data
+				})
+			}
+			p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Checkpoint.Interval = 8, 8, 2, 4, 2
+			p.Data.RowLength, p.Optimizer.LearningRate, p.Runtime.Lanes = 16, 1e-2, 1
+			p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 0, "attention_dropout": 0}
+			if task != "mlm" {
+				p.Optimizer.Hyperparameters["classifier_dropout"] = 0
+			}
+			whole, again := filepath.Join(dir, "whole"), filepath.Join(dir, "again")
+			steps := mustTrain(t, p, whole)
+			perToken := task == "tokens" || task == "mlm" // the others have what classification has
+			if perToken {
+				stopAt(t, p, again, 3)
+				mustTrain(t, p, again)
+				sameRuns(t, again, whole)
+			}
+			for name, change := range map[string]func(*Params){
+				"one per row":           func(p *Params) { p.Data.Packing = string(packed.PackNone) },
+				"2 devices, accumulate": func(p *Params) { p.Strategy.Devices, p.Strategy.Accumulate = "cpu:2", 2 },
+			} {
+				t.Run(name, func(t *testing.T) {
+					other, run := p, filepath.Join(dir, name)
+					change(&other)
+					got := mustTrain(t, other, run)
+					if !slices.Equal(got, steps) {
+						t.Errorf("steps are\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(steps, "\n"))
+					}
+					alike(t, run, whole)
+				})
+			}
+			if !perToken {
+				return
+			}
+			damaged := filepath.Join(p.Data.Dir, "train-00000-of-00001.tfrecord")
+			flip(t, damaged)
+			_, err := Train(t.Context(), p, filepath.Join(dir, "damaged"), quiet())
+			if !errors.Is(err, fault.Damaged) || !strings.Contains(err.Error(), filepath.Base(damaged)) || !strings.Contains(err.Error(), "record") {
+				t.Errorf("got %v, expected the damaged record", err)
+			}
+		})
+	}
+}
