@@ -109,7 +109,12 @@ def _how_often(group: argparse._ArgumentGroup) -> None:
         default=1200,
         help="seconds after which a run is ended (default: 1200)",
     )
-    add("--lock", metavar="FILE", help="hold this file's lock (flock) during every run")
+    add(
+        "--lock",
+        metavar="FILE",
+        type=_lock,
+        help="hold this file's lock (flock) during every run",
+    )
     kept = group.add_mutually_exclusive_group()
     kept.add_argument(
         "--isa",
@@ -180,12 +185,14 @@ def _of_suites(p: argparse.ArgumentParser) -> None:
     p.add_argument_group("suites predict and serve").add_argument(
         "--pairs",
         metavar="FILE",
+        type=_file,
         help="pairs of texts separated by a tab, or GLUE's test.tsv of MRPC "
         "(default: mrpc/test.tsv of ../shared/data where that is there, else the demo's reviews)",
     )
     p.add_argument_group("suite text").add_argument(
         "--text",
         metavar="FILE",
+        type=_file,
         help="one sentence per line, or a .tokens file of WikiText (default: wikitext2/"
         "wiki.train.tokens of ../shared/data where that is there, else the demo's reviews)",
     )
@@ -361,6 +368,18 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return value
+
+
+def _file(text: str) -> str:
+    if not os.path.isfile(text):
+        raise argparse.ArgumentTypeError(f"no file is at {text}")
+    return text
+
+
+def _lock(text: str) -> str:
+    if not os.path.isdir(os.path.dirname(os.path.abspath(text))):
+        raise argparse.ArgumentTypeError(f"the folder of {text} is not there")
+    return text
 
 
 def _natural(text: str) -> int:

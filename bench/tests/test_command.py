@@ -83,7 +83,17 @@ def test_documented_commands_write_their_tables(monkeypatch, tmp_path, capsys):
     assert tables >= 8
 
 
-@pytest.mark.parametrize("argv", [["--rounds", "-1"], ["--sizes", "huge"], ["--retries", "-1"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--rounds", "-1"],
+        ["--sizes", "huge"],
+        ["--retries", "-1"],
+        ["--pairs", "/no/pairs.tsv"],
+        ["--text", "/no/text.txt"],
+        ["--lock", "/no/folder/lock"],
+    ],
+)
 def test_wrong_usage(argv):
     with pytest.raises(SystemExit) as stopped:
         cli.main(argv)
