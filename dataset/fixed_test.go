@@ -53,7 +53,7 @@ func randomLengths(r *rand.Rand, n, most int) []int32 {
 func TestFixedRowsLaws(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	shuffles := []Shuffle{ShuffleFull, ShuffleBuffer, ShuffleNone}
-	for round := range 60 {
+	for round := range 40 {
 		length := 1 + r.IntN(200)
 		rows := 1 + r.IntN(9)
 		layout := packed.Config{Rows: rows, RowLength: length, RowExamples: r.IntN(length + 1), Packing: packings[2*r.IntN(2)]}
@@ -92,7 +92,7 @@ func TestFixedRowsLaws(t *testing.T) {
 				same(t, next(t, d), whole[i])
 			}
 			for i := range whole {
-				if i > 12 && r.IntN(10) > 0 {
+				if i > 5 && r.IntN(20) > 0 {
 					continue
 				}
 				d := open(t, many, f)

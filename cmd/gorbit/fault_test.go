@@ -208,7 +208,7 @@ func (u *user) fixture(reviews int, convert ...string) {
 }
 
 // faultSteps is the number of steps of the runs of TestFaults.
-const faultSteps = 180
+const faultSteps = 140
 
 // workerLost is the message of a run that continues after losing a worker.
 const workerLost = "a worker was lost; continuing from the last checkpoint"
@@ -295,7 +295,7 @@ func address(w *running) string {
 // train returns the command line of a run.
 func (f *faults) train(run string, more ...string) []string {
 	return append([]string{"train", "--graph", "graph", "--data", "data", "--run", run, "--steps", fmt.Sprint(faultSteps), "--batch-size", "13",
-		"--learning-rate", "1e-3", "--steps-per-loop", "20", "--checkpoint-interval", "60", "--eval-interval", "-1"}, more...)
+		"--learning-rate", "1e-3", "--steps-per-loop", "20", "--checkpoint-interval", "40", "--eval-interval", "-1"}, more...)
 }
 
 // bySockets are the runs of two whose processes reach each other by Unix sockets; others use ports.
@@ -436,7 +436,7 @@ func (f *faults) withKeys(t *testing.T) {
 	chief := f.start(t, f.train("keys", append(keys, addresses)...)...)
 	chief.says("step:     20 ")
 	garble(t, address(first), address(second))
-	chief.says("step:    100 ")
+	chief.says("step:     60 ")
 	garble(t, address(first), address(second))
 	kill(t, second.Process.Pid, syscall.SIGKILL)
 	second.wait()
@@ -484,7 +484,7 @@ func (f *faults) inCluster(t *testing.T, run string, more [2][]string) {
 // breaksOfWorkers disturb a run on two workers, which then goes on with both.
 var breaksOfWorkers = map[string]func(f *faults, t *testing.T, run string, chief, second *running){
 	"worker killed in a step": func(f *faults, t *testing.T, run string, chief, second *running) {
-		chief.says("step:    100 ")
+		chief.says("step:     60 ")
 		f.replace(t, second)
 	},
 	"worker killed while a checkpoint is written": func(f *faults, t *testing.T, run string, chief, second *running) {
@@ -497,11 +497,11 @@ var breaksOfWorkers = map[string]func(f *faults, t *testing.T, run string, chief
 		f.replace(t, second)
 	},
 	"its TensorFlow killed": func(f *faults, t *testing.T, run string, chief, second *running) {
-		chief.says("step:    100 ")
+		chief.says("step:     60 ")
 		kill(t, second.child(), syscall.SIGKILL)
 	},
 	"its TensorFlow stopped": func(f *faults, t *testing.T, run string, chief, second *running) {
-		chief.says("step:    100 ")
+		chief.says("step:     60 ")
 		kill(t, second.child(), syscall.SIGSTOP)
 	},
 	"worker stopped for longer than the deadline": func(f *faults, t *testing.T, run string, chief, second *running) {
@@ -531,7 +531,7 @@ func (f *faults) goesOn(t *testing.T, name string, breaks func(f *faults, t *tes
 
 func (f *faults) chiefKilled(t *testing.T) {
 	chief, first, second := f.two(t, "chief")
-	chief.says("step:    100 ")
+	chief.says("step:     60 ")
 	workers := []*running{first, second}
 	children := []int{first.child(), second.child()}
 	kill(t, chief.Process.Pid, syscall.SIGKILL)
@@ -546,7 +546,7 @@ func (f *faults) chiefKilled(t *testing.T) {
 func (f *faults) chiefStoppedLong(t *testing.T) {
 	// Longer than shortTimeout: on a busy machine, workers must be heard again in this time.
 	chief, first, second := f.two(t, "paused", "--worker-timeout", "10s", "--max-restarts", "1")
-	chief.says("step:    100 ")
+	chief.says("step:     60 ")
 	kill(t, chief.Process.Pid, syscall.SIGSTOP)
 	first.says("listening again")
 	second.says("listening again")
@@ -574,7 +574,7 @@ func (f *faults) otherDevices(t *testing.T) {
 	chief.exits(fault.ExitStopped)
 	chief = f.start(t, f.train("devices", "--devices", "cpu:3", "--shard-optimizer")...)
 	chief.exits(fault.ExitDone)
-	if log := chief.out.String(); !strings.Contains(log, "restored from checkpoint") || !strings.Contains(log, "step:    180 ") {
+	if log := chief.out.String(); !strings.Contains(log, "restored from checkpoint") || !strings.Contains(log, fmt.Sprintf("step: %6d ", faultSteps)) {
 		t.Errorf("the run did not go on:\n%s", log)
 	}
 }
@@ -592,7 +592,7 @@ func (f *faults) workerGone(t *testing.T) {
 
 func (f *faults) elastic(t *testing.T) {
 	chief, _, second := f.two(t, "elastic", append(noDropout, "--elastic", "--worker-timeout", "5s")...)
-	chief.says("step:    100 ")
+	chief.says("step:     60 ")
 	kill(t, second.Process.Pid, syscall.SIGKILL)
 	chief.exits(fault.ExitDone)
 	if log := chief.out.String(); !strings.Contains(log, "continuing without workers that did not come back") || !strings.Contains(log, "restored from checkpoint") {
@@ -650,7 +650,7 @@ func (f *faults) localInput(t *testing.T) {
 	want, wantMetrics := f.state("local", faultSteps)
 
 	chief, _, second := f.two(t, "local-killed", "--input", "local")
-	chief.says("step:    100 ")
+	chief.says("step:     60 ")
 	f.replace(t, second)
 	chief.exits(fault.ExitDone)
 	if log := chief.out.String(); !strings.Contains(log, workerLost) || !strings.Contains(log, address(second)) {
@@ -659,7 +659,7 @@ func (f *faults) localInput(t *testing.T) {
 	f.alike(t, "local-killed", want, wantMetrics)
 
 	chief, _, second = f.two(t, "local-elastic", append(noDropout, "--input", "local", "--elastic", "--worker-timeout", "5s")...)
-	chief.says("step:    100 ")
+	chief.says("step:     60 ")
 	kill(t, second.Process.Pid, syscall.SIGKILL)
 	chief.exits(fault.ExitDone)
 	f.near(t, "local-elastic")

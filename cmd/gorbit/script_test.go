@@ -81,7 +81,7 @@ func TestScripts(t *testing.T) {
 // exportSmall exports a model for the vocabulary of the scripts: 40 tokens.
 func exportSmall(t *testing.T) string {
 	t.Helper()
-	return testkit.Export(t, `{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+	return testkit.Export(t, `{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
 		"intermediate_size": 64, "vocab_size": 40, "max_position_embeddings": 32}`, "--pooling", "mean")
 }
 

@@ -23,7 +23,7 @@ func TestReadOnTPU(t *testing.T) {
 	texts := []string{"--text", "a great film .", "--text", "the cast was awful and the story is boring"}
 	wantTexts := o.predicted(t, texts...)
 
-	for _, topology := range []string{"2x1x1x1", "2x2x1x2"} {
+	for _, topology := range []string{"2x1x1x1", "2x1x1x2"} {
 		t.Run(topology, func(t *testing.T) {
 			t.Cleanup(func() { gone(t, "") })
 			_, at := o.emulator(t, "--topology", topology)

@@ -32,7 +32,7 @@ type metric struct {
 }
 
 // TestTrainOnTPU trains with the emulator of a TPU, in calls of one and of several steps, on one host
-// of 2 cores and on two of 8, with interruptions and faults. A run must end as that on 2 CPU
+// of 2 cores and on two of 4, with interruptions and faults. A run must end as that on 2 CPU
 // devices, but for rounding, or with one sentence.
 func TestTrainOnTPU(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func (o *onTPU) calls(t *testing.T) {
 }
 
 func (o *onTPU) hosts(t *testing.T) {
-	_, at := o.emulator(t, "--topology", "2x2x1x2", "--hosts", "2")
+	_, at := o.emulator(t, "--topology", "2x1x1x2", "--hosts", "2")
 	o.start(t, o.train("hosts", "--tpu", "grpc://"+at+",grpc://"+freeAddresses(t, 1)[0])...).exits(fault.ExitDone)
 	o.near(t, "hosts")
 }
