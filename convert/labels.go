@@ -132,10 +132,10 @@ func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, err
 		rows += n
 	}
 	if len(seen) == 0 {
-		return nil, fmt.Errorf("convert: column %q has no labels", name)
+		return nil, fault.Damagedf("convert: column %q has no labels", name)
 	}
 	if reason := noLabels(seen, rows); reason != "" {
-		return nil, fmt.Errorf("convert: column %q has %d different values in %d rows%s; expected at most %d labels; name the label column, list the labels, or give a threshold for scores",
+		return nil, fault.Usagef("convert: column %q has %d different values in %d rows%s; expected at most %d labels; name the label column, list the labels, or give a threshold for scores",
 			name, len(seen), rows, reason, maxLabels)
 	}
 	return inOrder(seen), nil

@@ -940,13 +940,14 @@ func TestMissingFiles(t *testing.T) {
 		{"vocabulary", func(c *Config) { c.Vocab += "x" }, "vocab.txtx: no such file or directory"},
 		{"vocabulary of nothing", func(c *Config) { c.Vocab = filepath.Join(dir, "novocab.txt") }, "has no [UNK]; expected a BERT vocab.txt with one token per line"},
 		{"folder as input", func(c *Config) { c.Inputs[0].Path, c.Format = dir, TSV }, " is a folder; expected a file"},
+		{"no labels", func(c *Config) { c.Inputs[0].Path, c.Labels = filepath.Join(dir, "header.tsv"), nil }, `column "l" has no labels`},
 		{"no rows", func(c *Config) { c.Inputs[0].Path = filepath.Join(dir, "header.tsv") }, "header.tsv has no rows"},
 		{"endless vocabulary", func(c *Config) { c.Vocab = "/dev/zero" }, "vocabulary: /dev/zero is a device; expected a regular file"},
 	}
 	for _, tt := range tests {
 		cfg := in(dir, base)
 		tt.change(&cfg)
-		class := map[string]fault.Class{"vocabulary of nothing": fault.Usage, "no rows": fault.Damaged}[tt.name]
+		class := map[string]fault.Class{"vocabulary of nothing": fault.Usage, "no rows": fault.Damaged, "no labels": fault.Damaged}[tt.name]
 		_, err := Run(context.Background(), cfg, quiet)
 		if err == nil || !strings.HasSuffix(err.Error(), tt.want) || class != "" && fault.Of(err) != class {
 			t.Errorf("%s: got %v (%s), expected ... %s (%s)", tt.name, err, fault.Of(err), tt.want, class)

@@ -41,7 +41,7 @@ func TestClassWeights(t *testing.T) {
 
 	p.Train.Steps = 8
 	p.Data.ClassWeights = ByClass{Rule: classesNone}
-	if _, err := Train(t.Context(), p, run, quiet()); err == nil || !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "the list of class weights was 0.5 1 3 and is not set") {
+	if _, err := Train(t.Context(), p, run, quiet()); err == nil || !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "the list of class weights was 0.5 1 3 and is not set; to train with these from the start, choose another folder with --run") {
 		t.Errorf("continued with other weights: %v", err)
 	}
 	p.Data.ClassWeights = ByClass{Rule: classesBalanced}

@@ -99,6 +99,9 @@ var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "
 var fromStart = []string{"seed", "init", "strict", "init_partial", "init_values", "data.train", "data.features", "data.resize", "data.crop_to_aspect_ratio", "data.row_length", "data.rows", "data.row_examples", "data.buckets", "data.truncate", "data.mask_probability", "data.whole_words", "data.packing",
 	"data.shuffle", "data.buffer", "data.class_weights", "data.sampling", "data.drop_remainder", "train.batch_size"}
 
+// anotherFolder says what to do with changes of params that a run cannot apply after its first step.
+const anotherFolder = "to train with these from the start, choose another folder with --run"
+
 // relevant returns the changes that a finished run cannot apply. Steps and epochs both set the
 // number of steps, so a change of these does not count if the number of steps is the same.
 func relevant(changes []change, sameSteps bool) []change {
@@ -140,7 +143,7 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 		if slices.ContainsFunc(differ, func(c change) bool {
 			return slices.ContainsFunc(fromStart, func(name string) bool { return c.Param == name || strings.HasPrefix(c.Param, name+".") })
 		}) {
-			remedy = "to train with these from the start, choose another folder with --run"
+			remedy = anotherFolder
 		}
 		return false, &ParamsError{fmt.Errorf("%s, and these changed params would have no effect: %s; expected those of %s; %s",
 			what, list(differ), filepath.Join(t.folder, paramsFile), remedy)}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/cluster"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -159,6 +160,9 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 		}
 		if nonFinite := (*runner.NonFiniteError)(nil); errors.As(err, &nonFinite) {
 			return nil, fmt.Errorf("%w; %s", err, t.params.afterNonFinite())
+		}
+		if other := (*dataset.StateError)(nil); errors.As(err, &other) && !other.Invalid {
+			return nil, fmt.Errorf("%w; %s", err, anotherFolder)
 		}
 		if !lost || restarts >= most {
 			if restarts > 0 {
