@@ -58,6 +58,11 @@ func (t *training) anew(ctx context.Context) error {
 		return err
 	}
 	for _, dir := range all {
+		if !dir.IsDir() && strings.HasPrefix(dir.Name(), eventsPrefix) { // of the params
+			if err := remove(dir.Name()); err != nil {
+				return err
+			}
+		}
 		events := dir.Name() == runfolder.TrainEvents || strings.HasPrefix(dir.Name(), runfolder.EvalEvents)
 		if !dir.IsDir() || !events && dir.Name() != evaluation.Folder {
 			continue
@@ -68,7 +73,7 @@ func (t *training) anew(ctx context.Context) error {
 		}
 		for _, f := range inner {
 			name := filepath.Join(dir.Name(), f.Name())
-			if events && !strings.HasPrefix(f.Name(), "events.out.tfevents.") || !events && !isEvaluation(filepath.Join(t.folder, name)) {
+			if events && !strings.HasPrefix(f.Name(), eventsPrefix) || !events && !isEvaluation(filepath.Join(t.folder, name)) {
 				continue
 			}
 			if err := remove(name); err != nil {
@@ -86,6 +91,9 @@ func (t *training) anew(ctx context.Context) error {
 	}
 	return files.SyncDir(t.folder)
 }
+
+// eventsPrefix begins the names of TensorBoard's files.
+const eventsPrefix = "events.out.tfevents."
 
 // isEvaluation reports whether a file is the result of an evaluation.
 func isEvaluation(path string) bool {

@@ -51,6 +51,9 @@ func TestOverwrite(t *testing.T) {
 	if n := strings.Count(read(t, run, runfolder.Journal), `"event":"start"`); n != 1 {
 		t.Errorf("the journal has %d processes", n)
 	}
+	if events, err := filepath.Glob(filepath.Join(run, "events.out.tfevents.*")); err != nil || len(events) != 1 {
+		t.Errorf("the params are in %v, %v; expected one file", events, err)
+	}
 	names := func(run, folder string) (out []string) {
 		list, err := os.ReadDir(filepath.Join(run, folder))
 		if err != nil {

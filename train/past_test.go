@@ -226,3 +226,10 @@ func TestAnotherBestMetric(t *testing.T) {
 		t.Errorf("the lowest loss is said to be of step %d, %v, when accuracy counted", step, ok)
 	}
 }
+
+func TestWhyEarly(t *testing.T) {
+	early := fmt.Errorf("%w: loss is 2", runner.ErrStopTraining)
+	if got := whyEarly(early.Error()); got != "loss is 2" {
+		t.Error(got)
+	}
+}
