@@ -148,12 +148,16 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add([]byte(`{"format":"gorbit-serving","version":1,"labels":["a","b"],"vocab":".","max_length":3}`))
+	f.Add([]byte(`{"format":"gorbit-serving","version":2,"vocab":"0","max_length":7,"inputs":{"attention_mask":"0:0","input_ids":"0:0","token_type_ids":"0:0"}}`)) // no answers
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := Parse(data)
 		if err != nil {
 			return
 		}
-		names := []string{d.Outputs[d.Answers[0].Name]}
+		var names []string
+		for _, a := range d.Answers {
+			names = append(names, d.Outputs[a.Name])
+		}
 		if d.Vocab != "" {
 			names = append(names, d.Inputs[InputIDs])
 		}
