@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table with the reason, and does not affect the others.
     """
     args = parser().parse_args(argv)
+    check_files(args)
     # Both end the current run and its program, also in the background.
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, _interrupt)
@@ -58,6 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("bench: interrupted; what is complete has been written", file=sys.stderr)
         return 130
     return 0
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Ends with a usage error if a file or folder that measurements need is not there."""
+    if args.rounds == 0:
+        return  # the tables are made of what was measured before
+    for option, path in (("--pairs", args.pairs), ("--text", args.text)):
+        if path and not os.path.isfile(path):
+            parser().error(f"{option} is {path}, which is no file")
+    if args.lock and not os.path.isdir(os.path.dirname(os.path.abspath(args.lock))):
+        parser().error(f"--lock is {args.lock}, whose folder is not there")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -109,12 +121,7 @@ def _how_often(group: argparse._ArgumentGroup) -> None:
         default=1200,
         help="seconds after which a run is ended (default: 1200)",
     )
-    add(
-        "--lock",
-        metavar="FILE",
-        type=_lock,
-        help="hold this file's lock (flock) during every run",
-    )
+    add("--lock", metavar="FILE", help="hold this file's lock (flock) during every run")
     kept = group.add_mutually_exclusive_group()
     kept.add_argument(
         "--isa",
@@ -185,14 +192,12 @@ def _of_suites(p: argparse.ArgumentParser) -> None:
     p.add_argument_group("suites predict and serve").add_argument(
         "--pairs",
         metavar="FILE",
-        type=_file,
         help="pairs of texts separated by a tab, or GLUE's test.tsv of MRPC "
         "(default: mrpc/test.tsv of ../shared/data where that is there, else the demo's reviews)",
     )
     p.add_argument_group("suite text").add_argument(
         "--text",
         metavar="FILE",
-        type=_file,
         help="one sentence per line, or a .tokens file of WikiText (default: wikitext2/"
         "wiki.train.tokens of ../shared/data where that is there, else the demo's reviews)",
     )
@@ -368,18 +373,6 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return value
-
-
-def _file(text: str) -> str:
-    if not os.path.isfile(text):
-        raise argparse.ArgumentTypeError(f"no file is at {text}")
-    return text
-
-
-def _lock(text: str) -> str:
-    if not os.path.isdir(os.path.dirname(os.path.abspath(text))):
-        raise argparse.ArgumentTypeError(f"the folder of {text} is not there")
-    return text
 
 
 def _natural(text: str) -> int:
