@@ -95,7 +95,7 @@ func TestResumeFromRefuses(t *testing.T) {
 		{filepath.Join(dir, "other", "ckpt-4"), fault.Failed, "there is no such checkpoint", nil},
 		{filepath.Join(dir, "4"), fault.Usage, "expected a step", nil},
 		{"4", fault.Usage, "--resume-from 4: the run has 4 steps; expected more, as with --steps 8", func(p *Params) { p.Train.Steps = 4 }},
-		{"4", fault.Usage, "the seed was 42 and is 43; to train with these from the start, choose another folder", func(p *Params) { p.Seed = 43 }},
+		{"4", fault.Usage, "the seed was 42 and is 43", func(p *Params) { p.Seed = 43 }},
 		{filepath.Join(dir, "run2", checkpointFolder, "ckpt-4"), fault.Usage, "is of another run, and run " + run + " has checkpoints of its own", nil},
 	} {
 		p := p
