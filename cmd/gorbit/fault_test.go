@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -742,16 +743,26 @@ void *TF_NewServer(char *def, size_t size, void *status) {
 	return tensorflow(def, size, status);
 }`
 
-// freeAddresses returns n addresses of this machine on which nothing listens.
+// ports counts the ports that freeAddresses has tried.
+var ports atomic.Int64
+
+// freeAddresses returns addresses of this machine on which nobody listens. Their ports are below those
+// that systems give to connections and to listeners that take any, so nobody is given one of them
+// before the test listens there. Processes begin at different ones.
 func freeAddresses(t testing.TB, n int) (addresses []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	const first, count = 18000, 14000
+	for range count {
+		if len(addresses) == n {
+			return addresses
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+(97*int64(os.Getpid())+ports.Add(1))%count))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		addresses = append(addresses, l.Addr().String())
 		l.Close()
 	}
-	return addresses
+	t.Fatalf("%d free ports found, expected %d", len(addresses), n)
+	return nil
 }
