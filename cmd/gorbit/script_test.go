@@ -60,12 +60,8 @@ func TestScripts(t *testing.T) {
 			}
 			env.Setenv("STORAGE_EMULATOR_HOST", bucket.URL)
 			env.Setenv(gcs.CacheVariable, filepath.Join(env.WorkDir, "cache"))
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return err
-			}
-			env.Setenv("ADDRESS", l.Addr().String())
-			return l.Close()
+			env.Setenv("ADDRESS", freeAddresses(t, 1)[0])
+			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exitcode": exitCodeIs,
