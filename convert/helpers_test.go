@@ -2,7 +2,6 @@ package convert
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -75,6 +74,42 @@ type example struct {
 	id       int64
 }
 
+// eachRecord calls each with the records of a split, shard after shard, whose numbers must be those of the
+// manifest.
+func eachRecord(t testing.TB, cfg Config, split string, each func(data []byte)) {
+	t.Helper()
+	m, err := ReadManifest(cfg.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Splits[split]
+	if s == nil {
+		t.Fatalf("there is no split %s", split)
+	}
+	for _, f := range s.Files {
+		r, err := tfrecord.Open(filepath.Join(cfg.Out, f.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := int64(0)
+		for {
+			data, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			each(data)
+			n++
+		}
+		r.Close()
+		if n != f.Records {
+			t.Fatalf("%s holds %d records, the manifest says %d", f.Name, n, f.Records)
+		}
+	}
+}
+
 // records reads the records of a split back, shard after shard.
 func records(t testing.TB, cfg Config, split string) []example {
 	t.Helper()
@@ -89,45 +124,26 @@ func records(t testing.TB, cfg Config, split string) []example {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := m.Splits[split]
-	if s == nil {
-		t.Fatalf("there is no split %s", split)
-	}
 	var out []example
 	dec := tfrecord.NewDecoder(InputIDs, SegmentIDs, LabelIDs, ExampleID)
-	for _, f := range s.Files {
-		r, err := tfrecord.Open(filepath.Join(cfg.Out, f.Name))
-		if err != nil {
+	eachRecord(t, cfg, split, func(data []byte) {
+		var vals tfrecord.Values
+		if err := dec.Decode(data, &vals); err != nil {
 			t.Fatal(err)
 		}
-		n := len(out)
-		for {
-			data, err := r.Next()
-			if err == io.EOF {
-				break
-			}
-			var vals tfrecord.Values
-			if err = errors.Join(err, dec.Decode(data, &vals)); err != nil {
-				t.Fatal(err)
-			}
-			var ids []int32
-			for _, id := range vals.At(0).Int64s {
-				ids = append(ids, int32(id))
-			}
-			e := example{v.Tokens(ids), slices.Clone(vals.At(1).Int64s), -1, vals.At(3).Int64s[0]}
-			if len(vals.At(2).Int64s) > 0 {
-				e.label = vals.At(2).Int64s[0]
-			}
-			if len(e.segments) != len(ids) {
-				t.Fatalf("%s: %d ids, %d segment ids", f.Name, len(ids), len(e.segments))
-			}
-			out = append(out, e)
+		var ids []int32
+		for _, id := range vals.At(0).Int64s {
+			ids = append(ids, int32(id))
 		}
-		r.Close()
-		if int64(len(out)-n) != f.Records {
-			t.Fatalf("%s holds %d records, the manifest says %d", f.Name, len(out)-n, f.Records)
+		e := example{v.Tokens(ids), slices.Clone(vals.At(1).Int64s), -1, vals.At(3).Int64s[0]}
+		if len(vals.At(2).Int64s) > 0 {
+			e.label = vals.At(2).Int64s[0]
 		}
-	}
+		if len(e.segments) != len(ids) {
+			t.Fatalf("record %d: %d ids, %d segment ids", len(out), len(ids), len(e.segments))
+		}
+		out = append(out, e)
+	})
 	return out
 }
 

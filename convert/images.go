@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"image/color"
+	"slices"
 
 	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -79,7 +80,7 @@ func (r *imageReader) decode(file []byte) (reason string) {
 	if channels != 1 && want == 1 {
 		decoded = 3
 	}
-	r.pixels = grown(r.pixels, height*width*want)
+	r.pixels = slices.Grow(r.pixels[:0], height*width*want)[:height*width*want]
 	from, n := r.pixels, i.Height*i.Width
 	if !fits {
 		from = r.scaler.Memory(n * want)
@@ -89,7 +90,7 @@ func (r *imageReader) decode(file []byte) (reason string) {
 			return reason
 		}
 	} else {
-		r.rgb = grown(r.rgb, 3*n)
+		r.rgb = slices.Grow(r.rgb[:0], 3*n)[:3*n]
 		if reason := i.Decode(r.rgb, 3); reason != "" {
 			return reason
 		}
@@ -109,14 +110,6 @@ func (r *imageReader) hint(what, key string) string {
 		return ""
 	}
 	return fmt.Sprintf("; to %s, set %q of feature %q in %s:%d", what, key, r.name, r.schema, r.line)
-}
-
-// grown returns memory for n bytes, that of b if it is enough.
-func grown(b []byte, n int) []byte {
-	if cap(b) < n {
-		return make([]byte, n)
-	}
-	return b[:n]
 }
 
 const deep = "with 16 bits per channel"

@@ -2,10 +2,7 @@ package convert
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,37 +16,22 @@ func lines(t *testing.T, cfg Config, split string) []string {
 	t.Helper()
 	tokens := shown(nil, unlabelled(records(t, cfg, split)))
 	var out []string
-	m, err := ReadManifest(cfg.Out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range m.Splits[split].Files {
-		r, err := tfrecord.Open(filepath.Join(cfg.Out, f.Name))
+	eachRecord(t, cfg, split, func(data []byte) {
+		all, err := tfrecord.ParseExample(data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer r.Close()
-		for {
-			data, err := r.Next()
-			if errors.Is(err, io.EOF) {
-				break
+		line := strings.TrimPrefix(tokens[len(out)], "-: ")
+		for _, v := range all {
+			switch v.Name {
+			case LabelIDs, WordStarts:
+				line += fmt.Sprintf(" %s=%v", v.Name, v.Int64s)
+			case Label:
+				line += fmt.Sprintf(" %s=%v", v.Name, v.Floats)
 			}
-			all, err := tfrecord.ParseExample(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			line := strings.TrimPrefix(tokens[len(out)], "-: ")
-			for _, v := range all {
-				switch v.Name {
-				case LabelIDs, WordStarts:
-					line += fmt.Sprintf(" %s=%v", v.Name, v.Int64s)
-				case Label:
-					line += fmt.Sprintf(" %s=%v", v.Name, v.Floats)
-				}
-			}
-			out = append(out, line)
 		}
-	}
+		out = append(out, line)
+	})
 	return out
 }
 

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,30 +25,16 @@ func originals(t *testing.T, cfg Config, m *Manifest, split string, folders ...s
 	}
 	out := map[string]string{}
 	decoder, values := tfrecord.NewDecoder(ExampleID), tfrecord.Values{}
-	for _, f := range m.Splits[split].Files {
-		r, err := tfrecord.Open(filepath.Join(cfg.Out, f.Name))
-		if err != nil {
+	eachRecord(t, cfg, split, func(record []byte) {
+		if err := decoder.Decode(record, &values); err != nil {
 			t.Fatal(err)
 		}
-		defer r.Close()
-		for {
-			record, err := r.Next()
-			if err == io.EOF {
-				break
-			}
-			if err == nil {
-				err = decoder.Decode(record, &values)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			found := "-"
-			if texts, ok := o.Text(record); ok {
-				found = fmt.Sprint(texts)
-			}
-			out[fmt.Sprint(values.At(0).Int64s)] = found
+		found := "-"
+		if texts, ok := o.Text(record); ok {
+			found = fmt.Sprint(texts)
 		}
-	}
+		out[fmt.Sprint(values.At(0).Int64s)] = found
+	})
 	return fmt.Sprint(out), nil
 }
 

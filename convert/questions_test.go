@@ -55,37 +55,26 @@ func answersOf(t *testing.T, cfg Config, m *Manifest) (map[string][]string, []Qu
 		t.Fatal(err)
 	}
 	out := map[string][]string{}
-	for _, f := range m.Splits[Dev].Files {
-		r, err := tfrecord.Open(filepath.Join(cfg.Out, f.Name))
-		if err != nil {
+	dec := tfrecord.NewDecoder(QuestionID, StartPositions, EndPositions, TokenStarts, TokenEnds, InputIDs, SegmentIDs)
+	eachRecord(t, cfg, Dev, func(data []byte) {
+		var v tfrecord.Values
+		if err := dec.Decode(data, &v); err != nil {
 			t.Fatal(err)
 		}
-		defer r.Close()
-		dec := tfrecord.NewDecoder(QuestionID, StartPositions, EndPositions, TokenStarts, TokenEnds, InputIDs, SegmentIDs)
-		for {
-			data, err := r.Next()
-			if err == io.EOF {
-				break
-			}
-			var v tfrecord.Values
-			if err := dec.Decode(data, &v); err != nil {
-				t.Fatal(err)
-			}
-			at := func(i int) []int64 { return v.At(i).Int64s }
-			if n := len(at(5)); n > cfg.MaxLength && cfg.MaxLength > 0 || len(at(3)) != n || len(at(4)) != n || len(at(6)) != n {
-				t.Fatalf("%d ids, %d starts, %d ends and %d segments", n, len(at(3)), len(at(4)), len(at(6)))
-			}
-			q := all[at(0)[0]]
-			answer := "-"
-			if len(at(1)) > 0 {
-				first, last := at(1)[0], at(2)[0]
-				if answer = ""; first > 0 {
-					answer = qa.Slice(q.Context, int(at(3)[first]), int(at(4)[last]))
-				}
-			}
-			out[q.ID] = append(out[q.ID], answer)
+		at := func(i int) []int64 { return v.At(i).Int64s }
+		if n := len(at(5)); n > cfg.MaxLength && cfg.MaxLength > 0 || len(at(3)) != n || len(at(4)) != n || len(at(6)) != n {
+			t.Fatalf("%d ids, %d starts, %d ends and %d segments", n, len(at(3)), len(at(4)), len(at(6)))
 		}
-	}
+		q := all[at(0)[0]]
+		answer := "-"
+		if len(at(1)) > 0 {
+			first, last := at(1)[0], at(2)[0]
+			if answer = ""; first > 0 {
+				answer = qa.Slice(q.Context, int(at(3)[first]), int(at(4)[last]))
+			}
+		}
+		out[q.ID] = append(out[q.ID], answer)
+	})
 	return out, all
 }
 

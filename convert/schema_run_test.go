@@ -10,7 +10,6 @@ import (
 	"image/color"
 	"image/jpeg"
 	"image/png"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -45,27 +44,13 @@ func features(t testing.TB, cfg Config, split string) []string {
 		t.Fatal(err)
 	}
 	var out []string
-	for _, f := range m.Splits[split].Files {
-		r, err := tfrecord.Open(filepath.Join(cfg.Out, f.Name))
+	eachRecord(t, cfg, split, func(data []byte) {
+		all, err := tfrecord.ParseExample(data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for {
-			data, err := r.Next()
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			all, err := tfrecord.ParseExample(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, textOf(all))
-		}
-		r.Close()
-	}
+		out = append(out, textOf(all))
+	})
 	return out
 }
 

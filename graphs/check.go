@@ -156,14 +156,14 @@ var makes = map[string]made{
 	"sequence_ids":     {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
 	"position_ids":     {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
 	"example_ids":      {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
-	"starts":           {InputPacked, []string{"int32"}, []string{"examples"}, false},
-	"offset":           {InputPacked, []string{"int32"}, []string{"examples"}, false},
+	"starts":           {InputPacked, []string{"int32"}, []string{axisExamples}, false},
+	"offset":           {InputPacked, []string{"int32"}, []string{axisExamples}, false},
 	"masked_positions": {InputPacked, []string{"int32"}, []string{"predictions"}, false},
 	"masked_labels":    {InputPacked, []string{"int32"}, []string{"predictions"}, false},
 	"masked_weights":   {InputPacked, []string{"float32"}, []string{"predictions"}, false},
-	"multi_hot":        {"", []string{"float32"}, []string{"examples"}, true},
-	"mask":             {InputDense, []string{"uint8", "int32", "int64", "float32", "bool"}, []string{"examples"}, true},
-	"length":           {InputDense, []string{"int32", "int64", "float32"}, []string{"examples"}, false},
+	"multi_hot":        {"", []string{"float32"}, []string{axisExamples}, true},
+	"mask":             {InputDense, []string{"uint8", "int32", "int64", "float32", "bool"}, []string{axisExamples}, true},
+	"length":           {InputDense, []string{"int32", "int64", "float32"}, []string{axisExamples}, false},
 }
 
 // checkMake checks that a feature can be made as it is declared.
@@ -212,15 +212,15 @@ func (c *Contract) checkAxes() error {
 			first = f.Axes[0]
 		}
 		switch {
-		case c.Input == InputDense && first != "examples":
+		case c.Input == InputDense && first != axisExamples:
 			return fmt.Errorf("feature %s has axes %v of shape %s; expected the open axis examples first", f.Name, f.Axes, shapeText(f.Shape))
-		case first != "examples" && first != "rows" && first != "predictions":
+		case first != axisExamples && first != "rows" && first != "predictions":
 			return fmt.Errorf("feature %s has axes %v of shape %s; expected an open axis examples, rows or predictions first", f.Name, f.Axes, shapeText(f.Shape))
 		case first == "rows" && (len(f.Axes) < 2 || f.Axes[1] != "length" || f.Shape[1] != open):
 			return fmt.Errorf("feature %s has axes %v of shape %s; expected the open axes rows and length first", f.Name, f.Axes, shapeText(f.Shape))
 		}
 		for k, name := range f.Axes {
-			if c.Input != InputDense || f.Shape[k] != open || name == "examples" {
+			if c.Input != InputDense || f.Shape[k] != open || name == axisExamples {
 				continue
 			}
 			if padded != "" && padded != name {
@@ -458,7 +458,7 @@ func (c *Contract) checkOutputs() error {
 		default:
 			return fmt.Errorf("output %s has dtype %s; expected uint8, int32, int64, float32 or bool", o.Name, o.DType)
 		}
-		if len(o.Axes) == 0 || !slices.Contains([]string{"examples", "rows", "predictions"}, o.Axes[0]) {
+		if len(o.Axes) == 0 || !slices.Contains([]string{axisExamples, "rows", "predictions"}, o.Axes[0]) {
 			return fmt.Errorf("output %s has axes %v; expected examples, rows or predictions first", o.Name, o.Axes)
 		}
 		if !slices.Contains(outputKinds, o.Kind) {

@@ -414,6 +414,31 @@ func (c *Contract) Label() *Feature {
 	return &c.Features[i]
 }
 
+// axisExamples is the axis of examples, which is open in every graph.
+const axisExamples = "examples"
+
+// OpenAxis returns the name of the axis of dense features that is open beside that of the examples, or ""
+// if there is none.
+func (c *Contract) OpenAxis() string {
+	if c.Input != InputDense {
+		return ""
+	}
+	for _, f := range c.Features {
+		for i, axis := range f.Axes {
+			if f.Shape[i] == open && axis != axisExamples {
+				return axis
+			}
+		}
+	}
+	return ""
+}
+
+// Padded reports whether the second axis of an output is the one on which the dense features of examples
+// are padded, so that an example has only a part of it.
+func (c *Contract) Padded(o Output) bool {
+	return len(o.Axes) > 1 && o.Axes[0] == axisExamples && o.Axes[1] == c.OpenAxis()
+}
+
 // SlotsOf returns the slots of a variable in the order of its update.
 func (c *Contract) SlotsOf(v Variable) []Slot {
 	slots := c.Updates[v.Update].Slots

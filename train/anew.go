@@ -58,7 +58,7 @@ func (t *training) anew(ctx context.Context) error {
 		return err
 	}
 	for _, dir := range all {
-		if !dir.IsDir() && strings.HasPrefix(dir.Name(), eventsPrefix) { // of the params
+		if !dir.IsDir() && isEvents(dir.Name()) { // of the params
 			if err := remove(dir.Name()); err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func (t *training) anew(ctx context.Context) error {
 		}
 		for _, f := range inner {
 			name := filepath.Join(dir.Name(), f.Name())
-			if events && !strings.HasPrefix(f.Name(), eventsPrefix) || !events && !isEvaluation(filepath.Join(t.folder, name)) {
+			if events && !isEvents(f.Name()) || !events && !isEvaluation(filepath.Join(t.folder, name)) {
 				continue
 			}
 			if err := remove(name); err != nil {
@@ -91,9 +91,6 @@ func (t *training) anew(ctx context.Context) error {
 	}
 	return files.SyncDir(t.folder)
 }
-
-// eventsPrefix begins the names of TensorBoard's files.
-const eventsPrefix = "events.out.tfevents."
 
 // isEvaluation reports whether a file is the result of an evaluation.
 func isEvaluation(path string) bool {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/peak"
 	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/tfprocess"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -344,7 +345,7 @@ func (a *attempt) report(ended error) error {
 		if share, ok := spent.MFU(a.journal.peak); ok {
 			line = append(line, "mfu_percent", rounded(100*share, 1))
 		} else if a.journal.peak > 0 {
-			a.env.Log.Warn("the training was faster than the machine's peak as it was measured, so its share of the peak is not known: measure again while the machine does nothing else, with gorbit doctor --measure",
+			a.env.Log.Warn("the training was faster than the machine's peak as it was measured, so its share of the peak is not known: "+peak.Again,
 				"peak_gflops_per_second", rounded(a.journal.peak/1e9, 1), "fastest_gflops_per_second", rounded(spent.Fastest/1e9, 1))
 		}
 	}

@@ -131,19 +131,18 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 		return nil, err
 	}
 	e := &examples{run: r, split: split, manifest: s.data.manifest, outputs: r.outputs(), origins: &origins{files: map[int]*tfrecord.IndexedFile{}, decoder: tfrecord.NewDecoder(convert.ExampleID)}}
-	if r.TakesTexts() && r.VocabPath() != "" {
-		t, err := r.Tokenizer("", nil)
-		if err != nil {
-			return nil, err
-		}
-		e.vocab = t.Vocab()
+	tokenizer, err := r.dataTokenizer(e.manifest)
+	if err != nil {
+		return nil, err
 	}
-	if err := e.readOriginals(ctx, s.data.dir); err != nil {
+	if tokenizer != nil && r.TakesTexts() {
+		e.vocab = tokenizer.Vocab()
+	}
+	if err := e.readOriginals(ctx, s.data.dir, tokenizer); err != nil {
 		return nil, err
 	}
 	s.params.Data.Packing, s.params.Data.Rows, s.params.Data.RowExamples, s.params.Data.Buckets = string(packed.PackNone), 0, 0, ""
 	s.params.Eval.BatchSize = 1
-	var err error
 	if e.data, err = s.open(ctx, split, toEvaluate); err != nil {
 		return nil, err
 	}
@@ -151,14 +150,23 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 	return e, nil
 }
 
-// readOriginals reads the texts that the records were made of, if the sources are there.
-func (e *examples) readOriginals(ctx context.Context, data string) error {
-	if e.manifest == nil || !e.manifest.HasVocab() || e.run.VocabPath() == "" {
-		return nil
+// dataTokenizer returns the tokenizer that the data were made with, or nil if they have none.
+func (r *Run) dataTokenizer(m *convert.Manifest) (*text.Tokenizer, error) {
+	switch {
+	case r.VocabPath() == "":
+		return nil, nil
+	case r.TakesTexts():
+		return r.Tokenizer("", nil)
+	case m != nil && m.HasVocab():
+		return m.Vocab.Tokenizer(r.VocabPath())
 	}
-	tokenizer, err := e.manifest.Vocab.Tokenizer(e.run.VocabPath())
-	if err != nil {
-		return err
+	return nil, nil
+}
+
+// readOriginals reads the texts that the records were made of, if the sources are there.
+func (e *examples) readOriginals(ctx context.Context, data string, tokenizer *text.Tokenizer) (err error) {
+	if e.manifest == nil || !e.manifest.HasVocab() || tokenizer == nil {
+		return nil
 	}
 	from := convert.OriginalsConfig{Data: data, Sources: []string{data, vfs.Dir(data), "."}, Tokenizer: tokenizer}
 	if e.run.Sources != "" {

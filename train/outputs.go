@@ -24,12 +24,11 @@ type output struct {
 // the others. classes names the classes of a label.
 func outputsOf(e *graphs.Export, classes func(label string) []string) []output {
 	var out []output
-	f, open := e.Functions["predict"], openAxis(e.Contract)
+	f := e.Functions["predict"]
 	for _, o := range e.Contract.Outputs {
 		if i := f.Output(o.Name); i >= 0 {
 			spec := predict.OutputSpec{Name: o.Name, Kind: predict.Kind(o.Kind), Of: o.Of, Classes: classes(o.Of)}
-			padded := len(o.Axes) > 1 && o.Axes[0] == axisExamples && o.Axes[1] == open
-			out = append(out, output{spec, o.Axes, f.Outputs[i].Shape, padded})
+			out = append(out, output{spec, o.Axes, f.Outputs[i].Shape, e.Contract.Padded(o)})
 		}
 	}
 	for _, a := range f.Outputs {

@@ -242,7 +242,7 @@ func (f *preflight) graph() {
 		f.add("data.crop_to_aspect_ratio is true and data.resize is not set; expected how images are scaled, as with --set data.resize=bilinear")
 	case d.Buckets != "" && tokens && d.Rows == 0 && f.params.Strategy.kind() != devices.TPU:
 		f.add("data.buckets is %s and data.rows is 0; expected the rows of a batch, as with --set data.rows=16", d.Buckets)
-	case d.Buckets != "" && !tokens && openAxis(f.contract) == "":
+	case d.Buckets != "" && !tokens && f.contract.OpenAxis() == "":
 		f.add("data.buckets is %s, and the graph takes no sequences; leave it out", d.Buckets)
 	}
 	m := f.records.manifest

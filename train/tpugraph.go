@@ -7,7 +7,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -23,8 +22,8 @@ func checkTPUGraph(c *graphs.Contract) error {
 		return nil // beside the examples, one axis may be open, and that has a fixed length
 	}
 	fixed := []string{axisRows, axisLength, axisExamples}
-	if masked := maskedAxis(c); masked != "" {
-		fixed = append(fixed, masked)
+	if c.Masking != nil {
+		fixed = append(fixed, axisPredictions)
 	}
 	for _, f := range c.Features {
 		for i, axis := range f.Axes {
@@ -36,45 +35,22 @@ func checkTPUGraph(c *graphs.Contract) error {
 	return nil
 }
 
-// maskedAxis returns the name of the axis of the masked tokens of a graph, or "" if it has none.
-func maskedAxis(c *graphs.Contract) string {
-	for _, f := range c.Features {
-		if f.Make == packed.MakeMaskedPositions && len(f.Axes) == 1 {
-			return f.Axes[0]
-		}
-	}
-	return ""
-}
-
-// openAxis returns the name of the axis of a dense graph's features that is open beside the examples, or
-// "" if there is none.
-func openAxis(c *graphs.Contract) string {
-	for _, f := range c.Features {
-		for i, axis := range f.Axes {
-			if f.Shape[i] < 0 && axis != axisExamples {
-				return axis
-			}
-		}
-	}
-	return ""
-}
-
 // tpuAxes returns the sizes of the axes of a batch of one of so many cores of a TPU, for each shape of
 // batches, the largest last.
 func (p Params) tpuAxes(c *graphs.Contract, cores int) []map[string]int64 {
 	if takesTokens(c) {
 		var out []map[string]int64
-		layout, masked := p.packedFor(c), maskedAxis(c)
+		layout := p.packedFor(c)
 		for _, s := range layout.Shapes(cores) {
 			axes := map[string]int64{axisRows: int64(s.Rows), axisLength: int64(s.RowLength), axisExamples: int64(s.Examples)}
-			if masked != "" {
-				axes[masked] = int64(layout.Predictions(cores))
+			if c.Masking != nil {
+				axes[axisPredictions] = int64(layout.Predictions(cores))
 			}
 			out = append(out, axes)
 		}
 		return out
 	}
-	layout, open := p.denseFor(c, toEvaluate), openAxis(c)
+	layout, open := p.denseFor(c, toEvaluate), c.OpenAxis()
 	examples := int64(layout.PartExamples(cores))
 	if open == "" {
 		return []map[string]int64{{axisExamples: examples}}
@@ -92,7 +68,7 @@ const lengthStep = 8
 // fixLength sets data.row_length for a dense graph with an open axis on a TPU, unless it is set: the
 // longest example of the data. m describes the data, and may be nil.
 func (p *Params) fixLength(c *graphs.Contract, m *convert.Manifest) error {
-	open := openAxis(c)
+	open := c.OpenAxis()
 	if takesTokens(c) || open == "" || p.Data.RowLength > 0 {
 		return nil
 	}

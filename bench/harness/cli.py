@@ -38,8 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         made, 130 interrupted. Wrong usage exits with 2. A peer that fails is listed in its
         table with the reason, and does not affect the others.
     """
-    args = parser().parse_args(argv)
-    check_files(args)
+    known = parser()
+    args = known.parse_args(argv)
+    if missing := missing_file(args):
+        known.error(missing)
     # Both end the current run and its program, also in the background.
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, _interrupt)
@@ -61,15 +63,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def check_files(args: argparse.Namespace) -> None:
-    """Ends with a usage error if a file or folder that measurements need is not there."""
+def missing_file(args: argparse.Namespace) -> str:
+    """Says which file or folder that measurements need is not there; "" if all are."""
     if args.rounds == 0:
-        return  # the tables are made of what was measured before
+        return ""  # the tables are made of what was measured before
     for option, path in (("--pairs", args.pairs), ("--text", args.text)):
         if path and not os.path.isfile(path):
-            parser().error(f"{option} is {path}, which is no file")
+            return f"{option} is {path}, which is no file"
     if args.lock and not os.path.isdir(os.path.dirname(os.path.abspath(args.lock))):
-        parser().error(f"--lock is {args.lock}, whose folder is not there")
+        return f"--lock is {args.lock}, whose folder is not there"
+    return ""
 
 
 def parser() -> argparse.ArgumentParser:

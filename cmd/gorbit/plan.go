@@ -152,7 +152,7 @@ func (p *planFlags) measure(cmd *cobra.Command, params train.Params, made *forec
 			return
 		}
 	}
-	env.Log.Warn("the probes were faster than the machine's peak as it was measured: measure again while the machine does nothing else, with gorbit doctor --measure")
+	env.Log.Warn("the probes were faster than the machine's peak as it was measured: " + peak.Again)
 }
 
 // freeAt returns the free bytes of the disk of a folder, which may not be there yet; 0 if they are not

@@ -73,11 +73,6 @@ func FromExamples(cfg Config, examples []Example) (*dataset.Batch, error) {
 		if reason := a.packFixed(); reason != "" {
 			return nil, errors.New(reason)
 		}
-		if a.extras != nil && a.extras.masks != nil {
-			if reason := a.extras.masks.checkPlaces(&cfg); reason != "" {
-				return nil, errors.New(reason)
-			}
-		}
 	}
 	return a.Batch(), nil
 }

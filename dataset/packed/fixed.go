@@ -355,6 +355,11 @@ func (a *assembler) packFixed() string {
 	if most := c.Rows * c.RowExamples; rows > c.Rows || len(a.lengths) > most {
 		return fmt.Sprintf("a batch of %d examples needs %d rows; expected at most %d rows and %d examples", len(a.lengths), rows, c.Rows, most)
 	}
+	if a.extras != nil && a.extras.masks != nil {
+		if reason := a.extras.masks.checkPlaces(c); reason != "" {
+			return reason
+		}
+	}
 	a.bucket = len(c.Buckets)
 	return ""
 }

@@ -25,9 +25,12 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("other processes use the cores: threads waited for one in %.0f %% of the time; expected %.0f %% or less: measure again while the machine does nothing else, with gorbit doctor --measure",
-		100*e.Waiting, 100*mostWaiting)
+	return fmt.Sprintf("other processes use the cores: threads waited for one in %.0f %% of the time; expected %.0f %% or less: %s",
+		100*e.Waiting, 100*mostWaiting, Again)
 }
+
+// Again says what to do where a peak was measured wrongly.
+const Again = "measure again while the machine does nothing else, with gorbit doctor --measure"
 
 // usage is how long the threads of the process have run, and waited for a core while they could have
 // run, since they were started.

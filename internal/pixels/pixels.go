@@ -51,10 +51,11 @@ func Open(data []byte) (Image, error) {
 	return i, err
 }
 
-// Decode decodes the image into Height * Width * channels values: gray values for one channel, red, green and blue for three, and the
-// opacity for four. Gray images have three equal colours. Of 16 bits the upper 8 count, as in
-// TensorFlow's decode_png with dtype uint8; the opacity is dropped for one and three channels, as it is
-// there. An image with colours is refused for one channel. It returns the reason why there are no values.
+// Decode decodes the image into Height * Width * channels values: gray values for one channel, red, green
+// and blue for three, and the opacity for four. Gray images have three equal colours. Of 16 bits the upper
+// 8 count, as in TensorFlow's decode_png with dtype uint8; the opacity is dropped for one and three
+// channels, as it is there. An image with colours is refused for one channel. It returns the reason why
+// there are no values.
 func (i Image) Decode(to []uint8, channels int) (reason string) {
 	var img image.Image
 	var err error

@@ -237,21 +237,13 @@ func (o Options) answers(outputs map[string]*spb.TensorInfo) []layout.Answer {
 		if outputs[output.Name] == nil {
 			continue
 		}
-		a := layout.Answer{Name: output.Name, Kind: output.Kind, Of: output.Of, Classes: o.Classes[output.Of], Tokens: slices.Contains(output.Axes, "length") || o.padded(output)}
+		a := layout.Answer{Name: output.Name, Kind: output.Kind, Of: output.Of, Classes: o.Classes[output.Of], Tokens: slices.Contains(output.Axes, "length") || c.Padded(output)}
 		if label := c.Label(); label != nil && output.Of == label.Name {
 			a.Classes = o.Labels
 		}
 		out = append(out, a)
 	}
 	return out
-}
-
-// padded reports whether the second axis of an output is the one on which the inputs of examples differ.
-func (o Options) padded(output graphs.Output) bool {
-	return len(output.Axes) > 1 && slices.ContainsFunc(o.Export.Contract.Features, func(f graphs.Feature) bool {
-		i := slices.Index(f.Axes, output.Axes[1])
-		return i > 0 && f.Shape[i] < 0
-	})
 }
 
 // describe builds the description and reads the vocabulary.

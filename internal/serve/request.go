@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // form is the form of a request, which decides that of the response.
@@ -31,8 +33,8 @@ var verbs = map[string]form{"answer": answers, "predict": instances, "classify":
 type request struct {
 	form     form
 	examples []example // as the model gets them
-	// parts has, for each text of a request, the number of its examples; nil means one each.
-	parts []int
+	// divided are the texts of a request that are several examples for the model; nil means one each.
+	divided []predict.Division
 	// raw means that the examples of :predict were given as tensors, so that the response has the
 	// model's outputs instead of answers.
 	raw bool

@@ -53,11 +53,11 @@ func (m *Model) render(r *request, results []predict.Result) (all []predict.Answ
 	at := 0 // of the model's examples
 	for i := range all {
 		e, n := r.examples[at], 1
-		if r.parts == nil {
+		if r.divided == nil {
 			all[i], err = m.Renderer.Render(predict.Example{Encoding: e.encoding, Text: e.text}, results[at])
 		} else {
-			n = r.parts[i]
-			all[i], err = m.Renderer.(predict.Divider).Unite(*e.text, results[at:at+n])
+			n = len(r.divided[i].Parts)
+			all[i], err = r.divided[i].Unite(results[at : at+n])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("example %d: %w", i+1, err)
@@ -69,8 +69,8 @@ func (m *Model) render(r *request, results []predict.Result) (all []predict.Answ
 
 // count returns the number of texts, or other examples, of a request.
 func (r *request) count() int {
-	if r.parts != nil {
-		return len(r.parts)
+	if r.divided != nil {
+		return len(r.divided)
 	}
 	return len(r.examples)
 }

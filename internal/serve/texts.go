@@ -61,20 +61,20 @@ func (t *Texts) divide(r *request, d predict.Divider, pairs []text.Pair, l limit
 		if left < 1 {
 			return badf("the contexts of the first %d examples have %d windows, the most of a request; expected fewer: send several requests", i, l.examples)
 		}
-		parts, cut, err := d.Divide(pairs[i], left)
+		divided, err := d.Divide(pairs[i], left)
 		if errors.Is(err, fault.Usage) {
 			return badf("example %d: %v", i+1, err)
 		}
 		if err != nil {
 			return err
 		}
-		if cut && l.refuseLong {
+		if divided.Cut && l.refuseLong {
 			return badf("example %d: the question is too long, and this server does not cut texts", i+1)
 		}
-		for _, e := range parts {
+		for _, e := range divided.Parts {
 			r.examples = append(r.examples, t.example(e, &pairs[i]))
 		}
-		r.parts = append(r.parts, len(parts))
+		r.divided = append(r.divided, divided)
 	}
 	return nil
 }

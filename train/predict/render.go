@@ -71,11 +71,18 @@ type Renderer interface {
 // context. Predictor does it itself; it is for those who call models on their own.
 type Divider interface {
 	Renderer
-	// Divide returns what the model gets for a text, at most so many parts; cut reports that something
-	// was left out. A text that cannot be answered is an error of class fault.Usage.
-	Divide(p text.Pair, most int) (parts []text.Encoding, cut bool, err error)
-	// Unite returns the answer for a text, given the outputs for each of its parts.
-	Unite(p text.Pair, results []Result) (Answer, error)
+	// Divide divides a text, into at most so many parts. A text that cannot be answered is an error of
+	// class fault.Usage.
+	Divide(p text.Pair, most int) (Division, error)
+}
+
+// Division is what the model gets for one text.
+type Division struct {
+	Parts []text.Encoding
+	// Cut reports that something of the text was left out.
+	Cut bool
+	// Unite returns the answer for the text, given the outputs for each part.
+	Unite func([]Result) (Answer, error)
 }
 
 // NewRenderer returns the Renderer of a task, given the outputs of the model. A task that is unknown

@@ -56,33 +56,32 @@ func (s spanner) windows(p text.Pair, most int) (windows []qa.Window, cut bool, 
 }
 
 // Divide implements Divider.
-func (s spanner) Divide(p text.Pair, most int) (parts []text.Encoding, cut bool, err error) {
+func (s spanner) Divide(p text.Pair, most int) (d Division, err error) {
 	if s.tokenizer == nil {
-		return nil, false, errNoPair
+		return d, errNoPair
 	}
 	windows, cut, err := s.windows(p, most)
-	for _, w := range windows {
-		parts = append(parts, w.Encoding())
-	}
-	return parts, cut, err
-}
-
-// Unite implements Divider.
-func (s spanner) Unite(p text.Pair, results []Result) (Answer, error) {
-	windows, cut, err := s.windows(p, len(results))
 	if err != nil {
-		return nil, err
+		return d, err
 	}
-	if len(windows) != len(results) {
-		return nil, fmt.Errorf("%d outputs of the model for %d windows; expected one for each", len(results), len(windows))
+	d.Cut = cut
+	for _, w := range windows {
+		d.Parts = append(d.Parts, w.Encoding())
 	}
-	judged := make([]qa.Candidates, len(windows))
-	for i, w := range windows {
-		if judged[i], err = s.judge(w, results[i]); err != nil {
-			return nil, err
+	d.Unite = func(results []Result) (Answer, error) {
+		if len(results) != len(windows) {
+			return nil, fmt.Errorf("%d outputs of the model for %d windows; expected one for each", len(results), len(windows))
 		}
+		judged := make([]qa.Candidates, len(windows))
+		for i, w := range windows {
+			var err error
+			if judged[i], err = s.judge(w, results[i]); err != nil {
+				return nil, err
+			}
+		}
+		return united(p, judged, cut), nil
 	}
-	return united(p, judged, cut), nil
+	return d, nil
 }
 
 // errNoPair is the error for an example that is not a question with its context.
@@ -108,17 +107,17 @@ func (s spanner) judge(w qa.Window, r Result) (qa.Candidates, error) {
 
 // Render implements Renderer, for a context that is one window.
 func (s spanner) Render(e Example, r Result) (Answer, error) {
-	if e.Text == nil || s.tokenizer == nil {
+	if e.Text == nil {
 		return nil, errNoPair
 	}
-	windows, _, err := s.windows(*e.Text, 1)
+	d, err := s.Divide(*e.Text, 1)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Equal(windows[0].IDs, e.Encoding.IDs) {
+	if !slices.Equal(d.Parts[0].IDs, e.Encoding.IDs) {
 		return nil, fault.Usagef("the question has more tokens than a window of %d has room for; expected fewer", s.max)
 	}
-	return s.Unite(*e.Text, []Result{r})
+	return d.Unite([]Result{r})
 }
 
 // Names implements Renderer.
