@@ -60,7 +60,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 		return nil, err
 	}
 	defer metrics.Close()
-	a := &attempt{training: t, on: on, task: taskOf(contract, resultsOf(ctx, on.Strategy)), metrics: metrics, board: new(board),
+	a := &attempt{training: t, on: on, task: NewTask(ctx, contract, on.Strategy), metrics: metrics, board: new(board),
 		model: NewModel(on.Strategy, t.scalars, t.env.Log), phases: &phases{journal: &t.journal, fill: filled, total: &t.journal.spent}, checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
 	a.checkpoints.logs = append(a.checkpoints.logs, metrics, &a.files)
 	a.checkpoints.frozen = append(a.checkpoints.frozen, t.groups.Frozen()...)

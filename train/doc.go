@@ -24,6 +24,7 @@
 //
 // [Model], [Source], [Checkpoints] and [Initialize] connect a strategy, a dataset and the
 // checkpoints to the interfaces of package runner, or to your own loop: see examples/customloop.
+// [Params.Layout] and [NewTask] say what the batches and the metrics of a graph are.
 //
 // # Files
 //

@@ -24,6 +24,12 @@ const (
 	toPredict // labels are not read
 )
 
+// Layout returns how the records of a split become the batches that a graph trains on, whatever
+// its features: tokens are packed into rows, and everything else is stacked or padded. All of it but
+// the params of Data comes from the contract, so that Defaults().Layout fits any graph. Names of
+// features in the records that differ from the graph's are in Data.Features.
+func (p Params) Layout(c *graphs.Contract) dataset.Layout { return p.layoutFor(c, toTrain) }
+
 // layoutFor returns how the records of a split become batches of a graph, within the graph's limits.
 // For predictions of packed texts these are the tokens alone: callFor packs them again.
 func (p Params) layoutFor(c *graphs.Contract, use use) dataset.Layout {

@@ -15,7 +15,7 @@ type resulter interface {
 }
 
 // resultsOf returns the Results of the graph that a strategy has composed.
-func resultsOf(ctx context.Context, s any) task.Results {
+func resultsOf(ctx context.Context, s Strategy) task.Results {
 	ctx = context.WithoutCancel(ctx) // the metrics of a loop that a stop comes in are still due
 	return func(sums runner.Sums) (runner.Outputs, error) {
 		r, ok := s.(resulter)

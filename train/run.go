@@ -278,7 +278,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	if err != nil {
 		return nil, err
 	}
-	task, reduce, err := s.forSplit(ctx, taskOf(r.Export.Contract, resultsOf(ctx, r.on.Strategy)), split)
+	task, reduce, err := s.forSplit(ctx, NewTask(ctx, r.Export.Contract, r.on.Strategy), split)
 	if err != nil {
 		return nil, err
 	}

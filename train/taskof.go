@@ -1,6 +1,8 @@
 package train
 
 import (
+	"context"
+
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/train/task"
 	"github.com/gorbit-ml/gorbit/train/task/classify"
@@ -11,6 +13,13 @@ import (
 	"github.com/gorbit-ml/gorbit/train/task/regression"
 	"github.com/gorbit-ml/gorbit/train/task/tokens"
 )
+
+// NewTask returns the task that the contract of a graph names. Its Measure computes the metrics of
+// training and of evaluations, with s, which has loaded the graph, where the graph computes them
+// itself. ctx ends with the training; a stop does not keep the last metrics from being computed.
+func NewTask(ctx context.Context, c *graphs.Contract, s Strategy) task.Task {
+	return taskOf(c, resultsOf(ctx, s))
+}
 
 // taskOf returns the task of a graph: the one that its contract names or, if that has no package of
 // its own, the generic one. results computes the contract's metrics.

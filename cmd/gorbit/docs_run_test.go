@@ -84,6 +84,7 @@ var notRun = map[string]string{
 	"docs/guide/install.md":                "installs outside of the checkout",
 	"docs/guide/keras.md":                  "a model of the reader's; TestYourOwnModel exports one",
 	"docs/guide/launch.md":                 "other machines and fixed ports; TestLaunchTrains takes free ones",
+	"docs/guide/library.md":                "a module of the reader's, which go mod tidy fills from the network; TestLoop and TestAnyModel of examples/customloop",
 	"docs/guide/precision.md":              "a benchmark",
 	"docs/guide/predict.md":                "runs and tables of the reader's; TestAnyModel and testdata/script/formats.txtar",
 	"docs/guide/run.md":                    "data of the reader's, which TestAnyModel has, and a benchmark",

@@ -110,6 +110,39 @@ func TestDocumentedNames(t *testing.T) {
 	}
 }
 
+// TestDocumentedCode checks that the Go code of pages is that of an example, which is compiled.
+func TestDocumentedCode(t *testing.T) {
+	var examples strings.Builder
+	for _, folder := range []string{"examples/*/*.go", "train/example_test.go"} {
+		files, err := filepath.Glob(filepath.Join(testkit.Root(), folder))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			examples.Write(text)
+		}
+	}
+	count := 0
+	for _, page := range documents(t) {
+		for _, b := range page.blocks() {
+			if b.language != "go" {
+				continue
+			}
+			count++
+			if !strings.Contains(examples.String(), b.text) {
+				t.Errorf("%s:%d: this code is in no example", page.name, b.line)
+			}
+		}
+	}
+	if count < 1 {
+		t.Error("no Go code found on the pages")
+	}
+}
+
 // TestPagesAreLaidOut checks that lines of prose wrap at 100 columns, that the table of contents of a
 // page fits a screen, and that every page is in the index. Tables, blocks and what benchmarks write
 // may be wider.
@@ -546,8 +579,8 @@ func (c *documentChecks) runPython(t *testing.T) {
 // checkGo checks that the packages of a go command exist, and that the patterns of go test match
 // tests, benchmarks and flags that they have.
 func checkGo(args []string) error {
-	if len(args) == 0 || args[0] != "test" && args[0] != "run" && args[0] != "doc" && args[0] != "tool" {
-		return fmt.Errorf("expected go test, go run or go doc")
+	if known := []string{"test", "run", "doc", "tool", "build", "mod"}; len(args) == 0 || !slices.Contains(known, args[0]) {
+		return fmt.Errorf("expected go and one of %s", strings.Join(known, ", "))
 	}
 	if args[0] != "test" {
 		return nil

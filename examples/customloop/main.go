@@ -1,6 +1,7 @@
-// Customloop trains an exported classifier with a training loop of its own. The packages provide
-// the strategy, the data, the checkpoints and the initial weights; the loop decides when to use
-// them. When it is started again, it continues from its last checkpoint.
+// Customloop trains an exported model with a training loop of its own. The packages provide the
+// strategy, the data, the checkpoints and the initial weights; the loop decides when to use them.
+// Nothing in it depends on the model: the contract of its export says what a batch is and which
+// metrics there are. When it is started again, it continues from its last checkpoint.
 //
 //	go run ./examples/customloop --graph exports/mrpc --data data/mrpc --out runs/custom --steps 200
 //
@@ -18,12 +19,10 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train"
-	"github.com/gorbit-ml/gorbit/train/task/classify"
 )
 
 const saveEvery = 20 // steps
@@ -50,9 +49,7 @@ type options struct {
 
 // split returns the configuration of a split of the data for a graph.
 func (o options) split(name string, c *graphs.Contract) dataset.Config {
-	rows := packed.Config{RowLength: c.Feature(packed.PositionIDs).Classes(), VocabSize: c.Feature(packed.InputIDs).Classes(),
-		NumTypes: c.Feature(packed.TypeIDs).Classes(), NumLabels: c.Label().Classes()}
-	return dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, Layout: rows}
+	return dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, Layout: train.Defaults().Layout(c)}
 }
 
 // run opens everything the loop needs and runs it.
@@ -93,7 +90,7 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 		c := o.split("dev", export.Contract)
 		c.Epochs, c.Shuffle = 1, dataset.ShuffleNone
 		return dataset.Open(ctx, c)
-	}), runner.EvaluatorConfig{Metrics: classify.New(export.Contract, nil).Measure, InFlight: device.Runtime().InFlight})
+	}), runner.EvaluatorConfig{Metrics: train.NewTask(ctx, export.Contract, device).Measure, InFlight: device.Runtime().InFlight})
 	return l.run(ctx, o.steps)
 }
 

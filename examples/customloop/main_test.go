@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
+	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // trained returns the variables of the last checkpoint, their bytes by name.
@@ -84,6 +86,37 @@ func TestLoop(t *testing.T) {
 	}
 	if bytes.Equal(trained(t, initialized.out)["model/classifier/kernel"], want["model/classifier/kernel"]) {
 		t.Error("a step from given weights changed nothing")
+	}
+}
+
+// TestAnyModel trains a model of another kind, which knows no texts, by the same program.
+func TestAnyModel(t *testing.T) {
+	data := t.TempDir()
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, split := range []string{"train", "dev"} {
+		records.WriteFile(t, filepath.Join(data, split+"-00000-of-00001.tfrecord"), 60, func(int) []byte {
+			a, b := r.Float32(), r.Float32()
+			rained := int64(0)
+			if a > b {
+				rained = 1
+			}
+			record, err := tfrecord.AppendExample(nil, tfrecord.FloatFeature("measures", 5+a, b-3),
+				tfrecord.Int64Feature("rained", rained), tfrecord.FloatFeature("degrees", a-b))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return record
+		})
+	}
+	var log strings.Builder
+	o := options{graph: filepath.Join(testkit.Models(t), "weather"), data: data, out: filepath.Join(t.TempDir(), "weather"), steps: 40}
+	if err := o.run(t.Context(), &log); err != nil {
+		t.Fatal(err)
+	}
+	var before, after float64
+	if n, err := fmt.Sscanf(log.String(), "step 20: {'loss': %g, 'warmth_error': %g}\nstep 40: {'loss': %g, 'warmth_error': %g}\n",
+		new(float64), &before, new(float64), &after); n != 4 || err != nil || after >= before {
+		t.Errorf("it said\n%s%v; expected a smaller error of warmth at the end", &log, err)
 	}
 }
 
