@@ -27,6 +27,21 @@ func Format(b []byte) string {
 	return ""
 }
 
+// others are the formats that are known by their first bytes and not read.
+var others = []struct{ first, name string }{
+	{"GIF87a", "GIF"}, {"GIF89a", "GIF"}, {"BM", "BMP"}, {"RIFF", "WebP"}, {"II*\x00", "TIFF"}, {"MM\x00*", "TIFF"},
+}
+
+// Other returns the name of the format of an image that is neither PNG nor JPEG, by its first bytes, or "".
+func Other(b []byte) string {
+	for _, f := range others {
+		if bytes.HasPrefix(b, []byte(f.first)) && (f.name != "WebP" || len(b) >= 12 && string(b[8:12]) == "WEBP") {
+			return f.name
+		}
+	}
+	return ""
+}
+
 // Image is an image whose size is known and which is not decoded yet.
 type Image struct {
 	Format        string
@@ -54,8 +69,8 @@ func Open(data []byte) (Image, error) {
 // Decode decodes the image into Height * Width * channels values: gray values for one channel, red, green
 // and blue for three, and the opacity for four. Gray images have three equal colours. Of 16 bits the upper
 // 8 count, as in TensorFlow's decode_png with dtype uint8; the opacity is dropped for one and three
-// channels, as it is there. An image with colours is refused for one channel. It returns the reason why
-// there are no values.
+// channels, as it is there. CMYK becomes red, green and blue as there, too: (255-C)(255-K)/255 and so on. An
+// image with colours is refused for one channel. It returns the reason why there are no values.
 func (i Image) Decode(to []uint8, channels int) (reason string) {
 	var img image.Image
 	var err error
@@ -93,7 +108,7 @@ func (i Image) Decode(to []uint8, channels int) (reason string) {
 	}
 	pixel := pixels(img)
 	if pixel == nil {
-		return fmt.Sprintf("is a %s image of type %T; expected gray or RGB", i.Format, img)
+		return fmt.Sprintf("is a %s image of type %T; expected gray, RGB or CMYK", i.Format, img)
 	}
 	for y := range i.Height {
 		for x := range i.Width {
@@ -165,6 +180,12 @@ func pixels(img image.Image) func(x, y int) color.NRGBA {
 		}
 	case *image.NRGBA:
 		return func(x, y int) color.NRGBA { return img.NRGBAAt(x, y) }
+	case *image.CMYK:
+		return func(x, y int) color.NRGBA {
+			c := img.CMYKAt(x, y)
+			mix := func(ink uint8) uint8 { return uint8((255 - int(ink)) * (255 - int(c.K)) / 255) }
+			return color.NRGBA{mix(c.C), mix(c.M), mix(c.Y), 255}
+		}
 	case *image.Paletted:
 		palette := make([]color.NRGBA, len(img.Palette))
 		for i, c := range img.Palette {

@@ -120,12 +120,12 @@ func (c *column[T]) Add(v *tfrecord.Value, list *tfrecord.List) (length int, rea
 	case tfrecord.KindInt64:
 		to := c.grow(len(v.Int64s))
 		if i := convert(to, v.Int64s, c.low, c.high); i >= 0 {
-			return 0, fmt.Sprintf("has %d at position %d; expected %d to %d", v.Int64s[i], i, c.low, c.high)
+			return 0, c.outside(v.Int64s[i], i)
 		}
 	case tfrecord.KindFloat:
 		to, ok := any(c.grow(len(v.Floats))).([]float32)
 		if !ok {
-			return 0, fmt.Sprintf("has float values; expected int64 or bytes, because its dtype is %s", c.spec.DType)
+			return 0, fmt.Sprintf("has float values; expected int64 or bytes, because its dtype is %s; the model may declare it as float32", c.spec.DType)
 		}
 		copy(to, v.Floats)
 	case tfrecord.KindBytes:
@@ -136,6 +136,8 @@ func (c *column[T]) Add(v *tfrecord.Value, list *tfrecord.List) (length int, rea
 	n := len(c.values) - from
 	c.ends = append(c.ends, len(c.values))
 	switch {
+	case c.axis < 0 && n != c.inner && len(c.spec.Shape) == 0 && isOneHot(v.Int64s):
+		return 0, fmt.Sprintf("has %d values, which are 0 but for a 1; expected 1, the number of the class; the model may declare it as float32 of the shape [%d]", n, n)
 	case c.axis < 0 && n != c.inner:
 		return 0, fmt.Sprintf("has %d values; expected %d%s", n, c.inner, ofShape(c.spec.Shape))
 	case c.axis < 0:
@@ -146,6 +148,27 @@ func (c *column[T]) Add(v *tfrecord.Value, list *tfrecord.List) (length int, rea
 		return 0, fmt.Sprintf("has %d values; expected at most %d", n, mostOpen)
 	}
 	return n / (c.outer * c.inner), ""
+}
+
+// outside says that a value is out of range.
+func (c *column[T]) outside(x int64, at int) string {
+	reason := fmt.Sprintf("has %d at position %d; expected %d to %d", x, at, c.low, c.high)
+	if c.spec.Role == dataset.Label && c.spec.Below != nil && x == *c.spec.Below {
+		reason += "; labels that begin with 1 need a model with one class more"
+	}
+	return reason
+}
+
+// isOneHot reports whether integers are those of a class among several.
+func isOneHot(values []int64) bool {
+	ones := 0
+	for _, v := range values {
+		if v != 0 && v != 1 {
+			return false
+		}
+		ones += int(v)
+	}
+	return ones == 1
 }
 
 func ofShape(shape []int) string {
@@ -254,11 +277,15 @@ func (c *column[T]) addString(b []byte, shape []int) string {
 		}
 		// Raw values may happen to begin as an image does.
 	}
+	// Four or eight letters are a number, too, but a huge one.
+	text := len(shape) == 0 && c.spec.DType != dataset.Uint8 && isText(b)
 	switch format := pixels.Format(b); {
 	case len(b) != whole && format != "" && c.spec.DType != dataset.Uint8 && imageAxes(shape) > 0:
 		return fmt.Sprintf("is a %s image, and the feature is %s; expected a feature of uint8, as which the model may declare it", format, c.spec.DType)
-	case len(shape) == 0 && len(b) != whole && c.spec.DType != dataset.Uint8 && isText(b):
+	case text && (len(b) != whole || c.spec.DType == dataset.Int32 || c.spec.DType == dataset.Int64):
 		return fmt.Sprintf("is the text %q; expected a number of %s; write the records with numbers", b[:min(len(b), 40)], c.spec.DType)
+	case len(b) != whole && c.pixels > 0 && pixels.Other(b) != "":
+		return fmt.Sprintf("is a %s image; expected a PNG or JPEG image, or %d values of %s%s", pixels.Other(b), size, c.spec.DType, ofShape(shape))
 	case !open && len(b) != whole && len(b) == size:
 		return fmt.Sprintf("has %d bytes; expected %d, which are %d values of %s%s; it has as many values of uint8, as which the model may declare the feature", len(b), whole, size, c.spec.DType, ofShape(shape))
 	case !open && len(b) != whole:
@@ -271,7 +298,7 @@ func (c *column[T]) addString(b []byte, shape []int) string {
 	if c.spec.DType == dataset.Bool || c.spec.Below != nil || c.spec.Minimum != nil {
 		for i, x := range to {
 			if v := int64(x); v < c.low || v > c.high {
-				return fmt.Sprintf("has %d at position %d; expected %d to %d", v, i, c.low, c.high)
+				return c.outside(v, i)
 			}
 		}
 	}

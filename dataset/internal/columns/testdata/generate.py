@@ -16,6 +16,13 @@ import numpy as np
 import tensorflow as tf
 
 HERE = pathlib.Path(__file__).parent
+CMYK = (
+    "/9j/7gAOQWRvYmUAZAAAAAAA/9sAQwACAQEBAQECAQEBAgICAgIEAwICAgIFBAQDBAYFBgYGBQYGBgcJCAYHCQcGBg"
+    "gLCAkKCgoKCgYICwwLCgwJCgoK/8AAFAgACAAIBEMRAE0RAFkRAEsRAP/EABQAAQAAAAAAAAAAAAAAAAAAAAj/xAAh"
+    "EAACAAMJAAAAAAAAAAAAAAAACCU0QgkZRVFSZoKj4f/aAA4EQwBNAFkASwAAPwByWtuJ8xWX2u7u/wBBmpKSSsIyoF"
+    "Y7btzcX1Vn/9k="
+)
+"""A JPEG image of four inks, as Pillow writes it, which TensorFlow only reads."""
 
 
 def pictures() -> dict[str, np.ndarray]:
@@ -42,6 +49,7 @@ def main() -> None:
     jpeg = {
         "smooth": tf.io.encode_jpeg(of["smooth"], quality=95, chroma_downsampling=False),
         "progressive": tf.io.encode_jpeg(of["smooth"], quality=95, progressive=True),
+        "cmyk": tf.constant(base64.b64decode(CMYK)),
         "one": tf.io.encode_jpeg(of["smooth"][..., :1], quality=95),
     }
     cases = [("PNG", n, png[n], c) for n, c in [
@@ -49,7 +57,7 @@ def main() -> None:
     ]]  # fmt: skip
     cases += [
         ("JPEG", n, jpeg[n], c)
-        for n, c in [("smooth", 3), ("progressive", 3), ("one", 1), ("one", 3)]
+        for n, c in [("smooth", 3), ("progressive", 3), ("cmyk", 3), ("one", 1), ("one", 3)]
     ]
     out = []
     for form, name, data, channels in cases:
