@@ -77,13 +77,16 @@ if [ "${have%% Python *}" != "$flavour $PWD" ] || ! usable .venv/bin/python || !
   quietly "could not make a virtual environment: install Python's venv and pip (Debian, Ubuntu: apt-get install python3-venv)" \
     "$python" -m venv .venv
 fi
-pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input)
-quietly "pip could not install $wheel: check the network, or the package index that pip uses" "${pip[@]}" ${links[@]+"${links[@]}"} "$wheel"
-quietly "pip could not install the exporter: check the network, or the package index that pip uses" "${pip[@]}" --editable './tools[test]'
+# To compile every module of TensorFlow takes half of pip's time, and few of them are ever imported:
+# those are compiled below.
+pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile)
+quietly "pip could not install $wheel and the exporter: check the network, or the package index that pip uses" \
+  "${pip[@]}" ${links[@]+"${links[@]}"} "$wheel" --editable './tools[test]'
 # Without its dependencies: it asks for a flavour of TensorFlow beside the one that is here.
 quietly "pip could not install tf-keras: check the network, or the package index that pip uses" "${pip[@]}" --no-deps 'tf-keras==2.18.*'
+quietly "TensorFlow cannot be imported" env PYTHONDONTWRITEBYTECODE= .venv/bin/python -c 'import gorbit_export, tensorflow'
 
-# The wheel's library under the names that a linker looks for. At run time it is
+# The wheel's library, and under the names that a linker looks for. At run time it is
 # found in the wheel itself: it looks for libraries of its own, CUDA's among them,
 # and for the compiler of XLA's kernels beside the path that it was loaded from.
 # An installed program looks beside itself first, and there only (tools/dist.py).
@@ -94,10 +97,18 @@ if [ "$flavour" = gpu ]; then
     [ -e "$tf/../nvidia/$file" ] || fail "pip installed TensorFlow without nvidia/$file, which it needs on a GPU: check that nothing keeps pip from installing nvidia-*-cu12"
   done
 fi
-ln -s "$tf/libtensorflow_cc.so.2" .tf/lib/libtensorflow.so
-ln -s "$tf/libtensorflow_cc.so.2" .tf/lib/libtensorflow_cc.so.2
-ln -s "$tf/libtensorflow_framework.so.2" .tf/lib/libtensorflow_framework.so
-ln -s "$tf/libtensorflow_framework.so.2" .tf/lib/libtensorflow_framework.so.2
+ln -s "$tf/libtensorflow_cc.so.2" "$tf/libtensorflow_framework.so.2" .tf/lib/
+
+# What a linker is given: a library of empty functions, which has the name and the C functions of the
+# library of the wheel. Of that one a linker reads 200,000 names, which takes it seconds, and every
+# package with C code is linked when it is compiled.
+stub() {
+  nm -D --defined-only "$tf/$1" |
+    awk '$2 == "T" && $3 ~ /^(TF|TFE|TSL)_/ { sub("@.*", "", $3); print "void " $3 "(void) {}" }' |
+    $cc -x c -shared -fPIC -nostdlib -w "-Wl,-soname,$1" -o "$2" - || ln -sf "$tf/$1" "$2"
+}
+stub libtensorflow_cc.so.2 .tf/lib/libtensorflow.so 2>/dev/null
+stub libtensorflow_framework.so.2 .tf/lib/libtensorflow_framework.so 2>/dev/null
 ln -s "$tf/include" .tf/include
 
 cat > .tf/env <<ENV

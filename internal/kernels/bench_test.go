@@ -1,4 +1,4 @@
-package kernels
+package kernels_test
 
 import (
 	"flag"
@@ -12,6 +12,7 @@ import (
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/internal/kernels"
 	_ "github.com/gorbit-ml/gorbit/internal/tfprocess"
 )
 
@@ -23,7 +24,7 @@ var (
 // BenchmarkKernels makes the calls of each kernel that a training step of a BERT
 // makes, one after the other, each with tensors of its own.
 func BenchmarkKernels(b *testing.B) {
-	if err := Register(); err != nil {
+	if err := kernels.Register(); err != nil {
 		b.Fatal(err)
 	}
 	shape := numbers(b, *benchShape)
