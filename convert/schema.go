@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/pixels"
 	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 // The kinds of a feature.
@@ -82,7 +82,7 @@ type featureSchema struct {
 
 // readSchema reads a schema. An error in it is a usage error.
 func readSchema(path string) (*schema, error) {
-	data, err := bounded.ReadFile(path, maxSchema)
+	data, err := vfs.ReadBounded(path, maxSchema)
 	if err != nil {
 		return nil, fmt.Errorf("convert: schema: %w", err)
 	}

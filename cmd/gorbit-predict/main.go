@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/fault"
 	"github.com/gorbit-ml/gorbit/internal/version"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
+	_ "github.com/gorbit-ml/gorbit/internal/vfs/gcs" // paths that begin with gs://
 	"github.com/gorbit-ml/gorbit/train/predict"
 	"github.com/gorbit-ml/gorbit/train/predict/served"
 )
@@ -137,10 +138,6 @@ func (o options) validate() error {
 	switch {
 	case o.model == "":
 		return errors.New("--model is missing; expected the folder that gorbit export wrote")
-	case vfs.Scheme(o.model) != "":
-		return fmt.Errorf("--model %s is not on this machine, where it must be; copy it first, as with gcloud storage cp -r %s FOLDER", o.model, o.model)
-	case vfs.Scheme(o.file) != "":
-		return fmt.Errorf("--file %s is not on this machine, where it must be; copy it first, as with gcloud storage cp %s FOLDER", o.file, o.file)
 	case len(o.texts) == 0 && o.file == "":
 		return errors.New("no texts given; expected --text or --file")
 	case len(o.texts) > 0 && o.file != "":
@@ -152,9 +149,6 @@ func (o options) validate() error {
 	}
 	if o.file == "" && o.columns != (predict.Columns{}) {
 		return errors.New("columns, or a format of the input, are given without --file; expected them only with --file")
-	}
-	if vfs.Scheme(o.out) != "" {
-		return fmt.Errorf("--out is %s; expected a file on this machine; copy it afterwards, as with gcloud storage cp FILE %s", o.out, o.out)
 	}
 	if o.overwrite && o.out == "" {
 		return errors.New("--overwrite is given without --out; expected both, or neither")
@@ -170,7 +164,11 @@ func (o options) validate() error {
 
 // answer loads the model and answers everything that was asked.
 func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.Writer) error {
-	model, err := served.Open(o.model, o.allowOps...)
+	folder, err := vfs.Localize(ctx, o.model, nil)
+	if err != nil {
+		return err
+	}
+	model, err := served.Open(folder, o.allowOps...)
 	if err != nil {
 		return err
 	}
@@ -211,7 +209,7 @@ func answerRecords(ctx context.Context, o options, model *served.Model, stdin io
 	if rows, ok := batches.(*predict.Rows); ok && rows.Cut() > 0 {
 		fmt.Fprintf(stderr, "gorbit-predict: %d texts were too long and were cut; their answers use only their beginning\n", rows.Cut())
 	}
-	return out.End(err)
+	return out.End(ctx, err)
 }
 
 // answerTexts answers all texts, and prints how many were cut because they were too long.
@@ -256,5 +254,5 @@ func answerTexts(ctx context.Context, o options, model *served.Model, stdin io.R
 	if done.Truncated > 0 {
 		fmt.Fprintf(stderr, "gorbit-predict: %d of %d texts have more than %d tokens and were cut; their answers use only their beginning\n", done.Truncated, done.Answers, model.MaxLength)
 	}
-	return out.End(err)
+	return out.End(ctx, err)
 }

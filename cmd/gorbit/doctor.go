@@ -50,6 +50,9 @@ but is slower or has less than the machine could give.`,
 		if len(args) == 1 {
 			folder = args[0]
 		}
+		if err := localFolder(folder, "this checks what the machine has"); err != nil {
+			return err
+		}
 		machine := doctor.ThisMachine(runtime.NumCPU())
 		findings := append(inspectTensorFlow(machine), doctor.Check(machine, folder)...)
 		findings = append(findings, inspectPeaks(cmd.Context(), measure)...)

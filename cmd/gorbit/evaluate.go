@@ -201,7 +201,11 @@ func columnsOf(alone bool) int {
 // keepEvaluation writes the result of an evaluation into the run. A run that cannot be written to can
 // be evaluated, too.
 func keepEvaluation(env train.Env, run *train.Run, e *evaluation.Evaluation) {
-	path, err := evaluation.Write(cmp.Or(run.Remote, run.Folder), e)
+	if run.Remote != "" { // whose files belong to the process that trains it
+		env.Log.Info("the result is not kept in the run, because that is in a bucket; keep what is printed")
+		return
+	}
+	path, err := evaluation.Write(run.Folder, e)
 	if err != nil {
 		env.Log.Warn("the result was not kept in the run", "error", err)
 		return

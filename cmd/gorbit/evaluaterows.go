@@ -48,8 +48,12 @@ func (r *evaluatedRows) validate(f *pflag.FlagSet) error {
 		return usagef("--overwrite is given without --predictions; expected both, or neither")
 	case name == "":
 		return nil
-	case vfs.Scheme(name) != "":
-		return usagef("--predictions is %s; expected a file on this machine; copy it afterwards, as with gcloud storage cp FILE %[1]s", name)
+	}
+	if remote, err := vfs.RemoteOf(name); err != nil || remote != nil {
+		if err != nil {
+			return usagef("--predictions: %w", err)
+		}
+		return nil
 	}
 	folder := filepath.Dir(name)
 	if info, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
@@ -89,7 +93,7 @@ func (r *evaluatedRows) evaluate(ctx context.Context, run *train.Run, split stri
 		return write(row)
 	})
 	if out != nil {
-		err = out.End(err)
+		err = out.End(ctx, err)
 	}
 	kept.End(e)
 	return e, err

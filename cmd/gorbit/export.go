@@ -62,7 +62,8 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		} else if remote != nil && o.Overwrite {
 			return usagef("--overwrite is given, and --out is in a bucket, where a model cannot be replaced at once; export to a new folder, such as the next version's")
 		}
-		if err := localFile(o.Vocab); err != nil {
+		var err error
+		if o.Vocab, err = vfs.Localize(cmd.Context(), o.Vocab, nil); err != nil {
 			return err
 		}
 		for _, s := range r.settings {

@@ -147,7 +147,7 @@ func (l *looked) show(ctx context.Context, out io.Writer, path string) error {
 	var report written
 	switch found.Kind {
 	case inspect.Export:
-		return l.showExport(out, found.Path)
+		return l.showExport(ctx, out, found.Path)
 	case inspect.Served, inspect.SavedModel:
 		report, err = describeModel(found)
 	case inspect.Run:
@@ -168,7 +168,7 @@ func (l *looked) show(ctx context.Context, out io.Writer, path string) error {
 }
 
 // showExport shows a training export.
-func (l *looked) showExport(out io.Writer, path string) error {
+func (l *looked) showExport(ctx context.Context, out io.Writer, path string) error {
 	export, err := graphs.Open(path)
 	if err != nil {
 		return err
@@ -177,15 +177,15 @@ func (l *looked) showExport(out io.Writer, path string) error {
 		return export.Dot(out)
 	}
 	if l.dot != "" {
-		f, err := os.Create(l.dot)
+		f, err := vfs.CreateWhole(l.dot, true)
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer f.Discard()
 		if err := export.Dot(f); err != nil {
 			return err
 		}
-		return f.Close()
+		return f.End(ctx)
 	}
 	return l.print(out, graphs.Inspect(export))
 }

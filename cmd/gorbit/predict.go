@@ -8,7 +8,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/help"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -129,9 +128,6 @@ func (a *asked) validate(f *pflag.FlagSet) error {
 	if f.Changed("out") && a.out == "" {
 		return usagef("--out is empty; expected a name")
 	}
-	if vfs.Scheme(a.out) != "" {
-		return usagef("--out is %s; expected a file on this machine; copy it afterwards, as with gcloud storage cp FILE %s", a.out, a.out)
-	}
 	if a.overwrite && a.out == "" {
 		return usagef("--overwrite is given without --out; expected both, or neither")
 	}
@@ -164,7 +160,7 @@ func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) er
 	}
 	defer out.Discard()
 	if a.split != "" {
-		return out.End(run.PredictSplit(cmd.Context(), a.split, write))
+		return out.End(cmd.Context(), run.PredictSplit(cmd.Context(), a.split, write))
 	}
 	var lower *bool // nil: as the run's data says
 	if a.lowercaseGiven {
@@ -174,7 +170,7 @@ func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	return out.End(run.PredictTexts(cmd.Context(), tokenizer, source, write))
+	return out.End(cmd.Context(), run.PredictTexts(cmd.Context(), tokenizer, source, write))
 }
 
 // predictRecords writes the answers of a model that takes no texts: to the records of a split or of a
@@ -214,7 +210,7 @@ func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run, log *slog.Log
 	default:
 		err = run.PredictSplit(ctx, a.split, write)
 	}
-	return out.End(err)
+	return out.End(ctx, err)
 }
 
 // source returns the texts of --text or --file, and a function that closes the file.

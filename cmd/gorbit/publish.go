@@ -28,7 +28,7 @@ func publish(ctx context.Context, out, last string, overwrite bool, log *slog.Lo
 	switch _, err := remote.Stat(there); { // before the work, not after it
 	case err == nil && !overwrite:
 		return &fs.PathError{Op: "write", Path: there, Err: fs.ErrExist}
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	case err != nil && (!errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNoBucket)):
 		return err
 	}
 	staged, err := remote.Stage()
@@ -46,10 +46,18 @@ func publish(ctx context.Context, out, last string, overwrite bool, log *slog.Lo
 	return nil
 }
 
-// localFile refuses the path of a file in a bucket, where it is not read yet.
+// localFile refuses the path of a file in a bucket, where it is not read.
 func localFile(path string) error {
 	if vfs.Scheme(path) != "" {
 		return usagef("%s is not on this machine, where it must be; copy it first, as with gcloud storage cp %s .", path, path)
+	}
+	return nil
+}
+
+// localFolder refuses the path of a folder in a bucket. instead is what to do instead.
+func localFolder(path, instead string) error {
+	if vfs.Scheme(path) != "" {
+		return usagef("%s is in a bucket; expected a folder of this machine; %s", path, instead)
 	}
 	return nil
 }

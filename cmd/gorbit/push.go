@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/hub"
 	"github.com/gorbit-ml/gorbit/internal/servable"
 	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -89,7 +90,11 @@ The token is read from HF_TOKEN, or from the file that Hugging Face's login writ
 		p.config.Log = env.Log
 		switch {
 		case p.folder != "":
-			return p.push(cmd.Context(), env, p.folder, cmp.Or(p.message, "Upload "+filepath.Base(filepath.Clean(p.folder))))
+			local, err := vfs.Localize(cmd.Context(), p.folder, nil)
+			if err != nil {
+				return err
+			}
+			return p.push(cmd.Context(), env, local, cmp.Or(p.message, "Upload "+filepath.Base(filepath.Clean(p.folder))))
 		case p.follow:
 			return p.pushAll(cmd.Context(), env)
 		}
@@ -122,9 +127,6 @@ func (p *pushFlags) complete(changed func(string) bool) error {
 		return usagef("--every is %d; expected 1 or more", p.every)
 	case p.timeout < 0:
 		return usagef("--timeout is %v; expected 0 (no limit) or more", p.timeout)
-	}
-	if err := localFile(p.folder); err != nil {
-		return err
 	}
 	p.config.Endpoint = cmp.Or(os.Getenv("HF_ENDPOINT"), hub.DefaultEndpoint)
 	p.config.Attempts, p.config.Wait = 5, time.Second

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,7 +44,7 @@ What a run lacks is left out, with the command that makes it. The run may be tra
 		if out == "-" {
 			return page.Write(cmd.OutOrStdout())
 		}
-		if err := writePage(page, out); err != nil {
+		if err := writePage(cmd.Context(), page, out); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %s; open it in a browser\n", out)
@@ -84,24 +83,17 @@ func readPage(ctx context.Context, folders []string) (report.Page, error) {
 }
 
 // writePage writes a page to a file, which has the old or the new content after a crash.
-func writePage(page report.Page, path string) error {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+func writePage(ctx context.Context, page report.Page, path string) error {
+	if info, err := vfs.At(path).Stat(path); err == nil && info.IsDir() {
 		return usagef("--out is %s, which is a folder; expected a file, such as %s", path, vfs.Join(path, "report.html"))
 	}
-	temp := path + ".part"
-	f, err := os.Create(temp)
+	f, err := vfs.CreateWhole(path, true)
 	if err != nil {
 		return err
 	}
-	err = page.Write(f)
-	if closed := f.Close(); err == nil {
-		err = closed
+	defer f.Discard()
+	if err := page.Write(f); err != nil {
+		return err
 	}
-	if err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		_ = os.Remove(temp) // the first error is the one to report
-	}
-	return err
+	return f.End(ctx)
 }

@@ -71,6 +71,9 @@ their last one, the highest first, the lowest of a loss.`,
 		if len(args) > 0 {
 			dir = args[0]
 		}
+		if err := localFolder(dir, "gorbit report reads a run in a bucket"); err != nil {
+			return err
+		}
 		folders, unread := runfolder.Find(dir)
 		if unread != nil && folders == nil {
 			return unread

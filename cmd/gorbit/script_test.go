@@ -70,6 +70,7 @@ func TestScripts(t *testing.T) {
 			"listens":  awaitListener,
 			"post":     postJSON,
 			"answers":  sameAnswer,
+			"fetch":    fetchObject,
 		},
 	})
 }
@@ -155,6 +156,22 @@ func sameAnswer(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("got %+v, want %+v", all, want)
 		}
 	}
+}
+
+// fetchObject copies an object of the bucket to a file: fetch OBJECT FILE.
+func fetchObject(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: fetch OBJECT FILE")
+	}
+	response, err := http.Get(ts.Getenv("STORAGE_EMULATOR_HOST") + "/b/" + args[0])
+	ts.Check(err)
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	ts.Check(err)
+	if response.StatusCode != http.StatusOK {
+		ts.Fatalf("%s: %s", args[0], response.Status)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), content, 0o644))
 }
 
 // flipByte changes one bit of a file: flip FILE OFFSET.

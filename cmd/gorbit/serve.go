@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/saved"
 	"github.com/gorbit-ml/gorbit/internal/servable/layout"
 	"github.com/gorbit-ml/gorbit/internal/serve"
+	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -206,8 +206,12 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 	if !named {
 		name = modelName(folder)
 	}
-	if _, err := os.Stat(filepath.Join(folder, layout.ModelFile)); err == nil {
-		model, err := saved.Open(folder, env.AllowOps)
+	if isModel(folder) {
+		local, err := vfs.Localize(ctx, folder, nil)
+		if err != nil {
+			return serve.Model{}, nil, err
+		}
+		model, err := saved.Open(local, env.AllowOps)
 		if err != nil {
 			return serve.Model{}, nil, err
 		}
@@ -230,25 +234,28 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 	return m, func() { closeQuietly(run, env.Log) }, nil
 }
 
+// isModel reports whether a folder has a served model.
+func isModel(folder string) bool {
+	path := vfs.Join(folder, layout.ModelFile)
+	_, err := vfs.At(path).Stat(path)
+	return err == nil
+}
+
 // newestVersion returns the folder of the greatest version of a folder of versions, or else the folder
 // itself, and the version: the folder's name if that is a number, otherwise 1.
 func newestVersion(folder string) (string, int64) {
-	isModel := func(folder string) bool {
-		_, err := os.Stat(filepath.Join(folder, layout.ModelFile))
-		return err == nil
-	}
 	version := int64(0)
-	if entries, err := os.ReadDir(folder); err == nil && !isModel(folder) {
+	if entries, err := vfs.At(folder).ReadDir(folder); err == nil && !isModel(folder) {
 		for _, e := range entries {
-			if n, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && n > version && isModel(filepath.Join(folder, e.Name())) {
+			if n, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && n > version && isModel(vfs.Join(folder, e.Name())) {
 				version = n
 			}
 		}
 	}
 	if version > 0 {
-		return filepath.Join(folder, strconv.FormatInt(version, 10)), version
+		return vfs.Join(folder, strconv.FormatInt(version, 10)), version
 	}
-	if abs, err := filepath.Abs(folder); err == nil {
+	if abs, err := vfs.Abs(folder); err == nil {
 		if n, err := strconv.ParseInt(filepath.Base(abs), 10, 64); err == nil && n >= 0 {
 			return folder, n
 		}
@@ -288,7 +295,7 @@ func closeQuietly(c io.Closer, log *slog.Logger) {
 // modelName returns the name of a folder's model: that of the folder or, for a version, that of the
 // folder of versions.
 func modelName(folder string) string {
-	abs, err := filepath.Abs(folder)
+	abs, err := vfs.Abs(folder)
 	if err != nil {
 		abs = folder
 	}

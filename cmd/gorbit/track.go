@@ -62,7 +62,7 @@ MLFLOW_TRACKING_PASSWORD and MLFLOW_TRACKING_TOKEN.`,
 		case timeout <= 0:
 			return usagef("--timeout is %v; expected more than 0", timeout)
 		}
-		if err := localFile(args[0]); err != nil {
+		if err := localFolder(args[0], "copy the run first, as with gcloud storage cp -r "+args[0]+" ."); err != nil {
 			return err
 		}
 		env, err := g.env(cmd.OutOrStdout())

@@ -98,7 +98,7 @@ a journal of Optuna's: Python's optuna opens and continues it.`,
 		case f.Changed("trials") && t.trials < 1:
 			return usagef("--trials is %d; expected 1 or more", t.trials)
 		}
-		if err := localFile(t.folder); err != nil {
+		if err := localFolder(t.folder, "give --study one, where the trials run"); err != nil {
 			return err
 		}
 		t.settings = append(t.settings, t.short()...)
@@ -432,7 +432,7 @@ func (t *tuning) results(ctx context.Context, journal *study.Journal, out io.Wri
 	if err != nil {
 		return err
 	}
-	if err := writePage(page, filepath.Join(t.folder, study.ReportFile)); err != nil {
+	if err := writePage(ctx, page, filepath.Join(t.folder, study.ReportFile)); err != nil {
 		return err
 	}
 	if first := r.Trials[0]; !first.Own() {

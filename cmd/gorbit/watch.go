@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/internal/watch"
 )
 
@@ -38,8 +37,9 @@ output that is not a terminal gets a line for each line of metrics, until the ru
 	cmd.Flags().StringVar(&c.Metric, "metric", "", "metric of the second curve (default: the one by which the run chooses its best)")
 	cmd.Flags().BoolVar(&c.Follow, "follow", false, "without a terminal: print new lines of metrics until the run ends")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if c.Folder = args[0]; vfs.Scheme(c.Folder) != "" {
-			return usagef("%s is in a bucket; expected a folder of this machine; gorbit report reads buckets", c.Folder)
+		c.Folder = args[0]
+		if err := localFolder(c.Folder, "gorbit report reads buckets"); err != nil {
+			return err
 		}
 		c.Out = cmd.OutOrStdout()
 		if out := os.Stdout; term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {

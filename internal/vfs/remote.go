@@ -21,7 +21,7 @@ import (
 
 // Remote is the file system of a scheme, such as gs://, whose files other libraries, such as
 // TensorFlow's, cannot open. Its FS methods read; names are gs://BUCKET/PATH. It is written to
-// only by Work and Publish, because storage of objects knows no rename and no append.
+// only by Work, Publish and Put, because storage of objects knows no rename and no append.
 type Remote interface {
 	FS
 	// Copy copies files below a folder, or the files whose names begin with a prefix, to this
@@ -36,9 +36,16 @@ type Remote interface {
 	// the folder has that file already, the error is fs.ErrExist, unless overwrite is set: then
 	// it is removed first.
 	Publish(ctx context.Context, local, name, last string, overwrite bool, log *slog.Logger) error
-	// Stage returns a new local folder in which to make what is published.
+	// Put uploads a local file as one file. An existing one is replaced only if overwrite is set;
+	// otherwise the error is fs.ErrExist. Readers see the old content, or all of the new.
+	Put(ctx context.Context, local, name string, overwrite bool) error
+	// Stage returns a new local folder in which to make what is uploaded.
 	Stage() (string, error)
 }
+
+// ErrNoBucket says why nothing exists below a name: what is to hold it does not exist itself. It comes
+// together with fs.ErrNotExist.
+var ErrNoBucket = errors.New("there is no such bucket")
 
 // Working is a folder of a Remote that is worked on in a local folder. What is synced there,
 // as [FS] describes it, is in the remote folder when the call of Sync or SyncDir returns.

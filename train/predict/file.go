@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"path/filepath"
 
 	"github.com/gorbit-ml/gorbit/internal/compressed"
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
@@ -83,14 +81,12 @@ func Writer(out io.Writer, in Source, format Format, r Renderer) (write func(Ans
 }
 
 // Output is where answers go: standard output, or a file that appears with all answers or not at
-// all. A file whose name ends in .gz or .zst is compressed.
+// all, also in a bucket. A file whose name ends in .gz or .zst is compressed.
 type Output struct {
 	*bufio.Writer
-	path, temp string
-	f          vfs.FS
-	file       vfs.File       // nil for standard output
-	content    io.WriteCloser // of the file, which may be compressed
-	end        func() error   // writes what comes after the answers; nil for nothing
+	file    *vfs.Whole     // nil for standard output
+	content io.WriteCloser // of the file, which may be compressed
+	end     func() error   // writes what comes after the answers; nil for nothing
 }
 
 // NewOutput creates the file at path, or uses stdout if path is "". An existing file is replaced
@@ -100,31 +96,22 @@ func NewOutput(stdout io.Writer, path string, overwrite bool) (*Output, error) {
 	if path == "" {
 		return &Output{Writer: bufio.NewWriter(stdout)}, nil
 	}
-	f := vfs.At(path)
-	info, err := f.Stat(path)
-	switch {
-	case err == nil && !info.Mode().IsRegular():
-		return nil, fault.Usagef("%s is not a regular file; expected the name of a file for the answers", path)
-	case err == nil && !overwrite:
-		return nil, fault.Usagef("%s already exists; choose another name, or add --overwrite to replace it", path)
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	}
-	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
-	file, err := vfs.Create(f, temp)
+	file, err := vfs.CreateWhole(path, overwrite)
 	if err != nil {
 		return nil, err
 	}
 	content, err := compressed.NewWriter(file, path)
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		file.Discard()
+		return nil, err
 	}
-	return &Output{Writer: bufio.NewWriter(content), path: path, temp: temp, f: f, file: file, content: content}, nil
+	return &Output{Writer: bufio.NewWriter(content), file: file, content: content}, nil
 }
 
 // End writes what is left, and gives the file its name. err is the error that ended the answers: a
-// file then keeps its old content, but standard output gets the answers so far.
-func (o *Output) End(err error) error {
+// file then keeps its old content, but standard output gets the answers so far. The context ends an
+// upload.
+func (o *Output) End(ctx context.Context, err error) error {
 	if err == nil && o.end != nil {
 		err = o.end()
 	}
@@ -134,21 +121,18 @@ func (o *Output) End(err error) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(o.Flush(), o.content.Close(), o.file.Sync(), o.file.Close())
-	if err == nil {
-		err = o.f.Rename(o.temp, o.path)
-	}
-	if err != nil {
+	if err := errors.Join(o.Flush(), o.content.Close()); err != nil {
 		return fmt.Errorf("write answers: %w", err)
 	}
-	o.file = nil
-	return o.f.SyncDir(filepath.Dir(o.path))
+	if err := o.file.End(ctx); err != nil {
+		return fmt.Errorf("write answers: %w", err)
+	}
+	return nil
 }
 
 // Discard removes a file that End has not given its name.
 func (o *Output) Discard() {
 	if o.file != nil {
-		o.file.Close()
-		_ = o.f.Remove(o.temp) // the next call overwrites it
+		o.file.Discard()
 	}
 }

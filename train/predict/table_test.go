@@ -172,7 +172,7 @@ func TestOutput(t *testing.T) {
 		}
 		defer out.Discard()
 		out.WriteString(content)
-		return out.End(last)
+		return out.End(t.Context(), last)
 	}
 	check := func(want string) {
 		t.Helper()
@@ -249,7 +249,7 @@ func TestColumnsWithoutRows(t *testing.T) {
 		}
 		var stdout bytes.Buffer
 		out, _, err := Answers(&stdout, "", false, in, "", r)
-		if err := cmp.Or(err, out.End(nil), in.Close()); err != nil || stdout.String() != tt.want {
+		if err := cmp.Or(err, out.End(t.Context(), nil), in.Close()); err != nil || stdout.String() != tt.want {
 			t.Errorf("task %q: %v, %q; expected %q", tt.task, err, stdout.String(), tt.want)
 		}
 	}

@@ -259,7 +259,7 @@ func reason(ctx context.Context, err error) error {
 	case errors.Is(err, storage.ErrObjectNotExist):
 		return fs.ErrNotExist
 	case errors.Is(err, storage.ErrBucketNotExist):
-		return fmt.Errorf("there is no such bucket: %w", fs.ErrNotExist)
+		return fmt.Errorf("%w: %w", vfs.ErrNoBucket, fs.ErrNotExist)
 	case ctx.Err() != nil:
 		cause := context.Cause(ctx)
 		var silent *silentError

@@ -392,6 +392,23 @@ func (s *Store) Stage() (string, error) {
 	return os.MkdirTemp(dir, "new-")
 }
 
+// Put implements vfs.Remote.
+func (s *Store) Put(ctx context.Context, local, name string, overwrite bool) error {
+	at, err := s.at("write", name)
+	if err != nil {
+		return err
+	}
+	was, err := s.attrs(ctx, at)
+	switch {
+	case err == nil && !overwrite:
+		return &fs.PathError{Op: "write", Path: name, Err: fs.ErrExist}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	_, err = s.putFile(ctx, at, local, was)
+	return err
+}
+
 // Publish implements vfs.Remote.
 func (s *Store) Publish(ctx context.Context, local, name, last string, overwrite bool, log *slog.Logger) (err error) {
 	at, err := s.at("open", name)

@@ -268,6 +268,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	path := strings.Join(parts[:min(3, len(parts))], "/")
 	switch {
+	case strings.HasPrefix(path, "upload/storage/v1") && (len(parts) < 5 || parts[4] != s.Bucket):
+		failure(w, http.StatusNotFound, "The specified bucket does not exist.")
 	case strings.HasPrefix(path, "upload/storage/v1"):
 		s.upload(w, r, q, body)
 	case !strings.HasPrefix(path, "storage/v1/b"):
