@@ -143,20 +143,27 @@ func (d *Driver) next(ctx context.Context) (job *Job, err error) {
 			}
 		}
 	}
-	err = d.Journal.Update(ctx, func(s *tune.Study) ([]tune.Op, error) {
-		if take(s); job != nil || d.hopeless(s) != "" {
-			return nil, nil
+	for asked := true; asked && job == nil; {
+		err = d.Journal.Update(ctx, func(s *tune.Study) ([]tune.Op, error) {
+			asked = false
+			if take(s); job != nil || d.hopeless(s) != "" {
+				return nil, nil
+			}
+			op := s.Ask(d.Now())
+			if op == nil {
+				return nil, nil
+			}
+			asked = true
+			return []tune.Op{op}, d.unused(len(s.Trials()))
+		})
+		if err != nil {
+			return nil, err
 		}
-		op := s.Ask(d.Now())
-		if op == nil {
-			return nil, nil
+		if asked {
+			d.Journal.View(take) // unless another slot has taken the new trial: then one more
 		}
-		return []tune.Op{op}, d.unused(len(s.Trials()))
-	})
-	if err == nil && job == nil {
-		d.Journal.View(take)
 	}
-	return job, err
+	return job, nil
 }
 
 // unused returns an error if there is a run where a new trial's would be. It is not the trial's: it was

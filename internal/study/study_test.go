@@ -50,6 +50,9 @@ type trainer struct {
 	// fails is what a trial with this number says on ending; holds is one that ends only when asked to.
 	fails map[int]string
 	holds map[int]bool
+	// held, if not nil, is closed when a trial of holds starts. The others end only then.
+	held chan struct{}
+	once sync.Once
 
 	mu      sync.Mutex
 	started []int
@@ -108,7 +111,16 @@ func (tr *trainer) start(j Job) (Process, error) {
 	case sentence != "":
 		fmt.Fprintf(j.Log, "level=INFO msg=training\ngorbit: %s\n", sentence)
 		f.end(fault.ExitFailed)
-	case !tr.holds[j.Number]:
+	case tr.holds[j.Number]:
+		if tr.held != nil {
+			tr.once.Do(func() { close(tr.held) })
+		}
+	case tr.held != nil:
+		go func() {
+			<-tr.held
+			f.end(fault.ExitDone)
+		}()
+	default:
 		f.end(fault.ExitDone)
 	}
 	return f, nil
@@ -206,7 +218,7 @@ func distinct(text []byte) (out [][]byte) {
 // TestStoppedDriver stops a study whose trials train side by side, and goes on with it.
 func TestStoppedDriver(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "study")
-	tr := &trainer{t: t, holds: map[int]bool{1: true, 2: true}}
+	tr := &trainer{t: t, holds: map[int]bool{1: true, 2: true}, held: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var out watched
 	out.want, out.seen = "trial 0 complete", func() { cancel(&fault.Error{Class: fault.Stopped, Err: errors.New("interrupt")}) }
