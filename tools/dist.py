@@ -19,6 +19,7 @@ Usage: dist.py install PREFIX [--programs FOLDER] [--link]
 from __future__ import annotations
 
 import argparse
+import errno
 import gzip
 import hashlib
 import importlib.util
@@ -137,8 +138,9 @@ def stage(tree: pathlib.Path, built: pathlib.Path, link: bool = False) -> None:
     for name, program in programs.items():
         write(program, tree / "bin" / name, 0o755)
     for shell, place in COMPLETIONS.items():
+        # Not the program in the tree, which may lie where nothing can be run.
         script = subprocess.run(
-            [tree / "bin" / "gorbit", "completion", shell], check=True, capture_output=True
+            [built / "gorbit", "completion", shell], check=True, capture_output=True
         )
         write(script.stdout, tree / place)
     doc = tree / "share" / "doc" / "gorbit"
@@ -237,9 +239,18 @@ def main() -> int:
     except Failure as e:
         print(f"dist: {e}", file=sys.stderr)
         return 1
+    except subprocess.CalledProcessError as e:
+        said = e.stderr.decode(errors="replace").strip()
+        print(f"dist: {e.cmd[0]} does not run: {said}; run make build", file=sys.stderr)
+        return 1
     except OSError as e:
-        what = f"{e.filename}: {e.strerror}" if e.filename else str(e)
-        print(f"dist: {what}; expected a folder to write to, as PREFIX=FOLDER", file=sys.stderr)
+        name = e.filename2 or e.filename  # of a copy, the place to write to
+        what = f"{name}: {e.strerror}" if name else str(e)
+        do = "expected a folder to write to"
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            do = "make room, or choose another folder"
+        how = "" if args.command == "archive" else ", as PREFIX=FOLDER"
+        print(f"dist: {what}; {do}{how}", file=sys.stderr)
         return 1
     return 0
 
