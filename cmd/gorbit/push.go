@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/format"
 	"github.com/gorbit-ml/gorbit/internal/help"
 	"github.com/gorbit-ml/gorbit/internal/hub"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/servable"
 	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
@@ -93,6 +94,9 @@ The token is read from HF_TOKEN, or from the file that Hugging Face's login writ
 			local, err := vfs.Localize(cmd.Context(), p.folder, nil)
 			if err != nil {
 				return err
+			}
+			if runfolder.IsRun(local) {
+				return usagef("%s is a run, with its checkpoints and logs; to push its model: gorbit push --run %[1]s --repo %s", p.folder, p.config.Repo)
 			}
 			return p.push(cmd.Context(), env, local, cmp.Or(p.message, "Upload "+filepath.Base(filepath.Clean(p.folder))))
 		case p.follow:

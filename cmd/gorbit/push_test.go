@@ -55,7 +55,7 @@ func TestPush(t *testing.T) {
 	for _, args := range [][]string{
 		{"push", "model"}, {"push", "--repo", "a/b"}, {"push", "model", "--repo", "b"}, {"push", "model", "--run", "runs/reviews", "--repo", "a/b"},
 		{"push", "model", "--repo", "a/b", "--follow"}, {"push", "model", "--repo", "a/b", "--every", "2"}, {"push", "--run", "runs/reviews", "--repo", "a/b", "--follow", "--every", "0"},
-		{"push", "model", "--repo", "a/b", "--format", "savedmodel"}, {"push", "gs://b/model", "--repo", "a/b"},
+		{"push", "model", "--repo", "a/b", "--format", "savedmodel"}, {"push", "runs/reviews", "--repo", "a/b"},
 	} {
 		gorbit(fault.ExitUsage, "gorbit: ", args...)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/devices"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/format"
 )
 
 // DefaultEndpoint is the address of Hugging Face's hub.
@@ -152,8 +153,11 @@ func (c *client) do(ctx context.Context, r call) ([]byte, http.Header, error) {
 			return nil, nil, fmt.Errorf("%s: %w", r.what, context.Cause(ctx))
 		}
 		status := (*StatusError)(nil)
-		if permanent := (*permanentError)(nil); attempt >= c.Attempts || errors.As(err, &status) && !status.again() || errors.As(err, &permanent) {
+		if permanent := (*permanentError)(nil); errors.As(err, &status) && !status.again() || errors.As(err, &permanent) {
 			return nil, nil, err
+		}
+		if attempt >= c.Attempts {
+			return nil, nil, fmt.Errorf("%w; it was tried %s; the same push, made again, uploads what is missing", err, format.Count(int64(attempt), "time"))
 		}
 		pause := wait + time.Duration(rand.Int64N(int64(wait)/4+1))
 		if header != nil {
@@ -207,6 +211,9 @@ func (c *client) once(ctx context.Context, r call) ([]byte, http.Header, error) 
 		var u *url.Error
 		if errors.As(err, &u) {
 			err = u.Err // addresses may hold permissions, and stay out of messages
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("the connection was closed before there was an answer")
 		}
 		err = fmt.Errorf("%s: %w", r.what, err)
 		if changed := (*changedError)(nil); errors.As(err, &changed) {

@@ -175,6 +175,11 @@ func TestPushIsGivenUp(t *testing.T) {
 	if !errors.As(err, &status) || status.Status != 503 || len(h.Requests()) != 3 {
 		t.Errorf("%v after %d requests; expected 503 after 3", err, len(h.Requests()))
 	}
+	h.Fail = func(int, *http.Request) int { return -1 }
+	_, err = hub.Push(t.Context(), config(h, &log), dir)
+	if want := "create the repository acme/reviews: the connection was closed before there was an answer; it was tried 3 times; the same push, made again, uploads what is missing"; err == nil || err.Error() != want {
+		t.Errorf("%v; expected %s", err, want)
+	}
 	c := config(h, &log)
 	c.Wait = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -28,7 +28,7 @@ func Find(dir string) ([]string, error) {
 			return nil
 		case path != dir && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
-		case isRun(path):
+		case IsRun(path):
 			found = append(found, path)
 			return fs.SkipDir
 		}
@@ -37,9 +37,9 @@ func Find(dir string) ([]string, error) {
 	return found, errors.Join(append(failed, err)...)
 }
 
-// isRun reports whether a folder is that of a run: it has params, and what a training leaves beside
+// IsRun reports whether a folder is that of a run: it has params, and what a training leaves beside
 // them.
-func isRun(dir string) bool {
+func IsRun(dir string) bool {
 	has := func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
 		return err == nil
