@@ -256,8 +256,16 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: skipped %d of %d rows that could not be used\n", s.Name, s.Skipped, s.Rows)
 		}
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s\nnext: gorbit train --graph EXPORT --data %s --run RUN, with a graph of python -m gorbit_export\n", out, launch.Quote(out))
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s\nnext: %s\n      gorbit train --graph EXPORT --data %s --run RUN\n", out, exportFor(out, m), launch.Quote(out))
 	return err
+}
+
+// exportFor returns the command that exports a graph for data.
+func exportFor(out string, m *convert.Manifest) string {
+	if m.Task == convert.SchemaTask {
+		return "python -m gorbit_export keras MODEL.py --out EXPORT"
+	}
+	return fmt.Sprintf("python -m gorbit_export bert --task %s --data %s --config minilm --out EXPORT", m.Kind(), launch.Quote(out))
 }
 
 func sortedSplits(m *convert.Manifest) []string { return slices.Sorted(maps.Keys(m.Splits)) }
