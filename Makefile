@@ -69,6 +69,12 @@ FOR_TESTS := $(BUILD) && flags='-s -w' && \
 # vet does. Collecting garbage less often saves a fifth of the time of tests that compute in Go.
 GOTEST := $(FOR_TESTS) && GOGC=400 $(PY) tools/gotest.py
 
+# What make test compiles while the set-up downloads TensorFlow: packages that need none of it, plain
+# for vet and for the race detector, and the program staticcheck.
+EARLY := ./convert ./dataset/... ./graphs ./internal/hub ./internal/launch ./internal/serve \
+  ./internal/vfs/... ./runner ./summary ./text ./tfrecord ./train/predict ./train/task/...
+COMPILE_EARLY = $(FOR_TESTS) && export GOGC=400 && go vet $(EARLY) && go build -race $(EARLY) && go tool -n staticcheck
+
 FUZZTIME ?= 10s
 
 .PHONY: help
@@ -107,6 +113,7 @@ demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
 	@tools/demo.sh
 
 .PHONY: test
+test: export MEANWHILE = $(COMPILE_EARLY)
 test: fetch ## Check the sources, run all tests, and list what was skipped and why
 	@# All at once: Python's tests have one process, and those of the programs mostly wait.
 	@# The scripts that Go's tests let Python run are forks of one process.

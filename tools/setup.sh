@@ -6,7 +6,8 @@
 # Usage: tools/setup.sh [cpu|gpu|tpu]
 #   The flavour of the TensorFlow library; without one, the flavour that is set
 #   up already, or cpu.
-# Environment: PYTHON, the interpreter to make .venv with (3.9 to 3.12).
+# Environment: PYTHON, the interpreter to make .venv with (3.9 to 3.12); MEANWHILE, a command
+# to run while packages are downloaded, when .tf/env is there and what it names is not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -77,6 +78,23 @@ if [ "${have%% Python *}" != "$flavour $PWD" ] || ! usable .venv/bin/python || !
   quietly "could not make a virtual environment: install Python's venv and pip (Debian, Ubuntu: apt-get install python3-venv)" \
     "$python" -m venv .venv
 fi
+# Where pip puts TensorFlow. At run time the library is found there: it looks for libraries of its own,
+# CUDA's among them, and for the compiler of XLA's kernels beside the path that it was loaded from.
+# An installed program looks beside itself first, and there only (tools/dist.py).
+tf=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/tensorflow
+cat > .tf/env <<ENV
+# Made by tools/setup.sh: what cgo needs to find TensorFlow.
+export CC="$cc"
+export CGO_ENABLED=1
+export CGO_CFLAGS="-O2 '-I$PWD/.tf/include'"
+export CGO_LDFLAGS="'-L$PWD/.tf/lib' '-Wl,-rpath,\\\$ORIGIN/../lib/gorbit/tensorflow' '-Wl,-rpath,$tf' '-Wl,-rpath,$PWD/.tf/lib'"
+ENV
+meanwhile=
+if [ -n "${MEANWHILE:-}" ]; then
+  nice bash -c "$MEANWHILE" >/dev/null 2>&1 </dev/null &
+  meanwhile=$!
+fi
+
 # To compile every module of TensorFlow takes half of pip's time, and few of them are ever imported:
 # those are compiled below.
 pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile)
@@ -86,11 +104,6 @@ quietly "pip could not install $wheel and the exporter: check the network, or th
 quietly "pip could not install tf-keras: check the network, or the package index that pip uses" "${pip[@]}" --no-deps 'tf-keras==2.18.*'
 quietly "TensorFlow cannot be imported" env PYTHONDONTWRITEBYTECODE= .venv/bin/python -c 'import gorbit_export, tensorflow'
 
-# The wheel's library, and under the names that a linker looks for. At run time it is
-# found in the wheel itself: it looks for libraries of its own, CUDA's among them,
-# and for the compiler of XLA's kernels beside the path that it was loaded from.
-# An installed program looks beside itself first, and there only (tools/dist.py).
-tf=$(.venv/bin/python -c 'import importlib.util as u; print(u.find_spec("tensorflow").submodule_search_locations[0])')
 [ -e "$tf/libtensorflow_cc.so.2" ] || fail "$tf holds no libtensorflow_cc.so.2: not a TensorFlow 2.18 wheel?"
 if [ "$flavour" = gpu ]; then
   for file in cudnn/lib/libcudnn.so.9 cublas/lib/libcublas.so.12 cuda_runtime/lib/libcudart.so.12 cuda_nvcc/bin/ptxas; do
@@ -111,11 +124,5 @@ stub libtensorflow_cc.so.2 .tf/lib/libtensorflow.so 2>/dev/null
 stub libtensorflow_framework.so.2 .tf/lib/libtensorflow_framework.so 2>/dev/null
 ln -s "$tf/include" .tf/include
 
-cat > .tf/env <<ENV
-# Made by tools/setup.sh: what cgo needs to find TensorFlow.
-export CC="$cc"
-export CGO_ENABLED=1
-export CGO_CFLAGS="-O2 '-I$PWD/.tf/include'"
-export CGO_LDFLAGS="'-L$PWD/.tf/lib' '-Wl,-rpath,\\\$ORIGIN/../lib/gorbit/tensorflow' '-Wl,-rpath,$tf' '-Wl,-rpath,$PWD/.tf/lib'"
-ENV
+[ -z "$meanwhile" ] || wait "$meanwhile" || true # it fails later, where its output is seen
 echo "$want" > .tf/stamp
