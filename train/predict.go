@@ -3,9 +3,13 @@ package train
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
+	"log/slog"
+	"path/filepath"
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/convert"
@@ -71,6 +75,33 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 
 // ToAsk returns the flags of gorbit predict with which to ask the run's model, such as --text "...".
 func (r *Run) ToAsk() string { return toAsk(r.Export.Contract, r.Manifest) }
+
+// ToAsk returns what Run.ToAsk does of the run in a folder of this machine, and composes no graph.
+func ToAsk(folder string, log *slog.Logger) (string, error) {
+	p, err := readRunParams(folder)
+	if err != nil {
+		return "", err
+	}
+	path, err := p.graphToRead(folder, nil, log)
+	if err != nil {
+		return "", err
+	}
+	export, err := graphs.Open(path)
+	if err != nil {
+		return "", err
+	}
+	m, err := readRunManifest(folder)
+	return toAsk(export.Contract, m), err
+}
+
+// readRunManifest returns the manifest of a run's data, or nil if the run has none.
+func readRunManifest(folder string) (*convert.Manifest, error) {
+	m, err := convert.ReadManifest(filepath.Join(folder, dataFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return m, err
+}
 
 // PredictTexts classifies texts and calls each with the answers, in order. Texts that are longer
 // than MaxLength are cut; their answers are marked and their number is logged.

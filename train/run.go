@@ -123,8 +123,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 		return nil, err
 	}
 	r := &Run{Folder: folder, Remote: remote, Params: p, Export: setup.export, env: env}
-	r.Manifest, err = convert.ReadManifest(filepath.Join(folder, dataFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if r.Manifest, err = readRunManifest(folder); err != nil {
 		return nil, err
 	}
 	r.Params.Data.RowLength = cmp.Or(p.Data.RowLength, rowLengthOf(r.Manifest, r.Export.Contract))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -163,7 +162,7 @@ func (t *tuning) run(ctx context.Context, env train.Env) error {
 		fmt.Fprintf(env.Out, "the study is stopped; the same command continues it\n")
 		return ran
 	}
-	return errors.Join(ran, t.results(ctx, journal, env.Out))
+	return errors.Join(ran, t.results(ctx, journal, env))
 }
 
 // starter returns the function that starts the training of a trial.
@@ -409,7 +408,8 @@ func (t *tuning) slots(c tune.Config) ([][]int, error) {
 }
 
 // results prints the table of the trials, and writes the params of the best one and a page of the best.
-func (t *tuning) results(ctx context.Context, journal *study.Journal, out io.Writer) error {
+func (t *tuning) results(ctx context.Context, journal *study.Journal, env train.Env) error {
+	out := env.Out
 	r, err := journal.ReadResults(t.folder)
 	if err != nil {
 		return err
@@ -439,10 +439,14 @@ func (t *tuning) results(ctx context.Context, journal *study.Journal, out io.Wri
 		fmt.Fprintf(out, "trial %d is better, but was not run by gorbit\n", first.Number)
 	}
 	run := r.RunFolder(best.Trial)
+	ask, err := train.ToAsk(run, env.Log)
+	if err != nil {
+		ask = "..." // the run was moved away; everything else is as it was
+	}
 	_, err = fmt.Fprintf(out, `best: trial %d, %s %.4g; its run is %s
-to use it:         gorbit predict --run %s --text ...
+to use it:         gorbit predict --run %s %s
 to train it again: gorbit train --params %s --run RUN
 to look at them:   %s, in a browser
-`, best.Number, r.Config.Objective, best.Value, run, launch.Quote(run), launch.Quote(path), filepath.Join(t.folder, study.ReportFile))
+`, best.Number, r.Config.Objective, best.Value, run, launch.Quote(run), ask, launch.Quote(path), filepath.Join(t.folder, study.ReportFile))
 	return err
 }
