@@ -299,6 +299,64 @@ def test_a_module_of_tensorflow(tmp_path):
     np.testing.assert_allclose(got["state/model/mean"] / 6, module.mean, atol=1e-6)
 
 
+class Lazy(tf.Module):
+    """Makes a variable when it is called, and loops in a function of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = None
+        self.total = tf.Variable(tf.zeros([6]), trainable=False)
+
+    @tf.function
+    def __call__(self, x, training=False):
+        if self.map is None:
+            self.map = tf.Variable(tf.ones([6, 3]))
+        for _ in tf.range(3):
+            x = tf.tanh(x)
+        if training:
+            self.total.assign_add(tf.reduce_sum(x, 0))
+        return x @ self.map
+
+
+def test_a_module_that_makes_variables_when_called():
+    made = task.ModelTask(Model(Lazy(), [VECTOR, CLASS], ENTROPY, "y", optimizer="sgd"))
+    assert list(made.named.variables) == ["model/map", "model/total"]
+    features = batch(made)
+    sums, gradients = train(made, features)
+    x = np.tanh(np.tanh(np.tanh(features["x"])))
+    np.testing.assert_allclose(sums["state/model/total"], x.sum(0), rtol=1e-5, atol=1e-5)
+    assert set(gradients) == {"model/map"}
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape", "bounds"),
+    [
+        (ENTROPY, (None,), (None, 3)),
+        (keras.losses.SparseCategoricalCrossentropy(ignore_class=-1), (None,), (-1, 3)),
+        (keras.losses.SparseCategoricalCrossentropy(ignore_class=255), (None,), (None, 256)),
+        ("binary_crossentropy", (None, 3), (None, 2)),
+        ("categorical_crossentropy", (None, 3), (None, 2)),
+        ("mse", (None, 3), (None, None)),
+    ],
+)
+def test_labels_are_bounded_by_their_loss(loss, shape, bounds):
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(3, activation="softmax")])
+    made = task.ModelTask(
+        Model(model, [VECTOR, Feature("y", "int32", shape, label=True)], loss, "y")
+    )
+    label = next(f for f in made.features if f.name == "y")
+    assert (label.minimum, label.below) == bounds
+
+
+def test_a_reduction_that_is_not_heeded_is_said():
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], loss, "y"))
+    assert any(note.startswith("the reduction 'sum' of the loss of") for note in made.notes)
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y"))
+    assert not any("reduction" in note for note in made.notes)
+
+
 class Noisy(tf.Module):
     """Draws by a seed."""
 
@@ -385,6 +443,16 @@ def test_tf_keras():
     metric = legacy.metrics.SparseCategoricalAccuracy()
     metric.update_state(features["y"], y)
     np.testing.assert_allclose(made.results(sums)["accuracy"], metric.result())
+
+
+def test_adapted_layers_of_tf_keras():
+    tf_keras = pytest.importorskip("tf_keras")
+    norm = tf_keras.layers.Normalization()
+    norm.adapt(np.arange(12, dtype="float32").reshape(2, 6))
+    model = tf_keras.Sequential([tf_keras.Input((6,)), norm, tf_keras.layers.Dense(3)])
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y", optimizer="sgd"))
+    states = [path for path, leaf in made.named.variables.items() if not leaf.trained]
+    assert states == [f"model/normalization/{name}" for name in ("mean", "variance", "count")]
 
 
 def test_mixed_precision_of_tf_keras():

@@ -134,6 +134,40 @@ class Bfloat(tf.Module):
         return tf.cast(x, tf.bfloat16) * self.factor
 
 
+class Linear(tf.Module):
+    """A linear map, and what the call does beside it."""
+
+    def __init__(self, beside) -> None:
+        super().__init__()
+        self.factor, self.beside = tf.Variable(tf.ones([6, 3])), beside
+        self.mean = tf.Variable(tf.zeros([6]), trainable=False)
+        self.size = keras.metrics.Mean(name="size")
+
+    def __call__(self, x):
+        return self.beside(self, x) @ self.factor
+
+
+class Holding(tf.Module):
+    """Holds a layer of Keras 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = layers.Dense(3)
+
+    def __call__(self, x):
+        return self.inner(x)
+
+
+def counted(module: Linear, x):
+    module.size.update_state(tf.reduce_mean(x))
+    return x
+
+
+def centered(module: Linear, x):
+    module.mean.assign(0.9 * module.mean + 0.1 * tf.reduce_mean(x, 0))
+    return x - module.mean
+
+
 class Plain(layers.Layer):
     """Holds a tf.Variable."""
 
@@ -254,6 +288,18 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
         (stack, {"metrics": ["acuracy"]}, "metric 'acuracy' is not one of keras.metrics"),
         (stack, {"metrics": ["accuracy", "accuracy"]}, "two metrics are called accuracy"),
         (lambda: stack(Watched()), {}, "gradients updates the metric size of layer watched; expec"),
+        (
+            lambda: Linear(counted),
+            {},
+            "gradients updates the metric size of Linear; expected it among metrics= of build()",
+        ),
+        (lambda: Linear(centered), {}, "evaluation assigns model/mean; expected that in training"),
+        (Holding, {}, "a tf.Module holds inner, a layer of Keras 3; expected a keras.Model"),
+        (
+            lambda: stack(layers.Dense(4, kernel_constraint="non_neg")),
+            {},
+            "variable model/dense/kernel has the constraint NonNeg, which gorbit does not apply",
+        ),
         (lambda: stack(Plain()), {}, "Plain.factor is a tf.Variable, which Keras does not train"),
         (
             lambda: stack(layers.Lambda(lambda x: x * OUTSIDE)),

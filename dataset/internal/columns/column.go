@@ -271,7 +271,11 @@ func (c *column[T]) addString(b []byte, shape []int) string {
 		made, reason := c.openImage(format, b, shape)
 		switch {
 		case reason == "":
-			return made.decode(func(n int) []uint8 { return any(c.grow(n)).([]uint8) })
+			var to []uint8
+			if reason := made.decode(func(n int) []uint8 { to = any(c.grow(n)).([]uint8); return to }); reason != "" {
+				return reason
+			}
+			return c.check(any(to).([]T))
 		case len(b) != whole || open:
 			return reason
 		}
@@ -295,8 +299,13 @@ func (c *column[T]) addString(b []byte, shape []int) string {
 	}
 	to := c.grow(len(b) / c.spec.DType.Size())
 	raw(to, b)
+	return c.check(to)
+}
+
+// check says which of the values of a string is out of range.
+func (c *column[T]) check(values []T) string {
 	if c.spec.DType == dataset.Bool || c.spec.Below != nil || c.spec.Minimum != nil {
-		for i, x := range to {
+		for i, x := range values {
 			if v := int64(x); v < c.low || v > c.high {
 				return c.outside(v, i)
 			}

@@ -272,6 +272,13 @@ func TestWrongImages(t *testing.T) {
 			t.Errorf("%v: %q, want %q", c.shape, reason, c.reason)
 		}
 	}
+	// Values of an image are held to the bounds, as raw ones are.
+	bounded := New(dataset.Spec{Name: "x", DType: dataset.Uint8, Shape: []int{5, 7, 1}, Role: dataset.Label, Below: number64(3)})
+	bounded.Begin(nil)
+	v := texts(gray)
+	if _, reason := bounded.Add(&v, nil); !strings.HasSuffix(reason, "expected 0 to 2") {
+		t.Errorf("values of an image that are no classes: %q", reason)
+	}
 	// Another size is scaled where the spec says so.
 	scaled := New(dataset.Spec{Name: "x", DType: dataset.Uint8, Shape: []int{2, 3, 1}, Resize: "bilinear"})
 	scaled.Begin(nil)
@@ -291,7 +298,7 @@ func TestWrongImages(t *testing.T) {
 	raw := "\xff\xd8\xff\x00\x00\x00"
 	col := New(dataset.Spec{Name: "x", DType: dataset.Uint8, Shape: []int{2, 3}})
 	col.Begin(nil)
-	v := texts(raw)
+	v = texts(raw)
 	if _, reason := col.Add(&v, nil); reason != "" {
 		t.Error(reason)
 	} else if f := col.Stack(1, 0); string(f.Uint8) != raw {

@@ -6,12 +6,13 @@ import abc
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Iterator
 from typing import Any, Callable
 
 import keras
 import tensorflow as tf
 from keras.src.models.functional import Functional
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from gorbit_export import ops
 from gorbit_export.models import Refusal, names
@@ -151,15 +152,16 @@ class ModuleCaller(Caller):
         return Outcome(y, losses, new, [])
 
 
-@contextlib.contextmanager
-def _inlined() -> Iterator[None]:
-    """Calls what tf.functions are made of, instead of the functions."""
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
+def _inlined() -> contextlib.AbstractContextManager[None]:
+    """Calls what tf.functions are made of, converted by AutoGraph, instead of the functions."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        converts = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
+        body = tf.__internal__.autograph.tf_convert(self.python_function, converts)
+        with converts:
+            return body(*args, **kwargs)
+
+    return replaced(polymorphic_function.Function, "__call__", call)
 
 
 def _draw_from(stack: contextlib.ExitStack, generator: Any, words: Tensor) -> None:

@@ -101,6 +101,12 @@ def kind(term: Term) -> tuple[str, bool]:
     return getattr(function, "__name__", ""), bool(config.get("from_logits", False))
 
 
+def ignored_class(loss: Any) -> int:
+    """Returns the label that a loss of Keras passes over; 0 if there is none."""
+    config = loss.get_config() if hasattr(loss, "get_config") else {}
+    return int(config.get("ignore_class") or 0)
+
+
 def of_examples(loss: Any, label: Any, y: Any) -> tuple[Tensor, Tensor | None]:
     """Computes a loss before it is reduced.
 

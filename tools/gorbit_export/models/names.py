@@ -28,7 +28,8 @@ _RESERVED = {name for name in dir(tf.Module) if not name.startswith("_")} | {"se
 _OWN_BOOKS = re.compile(
     r"_(self_.*|layers|operations|nodes|tracker|parent_.*|flat_layers|inbound_nodes"
     r"|outbound_nodes|functional|trainable_(variables|weights)|non_trainable_(variables|weights)"
-    r"|seed_generators|metrics|losses.*|(train|test|predict)_counter|undeduplicated_weights|operations_by_depth|obj_.*)"
+    r"|seed_generators|metrics|losses.*|(train|test|predict)_counter|steps_per_execution"
+    r"|undeduplicated_weights|operations_by_depth|obj_.*)"
 )
 """Attributes in which Keras lists what others hold."""
 
@@ -166,7 +167,7 @@ def _walk_plain(
     kind: Any, layer: Any, prefix: str, found: Names, seen: set[int], used: dict[str, int]
 ) -> None:
     """Takes tf.Variables and tf.Modules that a layer holds and Keras does not know."""
-    for path, value in _held(layer):
+    for path, value in held(layer):
         if id(value) in seen or isinstance(value, (kind.layer, keras.layers.Layer)):
             continue
         if isinstance(value, tf.Variable):
@@ -196,6 +197,11 @@ def _walk_module(module: tf.Module, prefix: str, found: Names, seen: set[int]) -
         if isinstance(node, tf.Variable):
             leaves.append((path, node))
             continue
+        if isinstance(node, keras.layers.Layer):
+            raise Refusal(
+                f"a tf.Module holds {path.removeprefix(ROOT + '/')}, a layer of Keras 3; expected "
+                "a keras.Model that holds both, or tf.Variables"
+            )
         if (generator := getattr(node, "_random_generator", None)) is not None:
             found.generators[f"{path}/seed"] = generator
         for name, child in sorted(tf.train.TrackableView.children(node).items()):
@@ -246,7 +252,7 @@ def _own_name(layer: Any) -> str:
     return _clean(layer.name)
 
 
-def _held(layer: Any) -> Iterator[tuple[str, Any]]:
+def held(layer: Any) -> Iterator[tuple[str, Any]]:
     """Yields what attributes, and lists and dicts in them, hold; public attributes first."""
     attributes = sorted(vars(layer).items(), key=lambda item: (item[0].startswith("_"), item[0]))
     queue = collections.deque(
@@ -268,6 +274,6 @@ def _held(layer: Any) -> Iterator[tuple[str, Any]]:
 def _attributes(layer: Any) -> dict[int, str]:
     """Maps what a layer holds to the names of its attributes."""
     found: dict[int, str] = {}
-    for path, value in _held(layer):
+    for path, value in held(layer):
         found.setdefault(id(value), path)
     return found

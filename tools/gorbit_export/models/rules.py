@@ -135,6 +135,12 @@ def check_variables(named: names.Names) -> None:
         dtype = leaf.value.dtype.name
         if leaf.trained and dtype != "float32":
             raise Refusal(f"variable {path} is {dtype}; expected float32")
+        if leaf.trained and (constraint := getattr(leaf.holder, "constraint", None)) is not None:
+            raise Refusal(
+                f"variable {path} has the constraint "
+                f"{getattr(constraint, '__name__', type(constraint).__name__)}, which gorbit does "
+                "not apply behind a step; expected none, or the same in the layer's call()"
+            )
         if dtype not in _DTYPES:
             raise Refusal(f"variable {path} is {dtype}; expected one of {', '.join(_DTYPES)}")
         if not leaf.value.shape.is_fully_defined():
@@ -161,15 +167,22 @@ def check_function(
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     for node in nodes:
         if _RANDOM.fullmatch(node.op):
+            wanted = "keras.random with a keras.random.SeedGenerator of the layer"
+            if not layers(model):
+                wanted = "tf.random.stateless_... with the `seed` that __call__ takes"
             raise Refusal(
                 f"{name} draws random numbers with {node.op} ({node.name}), which no seed "
-                "decides; expected keras.random with a keras.random.SeedGenerator of the layer"
+                f"decides; expected {wanted}"
             )
         if _PYTHON.fullmatch(node.op):
             raise Refusal(f"{name} calls Python ({node.name}); expected TensorFlow's operations")
-    _check_captures(name, concrete, known, _metrics_in(model))
+    metrics = _metrics_in(model)
+    _check_captures(name, concrete, known, metrics)
+    by_input = {inner.name: outer for outer, inner in concrete.graph.captures}
     for node in nodes:
         if _ASSIGNS.fullmatch(node.op):
+            handle = getattr(by_input.get(f"{node.input[0]}:0"), "_id", None)
+            _refuse_metric(name, metrics.get(handle))
             raise Refusal(
                 f"{name} assigns a variable with {node.op} ({node.name}); expected assign() of "
                 "a variable of the model that is not trained"
@@ -177,14 +190,29 @@ def check_function(
 
 
 def _metrics_in(model: Any) -> dict[int, str]:
-    """Names the metrics that layers keep, by the handles of their variables."""
+    """Names the metrics that layers or modules keep, by the handles of their variables."""
     found = {}
+    if isinstance(model, tf.Module) and not layers(model):
+        for module in (model, *model.submodules):
+            for path, metric in names.held(module):
+                if hasattr(metric, "update_state"):
+                    for v in metric.variables:
+                        plain = v if isinstance(v, tf.Variable) else v.value
+                        found[plain.handle._id] = f"{path} of {type(module).__name__}"
     for layer in layers(model):
         for metric in getattr(layer, "_metrics", ()):
             for v in getattr(metric, "variables", ()):
                 plain = v if isinstance(v, tf.Variable) else v.value
                 found[plain.handle._id] = f"{metric.name} of layer {layer.name}"
     return found
+
+
+def _refuse_metric(name: str, metric: str | None) -> None:
+    if metric is not None:
+        raise Refusal(
+            f"{name} updates the metric {metric}; expected it among metrics= of build(), of "
+            "one of the model's outputs"
+        )
 
 
 def _check_captures(
@@ -196,11 +224,7 @@ def _check_captures(
         if getattr(captured, "_id", None) in handles:
             continue
         variable = by_handle.get(getattr(captured, "_id", None))
-        if (metric := metrics.get(getattr(captured, "_id", None))) is not None:
-            raise Refusal(
-                f"{name} updates the metric {metric}; expected it among metrics= of build(), of "
-                "one of the model's outputs"
-            )
+        _refuse_metric(name, metrics.get(getattr(captured, "_id", None)))
         if variable is not None and "seed_generator_state" in variable.name:
             raise Refusal(
                 f"{name} draws from Keras' global generator; expected a "
@@ -214,8 +238,8 @@ def _check_captures(
             )
         if captured.dtype == tf.resource:
             raise Refusal(
-                f"{name} takes a table or another resource from outside ({captured}); expected "
-                "variables of the model only"
+                f"{name} takes a table or another resource from outside; expected variables of "
+                "the model only"
             )
         raise Refusal(
             f"{name} takes a tensor of the shape {captured.shape} from outside; expected it as "

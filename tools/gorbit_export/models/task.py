@@ -35,6 +35,13 @@ Tensor = tf.Tensor
 _FACTORS = ("weight_decay", "learning_rate")
 _TAKEN = ("seed", "learning_rate", "weight_decay", "clip_norm", "loss_scale")
 _MADE = ("mask", "length")
+_ZERO_OR_ONE = (
+    "binary_crossentropy",
+    "binary_focal_crossentropy",
+    "categorical_crossentropy",
+    "categorical_focal_crossentropy",
+)
+"""Losses whose labels are 0 and 1 where they are whole numbers."""
 _PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -101,13 +108,33 @@ class ModelTask(task.Task):
             invoke = calls.invocation(model, self._inputs)
             with _explained("the model fails on a batch of its features"):
                 invoke(batch, False)
+        elif isinstance(model, tf.Module) and not isinstance(model, keras.layers.Layer):
+            self._build_module(model)
         self._unbuilt = rules.unbuilt(model)
+
+    def _build_module(self, model: tf.Module) -> None:
+        """Calls a tf.Module, which may make variables then; what it assigns is undone."""
+        if names.is_legacy(model):
+            return
+        batch = {name: tf.constant(v) for name, v in self.example.batch(2).items()}
+        before = [(v, v.numpy()) for v in model.variables if isinstance(v, tf.Variable)]
+        with _explained("the model fails on a batch of its features"):
+            calls.invocation(model, self._inputs)(batch, False)
+        for variable, value in before:
+            variable.assign(value)
 
     def _try(self) -> None:
         """Runs the model once, outside of a graph, to see what its outputs and metrics are."""
         batch = {name: tf.constant(v) for name, v in self.example.batch(5).items()}
+        states = {p: v.value.numpy() for p, v in self.named.variables.items() if not v.trained}
         with _explained("the model fails on a batch of its features"):
             y, again = (self._caller(batch, False, calls.fixed(i)).y for i in (0, 1))
+        for path, value in states.items():
+            if not np.array_equal(self.named.variables[path].value, value, equal_nan=True):
+                raise Refusal(
+                    f"evaluation assigns {path}; expected that in training only, as __call__ "
+                    "knows by a parameter `training`"
+                )
         for one, other in zip(tf.nest.flatten(y), tf.nest.flatten(again)):
             if not np.array_equal(one, other, equal_nan=True):
                 raise Refusal(
@@ -122,6 +149,11 @@ class ModelTask(task.Task):
                 raise Refusal(
                     f"the loss of {term.name} has the shape {values.shape.as_list()} for 5 "
                     "examples; expected [examples] or [examples, ...]"
+                )
+            if (reduction := getattr(term.loss, "reduction", "mean")) in ("sum", None, "none"):
+                self._note(
+                    f"the reduction {reduction!r} of the loss of {term.name} is not heeded; the "
+                    "loss is divided by the sum of the weights"
                 )
         pairs = losses.paired(
             y, self._output_names(), metrics=self._metrics_by_output(y), labels=self.user.labels
@@ -286,14 +318,25 @@ class ModelTask(task.Task):
                         self.features[i] = dataclasses.replace(feature, below=layer.input_dim)
 
     def _infer_classes(self, terms: list[losses.Term]) -> None:
-        """Bounds labels by the number of classes where the loss is one of numbered classes."""
+        """Bounds whole numbers that are labels of a cross entropy: classes, or 0 and 1."""
         for term in terms:
-            if self._kinds.get(term.name, ("",))[0] != "sparse_categorical_crossentropy":
+            kind = self._kinds.get(term.name, ("",))[0]
+            if kind == "sparse_categorical_crossentropy":
+                ignored = losses.ignored_class(term.loss)
+                low, below = min(0, ignored), max(int(term.y.shape[-1]), ignored + 1)
+            elif kind in _ZERO_OR_ONE:
+                low, below = 0, 2
+            else:
                 continue
             for i, feature in enumerate(self.features):
-                if self._is_label(feature.name, term) and feature.below is None:
-                    classes = int(term.y.shape[-1])
-                    self.features[i] = dataclasses.replace(feature, below=classes)
+                given = feature.below is not None or feature.role == "input"
+                if given or feature.dtype.is_floating or feature.dtype == tf.bool:
+                    continue
+                if self._is_label(feature.name, term):
+                    low = min(low, feature.minimum or 0)
+                    self.features[i] = dataclasses.replace(
+                        feature, minimum=low or feature.minimum, below=below
+                    )
 
     def _is_label(self, name: str, term: losses.Term) -> bool:
         labels = self.user.labels
