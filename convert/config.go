@@ -194,7 +194,7 @@ func (c *Config) validateInputs() error {
 		fail("encoding is %q; expected utf-8, latin-1 or windows-1252", c.Charset)
 	}
 	if c.Vocab == "" && c.Schema == "" {
-		fail("no vocabulary is given")
+		fail("no vocabulary is given; expected a BERT vocab.txt with one token per line (--vocab)")
 	}
 	if err := c.Tokenizer.Validate(); err != nil {
 		errs = append(errs, err)

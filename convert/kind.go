@@ -76,7 +76,7 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 	case kind == QuestionAnswering && len(c.Labels) > 0:
 		fail("labels are given; task %s has none", QuestionAnswering)
 	case c.TextColumn == "" && kind != Tokens && kind != MaskedLM && kind != QuestionAnswering:
-		fail("no text column is given")
+		fail("no text column is given; expected the name of a column (--text-column)")
 	case kind == MaskedLM && (c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0):
 		fail("task %s has texts without labels; leave out the pair column, the label column and labels", c.Task)
 	case kind == MaskedLM && c.TextColumn != "" && c.Format == PlainLines:

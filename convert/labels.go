@@ -131,6 +131,15 @@ func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, err
 		}
 		rows += n
 	}
+	if rows == 0 {
+		var names []string
+		for _, in := range cfg.Inputs {
+			if !cfg.has(Train) || in.Split == Train {
+				names = append(names, in.Path)
+			}
+		}
+		return nil, fault.Damagedf("convert: %s has no rows; expected rows with labels", strings.Join(names, ", "))
+	}
 	if len(seen) == 0 {
 		return nil, fault.Damagedf("convert: column %q has no labels", name)
 	}

@@ -48,7 +48,7 @@ func (r *csvRows) next() ([]byte, int64, error) {
 	if err != nil {
 		var pe *csv.ParseError
 		if errors.As(err, &pe) {
-			return nil, int64(pe.StartLine), &Error{r.path, int64(pe.StartLine), pe.Err.Error()}
+			return nil, int64(pe.StartLine), &Error{r.path, int64(pe.StartLine), quoting(pe)}
 		}
 		if err != io.EOF {
 			err = fmt.Errorf("%s: %w", r.path, err)
@@ -68,6 +68,17 @@ func (r *csvRows) next() ([]byte, int64, error) {
 		r.row = append(r.row, s...)
 	}
 	return r.row, int64(start), nil
+}
+
+// quoting says what is wrong with the quotation marks of a row.
+func quoting(e *csv.ParseError) string {
+	switch {
+	case errors.Is(e.Err, csv.ErrBareQuote):
+		return `a field has a quotation mark, and does not begin with one; expected "..." around the field, and "" for each mark in it`
+	case errors.Is(e.Err, csv.ErrQuote):
+		return `a field that begins with a quotation mark does not end with one; expected "" for each mark in it, and one at its end`
+	}
+	return e.Err.Error()
 }
 
 func (r *csvRows) cut(fields []Field, row string, _ int64) ([]Field, error) {

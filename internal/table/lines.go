@@ -72,7 +72,7 @@ func checkUTF8(path string, line int64, s string) error {
 	for i := 0; ; {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		if r == utf8.RuneError && size <= 1 {
-			return &Error{path, line, fmt.Sprintf("byte %#x at position %d is not UTF-8; if the file has another encoding, set it", s[i], i+1)}
+			return &Error{path, line, fmt.Sprintf("byte %#x at position %d is not UTF-8; if the file has another encoding, name it, as with --encoding latin-1", s[i], i+1)}
 		}
 		i += size
 	}

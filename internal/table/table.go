@@ -198,7 +198,7 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := decode(bufio.NewReaderSize(plain, 1<<16), path, cfg.Charset)
+	text, err := decode(bufio.NewReaderSize(plain, 1<<16), path, cfg.Charset, cfg.Format != JSON && cfg.Format != SQuAD)
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -245,16 +245,21 @@ func (t *Table) decompress() (io.Reader, error) {
 }
 
 // decode returns the text of a file as UTF-8, without a byte order mark.
-func decode(r *bufio.Reader, path string, charset Charset) (*bufio.Reader, error) {
+// lines is set for a format that consists of lines.
+func decode(r *bufio.Reader, path string, charset Charset, lines bool) (*bufio.Reader, error) {
 	mark, _ := r.Peek(3)
 	if bytes.HasPrefix(mark, []byte("\xff\xfe")) || bytes.HasPrefix(mark, []byte("\xfe\xff")) {
-		return nil, &Error{path, 1, "has the byte order mark of UTF-16; expected UTF-8; convert the file to UTF-8"}
+		return nil, &Error{path, 1, "has the byte order mark of UTF-16; expected UTF-8; convert the file, as with iconv -f UTF-16 -t UTF-8"}
 	}
 	if bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
 		if charset == Latin1 || charset == Windows1252 {
 			return nil, &Error{path, 1, fmt.Sprintf("has the byte order mark of UTF-8; expected encoding %s", charset)}
 		}
 		r.Discard(3)
+	}
+	head, _ := r.Peek(r.Buffered())
+	if reason := Unreadable(head, lines); reason != "" {
+		return nil, &Error{path, 1, reason}
 	}
 	switch charset {
 	case Latin1:
@@ -263,6 +268,30 @@ func decode(r *bufio.Reader, path string, charset Charset) (*bufio.Reader, error
 		return bufio.NewReader(charmap.Windows1252.NewDecoder().Reader(r)), nil
 	}
 	return r, nil
+}
+
+// Unreadable says why a text whose first bytes are head cannot be read, or returns "": it is UTF-16
+// without a mark, or its lines, if it has lines, end with carriage returns alone.
+func Unreadable(head []byte, lines bool) string {
+	const enough = 8
+	zero := [2]int{}
+	for i, b := range head[:min(enough, len(head))] {
+		if b == 0 {
+			zero[i%2]++
+		}
+	}
+	switch {
+	case zero == [2]int{0, enough / 2}:
+		return "is UTF-16; expected UTF-8; convert the file, as with iconv -f UTF-16LE -t UTF-8"
+	case zero == [2]int{enough / 2, 0}:
+		return "is UTF-16; expected UTF-8; convert the file, as with iconv -f UTF-16BE -t UTF-8"
+	case !lines || bytes.IndexByte(head, '\n') >= 0:
+		return ""
+	}
+	if _, rest, ok := bytes.Cut(head, []byte("\r")); ok && len(bytes.TrimSpace(rest)) > 0 {
+		return `lines end with carriage returns alone; expected line feeds; convert the file, as with tr '\r' '\n'`
+	}
+	return ""
 }
 
 // readHeader reads the first row and finds the names of the columns.
@@ -312,7 +341,11 @@ func (t *Table) Select(columns ...Column) error {
 			i = -1
 		}
 		if i < 0 && !c.Optional {
-			what := fmt.Sprintf("has no column %q; expected one of %s%s", c.Name, List(t.names), DidYouMean(c.Name, t.names))
+			other := otherDelimiter(c.Name, t.names)
+			what := fmt.Sprintf("has no column %q; expected one of %s%s", c.Name, List(t.names), cmp.Or(other, DidYouMean(c.Name, t.names)))
+			if c.Flag != "" && other != "" {
+				return fault.Usagef("%s %s", t.path, what)
+			}
 			if c.Flag != "" {
 				return fault.Usagef("%s %s; choose one with %s", t.path, what, c.Flag)
 			}
@@ -324,6 +357,24 @@ func (t *Table) Select(columns ...Column) error {
 		t.index = append(t.index, i)
 	}
 	return nil
+}
+
+// otherDelimiter returns what to do if a column would be there with another delimiter, or "".
+func otherDelimiter(column string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	if strings.HasPrefix(names[0], "sep=") {
+		return "; the first line is no header, but says what separates columns: remove it"
+	}
+	for _, d := range []struct{ sign, flag string }{{";", "';'"}, {"\t", "tab"}, {",", "','"}, {"|", "'|'"}} {
+		for _, name := range names {
+			if parts := strings.Split(name, d.sign); len(parts) > 1 && slices.ContainsFunc(parts, func(p string) bool { return strings.Trim(p, ` "`) == column }) {
+				return "; if columns have another character between them: --delimiter " + d.flag
+			}
+		}
+	}
+	return ""
 }
 
 // Next returns a row, which is valid until the next call, its first line, and its number.

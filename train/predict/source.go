@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -96,6 +97,13 @@ func (l *Lines) Next() (text.Pair, error) {
 // read returns the next line without its line break, or io.EOF after the last line.
 func (l *Lines) read() (string, error) {
 	var line []byte
+	if l.line == 0 {
+		_, _ = l.r.Peek(1) // an error comes again
+		head, _ := l.r.Peek(l.r.Buffered())
+		if reason := table.Unreadable(head, true); reason != "" {
+			return "", &LineError{l.name, 1, reason}
+		}
+	}
 	for {
 		part, err := l.r.ReadSlice('\n')
 		line = append(line, part...)

@@ -66,6 +66,21 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestFilesWithoutLines wants no answers to texts that are not there.
+func TestFilesWithoutLines(t *testing.T) {
+	for input, want := range map[string]string{
+		"a\x00b\x00c\x00\n\x00": "in:1: is UTF-16; expected UTF-8; convert the file, as with iconv -f UTF-16LE -t UTF-8",
+		"a\rb\r":                `in:1: lines end with carriage returns alone; expected line feeds; convert the file, as with tr '\r' '\n'`,
+	} {
+		if got, err := readAll(t, NewLines(strings.NewReader(input), "in", ParseTSV)); len(got) > 0 || err == nil || err.Error() != want {
+			t.Errorf("%q: %q, error %v; expected %s", input, got, err, want)
+		}
+	}
+	if got, err := readAll(t, NewLines(strings.NewReader("a\r"), "in", ParseTSV)); err != nil || len(got) != 1 || got[0].A != "a" {
+		t.Errorf("a carriage return at the end: %q, error %v", got, err)
+	}
+}
+
 func TestLineWithoutEnd(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader("a\n"), strings.NewReader(strings.Repeat("x", maxLineBytes+1)))
 	got, err := readAll(t, NewLines(endless, "in", ParseTSV))
