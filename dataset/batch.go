@@ -13,11 +13,13 @@ type Batch struct {
 	Examples  int // number of examples
 	Labeled   int // examples that have a label
 	Truncated int // examples that were cut to the row length
-	Tokens    int // tokens without padding
+	// Tokens are the examples' tokens, or values on the open axis of a dense layout, without padding.
+	// They, Pairs and RowLength are 0 where examples have no such axis.
+	Tokens int
 	// Pairs is the sum of the squares of the examples' tokens: the pairs of positions of which
 	// attention has values.
 	Pairs     int64
-	Rows      int // rows of the features with a value for each token
+	Rows      int // rows of the features with a value for each token; of a dense layout, places for examples
 	RowLength int // tokens and padding of a row
 
 	// Lengths are the examples' lengths on the open axis of a dense layout; nil without one.
@@ -72,8 +74,11 @@ func (b *Batch) Release() {
 }
 
 // Density returns the share of cells in the rows that hold tokens, for callers who report
-// how well examples are packed.
+// how well examples are packed; 1 if there are no rows.
 func (b *Batch) Density() float64 {
+	if b.Rows*b.RowLength == 0 {
+		return 1
+	}
 	return float64(b.Tokens) / float64(b.Rows*b.RowLength)
 }
 

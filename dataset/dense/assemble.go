@@ -228,22 +228,17 @@ func (a *assembler) lay(n int) *dataset.Batch {
 		}
 	}
 	a.lent = true
-	var lengths []int
-	if a.open {
-		lengths = b.lease.lengths
-	}
 	b.Batch = dataset.Batch{
 		Features:  slices.Clone(b.lease.memory),
 		Examples:  examples,
 		Labeled:   a.labeled,
 		Truncated: a.truncated,
-		Tokens:    values,
-		Pairs:     pairs,
 		Rows:      len(a.lengths),
-		RowLength: longest,
-		Lengths:   lengths,
 		Records:   slices.Clone(a.records),
 		Lease:     &b.lease,
+	}
+	if a.open {
+		b.Tokens, b.Pairs, b.RowLength, b.Lengths = values, pairs, longest, b.lease.lengths
 	}
 	return &b.Batch
 }

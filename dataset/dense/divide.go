@@ -72,7 +72,7 @@ func (c Config) PartExamples(n int) int { return (c.Examples + n - 1) / n }
 
 // slice returns the examples from one up to another, in the memory of the batch.
 func slice(b *dataset.Batch, from, to int) *dataset.Batch {
-	p := &dataset.Batch{Examples: to - from, Tokens: to - from, Rows: to - from, RowLength: 1, Records: b.Records[from:to:to]}
+	p := &dataset.Batch{Examples: to - from, Rows: to - from, Records: b.Records[from:to:to]}
 	for i := range b.Features {
 		p.Features = append(p.Features, b.Features[i].Part(from, to))
 	}

@@ -56,7 +56,11 @@ func (s *Size) write(out io.Writer, available int64, free uint64) {
 	}
 	row("time", "%s: %s of steps, %s of %s, %s of %s, %s of start", runfolder.Duration(s.Seconds), runfolder.Duration(s.StepsSeconds),
 		runfolder.Duration(s.EvalSeconds), format.Count(s.Evaluations, "evaluation"), runfolder.Duration(s.SaveSeconds), format.Count(s.Saves, "checkpoint"), runfolder.Duration(s.StartSeconds))
-	row("step", "%.3f s: %.1f examples/s, %s tokens/s, %.1f %% padding", s.SecondsPerStep, s.ExamplesPerSecond, format.Thousands(int64(s.TokensPerSecond)), 100*s.Padding)
+	tokens := "" // images and rows of numbers have none
+	if s.TokensPerSecond > 0 {
+		tokens = fmt.Sprintf(", %s tokens/s, %.1f %% padding", format.Thousands(int64(s.TokensPerSecond)), 100*s.Padding)
+	}
+	row("step", "%.3f s: %.1f examples/s%s", s.SecondsPerStep, s.ExamplesPerSecond, tokens)
 	if s.FLOPS > 0 {
 		share := ""
 		if s.MFU > 0 {
