@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/internal/vfs/gcs"
 	"github.com/gorbit-ml/gorbit/internal/vfs/gcs/gcstest"
@@ -287,6 +288,9 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	small := *shared.export
+	small.Path = smallGraph(t, t.TempDir(), shared.export.Path)
+	shared.export = &small
 	freeze(shared.export.Contract)
 	server := gcstest.NewServer("b")
 	defer server.Close()
@@ -336,7 +340,17 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 			}
 		}
 	}
-	if err := train(t.TempDir()); err != nil {
+	// Each machine has an empty cache, in memory.
+	dir := testkit.MemoryDir(t)
+	machine := func() string {
+		t.Helper()
+		cache := filepath.Join(dir, "cache")
+		if err := errors.Join(os.RemoveAll(cache), os.Mkdir(cache, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		return cache
+	}
+	if err := train(machine()); err != nil {
 		t.Fatal(err)
 	}
 	want, history := content(), server.History()
@@ -345,7 +359,7 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 		state := maps.Clone(h.State)
 		delete(state, lease) // TestLeaseOfKilledProcess waits for it
 		server.Load(state)
-		check(fmt.Sprintf("killed after change %d, %s; on another machine", i+1, h.What), want, train(t.TempDir()))
+		check(fmt.Sprintf("killed after change %d, %s; on another machine", i+1, h.What), want, train(machine()))
 	}
 	for _, all := range []bool{true, false} {
 		for at := 1; at <= len(history); at++ {
@@ -360,7 +374,7 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 				}
 				return nil
 			})
-			cache := t.TempDir()
+			cache := machine()
 			how := fmt.Sprintf("change %d fails", at)
 			if err := train(cache); all && err == nil {
 				t.Errorf("%s and all later ones: the run does not say so", how)
