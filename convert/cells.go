@@ -134,7 +134,11 @@ func (m *cellMaker) one(s string, c *cell) string {
 		if !ok && m.all < 0 {
 			reason := fmt.Sprintf("expected one of %s%s", table.List(m.categories), table.DidYouMean(s, m.categories))
 			if !m.given("categories") {
-				reason += fmt.Sprintf(", those of the train split; to take others as one category, name it with \"unknown:\" of feature %q in %s:%d", m.name, m.schema, m.line)
+				mend := `to take others as one category, name it with "unknown:"`
+				if m.role == RoleLabel {
+					mend = `to have classes that it lacks, list all with "categories:"`
+				}
+				reason += fmt.Sprintf(", those of the train split; %s of feature %q in %s:%d", mend, m.name, m.schema, m.line)
 			}
 			return reason
 		}

@@ -334,6 +334,15 @@ func TestSchemaUnknownCategory(t *testing.T) {
 	if !errors.Is(err, fault.Damaged) || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got\n%v\nexpected\n%s", err, want)
 	}
+	// A label has no category for others.
+	labels := write(t, map[string]string{
+		"schema.yaml": "features: {x: {kind: category, role: label}, y: {kind: number}}",
+		"train.csv":   "x,y\nb,1\na,2\n", "dev.csv": "x,y\na,1\nc,2\n",
+	})
+	_, err = Run(t.Context(), bySchema(labels, Config{Inputs: []Input{{Train, "train.csv"}, {Dev, "dev.csv"}}}), quiet)
+	if want := `those of the train split; to have classes that it lacks, list all with "categories:" of feature "x" in `; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got\n%v\nexpected\n%s", err, want)
+	}
 	cfg.SkipBadRows = true
 	if m := mustRun(t, cfg); m.Splits[Dev].Records != 1 || m.Sources[1].Skipped != 1 {
 		t.Errorf("dev is %+v of %+v", m.Splits[Dev], m.Sources[1])

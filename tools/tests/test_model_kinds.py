@@ -357,6 +357,24 @@ def test_a_reduction_that_is_not_heeded_is_said():
     assert not any("reduction" in note for note in made.notes)
 
 
+@pytest.mark.parametrize(
+    ("activation", "logits", "said"),
+    [
+        (None, True, ""),
+        ("softmax", False, ""),
+        (None, False, "the loss of outputs takes probabilities, and the outputs are not between"),
+        ("softmax", True, "the loss of outputs takes logits, and the outputs add up to 1"),
+    ],
+)
+def test_logits_that_are_none_are_said(activation, logits, said):
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(3, activation, name="dense")])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=logits)
+    notes = [
+        n for n in task.ModelTask(Model(model, [VECTOR, CLASS], loss, "y")).notes if "loss" in n
+    ]
+    assert [n[: len(said)] for n in notes] == ([said] if said else [])
+
+
 class Noisy(tf.Module):
     """Draws by a seed."""
 

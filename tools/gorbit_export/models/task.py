@@ -166,9 +166,30 @@ class ModelTask(task.Task):
         self.results_of = tuple(name for m in self._measured for name in m.variables)
         self.best = _best(self.user.best, self.metrics)
         self._kinds = {t.name: losses.kind(t) for t in terms if tf.is_tensor(t.y)}
+        for term in terms:
+            self._doubt(term)
         self._infer_classes(terms)
         self.outputs = self._outputs(self._answers(y), terms)
         self._flops = self._count()
+
+    def _doubt(self, term: losses.Term) -> None:
+        """Notes a loss that takes logits where there are probabilities, or the other way round."""
+        kind, logits = self._kinds.get(term.name, ("", False))
+        if not kind.endswith("crossentropy"):
+            return
+        y = np.asarray(tf.cast(term.y, tf.float32))
+        inside = bool(((y >= 0) & (y <= 1)).all())
+        sums_up = "categorical" in kind and np.allclose(y.sum(-1), 1, atol=1e-2)
+        if not logits and not inside:
+            self._note(
+                f"the loss of {term.name} takes probabilities, and the outputs are not between 0 "
+                "and 1; if they are logits, the loss needs from_logits=True"
+            )
+        elif logits and inside and sums_up:
+            self._note(
+                f"the loss of {term.name} takes logits, and the outputs add up to 1; if they are "
+                "probabilities, the loss needs from_logits=False"
+            )
 
     def _count(self) -> dict[str, int]:
         """Counts the forward pass's operations; empty if they are not known."""
