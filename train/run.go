@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -89,7 +90,7 @@ func checkReading(settings []string) error {
 // readRunParams reads the params of a run.
 func readRunParams(folder string) (Params, error) {
 	p, err := ReadParams(filepath.Join(folder, paramsFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return p, fmt.Errorf("%s is not a run folder: it has no %s, which gorbit train writes", folder, paramsFile)
 	}
 	return p, err

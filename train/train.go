@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
@@ -90,7 +91,9 @@ func trainRemote(ctx context.Context, remote vfs.Remote, p Params, folder string
 
 // inFolder trains in the run's folder. It holds a lock so that no other process trains there.
 func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
-	if err := vfs.MkdirAll(t.folder, 0o755); err != nil {
+	if err := vfs.MkdirAll(t.folder, 0o755); errors.Is(err, syscall.ENOTDIR) {
+		return nil, &ParamsError{fmt.Errorf("%s is a file, or is below one; expected the folder of the run, or the name of a new one", t.name())}
+	} else if err != nil {
 		return nil, err
 	}
 	unlock, err := checkpoint.Lock(t.folder)

@@ -126,7 +126,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 	flags.StringVar(&o.columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv, jsonl or json (an array of objects) (default: by its name)")
 	flags.StringVar(&o.columns.Delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	flags.StringVar(&o.columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
-	flags.StringVar(&o.format, "format", "", "format of the answers: text, tsv, csv or json (default: text, or that of a file with columns)")
+	flags.StringVar(&o.format, "format", "", "format of the answers: text, tsv, csv or json (default: by the name of --out, else text, or that of a file with columns)")
 	flags.StringVar(&o.out, "out", "", "`file` for the answers; may end in .gz or .zst (default: standard output)")
 	flags.BoolVar(&o.overwrite, "overwrite", false, "replace the file for the answers")
 	flags.IntVar(&o.batchSize, "batch-size", 32, "number of texts in one call of the model")

@@ -58,7 +58,7 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 	f.StringVar(&a.vocab, "vocab", "", "vocabulary `FILE` (default: the run's)")
 	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
-	f.StringVar(&a.format, "format", "", "format of the answers: text, tsv, csv or json (default: text, or that of a file with columns)")
+	f.StringVar(&a.format, "format", "", "format of the answers: text, tsv, csv or json (default: by the name of --out, else text, or that of a file with columns)")
 	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each [MASK]")
 	f.StringVar(&a.out, "out", "", "`FILE` for the answers; may end in .gz or .zst (default: standard output)")
 	f.BoolVar(&a.overwrite, "overwrite", false, "replace the file for the answers")

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -163,7 +164,7 @@ func (r *Run) problem(sentence string) {
 func readParams(folder string) (map[string]string, error) {
 	path := filepath.Join(folder, Params)
 	content, err := vfs.ReadFile(vfs.At(path), path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, &NotRunError{folder}
 	}
 	if err != nil {

@@ -94,6 +94,13 @@ func TestRead(t *testing.T) {
 	if _, err := Read(t.TempDir(), false, time.Now()); !errors.As(err, new(*NotRunError)) {
 		t.Errorf("an empty folder: %v; expected a NotRunError", err)
 	}
+	file := filepath.Join(t.TempDir(), "rows.csv")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(file, false, time.Now()); !errors.As(err, new(*NotRunError)) {
+		t.Errorf("a file: %v; expected a NotRunError", err)
+	}
 }
 
 // TestRunning looks at a run while a process trains it, and after that process was killed.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/compressed"
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
@@ -46,7 +48,14 @@ func Open(ctx context.Context, path string, stdin io.Reader, c Columns) (Source,
 
 // Answers creates an output as NewOutput does, and a function that writes a Renderer's answers to it as
 // Writer does.
+// format "" is the one that the name of the file has, if it has one.
 func Answers(stdout io.Writer, path string, overwrite bool, in Source, format Format, r Renderer) (*Output, func(Answer) error, error) {
+	if format == "" {
+		var err error
+		if format, err = formatOf(path, in); err != nil {
+			return nil, nil, err
+		}
+	}
 	out, err := NewOutput(stdout, path, overwrite)
 	if err != nil {
 		return nil, nil, err
@@ -58,6 +67,21 @@ func Answers(stdout io.Writer, path string, overwrite bool, in Source, format Fo
 	}
 	out.end = end
 	return out, write, nil
+}
+
+// formatOf returns the format that the name of a file for answers says, or "": it says none, or that of
+// the table that is answered, with its delimiter.
+func formatOf(path string, in Source) (Format, error) {
+	plain, _ := compressed.Cut(path)
+	said := map[string]Format{".tsv": TSV, ".csv": CSV, ".jsonl": JSON, ".ndjson": JSON, ".json": JSON}[strings.ToLower(filepath.Ext(plain))]
+	t, ok := in.(*Table)
+	switch {
+	case ok && said == t.own():
+		return "", nil
+	case !ok && said == CSV:
+		return "", fault.Usagef("%s: these answers have no columns, so they cannot be csv; expected a name that ends in .tsv or .jsonl, or choose --format", path)
+	}
+	return said, nil
 }
 
 // Writer returns a function that writes a Renderer's answers to the texts of a source: with the columns
@@ -116,7 +140,10 @@ func (o *Output) End(ctx context.Context, err error) error {
 		err = o.end()
 	}
 	if o.file == nil {
-		return errors.Join(err, o.Flush())
+		if flush := o.Flush(); err == nil && flush != nil { // otherwise the first error is the one to report
+			err = fmt.Errorf("write answers: %w", flush)
+		}
+		return err
 	}
 	if err != nil {
 		return err

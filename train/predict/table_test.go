@@ -221,6 +221,33 @@ func TestOutput(t *testing.T) {
 	}
 }
 
+// TestFormatOfName has answers in the format that the name of their file says.
+func TestFormatOfName(t *testing.T) {
+	for _, tt := range []struct {
+		in, out string
+		want    Format
+	}{
+		{"x.csv", "a.csv", ""}, {"x.csv", "a.jsonl.gz", JSON}, {"x.csv", "gs://b/A.TSV", TSV}, {"x.csv", "a", ""}, {"x.csv", "", ""}, {"x.jsonl", "a.json", ""},
+		{"", "a.tsv", TSV}, {"", "a.jsonl", JSON}, {"", "a.txt", ""},
+	} {
+		var in Source = &List{}
+		if tt.in != "" {
+			opened, closeFile, err := Open(t.Context(), file(t, tt.in, map[string]string{"x.csv": "t\na\n", "x.jsonl": `{"t":"a"}`}[tt.in]), nil, Columns{Text: "t"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeFile()
+			in = opened
+		}
+		if got, err := formatOf(tt.out, in); err != nil || got != tt.want {
+			t.Errorf("%s to %s is %q, error %v; expected %q", tt.in, tt.out, got, err, tt.want)
+		}
+	}
+	if _, err := formatOf("a.csv", &List{}); !errors.Is(err, fault.Usage) {
+		t.Errorf("csv without columns: error %v; expected one of usage", err)
+	}
+}
+
 // TestColumnsWithoutRows wants the columns that an answer has from what is known before it.
 func TestColumnsWithoutRows(t *testing.T) {
 	two := []string{"a", "b"}

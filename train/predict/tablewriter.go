@@ -43,7 +43,7 @@ type TableWriter struct {
 func NewTableWriter(out io.Writer, t *Table, format Format, r Renderer) (*TableWriter, error) {
 	var delimiter byte
 	if format == "" {
-		format = map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON, table.JSON: JSON}[t.format]
+		format = t.own()
 		delimiter = t.delimiter
 	}
 	w := &TableWriter{t: t, format: format, out: out, renderer: r, names: r.Names()}
@@ -59,6 +59,11 @@ func NewTableWriter(out io.Writer, t *Table, format Format, r Renderer) (*TableW
 		w.csv.Comma = rune(cmp.Or(delimiter, ','))
 	}
 	return w, w.name(t.names)
+}
+
+// own is the format of answers in that of the table.
+func (t *Table) own() Format {
+	return map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON, table.JSON: JSON}[t.format]
 }
 
 // name decides what the answer's columns are called, given the names of the columns to keep.
