@@ -3,13 +3,10 @@ package train
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
 	"log/slog"
-	"path/filepath"
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/convert"
@@ -92,15 +89,6 @@ func ToAsk(folder string, log *slog.Logger) (string, error) {
 	}
 	m, err := readRunManifest(folder)
 	return toAsk(export.Contract, m), err
-}
-
-// readRunManifest returns the manifest of a run's data, or nil if the run has none.
-func readRunManifest(folder string) (*convert.Manifest, error) {
-	m, err := convert.ReadManifest(filepath.Join(folder, dataFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return m, err
 }
 
 // PredictTexts classifies texts and calls each with the answers, in order. Texts that are longer

@@ -96,6 +96,15 @@ func readRunParams(folder string) (Params, error) {
 	return p, err
 }
 
+// readRunManifest returns the manifest of a run's data, or nil if the run has none.
+func readRunManifest(folder string) (*convert.Manifest, error) {
+	m, err := convert.ReadManifest(filepath.Join(folder, dataFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return m, err
+}
+
 // OpenRun opens a run folder and composes its graph for evaluation. settings, of the form
 // "section.name=value", override those of the run's params that matter for reading. The variables have no values until Load or
 // EvaluateContinuously restores a checkpoint.
