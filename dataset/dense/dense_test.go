@@ -129,6 +129,8 @@ func all(t testing.TB, c dataset.Config) (batches []*dataset.Batch) {
 
 // check checks everything in a batch, and returns the numbers of its examples. weights are those that
 // the examples have. There may be more places than examples.
+//
+// Long: one check after the other of one batch.
 func check(t testing.TB, c Config, b *dataset.Batch) (ids []int) {
 	t.Helper()
 	places := b.Rows
