@@ -78,9 +78,9 @@ if [ "${have%% Python *}" != "$flavour $PWD" ] || ! usable .venv/bin/python || !
   quietly "could not make a virtual environment: install Python's venv and pip (Debian, Ubuntu: apt-get install python3-venv)" \
     "$python" -m venv .venv
 fi
-# Where pip puts TensorFlow. At run time the library is found there: it looks for libraries of its own,
-# CUDA's among them, and for the compiler of XLA's kernels beside the path that it was loaded from.
-# An installed program looks beside itself first, and there only (tools/dist.py).
+# Where pip puts TensorFlow. At run time the library is found there: it looks for libraries of its
+# own, CUDA's among them, and for the compiler of XLA's kernels beside the path that it was loaded
+# from. An installed program looks beside itself first, and there only (tools/dist.py).
 tf=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/tensorflow
 cat > .tf/env <<ENV
 # Made by tools/setup.sh: what cgo needs to find TensorFlow.
@@ -112,9 +112,9 @@ if [ "$flavour" = gpu ]; then
 fi
 ln -s "$tf/libtensorflow_cc.so.2" "$tf/libtensorflow_framework.so.2" .tf/lib/
 
-# What a linker is given: a library of empty functions, which has the name and the C functions of the
-# library of the wheel. Of that one a linker reads 200,000 names, which takes it seconds, and every
-# package with C code is linked when it is compiled.
+# What a linker is given: a library of empty functions, which has the name and the C functions of
+# the library of the wheel. Of that one a linker reads 200,000 names, which takes it seconds, and
+# every package with C code is linked when it is compiled.
 stub() {
   nm -D --defined-only "$tf/$1" |
     awk '$2 == "T" && $3 ~ /^(TF|TFE|TSL)_/ { sub("@.*", "", $3); print "void " $3 "(void) {}" }' |
