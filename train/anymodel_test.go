@@ -158,6 +158,13 @@ func TestAnyModel(t *testing.T) {
 				t.Errorf("evaluated again %v, %v, expected %v", again, err, out)
 			}
 			checkExamples(t, r, again)
+			labels := m.name == "plants" // the exporter of Keras models adds what the table needs
+			switch e, err := r.Evaluation(t.Context(), ""); {
+			case err != nil || (e.Confusion != nil) != labels || (e.Classes != nil) != labels:
+				t.Errorf("evaluated in detail: %+v, %v; expected a table of the classes only for models of one label", e, err)
+			case labels && e.Confusion.Counts[0][0] == 0:
+				t.Errorf("the confusion matrix is %v; expected that the first class is found", e.Confusion.Counts)
+			}
 			n := 0
 			err = r.PredictSplit(context.Background(), "dev", func(a predict.Answer) error {
 				n++

@@ -141,8 +141,35 @@ def test_a_cnn_trains_as_in_keras(tmp_path):
     ):
         metric.update_state(batch["digit"], y)
         np.testing.assert_allclose(results[name], metric.result(), rtol=1e-6)
+    pairs = tf.math.confusion_matrix(batch["digit"], np.argmax(y, -1), y.shape[1])
+    np.testing.assert_array_equal(sums["confusion"], tf.cast(pairs, tf.float32))
     answers = loaded.signatures["serving_default"](image=tf.constant(batch["image"]))
     np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(y), atol=1e-5)
+
+
+def test_confusion_of_yes_and_no():
+    user = Model(
+        model=keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]),
+        features=[
+            Feature("parts", "float32", (None, 3)),
+            Feature("good", "int32", (None,), label=True),
+        ],
+        loss=keras.losses.BinaryCrossentropy(from_logits=True),
+        labels="good",
+        optimizer=keras.optimizers.SGD(0.1),
+    )
+    made = task.ModelTask(user)
+    random = np.random.default_rng(1)
+    batch = {
+        "parts": random.normal(size=(40, 3)).astype("float32"),
+        "good": random.integers(0, 2, 40, dtype=np.int32),
+    }
+    weights = random.integers(0, 3, 40).astype("float32")
+    guesses = user.model(batch["parts"])[:, 0] > 0
+    want = tf.math.confusion_matrix(batch["good"], guesses, 2, weights)
+    got = made.evaluate_sums(tensors(batch, example_weights=weights))["confusion"]
+    np.testing.assert_array_equal(got, want)
+    assert 0 not in got.numpy()
 
 
 def test_dropout_follows_the_seed(tmp_path):

@@ -35,6 +35,8 @@ Tensor = tf.Tensor
 _FACTORS = ("weight_decay", "learning_rate")
 _TAKEN = ("seed", "learning_rate", "weight_decay", "clip_norm", "loss_scale")
 _MADE = ("mask", "length")
+MAX_CLASSES = 1_000
+"""A model of more classes has no confusion matrix, which has their square of numbers."""
 _ZERO_OR_ONE = (
     "binary_crossentropy",
     "binary_focal_crossentropy",
@@ -297,8 +299,32 @@ class ModelTask(task.Task):
             self.notes.append(text)
 
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See Task."""
-        return self._sums(features, self._caller(features, False, calls.fixed()))
+        """See Task. "confusion" is as a classifier's, if the model assigns one label."""
+        outcome = self._caller(features, False, calls.fixed())
+        return self._sums(features, outcome) | self._confusion(features, self._answers(outcome.y))
+
+    def _confusion(
+        self, features: dict[str, Tensor], answers: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """The weights by label (row) and prediction (column) of the first label; empty without."""
+        first = next((f for f in self.features if f.role == "label"), None)
+        if first is None or first.dtype.is_floating or first.minimum:
+            return {}
+        for output in self.outputs:
+            value = answers[output.name]
+            if output.of == first.name and output.axes == ("examples", "classes"):
+                classes, guesses = value.shape[1], tf.argmax(value, -1)
+            elif output.name == "probability" and value.shape.rank == 1:  # as _by_loss calls it
+                classes, guesses = 2, tf.cast(value > 0.5, tf.int64)
+            else:
+                continue
+            if first.below != classes or not 2 <= classes <= MAX_CLASSES:
+                continue
+            rows = tf.one_hot(tf.reshape(features[first.name], [-1]), classes)
+            weights = features[self._weights.name][:, None]
+            columns = tf.one_hot(guesses, classes)
+            return {"confusion": tf.matmul(rows * weights, columns, transpose_a=True)}
+        return {}
 
     def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """See Task."""

@@ -11,11 +11,9 @@ import (
 // Name is the name of the task in contracts.
 const Name = "classification"
 
-// Names of a classifier's sums, in addition to those of package runner.
-const (
-	CorrectSum = "correct_sum" // weight of the correct predictions, for accuracy
-	Confusion  = "confusion"   // C x C weighted counts, row = label, column = prediction
-)
+// CorrectSum is a classifier's sum, in addition to those of package runner and task.ConfusionSum: the
+// weight of the correct predictions, for accuracy.
+const CorrectSum = "correct_sum"
 
 // Task is the classification task of a graph.
 type Task struct{ generic.Task }

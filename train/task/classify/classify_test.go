@@ -22,13 +22,13 @@ func TestMeasure(t *testing.T) {
 		{"loss", runner.Sums{runner.LossSum: {6}, runner.WeightSum: {4}, "mlm_loss_sum": {2}}, "{'loss': 1.5, 'mlm_loss': 0.5}"},
 		{"correct", runner.Sums{runner.LossSum: {6}, runner.WeightSum: {4}, CorrectSum: {3}}, "{'accuracy': 0.75, 'loss': 1.5}"},
 		{"nothing measured", runner.Sums{runner.WeightSum: {0}, CorrectSum: {0}}, "{'accuracy': nan}"},
-		{"the matrix counts", runner.Sums{runner.WeightSum: {4}, CorrectSum: {1}, Confusion: {4}}, "{'accuracy': 1.0, 'macro_f1': 1.0, 'macro_precision': 1.0, 'macro_recall': 1.0, 'mcc': 0.0}"},
+		{"the matrix counts", runner.Sums{runner.WeightSum: {4}, CorrectSum: {1}, task.ConfusionSum: {4}}, "{'accuracy': 1.0, 'macro_f1': 1.0, 'macro_precision': 1.0, 'macro_recall': 1.0, 'mcc': 0.0}"},
 		// MRPC's textbook case: everything predicted a paraphrase.
-		{"binary", runner.Sums{runner.WeightSum: {10}, Confusion: {0, 3, 0, 7}},
+		{"binary", runner.Sums{runner.WeightSum: {10}, task.ConfusionSum: {0, 3, 0, 7}},
 			"{'accuracy': 0.7, 'f1': 0.8235294, 'mcc': 0.0, 'precision': 0.7, 'recall': 1.0}"},
-		{"one class", runner.Sums{runner.WeightSum: {5}, Confusion: {5}},
+		{"one class", runner.Sums{runner.WeightSum: {5}, task.ConfusionSum: {5}},
 			"{'accuracy': 1.0, 'macro_f1': 1.0, 'macro_precision': 1.0, 'macro_recall': 1.0, 'mcc': 0.0}"},
-		{"empty confusion", runner.Sums{runner.WeightSum: {1}, Confusion: {0, 0, 0, 0}},
+		{"empty confusion", runner.Sums{runner.WeightSum: {1}, task.ConfusionSum: {0, 0, 0, 0}},
 			"{'accuracy': 0.0, 'f1': 0.0, 'mcc': 0.0, 'precision': 0.0, 'recall': 0.0}"},
 	} {
 		got, err := New(labeled(2), nil).Measure(c.sums)
@@ -42,8 +42,8 @@ func TestMeasure(t *testing.T) {
 	}{
 		{runner.Sums{runner.LossSum: {1}}, `output "weight_sum" is missing; the outputs are [loss_sum]`},
 		{runner.Sums{runner.WeightSum: {1}, CorrectSum: {1, 2}}, `"correct_sum" has 2 elements`},
-		{runner.Sums{runner.WeightSum: {1}, Confusion: {1, 2, 3}}, "expected a square matrix"},
-		{runner.Sums{runner.WeightSum: {1}, Confusion: {}}, "expected a square matrix"},
+		{runner.Sums{runner.WeightSum: {1}, task.ConfusionSum: {1, 2, 3}}, "expected a square matrix"},
+		{runner.Sums{runner.WeightSum: {1}, task.ConfusionSum: {}}, "expected a square matrix"},
 	} {
 		if got, err := New(labeled(2), nil).Measure(c.sums); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, %v; want an error with %s", c.sums, got, err, c.want)
@@ -74,7 +74,7 @@ func TestMetricsLaws(t *testing.T) {
 			}
 		}
 		metrics := func(m []float64, weight float64) runner.Outputs {
-			out, err := New(labeled(2), nil).Measure(runner.Sums{runner.WeightSum: {weight}, Confusion: m})
+			out, err := New(labeled(2), nil).Measure(runner.Sums{runner.WeightSum: {weight}, task.ConfusionSum: m})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func TestMeasureAgainstGolden(t *testing.T) {
 			for _, v := range c.Confusion {
 				weight += v
 			}
-			got, err := New(labeled(2), nil).Measure(runner.Sums{runner.WeightSum: {weight}, Confusion: c.Confusion})
+			got, err := New(labeled(2), nil).Measure(runner.Sums{runner.WeightSum: {weight}, task.ConfusionSum: c.Confusion})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +144,7 @@ func TestMeasureAgainstGolden(t *testing.T) {
 
 // TestMetrics lists the metrics of graphs, each with its direction.
 func TestMetrics(t *testing.T) {
-	outputs := []graphs.Arg{{Name: runner.LossSum}, {Name: runner.WeightSum}, {Name: CorrectSum}, {Name: "length_sum"}, {Name: Confusion, Shape: []int64{-1, -1}}}
+	outputs := []graphs.Arg{{Name: runner.LossSum}, {Name: runner.WeightSum}, {Name: CorrectSum}, {Name: "length_sum"}, {Name: task.ConfusionSum, Shape: []int64{-1, -1}}}
 	for labels, want := range map[int]string{
 		2: "accuracy+ f1+ length? loss- mcc+ precision+ recall+",
 		3: "accuracy+ length? loss- macro_f1+ macro_precision+ macro_recall+ mcc+",

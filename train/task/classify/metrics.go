@@ -1,7 +1,6 @@
 package classify
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/gorbit-ml/gorbit/runner"
@@ -29,12 +28,12 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 		out["accuracy"] = out["correct"]
 		delete(out, "correct")
 	}
-	if flat, ok := sums[Confusion]; ok {
-		m, err := newConfusion(flat)
-		if err != nil {
-			return nil, err
-		}
-		m.addTo(out)
+	m, err := task.ConfusionOf(sums)
+	if err != nil {
+		return nil, err
+	}
+	if m != nil {
+		addTo(out, m)
 	}
 	ranked, err := task.Rankings(sums)
 	if err != nil {
@@ -46,85 +45,33 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	return out, nil
 }
 
-// Detail implements task.Task: the table of the labels and the confusion matrix, from Confusion.
-func (t Task) Detail(sums runner.Sums, labels []string) (d evaluation.Detail, err error) {
-	flat, ok := sums[Confusion]
-	if !ok {
-		return d, nil
-	}
-	m, err := newConfusion(flat)
-	if err != nil {
-		return d, err
-	}
+// Detail implements task.Task: the table of the labels and the confusion matrix.
+func (t Task) Detail(sums runner.Sums, labels []string) (evaluation.Detail, error) {
 	if labels == nil {
 		labels = task.Names(t.Contract, "labels")
 	}
-	all := make([]task.Counts, m.classes)
-	for i := range all {
-		all[i] = task.Counts{Right: m.diagonal[i], Predicted: m.predicted[i], True: m.labels[i]}
-	}
-	d.Classes, d.Confusion = task.Table(evaluation.OfLabel, all, labels), evaluation.NewConfusion(flat, m.classes, labels)
-	return d, nil
+	return t.Task.Detail(sums, labels)
 }
 
-// confusion holds the diagonal and the margins of a confusion matrix of weighted counts.
-type confusion struct {
-	classes   int
-	diagonal  []float64 // weight of class i predicted as i
-	labels    []float64 // weight of label i (row sums)
-	predicted []float64 // weight of prediction i (column sums)
-	correct   float64
-	total     float64
-}
-
-func newConfusion(flat []float64) (*confusion, error) {
-	n := int(math.Sqrt(float64(len(flat))) + 0.5)
-	if n*n != len(flat) || n == 0 {
-		return nil, fmt.Errorf("output %q has %d elements; expected a square matrix", Confusion, len(flat))
-	}
-	m := &confusion{
-		classes:   n,
-		diagonal:  make([]float64, n),
-		labels:    make([]float64, n),
-		predicted: make([]float64, n),
-	}
-	for i, v := range flat {
-		row, col := i/n, i%n
-		m.labels[row] += v
-		m.predicted[col] += v
-		m.total += v
-		if row == col {
-			m.diagonal[row] = v
-			m.correct += v
-		}
-	}
-	return m, nil
-}
-
-func (m *confusion) addTo(out runner.Outputs) {
-	out["accuracy"] = ratio(m.correct, m.total)
-	out["mcc"] = m.mcc()
-	if m.classes == 2 {
-		out["precision"], out["recall"], out["f1"] = m.class(1)
+// addTo adds the metrics of a confusion matrix.
+func addTo(out runner.Outputs, m *task.Confusion) {
+	out["accuracy"] = task.Ratio(m.Correct, m.Total)
+	out["mcc"] = mcc(m)
+	if len(m.Each) == 2 {
+		c := m.Each[1]
+		out["precision"], out["recall"], out["f1"] = c.Precision(), c.Recall(), c.F1()
 		return
 	}
 	var precision, recall, f1, present float64
-	for i := range m.classes {
-		if m.labels[i] == 0 && m.predicted[i] == 0 {
+	for _, c := range m.Each {
+		if c.True == 0 && c.Predicted == 0 {
 			continue
 		}
-		p, r, f := m.class(i)
-		precision, recall, f1, present = precision+p, recall+r, f1+f, present+1
+		precision, recall, f1, present = precision+c.Precision(), recall+c.Recall(), f1+c.F1(), present+1
 	}
-	out["macro_precision"] = ratio(precision, present)
-	out["macro_recall"] = ratio(recall, present)
-	out["macro_f1"] = ratio(f1, present)
-}
-
-// class returns precision, recall and F1 = 2 TP / (2 TP + FP + FN) of one class against the rest.
-func (m *confusion) class(i int) (precision, recall, f1 float64) {
-	tp := m.diagonal[i]
-	return ratio(tp, m.predicted[i]), ratio(tp, m.labels[i]), ratio(2*tp, m.labels[i]+m.predicted[i])
+	out["macro_precision"] = task.Ratio(precision, present)
+	out["macro_recall"] = task.Ratio(recall, present)
+	out["macro_f1"] = task.Ratio(f1, present)
 }
 
 // mcc returns Gorodkin's R_K (Comput. Biol. Chem. 28, 2004), which for two classes is Matthews'
@@ -134,36 +81,24 @@ func (m *confusion) class(i int) (precision, recall, f1 float64) {
 //
 // with c correct, s all, p_k predicted as k and t_k labelled k. It is 0 if all labels, or all
 // predictions, are of one class.
-func (m *confusion) mcc() float64 {
-	if occurring(m.labels) < 2 || occurring(m.predicted) < 2 {
-		return 0 // tested on the counts because fractional weights cause rounding errors below
+func mcc(m *task.Confusion) float64 {
+	var labels, predictions int // classes that occur
+	s := m.Total
+	cov, varP, varT := m.Correct*s, s*s, s*s
+	for _, c := range m.Each {
+		if c.True != 0 {
+			labels++
+		}
+		if c.Predicted != 0 {
+			predictions++
+		}
+		cov -= c.Predicted * c.True
+		varP -= c.Predicted * c.Predicted
+		varT -= c.True * c.True
 	}
-	s := m.total
-	cov, varP, varT := m.correct*s, s*s, s*s
-	for k := range m.classes {
-		cov -= m.predicted[k] * m.labels[k]
-		varP -= m.predicted[k] * m.predicted[k]
-		varT -= m.labels[k] * m.labels[k]
+	if labels < 2 || predictions < 2 {
+		return 0 // known by the counts: fractional weights cause rounding errors above
 	}
 	// Rounding may exceed the range.
-	return max(-1, min(1, ratio(cov, math.Sqrt(varP)*math.Sqrt(varT))))
-}
-
-// occurring counts the classes that have weight.
-func occurring(weights []float64) int {
-	n := 0
-	for _, w := range weights {
-		if w != 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// ratio returns a/b, or 0 if b is 0.
-func ratio(a, b float64) float64 {
-	if b == 0 {
-		return 0
-	}
-	return a / b
+	return max(-1, min(1, task.Ratio(cov, math.Sqrt(varP)*math.Sqrt(varT))))
 }

@@ -60,9 +60,14 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 	return out, nil
 }
 
-// Detail implements task.Task: nothing beyond the metrics is known.
-func (t Task) Detail(runner.Sums, []string) (evaluation.Detail, error) {
-	return evaluation.Detail{}, nil
+// Detail implements task.Task: the table of the labels and the confusion matrix, of a graph that gives
+// one.
+func (t Task) Detail(sums runner.Sums, labels []string) (evaluation.Detail, error) {
+	m, err := task.ConfusionOf(sums)
+	if m == nil || err != nil {
+		return evaluation.Detail{}, err
+	}
+	return m.Detail(labels), nil
 }
 
 // Known returns the metric of the given name. better has the direction of the metrics that a task adds,
