@@ -172,6 +172,26 @@ def test_confusion_of_yes_and_no():
     assert 0 not in got.numpy()
 
 
+def test_labels_of_several_numbers_have_no_confusion():
+    user = Model(
+        model=keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]),
+        features=[
+            Feature("parts", "float32", (None, 3)),
+            Feature("kind", "int32", (None, 2), label=True),  # 0 and 1 of two classes
+        ],
+        loss=keras.losses.CategoricalCrossentropy(from_logits=True),
+        labels="kind",
+        optimizer=keras.optimizers.SGD(0.1),
+    )
+    batch = {
+        "parts": np.ones((4, 3), "float32"),
+        "kind": np.eye(2, dtype=np.int32)[[0, 1, 1, 0]],
+    }
+    sums = task.ModelTask(user).evaluate_sums(tensors(batch))
+    assert sums["weight_sum"] == 4
+    assert "confusion" not in sums
+
+
 def test_dropout_follows_the_seed(tmp_path):
     _, _, loaded = write(cnn(0.5), tmp_path / "out")
     batch = tensors(images(6))

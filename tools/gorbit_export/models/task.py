@@ -310,6 +310,9 @@ class ModelTask(task.Task):
         first = next((f for f in self.features if f.role == "label"), None)
         if first is None or first.dtype.is_floating or first.minimum:
             return {}
+        label = features[first.name]
+        if label.shape[1:].num_elements() != 1:
+            return {}
         for output in self.outputs:
             value = answers[output.name]
             if output.of == first.name and output.axes == ("examples", "classes"):
@@ -320,7 +323,7 @@ class ModelTask(task.Task):
                 continue
             if first.below != classes or not 2 <= classes <= MAX_CLASSES:
                 continue
-            rows = tf.one_hot(tf.reshape(features[first.name], [-1]), classes)
+            rows = tf.one_hot(tf.reshape(label, [-1]), classes)
             weights = features[self._weights.name][:, None]
             columns = tf.one_hot(guesses, classes)
             return {"confusion": tf.matmul(rows * weights, columns, transpose_a=True)}
