@@ -110,8 +110,8 @@ func eachRecord(t testing.TB, cfg Config, split string, each func(data []byte)) 
 	}
 }
 
-// records reads the records of a split back, shard after shard.
-func records(t testing.TB, cfg Config, split string) []example {
+// verified returns the manifest of a conversion, whose files it has checked.
+func verified(t testing.TB, cfg Config) *Manifest {
 	t.Helper()
 	m, err := ReadManifest(cfg.Out)
 	if err != nil {
@@ -120,6 +120,13 @@ func records(t testing.TB, cfg Config, split string) []example {
 	if err := m.Verify(context.Background(), cfg.Out); err != nil {
 		t.Fatal(err)
 	}
+	return m
+}
+
+// records reads the records of a split back, shard after shard.
+func records(t testing.TB, cfg Config, split string) []example {
+	t.Helper()
+	m := verified(t, cfg)
 	v, err := text.LoadVocab(filepath.Join(cfg.Out, m.Vocab.File))
 	if err != nil {
 		t.Fatal(err)

@@ -120,6 +120,7 @@ func refuseCase(column string, values []string, how string) error {
 // collectLabels returns the labels of the inputs, in order.
 func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, error) {
 	seen := map[string]bool{}
+	var names []string
 	rows := 0
 	for _, in := range cfg.Inputs {
 		if cfg.has(Train) && in.Split != Train {
@@ -129,15 +130,9 @@ func collectLabels(ctx context.Context, cfg *Config, name string) ([]string, err
 		if err != nil {
 			return nil, err
 		}
-		rows += n
+		rows, names = rows+n, append(names, in.Path)
 	}
 	if rows == 0 {
-		var names []string
-		for _, in := range cfg.Inputs {
-			if !cfg.has(Train) || in.Split == Train {
-				names = append(names, in.Path)
-			}
-		}
 		return nil, fault.Damagedf("convert: %s has no rows; expected rows with labels", strings.Join(names, ", "))
 	}
 	if len(seen) == 0 {

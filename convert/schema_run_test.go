@@ -36,13 +36,7 @@ func bySchema(dir string, cfg Config) Config {
 // features returns the records of a split, shard after shard, each as "name=values ...".
 func features(t testing.TB, cfg Config, split string) []string {
 	t.Helper()
-	m, err := ReadManifest(cfg.Out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Verify(context.Background(), cfg.Out); err != nil {
-		t.Fatal(err)
-	}
+	verified(t, cfg)
 	var out []string
 	eachRecord(t, cfg, split, func(data []byte) {
 		all, err := tfrecord.ParseExample(data)

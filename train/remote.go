@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	_ "github.com/gorbit-ml/gorbit/internal/vfs/gcs" // paths that begin with gs://
@@ -64,7 +65,7 @@ func LocalRun(ctx context.Context, folder, which string) (string, error) {
 		return "", fmt.Errorf("run %s %w", folder, failed)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s is not a run folder: it has no %s, which gorbit train writes", folder, paramsFile)
+		return "", &runfolder.NotRunError{Folder: folder}
 	}
 	return local, err
 }

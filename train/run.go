@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -20,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/suggest"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -90,10 +90,7 @@ func checkReading(settings []string) error {
 // readRunParams reads the params of a run.
 func readRunParams(folder string) (Params, error) {
 	p, err := ReadParams(filepath.Join(folder, paramsFile))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return p, fmt.Errorf("%s is not a run folder: it has no %s, which gorbit train writes", folder, paramsFile)
-	}
-	return p, err
+	return p, runfolder.NotRun(folder, err)
 }
 
 // readRunManifest returns the manifest of a run's data, or nil if the run has none.

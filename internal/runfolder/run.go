@@ -84,6 +84,14 @@ func (e *NotRunError) Error() string {
 	return fmt.Sprintf("%s is not a run folder: it has no %s, which gorbit train writes", e.Folder, Params)
 }
 
+// NotRun returns a NotRunError if err says that a run's params are not there, and err otherwise.
+func NotRun(folder string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return &NotRunError{folder}
+	}
+	return err
+}
+
 // Read reads a run folder. events says whether to read the event files too, which are the largest
 // part of a long run. now is the time until which a running process has trained.
 func Read(folder string, events bool, now time.Time) (*Run, error) {
@@ -164,11 +172,8 @@ func (r *Run) problem(sentence string) {
 func readParams(folder string) (map[string]string, error) {
 	path := filepath.Join(folder, Params)
 	content, err := vfs.ReadFile(vfs.At(path), path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil, &NotRunError{folder}
-	}
 	if err != nil {
-		return nil, err
+		return nil, NotRun(folder, err)
 	}
 	flat, err := FlatParams(content)
 	if err != nil {

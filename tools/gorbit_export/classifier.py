@@ -160,10 +160,8 @@ class Classification(encoded.EncoderTask):
         """
         logits = self.model(features)
         sums = self._sums(logits, features, tf.constant(0.0))
-        labels = self._one_hot(features["labels"])
-        guesses = tf.one_hot(tf.argmax(logits, -1, tf.int32), self._num_labels)
-        weighted = labels * features["example_weights"][:, None]
-        sums["confusion"] = tf.matmul(weighted, guesses, transpose_a=True)
+        guesses, weights = tf.argmax(logits, -1, tf.int32), features["example_weights"]
+        sums["confusion"] = task.confusion(features["labels"], guesses, weights, self._num_labels)
         if self._num_labels == 2:
             sums |= encoded.each(logits[:, 1] - logits[:, 0], features["labels"], features)
         if self._num_labels > TOP:

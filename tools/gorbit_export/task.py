@@ -255,3 +255,19 @@ class Task(abc.ABC):
         The batch's gradient is 0 in all other rows. None, the default, promises nothing.
         """
         return None
+
+
+def confusion(labels: Tensor, guesses: Tensor, weights: Tensor, classes: int) -> Tensor:
+    """The sum "confusion" of an evaluation: weights by label (row) and prediction (column).
+
+    Args:
+        labels: the classes of examples, integers [B].
+        guesses: those that are predicted, integers [B].
+        weights: of the examples, float32 [B].
+        classes: how many there are, C.
+
+    Returns:
+        float32 [C, C].
+    """
+    rows = tf.one_hot(labels, classes) * weights[:, None]
+    return tf.matmul(rows, tf.one_hot(guesses, classes), transpose_a=True)

@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/compressed"
 	"github.com/gorbit-ml/gorbit/internal/ctxio"
 	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/table"
 	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
@@ -47,8 +48,7 @@ func Open(ctx context.Context, path string, stdin io.Reader, c Columns) (Source,
 }
 
 // Answers creates an output as NewOutput does, and a function that writes a Renderer's answers to it as
-// Writer does.
-// format "" is the one that the name of the file has, if it has one.
+// Writer does. format "" is the one that the name of the file says, if it says one.
 func Answers(stdout io.Writer, path string, overwrite bool, in Source, format Format, r Renderer) (*Output, func(Answer) error, error) {
 	if format == "" {
 		var err error
@@ -72,8 +72,10 @@ func Answers(stdout io.Writer, path string, overwrite bool, in Source, format Fo
 // formatOf returns the format that the name of a file for answers says, or "": it says none, or that of
 // the table that is answered, with its delimiter.
 func formatOf(path string, in Source) (Format, error) {
-	plain, _ := compressed.Cut(path)
-	said := map[string]Format{".tsv": TSV, ".csv": CSV, ".jsonl": JSON, ".ndjson": JSON, ".json": JSON}[strings.ToLower(filepath.Ext(plain))]
+	said := ofTable(table.FormatOf(path))
+	if plain, _ := compressed.Cut(path); strings.EqualFold(filepath.Ext(plain), ".txt") {
+		said = "" // of a table that is read it means tsv, and of answers nothing
+	}
 	t, ok := in.(*Table)
 	switch {
 	case ok && said == t.own():

@@ -62,8 +62,11 @@ func NewTableWriter(out io.Writer, t *Table, format Format, r Renderer) (*TableW
 }
 
 // own is the format of answers in that of the table.
-func (t *Table) own() Format {
-	return map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON, table.JSON: JSON}[t.format]
+func (t *Table) own() Format { return ofTable(t.format) }
+
+// ofTable is the format of answers in that of a table, or "".
+func ofTable(f table.Format) Format {
+	return map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON, table.JSON: JSON}[f]
 }
 
 // name decides what the answer's columns are called, given the names of the columns to keep.

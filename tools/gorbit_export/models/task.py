@@ -323,10 +323,8 @@ class ModelTask(task.Task):
                 continue
             if first.below != classes or not 2 <= classes <= MAX_CLASSES:
                 continue
-            rows = tf.one_hot(tf.reshape(label, [-1]), classes)
-            weights = features[self._weights.name][:, None]
-            columns = tf.one_hot(guesses, classes)
-            return {"confusion": tf.matmul(rows * weights, columns, transpose_a=True)}
+            label, weights = tf.reshape(label, [-1]), features[self._weights.name]
+            return {"confusion": task.confusion(label, guesses, weights, classes)}
         return {}
 
     def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
