@@ -33,7 +33,10 @@ func TestInstalledTreeStandsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	copySystemLibraries(t, filepath.Join(root, "opt/bin/gorbit"), root)
+	library := filepath.Join(root, "opt/lib/gorbit/tensorflow/libtensorflow_cc.so.2")
+	for _, file := range []string{filepath.Join(root, "opt/bin/gorbit"), library} {
+		copySystemLibraries(t, file, root)
+	}
 	if err := os.CopyFS(filepath.Join(root, "work/graph"), os.DirFS(exportSmall(t))); err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +79,8 @@ func TestInstalledTreeStandsAlone(t *testing.T) {
 		t.Errorf("the installed program looks for libraries elsewhere:\n%s", paths)
 	}
 
+	withoutLibrary(t, root, library)
+
 	out, err = u.command(testkit.Python(t), filepath.Join(testkit.Root(), "tools", "dist.py"), "uninstall", filepath.Join(root, "opt")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -88,17 +93,45 @@ func TestInstalledTreeStandsAlone(t *testing.T) {
 	}
 }
 
+// withoutLibrary takes TensorFlow's library away for a while. Programs that load it when they need it
+// say so then, and what needs none works.
+func withoutLibrary(t *testing.T, root, library string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(testkit.Root(), ".tf/lib/libtensorflow.a")); err != nil {
+		return // they are linked with it
+	}
+	if err := os.Rename(library, library+".away"); err != nil {
+		t.Fatal(err)
+	}
+	inside(t, root, "/opt/bin/gorbit", "--help")
+	cmd := enterRoot(root, "/opt/bin/gorbit", "version")
+	out, err := cmd.CombinedOutput()
+	want := "^gorbit: TensorFlow's library cannot be loaded: libtensorflow_cc.so.2: .*; install the program with its library, or run make setup in the checkout\n$"
+	if cmd.ProcessState.ExitCode() != 1 || !regexp.MustCompile(want).Match(out) {
+		t.Errorf("without TensorFlow's library: %v\n%s", err, out)
+	}
+	if err := os.Rename(library+".away", library); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // enter makes a folder the root directory of a program, with the system's devices and processes, as
 // in a container.
 const enter = `mount --rbind /dev "$1/dev" && exec unshare --root="$1" --wd=/work "${@:2}"`
+
+// enterRoot returns a command that runs a program with a folder as its root directory.
+func enterRoot(root, program string, args ...string) *exec.Cmd {
+	cmd := exec.Command("unshare", append([]string{"--map-root-user", "--mount", "--pid", "--fork", "--kill-child",
+		"--mount-proc=" + filepath.Join(root, "proc"), "bash", "-c", enter, "bash", root, program}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/work", "CUDA_VISIBLE_DEVICES=-1"}
+	return cmd
+}
 
 // inside runs a program with a folder as its root directory and returns what it wrote to standard
 // output.
 func inside(t *testing.T, root, program string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("unshare", append([]string{"--map-root-user", "--mount", "--pid", "--fork", "--kill-child",
-		"--mount-proc=" + filepath.Join(root, "proc"), "bash", "-c", enter, "bash", root, program}, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/work", "CUDA_VISIBLE_DEVICES=-1"}
+	cmd := enterRoot(root, program, args...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -108,11 +141,11 @@ func inside(t *testing.T, root, program string, args ...string) string {
 	return string(out)
 }
 
-// copySystemLibraries copies what the dynamic linker takes from the system for a program: the C and
-// C++ libraries and itself.
-func copySystemLibraries(t *testing.T, program, root string) {
+// copySystemLibraries copies what the dynamic linker takes from the system for a program or a library:
+// the C and C++ libraries and itself.
+func copySystemLibraries(t *testing.T, file, root string) {
 	t.Helper()
-	out, err := exec.Command("ldd", program).CombinedOutput()
+	out, err := exec.Command("ldd", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("ldd: %v\n%s", err, out)
 	}

@@ -85,7 +85,7 @@ func open(t *testing.T) (m *Model, examples []text.Encoding, want [][]float64) {
 func same(got, want predict.Result) bool {
 	for k := range want {
 		for i, v := range want[k].Data {
-			if math.Abs(got[k].Data[i]-v) > 1e-6 {
+			if math.Abs(got[k].Data[i]-v) > 1e-6*max(1, math.Abs(v)) {
 				return false
 			}
 		}

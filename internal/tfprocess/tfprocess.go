@@ -5,9 +5,10 @@
 //	import _ "github.com/gorbit-ml/gorbit/internal/tfprocess"
 //
 // TensorFlow writes log lines in its library's constructors (about oneDNN and CPU features), and
-// reads TF_CPP_MIN_LOG_LEVEL once, before the first line. A Go program cannot set the variable
-// before that. C code cannot either: the constructors of a library run before those of the program,
-// and earlier code runs before the C library has set up the environment.
+// reads TF_CPP_MIN_LOG_LEVEL once, before the first line. Where the library is loaded with the
+// program, as on processors other than x86-64, a Go program cannot set the variable before that. C
+// code cannot either: the constructors of a library run before those of the program, and earlier
+// code runs before the C library has set up the environment.
 //
 // A program can, however, define a getenv function, which the dynamic linker uses in all libraries
 // instead of the C library's. This getenv reads the environment, but returns 2 for

@@ -214,7 +214,7 @@ func TestWriteFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fast(t)
-			c.Deadline, c.Stall = 300*time.Millisecond, 50*time.Millisecond
+			c.Deadline, c.Stall = time.Second, 250*time.Millisecond // also of the write that succeeds
 			server, s := serve(t, c)
 			w := work(t, s, "gs://b/run")
 			for what, data := range map[string][]byte{"small": noise(10), "large": noise(3 * chunkUnit)} {
