@@ -359,7 +359,7 @@ func TestAPIErrors(t *testing.T) {
 	} {
 		w := newWorld(t, c.answer)
 		config := w.config()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		r, err := tpu.NewResolver(config)
 		if err == nil {
 			_, err = r.Resolve(ctx)
