@@ -30,6 +30,7 @@ static void load(void) {
 	if (library == NULL) {
 		fail(dlerror());
 	}
+	/* Of all libraries, as a linker does: a function of a library in LD_PRELOAD comes first. */
 	for (unsigned long i = 0; i < gorbit_tensorflow_count; i++) {
 		void *f = dlsym(RTLD_DEFAULT, gorbit_tensorflow_names[i]);
 		if (f == NULL) {
