@@ -126,11 +126,14 @@ func (s *session) runSteps(ctx context.Context, steps int, feeds map[string]*tf.
 // newKind returns the thread that makes a call if there was none with the same feeds, fetches and
 // targets. From now on there was.
 func (s *session) newKind(feeds map[string]*tf.Tensor, fetches, targets []string) *thread {
-	names := slices.Concat(slices.Sorted(maps.Keys(feeds)), []string{""}, fetches, []string{""}, targets)
-	kind := strings.Join(names, "\n")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.first == nil || s.kinds[kind] {
+	if s.first == nil {
+		return nil
+	}
+	names := slices.Concat(slices.Sorted(maps.Keys(feeds)), []string{""}, fetches, []string{""}, targets)
+	kind := strings.Join(names, "\n")
+	if s.kinds[kind] {
 		return nil
 	}
 	s.kinds[kind] = true
