@@ -21,11 +21,17 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
+// loadsLate returns an error if programs load TensorFlow when they start, and not when they need it.
+func loadsLate() error {
+	_, err := os.Stat(filepath.Join(testkit.Root(), ".tf/lib/libtensorflow.a"))
+	return err
+}
+
 // TestWithoutTensorFlow holds that commands that need no TensorFlow do not load it, which would take
 // them ten times as long. The dynamic linker tells what it loads.
 func TestWithoutTensorFlow(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat(filepath.Join(testkit.Root(), ".tf/lib/libtensorflow.a")); err != nil {
+	if err := loadsLate(); err != nil {
 		t.Skipf("on this processor programs load TensorFlow when they start: %v", err)
 	}
 	u := newUser(t)
