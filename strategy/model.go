@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
-
 	"github.com/gorbit-ml/gorbit/graphs"
 	_ "github.com/gorbit-ml/gorbit/internal/altstack" // for signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/kernels"
@@ -54,20 +52,17 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, err
 	}
-	var rewrites *cpb.RewriterConfig // nil means TensorFlow's default
-	if len(p.Kernels) > 0 {
-		rewrites = fewRewrites()
-		if config.InterOpThreads == 0 {
-			// The graph is now a chain of operations that each use all cores. Running
-			// two at a time makes both slower.
-			config.InterOpThreads = 1
-		}
+	kernels := len(p.Kernels) > 0
+	if kernels && config.InterOpThreads == 0 {
+		// The graph is now a chain of operations that each use all cores. Running
+		// two at a time makes both slower.
+		config.InterOpThreads = 1
 	}
 	def, err := p.GraphDef()
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
-	s, err := newSession(t, def, config, rewrites)
+	s, err := newSession(t, def, config, graphRewrites(kernels))
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}

@@ -88,8 +88,8 @@ func TestWorkersAreWatched(t *testing.T) {
 	}
 	for i, address := range p.Strategy.addresses() {
 		memory, peak := shown[fmt.Sprintf("worker_%d/memory_mib", i)], shown[fmt.Sprintf("worker_%d/peak_memory_mib", i)]
-		// TensorFlow's library alone takes more.
-		if memory < 50 || peak < memory {
+		// A program of Go takes more, also before it loads TensorFlow.
+		if memory < 10 || peak < memory {
 			t.Errorf("TensorBoard shows %v MB of worker %d, and %v at its peak", memory, i, peak)
 		}
 		var inTable float64

@@ -68,6 +68,7 @@ class _Layout:
     states: dict[str, tf.Variable]
     rules: dict[str, Rule]
     slots: dict[str, dict[str, tf.Variable]]
+    outputs: dict[str, dict[str, tf.TypeSpec]] = dataclasses.field(default_factory=dict)
 
 
 class Export(tf.Module):
@@ -98,7 +99,10 @@ class Export(tf.Module):
         step_specs = [*features, *seed, *pass_scalars, *update_scalars, _CLIP.spec()]
 
         functions = {
-            "gradients": (self._gradients, [*features, *seed, *pass_scalars]),
+            "gradients": (
+                self._noted("gradients", self._gradients),
+                [*features, *seed, *pass_scalars],
+            ),
             **{
                 rule.function: (
                     functools.partial(_update, rule),
@@ -108,7 +112,7 @@ class Export(tf.Module):
             },
             "train_step": (self._train_step, step_specs),
             "evaluate": (lambda **values: task.evaluate_sums(values), features),
-            "predict": (lambda **values: task.predict(values), inputs),
+            "predict": (self._noted("predict", lambda **values: task.predict(values)), inputs),
         }
         for name, (body, specs) in functions.items():
             setattr(self, name, _function(name, body, specs, xla and name in _PASSES))
@@ -151,6 +155,26 @@ class Export(tf.Module):
             if isinstance(layer, layers.Dense) and layer.adapter
         }
         return dict(sorted(found.items()))
+
+    def _noted(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Notes what a function's outputs are when it is traced."""
+
+        def noted(**inputs: Tensor) -> Any:
+            outputs = body(**inputs)
+            self._layout.outputs[name] = tf.nest.map_structure(tf.type_spec_from_value, outputs)
+            return outputs
+
+        return noted
+
+    def _outputs(self, name: str) -> dict[str, tf.TypeSpec]:
+        """Returns what a function's outputs are.
+
+        The concrete function is not asked: a trace that a SavedModel was written with is not found
+        outside of that, and to trace the passes again is a tenth of an export.
+        """
+        if name not in self._layout.outputs:
+            getattr(self, name).get_concrete_function()
+        return self._layout.outputs[name]
 
     def _gradients(self, seed: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         features = {f.name: inputs[f.name] for f in self._task.features if not f.aside}
@@ -296,7 +320,7 @@ class Export(tf.Module):
         return out
 
     def _describe_states(self) -> list[dict[str, Any]]:
-        updated = self.gradients.get_concrete_function().structured_outputs
+        updated = self._outputs("gradients")
         foreign = _foreign(self._task.model)
         return [
             {
@@ -312,7 +336,7 @@ class Export(tf.Module):
     def _describe_outputs(self) -> list[dict[str, Any]]:
         known = {output.name: output for output in self._task.outputs}
         out = []
-        for name, tensor in self.predict.get_concrete_function().structured_outputs.items():
+        for name, tensor in self._outputs("predict").items():
             output = known.get(name) or _plain_output(name, tensor)
             described = {
                 "name": name,
@@ -598,11 +622,14 @@ def refuse_existing(out: pathlib.Path, overwrite: bool) -> None:
 def _write(module: Export, out: pathlib.Path) -> None:
     task = module.task
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(module, str(out), _serving_signature(task), options)
+    signatures = _serving_signature(task)
+    tf.saved_model.save(module, str(out), signatures, options)
     serving = tf.Module()
     serving.model = _merged_model(module)
     with layers.without_adapters():
-        signatures = {**_serving_signature(task), **_packed_signature(task)}
+        if serving.model is not task.model:
+            signatures = _serving_signature(task)
+        signatures = {**signatures, **_packed_signature(task)}
         tf.saved_model.save(serving, str(out / SERVING_FOLDER), signatures, options)
     shutil.rmtree(out / SERVING_FOLDER / "variables")
     # It contains the checksum of the variables, which changes when the model is trained.
