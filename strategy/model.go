@@ -52,8 +52,8 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, err
 	}
-	kernels := len(p.Kernels) > 0
-	if kernels && config.InterOpThreads == 0 {
+	withKernels := len(p.Kernels) > 0
+	if withKernels && config.InterOpThreads == 0 {
 		// The graph is now a chain of operations that each use all cores. Running
 		// two at a time makes both slower.
 		config.InterOpThreads = 1
@@ -62,7 +62,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
-	s, err := newSession(t, def, config, graphRewrites(kernels))
+	s, err := newSession(t, def, config, graphRewrites(withKernels))
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}

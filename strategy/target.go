@@ -84,13 +84,13 @@ func newTFSession(t target, graph *tf.Graph, config Config, rewrites *cpb.Rewrit
 // fifth of the CPU time at start-up and changes no result and makes no step faster: another optimizer
 // over the graph, and passes for memory and shapes. If the graph uses our kernels, one round of the
 // passes that are left does.
-func graphRewrites(own bool) *cpb.RewriterConfig {
+func graphRewrites(withKernels bool) *cpb.RewriterConfig {
 	r := &cpb.RewriterConfig{
 		DisableTfgOptimizer: true,
 		ShapeOptimization:   cpb.RewriterConfig_OFF,
 		MemoryOptimization:  cpb.RewriterConfig_NO_MEM_OPT,
 	}
-	if own {
+	if withKernels {
 		r.MetaOptimizerIterations = cpb.RewriterConfig_ONE
 		r.Remapping = cpb.RewriterConfig_OFF
 		r.ConstantFolding = cpb.RewriterConfig_OFF
