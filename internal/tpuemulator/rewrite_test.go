@@ -35,7 +35,7 @@ func TestCallsAreNotOptimized(t *testing.T) {
 				t.Errorf("%s: node %s (%s): a configuration is %t", name, n.GetName(), n.GetOp(), ok)
 			} else if isCall {
 				calls++
-				check(t, n, config.GetS())
+				checkAsIs(t, n, config.GetS())
 			}
 		}
 	}
@@ -44,7 +44,7 @@ func TestCallsAreNotOptimized(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, n *npb.NodeDef, serialized []byte) {
+func checkAsIs(t *testing.T, n *npb.NodeDef, serialized []byte) {
 	t.Helper()
 	var config cpb.ConfigProto
 	if err := proto.Unmarshal(serialized, &config); err != nil {
