@@ -376,10 +376,12 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 			})
 			cache := machine()
 			how := fmt.Sprintf("change %d fails", at)
-			if err := train(cache); all && err == nil {
+			err := train(cache)
+			server.Fail(nil)
+			// How many changes there are depends on time: an upload may hold what took two in history.
+			if all && err == nil && changes >= at {
 				t.Errorf("%s and all later ones: the run does not say so", how)
 			}
-			server.Fail(nil)
 			check(fmt.Sprintf("%s (and all later ones: %v); on the same machine", how, all), want, train(cache))
 		}
 	}
