@@ -57,7 +57,8 @@ func TestWorkersAreWatched(t *testing.T) {
 	if _, err := m.Step(ctx, batch.Payload, runner.Hyper{LearningRate: 1e-3, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
-	for slices.ContainsFunc(workers.Usage(), func(u cluster.Usage) bool { return u.At.IsZero() }) {
+	stepped := time.Now() // before, a worker may not have loaded TensorFlow
+	for slices.ContainsFunc(workers.Usage(), func(u cluster.Usage) bool { return !u.At.After(stepped) }) {
 		time.Sleep(10 * time.Millisecond)
 	}
 
@@ -88,8 +89,8 @@ func TestWorkersAreWatched(t *testing.T) {
 	}
 	for i, address := range p.Strategy.addresses() {
 		memory, peak := shown[fmt.Sprintf("worker_%d/memory_mib", i)], shown[fmt.Sprintf("worker_%d/peak_memory_mib", i)]
-		// A program of Go takes more, also before it loads TensorFlow.
-		if memory < 10 || peak < memory {
+		// TensorFlow's library alone takes more.
+		if memory < 50 || peak < memory {
 			t.Errorf("TensorBoard shows %v MB of worker %d, and %v at its peak", memory, i, peak)
 		}
 		var inTable float64

@@ -91,7 +91,7 @@ def test_gradients_take_less_memory():
 
 
 @pytest.mark.parametrize("recompute", ["none", "layers"])
-def test_the_contract_names_it(only_contract, tmp_path, recompute):
+def test_the_contract_names_it(tmp_path, recompute):
     size = tmp_path / "size.json"
     size.write_text(
         json.dumps(
