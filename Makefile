@@ -49,6 +49,12 @@ RACED_TESTS := TestStoppedRunEndsAsAnother|TestDiskFull|TestNonFiniteLoss|TestAn
   TestTPUStopsBehindARefusedStep|TestTPUErrors|TestTPUFaults|TestTPUGoesSilent|TestSteps|$\
   TestNotFiniteEverywhere|TestEvaluateOnReplicas|TestWorkersReadImages
 
+# Of these packages, COMPUTING_TESTS draw thousands of cases and start nothing: the race detector would
+# see one goroutine, in five to ten times the time. The target plain runs them.
+COMPUTING_PACKAGES := ./dataset ./runner
+COMPUTING_TESTS := TestFixedRowsLaws|TestFixedRowsDropRemainder|TestFixedRowsDensity|TestPermutationIsFair|TestSamplingLaws|$\
+  TestResumeWithStepsPerCall|TestResumeAfterKillAnywhere|TestResumeAfterStopAnywhere|TestStepsPerCallChangeNothingAnywhere
+
 # The time limit of a package's tests; go test's own limit is too short for a busy machine.
 LIMIT := 40m
 
@@ -119,7 +125,7 @@ test: fetch ## Check the sources, run all tests, and list what was skipped and w
 	@# uses all cores, comes last.
 	@# The scripts that Go's tests let Python run are forks of one process.
 	@$(PY) tools/warm_python.py $(MAKE) --no-print-directory -j4 --output-sync=none race pytest plain long lint
-	@cat $(SKIPPED)/{tools,bench,plain,race,raced,long} >$(SKIPPED)/all
+	@cat $(SKIPPED)/{tools,bench,plain,computing,race,raced,long} >$(SKIPPED)/all
 	@if [ -s $(SKIPPED)/all ]; then echo "skipped, and why:"; sed 's/^/  /' $(SKIPPED)/all; \
 	  else echo "nothing was skipped"; fi
 
@@ -160,12 +166,13 @@ plain: fetch vet ## Run Go's tests of programs, and of packages without goroutin
 	@echo "go test, of programs and of packages without goroutines"
 	@# The tests of programs that are parallel mostly wait for processes.
 	@$(GOTEST) $(SKIPPED)/plain go test -vet=off -timeout $(LIMIT) -parallel 4 $(PLAIN)
+	@$(GOTEST) $(SKIPPED)/computing go test -vet=off -timeout $(LIMIT) -run '^($(COMPUTING_TESTS))$$' $(COMPUTING_PACKAGES)
 
 .PHONY: race
 race: fetch ## Run Go's tests of packages with goroutines under the race detector
 	@echo "go test -race, of packages with goroutines"
 	@$(GOTEST) $(SKIPPED)/raced go test -race -vet=off -timeout $(LIMIT) -run '^($(RACED_TESTS))$$' $(LONG_PACKAGES)
-	@$(GOTEST) $(SKIPPED)/race go test -race -vet=off -timeout $(LIMIT) $(RACED)
+	@$(GOTEST) $(SKIPPED)/race go test -race -vet=off -timeout $(LIMIT) -skip '^($(COMPUTING_TESTS))$$' $(RACED)
 
 .PHONY: long
 long: fetch vet ## Run the other tests of packages of which race runs some

@@ -43,18 +43,52 @@ def test_all_targets_of_tests_are_run():
 
 def test_tests_of_long_packages_are_raced_or_not():
     """The race detector runs those of RACED_TESTS, by name, and `long` runs all others."""
-    text = re.sub(r"\$\\\n\s*", "", (ROOT / "Makefile").read_text())
-    packages = re.search(r"^LONG_PACKAGES := (.*)$", text, re.MULTILINE)[1].split()
-    names = re.search(r"^RACED_TESTS := (.*)$", text, re.MULTILINE)[1].split("|")
-    assert len(names) == len(set(names)) > 10
-    for option in ("race .* -run", "vet=off .* -skip"):
-        found = re.findall(option + r" '\^\(\$\(RACED_TESTS\)\)\$\$' (.*)$", text, re.MULTILINE)
-        assert found == ["$(LONG_PACKAGES)"], option
+    names, packages = listed("RACED_TESTS"), listed("LONG_PACKAGES", " ")
+    assert len(names) > 10
+    assert commands("RACED_TESTS") == {"race -run $(LONG_PACKAGES)", "-skip $(LONG_PACKAGES)"}
+    assert packages_of(names, within=packages) == set(packages)
+
+
+def test_tests_that_compute_are_run_without_the_race_detector():
+    """The race detector skips COMPUTING_TESTS in all packages, and `plain` runs them in theirs."""
+    names, packages = listed("COMPUTING_TESTS"), listed("COMPUTING_PACKAGES", " ")
+    assert commands("COMPUTING_TESTS") == {"race -skip $(RACED)", "-run $(COMPUTING_PACKAGES)"}
+    raced = subprocess.run(
+        ["make", "-s", "packages"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    folders = re.findall(r"^race (.*)$", raced.stdout, re.MULTILINE)
+    assert packages_of(names, within=folders) == set(packages)
+
+
+def makefile() -> str:
+    """The Makefile's text, with its lines that go on joined."""
+    return re.sub(r"\$\\\n\s*", "", (ROOT / "Makefile").read_text())
+
+
+def listed(variable: str, separator: str = "|") -> list[str]:
+    """The words of a variable of the Makefile, of which no two are the same."""
+    words = re.search(rf"^{variable} := (.*)$", makefile(), re.MULTILINE)[1].split(separator)
+    assert len(words) == len(set(words))
+    return words
+
+
+def commands(tests: str) -> set[str]:
+    """How the variable with names of tests is used: race or not, with which option, and where."""
+    uses = re.findall(
+        rf"go test (?:-(race) )?.* (-run|-skip) '\^\(\$\({tests}\)\)\$\$' (.*)$",
+        makefile(),
+        re.MULTILINE,
+    )
+    return {" ".join(word for word in use if word) for use in uses}
+
+
+def packages_of(names: list[str], within: list[str]) -> set[str]:
+    """The packages that have tests of these names: one for each name."""
     found: dict[str, list[str]] = {}
-    for package in packages:
+    for package in within:
         for path in (ROOT / package).glob("*_test.go"):
             for name in re.findall(r"^func (Test\w+)\(", path.read_text(), re.MULTILINE):
                 found.setdefault(name, []).append(package)
     for name in names:
         assert len(found.get(name, [])) == 1, f"{name} is in {found.get(name)}"
-    assert {found[name][0] for name in names} == set(packages)
+    return {found[name][0] for name in names}
