@@ -112,7 +112,8 @@ def flavour() -> str:
 
 def libraries(package: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
     """The libraries of TensorFlow and, for GPUs, CUDA's, with their places in the tree."""
-    found = [(package / name, f"lib/gorbit/tensorflow/{name}") for name in LIBRARIES]
+    # For CPUs these are copies, which load faster, and otherwise links to those of the package.
+    found = [(ROOT / ".tf" / "lib" / name, f"lib/gorbit/tensorflow/{name}") for name in LIBRARIES]
     if flavour() == "gpu":
         # TensorFlow's library looks for them beside its own folder.
         site = package.parent

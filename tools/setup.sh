@@ -78,16 +78,19 @@ if [ "${have%% Python *}" != "$flavour $PWD" ] || ! usable .venv/bin/python || !
   quietly "could not make a virtual environment: install Python's venv and pip (Debian, Ubuntu: apt-get install python3-venv)" \
     "$python" -m venv .venv
 fi
-# Where pip puts TensorFlow. At run time the library is found there: it looks for libraries of its
-# own, CUDA's among them, and for the compiler of XLA's kernels beside the path that it was loaded
-# from. An installed program looks beside itself first, and there only (tools/dist.py).
+# Where pip puts TensorFlow. At run time a library for GPUs or TPUs is found there: it looks for
+# libraries of its own, CUDA's among them, and for the compiler of XLA's kernels beside the path that it
+# was loaded from. That for CPUs is copied. An installed program looks beside itself first, and there
+# only (tools/dist.py).
 tf=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/tensorflow
+rpath="'-Wl,-rpath,\\\$ORIGIN/../lib/gorbit/tensorflow'"
+[ "$flavour" = cpu ] || rpath+=" '-Wl,-rpath,$tf'"
 cat > .tf/env <<ENV
 # Made by tools/setup.sh: what cgo needs to find TensorFlow.
 export CC="$cc"
 export CGO_ENABLED=1
 export CGO_CFLAGS="-O2 '-I$PWD/.tf/include'"
-export CGO_LDFLAGS="'-L$PWD/.tf/lib' '-Wl,-rpath,\\\$ORIGIN/../lib/gorbit/tensorflow' '-Wl,-rpath,$tf' '-Wl,-rpath,$PWD/.tf/lib'"
+export CGO_LDFLAGS="'-L$PWD/.tf/lib' $rpath '-Wl,-rpath,$PWD/.tf/lib'"
 ENV
 meanwhile=
 if [ -n "${MEANWHILE:-}" ]; then
@@ -110,7 +113,12 @@ if [ "$flavour" = gpu ]; then
     [ -e "$tf/../nvidia/$file" ] || fail "pip installed TensorFlow without nvidia/$file, which it needs on a GPU: check that nothing keeps pip from installing nvidia-*-cu12"
   done
 fi
-ln -s "$tf/libtensorflow_cc.so.2" "$tf/libtensorflow_framework.so.2" .tf/lib/
+libraries=(libtensorflow_cc.so.2 libtensorflow_framework.so.2)
+# Copies that load in half of the time; links where there can be none.
+loads() { .venv/bin/python -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$PWD/.tf/lib/libtensorflow_cc.so.2"; }
+if [ "$flavour" != cpu ] || ! .venv/bin/python tools/loader/bind.py "$tf" .tf/lib "${libraries[@]}" >.tf/setup.log 2>&1 || ! loads >.tf/setup.log 2>&1; then
+  ln -sf "${libraries[@]/#/$tf/}" .tf/lib/
+fi
 
 # What programs are linked with: functions with the names of the library's C functions. On x86-64 the
 # first call of one loads the library (tools/loader), and a program that calls none starts in a tenth of
