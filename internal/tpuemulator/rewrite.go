@@ -66,7 +66,7 @@ func rewrite(g *gpb.GraphDef, old *graph, l layout, topology, answer *tpu.Topolo
 }
 
 // runAsIs turns off the optimizer of the graph of a function that a node calls. The server behind
-// would run it for each function, a quarter of the processor time of a short run.
+// would run it for each function, which takes much of a short run.
 func runAsIs(n *npb.NodeDef) error {
 	attr, ok := n.GetAttr()["config_proto"]
 	if !ok {
