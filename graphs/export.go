@@ -523,9 +523,24 @@ type library struct {
 	gradients []*fpb.GradientDef
 }
 
+// Attributes of nodes and of arguments that Python writes for its own use: TensorFlow infers the shapes
+// of a node's outputs, and calls arguments by their names in the function.
+const (
+	outputShapes = "_output_shapes"
+	pythonsName  = "_user_specified_name"
+)
+
+// newLibrary takes over a library and takes these attributes from it. They are two of five, and
+// TensorFlow copies all of them with the functions of a session for each graph that it prepares.
 func newLibrary(def *fpb.FunctionDefLibrary) library {
 	l := library{make(map[string]*fpb.FunctionDef, len(def.GetFunction())), def.GetGradient()}
 	for _, f := range def.GetFunction() {
+		for _, node := range f.GetNodeDef() {
+			delete(node.GetAttr(), outputShapes)
+		}
+		for _, arg := range f.GetArgAttr() {
+			delete(arg.GetAttr(), pythonsName)
+		}
 		l.functions[f.GetSignature().GetName()] = f
 	}
 	return l

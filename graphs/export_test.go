@@ -1,6 +1,7 @@
 package graphs
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -161,6 +162,32 @@ func TestLibrary(t *testing.T) {
 	}
 	if all := len(e.library.functions); len(e.Library(functionNames...).GetFunction()) >= all {
 		t.Errorf("all %d functions are loaded, those that save the variables too", all)
+	}
+
+	// What only Python uses is left out.
+	file, err := os.ReadFile(filepath.Join(exported(t), "saved_model.pb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes, args int
+	for _, f := range e.Library(functionNames...).GetFunction() {
+		for _, node := range f.GetNodeDef() {
+			nodes++
+			if node.GetAttr()[outputShapes] != nil {
+				t.Fatalf("node %s of %s has %s", node.GetName(), f.GetSignature().GetName(), outputShapes)
+			}
+		}
+		for i, arg := range f.GetArgAttr() {
+			args++
+			if arg.GetAttr()[pythonsName] != nil {
+				t.Fatalf("argument %d of %s has %s", i, f.GetSignature().GetName(), pythonsName)
+			}
+		}
+	}
+	for _, attribute := range []string{outputShapes, pythonsName} {
+		if nodes == 0 || args == 0 || !bytes.Contains(file, []byte(attribute)) {
+			t.Errorf("%d nodes, %d arguments; the export has no %s", nodes, args, attribute)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -140,11 +141,14 @@ def test_programs_see_the_same(tmp_path, hash_style):
 
 
 def test_tensorflow_holds_the_same(tmp_path):
+    """All addresses in the copies that the set-up has made are those in the wheel's libraries."""
     import tensorflow as tf
 
-    plain, copies = pathlib.Path(tf.__file__).parent, tmp_path / "copies"
-    copies.mkdir()
-    assert bind.main([str(plain), str(copies), *TENSORFLOW]) == 0
+    flavour = (ROOT / ".tf" / "stamp").read_text().split()[0]
+    if flavour != "cpu" or platform.machine() != "x86_64":
+        pytest.skip(f"there are copies for CPUs (x86-64) only, not for {flavour}")
+    plain, copies = pathlib.Path(tf.__file__).parent, ROOT / ".tf" / "lib"
+    assert not any((copies / name).is_symlink() for name in TENSORFLOW)
     offsets = {}
     for name in TENSORFLOW:
         with bind.opened(plain / name) as library:
