@@ -49,8 +49,9 @@ RACED_TESTS := TestStoppedRunEndsAsAnother|TestDiskFull|TestNonFiniteLoss|TestAn
   TestTPUStopsBehindARefusedStep|TestTPUErrors|TestTPUFaults|TestTPUGoesSilent|TestSteps|$\
   TestNotFiniteEverywhere|TestEvaluateOnReplicas|TestWorkersReadImages
 
-# Of these packages, COMPUTING_TESTS draw thousands of cases and start nothing: the race detector would
-# see one goroutine, in five to ten times the time. The target plain runs them.
+# Of these packages, COMPUTING_TESTS go through thousands of cases, for which the race detector takes
+# five to ten times as long. It sees the same goroutines in the packages' other tests, such as
+# TestResumeAfterManyInterruptions and TestFixedRowsBatches. The target plain runs COMPUTING_TESTS.
 COMPUTING_PACKAGES := ./dataset ./runner
 COMPUTING_TESTS := TestFixedRowsLaws|TestFixedRowsDropRemainder|TestFixedRowsDensity|TestPermutationIsFair|TestSamplingLaws|$\
   TestResumeWithStepsPerCall|TestResumeAfterKillAnywhere|TestResumeAfterStopAnywhere|TestStepsPerCallChangeNothingAnywhere

@@ -115,10 +115,13 @@ if [ "$flavour" = gpu ]; then
 fi
 libraries=(libtensorflow_cc.so.2 libtensorflow_framework.so.2)
 # Copies that load in half of the time; links where there can be none.
-loads() { .venv/bin/python -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$PWD/.tf/lib/libtensorflow_cc.so.2"; }
-if [ "$flavour" != cpu ] || ! .venv/bin/python tools/loader/bind.py "$tf" .tf/lib "${libraries[@]}" >.tf/setup.log 2>&1 || ! loads >.tf/setup.log 2>&1; then
-  ln -sf "${libraries[@]/#/$tf/}" .tf/lib/
-fi
+copies() {
+  [ "$flavour" = cpu ] && [ "$(uname -m)" = x86_64 ] || return
+  .venv/bin/python tools/loader/bind.py "$tf" .tf/lib "${libraries[@]}" >.tf/setup.log 2>&1 &&
+    .venv/bin/python -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$PWD/.tf/lib/${libraries[0]}" >.tf/setup.log 2>&1 ||
+    { echo "setup: programs load TensorFlow's library where pip put it, which takes twice as long: $(tail -n 1 .tf/setup.log)"; false; }
+}
+copies || ln -sf "${libraries[@]/#/$tf/}" .tf/lib/
 
 # What programs are linked with: functions with the names of the library's C functions. On x86-64 the
 # first call of one loads the library (tools/loader), and a program that calls none starts in a tenth of

@@ -235,7 +235,10 @@ def main(argv: list[str]) -> int:
     folder, target, *libraries = argv
     try:
         bind([pathlib.Path(folder, name) for name in libraries], pathlib.Path(target))
-    except (Failure, OSError, subprocess.CalledProcessError) as e:
+    except subprocess.CalledProcessError as e:
+        print(f"bind: {' '.join(map(str, e.cmd))}: exit code {e.returncode}", file=sys.stderr)
+        return 1
+    except (Failure, OSError) as e:
         print(f"bind: {e}", file=sys.stderr)
         return 1
     return 0

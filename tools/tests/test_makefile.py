@@ -50,7 +50,7 @@ def test_tests_of_long_packages_are_raced_or_not():
 
 
 def test_tests_that_compute_are_run_without_the_race_detector():
-    """The race detector skips COMPUTING_TESTS in all packages, and `plain` runs them in theirs."""
+    """The race detector skips COMPUTING_TESTS, and `plain` runs them."""
     names, packages = listed("COMPUTING_TESTS"), listed("COMPUTING_PACKAGES", " ")
     assert commands("COMPUTING_TESTS") == {"race -skip $(RACED)", "-run $(COMPUTING_PACKAGES)"}
     raced = subprocess.run(
