@@ -7,12 +7,8 @@ from helpers import ROOT
 
 
 def test_every_package_has_one_target():
-    said = subprocess.run(
-        ["make", "-s", "packages"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
     targets: dict[str, set[str]] = {}
-    for line in said.stdout.splitlines():
-        target, package = line.split()
+    for target, package in by_target():
         targets.setdefault(package, set()).add(target)
     for package, names in targets.items():
         assert len(names) == 1, f"{package} is tested by {names}"
@@ -45,19 +41,24 @@ def test_tests_of_long_packages_are_raced_or_not():
     """The race detector runs those of RACED_TESTS, by name, and `long` runs all others."""
     names, packages = listed("RACED_TESTS"), listed("LONG_PACKAGES", " ")
     assert len(names) > 10
-    assert commands("RACED_TESTS") == {"race -run $(LONG_PACKAGES)", "-skip $(LONG_PACKAGES)"}
+    assert commands("RACED_TESTS") == ["-skip $(LONG_PACKAGES)", "race -run $(LONG_PACKAGES)"]
     assert packages_of(names, within=packages) == set(packages)
 
 
 def test_tests_that_compute_are_run_without_the_race_detector():
     """The race detector skips COMPUTING_TESTS, and `plain` runs them."""
     names, packages = listed("COMPUTING_TESTS"), listed("COMPUTING_PACKAGES", " ")
-    assert commands("COMPUTING_TESTS") == {"race -skip $(RACED)", "-run $(COMPUTING_PACKAGES)"}
-    raced = subprocess.run(
+    assert commands("COMPUTING_TESTS") == ["-run $(COMPUTING_PACKAGES)", "race -skip $(RACED)"]
+    raced = [package for target, package in by_target() if target == "race"]
+    assert packages_of(names, within=raced) == set(packages)
+
+
+def by_target() -> list[list[str]]:
+    """The packages and before each the target that tests it."""
+    said = subprocess.run(
         ["make", "-s", "packages"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    folders = re.findall(r"^race (.*)$", raced.stdout, re.MULTILINE)
-    assert packages_of(names, within=folders) == set(packages)
+    return [line.split() for line in said.stdout.splitlines()]
 
 
 def makefile() -> str:
@@ -72,14 +73,14 @@ def listed(variable: str, separator: str = "|") -> list[str]:
     return words
 
 
-def commands(tests: str) -> set[str]:
-    """How the variable with names of tests is used: race or not, with which option, and where."""
+def commands(tests: str) -> list[str]:
+    """The uses of a variable with names of tests: race or not, with which option, and where."""
     uses = re.findall(
         rf"go test (?:-(race) )?.* (-run|-skip) '\^\(\$\({tests}\)\)\$\$' (.*)$",
         makefile(),
         re.MULTILINE,
     )
-    return {" ".join(word for word in use if word) for use in uses}
+    return sorted(" ".join(word for word in use if word) for use in uses)
 
 
 def packages_of(names: list[str], within: list[str]) -> set[str]:
