@@ -73,6 +73,8 @@ const (
 	callTimeout = 20 * time.Second
 )
 
+var errTooLong = fmt.Errorf("the reply has more than %d bytes", maxAnswer)
+
 // States of a node: those that lead to READY, and those that do not.
 var (
 	comingStates = []string{"CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING"}
@@ -150,6 +152,9 @@ func (r *Resolver) getOnce(ctx context.Context) (node *Node, wait time.Duration,
 	if outer.Err() != nil {
 		return nil, 0, fmt.Errorf("TPU %s: call the Cloud TPU API at %s: %w", r.target.name, request.URL.Host, context.Cause(outer))
 	}
+	if errors.Is(err, errTooLong) {
+		return nil, 0, r.notTheAPI(request, err.Error())
+	}
 	if err != nil {
 		var credentials *oauth2.RetrieveError
 		if errors.As(err, &credentials) {
@@ -180,10 +185,15 @@ func (r *Resolver) getOnce(ctx context.Context) (node *Node, wait time.Duration,
 		if err != nil {
 			why = plainJSON(err)
 		}
-		return nil, 0, fmt.Errorf("TPU %s: %s is not the Cloud TPU API: %s", r.target.name, request.URL.Host, why)
+		return nil, 0, r.notTheAPI(request, why)
 	}
 	node.Name = r.fullName()
 	return node, 0, nil
+}
+
+// notTheAPI returns the error of a reply that the API would not give.
+func (r *Resolver) notTheAPI(request *http.Request, why string) error {
+	return fmt.Errorf("TPU %s: %s is not the Cloud TPU API: %s", r.target.name, request.URL.Host, why)
 }
 
 // authorized returns a client that sends tokens to the API. It does not follow redirects, so that
@@ -219,7 +229,7 @@ func (r *Resolver) fetch(client *http.Client, request *http.Request) (*http.Resp
 		var body []byte
 		if body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1)); err == nil {
 			if len(body) > maxAnswer {
-				return nil, nil, fmt.Errorf("the reply has more than %d bytes", maxAnswer)
+				return nil, nil, errTooLong
 			}
 			return response, body, nil
 		}

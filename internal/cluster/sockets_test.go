@@ -47,7 +47,7 @@ func TestSockets(t *testing.T) {
 		t.Errorf("the chief is not named:\n%s", log)
 	}
 	// A chief that does not know the folder finds nobody; one with keys cannot have sockets.
-	c := Config{Addresses: addresses(workers), Timeout: minTimeout}
+	c := Config{Addresses: addresses(workers), Timeout: brief}
 	var failure *WorkerError
 	if _, err := Connect(t.Context(), c); !errors.As(err, &failure) || failure.Phase != PhaseConnect {
 		t.Errorf("without the folder: %v", err)
@@ -62,7 +62,7 @@ func TestNoSocket(t *testing.T) {
 	folder := socketFolder(t)
 	const address = "127.0.0.1:1"
 	for range 2 {
-		_, err := Connect(t.Context(), Config{Addresses: []string{address}, Timeout: minTimeout, Sockets: folder})
+		_, err := Connect(t.Context(), Config{Addresses: []string{address}, Timeout: brief, Sockets: folder})
 		if want := "no worker has this socket; start gorbit worker --listen " + address + " with the same --sockets"; err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}

@@ -46,29 +46,39 @@ import re, sys
 import numpy as np, tensorflow as tf
 from gorbit_export import classifier, config, export, optimizers
 
+# What is computed at the same time is in memory at the same time: on a busy machine that differs.
+tf.config.threading.set_inter_op_parallelism_threads(1)
+
 def megabytes(field):
     text = open("/proc/self/status").read()
     return int(re.search(field + r":\\s+(\\d+)", text)[1]) / 1024
 
-rows, length = 32, 128
+length = 128
 c = config.BertConfig(64, 8, 4, 256, vocab_size=50, max_position_embeddings=length)
 task = classifier.Classification(c, 2, "mean", recompute=sys.argv[1])
 module = export.Export(task, optimizers.AdamW())
-shape = (rows, length)
-features = {
-    "input_ids": np.ones(shape),
-    "type_ids": np.zeros(shape),
-    "sequence_ids": np.ones(shape),
-    "position_ids": np.tile(np.arange(length), (rows, 1)),
-    "cls_positions": np.arange(rows) * length,
-    "labels": np.arange(rows) % 2,
-}
-features = {name: tf.constant(value, tf.int32) for name, value in features.items()}
 scalars = {h.name: tf.constant(h.default, tf.float32) for h in task.hyperparameters}
 gradients = module.gradients.get_concrete_function()
 seed = tf.constant([1, 2], tf.int64)
+
+def compute(rows):
+    shape = (rows, length)
+    features = {
+        "input_ids": np.ones(shape),
+        "type_ids": np.zeros(shape),
+        "sequence_ids": np.ones(shape),
+        "position_ids": np.tile(np.arange(length), (rows, 1)),
+        "cls_positions": np.arange(rows) * length,
+        "labels": np.arange(rows) % 2,
+    }
+    features = {name: tf.constant(value, tf.int32) for name, value in features.items()}
+    gradients(**features, example_weights=tf.ones([rows]), seed=seed, **scalars)
+
+compute(1)  # prepares the graph, whose memory is not that of the layers
+with open("/proc/self/clear_refs", "w") as peak:
+    peak.write("5")  # sets VmHWM to VmRSS, see proc(5)
 before = megabytes("VmRSS")
-gradients(**features, example_weights=tf.ones([rows]), seed=seed, **scalars)
+compute(32)
 print(megabytes("VmHWM") - before)
 """
 
@@ -87,7 +97,7 @@ def test_gradients_take_less_memory():
         return float(run.stdout)
 
     none, layers = peak("none"), peak("layers")
-    assert layers < 0.6 * none, f"{layers:.0f} MiB, and {none:.0f} MiB without"
+    assert layers < 0.5 * none, f"{layers:.0f} MiB, and {none:.0f} MiB without"
 
 
 @pytest.mark.parametrize("recompute", ["none", "layers"])
