@@ -70,7 +70,9 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if p.Train != nil {
 		m.times = make([]Times, len(p.Train.Clocks))
 	}
-	if _, err := s.run(ctx, nil, nil, p.Init); err != nil {
+	if t.cluster == nil {
+		s.path, s.fills = export.Path, p.Fills // Assign is the first call, as a rule
+	} else if _, err := s.run(ctx, nil, nil, p.Init); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("prepare %s: %w", export.Path, err)
 	}

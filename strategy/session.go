@@ -25,6 +25,10 @@ type session struct {
 	// patience limits calls, see Config.Patience.
 	patience time.Duration
 
+	path      string // of the export
+	beginning sync.Mutex
+	fills     map[string][]string // what the first call has to run, see Plan.Fills; nil after it
+
 	mu      sync.Mutex
 	kinds   map[string]bool // of calls that were made within one process
 	first   *thread         // makes the first call of each kind; nil unless within one process
@@ -90,6 +94,46 @@ func (s *session) run(ctx context.Context, feeds map[string]*tf.Tensor, fetches 
 
 // runSteps is run for a call that makes several steps, and may take so many times as long.
 func (s *session) runSteps(ctx context.Context, steps int, feeds map[string]*tf.Tensor, fetches []string, targets ...string) ([]*tf.Tensor, error) {
+	if _, err := s.begin(ctx, nil, nil, nil); err != nil {
+		return nil, err
+	}
+	return s.do(ctx, steps, feeds, fetches, targets)
+}
+
+// assign runs the targets, which set the variables of those names to what is fed.
+func (s *session) assign(ctx context.Context, feeds map[string]*tf.Tensor, targets, names []string) error {
+	done, err := s.begin(ctx, feeds, targets, names)
+	if err == nil && !done {
+		_, err = s.do(ctx, 1, feeds, nil, targets)
+	}
+	return err
+}
+
+// begin makes the first call, and reports whether this was it: it runs the targets, which set the
+// variables of those names to what is fed, and sets all others to their first values. TensorFlow prepares
+// the graph anew for each kind of call: one for both makes a start shorter.
+func (s *session) begin(ctx context.Context, feeds map[string]*tf.Tensor, targets, names []string) (bool, error) {
+	s.beginning.Lock()
+	defer s.beginning.Unlock()
+	if s.fills == nil {
+		return false, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.fills)) {
+		if !slices.Contains(names, name) {
+			targets = append(targets, s.fills[name]...)
+		}
+	}
+	if len(targets) > 0 {
+		if _, err := s.do(ctx, 1, feeds, nil, targets); err != nil {
+			return true, fmt.Errorf("prepare %s: %w", s.path, err)
+		}
+	}
+	s.fills = nil
+	return true, nil
+}
+
+// do makes a call, on a thread of its own if it is the first of its kind.
+func (s *session) do(ctx context.Context, steps int, feeds map[string]*tf.Tensor, fetches, targets []string) ([]*tf.Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

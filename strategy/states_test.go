@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -510,6 +511,55 @@ func TestSlotsOfTheContract(t *testing.T) {
 				t.Errorf("%d bytes on two replicas, expected %d", total, size)
 			}
 		})
+	}
+}
+
+// TestFirstCall makes one call or another first: slots have their first values, but for those that it
+// assigns, and later calls leave them alone.
+func TestFirstCall(t *testing.T) {
+	export, golden := kerasExport(t, "keras")
+	const initial = 0.1 // of Adagrad's slots
+	first := export.Contract.Variables[0]
+	slot := graphs.SlotName(export.Contract.SlotsOf(first)[0].Name, first.Name)
+	given := make([]float32, first.Elements())
+	for i := range given {
+		given[i] = 7
+	}
+	value, err := newTensor(tf.Float, first.Shape, raw(given))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		call func(m *Model) error
+		want float64 // of the slot
+	}{
+		"read":                 {func(m *Model) error { _, err := m.Read(t.Context(), slot); return err }, initial},
+		"assign all but slots": {func(m *Model) error { begin(t, m, golden.Before); return nil }, initial},
+		"assign a slot":        {func(m *Model) error { return m.Assign(t.Context(), map[string]*tf.Tensor{slot: value}) }, 7},
+	} {
+		for _, replicas := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s, %d replicas", name, replicas), func(t *testing.T) {
+				m := way{replicas: replicas}.open(t, export)
+				if err := test.call(m); err != nil {
+					t.Fatal(err)
+				}
+				begin(t, m, golden.Before)
+				for name, values := range variables(t, m) {
+					want := float64(float32(initial))
+					switch {
+					case name == slot:
+						want = float64(float32(test.want))
+					case name == export.Contract.Optimizer.Iterations:
+						want = 0
+					case !strings.HasPrefix(name, "optimizer/"):
+						continue
+					}
+					if slices.ContainsFunc(values, func(v float64) bool { return v != want }) {
+						t.Errorf("%s is %v, want %v", name, values, want)
+					}
+				}
+			})
+		}
 	}
 }
 

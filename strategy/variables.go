@@ -64,7 +64,7 @@ func (m *Model) Assign(ctx context.Context, values map[string]*tf.Tensor) error 
 		feeds[a.Value] = values[name]
 		targets = append(targets, a.Assign)
 	}
-	if _, err := m.session.run(ctx, feeds, nil, targets...); err != nil {
+	if err := m.session.assign(ctx, feeds, targets, names); err != nil {
 		return fmt.Errorf("assign variables: %w", err)
 	}
 	if t := values[m.export.Contract.Optimizer.Iterations]; t != nil {

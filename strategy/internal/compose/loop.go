@@ -37,9 +37,12 @@ func (c *composer) loop() error {
 	zero := c.Node("Fill", "loop/zero", []string{c.Int64s("loop/zero/shape", []int64{int64(p.Steps), p.width()}),
 		c.Node("Cast", "loop/zero/value", []string{c.Float("loop/zero/float", 0)}, build.Type("SrcT", float32Type), build.Type("DstT", float64Type))},
 		build.Type("T", float64Type), build.Type("index_type", int64Type))
-	c.plan.Init = c.Group("loop/init", c.plan.Init,
+	begin := []string{
 		c.Assign("loop/results/zero", results.node, zero, float64Type),
-		c.Assign("loop/done/zero", done.node, c.Int64s("loop/done/none", []int64{0, 0}), int64Type))
+		c.Assign("loop/done/zero", done.node, c.Int64s("loop/done/none", []int64{0, 0}), int64Type),
+	}
+	c.plan.Fills["loop"] = begin
+	c.plan.Init = c.Group("loop/init", c.plan.Init, begin[0], begin[1])
 
 	in := c.loopInputs(p, results, done)
 	types := make([]dtpb.DataType, len(in))

@@ -47,8 +47,12 @@ type Layout struct {
 // "node:output" for an output other than the first.
 type Plan struct {
 	builder *build.Builder
-	// Init is the node that sets the variables that start at zero. It must run first.
+	// Init is the node that runs all Fills. It, or the Fills themselves, must run first.
 	Init string
+	// Fills are the nodes that set the variables that start at a given value, by the variables. Those of
+	// a variable that is assigned before it is used need not run. Those of "loop" set what a call of
+	// several steps keeps.
+	Fills map[string][]string
 	// Variables are those of one replica, sorted by name.
 	Variables []Variable
 	// Reads lists, for every variable, the nodes that read it on each replica that has it,

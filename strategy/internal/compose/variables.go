@@ -58,13 +58,17 @@ func (c *composer) variables(train bool) error {
 	}
 	c.plan.SlotBytes = make([]int64, copies)
 	var fills []string
+	c.plan.Fills = make(map[string][]string)
 	for _, v := range c.declared(train) {
 		t, ok := dtypes[v.dtype]
 		if !ok {
 			return fmt.Errorf("variable %s has dtype %s; expected float32, int32, int64, uint8 or bool", v.Name, v.dtype)
 		}
 		v.DType = t.proto
-		fills = append(fills, c.add(v, int64(t.size))...)
+		if nodes := c.add(v, int64(t.size)); len(nodes) > 0 {
+			c.plan.Fills[v.Name] = nodes
+			fills = append(fills, nodes...)
+		}
 	}
 	c.OnDevice(c.replicas[0].host)
 	c.plan.Init = c.Group("init", fills...)
