@@ -124,8 +124,9 @@ test: export MEANWHILE = $(COMPILE_EARLY)
 test: fetch ## Check the sources, run all tests, and list what was skipped and why
 	@# All at once: Python's tests have one process, and those of the programs mostly wait. Lint, which
 	@# uses all cores, comes last.
-	@# The scripts that Go's tests let Python run are forks of one process.
-	@$(PY) tools/warm_python.py $(MAKE) --no-print-directory -j4 --output-sync=none race pytest plain long lint
+	@# The scripts that Go's tests let Python run are forks of one process. As batch work, processes take
+	@# turns less often, which takes less of the processors' time.
+	@$(PY) tools/batch.py $(PY) tools/warm_python.py $(MAKE) --no-print-directory -j4 --output-sync=none race pytest plain long lint
 	@cat $(SKIPPED)/{tools,bench,plain,computing,race,raced,long} >$(SKIPPED)/all
 	@if [ -s $(SKIPPED)/all ]; then echo "skipped, and why:"; sed 's/^/  /' $(SKIPPED)/all; \
 	  else echo "nothing was skipped"; fi

@@ -94,7 +94,7 @@ export CGO_LDFLAGS="'-L$PWD/.tf/lib' $rpath '-Wl,-rpath,$PWD/.tf/lib'"
 ENV
 meanwhile=
 if [ -n "${MEANWHILE:-}" ]; then
-  nice bash -c "$MEANWHILE" >/dev/null 2>&1 </dev/null &
+  nice "$python" tools/batch.py bash -c "$MEANWHILE" >/dev/null 2>&1 </dev/null &
   meanwhile=$!
 fi
 
