@@ -229,7 +229,10 @@ func (r *Resolver) fetch(client *http.Client, request *http.Request) (*http.Resp
 		var body []byte
 		if body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1)); err == nil {
 			if len(body) > maxAnswer {
-				return nil, nil, errTooLong
+				if response.StatusCode == http.StatusOK {
+					return nil, nil, errTooLong
+				}
+				body = nil // the status says enough
 			}
 			return response, body, nil
 		}

@@ -356,6 +356,7 @@ func TestAPIErrors(t *testing.T) {
 		{answer{code: 200, body: `{"state": "READY", "networkEndpoints": [{"ipAddress": "evil.example/x"}]}`}, "expected an IP address", fault.Failed, 1},
 		{answer{code: 200, body: `{"state": "READY", "networkEndpoints": [{"ipAddress": "10.0.0.1"}, {"ipAddress": "10.0.0.1", "port": 8470}]}`}, "for two workers", fault.Failed, 1},
 		{answer{code: 200, body: strings.Repeat(" ", 5<<20)}, "is not the Cloud TPU API: the reply has more than 4194304 bytes", fault.Failed, 1},
+		{answer{code: 503, after: "100", body: strings.Repeat(" ", 5<<20)}, "answered 503; try again", fault.Failed, 1},
 	} {
 		w := newWorld(t, c.answer)
 		config := w.config()
