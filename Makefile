@@ -176,7 +176,7 @@ race: fetch ## Run Go's tests of packages with goroutines under the race detecto
 	@$(GOTEST) $(SKIPPED)/raced go test -race -vet=off -timeout $(LIMIT) -run '^($(RACED_TESTS))$$' $(LONG_PACKAGES)
 	@$(GOTEST) $(SKIPPED)/race go test -race -vet=off -timeout $(LIMIT) -skip '^($(COMPUTING_TESTS))$$' $(RACED)
 
-# Not from go test's cache: to keep the results of these tests, it takes half a minute to note which
+# Not from go test's cache: to keep the results of these tests, it takes some 20 seconds to note which
 # files they opened, hundreds of thousands of times, when all else has ended.
 .PHONY: long
 long: fetch vet ## Run the other tests of packages of which race runs some

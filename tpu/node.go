@@ -73,8 +73,6 @@ const (
 	callTimeout = 20 * time.Second
 )
 
-var errTooLong = fmt.Errorf("the reply has more than %d bytes", maxAnswer)
-
 // States of a node: those that lead to READY, and those that do not.
 var (
 	comingStates = []string{"CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING"}
@@ -152,9 +150,6 @@ func (r *Resolver) getOnce(ctx context.Context) (node *Node, wait time.Duration,
 	if outer.Err() != nil {
 		return nil, 0, fmt.Errorf("TPU %s: call the Cloud TPU API at %s: %w", r.target.name, request.URL.Host, context.Cause(outer))
 	}
-	if errors.Is(err, errTooLong) {
-		return nil, 0, r.notTheAPI(request, err.Error())
-	}
 	if err != nil {
 		var credentials *oauth2.RetrieveError
 		if errors.As(err, &credentials) {
@@ -180,20 +175,21 @@ func (r *Resolver) getOnce(ctx context.Context) (node *Node, wait time.Duration,
 		return nil, wait, err
 	}
 	node = new(Node)
-	if err := json.Unmarshal(body, node); err != nil || node.State == "" {
-		why := "the reply has no state"
-		if err != nil {
-			why = plainJSON(err)
-		}
-		return nil, 0, r.notTheAPI(request, why)
+	err = json.Unmarshal(body, node)
+	why := ""
+	switch {
+	case len(body) > maxAnswer:
+		why = fmt.Sprintf("the reply has more than %d bytes", maxAnswer)
+	case err != nil:
+		why = plainJSON(err)
+	case node.State == "":
+		why = "the reply has no state"
+	}
+	if why != "" {
+		return nil, 0, fmt.Errorf("TPU %s: %s is not the Cloud TPU API: %s", r.target.name, request.URL.Host, why)
 	}
 	node.Name = r.fullName()
 	return node, 0, nil
-}
-
-// notTheAPI returns the error of a reply that the API would not give.
-func (r *Resolver) notTheAPI(request *http.Request, why string) error {
-	return fmt.Errorf("TPU %s: %s is not the Cloud TPU API: %s", r.target.name, request.URL.Host, why)
 }
 
 // authorized returns a client that sends tokens to the API. It does not follow redirects, so that
@@ -221,19 +217,13 @@ func (r *Resolver) noCredentials(err error) error {
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// fetch sends a request and reads the whole reply.
+// fetch sends a request and reads the reply: all of it, or maxAnswer bytes and one more.
 func (r *Resolver) fetch(client *http.Client, request *http.Request) (*http.Response, []byte, error) {
 	response, err := client.Do(request)
 	if err == nil {
 		defer response.Body.Close()
 		var body []byte
 		if body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1)); err == nil {
-			if len(body) > maxAnswer {
-				if response.StatusCode == http.StatusOK {
-					return nil, nil, errTooLong
-				}
-				body = nil // the status says enough
-			}
 			return response, body, nil
 		}
 	}
