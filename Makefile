@@ -74,7 +74,7 @@ FOR_TESTS := $(BUILD) && flags='-s -w' && \
 
 # go test, whose skipped tests are noted in the file that comes next. It need not vet: the target
 # vet does. Collecting garbage less often saves a fifth of the time of tests that compute in Go.
-GOTEST := $(FOR_TESTS) && GOGC=400 $(PY) tools/gotest.py
+GOTEST = $(FOR_TESTS) && GOGC=400 $(NICE) $(PY) tools/gotest.py
 
 # What make test compiles while the set-up downloads TensorFlow: packages that need none of it, plain
 # for vet and for the race detector, and the program staticcheck.
@@ -170,7 +170,10 @@ plain: fetch vet ## Run Go's tests of programs, and of packages without goroutin
 	@$(GOTEST) $(SKIPPED)/plain go test -vet=off -timeout $(LIMIT) -parallel 4 $(PLAIN)
 	@$(GOTEST) $(SKIPPED)/computing go test -vet=off -timeout $(LIMIT) -run '^($(COMPUTING_TESTS))$$' $(COMPUTING_PACKAGES)
 
+# It has the most to compile and the most packages to spread it over. So it leaves the processors to
+# the others first, which end with one package each.
 .PHONY: race
+race: NICE := nice -n 5
 race: fetch ## Run Go's tests of packages with goroutines under the race detector
 	@echo "go test -race, of packages with goroutines"
 	@$(GOTEST) $(SKIPPED)/raced go test -race -vet=off -timeout $(LIMIT) -run '^($(RACED_TESTS))$$' $(LONG_PACKAGES)

@@ -40,6 +40,16 @@ def exported(request, tmp_path_factory):
     return out, export.write(model, AdamW(), out)
 
 
+@pytest.fixture(scope="module")
+def loaded(exported, tmp_path_factory):
+    """An export as TensorFlow loads it, and its serving SavedModel with the same variables."""
+    out, _ = exported
+    serving = tmp_path_factory.mktemp("served") / "serving"
+    shutil.copytree(out / export.SERVING_FOLDER, serving)
+    shutil.copytree(out / "variables", serving / "variables")
+    return tf.saved_model.load(str(out)), tf.saved_model.load(str(serving))
+
+
 def saved(path) -> saved_model_pb2.SavedModel:
     model = saved_model_pb2.SavedModel()
     model.ParseFromString((path / "saved_model.pb").read_bytes())
@@ -86,10 +96,10 @@ def _umask() -> int:
     return mask
 
 
-def test_contract_describes_the_functions(exported):
+def test_contract_describes_the_functions(exported, loaded):
     out, _ = exported
+    loaded, _ = loaded
     contract = json.loads((out / export.CONTRACT_FILE).read_text())
-    loaded = tf.saved_model.load(str(out))
 
     def specs(function) -> tuple[dict, dict]:
         (concrete,) = function.concrete_functions
@@ -200,9 +210,8 @@ for _ in range(2):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_serving_is_prediction_of_padded_rows(exported, tmp_path, side):
+def test_serving_is_prediction_of_padded_rows(loaded, side):
     """The serving SavedModel with the export's variables answers as `predict` does."""
-    out, _ = exported
     examples = random_examples(5, SMALL.vocab_size, 3)
     length = 2 + max(len(ids) for ids, _ in examples)
     rows = {
@@ -215,13 +224,9 @@ def test_serving_is_prediction_of_padded_rows(exported, tmp_path, side):
         rows["attention_mask"][i, at] = 1
         rows["token_type_ids"][i, at] = types
 
-    shutil.copytree(out / export.SERVING_FOLDER, tmp_path / "serving")
-    shutil.copytree(out / "variables", tmp_path / "serving" / "variables")
-    loaded = tf.saved_model.load(str(out))
-    want = loaded.predict(**tensors(pack(examples, [[3, 0], [1, 2], [4]])))
-    for folder in (out, tmp_path / "serving"):
-        serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
-        got = serve(**tensors(rows))
+    want = loaded[0].predict(**tensors(pack(examples, [[3, 0], [1, 2], [4]])))
+    for folder in loaded:
+        got = folder.signatures["serving_default"](**tensors(rows))
         assert set(got) == {"logits", "probabilities"}
         for name, value in got.items():
             np.testing.assert_allclose(value, want[name], rtol=1e-4, atol=1e-5)

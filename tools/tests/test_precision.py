@@ -59,10 +59,16 @@ def distance(got: dict, want: dict) -> float:
     return np.linalg.norm(flat(got) - flat(want)) / np.linalg.norm(flat(want))
 
 
+@pytest.fixture(scope="module", params=["first", "mean"])
+def wide(request) -> tuple[str, dict]:
+    """A pooling, and the gradients in float32."""
+    return request.param, gradients(made("float32", request.param))
+
+
 @pytest.mark.parametrize("precision", NARROW)
-@pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_gradients_are_float32s_to_the_dtypes_digits(precision, pooling):
-    want, got = gradients(made("float32", pooling)), gradients(made(precision, pooling), scale=64)
+def test_gradients_are_float32s_to_the_dtypes_digits(precision, wide):
+    pooling, want = wide
+    got = gradients(made(precision, pooling), scale=64)
     assert set(got) == set(want)
     assert got["loss_sum"] == pytest.approx(want["loss_sum"], rel=TOLERANCE[precision])
     assert got["weight_sum"] == want["weight_sum"]
