@@ -1,11 +1,14 @@
 package testkit
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -15,7 +18,21 @@ import (
 // command line, without --config and --out. Exports are reused; see [Made].
 func Export(t testing.TB, config string, flags ...string) string {
 	t.Helper()
-	return filepath.Join(Made(t, exportScript, append([]string{config}, flags...)...), "graph")
+	args := append([]string{withoutSpaces(t, config)}, flags...)
+	return filepath.Join(Made(t, exportScript, args...), "graph")
+}
+
+// withoutSpaces returns a configuration in the form that tests share, however each of them indents it.
+func withoutSpaces(t testing.TB, config string) string {
+	t.Helper()
+	if !strings.HasPrefix(config, "{") {
+		return config // a name
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, []byte(config)); err != nil {
+		t.Fatalf("the configuration of an export: %v", err)
+	}
+	return compact.String()
 }
 
 const exportScript = `import pathlib, sys

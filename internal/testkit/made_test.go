@@ -43,3 +43,16 @@ with log.open("a") as f:
 		t.Error(err)
 	}
 }
+
+// TestWithoutSpaces wants one export for configurations that only look different.
+func TestWithoutSpaces(t *testing.T) {
+	for config, want := range map[string]string{
+		"tiny":                       "tiny",
+		"{\"a b\": 1,\n\t\"c\": 2 }": `{"a b":1,"c":2}`,
+		`{"a b":1,"c":2}`:            `{"a b":1,"c":2}`,
+	} {
+		if got := withoutSpaces(t, config); got != want {
+			t.Errorf("%s becomes %s; expected %s", config, got, want)
+		}
+	}
+}
