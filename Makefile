@@ -75,6 +75,7 @@ FOR_TESTS := $(BUILD) && flags='-s -w' && \
 # go test, whose skipped tests are noted in the file that comes next. It need not vet: the target
 # vet does. Collecting garbage less often saves a fifth of the time of tests that compute in Go.
 GOTEST = $(FOR_TESTS) && GOGC=400 $(NICE) $(PY) tools/gotest.py
+NICE :=
 
 # What make test compiles while the set-up downloads TensorFlow: packages that need none of it, plain
 # for vet and for the race detector, and the program staticcheck.
