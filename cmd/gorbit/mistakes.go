@@ -75,9 +75,34 @@ func expectedOf(f *pflag.Flag, err error) string {
 	return err.Error()
 }
 
+// elsewhere has names of options that mean one thing only in the Hugging Face Trainer, Orbit or the
+// Model Garden, and what gorbit train has for them. Names that are spelled much like ours are not in
+// it, nor are those that mean several things, such as eval_steps.
+var elsewhere = map[string]string{
+	"global-batch-size":           "--batch-size",
+	"gradient-accumulation-steps": "--accumulate",
+	"logging-steps":               "--steps-per-loop",
+	"lr":                          "--learning-rate",
+	"lr-scheduler-type":           "--schedule",
+	"max-grad-norm":               "--set optimizer.clip_norm=VALUE",
+	"max-steps":                   "--steps",
+	"model-dir":                   "--run",
+	"num-epochs":                  "--epochs",
+	"num-gpus":                    "--devices gpu:VALUE",
+	"num-steps":                   "--steps",
+	"num-train-epochs":            "--epochs",
+	"num-train-steps":             "--steps",
+	"output-dir":                  "--run",
+	"per-device-train-batch-size": "--batch-size, of all devices together",
+	"save-steps":                  "--checkpoint-interval",
+}
+
 // meantFlag returns what to add to an error about a flag that a command does not have: the flag, or
 // the param for --set, that was most likely meant.
 func meantFlag(cmd *cobra.Command, name string) string {
+	if ours := elsewhere[strings.ReplaceAll(name, "_", "-")]; ours != "" && cmd.Name() == "train" {
+		return "; did you mean " + ours + "?"
+	}
 	var names []string
 	add := func(f *pflag.Flag) {
 		if !f.Hidden {
