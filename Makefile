@@ -18,7 +18,7 @@ GO := $(BUILD) && go
 PY := .venv/bin/python
 
 COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --match 'v*' 2>/dev/null)
-LDFLAGS = -X github.com/gorbit-ml/gorbit/internal/version.described=$(COMMIT)
+LDFLAGS = -X github.com/gorbit-ml/gorbit/internal/base/version.described=$(COMMIT)
 
 # Hide TensorFlow's notes in tests.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
@@ -32,7 +32,7 @@ PACKAGES := ./...
 # it, and so are the programs: their tests run processes, which it does not see. The packages and
 # programs that take longest come first, so that none of them is left over at the end.
 CONCURRENT := '\bgo func\b|\.Go\(|^\s*go [A-Za-z_.]+\(|\.Parallel\(\)'
-RACED = $$(printf '%s\n' ./internal/cluster; find . -name '*.go' -not -path './.*' \
+RACED = $$(printf '%s\n' ./internal/exec/cluster; find . -name '*.go' -not -path './.*' \
   -not -path './cmd/*' -not -path './examples/*' | xargs grep -lE $(CONCURRENT) | xargs -n1 dirname | sort -u | \
   grep -vxF "$$(printf '%s\n' $(LONG_PACKAGES))")
 PLAIN = ./cmd/gorbit $$(comm -23 <($(GO) list $(PACKAGES) | sed "s,^$$($(GO) list -m),.," | sort) \
@@ -79,8 +79,8 @@ NICE :=
 
 # What make test compiles while the set-up downloads TensorFlow: packages that need none of it, plain
 # for vet and for the race detector, and the program staticcheck.
-EARLY := ./convert ./dataset/... ./graphs ./internal/hub ./internal/launch ./internal/serve \
-  ./internal/vfs/... ./runner ./summary ./text ./tfrecord ./train/predict ./train/task/...
+EARLY := ./convert ./dataset/... ./graphs ./internal/app/hub ./internal/exec/launch ./internal/app/serve \
+  ./internal/base/vfs/... ./runner ./summary ./text ./tfrecord ./train/predict ./train/task/...
 COMPILE_EARLY = $(FOR_TESTS) && export GOGC=400 && go vet $(EARLY) && go build -race $(EARLY) && go tool -n staticcheck
 
 FUZZTIME ?= 10s

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
-	"github.com/gorbit-ml/gorbit/internal/vfs/crashtest"
 )
 
 // frozenNames are the variables that saveFrozen never changes.

@@ -14,7 +14,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // Source is a set of named tensors to load weights from. [Bundle] and

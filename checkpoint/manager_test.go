@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
 )
 
 func openTest(t testing.TB, cfg ManagerConfig) *Manager {

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // saveOptions are the options of a save.
@@ -122,7 +122,7 @@ func (m *Manager) loadProtected() error {
 		m.unlisted = true
 		return nil
 	}
-	if wrong := (*bounded.FileError)(nil); errors.As(err, &wrong) {
+	if wrong := (*stream.FileError)(nil); errors.As(err, &wrong) {
 		return fmt.Errorf("%w; remove it and type the same command again: the run writes the list anew", err)
 	}
 	m.protected = steps

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // TestProtectedIsReadByOthers looks at the list from a manager that was opened for

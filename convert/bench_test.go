@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/text"
 )
 

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs"
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs/gcstest"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
 )
 
 // TestInputsInBucket converts files in a bucket whose connections break, and expects what the same
@@ -29,7 +29,7 @@ func TestInputsInBucket(t *testing.T) {
 
 	var rows strings.Builder
 	for i := range 5000 {
-		fmt.Fprintf(&rows, "{\"text\":\"a film, %s %d\",\"label\":\"%d\"}\n", words[i%3], i, i%3)
+		fmt.Fprintf(&rows, "{\"text\":\"a film, %s %d\",\"label\":\"%d\"}\n", tokens[i%3], i, i%3)
 	}
 	plain := rows.String()
 	var packed bytes.Buffer

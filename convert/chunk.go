@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
 // chunkRows is how many rows are passed between goroutines at a time, or fewer if they

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -218,7 +218,7 @@ func (c *Config) validateColumns() error {
 		return errors.Join(errs...)
 	}
 	if !slices.Contains(Tasks(), c.taskName()) {
-		fail("task is %q; %s", c.Task, suggest.OneOf(c.Task, Tasks()))
+		fail("task is %q; %s", c.Task, words.OneOf(c.Task, Tasks()))
 	} else if c.free() {
 		c.validateKind(fail)
 		for _, same := range []struct{ a, b, column string }{

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs/crashtest"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
 )
 
 // TestCrashAnywhere crashes a conversion at every file operation.

@@ -3,7 +3,7 @@ package convert
 import (
 	"fmt"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // RowError reports a row of an input that cannot be used.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
 // SchemaTask is the Task of a dataset whose records were made by a schema.

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// words are the vocabulary of the tests, behind the special tokens.
-var words = []string{"good", "bad", "film", "a", "b", "c", "d", "e", `"`, "é", "ö", "x", ",", "."}
+// tokens are the vocabulary of the tests, after the special tokens.
+var tokens = []string{"good", "bad", "film", "a", "b", "c", "d", "e", `"`, "é", "ö", "x", ",", "."}
 
 var quiet = slog.New(slog.DiscardHandler)
 
@@ -24,7 +24,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func write(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	vocab := append([]string{text.Pad, text.Unk, text.Cls, text.Sep, text.Mask}, words...)
+	vocab := append([]string{text.Pad, text.Unk, text.Cls, text.Sep, text.Mask}, tokens...)
 	put(t, filepath.Join(dir, "vocab.txt"), strings.Join(vocab, "\n")+"\n")
 	for name, content := range files {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o777); err != nil {

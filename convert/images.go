@@ -5,8 +5,8 @@ import (
 	"image/color"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/internal/pixels"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 )
 
 // maxImage is the largest file of an image of so many values: what is beside its pixels, such as the

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/compressed"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
 )
 
 // Kind is what the examples of a task ask for, and so the form of the answers in its records.
@@ -54,7 +54,7 @@ func (c *Config) formats() string {
 // formatOfKind returns the format of a file whose name shows f. MaskedLM without columns has a text
 // per line, and Tokens has sentences in place of tables.
 func (c *Config) formatOfKind(path string, f Format) Format {
-	name, _ := compressed.Cut(strings.ToLower(path))
+	name, _ := stream.CutSuffix(strings.ToLower(path))
 	switch kind := c.task().kind; {
 	case kind == MaskedLM && c.TextColumn == "":
 		return PlainLines

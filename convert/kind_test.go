@@ -125,8 +125,8 @@ func TestKinds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			name, content, _ := strings.Cut(tt.train, "\n")
-			words = append(words, "##e")
-			defer func() { words = words[:len(words)-1] }()
+			tokens = append(tokens, "##e")
+			defer func() { tokens = tokens[:len(tokens)-1] }()
 			dir := write(t, map[string]string{name: content})
 			cfg := tt.cfg
 			cfg.Inputs = []Input{{Train, name}}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/gorbit-ml/gorbit/internal/qa"
+	"github.com/gorbit-ml/gorbit/internal/data/qa"
 )
 
 // recorder encodes rows as tf.train.Examples, with the same bytes as

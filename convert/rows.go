@@ -7,7 +7,7 @@ import (
 	"hash"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
 // layout says how the files of a conversion are laid out.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -615,7 +615,7 @@ func manyRows(n int) string {
 	var b strings.Builder
 	b.WriteString("t\tl\n")
 	for i := range n {
-		fmt.Fprintf(&b, "%s\t%d\n", strings.Repeat(words[i%8]+" ", 1+i%40), i%3)
+		fmt.Fprintf(&b, "%s\t%d\n", strings.Repeat(tokens[i%8]+" ", 1+i%40), i%3)
 	}
 	return b.String()
 }

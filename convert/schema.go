@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/pixels"
-	"github.com/gorbit-ml/gorbit/internal/table"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
 // The kinds of a feature.

@@ -9,7 +9,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
 // splitter decides which split a row of the training file goes to.

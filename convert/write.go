@@ -19,9 +19,9 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -141,7 +141,7 @@ func (o *output) refuseVocab(vocab []byte) error {
 	if o.overwrite || vocab == nil {
 		return nil
 	}
-	there, err := bounded.ReadFile(path, text.MaxVocabBytes)
+	there, err := stream.ReadFile(path, text.MaxVocabBytes)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && bytes.Equal(there, vocab) {
 		return nil
 	}

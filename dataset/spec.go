@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/pixels"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 )
 
 // Role is what a feature is for.

@@ -15,8 +15,8 @@ import (
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs/safety"
-	"github.com/gorbit-ml/gorbit/internal/bounded"
-	"github.com/gorbit-ml/gorbit/internal/format"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 // ModelReport describes any SavedModel: one to train, a served one, or one that another program
@@ -62,7 +62,7 @@ type StoredValue struct {
 
 // Describe reads the SavedModel at a path. It refuses no operation, and runs nothing.
 func Describe(path string) (*ModelReport, error) {
-	data, err := bounded.ReadFile(filepath.Join(path, modelFile), MaxModelBytes)
+	data, err := stream.ReadFile(filepath.Join(path, modelFile), MaxModelBytes)
 	if os.IsNotExist(err) {
 		return nil, fmt.Errorf("graph %s: not a SavedModel: it has no %s", path, modelFile)
 	}
@@ -215,7 +215,7 @@ var elementBytes = map[dtpb.DataType]int64{
 func (r *ModelReport) Write(w io.Writer) error {
 	p := &printer{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	p.row("SavedModel", r.Path)
-	p.row("TensorFlow", fmt.Sprintf("%s, saved_model.pb %s", r.TensorFlow, format.Bytes(r.SavedModelBytes)))
+	p.row("TensorFlow", fmt.Sprintf("%s, saved_model.pb %s", r.TensorFlow, words.Bytes(r.SavedModelBytes)))
 	for _, g := range r.Graphs {
 		p.row("graph", fmt.Sprintf("tags %s: %s in the graph and %s, %s", listText(g.Tags), count(g.Nodes, "node"), count(g.Functions, "function"), count(len(g.Variables), "variable")))
 		for _, s := range g.Signatures {
@@ -231,7 +231,7 @@ func (r *ModelReport) Write(w io.Writer) error {
 		for _, v := range g.Variables {
 			size, shape := "", "any shape"
 			if v.Bytes >= 0 {
-				size = format.Bytes(v.Bytes)
+				size = words.Bytes(v.Bytes)
 			}
 			if v.Shape != nil {
 				shape = shapeText(v.Shape)

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/gorbit-ml/gorbit/graphs/safety"
-	"github.com/gorbit-ml/gorbit/internal/format"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 // Report describes an export. Its JSON form is stable: lists are sorted or in the order of the
@@ -222,12 +222,12 @@ func (r *Report) Write(w io.Writer) error {
 	if r.XLA {
 		p.row("compiled by", "XLA: gradients, evaluate, predict")
 	}
-	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, format.Bytes(r.SavedModelBytes)))
-	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", format.Thousands(r.Parameters), count(len(r.Variables), "variable"), format.Bytes(r.VariableBytes), format.Thousands(r.DecayedParameters)))
+	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, words.Bytes(r.SavedModelBytes)))
+	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", words.Thousands(r.Parameters), count(len(r.Variables), "variable"), words.Bytes(r.VariableBytes), words.Thousands(r.DecayedParameters)))
 	if len(r.States) > 0 {
-		p.row("states", fmt.Sprintf("%s, %s", count(len(r.States), "variable"), format.Bytes(r.StateBytes)))
+		p.row("states", fmt.Sprintf("%s, %s", count(len(r.States), "variable"), words.Bytes(r.StateBytes)))
 	}
-	p.row("optimizer", fmt.Sprintf("%s, slots %s: %s", r.Optimizer, listText(r.Slots), format.Bytes(r.SlotBytes)))
+	p.row("optimizer", fmt.Sprintf("%s, slots %s: %s", r.Optimizer, listText(r.Slots), words.Bytes(r.SlotBytes)))
 
 	if len(r.FLOPs) > 0 {
 		p.title("FLOPs per token")
@@ -276,7 +276,7 @@ func (r *Report) Write(w io.Writer) error {
 func (r *Report) writeModel(p *printer) {
 	p.title("variables")
 	for _, v := range r.Variables {
-		p.row(v.Name, v.DType, shapeText(v.Shape), format.Thousands(v.Parameters), v.text())
+		p.row(v.Name, v.DType, shapeText(v.Shape), words.Thousands(v.Parameters), v.text())
 	}
 	if len(r.States) > 0 {
 		p.title("states")
@@ -286,7 +286,7 @@ func (r *Report) writeModel(p *printer) {
 		if s.Updated {
 			updated = "updated"
 		}
-		p.row(s.Name, s.DType, shapeText(s.Shape), format.Thousands(s.Elements()), updated)
+		p.row(s.Name, s.DType, shapeText(s.Shape), words.Thousands(s.Elements()), updated)
 	}
 	if len(r.Metrics) > 0 {
 		p.title("metrics")
@@ -432,4 +432,4 @@ func listText(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-func flopsText(n float64) string { return format.Scaled(n, "", "k", "M", "G", "T", "P") }
+func flopsText(n float64) string { return words.Scaled(n, "", "k", "M", "G", "T", "P") }

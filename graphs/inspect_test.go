@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/format"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 const miniatureReport = `  graph       mini
@@ -224,15 +224,15 @@ func TestWritersGiveErrorsBack(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
-		{format.Thousands(0), "0"},
-		{format.Thousands(999), "999"},
-		{format.Thousands(1000), "1,000"},
-		{format.Thousands(109482240), "109,482,240"},
-		{format.Bytes(0), "0 B"},
-		{format.Bytes(999), "999 B"},
-		{format.Bytes(1000), "1 kB"},
-		{format.Bytes(437928960), "438 MB"},
-		{format.Bytes(5e17), "5e+05 TB"},
+		{words.Thousands(0), "0"},
+		{words.Thousands(999), "999"},
+		{words.Thousands(1000), "1,000"},
+		{words.Thousands(109482240), "109,482,240"},
+		{words.Bytes(0), "0 B"},
+		{words.Bytes(999), "999 B"},
+		{words.Bytes(1000), "1 kB"},
+		{words.Bytes(437928960), "438 MB"},
+		{words.Bytes(5e17), "5e+05 TB"},
 		{flopsText(21.4e6), "21.4 M"},
 		{flopsText(7), "7"},
 		{shapeText([]int64{-1, 3}), "[?,3]"},

@@ -11,14 +11,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
 )
 
 // maxContractBytes limits the size of gorbit.json, which has about 1 KB per variable.
 const maxContractBytes = 64 << 20
 
 func readContract(dir string) (*Contract, error) {
-	data, err := bounded.ReadFile(filepath.Join(dir, filepath.FromSlash(ContractFile)), maxContractBytes)
+	data, err := stream.ReadFile(filepath.Join(dir, filepath.FromSlash(ContractFile)), maxContractBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &ContractError{dir, "no " + ContractFile + "; export it with python -m gorbit_export"}
 	}

@@ -1,7 +1,7 @@
 package runner
 
 import (
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 
 	"context"
 	"errors"

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 // Names of schedules.
@@ -65,7 +65,7 @@ func (c ScheduleConfig) Validate() error {
 	notRate := func(v float64) bool { return !(v >= 0) || math.IsInf(v, 0) }
 	switch {
 	case !slices.Contains(Schedules(), c.Name):
-		return bad("name is %q; %s", c.Name, suggest.OneOf(c.Name, Schedules()))
+		return bad("name is %q; %s", c.Name, words.OneOf(c.Name, Schedules()))
 	case notRate(c.PeakLearningRate):
 		return bad("peak learning rate is %v; expected a finite number, 0 or more", c.PeakLearningRate)
 	case notRate(c.EndLearningRate):

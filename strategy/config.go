@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
@@ -13,14 +13,14 @@ import (
 type Config struct {
 	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's thread pools. If
 	// IntraOpThreads is 0, the cores are divided among the replicas of the process. If
-	// InterOpThreads is 0 and the kernels of package internal/kernels are used, there is
+	// InterOpThreads is 0 and the kernels of package internal/exec/kernels are used, there is
 	// one inter-op thread per replica.
 	IntraOpThreads, InterOpThreads int
 	// Functions selects the functions of the contract to compose: FunctionsTrain to
 	// train, FunctionsEvaluate to only evaluate and predict.
 	Functions Functions
 	// StandardOps uses only TensorFlow's own operations. Otherwise the kernels of package
-	// internal/kernels replace some of them if all devices are CPUs and XLA does not
+	// internal/exec/kernels replace some of them if all devices are CPUs and XLA does not
 	// compile the graph.
 	StandardOps bool
 	// ShardOptimizer keeps the slots of each variable on one replica, its owner, instead of

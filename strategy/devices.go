@@ -9,7 +9,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
-	"github.com/gorbit-ml/gorbit/internal/cuda"
+	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
 )
 
 // CountGPUs returns the number of GPUs that TensorFlow can use. It does not start a session,

@@ -7,7 +7,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/flat"
+	"github.com/gorbit-ml/gorbit/internal/exec/flat"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 

@@ -7,9 +7,9 @@ import (
 	"sync"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	_ "github.com/gorbit-ml/gorbit/internal/altstack" // for signals in TensorFlow's threads
-	"github.com/gorbit-ml/gorbit/internal/kernels"
-	"github.com/gorbit-ml/gorbit/internal/shardinput"
+	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
+	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
+	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
@@ -80,7 +80,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 }
 
 // registerOps registers the operations that the graph may use with TensorFlow. Those of package
-// internal/kernels are included if own is set.
+// internal/exec/kernels are included if own is set.
 func registerOps(t target, own bool, config Config) error {
 	if own {
 		if err := kernels.Register(); err != nil {

@@ -13,7 +13,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 
-	"github.com/gorbit-ml/gorbit/internal/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
 )
 
 // session is a TensorFlow session with one graph. It finds the graph's operations by name, and

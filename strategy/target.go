@@ -8,7 +8,7 @@ import (
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/gorbit-ml/gorbit/internal/cuda"
+	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
 )
 
 // Cluster is a group of TensorFlow servers that work together. It must not change, and must

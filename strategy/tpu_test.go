@@ -20,11 +20,11 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/tpuemulator"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 	"github.com/gorbit-ml/gorbit/tpu"
+	"github.com/gorbit-ml/gorbit/tpu/emulator"
 )
 
 // tpuBackends are the addresses of the servers that compute for emulated TPUs of one and two hosts.
@@ -33,33 +33,33 @@ var tpuBackends = map[int]func() (string, error){1: tpuBackend(1), 2: tpuBackend
 
 func tpuBackend(hosts int) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
-		topology, err := tpuemulator.ParseTopology("2x2x1x2", hosts)
+		topology, err := emulator.ParseTopology("2x2x1x2", hosts)
 		if err != nil {
 			return "", err
 		}
-		return tpuemulator.StartBackend(topology)
+		return emulator.StartBackend(topology)
 	})
 }
 
 // startTPU starts an emulator of a TPU of 8 cores, and its system.
 func startTPU(t *testing.T) *tpu.System {
 	t.Helper()
-	s, _ := emulatedTPU(t, 1, tpuemulator.None)
+	s, _ := emulatedTPU(t, 1, emulator.None)
 	return s
 }
 
 // emulatedTPU is startTPU with a function that ends the emulator.
-func emulatedTPU(t *testing.T, hosts int, what tpuemulator.Fault) (*tpu.System, func()) {
+func emulatedTPU(t *testing.T, hosts int, what emulator.Fault) (*tpu.System, func()) {
 	t.Helper()
 	backend, err := tpuBackends[hosts]()
 	if err != nil {
 		t.Fatal(err)
 	}
-	topology, err := tpuemulator.ParseTopology("2x2x1x2", hosts)
+	topology, err := emulator.ParseTopology("2x2x1x2", hosts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := tpuemulator.New(tpuemulator.Config{Topology: topology, Backend: backend, Fault: what})
+	e, err := emulator.New(emulator.Config{Topology: topology, Backend: backend, Fault: what})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestTPUStopsBehindARefusedStep(t *testing.T) {
 // TestTPUOnTwoHosts trains on the cores of a TPU of two hosts.
 func TestTPUOnTwoHosts(t *testing.T) {
 	export, steps := replicaExport(t), fixedSteps(t, 6, 2)
-	system, _ := emulatedTPU(t, 2, tpuemulator.None)
+	system, _ := emulatedTPU(t, 2, emulator.None)
 	m, err := NewTPU(t.Context(), export, system, Config{Replicas: 6, StepsPerCall: 2, Axes: tpuShape})
 	if err != nil {
 		t.Fatal(err)
@@ -456,7 +456,7 @@ func TestTPUInBF16(t *testing.T) {
 // TestTPUErrors gives a TPU what it cannot take, and takes it away.
 func TestTPUErrors(t *testing.T) {
 	export := replicaExport(t)
-	system, stop := emulatedTPU(t, 1, tpuemulator.None)
+	system, stop := emulatedTPU(t, 1, emulator.None)
 	if _, err := NewTPU(t.Context(), export, system, Config{}); err == nil || fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), "a TPU's program has fixed shapes") {
 		t.Errorf("got %v", err)
 	}
@@ -509,7 +509,7 @@ func TestTPUFaults(t *testing.T) {
 	export := replicaExport(t)
 	steps := fixedSteps(t, 1, 2)
 	for _, c := range []struct {
-		fault        tpuemulator.Fault
+		fault        emulator.Fault
 		lost, memory bool
 		want         string
 	}{
@@ -605,7 +605,7 @@ func TestTPUGoesSilent(t *testing.T) {
 
 // What a TPU does not do is refused, not left out.
 func TestTPURefusesConfig(t *testing.T) {
-	topology, err := tpuemulator.ParseTopology("2x1x1x1", 1)
+	topology, err := emulator.ParseTopology("2x1x1x1", 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 package strategy
 
 import (
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 

@@ -7,7 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // The special tokens of a BERT vocabulary.
@@ -122,6 +122,31 @@ func (v *Vocab) Tokens(ids []int32) string {
 			b.WriteByte(' ')
 		}
 		b.WriteString(v.Token(id))
+	}
+	return b.String()
+}
+
+// Sentence returns the tokens of ids with the pieces of words joined, for people to read. It ends with
+// " ..." once it has more than most bytes. An id out of range is a question mark.
+func (v *Vocab) Sentence(ids []int32, most int) string {
+	var b strings.Builder
+	for _, id := range ids {
+		token := "?"
+		if id >= 0 && int(id) < len(v.tokens) {
+			token = v.tokens[id]
+		}
+		if piece, ok := strings.CutPrefix(token, "##"); ok && b.Len() > 0 {
+			b.WriteString(piece)
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(token)
+		if b.Len() > most {
+			b.WriteString(" ...")
+			break
+		}
 	}
 	return b.String()
 }

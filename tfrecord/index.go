@@ -12,7 +12,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 const indexSuffix = ".index"

@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // mapping is a file whose content is also mapped into memory, so that reading takes no

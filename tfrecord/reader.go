@@ -10,7 +10,7 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // Policy says how a reader handles damage.

@@ -1,4 +1,4 @@
-"""Generates internal/tpuemulator/masterpb, the messages of TensorFlow's master service, in Go.
+"""Generates tpu/emulator/internal/masterpb, the messages of TensorFlow's master service, in Go.
 
 Usage: python tools/gen_master.py    (from the root of the checkout, after make setup)
 
@@ -25,7 +25,7 @@ from google.protobuf.internal import decoder
 from tensorflow.core.protobuf import config_pb2, named_tensor_pb2  # noqa: F401
 
 PROTO = "tensorflow/core/protobuf/master.proto"
-FOLDER = pathlib.Path("internal/tpuemulator/masterpb")
+FOLDER = pathlib.Path("tpu/emulator/internal/masterpb")
 PACKAGE = f"github.com/gorbit-ml/gorbit/{FOLDER}"
 GENERATOR = "google.golang.org/protobuf/cmd/protoc-gen-go"
 BINDING = "github.com/wamuir/graft/tensorflow/"

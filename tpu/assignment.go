@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // Assignment assigns the replicas of a model to cores.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // GoneError means that a node does not run and will not start by itself: it was preempted,

@@ -18,7 +18,7 @@ import (
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // DefaultStartTimeout is how long a TPU may take to be configured, if a SystemConfig does not

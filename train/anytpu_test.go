@@ -14,18 +14,18 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/convert"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/tpuemulator"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/tpu/emulator"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // tpuTopology is that of the tests' emulator: 4 cores.
 var tpuTopology = sync.OnceValues(func() (string, error) {
-	topology, err := tpuemulator.ParseTopology("2x1x1x2", 1)
+	topology, err := emulator.ParseTopology("2x1x1x2", 1)
 	if err != nil {
 		return "", err
 	}
-	return tpuemulator.StartBackend(topology)
+	return emulator.StartBackend(topology)
 })
 
 // emulatedTPU starts an emulator of a TPU of 4 cores and returns its address. The server that computes
@@ -36,11 +36,11 @@ func emulatedTPU(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	topology, err := tpuemulator.ParseTopology("2x1x1x2", 1)
+	topology, err := emulator.ParseTopology("2x1x1x2", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := tpuemulator.New(tpuemulator.Config{Topology: topology, Backend: backend})
+	e, err := emulator.New(emulator.Config{Topology: topology, Backend: backend})
 	if err != nil {
 		t.Fatal(err)
 	}

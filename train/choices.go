@@ -7,9 +7,9 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
-	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/pixels"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -53,7 +53,7 @@ func Choices(param string) []string {
 func checkChoices(value func(param string) string) error {
 	for _, c := range choices() {
 		if v := value(c.param); !slices.Contains(c.of, v) && !(c.empty && v == "") {
-			return fmt.Errorf("%s is %q; %s", c.param, v, suggest.OneOf(v, c.of))
+			return fmt.Errorf("%s is %q; %s", c.param, v, words.OneOf(v, c.of))
 		}
 	}
 	return nil
@@ -62,7 +62,7 @@ func checkChoices(value func(param string) string) error {
 // meantAmong returns the param among names that was most likely meant by a name that no param has, or
 // else by the part of it after the section; "" if none is like it.
 func meantAmong(name string, names []string) string {
-	if best := suggest.Closest(name, names); best != "" {
+	if best := words.Closest(name, names); best != "" {
 		return best
 	}
 	last := func(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
@@ -70,7 +70,7 @@ func meantAmong(name string, names []string) string {
 	for _, n := range names {
 		short = append(short, last(n))
 	}
-	best := suggest.Closest(last(name), short)
+	best := words.Closest(last(name), short)
 	if i := slices.Index(short, best); i >= 0 && !slices.Contains(short[i+1:], best) {
 		return names[i]
 	}

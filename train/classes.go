@@ -12,7 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 // classLabel is the label of a graph whose classes a param is about.
@@ -76,7 +76,7 @@ func (l classLabel) class(given string) (int, error) {
 	if err != nil || n < 0 || n > maxClass || l.classes > 0 && n >= l.classes {
 		switch {
 		case l.names != nil:
-			return 0, fmt.Errorf("there is no class %q; expected one of %s, or 0 to %d%s", given, strings.Join(l.names, ", "), l.classes-1, suggest.DidYouMean(given, l.names))
+			return 0, fmt.Errorf("there is no class %q; expected one of %s, or 0 to %d%s", given, strings.Join(l.names, ", "), l.classes-1, words.DidYouMean(given, l.names))
 		case l.classes > 0:
 			return 0, fmt.Errorf("there is no class %q; expected 0 to %d, because the data do not name the classes", given, l.classes-1)
 		}

@@ -11,7 +11,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // TestGenerator holds what is drawn against the distributions, and against what runs began with.

@@ -1,6 +1,6 @@
 package train
 
-import "github.com/gorbit-ml/gorbit/internal/fault"
+import "github.com/gorbit-ml/gorbit/internal/base/fault"
 
 // The classes of errors, for errors.Is; an error of neither is any other failure. The programs' exit
 // codes follow them. A run that was stopped and saved ends with runner.ErrStopped.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // remotePoll is the time between two looks for a new checkpoint in a bucket.

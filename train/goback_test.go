@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/vfs/crashtest"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
 )
 
 // tinyRun is a run of 12 steps with a checkpoint every four, which are all kept.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs"
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs/gcstest"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
 )
 
 // TestResumeFromInBucket goes back to a checkpoint of a run in a bucket, begins another with it there and

@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/groups"
+	"github.com/gorbit-ml/gorbit/internal/run/groups"
 )
 
 // UnmarshalYAML implements yaml.Unmarshaler. Scales that are not given are 1.

@@ -16,9 +16,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 const (
@@ -162,7 +162,7 @@ func partOf(name, rel string) (keptPart, error) {
 	part := keptPart{Name: rel}
 	info, err := os.Stat(name)
 	if err == nil {
-		err = bounded.Check(name, info, math.MaxInt64, fault.Damaged)
+		err = stream.Check(name, info, math.MaxInt64, fault.Damaged)
 	}
 	if err != nil {
 		return part, err

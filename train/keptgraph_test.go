@@ -14,10 +14,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
-	"github.com/gorbit-ml/gorbit/internal/vfs/crashtest"
 )
 
 // copied copies a folder to a new one of the same file system as the tests' folders.

@@ -10,9 +10,9 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/pixels"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 )
 
 // use is the purpose for which a split is opened.
@@ -193,7 +193,7 @@ func (p Params) checkFeatures(c *graphs.Contract) error {
 	for _, name := range slices.Sorted(maps.Keys(p.Data.Features)) {
 		switch {
 		case !slices.Contains(read, name):
-			return &ParamsError{fmt.Errorf("data.features.%s: the graph reads no such feature from records; expected one of %s%s", name, strings.Join(read, ", "), suggest.DidYouMean(name, read))}
+			return &ParamsError{fmt.Errorf("data.features.%s: the graph reads no such feature from records; expected one of %s%s", name, strings.Join(read, ", "), words.DidYouMean(name, read))}
 		case p.Data.Features[name] == "":
 			return &ParamsError{fmt.Errorf("data.features.%s is empty; expected the name of a feature in the records", name)}
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
-	"github.com/gorbit-ml/gorbit/internal/inspect"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -121,7 +120,7 @@ func (d *Drawn) report() drawnReport {
 	for _, s := range d.Sequences() {
 		shown := shownSequence{Sequence: s, Label: d.labelOf(s.Example)}
 		if d.Vocab != nil {
-			shown.Text = inspect.Tokens(d.Vocab, s.IDs)
+			shown.Text = d.Vocab.Sentence(s.IDs, 200)
 		}
 		r.Sequences = append(r.Sequences, shown)
 	}

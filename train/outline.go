@@ -3,7 +3,7 @@ package train
 import (
 	"context"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // Outline is what a training has to do, before it is known how long that takes.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/peak"
-	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/exec/peak"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 )
 
 // TestPeakOfBusyMachine trains faster than the peak that is remembered.

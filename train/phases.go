@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 

@@ -16,9 +16,9 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
@@ -96,7 +96,7 @@ func checkBest(p Params, export *graphs.Export) error {
 	}
 	if !slices.Contains(names, p.Checkpoint.Best) {
 		return &ParamsError{fmt.Errorf("checkpoint.best is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s",
-			p.Checkpoint.Best, strings.Join(names, ", "), suggest.DidYouMean(p.Checkpoint.Best, names))}
+			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names))}
 	}
 	_, err = p.Checkpoint.order(of)
 	return err
@@ -337,7 +337,7 @@ func (f *preflight) split(split, flag string) bool {
 		f.add("data %s has no split %q and no other records; expected the folder that gorbit convert wrote, or one of TFRecords such as %s, with --data", f.records.dir, split, tfrecord.ShardName(split, 0, 1))
 		return false
 	}
-	f.add("data %s has no split %q; expected one of %s; choose one with %s%s", f.records.dir, split, strings.Join(there, ", "), flag, suggest.DidYouMean(split, there))
+	f.add("data %s has no split %q; expected one of %s; choose one with %s%s", f.records.dir, split, strings.Join(there, ", "), flag, words.DidYouMean(split, there))
 	return false
 }
 

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs"
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs/gcstest"
 )
 
 // bucket starts a server of the bucket gs://b and mounts it, with a cache of its own.

@@ -18,10 +18,10 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/runfolder"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
@@ -222,7 +222,7 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
-			return 0, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, suggest.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
+			return 0, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, words.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
 		}
 		prefix = r.checkpoints.prefix(step)
 	}

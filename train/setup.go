@@ -14,8 +14,8 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
@@ -138,7 +138,7 @@ func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
 			for _, h := range known {
 				names = append(names, h.Name)
 			}
-			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter; expected one of %s%s", name, strings.Join(names, ", "), suggest.DidYouMean(name, names))}
+			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter; expected one of %s%s", name, strings.Join(names, ", "), words.DidYouMean(name, names))}
 		}
 		if err := known[at].Check(value); err != nil {
 			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%w", err)}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/cluster"
-	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 )
 
 // Values of strategy.input: who reads the training batches.

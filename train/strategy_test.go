@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
-	"github.com/gorbit-ml/gorbit/internal/cluster"
+	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )

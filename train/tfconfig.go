@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/devices"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 )
 
 // Cluster describes the machines that train together, as the environment variable TF_CONFIG does.

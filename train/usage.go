@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 )
 
 // rounded returns v rounded to the given number of decimal places.

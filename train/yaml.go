@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 // document returns the only document of a YAML file, or nil if the file is empty.
@@ -151,7 +151,7 @@ func checkSection(node *yaml.Node, t reflect.Type, path string) error {
 		if !ok {
 			unknown := &nodeError{line: node.Content[i].Line, unknown: within, Err: fmt.Errorf("there is no param %s", within)}
 			if strings.Contains(within, "]") { // of an element of a list, which has names of its own
-				unknown.unknown, unknown.Err = "", fmt.Errorf("%w%s", unknown.Err, suggest.DidYouMean(name, fieldNames(t)))
+				unknown.unknown, unknown.Err = "", fmt.Errorf("%w%s", unknown.Err, words.DidYouMean(name, fieldNames(t)))
 			}
 			return unknown
 		}

@@ -51,7 +51,7 @@ def measured(options: base.Options, size: str) -> list[stats.Line]:
     """Runs all rounds of the products, the kernels and gorbit's step, and returns their lines."""
     folder, mean = base.data(options, LENGTHS)
     rows = packed(typical(folder))
-    binary = base.go_test(options, "internal/kernels")
+    binary = base.go_test(options, "internal/exec/kernels")
     told = ";".join(",".join(map(str, row)) for row in rows)
     positions = len(rows) * max(map(sum, rows))
     onednn, *_ = peers.GEMM.variants

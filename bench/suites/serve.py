@@ -69,7 +69,7 @@ def measured(options: base.Options, size: str) -> list[stats.Line]:
     shutil.rmtree(needs["exported"], ignore_errors=True)
     export = [options.gorbit, "export", "--run", needs["run"], "--out", needs["exported"]]
     base.call(options, export)
-    build = f"source .tf/env && go build -o {shlex.quote(needs['load'])} ./internal/serve/bench"
+    build = f"source .tf/env && go build -o {shlex.quote(needs['load'])} ./internal/app/serve/bench"
     base.call(options, ["bash", "-c", build])
     batches = {"": [0], "ort": list(BATCHES[1:2] if options.quick else BATCHES)}
     entries = [

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/term"
 
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/version"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
-	_ "github.com/gorbit-ml/gorbit/internal/vfs/gcs" // paths that begin with gs://
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/version"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	_ "github.com/gorbit-ml/gorbit/internal/base/vfs/gcs" // paths that begin with gs://
 	"github.com/gorbit-ml/gorbit/train/predict"
 	"github.com/gorbit-ml/gorbit/train/predict/served"
 )

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs"
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs/gcstest"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
 )
 
 // TestBuckets has the model, the texts and the answers in a bucket.

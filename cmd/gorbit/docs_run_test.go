@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/app/tracking/trackingtest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/tracking/trackingtest"
 )
 
 // section is a heading of a page, with the commands under it.
@@ -78,7 +78,7 @@ var notRun = map[string]string{
 	"docs/guide/adapters.md":               "a model of full size; tools/tests/test_lora.py and TestLora of train",
 	"docs/guide/convert.md":                "a table of the reader's; TestAnyModel converts one",
 	"docs/guide/csv.md":                    "make demo would run in itself",
-	"docs/guide/track.md":                  "a run that trains meanwhile, and Weights & Biases; the tests of internal/tracking",
+	"docs/guide/track.md":                  "a run that trains meanwhile, and Weights & Biases; the tests of internal/app/tracking",
 	"docs/guide/gcs.md":                    "buckets of Google's; testdata/script/gcs.txtar has a local one",
 	"docs/guide/gpu.md":                    "a GPU; bench/tests/test_check_gpu.py checks a CPU in its place",
 	"docs/guide/install.md":                "installs outside of the checkout",
@@ -89,7 +89,7 @@ var notRun = map[string]string{
 	"docs/guide/predict.md":                "runs and tables of the reader's; TestAnyModel and testdata/script/formats.txtar",
 	"docs/guide/run.md":                    "data of the reader's, which TestAnyModel has, and a benchmark",
 	"docs/guide/serve.md":                  "a model and tokens of the reader's; testdata/script/serve.txtar",
-	"docs/guide/serving.md":                "a graph with a head that transformers has; TestWriteHuggingFace of internal/servable",
+	"docs/guide/serving.md":                "a graph with a head that transformers has; TestWriteHuggingFace of internal/app/servable",
 	"docs/guide/strategies.md":             "other machines, GPUs and parts of commands; TestFaults and the tests of train and strategy",
 	"docs/guide/texttasks.md":              "texts of the reader's; testdata/texttasks has small ones of each task",
 	"docs/guide/tpu.md":                    "a TPU, or the emulator on a fixed port; TestTrainOnTPU, TestReadOnTPU and testdata/script/tpu.txtar take free ones",

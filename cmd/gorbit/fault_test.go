@@ -25,10 +25,10 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
-	"github.com/gorbit-ml/gorbit/internal/cluster"
-	"github.com/gorbit-ml/gorbit/internal/cluster/clustertest"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/peertls"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/exec/cluster/clustertest"
+	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gorbit-ml/gorbit/internal/help"
+	"github.com/gorbit-ml/gorbit/internal/app/help"
 )
 
 // allCommands returns the visible commands of the program.

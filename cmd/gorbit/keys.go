@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/gorbit-ml/gorbit/internal/help"
-	"github.com/gorbit-ml/gorbit/internal/peertls"
+	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
 	"github.com/gorbit-ml/gorbit/train"
 )
 

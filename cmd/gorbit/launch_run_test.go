@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"os"
 	"path/filepath"
 	"slices"

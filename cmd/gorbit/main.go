@@ -11,7 +11,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 func main() {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -36,7 +36,7 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return usagef("there is no command %s %s%s; see %[1]s --help", cmd.CommandPath(), word, suggest.DidYouMean(word, names))
+	return usagef("there is no command %s %s%s; see %[1]s --help", cmd.CommandPath(), word, words.DidYouMean(word, names))
 }
 
 // flagError returns the error for flags that cannot be parsed, with the flag that was most likely
@@ -111,7 +111,7 @@ func meantFlag(cmd *cobra.Command, name string) string {
 	}
 	cmd.Flags().VisitAll(add)
 	cmd.InheritedFlags().VisitAll(add)
-	if best := suggest.Closest(name, names); best != "" {
+	if best := words.Closest(name, names); best != "" {
 		return "; did you mean --" + best + "?"
 	}
 	if param := train.MeantParam(name); param != "" && cmd.Flags().Lookup("set") != nil {

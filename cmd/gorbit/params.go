@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/gorbit-ml/gorbit/internal/help"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -45,7 +45,7 @@ var trainGroups = []paramGroup{
 	}},
 	{"Optimizer", []paramFlag{
 		{"learning-rate", "optimizer.learning_rate", "", "peak learning rate"},
-		{"schedule", "optimizer.schedule", "NAME", suggest.Or(runner.Schedules())},
+		{"schedule", "optimizer.schedule", "NAME", words.Or(runner.Schedules())},
 		{"warmup-ratio", "optimizer.warmup_ratio", "", "share of all steps spent warming up"},
 		{"warmup-steps", "optimizer.warmup_steps", "", "steps spent warming up, instead of a share"},
 	}},

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/devices"
-	"github.com/gorbit-ml/gorbit/internal/doctor"
-	"github.com/gorbit-ml/gorbit/internal/format"
-	"github.com/gorbit-ml/gorbit/internal/peak"
+	"github.com/gorbit-ml/gorbit/internal/app/doctor"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 )
 
 // peakTime is how long products of one shape are measured.
@@ -57,7 +57,7 @@ func inspectPeaks(ctx context.Context, measure bool) []doctor.Finding {
 		}
 		if known || measure {
 			out = append(out, doctor.Finding{Check: "peak", Level: doctor.OK,
-				Text: fmt.Sprintf("%sFLOP/s in matrix products in %s, measured %s", format.Scaled(p.FLOPS, " ", "k", "M", "G", "T", "P"), key.Precision, p.Measured.Local().Format(time.DateOnly))})
+				Text: fmt.Sprintf("%sFLOP/s in matrix products in %s, measured %s", words.Scaled(p.FLOPS, " ", "k", "M", "G", "T", "P"), key.Precision, p.Measured.Local().Format(time.DateOnly))})
 		}
 	}
 	return out

@@ -10,7 +10,7 @@ import (
 	"path"
 	"path/filepath"
 
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // publish has make write the folder out. If that is in a bucket, make writes a local folder, and

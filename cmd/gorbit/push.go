@@ -13,14 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gorbit-ml/gorbit/internal/bounded"
-	"github.com/gorbit-ml/gorbit/internal/format"
-	"github.com/gorbit-ml/gorbit/internal/help"
-	"github.com/gorbit-ml/gorbit/internal/hub"
-	"github.com/gorbit-ml/gorbit/internal/runfolder"
-	"github.com/gorbit-ml/gorbit/internal/servable"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/app/hub"
+	"github.com/gorbit-ml/gorbit/internal/app/servable"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -118,7 +117,7 @@ func (p *pushFlags) complete(changed func(string) bool) error {
 	case p.folder != "" && p.run.run != "":
 		return usagef("both a folder and --run are given; expected one of them")
 	case p.format != formatSavedModel && p.format != formatHuggingFace:
-		return usagef("--format is %q; %s", p.format, suggest.OneOf(p.format, []string{formatHuggingFace, formatSavedModel}))
+		return usagef("--format is %q; %s", p.format, words.OneOf(p.format, []string{formatHuggingFace, formatSavedModel}))
 	case p.folder != "" && changed("format"):
 		return usagef("--format is given without --run; a folder is pushed as it is")
 	case p.follow && p.folder != "":
@@ -159,7 +158,7 @@ func hubToken() (string, error) {
 		}
 		path = filepath.Join(home, "token")
 	}
-	content, err := bounded.ReadFile(path, 1<<10)
+	content, err := stream.ReadFile(path, 1<<10)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
@@ -185,7 +184,7 @@ func (p *pushFlags) push(ctx context.Context, env train.Env, folder, message str
 		_, err = fmt.Fprintf(env.Out, "%s has all files already\n", c.Repo)
 		return err
 	}
-	_, err = fmt.Fprintf(env.Out, "pushed %s (%.1f MB sent) to %s\n", format.Count(int64(result.Files), "file"), float64(result.Bytes)/1e6, result.Commit)
+	_, err = fmt.Fprintf(env.Out, "pushed %s (%.1f MB sent) to %s\n", words.Count(int64(result.Files), "file"), float64(result.Bytes)/1e6, result.Commit)
 	return err
 }
 

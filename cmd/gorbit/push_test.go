@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/hub/hubtest"
+	"github.com/gorbit-ml/gorbit/internal/app/hub/hubtest"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gorbit-ml/gorbit/internal/help"
-	"github.com/gorbit-ml/gorbit/internal/progress"
-	"github.com/gorbit-ml/gorbit/internal/version"
+	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/app/progress"
+	"github.com/gorbit-ml/gorbit/internal/base/version"
 	"github.com/gorbit-ml/gorbit/train"
 )
 

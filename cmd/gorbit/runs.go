@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gorbit-ml/gorbit/internal/runfolder"
-	"github.com/gorbit-ml/gorbit/internal/suggest"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -145,7 +145,7 @@ func sortRuns(runs []*runfolder.Run, order string, reverse bool) ([]listed, erro
 			metric = ""
 		} else if !names[order] {
 			return nil, usagef("--sort is %q; expected name, state, steps, time, written, best, or a metric of the evaluations: %s%s", order, strings.Join(slices.Sorted(maps.Keys(names)), ", "),
-				suggest.DidYouMean(order, slices.Concat(slices.Collect(maps.Keys(orders)), slices.Collect(maps.Keys(names)), []string{"best"})))
+				words.DidYouMean(order, slices.Concat(slices.Collect(maps.Keys(orders)), slices.Collect(maps.Keys(names)), []string{"best"})))
 		}
 		compare = func(a, b listed) int {
 			if a.Value == nil || b.Value == nil { // those without come last

@@ -16,9 +16,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs"
-	"github.com/gorbit-ml/gorbit/internal/vfs/gcs/gcstest"
 )
 
 // binaries is the folder for the programs that newUser builds.

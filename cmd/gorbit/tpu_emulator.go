@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gorbit-ml/gorbit/internal/tpuemulator"
+	"github.com/gorbit-ml/gorbit/tpu/emulator"
 )
 
 func newTPUEmulator(g *globals) *cobra.Command {
@@ -43,14 +43,14 @@ program on this machine. By default only this machine can reach it.`,
 	f.IntVar(&hosts, "hosts", 1, "hosts that share the chips; a session's cluster must have as many tasks")
 	f.StringSliceVar(&peers, "peers", nil, "addresses (`IP:PORT,...`) at which the hosts compute for each other, in order, the same for all; each host is then a process of its own")
 	f.IntVar(&host, "host-index", 0, "number of this host, from 0; with --peers")
-	f.StringVar(&fails, "fault", "", fmt.Sprintf("what goes wrong, for tests: KIND, KIND@CALL or KIND@CALL:TIME, with one of %v (see docs/guide/tpu.md)", tpuemulator.Faults()))
-	f.DurationVar(&abandoned, "abandoned", tpuemulator.DefaultAbandoned, "end a session, and free its variables, so long after the last connection of its client ended")
+	f.StringVar(&fails, "fault", "", fmt.Sprintf("what goes wrong, for tests: KIND, KIND@CALL or KIND@CALL:TIME, with one of %v (see docs/guide/tpu.md)", emulator.Faults()))
+	f.DurationVar(&abandoned, "abandoned", emulator.DefaultAbandoned, "end a session, and free its variables, so long after the last connection of its client ended")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
 			return err
 		}
-		topology, err := tpuemulator.ParseTopology(mesh, hosts)
+		topology, err := emulator.ParseTopology(mesh, hosts)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ program on this machine. By default only this machine can reach it.`,
 		if host > 0 && fails != "" {
 			return usagef("--fault is %q for host %d; expected it for host 0, which answers the clients", fails, host)
 		}
-		c := tpuemulator.Config{Topology: topology, Fault: tpuemulator.Fault(fails), Abandoned: abandoned, Log: env.Log, Apart: len(peers) > 0, Host: host}
+		c := emulator.Config{Topology: topology, Fault: emulator.Fault(fails), Abandoned: abandoned, Log: env.Log, Apart: len(peers) > 0, Host: host}
 		if err := c.Validate(); err != nil {
 			return err
 		}
@@ -88,16 +88,16 @@ program on this machine. By default only this machine can reach it.`,
 }
 
 // emulatorWith starts the server that computes, and makes the emulator in front of it.
-func emulatorWith(c tpuemulator.Config, peers []string) (_ *tpuemulator.Emulator, err error) {
+func emulatorWith(c emulator.Config, peers []string) (_ *emulator.Emulator, err error) {
 	if c.Apart {
-		c.Backend, err = tpuemulator.StartHost(c.Topology, peers, c.Host)
+		c.Backend, err = emulator.StartHost(c.Topology, peers, c.Host)
 	} else {
-		c.Backend, err = tpuemulator.StartBackend(c.Topology)
+		c.Backend, err = emulator.StartBackend(c.Topology)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return tpuemulator.New(c)
+	return emulator.New(c)
 }
 
 // listenAll listens on all addresses, HOST:PORT, or on none.

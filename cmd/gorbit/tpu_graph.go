@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/tpuemulator"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tpu"
+	"github.com/gorbit-ml/gorbit/tpu/emulator"
 )
 
 func newTPUGraph(*globals) *cobra.Command {
@@ -60,7 +60,7 @@ for data.buckets of a run.`,
 		if out == "" {
 			return usagef("--out is missing; expected the folder to write")
 		}
-		topology, err := tpuemulator.ParseTopology(mesh, 1)
+		topology, err := emulator.ParseTopology(mesh, 1)
 		if err != nil {
 			return err
 		}

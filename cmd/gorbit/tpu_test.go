@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // TestTPUDescribe queries a Cloud TPU API with Application Default Credentials: the key of a

@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
-	"github.com/gorbit-ml/gorbit/internal/help"
-	"github.com/gorbit-ml/gorbit/internal/launch"
-	"github.com/gorbit-ml/gorbit/internal/report"
-	"github.com/gorbit-ml/gorbit/internal/study"
-	"github.com/gorbit-ml/gorbit/internal/tune"
+	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/app/report"
+	"github.com/gorbit-ml/gorbit/internal/app/study"
+	"github.com/gorbit-ml/gorbit/internal/app/tune"
+	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/train"
 )
 

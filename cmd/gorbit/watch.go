@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/gorbit-ml/gorbit/internal/watch"
+	"github.com/gorbit-ml/gorbit/internal/app/watch"
 )
 
 func newWatch(*globals) *cobra.Command {

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/cluster"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/version"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/version"
+	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 )
 
 // TestWorker starts the worker command, connects to it, and stops it with SIGINT as a terminal

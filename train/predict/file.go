@@ -9,11 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/compressed"
-	"github.com/gorbit-ml/gorbit/internal/ctxio"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/table"
-	"github.com/gorbit-ml/gorbit/internal/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
 // Open opens a file of texts: a *Table if it has columns (Columns.HasColumns), and *Lines otherwise.
@@ -23,7 +22,7 @@ func Open(ctx context.Context, path string, stdin io.Reader, c Columns) (Source,
 		return nil, nil, fault.Usagef("%w", err)
 	}
 	if path == "-" {
-		in, name := ctxio.NewReader(ctx, stdin), "standard input"
+		in, name := stream.WithContext(ctx, stdin), "standard input"
 		if !c.HasColumns("") {
 			return NewLines(in, name, ParseTSV), func() error { return nil }, nil
 		}
@@ -73,7 +72,7 @@ func Answers(stdout io.Writer, path string, overwrite bool, in Source, format Fo
 // the table that is answered, with its delimiter.
 func formatOf(path string, in Source) (Format, error) {
 	said := ofTable(table.FormatOf(path))
-	if plain, _ := compressed.Cut(path); strings.EqualFold(filepath.Ext(plain), ".txt") {
+	if plain, _ := stream.CutSuffix(path); strings.EqualFold(filepath.Ext(plain), ".txt") {
 		said = "" // of a table that is read it means tsv, and of answers nothing
 	}
 	t, ok := in.(*Table)
@@ -126,7 +125,7 @@ func NewOutput(stdout io.Writer, path string, overwrite bool) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := compressed.NewWriter(file, path)
+	content, err := stream.Compress(file, path)
 	if err != nil {
 		file.Discard()
 		return nil, err

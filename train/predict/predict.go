@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/gorbit-ml/gorbit/internal/qa"
+	"github.com/gorbit-ml/gorbit/internal/data/qa"
 	"github.com/gorbit-ml/gorbit/text"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/internal/ctxio"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
 // Rows reads the rows of a Table as batches of records. It implements BatchReader.
@@ -40,7 +40,7 @@ func OpenRows(ctx context.Context, path string, stdin io.Reader, c Columns, reco
 	}
 	var in *table.Table
 	if path == "-" {
-		in, err = table.New(ctxio.NewReader(ctx, stdin), "standard input", config)
+		in, err = table.New(stream.WithContext(ctx, stdin), "standard input", config)
 	} else {
 		in, err = table.Open(ctx, path, config)
 	}

@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/qa"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/data/qa"
 	"github.com/gorbit-ml/gorbit/text"
 )
 

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gorbit-ml/gorbit/internal/compressed"
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -76,7 +76,7 @@ func (c Columns) HasColumns(path string) bool {
 	if c.Format == FormatLines {
 		return false
 	}
-	if plain, packed := compressed.Cut(path); packed {
+	if plain, packed := stream.CutSuffix(path); packed {
 		return plain != ""
 	}
 	return c.chosen() || slices.Contains([]string{".tsv", ".csv", ".json"}, strings.ToLower(filepath.Ext(path)))

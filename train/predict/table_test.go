@@ -13,8 +13,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/gorbit-ml/gorbit/internal/compressed"
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
 )
 
 // answered writes the answers to a file with columns. The probability of a text is that of its
@@ -208,7 +208,7 @@ func TestOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		in, err := compressed.NewReader(file, path)
+		in, err := stream.Decompress(file, path)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}

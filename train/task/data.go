@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/convert"
-	"github.com/gorbit-ml/gorbit/internal/table"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
 // CheckKind returns why data that was converted for a kind of answers cannot be used for another one, or

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/internal/pixels"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 

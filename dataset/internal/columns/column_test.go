@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/internal/pixels"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 

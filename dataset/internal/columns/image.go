@@ -3,7 +3,7 @@ package columns
 import (
 	"fmt"
 
-	"github.com/gorbit-ml/gorbit/internal/pixels"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 )
 
 // imageAxes returns how many of the last axes of a shape are those of an image: 3 if the last is a

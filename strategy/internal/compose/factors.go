@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // Factor is what a run changes about the update of a variable.

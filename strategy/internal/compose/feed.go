@@ -6,7 +6,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
-	"github.com/gorbit-ml/gorbit/internal/flat"
+	"github.com/gorbit-ml/gorbit/internal/exec/flat"
 )
 
 // feed adds placeholders for a function's features and splits them among the replicas. It returns

@@ -6,7 +6,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
 )
 
 // readLocally adds the operations with which every worker reads the features of its replicas. It

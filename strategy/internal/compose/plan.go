@@ -7,9 +7,9 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
-	"github.com/gorbit-ml/gorbit/internal/flat"
-	"github.com/gorbit-ml/gorbit/internal/kernels"
-	"github.com/gorbit-ml/gorbit/internal/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/exec/flat"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
+	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
 )
 
 // Layout says which graph to compose.
@@ -19,7 +19,7 @@ type Layout struct {
 	// Train adds the training step and the slots. Evaluation and prediction are always
 	// there.
 	Train bool
-	// Own uses the kernels of package internal/kernels.
+	// Own uses the kernels of package internal/exec/kernels.
 	Own bool
 	// Shard makes one replica the owner of each variable. Only the owner has its slots.
 	Shard bool
@@ -70,7 +70,7 @@ type Plan struct {
 	Predict  []*Call
 	// Results computes metrics from sums; nil if the export has no such function.
 	Results *Results
-	// Kernels lists the kernels of internal/kernels in use, one for each replaced function.
+	// Kernels lists the kernels of internal/exec/kernels in use, one for each replaced function.
 	Kernels []string
 	// SlotBytes is the size of the optimizer's slots on each replica.
 	SlotBytes []int64
@@ -241,7 +241,7 @@ type Results struct {
 }
 
 // Feeds says how to feed the features of some replicas: one tensor per dtype with the concatenated
-// values, and one with the size and shape of each feature (see internal/flat).
+// values, and one with the size and shape of each feature (see internal/exec/flat).
 type Feeds struct {
 	// Features are the features to feed, kind by kind. Kinds are those of one dtype each.
 	Features []graphs.Feature

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // ComposeTPU builds the graph of the programs of a TPU's cores.

@@ -2,7 +2,7 @@ package compose
 
 import (
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/flat"
+	"github.com/gorbit-ml/gorbit/internal/exec/flat"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 

@@ -22,11 +22,11 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
-	_ "github.com/gorbit-ml/gorbit/internal/altstack" // handles signals in TensorFlow's threads
-	"github.com/gorbit-ml/gorbit/internal/fault"
-	"github.com/gorbit-ml/gorbit/internal/servable/described"
-	"github.com/gorbit-ml/gorbit/internal/servable/layout"
-	_ "github.com/gorbit-ml/gorbit/internal/tfprocess" // keeps TensorFlow's log off the terminal
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack"  // handles signals in TensorFlow's threads
+	_ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess" // keeps TensorFlow's log off the terminal
+	"github.com/gorbit-ml/gorbit/internal/run/described"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )

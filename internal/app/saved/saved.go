@@ -1,0 +1,357 @@
+// Package saved loads models that gorbit export wrote, with the TensorFlow binding of training and the
+// CPU kernels of package kernels. Package train/predict/served loads them for programs without
+// training.
+//
+// A model that takes texts may have the signature "packed" beside that of TensorFlow Serving: the
+// features of package packed in, and outputs for each example. Then the texts of a call are one row
+// without padding. Models without it, such as those of older exports, get a text in each row.
+package saved
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	tf "github.com/wamuir/graft/tensorflow"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/graphs/safety"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
+	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
+	_ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess" // keeps TensorFlow's log off the terminal
+	"github.com/gorbit-ml/gorbit/internal/run/described"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// packedSignature is the name of the signature of packed rows.
+const packedSignature = "packed"
+
+// mostLanes is the largest number of cores that get a lane each, as in training. With more, two calls
+// at a time share the cores.
+const mostLanes = 4
+
+// Model is a loaded model. It implements predict.Model for texts and predict.BatchModel for other
+// features. Several goroutines may use it at once.
+type Model struct {
+	*described.Model
+	// Inputs and Outputs describe the tensors of the signature serving_default, the outputs in the
+	// order of the description's answers.
+	Inputs, Outputs []graphs.Arg
+	// Lanes is the number of calls that keep the cores busy.
+	Lanes int
+
+	graph   *tf.Graph // kept: its finalizer frees memory that the session uses
+	session *tf.Session
+	rows    call // one example in a row, or features side by side
+	packed  *call
+	// longest is the most tokens of a row of packed texts; 0 makes rows as long as the longest text,
+	// because attention covers whole rows.
+	longest int
+	calls   atomic.Int64
+}
+
+// collectAfter is the number of calls between garbage collections: the binding frees a tensor when Go's
+// collector finds it unreachable, but the collector does not know its size.
+const collectAfter = 256
+
+// call is a signature.
+type call struct {
+	inputs  map[string]tf.Output
+	outputs []tf.Output // in the order of the description's answers
+}
+
+// Open loads an exported model. It returns a *safety.Error if the model uses operations that reach
+// beyond the graph, except for those named in allowOps. The error for a damaged model is of class
+// fault.Damaged.
+func Open(dir string, allowOps []string) (*Model, error) {
+	d, err := described.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	saved := new(cpb.SavedModel)
+	if err := d.ReadGraph(saved, allowOps); err != nil {
+		return nil, err
+	}
+	if n := len(saved.GetMetaGraphs()); n != 1 {
+		return nil, fault.Damagedf("model %s: it has %d graphs; expected one", dir, n)
+	}
+	meta := saved.GetMetaGraphs()[0]
+	signature := meta.GetSignatureDef()[packedSignature]
+	var run []string // beside what the description names
+	for _, info := range signature.GetOutputs() {
+		run = append(run, info.GetName())
+	}
+	if err := safety.Refuse("model", dir, safety.Check(saved, run...), allowOps); err != nil {
+		return nil, err
+	}
+	m := &Model{Model: d}
+	if err = m.load(meta); err != nil {
+		err = fmt.Errorf("TensorFlow cannot load it: %w", err)
+	} else {
+		err = m.connect(meta, signature)
+	}
+	if err != nil {
+		if m.session != nil {
+			m.Close()
+		}
+		return nil, fault.Damagedf("model %s: %w", dir, err)
+	}
+	return m, nil
+}
+
+// load starts a session of the model's graph and gives its variables their values.
+func (m *Model) load(meta *cpb.MetaGraphDef) error {
+	own := cuda.Count() == 0 // the kernels are for CPUs
+	def, err := m.kernels(meta.GetGraphDef(), own)
+	if err != nil {
+		return err
+	}
+	config := &cpb.ConfigProto{AllowSoftPlacement: true, GpuOptions: &cpb.GPUOptions{AllowGrowth: true}}
+	m.Lanes = 2
+	if n := runtime.NumCPU(); own && n <= mostLanes {
+		m.Lanes = n
+		config.IntraOpParallelismThreads, config.InterOpParallelismThreads = 1, int32(n)
+		kernels.Threads(1, 1)
+	}
+	options, err := proto.Marshal(config)
+	if err != nil {
+		return err
+	}
+	m.graph = tf.NewGraph()
+	if err := m.graph.Import(def, ""); err != nil {
+		return err
+	}
+	if m.session, err = tf.NewSession(m.graph, &tf.SessionOptions{Config: options}); err != nil {
+		return err
+	}
+	return m.restore(meta.GetSaverDef())
+}
+
+// rowTokens is the most tokens of a row if attention looks at one text only. It limits what grows with
+// the square of the texts in a row.
+const rowTokens = 4096
+
+// kernels returns the serialized graph, with kernels in place of the functions that they implement if
+// own is set.
+func (m *Model) kernels(def *gpb.GraphDef, own bool) ([]byte, error) {
+	if !own {
+		return proto.Marshal(def)
+	}
+	if err := kernels.Register(); err != nil {
+		return nil, err
+	}
+	b := build.New(def.GetLibrary(), def.GetVersions())
+	if slices.Contains(b.Substitute(kernels.Ops()), kernels.Attention) {
+		m.longest = rowTokens
+	}
+	made, err := b.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	library := new(gpb.GraphDef)
+	if err := proto.Unmarshal(made, library); err != nil {
+		return nil, err
+	}
+	def.Library = library.GetLibrary()
+	return proto.Marshal(def)
+}
+
+// restore runs the model's own operation that restores its variables.
+func (m *Model) restore(saver *cpb.SaverDef) error {
+	folder, done, err := described.PlainPath(m.Dir)
+	if err != nil {
+		return err
+	}
+	defer done()
+	name, err := m.output(saver.GetFilenameTensorName())
+	if err != nil {
+		return err
+	}
+	operation := m.graph.Operation(saver.GetRestoreOpName())
+	if operation == nil {
+		return fmt.Errorf("the graph has no operation %s, which restores its variables", saver.GetRestoreOpName())
+	}
+	path, err := tf.NewTensor(filepath.Join(folder, filepath.FromSlash(layout.VariablesPrefix)))
+	if err != nil {
+		return err
+	}
+	_, err = m.session.Run(map[tf.Output]*tf.Tensor{name: path}, nil, []*tf.Operation{operation})
+	return err
+}
+
+// output returns an output of the graph by its name, operation:index.
+func (m *Model) output(name string) (tf.Output, error) {
+	op, index, err := layout.ParseTensor(name)
+	if err != nil {
+		return tf.Output{}, err
+	}
+	operation := m.graph.Operation(op)
+	if operation == nil || index >= operation.NumOutputs() {
+		return tf.Output{}, fmt.Errorf("the graph has no tensor %s", name)
+	}
+	return operation.Output(index), nil
+}
+
+// connect finds the tensors of the signatures.
+func (m *Model) connect(meta *cpb.MetaGraphDef, signature *cpb.SignatureDef) (err error) {
+	if m.rows, err = m.callOf(m.Description.Inputs, m.Description.Outputs); err != nil {
+		return err
+	}
+	served := meta.GetSignatureDef()[layout.Signature]
+	for name, info := range served.GetInputs() {
+		m.Inputs = append(m.Inputs, argOf(name, info))
+	}
+	for _, a := range m.Answers {
+		m.Outputs = append(m.Outputs, argOf(a.Name, served.GetOutputs()[a.Name]))
+	}
+	if signature == nil || m.Tokenizer == nil {
+		return nil
+	}
+	packed, err := m.callOf(namesOf(signature.GetInputs()), namesOf(signature.GetOutputs()))
+	if err != nil {
+		return fmt.Errorf("signature %s: %w", packedSignature, err)
+	}
+	m.packed = &packed
+	return nil
+}
+
+func namesOf(infos map[string]*cpb.TensorInfo) map[string]string {
+	out := make(map[string]string, len(infos))
+	for name, info := range infos {
+		out[name] = info.GetName()
+	}
+	return out
+}
+
+// argOf describes a tensor of a signature.
+func argOf(name string, info *cpb.TensorInfo) graphs.Arg {
+	a := graphs.Arg{Name: name, DType: info.GetDtype()}
+	for _, d := range info.GetTensorShape().GetDim() {
+		a.Shape = append(a.Shape, d.GetSize())
+	}
+	return a
+}
+
+// callOf finds tensors by their names in the graph.
+func (m *Model) callOf(inputs, outputs map[string]string) (c call, err error) {
+	c.inputs = make(map[string]tf.Output, len(inputs))
+	for name, tensor := range inputs {
+		if c.inputs[name], err = m.output(tensor); err != nil {
+			return c, fmt.Errorf("input %s: %w", name, err)
+		}
+	}
+	for _, a := range m.Answers {
+		o, err := m.output(outputs[a.Name])
+		if err != nil {
+			return c, fmt.Errorf("output %s: %w", a.Name, err)
+		}
+		c.outputs = append(c.outputs, o)
+	}
+	return c, nil
+}
+
+// Packs reports whether the texts of a call share rows.
+func (m *Model) Packs() bool { return m.packed != nil }
+
+// Predict implements predict.Model.
+func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
+	if m.packed == nil {
+		rows := described.Padded(examples)
+		shape := []int{len(examples), rows.Length}
+		results, err := m.run(ctx, m.rows, len(examples), []dataset.Feature{
+			{Name: layout.InputIDs, Shape: shape, Int32: rows.IDs}, {Name: layout.AttentionMask, Shape: shape, Int32: rows.Mask}, {Name: layout.TokenTypeIDs, Shape: shape, Int32: rows.Types}})
+		if err != nil {
+			return nil, err
+		}
+		m.Cut(results, described.Lengths(examples), rows.Length)
+		return results, nil
+	}
+	config := packed.Config{Labels: packed.LabelsNone}
+	some := make([]packed.Example, len(examples))
+	total := 0
+	for i, e := range examples {
+		some[i] = packed.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
+		config.RowLength, total = max(config.RowLength, len(e.IDs)), total+len(e.IDs)
+	}
+	config.RowLength = max(config.RowLength, min(total, m.longest))
+	b, err := packed.FromExamples(config, some)
+	if err != nil {
+		return nil, err
+	}
+	return m.run(ctx, *m.packed, len(examples), b.Features)
+}
+
+// PredictBatch implements predict.BatchModel for batches of Layout.
+func (m *Model) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.Result, error) {
+	results, err := m.run(ctx, m.rows, b.Features[0].Shape[0], b.Features)
+	if err != nil {
+		return nil, err
+	}
+	results = results[:b.Examples] // of a batch without examples, none
+	if b.Lengths != nil {
+		m.Cut(results, b.Lengths, b.RowLength)
+	}
+	return results, nil
+}
+
+// run calls the model with features and divides its outputs among n examples. Features that the
+// signature does not take are left out.
+func (m *Model) run(ctx context.Context, c call, n int, features []dataset.Feature) ([]predict.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	feeds := make(map[tf.Output]*tf.Tensor, len(c.inputs))
+	for i := range features {
+		f := &features[i]
+		to, ok := c.inputs[f.Name]
+		if !ok {
+			continue
+		}
+		shape := make([]int64, len(f.Shape))
+		for k, d := range f.Shape {
+			shape[k] = int64(d)
+		}
+		t, err := tf.ReadTensor(dtypes[f.DType()], shape, bytes.NewReader(f.Raw()))
+		if err != nil {
+			return nil, fmt.Errorf("feature %s: %w", f.Name, err)
+		}
+		feeds[to] = t
+	}
+	out, err := m.session.Run(feeds, c.outputs, nil)
+	if err != nil {
+		return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
+	}
+	if m.calls.Add(1)%collectAfter == 0 {
+		go runtime.GC()
+	}
+	tensors := make([]described.Tensor, len(out))
+	for k, t := range out {
+		var raw bytes.Buffer
+		if _, err := t.WriteContentsTo(&raw); err != nil {
+			return nil, fmt.Errorf("output %s: %w", m.Answers[k].Name, err)
+		}
+		tensors[k] = described.Tensor{DType: graphs.DTypeName(dtpb.DataType(t.DataType())), Shape: t.Shape(), Raw: raw.Bytes()}
+	}
+	return m.Results(n, tensors)
+}
+
+// Close frees the session.
+func (m *Model) Close() error { return m.session.Close() }
+
+// dtypes are TensorFlow's dtypes of features.
+var dtypes = map[dataset.DType]tf.DataType{dataset.Uint8: tf.Uint8, dataset.Int32: tf.Int32, dataset.Int64: tf.Int64, dataset.Float32: tf.Float, dataset.Bool: tf.Bool}

@@ -1,0 +1,178 @@
+package servable
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+)
+
+// HuggingFaceWeights is the file of weights in a folder for Hugging Face's transformers.
+const HuggingFaceWeights = "model.safetensors"
+
+// WriteHuggingFace writes a folder that Hugging Face's transformers loads: config.json,
+// model.safetensors, the files of the tokenizer, and a model card with the results. The folder is
+// complete or does not exist, as that of Write.
+func WriteHuggingFace(ctx context.Context, o Options, results map[string]float64) error {
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	form := o.Export.Contract.Model.HuggingFace
+	if form == nil {
+		return fault.Usagef("export: %s does not say how Hugging Face stores its model; expected a BERT with a head that transformers has (mean pooling has none); export without --format huggingface", o.Export.Path)
+	}
+	return publish(o, HuggingFaceWeights, func(dir string) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return o.writeHuggingFace(dir, form, results)
+	})
+}
+
+func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results map[string]float64) error {
+	tensors, err := o.huggingFaceTensors(form)
+	if err != nil {
+		return err
+	}
+	vocab, err := o.readVocab()
+	if err != nil {
+		return err
+	}
+	config := maps.Clone(form.Config)
+	if len(o.Labels) > 0 {
+		numbers, names := make(map[string]int, len(o.Labels)), make(map[string]string, len(o.Labels))
+		for i, label := range o.Labels {
+			numbers[label], names[strconv.Itoa(i)] = i, label
+		}
+		config["label2id"], config["id2label"] = numbers, names
+	} else if config["problem_type"] == "regression" {
+		config["label2id"], config["id2label"] = map[string]int{"LABEL_0": 0}, map[string]string{"0": "LABEL_0"}
+	}
+	special := map[string]string{"cls_token": "[CLS]", "mask_token": "[MASK]", "pad_token": "[PAD]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+	tokenizer := map[string]any{
+		"tokenizer_class": "BertTokenizer", "do_lower_case": o.Lowercase, "strip_accents": nil, "tokenize_chinese_chars": true,
+		"model_max_length": o.MaxLength, "clean_up_tokenization_spaces": true,
+	}
+	for name, token := range special {
+		tokenizer[name] = token
+	}
+	files := vfs.At(dir)
+	for _, f := range []struct {
+		name    string
+		content any
+	}{{"config.json", config}, {"tokenizer_config.json", tokenizer}, {"special_tokens_map.json", special}} {
+		data, err := json.MarshalIndent(f.content, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := vfs.WriteFile(files, filepath.Join(dir, f.name), append(data, '\n')); err != nil {
+			return err
+		}
+	}
+	if err := vfs.WriteFile(files, filepath.Join(dir, "vocab.txt"), vocab); err != nil {
+		return err
+	}
+	if err := vfs.WriteFile(files, filepath.Join(dir, "README.md"), o.card(form, results)); err != nil {
+		return err
+	}
+	if err := writeWeights(files, filepath.Join(dir, HuggingFaceWeights), tensors); err != nil {
+		return err
+	}
+	return files.SyncDir(dir)
+}
+
+// writeWeights writes a safetensors file and flushes it to disk.
+func writeWeights(files vfs.FS, path string, tensors []checkpoint.SafeTensor) (err error) {
+	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriterSize(f, 1<<20)
+	if err := checkpoint.WriteSafetensors(w, tensors, map[string]string{"format": "pt"}); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// huggingFaceTensors returns the variables and states as transformers stores them. Adapters are left
+// out, as they are in the merged kernels.
+func (o Options) huggingFaceTensors(form *graphs.HuggingFace) ([]checkpoint.SafeTensor, error) {
+	c := o.Export.Contract
+	adapters := make(map[string]bool) // what merge reads and does not give
+	if merge := o.Export.Functions["merge"]; merge != nil {
+		for _, name := range merge.Captures {
+			adapters[name] = !slices.Contains(c.Merge, name)
+		}
+	}
+	var tensors []checkpoint.SafeTensor
+	add := func(name string, foreign []graphs.ForeignName, transpose bool) error {
+		if adapters[name] {
+			return nil
+		}
+		if len(foreign) == 0 {
+			return fmt.Errorf("variable %s has no name in Hugging Face's files", name)
+		}
+		value := o.Variables[name]
+		if value == nil {
+			return fmt.Errorf("variable %s has no value", name)
+		}
+		if value.DataType() != tf.Float {
+			return fmt.Errorf("variable %s is %s; expected float32", name, checkpoint.DTypeName(value.DataType()))
+		}
+		tensors = append(tensors, checkpoint.SafeTensor{Name: form.TensorName(foreign[0].Name), Value: value, Transpose: transpose})
+		return nil
+	}
+	for _, v := range c.Variables {
+		if err := add(v.Name, v.Foreign, v.Transpose); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range c.States {
+		if err := add(s.Name, s.Foreign, s.Transpose); err != nil {
+			return nil, err
+		}
+	}
+	return tensors, nil
+}
+
+// card returns the model card, whose head Hugging Face's hub reads.
+func (o Options) card(form *graphs.HuggingFace, results map[string]float64) []byte {
+	var b strings.Builder
+	architecture := o.Export.Contract.Model.Architecture
+	if classes, ok := form.Config["architectures"].([]any); ok && len(classes) > 0 {
+		architecture = fmt.Sprint(classes[0])
+	}
+	fmt.Fprintf(&b, "---\nlibrary_name: transformers\ntags:\n- gorbit\n- bert\n---\n\n# %s\n\n", filepath.Base(filepath.Clean(o.Out)))
+	fmt.Fprintf(&b, "A `%s` that was trained with Gorbit. Load it with\n\n", architecture)
+	fmt.Fprintf(&b, "```python\nfrom transformers import AutoTokenizer, %s\n\n", architecture)
+	fmt.Fprintf(&b, "tokenizer = AutoTokenizer.from_pretrained(\".\")\nmodel = %s.from_pretrained(\".\")\n```\n\n", architecture)
+	if len(o.Labels) > 0 {
+		fmt.Fprintf(&b, "Labels: %s.\n\n", strings.Join(o.Labels, ", "))
+	}
+	fmt.Fprintf(&b, "It was trained on texts of up to %d tokens.\n", o.MaxLength)
+	if len(results) > 0 {
+		b.WriteString("\n| metric of the evaluation split | |\n| --- | --- |\n")
+		for _, name := range slices.Sorted(maps.Keys(results)) {
+			fmt.Fprintf(&b, "| %s | %.6g |\n", name, results[name])
+		}
+	}
+	return []byte(b.String())
+}

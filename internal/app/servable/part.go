@@ -1,0 +1,66 @@
+package servable
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+)
+
+// newPart makes a folder next to out for an unfinished served model, and removes the folders left
+// by killed exports to out. Such a folder is locked while its process lives, so a folder without a
+// lock is a leftover.
+//
+// release ends the lock and removes the folder if it is still there.
+func newPart(files vfs.FS, out string) (part string, release func(), err error) {
+	parent, prefix := filepath.Dir(out), "."+filepath.Base(out)+".part-"
+	leftover := regexp.MustCompile("^" + regexp.QuoteMeta(prefix) + `\d+(` + regexp.QuoteMeta(oldSuffix) + `)?$`)
+	entries, err := files.ReadDir(parent)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !leftover.MatchString(e.Name()) {
+			continue
+		}
+		path := filepath.Join(parent, e.Name())
+		lock, err := lockFolder(path)
+		if err != nil {
+			continue // an export that is running, or has just ended
+		}
+		err = removeLeftover(files, path, out)
+		lock.Close()
+		if err != nil {
+			return "", nil, fmt.Errorf("remove the leftovers of a killed export: %w", err)
+		}
+	}
+	part = filepath.Join(parent, fmt.Sprint(prefix, os.Getpid()))
+	if err := files.Mkdir(part, 0o777); err != nil {
+		return "", nil, err
+	}
+	lock, err := lockFolder(part)
+	if err != nil {
+		return "", nil, err
+	}
+	return part, func() {
+		_ = vfs.RemoveAll(files, part) // what cannot be removed now is by the next export
+		lock.Close()
+	}, nil
+}
+
+// lockFolder locks a folder until the file is closed, and fails if another process has locked it.
+func lockFolder(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}

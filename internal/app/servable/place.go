@@ -1,0 +1,56 @@
+package servable
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+)
+
+// oldSuffix marks a served model that is being replaced if the file system cannot exchange
+// two names atomically.
+const oldSuffix = ".old"
+
+// removeLeftover removes a folder left by a killed export. A model that the export had
+// moved away but not yet replaced gets its name back.
+func removeLeftover(files vfs.FS, path, out string) error {
+	_, err := files.Stat(out)
+	if strings.HasSuffix(path, oldSuffix) && errors.Is(err, fs.ErrNotExist) {
+		if err := files.Rename(path, out); err != nil {
+			return err
+		}
+	} else if err := vfs.RemoveAll(files, path); err != nil {
+		return err
+	}
+	return files.SyncDir(filepath.Dir(out))
+}
+
+// exchange replaces the old folder by the new one, and removes the old one. The exchange
+// is atomic if the file system supports it.
+func exchange(files vfs.FS, part, out string) error {
+	err := files.Exchange(part, out)
+	if err == nil {
+		// Remove the old model, which now has the new one's name, once the exchange is
+		// durable.
+		if err := files.SyncDir(filepath.Dir(out)); err != nil {
+			return err
+		}
+		return vfs.RemoveAll(files, part)
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	old := part + oldSuffix
+	if err := files.Rename(out, old); err != nil {
+		return err
+	}
+	if err := files.Rename(part, out); err != nil {
+		return errors.Join(err, files.Rename(old, out))
+	}
+	if err := files.SyncDir(filepath.Dir(out)); err != nil {
+		return err
+	}
+	return vfs.RemoveAll(files, old)
+}

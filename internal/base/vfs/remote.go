@@ -1,0 +1,252 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+)
+
+// Remote is the file system of a scheme, such as gs://, whose files other libraries, such as
+// TensorFlow's, cannot open. Its FS methods read; names are gs://BUCKET/PATH. It is written to
+// only by Work, Publish and Put, because storage of objects knows no rename and no append.
+type Remote interface {
+	FS
+	// Copy copies files below a folder, or the files whose names begin with a prefix, to this
+	// machine and returns the local path of name. choose returns the paths to copy of those
+	// that exist; paths are relative to the folder, or to that of the prefix. Nil means all.
+	// Copies are kept, and verified each time.
+	Copy(ctx context.Context, name string, choose func(paths []string) []string) (local string, err error)
+	// Work makes a folder one to work in, for this process alone: see Working.
+	Work(ctx context.Context, name string, log *slog.Logger) (Working, error)
+	// Publish uploads the files of a local folder to a new folder, and the file last after all
+	// others. Readers look for that file first, so they see all of the folder or nothing. If
+	// the folder has that file already, the error is fs.ErrExist, unless overwrite is set: then
+	// it is removed first.
+	Publish(ctx context.Context, local, name, last string, overwrite bool, log *slog.Logger) error
+	// Put uploads a local file as one file. An existing one is replaced only if overwrite is set;
+	// otherwise the error is fs.ErrExist. Readers see the old content, or all of the new.
+	Put(ctx context.Context, local, name string, overwrite bool) error
+	// Stage returns a new local folder in which to make what is uploaded.
+	Stage() (string, error)
+}
+
+// ErrNoBucket says why nothing exists below a name: what is to hold it does not exist itself. It comes
+// together with fs.ErrNotExist.
+var ErrNoBucket = errors.New("there is no such bucket")
+
+// Working is a folder of a Remote that is worked on in a local folder. What is synced there,
+// as [FS] describes it, is in the remote folder when the call of Sync or SyncDir returns.
+type Working interface {
+	// Dir is the local folder.
+	Dir() string
+	// Context is done when the folder was lost to another process, with that as its cause.
+	Context() context.Context
+	// Close uploads what was not synced, releases the folder and unmounts it.
+	Close() error
+}
+
+// RemoteFile is an open file of a Remote.
+type RemoteFile interface {
+	File
+	// Keep copies the file to this machine if there is room, for a reader that will read all
+	// of it, or parts of it again and again. It returns the copy, or nil if there is no room.
+	Keep(ctx context.Context) (*os.File, error)
+	// Derived returns the local path of a file that is derived from the content of this one,
+	// such as an index. Another version of the file has another path.
+	Derived(ending string) (string, error)
+	// Bind ends waiting calls, and later ones, when the context is done.
+	Bind(ctx context.Context)
+}
+
+var schemeForm = regexp.MustCompile(`^([a-z][a-z0-9+.-]*)://`)
+
+// Scheme returns the scheme of a path, such as gs, or "" for a path of the operating system.
+func Scheme(path string) string {
+	if m := schemeForm.FindStringSubmatch(path); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// Join joins path elements like filepath.Join, and keeps the scheme of the first.
+func Join(elem ...string) string {
+	if len(elem) > 0 {
+		if scheme := Scheme(elem[0]); scheme != "" {
+			rest := append([]string{elem[0][len(scheme)+len("://"):]}, elem[1:]...)
+			return scheme + "://" + path.Join(rest...)
+		}
+	}
+	return filepath.Join(elem...)
+}
+
+// Clean is filepath.Clean for paths with and without a scheme.
+func Clean(path string) string {
+	if Scheme(path) != "" {
+		return Join(path)
+	}
+	return filepath.Clean(path)
+}
+
+// Dir is filepath.Dir for paths with and without a scheme.
+func Dir(name string) string {
+	if scheme := Scheme(name); scheme != "" {
+		return scheme + "://" + path.Dir(name[len(scheme)+len("://"):])
+	}
+	return filepath.Dir(name)
+}
+
+// IsAbs is filepath.IsAbs; a path with a scheme is absolute.
+func IsAbs(path string) bool { return Scheme(path) != "" || filepath.IsAbs(path) }
+
+// Abs is filepath.Abs; a path with a scheme is absolute. A path that lost a slash, such as
+// gs:/bucket, is an error, so that it is not taken for a folder.
+func Abs(path string) (string, error) {
+	if Scheme(path) != "" {
+		return Join(path), nil
+	}
+	if err := mangled(path); err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
+}
+
+// mangled returns an error for a path that was meant to have a scheme.
+func mangled(path string) error {
+	if rest, ok := strings.CutPrefix(path, "gs:"); ok {
+		return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("is neither a path nor a bucket; expected gs://%s", strings.TrimLeft(rest, "/"))}
+	}
+	return nil
+}
+
+// RemoteOf returns the Remote of a path with a scheme, or nil for a path of the operating
+// system. For a scheme that is not known, and for a path that lost a slash, it returns an error
+// that says what is expected.
+func RemoteOf(path string) (Remote, error) {
+	switch f := At(path).(type) {
+	case Remote:
+		return f, nil
+	case refusing:
+		return nil, f.refuse("open", path)
+	}
+	return nil, nil
+}
+
+// schemes are the openers of file systems by scheme, as database/sql has drivers.
+var schemes struct {
+	sync.Mutex
+	open   map[string]func() FS
+	opened map[string]FS
+}
+
+// ReadBounded is stream.ReadFile for a path of any file system.
+func ReadBounded(path string, limit int64) ([]byte, error) {
+	if Scheme(path) == "" {
+		return stream.ReadFile(path, limit)
+	}
+	return readSmall(At(path), path, limit, fault.Usage)
+}
+
+// OpenStream opens a file of any file system to read it once, from its beginning to its end. When the
+// context is done, opening and reading end with its cause. The error for a folder is of class
+// fault.Usage.
+func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
+	if remote, err := RemoteOf(path); err != nil || remote == nil {
+		if err != nil {
+			return nil, err
+		}
+		return stream.Open(ctx, path)
+	}
+	file, err := Open(At(path), path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = fault.Usagef("%s is a folder; expected a file", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if r, ok := file.(RemoteFile); ok {
+		r.Bind(ctx)
+	}
+	return file, nil
+}
+
+// Register sets the function that opens the file system of a scheme when it is first used.
+// Package internal/base/vfs/gcs registers gs.
+func Register(scheme string, open func() FS) {
+	schemes.Lock()
+	defer schemes.Unlock()
+	if schemes.open == nil {
+		schemes.open, schemes.opened = map[string]func() FS{}, map[string]FS{}
+	}
+	schemes.open[scheme] = open
+}
+
+// ofScheme returns the file system of a path that is not of the operating system, or nil.
+func ofScheme(path string) FS {
+	scheme := Scheme(path)
+	if scheme == "" {
+		if mangled(path) != nil {
+			return refusing{}
+		}
+		return nil
+	}
+	schemes.Lock()
+	defer schemes.Unlock()
+	if f := schemes.opened[scheme]; f != nil {
+		return f
+	}
+	open := schemes.open[scheme]
+	if open == nil {
+		return refusing{}
+	}
+	f := open()
+	schemes.opened[scheme] = f
+	return f
+}
+
+// refusing is the file system of paths that no file system has.
+type refusing struct{}
+
+func (refusing) refuse(op, path string) error {
+	if err := mangled(path); err != nil {
+		return err
+	}
+	return &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("%w: %s:// is not supported; expected a local path, or gs://BUCKET/PATH", errors.ErrUnsupported, Scheme(path))}
+}
+
+func (r refusing) OpenFile(name string, _ int, _ fs.FileMode) (File, error) {
+	return nil, r.refuse("open", name)
+}
+func (r refusing) Rename(from, _ string) error                { return r.refuse("rename", from) }
+func (r refusing) Exchange(a, _ string) error                 { return r.refuse("exchange", a) }
+func (r refusing) Link(from, _ string) error                  { return r.refuse("link", from) }
+func (r refusing) Remove(name string) error                   { return r.refuse("remove", name) }
+func (r refusing) Mkdir(name string, _ fs.FileMode) error     { return r.refuse("mkdir", name) }
+func (r refusing) ReadDir(name string) ([]fs.DirEntry, error) { return nil, r.refuse("open", name) }
+func (r refusing) Stat(name string) (fs.FileInfo, error)      { return nil, r.refuse("stat", name) }
+func (r refusing) SyncDir(name string) error                  { return r.refuse("sync", name) }
+
+// Localize returns a path of this machine that has the files of path: path itself, or a verified
+// copy of what is in a [Remote]. For choose, see Remote.Copy.
+func Localize(ctx context.Context, path string, choose func(paths []string) []string) (string, error) {
+	remote, err := RemoteOf(path)
+	if err != nil || remote == nil {
+		return path, err
+	}
+	return remote.Copy(ctx, path, choose)
+}

@@ -1,0 +1,140 @@
+package tfprocess_test
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
+	tf "github.com/wamuir/graft/tensorflow"
+)
+
+// The test binary starts itself with this variable set to do what a program does.
+const child = "GORBIT_TFENV_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(child) == "" {
+		os.Exit(m.Run())
+	}
+	graph := tf.NewGraph()
+	op, err := graph.AddOperation(tf.OpSpec{Type: "NoOp", Name: "nothing"})
+	if err != nil {
+		panic(err)
+	}
+	session, err := tf.NewSession(graph, nil)
+	if err != nil {
+		panic(err)
+	}
+	// The first run logs from the passes over the graph, through Abseil.
+	if _, err := session.Run(nil, nil, []*tf.Operation{op}); err != nil {
+		panic(err)
+	}
+	level, ok := os.LookupEnv("TF_CPP_MIN_LOG_LEVEL")
+	os.Stdout.WriteString(level)
+	if !ok {
+		os.Stdout.WriteString("unset")
+	}
+}
+
+// start runs a session in a new process, whose environment is this one's
+// less every variable of TensorFlow's, with some added. It returns what went to
+// standard output and to standard error.
+func start(t *testing.T, env ...string) (stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "TF_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(append(cmd.Env, child+"=1"), env...)
+	var out, log strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	return out.String(), log.String()
+}
+
+// TF_ENABLE_ONEDNN_OPTS is set for the line about oneDNN, which the library's
+// constructors write.
+func TestQuietByDefault(t *testing.T) {
+	level, log := start(t, "TF_ENABLE_ONEDNN_OPTS=1")
+	if log != "" {
+		t.Errorf("TensorFlow logged:\n%s", log)
+	}
+	if level != "unset" {
+		t.Errorf("the environment says %q; it is to stay as it was", level)
+	}
+}
+
+func TestUserDecides(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("TensorFlow has nothing to log on this kind of CPU")
+	}
+	level, log := start(t, "TF_ENABLE_ONEDNN_OPTS=1", "TF_CPP_MIN_LOG_LEVEL=0")
+	for _, want := range []string{"oneDNN", "absl::InitializeLog", "MLIR V1 optimization pass"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("TF_CPP_MIN_LOG_LEVEL=0 is set, and the log does not speak of %s:\n%s", want, log)
+		}
+	}
+	if level != "0" {
+		t.Errorf("the environment says %q, want 0", level)
+	}
+}
+
+// TestReclaim frees a graph that nobody holds any more, and gives its memory back.
+func TestReclaim(t *testing.T) {
+	const size = 256 << 20
+	if !tfprocess.MallocKeeps() {
+		t.Skip("the environment says how malloc is to behave")
+	}
+	value, err := tf.ReadTensor(tf.Float, []int64{size / 4}, zeros{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	debug.FreeOSMemory()
+	before := resident(t)
+	func() {
+		graph := tf.NewGraph()
+		spec := tf.OpSpec{Type: "Const", Attrs: map[string]any{"dtype": tf.Float, "value": value}}
+		if _, err := graph.AddOperation(spec); err != nil {
+			t.Fatal(err)
+		}
+		if with := resident(t); with < before+size {
+			t.Fatalf("%d bytes before and %d with a graph of %d", before, with, size)
+		}
+		runtime.KeepAlive(graph)
+	}()
+	tfprocess.Reclaim()
+	if after := resident(t); after > before+size/2 {
+		t.Errorf("%d bytes before a graph of %d, %d after it", before, size, after)
+	}
+	runtime.KeepAlive(value)
+}
+
+// zeros reads as zeros without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// resident returns how many bytes of the process are in memory.
+func resident(t *testing.T) int {
+	t.Helper()
+	content, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skipf("the system does not say what the process has in memory: %v", err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(content))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
+}

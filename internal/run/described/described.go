@@ -1,0 +1,136 @@
+// Package described has what programs need of a served model beside its graph: the tokenizer, the
+// answers and the layout of examples. It does not depend on TensorFlow, so programs with any binding
+// can use it. Package layout describes the folder.
+package described
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/dense"
+	"github.com/gorbit-ml/gorbit/graphs/safety"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// Model is a served model whose graph was not loaded.
+type Model struct {
+	*layout.Description
+	Dir string
+	// Tokenizer is nil if the model takes no texts.
+	Tokenizer *text.Tokenizer
+	// Renderer makes answers of the outputs that the description lists as Answers.
+	Renderer predict.Renderer
+}
+
+// Read reads the description of the served model in a folder, and the files that it names. The error for
+// a damaged model is of class fault.Damaged.
+func Read(dir string) (*Model, error) {
+	d, err := layout.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Description: d, Dir: dir}
+	if d.Vocab != "" {
+		if m.Tokenizer, err = m.tokenizer(); err != nil {
+			return nil, err
+		}
+	}
+	var outputs []predict.OutputSpec
+	for _, a := range d.Answers {
+		outputs = append(outputs, predict.OutputSpec{Name: a.Name, Kind: predict.Kind(a.Kind), Of: a.Of, Classes: a.Classes})
+	}
+	if len(outputs) == 0 {
+		return nil, fault.Usagef("model %s gives %s and no answers; expected a model of another task; use gorbit predict --run, or load it with TensorFlow", dir, strings.Join(slices.Sorted(maps.Keys(d.Outputs)), ", "))
+	}
+	if m.Renderer, err = predict.NewRenderer(d.Task, outputs); err != nil {
+		return nil, fault.Damagedf("model %s: %w", dir, err)
+	}
+	return m, nil
+}
+
+// tokenizer returns the tokenizer of a model that takes texts.
+func (m *Model) tokenizer() (*text.Tokenizer, error) {
+	vocab, err := text.LoadVocab(filepath.Join(m.Dir, layout.AssetsFolder, m.Vocab))
+	if err != nil {
+		return nil, fault.Damagedf("model %s: %w", m.Dir, err)
+	}
+	var sizes struct {
+		Config struct {
+			VocabSize int `json:"vocab_size"`
+		} `json:"config"`
+	}
+	if err := json.Unmarshal(m.Description.Model, &sizes); err == nil && sizes.Config.VocabSize > 0 && vocab.Size() != sizes.Config.VocabSize {
+		return nil, fault.Damagedf("model %s: its vocabulary has %d tokens; expected %d, as in the graph; export the model again", m.Dir, vocab.Size(), sizes.Config.VocabSize)
+	}
+	return text.NewTokenizer(vocab, text.Config{Lowercase: m.Lowercase})
+}
+
+// maxModelBytes is protobuf's own limit on a message.
+const maxModelBytes = 2<<30 - 1
+
+// ReadGraph reads the SavedModel into a message of the program's binding. It returns a *safety.Error for
+// a model that can do more than compute, except for operations named in allowOps. TensorFlow has not
+// seen the model then, so nothing of it has run.
+func (m *Model) ReadGraph(saved proto.Message, allowOps []string) error {
+	path := filepath.Join(m.Dir, layout.ModelFile)
+	data, err := stream.ReadFile(path, maxModelBytes)
+	if err != nil {
+		return fmt.Errorf("model %s: %w", m.Dir, err)
+	}
+	if err := proto.Unmarshal(data, saved); err != nil {
+		return fault.Damagedf("model %s: %s cannot be parsed: %w", m.Dir, layout.ModelFile, err)
+	}
+	run := slices.Collect(maps.Values(m.Outputs))
+	return safety.Refuse("model", m.Dir, safety.Check(saved, run...), allowOps)
+}
+
+// Layout returns how records become the batches that a model answers that takes no texts.
+func (m *Model) Layout() dense.Config {
+	l := dense.Config{Labels: dataset.LabelsNone}
+	for _, f := range m.Features {
+		s := dataset.Spec{Name: f.Name, DType: dataset.DType(f.DType), Make: f.Make, Minimum: f.Minimum, Below: f.Below, Pad: f.Pad}
+		if f.Make == "" {
+			s.Record = []string{f.Record}
+		}
+		for _, d := range f.Shape[1:] {
+			s.Shape = append(s.Shape, int(d))
+		}
+		l.Features = append(l.Features, s)
+	}
+	return l
+}
+
+// PlainPath returns a path to a folder without pattern characters. TensorFlow treats the names of
+// variable files as patterns, so a folder such as "lr[1e-5]" is reached through a symbolic link with a
+// plain name. Call done after loading.
+func PlainPath(dir string) (path string, done func(), err error) {
+	if !strings.ContainsAny(dir, `*?[\`) {
+		return dir, func() {}, nil
+	}
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	temp, err := os.MkdirTemp("", "gorbit-model-")
+	if err != nil {
+		return "", nil, err
+	}
+	path = filepath.Join(temp, "model")
+	if err := os.Symlink(dir, path); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(temp))
+	}
+	return path, func() { os.RemoveAll(temp) }, nil
+}
