@@ -20,6 +20,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/text"
@@ -52,6 +53,9 @@ func openOutput(cfg *Config) (_ *output, err error) {
 		o.made = true
 	case err == nil && !info.IsDir():
 		return nil, fault.Usagef("convert: %s is a file; expected a folder or the name of a new one", cfg.Out)
+	}
+	if err := made.Room(cfg.Out, made.Dataset, cfg.Overwrite); err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
 	}
 	if err := vfs.MkdirAll(cfg.Out, 0o777); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)

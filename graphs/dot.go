@@ -11,6 +11,9 @@ import (
 	"strings"
 )
 
+// DotBegins is how what Dot writes begins.
+const DotBegins = "digraph gorbit {"
+
 // Dot writes a drawing of the export in the DOT language of Graphviz. It shows the variables in
 // boxes for their modules, and each function of the contract in a box with the functions that it
 // calls. Edges show the number of calls.

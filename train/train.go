@@ -9,6 +9,8 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -34,13 +36,15 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	if env.Overwrite && env.ResumeFrom != "" {
 		return nil, &ParamsError{fmt.Errorf("--overwrite and --resume-from %s exclude each other; expected one of them", env.ResumeFrom)}
 	}
+	if err := made.Room(folder, made.Run, env.Overwrite); errors.Is(err, fault.Usage) {
+		return nil, &ParamsError{err}
+	} else if err != nil {
+		return nil, err
+	}
 	if remote != nil {
 		return trainRemote(ctx, remote, p, folder, env)
 	}
 	opened, before := time.Now(), memoryNow()
-	if err := ownFolder(folder); err != nil {
-		return nil, err
-	}
 	if !env.Overwrite {
 		warnKept(p.Keep(Origin(folder, env.ResumeFrom)), env.Log)
 	}

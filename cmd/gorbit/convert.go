@@ -16,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/app/progress"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
@@ -71,7 +72,7 @@ categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
 		}
 		var m *convert.Manifest
 		to := c.Out
-		err = publish(cmd.Context(), to, convert.ManifestName, c.Overwrite, env.Log, func(local string) error {
+		err = publish(cmd.Context(), to, convert.ManifestName, made.Dataset, c.Overwrite, env.Log, func(local string) error {
 			c.Out = local
 			m, err = convert.Run(cmd.Context(), c, env.Log)
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/app/servable"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
@@ -173,11 +174,11 @@ const (
 
 // writeModel writes the model in a format. For a bucket, it writes a local folder and uploads it.
 func writeModel(ctx context.Context, format string, o servable.Options, results runner.Outputs, log *slog.Logger) error {
-	last := layout.ModelFile
+	last, kind := layout.ModelFile, made.Export
 	if format == formatHuggingFace {
-		last = servable.HuggingFaceWeights
+		last, kind = servable.HuggingFaceWeights, made.Model
 	}
-	return publish(ctx, o.Out, last, false, log, func(local string) error {
+	return publish(ctx, o.Out, last, kind, false, log, func(local string) error {
 		o.Out = local
 		if format == formatHuggingFace {
 			return servable.WriteHuggingFace(ctx, o, results)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/app/inspect"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/train"
@@ -23,6 +25,7 @@ type looked struct {
 	dot              string
 	asJSON, verify   bool
 	diff             bool
+	overwrite        bool
 	batch            int64
 	examples         int
 	settings         []string
@@ -56,6 +59,7 @@ gorbit train --init. --batch shows the batch of a step of a run as the model see
 	}
 	f := cmd.Flags()
 	f.StringVar(&l.dot, "dot", "", "write a Graphviz drawing of an export's model to this `FILE`; - is standard output")
+	f.BoolVar(&l.overwrite, "overwrite", false, "replace the file of --dot even if it is no such drawing")
 	f.BoolVar(&l.asJSON, "json", false, "print the report as JSON")
 	f.BoolVar(&l.verify, "verify", false, "verify the checksums of a checkpoint of any size (default: up to 512 MiB)")
 	f.BoolVar(&l.diff, "diff", false, "compare the weights of two paths")
@@ -98,6 +102,8 @@ func (l *looked) check(f *pflag.FlagSet, command string, args []string) error {
 		return usagef("%d of --dot, --diff and --batch given; expected at most one", given)
 	case l.batchGiven && l.batch < 1:
 		return usagef("--batch is %d; expected a step, 1 or more", l.batch)
+	case l.overwrite && l.dot == "":
+		return usagef("--overwrite is given without --dot; expected both, or neither")
 	case l.sets && !l.batchGiven:
 		return usagef("--set is given without --batch; expected both, or neither")
 	case l.examples < 0:
@@ -177,7 +183,7 @@ func (l *looked) showExport(ctx context.Context, out io.Writer, path string) err
 		return export.Dot(out)
 	}
 	if l.dot != "" {
-		f, err := vfs.CreateWhole(l.dot, true)
+		f, err := made.Create(l.dot, isDrawing, l.overwrite)
 		if err != nil {
 			return err
 		}
@@ -189,6 +195,9 @@ func (l *looked) showExport(ctx context.Context, out io.Writer, path string) err
 	}
 	return l.print(out, graphs.Inspect(export))
 }
+
+// isDrawing reports whether a file with this beginning is a drawing of an export.
+func isDrawing(head []byte) bool { return bytes.HasPrefix(head, []byte(graphs.DotBegins)) }
 
 // servedReport is a SavedModel with the description of a served model.
 type servedReport struct {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
@@ -39,7 +40,7 @@ and writes it. --ask always asks. See docs/guide/launch.md.`
 
 func newLaunch(g *globals) *cobra.Command {
 	var file string
-	var ask, dryRun, open bool
+	var ask, overwrite, dryRun, open bool
 	var tokenFile string
 	c := launch.Config{}
 	cmd := &cobra.Command{
@@ -59,6 +60,7 @@ func newLaunch(g *globals) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "YAML `FILE` of the hosts")
 	f.BoolVar(&ask, "ask", false, "ask for the hosts and write them to --config, if given")
+	f.BoolVar(&overwrite, "overwrite", false, "replace the file of --config even if it has comments, or is otherwise not as --ask writes it")
 	f.BoolVar(&dryRun, "dry-run", false, "print all commands without running them")
 	f.IntVar(&c.MaxRestarts, "max-restarts", 3, "how often to restart workers of this machine, in total")
 	f.DurationVar(&c.RestartDelay, "restart-delay", time.Second, "time to wait before restarting a worker")
@@ -66,7 +68,7 @@ func newLaunch(g *globals) *cobra.Command {
 	f.StringVar(&tokenFile, "token-file", "", "`FILE` of the token to use (default: none on one machine; a new one; FILE.token where you start workers; the value of "+tokenVariable+")")
 	f.BoolVar(&open, "open", false, "use ports and do not lock them: anyone who can reach them can run programs here")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		plan, asked, err := plan(cmd, file, ask)
+		plan, asked, err := plan(cmd, file, ask, overwrite)
 		if err != nil {
 			return err
 		}
@@ -139,9 +141,12 @@ func (g *globals) launch(cmd *cobra.Command, c launch.Config) error {
 }
 
 // plan reads the plan or asks for it. asked reports which it did.
-func plan(cmd *cobra.Command, file string, ask bool) (p launch.Plan, asked bool, err error) {
+func plan(cmd *cobra.Command, file string, ask, overwrite bool) (p launch.Plan, asked bool, err error) {
 	if file == "" && !ask {
 		return p, false, usagef("--config is missing; expected the YAML file of the hosts, or --ask to be asked for them")
+	}
+	if overwrite && (file == "" || !ask) {
+		return p, false, usagef("--overwrite is given without --ask and --config; expected all of them, or leave it out")
 	}
 	if err := localFile(file); err != nil {
 		return p, false, err
@@ -164,13 +169,16 @@ func plan(cmd *cobra.Command, file string, ask bool) (p launch.Plan, asked bool,
 	if !missing && !ask {
 		return p, false, nil
 	}
+	if _, err := made.Replaceable(file, launch.IsWritten, overwrite); file != "" && err != nil {
+		return p, false, err // before the questions
+	}
 	if p, err = launch.Ask(cmd.InOrStdin(), cmd.ErrOrStderr(), p); err != nil {
 		return p, false, usagef("%w", err)
 	}
 	if file == "" {
 		return p, true, nil
 	}
-	if err := p.Write(file); err != nil {
+	if err := p.Write(cmd.Context(), file, overwrite); err != nil {
 		return p, false, err
 	}
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", file)

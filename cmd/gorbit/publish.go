@@ -10,19 +10,23 @@ import (
 	"path"
 	"path/filepath"
 
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // publish has make write the folder out. If that is in a bucket, make writes a local folder, and
 // its files are uploaded, the file last after all others: readers look for that one first. If out
-// has it already, the error is fs.ErrExist unless overwrite is set.
-func publish(ctx context.Context, out, last string, overwrite bool, log *slog.Logger, make func(local string) error) error {
+// has it already, the error is fs.ErrExist unless overwrite is set. A folder of another kind is refused.
+func publish(ctx context.Context, out, last string, kind made.Kind, overwrite bool, log *slog.Logger, make func(local string) error) error {
 	remote, err := vfs.RemoteOf(out)
 	if err != nil {
 		return usagef("--out: %w", err)
 	}
 	if remote == nil {
 		return make(out)
+	}
+	if err := made.Room(out, kind, overwrite); err != nil {
+		return err
 	}
 	there := vfs.Join(out, last)
 	switch _, err := remote.Stat(there); { // before the work, not after it

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/app/report"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -17,6 +19,7 @@ import (
 
 func newReport(*globals) *cobra.Command {
 	var out string
+	var overwrite bool
 	cmd := &cobra.Command{
 		Use:   "report RUN [RUN...] [flags]",
 		Short: "Write a page about runs, to look at in a browser",
@@ -36,7 +39,13 @@ What a run lacks is left out, with the command that makes it. The run may be tra
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "report.html", "`FILE` to write, or - for standard output")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace the file even if it is no page of gorbit report")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if out != "-" { // before the runs are read, which may take long
+			if _, err := made.Replaceable(out, isPage, overwrite); err != nil {
+				return err
+			}
+		}
 		page, err := readPage(cmd.Context(), args)
 		if err != nil {
 			return err
@@ -44,7 +53,7 @@ What a run lacks is left out, with the command that makes it. The run may be tra
 		if out == "-" {
 			return page.Write(cmd.OutOrStdout())
 		}
-		if err := writePage(cmd.Context(), page, out); err != nil {
+		if err := writePage(cmd.Context(), page, out, overwrite); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %s; open it in a browser\n", out)
@@ -82,12 +91,16 @@ func readPage(ctx context.Context, folders []string) (report.Page, error) {
 	return page, nil
 }
 
-// writePage writes a page to a file, which has the old or the new content after a crash.
-func writePage(ctx context.Context, page report.Page, path string) error {
+// isPage reports whether a file with this beginning is a page of gorbit report.
+func isPage(head []byte) bool { return bytes.Contains(head, []byte(made.Generator)) }
+
+// writePage writes a page to a file, which has the old or the new content after a crash. Without overwrite
+// it replaces only a page.
+func writePage(ctx context.Context, page report.Page, path string, overwrite bool) error {
 	if info, err := vfs.At(path).Stat(path); err == nil && info.IsDir() {
 		return usagef("--out is %s, which is a folder; expected a file, such as %s", path, vfs.Join(path, "report.html"))
 	}
-	f, err := vfs.CreateWhole(path, true)
+	f, err := made.Create(path, isPage, overwrite)
 	if err != nil {
 		return err
 	}

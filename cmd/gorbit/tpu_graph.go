@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -85,7 +87,9 @@ for data.buckets of a run.`,
 		if err != nil {
 			return err
 		}
-		if err := os.Mkdir(out, 0o777); err != nil {
+		if err := os.Mkdir(out, 0o777); errors.Is(err, fs.ErrExist) {
+			return usagef("%s already exists; choose another folder with --out", out)
+		} else if err != nil {
 			return err
 		}
 		if err := os.WriteFile(filepath.Join(out, "graph.pb"), g.GraphDef, 0o666); err != nil {

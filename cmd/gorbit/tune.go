@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/report"
 	"github.com/gorbit-ml/gorbit/internal/app/study"
 	"github.com/gorbit-ml/gorbit/internal/app/tune"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -100,6 +101,9 @@ a journal of Optuna's: Python's optuna opens and continues it.`,
 		if err := localFolder(t.folder, "give --study one, where the trials run"); err != nil {
 			return err
 		}
+		if err := t.room(); err != nil {
+			return err
+		}
 		t.settings = append(t.settings, t.short()...)
 		env, err := g.env(cmd.OutOrStdout())
 		if err != nil {
@@ -111,6 +115,18 @@ a journal of Optuna's: Python's optuna opens and continues it.`,
 		return t.run(cmd.Context(), env)
 	}
 	return cmd
+}
+
+// room refuses the folder of something else than a study, and what the study would replace at its end.
+func (t *tuning) room() error {
+	if err := made.Room(t.folder, made.Study, false); err != nil {
+		return err
+	}
+	page := filepath.Join(t.folder, study.ReportFile)
+	if _, err := made.Replaceable(page, isPage, false); err != nil {
+		return usagef("%s is no page of a study, which would replace it; move it away, or choose another folder with --study", page)
+	}
+	return nil
 }
 
 // lock makes the folder of the study, if there is none, and keeps other processes out of it.
@@ -432,7 +448,7 @@ func (t *tuning) results(ctx context.Context, journal *study.Journal, env train.
 	if err != nil {
 		return err
 	}
-	if err := writePage(ctx, page, filepath.Join(t.folder, study.ReportFile)); err != nil {
+	if err := writePage(ctx, page, filepath.Join(t.folder, study.ReportFile), false); err != nil {
 		return err
 	}
 	if first := r.Trials[0]; !first.Own() {

@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -35,13 +36,27 @@ func WriteHuggingFace(ctx context.Context, o Options, results map[string]float64
 	if form == nil {
 		return fault.Usagef("export: %s does not say how Hugging Face stores its model; expected a BERT with a head that transformers has (mean pooling has none); export without --format huggingface", o.Export.Path)
 	}
-	return publish(o, HuggingFaceWeights, func(dir string) error {
+	return publish(o, isHuggingFace, func(dir string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		return o.writeHuggingFace(dir, form, results)
 	})
 }
+
+// isHuggingFace reports whether a folder has weights that WriteHuggingFace wrote, and not a model from
+// elsewhere.
+func isHuggingFace(dir string) bool {
+	weights, err := checkpoint.OpenSafetensors(filepath.Join(dir, HuggingFaceWeights))
+	if err != nil {
+		return false
+	}
+	defer weights.Close()
+	return weights.Metadata()[madeBy] == made.WeightsMark
+}
+
+// madeBy is the metadata of the weights that says who wrote them.
+const madeBy = "made_by"
 
 func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results map[string]float64) error {
 	tensors, err := o.huggingFaceTensors(form)
@@ -103,7 +118,7 @@ func writeWeights(files vfs.FS, path string, tensors []checkpoint.SafeTensor) (e
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriterSize(f, 1<<20)
-	if err := checkpoint.WriteSafetensors(w, tensors, map[string]string{"format": "pt"}); err != nil {
+	if err := checkpoint.WriteSafetensors(w, tensors, map[string]string{"format": "pt", madeBy: made.WeightsMark}); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if err := w.Flush(); err != nil {

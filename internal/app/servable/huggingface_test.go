@@ -61,6 +61,18 @@ func TestWriteHuggingFace(t *testing.T) {
 		if err := WriteHuggingFace(context.Background(), again, nil); err != nil {
 			t.Error(err)
 		}
+		foreign := again // downloaded, or saved by transformers
+		foreign.Out = t.TempDir()
+		f, err := os.Create(filepath.Join(foreign.Out, HuggingFaceWeights))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(checkpoint.WriteSafetensors(f, nil, map[string]string{"format": "pt"}), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteHuggingFace(context.Background(), foreign, nil); err == nil || !strings.Contains(err.Error(), "is not a model written by gorbit export") {
+			t.Errorf("over a model from elsewhere: %v", err)
+		}
 		if err := Write(context.Background(), again); err == nil || !strings.Contains(err.Error(), "is not a model written by gorbit export") {
 			t.Errorf("a served model over it: %v", err)
 		}

@@ -88,12 +88,18 @@ func Write(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
-	return publish(o, layout.DescriptionFile, func(dir string) error { return write(ctx, o, dir) })
+	return publish(o, isServed, func(dir string) error { return write(ctx, o, dir) })
+}
+
+// isServed reports whether a folder has a served model.
+func isServed(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, filepath.FromSlash(layout.DescriptionFile)))
+	return err == nil
 }
 
 // publish fills a folder under another name, flushes it to disk, and renames it. A folder that is
-// there is replaced if the options say so and it has the file marker.
-func publish(o Options, marker string, fill func(dir string) error) error {
+// there is replaced if the options say so and it is one that ours recognises.
+func publish(o Options, ours func(dir string) bool, fill func(dir string) error) error {
 	out := filepath.Clean(o.Out)
 	parent := filepath.Dir(out)
 	if err := vfs.MkdirAll(parent, 0o777); err != nil {
@@ -106,7 +112,7 @@ func publish(o Options, marker string, fill func(dir string) error) error {
 	}
 	defer release()
 	// Not earlier: a model that a killed export moved away is only now back in its place.
-	replace, err := target(out, marker, o.Overwrite)
+	replace, err := target(out, ours, o.Overwrite)
 	if err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
@@ -127,9 +133,8 @@ func publish(o Options, marker string, fill func(dir string) error) error {
 	return nil
 }
 
-// target reports whether there is a model to replace, a folder with the file marker, and returns an
-// error if anything else is in the way.
-func target(out, marker string, overwrite bool) (replace bool, err error) {
+// target reports whether there is a model to replace, and returns an error if anything else is in the way.
+func target(out string, ours func(dir string) bool, overwrite bool) (replace bool, err error) {
 	_, err = os.Lstat(out)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -140,7 +145,7 @@ func target(out, marker string, overwrite bool) (replace bool, err error) {
 		return false, fault.Usagef("%s already exists; choose another folder, or add --overwrite to replace it", out)
 	}
 	// Replace only a served model, never a folder named by mistake.
-	if _, err := os.Stat(filepath.Join(out, filepath.FromSlash(marker))); err != nil {
+	if !ours(out) {
 		return false, fault.Usagef("%s already exists and is not a model written by gorbit export, so it is not overwritten; choose another folder", out)
 	}
 	return true, nil

@@ -2,16 +2,17 @@ package launch
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
@@ -96,15 +97,41 @@ func ReadPlan(path string) (Plan, error) {
 	return p, nil
 }
 
-// Write writes the plan to a file.
-func (p Plan) Write(path string) error {
+// Write writes the plan to a file, which has the old or the new content after a crash. Without overwrite it
+// replaces only what Write wrote.
+func (p Plan) Write(ctx context.Context, path string, overwrite bool) error {
+	content, err := p.encode()
+	if err != nil {
+		return err
+	}
+	f, err := made.Create(path, IsWritten, overwrite)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if _, err := f.Write(content); err != nil {
+		return err
+	}
+	return f.End(ctx)
+}
+
+func (p Plan) encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	if err := errors.Join(e.Encode(p), e.Close()); err != nil {
-		return err
+	err := errors.Join(e.Encode(p), e.Close())
+	return b.Bytes(), err
+}
+
+// IsWritten reports whether the content of a file is as Write writes a plan: without comments, and whatever
+// else a person adds.
+func IsWritten(content []byte) bool {
+	p, err := parse(content)
+	if err != nil {
+		return false
 	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	again, err := p.encode()
+	return err == nil && bytes.Equal(content, again)
 }
 
 // Validate returns an error that names the host or field at fault.

@@ -187,7 +187,7 @@ func TestAsk(t *testing.T) {
 			continue
 		}
 		path := filepath.Join(t.TempDir(), "p.yaml")
-		if err := got.Write(path); err != nil {
+		if err := got.Write(t.Context(), path, false); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := ReadPlan(path); err != nil || !reflect.DeepEqual(again, got) {
