@@ -51,6 +51,9 @@ func randomLengths(r *rand.Rand, n, most int) []int32 {
 // and of one epoch, as many as were counted, and the same from every position on and for any
 // readers.
 func TestFixedRowsLaws(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through thousands of cases")
+	}
 	r := rand.New(rand.NewPCG(3, 4))
 	shuffles := []Shuffle{ShuffleFull, ShuffleBuffer, ShuffleNone}
 	for round := range 40 {
@@ -235,6 +238,9 @@ func TestFixedRowsDivide(t *testing.T) {
 // TestFixedRowsDensity wants at least 97 % of all positions to hold tokens, the padded end of the epoch
 // included.
 func TestFixedRowsDensity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through thousands of cases")
+	}
 	for _, rows := range []int{4, 8, 16, 64, 256} {
 		cfg := Config{BatchSize: 5 * rows, Epochs: 1, Layout: packed.Config{Rows: rows, RowExamples: 6}}
 		d := open(t, cfg, ofLengths(t, rowtest.MRPC(2)))
@@ -280,6 +286,9 @@ func TestBucketsSavePadding(t *testing.T) {
 
 // TestFixedRowsDropRemainder wants no batch with an empty row, and no other one left out.
 func TestFixedRowsDropRemainder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through thousands of cases")
+	}
 	f := ofLengths(t, rowtest.MRPC(1)[:300])
 	for k, shuffle := range []Shuffle{ShuffleFull, ShuffleNone, ShuffleFull} {
 		for rows := 1; rows < 70; rows += 7 {

@@ -47,6 +47,9 @@ func TestPermutationOfLargeSets(t *testing.T) {
 // of chi-square are far outside of chance; the keys are fixed, so a result does
 // not change from run to run.
 func TestPermutationIsFair(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through thousands of cases")
+	}
 	const keys = 200000
 	t.Run("all orders of 4", func(t *testing.T) {
 		counts := map[[4]int64]int{}

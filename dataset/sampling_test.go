@@ -99,6 +99,9 @@ func TestSamplingFollowsTheWeights(t *testing.T) {
 // TestSamplingLaws wants the same batches for any readers, from every position, in parts and, but for
 // another seed or epoch, again.
 func TestSamplingLaws(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through thousands of cases")
+	}
 	f := samples(t, 101)
 	for name, layout := range map[string]Layout{"rows": packed.Config{RowLength: 64}, "fixed rows": packed.Config{RowLength: 64, Rows: 4}} {
 		cfg := Config{BatchSize: 8, Epochs: 3, Seed: 3, Readers: 1, Prefetch: 1, Layout: layout, Sampling: &Sampling{Label: byLabel, Of: []float64{1, 2, 0.5}}}

@@ -38,6 +38,9 @@ func TestStepsPerCallChangeNothing(t *testing.T) {
 
 // The same with batches that are not finite and boundaries anywhere.
 func TestStepsPerCallChangeNothingAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through thousands of cases")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(150) {
 			r := rand.New(rand.NewPCG(seed, 2))
@@ -89,6 +92,9 @@ func TestStepsPerCallChangeNothingAnywhere(t *testing.T) {
 
 // Killed and stopped anywhere, also within a call, and continued with another number of steps per call.
 func TestResumeWithStepsPerCall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through thousands of cases")
+	}
 	for name, cfg := range resumeWorlds() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -179,6 +179,9 @@ func uninterrupted(t *testing.T, cfg worldConfig) (outcome, int) {
 }
 
 func TestResumeAfterKillAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through thousands of cases")
+	}
 	for name, cfg := range resumeWorlds() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -199,6 +202,9 @@ func TestResumeAfterKillAnywhere(t *testing.T) {
 }
 
 func TestResumeAfterStopAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through thousands of cases")
+	}
 	for name, cfg := range resumeWorlds() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

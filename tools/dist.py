@@ -112,8 +112,7 @@ def flavour() -> str:
 
 def libraries(package: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
     """The libraries of TensorFlow and, for GPUs, CUDA's, with their places in the tree."""
-    # For CPUs these are copies, which load faster, and otherwise links to those of the package.
-    found = [(ROOT / ".tf" / "lib" / name, f"lib/gorbit/tensorflow/{name}") for name in LIBRARIES]
+    found = [(package / name, f"lib/gorbit/tensorflow/{name}") for name in LIBRARIES]
     if flavour() == "gpu":
         # TensorFlow's library looks for them beside its own folder.
         site = package.parent

@@ -6,8 +6,7 @@
 # Usage: tools/setup.sh [cpu|gpu|tpu]
 #   The flavour of the TensorFlow library; without one, the flavour that is set
 #   up already, or cpu.
-# Environment: PYTHON, the interpreter to make .venv with (3.9 to 3.12); MEANWHILE, a command
-# to run while packages are downloaded, when .tf/env is there and what it names is not.
+# Environment: PYTHON, the interpreter to make .venv with (3.9 to 3.12).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -78,10 +77,10 @@ if [ "${have%% Python *}" != "$flavour $PWD" ] || ! usable .venv/bin/python || !
   quietly "could not make a virtual environment: install Python's venv and pip (Debian, Ubuntu: apt-get install python3-venv)" \
     "$python" -m venv .venv
 fi
-# Where pip puts TensorFlow. At run time a library for GPUs or TPUs is found there: it looks for
-# libraries of its own, CUDA's among them, and for the compiler of XLA's kernels beside the path that it
-# was loaded from. That for CPUs is copied. An installed program looks beside itself first, and there
-# only (tools/dist.py).
+# Where pip puts TensorFlow. At run time a library for GPUs or TPUs is found there, not through the links
+# in .tf/lib: it looks for libraries of its own, CUDA's among them, and for the compiler of XLA's kernels
+# beside the path that it was loaded from. An installed program looks beside itself first, and there only
+# (tools/dist.py).
 tf=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/tensorflow
 rpath="'-Wl,-rpath,\\\$ORIGIN/../lib/gorbit/tensorflow'"
 [ "$flavour" = cpu ] || rpath+=" '-Wl,-rpath,$tf'"
@@ -92,12 +91,6 @@ export CGO_ENABLED=1
 export CGO_CFLAGS="-O2 '-I$PWD/.tf/include'"
 export CGO_LDFLAGS="'-L$PWD/.tf/lib' $rpath '-Wl,-rpath,$PWD/.tf/lib'"
 ENV
-meanwhile=
-if [ -n "${MEANWHILE:-}" ]; then
-  nice "$python" tools/batch.py bash -c "$MEANWHILE" >/dev/null 2>&1 </dev/null &
-  meanwhile=$!
-fi
-
 # To compile every module of TensorFlow takes half of pip's time, and few of them are ever imported:
 # those are compiled below.
 pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile)
@@ -113,15 +106,7 @@ if [ "$flavour" = gpu ]; then
     [ -e "$tf/../nvidia/$file" ] || fail "pip installed TensorFlow without nvidia/$file, which it needs on a GPU: check that nothing keeps pip from installing nvidia-*-cu12"
   done
 fi
-libraries=(libtensorflow_cc.so.2 libtensorflow_framework.so.2)
-# Copies that load in half of the time; links where there can be none.
-copies() {
-  [ "$flavour" = cpu ] && [ "$(uname -m)" = x86_64 ] || return
-  .venv/bin/python tools/loader/bind.py "$tf" .tf/lib "${libraries[@]}" >.tf/setup.log 2>&1 &&
-    .venv/bin/python -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$PWD/.tf/lib/${libraries[0]}" >.tf/setup.log 2>&1 ||
-    { echo "setup: programs load TensorFlow's library where pip put it, which takes twice as long: $(tail -n 1 .tf/setup.log)"; false; }
-}
-copies || ln -sf "${libraries[@]/#/$tf/}" .tf/lib/
+ln -s "$tf/libtensorflow_cc.so.2" "$tf/libtensorflow_framework.so.2" .tf/lib/
 
 # What programs are linked with: functions with the names of the library's C functions. On x86-64 the
 # first call of one loads the library (tools/loader), and a program that calls none starts in a tenth of
@@ -149,5 +134,4 @@ if ! loader 2>.tf/setup.log; then
 fi
 ln -s "$tf/include" .tf/include
 
-[ -z "$meanwhile" ] || wait "$meanwhile" || true # it fails later, where its output is seen
 echo "$want" > .tf/stamp

@@ -162,7 +162,7 @@ func TestPagesRun(t *testing.T) {
 			}
 			cmd := u.command("/bin/bash", "-c", script.String())
 			cmd.Env = append(cmd.Env, "PATH="+filepath.Join(u.dir, "standins")+":"+filepath.Join(u.dir, "bin")+":"+os.Getenv("PATH"),
-				"GORBIT="+filepath.Join(u.bin, "gorbit"), "EXPORTS="+exports, "PYTHON="+testkit.Python(t), "WARM="+filepath.Join(testkit.Root(), "tools", "warm_python.py"), "TF_CPP_MIN_LOG_LEVEL=2", "XDG_CACHE_HOME="+filepath.Join(u.dir, "cache"))
+				"GORBIT="+filepath.Join(u.bin, "gorbit"), "EXPORTS="+exports, "PYTHON="+testkit.Python(t), "TF_CPP_MIN_LOG_LEVEL=2", "XDG_CACHE_HOME="+filepath.Join(u.dir, "cache"))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s\n%s", err, script.String(), out)
 			}
@@ -291,7 +291,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 made=$EXPORTS/$(echo "${args[*]//$root/}" | md5sum | cut -c1-32)
-[ -d "$made" ] || "$PYTHON" "$WARM" "${args[@]}" --out "$made"
+[ -d "$made" ] || "$PYTHON" "${args[@]}" --out "$made"
 mkdir -p "$(dirname "$out")"
 cp -r "$made" "$out"
 `,

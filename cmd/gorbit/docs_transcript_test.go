@@ -89,7 +89,6 @@ func TestYourOwnModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(python, []byte(`#!/bin/sh
-case $1 in -m) exec "$PYTHON" "$WARM" "$@" ;; esac
 exec "$PYTHON" "$@"
 `), 0o777); err != nil {
 		t.Fatal(err)

@@ -48,6 +48,9 @@ func (m tests) Run() int {
 // in $GRAPH and gs://b/graph, and an address to listen on in $ADDRESS.
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs commands in processes of their own")
+	}
 	graph := exportSmall(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",

@@ -32,6 +32,9 @@ type user struct {
 // newUser returns a user with an empty folder. The programs are built once.
 func newUser(t *testing.T) *user {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs the built programs")
+	}
 	bin, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -216,12 +219,11 @@ func TestSmoke(t *testing.T) {
 	vocabSize := u.write(400)
 	u.run("gorbit", "convert", "--vocab", "vocab.txt", "--train", "reviews.tsv", "--text-column", "text",
 		"--label-column", "label", "--labels", "bad,good", "--split-by-hash", "id", "--max-length", "24", "--out", "data")
-	u.run(testkit.Python(t), filepath.Join(testkit.Root(), "tools", "warm_python.py"), "-m", "gorbit_export", "bert-classifier", "--config", "tiny",
-		"--vocab-size", fmt.Sprint(vocabSize), "--pooling", "mean", "--out", "graph")
+	graph := testkit.Export(t, "tiny", "--vocab-size", fmt.Sprint(vocabSize), "--pooling", "mean")
 
 	const steps = 60
 	train := func(run string) []string {
-		return []string{"train", "--graph", "graph", "--data", "data", "--run", run, "--steps", fmt.Sprint(steps),
+		return []string{"train", "--graph", graph, "--data", "data", "--run", run, "--steps", fmt.Sprint(steps),
 			"--batch-size", "16", "--learning-rate", "1e-3", "--steps-per-loop", "5", "--checkpoint-interval", "10", "--eval-interval", "20"}
 	}
 	log := u.run("gorbit", train("whole")...)

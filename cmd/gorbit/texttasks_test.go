@@ -17,6 +17,9 @@ import (
 // exports in $GRAPHS/TASK.
 func TestTextTasks(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs commands in processes of their own")
+	}
 	graphs := testkit.Made(t, exportTasks)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/texttasks",

@@ -12,10 +12,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 import pytest
 from helpers import ROOT
 
-import warm_python
 from gorbit_export import export
-
-warm_python.collect_less()
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +15,14 @@ from gorbit_export import config
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = config.BertConfig(32, 2, 4, 64, vocab_size=50, max_position_embeddings=16)
 NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
+
+
+def run_script(
+    script: str, args: list[str], env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess:
+    """Runs the text of a script in a Python of its own."""
+    command = [sys.executable, "-c", script, *args]
+    return subprocess.run(command, env=env, capture_output=True, text=True)
 
 
 def pack(examples: list[tuple[list[int], list[int]]], rows: list[list[int]]) -> dict:

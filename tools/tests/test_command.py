@@ -10,8 +10,8 @@ import time
 from concurrent import futures
 
 import pytest
+from helpers import run_script
 
-import warm_python
 from gorbit_export import __main__ as command
 from gorbit_export import config
 
@@ -132,14 +132,14 @@ def test_leftovers_of_killed_exports_are_removed(only_contract, small, tmp_path)
     def parts() -> list[str]:
         return [path.parts[-3] for path in tmp_path.glob(".graph.part-*/new/variables")]
 
-    killed = warm_python.ask(KILLED, [small, str(out)], env)
+    killed = run_script(KILLED, [small, str(out)], env)
     assert killed.returncode < 0
     [leftover] = parts()
 
     pipe = tmp_path / "small.pipe"
     os.mkfifo(pipe)
     with futures.ThreadPoolExecutor() as threads:
-        live = threads.submit(warm_python.ask, KILLED, [small, str(out), str(pipe)], env)
+        live = threads.submit(run_script, KILLED, [small, str(out), str(pipe)], env)
         try:
             while not live.done() and parts() in ([leftover], []):
                 time.sleep(0.02)

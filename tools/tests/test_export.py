@@ -7,10 +7,20 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import NO_DROPOUT, ROOT, SMALL, batch, jitter, pack, random_examples, scalars, tensors
+from helpers import (
+    NO_DROPOUT,
+    ROOT,
+    SMALL,
+    batch,
+    jitter,
+    pack,
+    random_examples,
+    run_script,
+    scalars,
+    tensors,
+)
 from tensorflow.core.protobuf import saved_model_pb2
 
-import warm_python
 from gorbit_export import config, export, layers, ops, optimizers, task
 from gorbit_export.classifier import Classification
 from gorbit_export.optimizers import AdamW
@@ -198,7 +208,7 @@ for _ in range(2):
     print(json.dumps({k: float(v) for k, v in got.items()}))
 """
     args = [str(out), str(tmp_path / "batch.npz"), json.dumps(STEP), json.dumps(SEED)]
-    run = warm_python.ask(script, args, os.environ)
+    run = run_script(script, args)
     assert run.returncode == 0, run.stderr
     theirs = [json.loads(line) for line in run.stdout.splitlines()]
     for i, got in enumerate(theirs):

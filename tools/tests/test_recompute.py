@@ -8,9 +8,8 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import SMALL, batch, jitter, scalars, tensors
+from helpers import SMALL, batch, jitter, run_script, scalars, tensors
 
-import warm_python
 from gorbit_export import __main__ as command
 from gorbit_export.classifier import Classification
 from gorbit_export.export import CONTRACT_FILE, Export
@@ -92,7 +91,7 @@ def test_gradients_take_less_memory():
 
     def peak(recompute: str) -> float:
         folder = str(pathlib.Path(command.__file__).parents[1])
-        run = warm_python.ask(PEAK, [recompute], {**os.environ, "PYTHONPATH": folder})
+        run = run_script(PEAK, [recompute], {**os.environ, "PYTHONPATH": folder})
         assert run.returncode == 0, run.stderr
         return float(run.stdout)
 
