@@ -16,6 +16,9 @@ func overwriting(e *Env) { e.Overwrite = true }
 
 // TestOverwrite begins a run where another one is, of which nothing is left but what is not the run's.
 func TestOverwrite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p, dir := tinyRun(t), t.TempDir()
 	run, fresh := filepath.Join(dir, "run"), filepath.Join(dir, "fresh")
 	p.Summary.Histograms = true

@@ -29,6 +29,9 @@ func anyModelNamed(name string) anyModel {
 
 // TestAnyModelStopped stops and continues runs, which end as others, bit for bit.
 func TestAnyModelStopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	for _, m := range anyModels {
 		t.Run(m.name, func(t *testing.T) {
 			p := m.params(t)
@@ -45,6 +48,9 @@ func TestAnyModelStopped(t *testing.T) {
 
 // TestAnyModelKilled kills runs of a model of padded sequences, and of one of Keras with states.
 func TestAnyModelKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	for _, name := range []string{"words", "plants"} {
 		t.Run(name, func(t *testing.T) {
 			p := anyModelNamed(name).params(t)
@@ -63,6 +69,9 @@ func withoutDropout(p *Params) {
 
 // TestAnyModelDivided trains on several devices and workers, which read or are fed, as on one.
 func TestAnyModelDivided(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	workers := startWorkers(t, "cpu:1", "", "")
 	for _, m := range []string{"flowers", "words"} {
 		p := anyModelNamed(m).params(t)
@@ -311,6 +320,9 @@ func TestAnyModelNotFinite(t *testing.T) {
 // TestAnyModelStopsEarly keeps the checkpoint of the graph's own best metric, and stops when it gets no
 // better.
 func TestAnyModelStopsEarly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := anyModelNamed("weather").params(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Train.Patience = 400, 4, 3
 	run := filepath.Join(t.TempDir(), "run")

@@ -46,6 +46,9 @@ func TestBestDirection(t *testing.T) {
 
 // The checkpoint of the lowest loss is kept, and patience counts from it.
 func TestBestLossIsLowest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Checkpoint.Best = "loss"
 	p.Train.Steps, p.Train.EvalInterval, p.Train.StepsPerLoop = 12, 2, 2
@@ -88,6 +91,9 @@ func TestBestLossIsLowest(t *testing.T) {
 
 // Without a best checkpoint, a command chooses the latest.
 func TestLatestWithoutBest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Checkpoint.Best, p.Train.Steps, p.Train.EvalInterval = "", 2, -2
 	run := filepath.Join(t.TempDir(), "run")

@@ -71,6 +71,9 @@ func readGoldens(t *testing.T, name string, v any) {
 // TestInitFromRelativesOfBERT trains a step of no length from weights of transformers, on records
 // with ids alone, and answers as transformers does.
 func TestInitFromRelativesOfBERT(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	var goldens map[string]json.RawMessage
 	readGoldens(t, "cases.json", &goldens)
 	for _, kind := range []string{"distilbert", "electra", "roberta"} {

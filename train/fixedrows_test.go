@@ -45,6 +45,9 @@ func examplesOf(b *dataset.Batch) []packed.Example {
 // padding, and of micro-batches without an example, with and without the package's kernels, in all
 // precisions. They must give the sums and the gradient of the same examples in rows of their own.
 func TestFixedRowsAreExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	ctx := context.Background()
 	for _, c := range []struct {
 		precision, kernels, pooling string
@@ -200,6 +203,9 @@ func fixedParams(t *testing.T, workers string) Params {
 // TestFixedRowsOnEveryStrategy wants the steps of one device on every other, the same records in
 // each, and to go on with other replicas where it stopped.
 func TestFixedRowsOnEveryStrategy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	workers := startWorkers(t, "cpu:1", "", "")
 	whole := filepath.Join(t.TempDir(), "whole")
 	want := mustTrain(t, fixedParams(t, ""), whole)
@@ -244,6 +250,9 @@ func TestFixedRowsOnEveryStrategy(t *testing.T) {
 // TestFixedRowsResume stops and kills a run of fixed rows. It must end as one that was never
 // stopped, to the last bit, and evaluate as after the training.
 func TestFixedRowsResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Data.Rows, p.Data.RowExamples, p.Data.Buckets = 7, 5, "8,16"
 	dir := t.TempDir()
@@ -445,6 +454,9 @@ func TestChosenRowsAreEnough(t *testing.T) {
 // TestFixedRowsAreAnnounced wants a line of how full the rows are, and warnings of rows that do not
 // suit the batch size.
 func TestFixedRowsAreAnnounced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	for _, c := range []struct {
 		rows, batch int
 		want, warn  string

@@ -123,6 +123,9 @@ func TestResumeFromRefuses(t *testing.T) {
 
 // TestBranch begins a run with the checkpoint of another, which stays as it is.
 func TestBranch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p, dir := tinyRun(t), t.TempDir()
 	whole, run := filepath.Join(dir, "whole"), filepath.Join(dir, "run")
 	mustTrain(t, p, whole)
@@ -146,6 +149,9 @@ func TestBranch(t *testing.T) {
 // TestCrashOfGoingBack crashes the way back to an earlier checkpoint, and the removal of a run, at every
 // file operation. Nothing is lost on the way back.
 func TestCrashOfGoingBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p, dir := tinyRun(t), t.TempDir()
 	p.Summary.Enabled = false
 	mustTrain(t, p, filepath.Join(dir, "run"))

@@ -69,6 +69,9 @@ func trainedLog(t *testing.T, p Params, run string) string {
 // TestFrozenVariables trains with frozen variables, stops, and goes on: with the same groups, whose bits
 // are those of a run that did not stop, and then without groups.
 func TestFrozenVariables(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	whole, run := t.TempDir(), t.TempDir()
 	log := trainedLog(t, groupParams(t, 6), whole)
 	for _, want := range []string{
@@ -166,6 +169,9 @@ func TestGroupsInYAML(t *testing.T) {
 // TestAverages trains with moving averages, stops, and goes on: in the same bits, and the evaluations are
 // those of the averages. Then it goes on without averages, and with them again.
 func TestAverages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	params := func(steps int64, ema float64) Params {
 		p := groupParams(t, steps)
 		p.Optimizer.Groups, p.Optimizer.EMA = p.Optimizer.Groups[:1], ema

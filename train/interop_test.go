@@ -15,6 +15,9 @@ import (
 // TestPythonReadsRuns trains a run, lets Python restore its checkpoint into the
 // export and evaluate, and reads its TensorBoard files.
 func TestPythonReadsRuns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Summary.Histograms = true
 	run := filepath.Join(t.TempDir(), "run")
@@ -94,6 +97,9 @@ print(json.dumps(dict(
 // TestRunsStartFromPython lets Python write a checkpoint and weights, and trains on
 // from them.
 func TestRunsStartFromPython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	dir := t.TempDir()
 	const script = `
@@ -162,6 +168,9 @@ func near(t *testing.T, name string, content []byte, want, tolerance float64) {
 // TestRealWeights loads the demo's MiniLM weights with a report of what is
 // missing and left over.
 func TestRealWeights(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	weights := filepath.Join(testkit.Root(), ".cache", "minilm", "model.safetensors")
 	if _, err := os.Stat(weights); err != nil {
 		t.Skipf("the demo's weights are not there: %s", weights)

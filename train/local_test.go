@@ -150,6 +150,9 @@ func alike(t *testing.T, got, want string) {
 // TestLocalInput wants the workers' own input to train what the chief's does, step by
 // step, and to go on where the other stopped.
 func TestLocalInput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	dir := t.TempDir()
 	data := damagedData(t)
 	own := filepath.Join(dir, "copied")
@@ -204,6 +207,9 @@ var afterStep = regexp.MustCompile(`^input after step \d+: `)
 // TestLocalInputErrors wants one sentence that names the worker and what is wrong, and
 // no restart.
 func TestLocalInputErrors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	_, data := fixture(t)
 	copied := func(change func(dir string)) string {
 		dir := t.TempDir()

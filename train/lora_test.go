@@ -18,6 +18,9 @@ import (
 // TestLora trains adapters: the encoder stays as the export has it, and the kernels of the exported
 // model have the adapters in them.
 func TestLora(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Graph = testkit.Export(t, bertConfig, "--lora-rank", "3", "--lora-alpha", "6", "--lora-targets", "query,feed_forward")
 	p.Train.Steps, p.Optimizer.LearningRate, p.Checkpoint.Interval = 8, 0.01, 4

@@ -43,6 +43,9 @@ func read(t *testing.T, path ...string) string {
 // What is changed in the middle of a run is recorded once, params.yaml says what the run
 // goes on with, and what cannot be changed any more stays.
 func TestChangedRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Train.Steps, p.Train.EvalInterval = 9, -1
 	run := filepath.Join(t.TempDir(), "run")
@@ -90,6 +93,9 @@ func TestChangedRun(t *testing.T) {
 
 // A start that is killed between writing the history and params.yaml trained nothing.
 func TestHistoryOfKilledStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Train.Steps, p.Train.EvalInterval = 5, -1
 	run := filepath.Join(t.TempDir(), "run")
@@ -164,6 +170,9 @@ func TestShorterThanDone(t *testing.T) {
 
 // The last checkpoint of a complete run is damaged: the same command makes it again.
 func TestCompleteRunIsMended(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval = 6, -1, 3
 	run, whole := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")

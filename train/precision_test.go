@@ -62,6 +62,9 @@ func loops(t *testing.T, run string) []map[string]float64 {
 // it ends in against a run that was not stopped. The fp16 run begins with a scale
 // that overflows.
 func TestNarrowPrecisionLearns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	for _, precision := range []string{graphs.BF16, graphs.FP16} {
 		t.Run(precision, func(t *testing.T) {
 			p := narrow(t, precision)
@@ -332,6 +335,9 @@ func TestSlowWorkerIsRefused(t *testing.T) {
 // TestNarrowPrecisionOnReplicas trains in bf16 and fp16 on two replicas. The fp16 run
 // begins with a scale that overflows.
 func TestNarrowPrecisionOnReplicas(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	for _, precision := range []string{graphs.BF16, graphs.FP16} {
 		t.Run(precision, func(t *testing.T) {
 			p := narrow(t, precision)
