@@ -7,6 +7,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/exec/flat"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
@@ -36,7 +37,7 @@ func (l *laid) add(features []graphs.Feature, batch []Feature) (layout, counts [
 }
 
 // specs says what to feed to the placeholders of the kinds.
-func (l *laid) specs(kinds []flat.Kind, placeholders []string) []spec {
+func (l *laid) specs(kinds []flat.Kind, placeholders []build.Ref) []spec {
 	out := make([]spec, len(kinds))
 	for k, kind := range kinds {
 		out[k] = spec{placeholders[k], tfDType[kind.DType], l.counts[k : k+1], l.values[k]}
@@ -47,8 +48,11 @@ func (l *laid) specs(kinds []flat.Kind, placeholders []string) []spec {
 // tfDType are the dtypes of features by name.
 var tfDType = map[string]tf.DataType{"int32": tf.Int32, "float32": tf.Float, "int64": tf.Int64, "uint8": tf.Uint8, "bool": tf.Bool}
 
-// feed returns the feeds of one micro-batch per replica, by placeholder.
-func feed(p *compose.Feeds, batches [][]Feature) (map[string]*tf.Tensor, error) {
+// feedSet holds the tensors that a call takes, by placeholder.
+type feedSet map[build.Ref]*tf.Tensor
+
+// feed returns the feeds of one micro-batch per replica.
+func feed(p *compose.Feeds, batches [][]Feature) (feedSet, error) {
 	if len(batches) != p.Replicas {
 		return nil, fmt.Errorf("%d micro-batches given; expected %d, one for each replica", len(batches), p.Replicas)
 	}
@@ -74,26 +78,26 @@ func feed(p *compose.Feeds, batches [][]Feature) (map[string]*tf.Tensor, error) 
 
 // spec says what to feed to a placeholder.
 type spec struct {
-	placeholder string // "" means none
+	placeholder build.Ref // the zero Ref means none
 	dtype       tf.DataType
 	shape       []int64
 	parts       [][]byte
 }
 
 // tensors makes feeds.
-func tensors(specs []spec) (map[string]*tf.Tensor, error) {
-	feeds := make(map[string]*tf.Tensor, len(specs))
+func tensors(specs []spec) (feedSet, error) {
+	out := make(feedSet, len(specs))
 	for _, f := range specs {
-		if f.placeholder == "" {
+		if f.placeholder.IsZero() {
 			continue
 		}
 		t, err := newTensor(f.dtype, f.shape, f.parts...)
 		if err != nil {
 			return nil, fmt.Errorf("feed %s: %w", f.placeholder, err)
 		}
-		feeds[f.placeholder] = t
+		out[f.placeholder] = t
 	}
-	return feeds, nil
+	return out, nil
 }
 
 // checkAxes returns an error if an axis has different sizes in two features of a batch.

@@ -8,6 +8,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
@@ -24,7 +25,7 @@ func (m *Model) loop(ctx context.Context, steps []*step) ([]Result, error) {
 		return nil, err
 	}
 	start := time.Now()
-	out, err := m.session.runSteps(ctx, len(steps), feeds, []string{p.Done, p.Results})
+	out, err := m.session.runSteps(ctx, len(steps), feeds, []build.Ref{p.Done, p.Results})
 	took := time.Since(start)
 	if err == nil {
 		results, err := m.loopResults(out, len(steps), took)
@@ -36,7 +37,7 @@ func (m *Model) loop(ctx context.Context, steps []*step) ([]Result, error) {
 	if m.session.failed() {
 		return nil, fmt.Errorf("training step: %w", err)
 	}
-	kept, readErr := m.session.run(ctx, nil, []string{p.ReadDone, p.ReadResults})
+	kept, readErr := m.session.run(ctx, nil, []build.Ref{p.ReadDone, p.ReadResults})
 	if readErr != nil {
 		return nil, fmt.Errorf("training step: %w", err)
 	}
@@ -101,7 +102,7 @@ func (m *Model) readRow(r *Result, row []float64) error {
 }
 
 // loopFeeds returns the feeds of a call. Every input is that of the steps, one after the other.
-func loopFeeds(p *compose.Loop, call int64, steps []*step) (map[string]*tf.Tensor, error) {
+func loopFeeds(p *compose.Loop, call int64, steps []*step) (feedSet, error) {
 	features := newLaid(len(p.Feeds.Kinds))
 	var numbers []int64
 	var scalars []float32

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
@@ -107,7 +108,7 @@ func micro(t testing.TB, b *dataset.Batch, n int) [][]Feature {
 func held(t testing.TB, m *Model) map[string][]*tf.Tensor {
 	t.Helper()
 	var names []string
-	var fetches []string
+	var fetches []build.Ref
 	for _, v := range m.Variables() {
 		for _, ref := range m.plan.Reads[v.Name] {
 			names = append(names, v.Name)

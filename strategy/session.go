@@ -13,6 +13,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
 )
 
@@ -27,7 +28,7 @@ type session struct {
 
 	path      string // of the export
 	beginning sync.Mutex
-	fills     map[string][]string // what the first call has to run, see Plan.Fills; nil after it
+	fills     map[string][]build.Ref // what the first call has to run, see Plan.Fills; nil after it
 
 	mu      sync.Mutex
 	kinds   map[string]bool // of calls that were made within one process
@@ -83,17 +84,16 @@ func (s *session) load(graph *tf.Graph, def []byte) error {
 	return nil
 }
 
-// run feeds tensors to outputs, runs the target nodes and returns the fetched outputs. Outputs are
-// named "node:index", or "node" for the first.
+// run feeds tensors to outputs, runs the target nodes and returns the fetched outputs.
 //
 // It also limits the memory of past calls' tensors: the binding frees a tensor when Go's garbage
 // collector finds it unreachable, but the collector does not know its size.
-func (s *session) run(ctx context.Context, feeds map[string]*tf.Tensor, fetches []string, targets ...string) ([]*tf.Tensor, error) {
+func (s *session) run(ctx context.Context, feeds feedSet, fetches []build.Ref, targets ...build.Ref) ([]*tf.Tensor, error) {
 	return s.runSteps(ctx, 1, feeds, fetches, targets...)
 }
 
 // runSteps is run for a call that makes several steps, and may take so many times as long.
-func (s *session) runSteps(ctx context.Context, steps int, feeds map[string]*tf.Tensor, fetches []string, targets ...string) ([]*tf.Tensor, error) {
+func (s *session) runSteps(ctx context.Context, steps int, feeds feedSet, fetches []build.Ref, targets ...build.Ref) ([]*tf.Tensor, error) {
 	if _, err := s.begin(ctx, nil, nil, nil); err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (s *session) runSteps(ctx context.Context, steps int, feeds map[string]*tf.
 }
 
 // assign runs the targets, which set the variables of those names to what is fed.
-func (s *session) assign(ctx context.Context, feeds map[string]*tf.Tensor, targets, names []string) error {
+func (s *session) assign(ctx context.Context, feeds feedSet, targets []build.Ref, names []string) error {
 	done, err := s.begin(ctx, feeds, targets, names)
 	if err == nil && !done {
 		_, err = s.do(ctx, 1, feeds, nil, targets)
@@ -112,7 +112,7 @@ func (s *session) assign(ctx context.Context, feeds map[string]*tf.Tensor, targe
 // begin makes the first call, and reports whether this was it: it runs the targets, which set the
 // variables of those names to what is fed, and sets all others to their first values. TensorFlow prepares
 // the graph anew for each kind of call: one for both makes a start shorter.
-func (s *session) begin(ctx context.Context, feeds map[string]*tf.Tensor, targets, names []string) (bool, error) {
+func (s *session) begin(ctx context.Context, feeds feedSet, targets []build.Ref, names []string) (bool, error) {
 	s.beginning.Lock()
 	defer s.beginning.Unlock()
 	if s.fills == nil {
@@ -133,21 +133,30 @@ func (s *session) begin(ctx context.Context, feeds map[string]*tf.Tensor, target
 }
 
 // do makes a call, on a thread of its own if it is the first of its kind.
-func (s *session) do(ctx context.Context, steps int, feeds map[string]*tf.Tensor, fetches, targets []string) ([]*tf.Tensor, error) {
+func (s *session) do(ctx context.Context, steps int, feeds feedSet, fetches, targets []build.Ref) ([]*tf.Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	fed := make(map[tf.Output]*tf.Tensor, len(feeds))
-	for ref, t := range feeds {
-		fed[s.output(ref)] = t
-	}
 	fetched := make([]tf.Output, len(fetches))
-	for i, ref := range fetches {
-		fetched[i] = s.output(ref)
-	}
 	done := make([]*tf.Operation, len(targets))
-	for i, name := range targets {
-		done[i] = s.ops[name]
+	var err error
+	for ref, t := range feeds {
+		var to tf.Output
+		if to, err = s.output(ref); err != nil {
+			return nil, fmt.Errorf("feed: %w", err)
+		}
+		fed[to] = t
+	}
+	for i, ref := range fetches {
+		if fetched[i], err = s.output(ref); err != nil {
+			return nil, fmt.Errorf("fetch: %w", err)
+		}
+	}
+	for i, ref := range targets {
+		if done[i], err = s.operation(ref); err != nil {
+			return nil, fmt.Errorf("run: %w", err)
+		}
 	}
 	call := func() ([]*tf.Tensor, error) { return s.call(ctx, steps, fed, fetched, done) }
 	if first := s.newKind(feeds, fetches, targets); first != nil {
@@ -169,14 +178,14 @@ func (s *session) do(ctx context.Context, steps int, feeds map[string]*tf.Tensor
 
 // newKind returns the thread that makes a call if there was none with the same feeds, fetches and
 // targets. From now on there was.
-func (s *session) newKind(feeds map[string]*tf.Tensor, fetches, targets []string) *thread {
+func (s *session) newKind(feeds feedSet, fetches, targets []build.Ref) *thread {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.first == nil {
 		return nil
 	}
-	names := slices.Concat(slices.Sorted(maps.Keys(feeds)), []string{""}, fetches, []string{""}, targets)
-	kind := strings.Join(names, "\n")
+	fed := slices.SortedFunc(maps.Keys(feeds), func(a, b build.Ref) int { return strings.Compare(a.String(), b.String()) })
+	kind := fmt.Sprint(fed, fetches, targets)
 	if s.kinds[kind] {
 		return nil
 	}
@@ -328,14 +337,25 @@ func (s *session) lost(err error) error {
 // like one, and for a call to end after the cluster is lost.
 const lostGrace = 5 * time.Second
 
-// output returns an output by its name, "node" or "node:index".
-func (s *session) output(ref string) tf.Output {
-	name, index := ref, 0
-	if i := strings.LastIndexByte(ref, ':'); i >= 0 {
-		name = ref[:i]
-		fmt.Sscan(ref[i+1:], &index)
+// output returns an output of the graph.
+func (s *session) output(ref build.Ref) (tf.Output, error) {
+	op, err := s.operation(ref)
+	switch {
+	case err != nil:
+		return tf.Output{}, err
+	case ref.Index < 0 || ref.Index >= op.NumOutputs():
+		return tf.Output{}, fmt.Errorf("%q is no output of the graph; operation %s has %d", ref, ref.Node, op.NumOutputs())
 	}
-	return s.ops[name].Output(index)
+	return op.Output(ref.Index), nil
+}
+
+// operation returns an operation of the graph.
+func (s *session) operation(ref build.Ref) (*tf.Operation, error) {
+	op, ok := s.ops[ref.Node]
+	if !ok {
+		return nil, fmt.Errorf("node %q not found in the graph", ref.Node)
+	}
+	return op, nil
 }
 
 // close frees the session, unless a call hangs: closing it would hang, too.

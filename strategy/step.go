@@ -12,6 +12,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
@@ -61,7 +62,7 @@ func (m *Model) newStep(in StepInput) (*step, error) {
 }
 
 // updateFeeds returns the feeds of the call that updates, without the features.
-func (s *step) updateFeeds() (map[string]*tf.Tensor, error) {
+func (s *step) updateFeeds() (feedSet, error) {
 	specs := []spec{{s.plan.ScalarFeed, tf.Float, []int64{int64(len(s.scalars))}, [][]byte{raw(s.scalars)}}}
 	for feature, feed := range s.plan.Rows {
 		r := s.rows[feature]
@@ -116,7 +117,7 @@ func (s *step) make(ctx context.Context) error {
 }
 
 // round returns the feeds of one round of micro-batches.
-func (s *step) round(k int) (map[string]*tf.Tensor, error) {
+func (s *step) round(k int) (feedSet, error) {
 	n := s.m.runtime.MicroBatches
 	feeds, err := s.in.feeds(k, s.rounds, n)
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *step) apply(ctx context.Context) error {
 
 // call runs one of the step's calls, adds the replicas' clock readings, which are fetched first,
 // and returns the other outputs.
-func (s *step) call(ctx context.Context, feeds map[string]*tf.Tensor, fetches []string, done string) ([]*tf.Tensor, error) {
+func (s *step) call(ctx context.Context, feeds feedSet, fetches []build.Ref, done build.Ref) ([]*tf.Tensor, error) {
 	start := time.Now()
 	out, err := s.m.session.run(ctx, feeds, fetches, done)
 	if err != nil {
@@ -180,7 +181,7 @@ func (s *step) decided(out []*tf.Tensor) {
 // fed is the source of a step's features.
 type fed interface {
 	// feeds returns the feeds of one of the rounds, with n micro-batches.
-	feeds(round, rounds, n int) (map[string]*tf.Tensor, error)
+	feeds(round, rounds, n int) (feedSet, error)
 	// numbers returns the values of a feature, in any order.
 	numbers(feature string) [][]int32
 }
@@ -191,7 +192,7 @@ type fedBatches struct {
 	batches [][]Feature
 }
 
-func (b fedBatches) feeds(round, _, n int) (map[string]*tf.Tensor, error) {
+func (b fedBatches) feeds(round, _, n int) (feedSet, error) {
 	return feed(b.plan, b.batches[round*n:(round+1)*n])
 }
 
@@ -213,13 +214,13 @@ type drawnBatch struct {
 	drawn *Drawn
 }
 
-func (b drawnBatch) feeds(round, rounds, _ int) (map[string]*tf.Tensor, error) {
+func (b drawnBatch) feeds(round, rounds, _ int) (feedSet, error) {
 	request := []int64{b.drawn.ticket, int64(round), int64(rounds)}
 	t, err := newTensor(tf.Int64, []int64{int64(len(request))}, raw(request))
 	if err != nil {
 		return nil, err
 	}
-	return map[string]*tf.Tensor{b.plan.Take: t}, nil
+	return feedSet{b.plan.Take: t}, nil
 }
 
 func (b drawnBatch) numbers(feature string) [][]int32 { return b.drawn.rows[feature] }

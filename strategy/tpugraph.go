@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 	"github.com/gorbit-ml/gorbit/tpu"
@@ -51,16 +52,9 @@ func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, conf
 	if g.GraphDef, err = p.GraphDef(); err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
-	first := func(nodes []string) []string {
-		out := slices.Clone(nodes)
-		for i, n := range out {
-			out[i] = n + ":0"
-		}
-		return out
-	}
-	g.Runs = append(g.Runs, TPURun{Name: "initialize", Feeds: []TPUFeed{}, Fetches: []string{}, Targets: []string{p.Init}})
+	g.Runs = append(g.Runs, TPURun{Name: "initialize", Feeds: []TPUFeed{}, Fetches: []string{}, Targets: []string{p.Init.Node}})
 	call := func(name string, c *compose.TPUCall) {
-		g.Runs = append(g.Runs, TPURun{Name: name, Feeds: featureFeeds(c.Feeds), Fetches: first(slices.Concat(c.Fetches...)), Targets: []string{}})
+		g.Runs = append(g.Runs, TPURun{Name: name, Feeds: featureFeeds(c.Feeds), Fetches: tensorNames(slices.Concat(c.Fetches...)...), Targets: []string{}})
 	}
 	for i, calls := range append([]compose.TPUCalls{*p.TPU}, p.TPU.More...) {
 		shape := "" // of more shapes, its number
@@ -79,25 +73,36 @@ func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, conf
 		feeds := featureFeeds(t.Feeds)
 		if t.Feeds.Steps > 1 {
 			stacked = []int64{int64(t.Feeds.Steps)}
-			feeds = append(feeds, TPUFeed{t.Count + ":0", "int32", []int64{}})
+			feeds = append(feeds, TPUFeed{tensorName(t.Count), "int32", []int64{}})
 		}
-		feeds = append(feeds, TPUFeed{t.ScalarFeed + ":0", "float32", slices.Concat(stacked, []int64{int64(len(t.Scalars))})},
-			TPUFeed{t.Seeds + ":0", "int64", slices.Concat([]int64{replicas}, stacked, []int64{2})})
+		feeds = append(feeds, TPUFeed{tensorName(t.ScalarFeed), "float32", slices.Concat(stacked, []int64{int64(len(t.Scalars))})},
+			TPUFeed{tensorName(t.Seeds), "int64", slices.Concat([]int64{replicas}, stacked, []int64{2})})
 		fetches := slices.Clone(t.Fetches)
-		if t.Made != "" {
+		if !t.Made.IsZero() {
 			fetches = append(fetches, t.Made)
 		}
-		g.Runs = append(g.Runs, TPURun{Name: "train" + shape, Feeds: feeds, Fetches: first(fetches), Targets: []string{}})
+		g.Runs = append(g.Runs, TPURun{Name: "train" + shape, Feeds: feeds, Fetches: tensorNames(fetches...), Targets: []string{}})
 	}
 	return g, nil
+}
+
+// tensorName returns the name of an output as a session's API has it, with the output's number.
+func tensorName(r build.Ref) string { return fmt.Sprintf("%s:%d", r.Node, r.Index) }
+
+func tensorNames(refs ...build.Ref) []string {
+	out := make([]string, len(refs))
+	for i, r := range refs {
+		out[i] = tensorName(r)
+	}
+	return out
 }
 
 // featureFeeds lists the feeds of the features of a call.
 func featureFeeds(p compose.TPUFeeds) []TPUFeed {
 	out := []TPUFeed{}
 	for k, kind := range p.Kinds {
-		if p.Values[k] != "" {
-			out = append(out, TPUFeed{p.Values[k] + ":0", kind.DType, feedShape(p, p.Sizes[k])})
+		if !p.Values[k].IsZero() {
+			out = append(out, TPUFeed{tensorName(p.Values[k]), kind.DType, feedShape(p, p.Sizes[k])})
 		}
 	}
 	return out

@@ -43,7 +43,7 @@ func (m *TPU) loop(ctx context.Context, p *compose.TPUTrain, steps []StepInput) 
 		return nil, err
 	}
 	fetches := p.Fetches
-	if p.Made != "" {
+	if !p.Made.IsZero() {
 		fetches = append(fetches[:len(fetches):len(fetches)], p.Made)
 	}
 	m.program.Lock()
@@ -82,7 +82,7 @@ func (m *TPU) count(results []Result) error {
 }
 
 // tpuFeeds returns the feeds of a call of steps. Behind the last step, everything is zero.
-func tpuFeeds(p *compose.TPUTrain, steps []StepInput) (map[string]*tf.Tensor, error) {
+func tpuFeeds(p *compose.TPUTrain, steps []StepInput) (feedSet, error) {
 	replicas, stacked := p.Feeds.Replicas, int64(p.Feeds.Steps)
 	scalars := make([]float32, p.Feeds.Steps*len(p.Scalars))
 	seeds := make([]int64, 2*replicas*p.Feeds.Steps)
@@ -153,7 +153,7 @@ func featureSpecs(p compose.TPUFeeds, batches [][][]Feature) ([]spec, error) {
 // tpuResults returns the results of a call of steps. Each has an equal part of the time of the call.
 func tpuResults(p *compose.TPUTrain, out []*tf.Tensor, steps int, took time.Duration) ([]Result, error) {
 	made := 1
-	if p.Made != "" {
+	if !p.Made.IsZero() {
 		made = int(out[len(p.Fetches)].Value().(int32))
 	}
 	if made < 1 || made > steps {

@@ -8,6 +8,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
@@ -28,7 +29,7 @@ func specOf(v compose.Variable) VariableSpec {
 
 // Read implements Strategy.
 func (m *Model) Read(ctx context.Context, names ...string) ([]*tf.Tensor, error) {
-	fetches := make([]string, len(names))
+	fetches := make([]build.Ref, len(names))
 	for i, name := range names {
 		reads := m.plan.Reads[name]
 		if len(reads) == 0 {
@@ -50,8 +51,8 @@ func (m *Model) Assign(ctx context.Context, values map[string]*tf.Tensor) error 
 		names = append(names, name)
 	}
 	sort.Strings(names)
-	feeds := make(map[string]*tf.Tensor, len(values))
-	var targets []string
+	fed := make(feedSet, len(values))
+	var targets []build.Ref
 	for _, name := range names {
 		a, ok := m.plan.Assigns[name]
 		if !ok {
@@ -61,10 +62,10 @@ func (m *Model) Assign(ctx context.Context, values map[string]*tf.Tensor) error 
 		if t := values[name]; t.DataType() != spec.DType || !slices.Equal(t.Shape(), spec.Shape) && len(spec.Shape)+len(t.Shape()) > 0 {
 			return fmt.Errorf("the value for variable %s has dtype %d and shape %v; expected %d and %v", name, t.DataType(), t.Shape(), spec.DType, spec.Shape)
 		}
-		feeds[a.Value] = values[name]
+		fed[a.Value] = values[name]
 		targets = append(targets, a.Assign)
 	}
-	if err := m.session.assign(ctx, feeds, targets, names); err != nil {
+	if err := m.session.assign(ctx, fed, targets, names); err != nil {
 		return fmt.Errorf("assign variables: %w", err)
 	}
 	if t := values[m.export.Contract.Optimizer.Iterations]; t != nil {

@@ -72,7 +72,7 @@ func (m *MultiWorker) draw(ctx context.Context, request ...int64) ([]*tf.Tensor,
 	if err != nil {
 		return nil, err
 	}
-	return m.session.run(ctx, map[string]*tf.Tensor{p.Request: fed}, p.Fetches)
+	return m.session.run(ctx, feedSet{p.Request: fed}, p.Fetches)
 }
 
 // openInput waits until all workers have opened the data.

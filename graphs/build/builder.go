@@ -31,8 +31,10 @@ type Builder struct {
 	// outputs are those of Declare, by operation.
 	outputs map[string][]string
 	// root and common are those of Within.
-	root   string
+	root   Ref
 	common []Attr
+	// inputs are those of the nodes. Graphs and functions write them in different ways.
+	inputs [][]Ref
 }
 
 // New returns a builder of a graph that can call the functions of a library, such as that of
@@ -116,107 +118,106 @@ func Func(name, function string) Attr {
 func (b *Builder) OnDevice(device string) { b.device = device }
 
 // Within gives attributes to the nodes added from now on, and lets those without inputs wait for the
-// node root. "" and no attributes end this.
-func (b *Builder) Within(root string, common ...Attr) { b.root, b.common = root, common }
+// node root. The zero Ref and no attributes end this.
+func (b *Builder) Within(root Ref, common ...Attr) { b.root, b.common = root, common }
 
-// Node adds a node and returns its name. If the name is taken, a number is appended. Inputs are
-// "node", "node:output", or "^node" for a control input.
-func (b *Builder) Node(op, name string, inputs []string, attrs ...Attr) string {
+// Node adds a node and returns its first output. If the name is taken, a number is appended.
+func (b *Builder) Node(op, name string, inputs []Ref, attrs ...Attr) Ref {
 	if n := b.names[name]; n > 0 {
 		b.names[name]++
 		name = fmt.Sprintf("%s_%d", name, n)
 	}
 	b.names[name]++
-	node := &npb.NodeDef{Name: name, Op: op, Input: slices.Clone(inputs), Device: b.device, Attr: make(map[string]*apb.AttrValue, len(attrs))}
+	node := &npb.NodeDef{Name: name, Op: op, Device: b.device, Attr: make(map[string]*apb.AttrValue, len(attrs))}
 	for _, a := range slices.Concat(b.common, attrs) {
 		node.Attr[a.Name] = a.Value
 	}
-	if b.root != "" && len(inputs) == 0 {
-		node.Input = []string{"^" + b.root}
+	if !b.root.IsZero() && len(inputs) == 0 {
+		inputs = []Ref{b.root.After()}
 	}
-	b.def.Node = append(b.def.Node, node)
-	return name
+	b.def.Node, b.inputs = append(b.def.Node, node), append(b.inputs, slices.Clone(inputs))
+	return Ref{Node: name}
 }
 
 // Placeholder adds a tensor that a call feeds.
-func (b *Builder) Placeholder(name string, dtype dtpb.DataType, shape []int64) string {
+func (b *Builder) Placeholder(name string, dtype dtpb.DataType, shape []int64) Ref {
 	return b.Node("Placeholder", name, nil, Type("dtype", dtype), Shape("shape", shape))
 }
 
 // Const adds a constant.
-func (b *Builder) Const(name string, value *tpb.TensorProto) string {
+func (b *Builder) Const(name string, value *tpb.TensorProto) Ref {
 	return b.Node("Const", name, nil, Type("dtype", value.GetDtype()),
 		Attr{"value", &apb.AttrValue{Value: &apb.AttrValue_Tensor{Tensor: value}}})
 }
 
 // Float adds a float32 scalar.
-func (b *Builder) Float(name string, v float32) string {
+func (b *Builder) Float(name string, v float32) Ref {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_FLOAT, TensorShape: shapeProto(nil), FloatVal: []float32{v}})
 }
 
 // Int32 adds an int32 scalar.
-func (b *Builder) Int32(name string, v int32) string {
+func (b *Builder) Int32(name string, v int32) Ref {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT32, TensorShape: shapeProto(nil), IntVal: []int32{v}})
 }
 
 // Int32s adds an int32 vector.
-func (b *Builder) Int32s(name string, v []int32) string {
+func (b *Builder) Int32s(name string, v []int32) Ref {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT32, TensorShape: shapeProto([]int64{int64(len(v))}), IntVal: v})
 }
 
 // Int64 adds an int64 scalar.
-func (b *Builder) Int64(name string, v int64) string {
+func (b *Builder) Int64(name string, v int64) Ref {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT64, TensorShape: shapeProto(nil), Int64Val: []int64{v}})
 }
 
 // Int64s adds an int64 vector.
-func (b *Builder) Int64s(name string, v []int64) string {
+func (b *Builder) Int64s(name string, v []int64) Ref {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_INT64, TensorShape: shapeProto([]int64{int64(len(v))}), Int64Val: v})
 }
 
 // Bool adds a bool scalar.
-func (b *Builder) Bool(name string, v bool) string {
+func (b *Builder) Bool(name string, v bool) Ref {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_BOOL, TensorShape: shapeProto(nil), BoolVal: []bool{v}})
 }
 
 // Bytes adds a uint8 vector.
-func (b *Builder) Bytes(name string, v []byte) string {
+func (b *Builder) Bytes(name string, v []byte) Ref {
 	return b.Const(name, &tpb.TensorProto{Dtype: dtpb.DataType_DT_UINT8, TensorShape: shapeProto([]int64{int64(len(v))}), TensorContent: v})
 }
 
 // Variable adds the handle of a resource variable.
-func (b *Builder) Variable(name string, dtype dtpb.DataType, shape []int64) string {
+func (b *Builder) Variable(name string, dtype dtpb.DataType, shape []int64) Ref {
 	return b.Node("VarHandleOp", name, nil,
 		Type("dtype", dtype), Shape("shape", shape), String("shared_name", name), String("container", ""))
 }
 
 // Read adds a node that reads a variable after the control inputs.
-func (b *Builder) Read(name, handle string, dtype dtpb.DataType, after ...string) string {
-	return b.Node("ReadVariableOp", name, append([]string{handle}, controls(after)...), Type("dtype", dtype))
+func (b *Builder) Read(name string, handle Ref, dtype dtpb.DataType, after ...Ref) Ref {
+	return b.Node("ReadVariableOp", name, append([]Ref{handle}, controls(after)...), Type("dtype", dtype))
 }
 
 // Assign adds a node that assigns a value to a variable.
-func (b *Builder) Assign(name, handle, value string, dtype dtpb.DataType) string {
-	return b.Node("AssignVariableOp", name, []string{handle, value}, Type("dtype", dtype))
+func (b *Builder) Assign(name string, handle, value Ref, dtype dtpb.DataType) Ref {
+	return b.Node("AssignVariableOp", name, []Ref{handle, value}, Type("dtype", dtype))
 }
 
 // Group adds a node that completes when all given nodes have completed.
-func (b *Builder) Group(name string, nodes ...string) string {
+func (b *Builder) Group(name string, nodes ...Ref) Ref {
 	return b.Node("NoOp", name, controls(nodes))
 }
 
-func controls(nodes []string) []string {
-	out := make([]string, len(nodes))
+func controls(nodes []Ref) []Ref {
+	out := make([]Ref, len(nodes))
 	for i, n := range nodes {
-		out[i] = "^" + n
+		out[i] = n.After()
 	}
 	return out
 }
 
 // Call adds a call of a function after the control inputs. Inputs holds the inputs by argument name,
 // and handles the handle of each captured variable.
-func (b *Builder) Call(name string, f *graphs.Function, inputs map[string]string, handles map[string]string, after ...string) string {
-	var args []string
+func (b *Builder) Call(name string, f *graphs.Function, inputs, handles map[string]Ref, after ...Ref) Ref {
+	var args []Ref
 	var tin, tout []dtpb.DataType
 	for _, a := range f.Inputs {
 		args = append(args, inputs[a.Name])
@@ -239,5 +240,8 @@ func (b *Builder) Call(name string, f *graphs.Function, inputs map[string]string
 
 // Marshal returns the serialized graph, as accepted by tf.Graph.Import.
 func (b *Builder) Marshal() ([]byte, error) {
+	for i, n := range b.def.Node {
+		n.Input = texts(b.inputs[i])
+	}
 	return proto.MarshalOptions{Deterministic: true}.Marshal(b.def)
 }

@@ -16,7 +16,7 @@ func Example() {
 	b := build.New(nil, nil)
 	x := b.Placeholder("x", dtpb.DataType_DT_FLOAT, []int64{-1})
 	b.OnDevice("/device:CPU:0")
-	b.Node("Mul", "twice", []string{x, b.Float("two", 2)}, build.Type("T", dtpb.DataType_DT_FLOAT))
+	b.Node("Mul", "twice", []build.Ref{x, b.Float("two", 2)}, build.Type("T", dtpb.DataType_DT_FLOAT))
 
 	def, err := b.Marshal()
 	if err != nil {

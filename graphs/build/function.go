@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
-	"strings"
 
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
@@ -14,16 +12,15 @@ import (
 )
 
 // Function is a function of a graph's library in the making. Its nodes are added as those of a
-// graph are, with the same references ("node", "node:1", "^node"), so the same code can add them to
-// either.
+// graph are, so the same code can add them to either.
 type Function struct {
 	*Builder
 	name    string
 	library *fpb.FunctionDefLibrary
 	args    []*opb.OpDef_ArgDef
 	returns []*opb.OpDef_ArgDef
-	values  []string // of returns
-	effects []string
+	values  []Ref // of returns
+	effects []Ref
 }
 
 // Function begins a function that the graph's nodes can call by the returned Function's Name. It is
@@ -41,20 +38,20 @@ func (b *Builder) Function(name string) *Function {
 
 // Arg adds an argument and returns its reference. TensorFlow takes names of lower-case letters,
 // digits and "_" only.
-func (f *Function) Arg(name string, dtype dtpb.DataType) string {
+func (f *Function) Arg(name string, dtype dtpb.DataType) Ref {
 	f.args = append(f.args, &opb.OpDef_ArgDef{Name: name, Type: dtype})
 	f.names[name]++ // nodes have other names
-	return name
+	return Ref{Node: name}
 }
 
 // Return adds an output.
-func (f *Function) Return(name, value string, dtype dtpb.DataType) {
+func (f *Function) Return(name string, value Ref, dtype dtpb.DataType) {
 	f.returns = append(f.returns, &opb.OpDef_ArgDef{Name: name, Type: dtype})
 	f.values = append(f.values, value)
 }
 
 // Effect says that a node must run even if no output needs it, because it changes a variable.
-func (f *Function) Effect(node string) { f.effects = append(f.effects, node) }
+func (f *Function) Effect(node Ref) { f.effects = append(f.effects, node) }
 
 // argName is what TensorFlow takes as the name of an argument.
 var argName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
@@ -81,24 +78,24 @@ func (f *Function) End() (string, error) {
 			errs = append(errs, fmt.Errorf("argument or output is named %q; expected a name of a-z, 0-9 and _", a.GetName()))
 		}
 	}
-	translate := func(of, ref string) string {
+	translate := func(of string, ref Ref) string {
 		out, err := f.inFunction(ops, ref)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", of, err))
 		}
 		return out
 	}
-	for _, n := range f.def.Node {
-		for i, ref := range n.Input {
-			n.Input[i] = translate("node "+n.GetName(), ref)
+	for i, n := range f.def.Node {
+		for _, ref := range f.inputs[i] {
+			n.Input = append(n.Input, translate("node "+n.GetName(), ref))
 		}
 	}
 	for i, r := range f.returns {
 		def.Ret[r.GetName()] = translate("output "+r.GetName(), f.values[i])
 	}
-	for _, node := range f.effects {
-		def.Signature.ControlOutput = append(def.Signature.ControlOutput, node)
-		def.ControlRet[node] = node
+	for _, effect := range f.effects {
+		def.Signature.ControlOutput = append(def.Signature.ControlOutput, effect.Node)
+		def.ControlRet[effect.Node] = effect.Node
 	}
 	if err := errors.Join(errs...); err != nil {
 		return "", fmt.Errorf("function %s: %w", f.name, err)
@@ -107,29 +104,18 @@ func (f *Function) End() (string, error) {
 	return f.name, nil
 }
 
-// inFunction translates a reference of a graph ("node:1") to that of a function
-// ("node:output:1"). Ops holds the operation of each node, and "" for each argument.
-func (f *Function) inFunction(ops map[string]string, ref string) (string, error) {
-	if node, control := strings.CutPrefix(ref, "^"); control {
-		if _, ok := ops[node]; !ok {
-			return "", fmt.Errorf("node %s not found", node)
-		}
-		return ref, nil
-	}
-	node, text, _ := strings.Cut(ref, ":")
-	op, ok := ops[node]
+// inFunction returns a reference as functions have it ("node:output:1"). Ops holds the operation of
+// each node, and "" for each argument.
+func (f *Function) inFunction(ops map[string]string, ref Ref) (string, error) {
+	op, ok := ops[ref.Node]
 	if !ok {
-		return "", fmt.Errorf("node %s not found", node)
+		return "", fmt.Errorf("node %s not found", ref.Node)
 	}
-	index := 0
-	if text != "" {
-		var err error
-		if index, err = strconv.Atoi(text); err != nil {
-			return "", fmt.Errorf("input %s; expected node or node:number", ref)
-		}
+	if ref.Index == control {
+		return ref.String(), nil
 	}
 	if op == "" { // an argument
-		return node, nil
+		return ref.Node, nil
 	}
 	names, ok := f.outputs[op]
 	if !ok {
@@ -139,22 +125,22 @@ func (f *Function) inFunction(ops map[string]string, ref string) (string, error)
 	case !ok:
 		return "", fmt.Errorf("the names of the outputs of operation %s are not known; add them to outputNames, or Declare them", op)
 	case len(names) == 1: // one output, or a list
-		return fmt.Sprintf("%s:%s:%d", node, names[0], index), nil
-	case index >= len(names):
+		return fmt.Sprintf("%s:%s:%d", ref.Node, names[0], ref.Index), nil
+	case ref.Index >= len(names):
 		return "", fmt.Errorf("input %s: operation %s has %d outputs", ref, op, len(names))
 	}
-	return fmt.Sprintf("%s:%s:0", node, names[index]), nil
+	return fmt.Sprintf("%s:%s:0", ref.Node, names[ref.Index]), nil
 }
 
 // Branch adds an If: it calls one of two functions of the same arguments, and has their outputs.
-func (b *Builder) Branch(name, condition, then, otherwise string, inputs []string, in, out []dtpb.DataType, attrs ...Attr) string {
-	return b.Node("If", name, append([]string{condition}, inputs...), append([]Attr{Type("Tcond", dtpb.DataType_DT_BOOL), Types("Tin", in), Types("Tout", out),
+func (b *Builder) Branch(name string, condition Ref, then, otherwise string, inputs []Ref, in, out []dtpb.DataType, attrs ...Attr) Ref {
+	return b.Node("If", name, append([]Ref{condition}, inputs...), append([]Attr{Type("Tcond", dtpb.DataType_DT_BOOL), Types("Tin", in), Types("Tout", out),
 		Func("then_branch", then), Func("else_branch", otherwise)}, attrs...)...)
 }
 
 // Loop adds a While: it calls the function body with the inputs, and then with its own outputs, as
 // long as the function condition is true. Shapes are those of the outputs; none means unknown.
-func (b *Builder) Loop(name, condition, body string, inputs []string, types []dtpb.DataType, outputs [][]int64, attrs ...Attr) string {
+func (b *Builder) Loop(name, condition, body string, inputs []Ref, types []dtpb.DataType, outputs [][]int64, attrs ...Attr) Ref {
 	return b.Node("While", name, inputs, append([]Attr{Types("T", types), Func("cond", condition), Func("body", body),
 		Shapes("output_shapes", outputs), Int("parallel_iterations", 1)}, attrs...)...)
 }

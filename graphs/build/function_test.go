@@ -51,30 +51,29 @@ func TestFunctions(t *testing.T) {
 	init := b.Assign("init", v, b.Int32("zero", 0), int32Type)
 
 	add, keep := b.Function("add"), b.Function("keep")
-	add.Arg("v", resourceType)
-	add.Effect(add.Node("AssignAddVariableOp", "v", []string{"v", add.Arg("by", int32Type)}, Type("dtype", int32Type)))
+	handle := add.Arg("v", resourceType)
+	add.Effect(add.Node("AssignAddVariableOp", "v", []Ref{handle, add.Arg("by", int32Type)}, Type("dtype", int32Type)))
 	keep.Arg("v", resourceType)
 	keep.Arg("by", int32Type)
 	then, otherwise := end(add), end(keep)
 
 	more, body := b.Function("more"), b.Function("body")
+	var k, n Ref // of the same names in both
 	for _, f := range []*Function{more, body} {
-		f.Arg("k", int32Type)
-		f.Arg("n", int32Type)
-		f.Arg("v", resourceType)
+		k, n, handle = f.Arg("k", int32Type), f.Arg("n", int32Type), f.Arg("v", resourceType)
 	}
-	more.Return("more", more.Node("Less", "less", []string{"k", "n"}, typeT), boolType)
-	parts := body.Node("Unpack", "parts", []string{body.Int32s("pair", []int32{1, 2})}, typeT, Int("num", 2), Int("axis", 0))
-	odd := body.Node("FloorMod", "odd", []string{"k", parts + ":1"}, typeT)
+	more.Return("more", more.Node("Less", "less", []Ref{k, n}, typeT), boolType)
+	parts := body.Node("Unpack", "parts", []Ref{body.Int32s("pair", []int32{1, 2})}, typeT, Int("num", 2), Int("axis", 0))
+	odd := body.Node("FloorMod", "odd", []Ref{k, parts.Output(1)}, typeT)
 	outputNames["FloorMod"] = []string{"z"}
 	defer delete(outputNames, "FloorMod")
-	even := body.Node("Less", "even", []string{odd, parts}, typeT)
-	branch := body.Branch("branch", even, then, otherwise, []string{"v", "k"}, []dtpb.DataType{resourceType, int32Type}, nil)
+	even := body.Node("Less", "even", []Ref{odd, parts}, typeT)
+	branch := body.Branch("branch", even, then, otherwise, []Ref{handle, k}, []dtpb.DataType{resourceType, int32Type}, nil)
 	body.Effect(branch)
-	body.Return("next", body.Node("AddV2", "k", []string{"k", parts, "^" + branch}, typeT), int32Type)
-	body.Return("n_out", "n", int32Type)
-	body.Return("v_out", "v", resourceType)
-	loop := b.Loop("loop", end(more), end(body), []string{b.Int32("k", 0), b.Placeholder("n", int32Type, nil), v},
+	body.Return("next", body.Node("AddV2", "k", []Ref{k, parts, branch.After()}, typeT), int32Type)
+	body.Return("n_out", n, int32Type)
+	body.Return("v_out", handle, resourceType)
+	loop := b.Loop("loop", end(more), end(body), []Ref{b.Int32("k", 0), b.Placeholder("n", int32Type, nil), v},
 		[]dtpb.DataType{int32Type, int32Type, resourceType}, [][]int64{nil, nil, nil})
 	read := b.Read("read", v, int32Type, loop)
 
@@ -91,14 +90,14 @@ func TestFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Run(nil, nil, []*tf.Operation{g.Operation(init)}); err != nil {
+	if _, err := s.Run(nil, nil, []*tf.Operation{g.Operation(init.Node)}); err != nil {
 		t.Fatal(err)
 	}
 	seven, err := tf.NewTensor(int32(7))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.Run(map[tf.Output]*tf.Tensor{g.Operation("n").Output(0): seven}, []tf.Output{g.Operation(loop).Output(0), g.Operation(read).Output(0)}, nil)
+	out, err := s.Run(map[tf.Output]*tf.Tensor{g.Operation("n").Output(0): seven}, []tf.Output{g.Operation(loop.Node).Output(0), g.Operation(read.Node).Output(0)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +110,7 @@ func TestDeclare(t *testing.T) {
 	b := New(nil, nil)
 	b.Declare("Ours", "first", "second")
 	f := b.Function("f")
-	f.Return("x", f.Node("Ours", "n", nil)+":1", dtpb.DataType_DT_INT32)
+	f.Return("x", f.Node("Ours", "n", nil).Output(1), dtpb.DataType_DT_INT32)
 	if _, err := f.End(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,11 +124,10 @@ func TestFunctionErrors(t *testing.T) {
 	for want, make := range map[string]func(*Function){
 		`argument or output is named "V"; expected a name of a-z, 0-9 and _`: func(f *Function) { f.Arg("V", int32Type) },
 		`argument or output is named "1"`:                                    func(f *Function) { f.Return("1", f.Int32("one", 1), int32Type) },
-		"output x: node y not found":                                         func(f *Function) { f.Return("x", "y", int32Type) },
-		"node z: node y not found":                                           func(f *Function) { f.Group("z", "y") },
-		"input x:a; expected node or node:":                                  func(f *Function) { f.Return("x", f.Int32("x", 1)+":a", int32Type) },
+		"output x: node y not found":                                         func(f *Function) { f.Return("x", Ref{Node: "y"}, int32Type) },
+		"node z: node y not found":                                           func(f *Function) { f.Group("z", Ref{Node: "y"}) },
 		"names of the outputs of operation FloorMod are not known; add them to outputNames, or Declare them": func(f *Function) { f.Return("x", f.Node("FloorMod", "s", nil), int32Type) },
-		"operation Switch has 2 outputs": func(f *Function) { f.Return("x", f.Node("Switch", "s", nil)+":2", int32Type) },
+		"operation Switch has 2 outputs": func(f *Function) { f.Return("x", f.Node("Switch", "s", nil).Output(2), int32Type) },
 	} {
 		f := New(nil, nil).Function("f")
 		make(f)

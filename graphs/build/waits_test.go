@@ -10,6 +10,7 @@ import (
 
 // TestWritesWait looks at functions that change a variable and a slot, some before the rate is known.
 func TestWritesWait(t *testing.T) {
+	variable, slot, gradient, rate := Ref{Node: "variable"}, Ref{Node: "slot"}, Ref{Node: "gradient"}, Ref{Node: "rate"}
 	const float, resource = dtpb.DataType_DT_FLOAT, dtpb.DataType_DT_RESOURCE
 	for _, test := range []struct {
 		name string
@@ -17,23 +18,23 @@ func TestWritesWait(t *testing.T) {
 		want bool
 	}{
 		{"nothing", func(*Function) {}, true},
-		{"a read", func(f *Function) { f.Read("r", "slot", float) }, true},
+		{"a read", func(f *Function) { f.Read("r", slot, float) }, true},
 		{"both by the rate", func(f *Function) {
-			step := f.Node("Mul", "step", []string{"gradient", "rate"}, Type("T", float))
-			f.Effect(f.Node("AssignAddVariableOp", "a", []string{"variable", step}, Type("dtype", float)))
-			f.Effect(f.Node("AssignAddVariableOp", "b", []string{"slot", step}, Type("dtype", float)))
+			step := f.Node("Mul", "step", []Ref{gradient, rate}, Type("T", float))
+			f.Effect(f.Node("AssignAddVariableOp", "a", []Ref{variable, step}, Type("dtype", float)))
+			f.Effect(f.Node("AssignAddVariableOp", "b", []Ref{slot, step}, Type("dtype", float)))
 		}, true},
 		{"the slot by the gradient", func(f *Function) {
-			f.Effect(f.Node("AssignAddVariableOp", "a", []string{"variable", "rate"}, Type("dtype", float)))
-			f.Effect(f.Node("AssignAddVariableOp", "b", []string{"slot", "gradient"}, Type("dtype", float)))
+			f.Effect(f.Node("AssignAddVariableOp", "a", []Ref{variable, rate}, Type("dtype", float)))
+			f.Effect(f.Node("AssignAddVariableOp", "b", []Ref{slot, gradient}, Type("dtype", float)))
 		}, false},
 		{"the slot after the variable", func(f *Function) {
-			first := f.Node("AssignAddVariableOp", "a", []string{"variable", "rate"}, Type("dtype", float))
-			f.Effect(f.Node("AssignAddVariableOp", "b", []string{"slot", "gradient", "^" + first}, Type("dtype", float)))
+			first := f.Node("AssignAddVariableOp", "a", []Ref{variable, rate}, Type("dtype", float))
+			f.Effect(f.Node("AssignAddVariableOp", "b", []Ref{slot, gradient, first.After()}, Type("dtype", float)))
 		}, true},
 		{"a handle that is passed on", func(f *Function) {
-			slot := f.Node("Identity", "i", []string{"slot"}, Type("T", resource))
-			f.Effect(f.Node("AssignAddVariableOp", "b", []string{slot, "gradient"}, Type("dtype", float)))
+			passed := f.Node("Identity", "i", []Ref{slot}, Type("T", resource))
+			f.Effect(f.Node("AssignAddVariableOp", "b", []Ref{passed, gradient}, Type("dtype", float)))
 		}, false},
 	} {
 		b := New(nil, nil)

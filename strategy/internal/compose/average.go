@@ -32,11 +32,11 @@ func (c *composer) passed(variable string) string {
 }
 
 // passHandles returns the handles of a replica's variables for evaluations and predictions.
-func (c *composer) passHandles(r *replica) map[string]string {
+func (c *composer) passHandles(r *replica) map[string]build.Ref {
 	if c.Average == 0 {
 		return r.handles
 	}
-	out := make(map[string]string, len(r.handles))
+	out := make(map[string]build.Ref, len(r.handles))
 	for name := range r.handles {
 		out[name] = r.handles[c.passed(name)]
 	}
@@ -44,31 +44,31 @@ func (c *composer) passHandles(r *replica) map[string]string {
 }
 
 // factors are those of the old average and of the new value in the next average.
-type factors struct{ keep, take string }
+type factors struct{ keep, take build.Ref }
 
 // averaging adds the factors of moving averages after an iteration. As in Keras, the first update
 // replaces the average.
-func (c *composer) averaging(prefix, iteration string) factors {
+func (c *composer) averaging(prefix string, iteration build.Ref) factors {
 	if c.Average == 0 {
 		return factors{}
 	}
 	typeT := build.Type("T", float32Type)
-	later := c.Node("Greater", prefix+"average/later", []string{iteration, c.Int64(prefix+"average/first", 1)}, build.Type("T", int64Type))
-	on := c.Node("Cast", prefix+"average/on", []string{later}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", float32Type))
-	keep := c.Node("Mul", prefix+"average/keep", []string{on, c.Float(prefix+"average/decay", float32(c.Average))}, typeT)
-	return factors{keep, c.Node("Sub", prefix+"average/take", []string{c.Float(prefix+"average/one", 1), keep}, typeT)}
+	later := c.Node("Greater", prefix+"average/later", []build.Ref{iteration, c.Int64(prefix+"average/first", 1)}, build.Type("T", int64Type))
+	on := c.Node("Cast", prefix+"average/on", []build.Ref{later}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", float32Type))
+	keep := c.Node("Mul", prefix+"average/keep", []build.Ref{on, c.Float(prefix+"average/decay", float32(c.Average))}, typeT)
+	return factors{keep, c.Node("Sub", prefix+"average/take", []build.Ref{c.Float(prefix+"average/one", 1), keep}, typeT)}
 }
 
 // average adds the update of the moving average of a replica's variable, after a node that has set the
 // variable. It returns the last node: that one, if there are no averages. Where the step is not
 // applied, that node does not run, and neither do these.
-func (c *composer) average(prefix string, r *replica, v graphs.Variable, updated string, f factors) string {
+func (c *composer) average(prefix string, r *replica, v graphs.Variable, updated build.Ref, f factors) build.Ref {
 	if c.Average == 0 {
 		return updated
 	}
 	typeT := build.Type("T", float32Type)
 	name, handle := prefix+"average/"+v.Name, r.handles[graphs.AveragePrefix+v.Name]
-	kept := c.Node("Mul", name+"/kept", []string{f.keep, c.Read(name+"/old", handle, float32Type, updated)}, typeT)
-	taken := c.Node("Mul", name+"/taken", []string{f.take, c.Read(name+"/value", r.handles[v.Name], float32Type, updated)}, typeT)
-	return c.Assign(name, handle, c.Node("AddV2", name+"/sum", []string{kept, taken}, typeT), float32Type)
+	kept := c.Node("Mul", name+"/kept", []build.Ref{f.keep, c.Read(name+"/old", handle, float32Type, updated)}, typeT)
+	taken := c.Node("Mul", name+"/taken", []build.Ref{f.take, c.Read(name+"/value", r.handles[v.Name], float32Type, updated)}, typeT)
+	return c.Assign(name, handle, c.Node("AddV2", name+"/sum", []build.Ref{kept, taken}, typeT), float32Type)
 }

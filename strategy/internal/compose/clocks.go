@@ -1,8 +1,8 @@
 package compose
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
@@ -16,29 +16,28 @@ const clockReadings = 4
 func (c *composer) timed() bool { return len(c.replicas) > 1 && !c.Shared }
 
 // clock adds a reading of a replica's clock, in seconds, after the tensors in after are computed.
-// Sign is a tensor of the replica's device, or "".
-func (c *composer) clock(name string, r *replica, sign string, after ...string) string {
-	var nodes []string
+// Sign is a tensor of the replica's device, or the zero Ref.
+func (c *composer) clock(name string, r *replica, sign build.Ref, after ...build.Ref) build.Ref {
+	var nodes []build.Ref
 	for _, output := range after {
-		node, _, _ := strings.Cut(output, ":")
-		nodes = append(nodes, node)
+		nodes = append(nodes, output.Output(0))
 	}
-	slices.Sort(nodes)
+	slices.SortFunc(nodes, func(a, b build.Ref) int { return cmp.Compare(a.Node, b.Node) })
 	c.OnDevice(r.host)
 	done := c.Group(name+"/after", slices.Compact(nodes)...)
-	if r.device != r.host && sign != "" {
+	if r.device != r.host && !sign.IsZero() {
 		// An operation that follows a GPU operation starts when that is queued, not when it
 		// is done. A copy to the host waits until it is done.
 		c.OnDevice(r.device)
-		sign = c.Node("Identity", name+"/sign", []string{sign, "^" + done}, build.Type("T", float32Type))
+		sign = c.Node("Identity", name+"/sign", []build.Ref{sign, done.After()}, build.Type("T", float32Type))
 		c.OnDevice(r.host)
-		done = c.Node("Identity", name+"/host", []string{sign}, build.Type("T", float32Type))
+		done = c.Node("Identity", name+"/host", []build.Ref{sign}, build.Type("T", float32Type))
 	}
-	return c.Node("Timestamp", name, []string{"^" + done})
+	return c.Node("Timestamp", name, []build.Ref{done.After()})
 }
 
 // clocks packs readings of a replica's clock into one tensor.
-func (c *composer) clocks(name string, r *replica, readings ...string) string {
+func (c *composer) clocks(name string, r *replica, readings ...build.Ref) build.Ref {
 	c.OnDevice(r.host)
 	return c.Node("Pack", name, readings, build.Type("T", dtpb.DataType_DT_DOUBLE), build.Int("N", int64(len(readings))), build.Int("axis", 0))
 }

@@ -80,11 +80,11 @@ func newComposer(export *graphs.Export, l Layout, functions []string) *composer 
 		export:  export,
 		trained: l.Factors.apply(export.Contract.Variables),
 		waiting: make(map[string]bool),
-		plan:    &Plan{Reads: make(map[string][]string), Assigns: make(map[string]Assignment)},
+		plan:    &Plan{Reads: make(map[string][]build.Ref), Assigns: make(map[string]Assignment)},
 	}
 	c.plan.builder = c.Builder
 	for i, device := range l.Devices {
-		r := &replica{device: device, host: hostOf(device), handles: make(map[string]string)}
+		r := &replica{device: device, host: hostOf(device), handles: make(map[string]build.Ref)}
 		if i > 0 {
 			r.prefix = fmt.Sprintf("replica_%d/", i)
 		}
@@ -136,21 +136,21 @@ func (c *composer) results() {
 	}
 	p := &Results{Sums: c.export.Contract.Results}
 	c.OnDevice(c.replicas[0].host)
-	inputs := make(map[string]string)
+	inputs := make(map[string]build.Ref)
 	for _, a := range f.Inputs {
 		name := "results/" + a.Name
-		inputs[a.Name] = c.Node("Reshape", name+"/shaped", []string{c.Placeholder(name, float32Type, []int64{-1}), c.Int64s(name+"/shape", a.Shape)},
+		inputs[a.Name] = c.Node("Reshape", name+"/shaped", []build.Ref{c.Placeholder(name, float32Type, []int64{-1}), c.Int64s(name+"/shape", a.Shape)},
 			build.Type("T", float32Type), build.Type("Tshape", int64Type))
 	}
 	evaluate := c.export.Functions["evaluate"]
 	for i, sum := range p.Sums {
-		p.Feeds = append(p.Feeds, fmt.Sprintf("results/sum_%d", i))
+		p.Feeds = append(p.Feeds, build.Ref{Node: fmt.Sprintf("results/sum_%d", i)})
 		p.Sizes = append(p.Sizes, int(elements(evaluate.Outputs[evaluate.Output(sum)].Shape)))
 	}
 	node := c.Call("results", f, inputs, nil)
 	for i, a := range f.Outputs {
 		p.Metrics = append(p.Metrics, a.Name)
-		p.Fetches = append(p.Fetches, fmt.Sprintf("%s:%d", node, i))
+		p.Fetches = append(p.Fetches, node.Output(i))
 	}
 	c.plan.Results = p
 }
@@ -164,7 +164,7 @@ func (c *composer) merge() {
 	c.OnDevice(c.replicas[0].device)
 	node := c.Call("merge", f, nil, c.replicas[0].handles)
 	for i, a := range f.Outputs {
-		c.plan.Reads[graphs.MergePrefix+a.Name] = []string{fmt.Sprintf("%s:%d", node, i)}
+		c.plan.Reads[graphs.MergePrefix+a.Name] = []build.Ref{node.Output(i)}
 	}
 }
 
@@ -177,7 +177,7 @@ func (c *composer) call(r *replica, name string) *Call {
 	p := &Call{Name: name, Feeds: feeds}
 	for i, a := range f.Outputs {
 		p.Outputs = append(p.Outputs, a.Name)
-		p.Fetches = append(p.Fetches, fmt.Sprintf("%s:%d", node, i))
+		p.Fetches = append(p.Fetches, node.Output(i))
 	}
 	return p
 }

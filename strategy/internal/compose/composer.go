@@ -23,8 +23,8 @@ const (
 type replica struct {
 	prefix       string // of the names of its nodes
 	device, host string // host is the CPU of the device's machine
-	handles      map[string]string
-	inputs       map[string]string // of the functions gradients and update
+	handles      map[string]build.Ref
+	inputs       map[string]build.Ref // of the functions gradients and update
 }
 
 // composer holds the state shared by the parts of a graph.

@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -11,7 +10,7 @@ import (
 
 // feed adds placeholders for a function's features and splits them among the replicas. It returns
 // the nodes of the features of each replica.
-func (c *composer) feed(name string, f *graphs.Function, replicas []*replica) (*Feeds, []map[string]string) {
+func (c *composer) feed(name string, f *graphs.Function, replicas []*replica) (*Feeds, []map[string]build.Ref) {
 	p := c.features(f)
 	p.Replicas = len(replicas)
 	length := p.layoutLength()
@@ -19,20 +18,20 @@ func (c *composer) feed(name string, f *graphs.Function, replicas []*replica) (*
 	c.OnDevice(replicas[0].host)
 	n := int64(len(replicas))
 	p.Layout = c.Placeholder(name+"/layout", int64Type, []int64{n, length})
-	layouts := c.Node("Unpack", name+"/layouts", []string{p.Layout}, build.Int("num", n), build.Int("axis", 0), build.Type("T", int64Type))
+	layouts := c.Node("Unpack", name+"/layouts", []build.Ref{p.Layout}, build.Int("num", n), build.Int("axis", 0), build.Type("T", int64Type))
 	axis := c.Int32(name+"/axis", 0)
-	var totals string
+	var totals build.Ref
 	if n > 1 {
 		kinds := int64(len(p.Kinds))
 		p.Totals = c.Placeholder(name+"/totals", int64Type, []int64{kinds, n})
-		totals = c.Node("Unpack", name+"/totals/unpack", []string{p.Totals}, build.Int("num", kinds), build.Int("axis", 0), build.Type("T", int64Type))
+		totals = c.Node("Unpack", name+"/totals/unpack", []build.Ref{p.Totals}, build.Int("num", kinds), build.Int("axis", 0), build.Type("T", int64Type))
 	}
-	values := make([][]string, len(replicas)) // by kind
+	values := make([][]build.Ref, len(replicas)) // by kind
 	for k, kind := range p.Kinds {
 		if kind.From == kind.To {
-			p.Values = append(p.Values, "")
+			p.Values = append(p.Values, build.Ref{})
 			for i := range replicas {
-				values[i] = append(values[i], "")
+				values[i] = append(values[i], build.Ref{})
 			}
 			continue
 		}
@@ -43,20 +42,20 @@ func (c *composer) feed(name string, f *graphs.Function, replicas []*replica) (*
 			values[0] = append(values[0], placeholder)
 			continue
 		}
-		split := c.Node("SplitV", name+"/"+kind.DType+"/split", []string{placeholder, fmt.Sprintf("%s:%d", totals, k), axis},
+		split := c.Node("SplitV", name+"/"+kind.DType+"/split", []build.Ref{placeholder, totals.Output(k), axis},
 			build.Int("num_split", n), build.Type("T", t), build.Type("Tlen", int64Type))
 		for i := range replicas {
-			values[i] = append(values[i], fmt.Sprintf("%s:%d", split, i))
+			values[i] = append(values[i], split.Output(i))
 		}
 	}
 
-	out := make([]map[string]string, len(replicas))
+	out := make([]map[string]build.Ref, len(replicas))
 	for i, r := range replicas {
 		own := name
 		if n > 1 {
 			own = r.prefix + name + "/own"
 		}
-		out[i] = c.cut(own, p, r, values[i], fmt.Sprintf("%s:%d", layouts, i))
+		out[i] = c.cut(own, p, r, values[i], layouts.Output(i))
 	}
 	return p, out
 }
@@ -84,7 +83,7 @@ func Flat(features []graphs.Feature) []flat.Feature {
 
 // cut splits a replica's flat values, by kind, into features according to its layout. It returns the nodes
 // of the features.
-func (c *composer) cut(own string, p *Feeds, r *replica, values []string, layout string) map[string]string {
+func (c *composer) cut(own string, p *Feeds, r *replica, values []build.Ref, layout build.Ref) map[string]build.Ref {
 	var parts []int64
 	for _, kind := range p.Kinds {
 		parts = append(parts, int64(kind.To-kind.From))
@@ -93,20 +92,20 @@ func (c *composer) cut(own string, p *Feeds, r *replica, values []string, layout
 		parts = append(parts, int64(len(feature.Axes)))
 	}
 	c.OnDevice(r.host)
-	out := make(map[string]string)
+	out := make(map[string]build.Ref)
 	axis := c.Int32(own+"/axis", 0)
-	layouts := c.Node("SplitV", own+"/layout/split", []string{layout, c.Int64s(own+"/layout/sizes", parts), axis},
+	layouts := c.Node("SplitV", own+"/layout/split", []build.Ref{layout, c.Int64s(own+"/layout/sizes", parts), axis},
 		build.Int("num_split", int64(len(parts))), build.Type("T", int64Type), build.Type("Tlen", int64Type))
 	for k, kind := range p.Kinds {
 		if kind.From == kind.To {
 			continue
 		}
 		t := dtypes[kind.DType].proto
-		split := c.Node("SplitV", own+"/"+kind.DType+"/features", []string{values[k], fmt.Sprintf("%s:%d", layouts, k), axis},
+		split := c.Node("SplitV", own+"/"+kind.DType+"/features", []build.Ref{values[k], layouts.Output(k), axis},
 			build.Int("num_split", int64(kind.To-kind.From)), build.Type("T", t), build.Type("Tlen", int64Type))
 		for j := kind.From; j < kind.To; j++ {
 			feature := p.Features[j].Name
-			out[feature] = c.Node("Reshape", own+"/"+feature, []string{fmt.Sprintf("%s:%d", split, j-kind.From), fmt.Sprintf("%s:%d", layouts, len(p.Kinds)+j)},
+			out[feature] = c.Node("Reshape", own+"/"+feature, []build.Ref{split.Output(j - kind.From), layouts.Output(len(p.Kinds) + j)},
 				build.Type("T", t), build.Type("Tshape", int64Type))
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // value is an output of a node with its dtype.
 type value struct {
-	node  string
+	node  build.Ref
 	dtype dtpb.DataType
 }
 
@@ -34,10 +34,10 @@ func (c *composer) loop() error {
 	c.OnDevice(host)
 	results := value{c.Variable("loop/results", float64Type, []int64{int64(p.Steps), p.width()}), resourceType}
 	done := value{c.Variable("loop/done", int64Type, []int64{2}), resourceType}
-	zero := c.Node("Fill", "loop/zero", []string{c.Int64s("loop/zero/shape", []int64{int64(p.Steps), p.width()}),
-		c.Node("Cast", "loop/zero/value", []string{c.Float("loop/zero/float", 0)}, build.Type("SrcT", float32Type), build.Type("DstT", float64Type))},
+	zero := c.Node("Fill", "loop/zero", []build.Ref{c.Int64s("loop/zero/shape", []int64{int64(p.Steps), p.width()}),
+		c.Node("Cast", "loop/zero/value", []build.Ref{c.Float("loop/zero/float", 0)}, build.Type("SrcT", float32Type), build.Type("DstT", float64Type))},
 		build.Type("T", float64Type), build.Type("index_type", int64Type))
-	begin := []string{
+	begin := []build.Ref{
 		c.Assign("loop/results/zero", results.node, zero, float64Type),
 		c.Assign("loop/done/zero", done.node, c.Int64s("loop/done/none", []int64{0, 0}), int64Type),
 	}
@@ -46,7 +46,7 @@ func (c *composer) loop() error {
 
 	in := c.loopInputs(p, results, done)
 	types := make([]dtpb.DataType, len(in))
-	nodes := make([]string, len(in))
+	nodes := make([]build.Ref, len(in))
 	for i, v := range in {
 		nodes[i], types[i] = v.node, v.dtype
 	}
@@ -98,18 +98,18 @@ const (
 // loopInputs adds the loop's placeholders, and returns everything that the loop takes from the graph.
 func (c *composer) loopInputs(p *Loop, handles ...value) []value {
 	p.Call = c.Placeholder("loop/call", int64Type, []int64{2})
-	call := c.Node("Unpack", "loop/call/unpack", []string{p.Call}, build.Int("num", 2), build.Int("axis", 0), build.Type("T", int64Type))
+	call := c.Node("Unpack", "loop/call/unpack", []build.Ref{p.Call}, build.Int("num", 2), build.Int("axis", 0), build.Type("T", int64Type))
 	p.Numbers = c.Placeholder("loop/numbers", int64Type, []int64{-1, p.numbers()})
 	p.ScalarFeed = c.Placeholder("loop/scalars", float32Type, []int64{-1, int64(len(c.plan.Train.Scalars))})
 	in := []value{
 		loopStep:  {c.Int64("loop/first", 0), int64Type},
 		loopGoing: {c.Bool("loop/going", true), boolType},
-		loopCall:  {call + ":0", int64Type},
-		loopSteps: {call + ":1", int64Type},
+		loopCall:  {call.Output(0), int64Type},
+		loopSteps: {call.Output(1), int64Type},
 	}
 	in = append(in, value{p.Numbers, int64Type}, value{p.ScalarFeed, float32Type})
 	for _, kind := range p.Feeds.Kinds {
-		placeholder, t := "", dtypes[kind.DType].proto
+		placeholder, t := build.Ref{}, dtypes[kind.DType].proto
 		if kind.To > kind.From {
 			placeholder = c.Placeholder("loop/"+kind.DType, t, []int64{-1})
 			in = append(in, value{placeholder, t})
@@ -135,15 +135,15 @@ func (c *composer) loopInputs(p *Loop, handles ...value) []value {
 
 // inside returns a composer of a function, in which the given values are arguments, and the argument
 // of each value.
-func (c *composer) inside(f *build.Function, values []value) (*composer, map[string]string) {
-	args := make(map[string]string, len(values))
+func (c *composer) inside(f *build.Function, values []value) (*composer, map[build.Ref]build.Ref) {
+	args := make(map[build.Ref]build.Ref, len(values))
 	for i, v := range values {
 		args[v.node] = f.Arg(fmt.Sprintf("in_%d", i), v.dtype)
 	}
 	in := *c
 	in.Builder, in.looped, in.rows, in.replicas = f.Builder, true, make(map[string]RowFeed), nil
 	for _, r := range c.replicas {
-		own := &replica{prefix: r.prefix, device: r.device, host: r.host, handles: make(map[string]string, len(r.handles))}
+		own := &replica{prefix: r.prefix, device: r.device, host: r.host, handles: make(map[string]build.Ref, len(r.handles))}
 		for name, handle := range r.handles {
 			own.handles[name] = args[handle]
 		}
@@ -155,13 +155,13 @@ func (c *composer) inside(f *build.Function, values []value) (*composer, map[str
 // loopCondition adds the function that tells whether there is one more step to make.
 func (c *composer) loopCondition(in []value) (string, error) {
 	f := c.Function("gorbit_loop_condition")
-	args := make([]string, len(in))
+	args := make([]build.Ref, len(in))
 	for i, v := range in {
 		args[i] = f.Arg(fmt.Sprintf("in_%d", i), v.dtype)
 	}
 	f.OnDevice(c.replicas[0].host)
-	left := f.Node("Less", "left", []string{args[loopStep], args[loopSteps]}, build.Type("T", int64Type))
-	f.Return("more", f.Node("LogicalAnd", "more", []string{left, args[loopGoing]}), boolType)
+	left := f.Node("Less", "left", []build.Ref{args[loopStep], args[loopSteps]}, build.Type("T", int64Type))
+	f.Return("more", f.Node("LogicalAnd", "more", []build.Ref{left, args[loopGoing]}), boolType)
 	return f.End()
 }
 
@@ -172,22 +172,22 @@ func (c *composer) loopBody(p *Loop, gradients *graphs.Function, values []value)
 	k := args[values[loopStep].node]
 	inputs, seeds, scalars := in.takeStep(p, k, args)
 	t := &Train{Scalars: c.plan.Train.Scalars, ScalarFeed: scalars}
-	m := newMade(len(in.replicas))
+	m := make([]made, len(in.replicas))
 	for i, r := range in.replicas {
 		r.inputs = inputs[i]
-		in.gradients(t, gradients, i, seeds[i], &m)
+		m[i] = in.gradients(t, gradients, r, seeds[i])
 	}
-	step, outcomes := in.apply("", c.backward(gradients), m.grads, m.weights, m.losses, false, m.began)
+	step, outcomes := in.apply("", c.backward(gradients), m, false)
 	row := in.resultRow(p, t, step)
 	ended := in.ended(outcomes)
 
 	in.OnDevice(in.replicas[0].host)
-	results, done := args["loop/results"], args["loop/done"]
-	write := in.Node("ResourceScatterUpdate", "write", []string{results, k, row}, build.Type("dtype", float64Type), build.Type("Tindices", int64Type))
-	next := in.Node("AddV2", "next", append([]string{k, in.Int64("one", 1), "^" + write}, ended...), build.Type("T", int64Type))
-	progress := in.Node("Pack", "progress", []string{args[values[loopCall].node], next}, build.Type("T", int64Type), build.Int("N", 2), build.Int("axis", 0))
+	results, done := args[build.Ref{Node: "loop/results"}], args[build.Ref{Node: "loop/done"}]
+	write := in.Node("ResourceScatterUpdate", "write", []build.Ref{results, k, row}, build.Type("dtype", float64Type), build.Type("Tindices", int64Type))
+	next := in.Node("AddV2", "next", append([]build.Ref{k, in.Int64("one", 1), write.After()}, ended...), build.Type("T", int64Type))
+	progress := in.Node("Pack", "progress", []build.Ref{args[values[loopCall].node], next}, build.Type("T", int64Type), build.Int("N", 2), build.Int("axis", 0))
 	written := in.Assign("progress/write", done, progress, int64Type)
-	f.Return("out_0", in.Node("Identity", "next/step", []string{next, "^" + written}, build.Type("T", int64Type)), int64Type)
+	f.Return("out_0", in.Node("Identity", "next/step", []build.Ref{next, written.After()}, build.Type("T", int64Type)), int64Type)
 	f.Return("out_1", step.Fetches[1], boolType)
 	for i, v := range values[loopGoing+1:] {
 		f.Return(fmt.Sprintf("out_%d", i+2), args[v.node], v.dtype)
@@ -197,28 +197,28 @@ func (c *composer) loopBody(p *Loop, gradients *graphs.Function, values []value)
 
 // takeStep takes the inputs of step k from those of all steps. It returns the nodes of the features
 // and of the seed of each replica, and that of the scalars.
-func (c *composer) takeStep(p *Loop, k string, args map[string]string) (inputs []map[string]string, seeds []string, scalars string) {
+func (c *composer) takeStep(p *Loop, k build.Ref, args map[build.Ref]build.Ref) (inputs []map[string]build.Ref, seeds []build.Ref, scalars build.Ref) {
 	c.OnDevice(c.replicas[0].host)
 	axis := c.Int32("step/axis", 0)
-	gather := func(name, from string, t dtpb.DataType) string {
-		return c.Node("GatherV2", name, []string{from, k, axis}, build.Type("Tparams", t), build.Type("Tindices", int64Type), build.Type("Taxis", int32Type))
+	gather := func(name string, from build.Ref, t dtpb.DataType) build.Ref {
+		return c.Node("GatherV2", name, []build.Ref{from, k, axis}, build.Type("Tparams", t), build.Type("Tindices", int64Type), build.Type("Taxis", int32Type))
 	}
 	scalars = gather("step/scalars", args[p.ScalarFeed], float32Type)
 	sizes := p.numberSizes()
-	numbers := c.Node("SplitV", "step/numbers", []string{gather("step/numbers/row", args[p.Numbers], int64Type), c.Int64s("step/numbers/sizes", sizes), axis},
+	numbers := c.Node("SplitV", "step/numbers", []build.Ref{gather("step/numbers/row", args[p.Numbers], int64Type), c.Int64s("step/numbers/sizes", sizes), axis},
 		build.Int("num_split", int64(len(sizes))), build.Type("T", int64Type), build.Type("Tlen", int64Type))
-	number := func(i int) string { return fmt.Sprintf("%s:%d", numbers, i) }
-	slice := func(name, from string, t dtpb.DataType, at int) string {
-		if from == "" {
-			return ""
+	number := numbers.Output
+	slice := func(name string, from build.Ref, t dtpb.DataType, at int) build.Ref {
+		if from.IsZero() {
+			return build.Ref{}
 		}
-		return c.Node("Slice", name, []string{args[from], number(at), number(at + 1)}, build.Type("T", t), build.Type("Index", int64Type))
+		return c.Node("Slice", name, []build.Ref{args[from], number(at), number(at + 1)}, build.Type("T", t), build.Type("Index", int64Type))
 	}
 	for i, r := range c.replicas {
 		at := i * p.replicaNumbers()
 		c.OnDevice(c.replicas[0].host)
 		name := r.prefix + "features"
-		var values []string
+		var values []build.Ref
 		for k, kind := range p.Feeds.Kinds {
 			values = append(values, slice(name+"/"+kind.DType, p.Feeds.Values[k], dtypes[kind.DType].proto, at+2*k))
 		}
@@ -229,10 +229,10 @@ func (c *composer) takeStep(p *Loop, k string, args map[string]string) (inputs [
 	c.OnDevice(c.replicas[0].host)
 	for i, feature := range p.Rows {
 		at := len(c.replicas)*p.replicaNumbers() + i*rowNumbers
-		class := c.Node("Cast", "rows/class/"+feature, []string{number(at + 2)}, build.Type("SrcT", int64Type), build.Type("DstT", int32Type))
+		class := c.Node("Cast", "rows/class/"+feature, []build.Ref{number(at + 2)}, build.Type("SrcT", int64Type), build.Type("DstT", int32Type))
 		c.rows[feature] = RowFeed{
 			Rows: slice("rows/"+feature, p.RowFeeds[i], int32Type, at),
-			Class: c.Node("Reshape", "rows/class/scalar/"+feature, []string{class, c.Int64s("rows/class/shape/"+feature, nil)},
+			Class: c.Node("Reshape", "rows/class/scalar/"+feature, []build.Ref{class, c.Int64s("rows/class/shape/"+feature, nil)},
 				build.Type("T", int32Type), build.Type("Tshape", int64Type)),
 		}
 	}
@@ -240,21 +240,21 @@ func (c *composer) takeStep(p *Loop, k string, args map[string]string) (inputs [
 }
 
 // resultRow adds the vector of a step's results, see Loop.Results.
-func (c *composer) resultRow(p *Loop, t *Train, step Apply) string {
-	flat := func(name, node string, from dtpb.DataType, n int) string {
+func (c *composer) resultRow(p *Loop, t *Train, step Apply) build.Ref {
+	flat := func(name string, node build.Ref, from dtpb.DataType, n int) build.Ref {
 		if from != float64Type {
-			node = c.Node("Cast", name, []string{node}, build.Type("SrcT", from), build.Type("DstT", float64Type))
+			node = c.Node("Cast", name, []build.Ref{node}, build.Type("SrcT", from), build.Type("DstT", float64Type))
 		}
-		return c.Node("Reshape", name+"/flat", []string{node, c.Int64s(name+"/shape", []int64{int64(n)})}, build.Type("T", float64Type), build.Type("Tshape", int64Type))
+		return c.Node("Reshape", name+"/flat", []build.Ref{node, c.Int64s(name+"/shape", []int64{int64(n)})}, build.Type("T", float64Type), build.Type("Tshape", int64Type))
 	}
-	concat := func(name string, parts []string) string {
+	concat := func(name string, parts []build.Ref) build.Ref {
 		return c.Node("ConcatV2", name, append(slices.Clone(parts), c.Int32(name+"/axis", 0)), build.Type("T", float64Type),
 			build.Int("N", int64(len(parts))), build.Type("Tidx", int32Type))
 	}
-	var row []string
+	var row []build.Ref
 	for i, r := range c.replicas {
 		c.OnDevice(r.host)
-		var parts []string
+		var parts []build.Ref
 		for j, n := range p.SumSizes {
 			parts = append(parts, flat(r.prefix+"result/"+t.Sums[j], t.SumFetches[i*len(p.SumSizes)+j], p.sumTypes[j], n))
 		}
@@ -272,17 +272,17 @@ func (c *composer) resultRow(p *Loop, t *Train, step Apply) string {
 
 // ended returns control inputs that wait until the step has changed all variables, or none because it
 // is not applied. Nodes behind the updates of a step that is not applied do not run.
-func (c *composer) ended(outcomes []outcome) []string {
+func (c *composer) ended(outcomes []outcome) []build.Ref {
 	typeT := build.Type("T", int64Type)
-	var out []string
+	var out []build.Ref
 	for _, o := range outcomes {
 		c.OnDevice(o.replica.host)
 		name := o.replica.prefix + "ended"
 		one := c.Int64(name+"/one", 1)
-		updated := c.Node("Identity", name+"/updated", []string{one, "^" + c.Group(name+"/updates", o.done...)}, typeT)
-		counted := c.Node("Identity", name+"/counted", []string{one, "^" + o.decision.counted}, typeT)
-		refused := c.Node("Switch", name+"/refused", []string{counted, o.decision.finite}, typeT) + ":0"
-		out = append(out, "^"+c.Node("Merge", name, []string{updated, refused}, typeT, build.Int("N", 2)))
+		updated := c.Node("Identity", name+"/updated", []build.Ref{one, c.Group(name+"/updates", o.done...).After()}, typeT)
+		counted := c.Node("Identity", name+"/counted", []build.Ref{one, o.decision.counted.After()}, typeT)
+		refused := c.Node("Switch", name+"/refused", []build.Ref{counted, o.decision.finite}, typeT).Output(0)
+		out = append(out, c.Node("Merge", name, []build.Ref{updated, refused}, typeT, build.Int("N", 2)).After())
 	}
 	return out
 }

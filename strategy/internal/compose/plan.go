@@ -43,21 +43,20 @@ type Layout struct {
 	Hosted bool
 }
 
-// Plan is a composed graph with the names of the nodes that calls use. A name is "node", or
-// "node:output" for an output other than the first.
+// Plan is a composed graph with what calls feed, fetch and run.
 type Plan struct {
 	builder *build.Builder
 	// Init is the node that runs all Fills. It, or the Fills themselves, must run first.
-	Init string
+	Init build.Ref
 	// Fills are the nodes that set the variables that start at a given value, by the variables. Those of
 	// a variable that is assigned before it is used need not run. Those of "loop" set what a call of
 	// several steps keeps.
-	Fills map[string][]string
+	Fills map[string][]build.Ref
 	// Variables are those of one replica, sorted by name.
 	Variables []Variable
 	// Reads lists, for every variable, the nodes that read it on each replica that has it,
 	// in the order of the replicas.
-	Reads   map[string][]string
+	Reads   map[string][]build.Ref
 	Assigns map[string]Assignment
 	// TPU holds the calls of a graph for a TPU, which replace Train, Evaluate and Predict.
 	TPU *TPUCalls
@@ -103,7 +102,7 @@ type Variable struct {
 
 // Assignment sets a variable on all replicas that have it.
 type Assignment struct {
-	Value, Assign string // the placeholder, and the node to run
+	Value, Assign build.Ref // the placeholder, and the node to run
 	Variable      Variable
 }
 
@@ -115,24 +114,24 @@ type Train struct {
 	Local *Local // replaces Feeds if the workers read the features
 	// Scalars are the values of ScalarFeed, float32, in this order.
 	Scalars    []graphs.Hyperparameter
-	ScalarFeed string
+	ScalarFeed build.Ref
 	// Seeds is fed with one seed per replica, int64 [replicas, 2].
-	Seeds string
+	Seeds build.Ref
 	// Sums are the names of a replica's sums.
 	Sums []string
 	// SumFetches are the sums of all replicas, replica by replica.
-	SumFetches []string
+	SumFetches []build.Ref
 	// Clocks are the clock readings of a micro-batch on each replica; empty if there is only
 	// one.
-	Clocks []string
+	Clocks []build.Ref
 	// Step computes new values from one micro-batch per replica.
 	Step Apply
 	// First sets the accumulators, Next adds to them.
-	First, Next string
+	First, Next build.Ref
 	// Rows are fed with the rows in which gradients are not 0, by feature.
 	Rows map[string]RowFeed
 	// Totals is fed with the sums of weights and losses that Apply needs.
-	Totals string
+	Totals build.Ref
 	// Apply computes new values from the accumulators.
 	Apply Apply
 }
@@ -143,30 +142,31 @@ type Loop struct {
 	// Steps is the largest number of steps of a call.
 	Steps int
 	// Call is fed with the number of the call and the number of its steps, int64 [2].
-	Call string
+	Call build.Ref
 	// Feeds are the features; Layout and Totals are part of Numbers.
 	Feeds *Feeds
 	// Numbers is int64 [steps, n]. A row has for each replica and each of Feeds.Kinds where its
 	// values begin and how many they are; its seed (2); and its layout, see Feeds.Layout. Then
 	// follow for each feature of Rows where its rows begin, how many they are, and their class.
-	Numbers string
+	Numbers build.Ref
 	// ScalarFeed is fed with the values of Train.Scalars, float32 [steps, n].
-	ScalarFeed string
+	ScalarFeed build.Ref
 	// Rows are the features of which RowFeeds are fed with the rows in which gradients are not
 	// 0, int32; see RowFeed.
-	Rows, RowFeeds []string
+	Rows     []string
+	RowFeeds []build.Ref
 	// Results is fetched for the results, float64 [Steps, n]. A row has for each replica its
 	// sums, flat, of the sizes SumSizes, and so many Clocks readings; then the gradient norm,
 	// whether the step was applied, and the iterations.
-	Results  string
+	Results  build.Ref
 	SumSizes []int
 	Clocks   int
 	// Done is fetched for the number of the call and the number of steps that it has made, int64
 	// [2].
-	Done string
+	Done build.Ref
 	// ReadResults and ReadDone are the same without a call. They tell what a call that failed
 	// has done.
-	ReadResults, ReadDone string
+	ReadResults, ReadDone build.Ref
 
 	sumTypes []dtpb.DataType
 }
@@ -215,9 +215,9 @@ func (p *Loop) numbers() int64 {
 
 // Apply is a call that computes new values of the variables.
 type Apply struct {
-	Fetches []string // gradient norm, applied, iterations
-	Clocks  []string // clock readings by replica; empty if there is only one
-	Done    string
+	Fetches []build.Ref // gradient norm, applied, iterations
+	Clocks  []build.Ref // clock readings by replica; empty if there is only one
+	Done    build.Ref
 }
 
 // Call is a call of a function whose only arguments are features.
@@ -225,7 +225,7 @@ type Call struct {
 	Name    string
 	Feeds   *Feeds
 	Outputs []string // names, in the order of Fetches
-	Fetches []string
+	Fetches []build.Ref
 }
 
 // Results is a call of the function that computes metrics from sums.
@@ -234,10 +234,10 @@ type Results struct {
 	// placeholders, float32 [size].
 	Sums  []string
 	Sizes []int
-	Feeds []string
+	Feeds []build.Ref
 	// Metrics are the names of the outputs, float32 [], in the order of Fetches.
 	Metrics []string
-	Fetches []string
+	Fetches []build.Ref
 }
 
 // Feeds says how to feed the features of some replicas: one tensor per dtype with the concatenated
@@ -247,12 +247,12 @@ type Feeds struct {
 	Features []graphs.Feature
 	Kinds    []flat.Kind
 	Replicas int
-	// Placeholders; "" means none.
+	// Placeholders; the zero Ref means none.
 	//   Values  by kind: all values, replica by replica, feature by feature
 	//   Layout  int64 [replicas, L]: the sizes of a replica's features, then their shapes
 	//   Totals  int64 [kinds, replicas]: the number of values of each kind of a replica
-	Values         []string
-	Layout, Totals string
+	Values         []build.Ref
+	Layout, Totals build.Ref
 }
 
 // layoutLength returns the length of a replica's layout.
@@ -268,9 +268,9 @@ func (p *Feeds) layoutLength() int64 {
 type Local struct {
 	// Request is fed with the batch that all workers draw, Take with the part of it that the
 	// replicas use next.
-	Request, Take string
+	Request, Take build.Ref
 	// Fetches are the outputs of a draw: the stats and the rows of each worker.
-	Fetches []string
+	Fetches []build.Ref
 	// Rows are the features whose values a draw returns.
 	Rows []string
 	// Replicas is the number of replicas of each worker.
@@ -279,6 +279,6 @@ type Local struct {
 
 // RowFeed holds the placeholders of the rows in which gradients are not 0.
 type RowFeed struct {
-	Rows  string // int32, the row indices
-	Class string // int32 [], the class of the number of rows, see RowClass
+	Rows  build.Ref // int32, the row indices
+	Class build.Ref // int32 [], the class of the number of rows, see RowClass
 }

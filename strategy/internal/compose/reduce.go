@@ -53,34 +53,33 @@ func buckets(order []graphs.Variable, bytes int64, sums bool) []bucket {
 	return out
 }
 
-// reduce sums the replicas' gradients and returns the result on every replica. It also sums their
-// weight and loss sums unless total says that these are totals already.
+// reduce sums what the replicas made and returns the result on every replica. Weights and losses are
+// summed unless total says that these are totals already.
 //
 // The buckets are reduced in the order in which the gradients are computed, while the rest of the
 // backward pass runs.
-func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool) ([]map[string]string, []string, []string) {
+func (c *composer) reduce(prefix string, order []graphs.Variable, m []made, total bool) []made {
 	typeT := build.Type("T", float32Type)
-	reduced := make([]map[string]string, len(c.replicas))
+	reduced := slices.Clone(m)
 	for i := range reduced {
-		reduced[i] = make(map[string]string)
+		reduced[i].grads = make(map[string]build.Ref)
 	}
-	weights, losses = append([]string(nil), weights...), append([]string(nil), losses...)
 	add := c.collective(prefix)
 	if len(c.replicas) <= mostExchanging && c.Hint != "nccl" {
 		add = c.exchange
 	}
 	for k, b := range buckets(order, c.Bucket, !total) {
 		at := func(i int) string { return fmt.Sprintf("%s%sreduce/%d", c.replicas[i].prefix, prefix, k) }
-		vectors := make([]string, len(c.replicas))
+		vectors := make([]build.Ref, len(c.replicas))
 		if len(b.variables) == 1 && !b.sums {
 			v := b.variables[0]
 			for i, r := range c.replicas {
 				c.OnDevice(r.device)
-				vectors[i] = c.rowsOf(at(i)+"/rows", v, grads[i][v.Name])
+				vectors[i] = c.rowsOf(at(i)+"/rows", v, m[i].grads[v.Name])
 			}
 			for i, sum := range add(at, vectors, v.Rows) {
 				c.OnDevice(c.replicas[i].device)
-				reduced[i][v.Name] = c.withRows(at(i), v, grads[i][v.Name], sum)
+				reduced[i].grads[v.Name] = c.withRows(at(i), v, m[i].grads[v.Name], sum)
 			}
 			continue
 		}
@@ -95,13 +94,13 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 			c.OnDevice(r.device)
 			at := at(i)
 			flat := c.Int32s(at+"/flat", []int32{-1})
-			var parts []string
+			var parts []build.Ref
 			for _, v := range b.variables {
-				parts = append(parts, c.Node("Reshape", at+"/flat/"+v.Name, []string{grads[i][v.Name], flat}, typeT,
+				parts = append(parts, c.Node("Reshape", at+"/flat/"+v.Name, []build.Ref{m[i].grads[v.Name], flat}, typeT,
 					build.Type("Tshape", dtpb.DataType_DT_INT32)))
 			}
 			if b.sums {
-				parts = append(parts, c.Node("Pack", at+"/sums", []string{weights[i], losses[i]}, typeT, build.Int("N", 2), build.Int("axis", 0)))
+				parts = append(parts, c.Node("Pack", at+"/sums", []build.Ref{m[i].weight, m[i].loss}, typeT, build.Int("N", 2), build.Int("axis", 0)))
 			}
 			vectors[i] = parts[0]
 			if len(parts) > 1 {
@@ -112,34 +111,34 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, grads []map[st
 		for i, sum := range add(at, vectors, "") {
 			c.OnDevice(c.replicas[i].device)
 			at := at(i)
-			split := c.Node("SplitV", at+"/split", []string{sum, c.Int64s(at+"/sizes", sizes), c.Int32(at+"/axis", 0)}, typeT,
+			split := c.Node("SplitV", at+"/split", []build.Ref{sum, c.Int64s(at+"/sizes", sizes), c.Int32(at+"/axis", 0)}, typeT,
 				build.Int("num_split", int64(len(sizes))), build.Type("Tlen", int64Type))
 			for j, v := range b.variables {
 				shape := c.Int64s(at+"/shape/"+v.Name, v.Shape)
-				reduced[i][v.Name] = c.Node("Reshape", at+"/shaped/"+v.Name, []string{fmt.Sprintf("%s:%d", split, j), shape}, typeT,
+				reduced[i].grads[v.Name] = c.Node("Reshape", at+"/shaped/"+v.Name, []build.Ref{split.Output(j), shape}, typeT,
 					build.Type("Tshape", int64Type))
 			}
 			if b.sums {
-				sums := c.Node("Unpack", at+"/sums/unpack", []string{fmt.Sprintf("%s:%d", split, len(sizes)-1)}, typeT,
+				sums := c.Node("Unpack", at+"/sums/unpack", []build.Ref{split.Output(len(sizes) - 1)}, typeT,
 					build.Int("num", 2), build.Int("axis", 0))
-				weights[i], losses[i] = sums+":0", sums+":1"
+				reduced[i].weight, reduced[i].loss = sums.Output(0), sums.Output(1)
 			}
 		}
 	}
-	return reduced, weights, losses
+	return reduced
 }
 
 // adder sums one tensor of each replica and returns the sum on each replica. At returns the name of
 // a replica's node. Rows is the feature that lists the rows of the tensors, or "".
-type adder func(at func(int) string, tensors []string, rows string) []string
+type adder func(at func(int) string, tensors []build.Ref, rows string) []build.Ref
 
 // mostExchanging is the largest number of replicas that use exchange.
 const mostExchanging = 2
 
 // exchange sums tensors with ordinary edges: every replica receives all of them and adds them in
 // the same order. With two replicas, this sends as many bytes as a ring, in a single round.
-func (c *composer) exchange(at func(int) string, tensors []string, _ string) []string {
-	sums := make([]string, len(tensors))
+func (c *composer) exchange(at func(int) string, tensors []build.Ref, _ string) []build.Ref {
+	sums := make([]build.Ref, len(tensors))
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
 		sums[i] = c.Node("AddN", at(i)+"/sum", tensors, build.Type("T", float32Type), build.Int("N", int64(len(tensors))))
@@ -150,26 +149,26 @@ func (c *composer) exchange(at func(int) string, tensors []string, _ string) []s
 // collective sums tensors with TensorFlow's collectives. Those of a replica run one after the
 // other, so that two replicas cannot wait for each other in different collectives.
 func (c *composer) collective(prefix string) adder {
-	before := make([]string, len(c.replicas))
-	sizes, groups := make([]string, len(c.replicas)), make([]string, len(c.replicas))
+	before := make([]build.Ref, len(c.replicas))
+	sizes, groups := make([]build.Ref, len(c.replicas)), make([]build.Ref, len(c.replicas))
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
 		name := r.prefix + prefix + "reduce"
 		sizes[i] = c.Int32(name+"/group_size", int32(len(c.replicas)))
 		groups[i] = c.Int32(name+"/group_key", groupKey)
 	}
-	return func(at func(int) string, tensors []string, rows string) []string {
+	return func(at func(int) string, tensors []build.Ref, rows string) []build.Ref {
 		c.instance++
 		for i, r := range c.replicas {
 			c.OnDevice(r.device)
 			key := c.Int32(at(i)+"/instance_key", c.instance*rowClasses)
 			if rows != "" {
 				// TensorFlow requires that the shape for a key never changes.
-				key = c.Node("AddV2", at(i)+"/instance_key/class", []string{key, c.rows[rows].Class}, build.Type("T", dtpb.DataType_DT_INT32))
+				key = c.Node("AddV2", at(i)+"/instance_key/class", []build.Ref{key, c.rows[rows].Class}, build.Type("T", dtpb.DataType_DT_INT32))
 			}
-			inputs := []string{tensors[i], sizes[i], groups[i], key}
-			if before[i] != "" {
-				inputs = append(inputs, "^"+before[i])
+			inputs := []build.Ref{tensors[i], sizes[i], groups[i], key}
+			if !before[i].IsZero() {
+				inputs = append(inputs, before[i].After())
 			}
 			before[i] = c.Node("CollectiveReduceV2", at(i), inputs, build.Type("T", float32Type), build.String("merge_op", "Add"), build.String("final_op", "Id"),
 				build.String("communication_hint", c.Hint), build.Int("Nordering_token", 0))
@@ -180,23 +179,23 @@ func (c *composer) collective(prefix string) adder {
 
 // rowsOf returns the rows of a variable's gradient that are not 0 on some replica, or the whole
 // gradient if they are unknown.
-func (c *composer) rowsOf(name string, v graphs.Variable, gradient string) string {
+func (c *composer) rowsOf(name string, v graphs.Variable, gradient build.Ref) build.Ref {
 	if v.Rows == "" {
 		return gradient
 	}
-	return c.Node("GatherV2", name, []string{gradient, c.rows[v.Rows].Rows, c.Int32(name+"/axis", 0)},
+	return c.Node("GatherV2", name, []build.Ref{gradient, c.rows[v.Rows].Rows, c.Int32(name+"/axis", 0)},
 		build.Type("Tparams", float32Type), build.Type("Tindices", dtpb.DataType_DT_INT32), build.Type("Taxis", dtpb.DataType_DT_INT32))
 }
 
 // withRows writes the sums of rows that rowsOf returned into a replica's own gradient. The other
 // rows are 0 on every replica.
-func (c *composer) withRows(name string, v graphs.Variable, gradient, rows string) string {
+func (c *composer) withRows(name string, v graphs.Variable, gradient, rows build.Ref) build.Ref {
 	if v.Rows == "" {
 		return rows
 	}
-	indices := c.Node("ExpandDims", name+"/indices", []string{c.rows[v.Rows].Rows, c.Int32(name+"/indices/axis", 1)},
+	indices := c.Node("ExpandDims", name+"/indices", []build.Ref{c.rows[v.Rows].Rows, c.Int32(name+"/indices/axis", 1)},
 		build.Type("T", dtpb.DataType_DT_INT32), build.Type("Tdim", dtpb.DataType_DT_INT32))
-	return c.Node("TensorScatterUpdate", name+"/whole", []string{gradient, indices, rows},
+	return c.Node("TensorScatterUpdate", name+"/whole", []build.Ref{gradient, indices, rows},
 		build.Type("T", float32Type), build.Type("Tindices", dtpb.DataType_DT_INT32))
 }
 

@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,15 +11,11 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
-// made holds the outputs of the gradients function by replica.
+// made is what the gradients function made on a replica.
 type made struct {
-	grads           []map[string]string // by variable, and changes of states by output
-	weights, losses []string
-	began           [][]string // clock readings at the start and after the gradients
-}
-
-func newMade(replicas int) made {
-	return made{make([]map[string]string, replicas), make([]string, replicas), make([]string, replicas), make([][]string, replicas)}
+	grads        map[string]build.Ref // by variable, and changes of states by output
+	weight, loss build.Ref            // sums
+	began        []build.Ref          // clock readings at the start and after the gradients
 }
 
 // trainStep adds the training step: the replicas' gradients, and their paths to the variables.
@@ -30,7 +25,7 @@ func (c *composer) trainStep() error {
 	gradients := c.gradient
 	t := &Train{Rows: make(map[string]RowFeed)}
 	c.plan.Train, c.rows = t, t.Rows
-	var inputs []map[string]string
+	var inputs []map[string]build.Ref
 	var err error
 	if c.Local != nil {
 		t.Local, inputs, err = c.readLocally(gradients)
@@ -46,7 +41,7 @@ func (c *composer) trainStep() error {
 		contract.AllHyperparameters()...)
 	t.ScalarFeed = c.Placeholder("scalars", float32Type, []int64{int64(len(t.Scalars))})
 	t.Seeds = c.Placeholder("seed", int64Type, []int64{int64(len(c.replicas)), 2})
-	seeds := c.Node("Unpack", "seed/unpack", []string{t.Seeds},
+	seeds := c.Node("Unpack", "seed/unpack", []build.Ref{t.Seeds},
 		build.Int("num", int64(len(c.replicas))), build.Int("axis", 0), build.Type("T", int64Type))
 
 	if len(c.replicas) > 1 {
@@ -55,14 +50,14 @@ func (c *composer) trainStep() error {
 				c.Placeholder("rows/class/"+feature, dtpb.DataType_DT_INT32, nil)}
 		}
 	}
-	m := newMade(len(c.replicas))
+	m := make([]made, len(c.replicas))
 	for i, r := range c.replicas {
 		r.inputs = inputs[i]
-		c.gradients(t, gradients, i, fmt.Sprintf("%s:%d", seeds, i), &m)
+		m[i] = c.gradients(t, gradients, r, seeds.Output(i))
 	}
 	order := c.backward(gradients)
-	t.Step, _ = c.apply("", order, m.grads, m.weights, m.losses, false, m.began)
-	c.accumulate(t, order, m.grads)
+	t.Step, _ = c.apply("", order, m, false)
+	c.accumulate(t, order, m)
 	return nil
 }
 
@@ -75,68 +70,67 @@ func (c *composer) withoutFrozen(gradients *graphs.Function) *graphs.Function {
 	})
 }
 
-// gradients adds replica i's call of the gradients function and stores its outputs in m. The
-// replica's inputs must hold the features.
-func (c *composer) gradients(t *Train, gradients *graphs.Function, i int, seed string, m *made) {
-	r := c.replicas[i]
+// gradients adds a replica's call of the gradients function. The replica's inputs must hold the
+// features.
+func (c *composer) gradients(t *Train, gradients *graphs.Function, r *replica, seed build.Ref) made {
 	c.OnDevice(r.host)
-	unpacked := c.Node("Unpack", r.prefix+"scalars/unpack", []string{t.ScalarFeed},
+	unpacked := c.Node("Unpack", r.prefix+"scalars/unpack", []build.Ref{t.ScalarFeed},
 		build.Int("num", int64(len(t.Scalars))), build.Int("axis", 0), build.Type("T", float32Type))
 	for j, h := range t.Scalars {
-		r.inputs[h.Name] = fmt.Sprintf("%s:%d", unpacked, j)
+		r.inputs[h.Name] = unpacked.Output(j)
 	}
 	r.inputs["seed"] = seed
 
 	c.OnDevice(r.device)
-	var after []string
+	var after []build.Ref
 	if c.looped { // the step before has changed the variables
 		after = append(after, unpacked)
 	}
 	call := c.Call(r.prefix+"gradients", gradients, r.inputs, r.handles, after...)
-	out := func(name string) string { return fmt.Sprintf("%s:%d", call, gradients.Output(name)) }
-	m.grads[i] = make(map[string]string)
+	out := func(name string) build.Ref { return call.Output(gradients.Output(name)) }
+	m := made{grads: make(map[string]build.Ref), weight: out("weight_sum"), loss: out("loss_sum")}
 	for _, a := range gradients.Outputs {
 		if name, ok := strings.CutPrefix(a.Name, graphs.GradientPrefix); ok {
-			m.grads[i][name] = out(a.Name)
+			m.grads[name] = out(a.Name)
 			continue
 		}
 		if strings.HasPrefix(a.Name, graphs.StatePrefix) {
-			m.grads[i][a.Name] = out(a.Name)
+			m.grads[a.Name] = out(a.Name)
 			continue
 		}
-		if i == 0 {
+		if r == c.replicas[0] {
 			t.Sums = append(t.Sums, a.Name)
 		}
 		t.SumFetches = append(t.SumFetches, out(a.Name))
 	}
-	m.weights[i], m.losses[i] = out("weight_sum"), out("loss_sum")
 	if c.timed() {
 		// If TensorFlow inlines the call, its node completes before its outputs.
-		var made []string
+		var grads []build.Ref
 		for _, v := range c.trained {
-			made = append(made, c.Node("Identity", r.prefix+"clock/made/"+v.Name, []string{m.grads[i][v.Name]}, build.Type("T", float32Type)))
+			grads = append(grads, c.Node("Identity", r.prefix+"clock/made/"+v.Name, []build.Ref{m.grads[v.Name]}, build.Type("T", float32Type)))
 		}
-		m.began[i] = []string{c.clock(r.prefix+"clock/began", r, "", slices.Collect(maps.Values(r.inputs))...), c.clock(r.prefix+"clock/computed", r, m.weights[i], made...)}
-		t.Clocks = append(t.Clocks, c.clocks(r.prefix+"clock", r, m.began[i]...))
+		m.began = []build.Ref{c.clock(r.prefix+"clock/began", r, build.Ref{}, slices.Collect(maps.Values(r.inputs))...), c.clock(r.prefix+"clock/computed", r, m.weight, grads...)}
+		t.Clocks = append(t.Clocks, c.clocks(r.prefix+"clock", r, m.began...))
 	}
+	return m
 }
 
 // accumulate adds the path through accumulators, which sum the gradients and the changes of states of
 // several micro-batches before they are applied.
-func (c *composer) accumulate(t *Train, order []graphs.Variable, grads []map[string]string) {
-	var first, next []string
-	m := newMade(len(c.replicas))
+func (c *composer) accumulate(t *Train, order []graphs.Variable, m []made) {
+	var first, next []build.Ref
+	totals := make([]made, len(c.replicas))
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
-		m.grads[i] = make(map[string]string)
+		totals[i].grads = make(map[string]build.Ref)
 		for _, v := range slices.Concat(c.trained, c.stateChanges()) {
 			name := r.prefix + "accumulator/" + v.Name
 			handle := c.Variable(name, float32Type, v.Shape)
 			first = append(first, c.Node("AssignVariableOp", r.prefix+"accumulate/first/"+v.Name,
-				[]string{handle, grads[i][v.Name]}, build.Type("dtype", float32Type)))
+				[]build.Ref{handle, m[i].grads[v.Name]}, build.Type("dtype", float32Type)))
 			next = append(next, c.Node("AssignAddVariableOp", r.prefix+"accumulate/next/"+v.Name,
-				[]string{handle, grads[i][v.Name]}, build.Type("dtype", float32Type)))
-			m.grads[i][v.Name] = c.Read(r.prefix+"accumulated/"+v.Name, handle, float32Type)
+				[]build.Ref{handle, m[i].grads[v.Name]}, build.Type("dtype", float32Type)))
+			totals[i].grads[v.Name] = c.Read(r.prefix+"accumulated/"+v.Name, handle, float32Type)
 		}
 	}
 	c.OnDevice(c.replicas[0].host)
@@ -144,15 +138,15 @@ func (c *composer) accumulate(t *Train, order []graphs.Variable, grads []map[str
 	t.Totals = c.Placeholder("totals", float32Type, []int64{2})
 	for i, r := range c.replicas {
 		c.OnDevice(r.host)
-		totals := c.Node("Unpack", r.prefix+"totals/unpack", []string{t.Totals},
+		sums := c.Node("Unpack", r.prefix+"totals/unpack", []build.Ref{t.Totals},
 			build.Int("num", 2), build.Int("axis", 0), build.Type("T", float32Type))
-		m.weights[i], m.losses[i] = totals+":0", totals+":1"
+		totals[i].weight, totals[i].loss = sums.Output(0), sums.Output(1)
 		if c.timed() {
-			begin := c.clock(r.prefix+"apply/clock/began", r, "", totals)
-			m.began[i] = []string{begin, begin}
+			begin := c.clock(r.prefix+"apply/clock/began", r, build.Ref{}, sums)
+			totals[i].began = []build.Ref{begin, begin}
 		}
 	}
-	t.Apply, _ = c.apply("apply/", order, m.grads, m.weights, m.losses, true, m.began)
+	t.Apply, _ = c.apply("apply/", order, totals, true)
 }
 
 // backward returns the variables that are trained, and the changes of states, in the order in which a function

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
@@ -92,7 +93,7 @@ func (c *composer) tpuCall(t *tpuParts, function string) *TPUCall {
 	p := &TPUCall{Name: name, Feeds: t.feeds(c, name, f, 1)}
 	k := newCluster(c.Builder, name, t.layout.Topology, t.assignment)
 	in := t.inputs(c, k, p.Feeds)
-	handles := make(map[string]string)
+	handles := make(map[string]build.Ref)
 	for _, v := range f.Captures {
 		handles[v] = k.variable(name+"/variable/"+v, t.handles(c, c.passed(v)))
 	}
@@ -101,7 +102,7 @@ func (c *composer) tpuCall(t *tpuParts, function string) *TPUCall {
 	var values []tensor
 	for i, a := range f.Outputs {
 		p.Outputs = append(p.Outputs, a.Name)
-		values = append(values, tensor{name + "/output/" + a.Name, fmt.Sprintf("%s:%d", call, i), a.DType})
+		values = append(values, tensor{name + "/output/" + a.Name, call.Output(i), a.DType})
 	}
 	p.Fetches, p.Compiled = k.outputs(values), k.status
 	return p

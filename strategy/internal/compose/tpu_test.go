@@ -53,7 +53,7 @@ func TestTPUGraph(t *testing.T) {
 					}
 				}
 				want := map[int]string{1: "[3]", 5: "[5, 3]"}[steps] // loss, weight and accuracy
-				if got := g.Operation(p.TPU.Train.Fetches[0]).Output(0).Shape().String(); got != want {
+				if got := g.Operation(p.TPU.Train.Fetches[0].Node).Output(0).Shape().String(); got != want {
 					t.Errorf("the sums have shape %s, want %s", got, want)
 				}
 			})

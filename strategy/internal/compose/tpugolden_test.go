@@ -68,17 +68,17 @@ func newGoldenStep(t *testing.T, def []byte, replicas int) *goldenStep {
 const goldenTask = "/job:worker/replica:0/task:0/device:"
 
 // variable adds a variable as composer.variables does, and returns its handles and the other nodes.
-func (s *goldenStep) variable(name string, dtype dtpb.DataType, shape []int64) (handles, nodes []string) {
+func (s *goldenStep) variable(name string, dtype dtpb.DataType, shape []int64) (handles, nodes []build.Ref) {
 	c := s.c
 	c.OnDevice(goldenTask + "CPU:0")
 	value := c.Placeholder(name+"/value", dtype, shape)
-	var assigns []string
+	var assigns []build.Ref
 	for i := range s.replicas {
 		c.OnDevice(fmt.Sprintf("%sTPU:%d", goldenTask, i))
 		handle := c.Variable(fmt.Sprintf("%s_%d", name, i), dtype, shape)
 		handles = append(handles, handle)
-		nodes = append(nodes, c.Read(handle+"/read", handle, dtype))
-		assigns = append(assigns, c.Assign(handle+"/assign", handle, value, dtype))
+		nodes = append(nodes, c.Read(handle.Node+"/read", handle, dtype))
+		assigns = append(assigns, c.Assign(handle.Node+"/assign", handle, value, dtype))
 	}
 	c.OnDevice(goldenTask + "CPU:0")
 	return handles, append(nodes, c.Group(name+"/assigned", assigns...))
@@ -86,37 +86,44 @@ func (s *goldenStep) variable(name string, dtype dtpb.DataType, shape []int64) (
 
 // step adds one step. Own is the builder of the graph or of the loop's body, and control an input of
 // its constants, if any.
-func (s *goldenStep) step(b *build.Builder, x, rate, w, count string, branch bool, control ...string) string {
-	call := b.Call("gradients", s.gradients, map[string]string{"x": x, "w": w}, nil)
-	total := crossReplicaSum(b, "total", call+":0", s.replicas)
-	gradient := crossReplicaSum(b, "gradient", call+":1", s.replicas)
-	var updated string
+func (s *goldenStep) step(b *build.Builder, x, rate, w, count build.Ref, branch bool, control ...build.Ref) build.Ref {
+	call := b.Call("gradients", s.gradients, map[string]build.Ref{"x": x, "w": w}, nil)
+	total := crossReplicaSum(b, "total", call.Output(0), s.replicas)
+	gradient := crossReplicaSum(b, "gradient", call.Output(1), s.replicas)
+	var updated build.Ref
 	if branch {
-		finite := b.Node("IsFinite", "finite", []string{total}, build.Type("T", float32Type))
+		finite := b.Node("IsFinite", "finite", []build.Ref{total}, build.Type("T", float32Type))
 		cond := s.branch(b, finite, w, gradient, rate)
-		updated = b.Node("Identity", "updated", []string{cond}, build.Type("T", boolType))
+		updated = b.Node("Identity", "updated", []build.Ref{cond}, build.Type("T", boolType))
 	} else {
-		updated = b.Call("update", s.update, map[string]string{"w": w, "gradient": gradient, "rate": rate}, nil)
+		updated = b.Call("update", s.update, map[string]build.Ref{"w": w, "gradient": gradient, "rate": rate}, nil)
 	}
-	one := b.Node("Const", "one", append([]string{"^" + updated}, control...), build.Type("dtype", int64Type),
+	one := b.Node("Const", "one", append([]build.Ref{updated.After()}, control...), build.Type("dtype", int64Type),
 		build.Attr{Name: "value", Value: &apb.AttrValue{Value: &apb.AttrValue_Tensor{Tensor: &tpb.TensorProto{Dtype: int64Type, Int64Val: []int64{1}, TensorShape: new(tspb.TensorShapeProto)}}}})
-	counted := b.Node("AssignAddVariableOp", "counted", []string{count, one}, build.Type("dtype", int64Type))
-	return b.Node("Identity", "loss", []string{total, "^" + counted}, build.Type("T", float32Type))
+	counted := b.Node("AssignAddVariableOp", "counted", []build.Ref{count, one}, build.Type("dtype", int64Type))
+	return b.Node("Identity", "loss", []build.Ref{total, counted.After()}, build.Type("T", float32Type))
 }
 
 // branch adds the update if a condition holds, as composer.tpuUpdate does.
-func (s *goldenStep) branch(b *build.Builder, finite, w, gradient, rate string) string {
+func (s *goldenStep) branch(b *build.Builder, finite, w, gradient, rate build.Ref) build.Ref {
 	then, otherwise := b.Function("then"), b.Function("otherwise")
-	inputs, types := []string{w, gradient, rate, finite}, []dtpb.DataType{resourceType, float32Type, float32Type, boolType}
-	for i, dtype := range types {
-		then.Arg(fmt.Sprintf("a%d", i), dtype)
-		otherwise.Arg(fmt.Sprintf("a%d", i), dtype)
-	}
-	all := then.Group("updated", then.Call("update", s.update, map[string]string{"w": "a0", "gradient": "a1", "rate": "a2"}, nil))
-	then.Return("applied", then.Node("Identity", "applied", []string{"a3", "^" + all}, build.Type("T", boolType)), boolType)
+	inputs, types := []build.Ref{w, gradient, rate, finite}, []dtpb.DataType{resourceType, float32Type, float32Type, boolType}
+	a := args(types, then, otherwise)
+	all := then.Group("updated", then.Call("update", s.update, map[string]build.Ref{"w": a[0], "gradient": a[1], "rate": a[2]}, nil))
+	then.Return("applied", then.Node("Identity", "applied", []build.Ref{a[3], all.After()}, build.Type("T", boolType)), boolType)
 	none := otherwise.Group("kept")
-	otherwise.Return("applied", otherwise.Node("Identity", "applied", []string{"a3", "^" + none}, build.Type("T", boolType)), boolType)
+	otherwise.Return("applied", otherwise.Node("Identity", "applied", []build.Ref{a[3], none.After()}, build.Type("T", boolType)), boolType)
 	return b.Branch("branch", finite, s.end(then), s.end(otherwise), inputs, types, []dtpb.DataType{boolType}, build.Shapes("output_shapes", [][]int64{nil}), compileTime)
+}
+
+// args adds arguments to two functions, and returns their references, which are the same in both.
+func args(types []dtpb.DataType, one, other *build.Function) []build.Ref {
+	var out []build.Ref
+	for i, dtype := range types {
+		out = append(out, one.Arg(fmt.Sprintf("a%d", i), dtype))
+		other.Arg(fmt.Sprintf("a%d", i), dtype)
+	}
+	return out
 }
 
 func (s *goldenStep) end(f *build.Function) string {
@@ -130,26 +137,23 @@ func (s *goldenStep) end(f *build.Function) string {
 
 // loop adds a loop of steps. TensorFlow's Python adds two variables of its own to a loop: a counter
 // and the largest number of steps, -1 for none.
-func (s *goldenStep) loop(x, rate, steps, w, count string) string {
+func (s *goldenStep) loop(x, rate, steps, w, count build.Ref) build.Ref {
 	c := s.c
 	types := []dtpb.DataType{int32Type, int32Type, int32Type, float32Type, int32Type, float32Type, resourceType, float32Type, resourceType}
-	inputs := []string{c.Int32("loop/counter", 0), c.Int32("loop/most", -1), c.Int32("loop/made", 0), c.Float("loop/loss", 0), steps, x, w, rate, count}
+	inputs := []build.Ref{c.Int32("loop/counter", 0), c.Int32("loop/most", -1), c.Int32("loop/made", 0), c.Float("loop/loss", 0), steps, x, w, rate, count}
 	more, body := c.Function("more"), c.Function("body")
-	for i, dtype := range types {
-		more.Arg(fmt.Sprintf("a%d", i), dtype)
-		body.Arg(fmt.Sprintf("a%d", i), dtype)
+	a := args(types, more, body)
+	more.Return("more", more.Node("Less", "less", []build.Ref{a[2], a[4]}, build.Type("T", int32Type)), boolType)
+	next := func(name string, of build.Ref) build.Ref {
+		return body.Node("AddV2", name, []build.Ref{of, body.Int32(name+"/one", 1)}, build.Type("T", int32Type))
 	}
-	more.Return("more", more.Node("Less", "less", []string{"a2", "a4"}, build.Type("T", int32Type)), boolType)
-	next := func(name, of string) string {
-		return body.Node("AddV2", name, []string{of, body.Int32(name+"/one", 1)}, build.Type("T", int32Type))
-	}
-	for i, value := range []string{next("counter", "a0"), "a1", next("made", "a2"), s.step(body.Builder, "a5", "a7", "a6", "a8", false), "a4", "a5", "a6", "a7", "a8"} {
+	for i, value := range []build.Ref{next("counter", a[0]), a[1], next("made", a[2]), s.step(body.Builder, a[5], a[7], a[6], a[8], false), a[4], a[5], a[6], a[7], a[8]} {
 		body.Return(fmt.Sprintf("o%d", i), value, types[i])
 	}
 	shapes := make([][]int64, len(types))
 	shapes[5] = []int64{4, 3}
 	loop := c.Loop("loop", s.end(more), s.end(body), inputs, types, shapes, compileTime)
-	return c.Node("Identity", "loop/result", []string{loop + ":3"}, build.Type("T", float32Type))
+	return c.Node("Identity", "loop/result", []build.Ref{loop.Output(3)}, build.Type("T", float32Type))
 }
 
 // compose returns the graph and the nodes that the golden has by other names.
@@ -161,7 +165,7 @@ func (s *goldenStep) compose(kind string) ([]byte, []string) {
 		s.t.Fatal(err)
 	}
 	c.OnDevice(goldenTask + "CPU:0")
-	var xs []string
+	var xs []build.Ref
 	for i := range s.replicas {
 		xs = append(xs, c.Placeholder(fmt.Sprintf("x%d", i), float32Type, []int64{4, 3}))
 	}
@@ -173,16 +177,16 @@ func (s *goldenStep) compose(kind string) ([]byte, []string) {
 	k := newCluster(c.Builder, "cluster", topology, assignment)
 	x, r := k.input("input/x", float32Type, xs...), k.input("input/rate", float32Type, rate)
 	own, counter := k.variable("variable/w", w), k.variable("variable/count", count)
-	n := ""
+	var n build.Ref
 	if kind == "loop" {
 		n = k.input("input/steps", int32Type, steps)
 	}
 	k.inside()
-	var loss string
+	var loss build.Ref
 	if kind == "loop" {
 		loss = s.loop(x, r, n, own, counter)
 	} else {
-		loss = s.step(c.Builder, x, r, own, counter, kind == "branch", "^"+k.metadata)
+		loss = s.step(c.Builder, x, r, own, counter, kind == "branch", k.metadata.After())
 	}
 	for _, of := range k.outputs([]tensor{{"output/loss", loss, float32Type}}) {
 		roots = append(roots, of...)
@@ -191,7 +195,11 @@ func (s *goldenStep) compose(kind string) ([]byte, []string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return def, append(roots, k.status)
+	var names []string
+	for _, root := range append(roots, k.status) {
+		names = append(names, root.Node)
+	}
+	return def, names
 }
 
 // TestTPUGoldens holds the pieces of ComposeTPU against graphs that tf.compat.v1.tpu.replicate of

@@ -42,8 +42,8 @@ func (t *tpuParts) name(of string) string {
 }
 
 // handles returns the handles of a variable on the replicas.
-func (t *tpuParts) handles(c *composer, variable string) []string {
-	var out []string
+func (t *tpuParts) handles(c *composer, variable string) []build.Ref {
+	var out []build.Ref
 	for _, r := range c.replicas {
 		out = append(out, r.handles[variable])
 	}
@@ -71,9 +71,9 @@ func (t *tpuParts) feeds(c *composer, name string, f *graphs.Function, steps int
 		p.Sizes = append(p.Sizes, size)
 	}
 	c.OnDevice(t.host)
-	add := func(kind string, dtype dtpb.DataType, values int64) string {
+	add := func(kind string, dtype dtpb.DataType, values int64) build.Ref {
 		if values == 0 {
-			return ""
+			return build.Ref{}
 		}
 		shape := []int64{int64(p.Replicas), values}
 		if steps > 1 {
@@ -88,12 +88,12 @@ func (t *tpuParts) feeds(c *composer, name string, f *graphs.Function, steps int
 }
 
 // unpack divides a fed tensor among the replicas.
-func (t *tpuParts) unpack(c *composer, name, fed string, dtype dtpb.DataType) []string {
+func (t *tpuParts) unpack(c *composer, name string, fed build.Ref, dtype dtpb.DataType) []build.Ref {
 	c.OnDevice(t.host)
-	all := c.Node("Unpack", name, []string{fed}, build.Int("num", int64(len(c.replicas))), build.Int("axis", 0), build.Type("T", dtype))
-	out := make([]string, len(c.replicas))
+	all := c.Node("Unpack", name, []build.Ref{fed}, build.Int("num", int64(len(c.replicas))), build.Int("axis", 0), build.Type("T", dtype))
+	out := make([]build.Ref, len(c.replicas))
 	for i := range out {
-		out[i] = fmt.Sprintf("%s:%d", all, i)
+		out[i] = all.Output(i)
 	}
 	return out
 }
@@ -101,9 +101,9 @@ func (t *tpuParts) unpack(c *composer, name, fed string, dtype dtpb.DataType) []
 // inputs adds the features as inputs of a cluster.
 func (t *tpuParts) inputs(c *composer, k *cluster, p TPUFeeds) stepInputs {
 	var in stepInputs
-	add := func(kind, fed string, dtype dtpb.DataType) string {
-		if fed == "" {
-			return ""
+	add := func(kind string, fed build.Ref, dtype dtpb.DataType) build.Ref {
+		if fed.IsZero() {
+			return build.Ref{}
 		}
 		return k.input(k.name+"/input/"+kind, dtype, t.unpack(c, k.name+"/"+kind+"/replicas", fed, dtype)...)
 	}
@@ -113,10 +113,10 @@ func (t *tpuParts) inputs(c *composer, k *cluster, p TPUFeeds) stepInputs {
 	return in
 }
 
-// stepInputs are the inputs of a replica's steps, or of one of them. "" means none.
+// stepInputs are the inputs of a replica's steps, or of one of them. The zero Ref means none.
 type stepInputs struct {
-	values        []string // of the features, by kind
-	seed, scalars string
+	values        []build.Ref // of the features, by kind
+	seed, scalars build.Ref
 }
 
 // loopName returns the name of the argument of a loop with the values of a kind.
@@ -131,13 +131,13 @@ func loopName(kind flat.Kind) string {
 }
 
 // of returns the inputs of step k.
-func (in stepInputs) of(c *composer, kinds []flat.Kind, k string) stepInputs {
+func (in stepInputs) of(c *composer, kinds []flat.Kind, k build.Ref) stepInputs {
 	axis := c.Int32("own/axis", 0)
-	row := func(name, all string, t dtpb.DataType) string {
-		if all == "" {
-			return ""
+	row := func(name string, all build.Ref, t dtpb.DataType) build.Ref {
+		if all.IsZero() {
+			return build.Ref{}
 		}
-		return c.Node("GatherV2", "own/"+name, []string{all, k, axis},
+		return c.Node("GatherV2", "own/"+name, []build.Ref{all, k, axis},
 			build.Type("Tparams", t), build.Type("Tindices", int32Type), build.Type("Taxis", int32Type))
 	}
 	var own stepInputs
@@ -149,9 +149,9 @@ func (in stepInputs) of(c *composer, kinds []flat.Kind, k string) stepInputs {
 }
 
 // tpuCut splits a replica's values of one step into features.
-func (c *composer) tpuCut(prefix string, p *TPUFeeds, in stepInputs) map[string]string {
-	out := make(map[string]string)
-	take := func(dtype string, t dtpb.DataType, from, to int, all string) {
+func (c *composer) tpuCut(prefix string, p *TPUFeeds, in stepInputs) map[string]build.Ref {
+	out := make(map[string]build.Ref)
+	take := func(dtype string, t dtpb.DataType, from, to int, all build.Ref) {
 		if to == from {
 			return
 		}
@@ -160,11 +160,11 @@ func (c *composer) tpuCut(prefix string, p *TPUFeeds, in stepInputs) map[string]
 			sizes = append(sizes, elements(shape))
 		}
 		name := prefix + "features/" + dtype
-		split := c.Node("SplitV", name, []string{all, c.Int64s(name+"/sizes", sizes), c.Int32(name+"/axis", 0)},
+		split := c.Node("SplitV", name, []build.Ref{all, c.Int64s(name+"/sizes", sizes), c.Int32(name+"/axis", 0)},
 			build.Int("num_split", int64(to-from)), build.Type("T", t), build.Type("Tlen", int64Type))
 		for i := from; i < to; i++ {
 			feature := p.Features[i].Name
-			out[feature] = c.Node("Reshape", prefix+"features/"+feature, []string{fmt.Sprintf("%s:%d", split, i-from), c.Int64s(prefix+"features/"+feature+"/shape", p.Shapes[i])},
+			out[feature] = c.Node("Reshape", prefix+"features/"+feature, []build.Ref{split.Output(i - from), c.Int64s(prefix+"features/"+feature+"/shape", p.Shapes[i])},
 				build.Type("T", t), build.Type("Tshape", int64Type))
 		}
 	}
@@ -175,7 +175,7 @@ func (c *composer) tpuCut(prefix string, p *TPUFeeds, in stepInputs) map[string]
 }
 
 // zeros adds a constant of zeros, or of true.
-func (c *composer) zeros(name string, dtype dtpb.DataType, shape []int64, yes bool) string {
+func (c *composer) zeros(name string, dtype dtpb.DataType, shape []int64, yes bool) build.Ref {
 	value := &tpb.TensorProto{Dtype: dtype, TensorShape: new(tspb.TensorShapeProto)}
 	for _, d := range shape {
 		value.TensorShape.Dim = append(value.TensorShape.Dim, &tspb.TensorShapeProto_Dim{Size: d})

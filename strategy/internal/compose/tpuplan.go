@@ -2,6 +2,7 @@ package compose
 
 import (
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/exec/flat"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
@@ -48,9 +49,9 @@ type TPUFeeds struct {
 	// [replicas, values] if Steps is 1.
 	Replicas, Steps int
 	// Sizes are the numbers of values of each kind in a replica's step. Values are the
-	// placeholders; "" means none.
+	// placeholders; the zero Ref means none.
 	Sizes  []int64
-	Values []string
+	Values []build.Ref
 }
 
 // TPUTrain is a call of the training step. Tensors have a first axis of Feeds.Steps, unless that is
@@ -60,21 +61,21 @@ type TPUTrain struct {
 	Feeds TPUFeeds
 	// Scalars are the values of ScalarFeed, float32 [steps, scalars], in this order.
 	Scalars    []graphs.Hyperparameter
-	ScalarFeed string
+	ScalarFeed build.Ref
 	// Seeds is fed with one seed per replica and step, int64 [replicas, steps, 2].
-	Seeds string
-	// Count is fed with the number of steps to make, int32 []; "" if there is one step.
-	Count string
+	Seeds build.Ref
+	// Count is fed with the number of steps to make, int32 []; the zero Ref if there is one step.
+	Count build.Ref
 	// Sums are the parts of the first output, in order.
 	Sums []TPUSum
 	// Fetches are the outputs: the sums of all replicas as float32 [steps, sizes of Sums], the
 	// gradient norms, whether the steps were applied, and the iterations after each.
-	Fetches []string
-	// Steps made is the fetch of the number of steps that were made, int32 []; "" if there is
+	Fetches []build.Ref
+	// Made is the fetch of the number of steps that were made, int32 []; the zero Ref if there is
 	// one step. It is less than Count if the last of them was not applied.
-	Made string
+	Made build.Ref
 	// Compiled is the fetch of TPUCompilationResult.
-	Compiled string
+	Compiled build.Ref
 }
 
 // TPUSum is a metric sum in a vector of them.
@@ -90,6 +91,6 @@ type TPUCall struct {
 	Feeds   TPUFeeds
 	Outputs []string // names, in the order of Fetches
 	// Fetches are the outputs of each replica.
-	Fetches  [][]string
-	Compiled string
+	Fetches  [][]build.Ref
+	Compiled build.Ref
 }

@@ -54,28 +54,28 @@ func (c *composer) tpuTrain(t *tpuParts) (*TPUTrain, error) {
 	in := t.inputs(c, k, p.Feeds)
 	in.seed = k.input(p.Name+"/input/seeds", int64Type, seeds...)
 	in.scalars = k.input(p.Name+"/input/scalars", float32Type, p.ScalarFeed)
-	handles := make(map[string]string)
+	handles := make(map[string]build.Ref)
 	for _, v := range c.plan.Variables {
 		handles[v.Name] = k.variable(p.Name+"/variable/"+v.Name, t.handles(c, v.Name))
 	}
-	count := ""
+	var count build.Ref
 	if steps > 1 {
 		count = k.input(p.Name+"/input/steps", int32Type, p.Count)
 	}
 	k.inside()
 	r := &replica{handles: handles}
-	var results []string
-	var last []string // operations that change variables
+	var results []build.Ref
+	var last []build.Ref // operations that change variables
 	var err error
 	if steps == 1 {
 		results, last, err = c.tpuStep(t, p, r, p.Name+"/", in)
 	} else {
-		var loop string
+		var loop build.Ref
 		loop, err = c.tpuLoop(t, p, r, in, count)
 		for i := range resultNames {
-			results = append(results, fmt.Sprintf("%s:%d", loop, loopResults+i))
+			results = append(results, loop.Output(loopResults+i))
 		}
-		results, last = append(results, loop), []string{loop}
+		results, last = append(results, loop), []build.Ref{loop}
 	}
 	if err != nil {
 		return nil, err
@@ -97,19 +97,19 @@ func (c *composer) tpuTrain(t *tpuParts) (*TPUTrain, error) {
 
 // tpuStep adds a step of a replica: gradients, their sums over the replicas, the norm, the decision
 // and the updates. It returns the results and the operations that change variables.
-func (c *composer) tpuStep(t *tpuParts, p *TPUTrain, r *replica, prefix string, in stepInputs) ([]string, []string, error) {
+func (c *composer) tpuStep(t *tpuParts, p *TPUTrain, r *replica, prefix string, in stepInputs) (results, effects []build.Ref, err error) {
 	r.inputs = c.tpuCut(prefix, &p.Feeds, in)
-	scalars := c.Node("Unpack", prefix+"scalars", []string{in.scalars}, build.Int("num", int64(len(p.Scalars))), build.Int("axis", 0), build.Type("T", float32Type))
+	scalars := c.Node("Unpack", prefix+"scalars", []build.Ref{in.scalars}, build.Int("num", int64(len(p.Scalars))), build.Int("axis", 0), build.Type("T", float32Type))
 	for i, h := range p.Scalars {
-		r.inputs[h.Name] = fmt.Sprintf("%s:%d", scalars, i)
+		r.inputs[h.Name] = scalars.Output(i)
 	}
 	r.inputs["seed"] = in.seed
 	gradients := t.function("gradients")
 	call := c.Call(prefix+"gradients", gradients, r.inputs, r.handles)
-	output := func(name string) string { return fmt.Sprintf("%s:%d", call, gradients.Output(name)) }
+	output := func(name string) build.Ref { return call.Output(gradients.Output(name)) }
 
-	grads := make(map[string]string)
-	var all []string
+	grads := make(map[string]build.Ref)
+	var all []build.Ref
 	for _, v := range c.backward(gradients) {
 		grads[v.Name] = crossReplicaSum(c.Builder, prefix+"total/"+v.Name, output(outputOf(v)), p.Feeds.Replicas)
 	}
@@ -117,40 +117,40 @@ func (c *composer) tpuStep(t *tpuParts, p *TPUTrain, r *replica, prefix string, 
 		all = append(all, grads[v.Name])
 	}
 	flat := c.Int32s(prefix+"sums/flat", []int32{-1})
-	var parts []string
-	sums := make(map[string]string)
+	var parts []build.Ref
+	sums := make(map[string]build.Ref)
 	for _, s := range p.Sums {
 		sums[s.Name] = crossReplicaSum(c.Builder, prefix+"total/"+s.Name, output(s.Name), p.Feeds.Replicas)
-		parts = append(parts, c.Node("Reshape", prefix+"sums/flat/"+s.Name, []string{sums[s.Name], flat}, build.Type("T", float32Type), build.Type("Tshape", int32Type)))
+		parts = append(parts, c.Node("Reshape", prefix+"sums/flat/"+s.Name, []build.Ref{sums[s.Name], flat}, build.Type("T", float32Type), build.Type("Tshape", int32Type)))
 	}
-	d := c.judge(prefix, r, c.squares(prefix+"squares", all), sums["weight_sum"], sums["loss_sum"], grads)
+	d := c.judge(prefix, r, c.squares(prefix+"squares", all), made{grads: grads, weight: sums["weight_sum"], loss: sums["loss_sum"]})
 	updated, err := c.tpuUpdate(t, prefix, r, grads, d)
 	if err != nil {
 		return nil, nil, err
 	}
 	vector := c.Node("ConcatV2", prefix+"sums", append(parts, c.Int32(prefix+"sums/axis", 0)),
 		build.Type("T", float32Type), build.Int("N", int64(len(parts))), build.Type("Tidx", int32Type))
-	results := []string{vector, d.norm, updated, d.iteration}
+	results = []build.Ref{vector, d.norm, updated, d.iteration}
 	for i, name := range resultNames {
-		results[i] = c.Node("Identity", prefix+"result/"+name, []string{results[i], "^" + updated}, build.Type("T", resultTypes[i]))
+		results[i] = c.Node("Identity", prefix+"result/"+name, []build.Ref{results[i], updated.After()}, build.Type("T", resultTypes[i]))
 	}
-	return results, []string{updated, d.counted}, nil
+	return results, []build.Ref{updated, d.counted}, nil
 }
 
 // tpuUpdate adds the updates of all variables, which are made if the step is applied, and returns
 // whether it is. The compiler knows no dead tensors, so it is a conditional call of a function with
 // all updates.
-func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[string]string, d decision) (string, error) {
-	var inputs []string
+func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[string]build.Ref, d decision) (build.Ref, error) {
+	var inputs []build.Ref
 	var types []dtpb.DataType
 	f, none := c.Function(t.name("update")), c.Function(t.name("keep"))
-	capture := func(ref string, dtype dtpb.DataType) string {
+	capture := func(ref build.Ref, dtype dtpb.DataType) build.Ref {
 		name := fmt.Sprintf("a%d", len(inputs))
 		inputs, types = append(inputs, ref), append(types, dtype)
 		none.Arg(name, dtype)
 		return f.Arg(name, dtype)
 	}
-	own := &replica{handles: make(map[string]string), inputs: make(map[string]string)}
+	own := &replica{handles: make(map[string]build.Ref), inputs: make(map[string]build.Ref)}
 	for _, v := range c.plan.Variables {
 		if v.Name != c.export.Contract.Optimizer.Iterations {
 			own.handles[v.Name] = capture(r.handles[v.Name], resourceType)
@@ -164,7 +164,7 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 	in.Builder = f.Builder
 	applied := capture(d.finite, boolType)
 	inner.average = in.averaging("", inner.iteration)
-	var updates []string
+	var updates []build.Ref
 	for _, v := range c.trained {
 		updates = append(updates, in.average("", own, v, in.update("", own, v, capture(grads[v.Name], float32Type), inner), inner.average))
 	}
@@ -173,15 +173,15 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 	}
 	all := f.Group("updated", updates...)
 	f.Effect(all)
-	f.Return("applied", f.Node("Identity", "applied", []string{applied, "^" + all}, build.Type("T", boolType)), boolType)
-	none.Return("applied", none.Node("Identity", "applied", []string{applied}, build.Type("T", boolType)), boolType)
+	f.Return("applied", f.Node("Identity", "applied", []build.Ref{applied, all.After()}, build.Type("T", boolType)), boolType)
+	none.Return("applied", none.Node("Identity", "applied", []build.Ref{applied}, build.Type("T", boolType)), boolType)
 	then, err := f.End()
 	if err != nil {
-		return "", err
+		return build.Ref{}, err
 	}
 	otherwise, err := none.End()
 	if err != nil {
-		return "", err
+		return build.Ref{}, err
 	}
 	return c.Branch(prefix+"update", d.finite, then, otherwise, inputs, types, []dtpb.DataType{boolType}, build.Shapes("output_shapes", [][]int64{nil}), compileTime), nil
 }
@@ -192,13 +192,14 @@ const loopResults = 3
 
 // loopArgument is an argument of the loop. Its value in the first step is ref.
 type loopArgument struct {
-	name, ref string
-	dtype     dtpb.DataType
-	shape     []int64
+	name  string
+	ref   build.Ref
+	dtype dtpb.DataType
+	shape []int64
 }
 
 // tpuLoopArguments returns the arguments of the loop, in order.
-func (c *composer) tpuLoopArguments(p *TPUTrain, r *replica, in stepInputs, count string) []loopArgument {
+func (c *composer) tpuLoopArguments(p *TPUTrain, r *replica, in stepInputs, count build.Ref) []loopArgument {
 	steps := int64(p.Feeds.Steps)
 	size := int64(0)
 	for _, s := range p.Sums {
@@ -217,7 +218,7 @@ func (c *composer) tpuLoopArguments(p *TPUTrain, r *replica, in stepInputs, coun
 		arguments = append(arguments, loopArgument{name, c.zeros(p.Name+"/loop/"+name, resultTypes[i], shape, false), resultTypes[i], shape})
 	}
 	for i, kind := range p.Feeds.Kinds {
-		if in.values[i] != "" {
+		if !in.values[i].IsZero() {
 			arguments = append(arguments, loopArgument{loopName(kind), in.values[i], dtypes[kind.DType].proto, []int64{steps, p.Feeds.Sizes[i]}})
 		}
 	}
@@ -232,11 +233,11 @@ func (c *composer) tpuLoopArguments(p *TPUTrain, r *replica, in stepInputs, coun
 
 // tpuLoop adds the loop that makes count steps, or fewer if one of them is not applied. It returns
 // the node of the loop.
-func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, count string) (string, error) {
+func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, count build.Ref) (build.Ref, error) {
 	arguments := c.tpuLoopArguments(p, r, in, count)
 	test, body := c.Function(t.name("more")), c.Function(t.name("step"))
-	refs := make(map[string]string)
-	var inputs []string
+	refs := make(map[string]build.Ref) // the same in both
+	var inputs []build.Ref
 	var types []dtpb.DataType
 	var shapes [][]int64
 	for _, a := range arguments {
@@ -244,12 +245,12 @@ func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, 
 		refs[a.name] = body.Arg(a.name, a.dtype)
 		inputs, types, shapes = append(inputs, a.ref), append(types, a.dtype), append(shapes, a.shape)
 	}
-	test.Return("more", test.Node("LogicalAnd", "both", []string{
-		test.Node("Less", "less", []string{"made", "count"}, build.Type("T", int32Type)), "go"}), boolType)
+	test.Return("more", test.Node("LogicalAnd", "both", []build.Ref{
+		test.Node("Less", "less", []build.Ref{refs["made"], refs["count"]}, build.Type("T", int32Type)), refs["go"]}), boolType)
 
 	own := *c
 	own.Builder = body.Builder
-	one := &replica{handles: make(map[string]string)}
+	one := &replica{handles: make(map[string]build.Ref)}
 	for i, v := range c.plan.Variables {
 		one.handles[v.Name] = refs[fmt.Sprintf("v%d", i)]
 	}
@@ -257,38 +258,38 @@ func (c *composer) tpuLoop(t *tpuParts, p *TPUTrain, r *replica, in stepInputs, 
 	for _, kind := range p.Feeds.Kinds {
 		all.values = append(all.values, refs[loopName(kind)])
 	}
-	mine := all.of(&own, p.Feeds.Kinds, "made")
+	mine := all.of(&own, p.Feeds.Kinds, refs["made"])
 	results, effects, err := own.tpuStep(t, p, one, "", mine)
 	if err != nil {
-		return "", err
+		return build.Ref{}, err
 	}
 	for _, node := range effects {
 		body.Effect(node)
 	}
-	next := map[string]string{
-		"made": body.Node("AddV2", "next/made", []string{"made", body.Int32("next/one", 1)}, build.Type("T", int32Type)),
+	next := map[string]build.Ref{
+		"made": body.Node("AddV2", "next/made", []build.Ref{refs["made"], body.Int32("next/one", 1)}, build.Type("T", int32Type)),
 		"go":   results[2],
 	}
-	at := body.Node("Reshape", "next/at", []string{"made", body.Int32s("next/at/shape", []int32{1, 1})}, build.Type("T", int32Type), build.Type("Tshape", int32Type))
+	at := body.Node("Reshape", "next/at", []build.Ref{refs["made"], body.Int32s("next/at/shape", []int32{1, 1})}, build.Type("T", int32Type), build.Type("Tshape", int32Type))
 	for i, name := range resultNames {
-		row := body.Node("ExpandDims", "next/row/"+name, []string{results[i], body.Int32("next/row/"+name+"/axis", 0)},
+		row := body.Node("ExpandDims", "next/row/"+name, []build.Ref{results[i], body.Int32("next/row/"+name+"/axis", 0)},
 			build.Type("T", resultTypes[i]), build.Type("Tdim", int32Type))
-		next[name] = body.Node("TensorScatterUpdate", "next/"+name, []string{name, at, row}, build.Type("T", resultTypes[i]), build.Type("Tindices", int32Type))
+		next[name] = body.Node("TensorScatterUpdate", "next/"+name, []build.Ref{refs[name], at, row}, build.Type("T", resultTypes[i]), build.Type("Tindices", int32Type))
 	}
 	for i, a := range arguments {
 		value, ok := next[a.name]
 		if !ok {
-			value = a.name
+			value = refs[a.name]
 		}
 		body.Return(fmt.Sprintf("o%d", i), value, a.dtype)
 	}
 	more, err := test.End()
 	if err != nil {
-		return "", err
+		return build.Ref{}, err
 	}
 	step, err := body.End()
 	if err != nil {
-		return "", err
+		return build.Ref{}, err
 	}
 	return c.Loop(p.Name+"/loop", more, step, inputs, types, shapes, compileTime), nil
 }

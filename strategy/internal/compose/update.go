@@ -3,7 +3,6 @@ package compose
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
@@ -18,40 +17,38 @@ type outcome struct {
 	decision decision
 	// done are all nodes that change variables. If the step is not applied, those that compute
 	// new values do not run.
-	done []string
+	done []build.Ref
 }
 
-// apply adds a path from the replicas' gradients to new values of the variables. Weights and losses
-// are the sums of each replica or, if total is set, of all replicas. Began holds the replicas'
-// clock readings so far.
-func (c *composer) apply(prefix string, order []graphs.Variable, grads []map[string]string, weights, losses []string, total bool, began [][]string) (Apply, []outcome) {
+// apply adds a path from what the replicas made to new values of the variables. Weights and losses are
+// the sums of each replica or, if total is set, of all replicas.
+func (c *composer) apply(prefix string, order []graphs.Variable, m []made, total bool) (Apply, []outcome) {
 	switch {
 	case len(c.replicas) == 1:
-		return c.mirrored(prefix, grads, weights, losses, began)
+		return c.mirrored(prefix, m)
 	case c.Shard:
-		return c.sharded(prefix, grads, weights, losses, total, began)
+		return c.sharded(prefix, m, total)
 	}
-	grads, weights, losses = c.reduce(prefix, order, grads, weights, losses, total)
-	return c.mirrored(prefix, grads, weights, losses, began)
+	return c.mirrored(prefix, c.reduce(prefix, order, m, total))
 }
 
 // mirrored makes every replica apply the same update. Gradients and sums are totals over all
 // replicas.
-func (c *composer) mirrored(prefix string, grads []map[string]string, weights, losses []string, began [][]string) (Apply, []outcome) {
+func (c *composer) mirrored(prefix string, m []made) (Apply, []outcome) {
 	contract := c.export.Contract
 	var p Apply
 	var outcomes []outcome
-	var done []string
+	var done []build.Ref
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
-		var all []string
+		var all []build.Ref
 		for _, v := range c.trained {
-			all = append(all, grads[i][v.Name])
+			all = append(all, m[i].grads[v.Name])
 		}
-		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), weights[i], losses[i], grads[i])
-		updates := []string{d.counted}
+		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), m[i])
+		updates := []build.Ref{d.counted}
 		for _, v := range c.trained {
-			updates = append(updates, c.average(r.prefix+prefix, r, v, c.update(r.prefix+prefix, r, v, grads[i][v.Name], d), d.average))
+			updates = append(updates, c.average(r.prefix+prefix, r, v, c.update(r.prefix+prefix, r, v, m[i].grads[v.Name], d), d.average))
 		}
 		for _, s := range contract.UpdatedStates() {
 			updates = append(updates, c.Assign(r.prefix+prefix+"update/"+s.Name, r.handles[s.Name], d.states[s.Name], float32Type))
@@ -59,10 +56,10 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 		done = append(done, updates...)
 		outcomes = append(outcomes, outcome{r, d, updates})
 		if c.timed() {
-			p.Clocks = append(p.Clocks, c.applied(prefix, r, began[i], d, append(all, weights[i], losses[i]), updates))
+			p.Clocks = append(p.Clocks, c.applied(prefix, r, m[i].began, d, append(all, m[i].weight, m[i].loss), updates))
 		}
 		if i == 0 {
-			p.Fetches = []string{d.norm, d.finite, d.iteration}
+			p.Fetches = []build.Ref{d.norm, d.finite, d.iteration}
 		}
 	}
 	c.OnDevice(c.replicas[0].host)
@@ -72,23 +69,23 @@ func (c *composer) mirrored(prefix string, grads []map[string]string, weights, l
 
 // sharded makes the owner of each variable update it and send the value to the others, unless the
 // replicas share their variables. The first replica decides for all.
-func (c *composer) sharded(prefix string, grads []map[string]string, weights, losses []string, total bool, began [][]string) (Apply, []outcome) {
+func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcome) {
 	contract := c.export.Contract
-	totals := c.stateTotals(prefix, grads)
-	owned := make([][]string, len(c.replicas))
+	totals := made{grads: c.stateTotals(prefix, m), weight: m[0].weight, loss: m[0].loss}
+	owned := make([][]build.Ref, len(c.replicas))
 	for _, v := range c.trained {
 		owner := c.owners[v.Name]
-		var parts []string
+		var parts []build.Ref
 		for i, r := range c.replicas {
 			c.OnDevice(r.device)
-			parts = append(parts, c.rowsOf(r.prefix+prefix+"rows/"+v.Name, v, grads[i][v.Name]))
+			parts = append(parts, c.rowsOf(r.prefix+prefix+"rows/"+v.Name, v, m[i].grads[v.Name]))
 		}
 		c.OnDevice(c.replicas[owner].device)
 		total := c.sum(prefix+"reduced/"+v.Name, parts)
-		totals[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, grads[owner][v.Name], total)
-		owned[owner] = append(owned[owner], totals[v.Name])
+		totals.grads[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, m[owner].grads[v.Name], total)
+		owned[owner] = append(owned[owner], totals.grads[v.Name])
 	}
-	var squares []string
+	var squares []build.Ref
 	for i, r := range c.replicas {
 		if len(owned[i]) > 0 {
 			c.OnDevice(r.device)
@@ -98,19 +95,18 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 	first := c.replicas[0]
 	c.OnDevice(first.device)
 	square := c.sum(prefix+"squares/all", squares)
-	weight, loss := weights[0], losses[0]
 	if !total {
-		weight = c.sum(prefix+"reduced/weight_sum", weights)
-		loss = c.sum(prefix+"reduced/loss_sum", losses)
+		totals.weight = c.sumOf(prefix+"reduced/weight_sum", m, func(m made) build.Ref { return m.weight })
+		totals.loss = c.sumOf(prefix+"reduced/loss_sum", m, func(m made) build.Ref { return m.loss })
 	}
-	d := c.decide(prefix, first, square, weight, loss, totals)
-	done := make([][]string, len(c.replicas))
-	done[0] = []string{d.counted}
+	d := c.decide(prefix, first, square, totals)
+	done := make([][]build.Ref, len(c.replicas))
+	done[0] = []build.Ref{d.counted}
 	for _, v := range c.trained {
 		owner := c.owners[v.Name]
 		handle := c.replicas[owner].handles[v.Name]
 		c.OnDevice(c.replicas[owner].device)
-		updated := c.update(prefix, c.replicas[owner], v, totals[v.Name], d)
+		updated := c.update(prefix, c.replicas[owner], v, totals.grads[v.Name], d)
 		done[owner] = append(done[owner], c.average(c.replicas[owner].prefix+prefix, c.replicas[owner], v, updated, d.average))
 		if c.Shared {
 			continue
@@ -132,11 +128,11 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 			}
 		}
 	}
-	p := Apply{Fetches: []string{d.norm, d.finite, d.iteration}}
+	p := Apply{Fetches: []build.Ref{d.norm, d.finite, d.iteration}}
 	if c.timed() {
 		for i, r := range c.replicas {
 			// A replica that owns nothing waits for the decision.
-			p.Clocks = append(p.Clocks, c.applied(prefix, r, began[i], d, append(owned[i], d.scale), done[i]))
+			p.Clocks = append(p.Clocks, c.applied(prefix, r, m[i].began, d, append(owned[i], d.scale), done[i]))
 		}
 	}
 	c.OnDevice(first.host)
@@ -147,131 +143,135 @@ func (c *composer) sharded(prefix string, grads []map[string]string, weights, lo
 
 // stateTotals adds the sums of the replicas' changes of states, on the first replica, and returns
 // them as gradients does.
-func (c *composer) stateTotals(prefix string, grads []map[string]string) map[string]string {
-	out := make(map[string]string)
+func (c *composer) stateTotals(prefix string, m []made) map[string]build.Ref {
+	out := make(map[string]build.Ref)
 	c.OnDevice(c.replicas[0].device)
 	for _, v := range c.stateChanges() {
-		var parts []string
-		for i := range c.replicas {
-			parts = append(parts, grads[i][v.Name])
-		}
-		out[v.Name] = c.sum(prefix+"reduced/"+v.Name, parts)
+		out[v.Name] = c.sumOf(prefix+"reduced/"+v.Name, m, func(m made) build.Ref { return m.grads[v.Name] })
 	}
 	return out
+}
+
+// sumOf adds one of the tensors that each replica made.
+func (c *composer) sumOf(name string, m []made, tensor func(made) build.Ref) build.Ref {
+	var parts []build.Ref
+	for _, own := range m {
+		parts = append(parts, tensor(own))
+	}
+	return c.sum(name, parts)
 }
 
 // sum adds tensors, two at a time and in their order. A single AddN of three or more is not
 // deterministic: it accumulates into an input whose memory is no longer used, so the order, and the
 // last bits of the sum, would change from run to run.
-func (c *composer) sum(name string, tensors []string) string {
+func (c *composer) sum(name string, tensors []build.Ref) build.Ref {
 	total, last := tensors[0], len(tensors)-1
 	for i, t := range tensors[1:] {
 		at := name
 		if i+1 < last {
 			at = fmt.Sprintf("%s/%d", name, i)
 		}
-		total = c.Node("AddN", at, []string{total, t}, build.Type("T", float32Type), build.Int("N", 2))
+		total = c.Node("AddN", at, []build.Ref{total, t}, build.Type("T", float32Type), build.Int("N", 2))
 	}
 	return total
 }
 
 // squares adds the sum of the squares of all elements.
-func (c *composer) squares(name string, tensors []string) string {
+func (c *composer) squares(name string, tensors []build.Ref) build.Ref {
 	n, typeT := build.Int("N", int64(len(tensors))), build.Type("T", float32Type)
 	if c.Own {
 		return c.Node(kernels.Squares, name, tensors, n)
 	}
-	var halves []string
+	var halves []build.Ref
 	for i, t := range tensors {
-		halves = append(halves, c.Node("L2Loss", fmt.Sprintf("%s/%d", name, i), []string{t}, typeT))
+		halves = append(halves, c.Node("L2Loss", fmt.Sprintf("%s/%d", name, i), []build.Ref{t}, typeT))
 	}
 	half := c.Node("AddN", name+"/half", halves, n, typeT)
-	return c.Node("Mul", name, []string{half, c.Float(name+"/two", 2)}, typeT)
+	return c.Node("Mul", name, []build.Ref{half, c.Float(name+"/two", 2)}, typeT)
 }
 
 // decision holds the inputs of a replica's updates.
 type decision struct {
-	norm, finite, counted, iteration string
-	scale, rate                      string
-	states                           map[string]string // new values
-	average                          factors           // of moving averages
+	norm, finite, counted, iteration build.Ref
+	scale, rate                      build.Ref
+	states                           map[string]build.Ref // new values
+	average                          factors              // of moving averages
 }
 
 // decide adds what judge adds. If the step is not applied, the learning rate and the new values of
 // states are dead tensors, which stops all updates.
-func (c *composer) decide(prefix string, r *replica, squares, weight, loss string, totals map[string]string) decision {
-	d := c.judge(prefix, r, squares, weight, loss, totals)
+func (c *composer) decide(prefix string, r *replica, squares build.Ref, totals made) decision {
+	d := c.judge(prefix, r, squares, totals)
 	d.average = c.averaging(prefix, d.iteration)
-	d.rate = c.Node("Switch", prefix+"applied/rate", []string{d.rate, d.finite}, build.Type("T", float32Type)) + ":1"
+	d.rate = c.Node("Switch", prefix+"applied/rate", []build.Ref{d.rate, d.finite}, build.Type("T", float32Type)).Output(1)
 	for _, s := range c.export.Contract.UpdatedStates() {
-		d.states[s.Name] = c.Node("Switch", prefix+"applied/"+s.Name, []string{d.states[s.Name], d.finite}, build.Type("T", float32Type)) + ":1"
+		d.states[s.Name] = c.Node("Switch", prefix+"applied/"+s.Name, []build.Ref{d.states[s.Name], d.finite}, build.Type("T", float32Type)).Output(1)
 	}
 	return d
 }
 
 // judge adds the norm of the gradient of the mean loss (the gradient of the sum divided by the
 // weight), the clipping, the new values of states, and the check whether the step is applied. Every
-// update waits for it, so no variable changes while a gradient is computed. Totals are the sums of
-// the changes of states over all replicas, named as by gradients.
-func (c *composer) judge(prefix string, r *replica, squares, weight, loss string, totals map[string]string) decision {
+// update waits for it, so no variable changes while a gradient is computed. Totals are the sums over
+// all replicas: the weight, the loss, and of grads the changes of states.
+func (c *composer) judge(prefix string, r *replica, squares build.Ref, totals made) decision {
 	typeT := build.Type("T", float32Type)
-	unit := c.Node("Reciprocal", prefix+"unit", []string{weight}, typeT)
-	root := c.Node("Sqrt", prefix+"squares/root", []string{squares}, typeT)
-	norm := c.Node("Mul", prefix+"norm", []string{root, unit}, typeT)
+	unit := c.Node("Reciprocal", prefix+"unit", []build.Ref{totals.weight}, typeT)
+	root := c.Node("Sqrt", prefix+"squares/root", []build.Ref{squares}, typeT)
+	norm := c.Node("Mul", prefix+"norm", []build.Ref{root, unit}, typeT)
 
 	// clip_norm / max(norm, clip_norm), or 1 if clip_norm is 0 or less.
 	clip := r.inputs["clip_norm"]
-	larger := c.Node("Maximum", prefix+"clip/larger", []string{norm, clip}, typeT)
-	ratio := c.Node("RealDiv", prefix+"clip/ratio", []string{clip, larger}, typeT)
-	on := c.Node("Greater", prefix+"clip/on", []string{clip, c.Float(prefix+"clip/zero", 0)}, typeT)
-	factor := c.Node("SelectV2", prefix+"clip/factor", []string{on, ratio, c.Float(prefix+"clip/one", 1)}, typeT)
-	scale := c.Node("Mul", prefix+"scale", []string{unit, factor}, typeT)
+	larger := c.Node("Maximum", prefix+"clip/larger", []build.Ref{norm, clip}, typeT)
+	ratio := c.Node("RealDiv", prefix+"clip/ratio", []build.Ref{clip, larger}, typeT)
+	on := c.Node("Greater", prefix+"clip/on", []build.Ref{clip, c.Float(prefix+"clip/zero", 0)}, typeT)
+	factor := c.Node("SelectV2", prefix+"clip/factor", []build.Ref{on, ratio, c.Float(prefix+"clip/one", 1)}, typeT)
+	scale := c.Node("Mul", prefix+"scale", []build.Ref{unit, factor}, typeT)
 
-	finite := c.Node("LogicalAnd", prefix+"applied", []string{
-		c.Node("IsFinite", prefix+"applied/norm", []string{norm}, typeT),
-		c.Node("IsFinite", prefix+"applied/loss", []string{loss}, typeT),
+	finite := c.Node("LogicalAnd", prefix+"applied", []build.Ref{
+		c.Node("IsFinite", prefix+"applied/norm", []build.Ref{norm}, typeT),
+		c.Node("IsFinite", prefix+"applied/loss", []build.Ref{totals.loss}, typeT),
 	})
 
-	states, sound := c.newStates(prefix, r, unit, totals)
-	if sound != "" {
-		finite = c.Node("LogicalAnd", prefix+"applied/all", []string{finite, sound})
+	states, sound := c.newStates(prefix, r, unit, totals.grads)
+	if !sound.IsZero() {
+		finite = c.Node("LogicalAnd", prefix+"applied/all", []build.Ref{finite, sound})
 	}
 
 	iterations := r.handles[c.export.Contract.Optimizer.Iterations]
-	one := c.Node("Cast", prefix+"applied/count", []string{finite}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", int64Type))
-	counted := c.Node("AssignAddVariableOp", prefix+"count", []string{iterations, one}, build.Type("dtype", int64Type))
+	one := c.Node("Cast", prefix+"applied/count", []build.Ref{finite}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", int64Type))
+	counted := c.Node("AssignAddVariableOp", prefix+"count", []build.Ref{iterations, one}, build.Type("dtype", int64Type))
 	iteration := c.Read(prefix+"iteration", iterations, int64Type, counted)
 	return decision{norm: norm, finite: finite, counted: counted, iteration: iteration, scale: scale, rate: r.inputs["learning_rate"], states: states}
 }
 
 // newStates adds the new values of a replica's states: each plus the sum of its changes, which are
 // multiplied by weights, times the unit, which is the reciprocal of the weight of all replicas. It
-// also returns whether all of them are finite, or "" if there are none.
-func (c *composer) newStates(prefix string, r *replica, unit string, totals map[string]string) (states map[string]string, finite string) {
+// also returns whether all of them are finite, or the zero Ref if there are none.
+func (c *composer) newStates(prefix string, r *replica, unit build.Ref, totals map[string]build.Ref) (states map[string]build.Ref, finite build.Ref) {
 	typeT := build.Type("T", float32Type)
-	states = make(map[string]string)
-	var all []string
+	states = make(map[string]build.Ref)
+	var all []build.Ref
 	for _, s := range c.export.Contract.UpdatedStates() {
 		name := prefix + "states/" + s.Name
-		change := c.Node("Mul", name+"/change", []string{totals[graphs.StatePrefix+s.Name], unit}, typeT)
+		change := c.Node("Mul", name+"/change", []build.Ref{totals[graphs.StatePrefix+s.Name], unit}, typeT)
 		// In a loop, the step before has changed the state.
-		after, _, _ := strings.Cut(change, ":")
-		old := c.Read(name+"/old", r.handles[s.Name], float32Type, after)
-		states[s.Name] = c.Node("AddV2", name, []string{old, change}, typeT)
+		old := c.Read(name+"/old", r.handles[s.Name], float32Type, change)
+		states[s.Name] = c.Node("AddV2", name, []build.Ref{old, change}, typeT)
 		all = append(all, states[s.Name])
 	}
 	if len(all) == 0 {
-		return states, ""
+		return states, build.Ref{}
 	}
-	return states, c.Node("IsFinite", prefix+"applied/states", []string{c.squares(prefix+"states/squares", all)}, typeT)
+	return states, c.Node("IsFinite", prefix+"applied/states", []build.Ref{c.squares(prefix+"states/squares", all)}, typeT)
 }
 
 // update adds the update of one variable of a replica. If the decision says so, and if a dead learning
 // rate does not stop all of it, the handles of variable and slots are dead as well where the step is
 // not applied.
-func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient string, d decision) string {
+func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient build.Ref, d decision) build.Ref {
 	contract := c.export.Contract
-	arguments := map[string]string{
+	arguments := map[string]build.Ref{
 		"variable":       r.handles[v.Name],
 		"gradient":       gradient,
 		"gradient_scale": d.scale,
@@ -289,8 +289,8 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 		handles = append(handles, slot.Name)
 	}
 	for _, name := range handles {
-		if d.finite != "" && !c.waiting[v.Update] {
-			arguments[name] = c.Node("Switch", prefix+"applied/"+name+"/"+v.Name, []string{arguments[name], d.finite}, build.Type("T", resourceType)) + ":1"
+		if !d.finite.IsZero() && !c.waiting[v.Update] {
+			arguments[name] = c.Node("Switch", prefix+"applied/"+name+"/"+v.Name, []build.Ref{arguments[name], d.finite}, build.Type("T", resourceType)).Output(1)
 		}
 	}
 	for _, h := range contract.Optimizer.Hyperparameters {
@@ -300,21 +300,21 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 }
 
 // times adds the product of a scalar and a factor.
-func (c *composer) times(name, scalar string, factor float64) string {
+func (c *composer) times(name string, scalar build.Ref, factor float64) build.Ref {
 	if factor == 1 {
 		return scalar
 	}
-	return c.Node("Mul", name, []string{scalar, c.Float(name+"/factor", float32(factor))}, build.Type("T", float32Type))
+	return c.Node("Mul", name, []build.Ref{scalar, c.Float(name+"/factor", float32(factor))}, build.Type("T", float32Type))
 }
 
 // applied adds clock readings after the sums and after the new values to those in began. If the
 // step is not applied, there are no new values, and the reading after the sums is used for both.
-func (c *composer) applied(prefix string, r *replica, began []string, d decision, sums, updates []string) string {
+func (c *composer) applied(prefix string, r *replica, began []build.Ref, d decision, sums, updates []build.Ref) build.Ref {
 	name := r.prefix + prefix + "clock/"
 	typeT := build.Type("T", dtpb.DataType_DT_DOUBLE)
 	reduced := c.clock(name+"reduced", r, d.scale, sums...)
 	updated := c.clock(name+"updated", r, d.scale, updates...)
-	refused := c.Node("Switch", name+"refused", []string{reduced, d.finite}, typeT) + ":0"
-	ended := c.Node("Merge", name+"ended", []string{updated, refused}, typeT, build.Int("N", 2))
+	refused := c.Node("Switch", name+"refused", []build.Ref{reduced, d.finite}, typeT).Output(0)
+	ended := c.Node("Merge", name+"ended", []build.Ref{updated, refused}, typeT, build.Int("N", 2))
 	return c.clocks(name+"all", r, append(slices.Clone(began), reduced, ended)...)
 }

@@ -57,8 +57,8 @@ func (c *composer) variables(train bool) error {
 		copies = 1
 	}
 	c.plan.SlotBytes = make([]int64, copies)
-	var fills []string
-	c.plan.Fills = make(map[string][]string)
+	var fills []build.Ref
+	c.plan.Fills = make(map[string][]build.Ref)
 	for _, v := range c.declared(train) {
 		t, ok := dtypes[v.dtype]
 		if !ok {
@@ -78,12 +78,12 @@ func (c *composer) variables(train bool) error {
 
 // add adds a variable, whose elements have so many bytes, to the replicas that have it. It returns the
 // nodes that set it to its first value.
-func (c *composer) add(v declared, size int64) (fills []string) {
+func (c *composer) add(v declared, size int64) (fills []build.Ref) {
 	c.plan.Variables = append(c.plan.Variables, v.Variable)
 	c.OnDevice(c.replicas[0].host)
 	value := c.Placeholder("value/"+v.Name, v.DType, v.Shape)
-	var assigns []string
-	filled := make(map[string]string) // initial values by device
+	var assigns []build.Ref
+	filled := make(map[string]build.Ref) // initial values by device
 	for i, r := range c.replicas {
 		if c.Shared && i > 0 {
 			r.handles = c.replicas[0].handles
@@ -115,18 +115,18 @@ func (c *composer) add(v declared, size int64) (fills []string) {
 // fill adds the node that sets all elements of a replica's slot to its initial value. Filled holds
 // such tensors by device. A TPU core has no operation for them outside of a program, so its host
 // makes them, once for all of its cores.
-func (c *composer) fill(r *replica, v Variable, initial float64, handle string, filled map[string]string) string {
+func (c *composer) fill(r *replica, v Variable, initial float64, handle build.Ref, filled map[string]build.Ref) build.Ref {
 	at := r.device
 	if c.Hosted {
 		at = r.host
 	}
-	if filled[at] == "" {
+	if filled[at].IsZero() {
 		c.OnDevice(at)
 		value := c.Int64(r.prefix+"zero/value/"+v.Name, 0)
 		if v.DType == float32Type {
 			value = c.Float(r.prefix+"zero/value/"+v.Name, float32(initial))
 		}
-		filled[at] = c.Node("Fill", r.prefix+"zero/fill/"+v.Name, []string{c.Int64s(r.prefix+"zero/shape/"+v.Name, v.Shape), value},
+		filled[at] = c.Node("Fill", r.prefix+"zero/fill/"+v.Name, []build.Ref{c.Int64s(r.prefix+"zero/shape/"+v.Name, v.Shape), value},
 			build.Type("T", v.DType), build.Type("index_type", int64Type))
 	}
 	c.OnDevice(r.device)
