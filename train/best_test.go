@@ -124,7 +124,7 @@ func TestBestModeOfParams(t *testing.T) {
 	if err := old.Validate(); err != nil {
 		t.Error(err)
 	}
-	old.Checkpoint.resolveBest(classifier.Contract)
+	old.Checkpoint.resolveBest(classifierContract)
 	if order, err := old.Checkpoint.order(classifier); err != nil || order != runner.HigherIsBetter {
 		t.Errorf("accuracy by max: %v, %v", order, err)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/predict"
-	"github.com/gorbit-ml/gorbit/train/task/tokens"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // EvaluateExamples evaluates each example of a split by itself, with the checkpoint that Load
@@ -372,7 +372,7 @@ func (e *examples) answer(row *evaluation.Row, b *dataset.Batch, r predict.Resul
 	switch {
 	case want == nil:
 		return 0, false
-	case e.run.Export.Contract.Task == tokens.Name:
+	case e.run.Export.Contract.Task == task.Tokens:
 		return tagLoss(row, want.Int32, p, logits, name)
 	case p != nil && len(want.Float32) == len(p):
 		return severalLoss(row, want.Float32, p, name)

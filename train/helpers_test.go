@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/train/task/classify"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // classifier is the task of a classifier of two labels.
-var classifier = classify.New(&graphs.Contract{
-	Task: classify.Name, Best: graphs.Best{Metric: "accuracy", Better: graphs.Higher}}, nil)
+var classifier = task.New(classifierContract, nil)
+
+var classifierContract = &graphs.Contract{
+	Task: task.Classification, Best: graphs.Best{Metric: "accuracy", Better: graphs.Higher}}
 
 // metricsLine is a line of a run's metrics.jsonl.
 type metricsLine struct {

@@ -23,8 +23,6 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/task"
-	"github.com/gorbit-ml/gorbit/train/task/mlm"
-	"github.com/gorbit-ml/gorbit/train/task/qa"
 )
 
 // past is the state that an earlier process left in a run folder.
@@ -299,9 +297,9 @@ func toAsk(c *graphs.Contract, m *convert.Manifest) string {
 	switch {
 	case !takesTokens(c):
 		return "--file FILE"
-	case c.Task == mlm.Name:
+	case c.Task == task.MaskedLM:
 		return `--text "... [MASK] ..."`
-	case c.Task == qa.Name, m != nil && m.Pairs():
+	case c.Task == task.QuestionAnswering, m != nil && m.Pairs():
 		return `--text "..." --text-pair "..."`
 	}
 	return `--text "..."`

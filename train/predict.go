@@ -17,7 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
-	"github.com/gorbit-ml/gorbit/train/task/qa"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // DocStride returns the number of tokens that neighbouring windows of a context share in the run's data;
@@ -160,7 +160,7 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.
 		}
 		return r.predictSplit(ctx, split, renderer, each)
 	}
-	if r.Export.Contract.Task == qa.Name {
+	if r.Export.Contract.Task == task.QuestionAnswering {
 		return r.predictQuestions(ctx, split, each)
 	}
 	p, err := r.Predictor(nil)

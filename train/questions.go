@@ -7,21 +7,20 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/task"
-	"github.com/gorbit-ml/gorbit/train/task/qa"
 )
 
 // forSplit returns the task for evaluations of a split, and what reduces the values of a batch's
 // examples; nil for none. Answers to questions are compared with those of the split.
 func (s *setup) forSplit(ctx context.Context, of task.Task, split string) (task.Task, func([]strategy.Feature, runner.Sums) error, error) {
-	if t, ok := of.(qa.Task); ok {
+	if of.Name() == task.QuestionAnswering {
 		questions, err := s.questions(ctx, split)
 		if err != nil {
-			return nil, nil, err
+			return of, nil, err
 		}
-		of = t.WithQuestions(questions, s.params.Eval.NullThreshold)
+		of = of.WithQuestions(questions, s.params.Eval.NullThreshold)
 	}
-	if r, ok := of.(task.Reducer); ok {
-		return of, r.Reduce, nil
+	if of.Reduces() {
+		return of, of.Reduce, nil
 	}
 	return of, nil, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/predict"
-	"github.com/gorbit-ml/gorbit/train/task/regression"
+	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // evaluatedRows holds the flags of gorbit evaluate that ask for single examples.
@@ -65,7 +65,7 @@ func (r *evaluatedRows) validate(f *pflag.FlagSet) error {
 // evaluate evaluates a run and its single examples, if they are asked for or, of regressions, to tell
 // how the errors are spread.
 func (r *evaluatedRows) evaluate(ctx context.Context, run *train.Run, split string) (*evaluation.Evaluation, error) {
-	single := r.predictions != "" || r.worst > 0 || run.Export.Contract.Task == regression.Name
+	single := r.predictions != "" || r.worst > 0 || run.Export.Contract.Task == task.Regression
 	if !single {
 		return run.Evaluation(ctx, split)
 	}

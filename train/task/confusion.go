@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
@@ -41,6 +42,15 @@ func ConfusionOf(sums runner.Sums) (*Confusion, error) {
 		}
 	}
 	return m, nil
+}
+
+// confusionDetail returns the table of the labels and the confusion matrix, of a graph that gives one.
+func confusionDetail(_ *graphs.Contract, sums runner.Sums, labels []string) (evaluation.Detail, error) {
+	m, err := ConfusionOf(sums)
+	if m == nil || err != nil {
+		return evaluation.Detail{}, err
+	}
+	return m.Detail(labels), nil
 }
 
 // Detail returns the table of the classes and the matrix. names may be nil.

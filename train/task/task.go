@@ -1,12 +1,15 @@
 // Package task says what is particular to a kind of answers: metrics beyond those that a graph
-// computes itself, their directions, and checks of data. Package train takes everything else from
-// the contract of the graph. Package generic is the task of contracts that name no other; the
-// packages of other tasks embed it.
+// computes itself, their directions, and checks of data. Everything else is in the contract of the
+// graph. A table has the tasks that are known, a row ([Kind]) and a file each; a program can add rows
+// of its own with [Register]. A contract that names none of them has the task of what it says itself.
 package task
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -15,32 +18,189 @@ import (
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
-// Task is a task that a model is trained for.
-type Task interface {
-	// Measure computes the metrics of training and evaluation from sums. It is a
-	// runner.MetricsFunc.
-	Measure(runner.Sums) (runner.Outputs, error)
-	// Detail returns what an evaluation shows beside metrics. labels are the names of the classes of
-	// the first label, or nil where the data do not name them.
-	Detail(sums runner.Sums, labels []string) (evaluation.Detail, error)
-	// Metric returns the metric with the given name. Its Directed is false if neither the task nor
-	// the contract knows it.
-	Metric(name string) Metric
-	// CheckData returns why a graph cannot be trained on converted data and how to fix that, such
-	// as "has 3 labels; expected 2, as in the graph; ...", or "".
-	CheckData(*convert.Manifest) string
+// Kind is what a task adds to what every contract has. Fields that are nil add nothing.
+type Kind struct {
+	// Name is the name of the task in contracts.
+	Name string
+	// Better holds the direction of each metric that Measure adds, that of the F1 of single classes
+	// under F1Prefix.
+	Better map[string]runner.Better
+	// Measure adds metrics of sums to out, which has the contract's own and the means of other sums.
+	Measure func(c *graphs.Contract, sums runner.Sums, out runner.Outputs) error
+	// Reduce replaces outputs of an evaluation under runner.EachPrefix before they are collected, given
+	// the features of the batch. Several goroutines may call it at once.
+	Reduce func(features []dataset.Feature, out runner.Sums) error
+	// Detail returns what an evaluation shows in addition to metrics. labels are the names of the
+	// classes of the first label, or nil where the data do not name them. Without it, the confusion
+	// matrix of a graph that gives one is shown.
+	Detail func(c *graphs.Contract, sums runner.Sums, labels []string) (evaluation.Detail, error)
+	// CheckData returns why a graph cannot be trained on converted data and how to fix that, such as
+	// "has 3 labels; expected 2, as in the graph; ...", or "".
+	CheckData func(c *graphs.Contract, m *convert.Manifest) string
 	// CheckSplit returns why a split of converted data cannot be trained or evaluated on, or "".
-	CheckSplit(name string, s *convert.Split) string
+	CheckSplit func(name string, s *convert.Split) string
 	// OnlyAnswer returns the answer of all examples of a split, and whether all have the same one.
 	// Nothing can be learned from such a split.
-	OnlyAnswer(*convert.Manifest, *convert.Split) (answer string, only bool)
+	OnlyAnswer func(m *convert.Manifest, s *convert.Split) (answer string, only bool)
 }
 
-// Reducer is a Task that condenses the values of a batch's examples before an evaluation collects them.
-type Reducer interface {
-	// Reduce replaces outputs under runner.EachPrefix, given the features of the batch. Several
-	// goroutines may call it at once.
-	Reduce(features []dataset.Feature, out runner.Sums) error
+// kinds are the tasks that are known.
+var kinds = struct {
+	sync.RWMutex
+	table []Kind
+}{table: []Kind{classification, regression, multiLabel, tokens, questionAnswering, maskedLM}}
+
+// Register adds a task, for the contracts that name it. It panics if k has no name or one that is known.
+func Register(k Kind) {
+	kinds.Lock()
+	defer kinds.Unlock()
+	if k.Name == "" || slices.ContainsFunc(kinds.table, func(other Kind) bool { return other.Name == k.Name }) {
+		panic(fmt.Sprintf("task: %q has no name or is registered twice", k.Name))
+	}
+	kinds.table = append(kinds.table, k)
+}
+
+// kindOf returns the row of the table with the given name, or one that has only a name.
+func kindOf(name string) Kind {
+	kinds.RLock()
+	defer kinds.RUnlock()
+	if i := slices.IndexFunc(kinds.table, func(k Kind) bool { return k.Name == name }); i >= 0 {
+		return kinds.table[i]
+	}
+	return Kind{Name: name}
+}
+
+// Task is the task of a graph.
+type Task struct {
+	kind     Kind
+	contract *graphs.Contract
+	results  Results
+}
+
+// New returns the task that a contract names. results computes the contract's metrics; it may be nil if
+// the contract has none.
+func New(c *graphs.Contract, results Results) Task { return Task{kindOf(c.Task), c, results} }
+
+// Name returns the name of the task in contracts.
+func (t Task) Name() string { return t.kind.Name }
+
+// Measure computes the metrics of training and evaluation from sums: those of the function results of
+// the graph, means of the other sums as runner.Metrics, and what the task adds. If none of the sums of
+// results is there, as in training by graphs that give them only in evaluation, its metrics are left
+// out. It is a runner.MetricsFunc.
+func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
+	out, err := t.own(sums)
+	if err != nil || t.kind.Measure == nil {
+		return out, err
+	}
+	if err := t.kind.Measure(t.contract, sums, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// own returns the metrics that every contract has.
+func (t Task) own(sums runner.Sums) (runner.Outputs, error) {
+	taken := make(runner.Sums)
+	for _, name := range t.contract.Results {
+		if v, ok := sums[name]; ok {
+			taken[name] = v
+		}
+	}
+	others := maps.Clone(sums)
+	maps.DeleteFunc(others, func(name string, _ []float64) bool { return taken[name] != nil })
+	out, err := runner.Metrics(others)
+	if err != nil || len(taken) == 0 {
+		return out, err
+	}
+	for _, name := range t.contract.Results {
+		if taken[name] == nil {
+			return nil, fmt.Errorf("output %q is missing; the metrics of the graph need %s", name, strings.Join(t.contract.Results, ", "))
+		}
+	}
+	if t.results == nil {
+		return nil, fmt.Errorf("the graph's function results is not loaded; its metrics need it")
+	}
+	values, err := t.results(taken)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(out, values)
+	return out, nil
+}
+
+// Reduce condenses the values of a batch's examples before an evaluation collects them; see Kind.
+func (t Task) Reduce(features []dataset.Feature, out runner.Sums) error {
+	if t.kind.Reduce == nil {
+		return nil
+	}
+	return t.kind.Reduce(features, out)
+}
+
+// Reduces returns whether Reduce does anything.
+func (t Task) Reduces() bool { return t.kind.Reduce != nil }
+
+// Detail returns what an evaluation shows in addition to metrics. labels are the names of the classes
+// of the first label, or nil where the data do not name them.
+func (t Task) Detail(sums runner.Sums, labels []string) (evaluation.Detail, error) {
+	if t.kind.Detail != nil {
+		return t.kind.Detail(t.contract, sums, labels)
+	}
+	return confusionDetail(t.contract, sums, labels)
+}
+
+// loss is the metric that all graphs have.
+const loss = "loss"
+
+// Metric returns the metric with the given name. Its Directed is false if neither the task nor the
+// contract knows it.
+func (t Task) Metric(name string) Metric {
+	b, ok := t.kind.Better[name]
+	if !ok && strings.HasPrefix(name, F1Prefix) {
+		b, ok = t.kind.Better[F1Prefix]
+	}
+	if ok {
+		return Metric{Name: name, Better: b, Directed: true}
+	}
+	better := ""
+	if i := slices.IndexFunc(t.contract.Metrics, func(m graphs.Metric) bool { return m.Name == name }); i >= 0 {
+		better = t.contract.Metrics[i].Better
+	}
+	switch {
+	case name == loss:
+		better = graphs.Lower
+	case better == "" && name == t.contract.Best.Metric:
+		better = t.contract.Best.Better
+	}
+	m := Metric{Name: name, Directed: better != "", Better: runner.HigherIsBetter}
+	if better == graphs.Lower {
+		m.Better = runner.LowerIsBetter
+	}
+	return m
+}
+
+// CheckData returns why the graph cannot be trained on converted data and how to fix that, or "".
+func (t Task) CheckData(m *convert.Manifest) string {
+	if t.kind.CheckData == nil {
+		return ""
+	}
+	return t.kind.CheckData(t.contract, m)
+}
+
+// CheckSplit returns why a split of converted data cannot be trained or evaluated on, or "".
+func (t Task) CheckSplit(name string, s *convert.Split) string {
+	if t.kind.CheckSplit == nil {
+		return ""
+	}
+	return t.kind.CheckSplit(name, s)
+}
+
+// OnlyAnswer returns the answer of all examples of a split, and whether all have the same one.
+func (t Task) OnlyAnswer(m *convert.Manifest, s *convert.Split) (answer string, only bool) {
+	if t.kind.OnlyAnswer == nil {
+		return "", false
+	}
+	return t.kind.OnlyAnswer(m, s)
 }
 
 // Feature returns the feature of the given name, or nil.

@@ -1,4 +1,4 @@
-package qa
+package task
 
 import (
 	"encoding/json"
@@ -55,8 +55,8 @@ func batch(windows []window, length int) ([]dataset.Feature, runner.Sums) {
 	}, runner.Sums{runner.LossSum: {3}, runner.WeightSum: {2}, StartLogits: start, EndLogits: end}
 }
 
-func TestMeasureAgainstGolden(t *testing.T) {
-	data, err := os.ReadFile("testdata/golden.json")
+func TestAnswersAgainstGolden(t *testing.T) {
+	data, err := os.ReadFile("testdata/qa.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestMeasureAgainstGolden(t *testing.T) {
 		}
 	}
 	questions = append(questions, convert.Question{Context: "not evaluated", Answers: []string{"x"}}, convert.Question{Context: "a b", Unknown: true})
-	of := New(&graphs.Contract{}, nil).WithQuestions(questions, golden.Threshold)
+	of := newTask(QuestionAnswering, &graphs.Contract{}).WithQuestions(questions, golden.Threshold)
 	filler := windows[0][0]
 	filler.question, filler.weight = 1, 0
 	unknown := windows[0][0]
@@ -117,7 +117,7 @@ func TestMeasureAgainstGolden(t *testing.T) {
 func TestMeasureAsSQuAD11(t *testing.T) {
 	w := window{Start: []float64{9, 0, 1, 0}, End: []float64{9, 0, 1, 0}, Places: [][2]int32{{}, {0, 3}, {4, 8}, {}}, weight: 1}
 	features, out := batch([]window{w}, 4)
-	of := New(&graphs.Contract{}, nil).WithQuestions([]convert.Question{{Context: "the Rome", Answers: []string{"the", "rome"}}}, 0)
+	of := newTask(QuestionAnswering, &graphs.Contract{}).WithQuestions([]convert.Question{{Context: "the Rome", Answers: []string{"the", "rome"}}}, 0)
 	if err := of.Reduce(features, out); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestMeasureAsSQuAD11(t *testing.T) {
 	if got, err := of.Measure(runner.Sums{runner.LossSum: {3}, runner.WeightSum: {2}}); err != nil || got.String() != "{'loss': 1.5}" {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := New(&graphs.Contract{}, nil).Measure(runner.Sums{runner.WeightSum: {2}, StartLogits: {1}}); err != nil || got["f1"] != 1 {
+	if got, err := newTask(QuestionAnswering, &graphs.Contract{}).Measure(runner.Sums{runner.WeightSum: {2}, StartLogits: {1}}); err != nil || got["f1"] != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 	if _, err := of.Measure(runner.Sums{runner.WeightSum: {2}, Windows: {1, 0, 0}}); err == nil || !strings.Contains(err.Error(), "a record is of question 1; expected one of the 1 of the split") {
@@ -142,8 +142,8 @@ func TestMeasureAsSQuAD11(t *testing.T) {
 	}
 }
 
-func TestData(t *testing.T) {
-	of := New(&graphs.Contract{}, nil)
+func TestDataOfAnswers(t *testing.T) {
+	of := newTask(QuestionAnswering, &graphs.Contract{})
 	if got := of.CheckData(&convert.Manifest{Task: "text"}); !strings.HasPrefix(got, "has the answers of task classification; expected those of qa") {
 		t.Error(got)
 	}

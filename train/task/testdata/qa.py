@@ -1,10 +1,10 @@
-"""Writes golden.json: the answers of Hugging Face's run_qa.py and the scores of SQuAD's script 2.0.
+"""Writes qa.json: the answers of Hugging Face's run_qa.py and the scores of SQuAD's script 2.0.
 
 Both by their definitions: for each window the spans of tokens of the context, of at most 30 tokens,
 by the sum of the logits; the best over a question's windows; no answer if the lowest score of
 [CLS] exceeds it by more than the threshold.
 
-    python3 train/task/qa/testdata/golden.py
+    python3 train/task/testdata/qa.py
 """
 
 import collections
@@ -110,7 +110,7 @@ def main() -> None:
             "best_f1_threshold": next(limit for score, limit in tried if score == best),
         },
     }
-    path = pathlib.Path(__file__).resolve().parent / "golden.json"
+    path = pathlib.Path(__file__).resolve().parent / "qa.json"
     path.write_text(json.dumps(golden) + "\n")
     print(golden["want"])
 

@@ -1,4 +1,4 @@
-package classify
+package task
 
 import (
 	"encoding/json"
@@ -10,10 +10,9 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/train/task"
 )
 
-func TestMeasure(t *testing.T) {
+func TestMeasureClasses(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		sums runner.Sums
@@ -22,16 +21,16 @@ func TestMeasure(t *testing.T) {
 		{"loss", runner.Sums{runner.LossSum: {6}, runner.WeightSum: {4}, "mlm_loss_sum": {2}}, "{'loss': 1.5, 'mlm_loss': 0.5}"},
 		{"correct", runner.Sums{runner.LossSum: {6}, runner.WeightSum: {4}, CorrectSum: {3}}, "{'accuracy': 0.75, 'loss': 1.5}"},
 		{"nothing measured", runner.Sums{runner.WeightSum: {0}, CorrectSum: {0}}, "{'accuracy': nan}"},
-		{"the matrix counts", runner.Sums{runner.WeightSum: {4}, CorrectSum: {1}, task.ConfusionSum: {4}}, "{'accuracy': 1.0, 'macro_f1': 1.0, 'macro_precision': 1.0, 'macro_recall': 1.0, 'mcc': 0.0}"},
+		{"the matrix counts", runner.Sums{runner.WeightSum: {4}, CorrectSum: {1}, ConfusionSum: {4}}, "{'accuracy': 1.0, 'macro_f1': 1.0, 'macro_precision': 1.0, 'macro_recall': 1.0, 'mcc': 0.0}"},
 		// MRPC's textbook case: everything predicted a paraphrase.
-		{"binary", runner.Sums{runner.WeightSum: {10}, task.ConfusionSum: {0, 3, 0, 7}},
+		{"binary", runner.Sums{runner.WeightSum: {10}, ConfusionSum: {0, 3, 0, 7}},
 			"{'accuracy': 0.7, 'f1': 0.8235294, 'mcc': 0.0, 'precision': 0.7, 'recall': 1.0}"},
-		{"one class", runner.Sums{runner.WeightSum: {5}, task.ConfusionSum: {5}},
+		{"one class", runner.Sums{runner.WeightSum: {5}, ConfusionSum: {5}},
 			"{'accuracy': 1.0, 'macro_f1': 1.0, 'macro_precision': 1.0, 'macro_recall': 1.0, 'mcc': 0.0}"},
-		{"empty confusion", runner.Sums{runner.WeightSum: {1}, task.ConfusionSum: {0, 0, 0, 0}},
+		{"empty confusion", runner.Sums{runner.WeightSum: {1}, ConfusionSum: {0, 0, 0, 0}},
 			"{'accuracy': 0.0, 'f1': 0.0, 'mcc': 0.0, 'precision': 0.0, 'recall': 0.0}"},
 	} {
-		got, err := New(labeled(2), nil).Measure(c.sums)
+		got, err := newTask(Classification, labeled(2)).Measure(c.sums)
 		if err != nil || got.String() != c.want {
 			t.Errorf("%s: %v, %v; want %s", c.name, got, err, c.want)
 		}
@@ -42,10 +41,10 @@ func TestMeasure(t *testing.T) {
 	}{
 		{runner.Sums{runner.LossSum: {1}}, `output "weight_sum" is missing; the outputs are [loss_sum]`},
 		{runner.Sums{runner.WeightSum: {1}, CorrectSum: {1, 2}}, `"correct_sum" has 2 elements`},
-		{runner.Sums{runner.WeightSum: {1}, task.ConfusionSum: {1, 2, 3}}, "expected a square matrix"},
-		{runner.Sums{runner.WeightSum: {1}, task.ConfusionSum: {}}, "expected a square matrix"},
+		{runner.Sums{runner.WeightSum: {1}, ConfusionSum: {1, 2, 3}}, "expected a square matrix"},
+		{runner.Sums{runner.WeightSum: {1}, ConfusionSum: {}}, "expected a square matrix"},
 	} {
-		if got, err := New(labeled(2), nil).Measure(c.sums); err == nil || !strings.Contains(err.Error(), c.want) {
+		if got, err := newTask(Classification, labeled(2)).Measure(c.sums); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, %v; want an error with %s", c.sums, got, err, c.want)
 		}
 	}
@@ -54,7 +53,7 @@ func TestMeasure(t *testing.T) {
 // Laws: accuracy and macro values do not change when classes are renamed, mcc
 // is symmetric in labels and predictions and lies in [-1, 1], and all metrics
 // are unchanged when every weight doubles.
-func TestMetricsLaws(t *testing.T) {
+func TestClassesLaws(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		n := 2 + r.IntN(4)
@@ -74,7 +73,7 @@ func TestMetricsLaws(t *testing.T) {
 			}
 		}
 		metrics := func(m []float64, weight float64) runner.Outputs {
-			out, err := New(labeled(2), nil).Measure(runner.Sums{runner.WeightSum: {weight}, task.ConfusionSum: m})
+			out, err := newTask(Classification, labeled(2)).Measure(runner.Sums{runner.WeightSum: {weight}, ConfusionSum: m})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,14 +96,14 @@ func TestMetricsLaws(t *testing.T) {
 	}
 }
 
-// readGolden reads testdata/golden.json, written by testdata/golden.py.
+// readGolden reads testdata/classification.json, written by testdata/classification.py.
 func readGolden(t *testing.T) []struct {
 	Name      string
 	Confusion []float64
 	Want      runner.Outputs
 } {
 	t.Helper()
-	b, err := os.ReadFile("testdata/golden.json")
+	b, err := os.ReadFile("testdata/classification.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,14 +118,14 @@ func readGolden(t *testing.T) []struct {
 	return g
 }
 
-func TestMeasureAgainstGolden(t *testing.T) {
+func TestClassesAgainstGolden(t *testing.T) {
 	for _, c := range readGolden(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			var weight float64
 			for _, v := range c.Confusion {
 				weight += v
 			}
-			got, err := New(labeled(2), nil).Measure(runner.Sums{runner.WeightSum: {weight}, task.ConfusionSum: c.Confusion})
+			got, err := newTask(Classification, labeled(2)).Measure(runner.Sums{runner.WeightSum: {weight}, ConfusionSum: c.Confusion})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,15 +141,15 @@ func TestMeasureAgainstGolden(t *testing.T) {
 	}
 }
 
-// TestMetrics lists the metrics of graphs, each with its direction.
-func TestMetrics(t *testing.T) {
-	outputs := []graphs.Arg{{Name: runner.LossSum}, {Name: runner.WeightSum}, {Name: CorrectSum}, {Name: "length_sum"}, {Name: task.ConfusionSum, Shape: []int64{-1, -1}}}
+// TestMetricsOfClasses lists the metrics of graphs, each with its direction.
+func TestMetricsOfClasses(t *testing.T) {
+	outputs := []graphs.Arg{{Name: runner.LossSum}, {Name: runner.WeightSum}, {Name: CorrectSum}, {Name: "length_sum"}, {Name: ConfusionSum, Shape: []int64{-1, -1}}}
 	for labels, want := range map[int]string{
 		2: "accuracy+ f1+ length? loss- mcc+ precision+ recall+",
 		3: "accuracy+ length? loss- macro_f1+ macro_precision+ macro_recall+ mcc+",
 	} {
 		c := labeled(labels)
-		got, err := task.Metrics(New(c, nil), outputs, task.Classes(c))
+		got, err := Metrics(newTask(Classification, c), outputs, Classes(c))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +163,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func sign(m task.Metric) string {
+func sign(m Metric) string {
 	switch {
 	case !m.Directed:
 		return "?"

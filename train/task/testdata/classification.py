@@ -1,6 +1,6 @@
-"""Writes golden.json: metrics from outside Go.
+"""Writes classification.json: metrics from outside Go.
 
-Run from this folder with the checkout's Python:  ../../../../.venv/bin/python golden.py
+Run from this folder with the checkout's Python:  ../../../.venv/bin/python classification.py
 
 From lists of single predictions by their textbook definitions, F1 also by Keras, and the
 correlation coefficient as Gorodkin defines it, by covariances of one-hot vectors.
@@ -120,7 +120,7 @@ def metrics():
 
 if __name__ == "__main__":
     with open(
-        os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden.json"), "w"
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), "classification.json"), "w"
     ) as f:
         json.dump(metrics(), f, indent=None, separators=(",", ":"))
         f.write("\n")

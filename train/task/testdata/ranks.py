@@ -2,7 +2,7 @@
 
 python -m venv venv
 venv/bin/pip install scikit-learn scipy
-venv/bin/python train/task/testdata/golden.py
+venv/bin/python train/task/testdata/ranks.py
 """
 
 import json

@@ -1,4 +1,4 @@
-package generic
+package task
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 var contract = &graphs.Contract{
@@ -21,12 +20,12 @@ func ratio(s runner.Sums) (runner.Outputs, error) {
 	return runner.Outputs{"auc": s["metric/auc/total"][0] / s["metric/auc/count_sum"][0]}, nil
 }
 
-func TestMeasure(t *testing.T) {
+func TestMeasureContract(t *testing.T) {
 	broken := errors.New("no device")
 	for _, c := range []struct {
 		name    string
 		sums    runner.Sums
-		results task.Results
+		results Results
 		want    string
 		err     string
 	}{
@@ -52,10 +51,10 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestMetrics lists the metrics of a graph that is not loaded, each with its direction.
-func TestMetrics(t *testing.T) {
-	of := New(contract, task.AnyResults(contract))
-	metrics, err := task.Metrics(of, []graphs.Arg{{Name: runner.LossSum}, {Name: runner.WeightSum}, {Name: "metric/auc/total"}, {Name: "metric/auc/count_sum"}, {Name: "length_sum"}}, 0)
+// TestMetricsOfContract lists the metrics of a graph that is not loaded, each with its direction.
+func TestMetricsOfContract(t *testing.T) {
+	of := New(contract, AnyResults(contract))
+	metrics, err := Metrics(of, []graphs.Arg{{Name: runner.LossSum}, {Name: runner.WeightSum}, {Name: "metric/auc/total"}, {Name: "metric/auc/count_sum"}, {Name: "length_sum"}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package tokens
+package task
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ import (
 
 // The scores are seqeval's. That a graph counts as seqeval does is tested beside the exporter.
 func TestMeasureAgainstSeqeval(t *testing.T) {
-	data, err := os.ReadFile("../../../tools/tests/goldens/seqeval.json")
+	data, err := os.ReadFile("../../tools/tests/goldens/seqeval.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestMeasureAgainstSeqeval(t *testing.T) {
 		for _, kind := range slices.Sorted(maps.Keys(c.Counts)) {
 			flat = append(flat, c.Counts[kind]...)
 		}
-		got, err := New(&graphs.Contract{}, nil).Measure(runner.Sums{runner.WeightSum: {1}, EntityCounts: flat})
+		got, err := newTask(Tokens, &graphs.Contract{}).Measure(runner.Sums{runner.WeightSum: {1}, EntityCounts: flat})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,8 +48,8 @@ func TestMeasureAgainstSeqeval(t *testing.T) {
 	}
 }
 
-func TestMeasure(t *testing.T) {
-	of := New(&graphs.Contract{Model: graphs.Model{Config: map[string]any{"entities": []any{"LOC", "PER"}}}}, nil)
+func TestMeasureTokens(t *testing.T) {
+	of := newTask(Tokens, &graphs.Contract{Model: graphs.Model{Config: map[string]any{"entities": []any{"LOC", "PER"}}}})
 	got, err := of.Measure(runner.Sums{runner.WeightSum: {4}, "accuracy_sum": {3}, TokenCounts: {1, 1, 1}, EntityCounts: {1, 1, 1, 0, 1, 1}})
 	if err != nil || got.String() != "{'accuracy': 0.75, 'f1': 0.5, 'f1_LOC': 1.0, 'f1_PER': 0.0, 'macro_f1': 0.5, 'precision': 0.5, 'recall': 0.5}" {
 		t.Errorf("entities: %v, %v", got, err)
@@ -66,8 +66,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-func TestData(t *testing.T) {
-	of := New(&graphs.Contract{Model: graphs.Model{Config: map[string]any{"labels": []any{"O", "B-A"}}}}, nil)
+func TestDataOfTokens(t *testing.T) {
+	of := newTask(Tokens, &graphs.Contract{Model: graphs.Model{Config: map[string]any{"labels": []any{"O", "B-A"}}}})
 	m := &convert.Manifest{Task: "tokens", Labels: []string{"O", "B-A"}}
 	if got := of.CheckData(m); got != "" {
 		t.Error(got)

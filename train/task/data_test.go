@@ -1,4 +1,4 @@
-package classify
+package task
 
 import (
 	"testing"
@@ -6,8 +6,8 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 )
 
-func TestData(t *testing.T) {
-	two := New(labeled(2), nil)
+func TestDataOfClasses(t *testing.T) {
+	two := newTask(Classification, labeled(2))
 	for _, c := range []struct {
 		labels []string
 		split  convert.Split

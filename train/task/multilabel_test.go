@@ -1,4 +1,4 @@
-package multilabel
+package task
 
 import (
 	"encoding/json"
@@ -14,8 +14,8 @@ import (
 
 const bins = 500
 
-func TestMeasureAgainstGolden(t *testing.T) {
-	data, err := os.ReadFile("testdata/golden.json")
+func TestLabelsAgainstGolden(t *testing.T) {
+	data, err := os.ReadFile("testdata/multilabel.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestMeasureAgainstGolden(t *testing.T) {
 				histogram[(2*l+int(have))*bins+int(p*bins)]++
 			}
 		}
-		got, err := New(&graphs.Contract{}, nil).Measure(runner.Sums{runner.WeightSum: {float64(len(c.Labels))}, LabelCounts: counts, LabelBins: histogram})
+		got, err := newTask(MultiLabel, &graphs.Contract{}).Measure(runner.Sums{runner.WeightSum: {float64(len(c.Labels))}, LabelCounts: counts, LabelBins: histogram})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,8 +58,8 @@ func TestMeasureAgainstGolden(t *testing.T) {
 	}
 }
 
-func TestMeasure(t *testing.T) {
-	of := New(&graphs.Contract{Model: graphs.Model{Config: map[string]any{"labels": []any{"sea", "a b"}}}}, nil)
+func TestMeasureLabels(t *testing.T) {
+	of := newTask(MultiLabel, &graphs.Contract{Model: graphs.Model{Config: map[string]any{"labels": []any{"sea", "a b"}}}})
 	got, err := of.Measure(runner.Sums{runner.WeightSum: {4}, "exact_match_sum": {1}, LabelCounts: {1, 1, 2, 0, 0, 0}})
 	if err != nil || got.String() != "{'exact_match': 0.25, 'f1_1': 0.0, 'f1_sea': 0.6666667, 'macro_f1': 0.6666667, 'micro_f1': 0.6666667, 'micro_precision': 1.0, 'micro_recall': 0.5}" {
 		t.Errorf("got %v, %v", got, err)
@@ -82,8 +82,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-func TestData(t *testing.T) {
-	of := New(&graphs.Contract{Features: []graphs.Feature{{Name: "labels", Role: graphs.RoleLabel, Shape: []int64{-1, 2}}}}, nil)
+func TestDataOfLabels(t *testing.T) {
+	of := newTask(MultiLabel, &graphs.Contract{Features: []graphs.Feature{{Name: "labels", Role: graphs.RoleLabel, Shape: []int64{-1, 2}}}})
 	m := &convert.Manifest{Task: "multilabel", Labels: []string{"a", "b"}}
 	if got := of.CheckData(m); got != "" {
 		t.Error(got)

@@ -1,5 +1,4 @@
-// Package qa implements the task of answering questions with a part of a context.
-package qa
+package task
 
 import (
 	"fmt"
@@ -12,12 +11,10 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/data/qa"
 	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/train/task"
-	"github.com/gorbit-ml/gorbit/train/task/generic"
 )
 
-// Name is the name of the task in contracts.
-const Name = "qa"
+// QuestionAnswering is the name in contracts of the task of answering questions with a part of a context.
+const QuestionAnswering = "qa"
 
 // Names of the outputs of the function evaluate that are collected.
 const (
@@ -29,43 +26,56 @@ const (
 	Windows = runner.EachPrefix + "windows"
 )
 
-// Task is the question answering task of a graph.
-type Task struct {
-	generic.Task
-	// questions are those of the split that is evaluated; nil where none is.
-	questions []convert.Question
-	// threshold is by how much the score of no answer must exceed that of the best span.
-	threshold float64
+var questionAnswering = Kind{
+	Name: QuestionAnswering,
+	// A threshold has no direction.
+	Better: map[string]runner.Better{
+		"accuracy":               runner.HigherIsBetter,
+		"exact_match":            runner.HigherIsBetter,
+		"f1":                     runner.HigherIsBetter,
+		"has_answer_exact_match": runner.HigherIsBetter,
+		"has_answer_f1":          runner.HigherIsBetter,
+		"no_answer_f1":           runner.HigherIsBetter,
+		"best_f1":                runner.HigherIsBetter,
+	},
+	Measure:    asked{}.measure,
+	Reduce:     reduceWindows,
+	CheckData:  func(_ *graphs.Contract, m *convert.Manifest) string { return CheckKind(m, convert.QuestionAnswering) },
+	CheckSplit: func(name string, s *convert.Split) string { return CheckAnswered(name, s, "answers") },
+	OnlyAnswer: func(_ *convert.Manifest, s *convert.Split) (answer string, only bool) {
+		return "no answer", s.Questions != nil && s.Questions.Records > 0 && s.Questions.Impossible == s.Questions.Records
+	},
 }
 
-var _ task.Task = Task{}
-
-// New returns the task of a graph with the given contract. results may be nil if the contract has no
-// metrics of its own.
-func New(c *graphs.Contract, results task.Results) Task { return Task{Task: generic.New(c, results)} }
-
-// WithQuestions returns the task for evaluations of the split with the given questions. A question has
-// no answer if the score of none exceeds that of the best span by more than threshold.
+// WithQuestions returns the task of answering questions for evaluations of the split with the given
+// ones. A question has no answer if the score of none exceeds that of the best span by more than
+// threshold.
 func (t Task) WithQuestions(questions []convert.Question, threshold float64) Task {
-	t.questions, t.threshold = questions, threshold
+	t.kind.Measure = asked{questions, threshold}.measure
 	return t
 }
 
-// Reduce makes Windows of the logits of a batch. It implements task.Reducer.
-func (t Task) Reduce(features []dataset.Feature, out runner.Sums) error {
+// asked are the questions of the split that is evaluated; none where none is.
+type asked struct {
+	questions []convert.Question
+	threshold float64
+}
+
+// reduceWindows makes Windows of the logits of a batch.
+func reduceWindows(features []dataset.Feature, out runner.Sums) error {
 	start, end := out[StartLogits], out[EndLogits]
 	delete(out, StartLogits)
 	delete(out, EndLogits)
 	values := map[string][]int32{}
 	for _, name := range []string{packed.ClsPositions, packed.SequenceIDs, convert.QuestionID, convert.TokenStarts, convert.TokenEnds} {
-		f := task.Feature(features, name)
+		f := Feature(features, name)
 		if f == nil || f.Int32 == nil {
 			return fmt.Errorf("the batch has no feature %s; expected it, for the answers to questions; export the graph again", name)
 		}
 		values[name] = f.Int32
 	}
-	weights := task.Feature(features, packed.ExampleWeights)
-	rows, sequences := task.Feature(features, packed.SequenceIDs).Shape, values[packed.SequenceIDs]
+	weights := Feature(features, packed.ExampleWeights)
+	rows, sequences := Feature(features, packed.SequenceIDs).Shape, values[packed.SequenceIDs]
 	if len(start) != len(sequences) || len(end) != len(sequences) || weights == nil || len(rows) != 2 {
 		return fmt.Errorf("outputs %q and %q have %d and %d elements; expected %d, one for each token", StartLogits, EndLogits, len(start), len(end), len(sequences))
 	}
@@ -109,31 +119,27 @@ func candidates(flat []float64, questions int) ([]*qa.Candidates, error) {
 	return out, nil
 }
 
-// Measure implements task.Task. Beside the generic metrics, it returns from Windows exact_match and f1 as
+// measure adds from Windows exact_match and f1 as
 // SQuAD's scripts, as shares of 1: as that of 1.1 if all questions have an answer, and otherwise as that
 // of 2.0, with those of questions with and without an answer, and with the threshold at which f1 would
 // be best. Questions of which no window was evaluated do not count.
-func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
-	out, err := t.Task.Measure(sums)
-	if err != nil {
-		return nil, err
-	}
+func (a asked) measure(_ *graphs.Contract, sums runner.Sums, out runner.Outputs) error {
 	flat, ok := sums[Windows]
 	switch {
 	case !ok && sums[StartLogits] != nil: // to name the metrics
 		out["exact_match"], out["f1"] = 1, 1
-		return out, nil
+		return nil
 	case !ok:
-		return out, nil
+		return nil
 	}
-	all, err := candidates(flat, len(t.questions))
+	all, err := candidates(flat, len(a.questions))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := t.score(all)
+	s := a.score(all)
 	if s.all.count == 0 {
 		out["exact_match"], out["f1"] = math.NaN(), math.NaN()
-		return out, nil
+		return nil
 	}
 	out["exact_match"], out["f1"] = s.all.means()
 	if s.without.count > 0 {
@@ -141,7 +147,7 @@ func (t Task) Measure(sums runner.Sums) (runner.Outputs, error) {
 		out["no_answer_f1"], _ = s.without.means()
 		out["best_f1"], out["best_f1_threshold"] = s.best()
 	}
-	return out, nil
+	return nil
 }
 
 // scores are sums of scores of questions.
@@ -162,10 +168,10 @@ type scored struct {
 type choice struct{ margin, span, none float64 }
 
 // score compares the answers to the questions with the true ones.
-func (t Task) score(all []*qa.Candidates) (s scored) {
-	impossible := slices.ContainsFunc(t.questions, func(q convert.Question) bool { return len(q.Answers) == 0 && !q.Unknown })
+func (a asked) score(all []*qa.Candidates) (s scored) {
+	impossible := slices.ContainsFunc(a.questions, func(q convert.Question) bool { return len(q.Answers) == 0 && !q.Unknown })
 	for i, c := range all {
-		q := t.questions[i]
+		q := a.questions[i]
 		if c == nil || q.Unknown {
 			continue
 		}
@@ -179,7 +185,7 @@ func (t Task) score(all []*qa.Candidates) (s scored) {
 			margin = c.Null - c.Best[0].Score
 		}
 		answer := span
-		if impossible && c.NoAnswer(t.threshold) {
+		if impossible && c.NoAnswer(a.threshold) {
 			answer = ""
 		}
 		exact, f1 := qa.ExactMatch(answer, truths), qa.F1(answer, truths, impossible)
@@ -218,33 +224,4 @@ func (s scored) best() (f1, threshold float64) {
 		}
 	}
 	return best / s.all.count, at
-}
-
-// better holds the direction of each metric that the task adds. A threshold has none.
-var better = map[string]runner.Better{
-	"accuracy":               runner.HigherIsBetter,
-	"exact_match":            runner.HigherIsBetter,
-	"f1":                     runner.HigherIsBetter,
-	"has_answer_exact_match": runner.HigherIsBetter,
-	"has_answer_f1":          runner.HigherIsBetter,
-	"no_answer_f1":           runner.HigherIsBetter,
-	"best_f1":                runner.HigherIsBetter,
-}
-
-// Metric implements task.Task. It knows the metrics of Measure.
-func (t Task) Metric(name string) task.Metric { return t.Known(name, better) }
-
-// CheckData implements task.Task: the answers are parts of contexts.
-func (t Task) CheckData(m *convert.Manifest) string {
-	return task.CheckKind(m, convert.QuestionAnswering)
-}
-
-// CheckSplit implements task.Task: the answers of all questions are known.
-func (t Task) CheckSplit(name string, s *convert.Split) string {
-	return task.CheckAnswered(name, s, "answers")
-}
-
-// OnlyAnswer implements task.Task: that there is no answer.
-func (t Task) OnlyAnswer(_ *convert.Manifest, s *convert.Split) (answer string, only bool) {
-	return "no answer", s.Questions != nil && s.Questions.Records > 0 && s.Questions.Impossible == s.Questions.Records
 }

@@ -1,4 +1,4 @@
-package mlm
+package task
 
 import (
 	"testing"
@@ -8,9 +8,9 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-func TestTask(t *testing.T) {
+func TestMaskedLM(t *testing.T) {
 	c := &graphs.Contract{Masking: &graphs.Masking{VocabSize: 20}, Metrics: []graphs.Metric{{Name: "perplexity", Better: graphs.Lower}}}
-	of := New(c, nil)
+	of := newTask(MaskedLM, c)
 	for name, want := range map[string]runner.Better{"accuracy": runner.HigherIsBetter, "perplexity": runner.LowerIsBetter, "loss": runner.LowerIsBetter} {
 		if m := of.Metric(name); !m.Directed || m.Better != want {
 			t.Errorf("%s is %v", name, m)

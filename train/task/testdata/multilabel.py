@@ -1,8 +1,8 @@
-"""Writes golden.json: metrics of several labels per example by scikit-learn.
+"""Writes multilabel.json: metrics of several labels per example by scikit-learn.
 
 python -m venv venv
 venv/bin/pip install scikit-learn
-venv/bin/python train/task/multilabel/testdata/golden.py
+venv/bin/python train/task/testdata/multilabel.py
 """
 
 import json
@@ -52,7 +52,7 @@ def main() -> None:
                 "want": want,
             }
         )
-    path = pathlib.Path(__file__).resolve().parent / "golden.json"
+    path = pathlib.Path(__file__).resolve().parent / "multilabel.json"
     path.write_text(json.dumps(cases) + "\n")
 
 

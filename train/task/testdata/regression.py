@@ -1,8 +1,8 @@
-"""Writes golden.json: metrics of regressions by scikit-learn and SciPy.
+"""Writes regression.json: metrics of regressions by scikit-learn and SciPy.
 
 python -m venv venv
 venv/bin/pip install scikit-learn scipy
-venv/bin/python train/task/regression/testdata/golden.py
+venv/bin/python train/task/testdata/regression.py
 """
 
 import json
@@ -38,7 +38,7 @@ def main() -> None:
                 "want": want,
             }
         )
-    path = pathlib.Path(__file__).resolve().parent / "golden.json"
+    path = pathlib.Path(__file__).resolve().parent / "regression.json"
     path.write_text(json.dumps(cases) + "\n")
 
 

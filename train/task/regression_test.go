@@ -1,4 +1,4 @@
-package regression
+package task
 
 import (
 	"encoding/json"
@@ -14,24 +14,24 @@ import (
 
 // moments returns the sums of a graph for labels and predictions, in two float32 each.
 func moments(y, p, w []float64) runner.Sums {
-	var m [columns]float64
+	var m [momentColumns]float64
 	loss := 0.0
 	for i := range y {
-		for k, v := range [columns]float64{1, y[i], p[i], y[i] * y[i], p[i] * p[i], y[i] * p[i], math.Abs(p[i] - y[i])} {
+		for k, v := range [momentColumns]float64{1, y[i], p[i], y[i] * y[i], p[i] * p[i], y[i] * p[i], math.Abs(p[i] - y[i])} {
 			m[k] += w[i] * v
 		}
 		loss += w[i] * (p[i] - y[i]) * (p[i] - y[i])
 	}
-	flat := make([]float64, 2*columns)
+	flat := make([]float64, 2*momentColumns)
 	for k, v := range m {
 		flat[k] = float64(float32(v))
-		flat[columns+k] = float64(float32(v - flat[k]))
+		flat[momentColumns+k] = float64(float32(v - flat[k]))
 	}
 	return runner.Sums{runner.LossSum: {loss}, runner.WeightSum: {m[0]}, Moments: flat}
 }
 
-func TestMeasureAgainstGolden(t *testing.T) {
-	data, err := os.ReadFile("testdata/golden.json")
+func TestNumbersAgainstGolden(t *testing.T) {
+	data, err := os.ReadFile("testdata/regression.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestMeasureAgainstGolden(t *testing.T) {
 	if err := json.Unmarshal(data, &cases); err != nil || len(cases) == 0 {
 		t.Fatalf("%d cases, %v", len(cases), err)
 	}
-	of := New(&graphs.Contract{}, nil)
+	of := newTask(Regression, &graphs.Contract{})
 	for _, c := range cases {
 		ones, twice := make([]float64, len(c.Labels)), make([]float64, len(c.Labels))
 		for i := range ones {
@@ -66,8 +66,8 @@ func TestMeasureAgainstGolden(t *testing.T) {
 	}
 }
 
-func TestMeasure(t *testing.T) {
-	of := New(&graphs.Contract{}, nil)
+func TestMeasureNumbers(t *testing.T) {
+	of := newTask(Regression, &graphs.Contract{})
 	got, err := of.Measure(moments([]float64{2, 2}, []float64{1, 4}, []float64{1, 1}))
 	if err != nil || got.String() != "{'loss': 2.5, 'mae': 1.5, 'mse': 2.5, 'pearson': nan, 'r2': nan}" {
 		t.Errorf("equal labels: %v, %v", got, err)
@@ -86,8 +86,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-func TestData(t *testing.T) {
-	of := New(&graphs.Contract{}, nil)
+func TestDataOfNumbers(t *testing.T) {
+	of := newTask(Regression, &graphs.Contract{})
 	if got := of.CheckData(&convert.Manifest{Task: "sst2"}); got != "has the answers of task classification; expected those of regression, as in the graph; convert it with --task regression" {
 		t.Error(got)
 	}
