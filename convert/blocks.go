@@ -21,6 +21,7 @@ type blocks struct {
 
 // remainder is what no block of a split has yet.
 type remainder struct {
+	empty int64 // documents without tokens
 	ids   []int32
 	count int64 // blocks written
 	rec   recorder
@@ -72,10 +73,11 @@ func (b *blocks) finish(s *Split) { s.meanLength() }
 // join adds a document to what is left, and writes the blocks that are full. A document of which the
 // tokenizer leaves nothing is passed over.
 func (b *blocks) join(w *splitWriter, _ *chunk, r *row) error {
+	m := b.of(w)
 	if len(r.answer.labels) == 0 {
+		m.empty++
 		return nil
 	}
-	m := b.of(w)
 	m.ids = append(append(m.ids, r.answer.labels...), b.sep)
 	size, at := b.cfg.MaxLength-2, 0
 	for ; len(m.ids)-at > size; at += size {

@@ -25,6 +25,13 @@ func (c *conversion) warnings(splits []string) {
 			c.warnLabels(name, c.writers[name].info)
 		}
 	}
+	if b, ok := c.maker.(*blocks); ok {
+		for _, name := range splits {
+			if n := b.left[name]; n != nil && n.empty > 0 {
+				c.warn("%s: left out %s", name, table.Count(int(n.empty), "empty text"))
+			}
+		}
+	}
 	if c.twice != nil {
 		c.twice.warn(splits, c.warn)
 	}

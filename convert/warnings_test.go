@@ -50,6 +50,15 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// Documents of which the tokenizer leaves nothing are no examples.
+func TestWarnsOfEmptyDocuments(t *testing.T) {
+	dir := write(t, map[string]string{"train.csv": "text\na\n \n\"\"\nb\n"})
+	m := mustRun(t, in(dir, Config{Task: string(MaskedLM), TextColumn: "text", Inputs: []Input{{Train, "train.csv"}}}))
+	if want := []string{"train: left out 2 empty texts"}; !reflect.DeepEqual(m.Warnings, want) {
+		t.Errorf("warnings %q, expected %q", m.Warnings, want)
+	}
+}
+
 // hashOfNumber is a hash as that of a record.
 func hashOfNumber(n int) uint64 {
 	return xxhash.Sum64(binary.LittleEndian.AppendUint64(nil, uint64(n)))

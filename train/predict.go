@@ -114,6 +114,7 @@ func (r *Run) Predictor(tokenizer *text.Tokenizer) (*predict.Predictor, error) {
 	c := predict.Config{
 		Tokenizer:  tokenizer,
 		TopK:       r.TopK,
+		Skip:       r.Skip,
 		MaxLength:  r.MaxLength(),
 		Window:     windowExamples,
 		CallTokens: callCells,

@@ -141,7 +141,12 @@ func (r *Run) OpenRows(ctx context.Context, path string, stdin io.Reader, column
 	if err != nil {
 		return nil, err
 	}
-	return predict.OpenRows(ctx, path, stdin, columns, records, r.Layout(), r.Params.Eval.BatchSize)
+	rows, err := predict.OpenRows(ctx, path, stdin, columns, records, r.Layout(), r.Params.Eval.BatchSize)
+	if err != nil {
+		return nil, err
+	}
+	rows.Skip = r.Skip
+	return rows, nil
 }
 
 // PredictRecords answers the records of TFRecord files and calls each with the answers, in order.

@@ -41,6 +41,9 @@ type Run struct {
 	// TopK is the number of tokens that predictions propose for a masked one; 0 means
 	// predict.DefaultTopK.
 	TopK int
+	// Skip, if set, is called with the *predict.LineError of a text or row of a file that cannot be
+	// answered, and the others are answered.
+	Skip func(error)
 	// Sources is the folder in which EvaluateExamples looks for the files that the data were made of, to
 	// read texts. "" means the folder of the data, the one that this is in, and the current one.
 	Sources string

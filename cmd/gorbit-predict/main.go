@@ -13,6 +13,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -56,6 +57,8 @@ type options struct {
 	format    string
 	out       string
 	overwrite bool
+	skipBad   bool
+	skipped   int
 	batchSize int
 	allowOps  []string
 }
@@ -108,12 +111,24 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 			if err := o.validate(); err != nil {
 				return fault.Usagef("%w", err)
 			}
-			return answer(cmd.Context(), o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			err := answer(cmd.Context(), &o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if o.skipped > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "gorbit-predict: skipped %d bad rows of %s\n", o.skipped, o.file)
+			}
+			if errors.As(err, new(*predict.LineError)) && !o.skipBad {
+				err = fmt.Errorf("%w; correct the row, or leave such rows out with --skip-bad-rows", err)
+			}
+			return err
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fault.Usagef("%w", err) })
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	flags := cmd.Flags()
+	o.add(cmd.Flags())
+	return cmd
+}
+
+// add adds the flags.
+func (o *options) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&o.model, "model", "", "`folder` that gorbit export wrote")
 	flags.StringArrayVar(&o.texts, "text", nil, "`text` to classify; may be repeated")
@@ -126,12 +141,12 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 	flags.StringVar(&o.columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv, jsonl or json (an array of objects) (default: by its name)")
 	flags.StringVar(&o.columns.Delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	flags.StringVar(&o.columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
+	flags.BoolVar(&o.skipBad, "skip-bad-rows", false, "leave out the rows of the file that cannot be answered, such as empty texts, and count them")
 	flags.StringVar(&o.format, "format", "", "format of the answers: text, tsv, csv or json (default: by the name of --out, else text, or that of a file with columns)")
 	flags.StringVar(&o.out, "out", "", "`file` for the answers; may end in .gz or .zst (default: standard output)")
 	flags.BoolVar(&o.overwrite, "overwrite", false, "replace the file for the answers")
 	flags.IntVar(&o.batchSize, "batch-size", 32, "number of texts in one call of the model")
 	flags.StringSliceVar(&o.allowOps, "allow-op", nil, "allow the model to use this `operation` although it reaches files, processes or Python")
-	return cmd
 }
 
 func (o options) validate() error {
@@ -146,6 +161,9 @@ func (o options) validate() error {
 		return fmt.Errorf("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(o.texts), len(o.pairs))
 	case o.batchSize < 1:
 		return fmt.Errorf("--batch-size is %d; expected 1 or more", o.batchSize)
+	}
+	if o.file == "" && o.skipBad {
+		return errors.New("--skip-bad-rows is given without --file; expected both, or neither")
 	}
 	if o.file == "" && o.columns != (predict.Columns{}) {
 		return errors.New("columns, or a format of the input, are given without --file; expected them only with --file")
@@ -162,8 +180,22 @@ func (o options) validate() error {
 	return nil
 }
 
+// skip returns a function that counts a row which is left out, and prints the first ones; nil if such
+// rows are not left out.
+func (o *options) skip(stderr io.Writer) func(error) {
+	if !o.skipBad {
+		return nil
+	}
+	const most = 10
+	return func(err error) {
+		if o.skipped++; o.skipped <= most {
+			fmt.Fprintf(stderr, "gorbit-predict: bad row: %v\n", err)
+		}
+	}
+}
+
 // answer loads the model and answers everything that was asked.
-func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.Writer) error {
+func answer(ctx context.Context, o *options, stdin io.Reader, stdout, stderr io.Writer) error {
 	folder, err := vfs.Localize(ctx, o.model, nil)
 	if err != nil {
 		return err
@@ -179,7 +211,7 @@ func answer(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.W
 }
 
 // answerRecords answers the rows of a table, or the records of a file.
-func answerRecords(ctx context.Context, o options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
+func answerRecords(ctx context.Context, o *options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(o.texts) > 0 {
 		return fault.Usagef("--text is given, and the model takes no texts; expected values in the columns of a file, with --file")
 	}
@@ -198,6 +230,7 @@ func answerRecords(ctx context.Context, o options, model *served.Model, stdin io
 			return err
 		}
 		defer rows.Close()
+		rows.Skip = o.skip(stderr)
 		in, batches = rows.Table, rows
 	}
 	out, write, err := predict.Answers(stdout, o.out, o.overwrite, in, predict.Format(o.format), model.Renderer)
@@ -213,7 +246,7 @@ func answerRecords(ctx context.Context, o options, model *served.Model, stdin io
 }
 
 // answerTexts answers all texts, and prints how many were cut because they were too long.
-func answerTexts(ctx context.Context, o options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
+func answerTexts(ctx context.Context, o *options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
 	in := predict.Source(&predict.List{Texts: o.texts, Pairs: o.pairs})
 	if o.file != "" {
 		opened, closeFile, err := predict.Open(ctx, o.file, stdin, o.columns)
@@ -231,6 +264,7 @@ func answerTexts(ctx context.Context, o options, model *served.Model, stdin io.R
 	if err != nil {
 		return err
 	}
+	predictor.Skip = o.skip(stderr)
 	out, write, err := predict.Answers(stdout, o.out, o.overwrite, in, predict.Format(o.format), model.Renderer)
 	if err != nil {
 		return err

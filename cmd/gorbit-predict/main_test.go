@@ -124,6 +124,21 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// Rows without a text have no answer: the first ends the answers, or all are left out.
+func TestSkipBadRows(t *testing.T) {
+	model, golden := fixture(t)
+	args := []string{"--model", model, "--format", "json", "--file", "-"}
+	code, stdout, stderr := call("\n  \na b c\n", args...)
+	if code != 3 || stdout != "" || !strings.Contains(stderr, "standard input:1: the text is empty") || !strings.Contains(stderr, "--skip-bad-rows") {
+		t.Errorf("exit code %d, %q, %s", code, stdout, stderr)
+	}
+	code, stdout, stderr = call("\n  \na b c\n", append(args, "--skip-bad-rows")...)
+	if code != 0 || !strings.Contains(stderr, "bad row: standard input:2: the text is empty") || !strings.Contains(stderr, "skipped 2 bad rows") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	checkAnswers(t, stdout, golden[0])
+}
+
 func TestFormats(t *testing.T) {
 	model, golden := fixture(t)
 	score := 0.0

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -44,28 +45,7 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 	}
 	r.add(cmd, train.BestOrLatest)
 	f := cmd.Flags()
-	f.StringArrayVar(&a.texts, "text", nil, "text to classify; may be repeated")
-	f.StringArrayVar(&a.pairs, "text-pair", nil, "second `TEXT` of the pair; once for each --text")
-	f.StringVar(&a.file, "file", "", "file of texts; - is standard input")
-	f.StringVar(&a.columns.Text, "text-column", "", "column of the text in the file")
-	f.StringVar(&a.columns.Pair, "pair-column", "", "column of the second text of a pair")
-	f.StringVar(&a.columns.ID, "id-column", "", "the only column to keep beside the answers (default: all)")
-	f.BoolVar(&a.columns.NoHeader, "no-header", false, "the file has no header row")
-	f.StringVar(&a.columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv, jsonl or json (an array of objects) (default: by its name)")
-	f.StringVar(&a.columns.Delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
-	f.StringVar(&a.columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
-	f.StringVar(&a.split, "split", "", "classify this split of the run's data")
-	f.StringVar(&a.vocab, "vocab", "", "vocabulary `FILE` (default: the run's)")
-	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
-	f.Lookup("lowercase").DefValue = "" // the help text states the default
-	f.StringVar(&a.format, "format", "", "format of the answers: text, tsv, csv or json (default: by the name of --out, else text, or that of a file with columns)")
-	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each [MASK]")
-	f.StringVar(&a.out, "out", "", "`FILE` for the answers; may end in .gz or .zst (default: standard output)")
-	f.BoolVar(&a.overwrite, "overwrite", false, "replace the file for the answers")
-	help.Group(f, "What to answer", "text", "text-pair", "file", "split")
-	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding")
-	help.Group(f, "The vocabulary", "vocab", "lowercase")
-	help.Group(f, "Output", "out", "overwrite", "format", "top-k")
+	a.add(f)
 	r.onTPU(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.lowercaseGiven = f.Changed("lowercase")
@@ -85,7 +65,18 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 			return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm", task)
 		}
 		run.TopK = a.topK
-		return a.predict(cmd, run, env.Log)
+		var skipped skippedRows
+		if a.skipBad {
+			run.Skip = skipped.add(env.Log)
+		}
+		err = a.predict(cmd, run, env.Log)
+		if skipped > 0 {
+			env.Log.Warn("skipped bad rows", "file", a.file, "skipped", int(skipped))
+		}
+		if is[*predict.LineError](err) && !a.skipBad {
+			err = fmt.Errorf("%w; correct the row, or leave such rows out with --skip-bad-rows", err)
+		}
+		return err
 	}
 	return cmd
 }
@@ -95,9 +86,49 @@ type asked struct {
 	texts, pairs                    []string
 	file, split, vocab, format, out string
 	lowercase, lowercaseGiven       bool
-	overwrite                       bool
+	overwrite, skipBad              bool
 	topK                            int
 	columns                         predict.Columns
+}
+
+// add adds the flags.
+func (a *asked) add(f *pflag.FlagSet) {
+	f.StringArrayVar(&a.texts, "text", nil, "text to classify; may be repeated")
+	f.StringArrayVar(&a.pairs, "text-pair", nil, "second `TEXT` of the pair; once for each --text")
+	f.StringVar(&a.file, "file", "", "file of texts; - is standard input")
+	f.StringVar(&a.columns.Text, "text-column", "", "column of the text in the file")
+	f.StringVar(&a.columns.Pair, "pair-column", "", "column of the second text of a pair")
+	f.StringVar(&a.columns.ID, "id-column", "", "the only column to keep beside the answers (default: all)")
+	f.BoolVar(&a.columns.NoHeader, "no-header", false, "the file has no header row")
+	f.StringVar(&a.columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv, jsonl or json (an array of objects) (default: by its name)")
+	f.StringVar(&a.columns.Delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
+	f.StringVar(&a.columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
+	f.BoolVar(&a.skipBad, "skip-bad-rows", false, "leave out the rows of the file that cannot be answered, such as empty texts, and count them")
+	f.StringVar(&a.split, "split", "", "classify this split of the run's data")
+	f.StringVar(&a.vocab, "vocab", "", "vocabulary `FILE` (default: the run's)")
+	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
+	f.Lookup("lowercase").DefValue = "" // the help text states the default
+	f.StringVar(&a.format, "format", "", "format of the answers: text, tsv, csv or json (default: by the name of --out, else text, or that of a file with columns)")
+	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each [MASK]")
+	f.StringVar(&a.out, "out", "", "`FILE` for the answers; may end in .gz or .zst (default: standard output)")
+	f.BoolVar(&a.overwrite, "overwrite", false, "replace the file for the answers")
+	help.Group(f, "What to answer", "text", "text-pair", "file", "split")
+	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding", "skip-bad-rows")
+	help.Group(f, "The vocabulary", "vocab", "lowercase")
+	help.Group(f, "Output", "out", "overwrite", "format", "top-k")
+}
+
+// skippedRows counts rows that are left out.
+type skippedRows int
+
+// add returns a function that counts a row, and logs the first ones.
+func (s *skippedRows) add(log *slog.Logger) func(error) {
+	const most = 10 // as gorbit convert
+	return func(err error) {
+		if *s++; *s <= most {
+			log.Warn("bad row", "error", err)
+		}
+	}
 }
 
 // validate checks the flags, which f has parsed.
@@ -118,6 +149,9 @@ func (a *asked) validate(f *pflag.FlagSet) error {
 	}
 	if len(a.pairs) > 0 && len(a.pairs) != len(a.texts) {
 		return usagef("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(a.texts), len(a.pairs))
+	}
+	if a.file == "" && a.skipBad {
+		return usagef("--skip-bad-rows is given without --file; expected both, or neither")
 	}
 	if a.file == "" && a.columns != (predict.Columns{}) {
 		return usagef("columns, or a format of the input, are given without --file; expected them only with --file")

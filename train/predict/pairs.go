@@ -5,7 +5,7 @@ import "github.com/gorbit-ml/gorbit/text"
 // CheckPairs returns a Source of the same texts. It calls warn once, for the first example that is
 // a pair although the model was trained on single texts, or the other way round: number counts
 // examples from 1, and message says what is wrong. pairs reports whether the model was trained on
-// pairs.
+// pairs; then a row of a Table with a column of second texts is refused if it has none.
 func CheckPairs(in Source, pairs bool, warn func(number int, message string)) Source {
 	return &checked{Source: in, pairs: pairs, warn: warn}
 }
@@ -20,8 +20,14 @@ type checked struct {
 // Next implements Source.
 func (c *checked) Next() (text.Pair, error) {
 	e, err := c.Source.Next()
-	if err != nil || c.warn == nil {
+	if err != nil {
 		return e, err
+	}
+	if t, ok := c.Source.(*Table); ok && c.pairs && t.pair != "" && e.B == "" {
+		return e, t.Refuse(EmptySecond)
+	}
+	if c.warn == nil {
+		return e, nil
 	}
 	if c.number++; c.pairs == (e.B != "") {
 		return e, nil

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/data/qa"
 	"github.com/gorbit-ml/gorbit/text"
 )
@@ -54,6 +55,9 @@ type Config struct {
 	Rows, RowExamples int
 	// InFlight is the number of calls that run at the same time; 0 means one.
 	InFlight int
+	// Skip, if set, is called with the *LineError of a text that cannot be answered, and the others are
+	// answered. Otherwise such a text ends the answers.
+	Skip func(error)
 }
 
 // Validate returns an error that names the invalid field.
@@ -113,8 +117,13 @@ type Summary struct {
 	Truncated int // number of these answers whose texts were cut
 }
 
-// Answer returns the answers for texts, in order.
+// Answer returns the answers for texts, in order. A text that is not answered is a usage error for all.
 func (p *Predictor) Answer(ctx context.Context, texts ...text.Pair) ([]Answer, error) {
+	for i, e := range texts {
+		if reason := p.refused(e); reason != "" {
+			return nil, fault.Usagef("text %d: %s", i+1, reason)
+		}
+	}
 	return p.answer(ctx, p.window(texts))
 }
 
@@ -165,7 +174,15 @@ func (p *Predictor) encode(in Source) iter.Seq2[window, error] {
 			for len(pairs) < p.Window && err == nil {
 				var e text.Pair
 				if e, err = in.Next(); err == nil {
+					if reason := p.refused(e); reason != "" {
+						err = in.Refuse(reason)
+					}
+				}
+				switch {
+				case err == nil:
 					pairs = append(pairs, e)
+				case skip(p.Skip, err):
+					err = nil
 				}
 			}
 			if len(pairs) > 0 {

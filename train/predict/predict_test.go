@@ -173,7 +173,7 @@ func TestAnswersEndWithTheError(t *testing.T) {
 func TestServer(t *testing.T) {
 	p := newPredictor(t, lengths{}, Config{MaxLength: 8, CallTokens: 32, InFlight: 2, Renderer: Classifier([]string{"no"})})
 	var asking sync.WaitGroup
-	for n := range 20 {
+	for n := 1; n <= 20; n++ {
 		asking.Go(func() {
 			given, err := p.Answer(t.Context(), text.Pair{A: strings.Repeat("a ", n)}, text.Pair{A: "a", B: "a"})
 			answers := make([]Label, len(given))

@@ -17,7 +17,10 @@ import (
 // Rows reads the rows of a Table as batches of records. It implements BatchReader.
 type Rows struct {
 	// Table has the rows. A TableWriter writes them with their answers.
-	Table     *Table
+	Table *Table
+	// Skip, if set, is called with the *LineError of a row that cannot be answered, and the next one
+	// follows. Otherwise such a row ends the reading.
+	Skip      func(error)
 	records   *convert.RowRecords
 	assembler dataset.Assembler
 	size      int
@@ -67,31 +70,41 @@ func IsRecords(path string) bool {
 func (r *Rows) Next(context.Context) (*dataset.Batch, error) {
 	r.assembler.Reset()
 	n := 0
-	for ; n < r.size && !r.ended; n++ {
-		fields, line, err := r.Table.next()
-		if errors.Is(err, io.EOF) {
+	for n < r.size && !r.ended {
+		err := r.add()
+		switch {
+		case errors.Is(err, io.EOF):
 			r.ended = true
-			break
-		}
-		if err != nil {
+		case err == nil:
+			n++
+		case !skip(r.Skip, err):
 			return nil, err
-		}
-		cells := make([]convert.Cell, len(r.records.Columns()))
-		for i := range cells {
-			cells[i] = convert.Cell{Text: fields[i].Text, OK: fields[i].OK}
-		}
-		record, err := r.records.Record(cells)
-		if err != nil {
-			return nil, &LineError{Name: r.Table.path, Line: int(line), Reason: err.Error()}
-		}
-		if bad := r.assembler.Add(dataset.RecordID{Record: line}, record); bad != nil {
-			return nil, &LineError{Name: r.Table.path, Line: int(line), Reason: fmt.Sprintf("feature %s %s", bad.Feature, bad.Reason)}
 		}
 	}
 	if n == 0 {
 		return nil, io.EOF
 	}
 	return r.assembler.Batch(), nil
+}
+
+// add adds the next row to the batch.
+func (r *Rows) add() error {
+	fields, line, err := r.Table.next()
+	if err != nil {
+		return err
+	}
+	cells := make([]convert.Cell, len(r.records.Columns()))
+	for i := range cells {
+		cells[i] = convert.Cell{Text: fields[i].Text, OK: fields[i].OK}
+	}
+	record, err := r.records.Record(cells)
+	if err != nil {
+		return r.Table.Refuse(err.Error())
+	}
+	if bad := r.assembler.Add(dataset.RecordID{Record: line}, record); bad != nil {
+		return r.Table.Refuse(fmt.Sprintf("feature %s %s", bad.Feature, bad.Reason))
+	}
+	return nil
 }
 
 // Cut returns how many texts were too long and were cut; their answers use only their beginning.

@@ -21,11 +21,16 @@ const maxLineBytes = 16 << 20
 
 // Source is a sequence of texts or pairs of texts.
 type Source interface {
-	// Next returns the next one, or io.EOF after the last.
+	// Next returns the next one, or io.EOF after the last. After a *LineError the next call continues
+	// with the next line.
 	Next() (text.Pair, error)
+	// Refuse returns the error for the text that Next returned last, which is not answered because of
+	// reason.
+	Refuse(reason string) error
 }
 
-// List is a Source of the given texts. Pairs is empty or has the length of Texts.
+// List is a Source of the given texts. Pairs is empty or has the length of Texts; "" in it is no second
+// text.
 type List struct {
 	Texts, Pairs []string
 	at           int
@@ -47,6 +52,9 @@ func (l *List) Next() (text.Pair, error) {
 	return e, nil
 }
 
+// Refuse implements Source. The error is a usage error.
+func (l *List) Refuse(reason string) error { return fault.Usagef("text %d: %s", l.at, reason) }
+
 // LineError reports an invalid line of a file.
 type LineError struct {
 	Name   string // name of the file
@@ -64,6 +72,7 @@ type Lines struct {
 	r     *bufio.Reader
 	name  string
 	line  int
+	rest  bool // the reader is still within a line that was too long
 	parse func(line string) (text.Pair, error)
 }
 
@@ -94,6 +103,9 @@ func (l *Lines) Next() (text.Pair, error) {
 	}
 }
 
+// Refuse implements Source. The error is a *LineError.
+func (l *Lines) Refuse(reason string) error { return &LineError{l.name, l.line, reason} }
+
 // read returns the next line without its line break, or io.EOF after the last line.
 func (l *Lines) read() (string, error) {
 	var line []byte
@@ -101,14 +113,20 @@ func (l *Lines) read() (string, error) {
 		_, _ = l.r.Peek(1) // an error comes again
 		head, _ := l.r.Peek(l.r.Buffered())
 		if reason := table.Unreadable(head, true); reason != "" {
-			return "", &LineError{l.name, 1, reason}
+			return "", fault.Damagedf("%s:1: %s", l.name, reason)
 		}
+	}
+	for l.rest {
+		_, err := l.r.ReadSlice('\n')
+		l.rest = err == bufio.ErrBufferFull
 	}
 	for {
 		part, err := l.r.ReadSlice('\n')
 		line = append(line, part...)
 		if len(line) > maxLineBytes {
-			return "", &LineError{l.name, l.line + 1, fmt.Sprintf("the line has more than %d bytes", maxLineBytes)}
+			l.line++
+			l.rest = err == bufio.ErrBufferFull
+			return "", &LineError{l.name, l.line, fmt.Sprintf("the line has more than %d bytes", maxLineBytes)}
 		}
 		switch {
 		case err == bufio.ErrBufferFull:

@@ -45,7 +45,7 @@ func (s spanner) with(tokenizer *text.Tokenizer) Renderer {
 // cut.
 func (s spanner) windows(p text.Pair, most int) (windows []qa.Window, cut bool, err error) {
 	if p.B == "" {
-		return nil, false, fault.Usagef("a single text is given; expected a pair: a question, and its context as the second text")
+		return nil, false, fault.Usagef("%s", single)
 	}
 	question, cut := qa.Question(s.tokenizer, p.A, s.max)
 	context := qa.Tokenize(s.tokenizer, p.B)
@@ -54,6 +54,9 @@ func (s spanner) windows(p text.Pair, most int) (windows []qa.Window, cut bool, 
 	}
 	return qa.Windows(s.tokenizer, question, context, s.max, s.stride), cut, nil
 }
+
+// single is what is wrong with a question without a context.
+const single = "a single text is given; expected a pair: a question, and its context as the second text"
 
 // Divide implements Divider.
 func (s spanner) Divide(p text.Pair, most int) (d Division, err error) {

@@ -96,6 +96,7 @@ type Table struct {
 	pair      string
 	id        string
 
+	line int64 // of the row that was read last
 	mu   sync.Mutex
 	rows []tableRow // read and not yet written
 }
@@ -228,6 +229,14 @@ func (t *Table) Next() (text.Pair, error) {
 	return text.Pair{A: fields[0].Text, B: fields[1].Text}, nil
 }
 
+// Refuse implements Source. The error is a *LineError, and the row gets no answer.
+func (t *Table) Refuse(reason string) error {
+	t.mu.Lock()
+	t.rows = t.rows[:len(t.rows)-1]
+	t.mu.Unlock()
+	return &LineError{Name: t.path, Line: int(t.line), Reason: reason}
+}
+
 // next returns the fields of the next row, and its line.
 func (t *Table) next() ([]table.Field, int64, error) {
 	row, line, _, err := t.in.Next()
@@ -240,6 +249,7 @@ func (t *Table) next() ([]table.Field, int64, error) {
 	if err != nil {
 		return nil, 0, lineError(err)
 	}
+	t.line = line
 	kept := tableRow{line: line}
 	switch {
 	case !t.format.Objects():

@@ -28,6 +28,11 @@ func (m *Model) parseTexts(r *request, rows []json.RawMessage, l limits) (raw bo
 		if err != nil {
 			return false, err
 		}
+		if encoding == nil {
+			if reason := predict.Empty(t.Tokenizer, pair); reason != "" {
+				return false, badf("example %d: %s", i+1, reason)
+			}
+		}
 		if tokens := encoding != nil; i == 0 {
 			raw = tokens
 		} else if raw != tokens {
@@ -106,6 +111,9 @@ func (t *Texts) row(row json.RawMessage, number int) (pair text.Pair, tokens *te
 		if raw := fields[name]; raw != nil && string(raw) != "null" {
 			if pair.B, err = stringOf(raw, name, number); err != nil {
 				return pair, nil, err
+			}
+			if pair.B == "" && t.Pairs != nil && *t.Pairs {
+				return pair, nil, badf("example %d: %s", number+1, predict.EmptySecond)
 			}
 		}
 	}

@@ -1,0 +1,51 @@
+package predict
+
+import (
+	"errors"
+	"strings"
+	"unicode"
+
+	"github.com/gorbit-ml/gorbit/text"
+)
+
+// Empty says which text of an example has no tokens, so that a model would answer nothing but its own
+// habits, or returns "".
+func Empty(t *text.Tokenizer, e text.Pair) string {
+	switch {
+	case blank(t, e.A) && e.B != "":
+		return "the first text is empty, or only white space; expected two texts"
+	case blank(t, e.A):
+		return "the text is empty, or only white space; expected a text"
+	case e.B != "" && blank(t, e.B):
+		return EmptySecond
+	}
+	return ""
+}
+
+// refused says why an example is not answered, or returns "".
+func (p *Predictor) refused(e text.Pair) string {
+	if _, ok := p.Renderer.(spanner); ok && e.B == "" {
+		return single
+	}
+	return Empty(p.Tokenizer, e)
+}
+
+// blank reports whether a text has no tokens.
+func blank(t *text.Tokenizer, s string) bool {
+	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
+		return false
+	}
+	return len(t.AppendIDs(nil, s)) == 0
+}
+
+// EmptySecond says that a second text was given and is empty.
+const EmptySecond = "the second text is empty, or only white space; expected two texts"
+
+// skip reports whether reading continues after an error, which is then passed on to the function.
+func skip(to func(error), err error) bool {
+	if to == nil || !errors.As(err, new(*LineError)) {
+		return false
+	}
+	to(err)
+	return true
+}
