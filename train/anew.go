@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // anew removes the run that is in the folder (Env.Overwrite), so that a new one begins there. What does
@@ -27,7 +28,7 @@ func (t *training) anew(ctx context.Context) error {
 	}
 	if !exists(filepath.Join(t.folder, paramsFile)) {
 		if len(checkpoints) > 0 {
-			return &ParamsError{fmt.Errorf("--overwrite: folder %s has checkpoints and no %s; expected a run; give another folder with --run", t.name(), paramsFile)}
+			return &params.Error{Err: fmt.Errorf("--overwrite: folder %s has checkpoints and no %s; expected a run; give another folder with --run", t.name(), paramsFile)}
 		}
 		return nil // nothing to overwrite
 	}
@@ -112,7 +113,7 @@ func (t *training) canBegin(ctx context.Context) error {
 			inside = err == nil && filepath.IsLocal(rel)
 		}
 		if inside {
-			return &ParamsError{fmt.Errorf("--overwrite: %s is %s, which is in the run that would be removed; expected another folder; give another one with --run", name, path)}
+			return &params.Error{Err: fmt.Errorf("--overwrite: %s is %s, which is in the run that would be removed; expected another folder; give another one with --run", name, path)}
 		}
 	}
 	// A run's own copy of its graph may lack them.

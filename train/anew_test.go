@@ -10,6 +10,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 func overwriting(e *Env) { e.Overwrite = true }
@@ -85,25 +86,25 @@ func TestOverwrite(t *testing.T) {
 // needs.
 func TestOverwriteRefuses(t *testing.T) {
 	p, dir := tinyRun(t), t.TempDir()
-	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 4, noEval, "", false
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 4, params.NoEval, "", false
 	run := filepath.Join(dir, "run")
 	mustTrain(t, p, run)
 	for _, test := range []struct {
 		name, want string
-		change     func(*Params) (undo func())
+		change     func(*params.Params) (undo func())
 	}{
-		{"init of the run", "init is " + run + ", which is in the run that would be removed", func(p *Params) func() {
+		{"init of the run", "init is " + run + ", which is in the run that would be removed", func(p *params.Params) func() {
 			p.Init = run
 			return func() {}
 		}},
-		{"in use", "is in use by process", func(*Params) func() {
+		{"in use", "is in use by process", func(*params.Params) func() {
 			unlock, err := checkpoint.Lock(run)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return func() { unlock() }
 		}},
-		{"no run", "has checkpoints and no params.yaml", func(*Params) func() {
+		{"no run", "has checkpoints and no params.yaml", func(*params.Params) func() {
 			content := read(t, run, paramsFile)
 			if err := os.Remove(filepath.Join(run, paramsFile)); err != nil {
 				t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -23,7 +24,7 @@ type anyModel struct {
 	name   string
 	record func(r *rand.Rand) []tfrecord.Feature
 	// change changes the params of a run.
-	change func(*Params)
+	change func(*params.Params)
 	// metrics are those of an evaluation, and better says whether training improved them.
 	metrics []string
 	better  func(before, after map[string]float64) bool
@@ -42,7 +43,7 @@ var anyModels = []anyModel{
 			}
 			return []tfrecord.Feature{tfrecord.FloatFeature("sizes", sizes...), tfrecord.Int64Feature("kind", kind), tfrecord.BytesFeature("note", []byte("x"))}
 		},
-		change:  func(p *Params) { p.Data.Features["measures"] = "sizes" },
+		change:  func(p *params.Params) { p.Data.Features["measures"] = "sizes" },
 		metrics: []string{"found", "loss", "margin"},
 		better: func(before, after map[string]float64) bool {
 			return after["found"] > before["found"] && after["found"] > 0.9
@@ -97,7 +98,7 @@ var anyModels = []anyModel{
 			return []tfrecord.Feature{tfrecord.BytesFeature("image/encoded", file.Bytes()), tfrecord.Int64Feature("image/class/label", int64(kind)),
 				tfrecord.BytesFeature("image/format", []byte("png")), tfrecord.FloatFeature("measures", r.Float32(), r.Float32(), r.Float32(), r.Float32())}
 		},
-		change: func(p *Params) {
+		change: func(p *params.Params) {
 			p.Data.Features["image"], p.Data.Features["kind"], p.Data.Resize = "image/encoded", "image/class/label", "bilinear"
 		},
 		metrics: []string{"accuracy", "loss"},
@@ -109,9 +110,9 @@ var anyModels = []anyModel{
 }
 
 // params writes records for the model and returns the params of a run of 40 steps.
-func (m anyModel) params(t *testing.T) Params {
+func (m anyModel) params(t *testing.T) params.Params {
 	t.Helper()
-	p := Defaults()
+	p := params.Defaults()
 	p.Graph, p.Data.Dir = filepath.Join(testkit.Models(t), m.name), t.TempDir()
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, file := range []struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // The promises that hold for classifiers of texts hold for any model.
@@ -61,7 +62,7 @@ func TestAnyModelKilled(t *testing.T) {
 }
 
 // withoutDropout turns random numbers off, which differ between replicas.
-func withoutDropout(p *Params) {
+func withoutDropout(p *params.Params) {
 	if strings.HasSuffix(p.Graph, "flowers") {
 		p.Optimizer.Hyperparameters["dropout"] = 0
 	}
@@ -75,23 +76,23 @@ func TestAnyModelDivided(t *testing.T) {
 	workers := startWorkers(t, "cpu:1", "", "")
 	for _, m := range []string{"flowers", "words"} {
 		p := anyModelNamed(m).params(t)
-		p.Train.Steps, p.Train.EvalInterval, p.Summary.Enabled, p.Optimizer.LearningRate = 12, noEval, false, 0.01
+		p.Train.Steps, p.Train.EvalInterval, p.Summary.Enabled, p.Optimizer.LearningRate = 12, params.NoEval, false, 0.01
 		p.Checkpoint.Best = ""
 		withoutDropout(&p)
 		if m == "flowers" {
-			p.Data.ClassWeights = ByClass{Of: map[string]float64{"0": 3, "2": 0.25}}
-			p.Data.Sampling = ByClass{Rule: classesBalanced}
+			p.Data.ClassWeights = params.ByClass{Of: map[string]float64{"0": 3, "2": 0.25}}
+			p.Data.Sampling = params.ByClass{Rule: params.ClassesBalanced}
 		}
 		one := filepath.Join(t.TempDir(), "one")
 		p.Runtime.Lanes = 1
 		mustTrain(t, p, one)
-		for name, change := range map[string]func(*Params){
-			"2 lanes":               func(p *Params) { p.Runtime.Lanes = 2 },
-			"2 devices":             func(p *Params) { p.Strategy.Devices = "cpu:2" },
-			"3 devices, accumulate": func(p *Params) { p.Strategy.Devices, p.Strategy.Accumulate = "cpu:3", 2 },
-			"2 devices, sharded":    func(p *Params) { p.Strategy.Devices, p.Strategy.ShardOptimizer = "cpu:2", true },
-			"2 workers, fed":        func(p *Params) { p.Strategy.Workers = workers },
-			"2 workers that read":   func(p *Params) { p.Strategy.Workers, p.Strategy.Input = workers, inputLocal },
+		for name, change := range map[string]func(*params.Params){
+			"2 lanes":               func(p *params.Params) { p.Runtime.Lanes = 2 },
+			"2 devices":             func(p *params.Params) { p.Strategy.Devices = "cpu:2" },
+			"3 devices, accumulate": func(p *params.Params) { p.Strategy.Devices, p.Strategy.Accumulate = "cpu:3", 2 },
+			"2 devices, sharded":    func(p *params.Params) { p.Strategy.Devices, p.Strategy.ShardOptimizer = "cpu:2", true },
+			"2 workers, fed":        func(p *params.Params) { p.Strategy.Workers = workers },
+			"2 workers that read":   func(p *params.Params) { p.Strategy.Workers, p.Strategy.Input = workers, params.InputLocal },
 		} {
 			t.Run(m+", "+name, func(t *testing.T) {
 				p, run := p, filepath.Join(t.TempDir(), "run")
@@ -106,8 +107,8 @@ func TestAnyModelDivided(t *testing.T) {
 // TestNotAdditive says what a division changes, and refuses to change it during a run.
 func TestNotAdditive(t *testing.T) {
 	p := anyModelNamed("weather").params(t)
-	p.Train.Steps, p.Train.EvalInterval = 2, noEval
-	logged := func(p Params) string {
+	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
+	logged := func(p params.Params) string {
 		t.Helper()
 		var log strings.Builder
 		env := quiet()
@@ -136,7 +137,7 @@ func TestNotAdditive(t *testing.T) {
 // records before the graph is composed.
 func TestAnyModelErrors(t *testing.T) {
 	flowers := anyModelNamed("flowers")
-	write := func(p Params, file string, n int, record func(i int) []tfrecord.Feature) {
+	write := func(p params.Params, file string, n int, record func(i int) []tfrecord.Feature) {
 		t.Helper()
 		records.WriteFile(t, filepath.Join(p.Data.Dir, file), n, func(i int) []byte {
 			data, err := tfrecord.AppendExample(nil, record(i)...)
@@ -146,8 +147,8 @@ func TestAnyModelErrors(t *testing.T) {
 			return data
 		})
 	}
-	instead := func(f tfrecord.Feature) func(p *Params) {
-		return func(p *Params) {
+	instead := func(f tfrecord.Feature) func(p *params.Params) {
+		return func(p *params.Params) {
 			r := rand.New(rand.NewPCG(3, 4))
 			write(*p, "train-00001-of-00002.tfrecord", 5, func(int) []tfrecord.Feature {
 				all := slices.DeleteFunc(flowers.record(r), func(g tfrecord.Feature) bool { return g.Name == f.Name })
@@ -160,7 +161,7 @@ func TestAnyModelErrors(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		change func(p *Params)
+		change func(p *params.Params)
 		want   string
 		class  fault.Class
 	}{
@@ -168,8 +169,8 @@ func TestAnyModelErrors(t *testing.T) {
 		{"of another kind", instead(tfrecord.FloatFeature("kind", 1)), `feature "kind" has float values; expected int64`, fault.Damaged},
 		{"of another size", instead(tfrecord.FloatFeature("sizes", 1, 2, 3)), `feature "sizes" has 3 values; expected 4`, fault.Damaged},
 		{"beyond the classes", instead(tfrecord.Int64Feature("kind", 3)), `feature "kind" has 3`, fault.Damaged},
-		{"another name", func(p *Params) { delete(p.Data.Features, "measures") }, `feature "measures" is missing; the record has "kind", "note", "sizes"; choose one of them with --set data.features.measures=NAME`, fault.Damaged},
-		{"another split", func(p *Params) {
+		{"another name", func(p *params.Params) { delete(p.Data.Features, "measures") }, `feature "measures" is missing; the record has "kind", "note", "sizes"; choose one of them with --set data.features.measures=NAME`, fault.Damaged},
+		{"another split", func(p *params.Params) {
 			for _, shard := range []string{"0", "1"} { // as TensorFlow's own examples name them
 				name := filepath.Join(p.Data.Dir, "train-0000"+shard+"-of-00002")
 				if err := os.Rename(name+".tfrecord", name); err != nil {
@@ -180,15 +181,15 @@ func TestAnyModelErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, `has no split "dev"; expected one of train; choose one with --set data.eval=NAME`, fault.Usage},
-		{"a feature that the graph lacks", func(p *Params) { p.Data.Features["pixels"] = "sizes" },
+		{"a feature that the graph lacks", func(p *params.Params) { p.Data.Features["pixels"] = "sizes" },
 			"data.features.pixels: the graph reads no such feature from records; expected one of measures, kind, example_weights", fault.Usage},
-		{"rows", func(p *Params) { p.Data.Rows = 4 }, "data.rows is 4, and the graph takes no rows of tokens; leave it out", fault.Usage},
-		{"images", func(p *Params) { p.Data.Resize = "bilinear" }, "data.resize is bilinear, and the graph takes no images of one size; leave it out", fault.Usage},
-		{"crop", func(p *Params) { p.Data.CropToAspectRatio = true }, "data.crop_to_aspect_ratio is true and data.resize is not set", fault.Usage},
-		{"a metric that is not there", func(p *Params) { p.Checkpoint.Best = "accuracy" },
+		{"rows", func(p *params.Params) { p.Data.Rows = 4 }, "data.rows is 4, and the graph takes no rows of tokens; leave it out", fault.Usage},
+		{"images", func(p *params.Params) { p.Data.Resize = "bilinear" }, "data.resize is bilinear, and the graph takes no images of one size; leave it out", fault.Usage},
+		{"crop", func(p *params.Params) { p.Data.CropToAspectRatio = true }, "data.crop_to_aspect_ratio is true and data.resize is not set", fault.Usage},
+		{"a metric that is not there", func(p *params.Params) { p.Checkpoint.Best = "accuracy" },
 			`checkpoint.best is "accuracy"; expected one of found, loss, margin, the metrics of this graph`, fault.Usage},
-		{"a metric without a direction", func(p *Params) { p.Checkpoint.Best = "margin" }, `checkpoint.best is "margin", whose direction is unknown`, fault.Usage},
-		{"against a metric's direction", func(p *Params) { p.Checkpoint.BestMode = "min" }, "checkpoint.best_mode is min; for found expected max", fault.Usage},
+		{"a metric without a direction", func(p *params.Params) { p.Checkpoint.Best = "margin" }, `checkpoint.best is "margin", whose direction is unknown`, fault.Usage},
+		{"against a metric's direction", func(p *params.Params) { p.Checkpoint.BestMode = "min" }, "checkpoint.best_mode is min; for found expected max", fault.Usage},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := flowers.params(t)
@@ -349,7 +350,7 @@ func TestAnyModelStopsEarly(t *testing.T) {
 // TestLogFirstStep wants a line for the first step, and nothing else to change but the loop behind it.
 func TestLogFirstStep(t *testing.T) {
 	p := anyModelNamed("flowers").params(t)
-	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Interval = 6, noEval, "", 4
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Interval = 6, params.NoEval, "", 4
 	var runs, steps []string
 	for _, first := range []bool{false, true} {
 		p.Train.LogFirstStep = first
@@ -398,7 +399,7 @@ func TestMinDelta(t *testing.T) {
 // TestAnyModelInit begins with the variables and states of another run.
 func TestAnyModelInit(t *testing.T) {
 	p := anyModelNamed("weather").params(t)
-	p.Train.Steps, p.Train.EvalInterval = 5, noEval
+	p.Train.Steps, p.Train.EvalInterval = 5, params.NoEval
 	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
 	mustTrain(t, p, first)
 	p.Init, p.Optimizer.LearningRate, p.Train.Steps = first, 1e-30, 1

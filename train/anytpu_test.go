@@ -16,6 +16,8 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/tpu/emulator"
+
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -61,7 +63,7 @@ func emulatedTPU(t *testing.T) string {
 }
 
 // tpuParams is a run of a model, in the shapes that a TPU needs, on 4 CPU devices.
-func tpuParams(t *testing.T, name string) Params {
+func tpuParams(t *testing.T, name string) params.Params {
 	p := anyModelNamed(name).params(t)
 	p.Train.Steps, p.Optimizer.LearningRate, p.Strategy.Devices, p.Checkpoint.Interval = 12, 0.01, "cpu:4", 4
 	p.Runtime.Kernels = "off"
@@ -76,9 +78,9 @@ func tpuParams(t *testing.T, name string) Params {
 }
 
 // onTPU returns the params for the TPU.
-func onTPU(p Params, at string) Params {
+func onTPU(p params.Params, at string) params.Params {
 	p.Strategy.Devices, p.Strategy.TPU, p.Train.StepsPerCall = "", at, 4
-	p.Runtime = Defaults().Runtime
+	p.Runtime = params.Defaults().Runtime
 	return p
 }
 
@@ -221,10 +223,10 @@ func TestTPULength(t *testing.T) {
 	m := &convert.Manifest{Splits: map[string]*convert.Split{"train": {Features: map[string]*convert.Statistics{"words": {Longest: &longest}, "sum": {}}}, "dev": {}}}
 	for _, c := range []struct{ set, want int }{{0, 24}, {12, 12}} {
 		p.Data.RowLength = c.set
-		if err := p.fixLength(export.Contract, m); err != nil || p.Data.RowLength != c.want {
+		if err := fixLength(&p, export.Contract, m); err != nil || p.Data.RowLength != c.want {
 			t.Errorf("%d became %d, %v; expected %d", c.set, p.Data.RowLength, err, c.want)
 		}
-		axes := p.tpuAxes(export.Contract, 3)
+		axes := tpuAxes(p, export.Contract, 3)
 		if last := axes[2]; len(axes) != 3 || axes[0][axisLength] != 4 || last[axisExamples] != 6 || last[axisLength] != int64(c.want) || len(last) != 2 {
 			t.Errorf("the axes are %v", axes)
 		}
@@ -236,15 +238,15 @@ func TestAnyModelRefusedOnTPU(t *testing.T) {
 	at := emulatedTPU(t)
 	for _, test := range []struct {
 		name, model string
-		change      func(p *Params)
+		change      func(p *params.Params)
 		want        string
 	}{
-		{"no length", "words", func(p *Params) { p.Data.RowLength = 0 }, "expected the length of axis length of the graph, which is fixed on a TPU, as with --set data.row_length=64"},
-		{"buckets", "flowers", func(p *Params) { p.Data.Buckets = "8" }, "data.buckets is 8, and the graph takes no sequences; leave it out"},
-		{"rows", "flowers", func(p *Params) { p.Data.Rows = 8 }, "data.rows is 8, and the graph takes no rows of tokens; leave it out"},
-		{"the last batch", "weather", func(p *Params) { p.Data.DropRemainder = false }, "the last batch of an epoch has 9 examples"},
-		{"damaged records", "weather", func(p *Params) { p.Data.OnCorrupt = "skip" }, "data.on_corrupt is skip"},
-		{"an uneven share", "weather", func(p *Params) { p.Train.BatchSize = 18 }, "train.batch_size is 18, and the TPU has 4 cores; expected a multiple"},
+		{"no length", "words", func(p *params.Params) { p.Data.RowLength = 0 }, "expected the length of axis length of the graph, which is fixed on a TPU, as with --set data.row_length=64"},
+		{"buckets", "flowers", func(p *params.Params) { p.Data.Buckets = "8" }, "data.buckets is 8, and the graph takes no sequences; leave it out"},
+		{"rows", "flowers", func(p *params.Params) { p.Data.Rows = 8 }, "data.rows is 8, and the graph takes no rows of tokens; leave it out"},
+		{"the last batch", "weather", func(p *params.Params) { p.Data.DropRemainder = false }, "the last batch of an epoch has 9 examples"},
+		{"damaged records", "weather", func(p *params.Params) { p.Data.OnCorrupt = "skip" }, "data.on_corrupt is skip"},
+		{"an uneven share", "weather", func(p *params.Params) { p.Train.BatchSize = 18 }, "train.batch_size is 18, and the TPU has 4 cores; expected a multiple"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := onTPU(tpuParams(t, test.model), at)

@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
@@ -95,7 +96,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 // source returns the batches of an attempt and a function that ends them. It counts in filled how full
 // their rows are, where this process reads them.
 func (t *training) source(on placed, filled *filling) (runner.Source[*Batch], func()) {
-	if t.params.Strategy.Input != inputLocal {
+	if t.params.Strategy.Input != params.InputLocal {
 		fed := NewSource(t.examples, on, t.params.Strategy.Accumulate)
 		fed.filled, fed.flops = filled, t.flops()
 		// A TPU does not accumulate, and sums of other parts would be other sums.
@@ -120,7 +121,7 @@ func (t *training) flops() graphs.FLOPs {
 func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 	p, env, contract := a.params, a.env, a.export.Contract
 	trainer, err := runner.NewStandardTrainer(a.model, data, runner.TrainerConfig{
-		Schedule:     p.schedule(a.steps),
+		Schedule:     p.ScheduleConfig(a.steps),
 		Seed:         p.Seed,
 		MaxSkipped:   onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
 		LossScale:    lossScale(p, contract),
@@ -130,7 +131,7 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 		Observer:     env.Observer,
 	})
 	if err != nil {
-		return &ParamsError{err}
+		return &params.Error{Err: err}
 	}
 	a.phases.model, a.phases.done = a.model, trainer.Done
 	state := &runfolder.GrowingTrainerState{Folder: a.folder}
@@ -182,7 +183,7 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 		return err
 	}
 	if a.controller, err = runner.NewController(config); err != nil {
-		return &ParamsError{err}
+		return &params.Error{Err: err}
 	}
 	if a.watched != nil {
 		a.watched.times = a.controller.Times
@@ -205,7 +206,7 @@ func (a *attempt) begin(ctx context.Context) error {
 		if err := a.env.beginCallbacks(); err != nil {
 			return err
 		}
-		report, err := Initialize(ctx, a.on, a.export, p.initial())
+		report, err := Initialize(ctx, a.on, a.export, initialOf(p))
 		if err == nil && report != nil {
 			err = reportInit(report, filepath.Join(a.folder, initFile), a.env.Out)
 		}
@@ -283,7 +284,7 @@ func (a *attempt) warnDivided(n int) {
 func (a *attempt) announceRows() {
 	p, set := a.params, a.examples
 	n := a.on.Runtime().MicroBatches * max(1, p.Strategy.Accumulate)
-	shape := p.layout().Shape(n)
+	shape := p.Packed().Shape(n)
 	if shape.Rows == 0 {
 		return
 	}
@@ -313,7 +314,7 @@ func (a *attempt) announceClasses() {
 	if weights == nil && sampling == nil {
 		return
 	}
-	label, err := a.params.classLabel(a.export.Contract, a.data.manifest)
+	label, err := classLabelOf(a.params, a.export.Contract, a.data.manifest)
 	if err != nil {
 		return // preflight reports it
 	}
@@ -363,7 +364,7 @@ func onlyIf(condition bool, n int64) int64 {
 	return 0
 }
 
-func evalSteps(p Params) int64 {
+func evalSteps(p params.Params) int64 {
 	if p.Eval.Steps == 0 {
 		return runner.UntilEnd
 	}
@@ -371,11 +372,11 @@ func evalSteps(p Params) int64 {
 }
 
 // keepBest configures the tracking of the best checkpoint and early stopping.
-func keepBest(p Params, of task.Task, checkpoints *Checkpoints, config *runner.Config) error {
+func keepBest(p params.Params, of task.Task, checkpoints *Checkpoints, config *runner.Config) error {
 	if p.Checkpoint.Best == "" {
 		return nil
 	}
-	order, err := p.Checkpoint.order(of)
+	order, err := bestOrder(p.Checkpoint, of)
 	if err != nil {
 		return err
 	}
@@ -386,7 +387,7 @@ func keepBest(p Params, of task.Task, checkpoints *Checkpoints, config *runner.C
 	if p.Train.Patience > 0 {
 		stopping, err := runner.NewEarlyStopping(p.Checkpoint.Best, order, p.Train.Patience, p.Train.MinDelta)
 		if err != nil {
-			return &ParamsError{err}
+			return &params.Error{Err: err}
 		}
 		config.Persist[stoppingState] = stopping
 		config.EvalActions = append(config.EvalActions, stopping.Check)

@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -22,7 +23,7 @@ import (
 // tests' small model.
 func BenchmarkStep(b *testing.B) {
 	ctx := context.Background()
-	p := Defaults()
+	p := params.Defaults()
 	p.Data.RowLength = rowLength
 	if graph := os.Getenv("GORBIT_BENCH_GRAPH"); graph != "" {
 		p.Graph, p.Data.Dir = graph, os.Getenv("GORBIT_BENCH_DATA")
@@ -52,7 +53,7 @@ func BenchmarkStep(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	s, err := p.openLocal(ctx, export, strategy.FunctionsTrain)
+	s, err := openLocal(ctx, p, export, strategy.FunctionsTrain)
 	if err != nil {
 		b.Fatal(err)
 	}

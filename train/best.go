@@ -5,45 +5,36 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
-// Values of checkpoint.best_mode. "" is the same as modeAuto.
-const (
-	modeAuto = "auto"
-	modeMax  = "max"
-	modeMin  = "min"
-)
-
-// bestAuto is the value of checkpoint.best that stands for the best metric of the graph.
-const bestAuto = "auto"
-
 // resolveBest sets checkpoint.best to the metric of the graph if it is bestAuto.
-func (c *CheckpointParams) resolveBest(contract *graphs.Contract) {
-	if c.Best == bestAuto {
+func resolveBest(c *params.Checkpoint, contract *graphs.Contract) {
+	if c.Best == params.BestAuto {
 		c.Best = contract.Best.Metric
 	}
 }
 
 // modes maps the direction of a metric to the value of checkpoint.best_mode.
-var modes = map[runner.Better]string{runner.HigherIsBetter: modeMax, runner.LowerIsBetter: modeMin}
+var modes = map[runner.Better]string{runner.HigherIsBetter: params.ModeMax, runner.LowerIsBetter: params.ModeMin}
 
-// order returns the direction in which checkpoint.best gets better. For a graph's own metrics, whose
+// bestOrder returns the direction in which checkpoint.best gets better. For a graph's own metrics, whose
 // direction the task does not know, the params must set it.
-func (c CheckpointParams) order(t task.Task) (runner.Better, error) {
+func bestOrder(c params.Checkpoint, t task.Task) (runner.Better, error) {
 	metric := t.Metric(c.Best)
 	known, ok := metric.Better, metric.Directed
 	switch {
-	case c.BestMode == "" || c.BestMode == modeAuto:
+	case c.BestMode == "" || c.BestMode == params.ModeAuto:
 		if !ok {
-			return 0, &ParamsError{fmt.Errorf("checkpoint.best is %q, whose direction is unknown; "+
+			return 0, &params.Error{Err: fmt.Errorf("checkpoint.best is %q, whose direction is unknown; "+
 				"add --set checkpoint.best_mode=max if higher is better, or min if lower is better", c.Best)}
 		}
 		return known, nil
 	case ok && c.BestMode != modes[known]:
-		return 0, &ParamsError{fmt.Errorf("checkpoint.best_mode is %s; for %s expected %s; leave it out, or use --set checkpoint.best_mode=%[3]s",
+		return 0, &params.Error{Err: fmt.Errorf("checkpoint.best_mode is %s; for %s expected %s; leave it out, or use --set checkpoint.best_mode=%[3]s",
 			c.BestMode, c.Best, modes[known])}
-	case c.BestMode == modeMin:
+	case c.BestMode == params.ModeMin:
 		return runner.LowerIsBetter, nil
 	}
 	return runner.HigherIsBetter, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/summary"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // histogramBuckets is TensorBoard's own default.
@@ -37,7 +38,7 @@ func (b *board) all() []*events { return []*events{&b.train, &b.eval, &b.run} }
 type events struct{ *summary.Writer }
 
 // open opens the files for a run that continues after the given step.
-func (b *board) open(folder string, step int64, p Params, s strategy.Strategy) error {
+func (b *board) open(folder string, step int64, p params.Params, s strategy.Strategy) error {
 	first := step + 1 // the first step still to be done
 	if step == 0 {
 		first = 0 // also rewrite the events of step 0
@@ -73,10 +74,10 @@ func (b *board) open(folder string, step int64, p Params, s strategy.Strategy) e
 }
 
 // hyperparameters returns the params that affect the variables and the evaluations of a run, by name.
-func hyperparameters(p Params) map[string]any {
+func hyperparameters(p params.Params) map[string]any {
 	out := make(map[string]any)
 	for name, value := range p.Flat() {
-		if slices.ContainsFunc(irrelevant, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+		if slices.ContainsFunc(params.Irrelevant, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 			continue
 		}
 		if text, yes := value.(string); yes {

@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // TestClassWeights wants class weights to be weights of examples: a run with them is, bit for bit, one
@@ -20,7 +21,7 @@ import (
 func TestClassWeights(t *testing.T) {
 	m := anyModelNamed("flowers")
 	p := m.params(t)
-	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 6, noEval, "", false
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 6, params.NoEval, "", false
 	p.Optimizer.LearningRate = 0.01
 	given := p
 	given.Data.Dir, given.Data.Features = t.TempDir(), maps.Clone(p.Data.Features)
@@ -32,7 +33,7 @@ func TestClassWeights(t *testing.T) {
 	}
 	other := m.params(t)
 	given.Data.Dir = other.Data.Dir
-	p.Data.ClassWeights = ByClass{Of: map[string]float64{"0": 0.5, "2": 3}}
+	p.Data.ClassWeights = params.ByClass{Of: map[string]float64{"0": 0.5, "2": 3}}
 	dir := t.TempDir()
 	run := filepath.Join(dir, "classes")
 	mustTrain(t, p, run)
@@ -40,11 +41,11 @@ func TestClassWeights(t *testing.T) {
 	sameRuns(t, run, filepath.Join(dir, "examples"))
 
 	p.Train.Steps = 8
-	p.Data.ClassWeights = ByClass{Rule: classesNone}
+	p.Data.ClassWeights = params.ByClass{Rule: params.ClassesNone}
 	if _, err := Train(t.Context(), p, run, quiet()); err == nil || !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "the list of class weights was 0.5 1 3 and is not set; to train with these from the start, choose another folder with --run") {
 		t.Errorf("continued with other weights: %v", err)
 	}
-	p.Data.ClassWeights = ByClass{Rule: classesBalanced}
+	p.Data.ClassWeights = params.ByClass{Rule: params.ClassesBalanced}
 	if _, err := Train(t.Context(), p, filepath.Join(dir, "balanced"), quiet()); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "data.class_weights: balanced needs the number of examples of each class") {
 		t.Errorf("balanced without a manifest: %v", err)
 	}
@@ -57,8 +58,8 @@ func TestSampling(t *testing.T) {
 		t.Skip("computes for long")
 	}
 	p := anyModelNamed("flowers").params(t)
-	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 12, noEval, "", false
-	p.Checkpoint.Interval, p.Data.Sampling = 4, ByClass{Of: map[string]float64{"1": 1e6}}
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 12, params.NoEval, "", false
+	p.Checkpoint.Interval, p.Data.Sampling = 4, params.ByClass{Of: map[string]float64{"1": 1e6}}
 	whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
 	mustTrain(t, p, whole)
 	stopAt(t, p, run, 5)
@@ -74,19 +75,19 @@ func TestSampling(t *testing.T) {
 			t.Errorf("an example of class %d was drawn, expected class 1", class)
 		}
 	}
-	p.Train.Steps, p.Data.Sampling = 16, ByClass{Rule: classesUniform}
+	p.Train.Steps, p.Data.Sampling = 16, params.ByClass{Rule: params.ClassesUniform}
 	if _, err := Train(t.Context(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), "the sampling was by class, 1 1e+06 1 and is uniform") {
 		t.Errorf("continued with another sampling: %v", err)
 	}
 	p = anyModelNamed("words").params(t)
-	p.Data.Sampling = ByClass{Rule: classesBalanced}
+	p.Data.Sampling = params.ByClass{Rule: params.ClassesBalanced}
 	if _, err := Train(t.Context(), p, run, quiet()); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "data.sampling: label sum of the graph is float32") {
 		t.Errorf("sampled by a number: %v", err)
 	}
 }
 
 // anyLabel is the name of the label of a run's graph.
-func anyLabel(t *testing.T, p Params) string {
+func anyLabel(t *testing.T, p params.Params) string {
 	t.Helper()
 	export, err := openExport(t.Context(), p.Graph, quiet())
 	if err != nil {
@@ -143,12 +144,12 @@ func TestClassWeightsOfContracts(t *testing.T) {
 		{"no label", []graphs.Feature{weight}, nil, "{0: 2}", "the graph has 0 labels"},
 		{"no weight", []graphs.Feature{label}, nil, "{0: 2}", "no feature with a weight for each example"},
 	} {
-		p := Defaults()
+		p := params.Defaults()
 		p.Data.Features["kind"] = "sort"
 		if err := p.Set("data.class_weights=" + c.given); err != nil {
 			t.Fatal(err)
 		}
-		w, err := p.classWeights(&graphs.Contract{Features: c.features}, c.manifest)
+		w, err := classWeightsOf(p, &graphs.Contract{Features: c.features}, c.manifest)
 		got := "<nil>"
 		if w != nil {
 			got = fmt.Sprint(w.Label, " ", w.Weight, " ", w.Of)
@@ -159,57 +160,5 @@ func TestClassWeightsOfContracts(t *testing.T) {
 		if got != c.want && (err == nil || !strings.HasPrefix(got, "params: data.class_weights: ") || !strings.Contains(got, c.want)) {
 			t.Errorf("%s: %s, expected %q", c.name, got, c.want)
 		}
-	}
-}
-
-// TestByClass sets the param in all its forms, and writes it as it was.
-func TestByClass(t *testing.T) {
-	for _, c := range []struct {
-		settings []string
-		yaml     string // of class_weights, or a part of an error
-	}{
-		{nil, "class_weights: none\n"},
-		{[]string{"data.class_weights=balanced"}, "class_weights: balanced\n"},
-		{[]string{"data.class_weights.good=2", "data.class_weights={bad: 0.5}"}, "class_weights:\n    bad: 0.5\n    good: 2\n"},
-		{[]string{"data.class_weights.good=2", "data.class_weights=balanced"}, "class_weights: balanced\n"},
-		{[]string{"data.class_weights=balanced", "data.class_weights.0=2"}, "class_weights:\n    \"0\": 2\n"},
-		{[]string{"data.class_weights=even"}, `data.class_weights is "even"; expected none, balanced, or a number for each class`},
-		{[]string{"data.class_weights={}"}, `data.class_weights is ""; expected none`},
-		{[]string{"data.class_weights.a=-1"}, "data.class_weights.a is -1; expected a finite number above 0"},
-		{[]string{"data.class_weights.a=.nan"}, "data.class_weights.a is NaN"},
-		{[]string{"data.class_weights.a=x"}, "data.class_weights.a is x; expected a number"},
-		{[]string{"data.class_weights=[1, 2]"}, "data.class_weights is a list; expected a word, or a number for each class"},
-	} {
-		p := Defaults()
-		p.Graph, p.Data.Dir = "g", "d"
-		err := p.Load(nil, c.settings)
-		if err == nil {
-			err = p.Validate()
-		}
-		if err != nil {
-			if !strings.Contains(err.Error(), c.yaml) {
-				t.Errorf("%v: %v, expected %q", c.settings, err, c.yaml)
-			}
-			continue
-		}
-		text, err := p.YAML()
-		if err != nil || !strings.Contains(string(text), "  "+c.yaml) {
-			t.Errorf("%v: %v\n%s\nexpected %q", c.settings, err, text, c.yaml)
-		}
-		back := Defaults()
-		if err := back.decode(text); err != nil || fmt.Sprint(back.Data.ClassWeights) != fmt.Sprint(p.Data.ClassWeights) {
-			t.Errorf("%v comes back as %v, %v", p.Data.ClassWeights, back.Data.ClassWeights, err)
-		}
-	}
-	p := Defaults()
-	p.Graph, p.Data.Dir, p.Data.Shuffle = "g", "d", "none"
-	if err := p.Set("data.sampling.a=2"); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "data.shuffle is none and data.sampling is not uniform; expected full") {
-		t.Errorf("sampled without a shuffle: %v", err)
-	}
-	if d := Defaults(); d.Data.ClassWeights.Of != nil || len(Defaults().Flat()) == 0 {
-		t.Error("a setting changed the defaults")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // BenchmarkStepsPerCall compares numbers of steps per call, turn about on the same batches.
@@ -23,7 +24,7 @@ import (
 // results are medians over the rounds: the time of a step, the processor time of this process, and
 // the time in percent of that of the first number in the same round. It also gives the least time.
 func BenchmarkStepsPerCall(b *testing.B) {
-	p := Defaults()
+	p := params.Defaults()
 	p.Data.RowLength = rowLength
 	if graph := os.Getenv("GORBIT_BENCH_GRAPH"); graph != "" {
 		p.Graph, p.Data.Dir, p.Data.RowLength = graph, os.Getenv("GORBIT_BENCH_DATA"), 128
@@ -88,11 +89,11 @@ type caller struct {
 	took, used []time.Duration // by round: the time, and the processor time of this process
 }
 
-func newCaller(b *testing.B, p Params) *caller {
+func newCaller(b *testing.B, p params.Params) *caller {
 	b.Helper()
 	ctx, env := context.Background(), quiet()
 	export, set := opened(b, p)
-	s, err := p.openModel(ctx, export, strategy.FunctionsTrain, nil, env)
+	s, err := openModel(ctx, p, export, strategy.FunctionsTrain, nil, env)
 	if err != nil {
 		b.Fatal(err)
 	}

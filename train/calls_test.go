@@ -112,7 +112,7 @@ func TestOutOfMemoryInCalls(t *testing.T) {
 		small := &longCalls{Strategy: s, calls: calls, all: all, micro: micro}
 		var seen losses
 		trainer, err := runner.NewStandardTrainer(NewModel(small, scalars, nil), runner.Source[*Batch](NewSource(set, small, 1)),
-			runner.TrainerConfig{Schedule: p.schedule(100), StepsPerCall: calls, Observer: &seen})
+			runner.TrainerConfig{Schedule: p.ScheduleConfig(100), StepsPerCall: calls, Observer: &seen})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // classLabel is the label of a graph whose classes a param is about.
@@ -24,9 +25,9 @@ type classLabel struct {
 	names   []string
 }
 
-// classLabel returns the label of a graph that gives each example one class, or an error that says why
+// classLabelOf returns the label of a graph that gives each example one class, or an error that says why
 // there is none. m may be nil.
-func (p Params) classLabel(c *graphs.Contract, m *convert.Manifest) (classLabel, error) {
+func classLabelOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (classLabel, error) {
 	var labels []string
 	for _, f := range c.Features {
 		if f.Role == graphs.RoleLabel {
@@ -140,14 +141,14 @@ func balanced(counts []int64) []float64 {
 	return out
 }
 
-// classWeights returns what data.class_weights makes of a graph's training examples, or nil. m is the
+// classWeightsOf returns what data.class_weights makes of a graph's training examples, or nil. m is the
 // manifest of the data, or nil.
-func (p Params) classWeights(c *graphs.Contract, m *convert.Manifest) (*dataset.ClassWeights, error) {
-	if p.Data.ClassWeights.Rule == classesNone {
+func classWeightsOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (*dataset.ClassWeights, error) {
+	if p.Data.ClassWeights.Rule == params.ClassesNone {
 		return nil, nil
 	}
-	bad := func(err error) error { return &ParamsError{fmt.Errorf("data.class_weights: %w", err)} }
-	label, err := p.classLabel(c, m)
+	bad := func(err error) error { return &params.Error{Err: fmt.Errorf("data.class_weights: %w", err)} }
+	label, err := classLabelOf(p, c, m)
 	if err != nil {
 		return nil, bad(err)
 	}
@@ -160,11 +161,11 @@ func (p Params) classWeights(c *graphs.Contract, m *convert.Manifest) (*dataset.
 	if out.Weight == "" {
 		return nil, bad(fmt.Errorf("the graph has no feature with a weight for each example; expected one of role %s", graphs.RoleWeight))
 	}
-	if p.Data.ClassWeights.Rule == classesBalanced {
+	if p.Data.ClassWeights.Rule == params.ClassesBalanced {
 		counts := label.counts(m, p.Data.Train)
 		if len(counts) == 0 {
 			return nil, bad(fmt.Errorf("%s needs the number of examples of each class, which data %s do not say for split %s; expected data with named classes that gorbit convert wrote; give the weights instead, as in --set data.class_weights.0=2",
-				classesBalanced, p.Data.Dir, p.Data.Train))
+				params.ClassesBalanced, p.Data.Dir, p.Data.Train))
 		}
 		out.Of = balanced(counts)
 	} else if out.Of, err = label.numbers(p.Data.ClassWeights.Of); err != nil {
@@ -173,25 +174,25 @@ func (p Params) classWeights(c *graphs.Contract, m *convert.Manifest) (*dataset.
 	return out, nil
 }
 
-// sampling returns what data.sampling makes of a graph's training examples, or nil. m is the manifest of
+// samplingOf returns what data.sampling makes of a graph's training examples, or nil. m is the manifest of
 // the data, or nil.
-func (p Params) sampling(c *graphs.Contract, m *convert.Manifest) (*dataset.Sampling, error) {
-	if p.Data.Sampling.Rule == classesUniform {
+func samplingOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (*dataset.Sampling, error) {
+	if p.Data.Sampling.Rule == params.ClassesUniform {
 		return nil, nil
 	}
-	label, err := p.classLabel(c, m)
+	label, err := classLabelOf(p, c, m)
 	if err != nil {
-		return nil, &ParamsError{fmt.Errorf("data.sampling: %w", err)}
+		return nil, &params.Error{Err: fmt.Errorf("data.sampling: %w", err)}
 	}
 	out := &dataset.Sampling{Label: []string{label.record}}
 	if _, named := p.Data.Features[label.feature.Name]; !named && takesTokens(c) && label.feature.Name == packed.LabelIDs {
 		out.Label = packed.DefaultFeatureNames().Label
 	}
-	if p.Data.Sampling.Rule == classesBalanced {
+	if p.Data.Sampling.Rule == params.ClassesBalanced {
 		return out, nil
 	}
 	if out.Of, err = label.numbers(p.Data.Sampling.Of); err != nil {
-		return nil, &ParamsError{fmt.Errorf("data.sampling: %w", err)}
+		return nil, &params.Error{Err: fmt.Errorf("data.sampling: %w", err)}
 	}
 	return out, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // data is a folder of records.
@@ -74,21 +75,21 @@ func (d *data) files(split string) []string {
 }
 
 // open opens a split.
-func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split string, use use, log *slog.Logger) (*dataset.Dataset, error) {
-	config := p.dataset(d.files(split), use == toTrain, p.layoutFor(c, use))
+func (d *data) open(ctx context.Context, p params.Params, c *graphs.Contract, split string, use use, log *slog.Logger) (*dataset.Dataset, error) {
+	config := p.Dataset(d.files(split), use == toTrain, layoutFor(p, c, use))
 	config.Logger = log
 	if use == toTrain {
 		var err error
-		if config.ClassWeights, err = p.classWeights(c, d.manifest); err != nil {
+		if config.ClassWeights, err = classWeightsOf(p, c, d.manifest); err != nil {
 			return nil, err
 		}
-		if config.Sampling, err = p.sampling(c, d.manifest); err != nil {
+		if config.Sampling, err = samplingOf(p, c, d.manifest); err != nil {
 			return nil, err
 		}
 	}
 	set, err := dataset.Open(ctx, config)
 	if err != nil {
-		return nil, p.ofSplit(c, split, err)
+		return nil, ofSplit(p, c, split, err)
 	}
 	if err := d.complete(split, set); err != nil {
 		set.Close()
@@ -99,7 +100,7 @@ func (d *data) open(ctx context.Context, p Params, c *graphs.Contract, split str
 
 // ofSplit names the split of an error, and says how a feature of a dense graph that a record lacks is
 // found under another name.
-func (p Params) ofSplit(c *graphs.Contract, split string, err error) error {
+func ofSplit(p params.Params, c *graphs.Contract, split string, err error) error {
 	err = fmt.Errorf("split %s: %w", split, err)
 	var lacks *dataset.RecordError
 	if takesTokens(c) || !errors.As(err, &lacks) || !strings.HasPrefix(lacks.Reason, "is missing") {

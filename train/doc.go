@@ -1,6 +1,6 @@
-// Package train runs trainings: from the params of a run it opens the graph, the data, a strategy
-// and the checkpoints, and trains, evaluates and predicts. The commands of cmd/gorbit are thin
-// wrappers around it.
+// Package train runs trainings: from the params of a run (package params) it opens the graph, the
+// data, a strategy and the checkpoints, and trains, evaluates and predicts. The commands of
+// cmd/gorbit are thin wrappers around it.
 //
 // A run has a folder:
 //
@@ -24,7 +24,7 @@
 //
 // [Model], [Source], [Checkpoints] and [Initialize] connect a strategy, a dataset and the
 // checkpoints to the interfaces of package runner, or to your own loop: see examples/customloop.
-// [Params.Layout] and [NewTask] say what the batches and the metrics of a graph are.
+// [Layout] and [NewTask] say what the batches and the metrics of a graph are.
 //
 // # Files
 //
@@ -37,7 +37,5 @@
 //	setup           params, graph and data, opened and checked
 //	local, source, model, checkpoints, initialize    adapters between strategy, data and loop
 //	strategy, data, metrics, board, replicas         one part of the run each
-//	params, env     input of the caller
-//
-// go test ./internal/archtest -run FilesCallOneWay -v prints the order of all files.
+//	env             input of the caller, with the params of package params
 package train

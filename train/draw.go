@@ -13,6 +13,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // draw replaces the values of variables whose initializer a contract tells, but for those that were
@@ -42,7 +43,7 @@ func draw(c *graphs.Contract, seed int64, values, loaded map[string]*tf.Tensor) 
 	return nil
 }
 
-// checkDrawn returns a ParamsError if the contract does not say how to draw the values of a variable
+// checkDrawn returns a *params.Error if the contract does not say how to draw the values of a variable
 // that is not loaded.
 func checkDrawn(c *graphs.Contract, loaded map[string]*tf.Tensor) error {
 	told, unknown := false, []string(nil)
@@ -54,10 +55,10 @@ func checkDrawn(c *graphs.Contract, loaded map[string]*tf.Tensor) error {
 	}
 	const kept = "leave it out to keep the values of the export"
 	if !told {
-		return &ParamsError{errors.New("init_values is seed, and the export does not say how the values of its variables are drawn; expected an export of gorbit_export's own layers, or of a model of Keras 3 whose values no file gave; " + kept)}
+		return &params.Error{Err: errors.New("init_values is seed, and the export does not say how the values of its variables are drawn; expected an export of gorbit_export's own layers, or of a model of Keras 3 whose values no file gave; " + kept)}
 	}
 	if len(unknown) > 0 {
-		return &ParamsError{fmt.Errorf("init_values is seed, and the initializers of these variables are not among those that gorbit can draw from: %s; expected Keras' own but for Orthogonal; %s", strings.Join(unknown, ", "), kept)}
+		return &params.Error{Err: fmt.Errorf("init_values is seed, and the initializers of these variables are not among those that gorbit can draw from: %s; expected Keras' own but for Orthogonal; %s", strings.Join(unknown, ", "), kept)}
 	}
 	return nil
 }

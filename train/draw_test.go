@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // TestGenerator holds what is drawn against the distributions, and against what runs began with.
@@ -83,10 +84,10 @@ func TestInitValues(t *testing.T) {
 		t.Skip("computes for long")
 	}
 	p, dir := testParams(t), t.TempDir()
-	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Checkpoint.Interval, p.Summary.Enabled = 1, noEval, "", 1, false
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Checkpoint.Interval, p.Summary.Enabled = 1, params.NoEval, "", 1, false
 	p.Optimizer.LearningRate = 1e-30 // the values stay
 	const head, bias = "model/classifier/kernel", "model/classifier/bias"
-	begun := func(name string, change func(*Params)) map[string][]byte {
+	begun := func(name string, change func(*params.Params)) map[string][]byte {
 		p := p
 		change(&p)
 		run := filepath.Join(dir, name)
@@ -97,21 +98,21 @@ func TestInitValues(t *testing.T) {
 		}
 		return values
 	}
-	seeded := func(seed int64) func(*Params) {
-		return func(p *Params) { p.Seed, p.InitValues = seed, valuesOfSeed }
+	seeded := func(seed int64) func(*params.Params) {
+		return func(p *params.Params) { p.Seed, p.InitValues = seed, params.ValuesOfSeed }
 	}
-	export, other := begun("export", func(*Params) {}), begun("export 7", func(p *Params) { p.Seed = 7 })
-	one, again, two := begun("42", seeded(42)), begun("42 on two", func(p *Params) { seeded(42)(p); p.Strategy.Devices = "cpu:2" }), begun("7", seeded(7))
+	export, other := begun("export", func(*params.Params) {}), begun("export 7", func(p *params.Params) { p.Seed = 7 })
+	one, again, two := begun("42", seeded(42)), begun("42 on two", func(p *params.Params) { seeded(42)(p); p.Strategy.Devices = "cpu:2" }), begun("7", seeded(7))
 	same := func(a, b map[string][]byte, name string) bool { return string(a[name]) == string(b[name]) }
 	if !same(export, other, head) || same(export, one, head) || !same(one, again, head) || same(one, two, head) || !same(export, one, bias) {
 		t.Error("the head does not follow init_values and the seed")
 	}
-	from := begun("from", func(p *Params) { seeded(7)(p); p.Init = filepath.Join(dir, "42") })
+	from := begun("from", func(p *params.Params) { seeded(7)(p); p.Init = filepath.Join(dir, "42") })
 	if !same(from, one, head) {
 		t.Error("init did not fill the head")
 	}
 	p = anyModelNamed("flowers").params(t)
-	p.InitValues = valuesOfSeed
+	p.InitValues = params.ValuesOfSeed
 	if _, err := Train(t.Context(), p, filepath.Join(dir, "none"), quiet()); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "the export does not say how the values of its variables are drawn") {
 		t.Errorf("without initializers: %v", err)
 	}

@@ -10,12 +10,3 @@ var (
 	// ErrDamaged is corrupt or invalid data: records, checkpoints, exports.
 	ErrDamaged error = fault.Damaged
 )
-
-// ParamsError reports invalid params. It is a usage error.
-type ParamsError struct{ Err error }
-
-func (e *ParamsError) Error() string { return "params: " + e.Err.Error() }
-
-// Is reports whether the target is the error's class, fault.Usage.
-func (e *ParamsError) Is(target error) bool { return target == fault.Usage }
-func (e *ParamsError) Unwrap() error        { return e.Err }

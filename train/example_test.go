@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Train does what gorbit train does, and calls actions of your own behind it. A signal stops the run,
@@ -23,8 +24,8 @@ func ExampleTrain() {
 }
 
 func fineTune(ctx context.Context, run string) error {
-	params := train.Defaults()
-	if err := params.Load(nil, []string{
+	p := params.Defaults()
+	if err := p.Load(nil, []string{
 		"graph=exports/reviews", "data.dir=data/reviews", "init=model.safetensors",
 		"train.epochs=3", "optimizer.learning_rate=1e-4",
 	}); err != nil {
@@ -37,26 +38,10 @@ func fineTune(ctx context.Context, run string) error {
 		}
 		return nil
 	}}
-	metrics, err := train.Train(ctx, params, run, env)
+	metrics, err := train.Train(ctx, p, run, env)
 	if errors.Is(err, runner.ErrStopped) {
 		return nil // the context was cancelled; the same call continues the run
 	}
 	fmt.Println(metrics)
 	return err
-}
-
-// Params are the defaults, then files, then single settings. examples/customloop trains with them
-// left out, by the packages alone.
-func ExampleParams_Load() {
-	params := train.Defaults()
-	if err := params.Load(nil, []string{"train.batch_size=16", "optimizer.learning_rate=2e-4"}); err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(params.Train.BatchSize, params.Optimizer.LearningRate, params.Optimizer.Schedule)
-
-	fmt.Println(params.Load(nil, []string{"train.batchsize=16"}))
-	// Output:
-	// 16 0.0002 linear
-	// params: --set train.batchsize=16: there is no param train.batchsize; did you mean train.batch_size?
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // PreflightError reports everything that is wrong with a run before its first step. Each finding
@@ -35,7 +36,7 @@ func (e *PreflightError) Is(target error) bool {
 
 // preflight checks a run before its graph is composed.
 type preflight struct {
-	params   Params
+	params   params.Params
 	contract *graphs.Contract
 	records  *data
 	log      *slog.Logger

@@ -23,6 +23,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
@@ -67,7 +68,7 @@ func TestFixedRowsAreExact(t *testing.T) {
 			p.Runtime.Kernels, p.Runtime.Lanes = c.kernels, 2
 			p.Data.Rows, p.Data.RowExamples = 6, 4
 			export, set := opened(t, p)
-			s, err := p.openLocal(ctx, export, strategy.FunctionsTrain)
+			s, err := openLocal(ctx, p, export, strategy.FunctionsTrain)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +101,7 @@ func TestFixedRowsAreExact(t *testing.T) {
 			}
 			laid := func(rows int, examples []packed.Example) *dataset.Batch {
 				t.Helper()
-				layout := p.layout()
+				layout := p.Packed()
 				if layout.Rows = rows; rows == 0 {
 					layout.RowExamples = 0
 				}
@@ -193,9 +194,9 @@ func nearSums(t *testing.T, what string, got, want map[string][]float64, near fl
 }
 
 // fixedParams is a run of fixed rows of which some step is the padded end of an epoch.
-func fixedParams(t *testing.T, workers string) Params {
+func fixedParams(t *testing.T, workers string) params.Params {
 	_, data := fixture(t)
-	p := localParams(t, data, inputChief, workers)
+	p := localParams(t, data, params.InputChief, workers)
 	p.Data.Rows, p.Data.RowExamples, p.Data.Buckets, p.Runtime.Lanes = 14, 5, "14", 1
 	return p
 }
@@ -213,14 +214,14 @@ func TestFixedRowsOnEveryStrategy(t *testing.T) {
 	p := fixedParams(t, "")
 	p.Train.Steps = 4
 	mustTrain(t, p, first)
-	for name, change := range map[string]func(*Params){
-		"2 lanes":        func(p *Params) { p.Runtime.Lanes = 2 },
-		"3 lanes":        func(p *Params) { p.Runtime.Lanes = 3 }, // the rows cannot be shared evenly
-		"4 devices":      func(p *Params) { p.Strategy.Devices = "cpu:4" },
-		"accumulated":    func(p *Params) { p.Strategy.Accumulate = 7 },
-		"2 workers":      func(p *Params) { p.Strategy.Workers = workers },
-		"3 steps a call": func(p *Params) { p.Train.StepsPerCall = 3 },
-		"sharded, accum.": func(p *Params) {
+	for name, change := range map[string]func(*params.Params){
+		"2 lanes":        func(p *params.Params) { p.Runtime.Lanes = 2 },
+		"3 lanes":        func(p *params.Params) { p.Runtime.Lanes = 3 }, // the rows cannot be shared evenly
+		"4 devices":      func(p *params.Params) { p.Strategy.Devices = "cpu:4" },
+		"accumulated":    func(p *params.Params) { p.Strategy.Accumulate = 7 },
+		"2 workers":      func(p *params.Params) { p.Strategy.Workers = workers },
+		"3 steps a call": func(p *params.Params) { p.Train.StepsPerCall = 3 },
+		"sharded, accum.": func(p *params.Params) {
 			p.Strategy.Devices, p.Strategy.Accumulate, p.Strategy.ShardOptimizer = "cpu:2", 2, true
 		},
 	} {
@@ -306,7 +307,7 @@ func TestFixedRowsResume(t *testing.T) {
 }
 
 // trainKilled trains in processes of which the first two are killed.
-func trainKilled(t *testing.T, p Params, run string) {
+func trainKilled(t *testing.T, p params.Params, run string) {
 	t.Helper()
 	params := filepath.Join(t.TempDir(), "params.yaml")
 	content, err := p.YAML()
@@ -389,7 +390,7 @@ func TestFixedRowsParams(t *testing.T) {
 		{"data.rows=8 strategy.input=local strategy.workers=a:1", "strategy.input is local and data.rows is 8"},
 		{"data.rows=100 train.batch_size=100 eval.batch_size=1", ""},
 	} {
-		p := Defaults()
+		p := params.Defaults()
 		p.Graph, p.Data.Dir = "g", "d"
 		err := p.Load(nil, strings.Fields(c.settings))
 		if err == nil {
@@ -405,7 +406,7 @@ func TestFixedRowsParams(t *testing.T) {
 	if _, err := preflightParams(t, buckets, "", nil); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("buckets without rows: %v, expected %q", err, want)
 	}
-	p := Defaults()
+	p := params.Defaults()
 	p.Data.RowLength = 128
 	m := &convert.Manifest{Splits: map[string]*convert.Split{"train": {Lengths: convert.Lengths{Mean: 53.2}}}}
 	if got := rowExamplesOf(m, p); got != 5 {
@@ -467,7 +468,7 @@ func TestFixedRowsAreAnnounced(t *testing.T) {
 		{48, 100, "rows=48 row_length=24", ""}, // an epoch of 173 has two batches of 87
 	} {
 		p := testParams(t)
-		p.Data.Rows, p.Data.RowExamples, p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Runtime.Lanes = c.rows, 5, c.batch, 1, noEval, 1
+		p.Data.Rows, p.Data.RowExamples, p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Runtime.Lanes = c.rows, 5, c.batch, 1, params.NoEval, 1
 		p.Checkpoint.Best = ""
 		var log bytes.Buffer
 		env := quiet()

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // resumed is the checkpoint from which Env.ResumeFrom wants a run to continue.
@@ -33,7 +34,7 @@ type resumed struct {
 // best one.
 func parseResumed(folder, from string, best func() (int64, error)) (*resumed, error) {
 	bad := func(expected string) error {
-		return &ParamsError{fmt.Errorf("--resume-from is %q; expected %s", from, expected)}
+		return &params.Error{Err: fmt.Errorf("--resume-from is %q; expected %s", from, expected)}
 	}
 	const forms = "a step of the run, best, or the path of a checkpoint, such as runs/a/checkpoints/ckpt-40"
 	switch from {
@@ -117,13 +118,13 @@ func (t *training) goBack(ctx context.Context) error {
 	switch {
 	case to.prefix == "":
 		if own, err = t.manager.Find(to.step); errors.Is(err, fs.ErrNotExist) {
-			return &ParamsError{fmt.Errorf("--resume-from %s: run %s has no such checkpoint; expected one of %s", t.env.ResumeFrom, t.name(), stepsOf(t.manager))}
+			return &params.Error{Err: fmt.Errorf("--resume-from %s: run %s has no such checkpoint; expected one of %s", t.env.ResumeFrom, t.name(), stepsOf(t.manager))}
 		}
 		if err != nil {
 			return err
 		}
 	case !empty && newest.Step != to.step:
-		return &ParamsError{fmt.Errorf("--resume-from %s is of another run, and run %s has checkpoints of its own; expected a new folder with --run; leave --resume-from out to continue the run", t.env.ResumeFrom, t.name())}
+		return &params.Error{Err: fmt.Errorf("--resume-from %s is of another run, and run %s has checkpoints of its own; expected a new folder with --run; leave --resume-from out to continue the run", t.env.ResumeFrom, t.name())}
 	}
 	if err := t.continuable(ctx, own, to.step); err != nil {
 		return err
@@ -169,14 +170,14 @@ func (t *training) continuable(ctx context.Context, c checkpoint.Checkpoint, ste
 		return fmt.Errorf("--resume-from %s: %w", t.env.ResumeFrom, err)
 	}
 	if step >= t.steps {
-		return &ParamsError{fmt.Errorf("--resume-from %s: the run has %d steps; expected more, as with --steps %d", t.env.ResumeFrom, t.steps, 2*max(step, 1))}
+		return &params.Error{Err: fmt.Errorf("--resume-from %s: the run has %d steps; expected more, as with --steps %d", t.env.ResumeFrom, t.steps, 2*max(step, 1))}
 	}
 	content, err := t.manager.State(c)
 	if err != nil {
 		return err
 	}
 	if content == nil {
-		return &ParamsError{fmt.Errorf("--resume-from %s: the checkpoint has no state of a run; expected one that gorbit train wrote; use its weights with --init %[1]s", t.env.ResumeFrom)}
+		return &params.Error{Err: fmt.Errorf("--resume-from %s: the checkpoint has no state of a run; expected one that gorbit train wrote; use its weights with --init %[1]s", t.env.ResumeFrom)}
 	}
 	state, err := runner.ParseRunState(content)
 	if err != nil {
@@ -190,7 +191,7 @@ func (t *training) continuable(ctx context.Context, c checkpoint.Checkpoint, ste
 		return fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
 	}
 	if err := bundle.Check(saved(t.export.Contract, frozen)); err != nil {
-		return &ParamsError{fmt.Errorf("--resume-from %s: %w; expected one that was trained with this graph", t.env.ResumeFrom, err)}
+		return &params.Error{Err: fmt.Errorf("--resume-from %s: %w; expected one that was trained with this graph", t.env.ResumeFrom, err)}
 	}
 	return nil
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // tinyRun is a run of 12 steps with a checkpoint every four, which are all kept.
-func tinyRun(t *testing.T) Params {
+func tinyRun(t *testing.T) params.Params {
 	t.Helper()
 	p := anyModelNamed("flowers").params(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval, p.Checkpoint.MaxToKeep = 12, 4, 4, 0
@@ -23,7 +24,7 @@ func tinyRun(t *testing.T) Params {
 }
 
 // trainFrom trains with an environment that a function changes, and returns what it prints.
-func trainFrom(t *testing.T, p Params, run string, change func(*Env)) (string, error) {
+func trainFrom(t *testing.T, p params.Params, run string, change func(*Env)) (string, error) {
 	t.Helper()
 	var out strings.Builder
 	env := quiet()
@@ -86,7 +87,7 @@ func TestResumeFromRefuses(t *testing.T) {
 		from  string
 		class fault.Class
 		want  string
-		p     func(*Params)
+		p     func(*params.Params)
 	}{
 		{"5", fault.Usage, "run " + run + " has no such checkpoint; expected one of 4, 8, 12", nil},
 		{"8", fault.Damaged, "--resume-from 8: ", nil},
@@ -94,8 +95,8 @@ func TestResumeFromRefuses(t *testing.T) {
 		{"-4", fault.Usage, "expected a step", nil},
 		{filepath.Join(dir, "other", "ckpt-4"), fault.Failed, "there is no such checkpoint", nil},
 		{filepath.Join(dir, "4"), fault.Usage, "expected a step", nil},
-		{"4", fault.Usage, "--resume-from 4: the run has 4 steps; expected more, as with --steps 8", func(p *Params) { p.Train.Steps = 4 }},
-		{"4", fault.Usage, "the seed was 42 and is 43", func(p *Params) { p.Seed = 43 }},
+		{"4", fault.Usage, "--resume-from 4: the run has 4 steps; expected more, as with --steps 8", func(p *params.Params) { p.Train.Steps = 4 }},
+		{"4", fault.Usage, "the seed was 42 and is 43", func(p *params.Params) { p.Seed = 43 }},
 		{filepath.Join(dir, "run2", checkpointFolder, "ckpt-4"), fault.Usage, "is of another run, and run " + run + " has checkpoints of its own", nil},
 	} {
 		p := p

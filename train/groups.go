@@ -4,24 +4,16 @@ import (
 	"log/slog"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/run/groups"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
-// UnmarshalYAML implements yaml.Unmarshaler. Scales that are not given are 1.
-func (g *GroupParams) UnmarshalYAML(node *yaml.Node) error {
-	type plain GroupParams
-	*g = GroupParams{LearningRateScale: 1, WeightDecayScale: 1}
-	return node.Decode((*plain)(g))
-}
-
-// divide returns how the variables of a graph are trained; nil: all of them alike.
-func (o OptimizerParams) divide(c *graphs.Contract) (*groups.Division, error) {
-	d, err := groups.Divide(c, o.groups(), o.LayerDecay)
+// divideVariables returns how the variables of a graph are trained; nil: all of them alike.
+func divideVariables(o params.Optimizer, c *graphs.Contract) (*groups.Division, error) {
+	d, err := groups.Divide(c, o.Groups, o.LayerDecay)
 	if err != nil {
-		return nil, &ParamsError{err}
+		return nil, &params.Error{Err: err}
 	}
 	return d, nil
 }

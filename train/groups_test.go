@@ -17,10 +17,11 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // groupParams is a run of 3 or more steps with frozen variables, and others with a scale.
-func groupParams(t *testing.T, steps int64) Params {
+func groupParams(t *testing.T, steps int64) params.Params {
 	t.Helper()
 	p := deepParams(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval = steps, 3, 3
@@ -55,7 +56,7 @@ func (a assigned) bytes(t *testing.T, name string) []byte {
 }
 
 // trainedLog trains in a folder and returns what was logged.
-func trainedLog(t *testing.T, p Params, run string) string {
+func trainedLog(t *testing.T, p params.Params, run string) string {
 	t.Helper()
 	var log bytes.Buffer
 	env := quiet()
@@ -125,7 +126,7 @@ func TestFrozenVariables(t *testing.T) {
 // TestGroupsInYAML reads groups, and writes and reads them again.
 func TestGroupsInYAML(t *testing.T) {
 	p := groupParams(t, 3)
-	want := []GroupParams{{"model/encoder/(embeddings|layers/0)/.*", 1, 1, true}, {".*/bias", 0.5, 1, false}}
+	want := []params.Group{{Match: "model/encoder/(embeddings|layers/0)/.*", LearningRateScale: 1, WeightDecayScale: 1, Frozen: true}, {Match: ".*/bias", LearningRateScale: 0.5, WeightDecayScale: 1, Frozen: false}}
 	if !reflect.DeepEqual(p.Optimizer.Groups, want) {
 		t.Errorf("%+v", p.Optimizer.Groups)
 	}
@@ -137,7 +138,7 @@ func TestGroupsInYAML(t *testing.T) {
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := ReadParams(path); err != nil || !reflect.DeepEqual(again.Optimizer, p.Optimizer) {
+	if again, err := params.Read(path); err != nil || !reflect.DeepEqual(again.Optimizer, p.Optimizer) {
 		t.Errorf("%+v, %v", again.Optimizer, err)
 	}
 	for setting, want := range map[string]string{
@@ -161,7 +162,7 @@ func TestGroupsInYAML(t *testing.T) {
 			t.Errorf("%s: %v; expected %q", setting, err, want)
 		}
 	}
-	if err := checkReading([]string{"optimizer.groups=[]"}); err == nil {
+	if err := params.CheckReading([]string{"optimizer.groups=[]"}); err == nil {
 		t.Error("groups were accepted where nothing is trained")
 	}
 }
@@ -172,7 +173,7 @@ func TestAverages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")
 	}
-	params := func(steps int64, ema float64) Params {
+	params := func(steps int64, ema float64) params.Params {
 		p := groupParams(t, steps)
 		p.Optimizer.Groups, p.Optimizer.EMA = p.Optimizer.Groups[:1], ema
 		return p

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
@@ -55,13 +56,13 @@ func list(changes []change) string {
 // values holds params by name, each as JSON.
 type values map[string]string
 
-// values returns the params as recorded in a history. Params that mean the same for a task are equal.
-func (p Params) values(of task.Task) (values, error) {
-	if order, err := p.Checkpoint.order(of); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == modes[order] {
+// valuesOf returns the params as recorded in a history. Params that mean the same for a task are equal.
+func valuesOf(p params.Params, of task.Task) (values, error) {
+	if order, err := bestOrder(p.Checkpoint, of); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == modes[order] {
 		p.Checkpoint.BestMode = ""
 	}
 	if p.Checkpoint.BestMode == "" {
-		p.Checkpoint.BestMode = modeAuto
+		p.Checkpoint.BestMode = params.ModeAuto
 	}
 	out := make(values)
 	for name, v := range p.Flat() {
@@ -113,12 +114,12 @@ func raw(value string) json.RawMessage {
 }
 
 // changes returns the differences between two params of a task as changes after the given step.
-func changes(of task.Task, before, after Params, step int64) ([]change, error) {
-	was, err := before.values(of)
+func changes(of task.Task, before, after params.Params, step int64) ([]change, error) {
+	was, err := valuesOf(before, of)
 	if err != nil {
 		return nil, err
 	}
-	is, err := after.values(of)
+	is, err := valuesOf(after, of)
 	if err != nil {
 		return nil, err
 	}

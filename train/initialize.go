@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Init describes the initial values of a model's variables.
@@ -33,10 +34,10 @@ type Init struct {
 	Partial bool
 }
 
-// initial says what the variables of a new run begin with.
-func (p Params) initial() Init {
+// initialOf says what the variables of a new run begin with.
+func initialOf(p params.Params) Init {
 	init := Init{From: p.Init, Strict: p.Strict, Partial: p.InitPartial}
-	if p.InitValues == valuesOfSeed {
+	if p.InitValues == params.ValuesOfSeed {
 		init.Seed = &p.Seed
 	}
 	return init

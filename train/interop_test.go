@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // TestPythonReadsRuns trains a run, lets Python restore its checkpoint into the
@@ -183,7 +184,7 @@ func TestRealWeights(t *testing.T) {
 		t.Errorf("strict: got %v, want the missing classifier named", err)
 	}
 
-	p.Strict, p.Train.Steps, p.Train.EvalInterval = false, 1, noEval
+	p.Strict, p.Train.Steps, p.Train.EvalInterval = false, 1, params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
 	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // journal tells in the run's folder which process trained, on what, and how it ended. The run does
@@ -46,12 +47,12 @@ func (t *training) journalStart(on strategy.Runtime, step func() int64) {
 		Model: contract.Model.Architecture, Parameters: contract.Parameters(),
 		Step: step(), Steps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), Examples: t.examples.NumExamples(),
 	}
-	start.PeakFLOPS = machinePeak(on, contract.Precision, t.params.Strategy.kind())
+	start.PeakFLOPS = machinePeak(on, contract.Precision, t.params.Strategy.Kind())
 	t.journal.peak = start.PeakFLOPS
 	if opened := t.journal.opened; !opened.IsZero() {
 		start.InitSeconds, start.Memory = rounded(t.journal.began.Sub(opened).Seconds(), 3), memoryNow().since(t.journal.memory)
 	}
-	if order, err := t.params.Checkpoint.order(knownTask(contract)); err == nil && t.params.Checkpoint.Best != "" && t.evaluations != nil {
+	if order, err := bestOrder(t.params.Checkpoint, knownTask(contract)); err == nil && t.params.Checkpoint.Best != "" && t.evaluations != nil {
 		start.Best, start.Mode = t.params.Checkpoint.Best, modes[order]
 	}
 	t.warnJournal(runfolder.AppendStart(t.folder, start))
@@ -101,7 +102,7 @@ func (t *training) course() runfolder.Course {
 	course := runfolder.Course{MaxSteps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), BatchSize: int64(p.Train.BatchSize), Evaluates: t.evaluations != nil,
 		LogEvery: p.Train.StepsPerLoop, EvalEvery: p.Train.EvalInterval, SaveEvery: p.Checkpoint.Interval}
 	switch p.Train.EvalInterval {
-	case noEval:
+	case params.NoEval:
 		course.EvalEvery = 0
 	case -1: // at the end
 		course.EvalEvery = t.steps

@@ -19,6 +19,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 const (
@@ -53,7 +55,7 @@ func (k keptPart) values() bool { return strings.HasPrefix(k.Name, valuesFolder+
 
 // graphToRead returns the folder of the graph with which a run is read: the one that the settings
 // name, or else the run's own copy, or else the export.
-func (p Params) graphToRead(folder string, settings []string, log *slog.Logger) (string, error) {
+func graphToRead(p params.Params, folder string, settings []string, log *slog.Logger) (string, error) {
 	if slices.ContainsFunc(settings, func(s string) bool { return strings.HasPrefix(s, "graph=") }) {
 		return p.Graph, nil
 	}
@@ -75,7 +77,7 @@ func (p Params) graphToRead(folder string, settings []string, log *slog.Logger) 
 
 // graphToTrain returns the folder of the graph with which a run is trained: the export, or the run's
 // own copy if the export is gone.
-func (p Params) graphToTrain(folder string, log *slog.Logger) (string, error) {
+func graphToTrain(p params.Params, folder string, log *slog.Logger) (string, error) {
 	if _, err := vfs.At(p.Graph).Stat(p.Graph); !errors.Is(err, fs.ErrNotExist) {
 		return p.Graph, nil
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // copied copies a folder to a new one of the same file system as the tests' folders.
@@ -192,9 +193,9 @@ func TestKeepGraph(t *testing.T) {
 		if err := errors.Join(os.Remove(replaced), os.WriteFile(replaced, []byte("another"), 0o666), os.RemoveAll(filepath.Join(export, "serving"))); err != nil {
 			t.Fatal(err)
 		}
-		p := Params{Graph: export}
+		p := params.Params{Graph: export}
 		var log bytes.Buffer
-		if at, err := p.graphToRead(folder, nil, slog.New(slog.NewTextHandler(&log, nil))); err != nil || at != filepath.Join(folder, graphFolder) {
+		if at, err := graphToRead(p, folder, nil, slog.New(slog.NewTextHandler(&log, nil))); err != nil || at != filepath.Join(folder, graphFolder) {
 			t.Errorf("the graph to read is %s, %v", at, err)
 		}
 		if !strings.Contains(log.String(), "the export was changed since") {
@@ -229,7 +230,7 @@ func TestKeepGraph(t *testing.T) {
 			if err := damage(filepath.Join(folder, graphFolder)); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Params{Graph: export}.graphToRead(folder, nil, quiet().Log)
+			_, err := graphToRead(params.Params{Graph: export}, folder, nil, quiet().Log)
 			if !errors.Is(err, fault.Damaged) || !strings.Contains(err.Error(), what) {
 				t.Errorf("got %v; expected %q", err, what)
 			}
@@ -238,7 +239,7 @@ func TestKeepGraph(t *testing.T) {
 	})
 	t.Run("none", func(t *testing.T) {
 		gone := filepath.Join(t.TempDir(), "gone")
-		_, err := Params{Graph: gone}.graphToRead("runs/a", nil, quiet().Log)
+		_, err := graphToRead(params.Params{Graph: gone}, "runs/a", nil, quiet().Log)
 		if err == nil || !strings.Contains(err.Error(), "run runs/a has no copy of it; name an export of the same model with --set graph=FOLDER") {
 			t.Errorf("got %v", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // use is the purpose for which a split is opened.
@@ -28,15 +29,15 @@ const (
 // its features: tokens are packed into rows, and everything else is stacked or padded. All of it but
 // the params of Data comes from the contract, so that Defaults().Layout fits any graph. Names of
 // features in the records that differ from the graph's are in Data.Features.
-func (p Params) Layout(c *graphs.Contract) dataset.Layout { return p.layoutFor(c, toTrain) }
+func Layout(p params.Params, c *graphs.Contract) dataset.Layout { return layoutFor(p, c, toTrain) }
 
 // layoutFor returns how the records of a split become batches of a graph, within the graph's limits.
 // For predictions of packed texts these are the tokens alone: callFor packs them again.
-func (p Params) layoutFor(c *graphs.Contract, use use) dataset.Layout {
+func layoutFor(p params.Params, c *graphs.Contract, use use) dataset.Layout {
 	if !takesTokens(c) {
-		return p.denseFor(c, use)
+		return denseFor(p, c, use)
 	}
-	l := p.packedFor(c)
+	l := packedFor(p, c)
 	if use == toPredict {
 		l.Labels, l.Standard, l.Extras, l.Masking = packed.LabelsNone, nil, nil, nil
 		if c.Feature(packed.TypeIDs) == nil {
@@ -47,8 +48,8 @@ func (p Params) layoutFor(c *graphs.Contract, use use) dataset.Layout {
 }
 
 // callFor returns how the texts of a call are packed into rows for predictions of a graph.
-func (p Params) callFor(c *graphs.Contract) packed.Config {
-	l := p.packedFor(c)
+func callFor(p params.Params, c *graphs.Contract) packed.Config {
+	l := packedFor(p, c)
 	l.Labels, l.Rows, l.RowExamples, l.Buckets = packed.LabelsNone, 0, 0, nil
 	l.Extras = slices.DeleteFunc(l.Extras, func(s dataset.Spec) bool { return s.Role == dataset.ID && s.Make == "" }) // of records
 	if l.Standard != nil {
@@ -61,8 +62,8 @@ func (p Params) callFor(c *graphs.Contract) packed.Config {
 }
 
 // packedFor returns how tokens are packed into rows for a graph.
-func (p Params) packedFor(c *graphs.Contract) packed.Config {
-	l := p.layout()
+func packedFor(p params.Params, c *graphs.Contract) packed.Config {
+	l := p.Packed()
 	for name, names := range map[string]*[]string{packed.InputIDs: &l.Features.InputIDs, packed.TypeIDs: &l.Features.TypeIDs,
 		packed.LabelIDs: &l.Features.Label, packed.ExampleWeights: &l.Features.Weight} {
 		if record, ok := p.Data.Features[name]; ok {
@@ -79,7 +80,7 @@ func (p Params) packedFor(c *graphs.Contract) packed.Config {
 			l.Standard = append(l.Standard, f.Name)
 			continue
 		}
-		s := p.specOf(f)
+		s := specOf(p, f)
 		if f.Name == packed.LabelIDs && s.Record == nil {
 			s.Record = packed.DefaultFeatureNames().Label
 		}
@@ -131,7 +132,7 @@ const (
 )
 
 // denseFor returns how examples are stacked for a graph.
-func (p Params) denseFor(c *graphs.Contract, use use) dense.Config {
+func denseFor(p params.Params, c *graphs.Contract, use use) dense.Config {
 	l := dense.Config{
 		MaxLength:   p.Data.RowLength,
 		Truncate:    p.Data.Truncate,
@@ -139,14 +140,14 @@ func (p Params) denseFor(c *graphs.Contract, use use) dense.Config {
 		EvenParts:   !c.Additive,
 	}
 	if use != toPredict { // answers come in the order of the records
-		l.Buckets, _ = p.Data.buckets() // checked by Validate
+		l.Buckets, _ = p.Data.BucketLengths() // checked by Validate
 	}
-	if p.Strategy.kind() == devices.TPU {
+	if p.Strategy.Kind() == devices.TPU {
 		// A TPU's programs are for one shape.
 		l.Examples, l.FixedLength = p.Train.BatchSize, p.Data.RowLength > 0
 	}
 	for _, f := range c.Features {
-		l.Features = append(l.Features, p.specOf(f))
+		l.Features = append(l.Features, specOf(p, f))
 	}
 	if use == toPredict {
 		l.Labels = dataset.LabelsNone
@@ -156,7 +157,7 @@ func (p Params) denseFor(c *graphs.Contract, use use) dense.Config {
 }
 
 // specOf returns how a feature of a graph is made from records.
-func (p Params) specOf(f graphs.Feature) dataset.Spec {
+func specOf(p params.Params, f graphs.Feature) dataset.Spec {
 	s := dataset.Spec{Name: f.Name, DType: dataset.DType(f.DType), Role: dataset.Role(f.Role), Make: f.Make, Minimum: f.Minimum, Below: f.Below, Pad: f.Pad}
 	if record, ok := p.Data.Features[f.Name]; ok {
 		s.Record = []string{record}
@@ -183,7 +184,7 @@ func takesImages(s dataset.Spec) bool {
 }
 
 // checkFeatures returns an error if data.features names a feature that a graph does not read.
-func (p Params) checkFeatures(c *graphs.Contract) error {
+func checkFeatures(p params.Params, c *graphs.Contract) error {
 	var read []string
 	for _, f := range c.Features {
 		if f.Make == "" {
@@ -193,9 +194,9 @@ func (p Params) checkFeatures(c *graphs.Contract) error {
 	for _, name := range slices.Sorted(maps.Keys(p.Data.Features)) {
 		switch {
 		case !slices.Contains(read, name):
-			return &ParamsError{fmt.Errorf("data.features.%s: the graph reads no such feature from records; expected one of %s%s", name, strings.Join(read, ", "), words.DidYouMean(name, read))}
+			return &params.Error{Err: fmt.Errorf("data.features.%s: the graph reads no such feature from records; expected one of %s%s", name, strings.Join(read, ", "), words.DidYouMean(name, read))}
 		case p.Data.Features[name] == "":
-			return &ParamsError{fmt.Errorf("data.features.%s is empty; expected the name of a feature in the records", name)}
+			return &params.Error{Err: fmt.Errorf("data.features.%s is empty; expected the name of a feature in the records", name)}
 		}
 	}
 	return nil

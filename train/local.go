@@ -13,14 +13,15 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // localData returns the data that the workers read themselves, or nil if the chief reads for all.
-func (p Params) localData(c *graphs.Contract, train *dataset.Dataset) *strategy.LocalInput {
-	if p.Strategy.Input != inputLocal {
+func localData(p params.Params, c *graphs.Contract, train *dataset.Dataset) *strategy.LocalInput {
+	if p.Strategy.Input != params.InputLocal {
 		return nil
 	}
-	d := &strategy.LocalInput{Dir: p.Data.Dir, Dataset: p.dataset(nil, true, packed.Config{}), Layout: p.layoutFor(c, toTrain), Settings: train.State().Settings, Workers: p.Strategy.addresses()}
+	d := &strategy.LocalInput{Dir: p.Data.Dir, Dataset: p.Dataset(nil, true, packed.Config{}), Layout: layoutFor(p, c, toTrain), Settings: train.State().Settings, Workers: p.Strategy.Addresses()}
 	d.Dataset.ClassWeights, d.Dataset.Sampling = train.ClassWeights(), train.Sampling()
 	for _, f := range train.FileInfos() {
 		if within, err := filepath.Rel(d.Dir, f.Path); err == nil && filepath.IsLocal(within) {

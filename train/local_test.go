@@ -23,6 +23,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // startWorkers starts workers with a folder of data each, "" for the chief's, and
@@ -34,11 +35,11 @@ func startWorkers(t testing.TB, devices string, dirs ...string) string {
 
 // localParams is a run of 9 steps without dropout, in epochs whose fifth batch has two
 // draws, one of which may be a damaged record.
-func localParams(t *testing.T, data, input, workers string) Params {
+func localParams(t *testing.T, data, input, workers string) params.Params {
 	t.Helper()
 	p := testParams(t)
 	p.Data.Dir, p.Data.OnCorrupt = data, "skip"
-	p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Train.StepsPerLoop = 43, 9, noEval, 1
+	p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Train.StepsPerLoop = 43, 9, params.NoEval, 1
 	p.Checkpoint.Interval, p.Checkpoint.Best = 100, ""
 	p.Optimizer.LearningRate, p.Optimizer.Schedule, p.Optimizer.WarmupRatio = 1e-3, "constant", 0
 	for _, name := range []string{"hidden_dropout", "attention_dropout", "classifier_dropout"} {
@@ -92,7 +93,7 @@ func (s *steps) Step(i runner.StepInfo) {
 	s.all = append(s.all, fmt.Sprintf("step %d, epoch %d: %d examples, %d tokens", i.Step, i.Epoch, i.Examples, i.Tokens))
 }
 
-func mustTrain(t *testing.T, p Params, run string) []string {
+func mustTrain(t *testing.T, p params.Params, run string) []string {
 	t.Helper()
 	seen := new(steps)
 	env := quiet()
@@ -172,7 +173,7 @@ func TestLocalInput(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var runs []string
 			var seen [][]string
-			for _, input := range []string{inputChief, inputLocal} {
+			for _, input := range []string{params.InputChief, params.InputLocal} {
 				p := localParams(t, data, input, test.workers)
 				p.Strategy.Accumulate, p.Strategy.ShardOptimizer = test.accumulate, test.shard
 				run := filepath.Join(t.TempDir(), input)
@@ -190,9 +191,9 @@ func TestLocalInput(t *testing.T) {
 	}
 	t.Run("goes on from the other's checkpoint", func(t *testing.T) {
 		undisturbed := filepath.Join(dir, "undisturbed")
-		mustTrain(t, localParams(t, data, inputChief, ""), undisturbed)
+		mustTrain(t, localParams(t, data, params.InputChief, ""), undisturbed)
 		run := filepath.Join(dir, "continued")
-		for i, input := range []string{inputChief, inputLocal, inputChief} {
+		for i, input := range []string{params.InputChief, params.InputLocal, params.InputChief} {
 			p := localParams(t, data, input, one)
 			p.Train.Steps = 3 * int64(i+1)
 			mustTrain(t, p, run)
@@ -245,7 +246,7 @@ func TestLocalInputErrors(t *testing.T) {
 			env := Env{Out: io.Discard, Log: slog.New(slog.NewTextHandler(&log, nil))}
 			workers := startWorkers(t, "cpu:1", "", test.dir)
 			run := filepath.Join(t.TempDir(), "run")
-			_, err := Train(context.Background(), localParams(t, test.chief, inputLocal, workers), run, env)
+			_, err := Train(context.Background(), localParams(t, test.chief, params.InputLocal, workers), run, env)
 			if err == nil {
 				t.Fatal("it trains")
 			}
@@ -324,7 +325,7 @@ func spoil(t *testing.T, path string, record int, id byte) {
 func TestDrawnAgain(t *testing.T) {
 	_, data := fixture(t)
 	ctx := context.Background()
-	p := localParams(t, data, inputLocal, startWorkers(t, "cpu:1", "", ""))
+	p := localParams(t, data, params.InputLocal, startWorkers(t, "cpu:1", "", ""))
 	m, on, set := onWorkers(t, p)
 	local := newLocalSource(set, on.drawer, 1, quiet().Log)
 	defer local.wait()

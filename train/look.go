@@ -21,6 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // RunReport describes a run folder, without running its graph.
@@ -67,12 +68,12 @@ func DescribeRun(ctx context.Context, folder string) (*RunReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := ReadParams(filepath.Join(local, paramsFile))
+	p, err := params.Read(filepath.Join(local, paramsFile))
 	if err != nil {
 		return nil, err
 	}
 	r := &RunReport{Path: folder, Graph: p.Graph, Checkpoints: []CheckpointReport{}, Params: map[string]any{}}
-	defaults := Defaults().Flat()
+	defaults := params.Defaults().Flat()
 	for name, value := range p.Flat() {
 		if was, ok := defaults[name]; !ok || was != value {
 			r.Params[name] = value
@@ -161,8 +162,8 @@ func globbed(path string) string {
 
 // WantedOf returns the variables of an export, or of a run's graph, with their names in other sources.
 func WantedOf(folder string) ([]checkpoint.Wanted, error) {
-	if p, err := ReadParams(filepath.Join(folder, paramsFile)); err == nil {
-		if folder, err = p.graphToRead(folder, nil, slog.New(slog.DiscardHandler)); err != nil {
+	if p, err := params.Read(filepath.Join(folder, paramsFile)); err == nil {
+		if folder, err = graphToRead(p, folder, nil, slog.New(slog.DiscardHandler)); err != nil {
 			return nil, err
 		}
 	}
@@ -189,7 +190,7 @@ type Drawn struct {
 // override params of the run that matter for reading, such as data.dir.
 func DrawBatch(ctx context.Context, folder string, step int64, settings []string, env Env) (*Drawn, error) {
 	if step < 1 {
-		return nil, &ParamsError{fmt.Errorf("step is %d; expected 1 or more", step)}
+		return nil, &params.Error{Err: fmt.Errorf("step is %d; expected 1 or more", step)}
 	}
 	folder, err := LocalRun(ctx, folder, "")
 	if err != nil {
@@ -199,13 +200,13 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 	if err != nil {
 		return nil, err
 	}
-	if err := checkReading(settings); err != nil {
+	if err := params.CheckReading(settings); err != nil {
 		return nil, err
 	}
 	if err := p.Load(nil, settings); err != nil {
 		return nil, err
 	}
-	graph, err := p.graphToRead(folder, settings, env.Log)
+	graph, err := graphToRead(p, folder, settings, env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +237,7 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 	d := &Drawn{Step: step, Contract: export.Contract, Manifest: s.data.manifest}
 	for ; left >= 0; left-- {
 		if d.Batch, err = set.Next(ctx); err == io.EOF {
-			return nil, &ParamsError{fmt.Errorf("step is %d; expected less: the data end before it", step)}
+			return nil, &params.Error{Err: fmt.Errorf("step is %d; expected less: the data end before it", step)}
 		}
 		if err != nil {
 			return nil, err

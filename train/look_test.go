@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // observer is a counter that keeps the batches of its steps.
@@ -37,14 +38,14 @@ func (o *observer) Steps(ctx context.Context, steps []strategy.StepInput) ([]str
 // TestDrawBatch compares the batches that are shown with those that a training used: before and after
 // its checkpoints, in several epochs, and with rows of a fixed number.
 func TestDrawBatch(t *testing.T) {
-	for name, change := range map[string]func(*Params){
-		"rows as needed":               func(*Params) {},
-		"fixed rows":                   func(p *Params) { p.Data.Rows, p.Data.RowExamples = 6, 4 },
-		"non-finite steps are skipped": func(p *Params) { p.Train.OnNonFinite = "skip" },
+	for name, change := range map[string]func(*params.Params){
+		"rows as needed":               func(*params.Params) {},
+		"fixed rows":                   func(p *params.Params) { p.Data.Rows, p.Data.RowExamples = 6, 4 },
+		"non-finite steps are skipped": func(p *params.Params) { p.Train.OnNonFinite = "skip" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := testParams(t)
-			p.Train.Steps, p.Train.Epochs, p.Train.EvalInterval, p.Checkpoint.Best = 24, 0, noEval, ""
+			p.Train.Steps, p.Train.Epochs, p.Train.EvalInterval, p.Checkpoint.Best = 24, 0, params.NoEval, ""
 			p.Checkpoint.Interval, p.Checkpoint.MaxToKeep = 10, 0
 			change(&p)
 			folder := filepath.Join(t.TempDir(), "run")

@@ -15,7 +15,7 @@ import (
 func TestCallsLeaveNothing(t *testing.T) {
 	p := testParams(t)
 	export, set := opened(t, p)
-	s, err := p.openLocal(t.Context(), export, strategy.FunctionsTrain)
+	s, err := openLocal(t.Context(), p, export, strategy.FunctionsTrain)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,15 @@ package train
 import (
 	"context"
 	"errors"
+
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Objective returns the metric by which the evaluations of runs with these params are compared, and
 // its direction, max or min: checkpoint.best and checkpoint.best_mode, or what the graph says where
 // they are auto. It opens the graph, and returns the error of the first of variants, which are params
 // of runs that are to be compared, that are not valid for it.
-func (p Params) Objective(ctx context.Context, variants []Params, env Env) (metric, mode string, err error) {
+func Objective(ctx context.Context, p params.Params, variants []params.Params, env Env) (metric, mode string, err error) {
 	if err := p.Validate(); err != nil {
 		return "", "", err
 	}
@@ -17,17 +19,17 @@ func (p Params) Objective(ctx context.Context, variants []Params, env Env) (metr
 	if err != nil {
 		return "", "", err
 	}
-	p.Checkpoint.resolveBest(export.Contract)
+	resolveBest(&p.Checkpoint, export.Contract)
 	switch {
 	case p.Checkpoint.Best == "":
-		return "", "", &ParamsError{errors.New("checkpoint.best is empty, and the graph names no metric; expected the metric by which runs are compared")}
-	case p.Train.EvalInterval == noEval:
-		return "", "", &ParamsError{errors.New("train.eval_interval is -2 (no evaluation); expected evaluations, by which runs are compared")}
+		return "", "", &params.Error{Err: errors.New("checkpoint.best is empty, and the graph names no metric; expected the metric by which runs are compared")}
+	case p.Train.EvalInterval == params.NoEval:
+		return "", "", &params.Error{Err: errors.New("train.eval_interval is -2 (no evaluation); expected evaluations, by which runs are compared")}
 	}
 	if err := checkBest(p, export); err != nil {
 		return "", "", err
 	}
-	order, err := p.Checkpoint.order(knownTask(export.Contract))
+	order, err := bestOrder(p.Checkpoint, knownTask(export.Contract))
 	if err != nil {
 		return "", "", err
 	}

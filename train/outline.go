@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Outline is what a training has to do, before it is known how long that takes.
@@ -29,15 +30,15 @@ type Outline struct {
 
 // NewOutline reads what a training with the params in a folder would have to do. It changes nothing in
 // the folder, which may be "" for a new one.
-func NewOutline(ctx context.Context, p Params, folder string, env Env) (Outline, error) {
+func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (Outline, error) {
 	if err := p.Absolute(); err != nil {
 		return Outline{}, err
 	}
 	graph := p.Graph
 	if folder != "" && vfs.Scheme(folder) == "" {
-		p.Keep(folder)
+		p.Keep(vfs.Join(folder, paramsFile))
 		var err error
-		if graph, err = p.graphToTrain(folder, env.Log); err != nil {
+		if graph, err = graphToTrain(p, folder, env.Log); err != nil {
 			return Outline{}, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // A run does not begin in the folder of its data or of its graph, and leaves nothing there.
@@ -18,7 +19,7 @@ func TestRunFolderIsItsOwn(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Train(context.Background(), Defaults(), dir, Env{})
+		_, err := Train(context.Background(), params.Defaults(), dir, Env{})
 		if !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", file, err)
 		}
@@ -40,7 +41,7 @@ func TestInputParams(t *testing.T) {
 		"data.shuffle=None":               `shuffle is "None"`,
 		"data.buffer=-1":                  "shuffle buffer is -1",
 	} {
-		p := Defaults()
+		p := params.Defaults()
 		p.Graph, p.Data.Dir = "g", "d"
 		if err := p.Set(setting); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package train
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,17 +16,17 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
-	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
 // past is the state that an earlier process left in a run folder.
 type past struct {
-	params Params
+	params params.Params
 	// prefix is that of the newest checkpoint, and state is the run's state in it.
 	prefix string
 	state  runner.RunState
@@ -39,7 +38,7 @@ type past struct {
 func readPast(folder string, contract *graphs.Contract) *past {
 	before := new(past)
 	var err error
-	if before.params, err = ReadParams(filepath.Join(folder, paramsFile)); err != nil {
+	if before.params, err = params.Read(filepath.Join(folder, paramsFile)); err != nil {
 		return nil
 	}
 	var ok bool
@@ -48,54 +47,6 @@ func readPast(folder string, contract *graphs.Contract) *past {
 	}
 	return before
 }
-
-// Keep sets the params that a run in the folder keeps from its beginning: those that affect how
-// sums are rounded (runtime.onednn, runtime.kernels and runtime.lanes), and the row length and fixed
-// rows if the params leave them to the data. It returns a description of each value that it replaced.
-//
-// Train calls it, too. A program calls it first because TensorFlow reads the setting of oneDNN only
-// once.
-func (p *Params) Keep(folder string) []string {
-	before, err := ReadParams(vfs.Join(folder, paramsFile))
-	if err != nil {
-		return nil
-	}
-	var kept []string
-	keep := func(name string, asked bool, was, is any) {
-		if asked && was != is {
-			kept = append(kept, fmt.Sprintf("%s is %v, not %v", name, was, is))
-		}
-	}
-	was, is := before.Runtime, &p.Runtime
-	p.Data.RowLength = cmp.Or(p.Data.RowLength, before.Data.RowLength)
-	p.Data.Rows = cmp.Or(p.Data.Rows, before.Data.Rows)
-	p.Data.RowExamples = cmp.Or(p.Data.RowExamples, before.Data.RowExamples)
-	p.Data.Buckets = cmp.Or(p.Data.Buckets, before.Data.Buckets)
-	keep("runtime.onednn", true, was.OneDNN, is.OneDNN)
-	is.OneDNN = was.OneDNN
-	if p.Strategy.kind() == devices.TPU {
-		// It has neither kernels nor lanes, and rounds in its own way.
-		return kept
-	}
-	keep("runtime.kernels", true, was.Kernels, is.Kernels)
-	is.Kernels = was.Kernels
-	if was.Lanes > 0 {
-		keep("runtime.lanes", is.Lanes > 0, was.Lanes, is.Lanes)
-		is.Lanes = was.Lanes
-	}
-	return kept
-}
-
-// irrelevant lists params, or prefixes of their names, that affect neither the variables nor the
-// evaluations of a run: where it runs, and what it logs and keeps. Params that affect rounding are
-// kept from the beginning anyway.
-var irrelevant = []string{"strategy.", "runtime.", "summary.", "data.readers", "train.steps_per_loop", "train.log_first_step", "train.steps_per_call",
-	"checkpoint.max_to_keep", "checkpoint.keep_every_hours"}
-
-// fromStart lists the params that a run cannot change after its first step, however long it is made:
-// its weights come from a checkpoint, and its position in the data depends on the others.
-var fromStart = []string{"seed", "init", "strict", "init_partial", "init_values", "data.train", "data.features", "data.resize", "data.crop_to_aspect_ratio", "data.row_length", "data.rows", "data.row_examples", "data.buckets", "data.truncate", "data.mask_probability", "data.whole_words", "data.packing",
-	"data.shuffle", "data.buffer", "data.class_weights", "data.sampling", "data.drop_remainder", "train.batch_size"}
 
 // anotherFolder says what to do with changes of params that a run cannot apply after its first step.
 const anotherFolder = "to train with these from the start, choose another folder with --run"
@@ -107,7 +58,7 @@ func relevant(changes []change, sameSteps bool) []change {
 		if sameSteps && (c.Param == "train.steps" || c.Param == "train.epochs") {
 			return true
 		}
-		return slices.ContainsFunc(irrelevant, func(name string) bool { return strings.HasPrefix(c.Param, name) })
+		return slices.ContainsFunc(params.Irrelevant, func(name string) bool { return strings.HasPrefix(c.Param, name) })
 	})
 }
 
@@ -139,11 +90,11 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 		}
 		remedy := fmt.Sprintf("to continue with other params, train more than %d steps, as with --steps %d, or choose another folder with --run", step, 2*step)
 		if slices.ContainsFunc(differ, func(c change) bool {
-			return slices.ContainsFunc(fromStart, func(name string) bool { return c.Param == name || strings.HasPrefix(c.Param, name+".") })
+			return slices.ContainsFunc(params.FromStart, func(name string) bool { return c.Param == name || strings.HasPrefix(c.Param, name+".") })
 		}) {
 			remedy = anotherFolder
 		}
-		return false, &ParamsError{fmt.Errorf("%s, and these changed params would have no effect: %s; expected those of %s; %s",
+		return false, &params.Error{Err: fmt.Errorf("%s, and these changed params would have no effect: %s; expected those of %s; %s",
 			what, list(differ), filepath.Join(t.folder, paramsFile), remedy)}
 	}
 	if err := t.sameModelAndData(before); err != nil {
@@ -202,7 +153,7 @@ func (t *training) sameModelAndData(before *past) error {
 
 // best returns the best evaluation that the state of a task's run records.
 func (b *past) best(of task.Task) (value float64, step int64, ok bool) {
-	order, err := b.params.Checkpoint.order(of)
+	order, err := bestOrder(b.params.Checkpoint, of)
 	if err != nil {
 		return 0, 0, false
 	}
@@ -331,7 +282,7 @@ func (t *training) record(step int64, restored string) error {
 
 // remember adds the changes after a step to the history and returns the params to write. The
 // initial weights can no longer change.
-func (t *training) remember(step int64, fresh bool) (Params, error) {
+func (t *training) remember(step int64, fresh bool) (params.Params, error) {
 	given := t.given
 	if fresh {
 		// An existing history belongs to a run whose checkpoints are gone.
@@ -342,7 +293,7 @@ func (t *training) remember(step int64, fresh bool) (Params, error) {
 		}
 		return given, err
 	}
-	before, err := ReadParams(filepath.Join(t.folder, paramsFile))
+	before, err := params.Read(filepath.Join(t.folder, paramsFile))
 	if err != nil {
 		t.env.Log.Warn("cannot read the params that the run began with; changes are not recorded", "error", err)
 		return given, nil
@@ -353,11 +304,11 @@ func (t *training) remember(step int64, fresh bool) (Params, error) {
 	}
 	given.InitValues = before.InitValues
 	of := knownTask(t.export.Contract)
-	was, err := before.values(of)
+	was, err := valuesOf(before, of)
 	if err != nil {
 		return given, err
 	}
-	is, err := given.values(of)
+	is, err := valuesOf(given, of)
 	if err != nil {
 		return given, err
 	}
@@ -378,7 +329,7 @@ func (t *training) remember(step int64, fresh bool) (Params, error) {
 
 // tellSchedule prints how a changed number of steps affects the learning rate.
 func (t *training) tellSchedule(before runner.ScheduleConfig, step int64) {
-	now := t.params.schedule(t.steps)
+	now := t.params.ScheduleConfig(t.steps)
 	if before.TotalSteps == 0 || before.TotalSteps == t.steps {
 		return
 	}

@@ -17,10 +17,11 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // stopAt trains until a step and stops there, as a signal does.
-func stopAt(t *testing.T, p Params, run string, step int64) string {
+func stopAt(t *testing.T, p params.Params, run string, step int64) string {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var log bytes.Buffer
@@ -66,7 +67,7 @@ func TestChangedRun(t *testing.T) {
 	if h := read(t, run, historyFile); h != want {
 		t.Errorf("the changed command again left %s, want %s", h, want)
 	}
-	now, err := ReadParams(filepath.Join(run, paramsFile))
+	now, err := params.Read(filepath.Join(run, paramsFile))
 	if err != nil || now.Optimizer.WeightDecay != 0.5 || now.Data.Readers != 1 {
 		t.Errorf("params.yaml says %+v, %v", now, err)
 	}
@@ -77,7 +78,7 @@ func TestChangedRun(t *testing.T) {
 	if log := stopAt(t, other, run, 7); !strings.Contains(log, "the run keeps its init") {
 		t.Errorf("no warning about the ignored init: %s", log)
 	}
-	if now, err := ReadParams(filepath.Join(run, paramsFile)); err != nil || now.Init != "" {
+	if now, err := params.Read(filepath.Join(run, paramsFile)); err != nil || now.Init != "" {
 		t.Errorf("params.yaml says init %q, %v", now.Init, err)
 	}
 

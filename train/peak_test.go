@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // TestPeakOfBusyMachine trains faster than the peak that is remembered.
@@ -21,7 +22,7 @@ func TestPeakOfBusyMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := testParams(t)
-	p.Train.Steps, p.Train.EvalInterval = 2, noEval
+	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
 	run := t.TempDir()
 	if log := trainedLog(t, p, run); strings.Contains(log, "mfu_percent") ||
 		strings.Count(log, "faster than the machine's peak") != 1 || !strings.Contains(log, "gorbit doctor --measure") {

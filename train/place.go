@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tpu"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // placed is a model on its devices.
@@ -44,20 +46,20 @@ type drawer interface {
 
 // openModel composes the export's graph for the devices in the params. local is the data that the
 // workers read themselves, or nil.
-func (p Params) openModel(ctx context.Context, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env Env) (placed, error) {
-	switch p.Strategy.kind() {
+func openModel(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env Env) (placed, error) {
+	switch p.Strategy.Kind() {
 	case devices.TPU:
-		return p.openTPU(ctx, export, functions, env)
+		return openTPU(ctx, p, export, functions, env)
 	case devices.MultiWorker:
 	default:
-		m, err := p.openLocal(ctx, export, functions)
+		m, err := openLocal(ctx, p, export, functions)
 		return placed{Strategy: m}, err
 	}
-	config, err := p.strategyOf(export.Contract, functions)
+	config, err := strategyOf(p, export.Contract, functions)
 	if err != nil {
 		return placed{}, err
 	}
-	f, err := cluster.Connect(ctx, cluster.Config{Addresses: p.Strategy.addresses(), Timeout: p.Strategy.WorkerTimeout, Log: env.Log, Version: env.Version,
+	f, err := cluster.Connect(ctx, cluster.Config{Addresses: p.Strategy.Addresses(), Timeout: p.Strategy.WorkerTimeout, Log: env.Log, Version: env.Version,
 		IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, NoOneDNN: p.Runtime.OneDNN == "off", Keys: env.Keys, Sockets: env.Sockets})
 	if err != nil {
 		return placed{}, err
@@ -74,27 +76,27 @@ func (p Params) openModel(ctx context.Context, export *graphs.Export, functions 
 }
 
 // openTPU starts the TPU of the params and composes the graph for all of its cores.
-func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions strategy.Functions, env Env) (placed, error) {
+func openTPU(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, env Env) (placed, error) {
 	if err := checkTPUGraph(export.Contract); err != nil {
 		return placed{}, err
 	}
-	config, err := p.strategyOf(export.Contract, functions)
+	config, err := strategyOf(p, export.Contract, functions)
 	if err != nil {
 		return placed{}, err
 	}
-	system, err := p.Strategy.startTPU(ctx, env.Log)
+	system, err := startTPU(ctx, p.Strategy, env.Log)
 	if err != nil {
 		return placed{}, err
 	}
 	cores := system.Topology.Cores()
 	if functions == strategy.FunctionsTrain {
-		if err := p.checkShare(export.Contract, cores); err != nil {
+		if err := checkShare(p, export.Contract, cores); err != nil {
 			shutTPU(ctx, system, false, env.Log)
 			return placed{}, err
 		}
 	}
 	config.StandardOps, config.Patience = true, p.Strategy.TPUTimeout
-	shapes := p.tpuAxes(export.Contract, cores)
+	shapes := tpuAxes(p, export.Contract, cores)
 	last := len(shapes) - 1
 	config.Axes, config.MoreAxes = shapes[last], shapes[:last]
 	for _, axes := range shapes {
@@ -113,13 +115,13 @@ func (p Params) openTPU(ctx context.Context, export *graphs.Export, functions st
 }
 
 // strategyOf returns the configuration of the strategy that trains a graph, or only evaluates it.
-func (p Params) strategyOf(c *graphs.Contract, functions strategy.Functions) (strategy.Config, error) {
-	config := p.strategy(functions)
+func strategyOf(p params.Params, c *graphs.Contract, functions strategy.Functions) (strategy.Config, error) {
+	config := p.StrategyConfig(functions)
 	if functions != strategy.FunctionsTrain {
 		return config, nil
 	}
 	config.Average = p.Optimizer.EMA
-	d, err := p.Optimizer.divide(c)
+	d, err := divideVariables(p.Optimizer, c)
 	if err == nil && d != nil {
 		config.Factors = d.Factors
 	}
@@ -127,12 +129,12 @@ func (p Params) strategyOf(c *graphs.Contract, functions strategy.Functions) (st
 }
 
 // openLocal composes the graph for devices of this process.
-func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
-	config, err := p.strategyOf(export.Contract, functions)
+func openLocal(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
+	config, err := strategyOf(p, export.Contract, functions)
 	if err != nil {
 		return nil, err
 	}
-	kind, device := p.Strategy.kind(), p.Runtime.Device
+	kind, device := p.Strategy.Kind(), p.Runtime.Device
 	on := devices.Spec{Type: "GPU", Count: strategy.CountGPUs()}
 	if p.Strategy.Devices != "" {
 		asked, err := devices.Parse(p.Strategy.Devices)
@@ -143,17 +145,17 @@ func (p Params) openLocal(ctx context.Context, export *graphs.Export, functions 
 			asked.Count = on.Count
 		}
 		if on = asked; on.Count == 0 {
-			return nil, &ParamsError{fmt.Errorf("strategy.devices is %s, but this machine has no GPU that TensorFlow can use; see gorbit devices", p.Strategy.Devices)}
+			return nil, &params.Error{Err: fmt.Errorf("strategy.devices is %s, but this machine has no GPU that TensorFlow can use; see gorbit devices", p.Strategy.Devices)}
 		}
 		device = on.Names()[0]
 	} else if kind == devices.Mirrored && on.Count < 2 {
-		return nil, &ParamsError{fmt.Errorf("strategy mirrored: this machine has %d GPUs; expected 2 or more; name other devices, as with --devices cpu:2", on.Count)}
+		return nil, &params.Error{Err: fmt.Errorf("strategy mirrored: this machine has %d GPUs; expected 2 or more; name other devices, as with --devices cpu:2", on.Count)}
 	}
 	if kind == devices.Mirrored || kind == devices.Auto && p.Runtime.Device == "" && on.Count > 1 {
 		return strategy.NewMirrored(ctx, export, on.Names(), config)
 	}
 	if onCPU := device == "" && on.Count == 0 || strings.Contains(strings.ToUpper(device), "CPU:"); onCPU {
-		config.Lanes = p.Runtime.lanes(export.Contract.XLA)
+		config.Lanes = lanesOf(p.Runtime, export.Contract.XLA)
 	}
 	return strategy.NewOneDevice(ctx, export, device, config)
 }
@@ -212,9 +214,9 @@ func shortened(err error) error {
 	return errors.New(strings.ToValidUTF8(text[:most], "") + "... (--log-level debug logs all of it)")
 }
 
-// without returns the params without the workers that a connection error names. It reports whether
+// withoutWorkers returns the params without the workers that a connection error names. It reports whether
 // any were removed and any are left.
-func (s StrategyParams) without(err error) (StrategyParams, bool) {
+func withoutWorkers(s params.Strategy, err error) (params.Strategy, bool) {
 	gone := make(map[string]bool)
 	var find func(error)
 	find = func(err error) {
@@ -229,11 +231,27 @@ func (s StrategyParams) without(err error) (StrategyParams, bool) {
 	}
 	find(err)
 	var left []string
-	for _, address := range s.addresses() {
+	for _, address := range s.Addresses() {
 		if !gone[address] {
 			left = append(left, address)
 		}
 	}
 	s.Workers = strings.Join(left, ",")
 	return s, len(gone) > 0 && len(left) > 0
+}
+
+// mostLanes is the largest number of lanes that is chosen automatically. Larger numbers were not
+// measured against operations that use many cores.
+const mostLanes = 4
+
+// lanesOf returns the number of lanes on a CPU. It is one for graphs that XLA compiles and for those
+// that run without gorbit's own kernels.
+func lanesOf(r params.Runtime, xla bool) int {
+	switch {
+	case r.Lanes > 0:
+		return r.Lanes
+	case r.Kernels == "off" || xla || r.IntraOpThreads > 0 || r.InterOpThreads > 0 || runtime.NumCPU() > mostLanes:
+		return 1
+	}
+	return runtime.NumCPU()
 }

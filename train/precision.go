@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // SlowPrecisionError reports that a device has no instructions for the precision of a graph, so
@@ -86,7 +87,7 @@ func slowPrecision(precision string, on computer) error {
 
 // possiblePrecision returns a *NoPrecisionError if one of the processes cannot compute in the
 // precision of a graph. Limits of oneDNN do not matter if the params turn it off.
-func possiblePrecision(p Params, precision string, all []computer) error {
+func possiblePrecision(p params.Params, precision string, all []computer) error {
 	if p.Runtime.OneDNN == "off" {
 		return nil
 	}
@@ -100,13 +101,13 @@ func possiblePrecision(p Params, precision string, all []computer) error {
 
 // allowPrecision returns an error if any of the processes cannot compute in the precision of a
 // graph, or would emulate it and the params do not allow that.
-func allowPrecision(p Params, c *graphs.Contract, all []computer, log *slog.Logger) error {
+func allowPrecision(p params.Params, c *graphs.Contract, all []computer, log *slog.Logger) error {
 	if err := possiblePrecision(p, c.Precision, all); err != nil {
 		return err
 	}
 	for _, on := range all {
 		if err := slowPrecision(c.Precision, on); err != nil && !p.Runtime.AllowSlowPrecision {
-			return &ParamsError{err}
+			return &params.Error{Err: err}
 		}
 	}
 	warnPrecision(c, all, log)
@@ -131,7 +132,7 @@ func warnPrecision(c *graphs.Contract, all []computer, log *slog.Logger) {
 
 // lossScale returns the configuration of loss scaling for a graph, or nil if it needs none. The
 // initial scale is the graph's hyperparameter.
-func lossScale(p Params, c *graphs.Contract) *runner.LossScaleConfig {
+func lossScale(p params.Params, c *graphs.Contract) *runner.LossScaleConfig {
 	if c.Precision != graphs.FP16 {
 		return nil
 	}

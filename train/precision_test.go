@@ -24,10 +24,11 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // narrow returns test params of an export that computes in bf16 or fp16.
-func narrow(t testing.TB, precision string) Params {
+func narrow(t testing.TB, precision string) params.Params {
 	t.Helper()
 	p := testParams(t)
 	p.Graph = testkit.Export(t, bertConfig, "--pooling", "mean", "--precision", precision)
@@ -128,7 +129,7 @@ func TestKernelsLeaveNarrowAttention(t *testing.T) {
 	var norms []float64
 	for _, standard := range []bool{false, true} {
 		export, set := opened(t, p)
-		config := p.strategy(strategy.FunctionsTrain)
+		config := p.StrategyConfig(strategy.FunctionsTrain)
 		config.StandardOps = standard
 		s, err := strategy.NewOneDevice(ctx, export, "", config)
 		if err != nil {
@@ -202,7 +203,7 @@ func TestSlowPrecisionIsRefused(t *testing.T) {
 	p.Runtime.AllowSlowPrecision = false
 	run := filepath.Join(t.TempDir(), "run")
 	_, err := Train(context.Background(), p, run, quiet())
-	var usage *ParamsError
+	var usage *params.Error
 	var slow *SlowPrecisionError
 	if !errors.As(err, &usage) || !errors.As(err, &slow) {
 		t.Fatalf("got %v", err)
@@ -253,7 +254,7 @@ func TestLimitedBF16IsRefused(t *testing.T) {
 func TestImpossibleBF16IsRefused(t *testing.T) {
 	const why = "ONEDNN_MAX_CPU_ISA=AVX2 leaves oneDNN no way to compute it"
 	p := narrow(t, graphs.BF16)
-	p.Train.Steps, p.Train.EvalInterval = 2, noEval
+	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
 	check := func(worker string) {
 		t.Helper()
 		_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
@@ -303,7 +304,7 @@ func greeter(t *testing.T, worker string, bf16 bool) string {
 // its CPU has no instructions for it.
 func TestSlowWorkerIsRefused(t *testing.T) {
 	p := narrow(t, graphs.BF16)
-	p.Train.Steps, p.Train.EvalInterval, p.Runtime.AllowSlowPrecision = 2, noEval, false
+	p.Train.Steps, p.Train.EvalInterval, p.Runtime.AllowSlowPrecision = 2, params.NoEval, false
 	first, second, _ := strings.Cut(startWorkers(t, "cpu:1", "", ""), ",")
 	fast, slow := greeter(t, first, true), greeter(t, second, false)
 	p.Strategy.Workers = fast + "," + slow
@@ -368,7 +369,7 @@ func TestLossScaleParam(t *testing.T) {
 	for value, want := range map[float64]string{0.5: "loss_scale is 0.5; expected 1 or more", 1 << 25: fmt.Sprint(float64(1 << 25))} {
 		p.Optimizer.Hyperparameters = map[string]float64{graphs.LossScale: value}
 		_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
-		var usage *ParamsError
+		var usage *params.Error
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v", value, err)
 		}

@@ -79,7 +79,7 @@ func ToAsk(folder string, log *slog.Logger) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, err := p.graphToRead(folder, nil, log)
+	path, err := graphToRead(p, folder, nil, log)
 	if err != nil {
 		return "", err
 	}
@@ -326,7 +326,7 @@ func (m predictModel) mask(batch *dataset.Batch, places []place) {
 // batch packs examples into rows as long as the longest example, of the graph's fixed length, or, for
 // the core of a TPU, of a fixed number.
 func (m predictModel) batch(examples []text.Encoding) (*dataset.Batch, error) {
-	config := m.run.Params.callFor(m.run.Export.Contract)
+	config := callFor(m.run.Params, m.run.Export.Contract)
 	if s := m.run.tpuShape(); s.Rows > 0 {
 		config.Rows, config.RowExamples, config.Packing = s.Rows, s.Examples/s.Rows, packed.PackFirstFit
 	} else if m.run.Export.Contract.XLA {

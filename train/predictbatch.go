@@ -80,7 +80,7 @@ func (r *Run) predictBatches(ctx context.Context, in predict.BatchReader, render
 }
 
 // Layout returns how records become the batches that the run's graph answers.
-func (r *Run) Layout() dataset.Layout { return r.Params.layoutFor(r.Export.Contract, toPredict) }
+func (r *Run) Layout() dataset.Layout { return layoutFor(r.Params, r.Export.Contract, toPredict) }
 
 // predictSplit answers the records of a split as they are.
 func (r *Run) predictSplit(ctx context.Context, split string, renderer predict.Renderer, each func(predict.Answer) error) error {
@@ -151,7 +151,7 @@ func (r *Run) OpenRows(ctx context.Context, path string, stdin io.Reader, column
 
 // PredictRecords answers the records of TFRecord files and calls each with the answers, in order.
 func (r *Run) PredictRecords(ctx context.Context, files []string, each func(predict.Answer) error) error {
-	config := r.Params.dataset(files, false, r.Layout())
+	config := r.Params.Dataset(files, false, r.Layout())
 	config.Logger = r.env.Log
 	d, err := dataset.Open(ctx, config)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
@@ -35,20 +36,20 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 	if err := checkBest(s.params, s.export); err != nil {
 		f.add("%v", err)
 	}
-	if err := s.params.checkFeatures(s.export.Contract); err != nil {
+	if err := checkFeatures(s.params, s.export.Contract); err != nil {
 		f.add("%v", err)
 	}
 	f.rowLength(before)
 	f.graph()
 	f.additive()
-	if _, err := f.params.classWeights(f.contract, f.records.manifest); err != nil {
+	if _, err := classWeightsOf(f.params, f.contract, f.records.manifest); err != nil {
 		f.add("%v", err)
 	}
-	if _, err := f.params.sampling(f.contract, f.records.manifest); err != nil {
+	if _, err := samplingOf(f.params, f.contract, f.records.manifest); err != nil {
 		f.add("%v", err)
 	}
 	if f.folder() {
-		f.features(true, f.params.readSplits()...)
+		f.features(true, readSplits(f.params)...)
 		f.trainingSplits(before == nil)
 		f.vocabulary()
 	}
@@ -62,15 +63,15 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 		f.found.Findings = append(f.found.Findings, found...)
 	}
 	s.params.Data.RowLength = cmp.Or(s.params.Data.RowLength, rowLengthOf(s.data.manifest, s.export.Contract))
-	if s.params.Strategy.kind() == devices.TPU {
+	if s.params.Strategy.Kind() == devices.TPU {
 		if err := checkTPUGraph(s.export.Contract); err != nil {
 			return err
 		}
-		if err := s.params.fixLength(s.export.Contract, s.data.manifest); err != nil {
+		if err := fixLength(&s.params, s.export.Contract, s.data.manifest); err != nil {
 			f.add("%v", err)
 		}
 	}
-	if s.params.Data.Rows == 0 && s.params.Strategy.kind() == devices.TPU && takesTokens(s.export.Contract) {
+	if s.params.Data.Rows == 0 && s.params.Strategy.Kind() == devices.TPU && takesTokens(s.export.Contract) {
 		s.params.Data.Rows, s.chosen = f.tpuRows(s.params, folder, before), true
 	}
 	if s.params.Data.Rows > 0 {
@@ -81,8 +82,8 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 
 // checkBest returns an error if evaluations of the graph do not have the metric that selects the
 // best checkpoint, or if its direction is unknown.
-func checkBest(p Params, export *graphs.Export) error {
-	if p.Checkpoint.Best == "" || p.Train.EvalInterval == noEval {
+func checkBest(p params.Params, export *graphs.Export) error {
+	if p.Checkpoint.Best == "" || p.Train.EvalInterval == params.NoEval {
 		return nil
 	}
 	of := knownTask(export.Contract)
@@ -95,10 +96,10 @@ func checkBest(p Params, export *graphs.Export) error {
 		names = append(names, m.Name)
 	}
 	if !slices.Contains(names, p.Checkpoint.Best) {
-		return &ParamsError{fmt.Errorf("checkpoint.best is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s",
+		return &params.Error{Err: fmt.Errorf("checkpoint.best is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s",
 			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names))}
 	}
-	_, err = p.Checkpoint.order(of)
+	_, err = bestOrder(p.Checkpoint, of)
 	return err
 }
 
@@ -153,12 +154,12 @@ func rowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
 // tpuRows returns the number of fixed rows for a run on a TPU that leaves it to the data: what
 // train.batch_size examples of mean length fill, rounded up to a multiple of 8, so that 2, 4 and 8
 // cores share them evenly. A run that began without fixed rows cannot go on with them.
-func (f *preflight) tpuRows(p Params, folder string, before *past) int {
+func (f *preflight) tpuRows(p params.Params, folder string, before *past) int {
 	if before != nil {
 		f.add("run %s began without fixed rows, which a TPU needs; continue it on CPUs or GPUs, or start another run", folder)
 		return 0
 	}
-	rows, err := p.rowsOf(f.records.manifest, p.Train.BatchSize)
+	rows, err := rowsOf(p, f.records.manifest, p.Train.BatchSize)
 	if err != nil {
 		f.add("%v", err)
 		return 0
@@ -168,7 +169,7 @@ func (f *preflight) tpuRows(p Params, folder string, before *past) int {
 
 // rowsOf returns the number of fixed rows that so many examples of the data's mean length fill, as a
 // multiple of 8, but not more rows than examples.
-func (p Params) rowsOf(m *convert.Manifest, examples int) (int, error) {
+func rowsOf(p params.Params, m *convert.Manifest, examples int) (int, error) {
 	const filled = 0.97
 	if p.Data.Packing == string(packed.PackNone) {
 		return examples, nil
@@ -186,7 +187,7 @@ func evenRows(rows int) int { return (rows + 7) / 8 * 8 }
 
 // rowExamplesOf returns the maximum examples of a fixed row: twice as many as fit on average, so that
 // rows of short examples are filled as well, or 0, for the default, if the lengths are not known.
-func rowExamplesOf(m *convert.Manifest, p Params) int {
+func rowExamplesOf(m *convert.Manifest, p params.Params) int {
 	if p.Data.Packing == string(packed.PackNone) {
 		return 1
 	}
@@ -224,8 +225,8 @@ func (f *preflight) features(labels bool, splits ...string) {
 }
 
 // readSplits returns the splits that a training reads.
-func (p Params) readSplits() []string {
-	if p.Train.EvalInterval == noEval || p.Data.Eval == p.Data.Train {
+func readSplits(p params.Params) []string {
+	if p.Train.EvalInterval == params.NoEval || p.Data.Eval == p.Data.Train {
 		return []string{p.Data.Train}
 	}
 	return []string{p.Data.Train, p.Data.Eval}
@@ -236,11 +237,11 @@ func (f *preflight) graph() {
 	switch d, tokens := f.params.Data, takesTokens(f.contract); {
 	case d.Rows > 0 && !tokens:
 		f.add("data.rows is %d, and the graph takes no rows of tokens; leave it out", d.Rows)
-	case d.Resize != "" && !slices.ContainsFunc(f.contract.Features, func(g graphs.Feature) bool { return takesImages(f.params.specOf(g)) }):
+	case d.Resize != "" && !slices.ContainsFunc(f.contract.Features, func(g graphs.Feature) bool { return takesImages(specOf(f.params, g)) }):
 		f.add("data.resize is %s, and the graph takes no images of one size; leave it out", d.Resize)
 	case d.CropToAspectRatio && d.Resize == "":
 		f.add("data.crop_to_aspect_ratio is true and data.resize is not set; expected how images are scaled, as with --set data.resize=bilinear")
-	case d.Buckets != "" && tokens && d.Rows == 0 && f.params.Strategy.kind() != devices.TPU:
+	case d.Buckets != "" && tokens && d.Rows == 0 && f.params.Strategy.Kind() != devices.TPU:
 		f.add("data.buckets is %s and data.rows is 0; expected the rows of a batch, as with --set data.rows=16", d.Buckets)
 	case d.Buckets != "" && !tokens && f.contract.OpenAxis() == "":
 		f.add("data.buckets is %s, and the graph takes no sequences; leave it out", d.Buckets)
@@ -288,7 +289,7 @@ func (f *preflight) folder() bool {
 // new.
 func (f *preflight) trainingSplits(begins bool) {
 	train, eval := f.params.Data.Train, f.params.Data.Eval
-	evaluates := f.params.Train.EvalInterval != noEval
+	evaluates := f.params.Train.EvalInterval != params.NoEval
 	if f.split(train, "--set data.train=NAME") {
 		f.lengths(train)
 		f.answers(train, "convert with --label-column")

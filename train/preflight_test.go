@@ -6,13 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/gorbit-ml/gorbit/internal/testkit/records"
-	"github.com/gorbit-ml/gorbit/train/predict"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
+	"github.com/gorbit-ml/gorbit/train/params"
+	"github.com/gorbit-ml/gorbit/train/predict"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
@@ -70,43 +72,43 @@ func TestPreflight(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		manifest func(*convert.Manifest)
-		params   func(*Params)
+		params   func(*params.Params)
 		want     []string // in the error, one a finding
 		warns    string   // in the log
 		damaged  bool
 	}{
 		{name: "nothing wrong"},
-		{name: "row length beyond the positions", params: func(p *Params) { p.Data.RowLength = 128 },
+		{name: "row length beyond the positions", params: func(p *params.Params) { p.Data.RowLength = 128 },
 			want: []string{"data.row_length is 128; expected at most 24, the positions of the graph; use --set data.row_length=24, or leave it out"}},
-		{name: "examples beyond the row length", params: func(p *Params) { p.Data.RowLength = 8 },
+		{name: "examples beyond the row length", params: func(p *params.Params) { p.Data.RowLength = 8 },
 			want: []string{"split train has examples of up to 15 tokens; expected at most 8, the data.row_length; use --set data.row_length=15, or shorten them with --set data.truncate=true",
 				"split dev has examples of up to 15 tokens"}},
-		{name: "examples beyond the row length, truncated", params: func(p *Params) { p.Data.RowLength, p.Data.Truncate = 8, true }},
+		{name: "examples beyond the row length, truncated", params: func(p *params.Params) { p.Data.RowLength, p.Data.Truncate = 8, true }},
 		{name: "examples beyond the positions", manifest: func(m *convert.Manifest) { m.Splits["dev"].Lengths.Max = 30 },
 			want: []string{"split dev has examples of up to 30 tokens; expected at most 24, the positions of the graph; convert with --max-length 24"}},
 		{name: "long examples of a split that is not read", manifest: func(m *convert.Manifest) { m.Splits["dev"].Lengths.Max = 30 },
-			params: func(p *Params) { p.Train.EvalInterval = noEval }},
+			params: func(p *params.Params) { p.Train.EvalInterval = params.NoEval }},
 		{name: "unlabelled dev", manifest: func(m *convert.Manifest) { m.Splits["dev"].LabelCounts = []int64{4, 4} },
 			want: []string{"8 of the 16 examples of split dev have no label; convert with --label-column, choose a split with labels with --set data.eval=NAME, or train without evaluations with --eval-interval -2"}},
 		{name: "unlabelled train", manifest: func(m *convert.Manifest) { m.Splits["train"].LabelCounts = nil },
 			want: []string{"32 of the 32 examples of split train have no label; convert with --label-column"}},
-		{name: "no such splits", params: func(p *Params) { p.Data.Train, p.Data.Eval = "training", "validation" },
+		{name: "no such splits", params: func(p *params.Params) { p.Data.Train, p.Data.Eval = "training", "validation" },
 			want: []string{`has no split "training"; expected one of dev, train; choose one with --set data.train=NAME`,
 				`has no split "validation"; expected one of dev, train; choose one with --set data.eval=NAME, or train without evaluations with --eval-interval -2`}},
 		{name: "one label to learn", manifest: func(m *convert.Manifest) { m.Splits["train"].LabelCounts = []int64{0, 32} },
 			want: []string{`all examples of split train have the label "with"; expected examples with at least 2 labels`}},
 		{name: "one label to evaluate", manifest: func(m *convert.Manifest) { m.Splits["dev"].LabelCounts = []int64{16, 0} },
 			warns: "all examples of the evaluated split have the same label"},
-		{name: "dev is train", params: func(p *Params) { p.Data.Eval = "train" }, warns: "the run is evaluated on examples that it trains on"},
+		{name: "dev is train", params: func(p *params.Params) { p.Data.Eval = "train" }, warns: "the run is evaluated on examples that it trains on"},
 		{name: "dev made from the file of train", manifest: func(m *convert.Manifest) { m.Sources[1].SHA256 = "aa" },
 			warns: "the run is evaluated on examples that it trains on"},
 		{name: "other vocabulary than the records'", manifest: func(m *convert.Manifest) { m.Vocab.SHA256 = "cc" }, damaged: true,
 			want: []string{"vocab.txt is not the vocabulary that the records were made with (its checksum differs)"}},
 		{name: "manifest without a checksum", manifest: func(m *convert.Manifest) { m.Vocab.SHA256 = "" }},
-		{name: "no such metric", params: func(p *Params) { p.Checkpoint.Best = "bleu" },
+		{name: "no such metric", params: func(p *params.Params) { p.Checkpoint.Best = "bleu" },
 			want: []string{`checkpoint.best is "bleu"; expected one of accuracy, auc, f1, loss, mcc, precision, recall, the metrics of this graph`}},
 		{name: "several", manifest: func(m *convert.Manifest) { m.Vocab.Size, m.Labels = 61, []string{"a", "b", "c"} },
-			params: func(p *Params) { p.Data.RowLength, p.Data.Eval = 128, "validation" },
+			params: func(p *params.Params) { p.Data.RowLength, p.Data.Eval = 128, "validation" },
 			want:   []string{"data.row_length is 128", "a vocabulary of 61 tokens; expected 60, as in the graph", "has 3 labels; expected 2, as in the graph", `no split "validation"`}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -142,7 +144,7 @@ func TestPreflight(t *testing.T) {
 }
 
 // preflightParams looks at a run before training and returns what is warned of.
-func preflightParams(t *testing.T, p Params, folder string, before *past) (log string, err error) {
+func preflightParams(t *testing.T, p params.Params, folder string, before *past) (log string, err error) {
 	t.Helper()
 	var b bytes.Buffer
 	s, err := newSetup(t.Context(), p, Env{Log: slog.New(slog.NewTextHandler(&b, nil))})
@@ -177,10 +179,10 @@ func TestRowLengthOfData(t *testing.T) {
 // A run keeps the row length that it began with, also one that no run begins with today.
 func TestRunKeepsRowLength(t *testing.T) {
 	p := testParams(t)
-	p.Data.RowLength, p.Train.Steps, p.Train.EvalInterval = 0, 3, noEval
+	p.Data.RowLength, p.Train.Steps, p.Train.EvalInterval = 0, 3, params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
 	stopAt(t, p, run, 1)
-	began, err := ReadParams(filepath.Join(run, paramsFile))
+	began, err := params.Read(filepath.Join(run, paramsFile))
 	if err != nil || began.Data.RowLength != rowLength {
 		t.Fatalf("the run began with rows of %d, %v", began.Data.RowLength, err)
 	}
@@ -190,7 +192,7 @@ func TestRunKeepsRowLength(t *testing.T) {
 	if _, err := preflightParams(t, old, run, before); err != nil {
 		t.Errorf("a run that began with rows of 128 is refused: %v", err)
 	}
-	p.Keep(run)
+	p.Keep(filepath.Join(run, paramsFile))
 	if p.Data.RowLength != rowLength {
 		t.Errorf("the continued run has rows of %d", p.Data.RowLength)
 	}
@@ -236,7 +238,7 @@ func TestUnlabelledSplitWithoutManifest(t *testing.T) {
 func TestVocabulariesMeet(t *testing.T) {
 	p := testParams(t)
 	p.Data.Dir, p.Data.RowLength = describedData(t, whole), 0
-	p.Train.Steps, p.Train.EvalInterval = 2, noEval
+	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
 	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 		t.Fatal(err)
@@ -297,7 +299,7 @@ func TestVocabulariesMeet(t *testing.T) {
 // Weights of a model of another size fit in a bias or two: that is no beginning.
 func TestInitOfAnotherSize(t *testing.T) {
 	p := testParams(t)
-	p.Train.Steps, p.Train.EvalInterval = 2, noEval
+	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
 	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 		t.Fatal(err)
@@ -315,7 +317,7 @@ func TestInitOfAnotherSize(t *testing.T) {
 		wider.Variables = append(wider.Variables, v)
 	}
 	p.Init = run
-	check := func(c *graphs.Contract, p Params) ([]string, error) {
+	check := func(c *graphs.Contract, p params.Params) ([]string, error) {
 		s := &setup{params: p, export: &graphs.Export{Contract: c}, env: quiet()}
 		if err := s.openData(); err != nil {
 			return nil, err

@@ -7,11 +7,12 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // featureCheck compares the features of data made by a schema with those that a graph takes.
 type featureCheck struct {
-	params   Params
+	params   params.Params
 	contract *graphs.Contract
 	records  *data
 	found    []string

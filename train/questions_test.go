@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // questions exports BERT for answers to questions, of a vocabulary of the given size.
@@ -39,7 +40,7 @@ func TestQuestionsStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Defaults()
+	p := params.Defaults()
 	p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, questions, fmt.Sprint(m.Vocab.Size)), "graph"), data
 	p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Checkpoint.Interval = 4, 12, 2, 4, 2
 	p.Optimizer.LearningRate = 1e-2

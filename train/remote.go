@@ -19,6 +19,7 @@ import (
 	_ "github.com/gorbit-ml/gorbit/internal/base/vfs/gcs" // paths that begin with gs://
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // renamed replaces the name of a local folder by that of the folder in a bucket in every line.
@@ -110,7 +111,7 @@ func ofRun(paths []string, which string, protected []int64) ([]string, error) {
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
-			return nil, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, words.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
+			return nil, &params.Error{Err: fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, words.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
 		}
 		if !slices.Contains(steps, step) {
 			return nil, fmt.Errorf("has no checkpoint %s; expected one of %s", which, strings.Trim(fmt.Sprint(steps), "[]"))

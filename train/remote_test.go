@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // bucket starts a server of the bucket gs://b and mounts it, with a cache of its own.
@@ -69,7 +70,7 @@ func TestTrainReadsFromBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameRuns(t, remote, local)
-	kept, err := ReadParams(filepath.Join(remote, paramsFile))
+	kept, err := params.Read(filepath.Join(remote, paramsFile))
 	if err != nil || kept.Graph != "gs://b/graph" || kept.Data.Dir != "gs://b/data" || kept.Init != "gs://b/first" {
 		t.Errorf("the run recorded %s, %s and %s, %v", kept.Graph, kept.Data.Dir, kept.Init, err)
 	}
@@ -111,10 +112,10 @@ func TestPathsOfNoBucket(t *testing.T) {
 		"gs:/b/data":  "expected gs://b/data",
 		"s3://b/data": "s3:// is not supported; expected a local path, or gs://BUCKET/PATH",
 	} {
-		for _, set := range []func(*Params){
-			func(p *Params) { p.Data.Dir = path },
-			func(p *Params) { p.Graph = path },
-			func(p *Params) { p.Init = path },
+		for _, set := range []func(*params.Params){
+			func(p *params.Params) { p.Data.Dir = path },
+			func(p *params.Params) { p.Graph = path },
+			func(p *params.Params) { p.Init = path },
 		} {
 			p := testParams(t)
 			set(&p)
@@ -392,7 +393,7 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 // for copies.
 func TestTrainReadsRecordsFromBucket(t *testing.T) {
 	p := testParams(t)
-	p.Train.Steps, p.Train.Epochs, p.Train.EvalInterval = 3, 0, noEval
+	p.Train.Steps, p.Train.Epochs, p.Train.EvalInterval = 3, 0, params.NoEval
 	local, remote := filepath.Join(t.TempDir(), "local"), filepath.Join(t.TempDir(), "remote")
 	if _, err := Train(t.Context(), p, local, quiet()); err != nil {
 		t.Fatal(err)

@@ -16,15 +16,16 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // onWorkers returns the model of the params at its start, its workers and the records to
 // train on.
-func onWorkers(t *testing.T, p Params) (*Model, placed, *dataset.Dataset) {
+func onWorkers(t *testing.T, p params.Params) (*Model, placed, *dataset.Dataset) {
 	t.Helper()
 	ctx := context.Background()
 	export, set := opened(t, p)
-	on, err := p.openModel(ctx, export, strategy.FunctionsTrain, p.localData(export.Contract, set), quiet())
+	on, err := openModel(ctx, p, export, strategy.FunctionsTrain, localData(p, export.Contract, set), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestWorkersAreWatched(t *testing.T) {
 	if !regexp.MustCompile(`(?m)^ +worker +peak memory, MiB +processor time, s$`).MatchString(table.String()) {
 		t.Errorf("the table has no line of names:\n%s", &table)
 	}
-	for i, address := range p.Strategy.addresses() {
+	for i, address := range p.Strategy.Addresses() {
 		memory, peak := shown[fmt.Sprintf("worker_%d/memory_mib", i)], shown[fmt.Sprintf("worker_%d/peak_memory_mib", i)]
 		if memory < library>>20 || peak < memory {
 			t.Errorf("TensorBoard shows %v MB of worker %d, and %v at its peak", memory, i, peak)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +24,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Run is a run folder opened for reading: to evaluate, predict or export. Another process may be
@@ -33,7 +33,7 @@ type Run struct {
 	Folder string
 	// Remote is the run's folder in a bucket, of which Folder is a copy; "" if there is none.
 	Remote string
-	Params Params
+	Params params.Params
 	// Export is the run's graph.
 	Export *graphs.Export
 	// Manifest describes the run's data; nil if the data has no manifest.
@@ -67,32 +67,9 @@ func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error)
 	return p.Checkpoints.Restore(ctx, p.prefix)
 }
 
-// reading lists the params, or prefixes of their names, that affect how a run is evaluated or
-// predicts. The others are for training.
-var reading = []string{"graph", "data.dir", "data.eval", "data.features", "data.resize", "data.crop_to_aspect_ratio", "data.row_length", "data.rows", "data.row_examples", "data.buckets", "data.truncate", "data.packing", "data.on_corrupt", "data.readers",
-	"eval.", "summary.enabled", "strategy.name", "strategy.devices", "strategy.workers", "strategy.worker_timeout", "strategy.tpu", "runtime."}
-
-// checkReading returns a *ParamsError for the first setting, of the form "section.name=value", of a
-// param that has no effect on a run that is only read.
-func checkReading(settings []string) error {
-	known := Defaults().Flat()
-	for _, setting := range settings {
-		name, _, _ := strings.Cut(setting, "=")
-		_, ok := known[name]
-		if !ok && !strings.HasPrefix(name, "optimizer.hyperparameters") && name != "optimizer.groups" && !strings.HasPrefix(name, "data.features") {
-			continue // a section, or an error that Load reports
-		}
-		if !slices.ContainsFunc(reading, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
-			expected := strings.ReplaceAll(strings.Join(reading, ", ")+",", ".,", ".*,")
-			return &ParamsError{fmt.Errorf("%s has an effect only in gorbit train; leave it out; expected one of %s", name, strings.TrimSuffix(expected, ","))}
-		}
-	}
-	return nil
-}
-
 // readRunParams reads the params of a run.
-func readRunParams(folder string) (Params, error) {
-	p, err := ReadParams(filepath.Join(folder, paramsFile))
+func readRunParams(folder string) (params.Params, error) {
+	p, err := params.Read(filepath.Join(folder, paramsFile))
 	return p, runfolder.NotRun(folder, err)
 }
 
@@ -121,10 +98,10 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	if err := p.toRead(settings); err != nil {
+	if err := toRead(&p, settings); err != nil {
 		return nil, err
 	}
-	graph, err := p.graphToRead(folder, settings, env.Log)
+	graph, err := graphToRead(p, folder, settings, env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -137,8 +114,8 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 		return nil, err
 	}
 	r.Params.Data.RowLength = cmp.Or(p.Data.RowLength, rowLengthOf(r.Manifest, r.Export.Contract))
-	if p.Strategy.kind() == devices.TPU {
-		if err := r.Params.fixShape(r.Export.Contract, r.Manifest); err != nil {
+	if p.Strategy.Kind() == devices.TPU {
+		if err := fixShape(&r.Params, r.Export.Contract, r.Manifest); err != nil {
 			return nil, err
 		}
 	}
@@ -146,7 +123,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	on, err := r.Params.openModel(ctx, r.Export, strategy.FunctionsEvaluate, nil, env)
+	on, err := openModel(ctx, r.Params, r.Export, strategy.FunctionsEvaluate, nil, env)
 	if err != nil {
 		return nil, err
 	}
@@ -160,19 +137,19 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 }
 
 // toRead sets what reading a run takes of its params, and applies settings.
-func (p *Params) toRead(settings []string) error {
-	if err := checkReading(settings); err != nil {
+func toRead(p *params.Params, settings []string) error {
+	if err := params.CheckReading(settings); err != nil {
 		return err
 	}
 	// A run may be evaluated on other devices than it was trained on.
-	p.Strategy, p.Runtime.Lanes = Defaults().Strategy, 0
+	p.Strategy, p.Runtime.Lanes = params.Defaults().Strategy, 0
 	on := *p
 	if err := on.Load(nil, settings); err != nil {
 		return err
 	}
-	if on.Strategy.kind() == devices.TPU {
+	if on.Strategy.Kind() == devices.TPU {
 		// The threads and kernels of the training do not matter there; those of the settings are refused.
-		p.Runtime = RuntimeParams{OneDNN: p.Runtime.OneDNN, Kernels: Defaults().Runtime.Kernels}
+		p.Runtime = params.Runtime{OneDNN: p.Runtime.OneDNN, Kernels: params.Defaults().Runtime.Kernels}
 	}
 	if err := p.Load(nil, settings); err != nil {
 		return err
@@ -225,7 +202,7 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
-			return 0, &ParamsError{fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, words.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
+			return 0, &params.Error{Err: fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, words.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
 		}
 		prefix = r.checkpoints.prefix(step)
 	}
@@ -309,7 +286,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		Observer:      r.env.Observer,
 	})
 	if err != nil {
-		return nil, &ParamsError{err}
+		return nil, &params.Error{Err: err}
 	}
 	return c, nil
 }

@@ -17,11 +17,12 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // setup holds what every use of a run needs: its params, graph, data and environment.
 type setup struct {
-	params Params
+	params params.Params
 	export *graphs.Export
 	data   *data // nil before openData
 	env    Env
@@ -33,17 +34,17 @@ type setup struct {
 }
 
 // newSetup opens the graph that the params name.
-func newSetup(ctx context.Context, p Params, env Env) (*setup, error) {
+func newSetup(ctx context.Context, p params.Params, env Env) (*setup, error) {
 	return newSetupOf(ctx, p, p.Graph, env)
 }
 
 // newSetupOf opens a graph, which may be the run's own copy of the one that the params name.
-func newSetupOf(ctx context.Context, p Params, graph string, env Env) (*setup, error) {
+func newSetupOf(ctx context.Context, p params.Params, graph string, env Env) (*setup, error) {
 	export, err := openExport(ctx, graph, env)
 	if err != nil {
 		return nil, err
 	}
-	p.Checkpoint.resolveBest(export.Contract)
+	resolveBest(&p.Checkpoint, export.Contract)
 	return &setup{params: p, export: export, env: env}, nil
 }
 
@@ -81,7 +82,7 @@ func (s *setup) evaluations(ctx context.Context, split string) (*evaluated, erro
 		err = s.data.peek(ctx, first)
 	}
 	if err != nil {
-		err = s.params.ofSplit(s.export.Contract, split, err)
+		err = ofSplit(s.params, s.export.Contract, split, err)
 	}
 	if err := errors.Join(err, first.Close()); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func openExport(ctx context.Context, path string, env Env) (*graphs.Export, erro
 }
 
 // scalarsOf returns the hyperparameters that do not change during a run.
-func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
+func scalarsOf(p params.Params, c *graphs.Contract) (strategy.Scalars, error) {
 	s := strategy.Scalars{"weight_decay": p.Optimizer.WeightDecay, "clip_norm": p.Optimizer.ClipNorm}
 	known := c.AllHyperparameters()
 	for name, value := range p.Optimizer.Hyperparameters {
@@ -138,10 +139,10 @@ func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
 			for _, h := range known {
 				names = append(names, h.Name)
 			}
-			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter; expected one of %s%s", name, strings.Join(names, ", "), words.DidYouMean(name, names))}
+			return nil, &params.Error{Err: fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter; expected one of %s%s", name, strings.Join(names, ", "), words.DidYouMean(name, names))}
 		}
 		if err := known[at].Check(value); err != nil {
-			return nil, &ParamsError{fmt.Errorf("optimizer.hyperparameters.%w", err)}
+			return nil, &params.Error{Err: fmt.Errorf("optimizer.hyperparameters.%w", err)}
 		}
 		s[name] = value
 	}
@@ -150,10 +151,10 @@ func scalarsOf(p Params, c *graphs.Contract) (strategy.Scalars, error) {
 
 // intervals resolves the params that are given in epochs of the training data, and returns the number
 // of steps of the run.
-func intervals(ctx context.Context, p *Params, examples *dataset.Dataset) (int64, error) {
+func intervals(ctx context.Context, p *params.Params, examples *dataset.Dataset) (int64, error) {
 	stepsPerEpoch := examples.BatchesPerEpoch()
 	if stepsPerEpoch < 1 {
-		return 0, &ParamsError{fmt.Errorf("split %s of %s has no full batch of %d examples; lower train.batch_size or turn data.drop_remainder off", p.Data.Train, p.Data.Dir, p.Train.BatchSize)}
+		return 0, &params.Error{Err: fmt.Errorf("split %s of %s has no full batch of %d examples; lower train.batch_size or turn data.drop_remainder off", p.Data.Train, p.Data.Dir, p.Train.BatchSize)}
 	}
 	steps := p.Train.Steps
 	if steps == 0 {
@@ -171,8 +172,8 @@ func intervals(ctx context.Context, p *Params, examples *dataset.Dataset) (int64
 			p.Checkpoint.Interval = p.Train.EvalInterval
 		}
 	}
-	if err := p.schedule(steps).Validate(); err != nil {
-		return 0, &ParamsError{fmt.Errorf("optimizer: %w", err)}
+	if err := p.ScheduleConfig(steps).Validate(); err != nil {
+		return 0, &params.Error{Err: fmt.Errorf("optimizer: %w", err)}
 	}
 	return steps, nil
 }

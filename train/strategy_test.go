@@ -18,52 +18,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
-
-func TestStrategyParams(t *testing.T) {
-	for _, test := range []struct{ settings, want string }{
-		{"", "auto"},
-		{"strategy.devices=cpu", "one"},
-		{"strategy.devices=cpu:2", "mirrored"},
-		{"strategy.devices=gpu", "auto"}, // as many as there are
-		{"strategy.workers='a:1, b:2'", "multiworker"},
-		{"strategy.name=mirrored strategy.devices=cpu", "mirrored"},
-		{"strategy.devices=cpu:0", `devices: devices "cpu:0": the number is "0"; expected 1 to 1024`},
-		{"strategy.name=one strategy.devices=cpu:2", "devices is cpu:2; expected one device for strategy one; use strategy mirrored for several"},
-		{"strategy.name=multiworker", "workers is empty; expected the addresses of gorbit worker processes, host:port,host:port, for strategy multiworker"},
-		{"strategy.name=one strategy.workers=a:1", "workers is a:1, which is only for strategy multiworker; leave it out"},
-		{"strategy.workers=a:1 strategy.devices=cpu:2", "devices is cpu:2, which is not for strategy multiworker; each worker has its own: gorbit worker --devices"},
-		{"strategy.workers=a", `workers: address is "a"; expected HOST:PORT, such as 10.0.0.7:2222`},
-		{"strategy.workers=a:99999", `workers: address is "a:99999" with port "99999"; expected a port from 1 to 65535`},
-		{"strategy.workers='a:1,a:1'", "workers: a:1 is named twice"},
-		{"strategy.workers='localhost:1,127.0.0.1:1'", "workers: 127.0.0.1:1 is named twice"},
-		{"strategy.input=local strategy.workers='a:1,b:2'", "multiworker"},
-		{"strategy.input=local", "input is local, which is only for strategy multiworker; leave it out"},
-		{"strategy.accumulate=0", "accumulate is 0; expected 1 or more"},
-		{"strategy.bucket_mb=0", "bucket_mb is 0; expected more than 0 and at most 1048576"},
-		{"strategy.worker_timeout=10ms", "worker_timeout is 10ms; expected 1s to 1h0m0s"},
-		{"strategy.worker_timeout=1h", "auto"},
-		{"strategy.worker_timeout=2h", "worker_timeout is 2h0m0s; expected 1s to 1h0m0s"},
-		{"strategy.max_restarts=-1", "max_restarts is -1; expected 0 or more"},
-	} {
-		p := Defaults()
-		for _, setting := range strings.Split(strings.ReplaceAll(test.settings, ", ", ","), " ") {
-			if setting == "" {
-				continue
-			}
-			if err := p.Set(setting); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got := p.Strategy.kind()
-		if err := p.Strategy.validate(); err != nil {
-			got = err.Error()
-		}
-		if got != test.want {
-			t.Errorf("%s\n is %s\nwant %s", test.settings, got, test.want)
-		}
-	}
-}
 
 func TestLostWorker(t *testing.T) {
 	because := func(address string, phase cluster.Phase, err error) error {
@@ -95,7 +51,7 @@ func TestLostWorker(t *testing.T) {
 		if got := lostWorker(test.err); got != test.lost {
 			t.Errorf("%v: lost is %v", test.err, got)
 		}
-		left, some := StrategyParams{Workers: "a:1,b:2"}.without(test.err)
+		left, some := withoutWorkers(params.Strategy{Workers: "a:1,b:2"}, test.err)
 		if !some {
 			left.Workers = ""
 		}
@@ -129,7 +85,7 @@ func TestDeviceIsForOne(t *testing.T) {
 		"strategy.workers=a:1 runtime.device=/device:CPU:0":   false,
 		"strategy.name=mirrored runtime.device=/device:CPU:0": false,
 	} {
-		p := Defaults()
+		p := params.Defaults()
 		p.Graph, p.Data.Dir = "g", "d"
 		for setting := range strings.SplitSeq(settings, " ") {
 			if err := p.Set(setting); err != nil {
@@ -147,7 +103,7 @@ func TestDeviceIsForOne(t *testing.T) {
 func TestReplicasAreWatched(t *testing.T) {
 	p := testParams(t)
 	p.Strategy.Devices, p.Strategy.Accumulate = "cpu:2", 2
-	p.Train.EvalInterval = noEval
+	p.Train.EvalInterval = params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
 	var out strings.Builder
 	env := quiet()
@@ -227,7 +183,7 @@ func TestMicroBatchesWithoutPadding(t *testing.T) {
 			p := p
 			p.Runtime.Kernels, p.Runtime.Lanes, p.Data.Packing = c.kernels, c.lanes, string(c.packing)
 			export, set := opened(t, p)
-			s, err := p.openLocal(ctx, export, strategy.FunctionsTrain)
+			s, err := openLocal(ctx, p, export, strategy.FunctionsTrain)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +218,7 @@ func TestCheckpointsGoAnywhere(t *testing.T) {
 	const saved, steps = 4, 6
 	_, data := fixture(t)
 	workers := startWorkers(t, "cpu:1", "", "")
-	place := func(p *Params, name string) {
+	place := func(p *params.Params, name string) {
 		name, p.Strategy.ShardOptimizer = strings.CutSuffix(name, ", sharded")
 		if name == "2 workers" {
 			p.Strategy.Workers = workers
@@ -271,7 +227,7 @@ func TestCheckpointsGoAnywhere(t *testing.T) {
 		}
 	}
 	whole := filepath.Join(t.TempDir(), "whole")
-	p := localParams(t, data, inputChief, "")
+	p := localParams(t, data, params.InputChief, "")
 	p.Train.Steps, p.Runtime.Lanes = steps, 1
 	want := mustTrain(t, p, whole)[saved:]
 	if !strings.Contains(want[0], ": 1 examples") {
@@ -285,7 +241,7 @@ func TestCheckpointsGoAnywhere(t *testing.T) {
 		{"cpu:3, sharded", []string{"cpu:1", "cpu:5, sharded", "2 workers"}},
 		{"2 workers, sharded", []string{"cpu:4"}},
 	} {
-		p := localParams(t, data, inputChief, "")
+		p := localParams(t, data, params.InputChief, "")
 		place(&p, test.from)
 		p.Train.Steps = saved
 		first := filepath.Join(t.TempDir(), "first")
@@ -296,7 +252,7 @@ func TestCheckpointsGoAnywhere(t *testing.T) {
 				if err := os.CopyFS(run, os.DirFS(first)); err != nil {
 					t.Fatal(err)
 				}
-				p := localParams(t, data, inputChief, "")
+				p := localParams(t, data, params.InputChief, "")
 				place(&p, to)
 				p.Train.Steps = steps
 				if got := mustTrain(t, p, run); !slices.Equal(got, want) {
@@ -327,7 +283,7 @@ func (s *smallMemory) Steps(ctx context.Context, steps []strategy.StepInput) ([]
 
 // inSmallMemory returns a strategy whose memory can be made small, with the data of the params and a
 // model without dropout.
-func inSmallMemory(t *testing.T, p Params) (*smallMemory, *Source, *Model) {
+func inSmallMemory(t *testing.T, p params.Params) (*smallMemory, *Source, *Model) {
 	t.Helper()
 	export, set := opened(t, p)
 	s, err := strategy.NewOneDevice(t.Context(), export, "", strategy.Config{})

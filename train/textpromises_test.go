@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // textTasks exports a small BERT for each task of texts but classification and answers to questions, which
@@ -62,7 +63,7 @@ func textExample(task string, r *rand.Rand) []tfrecord.Feature {
 func TestTextTasksKeepPromises(t *testing.T) {
 	for _, task := range []string{"tokens", "regression", "multilabel", "mlm"} {
 		t.Run(task, func(t *testing.T) {
-			p, dir := Defaults(), t.TempDir()
+			p, dir := params.Defaults(), t.TempDir()
 			p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, textTasks), task), t.TempDir()
 			for split, n := range map[string]int{"train": 40, "dev": 12} {
 				r := rand.New(rand.NewPCG(7, uint64(n)))
@@ -88,9 +89,9 @@ func TestTextTasksKeepPromises(t *testing.T) {
 				mustTrain(t, p, again)
 				sameRuns(t, again, whole)
 			}
-			for name, change := range map[string]func(*Params){
-				"one per row":           func(p *Params) { p.Data.Packing = string(packed.PackNone) },
-				"2 devices, accumulate": func(p *Params) { p.Strategy.Devices, p.Strategy.Accumulate = "cpu:2", 2 },
+			for name, change := range map[string]func(*params.Params){
+				"one per row":           func(p *params.Params) { p.Data.Packing = string(packed.PackNone) },
+				"2 devices, accumulate": func(p *params.Params) { p.Strategy.Devices, p.Strategy.Accumulate = "cpu:2", 2 },
 			} {
 				t.Run(name, func(t *testing.T) {
 					other, run := p, filepath.Join(dir, name)

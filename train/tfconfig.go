@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Cluster describes the machines that train together, as the environment variable TF_CONFIG does.
@@ -25,7 +26,7 @@ type Cluster struct {
 //	{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "worker", "index": 0}}
 //
 // If there is no chief, the first worker is the chief. The error for an invalid value is a
-// *ParamsError. Source: TensorFlow's guide to distributed training, "Setting up the TF_CONFIG
+// *params.Error. Source: TensorFlow's guide to distributed training, "Setting up the TF_CONFIG
 // environment variable".
 func ParseTFConfig(value string) (Cluster, error) {
 	var config struct {
@@ -36,7 +37,7 @@ func ParseTFConfig(value string) (Cluster, error) {
 		} `json:"task"`
 	}
 	bad := func(format string, args ...any) (Cluster, error) {
-		return Cluster{}, &ParamsError{fmt.Errorf("TF_CONFIG: "+format, args...)}
+		return Cluster{}, &params.Error{Err: fmt.Errorf("TF_CONFIG: "+format, args...)}
 	}
 	if err := json.Unmarshal([]byte(value), &config); err != nil {
 		return bad("%w", plainJSON(err))
@@ -68,14 +69,14 @@ func ParseTFConfig(value string) (Cluster, error) {
 // Strategy returns the params s adapted to the cluster: its machines are the workers, and each
 // chooses its own devices. If the cluster has only one machine, it trains without workers and the
 // training process reads the data itself.
-func (c Cluster) Strategy(s StrategyParams) StrategyParams {
+func (c Cluster) Strategy(s params.Strategy) params.Strategy {
 	if len(c.Workers) > 1 {
 		s.Workers, s.Devices = strings.Join(c.Workers, ","), ""
 		return s
 	}
 	s.Name, s.Workers = devices.Auto, ""
-	if s.Input == inputLocal {
-		s.Input = inputChief
+	if s.Input == params.InputLocal {
+		s.Input = params.InputChief
 	}
 	return s
 }

@@ -3,6 +3,8 @@ package train
 import (
 	"fmt"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 func TestParseTFConfig(t *testing.T) {
@@ -38,11 +40,11 @@ func TestParseTFConfig(t *testing.T) {
 func TestClusterStrategy(t *testing.T) {
 	for _, test := range []struct {
 		workers     []string
-		asked, want StrategyParams
+		asked, want params.Strategy
 	}{
-		{[]string{"a:1", "b:2"}, StrategyParams{Name: "multiworker", Devices: "cpu:2", Input: "local"}, StrategyParams{Name: "multiworker", Workers: "a:1,b:2", Input: "local"}},
-		{[]string{"a:1"}, StrategyParams{Name: "multiworker", Workers: "a:1", Devices: "cpu:2", Input: "local"}, StrategyParams{Name: "auto", Devices: "cpu:2", Input: "chief"}},
-		{[]string{"a:1"}, StrategyParams{Name: "auto", Input: "nobody"}, StrategyParams{Name: "auto", Input: "nobody"}},
+		{[]string{"a:1", "b:2"}, params.Strategy{Name: "multiworker", Devices: "cpu:2", Input: "local"}, params.Strategy{Name: "multiworker", Workers: "a:1,b:2", Input: "local"}},
+		{[]string{"a:1"}, params.Strategy{Name: "multiworker", Workers: "a:1", Devices: "cpu:2", Input: "local"}, params.Strategy{Name: "auto", Devices: "cpu:2", Input: "chief"}},
+		{[]string{"a:1"}, params.Strategy{Name: "auto", Input: "nobody"}, params.Strategy{Name: "auto", Input: "nobody"}},
 	} {
 		if got := (Cluster{Workers: test.workers}).Strategy(test.asked); got != test.want {
 			t.Errorf("%q: %+v is %+v, want %+v", test.workers, test.asked, got, test.want)

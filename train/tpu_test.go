@@ -16,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/tpu"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // What a TPU does not have is refused by name, and so is what only a TPU has.
@@ -52,7 +53,7 @@ func TestTPUParams(t *testing.T) {
 		{set: []string{"strategy.tpu=" + here, "runtime.kernels='off'"}, want: "runtime.kernels is set"},
 		{set: []string{"strategy.tpu=" + here, "runtime.intra_op_threads=2"}, want: "runtime.intra_op_threads is set"},
 	} {
-		p := Defaults()
+		p := params.Defaults()
 		p.Graph, p.Data.Dir = "graph", "data"
 		if err := p.Load(nil, test.set); err != nil {
 			t.Fatal(err)
@@ -61,12 +62,12 @@ func TestTPUParams(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || !errors.Is(err, fault.Usage)) {
 			t.Errorf("%v: error %v, want %q", test.set, err, test.want)
 		}
-		if err == nil && p.Strategy.kind() != devices.TPU {
-			t.Errorf("%v: the strategy is %s", test.set, p.Strategy.kind())
+		if err == nil && p.Strategy.Kind() != devices.TPU {
+			t.Errorf("%v: the strategy is %s", test.set, p.Strategy.Kind())
 		}
 	}
 	t.Setenv("TPU_NAME", here)
-	p := Defaults()
+	p := params.Defaults()
 	p.Graph, p.Data.Dir, p.Strategy.Name = "graph", "data", "tpu"
 	if err := p.Validate(); err != nil {
 		t.Errorf("TPU_NAME is not taken: %v", err)
@@ -95,9 +96,9 @@ func TestStartTPUWaits(t *testing.T) {
 				}
 				return lines.Write(b)
 			}), nil))
-			s := Defaults().Strategy
+			s := params.Defaults().Strategy
 			s.TPU, s.TPUWait, s.TPUReadyTimeout = "grpc://"+l.Addr().String(), test.wait, 1500*time.Millisecond
-			_, err := s.startTPU(ctx, log)
+			_, err := startTPU(ctx, s, log)
 			down := (*tpu.SystemError)(nil)
 			if test.stop != errors.Is(err, fault.Stopped) || !test.stop && !errors.As(err, &down) {
 				t.Errorf("error %v", err)
@@ -116,7 +117,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 // A run that began on CPUs goes on on a TPU without their kernels and lanes.
 func TestKeepOnTPU(t *testing.T) {
 	dir := t.TempDir()
-	before := Defaults()
+	before := params.Defaults()
 	before.Runtime.Lanes, before.Runtime.Kernels, before.Data.RowLength = 2, "off", 24
 	text, err := before.YAML()
 	if err == nil {
@@ -125,13 +126,13 @@ func TestKeepOnTPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Defaults()
+	p := params.Defaults()
 	p.Strategy.TPU = "local"
-	if kept := p.Keep(dir); len(kept) > 0 || p.Runtime.Lanes != 0 || p.Runtime.Kernels != "on" || p.Data.RowLength != 24 {
+	if kept := p.Keep(filepath.Join(dir, paramsFile)); len(kept) > 0 || p.Runtime.Lanes != 0 || p.Runtime.Kernels != "on" || p.Data.RowLength != 24 {
 		t.Errorf("kept %v: lanes %d, kernels %s, rows of %d", kept, p.Runtime.Lanes, p.Runtime.Kernels, p.Data.RowLength)
 	}
 	p.Strategy.TPU = ""
-	if p.Keep(dir); p.Runtime.Lanes != 2 || p.Runtime.Kernels != "off" {
+	if p.Keep(filepath.Join(dir, paramsFile)); p.Runtime.Lanes != 2 || p.Runtime.Kernels != "off" {
 		t.Errorf("on CPUs: lanes %d, kernels %s", p.Runtime.Lanes, p.Runtime.Kernels)
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
-// checkTPUGraph returns a *ParamsError for a graph that runs do not use on a TPU, before that is started:
+// checkTPUGraph returns a *params.Error for a graph that runs do not use on a TPU, before that is started:
 // a start ends whatever runs on it.
 func checkTPUGraph(c *graphs.Contract) error {
 	if c.Precision == graphs.FP16 {
-		return &ParamsError{fmt.Errorf("the graph computes in %s, and strategy is tpu; export the graph with --precision bf16 or float32", graphs.FP16)}
+		return &params.Error{Err: fmt.Errorf("the graph computes in %s, and strategy is tpu; export the graph with --precision bf16 or float32", graphs.FP16)}
 	}
 	if !takesTokens(c) {
 		return nil // beside the examples, one axis may be open, and that has a fixed length
@@ -28,7 +29,7 @@ func checkTPUGraph(c *graphs.Contract) error {
 	for _, f := range c.Features {
 		for i, axis := range f.Axes {
 			if f.Shape[i] < 0 && !slices.Contains(fixed, axis) {
-				return &ParamsError{fmt.Errorf("feature %s of the graph has an axis %s, and strategy is tpu, for which only the axes %s have fixed sizes; use CPUs or GPUs", f.Name, axis, strings.Join(fixed, ", "))}
+				return &params.Error{Err: fmt.Errorf("feature %s of the graph has an axis %s, and strategy is tpu, for which only the axes %s have fixed sizes; use CPUs or GPUs", f.Name, axis, strings.Join(fixed, ", "))}
 			}
 		}
 	}
@@ -37,10 +38,10 @@ func checkTPUGraph(c *graphs.Contract) error {
 
 // tpuAxes returns the sizes of the axes of a batch of one of so many cores of a TPU, for each shape of
 // batches, the largest last.
-func (p Params) tpuAxes(c *graphs.Contract, cores int) []map[string]int64 {
+func tpuAxes(p params.Params, c *graphs.Contract, cores int) []map[string]int64 {
 	if takesTokens(c) {
 		var out []map[string]int64
-		layout := p.packedFor(c)
+		layout := packedFor(p, c)
 		for _, s := range layout.Shapes(cores) {
 			axes := map[string]int64{axisRows: int64(s.Rows), axisLength: int64(s.RowLength), axisExamples: int64(s.Examples)}
 			if c.Masking != nil {
@@ -50,7 +51,7 @@ func (p Params) tpuAxes(c *graphs.Contract, cores int) []map[string]int64 {
 		}
 		return out
 	}
-	layout, open := p.denseFor(c, toEvaluate), c.OpenAxis()
+	layout, open := denseFor(p, c, toEvaluate), c.OpenAxis()
 	examples := int64(layout.PartExamples(cores))
 	if open == "" {
 		return []map[string]int64{{axisExamples: examples}}
@@ -67,7 +68,7 @@ const lengthStep = 8
 
 // fixLength sets data.row_length for a dense graph with an open axis on a TPU, unless it is set: the
 // longest example of the data. m describes the data, and may be nil.
-func (p *Params) fixLength(c *graphs.Contract, m *convert.Manifest) error {
+func fixLength(p *params.Params, c *graphs.Contract, m *convert.Manifest) error {
 	open := c.OpenAxis()
 	if takesTokens(c) || open == "" || p.Data.RowLength > 0 {
 		return nil
@@ -89,31 +90,31 @@ func (p *Params) fixLength(c *graphs.Contract, m *convert.Manifest) error {
 	return nil
 }
 
-// checkWhole returns a *ParamsError if a batch of the training data would be filled up on a TPU, for a
+// checkWhole returns a *params.Error if a batch of the training data would be filled up on a TPU, for a
 // graph that must not see such examples in training.
 func (s *setup) checkWhole(set *dataset.Dataset) error {
 	p, c := s.params, s.export.Contract
-	if p.Strategy.kind() != devices.TPU || c.Additive || takesTokens(c) {
+	if p.Strategy.Kind() != devices.TPU || c.Additive || takesTokens(c) {
 		return nil
 	}
 	const why = "the graph's results depend on the other examples of a batch, as with batch normalization, and on a TPU a smaller batch would be filled up with examples of weight 0"
 	if policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt); policy == tfrecord.Skip {
-		return &ParamsError{fmt.Errorf("data.on_corrupt is skip: %s; expected fail", why)}
+		return &params.Error{Err: fmt.Errorf("data.on_corrupt is skip: %s; expected fail", why)}
 	}
 	if p.Data.Buckets != "" && !p.Data.DropRemainder {
-		return &ParamsError{fmt.Errorf("data.buckets is %s, with which the last batches of an epoch are smaller: %s; leave them out with --set data.drop_remainder=true", p.Data.Buckets, why)}
+		return &params.Error{Err: fmt.Errorf("data.buckets is %s, with which the last batches of an epoch are smaller: %s; leave them out with --set data.drop_remainder=true", p.Data.Buckets, why)}
 	}
 	if n := set.NumExamples() % int64(p.Train.BatchSize); n > 0 && !p.Data.DropRemainder {
-		return &ParamsError{fmt.Errorf("the last batch of an epoch has %d examples: %s; leave it out with --set data.drop_remainder=true", n, why)}
+		return &params.Error{Err: fmt.Errorf("the last batch of an epoch has %d examples: %s; leave it out with --set data.drop_remainder=true", n, why)}
 	}
 	return nil
 }
 
-// checkShare returns a *ParamsError if the cores of a TPU cannot share a batch evenly, for a graph that
+// checkShare returns a *params.Error if the cores of a TPU cannot share a batch evenly, for a graph that
 // must not see examples that fill it up.
-func (p Params) checkShare(c *graphs.Contract, cores int) error {
+func checkShare(p params.Params, c *graphs.Contract, cores int) error {
 	if c.Additive || takesTokens(c) || p.Train.BatchSize%cores == 0 {
 		return nil
 	}
-	return &ParamsError{fmt.Errorf("train.batch_size is %d, and the TPU has %d cores; expected a multiple, since the graph's results depend on how a batch is divided, as with batch normalization", p.Train.BatchSize, cores)}
+	return &params.Error{Err: fmt.Errorf("train.batch_size is %d, and the TPU has %d cores; expected a multiple, since the graph's results depend on how a batch is divided, as with batch normalization", p.Train.BatchSize, cores)}
 }

@@ -7,33 +7,34 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // fixShape sets the shape of evaluations and predictions on a TPU. Graphs that take no tokens have
 // eval.batch_size examples. m describes the run's data.
-func (p *Params) fixShape(c *graphs.Contract, m *convert.Manifest) error {
+func fixShape(p *params.Params, c *graphs.Contract, m *convert.Manifest) error {
 	if err := checkTPUGraph(c); err != nil {
 		return err
 	}
 	if takesTokens(c) {
-		return p.fixRows(m)
+		return fixRows(p, m)
 	}
 	p.Train.BatchSize = p.Eval.BatchSize // nothing is trained
-	if err := p.fixLength(c, m); err != nil {
-		return &ParamsError{err}
+	if err := fixLength(p, c, m); err != nil {
+		return &params.Error{Err: err}
 	}
 	return nil
 }
 
 // fixRows sets the rows of evaluations and predictions on a TPU, unless the run has fixed ones: what
 // eval.batch_size examples of mean length fill. m describes the run's data.
-func (p *Params) fixRows(m *convert.Manifest) (err error) {
+func fixRows(p *params.Params, m *convert.Manifest) (err error) {
 	if p.Data.Packing == string(packed.PackFirstFit) {
-		return &ParamsError{fmt.Errorf("data.packing is %s, which does not fix the number of rows, as a TPU needs it; use --set data.packing=%s", p.Data.Packing, packed.PackBestFit)}
+		return &params.Error{Err: fmt.Errorf("data.packing is %s, which does not fix the number of rows, as a TPU needs it; use --set data.packing=%s", p.Data.Packing, packed.PackBestFit)}
 	}
 	if p.Data.Rows == 0 {
-		if p.Data.Rows, err = p.rowsOf(m, p.Eval.BatchSize); err != nil {
-			return &ParamsError{err}
+		if p.Data.Rows, err = rowsOf(*p, m, p.Eval.BatchSize); err != nil {
+			return &params.Error{Err: err}
 		}
 	}
 	p.Data.RowExamples = cmp.Or(p.Data.RowExamples, rowExamplesOf(m, *p))
@@ -46,7 +47,7 @@ func (r *Run) tpuShape() packed.Shape {
 	if r.on.tpu == nil {
 		return packed.Shape{}
 	}
-	return r.Params.packedFor(r.Export.Contract).Shape(r.on.tpu.Topology.Cores())
+	return packedFor(r.Params, r.Export.Contract).Shape(r.on.tpu.Topology.Cores())
 }
 
 // lostInRead adds to the error of a TPU that was lost, while a run was read on it, what to do.

@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Train trains and evaluates in a run folder as the params describe. If the folder holds a
@@ -25,19 +26,19 @@ import (
 //
 // If the context is cancelled, Train saves the run within a step, or within a call of several, and
 // returns runner.ErrStopped.
-func Train(ctx context.Context, p Params, folder string, env Env) (runner.Outputs, error) {
+func Train(ctx context.Context, p params.Params, folder string, env Env) (runner.Outputs, error) {
 	if err := p.Absolute(); err != nil {
 		return nil, err
 	}
 	remote, err := vfs.RemoteOf(folder)
 	if err != nil {
-		return nil, &ParamsError{fmt.Errorf("run: %w", err)}
+		return nil, &params.Error{Err: fmt.Errorf("run: %w", err)}
 	}
 	if env.Overwrite && env.ResumeFrom != "" {
-		return nil, &ParamsError{fmt.Errorf("--overwrite and --resume-from %s exclude each other; expected one of them", env.ResumeFrom)}
+		return nil, &params.Error{Err: fmt.Errorf("--overwrite and --resume-from %s exclude each other; expected one of them", env.ResumeFrom)}
 	}
 	if err := made.Room(folder, made.Run, env.Overwrite); errors.Is(err, fault.Usage) {
-		return nil, &ParamsError{err}
+		return nil, &params.Error{Err: err}
 	} else if err != nil {
 		return nil, err
 	}
@@ -46,12 +47,12 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 	}
 	opened, before := time.Now(), memoryNow()
 	if !env.Overwrite {
-		warnKept(p.Keep(Origin(folder, env.ResumeFrom)), env.Log)
+		warnKept(p.Keep(vfs.Join(Origin(folder, env.ResumeFrom), paramsFile)), env.Log)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	graph, err := p.graphToTrain(folder, env.Log)
+	graph, err := graphToTrain(p, folder, env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func Train(ctx context.Context, p Params, folder string, env Env) (runner.Output
 
 // trainRemote trains in a run folder in a bucket. It works in a local folder, of which the bucket
 // has at any time what a disk would have after a power failure.
-func trainRemote(ctx context.Context, remote vfs.Remote, p Params, folder string, env Env) (out runner.Outputs, err error) {
+func trainRemote(ctx context.Context, remote vfs.Remote, p params.Params, folder string, env Env) (out runner.Outputs, err error) {
 	work, err := remote.Work(ctx, folder, env.Log)
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
@@ -96,7 +97,7 @@ func trainRemote(ctx context.Context, remote vfs.Remote, p Params, folder string
 // inFolder trains in the run's folder. It holds a lock so that no other process trains there.
 func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 	if err := vfs.MkdirAll(t.folder, 0o755); errors.Is(err, syscall.ENOTDIR) {
-		return nil, &ParamsError{fmt.Errorf("%s is a file, or is below one; expected the folder of the run, or the name of a new one", t.name())}
+		return nil, &params.Error{Err: fmt.Errorf("%s is a file, or is below one; expected the folder of the run, or the name of a new one", t.name())}
 	} else if err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 }
 
 // afterNonFinite says what to try after a loss or gradient that is not finite.
-func (p Params) afterNonFinite() string {
+func afterNonFinite(p params.Params) string {
 	if p.Train.OnNonFinite == "fail" {
 		return "lower --learning-rate, or continue without such batches with --set train.on_non_finite=skip (or rollback)"
 	}
@@ -150,7 +151,7 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 		if err == nil || ctx.Err() != nil {
 			return out, err
 		}
-		if left, some := t.params.Strategy.without(err); t.params.Strategy.Elastic && restarts > 0 && some && !lostWorker(err) {
+		if left, some := withoutWorkers(t.params.Strategy, err); t.params.Strategy.Elastic && restarts > 0 && some && !lostWorker(err) {
 			t.env.Log.Warn("continuing without workers that did not come back", "error", err, "left", left.Workers)
 			t.params.Strategy = left
 			continue
@@ -166,7 +167,7 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 			continue
 		}
 		if nonFinite := (*runner.NonFiniteError)(nil); errors.As(err, &nonFinite) {
-			return nil, fmt.Errorf("%w; %s", err, t.params.afterNonFinite())
+			return nil, fmt.Errorf("%w; %s", err, afterNonFinite(t.params))
 		}
 		if other := (*dataset.StateError)(nil); errors.As(err, &other) && !other.Invalid {
 			return nil, fmt.Errorf("%w; %s", err, anotherFolder)

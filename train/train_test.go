@@ -30,6 +30,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -42,7 +43,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if run := os.Getenv(childRun); run != "" {
-		p, err := ReadParams(os.Getenv(childParams))
+		p, err := params.Read(os.Getenv(childParams))
 		if err == nil {
 			_, err = Train(context.Background(), p, run, quiet())
 		}
@@ -97,9 +98,9 @@ func fixture(t testing.TB) (graph, data string) {
 }
 
 // testParams is a run of 33 steps of which every third is evaluated and saved.
-func testParams(t testing.TB) Params {
+func testParams(t testing.TB) params.Params {
 	t.Helper()
-	p := Defaults()
+	p := params.Defaults()
 	p.Graph, p.Data.Dir = fixture(t)
 	p.Data.RowLength = rowLength
 	p.Train.BatchSize, p.Train.StepsPerLoop, p.Train.EvalInterval = 16, 2, 6
@@ -110,7 +111,7 @@ func testParams(t testing.TB) Params {
 }
 
 // deepParams is testParams with a model of two layers.
-func deepParams(t testing.TB) Params {
+func deepParams(t testing.TB) params.Params {
 	t.Helper()
 	p := testParams(t)
 	p.Graph = testkit.Export(t, configOf(2), "--pooling", "mean")
@@ -118,7 +119,7 @@ func deepParams(t testing.TB) Params {
 }
 
 // opened returns the export of the params and the records to train on.
-func opened(t testing.TB, p Params) (*graphs.Export, *dataset.Dataset) {
+func opened(t testing.TB, p params.Params) (*graphs.Export, *dataset.Dataset) {
 	t.Helper()
 	export, err := openExport(t.Context(), p.Graph, quiet())
 	if err != nil {
@@ -280,7 +281,7 @@ func TestKilledRunEndsAsAnother(t *testing.T) {
 type killer struct{ params, whole string }
 
 // newKiller trains a run that is not killed.
-func newKiller(t *testing.T, p Params) killer {
+func newKiller(t *testing.T, p params.Params) killer {
 	t.Helper()
 	dir := t.TempDir()
 	k := killer{params: filepath.Join(dir, "params.yaml"), whole: filepath.Join(dir, "whole")}
@@ -449,18 +450,18 @@ func TestErrors(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		change func(p *Params)
+		change func(p *params.Params)
 		want   string // in the error
 	}{
-		{"no graph", func(p *Params) { p.Graph = "/nowhere" }, "graph /nowhere: no such folder"},
-		{"not a SavedModel", func(p *Params) { p.Graph = p.Data.Dir }, "not a SavedModel: it has no saved_model.pb"},
-		{"no data", func(p *Params) { p.Data.Dir = "/nowhere" }, "data /nowhere: no such folder"},
-		{"no split", func(p *Params) { p.Data.Train = "test" }, `has no split "test"; expected one of dev, train; choose one with --set data.train=NAME`},
-		{"no init", func(p *Params) { p.Init = "/nowhere.safetensors" }, "/nowhere.safetensors"},
-		{"unknown hyperparameter", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"momentum": 1} }, "the graph has no such hyperparameter"},
-		{"hyperparameter out of range", func(p *Params) { p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 2} }, "optimizer.hyperparameters.hidden_dropout is 2"},
-		{"long examples", func(p *Params) { p.Data.RowLength = 8 }, "more than the row length of 8"},
-		{"examples beyond the positions", func(p *Params) {
+		{"no graph", func(p *params.Params) { p.Graph = "/nowhere" }, "graph /nowhere: no such folder"},
+		{"not a SavedModel", func(p *params.Params) { p.Graph = p.Data.Dir }, "not a SavedModel: it has no saved_model.pb"},
+		{"no data", func(p *params.Params) { p.Data.Dir = "/nowhere" }, "data /nowhere: no such folder"},
+		{"no split", func(p *params.Params) { p.Data.Train = "test" }, `has no split "test"; expected one of dev, train; choose one with --set data.train=NAME`},
+		{"no init", func(p *params.Params) { p.Init = "/nowhere.safetensors" }, "/nowhere.safetensors"},
+		{"unknown hyperparameter", func(p *params.Params) { p.Optimizer.Hyperparameters = map[string]float64{"momentum": 1} }, "the graph has no such hyperparameter"},
+		{"hyperparameter out of range", func(p *params.Params) { p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 2} }, "optimizer.hyperparameters.hidden_dropout is 2"},
+		{"long examples", func(p *params.Params) { p.Data.RowLength = 8 }, "more than the row length of 8"},
+		{"examples beyond the positions", func(p *params.Params) {
 			p.Data.Dir = t.TempDir()
 			for _, split := range []string{"train", "dev"} {
 				record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", make([]int64, rowLength+1)...),
@@ -477,10 +478,10 @@ func TestErrors(t *testing.T) {
 				}
 			}
 		}, "has 25 tokens, more than the row length of 24"},
-		{"truncated record", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { return b[:len(b)-3] }) }, "train-00000-of-00001.tfrecord"},
-		{"flipped bit", func(p *Params) { p.Data.Dir = damaged(func(b []byte) []byte { b[200] ^= 4; return b }) }, "train-00000-of-00001.tfrecord"},
-		{"empty file", func(p *Params) { p.Data.Dir = damaged(func([]byte) []byte { return nil }) }, "train-00000-of-00001.tfrecord"},
-		{"no best metric", func(p *Params) { p.Checkpoint.Best = "bleu" }, "bleu"},
+		{"truncated record", func(p *params.Params) { p.Data.Dir = damaged(func(b []byte) []byte { return b[:len(b)-3] }) }, "train-00000-of-00001.tfrecord"},
+		{"flipped bit", func(p *params.Params) { p.Data.Dir = damaged(func(b []byte) []byte { b[200] ^= 4; return b }) }, "train-00000-of-00001.tfrecord"},
+		{"empty file", func(p *params.Params) { p.Data.Dir = damaged(func([]byte) []byte { return nil }) }, "train-00000-of-00001.tfrecord"},
+		{"no best metric", func(p *params.Params) { p.Checkpoint.Best = "bleu" }, "bleu"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := base
@@ -575,10 +576,10 @@ func TestRefusedCommandLeavesFolder(t *testing.T) {
 		return out
 	}
 	before := read()
-	for name, change := range map[string]func(*Params){
-		"batch size": func(p *Params) { p.Train.BatchSize = 8 },
-		"seed":       func(p *Params) { p.Seed = 7 },
-		"shuffle":    func(p *Params) { p.Data.Shuffle = "none" },
+	for name, change := range map[string]func(*params.Params){
+		"batch size": func(p *params.Params) { p.Train.BatchSize = 8 },
+		"seed":       func(p *params.Params) { p.Seed = 7 },
+		"shuffle":    func(p *params.Params) { p.Data.Shuffle = "none" },
 	} {
 		q := p
 		q.Train.Steps = 6
@@ -594,9 +595,9 @@ func TestRefusedCommandLeavesFolder(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	before := Defaults()
+	before := params.Defaults()
 	before.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.8, "epsilon": 1e-6}
-	after := Defaults()
+	after := params.Defaults()
 	after.Eval.BatchSize = before.Train.BatchSize // a line that the old file had elsewhere
 	after.Graph = "g"
 	after.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.7, "beta_2": 0.9}
@@ -656,52 +657,5 @@ func TestDiskFull(t *testing.T) {
 	}
 	if _, step := final(t, filepath.Join(dir, "run")); step != failed.Step-p.Checkpoint.Interval {
 		t.Errorf("the save of step %d failed, and the newest checkpoint is of step %d", failed.Step, step)
-	}
-}
-
-func TestParams(t *testing.T) {
-	p := Defaults()
-	file := filepath.Join(t.TempDir(), "a.yaml")
-	if err := os.WriteFile(file, []byte("graph: g\ntrain:\n  epochs: 2\noptimizer:\n  hyperparameters:\n    beta_2: 0.98\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Load([]string{file}, []string{"train.epochs=1.5", "optimizer.hyperparameters.epsilon=1e-6", "data.dir=d", "checkpoint.best="}); err != nil {
-		t.Fatal(err)
-	}
-	if p.Graph != "g" || p.Train.Epochs != 1.5 || p.Optimizer.Hyperparameters["beta_2"] != 0.98 || p.Optimizer.Hyperparameters["epsilon"] != 1e-6 ||
-		p.Data.Dir != "d" || p.Checkpoint.Best != "" || p.Train.BatchSize != 32 {
-		t.Errorf("%+v", p)
-	}
-	if err := p.Validate(); err != nil {
-		t.Error(err)
-	}
-	for setting, want := range map[string]string{
-		"train.epoch=3":             "params: --set train.epoch=3: there is no param train.epoch; did you mean train.epochs?",
-		"train.batch_size=many":     "params: --set train.batch_size=many: train.batch_size is many; expected a whole number",
-		"train.batch_size=1.5":      "params: --set train.batch_size=1.5: train.batch_size is 1.5; expected a whole number",
-		"train=3":                   "params: --set train=3: train is 3; expected a section with names",
-		"train.epochs":              `params: --set is "train.epochs"; expected section.name=value`,
-		"strategy.worker_timeout=5": "params: --set strategy.worker_timeout=5: strategy.worker_timeout is 5; expected a duration such as 60s",
-		"summary.enabled=perhap":    "params: --set summary.enabled=perhap: summary.enabled is perhap; expected true or false",
-	} {
-		q := Defaults()
-		var usage *ParamsError
-		if err := q.Set(setting); !errors.As(err, &usage) || err.Error() != want {
-			t.Errorf("%s: got %v, want %s", setting, err, want)
-		}
-	}
-	text, err := p.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	again, err := ReadParams(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a, _ := again.YAML(); !bytes.Equal(a, text) {
-		t.Errorf("params.yaml does not read back as it was written:\n%s\n%s", a, text)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/groups"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // training is a run with everything that survives the loss of a worker.
 type training struct {
 	*setup
-	given       Params // as the user wrote them, before intervals were resolved
+	given       params.Params // as the user wrote them, before intervals were resolved
 	folder      string
 	scalars     strategy.Scalars
 	groups      *groups.Division // nil: all variables are trained alike
@@ -36,13 +37,13 @@ func (t *training) name() string { return cmp.Or(t.env.remote, t.folder) }
 func newTraining(ctx context.Context, s *setup, folder string) (*training, error) {
 	t := &training{setup: s, folder: folder}
 	t.place = func(ctx context.Context) (placed, error) {
-		return t.params.openModel(ctx, t.export, strategy.FunctionsTrain, t.params.localData(t.export.Contract, t.examples), t.env)
+		return openModel(ctx, t.params, t.export, strategy.FunctionsTrain, localData(t.params, t.export.Contract, t.examples), t.env)
 	}
 	var err error
 	if t.scalars, err = scalarsOf(s.params, s.export.Contract); err != nil {
 		return nil, err
 	}
-	if t.groups, err = s.params.Optimizer.divide(s.export.Contract); err != nil {
+	if t.groups, err = divideVariables(s.params.Optimizer, s.export.Contract); err != nil {
 		return nil, err
 	}
 	if err := s.openData(); err != nil {
@@ -60,21 +61,21 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 	}
 	if err := t.examples.CheckFirst(); err != nil {
 		t.examples.Close()
-		return nil, s.params.ofSplit(s.export.Contract, s.params.Data.Train, err)
+		return nil, ofSplit(s.params, s.export.Contract, s.params.Data.Train, err)
 	}
 	if err := s.checkWhole(t.examples); err != nil {
 		t.examples.Close()
 		return nil, err
 	}
 	t.start = t.examples.State()
-	if s.params.Runtime.Lanes == 0 && s.params.Strategy.kind() != devices.TPU {
-		s.params.Runtime.Lanes = s.params.Runtime.lanes(s.export.Contract.XLA)
+	if s.params.Runtime.Lanes == 0 && s.params.Strategy.Kind() != devices.TPU {
+		s.params.Runtime.Lanes = lanesOf(s.params.Runtime, s.export.Contract.XLA)
 		if !s.export.Contract.Additive {
 			s.params.Runtime.Lanes = 1 // examples of other lanes would not count
 		}
 	}
 	t.given = s.params
-	if t.steps, err = intervals(ctx, &s.params, t.examples); err == nil && s.params.Train.EvalInterval != noEval {
+	if t.steps, err = intervals(ctx, &s.params, t.examples); err == nil && s.params.Train.EvalInterval != params.NoEval {
 		t.evaluations, err = s.evaluations(ctx, s.params.Data.Eval)
 	}
 	if err != nil {

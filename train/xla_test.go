@@ -6,16 +6,17 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // TestShapesForXLA: what XLA compiles is fed with rows of one length, and has one lane
 // unless more are asked for.
 func TestShapesForXLA(t *testing.T) {
-	p := Defaults()
+	p := params.Defaults()
 	p.Data.RowLength = packed.DefaultRowLength
 	for _, xla := range []bool{false, true} {
 		c := &graphs.Contract{XLA: xla}
-		if got := p.packedFor(c).FixedRowLength; got != xla {
+		if got := packedFor(p, c).FixedRowLength; got != xla {
 			t.Errorf("XLA %v: rows of one length %v", xla, got)
 		}
 		run := &Run{Params: p, Export: &graphs.Export{Contract: c}}
@@ -31,11 +32,11 @@ func TestShapesForXLA(t *testing.T) {
 			t.Errorf("XLA %v: %d rows of %d", xla, got.Rows, got.RowLength)
 		}
 	}
-	if got := p.Runtime.lanes(true); got != 1 {
+	if got := lanesOf(p.Runtime, true); got != 1 {
 		t.Errorf("%d lanes", got)
 	}
 	p.Runtime.Lanes = 3
-	if got := p.Runtime.lanes(true); got != 3 {
+	if got := lanesOf(p.Runtime, true); got != 3 {
 		t.Errorf("%d lanes of 3", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // completes registers what a shell completes behind the flags of a command and of those below it.
@@ -47,8 +48,8 @@ func completionOf(f *pflag.Flag) cobra.CompletionFunc {
 			return beginning(slices.Clone(of), typed), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
-	if v, ok := f.Value.(*paramValue); ok && train.Choices(v.param) != nil {
-		return fixed(train.Choices(v.param))
+	if v, ok := f.Value.(*paramValue); ok && params.Choices(v.param) != nil {
+		return fixed(params.Choices(v.param))
 	}
 	form := help.Form(f)
 	switch {
@@ -76,9 +77,9 @@ func completionOf(f *pflag.Flag) cobra.CompletionFunc {
 
 // completeSetting completes the name of a param and, for a param of few values, the value.
 func completeSetting(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	defaults := train.Defaults().Flat()
+	defaults := params.Defaults().Flat()
 	if name, _, found := strings.Cut(typed, "="); found {
-		values := train.Choices(name)
+		values := params.Choices(name)
 		if _, yes := defaults[name].(bool); yes {
 			values = []string{"true", "false"}
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // runFlags holds the flags of the commands that read a run.
@@ -45,7 +46,7 @@ func (r *runFlags) add(cmd *cobra.Command, checkpoint string) {
 
 // onTPU adds the flags of a TPU.
 func (r *runFlags) onTPU(cmd *cobra.Command) {
-	r.flags = addParams(cmd.Flags(), train.Defaults(), tpuGroup)
+	r.flags = addParams(cmd.Flags(), params.Defaults(), tpuGroup)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f := cmd.Flags().Lookup("tpu"); f.Changed && f.Value.String() == "" {
 			return emptyTPU("--set strategy.name=tpu")
@@ -71,7 +72,7 @@ func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.R
 		return nil, 0, err
 	}
 	// Errors in the params are ignored here because OpenRun reports them.
-	if p, err := train.ReadParams(filepath.Join(r.run, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
+	if p, err := params.Read(filepath.Join(r.run, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
 		if err := useOneDNN(p.Runtime.OneDNN); err != nil {
 			return nil, 0, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // tokenVariable is the environment variable of --token-file.
@@ -59,7 +60,7 @@ func addAccess(f *pflag.FlagSet) func(stdin io.Reader) (access, error) {
 }
 
 // accessOfTraining reads how a training reaches workers, which its environment says after that.
-func accessOfTraining(f *pflag.FlagSet, read func(io.Reader) (access, error), stdin io.Reader, p train.Params, env *train.Env) (access, error) {
+func accessOfTraining(f *pflag.FlagSet, read func(io.Reader) (access, error), stdin io.Reader, p params.Params, env *train.Env) (access, error) {
 	if p.Strategy.TPU != "" {
 		if err := refuseAccess(f); err != nil {
 			return access{}, err

@@ -2,13 +2,14 @@ package main
 
 import (
 	"fmt"
-	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // TestLaunchTrains launches trainings with two workers: one that runs to its end, with a worker that

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/internal/base/words"
-	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // newHelp returns the command help, which refuses commands that there are not.
@@ -114,7 +114,7 @@ func meantFlag(cmd *cobra.Command, name string) string {
 	if best := words.Closest(name, names); best != "" {
 		return "; did you mean --" + best + "?"
 	}
-	if param := train.MeantParam(name); param != "" && cmd.Flags().Lookup("set") != nil {
+	if param := params.Meant(name); param != "" && cmd.Flags().Lookup("set") != nil {
 		return "; did you mean --set " + param + "=VALUE?"
 	}
 	return ""

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // TestElsewhere wants what is suggested for other programs' options to be there, and the options
@@ -14,7 +14,7 @@ func TestElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	params := train.Defaults().Flat()
+	params := params.Defaults().Flat()
 	for name, ours := range elsewhere {
 		if cmd.Flags().Lookup(name) != nil {
 			t.Errorf("--%s is a flag of ours", name)

@@ -12,7 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // paramFlag is a flag of a param. form is that of its value in help; "" for that of the param's type.
@@ -93,7 +93,7 @@ func (v *paramValue) String() string { return v.text }
 // Set keeps a value that has the param's type.
 func (v *paramValue) Set(text string) error {
 	v.text = text
-	scratch := train.Defaults()
+	scratch := params.Defaults()
 	return scratch.Set(v.setting())
 }
 
@@ -136,20 +136,20 @@ func typedParams(f *pflag.FlagSet) map[string]string {
 
 // addParams adds flags of params. The function that it returns gives those that were set, in the form
 // of --set.
-func addParams(f *pflag.FlagSet, params train.Params, groups ...paramGroup) func() []string {
-	defaults := params.Flat()
+func addParams(f *pflag.FlagSet, p params.Params, groups ...paramGroup) func() []string {
+	defaults := p.Flat()
 	var values []*paramValue
 	for _, g := range groups {
-		for _, p := range g.flags {
-			v := &paramValue{paramFlag: p, kind: defaults[p.param]}
-			f.Var(v, p.flag, p.help)
+		for _, of := range g.flags {
+			v := &paramValue{paramFlag: of, kind: defaults[of.param]}
+			f.Var(v, of.flag, of.help)
 			values = append(values, v)
-			flag := f.Lookup(p.flag)
+			flag := f.Lookup(of.flag)
 			flag.DefValue = strings.Trim(fmt.Sprint(v.kind), `"`)
 			if _, yes := v.kind.(bool); yes {
 				flag.NoOptDefVal = "true"
 			}
-			help.Group(f, g.title, p.flag)
+			help.Group(f, g.title, of.flag)
 		}
 	}
 	return func() []string {

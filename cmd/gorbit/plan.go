@@ -14,7 +14,9 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/peak"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // planFlags are the flags of gorbit plan beside those of gorbit train.
@@ -53,13 +55,13 @@ the memory ends alone, and is named as such.`,
 	f.Float64Var(&p.memory, "memory", 0, "memory in `GIB` that the training may have (default: what is available)")
 	f.BoolVar(&p.json, "json", false, "print JSON")
 	help.Group(f, "The plan", "batch-sizes", "probe-steps", "probe-batches", "memory", "json")
-	params := train.Defaults()
-	short := addParams(f, params, trainGroups...)
+	base := params.Defaults()
+	short := addParams(f, base, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := params.Load(p.files, append(p.settings, short()...)); err != nil {
+		if err := base.Load(p.files, append(p.settings, short()...)); err != nil {
 			return err
 		}
-		return p.make(cmd, g, params)
+		return p.make(cmd, g, base)
 	}
 	return cmd
 }
@@ -83,7 +85,7 @@ func (p *planFlags) check() error {
 }
 
 // make makes the plan and prints it.
-func (p *planFlags) make(cmd *cobra.Command, g *globals, params train.Params) error {
+func (p *planFlags) make(cmd *cobra.Command, g *globals, base params.Params) error {
 	if err := p.check(); err != nil {
 		return err
 	}
@@ -93,9 +95,9 @@ func (p *planFlags) make(cmd *cobra.Command, g *globals, params train.Params) er
 		return err
 	}
 	if p.run != "" && vfs.Scheme(p.run) == "" {
-		params.Keep(p.run)
+		base.Keep(vfs.Join(p.run, runfolder.Params))
 	}
-	if err := params.Absolute(); err != nil {
+	if err := base.Absolute(); err != nil {
 		return err
 	}
 	program, err := os.Executable()
@@ -112,16 +114,16 @@ func (p *planFlags) make(cmd *cobra.Command, g *globals, params train.Params) er
 		by.Memory = int64(left * min(free, limit))
 	}
 	if p.sizes == nil {
-		n := params.Train.BatchSize
+		n := base.Train.BatchSize
 		p.sizes = []int{max(1, n/2), 2 * n, 4 * n}
 	}
-	made, err := forecast.New(ctx, params, p.run, p.sizes, by, env, func(n int) {
+	made, err := forecast.New(ctx, base, p.run, p.sizes, by, env, func(n int) {
 		env.Log.Info("training for a few steps", "train.batch_size", n)
 	})
 	if err != nil {
 		return err
 	}
-	p.measure(cmd, params, made, env)
+	p.measure(cmd, base, made, env)
 	if p.json {
 		return writeJSON(cmd.OutOrStdout(), made)
 	}
@@ -130,9 +132,9 @@ func (p *planFlags) make(cmd *cobra.Command, g *globals, params train.Params) er
 
 // measure sets the plan's shares of the machine's peak. It is measured if it is not remembered: after
 // the trainings, of which it would take memory of a GPU.
-func (p *planFlags) measure(cmd *cobra.Command, params train.Params, made *forecast.Plan, env train.Env) {
+func (p *planFlags) measure(cmd *cobra.Command, base params.Params, made *forecast.Plan, env train.Env) {
 	on, precision := made.On()
-	if on == nil || params.Strategy.Workers != "" || params.Strategy.TPU != "" || params.Strategy.Name == devices.TPU {
+	if on == nil || base.Strategy.Workers != "" || base.Strategy.TPU != "" || base.Strategy.Name == devices.TPU {
 		return
 	}
 	if s := made.Sizes[0]; s.Problem == "" && s.FLOPS == 0 {

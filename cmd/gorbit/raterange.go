@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 const (
@@ -85,7 +86,7 @@ func (t *tuning) rateRange(ctx context.Context, env train.Env) error {
 }
 
 // rateParams returns the params of the training.
-func (t *tuning) rateParams() (train.Params, error) {
+func (t *tuning) rateParams() (params.Params, error) {
 	_, p, err := t.base()
 	if err != nil {
 		return p, err

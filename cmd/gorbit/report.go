@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
 	results "github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 func newReport(*globals) *cobra.Command {
@@ -65,7 +66,7 @@ What a run lacks is left out, with the command that makes it. The run may be tra
 // readPage reads runs for a page.
 func readPage(ctx context.Context, folders []string) (report.Page, error) {
 	page := report.Page{Made: time.Now(), Version: version.String()}
-	defaults, err := train.Defaults().YAML()
+	defaults, err := params.Defaults().YAML()
 	if err == nil {
 		page.Defaults, err = runfolder.FlatParams(defaults)
 	}

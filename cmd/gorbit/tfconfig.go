@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // trainInCluster trains as TF_CONFIG describes, if it is set: the first machine of the cluster is
@@ -22,7 +23,7 @@ import (
 // this machine alone if TF_CONFIG is not set or names only this machine. It ignores TF_CONFIG if
 // the params name other workers or another strategy. by is how the
 // machines reach each other.
-func trainInCluster(ctx context.Context, out io.Writer, p train.Params, run string, env train.Env, by access) error {
+func trainInCluster(ctx context.Context, out io.Writer, p params.Params, run string, env train.Env, by access) error {
 	value := os.Getenv("TF_CONFIG")
 	if value == "" || p.Strategy.TPU != "" || p.Strategy.Name != devices.Auto && p.Strategy.Name != devices.MultiWorker {
 		_, err := train.Train(ctx, p, run, env)

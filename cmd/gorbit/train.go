@@ -11,9 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 func newTrain(g *globals) *cobra.Command {
@@ -46,15 +49,15 @@ code 75.`,
 	help.Group(f, "The run and its params", "run", "params", "set", "print-params", "resume-from", "overwrite")
 
 	readAccess := addAccess(f)
-	params := train.Defaults()
-	short := addParams(f, params, trainGroups...)
+	p := params.Defaults()
+	short := addParams(f, p, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := params.Load(files, slices.Concat(settings, short())); err != nil {
+		if err := p.Load(files, slices.Concat(settings, short())); err != nil {
 			return err
 		}
-		given := train.Given{Files: files, Settings: settings, Flags: typedParams(f)}
+		given := params.Given{Files: files, Settings: settings, Flags: typedParams(f)}
 		if show, _ := f.GetBool("print-params"); show {
-			text, err := params.YAML()
+			text, err := p.YAML()
 			if err != nil {
 				return err
 			}
@@ -64,14 +67,14 @@ code 75.`,
 		if run == "" {
 			return usagef("--run is missing; expected the folder of the run")
 		}
-		if f.Changed("tpu") && params.Strategy.TPU == "" {
+		if f.Changed("tpu") && p.Strategy.TPU == "" {
 			return emptyTPU("--strategy tpu")
 		}
 		var kept []string
 		if !*overwrite {
-			kept = params.Keep(train.Origin(run, *resumeFrom))
+			kept = p.Keep(vfs.Join(train.Origin(run, *resumeFrom), runfolder.Params))
 		}
-		if err := useOneDNN(params.Runtime.OneDNN); err != nil {
+		if err := useOneDNN(p.Runtime.OneDNN); err != nil {
 			return err
 		}
 		env, err := g.env(cmd.OutOrStdout())
@@ -79,7 +82,7 @@ code 75.`,
 			return err
 		}
 		env.ResumeFrom, env.Overwrite = *resumeFrom, *overwrite
-		by, err := accessOfTraining(f, readAccess, cmd.InOrStdin(), params, &env)
+		by, err := accessOfTraining(f, readAccess, cmd.InOrStdin(), p, &env)
 		if err != nil {
 			return err
 		}
@@ -90,7 +93,7 @@ code 75.`,
 		}
 		// The run continues if the reader of its output goes away.
 		signal.Ignore(syscall.SIGPIPE)
-		return given.Locate(trainInCluster(cmd.Context(), cmd.OutOrStdout(), params, run, env, by))
+		return given.Locate(trainInCluster(cmd.Context(), cmd.OutOrStdout(), p, run, env, by))
 	}
 	return cmd
 }

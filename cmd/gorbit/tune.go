@@ -22,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // tuning is what the flags of gorbit tune say.
@@ -88,7 +89,7 @@ a journal of Optuna's: Python's optuna opens and continues it.`,
 	f.StringArrayVar(&t.params, "params", nil, "YAML `FILE` of params of all trials; may be repeated, later files win")
 	f.StringArrayVar(&t.settings, "set", nil, "one param of all trials, as `SECTION.NAME=VALUE`; may be repeated")
 	help.Group(f, "What all trials have", "params", "set")
-	t.short = addParams(f, train.Defaults(), trainGroups...)
+	t.short = addParams(f, params.Defaults(), trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case t.folder == "":
@@ -258,8 +259,8 @@ func (t *tuning) override(s *tune.SamplerConfig, p *tune.PrunerConfig) {
 }
 
 // base reads the study file, and the params of all trials.
-func (t *tuning) base() (study.File, train.Params, error) {
-	file, base := study.Defaults(), train.Defaults()
+func (t *tuning) base() (study.File, params.Params, error) {
+	file, base := study.Defaults(), params.Defaults()
 	var err error
 	if t.file != "" {
 		if file, err = study.ReadFile(t.file); err != nil {
@@ -300,7 +301,7 @@ func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, err
 		file.Search = slices.DeleteFunc(file.Search, func(o study.Range) bool { return o.Name == r.Name })
 		file.Search = append(file.Search, r)
 	}
-	var variants []train.Params
+	var variants []params.Params
 	for _, r := range file.Search {
 		p, some, err := searched(base, r)
 		if err != nil {
@@ -308,7 +309,7 @@ func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, err
 		}
 		c.Space, variants = append(c.Space, p), append(variants, some...)
 	}
-	if c.Objective, c.Direction, err = base.Objective(ctx, variants, env); err != nil {
+	if c.Objective, c.Direction, err = train.Objective(ctx, base, variants, env); err != nil {
 		return c, err
 	}
 	if e := base.Train; c.Pruner.Name != tune.NoPruner && (e.EvalInterval < 0 || e.EvalInterval == 0 && e.Steps == 0 && e.Epochs <= 1) {
@@ -323,7 +324,7 @@ func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, err
 var notSearched = []string{"graph", "data.dir", "checkpoint.best", "checkpoint.best_mode", "train.eval_interval", "eval.steps", "data.eval"}
 
 // searched returns a param that is searched over, and params of trials at the ends of its range.
-func searched(base train.Params, r study.Range) (tune.Param, []train.Params, error) {
+func searched(base params.Params, r study.Range) (tune.Param, []params.Params, error) {
 	value, known := base.Flat()[r.Name]
 	if !known && strings.HasPrefix(r.Name, "optimizer.hyperparameters.") {
 		value, known = 0.0, true
@@ -351,7 +352,7 @@ func searched(base train.Params, r study.Range) (tune.Param, []train.Params, err
 			ends = append(ends, float64(i))
 		}
 	}
-	var variants []train.Params
+	var variants []params.Params
 	for _, v := range ends {
 		one, err := clone(base)
 		if err == nil {
@@ -366,12 +367,12 @@ func searched(base train.Params, r study.Range) (tune.Param, []train.Params, err
 }
 
 // clone returns params that share nothing with others.
-func clone(p train.Params) (train.Params, error) {
+func clone(p params.Params) (params.Params, error) {
 	text, err := p.YAML()
 	if err != nil {
 		return p, err
 	}
-	out := train.Defaults()
+	out := params.Defaults()
 	return out, out.LoadYAML("params", text)
 }
 
@@ -380,7 +381,7 @@ func clone(p train.Params) (train.Params, error) {
 func differingParam(before, now string) (string, error) {
 	var flat [2]map[string]any
 	for i, text := range []string{before, now} {
-		p := train.Defaults()
+		p := params.Defaults()
 		if err := p.LoadYAML("params of the study", []byte(text)); err != nil {
 			return "", err
 		}
@@ -401,7 +402,7 @@ func (t *tuning) slots(c tune.Config) ([][]int, error) {
 	if t.parallel == 1 {
 		return make([][]int, 1), nil
 	}
-	var base train.Params
+	var base params.Params
 	if err := base.LoadYAML("params of the study", []byte(c.Base)); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 const saveEvery = 20 // steps
@@ -49,7 +50,7 @@ type options struct {
 
 // split returns the configuration of a split of the data for a graph.
 func (o options) split(name string, c *graphs.Contract) dataset.Config {
-	return dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, Layout: train.Defaults().Layout(c)}
+	return dataset.Config{Files: []string{filepath.Join(o.data, name)}, BatchSize: 32, Layout: train.Layout(params.Defaults(), c)}
 }
 
 // run opens everything the loop needs and runs it.

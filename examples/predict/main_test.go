@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // TestPredict trains a run for a step, and asks the program that is built from here.
@@ -37,7 +38,7 @@ func TestPredict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := train.Defaults()
+	p := params.Defaults()
 	p.Graph = testkit.Export(t, fmt.Sprintf(`{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
 		"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": 24}`, len(words)), "--pooling", "mean")
 	p.Data.Dir, p.Data.RowLength = data, 16

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // program writes a program that does what a shell script says, with the folder of the run in $run.
@@ -42,7 +43,7 @@ END
 `
 
 func TestProbe(t *testing.T) {
-	p := train.Defaults()
+	p := params.Defaults()
 	p.Graph, p.Data.Dir, p.Train.BatchSize = "exports/x", "data/x", 16
 	by := Prober{Steps: 4, EvalSteps: 2}
 	for _, tt := range []struct {
@@ -76,7 +77,7 @@ func TestProbe(t *testing.T) {
 
 func TestPredict(t *testing.T) {
 	dir := t.TempDir()
-	p := train.Defaults()
+	p := params.Defaults()
 	p.Train.BatchSize, p.Checkpoint.MaxToKeep = 16, 2
 	by := Prober{Program: program(t, strings.Replace(left, "ACCUMULATE", "1", 1)), Steps: 4, EvalSteps: 2}
 	p.Graph, p.Data.Dir = dir, dir
@@ -148,7 +149,7 @@ func TestPredict(t *testing.T) {
 // A probe whose journal has one stretch only cannot be read.
 func TestPredictOfLittle(t *testing.T) {
 	s := Size{}
-	s.predict(train.Outline{}, train.Defaults(), &observed{process: runfolder.Process{Phases: []runfolder.Phase{{Kind: runfolder.Training}}}})
+	s.predict(train.Outline{}, params.Defaults(), &observed{process: runfolder.Process{Phases: []runfolder.Phase{{Kind: runfolder.Training}}}})
 	if s.Problem == "" {
 		t.Error("no problem with one stretch of training")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Size is what a training takes with a batch size.
@@ -64,7 +65,7 @@ type Plan struct {
 
 // New tries batch sizes, and says what a training with the params in a folder takes with each. tell is
 // called before each of them. The params' own batch size is among them.
-func New(ctx context.Context, p train.Params, folder string, sizes []int, by Prober, env train.Env, tell func(batchSize int)) (*Plan, error) {
+func New(ctx context.Context, p params.Params, folder string, sizes []int, by Prober, env train.Env, tell func(batchSize int)) (*Plan, error) {
 	plan := &Plan{Asked: p.Train.BatchSize, Available: by.Memory}
 	sizes = append(slices.Clone(sizes), p.Train.BatchSize)
 	slices.Sort(sizes)
@@ -130,7 +131,7 @@ func (p *Plan) expected(batchSize int) int64 {
 }
 
 // predict sets what a probe showed, and what the run takes by it.
-func (s *Size) predict(o train.Outline, p train.Params, seen *observed) {
+func (s *Size) predict(o train.Outline, p params.Params, seen *observed) {
 	var stretches, evals []runfolder.Phase
 	saved := 0.0
 	for _, f := range seen.process.Phases {

@@ -17,7 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
-	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Prober trains for a few steps.
@@ -39,7 +39,7 @@ const overlapped = 2
 // params returns those of a probe: the run's own, for a few steps. The first loop warms up. After the
 // second one there are an evaluation and a save, and overlapped steps while it is written, with an
 // evaluation and a save at the end.
-func (p Prober) params(of train.Params) train.Params {
+func (p Prober) params(of params.Params) params.Params {
 	of.Train.StepsPerLoop = p.Steps
 	of.Train.Steps = 2*p.Steps + overlapped
 	if of.Train.EvalInterval != -2 {
@@ -66,7 +66,7 @@ type observed struct {
 }
 
 // run trains with the params in a folder of its own, which it removes.
-func (p Prober) run(ctx context.Context, of train.Params) (*observed, error) {
+func (p Prober) run(ctx context.Context, of params.Params) (*observed, error) {
 	dir, err := os.MkdirTemp("", "gorbit-plan-")
 	if err != nil {
 		return nil, err

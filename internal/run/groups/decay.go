@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Layers says how layer-wise decay divides the trained variables. With n layers, the head's learning
@@ -26,20 +27,12 @@ type Layers struct {
 	Lowest float64
 }
 
-// ValidateDecay returns an error if a layer-wise decay is out of range.
-func ValidateDecay(decay float64) error {
-	if !(decay > 0 && decay <= 1) {
-		return fmt.Errorf("optimizer.layer_decay is %v; expected more than 0 and at most 1 (off)", decay)
-	}
-	return nil
-}
-
 // layerName finds the number of a layer, and what its stack's name begins with.
 var layerName = regexp.MustCompile(`^(.*?)(?:^|/)layers/([0-9]+)(?:/|$)`)
 
 // layersOf returns the factor of every variable's learning rate.
 func layersOf(c *graphs.Contract, decay float64) (*Layers, map[string]float64, error) {
-	if err := ValidateDecay(decay); err != nil {
+	if err := params.CheckLayerDecay(decay); err != nil {
 		return nil, nil, err
 	}
 	const embeddings, head = -1, -2

@@ -6,61 +6,19 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
-
-// Group is a set of trained variables.
-type Group struct {
-	// Match is a regular expression (RE2, as in package regexp) that a variable's whole name must
-	// match, such as model/encoder/layers/[0-5]/.*.
-	Match string
-	// LearningRateScale and WeightDecayScale multiply the run's learning rate and weight decay.
-	LearningRateScale, WeightDecayScale float64
-	// Frozen means that the variables are not trained. The scales are then 1.
-	Frozen bool
-}
-
-// Validate returns an error that names the first invalid field of a group.
-func (g Group) Validate() error {
-	switch {
-	case g.Match == "":
-		return fmt.Errorf("match is empty; expected a regular expression for whole names of variables, such as model/encoder/layers/[0-5]/.*")
-	case !(g.LearningRateScale > 0) || math.IsInf(g.LearningRateScale, 0):
-		return fmt.Errorf("learning_rate_scale is %v; expected more than 0; to leave variables as they are, set frozen: true", g.LearningRateScale)
-	case !(g.WeightDecayScale >= 0) || math.IsInf(g.WeightDecayScale, 0):
-		return fmt.Errorf("weight_decay_scale is %v; expected 0 or more", g.WeightDecayScale)
-	case g.Frozen && g.LearningRateScale != 1:
-		return fmt.Errorf("learning_rate_scale is %v and frozen is true; expected one of them, since frozen variables are not trained", g.LearningRateScale)
-	case g.Frozen && g.WeightDecayScale != 1:
-		return fmt.Errorf("weight_decay_scale is %v and frozen is true; expected one of them, since frozen variables are not trained", g.WeightDecayScale)
-	}
-	if _, err := g.pattern(); err != nil {
-		return fmt.Errorf("match is %q: %w; expected the syntax of https://github.com/google/re2/wiki/Syntax", g.Match, err)
-	}
-	return nil
-}
-
-// pattern returns the expression for whole names.
-func (g Group) pattern() (*regexp.Regexp, error) {
-	if _, err := regexp.Compile(g.Match); err != nil {
-		return nil, err // which quotes the expression without the anchors
-	}
-	return regexp.Compile("^(?:" + g.Match + ")$")
-}
-
-// Param returns the name of the param of a group, numbered from 0.
-func Param(i int) string { return fmt.Sprintf("optimizer.groups[%d]", i) }
 
 // Part is what a group has of the variables.
 type Part struct {
 	// Group is the group, or one that matches "" for the variables of no group.
-	Group
+	params.Group
 	// Variables and Parameters are their numbers. Earlier is how many more variables the group
 	// matches that are part of earlier groups.
 	Variables, Earlier int
@@ -98,7 +56,7 @@ func (d *Division) Frozen() []string {
 // rates of lower layers by the powers of a decay. It returns nil if there are no groups and the decay is
 // 1. Errors begin with the name of a param. A group without a variable is an error, as
 // are groups that freeze all.
-func Divide(c *graphs.Contract, groups []Group, layerDecay float64) (*Division, error) {
+func Divide(c *graphs.Contract, groups []params.Group, layerDecay float64) (*Division, error) {
 	if len(groups) == 0 && layerDecay == 1 {
 		return nil, nil
 	}
@@ -123,15 +81,15 @@ func Divide(c *graphs.Contract, groups []Group, layerDecay float64) (*Division, 
 }
 
 // divide assigns every trained variable to the first group that matches it.
-func divide(c *graphs.Contract, groups []Group) (*Division, error) {
+func divide(c *graphs.Contract, groups []params.Group) (*Division, error) {
 	d := &Division{Factors: make(map[string]strategy.Factor), Parts: make([]Part, len(groups))}
-	rest := Part{Group: Group{LearningRateScale: 1, WeightDecayScale: 1}}
+	rest := Part{Group: params.Group{LearningRateScale: 1, WeightDecayScale: 1}}
 	patterns := make([]*regexp.Regexp, len(groups))
 	for i, g := range groups {
 		if err := g.Validate(); err != nil {
-			return nil, fmt.Errorf("%s.%w", Param(i), err)
+			return nil, fmt.Errorf("%s.%w", params.GroupName(i), err)
 		}
-		patterns[i], _ = g.pattern()
+		patterns[i], _ = g.Pattern()
 		d.Parts[i].Group = g
 	}
 	trained := 0
@@ -157,10 +115,10 @@ func divide(c *graphs.Contract, groups []Group) (*Division, error) {
 		switch {
 		case p.Variables > 0:
 		case p.Earlier > 0:
-			return nil, fmt.Errorf("%s.match is %q, and earlier groups have all %d variables that it matches; a variable belongs to the first group that matches it: move this group up, or leave it out", Param(i), p.Match, p.Earlier)
+			return nil, fmt.Errorf("%s.match is %q, and earlier groups have all %d variables that it matches; a variable belongs to the first group that matches it: move this group up, or leave it out", params.GroupName(i), p.Match, p.Earlier)
 		default:
 			return nil, fmt.Errorf("%s.match is %q, which matches no trained variable; expected a regular expression for whole names, of which the nearest are %s; gorbit inspect GRAPH lists all",
-				Param(i), p.Match, strings.Join(nearest(c, p.Match), ", "))
+				params.GroupName(i), p.Match, strings.Join(nearest(c, p.Match), ", "))
 		}
 	}
 	if trained == 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // contract has the variables of an encoder of so many layers.
@@ -30,7 +31,7 @@ func contract(layers int) *graphs.Contract {
 }
 
 func TestDivide(t *testing.T) {
-	d, err := Divide(contract(3), []Group{
+	d, err := Divide(contract(3), []params.Group{
 		{Match: `model/encoder/embeddings/.*`, LearningRateScale: 1, WeightDecayScale: 1, Frozen: true},
 		{Match: `model/encoder/layers/0/.*`, LearningRateScale: 1, WeightDecayScale: 1, Frozen: true},
 		{Match: `.*/bias`, LearningRateScale: 2, WeightDecayScale: 0},
@@ -75,26 +76,30 @@ func TestNoGroups(t *testing.T) {
 }
 
 func TestDivideRefuses(t *testing.T) {
-	group := func(match string) Group { return Group{Match: match, LearningRateScale: 1, WeightDecayScale: 1} }
-	frozen := func(match string) Group { return Group{match, 1, 1, true} }
+	group := func(match string) params.Group {
+		return params.Group{Match: match, LearningRateScale: 1, WeightDecayScale: 1}
+	}
+	frozen := func(match string) params.Group {
+		return params.Group{Match: match, LearningRateScale: 1, WeightDecayScale: 1, Frozen: true}
+	}
 	for _, c := range []struct {
 		name, want string
-		groups     []Group
+		groups     []params.Group
 	}{
-		{"empty", "optimizer.groups[0].match is empty", []Group{group("")}},
-		{"syntax", "optimizer.groups[0].match is \"model/(\": error parsing regexp: missing closing )", []Group{group("model/(")}},
-		{"lookahead, which RE2 lacks", "invalid or unsupported Perl syntax", []Group{group("(?!model).*")}},
-		{"an alternative ends the group", "unexpected )", []Group{group("a)|(?:b")}},
+		{"empty", "optimizer.groups[0].match is empty", []params.Group{group("")}},
+		{"syntax", "optimizer.groups[0].match is \"model/(\": error parsing regexp: missing closing )", []params.Group{group("model/(")}},
+		{"lookahead, which RE2 lacks", "invalid or unsupported Perl syntax", []params.Group{group("(?!model).*")}},
+		{"an alternative ends the group", "unexpected )", []params.Group{group("a)|(?:b")}},
 		{"part of a name", "matches no trained variable; expected a regular expression for whole names, of which the nearest are " +
-			"model/encoder/layers/0/attention/key/bias, model/encoder/layers/0/attention/key/kernel, model/encoder/layers/1/attention/key/bias", []Group{group("model/encoder/layers/")}},
-		{"another name", "optimizer.groups[1].match is \"model/encoder/layer/[0-5]/.*\", which matches no trained variable", []Group{group(".*/bias"), group("model/encoder/layer/[0-5]/.*")}},
-		{"a state", "matches no trained variable", []Group{group("model/encoder/layers/1/table")}},
-		{"all taken", "optimizer.groups[1].match is \".*/0/.*bias\", and earlier groups have all 1 variables that it matches", []Group{group(".*/bias"), group(".*/0/.*bias")}},
-		{"all frozen", "all 7 variables are frozen; expected at least one to train", []Group{frozen(".*/bias"), frozen(".*")}},
-		{"learning rate of 0", "learning_rate_scale is 0; expected more than 0; to leave variables as they are, set frozen: true", []Group{{".*", 0, 1, false}}},
-		{"weight decay", "weight_decay_scale is -1; expected 0 or more", []Group{{".*", 1, -1, false}}},
-		{"frozen with a scale", "learning_rate_scale is 0.5 and frozen is true", []Group{{".*", 0.5, 1, true}}},
-		{"frozen with a decay", "weight_decay_scale is 0.5 and frozen is true", []Group{{".*", 1, 0.5, true}}},
+			"model/encoder/layers/0/attention/key/bias, model/encoder/layers/0/attention/key/kernel, model/encoder/layers/1/attention/key/bias", []params.Group{group("model/encoder/layers/")}},
+		{"another name", "optimizer.groups[1].match is \"model/encoder/layer/[0-5]/.*\", which matches no trained variable", []params.Group{group(".*/bias"), group("model/encoder/layer/[0-5]/.*")}},
+		{"a state", "matches no trained variable", []params.Group{group("model/encoder/layers/1/table")}},
+		{"all taken", "optimizer.groups[1].match is \".*/0/.*bias\", and earlier groups have all 1 variables that it matches", []params.Group{group(".*/bias"), group(".*/0/.*bias")}},
+		{"all frozen", "all 7 variables are frozen; expected at least one to train", []params.Group{frozen(".*/bias"), frozen(".*")}},
+		{"learning rate of 0", "learning_rate_scale is 0; expected more than 0; to leave variables as they are, set frozen: true", []params.Group{{Match: ".*", LearningRateScale: 0, WeightDecayScale: 1, Frozen: false}}},
+		{"weight decay", "weight_decay_scale is -1; expected 0 or more", []params.Group{{Match: ".*", LearningRateScale: 1, WeightDecayScale: -1, Frozen: false}}},
+		{"frozen with a scale", "learning_rate_scale is 0.5 and frozen is true", []params.Group{{Match: ".*", LearningRateScale: 0.5, WeightDecayScale: 1, Frozen: true}}},
+		{"frozen with a decay", "weight_decay_scale is 0.5 and frozen is true", []params.Group{{Match: ".*", LearningRateScale: 1, WeightDecayScale: 0.5, Frozen: true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := Divide(contract(2), c.groups, 1); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -139,7 +144,7 @@ func TestLayerDecay(t *testing.T) {
 }
 
 func TestLayerDecayAndGroups(t *testing.T) {
-	d, err := Divide(contract(2), []Group{
+	d, err := Divide(contract(2), []params.Group{
 		{Match: ".*/1/.*kernel", LearningRateScale: 0.5, WeightDecayScale: 2},
 		{Match: ".*embeddings.*", LearningRateScale: 1, WeightDecayScale: 1, Frozen: true},
 	}, 0.5)

@@ -1,4 +1,4 @@
-package train
+package params
 
 import (
 	"fmt"
@@ -21,9 +21,9 @@ type ByClass struct {
 
 // Words that a ByClass may be.
 const (
-	classesNone     = "none"
-	classesUniform  = "uniform"
-	classesBalanced = "balanced"
+	ClassesNone     = "none"
+	ClassesUniform  = "uniform"
+	ClassesBalanced = "balanced"
 )
 
 // UnmarshalYAML implements yaml.Unmarshaler. A section adds to the classes that were set before.

@@ -1,4 +1,4 @@
-package train
+package params
 
 import (
 	"fmt"
@@ -25,11 +25,11 @@ type choice struct {
 func choices() []choice {
 	return []choice{
 		{"train.on_non_finite", []string{"fail", "skip", "rollback"}, false},
-		{"checkpoint.best_mode", []string{modeAuto, modeMax, modeMin}, true},
+		{"checkpoint.best_mode", []string{ModeAuto, ModeMax, ModeMin}, true},
 		{"runtime.onednn", []string{"on", "off"}, false},
 		{"runtime.kernels", []string{"on", "off"}, false},
 		{"strategy.name", append(devices.Strategies(), devices.TPU), false},
-		{"strategy.input", []string{inputChief, inputLocal}, false},
+		{"strategy.input", []string{InputChief, InputLocal}, false},
 		{"data.on_corrupt", []string{tfrecord.Fail.String(), tfrecord.Skip.String()}, false},
 		{"data.resize", pixels.Resizes, true},
 		{"data.packing", []string{string(packed.PackBestFit), string(packed.PackFirstFit), string(packed.PackNone)}, true},

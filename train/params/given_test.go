@@ -1,4 +1,4 @@
-package train
+package params
 
 import (
 	"errors"
@@ -20,8 +20,8 @@ func TestLocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rate := &ParamsError{errors.New("optimizer.learning_rate is -1; expected more than 0")}
-	size := &ParamsError{errors.New("train.batch_size is 0; expected 1 or more")}
+	rate := &Error{errors.New("optimizer.learning_rate is -1; expected more than 0")}
+	size := &Error{errors.New("train.batch_size is 0; expected 1 or more")}
 	for _, tt := range []struct {
 		origin Given
 		err    error
@@ -37,12 +37,12 @@ func TestLocate(t *testing.T) {
 			"params: --learning-rate -1: optimizer.learning_rate is -1; expected more than 0"},
 		{Given{Files: []string{"same.yaml"}}, size, "params: same.yaml:1: train.batch_size is 0; expected 1 or more"},
 		// The second param that an error names, if the first has its default.
-		{Given{Files: []string{"base.yaml"}}, &ParamsError{errors.New("data.rows is 8 and data.packing is tight; expected none")},
+		{Given{Files: []string{"base.yaml"}}, &Error{errors.New("data.rows is 8 and data.packing is tight; expected none")},
 			"params: base.yaml:6: data.rows is 8 and data.packing is tight; expected none"},
 		// Defaults, null, words that are no params, and errors of other kinds.
 		{Given{Files: []string{"base.yaml"}}, size, size.Error()},
-		{Given{Files: []string{"base.yaml"}}, &ParamsError{errors.New("optimizer.power is -1")}, "params: optimizer.power is -1"},
-		{Given{Files: []string{"base.yaml"}}, &ParamsError{errors.New("the graph has no such thing")}, "params: the graph has no such thing"},
+		{Given{Files: []string{"base.yaml"}}, &Error{errors.New("optimizer.power is -1")}, "params: optimizer.power is -1"},
+		{Given{Files: []string{"base.yaml"}}, &Error{errors.New("the graph has no such thing")}, "params: the graph has no such thing"},
 		{Given{Files: []string{"base.yaml"}}, errors.New("optimizer.learning_rate is -1"), "optimizer.learning_rate is -1"},
 		{Given{Files: []string{"gone.yaml"}}, rate, rate.Error()},
 	} {

@@ -1,4 +1,4 @@
-package train
+package params
 
 import (
 	"errors"
@@ -24,10 +24,10 @@ type Given struct {
 // named matches what may be the name of a param in an error, with what follows it.
 var named = regexp.MustCompile(`([a-z_]+(?:\.[A-Za-z0-9_]+)*)( is |:)`)
 
-// Locate returns a *ParamsError with the place at which the param that it names first was set: file
+// Locate returns a *Error with the place at which the param that it names first was set: file
 // and line, the setting or the flag. Other errors, and those of defaults, stay as they are.
 func (g Given) Locate(err error) error {
-	var wrong *ParamsError
+	var wrong *Error
 	if !errors.As(err, &wrong) {
 		return err
 	}
@@ -38,7 +38,7 @@ func (g Given) Locate(err error) error {
 			continue
 		}
 		if where := g.of(param); where != "" {
-			return &ParamsError{fmt.Errorf("%s: %w", where, wrong.Err)}
+			return &Error{fmt.Errorf("%s: %w", where, wrong.Err)}
 		}
 	}
 	return err

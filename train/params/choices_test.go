@@ -1,4 +1,4 @@
-package train
+package params
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
-func TestMeantParam(t *testing.T) {
+func TestMeant(t *testing.T) {
 	for name, want := range map[string]string{
 		"train.stps":             "train.steps",
 		"train.learning_rate":    "optimizer.learning_rate", // in another section
@@ -18,8 +18,8 @@ func TestMeantParam(t *testing.T) {
 		"steps":                  "", // of two sections
 		"nonsense":               "",
 	} {
-		if got := MeantParam(name); got != want {
-			t.Errorf("MeantParam(%q) is %q; expected %q", name, got, want)
+		if got := Meant(name); got != want {
+			t.Errorf("Meant(%q) is %q; expected %q", name, got, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package train
+package params
 
 import (
 	"bytes"
@@ -20,7 +20,6 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
-	"github.com/gorbit-ml/gorbit/internal/run/groups"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -48,18 +47,18 @@ type Params struct {
 	// for the initial values.
 	Seed int64 `yaml:"seed"`
 
-	Data       DataParams       `yaml:"data"`
-	Train      TrainParams      `yaml:"train"`
-	Eval       EvalParams       `yaml:"eval"`
-	Optimizer  OptimizerParams  `yaml:"optimizer"`
-	Checkpoint CheckpointParams `yaml:"checkpoint"`
-	Summary    SummaryParams    `yaml:"summary"`
-	Strategy   StrategyParams   `yaml:"strategy"`
-	Runtime    RuntimeParams    `yaml:"runtime"`
+	Data       Data       `yaml:"data"`
+	Train      Train      `yaml:"train"`
+	Eval       Eval       `yaml:"eval"`
+	Optimizer  Optimizer  `yaml:"optimizer"`
+	Checkpoint Checkpoint `yaml:"checkpoint"`
+	Summary    Summary    `yaml:"summary"`
+	Strategy   Strategy   `yaml:"strategy"`
+	Runtime    Runtime    `yaml:"runtime"`
 }
 
-// DataParams select the records and how batches are built from them.
-type DataParams struct {
+// Data selects the records and how batches are built from them.
+type Data struct {
 	// Dir: folder that gorbit convert wrote, or any folder of TFRecords.
 	Dir string `yaml:"dir"`
 	// Train: split to train on: its name in the manifest, or a file, pattern or base of shard names
@@ -123,8 +122,8 @@ type DataParams struct {
 	Readers int `yaml:"readers"`
 }
 
-// TrainParams set how long to train and how often to log and evaluate.
-type TrainParams struct {
+// Train sets how long to train and how often to log and evaluate.
+type Train struct {
 	// BatchSize: global batch size: examples per step, with any packing; with data.rows, the most
 	// examples of a step.
 	BatchSize int `yaml:"batch_size"`
@@ -155,8 +154,8 @@ type TrainParams struct {
 	MinDelta float64 `yaml:"min_delta"`
 }
 
-// EvalParams configure evaluations.
-type EvalParams struct {
+// Eval configures evaluations.
+type Eval struct {
 	// BatchSize: examples per batch in evaluations; with data.rows, a batch has as many as fit.
 	BatchSize int `yaml:"batch_size"`
 	// Steps: maximum batches of an evaluation; 0 is all.
@@ -166,8 +165,8 @@ type EvalParams struct {
 	NullThreshold float64 `yaml:"null_threshold"`
 }
 
-// OptimizerParams configure the optimizer and the schedule of its learning rate.
-type OptimizerParams struct {
+// Optimizer configures the optimizer and the schedule of its learning rate.
+type Optimizer struct {
 	// LearningRate: peak learning rate of the schedule.
 	LearningRate float64 `yaml:"learning_rate"`
 	// EndLearningRate: final learning rate of linear, polynomial, exponential and both cosine schedules.
@@ -196,7 +195,7 @@ type OptimizerParams struct {
 	Hyperparameters map[string]float64 `yaml:"hyperparameters"`
 	// Groups: variables with a learning rate or weight decay of their own, or frozen: a list of match,
 	// learning_rate_scale, weight_decay_scale and frozen.
-	Groups []GroupParams `yaml:"groups"`
+	Groups []Group `yaml:"groups"`
 	// LayerDecay: factor of the learning rate from one layer to that below it, down to the embeddings,
 	// for names such as layers/0/; 1 is off.
 	LayerDecay float64 `yaml:"layer_decay"`
@@ -205,20 +204,8 @@ type OptimizerParams struct {
 	EMA float64 `yaml:"ema"`
 }
 
-// GroupParams are an element of optimizer.groups.
-type GroupParams struct {
-	// Match: regular expression (RE2) for whole names of variables.
-	Match string `yaml:"match"`
-	// LearningRateScale: factor of the learning rate.
-	LearningRateScale float64 `yaml:"learning_rate_scale"`
-	// WeightDecayScale: factor of the weight decay.
-	WeightDecayScale float64 `yaml:"weight_decay_scale"`
-	// Frozen: leave the variables as they are.
-	Frozen bool `yaml:"frozen"`
-}
-
-// CheckpointParams set when to save checkpoints and which to keep.
-type CheckpointParams struct {
+// Checkpoint sets when to save checkpoints and which to keep.
+type Checkpoint struct {
 	// Interval: steps between checkpoints; 0: same as evaluations. The end of training is always
 	// saved.
 	Interval int64 `yaml:"interval"`
@@ -235,8 +222,8 @@ type CheckpointParams struct {
 	BestMode string `yaml:"best_mode"`
 }
 
-// SummaryParams configure the TensorBoard files.
-type SummaryParams struct {
+// Summary configures the TensorBoard files.
+type Summary struct {
 	// Enabled: write TensorBoard files.
 	Enabled bool `yaml:"enabled"`
 	// Interval: steps between training summaries; 0: every loop.
@@ -245,9 +232,9 @@ type SummaryParams struct {
 	Histograms bool `yaml:"histograms"`
 }
 
-// StrategyParams place the replicas of the model and divide the batch among them. None of them
+// Strategy places the replicas of the model and divides the batch among them. None of them
 // changes the content of a checkpoint, so a run may continue with different ones.
-type StrategyParams struct {
+type Strategy struct {
 	// Name: one, mirrored (several devices of this machine), multiworker (several machines), tpu;
 	// auto: chosen by the params below, otherwise all GPUs.
 	Name string `yaml:"name"`
@@ -288,8 +275,8 @@ type StrategyParams struct {
 	TPUTimeout time.Duration `yaml:"tpu_timeout"`
 }
 
-// RuntimeParams configure TensorFlow on this machine.
-type RuntimeParams struct {
+// Runtime configures TensorFlow on this machine.
+type Runtime struct {
 	// Device: a TensorFlow device such as /device:GPU:0; "" lets TensorFlow choose.
 	Device string `yaml:"device"`
 	// IntraOpThreads: threads per TensorFlow operation, up to 4096; 0 is one per core, or the cores
@@ -313,17 +300,17 @@ type RuntimeParams struct {
 // Defaults returns the default params.
 func Defaults() Params {
 	return Params{
-		Seed: 42, InitValues: valuesOfExport,
-		Data:  DataParams{Train: "train", Eval: "dev", Features: map[string]string{}, MaskProbability: packed.DefaultMaskProbability, Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), ClassWeights: ByClass{Rule: classesNone}, Sampling: ByClass{Rule: classesUniform}, OnCorrupt: "fail"},
-		Train: TrainParams{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
-		Eval:  EvalParams{BatchSize: 64},
-		Optimizer: OptimizerParams{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
+		Seed: 42, InitValues: ValuesOfExport,
+		Data:  Data{Train: "train", Eval: "dev", Features: map[string]string{}, MaskProbability: packed.DefaultMaskProbability, Packing: string(packed.PackBestFit), Shuffle: string(dataset.ShuffleFull), ClassWeights: ByClass{Rule: ClassesNone}, Sampling: ByClass{Rule: ClassesUniform}, OnCorrupt: "fail"},
+		Train: Train{BatchSize: 32, Epochs: 3, StepsPerLoop: 20, OnNonFinite: "fail", MaxNonFinite: 10},
+		Eval:  Eval{BatchSize: 64},
+		Optimizer: Optimizer{LearningRate: 5e-5, Schedule: runner.Linear, WarmupRatio: 0.1,
 			WeightDecay: 0.01, ClipNorm: 1, LayerDecay: 1, Hyperparameters: map[string]float64{}},
-		Checkpoint: CheckpointParams{MaxToKeep: 3, Best: bestAuto, BestMode: modeAuto},
-		Summary:    SummaryParams{Enabled: true},
-		Strategy: StrategyParams{Name: devices.Auto, Accumulate: 1, Input: inputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
+		Checkpoint: Checkpoint{MaxToKeep: 3, Best: BestAuto, BestMode: ModeAuto},
+		Summary:    Summary{Enabled: true},
+		Strategy: Strategy{Name: devices.Auto, Accumulate: 1, Input: InputChief, BucketMB: float64(strategy.DefaultBucketBytes) / (1 << 20),
 			WorkerTimeout: time.Minute, MaxRestarts: 3, TPUTimeout: tpu.DefaultStartTimeout},
-		Runtime: RuntimeParams{OneDNN: "on", Kernels: "on"},
+		Runtime: Runtime{OneDNN: "on", Kernels: "on"},
 	}
 }
 
@@ -331,7 +318,7 @@ func Defaults() Params {
 const maxParamsBytes = 1 << 20
 
 // Load applies YAML files to the params, then settings of the form "section.name=value". Later
-// values win. The error for an unknown name or an invalid value is a *ParamsError.
+// values win. The error for an unknown name or an invalid value is a *Error.
 func (p *Params) Load(files, settings []string) error {
 	for _, file := range files {
 		data, err := vfs.ReadBounded(file, maxParamsBytes)
@@ -339,7 +326,7 @@ func (p *Params) Load(files, settings []string) error {
 			return err
 		}
 		if err := p.decode(data); err != nil {
-			return &ParamsError{inFile(file, err)}
+			return &Error{inFile(file, err)}
 		}
 	}
 	for _, setting := range settings {
@@ -354,11 +341,11 @@ func (p *Params) Load(files, settings []string) error {
 func (p *Params) Set(setting string) error {
 	path, value, ok := strings.Cut(setting, "=")
 	if !ok || path == "" {
-		return &ParamsError{fmt.Errorf("--set is %q; expected section.name=value", setting)}
+		return &Error{fmt.Errorf("--set is %q; expected section.name=value", setting)}
 	}
 	node, err := document([]byte(value))
 	if err != nil {
-		return &ParamsError{inSetting(setting, err)}
+		return &Error{inSetting(setting, err)}
 	}
 	inner := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: ""}
 	if node != nil {
@@ -371,25 +358,25 @@ func (p *Params) Set(setting string) error {
 	}
 	data, err := yaml.Marshal(inner)
 	if err != nil {
-		return &ParamsError{inSetting(setting, err)}
+		return &Error{inSetting(setting, err)}
 	}
 	if err := p.decode(data); err != nil {
-		return &ParamsError{inSetting(setting, err)}
+		return &Error{inSetting(setting, err)}
 	}
 	return nil
 }
 
-// ReadParams reads a params.yaml that a run wrote.
-func ReadParams(path string) (Params, error) {
+// Read reads a params.yaml that a run wrote.
+func Read(path string) (Params, error) {
 	p := Defaults()
 	return p, p.Load([]string{path}, nil)
 }
 
 // LoadYAML applies the content of a YAML file to the params. The error for an unknown name or an
-// invalid value is a *ParamsError, which begins with the name of the content.
+// invalid value is a *Error, which begins with the name of the content.
 func (p *Params) LoadYAML(name string, content []byte) error {
 	if err := p.decode(content); err != nil {
-		return &ParamsError{fmt.Errorf("%s: %w", name, err)}
+		return &Error{fmt.Errorf("%s: %w", name, err)}
 	}
 	return nil
 }
@@ -414,16 +401,16 @@ func (p *Params) Absolute() error {
 		}
 		abs, err := vfs.Abs(*path)
 		if err != nil {
-			return &ParamsError{err}
+			return &Error{err}
 		}
 		*path = abs
 	}
 	return nil
 }
 
-// Validate returns a *ParamsError that names the first invalid param.
+// Validate returns a *Error that names the first invalid param.
 func (p Params) Validate() error {
-	bad := func(format string, args ...any) error { return &ParamsError{fmt.Errorf(format, args...)} }
+	bad := func(format string, args ...any) error { return &Error{fmt.Errorf(format, args...)} }
 	if err := p.checkChoices(); err != nil {
 		return bad("%w", err)
 	}
@@ -442,9 +429,9 @@ func (p Params) Validate() error {
 		return bad("train.epochs is %v; expected more than 0 and less than 1e9", p.Train.Epochs)
 	case p.Train.StepsPerLoop < 1:
 		return bad("train.steps_per_loop is %d; expected 1 or more", p.Train.StepsPerLoop)
-	case p.Train.StepsPerCall > 1 && p.Strategy.Input == inputLocal:
+	case p.Train.StepsPerCall > 1 && p.Strategy.Input == InputLocal:
 		return bad("train.steps_per_call is %d and strategy.input is local; expected 1, because the workers keep only the next batch", p.Train.StepsPerCall)
-	case p.Train.EvalInterval < noEval:
+	case p.Train.EvalInterval < NoEval:
 		return bad("train.eval_interval is %d; expected -2 (no evaluation), -1 (at the end), 0 (every epoch) or a number of steps", p.Train.EvalInterval)
 	case p.Train.MaxNonFinite < 1:
 		return bad("train.max_non_finite is %d; expected 1 or more", p.Train.MaxNonFinite)
@@ -470,7 +457,7 @@ func (p Params) Validate() error {
 		return bad("runtime.lanes is %d; expected 0 (by the cores) to 64", p.Runtime.Lanes)
 	}
 	if err := cmp.Or(p.validateStopping(), p.validateInit()); err != nil {
-		return &ParamsError{err}
+		return &Error{err}
 	}
 	if err := p.Strategy.validate(); err != nil {
 		return bad("strategy.%w", err)
@@ -478,7 +465,7 @@ func (p Params) Validate() error {
 	if err := p.validateTPU(); err != nil {
 		return bad("%w", err)
 	}
-	if kind := p.Strategy.kind(); p.Runtime.Device != "" && (kind == devices.Mirrored || kind == devices.MultiWorker || p.Strategy.Devices != "") {
+	if kind := p.Strategy.Kind(); p.Runtime.Device != "" && (kind == devices.Mirrored || kind == devices.MultiWorker || p.Strategy.Devices != "") {
 		return bad("runtime.device is %q, which is only for strategy one; name devices with strategy.devices", p.Runtime.Device)
 	}
 	for _, pool := range []struct {
@@ -489,14 +476,14 @@ func (p Params) Validate() error {
 			return bad("%s is %d; expected 0 (by the cores) to %d", pool.name, pool.threads, devices.MostThreads)
 		}
 	}
-	if err := p.strategy(strategy.FunctionsTrain).Validate(); err != nil {
+	if err := p.StrategyConfig(strategy.FunctionsTrain).Validate(); err != nil {
 		return bad("runtime: %w", err)
 	}
 	if err := cmp.Or(p.validateData(), p.Optimizer.validateVariables()); err != nil {
-		return &ParamsError{err}
+		return &Error{err}
 	}
 	// The number of steps is not known yet; any number will do to check the rest.
-	if err := p.schedule(math.MaxInt32).Validate(); err != nil {
+	if err := p.ScheduleConfig(math.MaxInt32).Validate(); err != nil {
 		return bad("optimizer: %w", err)
 	}
 	return nil
@@ -509,7 +496,7 @@ func (p Params) validateStopping() error {
 		return fmt.Errorf("train.patience is %d; expected 0 (off) or more", p.Train.Patience)
 	case p.Train.Patience > 0 && p.Checkpoint.Best == "":
 		return fmt.Errorf("train.patience is %d and checkpoint.best is empty; expected the name of a metric", p.Train.Patience)
-	case p.Train.Patience > 0 && p.Train.EvalInterval == noEval:
+	case p.Train.Patience > 0 && p.Train.EvalInterval == NoEval:
 		return fmt.Errorf("train.patience is %d and train.eval_interval is -2 (no evaluation); expected evaluations, as with --eval-interval 0", p.Train.Patience)
 	case !(p.Train.MinDelta >= 0) || math.IsInf(p.Train.MinDelta, 0):
 		return fmt.Errorf("train.min_delta is %v; expected a finite number of 0 or more", p.Train.MinDelta)
@@ -521,14 +508,14 @@ func (p Params) validateStopping() error {
 
 // What init_values may be.
 const (
-	valuesOfExport = "export"
-	valuesOfSeed   = "seed"
+	ValuesOfExport = "export"
+	ValuesOfSeed   = "seed"
 )
 
 // validateInit returns an error if init_values is neither of its words.
 func (p Params) validateInit() error {
-	if p.InitValues != valuesOfExport && p.InitValues != valuesOfSeed {
-		return fmt.Errorf("init_values is %q; expected %s or %s", p.InitValues, valuesOfExport, valuesOfSeed)
+	if p.InitValues != ValuesOfExport && p.InitValues != ValuesOfSeed {
+		return fmt.Errorf("init_values is %q; expected %s or %s", p.InitValues, ValuesOfExport, ValuesOfSeed)
 	}
 	return nil
 }
@@ -538,23 +525,23 @@ func (p Params) validateData() error {
 	if p.Data.Rows > p.Train.BatchSize {
 		return fmt.Errorf("data.rows is %d and train.batch_size is %d; expected at most one row for each example; lower data.rows, or set train.batch_size to the most examples of a step", p.Data.Rows, p.Train.BatchSize)
 	}
-	if p.Data.Rows != 0 && p.Strategy.Input == inputLocal {
+	if p.Data.Rows != 0 && p.Strategy.Input == InputLocal {
 		return fmt.Errorf("strategy.input is local and data.rows is %d; expected 0, because workers that read their own parts cannot fill rows together; use --set strategy.input=chief, or leave out data.rows", p.Data.Rows)
 	}
 	if !(p.Data.MaskProbability > 0 && p.Data.MaskProbability < 1) {
 		return fmt.Errorf("data.mask_probability is %v; expected more than 0 and less than 1", p.Data.MaskProbability)
 	}
-	if err := p.Data.ClassWeights.validate("data.class_weights", classesNone, classesBalanced); err != nil {
+	if err := p.Data.ClassWeights.validate("data.class_weights", ClassesNone, ClassesBalanced); err != nil {
 		return err
 	}
-	if err := p.Data.Sampling.validate("data.sampling", classesUniform, classesBalanced); err != nil {
+	if err := p.Data.Sampling.validate("data.sampling", ClassesUniform, ClassesBalanced); err != nil {
 		return err
 	}
-	if p.Data.Sampling.Rule != classesUniform && p.Data.Shuffle != string(dataset.ShuffleFull) {
+	if p.Data.Sampling.Rule != ClassesUniform && p.Data.Shuffle != string(dataset.ShuffleFull) {
 		return fmt.Errorf("data.shuffle is %s and data.sampling is not uniform; expected full; leave out data.shuffle", p.Data.Shuffle)
 	}
-	layout := p.layout()
-	buckets, err := p.Data.buckets()
+	layout := p.Packed()
+	buckets, err := p.Data.BucketLengths()
 	switch {
 	case err != nil:
 		return err
@@ -565,42 +552,33 @@ func (p Params) validateData() error {
 		layout.RowLength = slices.Max(buckets) + 1 // it may be as long
 	}
 	for _, train := range []bool{true, false} {
-		if err := p.dataset([]string{"."}, train, layout).Validate(); err != nil {
+		if err := p.Dataset([]string{"."}, train, layout).Validate(); err != nil {
 			return fmt.Errorf("data: %w", err)
 		}
 	}
 	return nil
 }
 
-// groups returns the groups of variables.
-func (o OptimizerParams) groups() []groups.Group {
-	var out []groups.Group
-	for _, g := range o.Groups {
-		out = append(out, groups.Group(g))
-	}
-	return out
-}
-
 // validateVariables returns an error that names the first invalid group, or the decay of layers or averages.
-func (o OptimizerParams) validateVariables() error {
-	for i, g := range o.groups() {
+func (o Optimizer) validateVariables() error {
+	for i, g := range o.Groups {
 		if err := g.Validate(); err != nil {
-			return fmt.Errorf("%s.%w", groups.Param(i), err)
+			return fmt.Errorf("%s.%w", GroupName(i), err)
 		}
 	}
 	if !(o.EMA >= 0 && o.EMA < 1) {
 		return fmt.Errorf("optimizer.ema is %v; expected 0 (off) or more and less than 1, such as 0.999", o.EMA)
 	}
-	return groups.ValidateDecay(o.LayerDecay)
+	return CheckLayerDecay(o.LayerDecay)
 }
 
 const (
-	noEval = -2
+	NoEval = -2
 	// mostHours is more than a hundred years and fits into a time.Duration.
 	mostHours = 1_000_000
 )
 
-func (p Params) strategy(functions strategy.Functions) strategy.Config {
+func (p Params) StrategyConfig(functions strategy.Functions) strategy.Config {
 	return strategy.Config{StepsPerCall: p.stepsPerCall(), IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
 		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
 }
@@ -608,15 +586,15 @@ func (p Params) strategy(functions strategy.Functions) strategy.Config {
 // stepsPerCall returns the number of steps in a call; 0 means the strategy's best. No call is longer
 // than a loop.
 func (p Params) stepsPerCall() int {
-	if p.Strategy.Input == inputLocal {
+	if p.Strategy.Input == InputLocal {
 		return 1
 	}
 	return int(min(int64(p.Train.StepsPerCall), p.Train.StepsPerLoop))
 }
 
-// dataset returns the configuration of the data: for training, endless shuffled passes; for
+// Dataset returns the configuration of the data: for training, endless shuffled passes; for
 // evaluation, one pass in order.
-func (p Params) dataset(files []string, train bool, layout dataset.Layout) dataset.Config {
+func (p Params) Dataset(files []string, train bool, layout dataset.Layout) dataset.Config {
 	policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt)
 	c := dataset.Config{
 		Files:     files,
@@ -639,8 +617,8 @@ func (p Params) dataset(files []string, train bool, layout dataset.Layout) datas
 	return c
 }
 
-// buckets returns the lengths of data.buckets.
-func (d DataParams) buckets() ([]int, error) {
+// BucketLengths returns the lengths of data.buckets.
+func (d Data) BucketLengths() ([]int, error) {
 	if d.Buckets == "" {
 		return nil, nil
 	}
@@ -655,13 +633,13 @@ func (d DataParams) buckets() ([]int, error) {
 	return out, nil
 }
 
-// layout returns how the examples of a batch are laid into rows.
-func (p Params) layout() packed.Config {
-	buckets, _ := p.Data.buckets() // checked by Validate
+// Packed returns how the examples of a batch are laid into rows.
+func (p Params) Packed() packed.Config {
+	buckets, _ := p.Data.BucketLengths() // checked by Validate
 	return packed.Config{Packing: packed.Packing(p.Data.Packing), RowLength: p.Data.RowLength, Rows: p.Data.Rows, RowExamples: p.Data.RowExamples, Buckets: buckets, Truncate: p.Data.Truncate}
 }
 
-func (p Params) schedule(steps int64) runner.ScheduleConfig {
+func (p Params) ScheduleConfig(steps int64) runner.ScheduleConfig {
 	o := p.Optimizer
 	return runner.ScheduleConfig{Name: o.Schedule, PeakLearningRate: o.LearningRate, EndLearningRate: o.EndLearningRate,
 		WarmupSteps: o.WarmupSteps, WarmupRatio: o.WarmupRatio, TotalSteps: steps, Power: o.Power, Cycles: o.Cycles, Timescale: o.Timescale}
@@ -709,9 +687,9 @@ func (p Params) checkChoices() error {
 	})
 }
 
-// MeantParam returns the param that was most likely meant by a name that no param has, or "" if none
+// Meant returns the param that was most likely meant by a name that no param has, or "" if none
 // is like it.
-func MeantParam(name string) string {
+func Meant(name string) string {
 	return meantAmong(name, slices.Sorted(maps.Keys(Defaults().Flat())))
 }
 
@@ -723,7 +701,7 @@ func (p *Params) decode(data []byte) error {
 	}
 	if err := checkNode(node.Content[0], reflect.TypeFor[Params](), ""); err != nil {
 		if unknown := (*nodeError)(nil); errors.As(err, &unknown) && unknown.unknown != "" {
-			if meant := MeantParam(unknown.unknown); meant != "" {
+			if meant := Meant(unknown.unknown); meant != "" {
 				unknown.Err = fmt.Errorf("%w; did you mean %s?", unknown.Err, meant)
 			}
 		}
