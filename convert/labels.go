@@ -75,7 +75,7 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 				return nil, err
 			}
 		}
-		if err := refuseCase(t.label, values, "with --labels"); err != nil {
+		if err := refuseAlike(t.label, values, "with --labels"); err != nil {
 			return nil, err
 		}
 		l.names = values
@@ -102,19 +102,42 @@ func checkTwice(cfg *Config, list string) error {
 	return nil
 }
 
-// refuseCase returns an error if labels differ only in case. Usually they are the same
-// label, written in two ways. Otherwise the user can list them; how says where.
-func refuseCase(column string, values []string, how string) error {
+// refuseAlike returns an error if labels differ only in case, or are the same number. Usually they are
+// the same label, written in two ways. Otherwise the user can list them; how says where.
+func refuseAlike(column string, values []string, how string) error {
 	seen := make(map[string]string, len(values))
 	for _, v := range values {
-		folded := strings.ToLower(v)
-		if other, ok := seen[folded]; ok {
-			return fault.Usagef("convert: column %q has the labels %s, which differ only in case; write them in the same way, or list all labels %s to keep both",
-				column, table.List([]string{other, v}), how)
+		key, what := strings.ToLower(v), "differ only in case"
+		if number, ok := decimal(v); ok {
+			key, what = number, "are the same number"
 		}
-		seen[folded] = v
+		if other, ok := seen[key]; ok {
+			return fault.Usagef("convert: column %q has the labels %s, which %s; write them in the same way, or list all labels %s to keep both",
+				column, table.List([]string{other, v}), what, how)
+		}
+		seen[key] = v
 	}
 	return nil
+}
+
+// decimal returns the one way to write a number that stands for all others, such as 1 for 1.0, +1 and
+// 01, and whether a label is a number.
+func decimal(s string) (string, bool) {
+	if v, err := strconv.ParseFloat(s, 64); err != nil || math.IsNaN(v) || math.IsInf(v, 0) || strings.ContainsAny(s, "xXpP_") {
+		return "", false
+	} else if strings.ContainsAny(s, "eE") {
+		s = strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	sign := ""
+	if s[0] == '-' || s[0] == '+' {
+		sign, s = strings.TrimPrefix(s[:1], "+"), s[1:]
+	}
+	whole, part, _ := strings.Cut(s, ".")
+	whole, part = strings.TrimLeft(whole, "0"), strings.TrimRight(part, "0")
+	if whole == "" && part == "" {
+		sign = ""
+	}
+	return sign + whole + "." + part, true
 }
 
 // collectLabels returns the labels of the inputs, in order.

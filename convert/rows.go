@@ -13,6 +13,9 @@ import (
 // layout says how the files of a conversion are laid out.
 func (c *Config) layout(format Format, sum hash.Hash) table.Config {
 	out := table.Config{Format: tableFormat(format), Charset: table.Charset(c.Charset), Delimiter: c.Delimiter, Sum: sum}
+	if c.Format == Auto && (c.free() || c.Schema != "") {
+		out.FormatFlag = "--format"
+	}
 	bare, text := c.task().bare, c.task().text
 	switch {
 	case c.NoHeader:

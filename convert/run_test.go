@@ -207,7 +207,7 @@ func TestLabels(t *testing.T) {
 	}{
 		{"integers in numeric order", []string{"10", "-1", "2"}, Config{}, []string{"-1", "2", "10"}, []int64{2, 0, 1}},
 		{"not all integers", []string{"10", "b", "2"}, Config{}, []string{"10", "2", "b"}, []int64{0, 2, 1}},
-		{"odd integers are names", []string{"01", "1", "2"}, Config{}, []string{"01", "1", "2"}, []int64{0, 1, 2}},
+		{"odd integers are names", []string{"01", "10", "2"}, Config{}, []string{"01", "10", "2"}, []int64{0, 1, 2}},
 		{"sorted by bytes", []string{"b", "C", "a"}, Config{}, []string{"C", "a", "b"}, []int64{2, 0, 1}},
 		{"listed", []string{"b", "a", "b"}, Config{Labels: []string{"b", "a", "c"}}, []string{"b", "a", "c"}, []int64{0, 1, 0}},
 		{"scores", []string{"-0.1", "0", "1e3", "-0"}, Config{LabelThreshold: &zero}, []string{"negative", "positive"}, []int64{0, 1, 1, 1}},
@@ -852,6 +852,22 @@ func TestLabelsThatDifferInCase(t *testing.T) {
 		}
 		cfg.Labels = []string{"0", "1", "2", "Yes", "yes", "No"}
 		mustRun(t, cfg)
+	}
+}
+
+// Labels that are one number are one label, too, however they are written.
+func TestLabelsThatAreOneNumber(t *testing.T) {
+	for _, c := range []struct {
+		labels []string
+		ok     bool
+	}{
+		{[]string{"0", "0.0"}, false}, {[]string{"01", "1"}, false}, {[]string{"-0", "0"}, false}, {[]string{"1e2", "100"}, false}, {[]string{"+.50", "0.5"}, false},
+		{[]string{"9007199254740993", "9007199254740992"}, true}, {[]string{"0", "1", "-1", "0.1", "10"}, true}, {[]string{"0x1", "1", "inf", "infinity", "e", "."}, true},
+	} {
+		err := refuseAlike("l", c.labels, "with --labels")
+		if (err == nil) != c.ok || err != nil && (fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), fmt.Sprintf("%q, %q, which are the same number", c.labels[0], c.labels[1]))) {
+			t.Errorf("%q: %v", c.labels, err)
+		}
 	}
 }
 

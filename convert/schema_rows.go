@@ -308,7 +308,7 @@ func (s *schemaRows) collected(f *featureSchema, seen map[string]bool, rows int)
 	if reason := noLabels(seen, rows); reason != "" {
 		return s.schema.errorf(f.line, "feature %q has %d different values in %d rows%s; expected labels; list them with \"categories:\", or choose kind number", f.name, len(seen), rows, reason)
 	}
-	return refuseCase(f.columns[0], f.categories, fmt.Sprintf("with \"categories:\" in %s:%d", s.schema.path, f.line))
+	return refuseAlike(f.columns[0], f.categories, fmt.Sprintf("with \"categories:\" in %s:%d", s.schema.path, f.line))
 }
 
 // collectFrom adds the categories of a file and returns its number of rows.

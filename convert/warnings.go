@@ -18,11 +18,19 @@ func (c *conversion) warn(format string, args ...any) {
 // which on labels are unbalanced.
 const unbalanced = 10
 
-// warnings warns of labels and of records that are in two splits.
+// shortened is how many times more records a split has than shortened ones, up to which it is warned of.
+const shortened = 10
+
+// warnings warns of labels, of records that are shortened and of those that are in two splits.
 func (c *conversion) warnings(splits []string) {
 	for _, name := range splits {
 		if needsLabels(name) {
 			c.warnLabels(name, c.writers[name].info)
+		}
+	}
+	for _, name := range splits {
+		if s := c.writers[name].info; s.Truncated > 0 && shortened*s.Truncated >= s.Records {
+			c.warn("%s: %d of %d records are shortened to the maximum length, so a model sees only their beginnings", name, s.Truncated, s.Records)
 		}
 	}
 	if b, ok := c.maker.(*blocks); ok {

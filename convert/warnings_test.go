@@ -50,6 +50,19 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// Where many records lose their ends, that is said.
+func TestWarnsOfShortenedRecords(t *testing.T) {
+	rows := func(long, all int) string {
+		return "text,label\n" + strings.Repeat("a good bad film,x\n", long) + strings.Repeat("a,y\n", all-long)
+	}
+	dir := write(t, map[string]string{"train.csv": rows(2, 20), "test.csv": rows(1, 20)})
+	m := mustRun(t, in(dir, Config{TextColumn: "text", LabelColumn: "label", MaxLength: 4, Inputs: []Input{{Train, "train.csv"}, {"test", "test.csv"}}}))
+	const want = "train: 2 of 20 records are shortened to the maximum length, so a model sees only their beginnings"
+	if all := strings.Join(m.Warnings, "\n"); strings.Count(all, "shortened") != 1 || !strings.Contains(all, want) {
+		t.Errorf("warnings %q, expected %q", m.Warnings, want)
+	}
+}
+
 // Documents of which the tokenizer leaves nothing are no examples.
 func TestWarnsOfEmptyDocuments(t *testing.T) {
 	dir := write(t, map[string]string{"train.csv": "text\na\n \n\"\"\nb\n"})

@@ -146,7 +146,7 @@ func (c Columns) layout(path string) (table.Config, error) {
 	}
 	config := table.Config{Format: table.Format(c.Format), Charset: table.Charset(c.Charset)}
 	if config.Format == "" {
-		config.Format = table.FormatOf(path)
+		config.Format, config.FormatFlag = table.FormatOf(path), "--input-format"
 	}
 	if config.Format == "" {
 		return table.Config{}, fault.Usagef("the name of %s does not show its format; choose one with --input-format tsv, csv, jsonl or json", path)

@@ -73,8 +73,11 @@ func measureClasses(_ *graphs.Contract, sums runner.Sums, out runner.Outputs) er
 	return err
 }
 
-// checkClasses checks that the data has as many labels as the graph.
+// checkClasses checks that the data has one label for each example, and as many as the graph.
 func checkClasses(c *graphs.Contract, m *convert.Manifest) string {
+	if reason := CheckKind(m, convert.Classification); reason != "" {
+		return reason
+	}
 	got, want := len(m.Labels), Classes(c)
 	switch {
 	case got == 0 || want == 0 || got == want:
@@ -92,7 +95,10 @@ func checkLabeled(name string, s *convert.Split) string {
 	for _, n := range s.LabelCounts {
 		labeled += n
 	}
-	if labeled != s.Records {
+	if labeled > s.Records { // a list of categories by a schema
+		return fmt.Sprintf("the %d examples of split %s have %d labels; expected one each, as in the graph", s.Records, name, labeled)
+	}
+	if labeled < s.Records {
 		return fmt.Sprintf("%d of the %d examples of split %s have no label", s.Records-labeled, s.Records, name)
 	}
 	return ""

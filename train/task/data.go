@@ -15,7 +15,11 @@ func CheckKind(m *convert.Manifest, want convert.Kind) string {
 	if got == want || got == "" {
 		return ""
 	}
-	return fmt.Sprintf("has the answers of task %s; expected those of %s, as in the graph; convert it with --task %[2]s", got, want)
+	task := string(want)
+	if want == convert.Classification {
+		task = convert.TextTask
+	}
+	return fmt.Sprintf("has the answers of task %s; expected those of %s, as in the graph; convert it with --task %s", got, want, task)
 }
 
 // CheckLabels returns why the labels of data are not those of a graph, or "". names are the graph's; it

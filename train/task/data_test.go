@@ -9,6 +9,7 @@ import (
 func TestDataOfClasses(t *testing.T) {
 	two := newTask(Classification, labeled(2))
 	for _, c := range []struct {
+		task   string
 		labels []string
 		split  convert.Split
 		data   string // what is wrong with the data
@@ -23,9 +24,12 @@ func TestDataOfClasses(t *testing.T) {
 			data: "has 3 labels; expected 2, as in the graph; export with --num-labels 3"},
 		{labels: []string{"yes"}, split: convert.Split{Records: 3, LabelCounts: []int64{3}},
 			data: `has only the label "yes"; expected 2, as in the graph; convert rows that have all labels`},
+		{task: "tokens", labels: []string{"O", "B"}, split: convert.Split{Records: 5, LabelCounts: []int64{30, 3}},
+			data:   "has the answers of task tokens; expected those of classification, as in the graph; convert it with --task text",
+			reason: "the 5 examples of split dev have 33 labels; expected one each, as in the graph"},
 		{split: convert.Split{Records: 5}, reason: "5 of the 5 examples of split dev have no label"},
 	} {
-		m := &convert.Manifest{Labels: c.labels}
+		m := &convert.Manifest{Task: c.task, Labels: c.labels}
 		if got := two.CheckData(m); got != c.data {
 			t.Errorf("%v: data %q, expected %q", c.labels, got, c.data)
 		}

@@ -82,13 +82,22 @@ func checkUTF8(path string, line int64, s string) error {
 type tsvRows struct {
 	lines
 	delimiter byte
+	flag      string // see Config.FormatFlag
 }
 
 func (r *tsvRows) cut(fields []Field, row string, line int64) ([]Field, error) {
 	if err := checkUTF8(r.path, line, row); err != nil {
 		return nil, err
 	}
-	return cutAt(fields, row, r.delimiter), nil
+	fields = cutAt(fields, row, r.delimiter)
+	if r.flag != "" {
+		for i, f := range fields {
+			if doubled(f.Text) {
+				return nil, &Error{r.path, line, fmt.Sprintf("field %d has quotation marks around it, and doubled ones in it; %s", i+1, toSay(r.flag))}
+			}
+		}
+	}
+	return fields, nil
 }
 
 func cutAt(fields []Field, row string, sep byte) []Field {

@@ -98,6 +98,9 @@ type Config struct {
 	// Names returns the names of the columns, given the fields of the first row, and whether
 	// that row is data. If it is nil, the first row has the names. It is not used for JSON.
 	Names func(first []string) (names []string, data bool)
+	// FormatFlag is the flag with which a user chooses the format, if only the name of the file says it.
+	// TSV whose fields seem to be quoted is then an error.
+	FormatFlag string
 	// Sum, if set, is given the bytes of the file as they are read.
 	Sum hash.Hash
 }
@@ -207,7 +210,17 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 	}
 	switch cfg.Format {
 	case TSV:
-		t.rows = &tsvRows{lines{r: text, path: path}, cmp.Or(cfg.Delimiter, '\t')}
+		cfg.Delimiter = cmp.Or(cfg.Delimiter, '\t')
+		if cfg.FormatFlag != "" {
+			head, err := text.Peek(text.Size()) // an error comes again
+			if end := bytes.LastIndexByte(head, '\n'); err == nil && end >= 0 {
+				head = head[:end] // what follows may be a part of a line
+			}
+			if err := checkQuoted(path, head, cfg); err != nil {
+				return nil, errors.Join(err, t.Close())
+			}
+		}
+		t.rows = &tsvRows{lines{r: text, path: path}, cfg.Delimiter, cfg.FormatFlag}
 	case CSV:
 		t.rows = newCSVRows(text, path, cmp.Or(cfg.Delimiter, ','))
 	case JSONL:
