@@ -4,6 +4,7 @@ package chart
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -84,7 +85,7 @@ func Steps(low, high float64, n int) []float64 {
 }
 
 // Logarithmic returns a scale for positive values from low to high, and ticks on it: powers of ten,
-// with 2 and 5 times these if there are few.
+// with 2 and 5 times these, or 2 to 9 times, if there are few.
 func Logarithmic(low, high float64) (Scale, []float64) {
 	if low == high {
 		low, high = low/2, high*2
@@ -97,21 +98,57 @@ func Logarithmic(low, high float64) (Scale, []float64) {
 		factors = []float64{1, 2, 5}
 	}
 	every := max(1, (last-first)/6)
+	out := s.multiples(factors, every)
+	if len(out) < fewTicks {
+		out = s.multiples(digits, 1)
+	}
+	if len(out) < 3 { // less than a factor of two or so
+		out = ticks(s.Low, s.High, 4)
+	}
+	return s, out
+}
+
+// digits are the factors of the powers of ten that have a line on a logarithmic scale.
+var digits = []float64{1, 2, 3, 4, 5, 6, 7, 8, 9}
+
+// fewTicks is the number of ticks below which a logarithmic scale has one for every digit, and mostDecades the
+// number of powers of ten up to which it has a line for every digit.
+const fewTicks, mostDecades = 4, 6
+
+// multiples returns the multiples of powers of ten on the scale, of every n-th power.
+func (s Scale) multiples(factors []float64, every int) []float64 {
 	var out []float64
-	for e := first; e <= last; e++ {
+	for e := int(math.Floor(math.Log10(s.Low))); e <= int(math.Ceil(math.Log10(s.High))); e++ {
 		if e%every != 0 {
 			continue
 		}
 		for _, f := range factors {
-			if v := f * math.Pow10(e); v >= s.Low && v <= s.High {
+			// Dividing keeps 3e-1 from being 0.30000000000000004.
+			v := f * math.Pow10(e)
+			if e < 0 {
+				v = f / math.Pow10(-e)
+			}
+			if v >= s.Low && v <= s.High {
 				out = append(out, v)
 			}
 		}
 	}
-	if len(out) < 2 { // less than a factor of two
-		out = ticks(s.Low, s.High, 4)
+	return out
+}
+
+// Between returns the values of further lines of the grid of a logarithmic scale: the multiples of powers of
+// ten that have no tick. A linear scale has none.
+func (s Scale) Between(marks []float64) []float64 {
+	if !s.Log || math.Log10(s.High/s.Low) > mostDecades {
+		return nil
 	}
-	return s, out
+	var out []float64
+	for _, v := range s.multiples(digits, 1) {
+		if !slices.Contains(marks, v) {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // Label writes a tick, in few characters: 0.25, 1500, 20k, 1.5M, 2e-05.

@@ -33,11 +33,17 @@ func TestTicks(t *testing.T) {
 		{0.1, 10, "0.1 0.2 0.5 1 2 5 10"},
 		{1e-8, 1, "1e-8 1e-7 1e-6 1e-5 1e-4 1e-3 1e-2 1e-1 1"},
 		{3, 4, "3 3.5 4"},
+		{0.06, 0.7, "0.06 0.07 0.08 0.09 0.1 0.2 0.3 0.4 0.5 0.6 0.7"},
+		{2, 8, "2 3 4 5 6 7 8"},
 	} {
 		_, marks := Logarithmic(tt.low, tt.high)
 		if got := strings.Join(Labels(marks), " "); got != tt.want {
 			t.Errorf("logarithmic ticks of %v to %v are %s; expected %s", tt.low, tt.high, got, tt.want)
 		}
+	}
+	s, marks := Logarithmic(0.1, 10)
+	if got := strings.Join(Labels(s.Between(marks)), " "); got != "0.09 0.3 0.4 0.6 0.7 0.8 0.9 3 4 6 7 8 9" {
+		t.Errorf("the lines between the ticks of 0.1 to 10 are %s", got)
 	}
 	if got := Steps(0, 298, 7); !slices.Equal(got, []float64{0, 50, 100, 150, 200, 250}) {
 		t.Errorf("steps are %v", got)

@@ -275,7 +275,46 @@ func TestInBrowser(t *testing.T) {
 	if said := tip(); said != "" {
 		t.Errorf("after Escape the page shows %q", said)
 	}
+	lookAtAxes(t, b, filepath.Join(dir, "many.html"))
 	for _, c := range b.complaints {
 		t.Errorf("the browser says %.400s", c)
 	}
+}
+
+// lookAtAxes draws the curves of a page by other axes, a part of them, smoothed and without a run, and sorts its
+// table.
+func lookAtAxes(t *testing.T, b *browser, page string) {
+	t.Helper()
+	b.open(page, 1280, "light")
+	const ticks = `[...document.querySelectorAll(".tick, .ytick, .xtick, .chart .plot .between")].map(e => e.textContent || e.getAttribute("y1")).join(" ")`
+	set := func(id, event string, value any) {
+		b.eval(fmt.Sprintf(`(() => { const e = document.getElementById(%q); e.value = %v; e.dispatchEvent(new Event(%q)) })()`, id, value, event))
+	}
+	is := func(what, expression string, want any) {
+		t.Helper()
+		if got := b.eval(expression); got != want {
+			t.Errorf("%s: %v; expected %v", what, got, want)
+		}
+	}
+	const loss = `document.querySelector(".chart .plot.linear")`
+	drawn := b.eval(ticks)
+	set("smooth", "input", 0) // draws the charts again
+	is("the ticks that the script draws", ticks, drawn)
+	set("smooth", "input", 0.9)
+	is("pale curves, as they were logged", loss+`.querySelectorAll(".curve.pale").length`, 3.0)
+	set("smooth", "input", 0)
+	set("axis", "change", `"epoch"`)
+	is("epochs", `[...`+loss+`.querySelectorAll(".xtick")].map(e => e.textContent).join(" ")`, "0 0.5 1 1.5 2 2.5 3 3.5 4")
+	set("axis", "change", `"step"`)
+	is("times of runs without phases", `document.querySelector("#axis option[value=seconds]").disabled`, true)
+	b.eval(`document.getElementById("zoom-in").click()`)
+	is("the middle half of 400 steps", `[...`+loss+`.querySelectorAll(".xtick")].map(e => e.textContent).join(" ")`, "100 150 200 250 300")
+	b.eval(`document.getElementById("zoom-all").click()`)
+	is("all of it", ticks, drawn)
+	b.eval(`document.querySelector(".chart[data-chart='2'] .legend li").click()`) // the learning rate of the first run
+	is("the run's box", `document.getElementById("show-0").checked`, false)
+	b.eval(`document.getElementById("show-2").click()`)
+	is("the greatest learning rate without that of the third run", `[...document.querySelectorAll(".chart[data-chart='2'] .plot.linear .ytick")].at(-1).textContent`, "2e-4")
+	b.eval(`[...document.querySelectorAll(".compare th button")].find(e => e.textContent === "optimizer.learning_rate").click()`)
+	is("the greatest learning rate first", `[...document.querySelectorAll(".compare tbody th")].map(e => e.innerText.trim()).join(" ")`, "third second first")
 }

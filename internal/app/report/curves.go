@@ -17,6 +17,9 @@ import (
 // mostPoints is the number of points of a curve that is drawn: about one for every two pixels.
 const mostPoints = 240
 
+// mostLoaded is the number of points of a logged curve that the script has, to draw a part of the steps.
+const mostLoaded = 3 * mostPoints
+
 // mostMarkers is the number of points up to which each has a marker.
 const mostMarkers = 40
 
@@ -48,6 +51,8 @@ type plot struct {
 	Log    bool
 	XTicks []tick
 	YTicks []tick
+	// Lines are further lines of the grid, without labels.
+	Lines  []string
 	Curves []curve
 }
 
@@ -74,6 +79,7 @@ type line struct {
 	eval    bool
 	best    int64 // step of the best value; -1 for none
 	buckets []ticks.Bucket
+	loaded  []ticks.Bucket // for the script
 	// lost are the numbers of points that are not finite.
 	lost int
 }
@@ -89,6 +95,7 @@ type lineData struct {
 	Run   int      `json:"run"`
 	Name  string   `json:"name"`
 	Eval  bool     `json:"eval,omitempty"`
+	Best  *number  `json:"best,omitempty"`
 	Steps []number `json:"steps"`
 	Mean  []number `json:"mean"`
 	Low   []number `json:"low,omitempty"`
@@ -112,17 +119,21 @@ func (n number) MarshalJSON() ([]byte, error) {
 // place writes a share as a percentage for SVG.
 func place(share float64) string { return strconv.FormatFloat(100*share, 'f', 2, 64) + "%" }
 
-// known are the quantities that are drawn first, in this order, with their titles.
-var known = []struct{ name, title, unit string }{
-	{"loss", "Loss", ""},
-	{"*", "", ""}, // the other metrics of evaluations
-	{"learning_rate", "Learning rate", ""},
-	{"gradient_norm", "Gradient norm", ""},
-	{"examples_per_second", "Throughput", "examples/s"},
-	{"tokens_per_second", "Throughput in tokens", "tokens/s"},
-	{"memory_mib", "Memory", "MiB"},
-	{"padding_percent", "Padding in rows", "%"},
-	{"loop_overhead_percent", "Time outside of steps", "%"},
+// known are the quantities that are drawn first, in this order, with their titles. System says that a quantity
+// is of the machine's work, not of what is learned.
+var known = []struct {
+	name, title, unit string
+	system            bool
+}{
+	{"loss", "Loss", "", false},
+	{"*", "", "", false}, // the other metrics of evaluations
+	{"learning_rate", "Learning rate", "", false},
+	{"gradient_norm", "Gradient norm", "", false},
+	{"examples_per_second", "Throughput", "examples/s", true},
+	{"tokens_per_second", "Throughput in tokens", "tokens/s", true},
+	{"memory_mib", "Memory", "MiB", true},
+	{"padding_percent", "Padding in rows", "%", true},
+	{"loop_overhead_percent", "Time outside of steps", "%", true},
 }
 
 // drawCharts draws the curves of all runs.
@@ -142,26 +153,32 @@ func (v *view) drawCharts() {
 	x := v.steps()
 	add := func(to *[]*chart, name, title, unit string) {
 		drawn[name] = true
-		c := &chart{ID: len(v.Charts) + len(v.More), Title: title, Unit: unit, useLog: logged[name], wide: name == "loss" || name == "gradient_norm" || name == "learning_rate", x: x}
+		c := &chart{ID: len(v.Data.Charts), Title: title, Unit: unit, useLog: logged[name], wide: name == "loss" || name == "gradient_norm" || name == "learning_rate", x: x}
 		for _, r := range v.Runs {
 			c.lines = append(c.lines, r.lines(name, logged[name])...)
 		}
 		if c.draw(v) {
 			*to = append(*to, c)
-			v.Data = append(v.Data, c.data())
+			v.Data.Charts = append(v.Data.Charts, c.data())
 			v.Bands = v.Bands || slices.ContainsFunc(c.Plots[0].Curves, func(c curve) bool { return c.Band != "" })
 		}
 	}
 	best := v.Runs[0].Best.Metric
 	for _, k := range known {
 		if k.name != "*" {
+			to := &v.Charts
+			if k.name == "loss" {
+				to = &v.Main
+			} else if k.system {
+				to = &v.System
+			}
 			if !drawn[k.name] {
-				add(&v.Charts, k.name, k.title, k.unit)
+				add(to, k.name, k.title, k.unit)
 			}
 			continue
 		}
 		if best != "" && logged[best] && !drawn[best] {
-			add(&v.Charts, best, capital(best), "")
+			add(&v.Main, best, capital(best), "")
 		}
 		for _, name := range slices.Sorted(maps.Keys(logged)) {
 			if name != "learning_rate" && name != "gradient_norm" && !drawn[name] {
@@ -204,6 +221,9 @@ func (r *runView) lines(name string, logged bool) []line {
 	var out []line
 	add := func(of string, eval bool, steps []int64, values []float64) {
 		l := line{run: r.Number, name: of, eval: eval, best: -1, buckets: ticks.Downsample(steps, values, mostPoints)}
+		if l.loaded = l.buckets; logged {
+			l.loaded = ticks.Downsample(steps, values, mostLoaded)
+		}
 		for _, v := range values {
 			if math.IsNaN(v) || math.IsInf(v, 0) {
 				l.lost++
@@ -313,6 +333,9 @@ func (c *chart) plot(many bool, y ticks.Scale, marks []float64) {
 	for i, label := range ticks.Labels(marks) {
 		p.YTicks = append(p.YTicks, tick{place(1 - y.At(marks[i])), label})
 	}
+	for _, at := range y.Between(marks) {
+		p.Lines = append(p.Lines, place(1-y.At(at)))
+	}
 	for _, l := range c.lines {
 		p.Curves = append(p.Curves, l.curve(c.x, y, c.class(many, l)))
 	}
@@ -370,8 +393,12 @@ func (c *chart) data() chartData {
 	d := chartData{X: [2]number{number(c.x.Low), number(c.x.High)}}
 	for _, l := range c.lines {
 		at := lineData{Run: l.run, Name: l.name, Eval: l.eval}
-		wide := slices.ContainsFunc(l.buckets, func(b ticks.Bucket) bool { return b.Min < b.Max })
-		for _, b := range l.buckets {
+		if l.best >= 0 {
+			best := number(l.best)
+			at.Best = &best
+		}
+		wide := slices.ContainsFunc(l.loaded, func(b ticks.Bucket) bool { return b.Min < b.Max })
+		for _, b := range l.loaded {
 			at.Steps, at.Mean = append(at.Steps, number(math.Round(b.Middle()))), append(at.Mean, number(b.Mean))
 			if wide {
 				at.Low, at.High = append(at.Low, number(b.Min)), append(at.High, number(b.Max))

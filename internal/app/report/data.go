@@ -16,6 +16,7 @@ import (
 type dataView struct {
 	Facts    []fact
 	Splits   []splitView
+	Features []featureView
 	Warnings []string
 }
 
@@ -75,7 +76,9 @@ func (r *runView) describeData() {
 		}
 		return 2
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(m.Splits), func(a, b string) int { return cmp.Or(order(a)-order(b), strings.Compare(a, b)) }) {
+	splits := slices.SortedFunc(maps.Keys(m.Splits), func(a, b string) int { return cmp.Or(order(a)-order(b), strings.Compare(a, b)) })
+	d.describeFeatures(m, splits)
+	for _, name := range splits {
 		s := m.Splits[name]
 		v := splitView{Name: name, Records: count(s.Records)}
 		if l := s.Lengths; l.Max > 0 && l.Step > 0 {

@@ -1,8 +1,9 @@
 // Package report writes a page about runs: one HTML file that needs no server and no network, and
 // that shows nothing but what is in the folders of the runs.
 //
-// The charts are drawn here, as SVG, so that the page is complete without its script; the script adds
-// the values under the pointer or the cursor keys. The page's Content-Security-Policy allows its own
+// The charts are drawn here, as SVG, so that the page is complete without its script. The script adds
+// the values under the pointer or the cursor keys, and draws the charts again for another axis, a part of it,
+// smoothed curves, or without the runs that are hidden; it sorts the table of several runs. The page's Content-Security-Policy allows its own
 // style sheet and script, by their checksums, and nothing else. All text of runs is escaped.
 package report
 
@@ -86,15 +87,15 @@ type view struct {
 	// Open says that the sections of each run are unfolded at first: there are few.
 	Open bool
 	Runs []*runView
-	// Differ are the params that are not the same in all runs.
-	Differ []differing
-	Charts []*chart
+	// Compared is the table of several runs.
+	Compared *comparison
+	// Main are the charts of the loss and of the metric that the best step is chosen by, Charts those of all
+	// else that was learned, System those of speed and memory, and More are of lesser interest.
+	Main, Charts, System, More []*chart
 	// Bands says that a curve has a band.
 	Bands bool
-	// More are charts of lesser interest.
-	More []*chart
 	// Data are the charts' points, for the script.
-	Data []chartData
+	Data pageData
 }
 
 // runView is what the page shows of a run.
@@ -134,11 +135,12 @@ func (p Page) view() *view {
 		r.describeParams(p.Defaults)
 		r.describeMachine()
 		v.Runs = append(v.Runs, r)
+		v.Data.Runs = append(v.Data.Runs, r.axes())
 	}
 	v.Title = v.Runs[0].Name
 	if v.Many {
 		v.Title = fmt.Sprintf("%d runs", len(v.Runs))
-		v.Differ = differ(v.Runs)
+		v.compare()
 	}
 	v.drawCharts()
 	return v

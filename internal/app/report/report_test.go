@@ -211,9 +211,9 @@ func checkClosed(t *testing.T, page string) *html.Node {
 	if kind := attribute(scripts[0], "type"); kind != "application/json" {
 		t.Errorf("the page's data are of type %q", kind)
 	}
-	var data []chartData
-	if err := json.Unmarshal([]byte(text(scripts[0])), &data); err != nil || len(data) != len(all(root, "figure", "chart")) {
-		t.Errorf("the data are of %d charts, %v; expected %d", len(data), err, len(all(root, "figure", "chart")))
+	var data pageData
+	if err := json.Unmarshal([]byte(text(scripts[0])), &data); err != nil || len(data.Charts) != len(all(root, "figure", "chart")) {
+		t.Errorf("the data are of %d charts, %v; expected %d", len(data.Charts), err, len(all(root, "figure", "chart")))
 	}
 	return root
 }
