@@ -17,6 +17,8 @@ import (
 	tfproto "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -166,10 +168,10 @@ func (b *Bundle) parseEntry(t *tableReader, name string, value []byte, offset in
 	}
 	e := Entry{
 		Name: name, DType: tf.DataType(p.Dtype), Slices: len(p.Slices),
-		Shard: int(p.ShardId), Offset: p.Offset, Size: p.Size, CRC32C: unmask(p.Crc32C),
+		Shard: int(p.ShardId), Offset: p.Offset, Size: p.Size, CRC32C: crc32c.Unmask(p.Crc32C),
 	}
-	dtype, ok := dtypes[e.DType]
-	if !ok {
+	kind := dtype.DType(e.DType)
+	if !kind.Known() || kind == dtype.Resource {
 		return bad("unknown type %d", p.Dtype)
 	}
 	if p.Shape.GetUnknownRank() {
@@ -192,9 +194,9 @@ func (b *Bundle) parseEntry(t *tableReader, name string, value []byte, offset in
 		return bad("data file %d of %d", e.Shard, b.shards)
 	case e.Offset < 0 || e.Size < 0 || e.Offset+e.Size < 0:
 		return bad("%d bytes at %d", e.Size, e.Offset)
-	case dtype.size > 0 && e.Size != n*dtype.size:
-		return bad("%s takes %d bytes, stored are %d", e.typeString(), n*dtype.size, e.Size)
-	case dtype.size == 0 && e.Size < n:
+	case kind.Size() > 0 && e.Size != n*kind.Size():
+		return bad("%s takes %d bytes, stored are %d", e.typeString(), n*kind.Size(), e.Size)
+	case kind.Size() == 0 && e.Size < n:
 		return bad("%s takes at least %d bytes, stored are %d", e.typeString(), n, e.Size)
 	}
 	return e, nil
@@ -343,7 +345,7 @@ func (b *Bundle) verifyEntry(ctx context.Context, f vfs.File, e Entry, buf []byt
 	switch e.DType {
 	case tf.String:
 		_, err = b.readStrings(section, e, sum, nil)
-	case variant:
+	case tf.DataType(dtype.Variant):
 		err = b.verifyVariants(section, e, sum)
 	default:
 		err = sum.add(section, e.Size)
@@ -374,7 +376,7 @@ type summer struct {
 	buf []byte
 }
 
-func (s *summer) update(p []byte) { s.crc = crc32.Update(s.crc, castagnoli, p) }
+func (s *summer) update(p []byte) { s.crc = crc32.Update(s.crc, crc32c.Table, p) }
 
 // add adds n bytes of r to the checksum.
 func (s *summer) add(r io.Reader, n int64) error {
@@ -424,7 +426,7 @@ func (b *Bundle) readStrings(section *io.SectionReader, e Entry, sum *summer, ou
 	if _, err := io.ReadFull(r, stored[:]); err != nil {
 		return 0, fmt.Errorf("checksum of the string lengths: %w", err)
 	}
-	if want := unmask(b.order.Uint32(stored[:])); want != sum.crc {
+	if want := crc32c.Unmask(b.order.Uint32(stored[:])); want != sum.crc {
 		return 0, fmt.Errorf("checksum of the string lengths is %08x; expected %08x", sum.crc, want)
 	}
 	sum.update(stored[:])
@@ -469,7 +471,7 @@ func (b *Bundle) verifyVariants(section *io.SectionReader, e Entry, sum *summer)
 		if _, err := io.ReadFull(r, stored[:]); err != nil {
 			return fmt.Errorf("checksum of a variant: %w", err)
 		}
-		if want := unmask(b.order.Uint32(stored[:])); want != sum.crc {
+		if want := crc32c.Unmask(b.order.Uint32(stored[:])); want != sum.crc {
 			return fmt.Errorf("checksum of a variant is %08x; expected %08x", sum.crc, want)
 		}
 		sum.update(stored[:])

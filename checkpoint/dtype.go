@@ -7,53 +7,12 @@ import (
 	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 )
 
-// variant is DT_VARIANT of TensorFlow's types.proto, for which the binding has no name.
-// Bundles may contain such tensors; they are listed and verified but not read.
-const variant tf.DataType = 21
-
-// dtypes holds TensorFlow's names of the types that a bundle may contain, and the bytes
-// of one element in a data file: 0 if elements differ in size.
-var dtypes = map[tf.DataType]struct {
-	name string
-	size int64
-}{
-	tf.Float:        {"float32", 4},
-	tf.Double:       {"float64", 8},
-	tf.Int32:        {"int32", 4},
-	tf.Uint8:        {"uint8", 1},
-	tf.Int16:        {"int16", 2},
-	tf.Int8:         {"int8", 1},
-	tf.String:       {"string", 0},
-	tf.Complex64:    {"complex64", 8},
-	tf.Int64:        {"int64", 8},
-	tf.Bool:         {"bool", 1},
-	tf.Qint8:        {"qint8", 1},
-	tf.Quint8:       {"quint8", 1},
-	tf.Qint32:       {"qint32", 4},
-	tf.Bfloat16:     {"bfloat16", 2},
-	tf.Qint16:       {"qint16", 2},
-	tf.Quint16:      {"quint16", 2},
-	tf.Uint16:       {"uint16", 2},
-	tf.Complex128:   {"complex128", 16},
-	tf.Half:         {"float16", 2},
-	variant:         {"variant", 0},
-	tf.Uint32:       {"uint32", 4},
-	tf.Uint64:       {"uint64", 8},
-	tf.Float8e5m2:   {"float8_e5m2", 1},
-	tf.Float8e4m3fn: {"float8_e4m3fn", 1},
-	tf.Int4:         {"int4", 1},
-	tf.Uint4:        {"uint4", 1},
-}
-
 // DTypeName returns TensorFlow's name of a type, such as "float32", "int64" or "string".
-func DTypeName(t tf.DataType) string {
-	if d, ok := dtypes[t]; ok {
-		return d.name
-	}
-	return fmt.Sprintf("dtype(%d)", int(t))
-}
+func DTypeName(t tf.DataType) string { return dtype.DType(t).String() }
 
 // Entry describes one stored tensor.
 type Entry struct {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -157,16 +159,16 @@ func (m *Manager) writeFrozen(path string, tensors []NamedTensor) (entries []Ent
 	defer func() { err = errors.Join(err, file.Close()) }()
 	at := int64(0)
 	for _, t := range tensors {
-		dtype := t.Value.DataType()
-		if dtypes[dtype].size == 0 {
-			return nil, fmt.Errorf("frozen variable %s is of type %s; expected numbers", quote(t.Name), DTypeName(dtype))
+		kind := t.Value.DataType()
+		if dtype.DType(kind).Size() == 0 {
+			return nil, fmt.Errorf("frozen variable %s is of type %s; expected numbers", quote(t.Name), DTypeName(kind))
 		}
-		sum := crc32.New(castagnoli)
+		sum := crc32.New(crc32c.Table)
 		n, err := t.Value.WriteContentsTo(io.MultiWriter(file, sum))
 		if err != nil {
 			return nil, err
 		}
-		entries = append(entries, Entry{Name: t.Name, DType: dtype, Shape: t.Value.Shape(), Shard: frozenShard, Offset: at, Size: n, CRC32C: sum.Sum32()})
+		entries = append(entries, Entry{Name: t.Name, DType: kind, Shape: t.Value.Shape(), Shard: frozenShard, Offset: at, Size: n, CRC32C: sum.Sum32()})
 		at += n
 	}
 	return entries, file.Sync()

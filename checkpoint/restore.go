@@ -10,6 +10,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -196,14 +197,14 @@ func (b *Bundle) wanted(want []Entry, state, averages string) ([]string, error) 
 		}
 		if g == nil {
 			for _, e := range b.entries {
-				if e.DType != variant {
+				if dtype.DType(e.DType) != dtype.Variant {
 					names = append(names, e.Name)
 				}
 			}
 			return names, nil
 		}
 		for _, v := range g.Variables() {
-			if e, ok := b.Entry(v.Key); ok && e.DType != variant && v.Name != state && v.Name != CounterVariable {
+			if e, ok := b.Entry(v.Key); ok && dtype.DType(e.DType) != dtype.Variant && v.Name != state && v.Name != CounterVariable {
 				names = append(names, v.Name)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	tfproto "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -136,8 +137,8 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 		case i > 0 && t.Name == names[i-1]:
 			return fmt.Errorf("two tensors are named %q", t.Name)
 		}
-		if d, ok := dtypes[t.Value.DataType()]; !ok || t.Value.DataType() == variant {
-			return fmt.Errorf("tensor %q has type %s, which cannot be saved", t.Name, d.name)
+		if d := dtype.DType(t.Value.DataType()); !d.Known() || d == dtype.Variant || d == dtype.Resource {
+			return fmt.Errorf("tensor %q has type %s, which cannot be saved", t.Name, d)
 		}
 		names[i] = t.Name
 	}
@@ -271,7 +272,7 @@ func (b *Bundle) readable(ctx context.Context, list []Entry) error {
 	var texts []Entry
 	for _, e := range list {
 		switch {
-		case e.DType == variant:
+		case dtype.DType(e.DType) == dtype.Variant:
 			return fmt.Errorf("%s: tensor %s cannot be read", b.prefix, e)
 		case e.DType == tf.String && e.Slices == 0:
 			texts = append(texts, e)

@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/snappy"
+
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 )
 
 // The index of a bundle is TensorFlow's variant of a LevelDB table: blocks of
@@ -20,17 +22,6 @@ const (
 	blockSnappy     = 1
 	snappyMostRatio = 64 // a copy of 64 bytes is at least two bytes long
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// unmask undoes the masking of a CRC. LevelDB masks CRCs so that data that contains its
-// own CRC does not confuse the algorithm.
-func unmask(masked uint32) uint32 {
-	r := masked - 0xa282ead8
-	return r>>17 | r<<15
-}
-
-func mask(crc uint32) uint32 { return (crc>>15 | crc<<17) + 0xa282ead8 }
 
 type blockHandle struct{ offset, size uint64 }
 
@@ -129,8 +120,8 @@ func (t *tableReader) block(h blockHandle, end int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: block at %d: %w", t.path, at, err)
 	}
 	body, kind := raw[:h.size], raw[h.size]
-	stored := unmask(binary.LittleEndian.Uint32(raw[h.size+1:]))
-	if got := crc32.Checksum(raw[:h.size+1], castagnoli); got != stored {
+	stored := crc32c.Unmask(binary.LittleEndian.Uint32(raw[h.size+1:]))
+	if got := crc32.Checksum(raw[:h.size+1], crc32c.Table); got != stored {
 		return nil, t.corrupt(at, "checksum of the index block is %08x; expected %08x", got, stored)
 	}
 	switch kind {

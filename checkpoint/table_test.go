@@ -20,6 +20,9 @@ import (
 	versions "github.com/wamuir/graft/tensorflow/core/framework/versions_go_proto"
 	tfproto "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 )
 
 // tableBuilder writes tables of many blocks and with compression, which
@@ -39,7 +42,7 @@ func (b *tableBuilder) block(body []byte) (handle []byte) {
 	handle = binary.AppendUvarint(nil, uint64(b.out.Len()))
 	handle = binary.AppendUvarint(handle, uint64(len(body)))
 	body = append(bytes.Clone(body), kind)
-	body = binary.LittleEndian.AppendUint32(body, mask(crc32.Checksum(body, castagnoli)))
+	body = binary.LittleEndian.AppendUint32(body, crc32c.Mask(crc32.Checksum(body, crc32c.Table)))
 	b.out.Write(body)
 	return handle
 }
@@ -193,20 +196,20 @@ func TestTableHostile(t *testing.T) {
 			bomb := append(binary.AppendUvarint(nil, 1<<31), 0)
 			start := b.out.Len()
 			body := append(bytes.Clone(bomb), blockSnappy)
-			b.out.Write(binary.LittleEndian.AppendUint32(body, mask(crc32.Checksum(body, castagnoli))))
+			b.out.Write(binary.LittleEndian.AppendUint32(body, crc32c.Mask(crc32.Checksum(body, crc32c.Table))))
 			h := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(start)), uint64(len(bomb)))
 			return b.finish([]string{"z"}, [][]byte{h})
 		}, "snappy length"},
 		{"not snappy", func(b *tableBuilder) []byte {
 			body := []byte{40, 0xfc, 0xff, 0xff, 0xff, 0xff, blockSnappy}
 			start := b.out.Len()
-			b.out.Write(binary.LittleEndian.AppendUint32(bytes.Clone(body), mask(crc32.Checksum(body, castagnoli))))
+			b.out.Write(binary.LittleEndian.AppendUint32(bytes.Clone(body), crc32c.Mask(crc32.Checksum(body, crc32c.Table))))
 			return b.finish([]string{"z"}, [][]byte{binary.AppendUvarint(binary.AppendUvarint(nil, uint64(start)), uint64(len(body)-1))})
 		}, "snappy"},
 		{"unknown compression", func(b *tableBuilder) []byte {
 			body := []byte{0, 0, 0, 0, 9}
 			start := b.out.Len()
-			b.out.Write(binary.LittleEndian.AppendUint32(bytes.Clone(body), mask(crc32.Checksum(body, castagnoli))))
+			b.out.Write(binary.LittleEndian.AppendUint32(bytes.Clone(body), crc32c.Mask(crc32.Checksum(body, crc32c.Table))))
 			return b.finish([]string{"z"}, [][]byte{binary.AppendUvarint(binary.AppendUvarint(nil, uint64(start)), uint64(len(body)-1))})
 		}, "compression type 9"},
 		{"empty file", func(*tableBuilder) []byte { return nil }, "too few"},
@@ -232,7 +235,7 @@ func header(h *tfproto.BundleHeaderProto) []byte {
 
 func entry(dtype tf.DataType, shape []int64, shard int32, offset, size int64, crc uint32) []byte {
 	p := &tfproto.BundleEntryProto{
-		Dtype: types.DataType(dtype), ShardId: shard, Offset: offset, Size: size, Crc32C: mask(crc), Shape: &shapes.TensorShapeProto{},
+		Dtype: types.DataType(dtype), ShardId: shard, Offset: offset, Size: size, Crc32C: crc32c.Mask(crc), Shape: &shapes.TensorShapeProto{},
 	}
 	for _, d := range shape {
 		p.Shape.Dim = append(p.Shape.Dim, &shapes.TensorShapeProto_Dim{Size: d})
@@ -308,10 +311,10 @@ func TestIndexHostile(t *testing.T) {
 // A checkpoint from a machine of the other byte order; TensorFlow is the judge.
 func TestBigEndian(t *testing.T) {
 	be := binary.BigEndian
-	sum := func(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
+	sum := func(data []byte) uint32 { return crc32.Checksum(data, crc32c.Table) }
 	numbers := be.AppendUint32(be.AppendUint32(nil, math.Float32bits(1.5)), math.Float32bits(-2))
 	lengths := be.AppendUint32(be.AppendUint32(nil, 3), 200)
-	check := be.AppendUint32(nil, mask(sum(lengths)))
+	check := be.AppendUint32(nil, crc32c.Mask(sum(lengths)))
 	body := "one" + strings.Repeat("y", 200)
 	text := append(append([]byte{3, 0xc8, 0x01}, check...), body...)
 	prefix := filepath.Join(t.TempDir(), "x")
@@ -357,7 +360,7 @@ func FuzzIndex(f *testing.F) {
 		}
 		for i, e := range b.entries {
 			n, ok := elements(e.Shape)
-			if !ok || e.Slices == 0 && (e.Size < 0 || e.Offset < 0 || e.Shard >= b.shards || dtypes[e.DType].size*n > e.Size) {
+			if !ok || e.Slices == 0 && (e.Size < 0 || e.Offset < 0 || e.Shard >= b.shards || dtype.DType(e.DType).Size()*n > e.Size) {
 				t.Errorf("accepted %+v", e)
 			}
 			if i > 0 && b.entries[i-1].Name >= e.Name {

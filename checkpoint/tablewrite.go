@@ -12,6 +12,8 @@ import (
 	verpb "github.com/wamuir/graft/tensorflow/core/framework/versions_go_proto"
 	tfproto "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 )
 
 // Sizes of the tables that are written, as TensorFlow has them.
@@ -43,7 +45,7 @@ func encodeIndex(entries []Entry, shards int) ([]byte, error) {
 		}
 		value, err := proto.Marshal(&tfproto.BundleEntryProto{
 			Dtype: dtpb.DataType(e.DType), Shape: shape, ShardId: int32(e.Shard),
-			Offset: e.Offset, Size: e.Size, Crc32C: mask(e.CRC32C),
+			Offset: e.Offset, Size: e.Size, Crc32C: crc32c.Mask(e.CRC32C),
 		})
 		if err != nil {
 			return nil, err
@@ -83,7 +85,7 @@ func (t *tableWriter) seal(b *blockWriter) []byte {
 	handle = binary.AppendUvarint(handle, uint64(len(content)))
 	content = append(content, blockRaw)
 	t.out = append(t.out, content...)
-	t.out = binary.LittleEndian.AppendUint32(t.out, mask(crc32.Checksum(content, castagnoli)))
+	t.out = binary.LittleEndian.AppendUint32(t.out, crc32c.Mask(crc32.Checksum(content, crc32c.Table)))
 	*b = blockWriter{}
 	return handle
 }

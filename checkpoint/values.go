@@ -10,6 +10,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -85,7 +86,7 @@ func (v *Values) Next(out []float64) (int, error) {
 	if _, err := io.ReadFull(v.section, raw); err != nil {
 		return 0, v.damage(err)
 	}
-	v.sum = crc32.Update(v.sum, castagnoli, raw)
+	v.sum = crc32.Update(v.sum, crc32c.Table, raw)
 	for i := range n {
 		out[i] = v.decode(raw[i*v.width:])
 	}

@@ -57,6 +57,15 @@ func (f *Feature) DType() DType {
 	return ""
 }
 
+// Dims returns the shape as bindings of TensorFlow take it.
+func (f *Feature) Dims() []int64 {
+	dims := make([]int64, len(f.Shape))
+	for i, d := range f.Shape {
+		dims[i] = int64(d)
+	}
+	return dims
+}
+
 // Len returns the number of values.
 func (f *Feature) Len() int {
 	return len(f.Int32) + len(f.Float32) + len(f.Int64) + len(f.Uint8) + len(f.Bool)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -138,10 +139,8 @@ func encodeSizes(digest uint64, key string, sizes []uint16) []byte {
 	for _, n := range sizes {
 		b = le.AppendUint16(b, n)
 	}
-	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return le.AppendUint32(b, crc32.Checksum(b, crc32c.Table))
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // keyHash returns the beginning of a key's SHA-256.
 func keyHash(key string) uint64 {
@@ -157,7 +156,7 @@ func decodeSizes(b []byte, digest uint64, key string, sizes []uint16) error {
 		return fmt.Errorf("has %d bytes; expected %d", len(b), want)
 	}
 	body, sum := b[:len(b)-4], le.Uint32(b[len(b)-4:])
-	switch crc := crc32.Checksum(body, castagnoli); {
+	switch crc := crc32.Checksum(body, crc32c.Table); {
 	case string(b[:8]) != sizesMagic:
 		return fmt.Errorf("begins with %q; expected %q", b[:8], sizesMagic)
 	case le.Uint64(b[8:]) != sizesVersion:

@@ -11,10 +11,10 @@ import (
 	"text/tabwriter"
 
 	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
-	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs/safety"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
@@ -138,7 +138,7 @@ func tensors(infos map[string]*spb.TensorInfo) []ArgReport {
 func variablesOf(g *spb.MetaGraphDef) []StoredValue {
 	var out []StoredValue
 	add := func(a Arg) {
-		v := StoredValue{Name: a.Name, DType: DTypeName(a.DType), Bytes: elementBytes[a.DType]}
+		v := StoredValue{Name: a.Name, DType: DTypeName(a.DType), Bytes: dtype.DType(a.DType).Size()}
 		if a.Ranked {
 			v.Shape = append([]int64{}, a.Shape...)
 		}
@@ -200,15 +200,6 @@ func (o *objects) paths() map[int32]string {
 		}
 	}
 	return out
-}
-
-// elementBytes are the bytes of an element of the types of variables; types whose elements differ are
-// not there.
-var elementBytes = map[dtpb.DataType]int64{
-	dtpb.DataType_DT_FLOAT: 4, dtpb.DataType_DT_DOUBLE: 8, dtpb.DataType_DT_HALF: 2, dtpb.DataType_DT_BFLOAT16: 2,
-	dtpb.DataType_DT_INT8: 1, dtpb.DataType_DT_INT16: 2, dtpb.DataType_DT_INT32: 4, dtpb.DataType_DT_INT64: 8,
-	dtpb.DataType_DT_UINT8: 1, dtpb.DataType_DT_UINT16: 2, dtpb.DataType_DT_UINT32: 4, dtpb.DataType_DT_UINT64: 8,
-	dtpb.DataType_DT_BOOL: 1, dtpb.DataType_DT_COMPLEX64: 8, dtpb.DataType_DT_COMPLEX128: 16,
 }
 
 // Write writes the report as text.

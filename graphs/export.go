@@ -14,6 +14,8 @@ import (
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	vpb "github.com/wamuir/graft/tensorflow/core/framework/versions_go_proto"
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 )
 
 // GradientPrefix is the prefix of the outputs of the gradients function that are gradients. The
@@ -499,23 +501,9 @@ func conforms(got, want Arg) error {
 }
 
 // DTypeName returns the name that a contract gives a dtype, such as float32.
-func DTypeName(t dtpb.DataType) string {
-	names := map[dtpb.DataType]string{dtpb.DataType_DT_FLOAT: "float32", dtpb.DataType_DT_DOUBLE: "float64"}
-	if n, ok := names[t]; ok {
-		return n
-	}
-	return strings.ToLower(strings.TrimPrefix(t.String(), "DT_"))
-}
+func DTypeName(t dtpb.DataType) string { return dtype.DType(t).String() }
 
-func dtypeOf(name string) dtpb.DataType {
-	switch name {
-	case "float32":
-		return dtpb.DataType_DT_FLOAT
-	case "float64":
-		return dtpb.DataType_DT_DOUBLE
-	}
-	return dtpb.DataType(dtpb.DataType_value["DT_"+strings.ToUpper(name)])
-}
+func dtypeOf(name string) dtpb.DataType { return dtpb.DataType(dtype.Of(name)) }
 
 // library is a function library.
 type library struct {

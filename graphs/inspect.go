@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/gorbit-ml/gorbit/graphs/safety"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
@@ -154,7 +155,7 @@ func Inspect(e *Export) *Report {
 		}
 	}
 	for _, s := range c.States {
-		r.StateBytes += s.Elements() * int64(dtypeSizes[s.DType])
+		r.StateBytes += s.Elements() * dtype.Of(s.DType).Size()
 	}
 	if flops := c.Model.FLOPs; flops.PerToken == 0 {
 		r.FLOPsPerExample = flops.PerExample
@@ -402,9 +403,6 @@ func (f Feature) text() string {
 	}
 	return out
 }
-
-// dtypeSizes are the bytes of an element.
-var dtypeSizes = map[string]int{"uint8": 1, "bool": 1, "int32": 4, "float32": 4, "int64": 8}
 
 func shapeText(shape []int64) string {
 	dims := make([]string, len(shape))

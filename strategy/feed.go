@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/exec/flat"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
@@ -40,13 +41,10 @@ func (l *laid) add(features []graphs.Feature, batch []Feature) (layout, counts [
 func (l *laid) specs(kinds []flat.Kind, placeholders []build.Ref) []spec {
 	out := make([]spec, len(kinds))
 	for k, kind := range kinds {
-		out[k] = spec{placeholders[k], tfDType[kind.DType], l.counts[k : k+1], l.values[k]}
+		out[k] = spec{placeholders[k], tf.DataType(dtype.Of(kind.DType)), l.counts[k : k+1], l.values[k]}
 	}
 	return out
 }
-
-// tfDType are the dtypes of features by name.
-var tfDType = map[string]tf.DataType{"int32": tf.Int32, "float32": tf.Float, "int64": tf.Int64, "uint8": tf.Uint8, "bool": tf.Bool}
 
 // feedSet holds the tensors that a call takes, by placeholder.
 type feedSet map[build.Ref]*tf.Tensor

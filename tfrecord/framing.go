@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math"
 
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
@@ -19,12 +20,9 @@ const (
 	defaultMaxRecordBytes = math.MaxInt32
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // maskedCRC returns the checksum of b as TFRecord files store it.
 func maskedCRC(b []byte) uint32 {
-	c := crc32.Checksum(b, castagnoli)
-	return (c>>15 | c<<17) + 0xa282ead8
+	return crc32c.Mask(crc32.Checksum(b, crc32c.Table))
 }
 
 // parseHeader returns the length in a record header, and whether its checksum is valid.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -356,7 +357,7 @@ func identify(f vfs.File) (identity, error) {
 		if _, err := f.ReadAt(buf, edge.at); err != nil && err != io.EOF {
 			return identity{}, err
 		}
-		*edge.crc = crc32.Checksum(buf, castagnoli)
+		*edge.crc = crc32.Checksum(buf, crc32c.Table)
 	}
 	return id, nil
 }
@@ -378,7 +379,7 @@ func encodeIndex(id identity, idx index) []byte {
 	for _, o := range idx.offsets {
 		b = le.AppendUint64(b, uint64(o))
 	}
-	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return le.AppendUint32(b, crc32.Checksum(b, crc32c.Table))
 }
 
 // decodeIndex is the inverse of encodeIndex. An index it returns without an error is
@@ -397,7 +398,7 @@ func decodeIndex(b []byte) (identity, index, error) {
 		return fail("index version is %d; expected %d", le.Uint64(b[8:]), indexVersion)
 	}
 	body, sum := b[:len(b)-4], le.Uint32(b[len(b)-4:])
-	if crc := crc32.Checksum(body, castagnoli); crc != sum {
+	if crc := crc32.Checksum(body, crc32c.Table); crc != sum {
 		return fail("index checksum is %#08x; expected %#08x", sum, crc)
 	}
 	id := identity{size: int64(le.Uint64(b[16:])), mtime: int64(le.Uint64(b[24:])), head: le.Uint32(b[32:]), tail: le.Uint32(b[36:])}

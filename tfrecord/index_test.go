@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 )
 
 // openLog opens a file and returns what was logged about its index.
@@ -85,7 +87,7 @@ func TestIndexIsRebuilt(t *testing.T) {
 	swapped, _ := stream(t, None, slices.Concat(want[10:], want[:10])...)
 	tail, _ := stream(t, None, slices.Concat(want[:18], want[19:], want[18:19])...)
 	reseal := func(b []byte) []byte {
-		return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+		return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32c.Table))
 	}
 	edit := func(change func(b []byte) []byte) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) {
@@ -369,7 +371,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add(good[:64])
 	f.Add([]byte(indexMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+		b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32c.Table))
 		id, idx, err := decodeIndex(b)
 		if err != nil {
 			return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 // GoneError means that a node does not run and will not start by itself: it was preempted,
@@ -105,11 +106,4 @@ func splitName(full string) (name, project, zone string) {
 }
 
 // clip shortens untrusted text to one short line.
-func clip(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	const most = 200
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
+func clip(s string) string { return words.Clip(strings.Join(strings.Fields(s), " "), 200) }

@@ -12,8 +12,11 @@ import (
 	"strconv"
 	"strings"
 
+	tf "github.com/wamuir/graft/tensorflow"
+
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -201,16 +204,16 @@ func (t *training) continuable(ctx context.Context, c checkpoint.Checkpoint, ste
 func saved(c *graphs.Contract, frozen frozenVariables) []checkpoint.Entry {
 	var out []checkpoint.Entry
 	for _, v := range c.Variables {
-		out = append(out, checkpoint.Entry{Name: v.Name, DType: dtypes[v.DType], Shape: v.Shape})
+		out = append(out, checkpoint.Entry{Name: v.Name, DType: tf.DataType(dtype.Of(v.DType)), Shape: v.Shape})
 		if slices.Contains(frozen, v.Name) {
 			continue
 		}
 		for _, s := range c.SlotsOf(v) {
-			out = append(out, checkpoint.Entry{Name: graphs.SlotName(s.Name, v.Name), DType: dtypes[v.DType], Shape: s.Shape})
+			out = append(out, checkpoint.Entry{Name: graphs.SlotName(s.Name, v.Name), DType: tf.DataType(dtype.Of(v.DType)), Shape: s.Shape})
 		}
 	}
 	for _, s := range c.States {
-		out = append(out, checkpoint.Entry{Name: s.Name, DType: dtypes[s.DType], Shape: s.Shape})
+		out = append(out, checkpoint.Entry{Name: s.Name, DType: tf.DataType(dtype.Of(s.DType)), Shape: s.Shape})
 	}
 	return out
 }

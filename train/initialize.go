@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -124,8 +125,8 @@ func sourceOf(init string) string {
 // wantedOf returns the variables and states to look for in initial weights.
 func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
 	var wanted []checkpoint.Wanted
-	add := func(name, dtype string, shape []int64, foreign []graphs.ForeignName, transposed bool) {
-		w := checkpoint.Wanted{Name: name, Shape: shape, DType: dtypes[dtype]}
+	add := func(name, kind string, shape []int64, foreign []graphs.ForeignName, transposed bool) {
+		w := checkpoint.Wanted{Name: name, Shape: shape, DType: tf.DataType(dtype.Of(kind))}
 		for _, f := range foreign {
 			transpose := transposed
 			if f.Transpose != nil {
@@ -143,9 +144,6 @@ func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
 	}
 	return wanted
 }
-
-// dtypes are TensorFlow's dtypes of variables and states.
-var dtypes = map[string]tf.DataType{"float32": tf.Float, "int32": tf.Int32, "int64": tf.Int64, "bool": tf.Bool}
 
 // reportInit writes the report of the initial weights to a file, and prints to out a summary and
 // the variables that were not filled.

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/text"
 )
@@ -180,7 +181,7 @@ func ParseJSON(line string) (text.Pair, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(line), &fields); err != nil {
 		if json.Valid([]byte(line)) {
-			return text.Pair{}, fmt.Errorf(`the line is %s; expected an object with the field "text"`, clip(line))
+			return text.Pair{}, fmt.Errorf(`the line is %s; expected an object with the field "text"`, words.Clip(line, 60))
 		}
 		return text.Pair{}, fmt.Errorf("not an object with the field \"text\": %w", err)
 	}
@@ -195,20 +196,11 @@ func ParseJSON(line string) (text.Pair, error) {
 			continue
 		}
 		if err := json.Unmarshal(raw, value); err != nil {
-			return text.Pair{}, fmt.Errorf("%q is %s; expected a text in quotes", name, clip(string(raw)))
+			return text.Pair{}, fmt.Errorf("%q is %s; expected a text in quotes", name, words.Clip(string(raw), 60))
 		}
 	}
 	if raw, ok := fields[first]; !ok || string(raw) == "null" {
 		return text.Pair{}, errors.New(`the field "text" is missing`)
 	}
 	return pair, nil
-}
-
-// clip shortens a value for an error.
-func clip(value string) string {
-	const most = 60
-	if len(value) <= most {
-		return value
-	}
-	return strings.ToValidUTF8(value[:most], "") + "..."
 }

@@ -70,7 +70,7 @@ func (t tagger) Render(e Example, r Result) (Answer, error) {
 	}
 	var ids []int32
 	token := 1
-	for _, word := range words(e.Text.A) {
+	for _, word := range wordsOf(e.Text.A) {
 		if ids = t.tokenizer.AppendIDs(ids[:0], word); len(ids) == 0 {
 			continue
 		}
@@ -83,9 +83,9 @@ func (t tagger) Render(e Example, r Result) (Answer, error) {
 	return a, nil
 }
 
-// words splits a text at spaces, and separates punctuation at the ends of a word from it, one character
+// wordsOf splits a text at spaces, and separates punctuation at the ends of a word from it, one character
 // each.
-func words(s string) []string {
+func wordsOf(s string) []string {
 	var out []string
 	for _, word := range strings.Fields(s) {
 		for len(word) > 0 {

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	checkpoints = "../../checkpoint/testdata"
-	records     = "../../tfrecord/testdata"
+	checkpoints = "../../../checkpoint/testdata"
+	records     = "../../../tfrecord/testdata"
 )
 
 // safetensors writes float32 tensors to a file.

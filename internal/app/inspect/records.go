@@ -337,7 +337,7 @@ func bytesShown(b []byte) string {
 	case !utf8.Valid(b) || bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) && !unicode.IsSpace(r) }):
 		return fmt.Sprintf("<%d bytes>", len(b))
 	}
-	return fmt.Sprintf("%q", clip(string(b), mostText))
+	return fmt.Sprintf("%q", words.Clip(string(b), mostText))
 }
 
 // Write writes the description as text.
@@ -351,7 +351,7 @@ func (r *RecordSets) Write(out io.Writer) error {
 	}
 	row("note", r.Note)
 	row("task", r.Task)
-	row("labels", clip(strings.Join(r.Labels, ", "), mostText))
+	row("labels", words.Clip(strings.Join(r.Labels, ", "), mostText))
 	row("vocabulary", r.Vocab)
 	if r.MaxLength > 0 {
 		row("max length", fmt.Sprint(r.MaxLength))

@@ -6,23 +6,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 // plain returns a name from a file as it is if a terminal can show it, and quoted otherwise.
 func plain(name string) string {
-	name = clip(name, 300)
+	name = words.Clip(name, 300)
 	if q := strconv.Quote(name); q != `"`+name+`"` {
 		return q
 	}
 	return name
-}
-
-// clip shortens a text.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -122,7 +122,7 @@ func (w *Weights) Write(out io.Writer) error {
 	}
 	fmt.Fprintf(tabs, "  checksums\t%s\n", sums)
 	for _, key := range sorted(w.Metadata) {
-		fmt.Fprintf(tabs, "  metadata\t%s: %s\n", plain(key), plain(clip(w.Metadata[key], 80)))
+		fmt.Fprintf(tabs, "  metadata\t%s: %s\n", plain(key), plain(words.Clip(w.Metadata[key], 80)))
 	}
 	fmt.Fprintln(tabs)
 	for _, t := range w.Tensors {

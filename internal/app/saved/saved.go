@@ -18,7 +18,6 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
-	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
@@ -27,6 +26,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
@@ -48,7 +48,7 @@ const mostLanes = 4
 // Model is a loaded model. It implements predict.Model for texts and predict.BatchModel for other
 // features. Several goroutines may use it at once.
 type Model struct {
-	*described.Model
+	described.Caller
 	// Inputs and Outputs describe the tensors of the signature serving_default, the outputs in the
 	// order of the description's answers.
 	Inputs, Outputs []graphs.Arg
@@ -57,8 +57,7 @@ type Model struct {
 
 	graph   *tf.Graph // kept: its finalizer frees memory that the session uses
 	session *tf.Session
-	rows    call // one example in a row, or features side by side
-	packed  *call
+	packed  *call // of the signature of packed rows; nil without
 	// longest is the most tokens of a row of packed texts; 0 makes rows as long as the longest text,
 	// because attention covers whole rows.
 	longest int
@@ -99,7 +98,7 @@ func Open(dir string, allowOps []string) (*Model, error) {
 	if err := safety.Refuse("model", dir, safety.Check(saved, run...), allowOps); err != nil {
 		return nil, err
 	}
-	m := &Model{Model: d}
+	m := &Model{Caller: described.Caller{Model: d}}
 	if err = m.load(meta); err != nil {
 		err = fmt.Errorf("TensorFlow cannot load it: %w", err)
 	} else {
@@ -208,10 +207,12 @@ func (m *Model) output(name string) (tf.Output, error) {
 }
 
 // connect finds the tensors of the signatures.
-func (m *Model) connect(meta *cpb.MetaGraphDef, signature *cpb.SignatureDef) (err error) {
-	if m.rows, err = m.callOf(m.Description.Inputs, m.Description.Outputs); err != nil {
+func (m *Model) connect(meta *cpb.MetaGraphDef, signature *cpb.SignatureDef) error {
+	rows, err := m.callOf(m.Description.Inputs, m.Description.Outputs) // one example in a row, or features side by side
+	if err != nil {
 		return err
 	}
+	m.Run = m.by(rows)
 	served := meta.GetSignatureDef()[layout.Signature]
 	for name, info := range served.GetInputs() {
 		m.Inputs = append(m.Inputs, argOf(name, info))
@@ -271,15 +272,7 @@ func (m *Model) Packs() bool { return m.packed != nil }
 // Predict implements predict.Model.
 func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
 	if m.packed == nil {
-		rows := described.Padded(examples)
-		shape := []int{len(examples), rows.Length}
-		results, err := m.run(ctx, m.rows, len(examples), []dataset.Feature{
-			{Name: layout.InputIDs, Shape: shape, Int32: rows.IDs}, {Name: layout.AttentionMask, Shape: shape, Int32: rows.Mask}, {Name: layout.TokenTypeIDs, Shape: shape, Int32: rows.Types}})
-		if err != nil {
-			return nil, err
-		}
-		m.Cut(results, described.Lengths(examples), rows.Length)
-		return results, nil
+		return m.Caller.Predict(ctx, examples)
 	}
 	config := packed.Config{Labels: packed.LabelsNone}
 	some := make([]packed.Example, len(examples))
@@ -293,65 +286,43 @@ func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predic
 	if err != nil {
 		return nil, err
 	}
-	return m.run(ctx, *m.packed, len(examples), b.Features)
+	return m.Answer(ctx, m.by(*m.packed), len(examples), b.Features)
 }
 
-// PredictBatch implements predict.BatchModel for batches of Layout.
-func (m *Model) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.Result, error) {
-	results, err := m.run(ctx, m.rows, b.Features[0].Shape[0], b.Features)
-	if err != nil {
-		return nil, err
-	}
-	results = results[:b.Examples] // of a batch without examples, none
-	if b.Lengths != nil {
-		m.Cut(results, b.Lengths, b.RowLength)
-	}
-	return results, nil
-}
-
-// run calls the model with features and divides its outputs among n examples. Features that the
-// signature does not take are left out.
-func (m *Model) run(ctx context.Context, c call, n int, features []dataset.Feature) ([]predict.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	feeds := make(map[tf.Output]*tf.Tensor, len(c.inputs))
-	for i := range features {
-		f := &features[i]
-		to, ok := c.inputs[f.Name]
-		if !ok {
-			continue
+// by returns a described.Run that calls a signature.
+func (m *Model) by(c call) described.Run {
+	return func(_ context.Context, features []dataset.Feature) ([]described.Tensor, error) {
+		feeds := make(map[tf.Output]*tf.Tensor, len(c.inputs))
+		for i := range features {
+			f := &features[i]
+			to, ok := c.inputs[f.Name]
+			if !ok {
+				continue
+			}
+			t, err := tf.ReadTensor(tf.DataType(dtype.Of(string(f.DType()))), f.Dims(), bytes.NewReader(f.Raw()))
+			if err != nil {
+				return nil, fmt.Errorf("feature %s: %w", f.Name, err)
+			}
+			feeds[to] = t
 		}
-		shape := make([]int64, len(f.Shape))
-		for k, d := range f.Shape {
-			shape[k] = int64(d)
-		}
-		t, err := tf.ReadTensor(dtypes[f.DType()], shape, bytes.NewReader(f.Raw()))
+		out, err := m.session.Run(feeds, c.outputs, nil)
 		if err != nil {
-			return nil, fmt.Errorf("feature %s: %w", f.Name, err)
+			return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
 		}
-		feeds[to] = t
-	}
-	out, err := m.session.Run(feeds, c.outputs, nil)
-	if err != nil {
-		return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
-	}
-	if m.calls.Add(1)%collectAfter == 0 {
-		go runtime.GC()
-	}
-	tensors := make([]described.Tensor, len(out))
-	for k, t := range out {
-		var raw bytes.Buffer
-		if _, err := t.WriteContentsTo(&raw); err != nil {
-			return nil, fmt.Errorf("output %s: %w", m.Answers[k].Name, err)
+		if m.calls.Add(1)%collectAfter == 0 {
+			go runtime.GC()
 		}
-		tensors[k] = described.Tensor{DType: graphs.DTypeName(dtpb.DataType(t.DataType())), Shape: t.Shape(), Raw: raw.Bytes()}
+		tensors := make([]described.Tensor, len(out))
+		for k, t := range out {
+			var raw bytes.Buffer
+			if _, err := t.WriteContentsTo(&raw); err != nil {
+				return nil, fmt.Errorf("output %s: %w", m.Answers[k].Name, err)
+			}
+			tensors[k] = described.Tensor{DType: dtype.DType(t.DataType()).String(), Shape: t.Shape(), Raw: raw.Bytes()}
+		}
+		return tensors, nil
 	}
-	return m.Results(n, tensors)
 }
 
 // Close frees the session.
 func (m *Model) Close() error { return m.session.Close() }
-
-// dtypes are TensorFlow's dtypes of features.
-var dtypes = map[dataset.DType]tf.DataType{dataset.Uint8: tf.Uint8, dataset.Int32: tf.Int32, dataset.Int64: tf.Int64, dataset.Float32: tf.Float, dataset.Bool: tf.Bool}

@@ -6,13 +6,15 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 // status answers GET /v1/models/NAME as TensorFlow Serving's model status API does.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	if strings.Contains(r.URL.Path, ":") {
 		w.Header().Set("Allow", http.MethodPost)
-		fail(w, &statusError{http.StatusMethodNotAllowed, fmt.Sprintf("GET %s is given; expected POST", clip(r.URL.Path))})
+		fail(w, &statusError{http.StatusMethodNotAllowed, fmt.Sprintf("GET %s is given; expected POST", words.Clip(r.URL.Path, 60))})
 		return
 	}
 	m, err := s.model(r.PathValue("model"), r.PathValue("version"))

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -76,7 +77,7 @@ func featureOf(s dataset.Spec, raw json.RawMessage, to *tfrecord.Feature) (lengt
 			Bytes *string `json:"b64"`
 		}
 		if err := json.Unmarshal(raw, &coded); err != nil || !isBytes(raw) || coded.Bytes == nil {
-			return "", fmt.Errorf("is %s; expected numbers, or an object with %q", clip(string(raw)), bytesField)
+			return "", fmt.Errorf("is %s; expected numbers, or an object with %q", words.Clip(string(raw), 60), bytesField)
 		}
 		data, err := base64.StdEncoding.DecodeString(*coded.Bytes)
 		if err != nil {
@@ -94,7 +95,7 @@ func featureOf(s dataset.Spec, raw json.RawMessage, to *tfrecord.Feature) (lengt
 		shape, err = flatten(raw, func(token []byte) error {
 			v, err := strconv.ParseFloat(string(token), 32)
 			if err != nil {
-				return fmt.Errorf("has the value %s; expected numbers of float32", clip(string(token)))
+				return fmt.Errorf("has the value %s; expected numbers of float32", words.Clip(string(token), 60))
 			}
 			values = append(values, float32(v))
 			return nil
@@ -136,7 +137,7 @@ func integer(token string, d dataset.DType) (int64, error) {
 	}
 	v, err := strconv.ParseInt(token, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("has the value %s; expected values of %s", clip(token), d)
+		return 0, fmt.Errorf("has the value %s; expected values of %s", words.Clip(token, 60), d)
 	}
 	return v, nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -105,7 +106,7 @@ func rowsOf(f form, body []byte) ([]json.RawMessage, form, error) {
 		return nil, f, err
 	}
 	if s := in.Signature; s != nil && *s != "" && *s != defaultSignature {
-		return nil, f, badf("signature_name is %q; expected %q, the only one that is served", clip(*s), defaultSignature)
+		return nil, f, badf("signature_name is %q; expected %q, the only one that is served", words.Clip(*s, 60), defaultSignature)
 	}
 	switch {
 	case f == classify || f == regress:
@@ -167,7 +168,7 @@ func transposed(columns json.RawMessage) ([]json.RawMessage, error) {
 	}
 	var byName map[string]json.RawMessage
 	if err := json.Unmarshal(columns, &byName); err != nil || byName == nil {
-		return nil, badf(`"inputs" is %s; expected an object of lists, or a list`, clip(string(columns)))
+		return nil, badf(`"inputs" is %s; expected an object of lists, or a list`, words.Clip(string(columns), 60))
 	}
 	var rows []map[string]json.RawMessage
 	for name, column := range byName {
@@ -202,11 +203,11 @@ func transposed(columns json.RawMessage) ([]json.RawMessage, error) {
 // list returns the values of a list. A nil list is an error that names it.
 func list(raw json.RawMessage, name string) ([]json.RawMessage, error) {
 	if raw == nil {
-		return nil, badf("%q is missing", clip(name))
+		return nil, badf("%q is missing", words.Clip(name, 60))
 	}
 	var values []json.RawMessage
 	if err := json.Unmarshal(raw, &values); err != nil || values == nil {
-		return nil, badf("%q is %s; expected a list", clip(name), clip(string(raw)))
+		return nil, badf("%q is %s; expected a list", words.Clip(name, 60), words.Clip(string(raw), 60))
 	}
 	return values, nil
 }
@@ -242,11 +243,11 @@ func kindOf(raw json.RawMessage) byte {
 func fieldsOf(raw json.RawMessage, number int, expected ...string) (map[string]json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
-		return nil, badf("example %d is %s; expected an object with %s", number+1, clip(string(raw)), names(expected))
+		return nil, badf("example %d is %s; expected an object with %s", number+1, words.Clip(string(raw), 60), names(expected))
 	}
 	for name := range fields {
 		if !slices.Contains(expected, name) {
-			return nil, badf("example %d has the field %q; expected %s", number+1, clip(name), names(expected))
+			return nil, badf("example %d has the field %q; expected %s", number+1, words.Clip(name, 60), names(expected))
 		}
 	}
 	return fields, nil
@@ -279,7 +280,7 @@ func flatten(raw json.RawMessage, each func(token []byte) error) ([]int, error) 
 			shape[d] = counts[d]
 			counts = counts[:d]
 		case '{', '"':
-			return nil, fmt.Errorf("has the value %s; expected numbers", clip(string(raw[i:])))
+			return nil, fmt.Errorf("has the value %s; expected numbers", words.Clip(string(raw[i:]), 60))
 		default:
 			if len(counts) > 0 {
 				counts[len(counts)-1]++
@@ -319,16 +320,4 @@ func names(all []string) string {
 		fmt.Fprintf(&b, "%q", name)
 	}
 	return b.String()
-}
-
-// clip shortens a value for a message.
-func clip(value string) string {
-	const most = 60
-	if len(value) <= most {
-		return value
-	}
-	for value = value[:most]; !utf8.ValidString(value); {
-		value = value[:len(value)-1]
-	}
-	return value + "..."
 }

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -200,7 +201,7 @@ func (s *Server) routes() {
 		s.mux.Handle("GET "+path+"/metadata", s.guarded(s.metadata))
 	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, &statusError{http.StatusNotFound, fmt.Sprintf("%s %s is not served; expected POST /v1/models/NAME:predict, or see the documentation of gorbit serve", r.Method, clip(r.URL.Path))})
+		fail(w, &statusError{http.StatusNotFound, fmt.Sprintf("%s %s is not served; expected POST /v1/models/NAME:predict, or see the documentation of gorbit serve", r.Method, words.Clip(r.URL.Path, 60))})
 	})
 }
 
@@ -266,10 +267,10 @@ func (s *Server) allowed(header string) bool {
 func (s *Server) model(name, version string) (*served, error) {
 	m := s.models[name]
 	if m == nil {
-		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("model %s is not served; expected one of %s", clip(name), strings.Join(s.names(), ", "))}
+		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("model %s is not served; expected one of %s", words.Clip(name, 60), strings.Join(s.names(), ", "))}
 	}
 	if version != "" && version != strconv.FormatInt(m.Version, 10) {
-		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("version %s of model %s is not served; expected %d", clip(version), name, m.Version)}
+		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("version %s of model %s is not served; expected %d", words.Clip(version, 60), name, m.Version)}
 	}
 	return m, nil
 }
@@ -300,7 +301,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	}
 	f, ok := verbs[verb]
 	if !ok {
-		fail(w, &statusError{http.StatusNotFound, fmt.Sprintf("the path ends in %q; expected :predict, :answer, :classify or :regress", ":"+clip(verb))})
+		fail(w, &statusError{http.StatusNotFound, fmt.Sprintf("the path ends in %q; expected :predict, :answer, :classify or :regress", ":"+words.Clip(verb, 60))})
 		return
 	}
 	code := http.StatusOK

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -130,7 +131,7 @@ func (t *Texts) tokens(fields map[string]json.RawMessage, number int) (*text.Enc
 		shape, err := flatten(fields[name], func(token []byte) error {
 			v, err := strconv.ParseInt(string(token), 10, 32)
 			if err != nil || v < 0 || v >= int64(below) {
-				return badf("has the value %s; expected whole numbers from 0 to %d", clip(string(token)), below-1)
+				return badf("has the value %s; expected whole numbers from 0 to %d", words.Clip(string(token), 60), below-1)
 			}
 			out = append(out, int32(v))
 			return nil
@@ -174,7 +175,7 @@ func (t *Texts) tokens(fields map[string]json.RawMessage, number int) (*text.Enc
 func stringOf(raw json.RawMessage, name string, number int) (string, error) {
 	var s *string
 	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
-		return "", badf("example %d: %q is %s; expected a text in quotes", number+1, name, clip(string(raw)))
+		return "", badf("example %d: %q is %s; expected a text in quotes", number+1, name, words.Clip(string(raw), 60))
 	}
 	return *s, nil
 }

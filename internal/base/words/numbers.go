@@ -35,3 +35,11 @@ func Scaled(x float64, units ...string) string {
 	}
 	return strings.TrimSpace(fmt.Sprintf("%.3g %s", x, units[i]))
 }
+
+// Clip returns a text of at most so many bytes: of a longer one the beginning, and "...".
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}

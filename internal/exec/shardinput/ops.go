@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 )
 
 // Names of the operations.
@@ -27,14 +29,10 @@ const (
 const TakeLayout = 2
 
 // takeOutputs are the outputs of Take with the values of a dtype.
-var takeOutputs = map[string]struct {
-	index int
-	dtype tf.DataType
-	size  int // bytes of a value
-}{"int32": {0, tf.Int32, 4}, "float32": {1, tf.Float, 4}, "int64": {3, tf.Int64, 8}, "uint8": {4, tf.Uint8, 1}, "bool": {5, tf.Bool, 1}}
+var takeOutputs = map[dtype.DType]int{dtype.Int32: 0, dtype.Float32: 1, dtype.Int64: 3, dtype.Uint8: 4, dtype.Bool: 5}
 
 // TakeOutput returns the output of Take with the values of a dtype.
-func TakeOutput(dtype string) int { return takeOutputs[dtype].index }
+func TakeOutput(name string) int { return takeOutputs[dtype.Of(name)] }
 
 // here is the state shared by the operations of this process: TensorFlow cannot pass Go values to
 // them.
@@ -81,8 +79,8 @@ func gorbitInputTake(call unsafe.Pointer, request *C.int64_t, n C.int64_t, place
 			return err
 		}
 		give(call, TakeLayout, tf.Int64, made.layout)
-		for dtype, out := range takeOutputs {
-			giveBytes(call, out.index, out.dtype, out.size, made.values[dtype])
+		for kind, index := range takeOutputs {
+			giveBytes(call, index, tf.DataType(kind), int(kind.Size()), made.values[kind.String()])
 		}
 		return nil
 	})

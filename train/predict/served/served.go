@@ -22,6 +22,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack"  // handles signals in TensorFlow's threads
@@ -104,25 +105,11 @@ func (m *Model) Predictor(batchSize int) (*predict.Predictor, error) {
 }
 
 // Predict implements predict.Model. It makes one call, with rows as long as the longest example.
-func (m *Model) Predict(_ context.Context, examples []text.Encoding) ([]predict.Result, error) {
-	rows := described.Padded(examples)
-	feeds := make(map[tf.Output]*tf.Tensor)
-	shape := []int64{int64(len(examples)), int64(rows.Length)}
-	for name, values := range map[string][]int32{layout.InputIDs: rows.IDs, layout.AttentionMask: rows.Mask, layout.TokenTypeIDs: rows.Types} {
-		f := dataset.Feature{Name: name, Int32: values}
-		t, err := tf.ReadTensor(tf.Int32, shape, bytes.NewReader(f.Raw()))
-		if err != nil {
-			return nil, err
-		}
-		feeds[m.inputs[name]] = t
-	}
-	results, err := m.run(feeds, len(examples))
-	if err != nil {
-		return nil, err
-	}
-	m.description.Cut(results, described.Lengths(examples), rows.Length)
-	return results, nil
+func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
+	return m.caller().Predict(ctx, examples)
 }
+
+func (m *Model) caller() described.Caller { return described.Caller{Model: m.description, Run: m.run} }
 
 // TakesTexts reports whether the model takes texts. The others take records.
 func (m *Model) TakesTexts() bool { return m.Tokenizer != nil }
@@ -156,32 +143,25 @@ func (m *Model) OpenRows(ctx context.Context, path string, stdin io.Reader, colu
 }
 
 // PredictBatch implements predict.BatchModel for batches of Layout.
-func (m *Model) PredictBatch(_ context.Context, b *dataset.Batch) ([]predict.Result, error) {
-	feeds := make(map[tf.Output]*tf.Tensor)
-	for i := range b.Features {
-		f := &b.Features[i]
-		shape := make([]int64, len(f.Shape))
-		for k, d := range f.Shape {
-			shape[k] = int64(d)
+func (m *Model) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.Result, error) {
+	return m.caller().PredictBatch(ctx, b)
+}
+
+// run is the described.Run of tfgo.
+func (m *Model) run(_ context.Context, features []dataset.Feature) ([]described.Tensor, error) {
+	feeds := make(map[tf.Output]*tf.Tensor, len(m.inputs))
+	for i := range features {
+		f := &features[i]
+		to, ok := m.inputs[f.Name]
+		if !ok {
+			continue
 		}
-		t, err := tf.ReadTensor(dtypes[f.DType()], shape, bytes.NewReader(f.Raw()))
+		t, err := tf.ReadTensor(tf.DataType(dtype.Of(string(f.DType()))), f.Dims(), bytes.NewReader(f.Raw()))
 		if err != nil {
 			return nil, fmt.Errorf("feature %s: %w", f.Name, err)
 		}
-		feeds[m.inputs[f.Name]] = t
+		feeds[to] = t
 	}
-	results, err := m.run(feeds, b.Examples)
-	if err == nil && b.Lengths != nil {
-		m.description.Cut(results, b.Lengths, b.RowLength)
-	}
-	return results, err
-}
-
-// dtypes are TensorFlow's dtypes of features.
-var dtypes = map[dataset.DType]tf.DataType{dataset.Uint8: tf.Uint8, dataset.Int32: tf.Int32, dataset.Int64: tf.Int64, dataset.Float32: tf.Float, dataset.Bool: tf.Bool}
-
-// run runs the model and divides its outputs among n examples.
-func (m *Model) run(feeds map[tf.Output]*tf.Tensor, n int) ([]predict.Result, error) {
 	var out []*tf.Tensor
 	if err := catch(func() { out = m.saved.Exec(m.outputs, feeds) }); err != nil {
 		return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
@@ -192,13 +172,10 @@ func (m *Model) run(feeds map[tf.Output]*tf.Tensor, n int) ([]predict.Result, er
 		if _, err := t.WriteContentsTo(&raw); err != nil {
 			return nil, fmt.Errorf("output %s: %w", m.description.Answers[k].Name, err)
 		}
-		tensors[k] = described.Tensor{DType: dtypeNames[t.DataType()], Shape: t.Shape(), Raw: raw.Bytes()}
+		tensors[k] = described.Tensor{DType: dtype.DType(t.DataType()).String(), Shape: t.Shape(), Raw: raw.Bytes()}
 	}
-	return m.description.Results(n, tensors)
+	return tensors, nil
 }
-
-// dtypeNames are the names of the dtypes of outputs.
-var dtypeNames = map[tf.DataType]string{tf.Float: "float32", tf.Double: "float64", tf.Int32: "int32", tf.Int64: "int64", tf.Uint8: "uint8", tf.Bool: "bool"}
 
 // catch calls f and returns a panic of tfgo as an error of one line.
 func catch(f func()) (err error) {

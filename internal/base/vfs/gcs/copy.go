@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 )
 
 const (
@@ -179,7 +181,7 @@ func checksum(ctx context.Context, path string, size int64) (uint32, error) {
 		return 0, err
 	}
 	defer f.Close()
-	sum := crc32.New(castagnoli)
+	sum := crc32.New(crc32c.Table)
 	buf := make([]byte, 1<<20)
 	for left := size; left > 0; {
 		if err := ctx.Err(); err != nil {

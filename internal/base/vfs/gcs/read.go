@@ -19,10 +19,9 @@ import (
 	"cloud.google.com/go/storage"
 	"google.golang.org/api/iterator"
 
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // object is what a bucket says of an object.
 type object struct {
@@ -476,7 +475,7 @@ func (s *Store) download(ctx context.Context, at location, o object, to string) 
 		return err
 	}
 	defer r.Close()
-	sum := crc32.New(castagnoli)
+	sum := crc32.New(crc32c.Table)
 	size, err := io.CopyBuffer(io.MultiWriter(f, sum), r, make([]byte, 1<<20))
 	if err != nil {
 		return err

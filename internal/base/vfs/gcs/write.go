@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/storage"
+
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 )
 
 // replacing is the precondition that an object still has a generation; 0 means that there is no
@@ -97,7 +99,7 @@ func (s *Store) stored(ctx context.Context, at location, size int64, crc uint32,
 
 // putBytes stores an object.
 func (s *Store) putBytes(ctx context.Context, at location, data []byte, generation int64) (object, error) {
-	return s.put(ctx, at, bytes.NewReader(data), int64(len(data)), crc32.Checksum(data, castagnoli), generation)
+	return s.put(ctx, at, bytes.NewReader(data), int64(len(data)), crc32.Checksum(data, crc32c.Table), generation)
 }
 
 // snapshotBytes is the largest file that is read into memory before it is stored, because it may
@@ -121,7 +123,7 @@ func (s *Store) putFile(ctx context.Context, at location, path string, was objec
 		if err != nil {
 			return object{}, err
 		}
-		crc := crc32.Checksum(data, castagnoli)
+		crc := crc32.Checksum(data, crc32c.Table)
 		if was.has(int64(len(data)), crc) {
 			return was, nil
 		}

@@ -25,6 +25,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 )
 
 // Object is an object of a bucket.
@@ -228,7 +230,7 @@ type resource struct {
 }
 
 func checksum(data []byte) string {
-	sum := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
+	sum := crc32.Checksum(data, crc32c.Table)
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
 }
 

@@ -1,0 +1,61 @@
+package described
+
+import (
+	"context"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// Run calls a loaded graph with features and returns its outputs, in the order of the description's
+// answers. Features that the graph does not take are left out. Each of TensorFlow's bindings has one.
+type Run func(ctx context.Context, features []dataset.Feature) ([]Tensor, error)
+
+// Caller answers examples with a loaded graph. It implements predict.Model for texts, with one text in a
+// row, and predict.BatchModel for batches of Layout.
+type Caller struct {
+	*Model
+	Run Run
+}
+
+// Predict answers texts with one call, whose rows are as long as the longest.
+func (c Caller) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
+	rows := Padded(examples)
+	shape := []int{len(examples), rows.Length}
+	results, err := c.Answer(ctx, c.Run, len(examples), []dataset.Feature{
+		{Name: layout.InputIDs, Shape: shape, Int32: rows.IDs},
+		{Name: layout.AttentionMask, Shape: shape, Int32: rows.Mask},
+		{Name: layout.TokenTypeIDs, Shape: shape, Int32: rows.Types}})
+	if err != nil {
+		return nil, err
+	}
+	c.Cut(results, Lengths(examples), rows.Length)
+	return results, nil
+}
+
+// PredictBatch answers a batch.
+func (c Caller) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.Result, error) {
+	results, err := c.Answer(ctx, c.Run, b.Features[0].Shape[0], b.Features)
+	if err != nil {
+		return nil, err
+	}
+	results = results[:b.Examples] // of a batch without examples, none
+	if b.Lengths != nil {
+		c.Cut(results, b.Lengths, b.RowLength)
+	}
+	return results, nil
+}
+
+// Answer calls the graph by run, and divides its outputs among n examples.
+func (c Caller) Answer(ctx context.Context, run Run, n int, features []dataset.Feature) ([]predict.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	tensors, err := run(ctx, features)
+	if err != nil {
+		return nil, err
+	}
+	return c.Results(n, tensors)
+}
