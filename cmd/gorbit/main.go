@@ -50,13 +50,20 @@ func oneLine(message string) string {
 
 func usagef(format string, args ...any) error { return fault.Usagef(format, args...) }
 
+// trialVariable is set in the environment of a training that is a trial of gorbit tune, which tells errors
+// of the machine from others by the exit code.
+const trialVariable = "GORBIT_TRIAL"
+
 // exitCode returns the exit code for an error: that of the training process if launch started
 // one, otherwise that of the error's class.
 func exitCode(err error) int {
 	if chief := (*chiefError)(nil); errors.As(err, &chief) {
 		return chief.code
 	}
-	return fault.ExitCode(err)
+	if code := fault.ExitCode(err); code != fault.ExitFailed || os.Getenv(trialVariable) == "" || !fault.OfMachine(err) {
+		return code
+	}
+	return fault.ExitMachine
 }
 
 func is[T error](err error) bool {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,13 +77,25 @@ type Driver struct {
 	objective string
 	taken     map[int]bool // trials that a slot runs; guarded by the journal
 	ended     int          // trials that this process has ended; guarded by the journal
+	broken    []stopped    // trials that the machine stopped; guarded by the journal
 }
+
+// stopped is a trial that the machine stopped, by a signal or an error such as a full disk, and what was
+// said of it. It is not over: the same command goes on with it.
+type stopped struct {
+	trial    int
+	sentence string
+}
+
+// mostBroken is the number of trials that the machine stops before a study begins no more of them.
+const mostBroken = 3
 
 // Run runs trials until the study is done. If the context is cancelled, the trials save and stop, and
 // Run returns the cause, of class fault.Stopped. If the first trials all fail, Run returns an error
-// with what the last of them said; called again, it tries one more.
+// with what the last of them said; called again, it tries one more. Trials that the machine stopped are an
+// error as well; called again, Run goes on with them.
 func (d *Driver) Run(ctx context.Context) error {
-	d.taken, d.ended = make(map[int]bool), 0
+	d.taken, d.ended, d.broken = make(map[int]bool), 0, nil
 	d.Journal.View(func(s *tune.Study) {
 		c, _ := s.Config()
 		d.objective = c.Objective
@@ -104,6 +117,13 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	if err := group.Wait(); err != nil {
 		return err
+	}
+	if n := len(d.broken); n > 0 {
+		var numbers []string
+		for _, b := range d.broken {
+			numbers = append(numbers, strconv.Itoa(b.trial))
+		}
+		return fmt.Errorf("the machine stopped trials before their end (%s), the last one with: %s; see %s; the same command goes on with them", strings.Join(numbers, ", "), d.broken[n-1].sentence, filepath.Join(d.Folder, logFolder))
 	}
 	var sentence string
 	next := "the same command tries the next trial"
@@ -135,6 +155,9 @@ func (d *Driver) next(ctx context.Context) (job *Job, err error) {
 		return nil, context.Cause(ctx)
 	}
 	take := func(s *tune.Study) {
+		if len(d.broken) >= mostBroken {
+			return
+		}
 		for _, t := range s.Trials() {
 			if t.Own() && t.State == tune.Running && !d.taken[t.Number] {
 				d.taken[t.Number] = true
@@ -146,7 +169,7 @@ func (d *Driver) next(ctx context.Context) (job *Job, err error) {
 	for asked := true; asked && job == nil; {
 		err = d.Journal.Update(ctx, func(s *tune.Study) ([]tune.Op, error) {
 			asked = false
-			if take(s); job != nil || d.hopeless(s) != "" {
+			if take(s); job != nil || d.hopeless(s) != "" || len(d.broken) >= mostBroken {
 				return nil, nil
 			}
 			op := s.Ask(d.Now())
@@ -206,8 +229,14 @@ func (d *Driver) run(ctx context.Context, j Job) error {
 	}
 	sentence := ""
 	if !over {
-		if sentence, err = d.train(ctx, j, f); err != nil {
+		var machine bool
+		if sentence, machine, err = d.train(ctx, j, f); err != nil {
 			return err
+		}
+		if machine {
+			d.Journal.View(func(*tune.Study) { d.broken = append(d.broken, stopped{j.Number, sentence}) })
+			fmt.Fprintf(d.Out, "trial %d was stopped: %s\n", j.Number, sentence)
+			return nil
 		}
 	}
 	err = d.Journal.Update(ctx, func(s *tune.Study) ([]tune.Op, error) {
@@ -234,27 +263,27 @@ func (d *Driver) printEnd(t *tune.Trial) {
 }
 
 // train runs the process of a trial until it ends, or until the trial is over by what it evaluated.
-// It returns the sentence of a failure, or "".
-func (d *Driver) train(ctx context.Context, j Job, f *follower) (sentence string, err error) {
+// It returns the sentence of a failure, or "", and whether the failure is one of the machine.
+func (d *Driver) train(ctx context.Context, j Job, f *follower) (sentence string, machine bool, err error) {
 	if err := d.awaitFolder(ctx, j); err != nil {
-		return "", err
+		return "", false, err
 	}
 	path := filepath.Join(d.Folder, logFolder, fmt.Sprintf("%04d.log", j.Number))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
+		return "", false, err
 	}
 	j.Log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer j.Log.Close()
 	info, err := j.Log.Stat()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	p, err := d.Start(j)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	stop := func() {
 		if p.Terminate(d.Grace) {
@@ -267,39 +296,41 @@ func (d *Driver) train(ctx context.Context, j Job, f *follower) (sentence string
 		select {
 		case <-ctx.Done():
 			stop()
-			return "", context.Cause(ctx)
+			return "", false, context.Cause(ctx)
 		case <-p.Done():
 			// What it evaluated counts before how it ended.
 			if over, err := f.tell(ctx); over || err != nil {
-				return "", err
+				return "", false, err
 			}
 			return ended(p, j.Log, info.Size())
 		case <-tick.C:
 			over, err := f.tell(ctx)
 			if err != nil {
 				stop()
-				return "", err
+				return "", false, err
 			}
 			if over {
 				stop()
-				return "", nil
+				return "", false, nil
 			}
 		}
 	}
 }
 
-// ended returns the sentence of a failure, or "" for a training that is complete.
-func ended(p Process, log *os.File, from int64) (sentence string, err error) {
+// ended returns the sentence of a failure, or "" for a training that is complete, and whether the failure
+// is one of the machine.
+func ended(p Process, log *os.File, from int64) (sentence string, machine bool, err error) {
 	switch p.Code() {
 	case fault.ExitDone:
-		return "", nil
+		return "", false, nil
 	case fault.ExitStopped:
-		return "", &fault.Error{Class: fault.Stopped, Err: errors.New("the training of a trial was stopped by a signal")}
+		return "", false, &fault.Error{Class: fault.Stopped, Err: errors.New("the training of a trial was stopped by a signal")}
 	}
+	machine = p.Code() == fault.ExitMachine || p.Code() < 0
 	if last := lastError(log, from); last != "" {
-		return last, nil
+		return last, machine, nil
 	}
-	return "the training ended with " + p.How(), nil
+	return "the training ended with " + p.How(), machine, nil
 }
 
 // lastError returns the last error that a process printed; "" if there is none.

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +51,8 @@ type trainer struct {
 	// fails is what a trial with this number says on ending; holds is one that ends only when asked to.
 	fails map[int]string
 	holds map[int]bool
+	// machine is the exit code of a trial that the machine stops.
+	machine map[int]int
 	// held, if not nil, is closed when a trial of holds starts. The others end only then.
 	held chan struct{}
 	once sync.Once
@@ -108,6 +111,9 @@ func (tr *trainer) start(j Job) (Process, error) {
 	}
 	f := &fake{trainer: tr, job: j, done: make(chan struct{})}
 	switch sentence := tr.fails[j.Number]; {
+	case tr.machine[j.Number] != 0:
+		fmt.Fprintf(j.Log, "gorbit: write %d: no space left\n", j.Number)
+		f.end(tr.machine[j.Number])
 	case sentence != "":
 		fmt.Fprintf(j.Log, "level=INFO msg=training\ngorbit: %s\n", sentence)
 		f.end(fault.ExitFailed)
@@ -300,6 +306,35 @@ func TestAllTrialsFail(t *testing.T) {
 	}
 	if _, err := drive(t.Context(), t, folder, searched(t), tr, io.Discard, 1); err != nil || len(tr.started) != 6 {
 		t.Errorf("%v: started %v", err, tr.started)
+	}
+}
+
+// TestMachineStopsTrials goes on with trials that an I/O error or a signal ended, and not with one that
+// failed for its params.
+func TestMachineStopsTrials(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "study")
+	tr := &trainer{t: t, fails: map[int]string{2: "step 11: the loss is NaN"}, machine: map[int]int{1: fault.ExitMachine, 3: -1}}
+	_, err := drive(t.Context(), t, folder, searched(t), tr, io.Discard, 1)
+	if want := "the machine stopped trials before their end (1, 3), the last one with: write 3: no space left; see "; err == nil || !strings.HasPrefix(err.Error(), want) || fault.Of(err) != fault.Failed {
+		t.Errorf("got %v, expected %s", err, want)
+	}
+	tr.machine, tr.started = nil, nil
+	j, err := drive(t.Context(), t, folder, searched(t), tr, io.Discard, 1)
+	if err != nil || !slices.Equal(tr.started, []int{1, 3}) {
+		t.Errorf("%v: started %v; expected 1 and 3", err, tr.started)
+	}
+	j.View(func(s *tune.Study) {
+		if got := s.Trials(); got[1].State != tune.Complete || got[2].State != tune.Failed || got[3].State != tune.Complete || !s.Done() {
+			t.Errorf("the trials are %+v", got)
+		}
+	})
+	full := map[int]int{}
+	for i := range 6 {
+		full[i] = fault.ExitMachine
+	}
+	tr = &trainer{t: t, machine: full}
+	if _, err := drive(t.Context(), t, filepath.Join(t.TempDir(), "full"), searched(t), tr, io.Discard, 1); err == nil || !slices.Equal(tr.started, []int{0, 1, 2}) {
+		t.Errorf("%v: started %v on a full disk; expected three", err, tr.started)
 	}
 }
 

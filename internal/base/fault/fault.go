@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 )
 
 // Class is a kind of failure. It is an error itself, so that errors.Is can find it.
@@ -67,6 +69,17 @@ func ExitCode(err error) int {
 		return ExitStopped
 	}
 	return ExitFailed
+}
+
+// ExitMachine is the exit code with which a trial of a study says that its error is one of the machine: see
+// OfMachine. It is that of sysexits' EX_IOERR.
+const ExitMachine = 74
+
+// OfMachine reports whether an error is one of the machine, such as a full disk, and none of what it was
+// to do: the same work may succeed later.
+func OfMachine(err error) bool {
+	return slices.ContainsFunc([]error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE},
+		func(of error) bool { return errors.Is(err, of) })
 }
 
 // Error is an error with a class.
