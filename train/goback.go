@@ -132,6 +132,13 @@ func (t *training) goBack(ctx context.Context) error {
 	if err := t.continuable(ctx, own, to.step); err != nil {
 		return err
 	}
+	if to.prefix != "" {
+		f := preflightOf(t.setup)
+		f.runMeaning(vfs.Dir(vfs.Dir(to.prefix)))
+		if err := f.err(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case to.prefix != "" && empty:
 		return t.branch(to)
@@ -223,7 +230,7 @@ func saved(c *graphs.Contract, frozen frozenVariables) []checkpoint.Entry {
 func (t *training) branch(from *resumed) error {
 	checkpoints := filepath.Join(t.folder, checkpointFolder)
 	origin := filepath.Dir(filepath.Dir(from.prefix))
-	for _, name := range []string{paramsFile, historyFile, metricsFile} {
+	for _, name := range []string{paramsFile, historyFile, metricsFile, dataFile, vocabFile} {
 		err := vfs.CopyFile(filepath.Join(origin, name), filepath.Join(t.folder, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

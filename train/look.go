@@ -225,6 +225,10 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 	if s.params.Data.RowLength == 0 {
 		s.params.Data.RowLength = rowLengthOf(s.data.manifest, export.Contract)
 	}
+	f := preflightOf(s)
+	if f.runMeaning(folder); f.err() != nil {
+		return nil, f.err()
+	}
 	set, err := s.open(ctx, p.Data.Train, toTrain)
 	if err != nil {
 		return nil, err

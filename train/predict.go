@@ -30,8 +30,8 @@ func (r *Run) DocStride() int {
 }
 
 // Tokenizer returns the tokenizer of the run's data. vocab, if not "", and lowercase, if not nil,
-// override the data's settings. It returns an error if the vocabulary is not the one that the run
-// was trained with.
+// are for data that do not say theirs. It returns an error if they are not those that the run was trained
+// with.
 func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) {
 	if !r.TakesTexts() {
 		return nil, r.errNoTexts()
@@ -62,6 +62,10 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	config := text.Uncased()
 	if r.Manifest != nil {
 		config = r.Manifest.TokenizerConfig()
+		if lowercase != nil && *lowercase != config.Lowercase {
+			return nil, &PreflightError{Findings: []string{fmt.Sprintf("lowercase is %v; expected %v, as in the data that run %s was trained with; leave out --lowercase", *lowercase, config.Lowercase, r.Folder)}}
+		}
+		lowercase = nil
 	}
 	if lowercase != nil {
 		config.Lowercase = *lowercase

@@ -54,13 +54,9 @@ func preflightTraining(ctx context.Context, s *setup, folder string, before *pas
 		f.vocabulary()
 	}
 	if before != nil {
-		f.runVocabulary(folder)
-	} else {
-		found, err := checkInit(ctx, s)
-		if err != nil {
-			return err
-		}
-		f.found.Findings = append(f.found.Findings, found...)
+		f.runMeaning(folder)
+	} else if err := f.init(ctx); err != nil {
+		return err
 	}
 	s.params.Data.RowLength = cmp.Or(s.params.Data.RowLength, rowLengthOf(s.data.manifest, s.export.Contract))
 	if s.params.Strategy.Kind() == devices.TPU {
@@ -114,7 +110,7 @@ func preflightSplit(s *setup, folder, split string, use use) error {
 			f.answers(split, "evaluate a split with labels, with --split NAME")
 		}
 	}
-	f.runVocabulary(folder)
+	f.runMeaning(folder)
 	return f.err()
 }
 
@@ -420,6 +416,7 @@ func (f *preflight) vocabulary() {
 	if m == nil || m.Vocab.File == "" || !takesTokens(f.contract) {
 		return
 	}
+	f.knownMask()
 	path := vfs.Join(f.records.dir, m.Vocab.File)
 	switch sum, err := vocabSum(path); {
 	case err != nil:
@@ -433,12 +430,17 @@ func (f *preflight) vocabulary() {
 }
 
 // runVocabulary reports a run that was trained with another vocabulary than the data's.
-func (f *preflight) runVocabulary(folder string) {
-	if f.records.manifest == nil || f.records.manifest.Vocab.File == "" || !takesTokens(f.contract) {
+func (f *preflight) runVocabulary(folder string, was *convert.Manifest) {
+	m := f.records.manifest
+	if m == nil || m.Vocab.File == "" || !(meaning{m, f.params.Data.Features}).takesText(f.contract) {
 		return
 	}
 	own := filepath.Join(folder, vocabFile)
-	if how := otherVocab(own, vfs.Join(f.records.dir, f.records.manifest.Vocab.File)); how != "" {
+	how := otherVocab(own, vfs.Join(f.records.dir, m.Vocab.File))
+	if !exists(own) && was != nil && was.Vocab.SHA256 != m.Vocab.SHA256 {
+		how = "its checksum differs"
+	}
+	if how != "" {
 		f.add("run %s was trained with another vocabulary than that of data %s (%s); use the run's data, or convert with --vocab %s", folder, f.records.dir, how, own)
 	}
 }

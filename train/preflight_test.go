@@ -322,7 +322,9 @@ func TestInitOfAnotherSize(t *testing.T) {
 		if err := s.openData(); err != nil {
 			return nil, err
 		}
-		return checkInit(t.Context(), s)
+		f := preflightOf(s)
+		err := f.init(t.Context())
+		return f.found.Findings, err
 	}
 	found, err := check(&wider, p)
 	if err != nil || len(found) != 2 || !strings.Contains(found[0], "position/table") || !strings.Contains(found[1], "fills 0 of the ") ||

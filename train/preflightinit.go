@@ -14,42 +14,43 @@ import (
 	"github.com/gorbit-ml/gorbit/text"
 )
 
-// checkInit reports initial weights that belong to another vocabulary or fill less than half of
-// the encoder. It returns an error if the weights cannot be read.
-func checkInit(ctx context.Context, s *setup) (found []string, err error) {
-	from := s.params.Init
+// init reports initial weights that belong to another vocabulary, learned other names for the numbers of
+// the data, or fill less than half of the encoder. It returns an error if the weights cannot be read.
+func (f *preflight) init(ctx context.Context) error {
+	from := f.params.Init
 	if from == "" {
-		return nil, nil
+		return nil
 	}
 	local, err := vfs.Localize(ctx, from, newestOnly)
 	if err != nil {
-		return nil, fmt.Errorf("init: %w", err)
+		return fmt.Errorf("init: %w", err)
 	}
 	source, closeSource, err := checkpoint.OpenSource(sourceOf(local))
 	if err != nil {
-		return nil, fmt.Errorf("init: %w", err)
+		return fmt.Errorf("init: %w", err)
 	}
 	defer closeSource()
-	report := checkpoint.Compare(source, wantedOf(s.export.Contract))
-	if err := checkForm(source, report, s.export.Contract, s.params.InitPartial); err != nil {
-		found = append(found, fmt.Sprintf("init %v", err))
+	report := checkpoint.Compare(source, wantedOf(f.contract))
+	if err := checkForm(source, report, f.contract, f.params.InitPartial); err != nil {
+		f.add("init %v", err)
 	}
-	filled, all := fill(report, s.export.Contract)
-	if 2*filled < all && !s.params.InitPartial {
-		found = append(found, fmt.Sprintf("init %s fills %d of the %d numbers of the encoder; expected at least half; use weights of a model of the graph's size (see gorbit inspect), or accept these with --set init_partial=true", from, filled, all))
+	filled, all := fill(report, f.contract)
+	if 2*filled < all && !f.params.InitPartial {
+		f.add("init %s fills %d of the %d numbers of the encoder; expected at least half; use weights of a model of the graph's size (see gorbit inspect), or accept these with --set init_partial=true", from, filled, all)
 	}
-	m := s.data.manifest
+	f.initMeaning(local, report)
+	m := f.records.manifest
 	if m == nil {
-		return found, nil
+		return nil
 	}
 	path, binding := vocabOf(local)
-	switch how := otherVocab(path, vfs.Join(s.data.dir, m.Vocab.File)); {
+	switch how := otherVocab(path, vfs.Join(f.records.dir, m.Vocab.File)); {
 	case how != "" && binding:
-		found = append(found, fmt.Sprintf("init %s has another vocabulary than data %s (%s); convert the data with --vocab %s", from, s.data.dir, how, path))
+		f.add("init %s has another vocabulary than data %s (%s); convert the data with --vocab %s", from, f.records.dir, how, path)
 	case how != "":
-		s.env.Log.Warn("the vocabulary next to the initial weights is not that of the data", "vocabulary", path, "differs", how)
+		f.log.Warn("the vocabulary next to the initial weights is not that of the data", "vocabulary", path, "differs", how)
 	}
-	return found, nil
+	return nil
 }
 
 // encoderPrefix is the prefix of the names of an encoder's variables.
@@ -82,13 +83,7 @@ func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64) {
 // vocabOf returns the vocabulary of initial weights, or "" for none, and whether it certainly
 // belongs to them. That of a run or an exported model does; a file next to other weights may not.
 func vocabOf(init string) (path string, binding bool) {
-	dir := init
-	if !isDir(dir) {
-		dir = filepath.Dir(init)
-	}
-	if filepath.Base(dir) == checkpointFolder {
-		dir = filepath.Dir(dir)
-	}
+	dir := folderOf(init)
 	for _, c := range []struct{ vocab, mark string }{
 		{vocabFile, paramsFile},
 		{filepath.Join("assets", vocabFile), "saved_model.pb"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -95,10 +96,12 @@ func exportRun(ctx context.Context, r runFlags, env train.Env, format string, o 
 	}
 	defer run.Close()
 	o.Export = run.Export
-	if err := completeInputs(&o, run); err != nil {
+	if err := completeInputs(&o, run, lowercaseGiven); err != nil {
 		return 0, "", err
 	}
-	completeServable(&o, run, lowercaseGiven)
+	if err := completeServable(&o, run, lowercaseGiven); err != nil {
+		return 0, "", err
+	}
 	if o.Variables, err = run.Variables(ctx); err != nil {
 		return 0, "", err
 	}
@@ -120,7 +123,7 @@ func afterExport(format, run, to, ask string) string {
 }
 
 // completeInputs sets what the model takes: texts, with a vocabulary, or features.
-func completeInputs(o *servable.Options, run *train.Run) (err error) {
+func completeInputs(o *servable.Options, run *train.Run, lowercaseGiven bool) (err error) {
 	if !run.TakesTexts() {
 		if o.Vocab != "" {
 			return usagef("--vocab is given, and the graph of the run takes no texts; leave it out")
@@ -132,8 +135,12 @@ func completeInputs(o *servable.Options, run *train.Run) (err error) {
 	}
 	o.MaxLength, o.DocStride = run.MaxLength(), run.DocStride()
 	if o.Vocab != "" || run.VocabPath() != "" {
-		// Refuse a vocabulary here that gorbit predict would refuse.
-		if _, err := run.Tokenizer(o.Vocab, nil); err != nil {
+		// Refuse a tokenizer here that gorbit predict would refuse.
+		var lowercase *bool
+		if lowercaseGiven {
+			lowercase = &o.Lowercase
+		}
+		if _, err := run.Tokenizer(o.Vocab, lowercase); err != nil {
 			return err
 		}
 	}
@@ -187,18 +194,28 @@ func writeModel(ctx context.Context, format string, o servable.Options, results 
 	})
 }
 
-// completeServable sets what the flags left open to what the run's data says.
-func completeServable(o *servable.Options, run *train.Run, lowercaseGiven bool) {
+// completeServable sets what the flags left open to what the run's data says. Labels that the run knows
+// may have other names, but not each other's.
+func completeServable(o *servable.Options, run *train.Run, lowercaseGiven bool) error {
 	if run.Manifest != nil && run.TakesTexts() {
 		pairs := run.Manifest.Pairs()
 		o.Pairs = &pairs
 		if !lowercaseGiven {
 			o.Lowercase = run.Manifest.Vocab.Lowercase
 		}
+		o.LiteralSpecials = run.Manifest.Vocab.LiteralSpecials
 	}
 	label := run.Export.Contract.Label()
-	if label != nil && o.Labels == nil {
-		o.Labels = run.Classes(label.Name)
+	if label != nil {
+		own := run.Classes(label.Name)
+		for i, name := range o.Labels {
+			if k := slices.Index(own, name); k >= 0 && k != i {
+				return usagef("--labels: label %d is %q, which is label %d of the run (%s); expected other names for them in the same order; leave --labels out", i, name, k, strings.Join(own, ", "))
+			}
+		}
+		if o.Labels == nil {
+			o.Labels = own
+		}
 	}
 	if label != nil && len(o.Labels) == 0 {
 		for i := range label.Classes() {
@@ -211,4 +228,5 @@ func completeServable(o *servable.Options, run *train.Run, lowercaseGiven bool) 
 			o.Classes[f.Name] = names
 		}
 	}
+	return nil
 }

@@ -235,7 +235,7 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
             raise ValueError(f"the vocabulary of {args.data} has no {datasets.MASK}")
         special = mlm.Special(data.special[datasets.MASK], tuple(data.special.values()))
         return mlm.MaskedLM(build, special, data.word_starts)
-    return classifier.Classification(config, count, args.pooling, *how)
+    return classifier.Classification(config, count, args.pooling, *how, labels)
 
 
 @contextlib.contextmanager

@@ -103,10 +103,12 @@ class Classification(encoded.EncoderTask):
         recompute: str = "none",
         precision: str = "float32",
         lora: bert.Lora | None = None,
+        labels: tuple[str, ...] = (),
     ) -> None:
         """Makes the model.
 
-        `precision` is one of task.PRECISIONS; `lora` freezes the encoder and adds adapters.
+        `precision` is one of task.PRECISIONS; `lora` freezes the encoder and adds adapters. `labels`
+        are the names of the labels, if they are known.
         """
         build = encoded.Build(config, seed, recompute, precision, lora)
         compute = build.compute
@@ -114,7 +116,7 @@ class Classification(encoded.EncoderTask):
             raise ValueError(f"num_labels is {num_labels}; expected 2 to {MAX_LABELS}")
         model = BertClassifier(config, num_labels, pooling, seed, recompute, compute)
         super().__init__(build, model, ("classifier_dropout", "before the classifier"))
-        self._num_labels, self._pooling = num_labels, pooling
+        self._num_labels, self._pooling, self._labels = num_labels, pooling, labels
         self.features = [
             *bert.features(config),
             task.Feature("labels", tf.int32, ("examples",), label=True, below=num_labels),
@@ -129,7 +131,8 @@ class Classification(encoded.EncoderTask):
 
     def model_description(self) -> dict[str, Any]:
         """See EncoderTask."""
-        return {"num_labels": self._num_labels, "pooling": self._pooling}
+        names = {"labels": list(self._labels)} if self._labels else {}
+        return {"num_labels": self._num_labels, **names, "pooling": self._pooling}
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""

@@ -285,8 +285,9 @@ def test_every_task_exports(task, only_contract, small, dataset, tmp_path):
     got = contract(out)
     assert (got["task"], got["input"]) == (task, "packed")
     features = {f["name"]: f for f in got["features"]}
-    if task == "tokens":
+    if task in ("classification", "multilabel", "tokens"):
         assert got["model"]["labels"] == ["O", "B-A", "I-A"]
+    if task == "tokens":
         assert got["best"] == {"metric": "f1", "better": "higher"}
         labels = features["labels"]
         assert (labels["minimum"], labels["below"], labels["pad"]) == (-1, 3, -1)

@@ -37,8 +37,9 @@ type Params struct {
 	Init string `yaml:"init"`
 	// Strict: fail if init lacks a variable or has it in another shape.
 	Strict bool `yaml:"strict"`
-	// InitPartial: allow init to fill less than half of the encoder, or to have another number of
-	// positions, which then keep the export's values; both are refused otherwise.
+	// InitPartial: allow init to fill less than half of the encoder, to have another number of
+	// positions, which then keep the export's values, or to have learned other labels or categories;
+	// these are refused otherwise.
 	InitPartial bool `yaml:"init_partial"`
 	// InitValues: what variables that init lacks begin with: export, the values in the export, or
 	// seed, numbers drawn by the run's seed in the way that the export tells.

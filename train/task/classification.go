@@ -73,15 +73,18 @@ func measureClasses(_ *graphs.Contract, sums runner.Sums, out runner.Outputs) er
 	return err
 }
 
-// checkClasses checks that the data has one label for each example, and as many as the graph.
+// checkClasses checks that the data has one label for each example, and the labels of the graph, or as many
+// if it does not name them.
 func checkClasses(c *graphs.Contract, m *convert.Manifest) string {
 	if reason := CheckKind(m, convert.Classification); reason != "" {
 		return reason
 	}
 	got, want := len(m.Labels), Classes(c)
 	switch {
-	case got == 0 || want == 0 || got == want:
+	case got == 0:
 		return ""
+	case want == 0 || got == want:
+		return CheckLabels(m, Names(c, "labels"), 0)
 	case got == 1:
 		return fmt.Sprintf("has only the label %q; expected %d, as in the graph; convert rows that have all labels", m.Labels[0], want)
 	default:

@@ -3,6 +3,7 @@ package task
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
@@ -32,6 +33,20 @@ func CheckLabels(m *convert.Manifest, names []string, classes int) string {
 		return fmt.Sprintf("has the labels %s; expected %s, as in the graph; export with --data", table.List(m.Labels), table.List(names))
 	case classes > 0 && len(m.Labels) != classes:
 		return fmt.Sprintf("has %d labels; expected %d, as in the graph; export with --data", len(m.Labels), classes)
+	}
+	return ""
+}
+
+// FirstDifference says where the names of numbers, there and here, begin to differ, or "". what is what a
+// name is of, such as label.
+func FirstDifference(what string, there, here []string) string {
+	for i := range min(len(there), len(here)) {
+		if there[i] != here[i] {
+			return fmt.Sprintf("%s %d is %s there and %s here", what, i, table.Clip(strconv.Quote(there[i])), table.Clip(strconv.Quote(here[i])))
+		}
+	}
+	if len(there) != len(here) {
+		return fmt.Sprintf("%s has %d names there and %d here", what, len(there), len(here))
 	}
 	return ""
 }

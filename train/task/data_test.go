@@ -40,4 +40,13 @@ func TestDataOfClasses(t *testing.T) {
 			t.Errorf("%v: only answer %q, %v, expected %q", c.split, got, only, c.only)
 		}
 	}
+	named := labeled(2)
+	named.Model.Config = map[string]any{"labels": []any{"no", "yes"}}
+	two = newTask(Classification, named)
+	if got := two.CheckData(&convert.Manifest{Labels: []string{"no", "yes"}}); got != "" {
+		t.Error(got)
+	}
+	if got, want := two.CheckData(&convert.Manifest{Labels: []string{"yes", "no"}}), `has the labels "yes", "no"; expected "no", "yes", as in the graph; export with --data`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }

@@ -42,9 +42,10 @@ type Options struct {
 	Labels []string
 	// Classes are the names of the classes of further labels, by the label.
 	Classes map[string][]string
-	// Lowercase and MaxLength say how texts were tokenized in training.
-	Lowercase bool
-	MaxLength int
+	// Lowercase, LiteralSpecials and MaxLength say how texts were tokenized in training.
+	Lowercase       bool
+	LiteralSpecials bool
+	MaxLength       int
 	// DocStride is the number of tokens that neighbouring windows of a context share; 0 for the default.
 	DocStride int
 	// Pairs reports whether the model was trained on pairs of texts; nil if that is not known.
@@ -274,7 +275,7 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 		Task:      c.Task,
 		Labels:    o.Labels,
 		Vocab:     vocabName,
-		Lowercase: o.Lowercase,
+		Lowercase: o.Lowercase, LiteralSpecials: o.LiteralSpecials,
 		MaxLength: o.MaxLength,
 		DocStride: o.DocStride,
 		Pairs:     o.Pairs,

@@ -59,7 +59,7 @@ func fixture(t *testing.T) (dir string, o Options) {
 		Variables: make(map[string]*tf.Tensor),
 		Vocab:     filepath.Join(dir, "vocab.txt"),
 		Labels:    []string{"bad", "fair", "good"},
-		Lowercase: true,
+		Lowercase: true, LiteralSpecials: true,
 		MaxLength: 16,
 		Out:       filepath.Join(t.TempDir(), "served", "model"),
 	}
@@ -175,7 +175,7 @@ func TestServedFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Join(d.Labels, " ") != "bad fair good" || !d.Lowercase || d.MaxLength != 16 || d.Task != "classification" {
+	if strings.Join(d.Labels, " ") != "bad fair good" || !d.Lowercase || !d.LiteralSpecials || d.MaxLength != 16 || d.Task != "classification" {
 		t.Errorf("the description reads %+v", d)
 	}
 	if len(d.Inputs) != 3 || len(d.Outputs) != 2 {

@@ -67,8 +67,10 @@ type Description struct {
 	// Vocab is the name of the vocabulary file in the assets folder; "" for a model that takes no
 	// texts.
 	Vocab string `json:"vocab"`
-	// Lowercase says how texts were tokenized in training.
-	Lowercase bool `json:"lowercase"`
+	// Lowercase says how texts were tokenized in training, and LiteralSpecials that special tokens in them,
+	// such as [SEP], were plain characters.
+	Lowercase       bool `json:"lowercase"`
+	LiteralSpecials bool `json:"literal_specials,omitempty"`
 	// MaxLength is the maximum number of tokens of an example, including [CLS] and [SEP].
 	MaxLength int `json:"max_length"`
 	// DocStride is the number of tokens that neighbouring windows of a long context share, of a model

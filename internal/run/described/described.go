@@ -75,7 +75,7 @@ func (m *Model) tokenizer() (*text.Tokenizer, error) {
 	if err := json.Unmarshal(m.Description.Model, &sizes); err == nil && sizes.Config.VocabSize > 0 && vocab.Size() != sizes.Config.VocabSize {
 		return nil, fault.Damagedf("model %s: its vocabulary has %d tokens; expected %d, as in the graph; export the model again", m.Dir, vocab.Size(), sizes.Config.VocabSize)
 	}
-	return text.NewTokenizer(vocab, text.Config{Lowercase: m.Lowercase})
+	return text.NewTokenizer(vocab, text.Config{Lowercase: m.Lowercase, LiteralSpecials: m.LiteralSpecials})
 }
 
 // maxModelBytes is protobuf's own limit on a message.
