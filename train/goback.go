@@ -101,6 +101,57 @@ func Origin(folder, resumeFrom string) string {
 	return vfs.Dir(vfs.Dir(r.name))
 }
 
+// backFile is in the folder of a run that went back, and has the Env.ResumeFrom of it, until the process
+// that went back has ended as it should.
+const backFile = ".went-back"
+
+// wentBack reports whether an earlier process went back to Env.ResumeFrom and was killed, or failed, in
+// the training after it, which then goes on. A file that an earlier process left for another
+// Env.ResumeFrom is removed.
+func (t *training) wentBack() (bool, error) {
+	path := filepath.Join(t.folder, backFile)
+	before, err := vfs.ReadFile(vfs.At(path), path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || t.env.ResumeFrom != "" && string(before) == t.env.ResumeFrom {
+		return err == nil, err
+	}
+	return false, t.endBack()
+}
+
+// endBack forgets that the run went back: the same Env.ResumeFrom goes back again.
+func (t *training) endBack() error {
+	path := filepath.Join(t.folder, backFile)
+	if err := vfs.At(path).Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// atStart makes the run what Env wants it to start from: as it is, empty, or at Env.ResumeFrom.
+func (t *training) atStart(ctx context.Context) error {
+	went, err := t.wentBack()
+	if err != nil {
+		return err
+	}
+	from := t.env.ResumeFrom
+	newest, err := t.manager.Newest()
+	switch {
+	case t.env.Overwrite:
+		return t.anew(ctx)
+	case from == "" || from == Latest:
+		return nil
+	case went && err == nil:
+		fmt.Fprintf(t.env.Out, "the same command went back to %s before and did not end; continuing from step %d\n", from, newest.Step)
+		return nil
+	}
+	if err := t.goBack(ctx); err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(t.folder, backFile), []byte(from))
+}
+
 // goBack makes the checkpoint of Env.ResumeFrom the newest one of the run. What the run has of later
 // steps is set aside; a checkpoint of another run is copied. Nothing is changed if the checkpoint
 // cannot be continued.

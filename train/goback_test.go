@@ -6,12 +6,17 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -192,5 +197,79 @@ func TestCrashOfGoingBack(t *testing.T) {
 				}
 				return "run folder"
 			}})
+	}
+}
+
+// TestKilledAfterGoingBack kills a training from an earlier checkpoint at every file operation. The same
+// command continues it, and sets nothing aside a second time.
+func TestKilledAfterGoingBack(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 6, 0, 2, params.NoEval
+	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Summary.Enabled = 2, 0, "", false
+	shared, err := newSetup(t.Context(), p, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := *shared.export
+	small.Path = smallGraph(t, t.TempDir(), shared.export.Path)
+	shared.export = &small
+	freeze(small.Contract)
+	run := func(dir, from string) error {
+		ctx, s := context.Background(), *shared
+		s.env.Out, s.env.ResumeFrom = io.Discard, from
+		tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"))
+		if err != nil {
+			return err
+		}
+		defer tr.examples.Close()
+		tr.place = func(context.Context) (placed, error) {
+			return placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
+		}
+		_, err = tr.inFolder(ctx)
+		return err
+	}
+	whole := t.TempDir()
+	if err := run(whole, ""); err != nil {
+		t.Fatal(err)
+	}
+	// From now on the graph has the variables of the counter alone.
+	c := *small.Contract
+	c.Variables, c.Updates = []graphs.Variable{{Name: "model/sum", DType: "float32", Shape: []int64{4}}}, nil
+	c.States = []graphs.State{{Name: frozenState, DType: "float32", Shape: []int64{2}}}
+	small.Contract = &c
+	dir := filepath.Join(testkit.MemoryDir(t), "work")
+	asides := func() (names []string) {
+		list, err := os.ReadDir(filepath.Join(dir, "run", setAside))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			names = append(names, f.Name())
+		}
+		return names
+	}
+	for at := 1; ; at++ {
+		if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(whole))); err != nil {
+			t.Fatal(err)
+		}
+		f := &vfs.Failing{FS: vfs.OS{}, At: at, Kill: true, Err: syscall.EIO}
+		unmount := vfs.Mount(dir, f)
+		_ = run(dir, "2")
+		unmount()
+		if f.Count() < at {
+			break
+		}
+		if err := run(dir, "2"); err != nil {
+			t.Fatalf("killed at operation %d: %v", at, err)
+		}
+		if got := asides(); !slices.Equal(got, []string{"step-6"}) {
+			t.Errorf("killed at operation %d: set aside are %v", at, got)
+		}
+		if got := read(t, dir, "run", metricsFile); got != read(t, whole, "run", metricsFile) {
+			t.Errorf("killed at operation %d: the metrics are\n%s", at, got)
+		}
+	}
+	if exists(filepath.Join(dir, "run", backFile)) {
+		t.Error("the run has ended, and says that it went back")
 	}
 }

@@ -110,20 +110,21 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 		return nil, err
 	}
 	defer t.manager.Close()
-	switch {
-	case t.env.Overwrite:
-		err = t.anew(ctx)
-	case t.env.ResumeFrom != "":
-		err = t.goBack(ctx)
-	}
-	if err != nil {
+	if err := t.atStart(ctx); err != nil {
 		return nil, err
 	}
 	t.before = readPast(t.folder, t.export.Contract)
-	if done, err := t.complete(ctx); done || err != nil {
+	if done, err := t.complete(ctx); err != nil {
 		return t.before.outputs(), err
+	} else if done {
+		return t.before.outputs(), t.endBack()
 	}
 	out, err := t.run(ctx)
+	if err == nil || errors.Is(err, runner.ErrStopped) {
+		if failed := t.endBack(); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
 	t.journalEnd(ctx, err)
 	if now := readPast(t.folder, t.export.Contract); now != nil {
 		t.tellTrainerState(now.state)
