@@ -110,7 +110,8 @@ func TestDocumentedNames(t *testing.T) {
 	}
 }
 
-// TestDocumentedCode checks that the Go code of pages is that of an example, which is compiled.
+// TestDocumentedCode checks that the Go code of pages is that of an example, which is compiled, and that
+// files of examples are shown as they are.
 func TestDocumentedCode(t *testing.T) {
 	var examples strings.Builder
 	for _, folder := range []string{"examples/*/*.go", "train/example_test.go"} {
@@ -126,20 +127,27 @@ func TestDocumentedCode(t *testing.T) {
 			examples.Write(text)
 		}
 	}
-	count := 0
+	shown := regexp.MustCompile(`^# (examples/\S+)\n`)
+	count := map[string]int{}
 	for _, page := range documents(t) {
 		for _, b := range page.blocks() {
-			if b.language != "go" {
-				continue
+			if name := shown.FindStringSubmatch(b.text); name != nil {
+				count["files"]++
+				file, err := os.ReadFile(filepath.Join(testkit.Root(), name[1]))
+				if err != nil || b.text != name[0]+string(file) {
+					t.Errorf("%s:%d: this is not %s: %v", page.name, b.line, name[1], err)
+				}
 			}
-			count++
-			if !strings.Contains(examples.String(), b.text) {
-				t.Errorf("%s:%d: this code is in no example", page.name, b.line)
+			if b.language == "go" {
+				count["go"]++
+				if !strings.Contains(examples.String(), b.text) {
+					t.Errorf("%s:%d: this code is in no example", page.name, b.line)
+				}
 			}
 		}
 	}
-	if count < 1 {
-		t.Error("no Go code found on the pages")
+	if count["go"] < 1 || count["files"] < 2 {
+		t.Errorf("%v blocks of code found on the pages", count)
 	}
 }
 
@@ -181,33 +189,29 @@ type document struct {
 	lines []string
 }
 
+// readDocument returns a page, by its path from the root of the checkout.
+func readDocument(name string) (document, error) {
+	text, err := os.ReadFile(filepath.Join(testkit.Root(), name))
+	return document{name, strings.Split(string(text), "\n")}, err
+}
+
 // documents returns the pages whose commands are checked.
 func documents(t *testing.T) []document {
 	t.Helper()
 	var pages []document
-	add := func(name string) {
-		text, err := os.ReadFile(filepath.Join(testkit.Root(), name))
+	for _, pattern := range []string{"*.md", "bench/README.md", "docs/*.md", "docs/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(testkit.Root(), pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		pages = append(pages, document{name, strings.Split(string(text), "\n")})
-	}
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md"} {
-		if _, err := os.Stat(filepath.Join(testkit.Root(), name)); err == nil {
-			add(name)
-		}
-	}
-	err := filepath.WalkDir(filepath.Join(testkit.Root(), "docs"), func(file string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() && strings.HasSuffix(file, ".md") {
-			var name string
-			if name, err = filepath.Rel(testkit.Root(), file); err == nil {
-				add(filepath.ToSlash(name))
+		for _, file := range files {
+			name, _ := filepath.Rel(testkit.Root(), file)
+			page, err := readDocument(name)
+			if err != nil {
+				t.Fatal(err)
 			}
+			pages = append(pages, page)
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return pages
 }

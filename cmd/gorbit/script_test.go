@@ -78,11 +78,13 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exportSmall exports a model for the vocabulary of the scripts: 40 tokens.
+// smallModel is a configuration for the vocabulary of the scripts: 40 tokens.
+const smallModel = `{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+	"intermediate_size": 64, "vocab_size": 40, "max_position_embeddings": 32}`
+
 func exportSmall(t *testing.T) string {
 	t.Helper()
-	return testkit.Export(t, `{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
-		"intermediate_size": 64, "vocab_size": 40, "max_position_embeddings": 32}`, "--pooling", "mean")
+	return testkit.Export(t, smallModel, "--pooling", "mean")
 }
 
 // exitCodeIs runs a command and compares its exit code: exitcode 2 gorbit train. Its output can be

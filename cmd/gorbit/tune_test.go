@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,27 +34,20 @@ func TestTune(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(u.dir, "study.yaml"), []byte(study), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, turn := range transcript(t, page) {
-		cmd := u.command("/bin/bash", "-c", "set -o pipefail; "+turn.command)
-		cmd.Env = append(cmd.Env, "PATH="+u.bin+":"+os.Getenv("PATH"))
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s%s", turn.command, err, out, &stderr)
-		}
-		turn.compare(t, string(out))
+	r := &reader{dir: u.dir, env: append(u.command("gorbit").Env, "PATH="+u.bin+":"+os.Getenv("PATH"))}
+	if err := r.follow(io.Discard, page); err != nil {
+		t.Fatal(err)
 	}
 	args := []string{"tune", "--study", "killed", "--config", "study.yaml"}
-	r := u.start(t, args...)
-	r.await("an evaluation", func() bool {
+	killed := u.start(t, args...)
+	killed.await("an evaluation", func() bool {
 		metrics, _ := os.ReadFile(filepath.Join(u.dir, "killed/trials/0001/metrics.jsonl"))
 		return bytes.Contains(metrics, []byte(`"phase":"eval"`))
 	})
-	if err := r.Process.Signal(syscall.SIGKILL); err != nil {
+	if err := killed.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	r.wait()
+	killed.wait()
 	u.run("gorbit", args...)
 	if got, want := told(t, filepath.Join(u.dir, "killed")), told(t, filepath.Join(u.dir, "studies/rate")); got != want {
 		t.Errorf("the study that was killed ends with\n%s\nexpected\n%s", got, want)
