@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
@@ -36,6 +37,9 @@ type Config struct {
 	// may take so many times as long. On a TPU, a call has Patience plus five times the longest
 	// call from the start, for any number of steps; the first ones include compiling.
 	Patience time.Duration
+	// Log takes a line if a session with other servers is left behind, since a call of it, closing
+	// included, does not come back; nil is none.
+	Log *slog.Logger
 	// BucketBytes is the number of bytes of gradients that the replicas reduce together; 0
 	// means DefaultBucketBytes.
 	BucketBytes int64

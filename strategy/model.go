@@ -124,6 +124,5 @@ func (m *Model) Runtime() Runtime { return m.runtime }
 // GraphDef implements Strategy.
 func (m *Model) GraphDef() ([]byte, error) { return m.plan.GraphDef() }
 
-// Close implements Strategy. It does not close a session with a call that hangs: closing it would
-// hang, too.
+// Close implements Strategy. A session with other servers that do not answer is left behind.
 func (m *Model) Close() error { return m.session.close() }

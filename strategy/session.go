@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,12 +16,14 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/exec/tfsession"
 )
 
 // session is a TensorFlow session with one graph. It finds the graph's operations by name, and
 // gives up calls that wait for a lost server.
 type session struct {
-	tf      *tf.Session
+	local   *tf.Session        // nil if there are other servers
+	remote  *tfsession.Session // nil within one process
 	ops     map[string]*tf.Operation
 	cluster connection // nil within one process
 	// patience limits calls, see Config.Patience.
@@ -35,7 +38,6 @@ type session struct {
 	first   *thread         // makes the first call of each kind; nil unless within one process
 	pending int             // calls since the last garbage collection
 	longest time.Duration   // the longest call so far
-	stuck   bool            // a call hangs although its servers are lost
 }
 
 // connection is what a session knows of the servers that it runs on.
@@ -62,26 +64,29 @@ func newSession(t target, def []byte, config Config, rewrites *cpb.RewriterConfi
 	if err != nil {
 		return nil, err
 	}
-	s := &session{tf: on, patience: config.Patience}
 	if t.cluster != nil {
-		s.cluster = t.cluster
-	} else {
-		s.kinds, s.first = make(map[string]bool), newThread()
+		return newRemote(on, t.cluster, "", config).load(graph, def)
 	}
-	return s, s.load(graph, def)
+	s := &session{local: on, kinds: make(map[string]bool), first: newThread()}
+	return s.load(graph, def)
+}
+
+// newRemote returns a session with other servers, whose name in log lines is peer.
+func newRemote(on *tf.Session, cluster connection, peer string, config Config) *session {
+	return &session{remote: tfsession.New(on, tfsession.Config{Peer: peer, Grace: lostGrace, Log: config.Log}), cluster: cluster, patience: config.Patience}
 }
 
 // load imports a serialized GraphDef. It closes the session if that fails.
-func (s *session) load(graph *tf.Graph, def []byte) error {
+func (s *session) load(graph *tf.Graph, def []byte) (*session, error) {
 	s.ops = make(map[string]*tf.Operation)
 	if err := graph.Import(def, ""); err != nil {
 		s.close()
-		return fmt.Errorf("TensorFlow %s rejects the graph: %w", tf.Version(), err)
+		return nil, fmt.Errorf("TensorFlow %s rejects the graph: %w", tf.Version(), err)
 	}
 	for _, op := range graph.Operations() {
 		s.ops[op.Name()] = &op
 	}
-	return nil
+	return s, nil
 }
 
 // run feeds tensors to outputs, runs the target nodes and returns the fetched outputs.
@@ -238,63 +243,73 @@ func (t *thread) making(call func() ([]*tf.Tensor, error)) func() ([]*tf.Tensor,
 // call runs the session. It gives up a call that waits for a lost server. Steps is how many times as
 // long as other calls it may take.
 func (s *session) call(ctx context.Context, steps int, feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
-	if s.cluster == nil {
-		return s.tf.Run(feeds, fetches, targets)
+	if s.remote == nil {
+		return s.local.Run(feeds, fetches, targets)
 	}
-	own, judges := s.cluster.(judge)
-	if judges && s.failed() {
+	if _, judges := s.cluster.(judge); judges && s.failed() {
 		return nil, s.cluster.Err()
 	}
-	type result struct {
-		out []*tf.Tensor
-		err error
-	}
-	done := make(chan result, 1)
 	start := time.Now()
-	go func() {
-		out, err := s.tf.Run(feeds, fetches, targets)
-		done <- result{out, err}
-	}()
-	s.mu.Lock()
-	limit := s.patience + 5*s.longest
-	if s.longest == 0 && !judges {
-		limit = 10 * s.patience
-	}
-	limit *= time.Duration(steps)
-	s.mu.Unlock()
-	var late <-chan time.Time
-	if s.patience > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case r := <-done:
-		if r.err != nil {
-			return nil, s.lost(r.err)
-		}
+	waiting, stop := s.watch(ctx, s.limit(steps))
+	defer stop()
+	out, err := s.remote.Run(waiting, feeds, fetches, targets)
+	switch {
+	case err == nil:
 		s.mu.Lock()
 		s.longest = max(s.longest, time.Since(start)/time.Duration(steps))
 		s.mu.Unlock()
-		return r.out, nil
-	case <-late:
-		if judges {
-			s.cluster.Fail(own.silent(limit))
-			break
+		return out, nil
+	case waiting.Err() != nil:
+		return nil, cmp.Or(s.cluster.Err(), err)
+	}
+	return nil, s.lost(err)
+}
+
+// limit returns how long a call of so many steps may take; 0 is no limit.
+func (s *session) limit(steps int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit := s.patience + 5*s.longest
+	if _, judges := s.cluster.(judge); s.longest == 0 && !judges {
+		limit = 10 * s.patience
+	}
+	if s.patience == 0 {
+		return 0
+	}
+	return limit * time.Duration(steps)
+}
+
+// watch returns a context that ends when a call is to be given up: the cluster has failed. It fails it if
+// the call takes longer than the limit, or its context ends. The function returned ends the watch.
+func (s *session) watch(ctx context.Context, limit time.Duration) (context.Context, func()) {
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	over := make(chan struct{})
+	go func() {
+		defer giveUp()
+		var late <-chan time.Time
+		if limit > 0 {
+			timer := time.NewTimer(limit)
+			defer timer.Stop()
+			late = timer.C
 		}
-		s.cluster.Fail(&SessionLostError{fmt.Errorf("a call got no reply for %v although all workers are up; check that they can reach each other", limit.Round(time.Second))})
-	case <-s.cluster.Failed():
-	case <-ctx.Done():
-		s.cluster.Fail(ctx.Err())
+		select {
+		case <-over:
+		case <-late:
+			s.cluster.Fail(s.silent(limit))
+		case <-s.cluster.Failed():
+		case <-ctx.Done():
+			s.cluster.Fail(ctx.Err())
+		}
+	}()
+	return waiting, func() { close(over) }
+}
+
+// silent returns the error of a call that got no reply.
+func (s *session) silent(limit time.Duration) error {
+	if own, ok := s.cluster.(judge); ok {
+		return own.silent(limit)
 	}
-	select {
-	case <-done:
-	case <-time.After(lostGrace):
-		s.mu.Lock()
-		s.stuck = true
-		s.mu.Unlock()
-	}
-	return nil, s.cluster.Err()
+	return &SessionLostError{fmt.Errorf("a call got no reply for %v although all workers are up; check that they can reach each other", limit.Round(time.Second))}
 }
 
 // failed reports whether a server is lost.
@@ -358,17 +373,21 @@ func (s *session) operation(ref build.Ref) (*tf.Operation, error) {
 	return op, nil
 }
 
-// close frees the session, unless a call hangs: closing it would hang, too.
+// close frees the session. It leaves one behind whose servers do not answer.
 func (s *session) close() error {
+	if s.remote != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		return s.remote.Close(ctx)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stuck {
-		runtime.SetFinalizer(s.tf, nil)
-		return nil
-	}
 	if s.first != nil {
 		close(s.first.quit)
 		s.first = nil
 	}
-	return s.tf.Close()
+	return s.local.Close()
 }
+
+// closeTime is how long the servers may take to close a session.
+const closeTime = 5 * time.Second

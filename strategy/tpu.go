@@ -46,8 +46,8 @@ func NewTPU(ctx context.Context, export *graphs.Export, system *tpu.System, conf
 		return nil, fmt.Errorf("start a session with the TPU at %s: %w", system.Peer(), err)
 	}
 	l := &lease{peer: system.Peer(), failed: make(chan struct{})}
-	s := &session{tf: on, cluster: l, patience: config.Patience}
-	if err := s.load(graph, def); err != nil {
+	s, err := newRemote(on, l, system.Peer(), config).load(graph, def)
+	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
 	assignment, err := system.Topology.Assign(p.TPU.Evaluate.Feeds.Replicas)

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/exec/tfsession"
 )
 
 // DefaultStartTimeout is how long a TPU may take to be configured, if a SystemConfig does not
@@ -62,8 +62,7 @@ type System struct {
 	timeout time.Duration
 	log     *slog.Logger
 	graph   *tf.Graph
-	session *tf.Session
-	calls   sync.Mutex // held during a call of the session
+	session *tfsession.Session
 }
 
 // Start connects to a cluster that a Resolver found, finds the TPU among the devices that the
@@ -165,7 +164,7 @@ func (s *System) Shutdown(ctx context.Context) error {
 	defer cancel()
 	op, err := s.graph.AddOperation(tf.OpSpec{Type: "ShutdownDistributedTPU", Name: "shutdown", Device: s.device()})
 	if err == nil {
-		_, err = s.run(ctx, func() ([]*tf.Tensor, error) { return s.session.Run(nil, nil, []*tf.Operation{op}) })
+		_, err = s.session.Run(ctx, nil, nil, []*tf.Operation{op})
 	}
 	if err != nil {
 		return s.failed(PhaseShutdown, err)
@@ -197,8 +196,12 @@ func (s *System) open(cluster Cluster, named bool) error {
 	if err != nil {
 		return err
 	}
-	s.session, err = tf.NewSession(s.graph, &tf.SessionOptions{Target: cluster.Master(), Config: serialized})
-	return err
+	session, err := tf.NewSession(s.graph, &tf.SessionOptions{Target: cluster.Master(), Config: serialized})
+	if err != nil {
+		return err
+	}
+	s.session = tfsession.New(session, tfsession.Config{Peer: s.peer, Log: s.log})
+	return nil
 }
 
 func (s *System) configure(ctx context.Context) ([]byte, error) {
@@ -206,7 +209,7 @@ func (s *System) configure(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.run(ctx, func() ([]*tf.Tensor, error) { return s.session.Run(nil, []tf.Output{op.Output(0)}, nil) })
+	out, err := s.session.Run(ctx, nil, []tf.Output{op.Output(0)}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -217,49 +220,21 @@ func (s *System) configure(ctx context.Context) ([]byte, error) {
 	return []byte(topology), nil
 }
 
-func (s *System) run(ctx context.Context, call func() ([]*tf.Tensor, error)) ([]*tf.Tensor, error) {
-	return await(ctx, &s.calls, call)
-}
-
-// close gives up the session, once a call that was given up has ended.
+// close ends the session.
 func (s *System) close() {
 	if s.session == nil {
 		return
 	}
-	closing := func() ([]*tf.Tensor, error) { return nil, s.session.Close() }
 	// A server that does not answer is not waited for: there is nothing left to lose.
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if _, err := s.run(ctx, closing); err != nil {
+	if err := s.session.Close(ctx); err != nil {
 		s.log.Debug("the session with the TPU was not closed", "tpu", s.peer, "error", err)
 	}
 }
 
 // closeTimeout is how long the end of a session is waited for.
 const closeTimeout = 2 * time.Second
-
-// await makes a call that knows no context, after those before it. It is given up, and goes
-// on unheard, when the context ends.
-func await[T any](ctx context.Context, calls *sync.Mutex, call func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		calls.Lock()
-		defer calls.Unlock()
-		value, err := call()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
-}
 
 // shown is the TPU among the devices of a cluster.
 type shown struct {
@@ -272,7 +247,7 @@ var deviceName = regexp.MustCompile(`^/job:([^/]+)/replica:0/task:(\d+)/device:(
 
 // devices asks which devices there are. So many tasks were named.
 func (s *System) devices(ctx context.Context, tasks int) (shown, error) {
-	list, err := await(ctx, &s.calls, s.session.ListDevices)
+	list, err := s.session.ListDevices(ctx)
 	if err != nil {
 		return shown{}, err
 	}

@@ -64,7 +64,7 @@ func openModel(ctx context.Context, p params.Params, export *graphs.Export, func
 	if err != nil {
 		return placed{}, err
 	}
-	config.Patience, config.LocalInput = p.Strategy.WorkerTimeout, local
+	config.Patience, config.LocalInput, config.Log = p.Strategy.WorkerTimeout, local, env.Log
 	m, err := strategy.NewMultiWorker(ctx, export, f, config)
 	if err != nil {
 		if bad := (*shardinput.Error)(nil); errors.As(err, &bad) {
@@ -95,7 +95,7 @@ func openTPU(ctx context.Context, p params.Params, export *graphs.Export, functi
 			return placed{}, err
 		}
 	}
-	config.StandardOps, config.Patience = true, p.Strategy.TPUTimeout
+	config.StandardOps, config.Patience, config.Log = true, p.Strategy.TPUTimeout, env.Log
 	shapes := tpuAxes(p, export.Contract, cores)
 	last := len(shapes) - 1
 	config.Axes, config.MoreAxes = shapes[last], shapes[:last]

@@ -70,7 +70,7 @@ func (s tpuServer) serve(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
-	names, err := server.Devices()
+	names, err := server.Devices(ctx)
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}

@@ -58,7 +58,7 @@ func (c *child) serve(ctx context.Context) error {
 	work := make(chan message, 1)
 	go func() {
 		for m := range work {
-			if err := c.answer(m); err != nil {
+			if err := c.answer(ctx, m); err != nil {
 				// If this fails, the supervisor has ended.
 				_ = c.write(message{Failed: failedBy(err)})
 			}
@@ -131,7 +131,7 @@ func (c *child) reserve(r *reserve) error {
 	return c.write(message{Reserved: &reserved{Port: c.port}})
 }
 
-func (c *child) answer(m message) error {
+func (c *child) answer(ctx context.Context, m message) error {
 	spec, err := devices.Parse(m.Start.Devices)
 	if err != nil {
 		return err
@@ -174,7 +174,9 @@ func (c *child) answer(m message) error {
 	if err := c.release(); err != nil {
 		return err
 	}
-	all, err := server.Devices()
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	all, err := server.Devices(ctx)
 	if err != nil {
 		return err
 	}

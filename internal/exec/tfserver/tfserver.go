@@ -24,6 +24,7 @@ package tfserver
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -38,6 +39,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
+	"github.com/gorbit-ml/gorbit/internal/exec/tfsession"
 )
 
 // Job is the name of the cluster's only job.
@@ -223,20 +225,21 @@ func failure(status *C.TF_Status) error {
 func (s *Server) Target() string { return C.GoString(C.TF_ServerTarget(s.server)) }
 
 // Devices returns the names of the server's devices, such as
-// /job:worker/replica:0/task:1/device:CPU:0.
-func (s *Server) Devices() ([]string, error) {
+// /job:worker/replica:0/task:1/device:CPU:0. The call is given up when the context ends.
+func (s *Server) Devices(ctx context.Context) ([]string, error) {
 	task := fmt.Sprintf("/job:%s/replica:0/task:%d", Job, s.task)
 	// The other servers of the cluster may not be running yet.
 	config, err := proto.Marshal(&cpb.ConfigProto{DeviceFilters: []string{task}})
 	if err != nil {
 		return nil, err
 	}
-	session, err := tf.NewSession(tf.NewGraph(), &tf.SessionOptions{Target: s.Target(), Config: config})
+	own, err := tf.NewSession(tf.NewGraph(), &tf.SessionOptions{Target: s.Target(), Config: config})
 	if err != nil {
 		return nil, fmt.Errorf("list the devices of TensorFlow's server: %w", err)
 	}
-	defer session.Close()
-	devices, err := session.ListDevices()
+	session := tfsession.New(own, tfsession.Config{})
+	defer session.Close(ctx)
+	devices, err := session.ListDevices(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the devices of TensorFlow's server: %w", err)
 	}

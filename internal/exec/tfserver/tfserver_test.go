@@ -2,6 +2,7 @@ package tfserver
 
 import (
 	"bufio"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func serve(host netip.Addr) error {
 	if err := errors.Join(err, release()); err != nil {
 		return err
 	}
-	devices, err := server.Devices()
+	devices, err := server.Devices(context.Background())
 	if err != nil {
 		return err
 	}
