@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 func init() {
@@ -27,7 +29,7 @@ func init() {
 // helper starts this test binary as one of the helpers.
 func helper(t testing.TB, name, dir string) (*exec.Cmd, io.ReadCloser) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	cmd := testkit.Command(t, os.Args[0])
 	cmd.Env = append(os.Environ(), "GORBIT_TEST_HELPER="+name, "GORBIT_TEST_DIR="+dir, "TF_CPP_MIN_LOG_LEVEL=3")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -65,15 +65,16 @@ func newSession(t target, def []byte, config Config, rewrites *cpb.RewriterConfi
 		return nil, err
 	}
 	if t.cluster != nil {
-		return newRemote(on, t.cluster, "", config).load(graph, def)
+		// The cluster ends the calls when it fails.
+		return newRemote(on, t.cluster, tfsession.Config{Grace: lostGrace, Log: config.Log}, config.Patience).load(graph, def)
 	}
 	s := &session{local: on, kinds: make(map[string]bool), first: newThread()}
 	return s.load(graph, def)
 }
 
-// newRemote returns a session with other servers, whose name in log lines is peer.
-func newRemote(on *tf.Session, cluster connection, peer string, config Config) *session {
-	return &session{remote: tfsession.New(on, tfsession.Config{Peer: peer, Grace: lostGrace, Log: config.Log}), cluster: cluster, patience: config.Patience}
+// newRemote returns a session with other servers.
+func newRemote(on *tf.Session, cluster connection, c tfsession.Config, patience time.Duration) *session {
+	return &session{remote: tfsession.New(on, c), cluster: cluster, patience: patience}
 }
 
 // load imports a serialized GraphDef. It closes the session if that fails.
@@ -376,7 +377,11 @@ func (s *session) operation(ref build.Ref) (*tf.Operation, error) {
 // close frees the session. It leaves one behind whose servers do not answer.
 func (s *session) close() error {
 	if s.remote != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		limit := closeTime
+		if s.patience > 0 {
+			limit = min(limit, s.patience)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		return s.remote.Close(ctx)
 	}

@@ -11,6 +11,7 @@ import (
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/exec/tfsession"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 
@@ -46,7 +47,7 @@ func NewTPU(ctx context.Context, export *graphs.Export, system *tpu.System, conf
 		return nil, fmt.Errorf("start a session with the TPU at %s: %w", system.Peer(), err)
 	}
 	l := &lease{peer: system.Peer(), failed: make(chan struct{})}
-	s, err := newRemote(on, l, system.Peer(), config).load(graph, def)
+	s, err := newRemote(on, l, tfsession.Config{Peer: system.Peer(), Log: config.Log}, config.Patience).load(graph, def)
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}

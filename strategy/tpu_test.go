@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"fmt"
+	"log/slog"
 	"math"
 
 	"math/rand/v2"
@@ -51,6 +52,12 @@ func startTPU(t *testing.T) *tpu.System {
 // emulatedTPU is startTPU with a function that ends the emulator.
 func emulatedTPU(t *testing.T, hosts int, what emulator.Fault) (*tpu.System, func()) {
 	t.Helper()
+	return emulatedTPUBehind(t, hosts, what, func(l net.Listener) net.Listener { return l })
+}
+
+// emulatedTPUBehind is emulatedTPU with a listener in front of it.
+func emulatedTPUBehind(t *testing.T, hosts int, what emulator.Fault, front func(net.Listener) net.Listener) (*tpu.System, func()) {
+	t.Helper()
 	backend, err := tpuBackends[hosts]()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +76,7 @@ func emulatedTPU(t *testing.T, hosts int, what emulator.Fault) (*tpu.System, fun
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- e.Serve(ctx, l) }()
+	go func() { served <- e.Serve(ctx, front(l)) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -541,6 +548,99 @@ func TestTPUFaults(t *testing.T) {
 			}
 			if _, err := m.Steps(t.Context(), steps[1:]); c.lost && !errors.As(err, &lost) {
 				t.Errorf("the next step: %v, want a lost TPU", err)
+			}
+		})
+	}
+}
+
+// silence is a listener whose connections go silent at will: what is sent stays where it is, as for a
+// machine that is gone or a process that is stopped.
+type silence struct {
+	net.Listener
+	mu sync.Mutex // held while silent
+}
+
+func (s *silence) Accept() (net.Conn, error) {
+	c, err := s.Listener.Accept()
+	return silenced{c, s}, err
+}
+
+// silenced is a connection that reads nothing while it is to be silent.
+type silenced struct {
+	net.Conn
+	by *silence
+}
+
+func (c silenced) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.by.mu.Lock()
+	defer c.by.mu.Unlock()
+	return n, err
+}
+
+// lines sends what is written.
+type lines chan<- string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
+// TestTPUSilentAtEachCall makes each call of a strategy with a TPU that has gone silent. The call ends,
+// and so does Close, after which another session can be made.
+func TestTPUSilentAtEachCall(t *testing.T) {
+	export, steps := replicaExport(t), fixedSteps(t, 1, 1)
+	ctx, batch := t.Context(), steps[0].Batches[0]
+	for name, call := range map[string]func(m *TPU, system *tpu.System, c Config) error{
+		"prepare": func(_ *TPU, system *tpu.System, c Config) error {
+			c.Patience = 100 * time.Millisecond
+			_, err := NewTPU(ctx, export, system, c)
+			return err
+		},
+		"steps":    func(m *TPU, _ *tpu.System, _ Config) error { _, err := m.Steps(ctx, steps); return err },
+		"evaluate": func(m *TPU, _ *tpu.System, _ Config) error { _, err := m.Evaluate(ctx, batch); return err },
+		"predict":  func(m *TPU, _ *tpu.System, _ Config) error { _, err := m.Predict(ctx, batch); return err },
+		"read": func(m *TPU, _ *tpu.System, _ Config) error {
+			_, err := m.Read(ctx, export.Contract.Optimizer.Iterations)
+			return err
+		},
+		"close": func(m *TPU, _ *tpu.System, _ Config) error { return m.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := new(silence)
+			system, _ := emulatedTPUBehind(t, 1, emulator.None, func(l net.Listener) net.Listener { s.Listener = l; return s })
+			log := make(chan string, 10)
+			c := Config{Replicas: 1, StepsPerCall: 1, Axes: tpuShape, Patience: time.Minute, Log: slog.New(slog.NewTextHandler(lines(log), nil))}
+			m, err := NewTPU(ctx, export, system, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			start(t, m.Model, rand.New(rand.NewPCG(3, 5)))
+			m.session.patience, m.session.longest = 100*time.Millisecond, time.Millisecond
+			s.mu.Lock()
+			speaks := sync.OnceFunc(s.mu.Unlock)
+			defer speaks()
+			err = call(m, system, c)
+			var lost *TPULostError
+			if name == "close" && err != context.DeadlineExceeded || name != "close" && !errors.As(err, &lost) {
+				t.Errorf("error %v", err)
+			}
+			if err := m.Close(); err != nil && name != "prepare" {
+				t.Errorf("close behind a call that was left: %v", err)
+			}
+			if line := <-log; !strings.Contains(line, "TensorFlow does not come back from a call") {
+				t.Errorf("the log is %s", line)
+			}
+			speaks()
+			c.Log = nil
+			later, err := NewTPU(ctx, export, system, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			start(t, later.Model, rand.New(rand.NewPCG(3, 5)))
+			if err := later.Close(); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -318,7 +317,7 @@ func trainKilled(t *testing.T, p params.Params, run string) {
 		t.Fatal(err)
 	}
 	for kills := 0; ; kills++ {
-		cmd := exec.Command(os.Args[0])
+		cmd := testkit.Command(t, os.Args[0])
 		cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+params)
 		cmd.Stderr = new(bytes.Buffer)
 		if err := cmd.Start(); err != nil {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -193,7 +192,7 @@ func TestKilledRunInBucket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(self)
+		cmd := testkit.Command(t, self)
 		cmd.Env = append(os.Environ(), childRun+"=gs://b/run", childParams+"="+params)
 		var errs bytes.Buffer
 		cmd.Stderr = &errs

@@ -292,15 +292,15 @@ func newKiller(t *testing.T, p params.Params) killer {
 	if err := os.WriteFile(k.params, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if cmd := k.child(k.whole); cmd.Run() != nil {
+	if cmd := k.child(t, k.whole); cmd.Run() != nil {
 		t.Fatalf("the run failed: %s", cmd.Stderr)
 	}
 	return k
 }
 
 // child returns a process that trains.
-func (k killer) child(run string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0])
+func (k killer) child(t *testing.T, run string) *exec.Cmd {
+	cmd := testkit.Command(t, os.Args[0])
 	cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+k.params)
 	cmd.Stderr = new(bytes.Buffer)
 	return cmd
@@ -316,7 +316,7 @@ func (k killer) endsAsAnother(t *testing.T, when func(files []string, kills int)
 		if attempt > 20 {
 			t.Fatal("the run does not end")
 		}
-		cmd := k.child(run)
+		cmd := k.child(t, run)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -505,7 +505,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	cmd := exec.Command(os.Args[0])
+	cmd := testkit.Command(t, os.Args[0])
 	params := filepath.Join(t.TempDir(), "params.yaml")
 	content, _ := p.YAML()
 	if err := os.WriteFile(params, content, 0o644); err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -353,7 +352,7 @@ func TestHelp(t *testing.T) {
 func TestProcess(t *testing.T) {
 	model, golden := fixture(t)
 	start := func(args ...string) (stdout, stderr string, err error) {
-		cmd := exec.Command(os.Args[0], args...)
+		cmd := testkit.Command(t, os.Args[0], args...)
 		for _, v := range os.Environ() {
 			if !strings.HasPrefix(v, "TF_") {
 				cmd.Env = append(cmd.Env, v)
@@ -378,7 +377,7 @@ func TestProcess(t *testing.T) {
 // TestNoTraining checks that the program uses tfgo and not gorbit's own TensorFlow binding, which
 // cannot be linked into the same program.
 func TestNoTraining(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	out, err := testkit.Command(t, "go", "list", "-deps", ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

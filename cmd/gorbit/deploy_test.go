@@ -34,7 +34,7 @@ func fakes(t *testing.T, programs map[string]string) string {
 // shell runs a command with a folder first on PATH, and returns its output and exit code.
 func shell(t *testing.T, path string, env []string, program string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	cmd := exec.Command(program, args...)
+	cmd := testkit.Command(t, program, args...)
 	cmd.Env = append(os.Environ(), append(env, "PATH="+path+":"+os.Getenv("PATH"))...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -572,7 +571,7 @@ func (c *documentChecks) runPython(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(testkit.Python(t), "-c", parseOnly, testkit.Root())
+	cmd := testkit.Command(t, testkit.Python(t), "-c", parseOnly, testkit.Root())
 	cmd.Stdin = strings.NewReader(string(input))
 	out, err := cmd.CombinedOutput()
 	if err != nil || len(out) > 0 {

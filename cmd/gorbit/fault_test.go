@@ -32,7 +32,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// patience limits how long tests wait for a process. It is far more than needed.
+// patience limits how long tests wait for processes to be gone. It is far more than needed.
 const patience = 15 * time.Minute
 
 // output collects what a process prints, so that it can be read while the process runs.
@@ -94,18 +94,15 @@ func begin(t *testing.T, cmd *exec.Cmd) *running {
 	return r
 }
 
-// await waits until a condition holds while the process runs.
+// await waits until a condition holds while the process runs, which testkit.Command bounds.
 func (r *running) await(what string, there func() bool) {
 	r.t.Helper()
-	late := time.After(patience)
 	for !there() {
 		select {
 		case <-r.ended:
 			if !there() {
 				r.t.Fatalf("ended without %s: %v\n%s", what, r.err, &r.out)
 			}
-		case <-late:
-			r.t.Fatalf("waited %v for %s of %v\n%s", patience, what, r.Args, &r.out)
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
@@ -120,11 +117,7 @@ func (r *running) says(text string) {
 // wait waits for the process to end.
 func (r *running) wait() {
 	r.t.Helper()
-	select {
-	case <-r.ended:
-	case <-time.After(patience):
-		r.t.Fatalf("waited %v for the end of %v\n%s", patience, r.Args, &r.out)
-	}
+	<-r.ended
 }
 
 // exits waits for the process to end and checks its exit code.

@@ -25,7 +25,7 @@ func TestInstalledTreeStandsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("unshare", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc="+filepath.Join(root, "proc"), "true").CombinedOutput(); err != nil {
+	if out, err := testkit.Command(t, "unshare", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc="+filepath.Join(root, "proc"), "true").CombinedOutput(); err != nil {
 		t.Skipf("this system lets nobody make a namespace (unshare): %v %s", err, out)
 	}
 	out, err := u.command(testkit.Python(t), filepath.Join(testkit.Root(), "tools", "dist.py"), "install",
@@ -74,7 +74,7 @@ func TestInstalledTreeStandsAlone(t *testing.T) {
 		}
 	}
 	// What the programs look for lies beside them: no other place could give them a library.
-	paths, err := exec.Command("readelf", "-d", filepath.Join(root, "opt/bin/gorbit")).Output()
+	paths, err := testkit.Command(t, "readelf", "-d", filepath.Join(root, "opt/bin/gorbit")).Output()
 	if err == nil && !regexp.MustCompile(`runpath: \[\$ORIGIN/\.\./lib/gorbit/tensorflow\]`).Match(paths) {
 		t.Errorf("the installed program looks for libraries elsewhere:\n%s", paths)
 	}
@@ -104,7 +104,7 @@ func withoutLibrary(t *testing.T, root, library string) {
 		t.Fatal(err)
 	}
 	inside(t, root, "/opt/bin/gorbit", "--help")
-	cmd := enterRoot(root, "/opt/bin/gorbit", "version")
+	cmd := enterRoot(t, root, "/opt/bin/gorbit", "version")
 	out, err := cmd.CombinedOutput()
 	want := "^gorbit: TensorFlow's library cannot be loaded: libtensorflow_cc.so.2: .*; install the program with its library, or run make setup in the checkout\n$"
 	if cmd.ProcessState.ExitCode() != 1 || !regexp.MustCompile(want).Match(out) {
@@ -120,8 +120,8 @@ func withoutLibrary(t *testing.T, root, library string) {
 const enter = `mount --rbind /dev "$1/dev" && exec unshare --root="$1" --wd=/work "${@:2}"`
 
 // enterRoot returns a command that runs a program with a folder as its root directory.
-func enterRoot(root, program string, args ...string) *exec.Cmd {
-	cmd := exec.Command("unshare", append([]string{"--map-root-user", "--mount", "--pid", "--fork", "--kill-child",
+func enterRoot(t *testing.T, root, program string, args ...string) *exec.Cmd {
+	cmd := testkit.Command(t, "unshare", append([]string{"--map-root-user", "--mount", "--pid", "--fork", "--kill-child",
 		"--mount-proc=" + filepath.Join(root, "proc"), "bash", "-c", enter, "bash", root, program}, args...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/work", "CUDA_VISIBLE_DEVICES=-1"}
 	return cmd
@@ -131,7 +131,7 @@ func enterRoot(root, program string, args ...string) *exec.Cmd {
 // output.
 func inside(t *testing.T, root, program string, args ...string) string {
 	t.Helper()
-	cmd := enterRoot(root, program, args...)
+	cmd := enterRoot(t, root, program, args...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -145,7 +145,7 @@ func inside(t *testing.T, root, program string, args ...string) string {
 // the C and C++ libraries and itself.
 func copySystemLibraries(t *testing.T, file, root string) {
 	t.Helper()
-	out, err := exec.Command("ldd", file).CombinedOutput()
+	out, err := testkit.Command(t, "ldd", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("ldd: %v\n%s", err, out)
 	}

@@ -73,13 +73,7 @@ func (u *user) run(program string, args ...string) string {
 	cmd := u.command(program, args...)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &stderr, time.Second
-	err := cmd.Start()
-	if err == nil {
-		late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
-		err = cmd.Wait()
-		late.Stop()
-	}
-	if err != nil {
+	if err := cmd.Run(); err != nil {
 		u.t.Fatalf("%s %s: %v\n%s%s", program, strings.Join(args, " "), err, &out, &stderr)
 	}
 	if strings.Contains(stderr.String(), "tensorflow/") {

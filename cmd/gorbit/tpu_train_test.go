@@ -201,7 +201,8 @@ func (o *onTPU) hostsApart(t *testing.T) {
 
 	o.failsOnce(t, o.start(t, o.train("refused", "--tpu", "grpc://"+at[1]+",grpc://"+at[0])...), "this is host 1 of an emulated TPU")
 
-	r = kills("alone", "--tpu-timeout", "8s", "--max-restarts", "1")
+	// In a step, which the first host's server then waits for when the session is to be closed.
+	r = kills("alone", "--tpu-timeout", "8s", "--max-restarts", "1", "--steps", "1000", "--eval-interval", "1000")
 	o.failsOnce(t, r, "nothing answers at grpc://"+at[1])
 }
 

@@ -16,13 +16,14 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // TestWorker starts the worker command, connects to it, and stops it with SIGINT as a terminal
 // does.
 func TestWorker(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command("gorbit", "worker", "--listen", "127.0.0.1:0", "--devices", "cpu:2", "--threads", "1")
+	cmd := testkit.Command(t, "gorbit", "worker", "--listen", "127.0.0.1:0", "--devices", "cpu:2", "--threads", "1")
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	out, err := cmd.StdoutPipe()
@@ -43,7 +44,7 @@ func TestWorker(t *testing.T) {
 	if !found || rest != "with cpu:2\n" {
 		t.Fatalf("printed %q", line)
 	}
-	listed, err := exec.Command("gorbit", "devices", "--workers", address).Output()
+	listed, err := testkit.Command(t, "gorbit", "devices", "--workers", address).Output()
 	if err != nil || strings.Count(string(listed), address) != 2 || !strings.Contains(string(listed), cluster.GroupLeader+"/device:CPU:1") {
 		t.Errorf("gorbit devices --workers: %v\n%s", err, listed)
 	}
@@ -77,7 +78,7 @@ func TestWorker(t *testing.T) {
 func preload(t *testing.T, source string) string {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "preload.so")
-	cc := exec.Command("cc", "-x", "c", "-shared", "-fPIC", "-o", library, "-", "-ldl")
+	cc := testkit.Command(t, "cc", "-x", "c", "-shared", "-fPIC", "-o", library, "-", "-ldl")
 	cc.Stdin = strings.NewReader(source)
 	if out, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -90,7 +91,7 @@ func preload(t *testing.T, source string) string {
 func TestWorkerTakesGPUs(t *testing.T) {
 	cuda := preload(t, "int cuInit(unsigned flags) { return 0; }\nint cuDeviceGetCount(int *n) { *n = 2; return 0; }\n")
 	for with, variable := range map[string]string{"cpu:1": "CUDA_VISIBLE_DEVICES=-1", "gpu": cuda} {
-		cmd := exec.Command("gorbit", "worker", "--listen", "127.0.0.1:0")
+		cmd := testkit.Command(t, "gorbit", "worker", "--listen", "127.0.0.1:0")
 		cmd.Env = append(os.Environ(), variable)
 		begin(t, cmd).says(" with " + with + "\n")
 	}
@@ -108,7 +109,7 @@ func TestWorkerUsage(t *testing.T) {
 		"leave it out: a TPU's server":          {"--sockets", "/tmp", "--tpu"},
 		"run chmod 700 .":                       {"--sockets", "."},
 	} {
-		out, err := exec.Command("gorbit", append([]string{"worker"}, args...)...).CombinedOutput()
+		out, err := testkit.Command(t, "gorbit", append([]string{"worker"}, args...)...).CombinedOutput()
 		exit, ok := err.(*exec.ExitError)
 		if !ok || exit.ExitCode() != fault.ExitUsage || !strings.Contains(string(out), want) {
 			t.Errorf("%v: %v, want %d and %s:\n%s", args, err, fault.ExitUsage, want, out)

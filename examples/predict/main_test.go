@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -48,10 +47,10 @@ func TestPredict(t *testing.T) {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(dir, "predict")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := testkit.Command(t, "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	out, err := exec.Command(binary, run, "A good film", "bad").Output()
+	out, err := testkit.Command(t, binary, run, "A good film", "bad").Output()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if err != nil || len(lines) != 2 {
 		t.Fatalf("%v: %s", err, out)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -33,10 +32,10 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(dir, "serve")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := testkit.Command(t, "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	cmd := exec.Command(binary, "--model", filepath.Join(dir, "model"), "--listen", "127.0.0.1:0")
+	cmd := testkit.Command(t, binary, "--model", filepath.Join(dir, "model"), "--listen", "127.0.0.1:0")
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {

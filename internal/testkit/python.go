@@ -2,7 +2,6 @@ package testkit
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,7 +12,7 @@ import (
 // log is off. If the script fails, the test fails with its traceback.
 func RunPython(t testing.TB, script string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(Python(t), append([]string{"-c", script}, args...)...)
+	cmd := Command(t, Python(t), append([]string{"-c", script}, args...)...)
 	cmd.Env = append(os.Environ(), "TF_CPP_MIN_LOG_LEVEL=3", "CUDA_VISIBLE_DEVICES=-1", "PYTHONPATH="+filepath.Join(Root(), "tools"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/tpu/emulator"
 	pb "github.com/gorbit-ml/gorbit/tpu/emulator/internal/masterpb"
 )
@@ -219,7 +219,7 @@ func TestAbandoned(t *testing.T) {
 	t.Parallel()
 	log := newWords()
 	address := emulateWith(t, emulator.Config{Abandoned: 100 * time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
-	child := exec.Command(os.Args[0], "-test.run=^TestAbandoned$")
+	child := testkit.Command(t, os.Args[0], "-test.run=^TestAbandoned$")
 	child.Env = append(os.Environ(), "GORBIT_TEST_ABANDON="+address)
 	out := newWords()
 	child.Stdout = out

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 //go:embed testdata/transformers.py
@@ -82,7 +82,7 @@ func TestWriteHuggingFace(t *testing.T) {
 		if python == "" {
 			t.Skipf("%s is not set; expected a Python that has torch and transformers", transformersPython)
 		}
-		out, err := exec.Command(python, "-c", transformersScript, o.Out, filepath.Join(dir, "golden.json")).Output()
+		out, err := testkit.Command(t, python, "-c", transformersScript, o.Out, filepath.Join(dir, "golden.json")).Output()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/app/tune"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 //go:embed testdata/optuna.py
@@ -105,7 +105,7 @@ type optunaSays struct {
 // askOptuna runs the script on the journal in a folder.
 func askOptuna(t *testing.T, python, folder string) (got optunaSays) {
 	t.Helper()
-	cmd := exec.Command(python, "-c", optunaScript, filepath.Join(folder, JournalFile), "study")
+	cmd := testkit.Command(t, python, "-c", optunaScript, filepath.Join(folder, JournalFile), "study")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err == nil {

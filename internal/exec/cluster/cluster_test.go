@@ -32,6 +32,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // TestMain lets the test binary be a worker, its child, or a chief.
@@ -131,7 +132,7 @@ func (l *lockedBuffer) String() string {
 // launch starts the test binary with arguments and reads the line that it prints.
 func launch(t testing.TB, args ...string) *local {
 	t.Helper()
-	l := &local{cmd: exec.Command(os.Args[0], args...), log: new(lockedBuffer), ended: make(chan struct{})}
+	l := &local{cmd: testkit.Command(t, os.Args[0], args...), log: new(lockedBuffer), ended: make(chan struct{})}
 	l.cmd.Stderr = l.log
 	// Neither the workers' talk nor the session's goes through a proxy.
 	l.cmd.Env = append(os.Environ(), "http_proxy=http://127.0.0.1:1", "no_proxy=")

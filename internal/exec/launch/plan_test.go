@@ -3,13 +3,13 @@ package launch
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 func write(t *testing.T, text string) string {
@@ -153,7 +153,7 @@ func TestSSHMustBeAnotherMachine(t *testing.T) {
 // A shell takes a printed command for the words that it was made of.
 func TestStringIsForAShell(t *testing.T) {
 	words := []string{"printf", `%s\n`, "plain", "", "two words", "it's", `"$HOME"`, "a;b|c&d", "*?[x]", "~", "é\t!", "a=b,c:d@e%f+g", "-x", "#x", `\`}
-	out, err := exec.Command("sh", "-c", Command{Args: words}.String()).Output()
+	out, err := testkit.Command(t, "sh", "-c", Command{Args: words}.String()).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // output collects what is written, and calls a function once some text is there.
@@ -289,7 +289,7 @@ func TestLaunchKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	cmd := exec.Command(program, "launch", freeAddress(t), "--do", "step", "stop")
+	cmd := testkit.Command(t, program, "launch", freeAddress(t), "--do", "step", "stop")
 	cmd.Env = append(os.Environ(), fakeDir+"="+dir)
 	said := &output{text: "waiting"}
 	waiting := make(chan struct{})

@@ -2,7 +2,6 @@ package tfprocess_test
 
 import (
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 	tf "github.com/wamuir/graft/tensorflow"
 )
 
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 // standard output and to standard error.
 func start(t *testing.T, env ...string) (stdout, stderr string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	cmd := testkit.Command(t, os.Args[0])
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "TF_") {
 			cmd.Env = append(cmd.Env, v)

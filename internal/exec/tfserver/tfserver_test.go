@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	_ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // TestMain lets the test binary be a process with a server at the address of its
@@ -113,7 +113,7 @@ func listening(t *testing.T, pid, port int) []string {
 // returns what the process prints.
 func startServer(t *testing.T, at string) (pid int, lines *bufio.Scanner) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "serve", at)
+	cmd := testkit.Command(t, os.Args[0], "serve", at)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
