@@ -147,6 +147,9 @@ func (g factorsGolden) begin(t *testing.T, m Strategy) {
 // TestFactorsOfRuns holds ten steps with frozen variables, with factors of the learning rate and weight
 // decay, and with moving averages, against Keras', in every way to divide them.
 func TestFactorsOfRuns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, golden := openFactors(t)
 	for _, w := range []way{
 		{"one device", 0, 1, 1, Config{}},
@@ -285,6 +288,9 @@ func TestFactorsOfOneChangeNothing(t *testing.T) {
 // TestFrozenHasNoBackward wants the same bits of what is trained where a layer is frozen as where its
 // learning rate is 0, but fewer products: the backward pass ends above the frozen layer.
 func TestFrozenHasNoBackward(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, golden := openFactors(t)
 	trained := func(low Factor, standard bool) (values map[string][]byte, products int) {
 		m, err := NewOneDevice(t.Context(), export, "", Config{StandardOps: standard, Factors: map[string]Factor{"model/low/kernel": low, "model/low/bias": low}})

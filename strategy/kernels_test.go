@@ -99,6 +99,9 @@ func instructionSets(t *testing.T) []string {
 // instruction set that the machine has: gradients and updated variables of a step, sums of an
 // evaluation, logits.
 func TestKernelsEqualStandardOps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	dir := testkit.Made(t, kernelModels)
 	layouts := map[string][][]int32{
 		"packed":         {row(run(20, 1), run(13, 2), run(7, 0)), row(run(1, 1), run(39, 2)), run(40, 1)},

@@ -85,6 +85,9 @@ func sameBits(t *testing.T, got, want *Model) {
 // TestLoopEqualsSingleSteps makes 20 steps one at a time, and 7 at a time, and wants the same bits of
 // results and variables. Then it makes steps that are not applied, and that fail.
 func TestLoopEqualsSingleSteps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export := replicaExport(t)
 	for _, w := range looped {
 		t.Run(w.name, func(t *testing.T) {

@@ -165,6 +165,9 @@ func near(a, b, tolerance float64) bool {
 }
 
 func TestComposedStepEqualsTrainStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	for _, pooling := range []string{"first", "mean"} {
 		t.Run(pooling, func(t *testing.T) {
 			dir := testkit.Made(t, golden, pooling)

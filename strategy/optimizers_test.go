@@ -65,6 +65,9 @@ for name, optimizer in optimizers.OPTIMIZERS.items():
 // TestOptimizers holds three steps with the kernels, on two replicas, and with the optimizer sharded
 // against those of TensorFlow's operations on one device.
 func TestOptimizers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	dir := testkit.Made(t, optimizerModels)
 	rng := rand.New(rand.NewPCG(3, 5))
 	batch := func(examples int) []Feature {

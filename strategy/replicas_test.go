@@ -166,6 +166,9 @@ var ways = []way{
 // whole, uneven last batches included: variables and slots after 20 steps, and what
 // each step says. Replicas must agree with each other bit for bit.
 func TestWaysAgree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export := replicaExport(t)
 	ctx := context.Background()
 	one, err := NewOneDevice(ctx, export, "", Config{})
@@ -186,6 +189,9 @@ func TestWaysAgree(t *testing.T) {
 // TestSameBitsAgain wants a training to end in the same bits however its parts were
 // scheduled.
 func TestSameBitsAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export := replicaExport(t)
 	for _, w := range []way{
 		{"4 lanes", 0, 1, 1, Config{Lanes: 4}},
@@ -372,6 +378,9 @@ func TestNotFiniteEverywhere(t *testing.T) {
 // TestOverflowEverywhere wants a step whose gradients are too large for float16 on one
 // replica alone to be skipped by all, and the next to be made by all.
 func TestOverflowEverywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export := replicaExportIn(t, "fp16")
 	ctx := context.Background()
 	for _, w := range []way{{"mirrored", 0, 2, 1, Config{}}, {"sharded", 0, 2, 1, Config{ShardOptimizer: true}}} {

@@ -210,6 +210,9 @@ func begin(t testing.TB, m Strategy, values map[string][]float64) {
 // TestTrainsAsKeras holds losses, norms of gradients, variables and statistics of several steps, and
 // evaluation, prediction and metrics after them, against Keras' own.
 func TestTrainsAsKeras(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, golden := kerasExport(t, "keras")
 	m := way{replicas: 1}.open(t, export)
 	begin(t, m, golden.Before)
@@ -306,6 +309,9 @@ var dividing = []way{
 // alone would give, by weight, in every way to divide it, and variables and slots to be the same in
 // all ways; and nothing to change in steps that are not finite.
 func TestStatesOfParts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, golden := kerasExport(t, "factored")
 	one := way{replicas: 1}.open(t, export)
 	begin(t, one, golden.Before)
@@ -432,6 +438,9 @@ func statesThatAreNotFinite(t *testing.T, m *Model, golden kerasGolden) {
 // TestLoopUpdatesStates wants the same bits of results, variables and statistics of steps one at a
 // time and five at a time, one of which is not applied.
 func TestLoopUpdatesStates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, golden := kerasExport(t, "factored")
 	for _, w := range []way{{"one device", 0, 1, 1, Config{}}, {"2 lanes", 0, 1, 1, Config{Lanes: 2}}, {"mirrored 2", 0, 2, 1, Config{}}, {"sharded 2", 0, 2, 1, Config{ShardOptimizer: true}}} {
 		t.Run(w.name, func(t *testing.T) {
@@ -517,6 +526,9 @@ func TestSlotsOfTheContract(t *testing.T) {
 // TestFirstCall makes one call or another first: slots have their first values, but for those that it
 // assigns, and later calls leave them alone.
 func TestFirstCall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, golden := kerasExport(t, "keras")
 	const initial = 0.1 // of Adagrad's slots
 	first := export.Contract.Variables[0]
@@ -566,6 +578,9 @@ func TestFirstCall(t *testing.T) {
 // TestFactors makes a step with and without weight decay and wants the variables to be moved by
 // their own factors of the learning rate and of the decay.
 func TestFactors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, golden := kerasExport(t, "grouped")
 	factors := make(map[string][2]float64)
 	for _, v := range export.Contract.Variables {
@@ -624,6 +639,9 @@ func TestFactors(t *testing.T) {
 // TestTPUUpdatesStates trains on two cores of an emulated TPU, one step and three steps a call, as on
 // two CPUs: statistics, slots of two updates, and a step that is not applied.
 func TestTPUUpdatesStates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, golden := kerasExport(t, "factored")
 	var in []StepInput
 	rng := rand.New(rand.NewPCG(6, 7))

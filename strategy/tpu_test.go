@@ -151,6 +151,9 @@ func fixedSteps(t testing.TB, replicas, steps int) []StepInput {
 // TestTPUTrains holds steps on an emulated TPU, in calls of 1, 5 and 20 steps, against those of as
 // many CPU devices: what each step says, and the variables and slots afterwards.
 func TestTPUTrains(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export := replicaExport(t)
 	for _, c := range []struct {
 		replicas, steps int
@@ -201,6 +204,9 @@ func TestTPUTrains(t *testing.T) {
 
 // TestTPUShapes makes steps and evaluations of several shapes, those of CPU devices.
 func TestTPUShapes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export := replicaExport(t)
 	short := map[string]int64{"rows": 3, "length": 8, "examples": 4}
 	steps, rng := fixedSteps(t, 2, 6), rand.New(rand.NewPCG(7, 8))
@@ -309,6 +315,9 @@ func TestTPUStopsBehindARefusedStep(t *testing.T) {
 
 // TestTPUOnTwoHosts trains on the cores of a TPU of two hosts.
 func TestTPUOnTwoHosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, steps := replicaExport(t), fixedSteps(t, 6, 2)
 	system, _ := emulatedTPU(t, 2, emulator.None)
 	m, err := NewTPU(t.Context(), export, system, Config{Replicas: 6, StepsPerCall: 2, Axes: tpuShape})
@@ -430,6 +439,9 @@ func TestTPUEvaluates(t *testing.T) {
 
 // TestTPUInBF16 makes a step of an export that computes in bfloat16.
 func TestTPUInBF16(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	export, err := graphs.Open(testkit.Export(t, `{"vocab_size": 30, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48, "max_position_embeddings": 16}`, "--num-labels", "3", "--precision", "bf16"))
 	if err != nil {
 		t.Fatal(err)

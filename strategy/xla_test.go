@@ -26,6 +26,9 @@ for name, xla in (("plain", False), ("xla", True)):
 // outside of what is compiled, against one replica of TensorFlow's operations and the
 // package's: steps, an evaluation, a prediction and all variables.
 func TestXLA(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	dir := testkit.Made(t, xlaModels)
 	ctx := context.Background()
 	open := func(name string, w way) *Model {

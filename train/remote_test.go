@@ -50,6 +50,9 @@ func upload(t *testing.T, server *gcstest.Server, dir, name string) string {
 }
 
 func TestTrainReadsFromBucket(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs = 6, 0
 	first := filepath.Join(t.TempDir(), "first")
@@ -151,6 +154,9 @@ func download(t *testing.T, state gcstest.State, prefix string) string {
 //
 // Long: one run, from its first process to the reading of its checkpoints.
 func TestKilledRunInBucket(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Checkpoint.Best, p.Checkpoint.BestMode = "loss", ""
 	local := filepath.Join(t.TempDir(), "local")
@@ -278,6 +284,9 @@ func TestKilledRunInBucket(t *testing.T) {
 //
 // Long: the three kinds of crash share the run and the comparison.
 func TestCrashInBucketAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 4, 0, 2, 3
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""
@@ -391,6 +400,9 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 // TestTrainReadsRecordsFromBucket reads every record over the network, because there is no room
 // for copies.
 func TestTrainReadsRecordsFromBucket(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs, p.Train.EvalInterval = 3, 0, params.NoEval
 	local, remote := filepath.Join(t.TempDir(), "local"), filepath.Join(t.TempDir(), "remote")

@@ -215,6 +215,9 @@ func TestMicroBatchesWithoutPadding(t *testing.T) {
 // variables and slots must be those of a run that one device made without a break. The
 // first step after the break is of the one example that is left of an epoch.
 func TestCheckpointsGoAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	const saved, steps = 4, 6
 	_, data := fixture(t)
 	workers := startWorkers(t, "cpu:1", "", "")

@@ -213,6 +213,9 @@ func sameRuns(t *testing.T, got, want string) {
 }
 
 func TestTrainLearns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Train.Epochs = 12
 	run := filepath.Join(t.TempDir(), "run")
@@ -253,6 +256,9 @@ func TestTrainLearns(t *testing.T) {
 // saves, and starts it again until it ends.
 func TestKilledRunEndsAsAnother(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	killer := newKiller(t, p)
 	for _, test := range []struct {
@@ -391,6 +397,9 @@ func (s *stopper) Step(i runner.StepInfo) {
 // TestPackingIsExact holds packed rows against one row per example: the same
 // losses, gradients and updates to rounding, with dropout off.
 func TestPackingIsExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}
 	p.Train.Steps = 6
@@ -519,6 +528,9 @@ func TestSecondProcessIsRefused(t *testing.T) {
 }
 
 func TestCheckpointOfAnotherModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
 	p := testParams(t)
 	p.Train.Steps = 3
 	run := filepath.Join(t.TempDir(), "run")

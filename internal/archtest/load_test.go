@@ -36,6 +36,9 @@ func root() string {
 // modulePackages are the packages of the module, sorted by path.
 func modulePackages(t *testing.T) []*packages.Package {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("reads the sources")
+	}
 	pkgs, err := load()
 	if err != nil {
 		t.Fatal(err)
@@ -52,6 +55,9 @@ func modulePackages(t *testing.T) []*packages.Package {
 // of what they import from the build cache.
 func withTypes(t *testing.T, patterns ...string) []*packages.Package {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("reads the sources")
+	}
 	pkgs, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
 			packages.NeedImports | packages.NeedTypes | packages.NeedTypesInfo |
