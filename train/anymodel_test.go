@@ -10,11 +10,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -161,8 +163,19 @@ func TestAnyModel(t *testing.T) {
 			if err != nil || fmt.Sprint(again) != fmt.Sprint(out) {
 				t.Errorf("evaluated again %v, %v, expected %v", again, err, out)
 			}
-			checkExamples(t, r, again)
+			rows := checkExamples(t, r, again)
 			labels := m.name == "plants" // the exporter of Keras models adds what the table needs
+			if labels {
+				two := []evaluation.Row{rows[7], rows[2]}
+				if err := r.DescribeInputs(t.Context(), "", two); err != nil {
+					t.Fatal(err)
+				}
+				for _, row := range two {
+					if in := row.Inputs; len(in) != 2 || in[0].Name != "image" || in[0].PNG == nil || in[1].Name != "measures" || len(strings.Fields(in[1].Value)) != 4 {
+						t.Errorf("the inputs of %s are %+v; expected a picture and four measures", row.Record, in)
+					}
+				}
+			}
 			switch e, err := r.Evaluation(t.Context(), ""); {
 			case err != nil || (e.Confusion != nil) != labels || (e.Classes != nil) != labels:
 				t.Errorf("evaluated in detail: %+v, %v; expected a table of the classes only for models of one label", e, err)

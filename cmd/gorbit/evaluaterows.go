@@ -96,5 +96,8 @@ func (r *evaluatedRows) evaluate(ctx context.Context, run *train.Run, split stri
 		err = out.End(ctx, err)
 	}
 	kept.End(e)
+	if err == nil {
+		err = run.DescribeInputs(ctx, split, e.Worst)
+	}
 	return e, err
 }

@@ -184,6 +184,8 @@ type Row struct {
 	TextPair string `json:"text_pair,omitempty"`
 	// Decoded says that the texts are those of the tokens, as the data do not keep them.
 	Decoded bool `json:"decoded,omitempty"`
+	// Inputs are what a model is given that takes no texts; of the worst rows alone.
+	Inputs []Input `json:"inputs,omitempty"`
 	// Label and Prediction are a string, a number, or a list of strings or numbers; nil if there is
 	// none.
 	Label      any `json:"label,omitempty"`
@@ -194,6 +196,13 @@ type Row struct {
 	Loss runner.Number `json:"loss"`
 	// Weight is 1 if the record has none.
 	Weight float64 `json:"weight"`
+}
+
+// Input is a feature that a model is given: its first values in words or, of an image, a small picture.
+type Input struct {
+	Name  string `json:"name"`
+	Value string `json:"value,omitempty"`
+	PNG   []byte `json:"png,omitempty"`
 }
 
 // Source returns where a row comes from, as FILE:LINE, or else its record.

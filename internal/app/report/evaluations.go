@@ -1,7 +1,11 @@
 package report
 
 import (
+	"bytes"
+	"encoding/base64"
 	"fmt"
+	"html/template"
+	"image/png"
 	"slices"
 	"strings"
 
@@ -53,6 +57,39 @@ type worstView struct {
 type worstRow struct {
 	Loss, Label, Prediction, Probability string
 	Text, Pair, Source                   string
+	Inputs                               []inputView
+}
+
+// inputView is an input of a model that takes no texts: words, or the address of a picture.
+type inputView struct {
+	Name, Value string
+	Picture     template.URL
+	Width       int // on the page
+}
+
+// Limits of the pictures of a page.
+const (
+	mostPictures  = 48
+	largestSide   = 256 // of what is in a file
+	pictureHeight = 56
+)
+
+// inputsOf returns what a row says of its inputs; pictures is how many pictures the page may still show.
+func inputsOf(row evaluation.Row, pictures *int) []inputView {
+	var out []inputView
+	for _, in := range row.Inputs {
+		v := inputView{Name: in.Name, Value: clip(in.Value, longestText)}
+		size, err := png.DecodeConfig(bytes.NewReader(in.PNG))
+		if err == nil && *pictures > 0 && min(size.Width, size.Height) > 0 && max(size.Width, size.Height) <= largestSide {
+			*pictures--
+			v.Width = min(4*pictureHeight, pictureHeight*size.Width/size.Height)
+			v.Picture = template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(in.PNG))
+		}
+		if v.Value != "" || v.Picture != "" {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // evaluate fills in what the files of evaluations say, for each split that of the best evaluation or
@@ -152,9 +189,11 @@ func classesOf(e *evaluation.Evaluation) classView {
 
 func worstOf(e *evaluation.Evaluation) worstView {
 	w := worstView{Title: fmt.Sprintf("%s at step %s", e.Split, count(e.Step)), Left: max(0, len(e.Worst)-mostWorst)}
+	pictures := mostPictures
 	for _, row := range first(mostWorst, e.Worst) {
 		at := worstRow{Loss: value(float64(row.Loss)), Label: answer(row.Label), Prediction: answer(row.Prediction),
-			Text: clip(row.Text, longestText), Pair: clip(row.TextPair, longestText), Source: row.Source()}
+			Text: clip(row.Text, longestText), Pair: clip(row.TextPair, longestText), Source: row.Source(),
+			Inputs: inputsOf(row, &pictures)}
 		if name, ok := row.Prediction.(string); ok {
 			if p, ok := row.Probabilities[name]; ok {
 				at.Probability = value(p)

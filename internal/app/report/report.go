@@ -175,7 +175,7 @@ func policy() string {
 		sum := sha256.Sum256([]byte(text))
 		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
-	return "default-src 'none'; style-src " + hash(styleCSS) + "; script-src " + hash(scriptJS) + "; base-uri 'none'; form-action 'none'"
+	return "default-src 'none'; img-src data:; style-src " + hash(styleCSS) + "; script-src " + hash(scriptJS) + "; base-uri 'none'; form-action 'none'"
 }
 
 // first returns at most the first n elements.

@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"math"
 	"os"
 	"path/filepath"
@@ -79,7 +81,8 @@ func makeRun(t testing.TB, dir string, steps int, rate float64) {
 func addEvaluation(t testing.TB, dir string, step int64, classes int) {
 	t.Helper()
 	e := &evaluation.Evaluation{By: evaluation.ByEvaluate, Task: "classification", Split: "dev", Step: step, Examples: 100, Metrics: runner.Outputs{"accuracy": 0.9, "mcc": math.NaN()},
-		Worst: []evaluation.Row{{File: "dev.tsv", Line: 5, Text: hostile, Label: "c0", Prediction: "c1", Probabilities: runner.Outputs{"c1": 0.97}, Loss: 3.5, Weight: 1}}}
+		Worst: []evaluation.Row{{File: "dev.tsv", Line: 5, Text: hostile, Label: "c0", Prediction: "c1", Probabilities: runner.Outputs{"c1": 0.97}, Loss: 3.5, Weight: 1,
+			Inputs: []evaluation.Input{{Name: "age", Value: "31"}, {Name: "photo", PNG: picture(t, 8, 4)}, {Name: "huge", PNG: picture(t, 300, 1)}, {Name: "none", PNG: []byte(hostile)}}}}}
 	flat := make([]float64, classes*classes)
 	names := make([]string, classes)
 	e.Classes = &evaluation.Classes{Of: evaluation.OfLabel}
@@ -93,6 +96,16 @@ func addEvaluation(t testing.TB, dir string, step int64, classes int) {
 	if _, err := evaluation.Write(dir, e); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// picture returns a PNG.
+func picture(t testing.TB, width, height int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 // write returns the page of some run folders.
@@ -168,6 +181,7 @@ func checkClosed(t *testing.T, page string) *html.Node {
 		for _, a := range d.Attr {
 			switch {
 			case a.Key == "href" && strings.HasPrefix(a.Val, "#"):
+			case d.Data == "img" && a.Key == "src" && strings.HasPrefix(a.Val, "data:image/png;base64,"): // of an example
 			case a.Key == "href", a.Key == "src", a.Key == "srcset", a.Key == "action", a.Key == "style", a.Key == "data", strings.HasPrefix(a.Key, "on"):
 				t.Errorf("<%s> has %s=%q", d.Data, a.Key, a.Val)
 			case a.Key == "id" && ids[a.Val]:
@@ -177,7 +191,7 @@ func checkClosed(t *testing.T, page string) *html.Node {
 			}
 		}
 		switch d.Data {
-		case "link", "iframe", "object", "embed", "img", "base", "form":
+		case "link", "iframe", "object", "embed", "base", "form":
 			t.Errorf("the page has a <%s>", d.Data)
 		}
 	}
@@ -239,6 +253,9 @@ func TestPage(t *testing.T) {
 	}
 	if n := len(all(root, "circle", "best")); n != 1 {
 		t.Errorf("%d points are marked as best; expected 1", n)
+	}
+	if got := all(root, "img", ""); len(got) != 1 || attribute(got[0], "width") != "112" || attribute(got[0], "alt") != "the image photo" || !strings.Contains(whole, "age 31") {
+		t.Errorf("the page has %d pictures of the worst example, and its age: %v; expected that of 8 by 4 pixels", len(got), strings.Contains(whole, "age 31"))
 	}
 	for _, c := range all(root, "figure", "chart") {
 		logs := len(all(c, "svg", "log"))

@@ -480,7 +480,7 @@
       if (!wide) return;
       note = document.createElement("p");
       note.className = "wider";
-      note.textContent = "The table is wider than the screen: scroll it sideways →";
+      note.textContent = "The table is wider than the screen: scroll it sideways.";
       target.before(note);
     }
     note.hidden = !wide;
