@@ -31,6 +31,20 @@ func measuredPeak(ctx context.Context, key peak.Key, again bool) (peak.Peak, err
 	return p, store.Keep(p)
 }
 
+// measuredProducts compares the products of this machine's CPU in bf16 and float32. They are measured
+// together unless both are remembered: the speed of a shared machine changes by the hour.
+func measuredProducts(ctx context.Context) (peak.Products, error) {
+	store, err := peak.OfUser()
+	if err != nil {
+		return peak.Products{}, err
+	}
+	_, float32s := store.Find(peak.CPU("float32"))
+	_, bf16s := store.Find(peak.CPU("bf16"))
+	return peak.CompareProducts(ctx, devices.SlowBF16(), func(ctx context.Context, key peak.Key) (peak.Peak, error) {
+		return measuredPeak(ctx, key, !float32s || !bf16s)
+	})
+}
+
 // inspectPeaks reports the peaks of this machine that are remembered, or measures them. Precisions that
 // the processor emulates are left out.
 func inspectPeaks(ctx context.Context, measure bool) []doctor.Finding {

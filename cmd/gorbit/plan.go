@@ -130,19 +130,28 @@ func (p *planFlags) make(cmd *cobra.Command, g *globals, base params.Params) err
 	return made.Write(cmd.OutOrStdout(), freeAt(machine, p.run))
 }
 
-// measure sets the plan's shares of the machine's peak. It is measured if it is not remembered: after
-// the trainings, of which it would take memory of a GPU.
+// measure sets the plan's shares of the machine's peak, and how fast the machine's CPU multiplies in
+// bf16 and in float32. What is not remembered is measured: after the trainings, of which it would take
+// memory of a GPU.
 func (p *planFlags) measure(cmd *cobra.Command, base params.Params, made *forecast.Plan, env train.Env) {
 	on, precision := made.On()
 	if on == nil || base.Strategy.Workers != "" || base.Strategy.TPU != "" || base.Strategy.Name == devices.TPU {
 		return
 	}
-	if s := made.Sizes[0]; s.Problem == "" && s.FLOPS == 0 {
-		return // the export does not say what its model costs
-	}
 	key, n, ok := peak.Of(on, precision)
 	if !ok {
 		return
+	}
+	if key.Kind == "CPU" {
+		products, err := measuredProducts(cmd.Context())
+		if err != nil {
+			env.Log.Warn("whether products in bf16 are slower than in float32 is not known", "error", err)
+		} else {
+			made.Products = &products
+		}
+	}
+	if s := made.Sizes[0]; s.Problem == "" && s.FLOPS == 0 {
+		return // the export does not say what its model costs
 	}
 	for _, again := range []bool{false, true} { // what is remembered may have been measured on a busy machine
 		found, err := measuredPeak(cmd.Context(), key, again)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -119,13 +120,14 @@ func TestPredict(t *testing.T) {
 		t.Error("the probes were faster than their peak")
 	}
 	plan.Sizes = append(plan.Sizes, Size{BatchSize: 32, Problem: "does not fit: it takes more than 64 MiB"})
+	plan.Products = &peak.Products{Float32: 2e9, BF16: 1e9}
 	var out strings.Builder
 	if err := plan.Write(&out, 1e9); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"10 of them are done", "  time     2:16: 2:00 of steps, 8.0 s of 2 evaluations, 3.0 s of 5 checkpoints, 5.0 s of start",
 		"2 GFLOP/s, 25.0 % of the machine's peak (MFU)", "3 checkpoints kept of 5 B each: 15 B, of 1 GB that are free",
-		"does not fit: it takes more than 64 MiB", "--batch-size 16 is as fast as any; the largest that fits is 16"} {
+		"does not fit: it takes more than 64 MiB", "\nproducts in bf16 are slower than in float32 on this machine: 1 GFLOP/s against 2 GFLOP/s\n", "--batch-size 16 is as fast as any; the largest that fits is 16"} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("the plan lacks %q:\n%s", line, &out)
 		}

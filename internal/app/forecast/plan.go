@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -61,6 +62,9 @@ type Plan struct {
 	Largest int `json:"largest_batch_size"`
 	// Available is the memory that a training may have, in bytes.
 	Available int64 `json:"memory_available"`
+	// Products is how fast the machine's CPU multiplies in bf16 and in float32; nil if that is not
+	// known, or the training is not on this CPU.
+	Products *peak.Products `json:"products,omitempty"`
 }
 
 // New tries batch sizes, and says what a training with the params in a folder takes with each. tell is

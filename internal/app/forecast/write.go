@@ -43,6 +43,9 @@ func (p *Plan) Write(out io.Writer, free uint64) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	if p.Products != nil {
+		fmt.Fprintln(out, p.Products)
+	}
 	_, err := fmt.Fprintf(out, "%s\n", p.advice())
 	return err
 }

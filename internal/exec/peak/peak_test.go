@@ -1,6 +1,7 @@
 package peak
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -118,5 +119,32 @@ func TestThreads(t *testing.T) {
 	}
 	if u.since(before) < 0 || u.since(before) > 1 {
 		t.Errorf("the threads' usage went from %+v to %+v", before, u)
+	}
+}
+
+func TestCompareProducts(t *testing.T) {
+	for _, tt := range []struct {
+		float32, bf16 float64
+		emulated      string
+		want          string
+	}{
+		{310e9, 190e9, "", "products in bf16 are slower than in float32 on this machine: 190 GFLOP/s against 310 GFLOP/s"},
+		{310e9, 300e9, "", "products in bf16 are as fast as in float32 on this machine: 300 GFLOP/s against 310 GFLOP/s"},
+		{0.9e12, 1.8e12, "", "products in bf16 are 2.0 times as fast as in float32 on this machine: 1.8 TFLOP/s against 900 GFLOP/s"},
+		{310e9, 190e9, "no instructions", "products in bf16 are slower than in float32 on this machine, which emulates them: no instructions"},
+	} {
+		measure := func(_ context.Context, k Key) (Peak, error) {
+			if tt.emulated != "" {
+				t.Error("products that are emulated were measured")
+			}
+			return Peak{Key: k, FLOPS: map[string]float64{"float32": tt.float32, "bf16": tt.bf16}[k.Precision]}, nil
+		}
+		if p, err := CompareProducts(t.Context(), tt.emulated, measure); err != nil || p.String() != tt.want {
+			t.Errorf("%v, %v; expected %s", p, err, tt.want)
+		}
+	}
+	busy := func(context.Context, Key) (Peak, error) { return Peak{}, &BusyError{1} }
+	if _, err := CompareProducts(t.Context(), "", busy); !errors.As(err, new(*BusyError)) {
+		t.Errorf("%v; expected a BusyError", err)
 	}
 }
