@@ -207,8 +207,11 @@ func (a *attempt) begin(ctx context.Context) error {
 			return err
 		}
 		report, err := Initialize(ctx, a.on, a.export, initialOf(p))
-		if err == nil && report != nil {
+		switch {
+		case err == nil && report != nil:
 			err = reportInit(report, filepath.Join(a.folder, initFile), a.env.Out)
+		case err == nil && a.export.Contract.Model.Weights != nil:
+			fmt.Fprintln(a.env.Out, "the encoder begins with random weights, as no others are given (init); --init WEIGHTS begins with those of a release")
 		}
 		if err != nil {
 			return err

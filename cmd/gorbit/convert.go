@@ -257,7 +257,11 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: skipped %d of %d rows that could not be used\n", s.Name, s.Skipped, s.Rows)
 		}
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s\nnext: %s\n      gorbit train --graph EXPORT --data %s --run RUN\n", out, exportFor(out, m), launch.Quote(out))
+	init := " --init WEIGHTS" // of a release, as of the encoder of exportFor
+	if m.Task == convert.SchemaTask {
+		init = ""
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s\nnext: %s\n      gorbit train --graph EXPORT --data %s%s --run RUN\n", out, exportFor(out, m), launch.Quote(out), init)
 	return err
 }
 
