@@ -21,6 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/tune"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -151,6 +152,9 @@ func (t *tuning) run(ctx context.Context, env train.Env) error {
 	if config, err = t.config(ctx, config, continued, env); err != nil {
 		return err
 	}
+	if err := t.sameMeaning(ctx, journal, config, env); err != nil {
+		return err
+	}
 	slots, err := t.slots(config)
 	if err != nil {
 		return err
@@ -181,6 +185,31 @@ func (t *tuning) run(ctx context.Context, env train.Env) error {
 		return ran
 	}
 	return errors.Join(ran, t.results(ctx, journal, env))
+}
+
+// sameMeaning refuses to go on with a study whose data were converted anew with other labels or categories
+// than those that its trials learned.
+func (t *tuning) sameMeaning(ctx context.Context, journal *study.Journal, c tune.Config, env train.Env) error {
+	run := ""
+	journal.View(func(s *tune.Study) {
+		for _, trial := range s.Trials() {
+			folder := filepath.Join(t.folder, filepath.FromSlash(trial.Run))
+			if _, err := os.Stat(filepath.Join(folder, runfolder.Data)); trial.Own() && err == nil {
+				run = folder
+			}
+		}
+		if s.Done() && c.Trials <= s.Most() {
+			run = "" // nothing will be trained
+		}
+	})
+	if run == "" {
+		return nil
+	}
+	base := params.Defaults()
+	if err := base.LoadYAML("params of the study", []byte(c.Base)); err != nil {
+		return err
+	}
+	return train.SameMeaning(ctx, base, run, env)
 }
 
 // starter returns the function that starts the training of a trial.
