@@ -123,7 +123,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		for _, b := range d.broken {
 			numbers = append(numbers, strconv.Itoa(b.trial))
 		}
-		return fmt.Errorf("the machine stopped trials before their end (%s), the last one with: %s; see %s; the same command goes on with them", strings.Join(numbers, ", "), d.broken[n-1].sentence, filepath.Join(d.Folder, logFolder))
+		return fmt.Errorf("the machine stopped trials before their end (%s), the last one with: %s; see %s; the same command continues them", strings.Join(numbers, ", "), d.broken[n-1].sentence, filepath.Join(d.Folder, logFolder))
 	}
 	var sentence string
 	next := "the same command tries the next trial"
