@@ -81,7 +81,7 @@ func OpenBundle(prefix string, opts ...Option) (*Bundle, error) {
 }
 
 func openBundle(index, prefix string, opts ...Option) (*Bundle, error) {
-	f, err := vfs.Open(vfs.At(index), index)
+	f, err := vfs.Open(index)
 	if err != nil {
 		return nil, fmt.Errorf("open checkpoint: %w", err)
 	}
@@ -318,7 +318,7 @@ func (b *Bundle) eachStored(list []Entry, visit func(vfs.File, Entry) error) err
 				f.Close()
 			}
 			var err error
-			if f, err = vfs.Open(vfs.At(path), path); err != nil {
+			if f, err = vfs.Open(path); err != nil {
 				return fmt.Errorf("tensor %s of %s: %w", quote(e.Name), b.index, err)
 			}
 			info, err := f.Stat()

@@ -83,7 +83,7 @@ func (m *Manager) storedFile(keys []string) *frozenFile {
 	if !m.frozen.has(keys) {
 		return nil
 	}
-	if _, err := m.fs.Stat(m.frozen.path()); err != nil {
+	if _, err := vfs.Stat(m.frozen.path()); err != nil {
 		return nil
 	}
 	return m.frozen
@@ -140,19 +140,19 @@ func (m *Manager) addFrozen(prefix string, tensors []NamedTensor, from *frozenFi
 		return nil, err
 	}
 	// Without an index, what a killed save leaves here is removed.
-	if err := m.fs.Remove(IndexPath(prefix)); err != nil {
+	if err := vfs.Remove(IndexPath(prefix)); err != nil {
 		return nil, err
 	}
-	if err := m.fs.Rename(DataPath(prefix, 0, 1), DataPath(prefix, 0, twoShards)); err != nil {
+	if err := vfs.Rename(DataPath(prefix, 0, 1), DataPath(prefix, 0, twoShards)); err != nil {
 		return nil, err
 	}
-	return to, vfs.WriteFile(m.fs, IndexPath(prefix), index)
+	return to, vfs.WriteFile(IndexPath(prefix), index)
 }
 
 // writeFrozen writes a data file, as SaveV2 does, and returns the entries of its tensors.
 func (m *Manager) writeFrozen(path string, tensors []NamedTensor) (entries []Entry, err error) {
 	// The name must be new: it could be another name of a file in use.
-	file, err := m.fs.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	file, err := vfs.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (m *Manager) writeFrozen(path string, tensors []NamedTensor) (entries []Ent
 
 // link gives a file a second name, or copies it where the file system cannot do that.
 func (m *Manager) link(from, to string) error {
-	err := m.fs.Link(from, to)
+	err := vfs.Link(from, to)
 	if !vfs.CannotLink(err) {
 		return err
 	}
@@ -209,7 +209,7 @@ func (m *Manager) removeStrays(files []string) (removed bool, err error) {
 		for _, name := range m.filesOf(b.prefix) {
 			if !b.owns(name) {
 				removed = true
-				if err := m.fs.Remove(name); err != nil {
+				if err := vfs.Remove(name); err != nil {
 					return removed, err
 				}
 			}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,12 +30,12 @@ type Source interface {
 // index file, or a folder that contains one of these (the newest checkpoint,
 // variables/variables of a SavedModel, model.safetensors). If err is nil, close is not.
 func OpenSource(path string, opts ...Option) (src Source, close func() error, err error) {
-	info, err := os.Stat(path)
+	info, err := vfs.Stat(path)
 	if err == nil && info.IsDir() {
 		return openSourceDir(path, opts...)
 	}
 	if err != nil {
-		if _, missing := os.Stat(IndexPath(path)); missing != nil {
+		if _, missing := vfs.Stat(IndexPath(path)); missing != nil {
 			return nil, nil, fmt.Errorf("open weights: %w", err)
 		}
 		return openSourceBundle(path, opts...)
@@ -45,7 +44,7 @@ func OpenSource(path string, opts ...Option) (src Source, close func() error, er
 		return openSourceBundle(prefix, opts...)
 	}
 	if i := strings.LastIndex(path, ".data-"); i >= 0 {
-		if _, err := os.Stat(IndexPath(path[:i])); err == nil {
+		if _, err := vfs.Stat(IndexPath(path[:i])); err == nil {
 			return openSourceBundle(path[:i], opts...)
 		}
 	}
@@ -71,13 +70,13 @@ func openSourceBundle(prefix string, opts ...Option) (Source, func() error, erro
 }
 
 func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
-	if data, err := vfs.ReadFile(vfs.At(dir), filepath.Join(dir, StateName)); err == nil {
+	if data, err := vfs.ReadFile(filepath.Join(dir, StateName)); err == nil {
 		if state, err := parseState(data); err == nil && state.latest != "" {
 			prefix := state.latest
 			if !filepath.IsAbs(prefix) {
 				prefix = filepath.Join(dir, prefix)
 			}
-			if _, err := os.Stat(IndexPath(prefix)); err != nil {
+			if _, err := vfs.Stat(IndexPath(prefix)); err != nil {
 				// The folder has been moved.
 				prefix = filepath.Join(dir, filepath.Base(prefix))
 			}
@@ -88,7 +87,7 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 		}
 	}
 	for _, prefix := range []string{filepath.Join(dir, "variables", "variables"), filepath.Join(dir, "variables")} {
-		if _, err := os.Stat(IndexPath(prefix)); err == nil {
+		if _, err := vfs.Stat(IndexPath(prefix)); err == nil {
 			return openSourceBundle(prefix, opts...)
 		}
 	}
@@ -114,7 +113,7 @@ const convertV1 = `import sys, tensorflow as tf; r = tf.train.load_checkpoint(sy
 // IsTable reports whether a file ends as the index of a bundle does. So does a checkpoint that
 // TensorFlow 1 wrote in its V1 format as one file: a table like the index, with the tensors in it.
 func IsTable(path string) bool {
-	f, err := os.Open(path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return false
 	}
@@ -131,7 +130,7 @@ func IsTable(path string) bool {
 // foreignKind recognises unsupported files that users may try to load, and says what to do with them.
 func foreignKind(path string) (kind, advice string) {
 	const save, keras = "save it as safetensors", "if it is of a Keras model, export that with --weights, otherwise save it as safetensors"
-	f, err := os.Open(path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return "", ""
 	}

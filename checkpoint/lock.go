@@ -53,7 +53,7 @@ func Lock(dir string) (unlock func() error, err error) {
 		e := &LockedError{Dir: dir}
 		var h lockHolder
 		// The holder may just be writing its name; then it is still unknown.
-		if data, err := vfs.ReadFile(vfs.At(path), path); err == nil && json.Unmarshal(data, &h) == nil {
+		if data, err := vfs.ReadFile(path); err == nil && json.Unmarshal(data, &h) == nil {
 			e.PID, e.Host, e.Since = h.PID, h.Host, h.Since
 		}
 		return nil, e
@@ -74,7 +74,7 @@ func Lock(dir string) (unlock func() error, err error) {
 // does not lock a folder whose holder is a process of this machine that has ended.
 func Holder(dir string) (*LockedError, error) {
 	path := filepath.Join(dir, LockName)
-	data, err := vfs.ReadFile(vfs.At(path), path)
+	data, err := vfs.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

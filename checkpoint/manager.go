@@ -109,7 +109,6 @@ type Restored struct {
 type Manager struct {
 	cfg ManagerConfig
 	log *slog.Logger
-	fs  vfs.FS
 	// bundle writes a checkpoint. It is a field so that tests can stop it halfway.
 	bundle func(ctx context.Context, prefix string, tensors []NamedTensor, opts ...Option) error
 	now    func() time.Time
@@ -135,7 +134,7 @@ type Manager struct {
 // OpenManager opens a folder of checkpoints. Unless it is read-only, the leftovers of a
 // killed save are finished or removed.
 func OpenManager(cfg ManagerConfig) (*Manager, error) {
-	return openManager(&Manager{cfg: cfg, fs: vfs.At(cfg.Dir), bundle: WriteBundle, now: time.Now})
+	return openManager(&Manager{cfg: cfg, bundle: WriteBundle, now: time.Now})
 }
 
 // openManager opens a manager whose configuration and dependencies are set.
@@ -206,7 +205,7 @@ func splitFile(name string) (base, ending string) {
 // first data file has been renamed, only that rename is missing. The save is then finished if all
 // checksums are right.
 func (m *Manager) recover() error {
-	list, err := m.fs.ReadDir(m.cfg.Dir)
+	list, err := vfs.ReadDir(m.cfg.Dir)
 	if err != nil {
 		return err
 	}
@@ -223,7 +222,7 @@ func (m *Manager) recover() error {
 	changed := false
 	remove := func(name string) error {
 		changed = true
-		err := m.fs.Remove(filepath.Join(m.cfg.Dir, name))
+		err := vfs.Remove(filepath.Join(m.cfg.Dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -251,7 +250,7 @@ func (m *Manager) recover() error {
 			m.log.Info("finishing the checkpoint of a killed save", "checkpoint", final)
 			changed = true
 			has[base+".index"] = true
-			err = m.fs.Rename(path, IndexPath(final))
+			err = vfs.Rename(path, IndexPath(final))
 		case temp:
 			m.log.Info("remove what a killed save left", "file", f.Name())
 			err = remove(f.Name())
@@ -273,7 +272,7 @@ func (m *Manager) recover() error {
 	if err != nil || !changed && !strays {
 		return err
 	}
-	return m.fs.SyncDir(m.cfg.Dir)
+	return vfs.SyncDir(m.cfg.Dir)
 }
 
 // load reads the state file and the protected steps. The state file lists the
@@ -285,7 +284,7 @@ func (m *Manager) load() error {
 		return err
 	}
 	m.tracked = onDisk
-	if data, err := vfs.ReadFile(m.fs, filepath.Join(m.cfg.Dir, StateName)); err == nil {
+	if data, err := vfs.ReadFile(filepath.Join(m.cfg.Dir, StateName)); err == nil {
 		state, err := parseState(data)
 		if err != nil {
 			m.log.Warn("the checkpoint state file is damaged; using the checkpoints in the folder", "dir", m.cfg.Dir, "error", err)
@@ -338,7 +337,7 @@ func (m *Manager) track(state folderState) {
 
 // scan lists the checkpoints whose index is in the folder, oldest first.
 func (m *Manager) scan() ([]Checkpoint, error) {
-	files, err := m.fs.ReadDir(m.cfg.Dir)
+	files, err := vfs.ReadDir(m.cfg.Dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
@@ -407,7 +406,7 @@ func (m *Manager) Latest() (Checkpoint, error) {
 // fs.ErrNotExist.
 func (m *Manager) Find(step int64) (Checkpoint, error) {
 	c := Checkpoint{Step: step, Prefix: m.prefix(step)}
-	info, err := m.fs.Stat(IndexPath(c.Prefix))
+	info, err := vfs.Stat(IndexPath(c.Prefix))
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
 	}

@@ -234,7 +234,7 @@ func TestManagerRetention(t *testing.T) {
 			open := func() *Manager {
 				cfg := test.cfg
 				cfg.Dir = dir
-				m, err := openManager(&Manager{cfg: cfg, fs: vfs.OS{}, bundle: WriteBundle, now: func() time.Time { return clock }})
+				m, err := openManager(&Manager{cfg: cfg, bundle: WriteBundle, now: func() time.Time { return clock }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -474,6 +474,8 @@ func TestManagerUnreadable(t *testing.T) {
 // as if the process had died there.
 type faultyFiles struct {
 	vfs.OS
+	unmount func()
+
 	mu    sync.Mutex
 	n     int
 	crash int // 0: never
@@ -521,7 +523,7 @@ func (f *faultyFiles) SyncDir(dir string) error {
 	return vfs.OS{}.SyncDir(dir)
 }
 
-func (f *faultyFiles) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+func (f *faultyFiles) OpenFile(name string, flag int, perm fs.FileMode) (vfs.WorkFile, error) {
 	if flag&os.O_CREATE != 0 {
 		if err := f.op("write", name); err != nil {
 			// The process died while it wrote.
@@ -547,9 +549,12 @@ func (f *faultyFiles) bundle(ctx context.Context, prefix string, tensors []Named
 	return nil
 }
 
+// openFaulty opens a manager whose folder lies on f until f.unmount.
 func openFaulty(t testing.TB, cfg ManagerConfig, f *faultyFiles) *Manager {
 	t.Helper()
-	m, err := openManager(&Manager{cfg: cfg, fs: f, bundle: f.bundle, now: time.Now})
+	f.unmount = vfs.Mount(cfg.Dir, f)
+	t.Cleanup(f.unmount)
+	m, err := openManager(&Manager{cfg: cfg, bundle: f.bundle, now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -565,7 +570,7 @@ func TestManagerOrder(t *testing.T) {
 	f.ops = nil
 	save(t, m, 2)
 	want := []string{
-		"bundle .saving-ckpt-2", "bundle written .saving-ckpt-2",
+		"bundle .saving-ckpt-2", "sync .", "bundle written .saving-ckpt-2",
 		"rename ckpt-2.data-00000-of-00001", "sync .", "rename ckpt-2.index", "sync .",
 		"write .saving-pruned.json", "write .saving-checkpoint", "rename checkpoint", "sync .",
 		"remove ckpt-1.index", "remove ckpt-1.data-00000-of-00001", "remove .saving-pruned.json",
@@ -611,6 +616,7 @@ func TestManagerCrashAnywhere(t *testing.T) {
 					t.Fatal(err)
 				}
 				err := m.Close()
+				f.unmount()
 				if f.n < crash {
 					if err != nil {
 						t.Fatal(err)

@@ -97,7 +97,7 @@ func (m *Manager) Protected() ([]int64, error) {
 // readProtected reads the list of protected steps.
 func (m *Manager) readProtected() ([]int64, error) {
 	path := filepath.Join(m.cfg.Dir, protectedName)
-	data, err := vfs.ReadFile(m.fs, path)
+	data, err := vfs.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

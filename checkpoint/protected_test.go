@@ -57,6 +57,7 @@ func TestProtectedSaveCrashAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = m.Close()
+		f.unmount()
 		for _, cfg := range []ManagerConfig{{Dir: dir, ReadOnly: true}, {Dir: dir}} {
 			m := openTest(t, cfg)
 			newest, err := m.Newest()

@@ -30,12 +30,12 @@ func (m *Manager) announce(gone []Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	return vfs.WriteFile(m.fs, m.prunePath(), data)
+	return vfs.WriteFile(m.prunePath(), data)
 }
 
 // withdraw removes the list once all its checkpoints are deleted.
 func (m *Manager) withdraw() {
-	if err := m.fs.Remove(m.prunePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := vfs.Remove(m.prunePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.log.Warn("cannot remove the list of deleted checkpoints; the next start removes it", "error", err)
 	}
 }
@@ -43,7 +43,7 @@ func (m *Manager) withdraw() {
 // prune deletes the checkpoints that a killed process was about to delete, unless the
 // state file still names them.
 func (m *Manager) prune() error {
-	data, err := vfs.ReadFile(m.fs, m.prunePath())
+	data, err := vfs.ReadFile(m.prunePath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

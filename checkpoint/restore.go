@@ -68,7 +68,7 @@ func (m *Manager) newestWhole(ctx context.Context, list []Checkpoint, want []Ent
 
 // exists reports whether a file exists. If that is unknown, it returns true.
 func exists(path string) bool {
-	_, err := vfs.At(path).Stat(path)
+	_, err := vfs.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 

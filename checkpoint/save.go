@@ -181,7 +181,7 @@ func (m *Manager) write(ctx context.Context, step int64, tensors, frozen []Named
 	temp, final := m.tempPrefix(step), m.prefix(step)
 	discard := func() {
 		for _, name := range m.filesOf(temp) {
-			m.fs.Remove(name)
+			vfs.Remove(name)
 		}
 	}
 	discard()
@@ -203,29 +203,29 @@ func (m *Manager) write(ctx context.Context, step int64, tensors, frozen []Named
 	}
 	for shard := shards - 1; shard >= 0; shard-- { // see recover
 		from := DataPath(temp, shard, shards)
-		if err := m.fs.Rename(from, DataPath(final, shard, shards)); err != nil {
+		if err := vfs.Rename(from, DataPath(final, shard, shards)); err != nil {
 			discard()
 			return err
 		}
 		if shard > 0 {
-			m.fs.Remove(from) // is still there if both are names of one file
+			vfs.Remove(from) // is still there if both are names of one file
 		}
 	}
 	// From here on the data is in place and recover can finish the save from the index,
 	// so the index must stay if there is an error.
-	if err := m.fs.SyncDir(m.cfg.Dir); err != nil {
+	if err := vfs.SyncDir(m.cfg.Dir); err != nil {
 		return err
 	}
-	if err := m.fs.Rename(IndexPath(temp), IndexPath(final)); err != nil {
+	if err := vfs.Rename(IndexPath(temp), IndexPath(final)); err != nil {
 		return err
 	}
-	if err := m.fs.SyncDir(m.cfg.Dir); err != nil {
+	if err := vfs.SyncDir(m.cfg.Dir); err != nil {
 		return err
 	}
 	for _, name := range m.filesOf(final) {
 		// A checkpoint that this one replaced may have had more data files.
 		if !slices.Contains([]string{IndexPath(final), DataPath(final, 0, shards), DataPath(final, shards-1, shards)}, name) {
-			m.fs.Remove(name)
+			vfs.Remove(name)
 		}
 	}
 	if shared != nil {
@@ -306,12 +306,12 @@ func (m *Manager) delete(c Checkpoint) error {
 	if m.frozen != nil && m.frozen.prefix == c.Prefix {
 		m.frozen = nil
 	}
-	if err := m.fs.Remove(IndexPath(c.Prefix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := vfs.Remove(IndexPath(c.Prefix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	var err error
 	for _, name := range m.filesOf(c.Prefix) {
-		if e := m.fs.Remove(name); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		if e := vfs.Remove(name); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = e
 		}
 	}
@@ -320,7 +320,7 @@ func (m *Manager) delete(c Checkpoint) error {
 
 // filesOf lists the files in the folder with a prefix, complete or not.
 func (m *Manager) filesOf(prefix string) []string {
-	list, _ := m.fs.ReadDir(m.cfg.Dir)
+	list, _ := vfs.ReadDir(m.cfg.Dir)
 	var names []string
 	for _, f := range list {
 		if base, ending := splitFile(f.Name()); ending != "" && base == filepath.Base(prefix) {
@@ -332,7 +332,7 @@ func (m *Manager) filesOf(prefix string) []string {
 
 func (m *Manager) saveState() error {
 	if len(m.tracked) == 0 {
-		err := m.fs.Remove(filepath.Join(m.cfg.Dir, StateName))
+		err := vfs.Remove(filepath.Join(m.cfg.Dir, StateName))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -349,7 +349,7 @@ func (m *Manager) saveState() error {
 
 // replaceFile writes a file of the folder atomically.
 func (m *Manager) replaceFile(name string, data []byte) error {
-	return vfs.ReplaceFile(m.fs, filepath.Join(m.cfg.Dir, name), filepath.Join(m.cfg.Dir, tempPrefix+name), data)
+	return vfs.ReplaceFile(filepath.Join(m.cfg.Dir, name), filepath.Join(m.cfg.Dir, tempPrefix+name), data)
 }
 
 // DiscardAfter deletes the checkpoints of later steps than the given one, for a run that

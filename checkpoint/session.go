@@ -118,7 +118,7 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 	if len(tensors) == 0 {
 		return fmt.Errorf("no tensors")
 	}
-	if info, err := os.Stat(filepath.Dir(prefix)); err != nil {
+	if info, err := vfs.Stat(filepath.Dir(prefix)); err != nil {
 		return err
 	} else if !info.IsDir() {
 		return fmt.Errorf("%s is not a folder", filepath.Dir(prefix))
@@ -171,13 +171,12 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 	}
 	// TensorFlow wrote the files but did not sync them.
 	dir := filepath.Dir(prefix)
-	files := vfs.At(dir)
 	for _, path := range []string{DataPath(prefix, 0, 1), IndexPath(prefix)} {
-		if err := vfs.SyncFile(files, path); err != nil {
+		if err := vfs.SyncFile(path); err != nil {
 			return fmt.Errorf("flush %s: %w", path, err)
 		}
 	}
-	return files.SyncDir(dir)
+	return vfs.SyncDir(dir)
 }
 
 // removeTempStates deletes the leftovers of a failed SaveV2 next to prefix. It ignores
@@ -187,11 +186,11 @@ func removeTempStates(prefix string) {
 	if dir == "" {
 		dir = "."
 	}
-	list, _ := os.ReadDir(dir)
+	list, _ := vfs.ReadDir(dir)
 	for _, f := range list {
 		rest, ok := strings.CutPrefix(f.Name(), base+".")
 		if ok && strings.Contains(rest, ".tempstate") {
-			os.Remove(filepath.Join(dir, f.Name()))
+			_ = vfs.Remove(filepath.Join(dir, f.Name()))
 		}
 	}
 }

@@ -52,7 +52,7 @@ func OpenValues(ctx context.Context, src Source, e Entry) (*Values, error) {
 		if err := s.eachStored([]Entry{e}, func(vfs.File, Entry) error { return nil }); err != nil {
 			return nil, err
 		}
-		f, err := vfs.Open(vfs.At(v.path), v.path)
+		f, err := vfs.Open(v.path)
 		if err != nil {
 			return nil, err
 		}

@@ -91,7 +91,7 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 // rows. list says what can be listed instead, and where.
 func checkTwice(cfg *Config, list string) error {
 	for _, in := range cfg.Inputs {
-		info, err := vfs.At(in.Path).Stat(in.Path)
+		info, err := vfs.Stat(in.Path)
 		if err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}

@@ -208,7 +208,7 @@ func (v Vocab) Tokenizer(path string) (*text.Tokenizer, error) {
 // manifest itself. It does not check other files: see [Manifest.Verify]. The error is a
 // [ManifestError] or an error of the file system.
 func ReadManifest(path string) (*Manifest, error) {
-	if info, err := vfs.At(path).Stat(path); err == nil && info.IsDir() {
+	if info, err := vfs.Stat(path); err == nil && info.IsDir() {
 		path = vfs.Join(path, ManifestName)
 	}
 	data, err := vfs.ReadBounded(path, maxManifest)
@@ -345,7 +345,7 @@ func (m *Manifest) Verify(ctx context.Context, dir string) error {
 
 // hashFile returns a file's size and SHA-256 in hex.
 func hashFile(ctx context.Context, path string) (int64, string, error) {
-	f, err := vfs.Open(vfs.At(path), path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return 0, "", err
 	}

@@ -246,7 +246,7 @@ func (s *Source) find(folders []string) (string, error) {
 	changed := ""
 	for _, folder := range folders {
 		path := vfs.Join(folder, s.Name)
-		info, err := vfs.At(path).Stat(path)
+		info, err := vfs.Stat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:

@@ -31,32 +31,32 @@ func (o *output) move(old, names []string) error {
 	if err != nil {
 		return err
 	}
-	if err := vfs.WriteFile(o.files, filepath.Join(o.aside, movingName), list); err != nil {
+	if err := vfs.WriteFile(filepath.Join(o.aside, movingName), list); err != nil {
 		return err
 	}
 	for _, dir := range []string{o.aside, o.dir} {
-		if err := o.files.SyncDir(dir); err != nil {
+		if err := vfs.SyncDir(dir); err != nil {
 			return err
 		}
 	}
 	// The manifest is the first of the old files.
 	for i, name := range old {
-		if err := o.files.Remove(filepath.Join(o.dir, name)); err != nil {
+		if err := vfs.Remove(filepath.Join(o.dir, name)); err != nil {
 			return err
 		}
 		if i == 0 {
-			if err := o.files.SyncDir(o.dir); err != nil {
+			if err := vfs.SyncDir(o.dir); err != nil {
 				return err
 			}
 		}
 	}
 	for _, some := range [][]string{names, {ManifestName}} {
 		for _, name := range some {
-			if err := o.files.Rename(filepath.Join(o.aside, name), filepath.Join(o.dir, name)); err != nil {
+			if err := vfs.Rename(filepath.Join(o.aside, name), filepath.Join(o.dir, name)); err != nil {
 				return err
 			}
 		}
-		if err := o.files.SyncDir(o.dir); err != nil {
+		if err := vfs.SyncDir(o.dir); err != nil {
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ func (o *output) move(old, names []string) error {
 // takeBack undoes the moves of a conversion that failed or was killed before there was a
 // manifest: it removes the files that were moved into place, and old ones not yet removed.
 func (o *output) takeBack() error {
-	data, err := vfs.ReadFile(o.files, filepath.Join(o.aside, movingName))
+	data, err := vfs.ReadFile(filepath.Join(o.aside, movingName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -85,15 +85,15 @@ func (o *output) takeBack() error {
 		if _, _, _, ok := tfrecord.ParseShardName(strings.TrimSuffix(name, indexAlias)); !ok || !localName(name) {
 			continue
 		}
-		if err := o.files.Remove(filepath.Join(o.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := vfs.Remove(filepath.Join(o.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return o.files.SyncDir(o.dir)
+	return vfs.SyncDir(o.dir)
 }
 
 // has reports whether a folder has a file.
 func (o *output) has(dir, name string) (bool, error) {
-	entries, err := o.files.ReadDir(dir)
+	entries, err := vfs.ReadDir(dir)
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name }), err
 }

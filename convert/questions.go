@@ -263,7 +263,7 @@ func (q *questions) of(w *splitWriter) (*questionsFile, error) {
 	f := &questionsFile{hash: sha256.New()}
 	f.about.Name = w.name + QuestionsSuffix
 	var err error
-	if f.file, err = vfs.Create(w.out.files, filepath.Join(w.out.aside, f.about.Name)); err != nil {
+	if f.file, err = vfs.Create(filepath.Join(w.out.aside, f.about.Name)); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
 	f.w = bufio.NewWriterSize(f.file, 1<<16)
@@ -301,7 +301,7 @@ const QuestionsSuffix = ".questions.jsonl"
 // questionsFile is the file of a split's questions while it is written.
 type questionsFile struct {
 	about    Questions
-	file     vfs.File
+	file     vfs.WorkFile
 	w        *bufio.Writer
 	hash     hash.Hash
 	line     bytes.Buffer

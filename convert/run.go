@@ -175,7 +175,7 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 		}
 	}
 	for _, in := range cfg.Inputs {
-		info, err := vfs.At(in.Path).Stat(in.Path)
+		info, err := vfs.Stat(in.Path)
 		if err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}

@@ -37,7 +37,6 @@ const (
 // output is the dataset's folder while it is written. Files are written to a temporary
 // folder and moved into place at the end.
 type output struct {
-	files      vfs.FS
 	dir, aside string
 	overwrite  bool
 	lock       *flock.Flock
@@ -47,8 +46,8 @@ type output struct {
 // openOutput locks the folder of a dataset for this program, and refuses a folder with
 // files that are in the way.
 func openOutput(cfg *Config) (_ *output, err error) {
-	o := &output{files: vfs.At(cfg.Out), dir: cfg.Out, aside: filepath.Join(cfg.Out, asideName), overwrite: cfg.Overwrite}
-	switch info, err := o.files.Stat(cfg.Out); {
+	o := &output{dir: cfg.Out, aside: filepath.Join(cfg.Out, asideName), overwrite: cfg.Overwrite}
+	switch info, err := vfs.Stat(cfg.Out); {
 	case errors.Is(err, fs.ErrNotExist):
 		o.made = true
 	case err == nil && !info.IsDir():
@@ -80,10 +79,10 @@ func openOutput(cfg *Config) (_ *output, err error) {
 		return nil, err
 	}
 	// Remove the files of a killed conversion.
-	if err := vfs.RemoveAll(o.files, o.aside); err != nil {
+	if err := vfs.RemoveAll(o.aside); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
-	if err := o.files.Mkdir(o.aside, 0o777); err != nil {
+	if err := vfs.Mkdir(o.aside, 0o777); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
 	return o, nil
@@ -102,7 +101,7 @@ func (o *output) old(splits []string) ([]string, error) {
 		}
 		slices.Sort(names)
 	}
-	entries, err := o.files.ReadDir(o.dir)
+	entries, err := vfs.ReadDir(o.dir)
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
@@ -131,7 +130,7 @@ func (o *output) refuse(splits []string) error {
 	}
 	for _, name := range append(old, vocabName) {
 		path := filepath.Join(o.dir, name)
-		if info, err := o.files.Stat(path); err == nil && info.IsDir() {
+		if info, err := vfs.Stat(path); err == nil && info.IsDir() {
 			return fault.Usagef("convert: %s is a folder; expected a file, because a file of the dataset has that name; choose another folder", path)
 		}
 	}
@@ -173,19 +172,19 @@ func (o *output) publish(names, splits []string, vocab []byte) error {
 func (o *output) close() error {
 	err := o.takeBack()
 	if err == nil { // otherwise the next conversion undoes the moves
-		err = vfs.RemoveAll(o.files, o.aside)
+		err = vfs.RemoveAll(o.aside)
 	}
 	os.Remove(o.lock.Path())
 	o.lock.Unlock()
 	if o.made {
-		_ = o.files.Remove(o.dir) // if it is empty
+		_ = vfs.Remove(o.dir) // if it is empty
 	}
 	return err
 }
 
 // writeFile writes a small file to the temporary folder.
 func (o *output) writeFile(name string, data []byte) error {
-	if err := vfs.WriteFile(o.files, filepath.Join(o.aside, name), data); err != nil {
+	if err := vfs.WriteFile(filepath.Join(o.aside, name), data); err != nil {
 		return fmt.Errorf("convert: %w", err)
 	}
 	return nil
@@ -194,7 +193,7 @@ func (o *output) writeFile(name string, data []byte) error {
 // shard is a record file being written.
 type shard struct {
 	path  string
-	file  vfs.File
+	file  vfs.WorkFile
 	w     *tfrecord.Writer
 	hash  hash.Hash
 	bytes int64
@@ -206,7 +205,7 @@ type shard struct {
 const sendBytes = 4 << 20
 
 func newShard(path string, compression tfrecord.Compression) (*shard, error) {
-	f, err := vfs.At(path).OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	f, err := vfs.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
@@ -308,13 +307,13 @@ func (s *splitWriter) finish(ctx context.Context, seed uint64, log *slog.Logger)
 		}
 		if i >= n {
 			// Records are dealt in turn, so the last shards run out of them first.
-			if err := s.out.files.Remove(sh.path); err != nil {
+			if err := vfs.Remove(sh.path); err != nil {
 				return fmt.Errorf("convert: %w", err)
 			}
 			continue
 		}
 		f.Name = tfrecord.ShardName(s.name, i, n)
-		if err := s.out.files.Rename(sh.path, filepath.Join(s.out.aside, f.Name)); err != nil {
+		if err := vfs.Rename(sh.path, filepath.Join(s.out.aside, f.Name)); err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}
 		s.info.Files = append(s.info.Files, f)

@@ -87,7 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 			if err != nil {
 				return err
 			}
-			st, err := vfs.At(p).Stat(p)
+			st, err := vfs.Stat(p)
 			if err != nil {
 				return err
 			}

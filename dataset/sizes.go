@@ -177,7 +177,7 @@ func decodeSizes(b []byte, digest uint64, key string, sizes []uint16) error {
 }
 
 func loadSizes(path string, digest uint64, key string, sizes []uint16) error {
-	b, err := vfs.ReadFile(vfs.At(path), path)
+	b, err := vfs.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -187,14 +187,13 @@ func loadSizes(path string, digest uint64, key string, sizes []uint16) error {
 // writeSizes writes a file of sizes. The checksum detects what a killed process leaves, and what is
 // read during the write.
 func writeSizes(path string, content []byte) error {
-	files := vfs.At(path)
-	f, err := vfs.Create(files, path)
+	f, err := vfs.Create(path)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
 	if err := errors.Join(err, f.Close()); err != nil {
-		_ = files.Remove(path) // the first error is the one to report
+		_ = vfs.Remove(path) // the first error is the one to report
 		return err
 	}
 	return nil

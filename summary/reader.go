@@ -38,7 +38,7 @@ type Scalars struct {
 // reads them. Other values, such as histograms, are left out. A folder that is not there has none.
 func ReadScalars(dir string) (*Scalars, error) {
 	s := &Scalars{Points: map[string][]Point{}}
-	entries, err := vfs.At(dir).ReadDir(dir) // sorted by name
+	entries, err := vfs.ReadDir(dir) // sorted by name
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}

@@ -24,8 +24,7 @@ const rewindName = ".rewind"
 // folder, and also incomplete events left by a killed process. Files without such
 // events do not change, and files that become empty are removed.
 func rewind(dir string, step int64) error {
-	files := vfs.At(dir)
-	entries, err := files.ReadDir(dir)
+	entries, err := vfs.ReadDir(dir)
 	if err != nil {
 		return err
 	}
@@ -35,11 +34,11 @@ func rewind(dir string, step int64) error {
 		switch {
 		case !e.Type().IsRegular():
 		case strings.HasPrefix(e.Name(), rewindName): // left by a killed rewind
-			err = files.Remove(path)
+			err = vfs.Remove(path)
 			changed = true
 		case strings.HasPrefix(e.Name(), filePrefix):
 			var done bool
-			done, err = rewindFile(files, path, step)
+			done, err = rewindFile(path, step)
 			changed = changed || done
 		}
 		if err != nil {
@@ -49,11 +48,11 @@ func rewind(dir string, step int64) error {
 	if !changed {
 		return nil
 	}
-	return files.SyncDir(dir)
+	return vfs.SyncDir(dir)
 }
 
 // rewindFile rewinds one file, and reports whether it has changed.
-func rewindFile(files vfs.FS, path string, step int64) (changed bool, err error) {
+func rewindFile(path string, step int64) (changed bool, err error) {
 	kept := 0
 	needed, err := eachEvent(path, step, func([]byte) error {
 		kept++
@@ -63,25 +62,25 @@ func rewindFile(files vfs.FS, path string, step int64) (changed bool, err error)
 	case err != nil:
 		return false, err
 	case kept == 0:
-		return true, files.Remove(path)
+		return true, vfs.Remove(path)
 	case !needed:
 		return false, nil
 	}
 	temp := filepath.Join(filepath.Dir(path), rewindName)
-	if err := rewrite(files, path, temp, step); err != nil {
-		_ = files.Remove(temp) // the first error is the one to report
+	if err := rewrite(path, temp, step); err != nil {
+		_ = vfs.Remove(temp) // the first error is the one to report
 		return false, err
 	}
-	return true, files.Rename(temp, path)
+	return true, vfs.Rename(temp, path)
 }
 
 // rewrite copies the events of a file that are older than the step to another file.
-func rewrite(files vfs.FS, path, temp string, step int64) error {
-	st, err := files.Stat(path)
+func rewrite(path, temp string, step int64) error {
+	st, err := vfs.Stat(path)
 	if err != nil {
 		return err
 	}
-	tmp, err := files.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, st.Mode().Perm())
+	tmp, err := vfs.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, st.Mode().Perm())
 	if err != nil {
 		return err
 	}

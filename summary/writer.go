@@ -65,7 +65,7 @@ type Writer struct {
 	now      func() time.Time
 	resume   bool
 	resumeAt int64
-	file     vfs.File
+	file     vfs.WorkFile
 	synced   bool          // whether the file's name is durable
 	stop     chan struct{} // closed by Close
 	stopped  sync.WaitGroup
@@ -120,7 +120,7 @@ func NewWriter(dir string, opts ...Option) (*Writer, error) {
 
 // create creates an event file with a name as TensorFlow's:
 // events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER.v2.
-func create(dir string, now time.Time) (vfs.File, error) {
+func create(dir string, now time.Time) (vfs.WorkFile, error) {
 	host, err := os.Hostname()
 	if err != nil || strings.ContainsRune(host, filepath.Separator) {
 		host = "localhost"
@@ -131,7 +131,7 @@ func create(dir string, now time.Time) (vfs.File, error) {
 	}
 	for n := 0; ; n++ {
 		name := fmt.Sprintf("%s%010d.%s.%d.%d%s", filePrefix, secs, host, os.Getpid(), n, fileSuffix)
-		f, err := vfs.At(dir).OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		f, err := vfs.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err == nil || !errors.Is(err, os.ErrExist) {
 			return f, err
 		}
@@ -142,7 +142,7 @@ func create(dir string, now time.Time) (vfs.File, error) {
 // the folder's event files, whichever is later. Otherwise the files of a run that is
 // killed and restarted within a second would sort by process number.
 func secondsBehind(dir string, secs int64) (int64, error) {
-	entries, err := vfs.At(dir).ReadDir(dir)
+	entries, err := vfs.ReadDir(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -276,7 +276,7 @@ func (w *Writer) Sync() error {
 		return nil
 	}
 	dir := filepath.Dir(w.file.Name())
-	if err := vfs.At(dir).SyncDir(dir); err != nil {
+	if err := vfs.SyncDir(dir); err != nil {
 		return err
 	}
 	w.synced = true

@@ -41,7 +41,7 @@ func MaxInflatedBytes(n int64) ReaderOption {
 type IndexedFile struct {
 	path        string
 	content     *mapping // plain records: the file itself, or its inflated content
-	inflated    bool
+	spilled     *os.File // the inflated content; nil if the file is not compressed
 	compression Compression
 	maxRecord   int64
 	index       index
@@ -192,7 +192,7 @@ func (x *IndexedFile) inflate(rd *Reader) (err error) {
 		tmp.Close()
 		return err
 	}
-	x.inflated, x.compression, x.index = true, rd.Compression(), idx
+	x.spilled, x.compression, x.index = tmp, rd.Compression(), idx
 	x.serve(tmp, rd.cfg)
 	return nil
 }
@@ -236,9 +236,9 @@ func (x *IndexedFile) Digest() uint64 { return x.index.digest }
 // Close closes the file.
 func (x *IndexedFile) Close() error {
 	x.content.closed.Store(true)
-	if x.inflated {
+	if x.spilled != nil {
 		// The memory may stay mapped for a while, but the disk space can be freed now.
-		if err := x.content.Truncate(0); err != nil && !errors.Is(err, os.ErrClosed) {
+		if err := x.spilled.Truncate(0); err != nil && !errors.Is(err, os.ErrClosed) {
 			return errors.Join(err, x.content.Close())
 		}
 	}
@@ -456,14 +456,13 @@ func loadIndex(path string, id identity) (index, error) {
 // process may read it during the write. The checksum detects both, and the reader then
 // scans the records and rewrites the index.
 func writeIndex(path string, id identity, idx index) error {
-	files := vfs.At(path)
-	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := vfs.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(encodeIndex(id, idx))
 	if err := errors.Join(err, f.Close()); err != nil {
-		_ = files.Remove(path) // the first error is the one to report
+		_ = vfs.Remove(path) // the first error is the one to report
 		return err
 	}
 	return nil

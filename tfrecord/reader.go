@@ -148,7 +148,7 @@ func Open(path string, opts ...ReaderOption) (*Reader, error) {
 
 // openRegular opens a file and returns its size, or -1 for a pipe or device.
 func openRegular(path string) (vfs.File, int64, error) {
-	f, err := vfs.Open(vfs.At(path), path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -100,7 +100,7 @@ var recordFile = regexp.MustCompile(`\.tf_?records?(-\d+-of-\d+)?(\.(gz|gzip|z|z
 // shards. A pattern may select some shards of a complete set. If no file matches, the
 // error is fs.ErrNotExist.
 func Glob(pattern string) ([]string, error) {
-	st, err := vfs.At(pattern).Stat(pattern)
+	st, err := vfs.Stat(pattern)
 	switch {
 	case err != nil && vfs.Scheme(pattern) != "" && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
@@ -184,7 +184,7 @@ func remoteMatches(pattern string, keep func(name string) bool) ([]string, error
 	if strings.ContainsAny(dir, `*?[\`) {
 		return nil, errors.New("a pattern in the name of a folder is not supported here; expected one in the file's name only")
 	}
-	entries, err := vfs.At(dir).ReadDir(dir)
+	entries, err := vfs.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -258,7 +258,7 @@ func checkSet(files []shardFile) error {
 	// A pattern may select some shards of a set that is complete in its folder.
 	prefix, _ := filepath.Split(one.base)
 	dir := cmp.Or(prefix, ".")
-	entries, _ := vfs.At(dir).ReadDir(dir)
+	entries, _ := vfs.ReadDir(dir)
 	for _, e := range entries {
 		if p, ok := parseShard(prefix + e.Name()); ok && p.base == one.base && p.count == count {
 			have[p.shard] = true

@@ -31,7 +31,7 @@ type Writer struct {
 		Flush() error
 	}
 	out     *bufio.Writer // the stream itself, if it is not buf
-	file    vfs.File      // the file made by Create
+	file    vfs.WorkFile  // the file made by Create
 	scratch []byte
 	records int64
 	size    int64
@@ -66,7 +66,7 @@ func NewWriter(w io.Writer, opts ...WriterOption) *Writer {
 
 // Create returns a writer to a new file, which replaces an existing one.
 func Create(path string, opts ...WriterOption) (*Writer, error) {
-	f, err := vfs.Create(vfs.At(path), path)
+	f, err := vfs.Create(path)
 	if err != nil {
 		return nil, err
 	}

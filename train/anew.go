@@ -42,9 +42,8 @@ func (t *training) anew(ctx context.Context) error {
 	if err := t.manager.Protect(); err != nil {
 		return err
 	}
-	files := vfs.At(t.folder)
 	remove := func(name string) error {
-		if err := files.Remove(filepath.Join(t.folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := vfs.Remove(filepath.Join(t.folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
@@ -54,7 +53,7 @@ func (t *training) anew(ctx context.Context) error {
 			return err
 		}
 	}
-	all, err := files.ReadDir(t.folder)
+	all, err := vfs.ReadDir(t.folder)
 	if err != nil {
 		return err
 	}
@@ -68,7 +67,7 @@ func (t *training) anew(ctx context.Context) error {
 		if !dir.IsDir() || !events && dir.Name() != evaluation.Folder {
 			continue
 		}
-		inner, err := files.ReadDir(filepath.Join(t.folder, dir.Name()))
+		inner, err := vfs.ReadDir(filepath.Join(t.folder, dir.Name()))
 		if err != nil {
 			return err
 		}
@@ -82,7 +81,7 @@ func (t *training) anew(ctx context.Context) error {
 			}
 		}
 		// A new run would not replace them.
-		if err := files.SyncDir(filepath.Join(t.folder, dir.Name())); err != nil {
+		if err := vfs.SyncDir(filepath.Join(t.folder, dir.Name())); err != nil {
 			return err
 		}
 	}
@@ -90,7 +89,7 @@ func (t *training) anew(ctx context.Context) error {
 	if err := remove(paramsFile); err != nil {
 		return err
 	}
-	return files.SyncDir(t.folder)
+	return vfs.SyncDir(t.folder)
 }
 
 // isEvaluation reports whether a file is the result of an evaluation.

@@ -24,7 +24,7 @@ type data struct {
 
 // openData opens a data folder. If it has no manifest, splits are found by file name.
 func openData(dir string) (*data, error) {
-	info, err := vfs.At(dir).Stat(dir)
+	info, err := vfs.Stat(dir)
 	if err != nil && vfs.Scheme(dir) != "" && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("data: %w", err)
 	}

@@ -69,5 +69,5 @@ const (
 
 // replaceFile writes a file atomically: after a crash it has the old or the new content.
 func replaceFile(path string, content []byte) error {
-	return vfs.ReplaceFile(vfs.At(path), path, path+".part", content)
+	return vfs.ReplaceFile(path, path+".part", content)
 }

@@ -92,7 +92,7 @@ func AwaitCheckpoint(ctx context.Context, folder string, after int64, timeout ti
 // index of a checkpoint is written last.
 func newestIn(folder string) (int64, error) {
 	checkpoints := vfs.Join(folder, checkpointFolder)
-	entries, err := vfs.At(checkpoints).ReadDir(checkpoints)
+	entries, err := vfs.ReadDir(checkpoints)
 	if errors.Is(err, fs.ErrNotExist) {
 		return -1, nil
 	}

@@ -110,7 +110,7 @@ const backFile = ".went-back"
 // Env.ResumeFrom is removed.
 func (t *training) wentBack() (bool, error) {
 	path := filepath.Join(t.folder, backFile)
-	before, err := vfs.ReadFile(vfs.At(path), path)
+	before, err := vfs.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -123,7 +123,7 @@ func (t *training) wentBack() (bool, error) {
 // endBack forgets that the run went back: the same Env.ResumeFrom goes back again.
 func (t *training) endBack() error {
 	path := filepath.Join(t.folder, backFile)
-	if err := vfs.At(path).Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := vfs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -297,12 +297,12 @@ func (t *training) branch(from *resumed) error {
 		}
 	}
 	index := checkpoint.IndexPath(from.prefix)
-	content, err := vfs.ReadFile(vfs.At(index), index)
+	content, err := vfs.ReadFile(index)
 	if err != nil {
 		return err
 	}
 	for _, dir := range []string{t.folder, checkpoints} {
-		if err := vfs.At(dir).SyncDir(dir); err != nil {
+		if err := vfs.SyncDir(dir); err != nil {
 			return err
 		}
 	}
@@ -317,7 +317,7 @@ func (t *training) branch(from *resumed) error {
 // process was killed on its way back. An index has the checksums of its checkpoint.
 func (t *training) isIn(aside string) (bool, error) {
 	names := []string{paramsFile, historyFile, metricsFile}
-	list, err := vfs.At(t.folder).ReadDir(filepath.Join(t.folder, checkpointFolder))
+	list, err := vfs.ReadDir(filepath.Join(t.folder, checkpointFolder))
 	if err != nil {
 		return false, err
 	}
@@ -331,7 +331,7 @@ func (t *training) isIn(aside string) (bool, error) {
 		var missing [2]bool
 		for i, folder := range []string{t.folder, aside} {
 			path := filepath.Join(folder, name)
-			content[i], err = vfs.ReadFile(vfs.At(path), path)
+			content[i], err = vfs.ReadFile(path)
 			missing[i] = errors.Is(err, fs.ErrNotExist)
 			switch {
 			case errors.Is(err, fault.Damaged):
@@ -352,10 +352,9 @@ func (t *training) isIn(aside string) (bool, error) {
 // folders, its params come last, and a folder without them is not one of a run.
 func (t *training) setAside(step int64) (string, error) {
 	all := filepath.Join(t.folder, setAside)
-	files := vfs.At(all)
 	aside := filepath.Join(all, fmt.Sprintf("step-%d", step))
 	for n := 2; ; n++ {
-		if _, err := files.Stat(aside); errors.Is(err, fs.ErrNotExist) {
+		if _, err := vfs.Stat(aside); errors.Is(err, fs.ErrNotExist) {
 			break
 		} else if err != nil {
 			return "", err
@@ -372,14 +371,14 @@ func (t *training) setAside(step int64) (string, error) {
 	if t.env.remote != "" {
 		part = aside
 	}
-	if err := errors.Join(vfs.RemoveAll(files, part), vfs.MkdirAll(part, 0o777)); err != nil {
+	if err := errors.Join(vfs.RemoveAll(part), vfs.MkdirAll(part, 0o777)); err != nil {
 		return "", err
 	}
 	names := slices.Sorted(maps.Keys(ownFiles))
 	names = append(slices.DeleteFunc(names, func(name string) bool { return name == paramsFile }), paramsFile)
 	for _, name := range names {
 		from := filepath.Join(t.folder, name)
-		info, err := files.Stat(from)
+		info, err := vfs.Stat(from)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -390,15 +389,15 @@ func (t *training) setAside(step int64) (string, error) {
 			return "", err
 		}
 	}
-	if err := files.SyncDir(part); err != nil {
+	if err := vfs.SyncDir(part); err != nil {
 		return "", err
 	}
 	if part != aside {
-		if err := files.Rename(part, aside); err != nil {
+		if err := vfs.Rename(part, aside); err != nil {
 			return "", err
 		}
 	}
-	return aside, files.SyncDir(all)
+	return aside, vfs.SyncDir(all)
 }
 
 // ownFiles are the files and folders of a run, and whether their files never change once they have
@@ -412,7 +411,7 @@ var ownFiles = map[string]bool{
 // copyTree gives the files of a folder to another one, which exists: as links, or as copies if link is
 // not set or the file system has none.
 func copyTree(from, to string, link bool) error {
-	list, err := vfs.At(from).ReadDir(from)
+	list, err := vfs.ReadDir(from)
 	if err != nil {
 		return err
 	}
@@ -421,7 +420,7 @@ func copyTree(from, to string, link bool) error {
 			return err
 		}
 	}
-	return vfs.At(to).SyncDir(to)
+	return vfs.SyncDir(to)
 }
 
 // copyInto is copyTree for a file or folder.
@@ -430,7 +429,7 @@ func copyInto(from, to string, folder, link bool) error {
 		_, err := linkOrCopy(from, to, link, false)
 		return err
 	}
-	if err := vfs.At(to).Mkdir(to, 0o777); err != nil {
+	if err := vfs.Mkdir(to, 0o777); err != nil {
 		return err
 	}
 	return copyTree(from, to, link)

@@ -16,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/vfstest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -252,7 +253,7 @@ func TestKilledAfterGoingBack(t *testing.T) {
 		if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(whole))); err != nil {
 			t.Fatal(err)
 		}
-		f := &vfs.Failing{FS: vfs.OS{}, At: at, Kill: true, Err: syscall.EIO}
+		f := &vfstest.Failing{WorkFS: vfs.OS{}, At: at, Kill: true, Err: syscall.EIO}
 		unmount := vfs.Mount(dir, f)
 		_ = run(dir, "2")
 		unmount()

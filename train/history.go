@@ -132,7 +132,7 @@ type history []change
 // readHistory reads the history of a run folder. It returns nil if the folder has none.
 func readHistory(folder string) (history, error) {
 	path := filepath.Join(folder, historyFile)
-	content, err := vfs.ReadFile(vfs.At(path), path)
+	content, err := vfs.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -64,7 +64,7 @@ func graphToRead(p params.Params, folder string, settings []string, log *slog.Lo
 		return "", fmt.Errorf("%w; name an export of the same model with --set graph=FOLDER", err)
 	}
 	if kept == nil {
-		if _, err := vfs.At(p.Graph).Stat(p.Graph); errors.Is(err, fs.ErrNotExist) {
+		if _, err := vfs.Stat(p.Graph); errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("graph %s: no such folder, and run %s has no copy of it; name an export of the same model with --set graph=FOLDER", p.Graph, folder)
 		}
 		return p.Graph, nil
@@ -78,7 +78,7 @@ func graphToRead(p params.Params, folder string, settings []string, log *slog.Lo
 // graphToTrain returns the folder of the graph with which a run is trained: the export, or the run's
 // own copy if the export is gone.
 func graphToTrain(p params.Params, folder string, log *slog.Logger) (string, error) {
-	if _, err := vfs.At(p.Graph).Stat(p.Graph); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := vfs.Stat(p.Graph); !errors.Is(err, fs.ErrNotExist) {
 		return p.Graph, nil
 	}
 	kept, err := readKeptGraph(folder)
@@ -98,7 +98,7 @@ func graphToTrain(p params.Params, folder string, log *slog.Logger) (string, err
 func readKeptGraph(folder string) (*keptGraph, error) {
 	own := filepath.Join(folder, graphFolder)
 	list := filepath.Join(own, keptFile)
-	content, err := vfs.ReadFile(vfs.At(list), list)
+	content, err := vfs.ReadFile(list)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -217,16 +217,15 @@ func keepGraph(folder, export, from string) error {
 	if before, err := readKeptGraph(folder); err == nil && before != nil && before.same(export, folder, parts) {
 		return nil
 	}
-	files := vfs.At(own)
-	if err := files.Remove(filepath.Join(own, keptFile)); err == nil {
-		err = files.SyncDir(own)
+	if err := vfs.Remove(filepath.Join(own, keptFile)); err == nil {
+		err = vfs.SyncDir(own)
 		if err != nil {
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := vfs.RemoveAll(files, own); err != nil {
+	if err := vfs.RemoveAll(own); err != nil {
 		return err
 	}
 	kept := keptGraph{From: from}
@@ -254,13 +253,13 @@ func keepGraph(folder, export, from string) error {
 	if !links {
 		// A part of the values is of no use.
 		kept.Files = slices.DeleteFunc(kept.Files, keptPart.values)
-		if err := vfs.RemoveAll(files, filepath.Join(own, valuesFolder)); err != nil {
+		if err := vfs.RemoveAll(filepath.Join(own, valuesFolder)); err != nil {
 			return err
 		}
 		folders = slices.DeleteFunc(folders, func(dir string) bool { return path.Base(filepath.ToSlash(dir)) == valuesFolder })
 	}
 	for _, dir := range append(folders, own) {
-		if err := files.SyncDir(dir); err != nil {
+		if err := vfs.SyncDir(dir); err != nil {
 			return err
 		}
 	}
@@ -274,15 +273,14 @@ func keepGraph(folder, export, from string) error {
 // linkOrCopy gives a file a second name, if try is set and the file system can. Otherwise it copies
 // the file, unless linkOnly is set. It reports whether the file is linked.
 func linkOrCopy(from, to string, try, linkOnly bool) (linked bool, err error) {
-	files := vfs.At(to)
 	if try {
 		from, err := filepath.EvalSymlinks(from) // another name for a link would lead nowhere
 		if err != nil {
 			return false, err
 		}
-		err = files.Link(from, to)
+		err = vfs.Link(from, to)
 		if err == nil {
-			return true, vfs.SyncFile(files, to)
+			return true, vfs.SyncFile(to)
 		}
 		if !vfs.CannotLink(err) {
 			return false, err

@@ -261,12 +261,12 @@ func TestCrashOfKeptGraph(t *testing.T) {
 		Run:     func(dir string) error { return keepGraph(dir, second, "second") },
 	}
 	t.Run("links", func(t *testing.T) { crashtest.Survives(t, program) })
-	program.Wrap = func(f vfs.FS) vfs.FS { return unlinked{f} }
+	program.Wrap = func(f vfs.WorkFS) vfs.WorkFS { return unlinked{f} }
 	program.Prepare = nil
 	t.Run("copies", func(t *testing.T) { crashtest.Survives(t, program) })
 }
 
 // unlinked is a file system that cannot link files.
-type unlinked struct{ vfs.FS }
+type unlinked struct{ vfs.WorkFS }
 
 func (unlinked) Link(string, string) error { return errors.ErrUnsupported }

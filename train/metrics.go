@@ -24,7 +24,7 @@ const metricsFile = runfolder.Metrics
 // its length, and a resumed run truncates the file to it, so that the file ends up the same as
 // that of a run that was never stopped.
 type metricsLog struct {
-	file vfs.File
+	file vfs.WorkFile
 	size int64
 	mu   sync.Mutex
 	err  error // error of a failed write
@@ -32,12 +32,11 @@ type metricsLog struct {
 }
 
 func openMetrics(path string, log *slog.Logger) (*metricsLog, error) {
-	files := vfs.At(path)
-	f, err := files.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := vfs.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err := files.SyncDir(filepath.Dir(path)); err != nil {
+	if err := vfs.SyncDir(filepath.Dir(path)); err != nil {
 		f.Close()
 		return nil, err
 	}

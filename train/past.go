@@ -287,7 +287,7 @@ func (t *training) remember(step int64, fresh bool) (params.Params, error) {
 	if fresh {
 		// An existing history belongs to a run whose checkpoints are gone.
 		path := filepath.Join(t.folder, historyFile)
-		err := vfs.At(path).Remove(path)
+		err := vfs.Remove(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
@@ -345,7 +345,7 @@ func (t *training) tellSchedule(before runner.ScheduleConfig, step int64) {
 
 // updateFile writes a file unless it already has the content.
 func updateFile(path string, content []byte) error {
-	if before, err := vfs.ReadFile(vfs.At(path), path); err == nil && string(before) == string(content) {
+	if before, err := vfs.ReadFile(path); err == nil && string(before) == string(content) {
 		return nil
 	}
 	return replaceFile(path, content)

@@ -98,7 +98,7 @@ func vocabOf(init string) (path string, binding bool) {
 }
 
 func exists(path string) bool {
-	_, err := vfs.At(path).Stat(path)
+	_, err := vfs.Stat(path)
 	return err == nil
 }
 

@@ -328,7 +328,7 @@ func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env
 	}
 	for said := false; ; said = true {
 		params := vfs.Join(folder, paramsFile)
-		_, err := vfs.At(params).Stat(params)
+		_, err := vfs.Stat(params)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

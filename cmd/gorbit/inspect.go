@@ -126,7 +126,7 @@ func (l *looked) print(out io.Writer, report written) error {
 // locate returns what a path is, of which a bucket's files are copied.
 func locate(ctx context.Context, path string) (inspect.Found, error) {
 	if vfs.Scheme(path) != "" {
-		if _, err := vfs.At(path).Stat(vfs.Join(path, "params.yaml")); err == nil {
+		if _, err := vfs.Stat(vfs.Join(path, "params.yaml")); err == nil {
 			local, err := train.LocalRun(ctx, path, train.Latest)
 			return inspect.Found{Kind: inspect.Run, Path: local}, err
 		}

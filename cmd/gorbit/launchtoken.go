@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
 )
@@ -84,15 +87,21 @@ func (l launchToken) read(c launch.Commands, by launch.Access) (string, error) {
 
 // makeToken writes a new token to a file that only its user may read, unless the file exists.
 func makeToken(path string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := vfs.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(peertls.NewToken() + "\n")
-	return errors.Join(err, f.Close())
+	_, err = io.WriteString(f, peertls.NewToken()+"\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return vfs.SyncDir(filepath.Dir(path))
 }
 
 // withoutVariable returns an environment without one of its variables.

@@ -98,7 +98,7 @@ func isPage(head []byte) bool { return bytes.Contains(head, []byte(made.Generato
 // writePage writes a page to a file, which has the old or the new content after a crash. Without overwrite
 // it replaces only a page.
 func writePage(ctx context.Context, page report.Page, path string, overwrite bool) error {
-	if info, err := vfs.At(path).Stat(path); err == nil && info.IsDir() {
+	if info, err := vfs.Stat(path); err == nil && info.IsDir() {
 		return usagef("--out is %s, which is a folder; expected a file, such as %s", path, vfs.Join(path, "report.html"))
 	}
 	f, err := made.Create(path, isPage, overwrite)

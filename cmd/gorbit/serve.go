@@ -237,7 +237,7 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 // isModel reports whether a folder has a served model.
 func isModel(folder string) bool {
 	path := vfs.Join(folder, layout.ModelFile)
-	_, err := vfs.At(path).Stat(path)
+	_, err := vfs.Stat(path)
 	return err == nil
 }
 
@@ -245,7 +245,7 @@ func isModel(folder string) bool {
 // itself, and the version: the folder's name if that is a number, otherwise 1.
 func newestVersion(folder string) (string, int64) {
 	version := int64(0)
-	if entries, err := vfs.At(folder).ReadDir(folder); err == nil && !isModel(folder) {
+	if entries, err := vfs.ReadDir(folder); err == nil && !isModel(folder) {
 		for _, e := range entries {
 			if n, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && n > version && isModel(vfs.Join(folder, e.Name())) {
 				version = n

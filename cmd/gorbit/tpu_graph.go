@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tpu"
 	"github.com/gorbit-ml/gorbit/tpu/emulator"
@@ -87,15 +87,7 @@ for data.buckets of a run.`,
 		if err != nil {
 			return err
 		}
-		if err := os.Mkdir(out, 0o777); errors.Is(err, fs.ErrExist) {
-			return usagef("%s already exists; choose another folder with --out", out)
-		} else if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(out, "graph.pb"), g.GraphDef, 0o666); err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(out, "runs.json"), append(runs, '\n'), 0o666)
+		return writeTPUGraph(out, g.GraphDef, append(runs, '\n'))
 	}
 	return cmd
 }
@@ -112,4 +104,22 @@ func parseAxes(text string) (map[string]int64, error) {
 		out[name] = size
 	}
 	return out, nil
+}
+
+// writeTPUGraph makes a folder of a graph and of the calls that run it.
+func writeTPUGraph(out string, graph, runs []byte) error {
+	err := vfs.Mkdir(out, 0o777)
+	if errors.Is(err, fs.ErrExist) {
+		return usagef("%s already exists; choose another folder with --out", out)
+	}
+	if err == nil {
+		err = vfs.WriteFile(filepath.Join(out, "graph.pb"), graph)
+	}
+	if err == nil {
+		err = vfs.WriteFile(filepath.Join(out, "runs.json"), runs)
+	}
+	if err != nil {
+		return err
+	}
+	return vfs.SyncDir(out)
 }

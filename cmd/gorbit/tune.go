@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/study"
 	"github.com/gorbit-ml/gorbit/internal/app/tune"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
@@ -134,7 +135,7 @@ func (t *tuning) room() error {
 
 // lock makes the folder of the study, if there is none, and keeps other processes out of it.
 func (t *tuning) lock() (unlock func() error, err error) {
-	if err := os.MkdirAll(t.folder, 0o755); err != nil {
+	if err := vfs.MkdirAll(t.folder, 0o755); err != nil {
 		return nil, err
 	}
 	return checkpoint.Lock(t.folder)

@@ -119,7 +119,7 @@ func lend(cmd *cobra.Command, env train.Env, c cluster.SupervisorConfig, data st
 
 // dataFolder returns the absolute path of the folder of --data.
 func dataFolder(path string) (string, error) {
-	switch info, err := vfs.At(path).Stat(path); {
+	switch info, err := vfs.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("--data %s: no such folder; expected the folder of the data on this machine", path)
 	case err != nil:

@@ -49,7 +49,7 @@ func Write(run string, e *Evaluation) (path string, err error) {
 		return "", fmt.Errorf("evaluation: %w", err)
 	}
 	// A training and gorbit evaluate may write at the same time.
-	if err := vfs.ReplaceFile(vfs.At(path), path, path+"."+e.By+".tmp", b.Bytes()); err != nil {
+	if err := vfs.ReplaceFile(path, path+"."+e.By+".tmp", b.Bytes()); err != nil {
 		return "", fmt.Errorf("evaluation: %w", err)
 	}
 	return path, nil
@@ -58,7 +58,7 @@ func Write(run string, e *Evaluation) (path string, err error) {
 // Remove removes the evaluation of a split at a step from a run, if it is there.
 func Remove(run, split string, step int64) error {
 	path := Path(run, split, step)
-	if err := vfs.At(path).Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := vfs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("evaluation: %w", err)
 	}
 	return nil
@@ -117,7 +117,7 @@ func (e *Evaluation) fault() string {
 // that is not an evaluation gives no evaluation but an error, together with the others.
 func List(run string) ([]*Evaluation, error) {
 	folder := vfs.Join(run, Folder)
-	entries, err := vfs.At(folder).ReadDir(folder)
+	entries, err := vfs.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // noExchange is a file system that cannot exchange two names.
-type noExchange struct{ vfs.FS }
+type noExchange struct{ vfs.WorkFS }
 
 func (noExchange) Exchange(string, string) error { return errors.ErrUnsupported }
 
@@ -41,7 +41,7 @@ func TestCrashAnywhere(t *testing.T) {
 		"new": {Run: func(dir string) error { return export(dir, false, o.Labels...) },
 			Complete: func(err error) bool { return strings.Contains(err.Error(), "already exists") }},
 		"overwrite":                  {Prepare: old, Run: overwrite},
-		"overwrite without exchange": {Prepare: old, Run: overwrite, Wrap: func(f vfs.FS) vfs.FS { return noExchange{f} }},
+		"overwrite without exchange": {Prepare: old, Run: overwrite, Wrap: func(f vfs.WorkFS) vfs.WorkFS { return noExchange{f} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Phase = phase

@@ -85,7 +85,6 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	for name, token := range special {
 		tokenizer[name] = token
 	}
-	files := vfs.At(dir)
 	for _, f := range []struct {
 		name    string
 		content any
@@ -94,25 +93,25 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 		if err != nil {
 			return err
 		}
-		if err := vfs.WriteFile(files, filepath.Join(dir, f.name), append(data, '\n')); err != nil {
+		if err := vfs.WriteFile(filepath.Join(dir, f.name), append(data, '\n')); err != nil {
 			return err
 		}
 	}
-	if err := vfs.WriteFile(files, filepath.Join(dir, "vocab.txt"), vocab); err != nil {
+	if err := vfs.WriteFile(filepath.Join(dir, "vocab.txt"), vocab); err != nil {
 		return err
 	}
-	if err := vfs.WriteFile(files, filepath.Join(dir, "README.md"), o.card(form, results)); err != nil {
+	if err := vfs.WriteFile(filepath.Join(dir, "README.md"), o.card(form, results)); err != nil {
 		return err
 	}
-	if err := writeWeights(files, filepath.Join(dir, HuggingFaceWeights), tensors); err != nil {
+	if err := writeWeights(filepath.Join(dir, HuggingFaceWeights), tensors); err != nil {
 		return err
 	}
-	return files.SyncDir(dir)
+	return vfs.SyncDir(dir)
 }
 
 // writeWeights writes a safetensors file and flushes it to disk.
-func writeWeights(files vfs.FS, path string, tensors []checkpoint.SafeTensor) (err error) {
-	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+func writeWeights(path string, tensors []checkpoint.SafeTensor) (err error) {
+	f, err := vfs.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return err
 	}

@@ -16,10 +16,10 @@ import (
 // lock is a leftover.
 //
 // release ends the lock and removes the folder if it is still there.
-func newPart(files vfs.FS, out string) (part string, release func(), err error) {
+func newPart(out string) (part string, release func(), err error) {
 	parent, prefix := filepath.Dir(out), "."+filepath.Base(out)+".part-"
 	leftover := regexp.MustCompile("^" + regexp.QuoteMeta(prefix) + `\d+(` + regexp.QuoteMeta(oldSuffix) + `)?$`)
-	entries, err := files.ReadDir(parent)
+	entries, err := vfs.ReadDir(parent)
 	if err != nil {
 		return "", nil, err
 	}
@@ -32,14 +32,14 @@ func newPart(files vfs.FS, out string) (part string, release func(), err error) 
 		if err != nil {
 			continue // an export that is running, or has just ended
 		}
-		err = removeLeftover(files, path, out)
+		err = removeLeftover(path, out)
 		lock.Close()
 		if err != nil {
 			return "", nil, fmt.Errorf("remove the leftovers of a killed export: %w", err)
 		}
 	}
 	part = filepath.Join(parent, fmt.Sprint(prefix, os.Getpid()))
-	if err := files.Mkdir(part, 0o777); err != nil {
+	if err := vfs.Mkdir(part, 0o777); err != nil {
 		return "", nil, err
 	}
 	lock, err := lockFolder(part)
@@ -47,7 +47,7 @@ func newPart(files vfs.FS, out string) (part string, release func(), err error) 
 		return "", nil, err
 	}
 	return part, func() {
-		_ = vfs.RemoveAll(files, part) // what cannot be removed now is by the next export
+		_ = vfs.RemoveAll(part) // what cannot be removed now is by the next export
 		lock.Close()
 	}, nil
 }

@@ -15,42 +15,42 @@ const oldSuffix = ".old"
 
 // removeLeftover removes a folder left by a killed export. A model that the export had
 // moved away but not yet replaced gets its name back.
-func removeLeftover(files vfs.FS, path, out string) error {
-	_, err := files.Stat(out)
+func removeLeftover(path, out string) error {
+	_, err := vfs.Stat(out)
 	if strings.HasSuffix(path, oldSuffix) && errors.Is(err, fs.ErrNotExist) {
-		if err := files.Rename(path, out); err != nil {
+		if err := vfs.Rename(path, out); err != nil {
 			return err
 		}
-	} else if err := vfs.RemoveAll(files, path); err != nil {
+	} else if err := vfs.RemoveAll(path); err != nil {
 		return err
 	}
-	return files.SyncDir(filepath.Dir(out))
+	return vfs.SyncDir(filepath.Dir(out))
 }
 
 // exchange replaces the old folder by the new one, and removes the old one. The exchange
 // is atomic if the file system supports it.
-func exchange(files vfs.FS, part, out string) error {
-	err := files.Exchange(part, out)
+func exchange(part, out string) error {
+	err := vfs.Exchange(part, out)
 	if err == nil {
 		// Remove the old model, which now has the new one's name, once the exchange is
 		// durable.
-		if err := files.SyncDir(filepath.Dir(out)); err != nil {
+		if err := vfs.SyncDir(filepath.Dir(out)); err != nil {
 			return err
 		}
-		return vfs.RemoveAll(files, part)
+		return vfs.RemoveAll(part)
 	}
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	old := part + oldSuffix
-	if err := files.Rename(out, old); err != nil {
+	if err := vfs.Rename(out, old); err != nil {
 		return err
 	}
-	if err := files.Rename(part, out); err != nil {
-		return errors.Join(err, files.Rename(old, out))
+	if err := vfs.Rename(part, out); err != nil {
+		return errors.Join(err, vfs.Rename(old, out))
 	}
-	if err := files.SyncDir(filepath.Dir(out)); err != nil {
+	if err := vfs.SyncDir(filepath.Dir(out)); err != nil {
 		return err
 	}
-	return vfs.RemoveAll(files, old)
+	return vfs.RemoveAll(old)
 }

@@ -106,8 +106,7 @@ func publish(o Options, ours func(dir string) bool, fill func(dir string) error)
 	if err := vfs.MkdirAll(parent, 0o777); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
-	files := vfs.At(parent)
-	part, release, err := newPart(files, out)
+	part, release, err := newPart(out)
 	if err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
@@ -121,12 +120,12 @@ func publish(o Options, ours func(dir string) bool, fill func(dir string) error)
 		return fmt.Errorf("export to %s: %w", o.Out, err)
 	}
 	if replace {
-		err = exchange(files, part, out)
+		err = exchange(part, out)
 	} else {
-		err = files.Rename(part, out)
+		err = vfs.Rename(part, out)
 	}
 	if err == nil {
-		err = files.SyncDir(parent)
+		err = vfs.SyncDir(parent)
 	}
 	if err != nil {
 		return fmt.Errorf("export to %s: %w", o.Out, err)
@@ -177,9 +176,8 @@ func write(ctx context.Context, o Options, dir string) error {
 		labels = []byte(strings.Join(o.Labels, "\n") + "\n")
 	}
 
-	files := vfs.At(dir)
 	for _, folder := range []string{filepath.Join(dir, filepath.Dir(layout.VariablesPrefix)), filepath.Join(dir, layout.AssetsFolder)} {
-		if err := files.Mkdir(folder, 0o777); err != nil {
+		if err := vfs.Mkdir(folder, 0o777); err != nil {
 			return err
 		}
 	}
@@ -195,17 +193,17 @@ func write(ctx context.Context, o Options, dir string) error {
 		if file.data == nil {
 			continue
 		}
-		if err := vfs.WriteFile(files, filepath.Join(dir, filepath.FromSlash(file.path)), file.data); err != nil {
+		if err := vfs.WriteFile(filepath.Join(dir, filepath.FromSlash(file.path)), file.data); err != nil {
 			return err
 		}
 	}
 	if err := checkpoint.WriteBundle(ctx, filepath.Join(dir, filepath.FromSlash(layout.VariablesPrefix)), tensors); err != nil {
 		return err
 	}
-	if err := files.SyncDir(filepath.Join(dir, layout.AssetsFolder)); err != nil {
+	if err := vfs.SyncDir(filepath.Join(dir, layout.AssetsFolder)); err != nil {
 		return err
 	}
-	return files.SyncDir(dir)
+	return vfs.SyncDir(dir)
 }
 
 func parseModel(data []byte) (*spb.MetaGraphDef, error) {

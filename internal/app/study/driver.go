@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/app/tune"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 )
 
@@ -269,7 +270,7 @@ func (d *Driver) train(ctx context.Context, j Job, f *follower) (sentence string
 		return "", false, err
 	}
 	path := filepath.Join(d.Folder, logFolder, fmt.Sprintf("%04d.log", j.Number))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := vfs.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", false, err
 	}
 	j.Log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)

@@ -54,7 +54,7 @@ func (j *Journal) View(look func(*tune.Study)) {
 func (j *Journal) Update(ctx context.Context, change func(*tune.Study) ([]tune.Op, error)) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := os.MkdirAll(filepath.Dir(j.path), 0o755); err != nil {
+	if err := vfs.MkdirAll(filepath.Dir(j.path), 0o755); err != nil {
 		return err
 	}
 	unlock, err := j.lock(ctx)
@@ -66,7 +66,7 @@ func (j *Journal) Update(ctx context.Context, change func(*tune.Study) ([]tune.O
 }
 
 func (j *Journal) update(change func(*tune.Study) ([]tune.Op, error)) error {
-	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := vfs.OpenFile(j.path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (j *Journal) update(change func(*tune.Study) ([]tune.Op, error)) error {
 		return err
 	}
 	if j.offset == 0 {
-		if err := vfs.At(j.path).SyncDir(filepath.Dir(j.path)); err != nil {
+		if err := vfs.SyncDir(filepath.Dir(j.path)); err != nil {
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func lines(ops []tune.Op) [][]byte {
 
 // read applies what others have appended. A last line without its end is what a process left that was
 // killed, since this one has the lock; it is cut off, because Optuna would write on in that line.
-func (j *Journal) read(f *os.File) error {
+func (j *Journal) read(f vfs.WorkFile) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err

@@ -168,7 +168,7 @@ func (r Results) Folders(n int) []string {
 // what it has to keep, such as the number of lanes, so that a repetition is one in all bits.
 func (r Results) WriteBest() (string, error) {
 	from := filepath.Join(r.RunFolder(r.Best().Trial), runfolder.Params)
-	content, err := vfs.ReadFile(vfs.At(from), from)
+	content, err := vfs.ReadFile(from)
 	if err != nil {
 		return "", err
 	}
@@ -179,7 +179,7 @@ func (r Results) WriteBest() (string, error) {
 // WriteBase writes the params of all trials to BaseFile, for their processes.
 func WriteBase(folder, params string) error {
 	path := filepath.Join(folder, BaseFile)
-	if old, err := vfs.ReadFile(vfs.At(path), path); err == nil && string(old) == params {
+	if old, err := vfs.ReadFile(path); err == nil && string(old) == params {
 		return nil
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -188,5 +188,5 @@ func WriteBase(folder, params string) error {
 }
 
 func replace(path string, content []byte) error {
-	return vfs.ReplaceFile(vfs.At(path), path, path+".part", content)
+	return vfs.ReplaceFile(path, path+".part", content)
 }

@@ -108,7 +108,7 @@ func (m *MLflow) writeState() error {
 		return err
 	}
 	path := filepath.Join(m.folder, StateFile)
-	return vfs.WriteFile(vfs.At(path), path, append(content, '\n'))
+	return vfs.WriteFile(path, append(content, '\n'))
 }
 
 func (m *MLflow) mine(s server) bool { return s.URL == m.URL && s.Experiment == m.Experiment }

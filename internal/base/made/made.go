@@ -44,7 +44,7 @@ type file struct {
 func (f file) in(dir string) (there, ours bool, err error) {
 	path := vfs.Join(dir, f.name)
 	if len(f.marks) == 0 {
-		_, err := vfs.At(path).Stat(path)
+		_, err := vfs.Stat(path)
 		return err == nil, err == nil, missing(err)
 	}
 	head, err := readHead(path)
@@ -153,7 +153,7 @@ func Create(name string, ours func(head []byte) bool, overwrite bool) (*vfs.Whol
 // Replaceable reports whether there is a file that [Create] would replace, and returns the error with which
 // it would refuse to.
 func Replaceable(name string, ours func(head []byte) bool, overwrite bool) (bool, error) {
-	info, err := vfs.At(name).Stat(name)
+	info, err := vfs.Stat(name)
 	if err != nil || !info.Mode().IsRegular() || overwrite {
 		return overwrite, nil // CreateWhole says what is wrong
 	}
@@ -171,7 +171,7 @@ func Replaceable(name string, ours func(head []byte) bool, overwrite bool) (bool
 const headBytes = 4 << 20
 
 func readHead(path string) ([]byte, error) {
-	f, err := vfs.Open(vfs.At(path), path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -10,37 +10,42 @@ import (
 // OS is the file system of the operating system.
 type OS struct{}
 
-// OpenFile implements FS. The file is an *os.File.
-func (OS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+var _ WorkFS = OS{}
+
+// Open implements ReadFS. The file is an *os.File.
+func (f OS) Open(name string) (File, error) { return f.OpenFile(name, os.O_RDONLY, 0) }
+
+// OpenFile implements WorkFS. The file is an *os.File.
+func (OS) OpenFile(name string, flag int, perm fs.FileMode) (WorkFile, error) {
 	f, err := os.OpenFile(name, flag, perm)
 	if err != nil {
-		return nil, err // not a File that holds a nil pointer
+		return nil, err // not a WorkFile that holds a nil pointer
 	}
 	return f, nil
 }
 
-// Rename implements FS.
+// Rename implements WorkFS.
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 
-// Exchange implements FS.
+// Exchange implements WorkFS.
 func (OS) Exchange(a, b string) error { return exchange(a, b) }
 
-// Link implements FS.
+// Link implements WorkFS.
 func (OS) Link(from, to string) error { return os.Link(from, to) }
 
-// Remove implements FS.
+// Remove implements WorkFS.
 func (OS) Remove(name string) error { return os.Remove(name) }
 
-// Mkdir implements FS.
+// Mkdir implements WorkFS.
 func (OS) Mkdir(name string, perm fs.FileMode) error { return os.Mkdir(name, perm) }
 
-// ReadDir implements FS.
+// ReadDir implements ReadFS.
 func (OS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
 
-// Stat implements FS.
+// Stat implements ReadFS.
 func (OS) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
 
-// SyncDir implements FS. Some file systems report a full disk only now.
+// SyncDir implements WorkFS. Some file systems report a full disk only now.
 func (OS) SyncDir(name string) error {
 	f, err := os.Open(name)
 	if err != nil {

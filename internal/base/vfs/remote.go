@@ -19,10 +19,10 @@ import (
 )
 
 // Remote is the file system of a scheme, such as gs://, whose files other libraries, such as
-// TensorFlow's, cannot open. Its FS methods read; names are gs://BUCKET/PATH. It is written to
-// only by Work, Publish and Put, because storage of objects knows no rename and no append.
+// TensorFlow's, cannot open. Names are gs://BUCKET/PATH. It is written to only by Work, Publish and Put,
+// because storage of objects knows no rename and no append.
 type Remote interface {
-	FS
+	ReadFS
 	// Copy copies files below a folder, or the files whose names begin with a prefix, to this
 	// machine and returns the local path of name. choose returns the paths to copy of those
 	// that exist; paths are relative to the folder, or to that of the prefix. Nil means all.
@@ -47,7 +47,7 @@ type Remote interface {
 var ErrNoBucket = errors.New("there is no such bucket")
 
 // Working is a folder of a Remote that is worked on in a local folder. What is synced there,
-// as [FS] describes it, is in the remote folder when the call of Sync or SyncDir returns.
+// as [WorkFS] describes it, is in the remote folder when the call of Sync or SyncDir returns.
 type Working interface {
 	// Dir is the local folder.
 	Dir() string
@@ -116,16 +116,16 @@ func Abs(path string) (string, error) {
 	if Scheme(path) != "" {
 		return Join(path), nil
 	}
-	if err := mangled(path); err != nil {
+	if err := mangled("open", path); err != nil {
 		return "", err
 	}
 	return filepath.Abs(path)
 }
 
 // mangled returns an error for a path that was meant to have a scheme.
-func mangled(path string) error {
+func mangled(op, path string) error {
 	if rest, ok := strings.CutPrefix(path, "gs:"); ok {
-		return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("is neither a path nor a bucket; expected gs://%s", strings.TrimLeft(rest, "/"))}
+		return &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("is neither a path nor a bucket; expected gs://%s", strings.TrimLeft(rest, "/"))}
 	}
 	return nil
 }
@@ -134,20 +134,16 @@ func mangled(path string) error {
 // system. For a scheme that is not known, and for a path that lost a slash, it returns an error
 // that says what is expected.
 func RemoteOf(path string) (Remote, error) {
-	switch f := At(path).(type) {
-	case Remote:
-		return f, nil
-	case refusing:
-		return nil, f.refuse("open", path)
-	}
-	return nil, nil
+	f, err := on("open", path)
+	remote, _ := f.(Remote)
+	return remote, err
 }
 
 // schemes are the openers of file systems by scheme, as database/sql has drivers.
 var schemes struct {
 	sync.Mutex
-	open   map[string]func() FS
-	opened map[string]FS
+	open   map[string]func() ReadFS
+	opened map[string]ReadFS
 }
 
 // ReadBounded is stream.ReadFile for a path of any file system.
@@ -155,7 +151,7 @@ func ReadBounded(path string, limit int64) ([]byte, error) {
 	if Scheme(path) == "" {
 		return stream.ReadFile(path, limit)
 	}
-	return readSmall(At(path), path, limit, fault.Usage)
+	return readSmall(path, limit, fault.Usage)
 }
 
 // OpenStream opens a file of any file system to read it once, from its beginning to its end. When the
@@ -168,7 +164,7 @@ func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
 		}
 		return stream.Open(ctx, path)
 	}
-	file, err := Open(At(path), path)
+	file, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -187,59 +183,38 @@ func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
 
 // Register sets the function that opens the file system of a scheme when it is first used.
 // Package internal/base/vfs/gcs registers gs.
-func Register(scheme string, open func() FS) {
+func Register(scheme string, open func() ReadFS) {
 	schemes.Lock()
 	defer schemes.Unlock()
 	if schemes.open == nil {
-		schemes.open, schemes.opened = map[string]func() FS{}, map[string]FS{}
+		schemes.open, schemes.opened = map[string]func() ReadFS{}, map[string]ReadFS{}
 	}
 	schemes.open[scheme] = open
 }
 
-// ofScheme returns the file system of a path that is not of the operating system, or nil.
-func ofScheme(path string) FS {
+// unmounted returns the file system of a path on which nothing is mounted. The operation is named in
+// the error if there is none.
+func unmounted(op, path string) (ReadFS, error) {
 	scheme := Scheme(path)
 	if scheme == "" {
-		if mangled(path) != nil {
-			return refusing{}
+		if err := mangled(op, path); err != nil {
+			return nil, err
 		}
-		return nil
+		return OS{}, nil
 	}
 	schemes.Lock()
 	defer schemes.Unlock()
 	if f := schemes.opened[scheme]; f != nil {
-		return f
+		return f, nil
 	}
 	open := schemes.open[scheme]
 	if open == nil {
-		return refusing{}
+		return nil, &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("%w: %s:// is not supported; expected a local path, or gs://BUCKET/PATH", errors.ErrUnsupported, scheme)}
 	}
 	f := open()
 	schemes.opened[scheme] = f
-	return f
+	return f, nil
 }
-
-// refusing is the file system of paths that no file system has.
-type refusing struct{}
-
-func (refusing) refuse(op, path string) error {
-	if err := mangled(path); err != nil {
-		return err
-	}
-	return &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("%w: %s:// is not supported; expected a local path, or gs://BUCKET/PATH", errors.ErrUnsupported, Scheme(path))}
-}
-
-func (r refusing) OpenFile(name string, _ int, _ fs.FileMode) (File, error) {
-	return nil, r.refuse("open", name)
-}
-func (r refusing) Rename(from, _ string) error                { return r.refuse("rename", from) }
-func (r refusing) Exchange(a, _ string) error                 { return r.refuse("exchange", a) }
-func (r refusing) Link(from, _ string) error                  { return r.refuse("link", from) }
-func (r refusing) Remove(name string) error                   { return r.refuse("remove", name) }
-func (r refusing) Mkdir(name string, _ fs.FileMode) error     { return r.refuse("mkdir", name) }
-func (r refusing) ReadDir(name string) ([]fs.DirEntry, error) { return nil, r.refuse("open", name) }
-func (r refusing) Stat(name string) (fs.FileInfo, error)      { return nil, r.refuse("stat", name) }
-func (r refusing) SyncDir(name string) error                  { return r.refuse("sync", name) }
 
 // Localize returns a path of this machine that has the files of path: path itself, or a verified
 // copy of what is in a [Remote]. For choose, see Remote.Copy.

@@ -27,14 +27,15 @@ func TestPathsWithScheme(t *testing.T) {
 	if path, err := Abs("gs://b/data"); err != nil || path != "gs://b/data" || !IsAbs(path) {
 		t.Errorf("%q, %v", path, err)
 	}
-	if _, err := At("s3://b/x").Stat("s3://b/x"); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := Stat("s3://b/x"); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("an unknown scheme: error is %v", err)
 	}
-	defer Mount("mem://", NewMemory())()
-	if _, ok := At("mem://x/y").(*Memory); !ok {
+	m := &mounted{name: "m"}
+	defer Mount("mem://", m)()
+	if got, _ := on("open", "mem://x/y"); got != m {
 		t.Error("a mounted scheme is not used")
 	}
-	if _, ok := At("x").(OS); !ok {
+	if got, _ := on("open", "x"); got != (OS{}) {
 		t.Error("a local path is taken for one with a scheme")
 	}
 }

@@ -1,20 +1,17 @@
-// Package vfs provides the file systems that Gorbit writes to.
+// Package vfs provides the file systems that Gorbit reads from and writes to.
 //
-// [OS] is that of the operating system. [Memory] is a file system in memory that records
-// what was synced, so that it can simulate a power failure. [Failing] makes one operation
-// of another file system fail, or all operations from one on, as if the process had been
-// killed. [Recorder] records the operations on a folder, and returns what would be on disk
-// if the process had ended at any point.
+// The path determines the file system, as with an operating system's mounts: functions such as
+// [Open], [Stat] and [Rename] take paths, as those of package os do. A path lies on the file system
+// of the operating system, [OS], unless [Mount] has mounted another one there. So no signature of a
+// public package names a file system. A path with a scheme, such as gs://bucket/data, lies on a
+// [Remote] file system, which is a [ReadFS] only; the others are a [WorkFS].
 //
-// The path determines the file system, as with an operating system's mounts: [At] returns
-// the file system of a path, which is OS unless [Mount] has mounted another one. So no
-// signature of a public package names a file system. A path with a scheme, such as
-// gs://bucket/data, lies on a [Remote] file system.
+// Package vfstest has file systems for tests.
 //
 // The order of operations determines what survives a crash:
 //
-//   - Bytes of a file are durable once [File.Sync] has returned.
-//   - A name in a folder (created, renamed or removed) is durable once [FS.SyncDir] of
+//   - Bytes of a file are durable once [WorkFile.Sync] has returned.
+//   - A name in a folder (created, renamed or removed) is durable once [SyncDir] of
 //     that folder has returned.
 //   - A rename replaces its target atomically. Of two names of one file, neither is removed.
 package vfs
@@ -34,40 +31,52 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/stream"
 )
 
-// FS is a file system. Names are paths as in package os. Errors are *fs.PathError or
-// *os.LinkError, and match the errors of package fs, such as fs.ErrNotExist.
-type FS interface {
+// ReadFS is a file system to read from. Names are paths as in package os. Errors are *fs.PathError
+// or *os.LinkError, and match the errors of package fs, such as fs.ErrNotExist.
+type ReadFS interface {
+	// Open opens a file for reading.
+	Open(name string) (File, error)
+	// ReadDir lists a folder, sorted by name.
+	ReadDir(name string) ([]fs.DirEntry, error)
+	Stat(name string) (fs.FileInfo, error)
+}
+
+// WorkFS is a file system to work in.
+type WorkFS interface {
+	ReadFS
 	// OpenFile opens a file like os.OpenFile. The flags may be os.O_RDONLY, os.O_WRONLY,
 	// os.O_RDWR, os.O_CREATE, os.O_EXCL, os.O_TRUNC and os.O_APPEND.
-	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
+	OpenFile(name string, flag int, perm fs.FileMode) (WorkFile, error)
 	// Rename renames a file or folder, and replaces an existing target.
 	Rename(from, to string) error
 	// Exchange exchanges two names atomically. If that is not supported, the error is
 	// errors.ErrUnsupported and nothing has changed.
 	Exchange(a, b string) error
 	// Link gives a file a second name, which must not exist. If that is not possible, as between two
-	// devices, into a bucket or for a file of somebody else, there is an error (see CannotLink) and
-	// nothing has changed.
+	// devices or for a file of somebody else, there is an error (see CannotLink) and nothing has
+	// changed.
 	Link(from, to string) error
 	// Remove removes a file or an empty folder.
 	Remove(name string) error
 	Mkdir(name string, perm fs.FileMode) error
-	// ReadDir lists a folder, sorted by name.
-	ReadDir(name string) ([]fs.DirEntry, error)
-	Stat(name string) (fs.FileInfo, error)
 	// SyncDir makes the names in a folder durable.
 	SyncDir(name string) error
 }
 
-// File is an open file.
+// File is an open file to read.
 type File interface {
 	io.Reader
 	io.ReaderAt
-	io.Writer
-	io.WriterAt
 	io.Closer
 	Name() string
 	Stat() (fs.FileInfo, error)
+}
+
+// WorkFile is an open file of a WorkFS.
+type WorkFile interface {
+	File
+	io.Writer
+	io.WriterAt
 	Truncate(size int64) error
 	// Sync makes the file's bytes durable.
 	Sync() error
@@ -82,12 +91,12 @@ var mounts struct {
 
 type mount struct {
 	dir string // absolute
-	fs  FS
+	fs  ReadFS
 }
 
 // Mount mounts a file system at a folder until unmount is called. Files that are already
 // open are not affected.
-func Mount(dir string, f FS) (unmount func()) {
+func Mount(dir string, f ReadFS) (unmount func()) {
 	m := mount{absolute(dir), f}
 	mounts.Lock()
 	defer mounts.Unlock()
@@ -101,30 +110,48 @@ func Mount(dir string, f FS) (unmount func()) {
 	}
 }
 
-// At returns the file system of a path. That of a scheme without a file system refuses
-// everything.
-func At(path string) FS {
+// on returns the file system of a path. The operation is named in the error if there is none.
+func on(op, path string) (ReadFS, error) {
 	mounts.RLock()
 	defer mounts.RUnlock()
-	var otherwise FS = OS{}
-	if f := ofScheme(path); f != nil {
-		otherwise = f
-	}
 	if len(mounts.list) == 0 {
-		return otherwise
+		return unmounted(op, path)
 	}
-	path = absolute(path)
+	at := absolute(path)
 	var best mount
 	for _, m := range mounts.list {
-		if within(path, m.dir) && len(m.dir) >= len(best.dir) {
+		if within(at, m.dir) && len(m.dir) >= len(best.dir) {
 			best = m
 		}
 	}
 	if best.fs == nil {
-		return otherwise
+		return unmounted(op, path)
 	}
-	return best.fs
+	return best.fs, nil
 }
+
+// workOn returns the file system of a path that is to be changed.
+func workOn(op, path string) (WorkFS, error) {
+	f, err := on(op, path)
+	if err != nil {
+		return nil, err
+	}
+	work, ok := f.(WorkFS)
+	if !ok {
+		return nil, &fs.PathError{Op: op, Path: path, Err: inPlace{}}
+	}
+	return work, nil
+}
+
+// inPlace is the error of a file system that cannot be worked in.
+type inPlace struct{}
+
+func (inPlace) Error() string {
+	return "cannot be written in place, because a bucket has only whole objects; give this path to --run or --out"
+}
+
+// Is implements errors.Is.
+func (inPlace) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // within reports whether an absolute path is dir or is below it.
 func within(path, dir string) bool {
@@ -143,11 +170,98 @@ func absolute(path string) string {
 }
 
 // Open opens a file for reading.
-func Open(f FS, name string) (File, error) { return f.OpenFile(name, os.O_RDONLY, 0) }
+func Open(path string) (File, error) {
+	f, err := on("open", path)
+	if err != nil {
+		return nil, err
+	}
+	return f.Open(path)
+}
+
+// Stat describes a file or folder.
+func Stat(path string) (fs.FileInfo, error) {
+	f, err := on("stat", path)
+	if err != nil {
+		return nil, err
+	}
+	return f.Stat(path)
+}
+
+// ReadDir lists a folder, sorted by name.
+func ReadDir(path string) ([]fs.DirEntry, error) {
+	f, err := on("open", path)
+	if err != nil {
+		return nil, err
+	}
+	return f.ReadDir(path)
+}
+
+// OpenFile opens a file to work with, see WorkFS.
+func OpenFile(path string, flag int, perm fs.FileMode) (WorkFile, error) {
+	f, err := workOn("open", path)
+	if err != nil {
+		return nil, err
+	}
+	return f.OpenFile(path, flag, perm)
+}
 
 // Create creates a file, or truncates an existing one, and opens it for writing.
-func Create(f FS, name string) (File, error) {
-	return f.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+func Create(path string) (WorkFile, error) {
+	return OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+}
+
+// Rename renames a file or folder within a file system, and replaces an existing target.
+func Rename(from, to string) error {
+	f, err := workOn("rename", to)
+	if err != nil {
+		return err
+	}
+	return f.Rename(from, to)
+}
+
+// Exchange exchanges two names of a file system atomically, see WorkFS.
+func Exchange(a, b string) error {
+	f, err := workOn("exchange", b)
+	if err != nil {
+		return err
+	}
+	return f.Exchange(a, b)
+}
+
+// Link gives a file a second name, see WorkFS.
+func Link(from, to string) error {
+	f, err := workOn("link", to)
+	if err != nil {
+		return err
+	}
+	return f.Link(from, to)
+}
+
+// Remove removes a file or an empty folder.
+func Remove(path string) error {
+	f, err := workOn("remove", path)
+	if err != nil {
+		return err
+	}
+	return f.Remove(path)
+}
+
+// Mkdir makes a folder in an existing one.
+func Mkdir(path string, perm fs.FileMode) error {
+	f, err := workOn("mkdir", path)
+	if err != nil {
+		return err
+	}
+	return f.Mkdir(path, perm)
+}
+
+// SyncDir makes the names in a folder durable.
+func SyncDir(path string) error {
+	f, err := workOn("sync", path)
+	if err != nil {
+		return err
+	}
+	return f.SyncDir(path)
 }
 
 // maxSmallFile is the size in bytes of the largest file that ReadFile reads.
@@ -155,21 +269,21 @@ const maxSmallFile = 64 << 20
 
 // ReadFile returns the content of a small file that Gorbit wrote, such as a list. For what is no
 // regular file, or has more than 64 MiB, the error is a *stream.FileError of class fault.Damaged.
-func ReadFile(f FS, name string) ([]byte, error) {
-	return readSmall(f, name, maxSmallFile, fault.Damaged)
+func ReadFile(name string) ([]byte, error) {
+	return readSmall(name, maxSmallFile, fault.Damaged)
 }
 
 // readSmall returns the content of a regular file of at most limit bytes. For anything else, the
 // error is a *stream.FileError of the class.
-func readSmall(f FS, name string, limit int64, class fault.Class) ([]byte, error) {
-	info, err := f.Stat(name)
+func readSmall(name string, limit int64, class fault.Class) ([]byte, error) {
+	info, err := Stat(name)
 	if err != nil {
 		return nil, err
 	}
 	if err := stream.Check(name, info, limit, class); err != nil {
 		return nil, err
 	}
-	file, err := Open(f, name)
+	file, err := Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -179,8 +293,8 @@ func readSmall(f FS, name string, limit int64, class fault.Class) ([]byte, error
 
 // WriteFile creates a file with the given content and makes the content durable. Its name is
 // durable once the folder is synced.
-func WriteFile(f FS, name string, data []byte) error {
-	file, err := Create(f, name)
+func WriteFile(name string, data []byte) error {
+	file, err := Create(name)
 	if err != nil {
 		return err
 	}
@@ -194,21 +308,21 @@ func WriteFile(f FS, name string, data []byte) error {
 // ReplaceFile writes a file under another name in its folder and renames it, so that the
 // file always has either its old or its new content. The leftovers of a killed call are
 // overwritten by the next one. The file is durable when ReplaceFile returns.
-func ReplaceFile(f FS, name, temp string, data []byte) error {
-	err := WriteFile(f, temp, data)
+func ReplaceFile(name, temp string, data []byte) error {
+	err := WriteFile(temp, data)
 	if err == nil {
-		err = f.Rename(temp, name)
+		err = Rename(temp, name)
 	}
 	if err != nil {
-		_ = f.Remove(temp) // the first error is the one to report
+		_ = Remove(temp) // the first error is the one to report
 		return err
 	}
-	return f.SyncDir(filepath.Dir(name))
+	return SyncDir(filepath.Dir(name))
 }
 
 // SyncFile makes the bytes of a file that others have written durable.
-func SyncFile(f FS, name string) error {
-	file, err := Open(f, name)
+func SyncFile(name string) error {
+	file, err := OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -217,8 +331,7 @@ func SyncFile(f FS, name string) error {
 
 // MkdirAll creates a folder and its parents, and makes their names durable.
 func MkdirAll(dir string, perm fs.FileMode) error {
-	f := At(dir)
-	info, err := f.Stat(dir)
+	info, err := Stat(dir)
 	switch {
 	case err == nil && info.IsDir():
 		return nil
@@ -233,29 +346,29 @@ func MkdirAll(dir string, perm fs.FileMode) error {
 			return err
 		}
 	}
-	if err := f.Mkdir(dir, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := Mkdir(dir, perm); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return At(above).SyncDir(above)
+	return SyncDir(above)
 }
 
 // RemoveAll removes a file, or a folder with everything in it. It is not an error if the
 // path does not exist.
-func RemoveAll(f FS, name string) error {
-	err := f.Remove(name)
+func RemoveAll(name string) error {
+	err := Remove(name)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	entries, listErr := f.ReadDir(name)
+	entries, listErr := ReadDir(name)
 	if listErr != nil {
 		return err
 	}
 	for _, e := range entries {
-		if err := RemoveAll(f, filepath.Join(name, e.Name())); err != nil {
+		if err := RemoveAll(filepath.Join(name, e.Name())); err != nil {
 			return err
 		}
 	}
-	if err := f.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -270,12 +383,12 @@ func CannotLink(err error) bool {
 // CopyFile writes the content of a file to a new file, or in place of another one's, and makes it
 // durable. The name is durable once the folder is synced.
 func CopyFile(from, to string) error {
-	in, err := Open(At(from), from)
+	in, err := Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := Create(At(to), to)
+	out, err := Create(to)
 	if err != nil {
 		return err
 	}

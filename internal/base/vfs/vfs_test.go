@@ -1,270 +1,38 @@
 package vfs
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
-
-	"github.com/gorbit-ml/gorbit/internal/testkit"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
-// change does a random operation below a folder and says what came of it.
-func change(r *rand.Rand, f FS, dir string) string {
-	name := func() string { return filepath.Join(dir, []string{"a", "b", "d", "d/x", "d/y"}[r.IntN(5)]) }
-	word := func(err error) string {
-		for _, e := range []error{fs.ErrNotExist, fs.ErrExist, syscall.EPERM, syscall.ENOTEMPTY, syscall.EISDIR, syscall.ENOTDIR} {
-			if errors.Is(err, e) {
-				return e.Error()
-			}
-		}
-		return fmt.Sprint(err)
-	}
-	switch op := r.IntN(10); op {
-	case 0, 1, 2:
-		flags := []int{os.O_RDWR, os.O_RDWR | os.O_CREATE, os.O_RDWR | os.O_CREATE | os.O_TRUNC, os.O_RDWR | os.O_CREATE | os.O_EXCL, os.O_WRONLY | os.O_APPEND}
-		file, err := f.OpenFile(name(), flags[r.IntN(len(flags))], 0o644)
-		data, at, size := bytes.Repeat([]byte{byte('a' + r.IntN(26))}, r.IntN(9)), r.Int64N(12), r.Int64N(12)
-		which := r.IntN(3)
-		if err != nil {
-			return word(err)
-		}
-		defer file.Close()
-		if _, err := file.Write(data); err != nil {
-			return word(err)
-		}
-		if which == 1 {
-			err = file.Truncate(size)
-		}
-		if which == 2 {
-			_, err = file.WriteAt(data, at)
-			if err != nil {
-				return "not written" // O_APPEND and WriteAt do not go together
-			}
-		}
-		return word(errors.Join(err, file.Sync()))
-	case 3:
-		from, to := name(), name()
-		if from == filepath.Join(dir, "d") && filepath.Dir(to) == from {
-			return "" // a folder into itself
-		}
-		return word(f.Rename(from, to))
-	case 4:
-		return word(f.Remove(name()))
-	case 5:
-		return word(f.Mkdir(name(), 0o777))
-	case 6:
-		return word(ReplaceFile(f, filepath.Join(dir, "a"), filepath.Join(dir, ".a"), []byte{byte(r.IntN(256))}))
-	case 7:
-		return word(f.Link(name(), name()))
-	case 8:
-		return word(f.SyncDir(dir))
-	default:
-		list, err := f.ReadDir(dir)
-		out := word(err)
-		for _, e := range list {
-			out += " " + e.Name()
-		}
-		return out
-	}
-}
-
-// tree returns all files of a folder of the operating system as Memory.Files does.
-func tree(t *testing.T, dir string) map[string][]byte {
-	t.Helper()
-	r, err := NewRecorder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.start.Files()
-}
-
-func sameFiles(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }
-
-// TestMemoryIsAsTheSystem does the same operations on a Memory, on the operating system
-// and on a Recorder.
-func TestMemoryIsAsTheSystem(t *testing.T) {
-	for seed := range uint64(300) {
-		m, onDisk, recorded := NewMemory(), testkit.MemoryDir(t), testkit.MemoryDir(t)
-		rec, err := NewRecorder(recorded)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, b, c := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 0))
-		for i := range 60 {
-			x, y, z := change(a, m, "/"), change(b, OS{}, onDisk), change(c, rec, recorded)
-			if x != y || y != z {
-				t.Fatalf("seed %d, operation %d: in memory %q, on disk %q, recorded %q", seed, i, x, y, z)
-			}
-		}
-		want := tree(t, onDisk)
-		if got := m.Files(); !sameFiles(got, want) {
-			t.Fatalf("seed %d: in memory %q, on disk %q", seed, got, want)
-		}
-		var last *Memory
-		points := 0
-		if err := rec.Crashes(func(c Crash) error {
-			points++
-			if c.Loss == NoLoss {
-				last = c.Disk
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if got := last.Files(); !sameFiles(got, want) || points != 3*(rec.Len()+1) {
-			t.Fatalf("seed %d: done again %q, on disk %q, %d points", seed, got, want, points)
-		}
-		out := testkit.MemoryDir(t)
-		if err := last.WriteTo(out); err != nil {
-			t.Fatal(err)
-		}
-		if got := tree(t, out); !sameFiles(got, want) {
-			t.Fatalf("seed %d: written %q, want %q", seed, got, want)
-		}
-	}
-}
-
-// TestAfterCrash says what a crash takes.
-func TestAfterCrash(t *testing.T) {
-	m := NewMemory()
-	do := func(errs ...error) {
-		t.Helper()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	do(m.Mkdir("/d", 0o777), m.SyncDir("/"))
-	do(WriteFile(m, "/d/old", []byte("1")), WriteFile(m, "/d/gone", nil), m.SyncDir("/d"))
-	do(m.Remove("/d/gone"), m.Rename("/d/old", "/d/new"))
-	f, err := Create(m, "/d/torn")
-	do(err)
-	_, err = f.Write([]byte("half"))
-	do(err, f.Sync())
-	_, err = f.Write([]byte("whole"))
-	do(err)
-	for loss, want := range map[Loss]map[string][]byte{
-		NoLoss:       {"d/": nil, "d/new": []byte("1"), "d/torn": []byte("halfwhole")},
-		UnsyncedData: {"d/": nil, "d/new": []byte("1"), "d/torn": []byte("half")},
-		Unsynced:     {"d/": nil, "d/old": []byte("1"), "d/gone": nil},
-	} {
-		if got := m.AfterCrash(loss).Files(); !sameFiles(got, want) {
-			t.Errorf("%v: %q, want %q", loss, got, want)
-		}
-	}
-}
-
-// TestReplaceFileAnywhere fails or kills ReplaceFile at every operation: the file is as
-// it was or as it is to be, and the next call leaves nothing behind.
-func TestReplaceFileAnywhere(t *testing.T) {
-	for _, kill := range []bool{false, true} {
-		for at := 1; ; at++ {
-			m := NewMemory()
-			if err := errors.Join(WriteFile(m, "/f", []byte("old")), m.SyncDir("/")); err != nil {
-				t.Fatal(err)
-			}
-			f := &Failing{FS: m, At: at, Kill: kill, Err: syscall.ENOSPC}
-			err := ReplaceFile(f, "/f", "/.f", []byte("new and longer"))
-			if done := f.Count() < at; done != (err == nil) || err != nil && !errors.Is(err, syscall.ENOSPC) {
-				t.Fatalf("operation %d of %d: %v", at, f.Count(), err)
-			}
-			for _, loss := range []Loss{NoLoss, UnsyncedData, Unsynced} {
-				disk := m.AfterCrash(loss)
-				got, readErr := ReadFile(disk, "/f")
-				if s := string(got); readErr != nil || s != "old" && s != "new and longer" || err == nil && s == "old" {
-					t.Errorf("operation %d, kill %v, %v: %q, %v", at, kill, loss, got, readErr)
-				}
-				if err := ReplaceFile(disk, "/f", "/.f", []byte("new")); err != nil {
-					t.Fatal(err)
-				}
-				if files := disk.Files(); len(files) != 1 || string(files["f"]) != "new" {
-					t.Errorf("operation %d, kill %v, %v: then %q", at, kill, loss, files)
-				}
-			}
-			if err == nil {
-				break
-			}
-		}
-	}
+// mounted is a file system that differs from others of its kind.
+type mounted struct {
+	OS
+	name string
 }
 
 func TestMount(t *testing.T) {
 	dir := t.TempDir()
-	m, inner := NewMemory(), NewMemory()
+	m, inner := &mounted{name: "m"}, &mounted{name: "inner"}
 	unmount := Mount(dir, m)
 	defer Mount(filepath.Join(dir, "in"), inner)()
-	for path, want := range map[string]FS{
+	for path, want := range map[string]ReadFS{
 		dir: m, dir + "/": m, filepath.Join(dir, "x"): m, dir + "x": OS{}, "/": OS{}, "relative": OS{},
 		filepath.Join(dir, "in", "y"): inner, filepath.Join(dir, "inner"): m,
 	} {
-		if got := At(path); got != want {
+		if got, err := on("open", path); err != nil || got != want {
 			t.Errorf("%s lies on %T, want %T", path, got, want)
 		}
 	}
 	unmount()
 	unmount()
-	if got := At(dir); got != (OS{}) {
+	if got, _ := on("open", dir); got != (OS{}) {
 		t.Errorf("%T after it was unmounted", got)
-	}
-}
-
-// TestRecorderSeesOthers syncs and renames files that were written past the Recorder.
-func TestRecorderSeesOthers(t *testing.T) {
-	dir := t.TempDir()
-	r, err := NewRecorder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, final := filepath.Join(dir, "f"), filepath.Join(dir, "g")
-	if err := os.WriteFile(path, []byte("abcd"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(SyncFile(r, path), r.Rename(path, final), r.SyncDir(dir)); err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	if err := r.Crashes(func(c Crash) error {
-		if c.Loss == NoLoss {
-			got = append(got, fmt.Sprintf("%s | %s", slices.Sorted(maps.Keys(c.Disk.Files())), c.Next))
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"[] | create f", "[f] | write f", "[f] | write f", "[f] | sync f", "[f] | rename g", "[g] | sync ./", "[g] | "}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-func TestRemoveAll(t *testing.T) {
-	m := NewMemory()
-	if err := errors.Join(m.Mkdir("/a", 0o777), m.Mkdir("/a/b", 0o777), m.Mkdir("/a/b/c", 0o777), WriteFile(m, "/a/b/f", nil), RemoveAll(m, "/a"), RemoveAll(m, "/a")); err != nil {
-		t.Fatal(err)
-	}
-	if files := m.Files(); len(files) > 0 {
-		t.Errorf("left %q", files)
-	}
-	f, err := Create(m, "/x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt([]byte("z"), 3); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := io.ReadAll(f); err != nil || string(got) != "\x00\x00\x00z" {
-		t.Errorf("%q, %v", got, err)
 	}
 }
 
@@ -278,8 +46,22 @@ func TestReadFileIsForSmallFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{large: "has 1099511627776 bytes", dir: "is a folder; expected a file", "/dev/zero": "is a device; expected a regular file"} {
-		if _, err := ReadFile(OS{}, path); err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Damaged) {
+		if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Damaged) {
 			t.Errorf("%s: %v, want %q of class damaged", path, err, want)
+		}
+	}
+}
+
+// TestReadOnly changes what can only be read.
+func TestReadOnly(t *testing.T) {
+	defer Mount("ro://", struct{ ReadFS }{OS{}})()
+	const a, b = "ro://x/a", "ro://x/b"
+	_, opened := OpenFile(a, os.O_RDWR, 0)
+	_, created := Create(a)
+	for op, err := range map[string]error{"open": opened, "create": created, "rename": Rename(a, b), "exchange": Exchange(a, b), "link": Link(a, b),
+		"remove": Remove(a), "mkdir": Mkdir(a, 0o777), "sync": SyncDir(a), "write": WriteFile(a, nil)} {
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "cannot be written in place") {
+			t.Errorf("%s: %v", op, err)
 		}
 	}
 }

@@ -17,10 +17,9 @@ import (
 // at all. It is written beside its place, as .NAME.part; that of a [Remote] is written on this
 // machine, and End uploads it.
 type Whole struct {
-	File       // to write to
+	WorkFile   // to write to
 	path, temp string
 	overwrite  bool
-	f          FS     // of temp
 	remote     Remote // nil for a file of this machine
 	staged     string // the folder of temp if remote is set
 }
@@ -33,8 +32,7 @@ func CreateWhole(name string, overwrite bool) (*Whole, error) {
 	if err != nil {
 		return nil, fault.Usagef("%w", err)
 	}
-	f := At(name)
-	info, err := f.Stat(name)
+	info, err := Stat(name)
 	switch {
 	case strings.HasSuffix(name, "/"):
 		return nil, fault.Usagef("%s is the name of a folder; expected that of a file", name)
@@ -45,16 +43,16 @@ func CreateWhole(name string, overwrite bool) (*Whole, error) {
 	case err != nil && (!errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNoBucket)):
 		return nil, err
 	}
-	w := &Whole{path: name, overwrite: overwrite, f: f, remote: remote}
+	w := &Whole{path: name, overwrite: overwrite, remote: remote}
 	if remote != nil {
 		if w.staged, err = remote.Stage(); err != nil {
 			return nil, err
 		}
-		w.f, w.temp = OS{}, filepath.Join(w.staged, path.Base(Clean(name)))
+		w.temp = filepath.Join(w.staged, path.Base(Clean(name)))
 	} else {
 		w.temp = filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".part")
 	}
-	if w.File, err = Create(w.f, w.temp); err != nil {
+	if w.WorkFile, err = Create(w.temp); err != nil {
 		_ = os.RemoveAll(w.staged) // the first error is the one to report
 		if folder := filepath.Dir(name); remote == nil && errors.Is(err, fs.ErrNotExist) {
 			err = fault.Usagef("%s: there is no folder %s; create it with mkdir -p %[2]s", name, folder)
@@ -72,33 +70,33 @@ func (w *Whole) End(ctx context.Context) error {
 		return err
 	}
 	if w.remote == nil {
-		if err := w.f.Rename(w.temp, w.path); err != nil {
+		if err := Rename(w.temp, w.path); err != nil {
 			return err
 		}
-		w.File = nil
-		return w.f.SyncDir(filepath.Dir(w.path))
+		w.WorkFile = nil
+		return SyncDir(filepath.Dir(w.path))
 	}
 	if err := w.remote.Put(ctx, w.temp, w.path, w.overwrite); err != nil {
-		w.File = nil
+		w.WorkFile = nil
 		if errors.Is(err, fs.ErrExist) {
 			err = fmt.Errorf("%s was made by another program meanwhile", w.path)
 		}
 		return fmt.Errorf("%w; the file is kept on this machine: upload it with gcloud storage cp %s %s", err, w.temp, w.path)
 	}
-	w.File = nil
+	w.WorkFile = nil
 	return os.RemoveAll(w.staged)
 }
 
 // Discard removes a file that End has not given its name.
 func (w *Whole) Discard() {
-	if w.File == nil {
+	if w.WorkFile == nil {
 		return
 	}
 	w.Close()
-	w.File = nil
+	w.WorkFile = nil
 	if w.remote != nil {
 		_ = os.RemoveAll(w.staged) // removed later, as what is not used
 		return
 	}
-	_ = w.f.Remove(w.temp) // the next call overwrites it
+	_ = Remove(w.temp) // the next call overwrites it
 }

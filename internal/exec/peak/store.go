@@ -87,8 +87,8 @@ func (s Store) Keep(p Peak) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(s.Path), 0o777); err != nil {
+	if err := vfs.MkdirAll(filepath.Dir(s.Path), 0o777); err != nil {
 		return err
 	}
-	return vfs.ReplaceFile(vfs.OS{}, s.Path, fmt.Sprintf("%s.%d", s.Path, os.Getpid()), append(content, '\n'))
+	return vfs.ReplaceFile(s.Path, fmt.Sprintf("%s.%d", s.Path, os.Getpid()), append(content, '\n'))
 }

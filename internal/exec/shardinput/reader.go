@@ -130,7 +130,7 @@ func (r *reader) open(o Options) error {
 		if !vfs.IsAbs(path) {
 			path = vfs.Join(dir, path)
 		}
-		if _, err := vfs.At(path).Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := vfs.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("file %s not found; %s", path, advice)
 		}
 		c.Files = append(c.Files, path)

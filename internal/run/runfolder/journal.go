@@ -119,7 +119,7 @@ func appendLine(folder string, line any) error {
 // appendText adds whole lines to the journal.
 func appendText(folder string, text []byte) error {
 	path := filepath.Join(folder, Journal)
-	f, err := vfs.At(path).OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	f, err := vfs.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func appendText(folder string, text []byte) error {
 // readJournal returns the processes that trained in a folder, oldest first, and what is damaged.
 func readJournal(folder string) (out []Process, problems []string, err error) {
 	path := filepath.Join(folder, Journal)
-	content, err := vfs.ReadFile(vfs.At(path), path)
+	content, err := vfs.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}

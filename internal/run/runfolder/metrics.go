@@ -68,7 +68,7 @@ const maxLine = 1 << 20
 // none. The last line may be incomplete, as another process may be writing it; it is left for later.
 func (l *Log) Follow(folder string) error {
 	path := filepath.Join(folder, Metrics)
-	f, err := vfs.Open(vfs.At(path), path)
+	f, err := vfs.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -171,7 +171,7 @@ func (r *Run) problem(sentence string) {
 // readParams reads the params of a run.
 func readParams(folder string) (map[string]string, error) {
 	path := filepath.Join(folder, Params)
-	content, err := vfs.ReadFile(vfs.At(path), path)
+	content, err := vfs.ReadFile(path)
 	if err != nil {
 		return nil, NotRun(folder, err)
 	}
@@ -219,7 +219,7 @@ func FlatParams(content []byte) (map[string]string, error) {
 
 // readChanges reads the history of the params of a run.
 func readChanges(path string) ([]Change, error) {
-	content, err := vfs.ReadFile(vfs.At(path), path)
+	content, err := vfs.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -249,7 +249,7 @@ type Filled struct {
 
 // readFilled reads the report of the initial weights.
 func readFilled(path string) (*Filled, error) {
-	content, err := vfs.ReadFile(vfs.At(path), path)
+	content, err := vfs.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

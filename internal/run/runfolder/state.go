@@ -122,7 +122,7 @@ func modeOf(b runner.Better) string {
 // when it wrote metrics.
 func (r *Run) time(now time.Time) {
 	path := filepath.Join(r.Folder, Metrics)
-	info, err := vfs.At(path).Stat(path)
+	info, err := vfs.Stat(path)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			r.Problems = append(r.Problems, err.Error())

@@ -101,7 +101,7 @@ func (g *GrowingTrainerState) begin(c Course, state runner.RunState, metrics int
 	text := append(withRoom(head, g.log), entries...)
 	text = append(text, closing(tail, g.some)...)
 	to := filepath.Join(g.Folder, Trainer)
-	if err := vfs.ReplaceFile(vfs.At(to), to, to+".part", text); err != nil {
+	if err := vfs.ReplaceFile(to, to+".part", text); err != nil {
 		return err
 	}
 	g.size = int64(len(text))
@@ -144,7 +144,7 @@ func (g *GrowingTrainerState) grow(c Course, state runner.RunState, metrics int6
 		text = append(text, bytes.Repeat([]byte(" "), int(shorter))...)
 	}
 	path := filepath.Join(g.Folder, Trainer)
-	f, err := vfs.At(path).OpenFile(path, os.O_RDWR, 0)
+	f, err := vfs.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return false, err
 	}
@@ -204,7 +204,7 @@ func (g *GrowingTrainerState) entries(c Course, metrics int64) (text []byte, err
 
 // readFrom reads a part of a file, at most n bytes. One that is not there is empty.
 func readFrom(path string, at, n int64) (content []byte, err error) {
-	f, err := vfs.Open(vfs.At(path), path)
+	f, err := vfs.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

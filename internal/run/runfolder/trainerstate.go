@@ -70,10 +70,10 @@ func WriteTrainerState(folder string, c Course, state runner.RunState) error {
 		return err
 	}
 	to := filepath.Join(folder, Trainer)
-	if before, err := vfs.ReadFile(vfs.At(to), to); err == nil && bytes.Equal(before, content) {
+	if before, err := vfs.ReadFile(to); err == nil && bytes.Equal(before, content) {
 		return nil
 	}
-	return vfs.ReplaceFile(vfs.At(to), to, to+".part", content)
+	return vfs.ReplaceFile(to, to+".part", content)
 }
 
 // text returns the content of the file.
@@ -228,7 +228,7 @@ func (l line) name(metric string) string {
 // checkpoint's state has; all of them if it has none.
 func readLines(folder string, size json.RawMessage) ([]line, error) {
 	at := filepath.Join(folder, Metrics)
-	content, err := vfs.ReadFile(vfs.At(at), at)
+	content, err := vfs.ReadFile(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

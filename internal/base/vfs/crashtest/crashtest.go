@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/vfstest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -34,7 +35,7 @@ type Program struct {
 	// their paths. Nil compares all bytes.
 	Same func(path string, data []byte) (name, content string)
 	// Wrap restricts the file system that the program sees; nil does not.
-	Wrap func(vfs.FS) vfs.FS
+	Wrap func(vfs.WorkFS) vfs.WorkFS
 	// Phase names the part of the program to which an operation belongs.
 	Phase func(operation string) string
 }
@@ -69,7 +70,7 @@ type harness struct {
 }
 
 // run runs the program on a file system.
-func (h *harness) run(f vfs.FS) error {
+func (h *harness) run(f vfs.WorkFS) error {
 	if h.Wrap != nil {
 		f = h.Wrap(f)
 	}
@@ -78,7 +79,7 @@ func (h *harness) run(f vfs.FS) error {
 }
 
 // reset fills the folder with the content of a disk, or with that of Prepare.
-func (h *harness) reset(disk *vfs.Memory) {
+func (h *harness) reset(disk *vfstest.Memory) {
 	h.t.Helper()
 	err := errors.Join(os.RemoveAll(h.dir), os.Mkdir(h.dir, 0o777))
 	switch {
@@ -94,10 +95,10 @@ func (h *harness) reset(disk *vfs.Memory) {
 }
 
 // record runs the program on a Recorder.
-func (h *harness) record() *vfs.Recorder {
+func (h *harness) record() *vfstest.Recorder {
 	h.t.Helper()
 	h.reset(nil)
-	rec, err := vfs.NewRecorder(h.dir)
+	rec, err := vfstest.NewRecorder(h.dir)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -109,11 +110,11 @@ func (h *harness) record() *vfs.Recorder {
 }
 
 // crashes starts the program again after each crash.
-func (h *harness) crashes(rec *vfs.Recorder) {
+func (h *harness) crashes(rec *vfstest.Recorder) {
 	h.t.Helper()
 	seen := map[string]bool{}
 	point := -1
-	err := rec.Crashes(func(c vfs.Crash) error {
+	err := rec.Crashes(func(c vfstest.Crash) error {
 		ph := h.phase(c.Next)
 		if c.Point != point && c.Next != "" {
 			ph.operations++
@@ -140,7 +141,7 @@ func (h *harness) failures() {
 	h.t.Helper()
 	for at := 1; ; at++ {
 		h.reset(nil)
-		f := &vfs.Failing{FS: vfs.OS{}, At: at, Err: syscall.ENOSPC}
+		f := &vfstest.Failing{WorkFS: vfs.OS{}, At: at, Err: syscall.ENOSPC}
 		err := h.run(f)
 		if f.Count() < at {
 			return
@@ -241,7 +242,7 @@ func clip(s string) string {
 }
 
 // digest returns a string that identifies the content of a disk.
-func digest(m *vfs.Memory) string {
+func digest(m *vfstest.Memory) string {
 	files := m.Files()
 	sum := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(files)) {

@@ -31,8 +31,8 @@ func BenchmarkStorage(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	open := func(f vfs.FS, name string) vfs.File {
-		file, err := vfs.Open(f, name)
+	open := func(f vfs.ReadFS, name string) vfs.File {
+		file, err := f.Open(name)
 		check(err)
 		return file
 	}
@@ -80,18 +80,18 @@ func BenchmarkStorage(b *testing.B) {
 	b.Run("write/disk", func(b *testing.B) {
 		b.SetBytes(size)
 		for b.Loop() {
-			check(vfs.WriteFile(vfs.OS{}, local+"2", data))
+			check(vfs.WriteFile(local+"2", data))
 		}
 	})
 	b.Run("write/bucket", func(b *testing.B) {
 		w, err := New(Config{Cache: b.TempDir()}).Work(b.Context(), "gs://b/run", quiet)
 		check(err)
-		files, name := vfs.At(w.Dir()), filepath.Join(w.Dir(), "x")
+		name := filepath.Join(w.Dir(), "x")
 		b.SetBytes(size)
 		for i := 0; b.Loop(); i++ {
 			data[0] = byte(i)
-			check(vfs.WriteFile(files, name, data))
-			check(files.SyncDir(w.Dir()))
+			check(vfs.WriteFile(name, data))
+			check(vfs.SyncDir(w.Dir()))
 		}
 		check(w.Close())
 	})

@@ -50,7 +50,7 @@ const (
 const scheme = "gs"
 
 func init() {
-	vfs.Register(scheme, func() vfs.FS { return New(Config{}) })
+	vfs.Register(scheme, func() vfs.ReadFS { return New(Config{}) })
 }
 
 // Config configures a Store. The zero value has usable defaults.

@@ -95,7 +95,7 @@ func (s *Store) listPrefix(ctx context.Context, folder location, prefix string, 
 	return out, nil
 }
 
-// Stat implements vfs.FS. A folder exists if it has an object.
+// Stat implements vfs.ReadFS. A folder exists if it has an object.
 func (s *Store) Stat(name string) (fs.FileInfo, error) { return s.stat(context.Background(), name) }
 
 func (s *Store) stat(ctx context.Context, name string) (fs.FileInfo, error) {
@@ -128,7 +128,7 @@ func (s *Store) at(op, name string) (location, error) {
 	return parse(name)
 }
 
-// ReadDir implements vfs.FS.
+// ReadDir implements vfs.ReadFS.
 func (s *Store) ReadDir(name string) ([]fs.DirEntry, error) {
 	at, err := s.at("list", name)
 	if err != nil {
@@ -167,11 +167,8 @@ func (i info) Mode() fs.FileMode {
 	return 0o666
 }
 
-// OpenFile implements vfs.FS, for reading only.
-func (s *Store) OpenFile(name string, flag int, _ fs.FileMode) (vfs.File, error) {
-	if flag&(os.O_WRONLY|os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND) != 0 {
-		return nil, inPlace("open", name)
-	}
+// Open implements vfs.ReadFS.
+func (s *Store) Open(name string) (vfs.File, error) {
 	at, err := s.at("open", name)
 	if err != nil {
 		return nil, err
@@ -184,33 +181,6 @@ func (s *Store) OpenFile(name string, flag int, _ fs.FileMode) (vfs.File, error)
 	f.ctx, f.cancel = context.WithCancelCause(context.Background())
 	return f, nil
 }
-
-// errInPlace says why a file cannot be written.
-var errInPlace = errors.New("cannot be written in place, because a bucket has only whole objects; give this path to --run or --out")
-
-func inPlace(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: errInPlace} }
-
-// Rename implements vfs.FS: it refuses.
-func (s *Store) Rename(from, _ string) error { return inPlace("rename", from) }
-
-// Exchange implements vfs.FS: it refuses.
-func (s *Store) Exchange(a, b string) error {
-	return &os.LinkError{Op: "exchange", Old: a, New: b, Err: errors.ErrUnsupported}
-}
-
-// Link implements vfs.FS: it is not supported.
-func (s *Store) Link(from, to string) error {
-	return &os.LinkError{Op: "link", Old: from, New: to, Err: errors.ErrUnsupported}
-}
-
-// Remove implements vfs.FS: it refuses.
-func (s *Store) Remove(name string) error { return inPlace("remove", name) }
-
-// Mkdir implements vfs.FS: it refuses.
-func (s *Store) Mkdir(name string, _ fs.FileMode) error { return inPlace("mkdir", name) }
-
-// SyncDir implements vfs.FS: it refuses.
-func (s *Store) SyncDir(name string) error { return inPlace("sync", name) }
 
 // file is an open generation of an object, or a folder.
 type file struct {
@@ -442,18 +412,6 @@ func (f *file) Close() error {
 	}
 	return nil
 }
-
-// Write implements io.Writer: it refuses.
-func (f *file) Write([]byte) (int, error) { return 0, inPlace("write", f.name) }
-
-// WriteAt implements io.WriterAt: it refuses.
-func (f *file) WriteAt([]byte, int64) (int, error) { return 0, inPlace("write", f.name) }
-
-// Truncate implements vfs.File: it refuses.
-func (f *file) Truncate(int64) error { return inPlace("truncate", f.name) }
-
-// Sync implements vfs.File. There is nothing to write.
-func (f *file) Sync() error { return nil }
 
 // download writes a generation of an object to a new file of this machine and verifies its size
 // and checksum. It leaves no file if it fails.

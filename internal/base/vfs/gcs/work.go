@@ -319,8 +319,8 @@ type workFS struct {
 	w *working
 }
 
-// OpenFile implements vfs.FS.
-func (f *workFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+// OpenFile implements vfs.WorkFS.
+func (f *workFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.WorkFile, error) {
 	_, missing := os.Lstat(name)
 	file, err := f.OS.OpenFile(name, flag, perm)
 	if err == nil && missing != nil {
@@ -332,7 +332,7 @@ func (f *workFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, er
 	return &workFile{file, f.w}, nil
 }
 
-// Rename implements vfs.FS. Folders cannot be renamed.
+// Rename implements vfs.WorkFS. Folders cannot be renamed.
 func (f *workFS) Rename(from, to string) error {
 	if st, err := os.Lstat(from); err == nil && st.IsDir() {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: fmt.Errorf("%w: a bucket has no folders to rename", errors.ErrUnsupported)}
@@ -343,7 +343,7 @@ func (f *workFS) Rename(from, to string) error {
 	return f.w.touch(to, from)
 }
 
-// Link implements vfs.FS. A file of another folder cannot be linked.
+// Link implements vfs.WorkFS. A file of another folder cannot be linked.
 func (f *workFS) Link(from, to string) error {
 	if rel, err := f.w.rel(from); err != nil || !filepath.IsLocal(filepath.FromSlash(rel)) {
 		return &os.LinkError{Op: "link", Old: from, New: to, Err: errors.ErrUnsupported}
@@ -354,12 +354,12 @@ func (f *workFS) Link(from, to string) error {
 	return f.w.touch(to)
 }
 
-// Exchange implements vfs.FS: it is not supported.
+// Exchange implements vfs.WorkFS: it is not supported.
 func (f *workFS) Exchange(a, b string) error {
 	return &os.LinkError{Op: "exchange", Old: a, New: b, Err: errors.ErrUnsupported}
 }
 
-// Remove implements vfs.FS.
+// Remove implements vfs.WorkFS.
 func (f *workFS) Remove(name string) error {
 	if err := f.OS.Remove(name); err != nil {
 		return err
@@ -367,16 +367,16 @@ func (f *workFS) Remove(name string) error {
 	return f.w.touch(name)
 }
 
-// SyncDir implements vfs.FS.
+// SyncDir implements vfs.WorkFS.
 func (f *workFS) SyncDir(name string) error { return f.w.syncDir(name) }
 
 // workFile is an open file of a workFS.
 type workFile struct {
-	vfs.File
+	vfs.WorkFile
 	w *working
 }
 
-// Sync implements vfs.File.
+// Sync implements vfs.WorkFile.
 func (f *workFile) Sync() error { return f.w.syncFile(f.Name()) }
 
 // Stage implements vfs.Remote.

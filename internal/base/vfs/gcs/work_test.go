@@ -61,25 +61,24 @@ func TestWorkUploadsWhatIsSynced(t *testing.T) {
 	server.Put("other", []byte("other"))
 	w := work(t, s, "gs://b/run/")
 	dir := w.Dir()
-	files := vfs.At(dir)
 	path := func(name string) string { return filepath.Join(dir, name) }
-	if data, err := vfs.ReadFile(files, path("sub/deep")); err != nil || string(data) != "deep" {
+	if data, err := vfs.ReadFile(path("sub/deep")); err != nil || string(data) != "deep" {
 		t.Errorf("the local folder has %q, %v", data, err)
 	}
 	rest := []string{"run/old=old", "run/sub/deep=deep", "other=other"}
 	with := func(one string) []string { return append(slices.Clone(rest), one) }
 
-	f, err := vfs.Create(files, path("log"))
+	f, err := vfs.Create(path("log"))
 	must(t, err)
 	_, err = f.Write([]byte("one"))
 	must(t, err)
 	must(t, f.Sync())
 	has(t, server, rest...) // the name is not durable yet
-	must(t, files.SyncDir(dir))
+	must(t, vfs.SyncDir(dir))
 	has(t, server, with("run/log=one")...)
 	_, err = f.Write([]byte("two"))
 	must(t, err)
-	must(t, files.SyncDir(dir))
+	must(t, vfs.SyncDir(dir))
 	has(t, server, with("run/log=one")...)
 	must(t, f.Sync())
 	rest = append(rest, "run/log=onetwo")
@@ -88,29 +87,29 @@ func TestWorkUploadsWhatIsSynced(t *testing.T) {
 
 	// A file that others wrote, and that is renamed twice.
 	must(t, os.WriteFile(path(".temp"), []byte("tensors"), 0o666))
-	must(t, files.SyncDir(dir))
+	must(t, vfs.SyncDir(dir))
 	has(t, server, with("run/.temp=tensors")...)
-	must(t, files.Rename(path(".temp"), path("data")))
+	must(t, vfs.Rename(path(".temp"), path("data")))
 	has(t, server, with("run/.temp=tensors")...)
-	must(t, files.SyncDir(dir))
+	must(t, vfs.SyncDir(dir))
 	rest = append(rest, "run/data=tensors")
 	has(t, server, rest...)
 	if h := server.History(); h[len(h)-2].What != "copy run/data" || h[len(h)-1].What != "delete run/.temp" {
 		t.Errorf("a renamed file ended with %q and %q", h[len(h)-2].What, h[len(h)-1].What)
 	}
 	// A link to a file that is in the bucket.
-	must(t, files.Link(path("data"), path("again")))
-	must(t, files.SyncDir(dir))
+	must(t, vfs.Link(path("data"), path("again")))
+	must(t, vfs.SyncDir(dir))
 	rest = append(rest, "run/again=tensors")
 	has(t, server, rest...)
 	if h := server.History(); h[len(h)-1].What != "copy run/again" {
 		t.Errorf("a link was made by %q", h[len(h)-1].What)
 	}
-	must(t, files.Remove(path("again")))
-	must(t, files.SyncDir(dir))
+	must(t, vfs.Remove(path("again")))
+	must(t, vfs.SyncDir(dir))
 	has(t, server, rest[:len(rest)-1]...)
 	// A name that is replaced is old or new in every state.
-	must(t, vfs.ReplaceFile(files, path("old"), path("old.part"), []byte("new")))
+	must(t, vfs.ReplaceFile(path("old"), path("old.part"), []byte("new")))
 	for _, h := range server.History() {
 		if got := string(h.State["run/old"].Data); got != "old" && got != "new" {
 			t.Errorf("after %s the file has %q", h.What, got)
@@ -119,13 +118,13 @@ func TestWorkUploadsWhatIsSynced(t *testing.T) {
 			t.Errorf("a temporary file was uploaded")
 		}
 	}
-	must(t, files.Remove(path("sub/deep")))
-	must(t, files.SyncDir(path("sub")))
+	must(t, vfs.Remove(path("sub/deep")))
+	must(t, vfs.SyncDir(path("sub")))
 	has(t, server, "run/old=new", "other=other", "run/log=onetwo", "run/data=tensors")
-	if err := files.Exchange(path("old"), path("log")); !errors.Is(err, errors.ErrUnsupported) {
+	if err := vfs.Exchange(path("old"), path("log")); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("exchange: %v", err)
 	}
-	if err := files.Rename(path("sub"), path("sub2")); !errors.Is(err, errors.ErrUnsupported) {
+	if err := vfs.Rename(path("sub"), path("sub2")); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("rename of a folder: %v", err)
 	}
 	must(t, os.WriteFile(path("late"), []byte("late"), 0o666))
@@ -134,7 +133,8 @@ func TestWorkUploadsWhatIsSynced(t *testing.T) {
 	if _, ok := server.State()["run/"+leaseName]; ok {
 		t.Error("the lease was not released")
 	}
-	if _, ok := vfs.At(dir).(vfs.OS); !ok {
+	must(t, vfs.WriteFile(path("behind"), nil))
+	if _, ok := server.State()["run/behind"]; ok {
 		t.Error("the local folder is still mounted")
 	}
 
@@ -172,14 +172,13 @@ func TestWriteThroughFailures(t *testing.T) {
 				w := work(t, s, "gs://b/run")
 				server.Fail(every(method, fault))
 				dir := w.Dir()
-				files := vfs.At(dir)
 				for i, data := range []string{"small", string(large)} {
 					name := filepath.Join(dir, fmt.Sprint("x", i))
-					must(t, vfs.WriteFile(files, name, []byte(data)))
-					must(t, files.SyncDir(dir))
-					must(t, vfs.ReplaceFile(files, name, name+".part", []byte(data+"2")))
-					must(t, files.Rename(name, name+".moved"))
-					must(t, files.SyncDir(dir))
+					must(t, vfs.WriteFile(name, []byte(data)))
+					must(t, vfs.SyncDir(dir))
+					must(t, vfs.ReplaceFile(name, name+".part", []byte(data+"2")))
+					must(t, vfs.Rename(name, name+".moved"))
+					must(t, vfs.SyncDir(dir))
 				}
 				must(t, w.Close())
 				has(t, server, "run/x0.moved=small2", "run/x1.moved="+string(large)+"2")
@@ -226,14 +225,14 @@ func TestWriteFails(t *testing.T) {
 					}
 					return nil
 				})
-				must(t, vfs.WriteFile(vfs.At(w.Dir()), filepath.Join(w.Dir(), what), data))
-				err := vfs.At(w.Dir()).SyncDir(w.Dir())
+				must(t, vfs.WriteFile(filepath.Join(w.Dir(), what), data))
+				err := vfs.SyncDir(w.Dir())
 				if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "gs://b/run/") ||
 					strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "secret") {
 					t.Errorf("%s: error is %v, expected one line with %q, the path, and no address of an upload", what, err, tt.want)
 				}
 				server.Fail(nil)
-				must(t, vfs.At(w.Dir()).SyncDir(w.Dir())) // it is not forgotten
+				must(t, vfs.SyncDir(w.Dir())) // it is not forgotten
 				if o := server.State()["run/"+what]; string(o.Data) != string(data) {
 					t.Errorf("%s has %d bytes in the end", what, len(o.Data))
 				}
@@ -298,10 +297,10 @@ func TestLostLease(t *testing.T) {
 	c.Lease = 300 * time.Millisecond
 	server, s := serve(t, c)
 	w := work(t, s, "gs://b/run")
-	must(t, vfs.WriteFile(vfs.At(w.Dir()), filepath.Join(w.Dir(), "x"), []byte("mine")))
+	must(t, vfs.WriteFile(filepath.Join(w.Dir(), "x"), []byte("mine")))
 	server.Put("run/"+leaseName, []byte(`{"pid": 1, "host": "other"}`))
 	<-w.Context().Done()
-	if err := vfs.At(w.Dir()).SyncDir(w.Dir()); err == nil || !strings.Contains(err.Error(), "the lease on gs://b/run is lost") {
+	if err := vfs.SyncDir(w.Dir()); err == nil || !strings.Contains(err.Error(), "the lease on gs://b/run is lost") {
 		t.Errorf("error is %v, expected that the lease is lost", err)
 	}
 	if err := w.Close(); err == nil {
@@ -330,13 +329,13 @@ func TestForeignChange(t *testing.T) {
 	for _, name := range []string{"x", "y", "new"} {
 		server.Put("run/"+name, []byte("foreign"))
 	}
-	files, path := vfs.At(w.Dir()), func(name string) string { return filepath.Join(w.Dir(), name) }
+	path := func(name string) string { return filepath.Join(w.Dir(), name) }
 	for name, do := range map[string]func() error{
-		"replace": func() error { return vfs.WriteFile(files, path("x"), []byte("mine")) },
-		"remove":  func() error { return errors.Join(files.Remove(path("y")), files.SyncDir(w.Dir())) },
+		"replace": func() error { return vfs.WriteFile(path("x"), []byte("mine")) },
+		"remove":  func() error { return errors.Join(vfs.Remove(path("y")), vfs.SyncDir(w.Dir())) },
 		"make": func() error {
 			w.touched = nil
-			return errors.Join(vfs.WriteFile(files, path("new"), []byte("mine")), files.SyncDir(w.Dir()))
+			return errors.Join(vfs.WriteFile(path("new"), []byte("mine")), vfs.SyncDir(w.Dir()))
 		},
 	} {
 		if err := do(); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "gs://b/run/") {

@@ -1,15 +1,17 @@
-package vfs
+package vfstest
 
 import (
 	"io/fs"
 	"os"
 	"sync"
+
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // Failing is a file system in which one operation that would change something fails, or
 // all operations from one on, as if the process had died. It is safe for concurrent use.
 type Failing struct {
-	FS
+	vfs.WorkFS
 	At   int   // the number of the operation that fails, from 1; 0 for none
 	Kill bool  // whether all later operations fail, too
 	Err  error // the error
@@ -36,99 +38,99 @@ func (f *Failing) next(op, path string) error {
 	return nil
 }
 
-// OpenFile implements FS.
-func (f *Failing) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+// OpenFile implements vfs.WorkFS.
+func (f *Failing) OpenFile(name string, flag int, perm fs.FileMode) (vfs.WorkFile, error) {
 	if flag&(os.O_CREATE|os.O_TRUNC) != 0 {
 		if err := f.next("open", name); err != nil {
 			return nil, err
 		}
 	}
-	file, err := f.FS.OpenFile(name, flag, perm)
+	file, err := f.WorkFS.OpenFile(name, flag, perm)
 	if err != nil {
 		return nil, err
 	}
 	return &failingFile{file, f}, nil
 }
 
-// Rename implements FS.
+// Rename implements vfs.WorkFS.
 func (f *Failing) Rename(from, to string) error {
 	if err := f.next("rename", to); err != nil {
 		return err
 	}
-	return f.FS.Rename(from, to)
+	return f.WorkFS.Rename(from, to)
 }
 
-// Exchange implements FS.
+// Exchange implements vfs.WorkFS.
 func (f *Failing) Exchange(a, b string) error {
 	if err := f.next("exchange", b); err != nil {
 		return err
 	}
-	return f.FS.Exchange(a, b)
+	return f.WorkFS.Exchange(a, b)
 }
 
-// Link implements FS.
+// Link implements vfs.WorkFS.
 func (f *Failing) Link(from, to string) error {
 	if err := f.next("link", to); err != nil {
 		return err
 	}
-	return f.FS.Link(from, to)
+	return f.WorkFS.Link(from, to)
 }
 
-// Remove implements FS.
+// Remove implements vfs.WorkFS.
 func (f *Failing) Remove(name string) error {
 	if err := f.next("remove", name); err != nil {
 		return err
 	}
-	return f.FS.Remove(name)
+	return f.WorkFS.Remove(name)
 }
 
-// Mkdir implements FS.
+// Mkdir implements vfs.WorkFS.
 func (f *Failing) Mkdir(name string, perm fs.FileMode) error {
 	if err := f.next("mkdir", name); err != nil {
 		return err
 	}
-	return f.FS.Mkdir(name, perm)
+	return f.WorkFS.Mkdir(name, perm)
 }
 
-// SyncDir implements FS.
+// SyncDir implements vfs.WorkFS.
 func (f *Failing) SyncDir(name string) error {
 	if err := f.next("sync", name); err != nil {
 		return err
 	}
-	return f.FS.SyncDir(name)
+	return f.WorkFS.SyncDir(name)
 }
 
 type failingFile struct {
-	File
+	vfs.WorkFile
 	f *Failing
 }
 
 func (x *failingFile) Write(p []byte) (int, error) {
 	if err := x.f.next("write", x.Name()); err != nil {
-		n, _ := x.File.Write(p[:len(p)/2]) // a full disk writes a part
+		n, _ := x.WorkFile.Write(p[:len(p)/2]) // a full disk writes a part
 		return n, err
 	}
-	return x.File.Write(p)
+	return x.WorkFile.Write(p)
 }
 
 func (x *failingFile) WriteAt(p []byte, off int64) (int, error) {
 	if err := x.f.next("write", x.Name()); err != nil {
-		n, _ := x.File.WriteAt(p[:len(p)/2], off)
+		n, _ := x.WorkFile.WriteAt(p[:len(p)/2], off)
 		return n, err
 	}
-	return x.File.WriteAt(p, off)
+	return x.WorkFile.WriteAt(p, off)
 }
 
 func (x *failingFile) Truncate(size int64) error {
 	if err := x.f.next("truncate", x.Name()); err != nil {
 		return err
 	}
-	return x.File.Truncate(size)
+	return x.WorkFile.Truncate(size)
 }
 
 func (x *failingFile) Sync() error {
 	if err := x.f.next("sync", x.Name()); err != nil {
 		return err
 	}
-	return x.File.Sync()
+	return x.WorkFile.Sync()
 }

@@ -1,4 +1,4 @@
-package vfs
+package vfstest
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // Recorder is the file system of the operating system in a folder. It records all
@@ -34,7 +36,7 @@ type operation struct {
 // replay is a file system in memory on which operations are repeated.
 type replay struct {
 	*Memory
-	open map[int]File
+	open map[int]vfs.WorkFile
 }
 
 // NewRecorder returns a recorder of the operations on an existing folder and its content.
@@ -52,16 +54,22 @@ func NewRecorder(dir string) (*Recorder, error) {
 		if err != nil {
 			return err
 		}
-		return WriteFile(start, path, data)
+		f, err := start.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(data)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", dir, err)
 	}
 	start = start.AfterCrash(NoLoss) // all of it is synced
-	return &Recorder{dir: absolute(dir), start: start, now: newReplay(start)}, nil
+	abs, err := filepath.Abs(dir)
+	return &Recorder{dir: abs, start: start, now: newReplay(start)}, err
 }
 
-func newReplay(m *Memory) *replay { return &replay{m.AfterCrash(NoLoss), map[int]File{}} }
+func newReplay(m *Memory) *replay { return &replay{m.AfterCrash(NoLoss), map[int]vfs.WorkFile{}} }
 
 // Len returns the number of operations so far.
 func (r *Recorder) Len() int {
@@ -106,10 +114,14 @@ func (r *Recorder) Crashes(each func(Crash) error) error {
 
 // rel returns a path relative to the recorder's folder.
 func (r *Recorder) rel(path string) string {
-	if rel, err := filepath.Rel(r.dir, absolute(path)); err == nil {
-		return filepath.ToSlash(rel)
+	abs, err := filepath.Abs(path)
+	if err == nil {
+		abs, err = filepath.Rel(r.dir, abs)
 	}
-	return path
+	if err != nil {
+		return path
+	}
+	return filepath.ToSlash(abs)
 }
 
 // note records an operation that was done.
@@ -137,13 +149,13 @@ func (r *Recorder) adopt(name string) {
 	if err != nil {
 		return
 	}
-	if known, err := ReadFile(r.now, path); err == nil && bytes.Equal(known, data) {
+	if known, err := r.now.find(path); err == nil && bytes.Equal(known.data, data) {
 		return
 	}
 	r.files++
 	id := r.files
 	r.note("create", path, func(p *replay) (err error) {
-		p.open[id], err = Create(p, path)
+		p.open[id], err = p.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 		return err
 	})
 	r.noteWrite(path, data, func(p *replay, part []byte, _ int) error {
@@ -152,18 +164,21 @@ func (r *Recorder) adopt(name string) {
 	})
 }
 
-// OpenFile implements FS.
-func (r *Recorder) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+// Open implements vfs.ReadFS.
+func (r *Recorder) Open(name string) (vfs.File, error) { return r.OpenFile(name, os.O_RDONLY, 0) }
+
+// OpenFile implements vfs.WorkFS.
+func (r *Recorder) OpenFile(name string, flag int, perm fs.FileMode) (vfs.WorkFile, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, statErr := os.Stat(name)
-	f, err := OS{}.OpenFile(name, flag, perm)
+	f, err := vfs.OS{}.OpenFile(name, flag, perm)
 	if err != nil {
 		return nil, err
 	}
 	path := r.rel(name)
 	r.files++
-	file := &recordedFile{File: f, r: r, path: path, id: r.files}
+	file := &recordedFile{WorkFile: f, r: r, path: path, id: r.files}
 	if statErr == nil {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && flag&os.O_TRUNC == 0 {
 			r.adopt(name)
@@ -185,7 +200,7 @@ func (r *Recorder) OpenFile(name string, flag int, perm fs.FileMode) (File, erro
 	return file, nil
 }
 
-// Rename implements FS.
+// Rename implements vfs.WorkFS.
 func (r *Recorder) Rename(from, to string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,11 +213,11 @@ func (r *Recorder) Rename(from, to string) error {
 	return nil
 }
 
-// Link implements FS. A link to a file of another folder is recorded as a new file.
+// Link implements vfs.WorkFS. A link to a file of another folder is recorded as a new file.
 func (r *Recorder) Link(from, to string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	inside := within(absolute(from), r.dir)
+	inside := filepath.IsLocal(r.rel(from))
 	if inside {
 		r.adopt(from)
 	}
@@ -218,11 +233,11 @@ func (r *Recorder) Link(from, to string) error {
 	return nil
 }
 
-// Exchange implements FS.
+// Exchange implements vfs.WorkFS.
 func (r *Recorder) Exchange(a, b string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := (OS{}).Exchange(a, b); err != nil {
+	if err := (vfs.OS{}).Exchange(a, b); err != nil {
 		return err
 	}
 	x, y := r.rel(a), r.rel(b)
@@ -230,7 +245,7 @@ func (r *Recorder) Exchange(a, b string) error {
 	return nil
 }
 
-// Remove implements FS.
+// Remove implements vfs.WorkFS.
 func (r *Recorder) Remove(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,7 +259,7 @@ func (r *Recorder) Remove(name string) error {
 	return nil
 }
 
-// Mkdir implements FS.
+// Mkdir implements vfs.WorkFS.
 func (r *Recorder) Mkdir(name string, perm fs.FileMode) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,17 +271,17 @@ func (r *Recorder) Mkdir(name string, perm fs.FileMode) error {
 	return nil
 }
 
-// ReadDir implements FS.
+// ReadDir implements vfs.ReadFS.
 func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
 
-// Stat implements FS.
+// Stat implements vfs.ReadFS.
 func (r *Recorder) Stat(name string) (fs.FileInfo, error) { return os.Stat(name) }
 
-// SyncDir implements FS.
+// SyncDir implements vfs.WorkFS.
 func (r *Recorder) SyncDir(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := (OS{}).SyncDir(name); err != nil {
+	if err := (vfs.OS{}).SyncDir(name); err != nil {
 		return err
 	}
 	path := r.rel(name)
@@ -276,7 +291,7 @@ func (r *Recorder) SyncDir(name string) error {
 
 // recordedFile is an open file of a Recorder.
 type recordedFile struct {
-	File
+	vfs.WorkFile
 	r       *Recorder
 	path    string
 	id      int
@@ -284,7 +299,7 @@ type recordedFile struct {
 }
 
 // change does an operation and records it.
-func (f *recordedFile) change(what string, do func() error, again func(File) error) error {
+func (f *recordedFile) change(what string, do func() error, again func(vfs.WorkFile) error) error {
 	f.r.mu.Lock()
 	defer f.r.mu.Unlock()
 	if err := do(); err != nil {
@@ -295,7 +310,7 @@ func (f *recordedFile) change(what string, do func() error, again func(File) err
 }
 
 // with opens the file, if necessary, as a part of the next operation.
-func (f *recordedFile) with(again func(File) error) func(*replay) error {
+func (f *recordedFile) with(again func(vfs.WorkFile) error) func(*replay) error {
 	open := f.pending
 	f.pending = nil
 	return func(p *replay) error {
@@ -311,11 +326,11 @@ func (f *recordedFile) with(again func(File) error) func(*replay) error {
 func (f *recordedFile) Write(data []byte) (n int, err error) {
 	f.r.mu.Lock()
 	defer f.r.mu.Unlock()
-	n, err = f.File.Write(data)
+	n, err = f.WorkFile.Write(data)
 	if n == 0 {
 		return n, err
 	}
-	open := f.with(func(File) error { return nil })
+	open := f.with(func(vfs.WorkFile) error { return nil })
 	f.r.noteWrite(f.path, data[:n], func(p *replay, part []byte, at int) error {
 		if at == 0 {
 			if err := open(p); err != nil {
@@ -331,11 +346,11 @@ func (f *recordedFile) Write(data []byte) (n int, err error) {
 func (f *recordedFile) WriteAt(data []byte, off int64) (n int, err error) {
 	f.r.mu.Lock()
 	defer f.r.mu.Unlock()
-	n, err = f.File.WriteAt(data, off)
+	n, err = f.WorkFile.WriteAt(data, off)
 	if n == 0 {
 		return n, err
 	}
-	open := f.with(func(File) error { return nil })
+	open := f.with(func(vfs.WorkFile) error { return nil })
 	f.r.noteWrite(f.path, data[:n], func(p *replay, part []byte, at int) error {
 		if at == 0 {
 			if err := open(p); err != nil {
@@ -349,9 +364,9 @@ func (f *recordedFile) WriteAt(data []byte, off int64) (n int, err error) {
 }
 
 func (f *recordedFile) Truncate(size int64) error {
-	return f.change("truncate", func() error { return f.File.Truncate(size) }, func(m File) error { return m.Truncate(size) })
+	return f.change("truncate", func() error { return f.WorkFile.Truncate(size) }, func(m vfs.WorkFile) error { return m.Truncate(size) })
 }
 
 func (f *recordedFile) Sync() error {
-	return f.change("sync", f.File.Sync, File.Sync)
+	return f.change("sync", f.WorkFile.Sync, vfs.WorkFile.Sync)
 }

@@ -1,4 +1,10 @@
-package vfs
+// Package vfstest has file systems for tests. Only tests import it.
+//
+// [Memory] is a file system in memory that records what was synced, so that it can simulate a
+// power failure. [Failing] makes one operation of another file system fail, or all operations from
+// one on, as if the process had been killed. [Recorder] records the operations on a folder, and
+// returns what would be on disk if the process had ended at any point.
+package vfstest
 
 import (
 	"errors"
@@ -12,7 +18,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
+
+var _ vfs.WorkFS = (*Memory)(nil)
 
 // Memory is a file system in memory that records what was synced. It is safe for
 // concurrent use. All paths are relative to its root.
@@ -168,8 +178,11 @@ func pathError(op, path string, err error) error {
 	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 
-// OpenFile implements FS.
-func (m *Memory) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+// Open implements vfs.ReadFS.
+func (m *Memory) Open(name string) (vfs.File, error) { return m.OpenFile(name, os.O_RDONLY, 0) }
+
+// OpenFile implements vfs.WorkFS.
+func (m *Memory) OpenFile(name string, flag int, perm fs.FileMode) (vfs.WorkFile, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, err := m.find(name)
@@ -194,7 +207,7 @@ func (m *Memory) OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	return &memoryFile{m: m, n: n, name: name, flag: flag}, nil
 }
 
-// Rename implements FS.
+// Rename implements vfs.WorkFS.
 func (m *Memory) Rename(from, to string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -243,7 +256,7 @@ func (m *Memory) parents(a, b string) (inA, inB place, err error) {
 	return inA, inB, nil
 }
 
-// Link implements FS.
+// Link implements vfs.WorkFS.
 func (m *Memory) Link(from, to string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -266,7 +279,7 @@ func (m *Memory) Link(from, to string) error {
 	return nil
 }
 
-// Exchange implements FS.
+// Exchange implements vfs.WorkFS.
 func (m *Memory) Exchange(a, b string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,7 +296,7 @@ func (m *Memory) Exchange(a, b string) error {
 	return nil
 }
 
-// Remove implements FS.
+// Remove implements vfs.WorkFS.
 func (m *Memory) Remove(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -301,7 +314,7 @@ func (m *Memory) Remove(name string) error {
 	return nil
 }
 
-// Mkdir implements FS.
+// Mkdir implements vfs.WorkFS.
 func (m *Memory) Mkdir(name string, perm fs.FileMode) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -318,7 +331,7 @@ func (m *Memory) Mkdir(name string, perm fs.FileMode) error {
 	return nil
 }
 
-// ReadDir implements FS.
+// ReadDir implements vfs.ReadFS.
 func (m *Memory) ReadDir(name string) ([]fs.DirEntry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -336,7 +349,7 @@ func (m *Memory) ReadDir(name string) ([]fs.DirEntry, error) {
 	return out, nil
 }
 
-// Stat implements FS.
+// Stat implements vfs.ReadFS.
 func (m *Memory) Stat(name string) (fs.FileInfo, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -347,7 +360,7 @@ func (m *Memory) Stat(name string) (fs.FileInfo, error) {
 	return n.info(filepath.Base(name)), nil
 }
 
-// SyncDir implements FS.
+// SyncDir implements vfs.WorkFS.
 func (m *Memory) SyncDir(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
