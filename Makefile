@@ -18,6 +18,8 @@ BENCH ?=
 CHECK ?=
 PASSES ?=
 COMPILE ?=
+# Disturbances of test-elsewhere, such as "avx2 one-lane"; without one, all.
+ELSEWHERE ?=
 
 # Git fails if the checkout belongs to another user, so builds do not ask it for the version. The
 # tag leaves out 150 packages that the client of gs:// needs for gRPC, which it does not use.
@@ -28,7 +30,7 @@ COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --ma
 # Hide TensorFlow's notes in tests.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help setup fetch build install uninstall dist demo test lint gotest race pytest fuzz bench \
+.PHONY: help setup fetch build install uninstall dist demo test lint gotest race pytest test-elsewhere fuzz bench \
   check-gpu check-tpu-passes check-tpu-compile clean distclean
 
 help: ## List the targets
@@ -80,6 +82,9 @@ gotest: fetch ## Run Go's tests
 
 race: fetch ## Run Go's short tests under the race detector
 	$(call GOTEST,-race -short)
+
+test-elsewhere: fetch ## Run the tests of numbers as on other processors (ELSEWHERE="avx2 one-lane")
+	@tools/elsewhere.sh $(ELSEWHERE)
 
 fuzz: setup ## Fuzz every parser for a while (FUZZTIME=10s each)
 	@# A minute, as Go would take, to make an interesting input smaller is longer than all the rest.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -55,6 +56,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
+			asElsewhere(env)
 			env.Setenv("GRAPH", graph)
 			bucket := gcstest.NewServer("b")
 			env.Defer(bucket.Close)
@@ -85,6 +87,16 @@ const smallModel = `{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_h
 func exportSmall(t *testing.T) string {
 	t.Helper()
 	return testkit.Export(t, smallModel, "--pooling", "mean")
+}
+
+// asElsewhere gives a script the settings that make the processor answer as another one, of
+// tools/elsewhere.sh. Scripts have no other variables of the tests' environment.
+func asElsewhere(env *testscript.Env) {
+	for _, name := range []string{"TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", kernels.InstructionsVariable, "GOMAXPROCS"} {
+		if value, set := os.LookupEnv(name); set {
+			env.Setenv(name, value)
+		}
+	}
 }
 
 // exitCodeIs runs a command and compares its exit code: exitcode 2 gorbit train. Its output can be

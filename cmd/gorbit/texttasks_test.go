@@ -24,6 +24,7 @@ func TestTextTasks(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/texttasks",
 		Setup: func(env *testscript.Env) error {
+			asElsewhere(env)
 			env.Setenv("GRAPHS", graphs)
 			return nil
 		},
