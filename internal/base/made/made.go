@@ -91,7 +91,7 @@ var kinds = []struct {
 // replaced are the files that something of a kind replaces, in a folder that is not yet of the kind.
 var replaced = map[Kind][]file{
 	Run:   {params, data, metrics},
-	Study: {{name: "base.yaml"}, {name: "best.yaml"}, page},
+	Study: {{name: "base.yaml"}, {name: "best.yaml"}, {name: "lr-range.json"}, {name: "lr-range.log"}, page},
 }
 
 // Folder returns what a folder was made as, and a file that tells. It returns "" for a folder of which
@@ -99,13 +99,9 @@ var replaced = map[Kind][]file{
 func Folder(dir string) (Kind, string, error) {
 	for _, k := range kinds {
 		for _, set := range k.sets {
-			all := true
-			for _, f := range set {
-				_, ours, err := f.in(dir)
-				if err != nil {
-					return "", "", err
-				}
-				all = all && ours
+			all, err := hasAll(dir, set)
+			if err != nil {
+				return "", "", err
 			}
 			if all {
 				return k.kind, set[0].name, nil
@@ -113,6 +109,16 @@ func Folder(dir string) (Kind, string, error) {
 		}
 	}
 	return "", "", nil
+}
+
+// hasAll reports whether a folder has all of the files, as gorbit writes them.
+func hasAll(dir string, set []file) (bool, error) {
+	for _, f := range set {
+		if _, ours, err := f.in(dir); err != nil || !ours {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // Room returns an error of class fault.Usage if a folder is of another kind than what is to be written

@@ -431,11 +431,11 @@
       shared.part = null;
       redraw();
       const lack = runs.map((_, i) => i).filter((i) => !knows(i, shared.axis)).length;
-      axis.title = lack ? lack + " of the runs do not say it and are not drawn" : "";
+      get("lack").textContent = lack ? "not drawn, as they do not say it: " + lack + " of " + runs.length + " runs" : "";
     });
     smooth.addEventListener("input", () => {
       shared.smooth = Number(smooth.value);
-      controls.querySelector("output").textContent = smooth.value;
+      controls.querySelector("output[for]").textContent = smooth.value;
       redraw();
     });
     get("zoom-in").addEventListener("click", () => zoomBy(0.5, null));
