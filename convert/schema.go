@@ -99,6 +99,11 @@ func (s *schema) with(role string) *featureSchema {
 	return nil
 }
 
+// numbers reports whether records get the number of their row: they do unless a feature has its name.
+func (s *schema) numbers() bool {
+	return !slices.ContainsFunc(s.features, func(f *featureSchema) bool { return f.name == ExampleID || f.segments == ExampleID })
+}
+
 // text returns the first feature of kind text, or nil.
 func (s *schema) text() *featureSchema {
 	for _, f := range s.features {

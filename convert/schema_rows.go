@@ -54,7 +54,7 @@ func newSchemaRows(ctx context.Context, c *conversion) (*schemaRows, error) {
 		}
 		c.manifest.Features = append(c.manifest.Features, f.manifest()...)
 	}
-	if s.schema.with(RoleID) == nil {
+	if s.schema.numbers() {
 		c.manifest.Features = append(c.manifest.Features, Feature{Name: ExampleID, Kind: KindNumber, DType: "int64", Shape: Shape{}, Role: RoleID})
 	}
 	if l := s.schema.label(); l != nil {
@@ -139,7 +139,7 @@ func (s *schemaRows) worker(in *inputFile) func(*chunk, *row, []table.Field) {
 		w.optional = append(w.optional, s.optional(f, in.Split))
 		first += len(f.columns)
 	}
-	w.number = s.schema.with(RoleID) == nil
+	w.number = s.schema.numbers()
 	return w.encode
 }
 

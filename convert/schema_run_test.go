@@ -96,14 +96,14 @@ features:
 		m := mustRun(t, cfg)
 		want := map[string][]string{
 			Train: {
-				`bare=[5 7] colour=[1] count=[7] grade=[0] name=["r1"] parts=[0 0 0 0 1 1] pixels=["\x01\x02\x03\xff"] size=f[1 2.5 -30] sold=[1] tags=[0 1] weight=f[1] words=[2 5 7 3 6 3]`,
-				`bare=[7] colour=[0] count=[3] grade=[1] name=["r, 2"] parts=[0 0 0 1 1] pixels=[255 216 255 0] size=f[0.1 0 0] sold=[0] tags=[1] weight=f[0.5] words=[2 7 3 7 3]`,
-				`bare=[8] colour=[2] count=[0] grade=[0] name=["r3"] parts=[0 0 0 1 1] pixels=["\x01\x02\x03\x04"] size=f[0 0 0] sold=[0] tags=[0 1] weight=f[0] words=[2 8 3 9 3]`,
+				`bare=[5 7] colour=[1] count=[7] example_id=[0] grade=[0] name=["r1"] parts=[0 0 0 0 1 1] pixels=["\x01\x02\x03\xff"] size=f[1 2.5 -30] sold=[1] tags=[0 1] weight=f[1] words=[2 5 7 3 6 3]`,
+				`bare=[7] colour=[0] count=[3] example_id=[1] grade=[1] name=["r, 2"] parts=[0 0 0 1 1] pixels=[255 216 255 0] size=f[0.1 0 0] sold=[0] tags=[1] weight=f[0.5] words=[2 7 3 7 3]`,
+				`bare=[8] colour=[2] count=[0] example_id=[2] grade=[0] name=["r3"] parts=[0 0 0 1 1] pixels=["\x01\x02\x03\x04"] size=f[0 0 0] sold=[0] tags=[0 1] weight=f[0] words=[2 8 3 9 3]`,
 			},
 			Test: {
-				`bare=[8] colour=[2] count=[4] name=["t1"] parts=[0 0 0 1 1] pixels=["\x00\x00\x00\x00"] size=f[1 2 3] sold=[1] tags=[2 0] words=[2 8 3 8 3]`,
-				`bare=[8] colour=[2] count=[9007199254740993] name=["t2"] parts=[0 0 0 1 1] pixels=["\x00\x00\x00\x01"] size=f[1 2 3] sold=[0] tags=[0 2] words=[2 8 3 9 3]`,
-				`bare=[8] colour=[1] count=[0] grade=[1] name=["t3"] parts=[0 0 0 1 1] pixels=["\x00\x00\x00\x02"] size=f[1 2 3] sold=[0] tags=[1] weight=f[2] words=[2 8 3 9 3]`,
+				`bare=[8] colour=[2] count=[4] example_id=[0] name=["t1"] parts=[0 0 0 1 1] pixels=["\x00\x00\x00\x00"] size=f[1 2 3] sold=[1] tags=[2 0] words=[2 8 3 8 3]`,
+				`bare=[8] colour=[2] count=[9007199254740993] example_id=[1] name=["t2"] parts=[0 0 0 1 1] pixels=["\x00\x00\x00\x01"] size=f[1 2 3] sold=[0] tags=[0 2] words=[2 8 3 9 3]`,
+				`bare=[8] colour=[1] count=[0] example_id=[2] grade=[1] name=["t3"] parts=[0 0 0 1 1] pixels=["\x00\x00\x00\x02"] size=f[1 2 3] sold=[0] tags=[1] weight=f[2] words=[2 8 3 9 3]`,
 			},
 		}
 		for split, want := range want {

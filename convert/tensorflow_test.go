@@ -49,9 +49,9 @@ image = tf.io.decode_png(e["photo"], channels=1).numpy()
 assert image.shape == (2, 3, 1), image.shape
 assert (np.frombuffer(e["same"].numpy(), "uint8").reshape(image.shape) == image).all()
 print(e["sizes"].numpy(), e["count"].numpy(), np.frombuffer(e["pixels"].numpy(), "uint8").reshape(2, 2).tolist(),
-      e["tags"].numpy(), e["name"].numpy().decode(), e["colour"].numpy(), e["example_id"].numpy() if "example_id" in e else "-")
+      e["tags"].numpy(), e["name"].numpy().decode(), e["colour"].numpy(), e["example_id"].numpy())
 `
-	const want = "[ 1.5 -2. ] -7 [[1, 2], [3, 200]] [0 1 0] é 0 -\n"
+	const want = "[ 1.5 -2. ] -7 [[1, 2], [3, 200]] [0 1 0] é 0 0\n"
 	if got := testkit.RunPython(t, script, filepath.Join(dir, "out")); got != want {
 		t.Errorf("TensorFlow reads\n%sexpected\n%s", got, want)
 	}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"image"
 	"image/png"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -164,6 +166,7 @@ func TestAnyModel(t *testing.T) {
 				t.Errorf("evaluated again %v, %v, expected %v", again, err, out)
 			}
 			rows := checkExamples(t, r, again)
+			checkAnswered(t, m.name, rows[0])
 			labels := m.name == "plants" // the exporter of Keras models adds what the table needs
 			if labels {
 				two := []evaluation.Row{rows[7], rows[2]}
@@ -208,6 +211,27 @@ func TestAnyModel(t *testing.T) {
 				answersAlone(t, run)
 			}
 		})
+	}
+}
+
+// checkAnswered wants the label and the prediction of an example, of whatever labels and outputs.
+func checkAnswered(t *testing.T, model string, row evaluation.Row) {
+	t.Helper()
+	keys := func(v any) []string {
+		values, _ := v.(map[string]any)
+		return slices.Sorted(maps.Keys(values))
+	}
+	ok := row.Label != nil && row.Prediction != nil
+	switch model {
+	case "weather": // two labels, one of them of a sigmoid, and three outputs, one of them of a label
+		ok = slices.Equal(keys(row.Label), []string{"degrees", "rained"}) && slices.Equal(keys(row.Prediction), []string{"centered", "rained", "warmth"})
+		rained, _ := row.Prediction.(map[string]any)
+		ok = ok && (rained["rained"] == "0" || rained["rained"] == "1")
+	case "flowers", "plants":
+		_, ok = row.Prediction.(string)
+	}
+	if !ok {
+		t.Errorf("the label is %v, and the prediction %v", row.Label, row.Prediction)
 	}
 }
 

@@ -108,11 +108,12 @@ type examples struct {
 	run   *Run
 	split string
 	// manifest is that of the records; nil if they have none.
-	manifest *convert.Manifest
-	outputs  []output
-	data     *dataset.Dataset // a batch is an example
-	origins  *origins
-	vocab    *text.Vocab // nil if the run has none
+	manifest  *convert.Manifest
+	outputs   []output
+	questions []convert.Question // of the split, for answers to questions
+	data      *dataset.Dataset   // a batch is an example
+	origins   *origins
+	vocab     *text.Vocab // nil if the run has none
 	// originals are the texts of the sources; nil if they cannot be read.
 	originals *convert.Originals
 	// probed is how many examples showed whether losses can be computed of predictions, and exact is
@@ -130,7 +131,14 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 	if err := preflightSplit(s, r.Folder, split, toEvaluate); err != nil {
 		return nil, err
 	}
-	e := &examples{run: r, split: split, manifest: s.data.manifest, outputs: r.outputs(), origins: &origins{files: map[int]*tfrecord.IndexedFile{}, decoder: tfrecord.NewDecoder(convert.ExampleID)}}
+	e := &examples{run: r, split: split, manifest: s.data.manifest, outputs: r.outputs()}
+	e.origins = &origins{files: map[int]*tfrecord.IndexedFile{}, decoder: tfrecord.NewDecoder(convert.ExampleID, e.ownID())}
+	if r.Export.Contract.Task == task.QuestionAnswering {
+		var err error
+		if e.questions, err = s.questions(ctx, split); err != nil {
+			return nil, err
+		}
+	}
 	tokenizer, err := r.dataTokenizer(e.manifest)
 	if err != nil {
 		return nil, err
@@ -302,15 +310,18 @@ func (e *examples) unmasked(b *dataset.Batch) (ids, types []int32, err error) {
 
 // describe sets where an example comes from, and its texts.
 func (e *examples) describe(row *evaluation.Row, b *dataset.Batch, ids, types []int32) error {
-	id, ok, err := e.origins.id(b.Records[0])
+	number, own, err := e.origins.id(b.Records[0])
 	if err != nil {
 		return err
 	}
-	if ok {
-		row.ID = id
+	if number != nil {
+		row.ID = *number
 		if e.manifest != nil {
-			row.File, row.Line = e.manifest.Origin(e.split, id)
+			row.File, row.Line = e.manifest.Origin(e.split, *number)
 		}
+	}
+	if own != nil {
+		row.ID = own
 	}
 	var texts text.Pair
 	known := false
@@ -347,43 +358,23 @@ func decoded(v *text.Vocab, ids, types []int32) (a, b string) {
 	return texts[0].String(), texts[1].String()
 }
 
-// answer sets the label and the prediction of an example, and returns its loss by the formula of the
-// usual head for such answers, if there is one.
-func (e *examples) answer(row *evaluation.Row, b *dataset.Batch, r predict.Result) (loss float64, known bool) {
-	label := e.run.Export.Contract.Label()
-	if label == nil {
-		return 0, false
+// ownID returns the name that records have an id of the user's under, or that of the row's number if
+// there is none.
+func (e *examples) ownID() string {
+	if e.manifest != nil {
+		for _, f := range e.manifest.Features {
+			if f.Role == convert.RoleID && len(f.Columns) > 0 {
+				return f.Name
+			}
+		}
+		return convert.ExampleID
 	}
-	want := b.Feature(label.Name)
-	var p, logits []float64
-	var names []string
-	var value *float64
-	for i, o := range e.outputs {
-		switch {
-		case o.Kind == predict.Probabilities && p == nil:
-			p, names = r[i].Data, o.Classes
-		case o.Kind == predict.Logits && logits == nil:
-			logits = r[i].Data
-		case o.Kind == predict.OneValue && len(r[i].Data) == 1 && value == nil:
-			value = &r[i].Data[0]
+	for _, f := range e.run.Export.Contract.Features {
+		if f.Role == graphs.RoleID && f.Make == "" {
+			return e.run.recordName(f.Name)
 		}
 	}
-	name := func(i int) string { return evaluation.ClassName(names, i) }
-	switch {
-	case want == nil:
-		return 0, false
-	case e.run.Export.Contract.Task == task.Tokens:
-		return tagLoss(row, want.Int32, p, logits, name)
-	case p != nil && len(want.Float32) == len(p):
-		return severalLoss(row, want.Float32, p, name)
-	case p != nil && len(integers(want)) == 1:
-		return oneLoss(row, integers(want)[0], p, logits, name)
-	case p == nil && value != nil && len(want.Float32) == 1:
-		y := float64(want.Float32[0])
-		row.Label, row.Prediction = runner.Number(y), runner.Number(*value)
-		return (*value - y) * (*value - y), true
-	}
-	return 0, false
+	return convert.ExampleID
 }
 
 // origins reads which example a record is.
@@ -395,28 +386,31 @@ type origins struct {
 	buf     []byte
 }
 
-// id returns the number of the example in a record, if the record has one.
-func (o *origins) id(at dataset.RecordID) (int64, bool, error) {
+// id returns the number of the row that a record is of, and the user's own id of it, a number or a text.
+// Both are nil if the record has none.
+func (o *origins) id(at dataset.RecordID) (number *int64, own any, err error) {
 	f := o.files[at.File]
 	if f == nil {
-		var err error
 		if f, err = tfrecord.OpenIndexed(o.paths[at.File], tfrecord.OnCorrupt(tfrecord.Skip)); err != nil {
-			return 0, false, err
+			return nil, nil, err
 		}
 		o.files[at.File] = f
 	}
-	var err error
 	if o.buf, err = f.Record(int(at.Record), o.buf); err != nil {
-		return 0, false, err
+		return nil, nil, err
 	}
 	if err := o.decoder.Decode(o.buf, &o.values); err != nil {
-		return 0, false, fmt.Errorf("%s:%d: %w", o.paths[at.File], at.Record, err)
+		return nil, nil, fmt.Errorf("%s:%d: %w", o.paths[at.File], at.Record, err)
 	}
-	ids, err := o.values.Int64s(0)
-	if err != nil || len(ids) != 1 {
-		return 0, false, nil // of another kind, or none
+	if ids, err := o.values.Int64s(0); err == nil && len(ids) == 1 {
+		number = &ids[0]
 	}
-	return ids[0], true, nil
+	if ids, err := o.values.Int64s(1); err == nil && len(ids) == 1 {
+		own = ids[0]
+	} else if ids, err := o.values.Bytes(1); err == nil && len(ids) == 1 {
+		own = strings.ToValidUTF8(string(ids[0]), "\ufffd")
+	}
+	return number, own, nil
 }
 
 func (o *origins) close() (err error) {

@@ -82,7 +82,12 @@ func (r *Run) outputs() []output {
 // Classes returns the names of the classes of a label of the run's graph, or nil if the data does not
 // name them.
 func (r *Run) Classes(label string) []string {
-	return classesOf(r.Export.Contract, label, cmp.Or(r.Params.Data.Features[label], label), r.Manifest)
+	return classesOf(r.Export.Contract, label, r.recordName(label), r.Manifest)
+}
+
+// recordName returns the name in the records of a feature of the run's graph.
+func (r *Run) recordName(feature string) string {
+	return cmp.Or(r.Params.Data.Features[feature], feature)
 }
 
 // Renderer returns what makes answers of the outputs of the run's graph.

@@ -70,7 +70,7 @@ func checkQuestionTexts(t *testing.T, run, data string, m *convert.Manifest) {
 		t.Fatal(err)
 	}
 	r := loaded(t, run, quiet())
-	windows := int64(0)
+	windows, answered := int64(0), 0
 	if err := r.EvaluateExamples(t.Context(), "", func(row evaluation.Row) error {
 		windows++
 		if row.Decoded || !slices.ContainsFunc(asked, func(q convert.Question) bool {
@@ -78,8 +78,18 @@ func checkQuestionTexts(t *testing.T, run, data string, m *convert.Manifest) {
 		}) {
 			t.Errorf("%s is of %q and %q, which are not of the questions file", row.Record, row.Text, row.TextPair)
 		}
+		label, _ := row.Label.(string)
+		found, ok := row.Prediction.(string)
+		if !ok || !strings.Contains(row.TextPair, found) || label != "" && !slices.ContainsFunc(asked, func(q convert.Question) bool {
+			return q.Question == row.Text && slices.Contains(q.Answers, label)
+		}) {
+			t.Errorf("%s has the answer %v, and %v is found in %q", row.Record, row.Label, row.Prediction, row.TextPair)
+		}
+		if label != "" {
+			answered++
+		}
 		return nil
-	}); err != nil || windows != m.Splits[convert.Dev].Records {
-		t.Errorf("%d windows, %v; expected %d", windows, err, m.Splits[convert.Dev].Records)
+	}); err != nil || windows != m.Splits[convert.Dev].Records || answered == 0 {
+		t.Errorf("%d windows, %d with an answer, %v; expected %d", windows, answered, err, m.Splits[convert.Dev].Records)
 	}
 }

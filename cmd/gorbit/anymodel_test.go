@@ -71,6 +71,7 @@ func TestAnyModel(t *testing.T) {
   image: {kind: image, column: photo, shape: [6, 6, 3], resize: bilinear}
   measures: {kind: number, columns: [a, b, c, d]}
   kind: {kind: category, column: flower, role: label, categories: [aster, iris, rose]}
+  name: {column: id, role: id}
 `)
 	graph := filepath.Join(testkit.Models(t), "plants")
 	run := func(program string, args ...string) string {
@@ -90,8 +91,11 @@ func TestAnyModel(t *testing.T) {
 	}
 	run("gorbit", "convert", "--schema", "schema.yaml", "--train", "train.csv", "--dev", "dev.csv", "--out", "data")
 	run("gorbit", "train", "--graph", graph, "--data", "data", "--run", "run", "--steps", "80", "--learning-rate", "0.1", "--schedule", "constant")
-	if out := run("gorbit", "evaluate", "--run", "run", "--json"); !strings.Contains(out, `"accuracy":`) {
+	if out := run("gorbit", "evaluate", "--run", "run", "--json", "--predictions", "dev.jsonl"); !strings.Contains(out, `"accuracy":`) {
 		t.Errorf("evaluated %s", out)
+	}
+	if content, err := os.ReadFile(filepath.Join(u.dir, "dev.jsonl")); err != nil || !strings.Contains(string(content), `"id":"f7","file":"dev.csv","line":9,`) {
+		t.Errorf("%v, evaluated each:\n%s\nexpected the row of id f7", err, content)
 	}
 	if out := run("gorbit", "predict", "--run", "run", "--split", "dev", "--format", "json"); strings.Count(out, "\n") < 30 || !strings.Contains(out, `"label":"iris"`) {
 		t.Errorf("answers to a split: %s", out)

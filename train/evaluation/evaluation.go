@@ -6,6 +6,7 @@ package evaluation
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -186,8 +187,8 @@ type Row struct {
 	Decoded bool `json:"decoded,omitempty"`
 	// Inputs are what a model is given that takes no texts; of the worst rows alone.
 	Inputs []Input `json:"inputs,omitempty"`
-	// Label and Prediction are a string, a number, or a list of strings or numbers; nil if there is
-	// none.
+	// Label and Prediction are a string, a number, a list of strings or numbers or, of several labels
+	// or outputs, an object with these by name; nil if there is none.
 	Label      any `json:"label,omitempty"`
 	Prediction any `json:"prediction,omitempty"`
 	// Probabilities are those of the labels, by name.
@@ -224,6 +225,12 @@ func Answer(v any) string {
 		all := make([]string, len(v))
 		for i, e := range v {
 			all[i] = Answer(e)
+		}
+		return strings.Join(all, " ")
+	case map[string]any:
+		var all []string
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			all = append(all, name+"="+Answer(v[name]))
 		}
 		return strings.Join(all, " ")
 	case runner.Number:
