@@ -26,9 +26,9 @@ func (t *training) anew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !exists(filepath.Join(t.folder, paramsFile)) {
+	if !exists(filepath.Join(t.folder, runfolder.Params)) {
 		if len(checkpoints) > 0 {
-			return &params.Error{Err: fmt.Errorf("--overwrite: folder %s has checkpoints and no %s; expected a run; give another folder with --run", t.name(), paramsFile)}
+			return &params.Error{Err: fmt.Errorf("--overwrite: folder %s has checkpoints and no %s; expected a run; give another folder with --run", t.name(), runfolder.Params)}
 		}
 		return nil // nothing to overwrite
 	}
@@ -48,7 +48,7 @@ func (t *training) anew(ctx context.Context) error {
 		}
 		return nil
 	}
-	for _, name := range []string{historyFile, metricsFile, initFile, dataFile, vocabFile, runfolder.Trainer, runfolder.Journal} {
+	for _, name := range []string{runfolder.History, runfolder.Metrics, runfolder.Init, runfolder.Data, runfolder.Vocab, runfolder.Trainer, runfolder.Journal} {
 		if err := remove(name); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (t *training) anew(ctx context.Context) error {
 		}
 	}
 	// Last, since without it there is no run to remove.
-	if err := remove(paramsFile); err != nil {
+	if err := remove(runfolder.Params); err != nil {
 		return err
 	}
 	return vfs.SyncDir(t.folder)

@@ -44,7 +44,7 @@ func TestOverwrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameRuns(t, run, fresh)
-	for _, name := range []string{paramsFile, historyFile, "protected.json", "eval"} {
+	for _, name := range []string{runfolder.Params, runfolder.History, "protected.json", "eval"} {
 		if read := func(run string) string {
 			content, _ := os.ReadFile(filepath.Join(run, name))
 			return string(content)
@@ -70,7 +70,7 @@ func TestOverwrite(t *testing.T) {
 		}
 		return out
 	}
-	for _, folder := range []string{checkpointFolder, "evaluations", "train", "eval"} {
+	for _, folder := range []string{runfolder.Checkpoints, "evaluations", "train", "eval"} {
 		if got, want := strings.Join(names(run, folder), " "), strings.Join(names(fresh, folder), " "); got != want {
 			t.Errorf("%s has %s, expected %s", folder, got, want)
 		}
@@ -105,12 +105,12 @@ func TestOverwriteRefuses(t *testing.T) {
 			return func() { unlock() }
 		}},
 		{"no run", "has checkpoints and no params.yaml", func(*params.Params) func() {
-			content := read(t, run, paramsFile)
-			if err := os.Remove(filepath.Join(run, paramsFile)); err != nil {
+			content := read(t, run, runfolder.Params)
+			if err := os.Remove(filepath.Join(run, runfolder.Params)); err != nil {
 				t.Fatal(err)
 			}
 			return func() {
-				if err := os.WriteFile(filepath.Join(run, paramsFile), []byte(content), 0o666); err != nil {
+				if err := os.WriteFile(filepath.Join(run, runfolder.Params), []byte(content), 0o666); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -123,7 +123,7 @@ func TestOverwriteRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v; expected %q", test.name, err, test.want)
 		}
-		if !exists(filepath.Join(run, checkpointFolder, "ckpt-4.index")) {
+		if !exists(filepath.Join(run, runfolder.Checkpoints, "ckpt-4.index")) {
 			t.Fatalf("%s: the checkpoint is gone", test.name)
 		}
 	}

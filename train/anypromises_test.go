@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -199,7 +200,7 @@ func TestAnyModelErrors(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, test.class) {
 				t.Errorf("got %v (%v), want %s (%v)", err, fault.Of(err), test.want, test.class)
 			}
-			if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil {
+			if _, err := os.Stat(filepath.Join(run, runfolder.Params)); err == nil {
 				t.Error("the run began all the same")
 			}
 		})
@@ -357,7 +358,7 @@ func TestLogFirstStep(t *testing.T) {
 		run := filepath.Join(t.TempDir(), "run")
 		mustTrain(t, p, run)
 		var at []int64
-		for line := range strings.Lines(read(t, run, metricsFile)) {
+		for line := range strings.Lines(read(t, run, runfolder.Metrics)) {
 			var l metricsLine
 			if err := json.Unmarshal([]byte(line), &l); err != nil {
 				t.Fatal(err)
@@ -409,7 +410,7 @@ func TestAnyModelInit(t *testing.T) {
 	if string(was["model/kernel"]) != string(is["model/kernel"]) {
 		t.Error("the kernel was not taken")
 	}
-	if report := read(t, second, initFile); !strings.Contains(report, "matched     model/mean") || !strings.Contains(report, " 0 missing") {
+	if report := read(t, second, runfolder.Init); !strings.Contains(report, "matched     model/mean") || !strings.Contains(report, " 0 missing") {
 		t.Errorf("init.txt says %s", report)
 	}
 }

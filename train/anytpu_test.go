@@ -215,7 +215,7 @@ func nearJSON(t *testing.T, what, got, want string) {
 // The length of batches on a TPU is that of the longest example, if the data say it.
 func TestTPULength(t *testing.T) {
 	p := onTPU(tpuParams(t, "words"), "grpc://127.0.0.1:1")
-	export, err := openExport(t.Context(), p.Graph, quiet())
+	export, err := openExport(t.Context(), p.Graph, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -56,7 +57,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	filled := new(filling)
 	data, stopData := t.source(on, filled)
 	defer stopData()
-	metrics, err := openMetrics(filepath.Join(t.folder, metricsFile), t.env.Log)
+	metrics, err := openMetrics(filepath.Join(t.folder, runfolder.Metrics), t.env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +210,7 @@ func (a *attempt) begin(ctx context.Context) error {
 		report, err := Initialize(ctx, a.on, a.export, initialOf(p))
 		switch {
 		case err == nil && report != nil:
-			err = reportInit(report, filepath.Join(a.folder, initFile), a.env.Out)
+			err = reportInit(report, filepath.Join(a.folder, runfolder.Init), a.env.Out)
 		case err == nil && a.export.Contract.Model.Weights != nil:
 			fmt.Fprintln(a.env.Out, "the encoder begins with random weights, as no others are given (init); --init WEIGHTS begins with those of a release")
 		}
@@ -260,7 +261,7 @@ func (a *attempt) announce() {
 	accumulate := p.Strategy.Accumulate
 	if n := runtime.MicroBatches * accumulate; n > 1 {
 		log.Info("strategy", "replicas", replicas, "lanes", runtime.MicroBatches/replicas, "accumulate", accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
-			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
+			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", words.Rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
 	announceGroups(a.groups, log)
 	if p.Optimizer.EMA > 0 {
@@ -296,13 +297,13 @@ func (a *attempt) announceRows() {
 	filled := float64(set.Size()) / float64(set.Cells()) * float64(p.Data.Rows) / float64(n*shape.Rows)
 	length := strings.TrimPrefix(fmt.Sprintf("%s,%d", p.Data.Buckets, shape.RowLength), ",")
 	a.env.Log.Info("fixed rows", "micro_batches", n, "rows", shape.Rows, "row_length", length, "examples", shape.Examples,
-		"padding_percent", rounded(100*(1-filled), 1), "examples_per_step", rounded(examples, 1))
+		"padding_percent", words.Rounded(100*(1-filled), 1), "examples_per_step", words.Rounded(examples, 1))
 	switch {
 	case n*shape.Rows > p.Data.Rows:
 		a.env.Log.Warn("the fixed rows cannot be shared evenly, so that some micro-batches have an empty row", "data.rows", p.Data.Rows, "micro_batches", n)
 	case a.chosen || a.controller.Step() > 0: // a run keeps its rows
 	case fewExamples(set, p.Train.BatchSize):
-		a.env.Log.Warn("steps have fewer examples than train.batch_size, because of data.rows", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "examples_per_step", rounded(examples, 1),
+		a.env.Log.Warn("steps have fewer examples than train.batch_size, because of data.rows", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "examples_per_step", words.Rounded(examples, 1),
 			"enough_rows", int(math.Ceil(float64(p.Data.Rows)*float64(p.Train.BatchSize)/examples)))
 	case p.Data.Packing == string(packed.PackNone) || p.Data.Buckets != "": // each row has the length of its example
 	case filled < wellFilled && examples > wellFilled*float64(p.Train.BatchSize):
@@ -343,14 +344,14 @@ func (a *attempt) report(ended error) error {
 	if t.InModel == 0 || lostWorker(ended) {
 		return nil
 	}
-	line := []any{"seconds", rounded(t.Training.Seconds(), 1), "loop_overhead_percent", rounded(100*t.Overhead(), 3), "peak_memory_mib", peakMemory() >> 20}
+	line := []any{"seconds", words.Rounded(t.Training.Seconds(), 1), "loop_overhead_percent", words.Rounded(100*t.Overhead(), 3), "peak_memory_mib", peakMemory() >> 20}
 	if spent := a.journal.spent; spent.FLOPs > 0 {
-		line = append(line, "gflops_per_second", rounded(spent.PerSecond(spent.FLOPs)/1e9, 1))
+		line = append(line, "gflops_per_second", words.Rounded(spent.PerSecond(spent.FLOPs)/1e9, 1))
 		if share, ok := spent.MFU(a.journal.peak); ok {
-			line = append(line, "mfu_percent", rounded(100*share, 1))
+			line = append(line, "mfu_percent", words.Rounded(100*share, 1))
 		} else if a.journal.peak > 0 {
 			a.env.Log.Warn("the training was faster than the machine's peak as it was measured, so its share of the peak is not known: "+peak.Again,
-				"peak_gflops_per_second", rounded(a.journal.peak/1e9, 1), "fastest_gflops_per_second", rounded(spent.Fastest/1e9, 1))
+				"peak_gflops_per_second", words.Rounded(a.journal.peak/1e9, 1), "fastest_gflops_per_second", words.Rounded(spent.Fastest/1e9, 1))
 		}
 	}
 	a.env.Log.Info("trained", line...)
@@ -379,7 +380,7 @@ func keepBest(p params.Params, of task.Task, checkpoints *Checkpoints, config *r
 	if p.Checkpoint.Best == "" {
 		return nil
 	}
-	order, err := bestOrder(p.Checkpoint, of)
+	order, err := p.Checkpoint.BestOrder(of)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func BenchmarkStep(b *testing.B) {
 		p.Graph, p.Data.Dir = fixture(b)
 	}
 	env := quiet()
-	export, err := openExport(context.Background(), p.Graph, env)
+	export, err := openExport(context.Background(), p.Graph, env.prepare())
 	if err != nil {
 		b.Fatal(err)
 	}

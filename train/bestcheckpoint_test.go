@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -157,7 +158,7 @@ func TestMetricsMended(t *testing.T) {
 		{"other bytes", one + two, one, len(one) + 4, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), metricsFile)
+			path := filepath.Join(t.TempDir(), runfolder.Metrics)
 			if err := os.WriteFile(path, []byte(test.content), 0o644); err != nil {
 				t.Fatal(err)
 			}

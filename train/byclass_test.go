@@ -89,7 +89,7 @@ func TestSampling(t *testing.T) {
 // anyLabel is the name of the label of a run's graph.
 func anyLabel(t *testing.T, p params.Params) string {
 	t.Helper()
-	export, err := openExport(t.Context(), p.Graph, quiet())
+	export, err := openExport(t.Context(), p.Graph, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}

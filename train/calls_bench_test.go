@@ -93,7 +93,7 @@ func newCaller(b *testing.B, p params.Params) *caller {
 	b.Helper()
 	ctx, env := context.Background(), quiet()
 	export, set := opened(b, p)
-	s, err := openModel(ctx, p, export, strategy.FunctionsTrain, nil, env)
+	s, err := openModel(ctx, p, export, strategy.FunctionsTrain, nil, env.prepare())
 	if err != nil {
 		b.Fatal(err)
 	}

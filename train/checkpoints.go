@@ -16,12 +16,8 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 )
-
-// checkpointFolder is the folder of a run's checkpoints, within the run folder.
-const checkpointFolder = runfolder.Checkpoints
 
 // Checkpoints saves and restores the variables of a model. It implements runner.Checkpointer.
 type Checkpoints struct {

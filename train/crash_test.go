@@ -131,7 +131,7 @@ func TestCrashOfRunAnywhere(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := newSetup(t.Context(), p, quiet())
+	shared, err := newSetup(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestCrashOfRunAnywhere(t *testing.T) {
 	freeze(shared.export.Contract)
 	run := func(dir string) error {
 		ctx, s := context.Background(), *shared
-		tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"))
+		tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"), quiet())
 		if err != nil {
 			return err
 		}
@@ -161,9 +161,9 @@ func TestCrashOfRunAnywhere(t *testing.T) {
 			return "graph kept"
 		case strings.Contains(operation, "protected.json"):
 			return "best checkpoint kept"
-		case strings.Contains(operation, checkpointFolder):
+		case strings.Contains(operation, runfolder.Checkpoints):
 			return "checkpoints"
-		case strings.Contains(operation, metricsFile):
+		case strings.Contains(operation, runfolder.Metrics):
 			return "metrics"
 		case strings.Contains(operation, evaluation.Folder):
 			return "evaluations"

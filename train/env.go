@@ -4,18 +4,8 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/gorbit-ml/gorbit/internal/base/vfs"
-	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
-)
-
-// Files of a run folder.
-const (
-	paramsFile = runfolder.Params
-	dataFile   = runfolder.Data
-	vocabFile  = runfolder.Vocab
-	initFile   = runfolder.Init
 )
 
 // Env is the environment of a run: everything that the calling program provides.
@@ -58,16 +48,7 @@ type Env struct {
 	remote string
 }
 
-// Names of the run's own persistent states.
-const (
-	metricsState  = "metrics"
-	graphState    = "graph"
-	frozenNames   = "frozen_variables"
-	bestState     = "best"
-	stoppingState = "early_stopping"
-)
-
-// replaceFile writes a file atomically: after a crash it has the old or the new content.
-func replaceFile(path string, content []byte) error {
-	return vfs.ReplaceFile(path, path+".part", content)
+// prepare returns what the set-up of a run takes of the environment.
+func (e Env) prepare() prepareEnv {
+	return prepareEnv{Log: e.Log, Version: e.Version, Keys: e.Keys, Sockets: e.Sockets, AllowOps: e.AllowOps}
 }

@@ -64,7 +64,7 @@ func TestForgetEvaluations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := &attempt{training: &training{setup: &setup{env: quiet()}, folder: run}}
+	a := &attempt{training: &training{setup: &setup{env: quiet().prepare()}, folder: run}}
 	if err := a.forgetEvaluations(1); err != nil {
 		t.Fatal(err)
 	}

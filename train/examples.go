@@ -124,7 +124,7 @@ type examples struct {
 
 // openExamples opens a split.
 func (r *Run) openExamples(ctx context.Context, split string) (*examples, error) {
-	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	s := r.setup()
 	if err := s.openData(); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/text"
@@ -195,10 +196,10 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 		if err := os.CopyFS(filepath.Join(run, graphFolder, "assets"), os.DirFS(filepath.Join(from, "assets"))); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.CopyFS(filepath.Join(run, checkpointFolder), os.DirFS(filepath.Join(from, "variables"))); err != nil {
+		if err := os.CopyFS(filepath.Join(run, runfolder.Checkpoints), os.DirFS(filepath.Join(from, "variables"))); err != nil {
 			t.Fatal(err)
 		}
-		prefix := filepath.Join(run, checkpointFolder, "variables")
+		prefix := filepath.Join(run, runfolder.Checkpoints, "variables")
 		if err := load(t, "distilbert", nil, prefix); err != nil {
 			t.Error(err)
 		}

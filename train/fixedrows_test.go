@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -325,7 +326,7 @@ func trainKilled(t *testing.T, p params.Params, run string) {
 		}
 		if kills < 2 {
 			for files := []string(nil); len(files) == 0; time.Sleep(time.Millisecond) {
-				files, _ = filepath.Glob(filepath.Join(run, checkpointFolder, fmt.Sprintf("ckpt-%d.index", 6*(kills+1))))
+				files, _ = filepath.Glob(filepath.Join(run, runfolder.Checkpoints, fmt.Sprintf("ckpt-%d.index", 6*(kills+1))))
 			}
 			cmd.Process.Kill()
 			cmd.Wait()
@@ -429,7 +430,7 @@ func TestChosenRowsAreEnough(t *testing.T) {
 		p := testParams(t)
 		p.Data.Rows, p.Data.RowExamples, p.Train.BatchSize = c.rows, 12, c.batch
 		export, _ := opened(t, p)
-		s := &setup{params: p, export: export, env: quiet(), chosen: true}
+		s := &setup{params: p, export: export, env: quiet().prepare(), chosen: true}
 		if err := s.openData(); err != nil {
 			t.Fatal(err)
 		}

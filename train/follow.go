@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 )
 
 // remotePoll is the time between two looks for a new checkpoint in a bucket.
@@ -91,7 +92,7 @@ func AwaitCheckpoint(ctx context.Context, folder string, after int64, timeout ti
 // newestIn returns the step of the newest checkpoint of a run, and -1 if there is none. The
 // index of a checkpoint is written last.
 func newestIn(folder string) (int64, error) {
-	checkpoints := vfs.Join(folder, checkpointFolder)
+	checkpoints := vfs.Join(folder, runfolder.Checkpoints)
 	entries, err := vfs.ReadDir(checkpoints)
 	if errors.Is(err, fs.ErrNotExist) {
 		return -1, nil

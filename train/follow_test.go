@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 )
 
 func TestAwaitRun(t *testing.T) {
@@ -23,7 +25,7 @@ func TestAwaitRun(t *testing.T) {
 		}
 
 		time.AfterFunc(time.Hour, func() {
-			if err := errors.Join(os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(folder, paramsFile), nil, 0o644)); err != nil {
+			if err := errors.Join(os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(folder, runfolder.Params), nil, 0o644)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
@@ -42,7 +43,7 @@ func TestFollowInBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	without := func(step string) {
-		files, err := filepath.Glob(filepath.Join(early, checkpointFolder, "ckpt-"+step+".*"))
+		files, err := filepath.Glob(filepath.Join(early, runfolder.Checkpoints, "ckpt-"+step+".*"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no checkpoint %s: %v", step, err)
 		}

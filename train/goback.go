@@ -58,7 +58,7 @@ func parseResumed(folder, from string, best func() (int64, error)) (*resumed, er
 	dir := vfs.Dir(from)
 	switch {
 	case base == from && strings.HasPrefix(base, "ckpt-") && exists(checkpoint.IndexPath(base)):
-	case base == from, sameFolder(dir, vfs.Join(folder, checkpointFolder)):
+	case base == from, sameFolder(dir, vfs.Join(folder, runfolder.Checkpoints)):
 		return &resumed{step: step}, nil
 	case !strings.HasPrefix(base, "ckpt-"):
 		return nil, bad(forms)
@@ -84,14 +84,14 @@ func (r *resumed) localize(ctx context.Context) error {
 		return nil
 	}
 	run, err := LocalRun(ctx, vfs.Dir(vfs.Dir(r.name)), strconv.FormatInt(r.step, 10))
-	r.prefix = filepath.Join(run, checkpointFolder, filepath.Base(r.name))
+	r.prefix = filepath.Join(run, runfolder.Checkpoints, filepath.Base(r.name))
 	return err
 }
 
 // Origin returns the run folder whose settings a run keeps: its own, or, if it begins with the
 // checkpoint of another run (Env.ResumeFrom), that one's.
 func Origin(folder, resumeFrom string) string {
-	if resumeFrom == "" || exists(vfs.Join(folder, paramsFile)) {
+	if resumeFrom == "" || exists(vfs.Join(folder, runfolder.Params)) {
 		return folder
 	}
 	r, err := parseResumed(folder, resumeFrom, func() (int64, error) { return 0, errNoBest })
@@ -149,7 +149,7 @@ func (t *training) atStart(ctx context.Context) error {
 	if err := t.goBack(ctx); err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(t.folder, backFile), []byte(from))
+	return runfolder.Replace(filepath.Join(t.folder, backFile), []byte(from))
 }
 
 // goBack makes the checkpoint of Env.ResumeFrom the newest one of the run. What the run has of later
@@ -279,9 +279,9 @@ func saved(c *graphs.Contract, frozen frozenVariables) []checkpoint.Entry {
 // branch begins the run with the checkpoint of another one, its params and its metrics so far. The
 // index of the checkpoint comes last: without it there is none.
 func (t *training) branch(from *resumed) error {
-	checkpoints := filepath.Join(t.folder, checkpointFolder)
+	checkpoints := filepath.Join(t.folder, runfolder.Checkpoints)
 	origin := filepath.Dir(filepath.Dir(from.prefix))
-	for _, name := range []string{paramsFile, historyFile, metricsFile, dataFile, vocabFile} {
+	for _, name := range []string{runfolder.Params, runfolder.History, runfolder.Metrics, runfolder.Data, runfolder.Vocab} {
 		err := vfs.CopyFile(filepath.Join(origin, name), filepath.Join(t.folder, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -306,7 +306,7 @@ func (t *training) branch(from *resumed) error {
 			return err
 		}
 	}
-	if err := replaceFile(filepath.Join(checkpoints, filepath.Base(index)), content); err != nil {
+	if err := runfolder.Replace(filepath.Join(checkpoints, filepath.Base(index)), content); err != nil {
 		return err
 	}
 	fmt.Fprintf(t.env.Out, "run %s begins with %s of another run, at step %d\n", t.folder, from.name, from.step)
@@ -316,14 +316,14 @@ func (t *training) branch(from *resumed) error {
 // isIn reports whether a folder that was set aside has all of the run as it is, because an earlier
 // process was killed on its way back. An index has the checksums of its checkpoint.
 func (t *training) isIn(aside string) (bool, error) {
-	names := []string{paramsFile, historyFile, metricsFile}
-	list, err := vfs.ReadDir(filepath.Join(t.folder, checkpointFolder))
+	names := []string{runfolder.Params, runfolder.History, runfolder.Metrics}
+	list, err := vfs.ReadDir(filepath.Join(t.folder, runfolder.Checkpoints))
 	if err != nil {
 		return false, err
 	}
 	for _, f := range list {
 		if strings.HasSuffix(f.Name(), ".index") {
-			names = append(names, filepath.Join(checkpointFolder, f.Name()))
+			names = append(names, filepath.Join(runfolder.Checkpoints, f.Name()))
 		}
 	}
 	for _, name := range names {
@@ -359,7 +359,7 @@ func (t *training) setAside(step int64) (string, error) {
 		} else if err != nil {
 			return "", err
 		}
-		if t.env.remote != "" && !exists(filepath.Join(aside, paramsFile)) {
+		if t.env.remote != "" && !exists(filepath.Join(aside, runfolder.Params)) {
 			break // a part
 		}
 		if has, err := t.isIn(aside); has || err != nil {
@@ -375,7 +375,7 @@ func (t *training) setAside(step int64) (string, error) {
 		return "", err
 	}
 	names := slices.Sorted(maps.Keys(ownFiles))
-	names = append(slices.DeleteFunc(names, func(name string) bool { return name == paramsFile }), paramsFile)
+	names = append(slices.DeleteFunc(names, func(name string) bool { return name == runfolder.Params }), runfolder.Params)
 	for _, name := range names {
 		from := filepath.Join(t.folder, name)
 		info, err := vfs.Stat(from)
@@ -403,9 +403,9 @@ func (t *training) setAside(step int64) (string, error) {
 // ownFiles are the files and folders of a run, and whether their files never change once they have
 // their name.
 var ownFiles = map[string]bool{
-	paramsFile: true, dataFile: true, vocabFile: true, initFile: true, historyFile: true, // replaced, not changed
-	metricsFile: false, runfolder.Trainer: false, runfolder.Journal: false, runfolder.TrainEvents: false, runfolder.EvalEvents: false,
-	checkpointFolder: true, evaluation.Folder: true, graphFolder: true,
+	runfolder.Params: true, runfolder.Data: true, runfolder.Vocab: true, runfolder.Init: true, runfolder.History: true, // replaced, not changed
+	runfolder.Metrics: false, runfolder.Trainer: false, runfolder.Journal: false, runfolder.TrainEvents: false, runfolder.EvalEvents: false,
+	runfolder.Checkpoints: true, evaluation.Folder: true, graphFolder: true,
 }
 
 // copyTree gives the files of a folder to another one, which exists: as links, or as copies if link is

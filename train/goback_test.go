@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/vfstest"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -52,7 +53,7 @@ func TestResumeFrom(t *testing.T) {
 	}
 	out, err := trainFrom(t, p, run, from("4"))
 	aside := filepath.Join(run, setAside, "step-12")
-	if err != nil || !strings.Contains(out, "going back from step 12 to step 4; the run as it was is in "+aside) || !strings.Contains(out, "restored from checkpoint: "+filepath.Join(run, checkpointFolder, "ckpt-4")) {
+	if err != nil || !strings.Contains(out, "going back from step 12 to step 4; the run as it was is in "+aside) || !strings.Contains(out, "restored from checkpoint: "+filepath.Join(run, runfolder.Checkpoints, "ckpt-4")) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	sameRuns(t, run, whole)
@@ -70,7 +71,7 @@ func TestResumeFrom(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	// A second time, by a path, with what was set aside before.
-	for _, path := range []string{filepath.Join(run, checkpointFolder, "ckpt-8"), "best"} {
+	for _, path := range []string{filepath.Join(run, runfolder.Checkpoints, "ckpt-8"), "best"} {
 		p.Train.Steps += 4 // the best may be the last
 		if out, err := trainFrom(t, p, run, from(path)); err != nil || path != "best" && !strings.Contains(out, "step-16") {
 			t.Errorf("%s: %v\n%s", path, err, out)
@@ -86,9 +87,9 @@ func TestResumeFromRefuses(t *testing.T) {
 	p, dir := tinyRun(t), t.TempDir()
 	run := filepath.Join(dir, "run")
 	mustTrain(t, p, run)
-	damaged := filepath.Join(run, checkpointFolder, "ckpt-8.data-00000-of-00001")
+	damaged := filepath.Join(run, runfolder.Checkpoints, "ckpt-8.data-00000-of-00001")
 	flip(t, damaged)
-	before := read(t, run, metricsFile)
+	before := read(t, run, runfolder.Metrics)
 	for _, test := range []struct {
 		from  string
 		class fault.Class
@@ -103,7 +104,7 @@ func TestResumeFromRefuses(t *testing.T) {
 		{filepath.Join(dir, "4"), fault.Usage, "expected a step", nil},
 		{"4", fault.Usage, "--resume-from 4: the run has 4 steps; expected more, as with --steps 8", func(p *params.Params) { p.Train.Steps = 4 }},
 		{"4", fault.Usage, "the seed was 42 and is 43", func(p *params.Params) { p.Seed = 43 }},
-		{filepath.Join(dir, "run2", checkpointFolder, "ckpt-4"), fault.Usage, "is of another run, and run " + run + " has checkpoints of its own", nil},
+		{filepath.Join(dir, "run2", runfolder.Checkpoints, "ckpt-4"), fault.Usage, "is of another run, and run " + run + " has checkpoints of its own", nil},
 	} {
 		p := p
 		if test.p != nil {
@@ -119,7 +120,7 @@ func TestResumeFromRefuses(t *testing.T) {
 			t.Errorf("--resume-from %s: %v (%v); expected %q", test.from, err, fault.Of(err), test.want)
 		}
 	}
-	if read(t, run, metricsFile) != before || exists(filepath.Join(run, setAside)) || !exists(filepath.Join(run, checkpointFolder, "ckpt-12.index")) {
+	if read(t, run, runfolder.Metrics) != before || exists(filepath.Join(run, setAside)) || !exists(filepath.Join(run, runfolder.Checkpoints, "ckpt-12.index")) {
 		t.Error("a refused command changed the run")
 	}
 	_, err := trainFrom(t, p, run, func(e *Env) { e.ResumeFrom, e.Overwrite = "4", true })
@@ -137,16 +138,16 @@ func TestBranch(t *testing.T) {
 	whole, run := filepath.Join(dir, "whole"), filepath.Join(dir, "run")
 	mustTrain(t, p, whole)
 	p.Train.Steps = 8
-	path := filepath.Join(whole, checkpointFolder, "ckpt-4")
+	path := filepath.Join(whole, runfolder.Checkpoints, "ckpt-4")
 	out, err := trainFrom(t, p, run, from(path))
 	if err != nil || !strings.Contains(out, "run "+run+" begins with "+path+" of another run, at step 4") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if got := read(t, run, metricsFile); !strings.HasPrefix(read(t, whole, metricsFile), got) || !strings.Contains(got, `"step":4`) {
+	if got := read(t, run, runfolder.Metrics); !strings.HasPrefix(read(t, whole, runfolder.Metrics), got) || !strings.Contains(got, `"step":4`) {
 		t.Errorf("the metrics are\n%s", got)
 	}
-	if !strings.Contains(read(t, run, historyFile), `"param":"train.steps","old":12,"new":8`) {
-		t.Errorf("the history is\n%s", read(t, run, historyFile))
+	if !strings.Contains(read(t, run, runfolder.History), `"param":"train.steps","old":12,"new":8`) {
+		t.Errorf("the history is\n%s", read(t, run, runfolder.History))
 	}
 	p.Train.Steps = 12
 	mustTrain(t, p, run) // goes on with its own
@@ -162,15 +163,16 @@ func TestCrashOfGoingBack(t *testing.T) {
 	p, dir := tinyRun(t), t.TempDir()
 	p.Summary.Enabled = false
 	mustTrain(t, p, filepath.Join(dir, "run"))
-	shared, err := newSetup(t.Context(), p, quiet())
+	shared, err := newSetup(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, overwrite := range []bool{false, true} {
 		run := func(dir string) error {
 			ctx, s := context.Background(), *shared
-			s.env.Out, s.env.Overwrite, s.env.ResumeFrom = io.Discard, overwrite, "4"
-			tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"))
+			env := quiet()
+			env.Out, env.Overwrite, env.ResumeFrom = io.Discard, overwrite, "4"
+			tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"), env)
 			if err != nil {
 				return err
 			}
@@ -207,7 +209,7 @@ func TestKilledAfterGoingBack(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 6, 0, 2, params.NoEval
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Summary.Enabled = 2, 0, "", false
-	shared, err := newSetup(t.Context(), p, quiet())
+	shared, err := newSetup(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,8 +219,9 @@ func TestKilledAfterGoingBack(t *testing.T) {
 	freeze(small.Contract)
 	run := func(dir, from string) error {
 		ctx, s := context.Background(), *shared
-		s.env.Out, s.env.ResumeFrom = io.Discard, from
-		tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"))
+		env := quiet()
+		env.Out, env.ResumeFrom = io.Discard, from
+		tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"), env)
 		if err != nil {
 			return err
 		}
@@ -266,7 +269,7 @@ func TestKilledAfterGoingBack(t *testing.T) {
 		if got := asides(); !slices.Equal(got, []string{"step-6"}) {
 			t.Errorf("killed at operation %d: set aside are %v", at, got)
 		}
-		if got := read(t, dir, "run", metricsFile); got != read(t, whole, "run", metricsFile) {
+		if got := read(t, dir, "run", runfolder.Metrics); got != read(t, whole, "run", runfolder.Metrics) {
 			t.Errorf("killed at operation %d: the metrics are\n%s", at, got)
 		}
 	}

@@ -81,7 +81,7 @@ func TestCrashOfGoingBackInBucket(t *testing.T) {
 	p, dir := tinyRun(t), t.TempDir()
 	p.Summary.Enabled, p.Train.Steps = false, 8
 	mustTrain(t, p, filepath.Join(dir, "run"))
-	shared, err := newSetup(t.Context(), p, quiet())
+	shared, err := newSetup(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,9 @@ func TestCrashOfGoingBackInBucket(t *testing.T) {
 			}
 			defer work.Close()
 			s := *shared
-			s.env.Out, s.env.Overwrite, s.env.ResumeFrom, s.env.remote = io.Discard, overwrite, "4", "gs://b/run"
-			tr, err := newTraining(context.Background(), &s, work.Dir())
+			env := quiet()
+			env.Out, env.Overwrite, env.ResumeFrom, env.remote = io.Discard, overwrite, "4", "gs://b/run"
+			tr, err := newTraining(context.Background(), &s, work.Dir(), env)
 			if err != nil {
 				return err
 			}

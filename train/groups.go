@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/run/groups"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -40,7 +41,7 @@ func announceGroups(d *groups.Division, log *slog.Logger) {
 		log.Info("optimizer group", line...)
 	}
 	if l := d.Layers; l != nil {
-		log.Info("layer decay", "decay", l.Decay, "layers", l.Layers, "variables_in_layers", l.Within, "in_embeddings", l.Embeddings, "in_head", l.Head, "lowest_learning_rate_scale", rounded(l.Lowest, 6))
+		log.Info("layer decay", "decay", l.Decay, "layers", l.Layers, "variables_in_layers", l.Within, "in_embeddings", l.Embeddings, "in_head", l.Head, "lowest_learning_rate_scale", words.Rounded(l.Lowest, 6))
 	}
 	if len(d.States) > 0 {
 		log.Warn("states that a frozen group matches are updated all the same, as moving statistics are by every pass in training; to keep them, make their layers not trainable in Python and export again",

@@ -16,6 +16,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -97,7 +98,7 @@ func TestFrozenVariables(t *testing.T) {
 	}
 	check := func(kept bool) {
 		got, step := final(t, run)
-		if _, err := os.Stat(filepath.Join(run, checkpointFolder, fmt.Sprintf("ckpt-%d.data-00001-of-00002", step))); (err == nil) != kept {
+		if _, err := os.Stat(filepath.Join(run, runfolder.Checkpoints, fmt.Sprintf("ckpt-%d.data-00001-of-00002", step))); (err == nil) != kept {
 			t.Errorf("frozen variables have a file of their own: %v", err)
 		}
 		for _, v := range export.Contract.Variables {
@@ -117,7 +118,7 @@ func TestFrozenVariables(t *testing.T) {
 		t.Error(log)
 	}
 	check(false)
-	history, err := os.ReadFile(filepath.Join(run, historyFile))
+	history, err := os.ReadFile(filepath.Join(run, runfolder.History))
 	if err != nil || !strings.Contains(string(history), `{"step":6,"param":"optimizer.groups[0].frozen","old":true,"new":null}`) {
 		t.Errorf("history %s, %v", history, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
@@ -27,7 +28,7 @@ type metricsLine struct {
 // evaluations returns the evaluations in a run's metrics.jsonl.
 func evaluations(t testing.TB, run string) []metricsLine {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(run, metricsFile))
+	content, err := os.ReadFile(filepath.Join(run, runfolder.Metrics))
 	if err != nil {
 		t.Fatal(err)
 	}

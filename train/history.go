@@ -20,9 +20,6 @@ import (
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
-// historyFile is the log of params that were changed in the middle of a run, one line per param.
-const historyFile = runfolder.History
-
 // change is a param whose value was changed when the run continued.
 type change struct {
 	// Step is the number of steps made with the old value.
@@ -58,7 +55,7 @@ type values map[string]string
 
 // valuesOf returns the params as recorded in a history. Params that mean the same for a task are equal.
 func valuesOf(p params.Params, of task.Task) (values, error) {
-	if order, err := bestOrder(p.Checkpoint, of); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == modes[order] {
+	if order, err := p.Checkpoint.BestOrder(of); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == params.BestModes[order] {
 		p.Checkpoint.BestMode = ""
 	}
 	if p.Checkpoint.BestMode == "" {
@@ -131,7 +128,7 @@ type history []change
 
 // readHistory reads the history of a run folder. It returns nil if the folder has none.
 func readHistory(folder string) (history, error) {
-	path := filepath.Join(folder, historyFile)
+	path := filepath.Join(folder, runfolder.History)
 	content, err := vfs.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -168,7 +165,7 @@ func (h history) write(folder string) error {
 			return err
 		}
 	}
-	return replaceFile(filepath.Join(folder, historyFile), b.Bytes())
+	return runfolder.Replace(filepath.Join(folder, runfolder.History), b.Bytes())
 }
 
 // settled returns the history without the changes that are missing from params.yaml. The history

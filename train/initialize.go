@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -116,7 +117,7 @@ func (i Init) load(ctx context.Context, c *graphs.Contract) (map[string]*tf.Tens
 
 // sourceOf returns the source of initial weights: for a run folder, its checkpoints.
 func sourceOf(init string) string {
-	if folder := filepath.Join(init, checkpointFolder); isDir(folder) {
+	if folder := filepath.Join(init, runfolder.Checkpoints); isDir(folder) {
 		return folder
 	}
 	return init
@@ -148,7 +149,7 @@ func wantedOf(c *graphs.Contract) []checkpoint.Wanted {
 // reportInit writes the report of the initial weights to a file, and prints to out a summary and
 // the variables that were not filled.
 func reportInit(report *checkpoint.LoadReport, path string, out io.Writer) error {
-	if err := replaceFile(path, []byte(report.String()+"\n")); err != nil {
+	if err := runfolder.Replace(path, []byte(report.String()+"\n")); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "initial weights from %s; see %s for all tensors\n", report.Summary(), path)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -189,7 +190,7 @@ func TestRealWeights(t *testing.T) {
 	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	report, err := os.ReadFile(filepath.Join(run, initFile))
+	report, err := os.ReadFile(filepath.Join(run, runfolder.Init))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -50,10 +51,10 @@ func (t *training) journalStart(on strategy.Runtime, step func() int64) {
 	start.PeakFLOPS = machinePeak(on, contract.Precision, t.params.Strategy.Kind())
 	t.journal.peak = start.PeakFLOPS
 	if opened := t.journal.opened; !opened.IsZero() {
-		start.InitSeconds, start.Memory = rounded(t.journal.began.Sub(opened).Seconds(), 3), memoryNow().since(t.journal.memory)
+		start.InitSeconds, start.Memory = words.Rounded(t.journal.began.Sub(opened).Seconds(), 3), memoryNow().since(t.journal.memory)
 	}
-	if order, err := bestOrder(t.params.Checkpoint, knownTask(contract)); err == nil && t.params.Checkpoint.Best != "" && t.evaluations != nil {
-		start.Best, start.Mode = t.params.Checkpoint.Best, modes[order]
+	if order, err := t.params.Checkpoint.BestOrder(knownTask(contract)); err == nil && t.params.Checkpoint.Best != "" && t.evaluations != nil {
+		start.Best, start.Mode = t.params.Checkpoint.Best, params.BestModes[order]
 	}
 	t.warnJournal(runfolder.AppendStart(t.folder, start))
 }
@@ -64,7 +65,7 @@ func (t *training) journalEnd(ctx context.Context, err error) {
 		return
 	}
 	end := runfolder.End{Time: time.Now().Truncate(time.Second), Process: t.journal.process, Outcome: runfolder.Finished,
-		Step: t.journal.step(), Seconds: rounded(time.Since(t.journal.began).Seconds(), 1), PeakMemoryMiB: peakMemory() >> 20, MemoryAfter: memory()}
+		Step: t.journal.step(), Seconds: words.Rounded(time.Since(t.journal.began).Seconds(), 1), PeakMemoryMiB: peakMemory() >> 20, MemoryAfter: memory()}
 	switch {
 	case errors.Is(err, runner.ErrStopped) || err != nil && ctx.Err() != nil:
 		end.Outcome = runfolder.Stopped

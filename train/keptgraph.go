@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -267,7 +268,7 @@ func keepGraph(folder, export, from string) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(own, keptFile), append(list, '\n'))
+	return runfolder.Replace(filepath.Join(own, keptFile), append(list, '\n'))
 }
 
 // linkOrCopy gives a file a second name, if try is set and the file system can. Otherwise it copies

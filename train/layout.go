@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
@@ -24,12 +25,6 @@ const (
 	toEvaluate
 	toPredict // labels are not read
 )
-
-// Layout returns how the records of a split become the batches that a graph trains on, whatever
-// its features: tokens are packed into rows, and everything else is stacked or padded. All of it but
-// the params of Data comes from the contract, so that Defaults().Layout fits any graph. Names of
-// features in the records that differ from the graph's are in Data.Features.
-func Layout(p params.Params, c *graphs.Contract) dataset.Layout { return layoutFor(p, c, toTrain) }
 
 // layoutFor returns how the records of a split become batches of a graph, within the graph's limits.
 // For predictions of packed texts these are the tokens alone: callFor packs them again.
@@ -223,3 +218,27 @@ func vocabSizeOf(c *graphs.Contract) int {
 	}
 	return bound(c, packed.InputIDs)
 }
+
+// classesOf returns the names of a label's classes, or nil if the data does not name them. record is the
+// name of the label in the records.
+func classesOf(c *graphs.Contract, label, record string, m *convert.Manifest) []string {
+	f := c.Feature(label)
+	if f == nil || m == nil {
+		return nil
+	}
+	names := m.Labels
+	if made := m.Feature(record); made != nil {
+		names = made.Categories
+	}
+	n := f.Classes()
+	if last := len(f.Shape) - 1; n == 0 && last > 0 {
+		n = int(f.Shape[last]) // one number for each class
+	}
+	if n != len(names) {
+		return nil
+	}
+	return names
+}
+
+// axisPredictions is the axis of masked tokens.
+const axisPredictions = "predictions"

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster/clustertest"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -263,7 +264,7 @@ func TestLocalInputErrors(t *testing.T) {
 			if strings.Contains(log.String(), "a worker was lost") {
 				t.Errorf("it was tried again:\n%s", &log)
 			}
-			if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil && test.name != "a bad record" {
+			if _, err := os.Stat(filepath.Join(run, runfolder.Params)); err == nil && test.name != "a bad record" {
 				t.Error("the folder of the run was written")
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -68,7 +69,7 @@ func DescribeRun(ctx context.Context, folder string) (*RunReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := params.Read(filepath.Join(local, paramsFile))
+	p, err := params.Read(filepath.Join(local, runfolder.Params))
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func DescribeRun(ctx context.Context, folder string) (*RunReport, error) {
 		return nil, err
 	}
 	r.OwnGraph = kept != nil
-	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(local, checkpointFolder), ReadOnly: true})
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(local, runfolder.Checkpoints), ReadOnly: true})
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
@@ -162,7 +163,7 @@ func globbed(path string) string {
 
 // WantedOf returns the variables of an export, or of a run's graph, with their names in other sources.
 func WantedOf(folder string) ([]checkpoint.Wanted, error) {
-	if p, err := params.Read(filepath.Join(folder, paramsFile)); err == nil {
+	if p, err := params.Read(filepath.Join(folder, runfolder.Params)); err == nil {
 		if folder, err = graphToRead(p, folder, nil, slog.New(slog.DiscardHandler)); err != nil {
 			return nil, err
 		}
@@ -218,7 +219,7 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 	if err != nil {
 		return nil, err
 	}
-	s := &setup{params: p, export: export, env: env}
+	s := setupOver(p, export, env.prepare())
 	if err := s.openData(); err != nil {
 		return nil, err
 	}
@@ -247,66 +248,12 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 			return nil, err
 		}
 	}
-	if path := filepath.Join(folder, vocabFile); exists(path) {
+	if path := filepath.Join(folder, runfolder.Vocab); exists(path) {
 		if d.Vocab, err = text.LoadVocab(path); err != nil {
 			return nil, err
 		}
 	}
 	return d, nil
-}
-
-// seekBatch moves to the position of the newest checkpoint before a step, and on from there where the
-// position follows from the number of steps. It returns how many batches are still before that of the
-// step.
-func (s *setup) seekBatch(folder string, set *dataset.Dataset, step int64) (left int64, err error) {
-	at, position := int64(0), set.State()
-	manager, err := s.openManager(folder, true)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, err
-	}
-	if err == nil {
-		defer manager.Close()
-		all, err := manager.All()
-		if err != nil {
-			return 0, err
-		}
-		for _, c := range all {
-			if c.Step >= step || c.Step < at {
-				continue
-			}
-			if saved, ok := positionIn(manager, c); ok {
-				at, position = c.Step, saved
-			}
-		}
-	}
-	left = step - 1 - at
-	if s.params.Data.Rows == 0 && s.params.Train.OnNonFinite == "fail" && left > 0 {
-		perEpoch := set.BatchesPerEpoch()
-		size := int64(s.params.Train.BatchSize)
-		batches := position.Position/size + left
-		position.Epoch += batches / perEpoch
-		position.Position = batches % perEpoch * size
-		left = 0
-	}
-	if err := set.Restore(position); err != nil {
-		return 0, fmt.Errorf("the data are not those that the run was trained on: %w", err)
-	}
-	return left, nil
-}
-
-// positionIn returns the position in the training data that a checkpoint records.
-func positionIn(manager *checkpoint.Manager, c checkpoint.Checkpoint) (position dataset.State, ok bool) {
-	saved, err := manager.State(c)
-	if err != nil || saved == nil {
-		return position, false
-	}
-	state, err := runner.ParseRunState(saved)
-	if err != nil {
-		return position, false
-	}
-	var trainer runner.TrainerState
-	ok = json.Unmarshal(state.Trainer, &trainer) == nil && json.Unmarshal(trainer.Position, &position) == nil
-	return position, ok
 }
 
 // Sequence is an example in a packed row.

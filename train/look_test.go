@@ -49,11 +49,11 @@ func TestDrawBatch(t *testing.T) {
 			p.Checkpoint.Interval, p.Checkpoint.MaxToKeep = 10, 0
 			change(&p)
 			folder := filepath.Join(t.TempDir(), "run")
-			s, err := newSetup(t.Context(), p, quiet())
+			s, err := newSetup(t.Context(), p, quiet().prepare())
 			if err != nil {
 				t.Fatal(err)
 			}
-			tr, err := newTraining(t.Context(), s, folder)
+			tr, err := newTraining(t.Context(), s, folder, quiet())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -37,7 +38,7 @@ func TestLora(t *testing.T) {
 	if exists(filepath.Join(run, setAside)) {
 		t.Error("a refused command changed the run")
 	}
-	sameFrozenFile(t, filepath.Join(run, checkpointFolder))
+	sameFrozenFile(t, filepath.Join(run, runfolder.Checkpoints))
 	r := loaded(t, run, quiet())
 	values, err := r.Variables(t.Context())
 	if err != nil {
@@ -88,7 +89,7 @@ func TestAdaptersNotTaken(t *testing.T) {
 	} {
 		var out strings.Builder
 		report := &checkpoint.LoadReport{Unused: []checkpoint.Entry{{Name: name}}}
-		if err := reportInit(report, filepath.Join(t.TempDir(), initFile), &out); err != nil {
+		if err := reportInit(report, filepath.Join(t.TempDir(), runfolder.Init), &out); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(out.String(), "the source has adapters (LoRA), which the graph lacks"); got != want {

@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -166,7 +167,7 @@ func (f *preflight) runMeaning(folder string) {
 		return
 	}
 	there, here := meaning{was, f.params.Data.Features}, meaning{f.records.manifest, f.params.Data.Features}
-	if began, err := params.Read(filepath.Join(folder, paramsFile)); err == nil {
+	if began, err := params.Read(filepath.Join(folder, runfolder.Params)); err == nil {
 		there.features = began.Data.Features
 	}
 	switch {
@@ -198,7 +199,7 @@ func (f *preflight) differences(there meaning) []difference {
 // SameMeaning returns a *PreflightError if the numbers in the data of params do not mean what the run in a
 // folder learned: labels, categories or tokens. Runs that are compared must agree in that.
 func SameMeaning(ctx context.Context, p params.Params, folder string, env Env) error {
-	s, err := newSetup(ctx, p, env)
+	s, err := newSetup(ctx, p, env.prepare())
 	if err != nil {
 		return err
 	}
@@ -236,7 +237,7 @@ func (f *preflight) initMeaning(local string, report *checkpoint.LoadReport) {
 // meaningOf returns what a run, or an exported model, says of the numbers that it learned from; without
 // a manifest if it says nothing.
 func meaningOf(folder string) (meaning, error) {
-	if p, err := params.Read(filepath.Join(folder, paramsFile)); err == nil {
+	if p, err := params.Read(filepath.Join(folder, runfolder.Params)); err == nil {
 		m, err := readRunManifest(folder)
 		return meaning{m, p.Data.Features}, err
 	}
@@ -276,7 +277,7 @@ func folderOf(init string) string {
 	if !isDir(dir) {
 		dir = filepath.Dir(init)
 	}
-	if filepath.Base(dir) == checkpointFolder {
+	if filepath.Base(dir) == runfolder.Checkpoints {
 		dir = filepath.Dir(dir)
 	}
 	return dir

@@ -10,6 +10,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -21,7 +22,7 @@ func TestLabelsMeet(t *testing.T) {
 	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
 	mustTrain(t, p, run)
-	kept := read(t, run, dataFile)
+	kept := read(t, run, runfolder.Data)
 	turned := describedData(t, func(m *convert.Manifest) { m.Labels = []string{"with", "without"} })
 	refused := func(what string, err error) {
 		t.Helper()
@@ -36,11 +37,11 @@ func TestLabelsMeet(t *testing.T) {
 	on.Data.Dir, on.Train.Steps = turned, 4
 	_, err := Train(t.Context(), on, run, quiet())
 	refused("train on", err)
-	if read(t, run, dataFile) != kept {
+	if read(t, run, runfolder.Data) != kept {
 		t.Error("the run has other names than it was trained with")
 	}
 	from := quiet()
-	from.ResumeFrom = filepath.Join(run, checkpointFolder, "ckpt-2")
+	from.ResumeFrom = filepath.Join(run, runfolder.Checkpoints, "ckpt-2")
 	_, err = Train(t.Context(), on, filepath.Join(t.TempDir(), "new"), from)
 	refused("train on from its checkpoint", err)
 	_, err = DrawBatch(t.Context(), run, 1, []string{"data.dir=" + turned}, quiet())

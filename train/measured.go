@@ -1,18 +1,8 @@
 package train
 
-import "sync/atomic"
-
-// filling counts how full the rows of batches are.
-type filling struct{ tokens, cells atomic.Int64 }
-
-// read returns the numbers of tokens and of positions so far.
-func (f *filling) read() [2]int64 { return [2]int64{f.tokens.Load(), f.cells.Load()} }
-
-// add counts a batch of the given number of tokens in rows of the given number of positions.
-func (f *filling) add(tokens, cells int) {
-	f.tokens.Add(int64(tokens))
-	f.cells.Add(int64(cells))
-}
+import (
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+)
 
 // measured is the event file of training, with the memory of this process and the share of padding
 // in the batches since the last summary added to each summary. It implements runner.Summaries.
@@ -35,7 +25,7 @@ func (m *measured) Flush() error {
 	if m.scalars {
 		m.scalars = false
 		if bytes := memory(); bytes > 0 {
-			m.events.Scalar("memory_mib", m.step, rounded(float64(bytes)/(1<<20), 1))
+			m.events.Scalar("memory_mib", m.step, words.Rounded(float64(bytes)/(1<<20), 1))
 		}
 		now := m.fill.read()
 		if tokens, cells := now[0]-m.told[0], now[1]-m.told[1]; cells > 0 {

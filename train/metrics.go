@@ -13,12 +13,8 @@ import (
 	"sync"
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
-	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 )
-
-// metricsFile is the name of a run's metrics log.
-const metricsFile = runfolder.Metrics
 
 // metricsLog writes one JSON line per loop and evaluation, without times. Every checkpoint saves
 // its length, and a resumed run truncates the file to it, so that the file ends up the same as

@@ -15,11 +15,11 @@ func Objective(ctx context.Context, p params.Params, variants []params.Params, e
 	if err := p.Validate(); err != nil {
 		return "", "", err
 	}
-	export, err := openExport(ctx, p.Graph, env)
+	export, err := openExport(ctx, p.Graph, env.prepare())
 	if err != nil {
 		return "", "", err
 	}
-	resolveBest(&p.Checkpoint, export.Contract)
+	p.Checkpoint.ResolveBest(export.Contract)
 	switch {
 	case p.Checkpoint.Best == "":
 		return "", "", &params.Error{Err: errors.New("checkpoint.best is empty, and the graph names no metric; expected the metric by which runs are compared")}
@@ -29,7 +29,7 @@ func Objective(ctx context.Context, p params.Params, variants []params.Params, e
 	if err := checkBest(p, export); err != nil {
 		return "", "", err
 	}
-	order, err := bestOrder(p.Checkpoint, knownTask(export.Contract))
+	order, err := p.Checkpoint.BestOrder(knownTask(export.Contract))
 	if err != nil {
 		return "", "", err
 	}
@@ -41,5 +41,5 @@ func Objective(ctx context.Context, p params.Params, variants []params.Params, e
 			return "", "", err
 		}
 	}
-	return p.Checkpoint.Best, modes[order], nil
+	return p.Checkpoint.Best, params.BestModes[order], nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -36,7 +37,7 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 	}
 	graph := p.Graph
 	if folder != "" && vfs.Scheme(folder) == "" {
-		p.Keep(vfs.Join(folder, paramsFile))
+		p.Keep(vfs.Join(folder, runfolder.Params))
 		var err error
 		if graph, err = graphToTrain(p, folder, env.Log); err != nil {
 			return Outline{}, err
@@ -45,11 +46,11 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 	if err := p.Validate(); err != nil {
 		return Outline{}, err
 	}
-	s, err := newSetupOf(ctx, p, graph, env)
+	s, err := newSetupOf(ctx, p, graph, env.prepare())
 	if err != nil {
 		return Outline{}, err
 	}
-	t, err := newTraining(ctx, s, folder)
+	t, err := newTraining(ctx, s, folder, env)
 	if err != nil {
 		return Outline{}, err
 	}

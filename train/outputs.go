@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -51,27 +50,6 @@ func specs(all []output) []predict.OutputSpec {
 		out[i] = o.OutputSpec
 	}
 	return out
-}
-
-// classesOf returns the names of a label's classes, or nil if the data does not name them. record is the
-// name of the label in the records.
-func classesOf(c *graphs.Contract, label, record string, m *convert.Manifest) []string {
-	f := c.Feature(label)
-	if f == nil || m == nil {
-		return nil
-	}
-	names := m.Labels
-	if made := m.Feature(record); made != nil {
-		names = made.Categories
-	}
-	n := f.Classes()
-	if last := len(f.Shape) - 1; n == 0 && last > 0 {
-		n = int(f.Shape[last]) // one number for each class
-	}
-	if n != len(names) {
-		return nil
-	}
-	return names
 }
 
 // outputs lists the outputs of the run's graph.
@@ -145,9 +123,6 @@ func results(all []output, values map[string][]float64, examples, tokens int, pl
 	}
 	return out, nil
 }
-
-// axisPredictions is the axis of masked tokens.
-const axisPredictions = "predictions"
 
 // predictions gives each place the values of its masked tokens, as output k. The last axis has a fixed
 // length.

@@ -38,7 +38,7 @@ type past struct {
 func readPast(folder string, contract *graphs.Contract) *past {
 	before := new(past)
 	var err error
-	if before.params, err = params.Read(filepath.Join(folder, paramsFile)); err != nil {
+	if before.params, err = params.Read(filepath.Join(folder, runfolder.Params)); err != nil {
 		return nil
 	}
 	var ok bool
@@ -95,7 +95,7 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 			remedy = anotherFolder
 		}
 		return false, &params.Error{Err: fmt.Errorf("%s, and these changed params would have no effect: %s; expected those of %s; %s",
-			what, list(differ), filepath.Join(t.folder, paramsFile), remedy)}
+			what, list(differ), filepath.Join(t.folder, runfolder.Params), remedy)}
 	}
 	if err := t.sameModelAndData(before); err != nil {
 		return false, err
@@ -153,7 +153,7 @@ func (t *training) sameModelAndData(before *past) error {
 
 // best returns the best evaluation that the state of a task's run records.
 func (b *past) best(of task.Task) (value float64, step int64, ok bool) {
-	order, err := bestOrder(b.params.Checkpoint, of)
+	order, err := b.params.Checkpoint.BestOrder(of)
 	if err != nil {
 		return 0, 0, false
 	}
@@ -270,7 +270,7 @@ func (t *training) record(step int64, restored string) error {
 	if err := keepGraph(t.folder, t.export.Path, given.Graph); err != nil {
 		return err
 	}
-	if err := updateFile(filepath.Join(t.folder, paramsFile), content); err != nil {
+	if err := updateFile(filepath.Join(t.folder, runfolder.Params), content); err != nil {
 		return err
 	}
 	if t.before != nil && restored == t.before.prefix {
@@ -286,14 +286,14 @@ func (t *training) remember(step int64, fresh bool) (params.Params, error) {
 	given := t.given
 	if fresh {
 		// An existing history belongs to a run whose checkpoints are gone.
-		path := filepath.Join(t.folder, historyFile)
+		path := filepath.Join(t.folder, runfolder.History)
 		err := vfs.Remove(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		return given, err
 	}
-	before, err := params.Read(filepath.Join(t.folder, paramsFile))
+	before, err := params.Read(filepath.Join(t.folder, runfolder.Params))
 	if err != nil {
 		t.env.Log.Warn("cannot read the params that the run began with; changes are not recorded", "error", err)
 		return given, nil
@@ -319,7 +319,7 @@ func (t *training) remember(step int64, fresh bool) (params.Params, error) {
 	settled := past.settled(was)
 	changed := settled.at(step, was).changes(is, step)
 	if len(changed) > 0 {
-		t.env.Log.Warn("params changed in the middle of the run", "step", step, "changed", list(changed), "history", historyFile)
+		t.env.Log.Warn("params changed in the middle of the run", "step", step, "changed", list(changed), "history", runfolder.History)
 	}
 	if len(changed) == 0 && len(settled) == len(past) {
 		return given, nil
@@ -348,7 +348,7 @@ func updateFile(path string, content []byte) error {
 	if before, err := vfs.ReadFile(path); err == nil && string(before) == string(content) {
 		return nil
 	}
-	return replaceFile(path, content)
+	return runfolder.Replace(path, content)
 }
 
 // copyDescription copies the data's manifest and vocabulary to the run folder.
@@ -356,7 +356,7 @@ func copyDescription(folder string, records *data) error {
 	if records.manifest == nil {
 		return nil
 	}
-	for from, to := range map[string]string{convert.ManifestName: dataFile, records.manifest.Vocab.File: vocabFile} {
+	for from, to := range map[string]string{convert.ManifestName: runfolder.Data, records.manifest.Vocab.File: runfolder.Vocab} {
 		if from == "" {
 			continue // data that are not texts have no vocabulary
 		}

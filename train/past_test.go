@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -53,21 +54,21 @@ func TestChangedRun(t *testing.T) {
 	stopAt(t, p, run, 2)
 	first := p
 	stopAt(t, p, run, 4)
-	if h := read(t, run, historyFile); h != "" {
+	if h := read(t, run, runfolder.History); h != "" {
 		t.Errorf("the same command left the history %s", h)
 	}
 
 	p.Optimizer.WeightDecay, p.Data.Readers = 0.5, 1
 	stopAt(t, p, run, 5)
 	const want = `{"step":4,"param":"data.readers","old":0,"new":1}` + "\n" + `{"step":4,"param":"optimizer.weight_decay","old":0.01,"new":0.5}` + "\n"
-	if h := read(t, run, historyFile); h != want {
+	if h := read(t, run, runfolder.History); h != want {
 		t.Errorf("got %s, want %s", h, want)
 	}
 	stopAt(t, p, run, 6)
-	if h := read(t, run, historyFile); h != want {
+	if h := read(t, run, runfolder.History); h != want {
 		t.Errorf("the changed command again left %s, want %s", h, want)
 	}
-	now, err := params.Read(filepath.Join(run, paramsFile))
+	now, err := params.Read(filepath.Join(run, runfolder.Params))
 	if err != nil || now.Optimizer.WeightDecay != 0.5 || now.Data.Readers != 1 {
 		t.Errorf("params.yaml says %+v, %v", now, err)
 	}
@@ -78,7 +79,7 @@ func TestChangedRun(t *testing.T) {
 	if log := stopAt(t, other, run, 7); !strings.Contains(log, "the run keeps its init") {
 		t.Errorf("no warning about the ignored init: %s", log)
 	}
-	if now, err := params.Read(filepath.Join(run, paramsFile)); err != nil || now.Init != "" {
+	if now, err := params.Read(filepath.Join(run, runfolder.Params)); err != nil || now.Init != "" {
 		t.Errorf("params.yaml says init %q, %v", now.Init, err)
 	}
 
@@ -87,7 +88,7 @@ func TestChangedRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	const back = want + `{"step":7,"param":"data.readers","old":1,"new":0}` + "\n" + `{"step":7,"param":"optimizer.weight_decay","old":0.5,"new":0.01}` + "\n"
-	if h := read(t, run, historyFile); h != back {
+	if h := read(t, run, runfolder.History); h != back {
 		t.Errorf("got %s, want %s", h, back)
 	}
 }
@@ -106,7 +107,7 @@ func TestHistoryOfKilledStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopAt(t, p, run, 3)
-	if h := read(t, run, historyFile); h != "" {
+	if h := read(t, run, runfolder.History); h != "" {
 		t.Errorf("a change that never was is left: %s", h)
 	}
 	if err := torn.write(run); err != nil {
@@ -115,7 +116,7 @@ func TestHistoryOfKilledStart(t *testing.T) {
 	p.Optimizer.ClipNorm = 3
 	stopAt(t, p, run, 4)
 	const want = `{"step":3,"param":"optimizer.clip_norm","old":1,"new":3}` + "\n"
-	if h := read(t, run, historyFile); h != want {
+	if h := read(t, run, runfolder.History); h != want {
 		t.Errorf("got %s, want %s", h, want)
 	}
 }
@@ -182,7 +183,7 @@ func TestCompleteRunIsMended(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	files, err := filepath.Glob(filepath.Join(run, checkpointFolder, "ckpt-6.data-*"))
+	files, err := filepath.Glob(filepath.Join(run, runfolder.Checkpoints, "ckpt-6.data-*"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}

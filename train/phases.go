@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 )
@@ -54,7 +55,7 @@ func (p *phases) trained(step int64) {
 	phase := p.end(runfolder.Training, step, p.begun, p.memory)
 	phase.Steps, phase.Examples, phase.Tokens, phase.FLOPs = did.Steps, did.Examples, did.Tokens, did.FLOPs
 	if tokens, cells := filled[0]-p.filled[0], filled[1]-p.filled[1]; cells > 0 {
-		phase.Padding = rounded(1-float64(tokens)/float64(cells), 4)
+		phase.Padding = words.Rounded(1-float64(tokens)/float64(cells), 4)
 	}
 	phase.Accumulate = p.model.accumulated()
 	p.add(phase)
@@ -65,8 +66,8 @@ func (p *phases) trained(step int64) {
 // end returns the phase of a kind that ends now.
 func (p *phases) end(kind runfolder.Kind, step int64, begun time.Time, before memoryUse) runfolder.Phase {
 	now := time.Now()
-	return runfolder.Phase{Process: p.journal.process, Kind: kind, Step: step, Seconds: rounded(now.Sub(begun).Seconds(), 3),
-		Elapsed: rounded(now.Sub(p.journal.began).Seconds(), 3), Memory: memoryNow().since(before)}
+	return runfolder.Phase{Process: p.journal.process, Kind: kind, Step: step, Seconds: words.Rounded(now.Sub(begun).Seconds(), 3),
+		Elapsed: words.Rounded(now.Sub(p.journal.began).Seconds(), 3), Memory: memoryNow().since(before)}
 }
 
 func (p *phases) add(phase runfolder.Phase) {

@@ -46,7 +46,7 @@ type drawer interface {
 
 // openModel composes the export's graph for the devices in the params. local is the data that the
 // workers read themselves, or nil.
-func openModel(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env Env) (placed, error) {
+func openModel(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env prepareEnv) (placed, error) {
 	switch p.Strategy.Kind() {
 	case devices.TPU:
 		return openTPU(ctx, p, export, functions, env)
@@ -76,7 +76,7 @@ func openModel(ctx context.Context, p params.Params, export *graphs.Export, func
 }
 
 // openTPU starts the TPU of the params and composes the graph for all of its cores.
-func openTPU(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, env Env) (placed, error) {
+func openTPU(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, env prepareEnv) (placed, error) {
 	if err := checkTPUGraph(export.Contract); err != nil {
 		return placed{}, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -39,7 +40,7 @@ func narrow(t testing.TB, precision string) params.Params {
 // loops returns the outputs of a run's training loops.
 func loops(t *testing.T, run string) []map[string]float64 {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(run, metricsFile))
+	content, err := os.ReadFile(filepath.Join(run, runfolder.Metrics))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func TestSlowPrecisionIsRefused(t *testing.T) {
 	if !errors.As(err, &usage) || !errors.As(err, &slow) {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(run, runfolder.Params)); err == nil {
 		t.Error("a run that was refused has params")
 	}
 
@@ -279,7 +280,7 @@ func TestImpossibleBF16IsRefused(t *testing.T) {
 	run := t.TempDir()
 	params, err := p.YAML()
 	if err == nil {
-		err = os.WriteFile(filepath.Join(run, paramsFile), params, 0o666)
+		err = os.WriteFile(filepath.Join(run, runfolder.Params), params, 0o666)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +315,7 @@ func TestSlowWorkerIsRefused(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Worker != slow || !strings.Contains(err.Error(), "bf16, but the CPU of worker "+slow+" has no instructions for it") {
 		t.Fatalf("got %v, want one about %s", err, slow)
 	}
-	if _, err := os.Stat(filepath.Join(run, paramsFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(run, runfolder.Params)); err == nil {
 		t.Error("a run that was refused has params")
 	}
 

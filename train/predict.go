@@ -181,7 +181,7 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.
 
 // predictQuestions answers the questions of a split, in their order.
 func (r *Run) predictQuestions(ctx context.Context, split string, each func(predict.Answer) error) error {
-	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	s := r.setup()
 	if err := s.openData(); err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (r *Run) examples(ctx context.Context, split string) iter.Seq2[[]text.Encod
 // openSplit opens a split for prediction, with one example per row so that examples are easy to
 // extract.
 func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, error) {
-	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	s := r.setup()
 	if err := s.openData(); err != nil {
 		return nil, err
 	}

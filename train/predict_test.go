@@ -124,7 +124,7 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.batches = seen.all
-		of, err := (&setup{params: r.Params, export: r.Export, data: &data{dir: r.Params.Data.Dir}, env: quiet()}).evaluations(t.Context(), r.Params.Data.Eval)
+		of, err := (&setup{params: r.Params, export: r.Export, data: &data{dir: r.Params.Data.Dir}, env: quiet().prepare()}).evaluations(t.Context(), r.Params.Data.Eval)
 		if err != nil {
 			t.Fatal(err)
 		}

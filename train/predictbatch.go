@@ -84,7 +84,7 @@ func (r *Run) Layout() dataset.Layout { return layoutFor(r.Params, r.Export.Cont
 
 // predictSplit answers the records of a split as they are.
 func (r *Run) predictSplit(ctx context.Context, split string, renderer predict.Renderer, each func(predict.Answer) error) error {
-	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	s := r.setup()
 	if err := s.openData(); err != nil {
 		return err
 	}

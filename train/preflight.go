@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -31,7 +32,7 @@ func preflightOf(s *setup) *preflight {
 
 // preflightTraining checks a run that is about to start, or to continue from the state in before.
 // It also sets the row length if the params leave it to the data.
-func preflightTraining(ctx context.Context, s *setup, folder string, before *past) error {
+func preflightTraining(ctx context.Context, s *setup, folder string, before *params.Params) error {
 	f := preflightOf(s)
 	if err := checkBest(s.params, s.export); err != nil {
 		f.add("%v", err)
@@ -95,7 +96,7 @@ func checkBest(p params.Params, export *graphs.Export) error {
 		return &params.Error{Err: fmt.Errorf("checkpoint.best is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s",
 			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names))}
 	}
-	_, err = bestOrder(p.Checkpoint, of)
+	_, err = p.Checkpoint.BestOrder(of)
 	return err
 }
 
@@ -150,7 +151,7 @@ func rowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
 // tpuRows returns the number of fixed rows for a run on a TPU that leaves it to the data: what
 // train.batch_size examples of mean length fill, rounded up to a multiple of 8, so that 2, 4 and 8
 // cores share them evenly. A run that began without fixed rows cannot go on with them.
-func (f *preflight) tpuRows(p params.Params, folder string, before *past) int {
+func (f *preflight) tpuRows(p params.Params, folder string, before *params.Params) int {
 	if before != nil {
 		f.add("run %s began without fixed rows, which a TPU needs; continue it on CPUs or GPUs, or start another run", folder)
 		return 0
@@ -195,9 +196,9 @@ func rowExamplesOf(m *convert.Manifest, p params.Params) int {
 
 // rowLength reports rows that are longer than the graph's positions. A run that began with such
 // rows keeps them.
-func (f *preflight) rowLength(before *past) {
+func (f *preflight) rowLength(before *params.Params) {
 	n, most := f.params.Data.RowLength, positions(f.contract)
-	if most > 0 && n > most && (before == nil || before.params.Data.RowLength != n) {
+	if most > 0 && n > most && (before == nil || before.Data.RowLength != n) {
 		f.add("data.row_length is %d; expected at most %d, the positions of the graph; use --set data.row_length=%[2]d, or leave it out", n, most)
 	}
 }
@@ -435,7 +436,7 @@ func (f *preflight) runVocabulary(folder string, was *convert.Manifest) {
 	if m == nil || m.Vocab.File == "" || !(meaning{m, f.params.Data.Features}).takesText(f.contract) {
 		return
 	}
-	own := filepath.Join(folder, vocabFile)
+	own := filepath.Join(folder, runfolder.Vocab)
 	how := otherVocab(own, vfs.Join(f.records.dir, m.Vocab.File))
 	if !exists(own) && was != nil && was.Vocab.SHA256 != m.Vocab.SHA256 {
 		how = "its checksum differs"

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -29,8 +30,8 @@ func describedData(t *testing.T, change func(*convert.Manifest)) string {
 	dir := t.TempDir()
 	records.Write(t, filepath.Join(dir, "train.tfrecord"), 1, 32)
 	records.Write(t, filepath.Join(dir, "dev.tfrecord"), 2, 16)
-	writeVocab(t, filepath.Join(dir, vocabFile), 0)
-	sum, err := vocabSum(filepath.Join(dir, vocabFile))
+	writeVocab(t, filepath.Join(dir, runfolder.Vocab), 0)
+	sum, err := vocabSum(filepath.Join(dir, runfolder.Vocab))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func describedData(t *testing.T, change func(*convert.Manifest)) string {
 			Lengths: convert.Lengths{Min: 4, Max: 15}, LabelCounts: []int64{n / 2, n / 2}}
 	}
 	m := &convert.Manifest{Format: convert.ManifestFormat, Version: convert.ManifestVersion, Task: "text", Labels: []string{"without", "with"},
-		Vocab: convert.Vocab{File: vocabFile, Size: vocabSize, SHA256: sum}, MaxLength: 16,
+		Vocab: convert.Vocab{File: runfolder.Vocab, Size: vocabSize, SHA256: sum}, MaxLength: 16,
 		Splits:  map[string]*convert.Split{"train": split("train", 32), "dev": split("dev", 16)},
 		Sources: []convert.Source{{Split: "train", Name: "train.tsv", SHA256: "aa"}, {Split: "dev", Name: "dev.tsv", SHA256: "bb"}}}
 	change(m)
@@ -147,14 +148,18 @@ func TestPreflight(t *testing.T) {
 func preflightParams(t *testing.T, p params.Params, folder string, before *past) (log string, err error) {
 	t.Helper()
 	var b bytes.Buffer
-	s, err := newSetup(t.Context(), p, Env{Log: slog.New(slog.NewTextHandler(&b, nil))})
+	s, err := newSetup(t.Context(), p, prepareEnv{Log: slog.New(slog.NewTextHandler(&b, nil))})
 	if err == nil {
 		err = s.openData()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = preflightTraining(t.Context(), s, folder, before)
+	var began *params.Params
+	if before != nil {
+		began = &before.params
+	}
+	err = preflightTraining(t.Context(), s, folder, began)
 	return b.String(), err
 }
 
@@ -182,7 +187,7 @@ func TestRunKeepsRowLength(t *testing.T) {
 	p.Data.RowLength, p.Train.Steps, p.Train.EvalInterval = 0, 3, params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
 	stopAt(t, p, run, 1)
-	began, err := params.Read(filepath.Join(run, paramsFile))
+	began, err := params.Read(filepath.Join(run, runfolder.Params))
 	if err != nil || began.Data.RowLength != rowLength {
 		t.Fatalf("the run began with rows of %d, %v", began.Data.RowLength, err)
 	}
@@ -192,7 +197,7 @@ func TestRunKeepsRowLength(t *testing.T) {
 	if _, err := preflightParams(t, old, run, before); err != nil {
 		t.Errorf("a run that began with rows of 128 is refused: %v", err)
 	}
-	p.Keep(filepath.Join(run, paramsFile))
+	p.Keep(filepath.Join(run, runfolder.Params))
 	if p.Data.RowLength != rowLength {
 		t.Errorf("the continued run has rows of %d", p.Data.RowLength)
 	}
@@ -244,8 +249,8 @@ func TestVocabulariesMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	shuffled := describedData(t, whole)
-	writeVocab(t, filepath.Join(shuffled, vocabFile), 1)
-	sum, err := vocabSum(filepath.Join(shuffled, vocabFile))
+	writeVocab(t, filepath.Join(shuffled, runfolder.Vocab), 1)
+	sum, err := vocabSum(filepath.Join(shuffled, runfolder.Vocab))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +277,7 @@ func TestVocabulariesMeet(t *testing.T) {
 	on.Data.Dir, on.Train.Steps = shuffled, 4
 	_, err = Train(context.Background(), on, run, quiet())
 	refused("train on", err)
-	for _, init := range []string{run, filepath.Join(run, checkpointFolder), filepath.Join(run, checkpointFolder, "ckpt-2")} {
+	for _, init := range []string{run, filepath.Join(run, runfolder.Checkpoints), filepath.Join(run, runfolder.Checkpoints, "ckpt-2")} {
 		on.Init = init
 		_, err = Train(context.Background(), on, filepath.Join(t.TempDir(), "new"), quiet())
 		refused("init "+init, err)
@@ -289,9 +294,9 @@ func TestVocabulariesMeet(t *testing.T) {
 	_, err = r.Evaluate(context.Background(), "")
 	refused("evaluate", err)
 	refused("predict a split", r.PredictSplit(context.Background(), "dev", func(predict.Answer) error { return nil }))
-	_, err = r.Tokenizer(filepath.Join(shuffled, vocabFile), nil)
+	_, err = r.Tokenizer(filepath.Join(shuffled, runfolder.Vocab), nil)
 	refused("predict with --vocab", err)
-	if _, err := r.Tokenizer(filepath.Join(p.Data.Dir, vocabFile), nil); err != nil {
+	if _, err := r.Tokenizer(filepath.Join(p.Data.Dir, runfolder.Vocab), nil); err != nil {
 		t.Errorf("the run's own vocabulary: %v", err)
 	}
 }
@@ -304,7 +309,7 @@ func TestInitOfAnotherSize(t *testing.T) {
 	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	export, err := openExport(t.Context(), p.Graph, quiet())
+	export, err := openExport(t.Context(), p.Graph, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +323,7 @@ func TestInitOfAnotherSize(t *testing.T) {
 	}
 	p.Init = run
 	check := func(c *graphs.Contract, p params.Params) ([]string, error) {
-		s := &setup{params: p, export: &graphs.Export{Contract: c}, env: quiet()}
+		s := &setup{params: p, export: &graphs.Export{Contract: c}, env: quiet().prepare()}
 		if err := s.openData(); err != nil {
 			return nil, err
 		}

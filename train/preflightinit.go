@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -85,13 +86,13 @@ func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64) {
 func vocabOf(init string) (path string, binding bool) {
 	dir := folderOf(init)
 	for _, c := range []struct{ vocab, mark string }{
-		{vocabFile, paramsFile},
-		{filepath.Join("assets", vocabFile), "saved_model.pb"},
-		{vocabFile, vocabFile},
+		{runfolder.Vocab, runfolder.Params},
+		{filepath.Join("assets", runfolder.Vocab), "saved_model.pb"},
+		{runfolder.Vocab, runfolder.Vocab},
 	} {
 		path := filepath.Join(dir, c.vocab)
 		if exists(path) && exists(filepath.Join(dir, c.mark)) {
-			return path, c.mark != vocabFile
+			return path, c.mark != runfolder.Vocab
 		}
 	}
 	return "", false

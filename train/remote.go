@@ -76,7 +76,7 @@ func protectedSteps(ctx context.Context, remote vfs.Remote, folder string) ([]in
 	local, err := remote.Copy(ctx, folder, func(paths []string) []string {
 		return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
 			_, _, ok := stepIn(p)
-			return ok || path.Dir(p) != checkpointFolder
+			return ok || path.Dir(p) != runfolder.Checkpoints
 		})
 	})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,7 @@ func protectedSteps(ctx context.Context, remote vfs.Remote, folder string) ([]in
 	if err != nil {
 		return nil, err
 	}
-	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(local, checkpointFolder), ReadOnly: true})
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(local, runfolder.Checkpoints), ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func protectedSteps(ctx context.Context, remote vfs.Remote, folder string) ([]in
 func ofRun(paths []string, which string, protected []int64) ([]string, error) {
 	var steps []int64
 	for _, p := range paths {
-		if _, step, ok := stepIn(p); ok && path.Dir(p) == checkpointFolder && path.Ext(p) == ".index" {
+		if _, step, ok := stepIn(p); ok && path.Dir(p) == runfolder.Checkpoints && path.Ext(p) == ".index" {
 			steps = append(steps, step)
 		}
 	}
@@ -120,7 +120,7 @@ func ofRun(paths []string, which string, protected []int64) ([]string, error) {
 	}
 	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
 		_, step, ok := stepIn(p)
-		return isEvents(p) || isSetAside(p) || ok && path.Dir(p) == checkpointFolder && !slices.Contains(wanted, step)
+		return isEvents(p) || isSetAside(p) || ok && path.Dir(p) == runfolder.Checkpoints && !slices.Contains(wanted, step)
 	}), nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -72,7 +73,7 @@ func TestTrainReadsFromBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameRuns(t, remote, local)
-	kept, err := params.Read(filepath.Join(remote, paramsFile))
+	kept, err := params.Read(filepath.Join(remote, runfolder.Params))
 	if err != nil || kept.Graph != "gs://b/graph" || kept.Data.Dir != "gs://b/data" || kept.Init != "gs://b/first" {
 		t.Errorf("the run recorded %s, %s and %s, %v", kept.Graph, kept.Data.Dir, kept.Init, err)
 	}
@@ -293,7 +294,7 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := newSetup(t.Context(), p, quiet())
+	shared, err := newSetup(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +313,7 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 			return err
 		}
 		s := *shared
-		tr, err := newTraining(t.Context(), &s, work.Dir())
+		tr, err := newTraining(t.Context(), &s, work.Dir(), quiet())
 		if err == nil {
 			defer tr.examples.Close()
 			tr.place = func(context.Context) (placed, error) {

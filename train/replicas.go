@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -97,7 +98,7 @@ func (r *replicas) action(b *board, log *slog.Logger) runner.Action {
 				tag   string
 				value float64
 			}{{"examples_per_second", s.perSecond}, {"compute_percent", s.compute}, {"reduce_percent", s.reduce}, {"update_percent", s.update}, {"input_percent", s.input}} {
-				line = append(line, v.tag, rounded(v.value, 1))
+				line = append(line, v.tag, words.Rounded(v.value, 1))
 				if b.train.Writer != nil {
 					b.train.Scalar(fmt.Sprintf("replica_%d/%s", i, v.tag), step, v.value)
 				}

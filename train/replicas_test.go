@@ -25,7 +25,7 @@ func onWorkers(t *testing.T, p params.Params) (*Model, placed, *dataset.Dataset)
 	t.Helper()
 	ctx := context.Background()
 	export, set := opened(t, p)
-	on, err := openModel(ctx, p, export, strategy.FunctionsTrain, localData(p, export.Contract, set), quiet())
+	on, err := openModel(ctx, p, export, strategy.FunctionsTrain, localData(p, export.Contract, set), quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,13 +69,13 @@ func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error)
 
 // readRunParams reads the params of a run.
 func readRunParams(folder string) (params.Params, error) {
-	p, err := params.Read(filepath.Join(folder, paramsFile))
+	p, err := params.Read(filepath.Join(folder, runfolder.Params))
 	return p, runfolder.NotRun(folder, err)
 }
 
 // readRunManifest returns the manifest of a run's data, or nil if the run has none.
 func readRunManifest(folder string) (*convert.Manifest, error) {
-	m, err := convert.ReadManifest(filepath.Join(folder, dataFile))
+	m, err := convert.ReadManifest(filepath.Join(folder, runfolder.Data))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -105,7 +105,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	setup, err := newSetupOf(ctx, p, graph, env)
+	setup, err := newSetupOf(ctx, p, graph, env.prepare())
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	on, err := openModel(ctx, r.Params, r.Export, strategy.FunctionsEvaluate, nil, env)
+	on, err := openModel(ctx, r.Params, r.Export, strategy.FunctionsEvaluate, nil, env.prepare())
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +158,9 @@ func toRead(p *params.Params, settings []string) error {
 	return p.Validate()
 }
 
+// setup returns a set-up of the run, whose data are not open.
+func (r *Run) setup() *setup { return setupOver(r.Params, r.Export, r.env.prepare()) }
+
 // Close frees the graph, disconnects from the workers, and shuts the TPU down.
 func (r *Run) Close() error {
 	err := errors.Join(r.checkpoints.manager.Close(), r.on.Close())
@@ -174,7 +177,7 @@ func (r *Run) Close() error {
 
 // VocabPath returns the path of the run's vocabulary file, or "" if it has none.
 func (r *Run) VocabPath() string {
-	path := filepath.Join(r.Folder, vocabFile)
+	path := filepath.Join(r.Folder, runfolder.Vocab)
 	if _, err := os.Stat(path); err != nil {
 		return ""
 	}
@@ -250,7 +253,7 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	if split == "" {
 		split = r.Params.Data.Eval
 	}
-	s := &setup{params: r.Params, export: r.Export, env: r.env}
+	s := r.setup()
 	if r.on.tpu != nil {
 		s.cores = len(r.on.Runtime().Devices)
 	}
@@ -327,7 +330,7 @@ func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env
 		late = time.After(timeout)
 	}
 	for said := false; ; said = true {
-		params := vfs.Join(folder, paramsFile)
+		params := vfs.Join(folder, runfolder.Params)
 		_, err := vfs.Stat(params)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -357,7 +360,7 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 	watch := runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout}
 	if r.Remote != "" {
 		copies := &remoteCheckpoints{Checkpoints: r.checkpoints, folder: r.Remote, step: -1, open: func(local string) (*checkpoint.Manager, error) {
-			return (&setup{params: r.Params, export: r.Export, env: r.env}).openManager(local, true)
+			return r.setup().openManager(local, true)
 		}}
 		defer func() { err = errors.Join(err, copies.close()) }()
 		checkpoints, watch.Poll = copies, remotePoll

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,16 +17,27 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
+
+// prepareEnv is what a set-up takes of the environment of a run; train.Env describes the fields.
+type prepareEnv struct {
+	Log      *slog.Logger
+	Version  string
+	Keys     cluster.ClientKeys
+	Sockets  string
+	AllowOps []string
+}
 
 // setup holds what every use of a run needs: its params, graph, data and environment.
 type setup struct {
 	params params.Params
 	export *graphs.Export
 	data   *data // nil before openData
-	env    Env
+	env    prepareEnv
 	// cores is the number of micro-batches that batches of evaluations are divided into, one for
 	// each core of a TPU; 0 elsewhere.
 	cores int
@@ -34,18 +46,23 @@ type setup struct {
 }
 
 // newSetup opens the graph that the params name.
-func newSetup(ctx context.Context, p params.Params, env Env) (*setup, error) {
+func newSetup(ctx context.Context, p params.Params, env prepareEnv) (*setup, error) {
 	return newSetupOf(ctx, p, p.Graph, env)
 }
 
 // newSetupOf opens a graph, which may be the run's own copy of the one that the params name.
-func newSetupOf(ctx context.Context, p params.Params, graph string, env Env) (*setup, error) {
+func newSetupOf(ctx context.Context, p params.Params, graph string, env prepareEnv) (*setup, error) {
 	export, err := openExport(ctx, graph, env)
 	if err != nil {
 		return nil, err
 	}
-	resolveBest(&p.Checkpoint, export.Contract)
-	return &setup{params: p, export: export, env: env}, nil
+	p.Checkpoint.ResolveBest(export.Contract)
+	return setupOver(p, export, env), nil
+}
+
+// setupOver returns a set-up over a graph that is open. Its data are not open.
+func setupOver(p params.Params, export *graphs.Export, env prepareEnv) *setup {
+	return &setup{params: p, export: export, env: env}
 }
 
 // openData opens the folder of the data.
@@ -93,7 +110,7 @@ func (s *setup) evaluations(ctx context.Context, split string) (*evaluated, erro
 // openManager opens the checkpoints of a run folder.
 func (s *setup) openManager(folder string, readOnly bool) (*checkpoint.Manager, error) {
 	c := checkpoint.ManagerConfig{
-		Dir:            filepath.Join(folder, checkpointFolder),
+		Dir:            filepath.Join(folder, runfolder.Checkpoints),
 		State:          s.export.Contract.State,
 		ReadOnly:       readOnly,
 		IntraOpThreads: s.params.Runtime.IntraOpThreads,
@@ -110,7 +127,7 @@ func (s *setup) openManager(folder string, readOnly bool) (*checkpoint.Manager, 
 
 // openExport opens an export. It returns an error if the graph uses operations that reach beyond
 // it and are not allowed. An export in a bucket is copied to this machine.
-func openExport(ctx context.Context, path string, env Env) (*graphs.Export, error) {
+func openExport(ctx context.Context, path string, env prepareEnv) (*graphs.Export, error) {
 	local, err := vfs.Localize(ctx, path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("graph: %w", err)

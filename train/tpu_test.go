@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/tpu"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -121,18 +122,18 @@ func TestKeepOnTPU(t *testing.T) {
 	before.Runtime.Lanes, before.Runtime.Kernels, before.Data.RowLength = 2, "off", 24
 	text, err := before.YAML()
 	if err == nil {
-		err = replaceFile(dir+"/"+paramsFile, text)
+		err = runfolder.Replace(dir+"/"+runfolder.Params, text)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := params.Defaults()
 	p.Strategy.TPU = "local"
-	if kept := p.Keep(filepath.Join(dir, paramsFile)); len(kept) > 0 || p.Runtime.Lanes != 0 || p.Runtime.Kernels != "on" || p.Data.RowLength != 24 {
+	if kept := p.Keep(filepath.Join(dir, runfolder.Params)); len(kept) > 0 || p.Runtime.Lanes != 0 || p.Runtime.Kernels != "on" || p.Data.RowLength != 24 {
 		t.Errorf("kept %v: lanes %d, kernels %s, rows of %d", kept, p.Runtime.Lanes, p.Runtime.Kernels, p.Data.RowLength)
 	}
 	p.Strategy.TPU = ""
-	if p.Keep(filepath.Join(dir, paramsFile)); p.Runtime.Lanes != 2 || p.Runtime.Kernels != "off" {
+	if p.Keep(filepath.Join(dir, runfolder.Params)); p.Runtime.Lanes != 2 || p.Runtime.Kernels != "off" {
 		t.Errorf("on CPUs: lanes %d, kernels %s", p.Runtime.Lanes, p.Runtime.Kernels)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -47,7 +48,7 @@ func Train(ctx context.Context, p params.Params, folder string, env Env) (runner
 	}
 	opened, before := time.Now(), memoryNow()
 	if !env.Overwrite {
-		warnKept(p.Keep(vfs.Join(Origin(folder, env.ResumeFrom), paramsFile)), env.Log)
+		warnKept(p.Keep(vfs.Join(Origin(folder, env.ResumeFrom), runfolder.Params)), env.Log)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -56,11 +57,11 @@ func Train(ctx context.Context, p params.Params, folder string, env Env) (runner
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSetupOf(ctx, p, graph, env)
+	s, err := newSetupOf(ctx, p, graph, env.prepare())
 	if err != nil {
 		return nil, err
 	}
-	t, err := newTraining(ctx, s, folder)
+	t, err := newTraining(ctx, s, folder, env)
 	if err != nil {
 		return nil, err
 	}

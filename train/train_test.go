@@ -26,6 +26,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -121,7 +122,7 @@ func deepParams(t testing.TB) params.Params {
 // opened returns the export of the params and the records to train on.
 func opened(t testing.TB, p params.Params) (*graphs.Export, *dataset.Dataset) {
 	t.Helper()
-	export, err := openExport(t.Context(), p.Graph, quiet())
+	export, err := openExport(t.Context(), p.Graph, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func opened(t testing.TB, p params.Params) (*graphs.Export, *dataset.Dataset) {
 // newest returns what a run's newest checkpoint holds.
 func newest(t testing.TB, run string) *checkpoint.Restored {
 	t.Helper()
-	m, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(run, checkpointFolder), ReadOnly: true})
+	m, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(run, runfolder.Checkpoints), ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,11 +200,11 @@ func sameRuns(t *testing.T, got, want string) {
 			t.Errorf("%s differs", name)
 		}
 	}
-	a, err := os.ReadFile(filepath.Join(got, metricsFile))
+	a, err := os.ReadFile(filepath.Join(got, runfolder.Metrics))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(filepath.Join(want, metricsFile))
+	b, err := os.ReadFile(filepath.Join(want, runfolder.Metrics))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,8 +342,8 @@ func (k killer) endsAsAnother(t *testing.T, when func(files []string, kills int)
 				sameRuns(t, run, k.whole)
 				return
 			case <-time.After(500 * time.Microsecond):
-				files, _ := filepath.Glob(filepath.Join(run, checkpointFolder, "*"))
-				if _, err := os.Stat(filepath.Join(run, metricsFile)); err == nil && kills < 3 && when(files, kills) {
+				files, _ := filepath.Glob(filepath.Join(run, runfolder.Checkpoints, "*"))
+				if _, err := os.Stat(filepath.Join(run, runfolder.Metrics)); err == nil && kills < 3 && when(files, kills) {
 					if err := cmd.Process.Kill(); err != nil {
 						t.Fatal(err)
 					}
@@ -411,7 +412,7 @@ func TestPackingIsExact(t *testing.T) {
 		if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 			t.Fatal(err)
 		}
-		content, err := os.ReadFile(filepath.Join(run, metricsFile))
+		content, err := os.ReadFile(filepath.Join(run, runfolder.Metrics))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -578,7 +579,7 @@ func TestRefusedCommandLeavesFolder(t *testing.T) {
 	}
 	read := func() map[string]string {
 		out := make(map[string]string)
-		for _, name := range []string{paramsFile, metricsFile} {
+		for _, name := range []string{runfolder.Params, runfolder.Metrics} {
 			content, err := os.ReadFile(filepath.Join(run, name))
 			if err != nil {
 				t.Fatal(err)

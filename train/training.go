@@ -15,6 +15,7 @@ import (
 // training is a run with everything that survives the loss of a worker.
 type training struct {
 	*setup
+	env         Env
 	given       params.Params // as the user wrote them, before intervals were resolved
 	folder      string
 	scalars     strategy.Scalars
@@ -34,10 +35,10 @@ type training struct {
 func (t *training) name() string { return cmp.Or(t.env.remote, t.folder) }
 
 // newTraining opens the training data and resolves the params that are given in epochs.
-func newTraining(ctx context.Context, s *setup, folder string) (*training, error) {
-	t := &training{setup: s, folder: folder}
+func newTraining(ctx context.Context, s *setup, folder string, env Env) (*training, error) {
+	t := &training{setup: s, folder: folder, env: env}
 	t.place = func(ctx context.Context) (placed, error) {
-		return openModel(ctx, t.params, t.export, strategy.FunctionsTrain, localData(t.params, t.export.Contract, t.examples), t.env)
+		return openModel(ctx, t.params, t.export, strategy.FunctionsTrain, localData(t.params, t.export.Contract, t.examples), t.env.prepare())
 	}
 	var err error
 	if t.scalars, err = scalarsOf(s.params, s.export.Contract); err != nil {
@@ -50,10 +51,14 @@ func newTraining(ctx context.Context, s *setup, folder string) (*training, error
 		return nil, err
 	}
 	var before *past
-	if !s.env.Overwrite {
+	if !env.Overwrite {
 		before = readPast(folder, s.export.Contract)
 	}
-	if err := preflightTraining(ctx, s, folder, before); err != nil {
+	var began *params.Params
+	if before != nil {
+		began = &before.params
+	}
+	if err := preflightTraining(ctx, s, folder, began); err != nil {
 		return nil, err
 	}
 	if t.examples, err = s.openTraining(ctx); err != nil {

@@ -1,7 +1,6 @@
 package train
 
 import (
-	"math"
 	"os"
 	"syscall"
 	"time"
@@ -9,12 +8,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 )
-
-// rounded returns v rounded to the given number of decimal places.
-func rounded(v float64, digits int) float64 {
-	unit := math.Pow10(digits)
-	return math.Round(v*unit) / unit
-}
 
 // peakMemory returns the peak memory of the process in bytes.
 func peakMemory() int64 { return resources().Maxrss << 10 }

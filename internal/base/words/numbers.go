@@ -3,6 +3,7 @@ package words
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -42,4 +43,10 @@ func Clip(s string, most int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "..."
+}
+
+// Rounded returns v rounded to the given number of decimal places.
+func Rounded(v float64, digits int) float64 {
+	unit := math.Pow10(digits)
+	return math.Round(v*unit) / unit
 }

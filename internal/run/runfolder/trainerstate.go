@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -193,9 +194,9 @@ func addTraining(entry map[string]any, processes []Process, steps int64, done ru
 		addMemory(entry, "train", Memory{Before: start.After, After: last.End.MemoryAfter, Peak: last.End.PeakMemoryMiB << 20})
 	}
 	if s := spent(processes, Training); s.FLOPs > 0 {
-		entry["train_flops_per_second"] = rounded(s.PerSecond(s.FLOPs), 0)
+		entry["train_flops_per_second"] = words.Rounded(s.PerSecond(s.FLOPs), 0)
 		if share, ok := s.MFU(last.Start.PeakFLOPS); ok {
-			entry["train_mfu"] = rounded(share, 4)
+			entry["train_mfu"] = words.Rounded(share, 4)
 		}
 	}
 }
@@ -267,9 +268,4 @@ func orText(v float64) any {
 	return v
 }
 
-func perSecond(n int64, seconds float64) float64 { return rounded(float64(n)/seconds, 3) }
-
-func rounded(v float64, digits int) float64 {
-	unit := math.Pow10(digits)
-	return math.Round(v*unit) / unit
-}
+func perSecond(n int64, seconds float64) float64 { return words.Rounded(float64(n)/seconds, 3) }

@@ -1,0 +1,40 @@
+package params
+
+import (
+	"fmt"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/task"
+)
+
+// ResolveBest sets checkpoint.best to the metric of the graph if it is BestAuto.
+func (c *Checkpoint) ResolveBest(contract *graphs.Contract) {
+	if c.Best == BestAuto {
+		c.Best = contract.Best.Metric
+	}
+}
+
+// BestModes maps the direction of a metric to the value of checkpoint.best_mode.
+var BestModes = map[runner.Better]string{runner.HigherIsBetter: ModeMax, runner.LowerIsBetter: ModeMin}
+
+// BestOrder returns the direction in which checkpoint.best gets better. For a graph's own metrics, whose
+// direction the task does not know, the params must set it.
+func (c Checkpoint) BestOrder(t task.Task) (runner.Better, error) {
+	metric := t.Metric(c.Best)
+	known, ok := metric.Better, metric.Directed
+	switch {
+	case c.BestMode == "" || c.BestMode == ModeAuto:
+		if !ok {
+			return 0, &Error{Err: fmt.Errorf("checkpoint.best is %q, whose direction is unknown; "+
+				"add --set checkpoint.best_mode=max if higher is better, or min if lower is better", c.Best)}
+		}
+		return known, nil
+	case ok && c.BestMode != BestModes[known]:
+		return 0, &Error{Err: fmt.Errorf("checkpoint.best_mode is %s; for %s expected %s; leave it out, or use --set checkpoint.best_mode=%[3]s",
+			c.BestMode, c.Best, BestModes[known])}
+	case c.BestMode == ModeMin:
+		return runner.LowerIsBetter, nil
+	}
+	return runner.HigherIsBetter, nil
+}
