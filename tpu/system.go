@@ -183,7 +183,7 @@ const ownCluster = "same names that were provided when the server booted"
 // first call.
 func (s *System) open(cluster Cluster, named bool) error {
 	// A call that is given up ends a little later.
-	config := &cpb.ConfigProto{OperationTimeoutInMs: (s.timeout + closeTimeout).Milliseconds()}
+	config := &cpb.ConfigProto{OperationTimeoutInMs: (s.timeout + graceTimeout).Milliseconds()}
 	if named && !cluster.Local {
 		tasks := make(map[int32]string, len(cluster.Workers))
 		for i, address := range cluster.Workers {
@@ -233,8 +233,12 @@ func (s *System) close() {
 	}
 }
 
-// closeTimeout is how long the end of a session is waited for.
-const closeTimeout = 2 * time.Second
+// closeTimeout is how long the end of a session is waited for. graceTimeout is for answers that only
+// tell more about a call that got none.
+const (
+	closeTimeout = 5 * time.Second
+	graceTimeout = 2 * time.Second
+)
 
 // shown is the TPU among the devices of a cluster.
 type shown struct {

@@ -77,7 +77,7 @@ func (s *System) failed(phase Phase, err error) error {
 // unreachable returns the addresses of other tasks at which no server answers. The first task waits for
 // them.
 func (s *System) unreachable() []string {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, errTooLate)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), graceTimeout, errTooLate)
 	defer cancel()
 	gone := make([]string, len(s.others))
 	var probes sync.WaitGroup

@@ -53,8 +53,13 @@ func TestScripts(t *testing.T) {
 		t.Skip("runs commands in processes of their own")
 	}
 	graph := exportSmall(t)
+	late := time.Now().Add(20 * time.Minute) // for all scripts; a command then prints its goroutines
+	if end, ok := t.Deadline(); ok && end.Before(late) {
+		late = end
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir:      "testdata/script",
+		Deadline: late,
 		Setup: func(env *testscript.Env) error {
 			asElsewhere(env)
 			env.Setenv("GRAPH", graph)
