@@ -64,7 +64,8 @@ Each trial is an ordinary run, FOLDER/trials/0007. However the study was stopped
 command continues it, and gorbit tune --study FOLDER does. A trial that fails is noted, and
 the study goes on; if the first three fail, it ends with exit code 1. A trial that the
 machine stops, as by a full disk or a signal, makes the exit code 1, too, and the same
-command continues it. FOLDER/journal.log is a journal of Optuna's: Python's optuna opens and continues it.`,
+command continues it. FOLDER/journal.log is a journal of Optuna's: Python's optuna opens
+and continues it.`,
 		Example: `  gorbit tune --study studies/mrpc --config study.yaml
   gorbit tune --study studies/lr --params mrpc.yaml --search optimizer.learning_rate=1e-5:5e-4:log
   gorbit tune --study studies/mrpc --trials 40    # goes on, with more trials`,
