@@ -13,7 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/peak"
-	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
+	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -239,7 +239,7 @@ func (a *attempt) begin(ctx context.Context) error {
 	// Otherwise the initial values would stay in memory until the next garbage collection. For few
 	// of them that is no matter.
 	if a.export.Contract.Parameters() >= reclaimParameters {
-		tfprocess.Reclaim()
+		reclaim.Memory()
 	}
 	return nil
 }

@@ -4,7 +4,8 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
+	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
+	_ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess" // as the commands have it
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -59,7 +60,7 @@ func TestCallsLeaveNothing(t *testing.T) {
 	// A finalizer's object goes with the collection after the one that ran it.
 	live := func() int64 {
 		for range 3 {
-			tfprocess.Reclaim()
+			reclaim.Memory()
 		}
 		var stats runtime.MemStats
 		runtime.ReadMemStats(&stats)

@@ -57,6 +57,8 @@ func TestForbiddenDependencies(t *testing.T) {
 		graft      = "github.com/wamuir/graft/"           // TensorFlow for training, and its protos
 		graftC     = "github.com/wamuir/graft/tensorflow" // the binding itself, which links libtensorflow
 		galeone    = "github.com/galeone/tensorflow/"     // TensorFlow as tfgo links it
+		tfprocess  = module + "/internal/exec/tfprocess"
+		vfstest    = module + "/internal/base/vfs/vfstest"
 		exactMatch = "="
 	)
 	for _, tt := range []struct {
@@ -80,6 +82,12 @@ func TestForbiddenDependencies(t *testing.T) {
 		{"train/predict", []string{graft, galeone}},
 		{"cmd/gorbit", []string{galeone}},
 		{"internal/run/described", []string{graft, galeone}},
+		// A program decides about its process: libraries do not replace functions of the C library.
+		{"train", []string{tfprocess}},
+		{"train/predict/served", []string{tfprocess}},
+		{"internal/app/serve", []string{tfprocess}},
+		// File systems that fail are for tests.
+		{"cmd/gorbit", []string{vfstest}},
 	} {
 		t.Run(tt.pkg, func(t *testing.T) {
 			i := slices.IndexFunc(modulePackages(t), func(pkg *packages.Package) bool {

@@ -32,7 +32,6 @@ import (
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
-	_ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess" // keeps TensorFlow's log off the terminal
 	"github.com/gorbit-ml/gorbit/internal/run/described"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"

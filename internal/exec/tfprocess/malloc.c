@@ -30,10 +30,3 @@ __attribute__((constructor)) static void keep(void) {
 
 /* Returns whether malloc keeps freed memory. */
 bool gorbit_malloc_keeps(void) { return kept; }
-
-/* Returns unused memory that malloc keeps to the system. */
-void gorbit_malloc_trim(void) {
-#ifdef __GLIBC__
-	malloc_trim(0);
-#endif
-}

@@ -1,8 +1,11 @@
 // Package tfprocess adapts TensorFlow's behaviour in the whole process: it turns off TensorFlow's
-// log unless the user asks for it, fixes the default of oneDNN, and tunes malloc. Import it for its
-// side effects:
+// log unless the user asks for it, fixes the default of oneDNN, and tunes malloc. A program decides
+// about its process, a library does not: only commands import this package, for its side effects,
 //
 //	import _ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
+//
+// and tests that look at numbers or memory as the commands have them. docs/guide/library.md says what
+// other programs do.
 //
 // TensorFlow writes log lines in its library's constructors (about oneDNN and CPU features), and
 // reads TF_CPP_MIN_LOG_LEVEL once, before the first line. Where the library is loaded with the
@@ -37,33 +40,7 @@ package tfprocess
 // #endif
 // #include <stdbool.h>
 // bool gorbit_malloc_keeps(void);
-// void gorbit_malloc_trim(void);
 import "C"
-
-import (
-	"runtime"
-	"time"
-)
 
 // MallocKeeps reports whether the package made malloc keep freed memory.
 func MallocKeeps() bool { return bool(C.gorbit_malloc_keeps()) }
-
-// Reclaim frees unused memory: tensors, which bindings free only in finalizers, and freed memory
-// that malloc has kept, which is returned to the system. Call it between two kinds of work that
-// need blocks of different sizes, such as restoring and training.
-func Reclaim() {
-	defer C.gorbit_malloc_trim()
-	// Finalizers run in the order of the garbage collections that queued them. Once the second
-	// one below has run, all of the first collection are done. Do not wait for one that blocks.
-	late := time.After(time.Second)
-	for range 2 {
-		ran := make(chan struct{})
-		runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(ran) })
-		runtime.GC()
-		select {
-		case <-ran:
-		case <-late:
-			return
-		}
-	}
-}

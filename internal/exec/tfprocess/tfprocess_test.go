@@ -1,14 +1,11 @@
-package tfprocess_test
+package tfprocess
 
 import (
 	"os"
 	"runtime"
-	"runtime/debug"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	tf "github.com/wamuir/graft/tensorflow"
 )
@@ -85,56 +82,4 @@ func TestUserDecides(t *testing.T) {
 	if level != "0" {
 		t.Errorf("the environment says %q, want 0", level)
 	}
-}
-
-// TestReclaim frees a graph that nobody holds any more, and gives its memory back.
-func TestReclaim(t *testing.T) {
-	const size = 256 << 20
-	if !tfprocess.MallocKeeps() {
-		t.Skip("the environment says how malloc is to behave")
-	}
-	value, err := tf.ReadTensor(tf.Float, []int64{size / 4}, zeros{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	debug.FreeOSMemory()
-	before := resident(t)
-	func() {
-		graph := tf.NewGraph()
-		spec := tf.OpSpec{Type: "Const", Attrs: map[string]any{"dtype": tf.Float, "value": value}}
-		if _, err := graph.AddOperation(spec); err != nil {
-			t.Fatal(err)
-		}
-		if with := resident(t); with < before+size {
-			t.Fatalf("%d bytes before and %d with a graph of %d", before, with, size)
-		}
-		runtime.KeepAlive(graph)
-	}()
-	tfprocess.Reclaim()
-	if after := resident(t); after > before+size/2 {
-		t.Errorf("%d bytes before a graph of %d, %d after it", before, size, after)
-	}
-	runtime.KeepAlive(value)
-}
-
-// zeros reads as zeros without end.
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
-}
-
-// resident returns how many bytes of the process are in memory.
-func resident(t *testing.T) int {
-	t.Helper()
-	content, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Skipf("the system does not say what the process has in memory: %v", err)
-	}
-	pages, err := strconv.Atoi(strings.Fields(string(content))[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * os.Getpagesize()
 }

@@ -25,8 +25,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
-	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack"  // handles signals in TensorFlow's threads
-	_ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess" // keeps TensorFlow's log off the terminal
+	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // handles signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/run/described"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
