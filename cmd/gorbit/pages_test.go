@@ -49,13 +49,13 @@ func TestPages(t *testing.T) {
 			} {
 				env.Setenv(name, value)
 			}
-			r := &reader{dir: env.WorkDir, env: env.Vars}
+			r := &reader{t: t, dir: env.WorkDir, env: env.Vars}
 			env.Defer(func() { _ = r.kill() })
 			env.Values["reader"] = r
 			return os.Symlink(filepath.Join(testkit.Root(), ".venv"), filepath.Join(env.WorkDir, ".venv"))
 		},
 		Condition: func(name string) (bool, error) {
-			data := exec.Command(testkit.Python(t), "examples/digits/data.py", "--out", t.TempDir())
+			data := testkit.Command(t, testkit.Python(t), "examples/digits/data.py", "--out", t.TempDir())
 			data.Dir = testkit.Root()
 			return data.Run() == nil, nil // the only condition: the digits can be fetched
 		},
@@ -101,6 +101,7 @@ func TestPromptsAreFollowed(t *testing.T) {
 
 // reader runs the commands of pages one after the other, as one does in a terminal.
 type reader struct {
+	t       testing.TB
 	dir     string
 	env     []string
 	instead []replacement
@@ -190,7 +191,7 @@ func (r *reader) run(command string) (string, error) {
 	case strings.HasPrefix(command, "gorbit serve "):
 		return r.serve(command)
 	}
-	cmd := exec.Command("/bin/bash", "-c", "set -o pipefail; "+command)
+	cmd := testkit.Command(r.t, "/bin/bash", "-o", "pipefail", "-c", command)
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Env, cmd.Stderr = r.dir, r.env, &stderr
 	out, err := cmd.Output()
@@ -203,7 +204,7 @@ func (r *reader) run(command string) (string, error) {
 // serve starts gorbit serve on a free port instead of the page's, and returns its first line.
 func (r *reader) serve(command string) (string, error) {
 	command, _, _ = strings.Cut(command, " #")
-	cmd := exec.Command("/bin/bash", "-c", "exec "+strings.TrimSuffix(command, "&")+" --listen 127.0.0.1:0")
+	cmd := testkit.Command(r.t, "/bin/bash", "-c", "exec "+strings.TrimSuffix(command, "&")+" --listen 127.0.0.1:0")
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Env, cmd.Stderr = r.dir, r.env, &stderr
 	lines, err := cmd.StdoutPipe()

@@ -46,7 +46,7 @@ func TestPush(t *testing.T) {
 	u.run("gorbit", "convert", "--vocab", "vocab.txt", "--train", "reviews.tsv", "--text-column", "text", "--label-column", "label", "--labels", "bad,good", "--max-length", "24", "--out", "data")
 	graph := testkit.Export(t, `{"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 29, "max_position_embeddings": 32}`)
 	u.run("gorbit", "train", "--graph", graph, "--data", "data", "--run", "runs/reviews", "--steps", "2", "--batch-size", "8", "--learning-rate", "1e-3", "--checkpoint-interval", "1", "--eval-interval", "-2")
-	r := &reader{dir: u.dir, env: append(u.command("gorbit").Env, append(env, "PATH="+u.bin+":"+os.Getenv("PATH"))...)}
+	r := &reader{t: t, dir: u.dir, env: append(u.command("gorbit").Env, append(env, "PATH="+u.bin+":"+os.Getenv("PATH"))...)}
 	if err := r.follow(io.Discard, "docs/guide/push.md"); err != nil {
 		t.Error(err)
 	}

@@ -34,7 +34,7 @@ func TestTune(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(u.dir, "study.yaml"), []byte(study), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{dir: u.dir, env: append(u.command("gorbit").Env, "PATH="+u.bin+":"+os.Getenv("PATH"))}
+	r := &reader{t: t, dir: u.dir, env: append(u.command("gorbit").Env, "PATH="+u.bin+":"+os.Getenv("PATH"))}
 	if err := r.follow(io.Discard, page); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import pytest
+import tensorflow as tf
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
@@ -29,7 +30,7 @@ def test_the_model_of_the_guide_keeps_to_the_rules():
     assert "model/norm1/moving_mean" in made.named.variables
 
 
-def test_the_contracts_architecture_is_exported(
+def test_the_contracts_architecture_is_exported_and_learns(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -40,3 +41,16 @@ def test_the_contracts_architecture_is_exported(
     )
     assert contract["task"] == "regression"
     assert [feature["name"] for feature in contract["features"]] == ["ids", "values"]
+    loaded = tf.saved_model.load("exports/regression")
+    batch = {"ids": tf.constant([[1, 2], [3, 4]]), "values": tf.constant([1.0, -1.0])}
+    rates = {"learning_rate": 0.05, "weight_decay": 0.1, "dropout": 0.0, "clip_norm": 1.0}
+    rates |= {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8}
+    losses = []
+    for i in range(30):
+        step = loaded.train_step(
+            **batch,
+            seed=tf.constant([0, i], tf.int64),
+            **{name: tf.constant(rate, tf.float32) for name, rate in rates.items()},
+        )
+        losses.append(float(step["loss_sum"]))
+    assert losses[-1] < losses[0] / 10

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from helpers import (
     NO_DROPOUT,
-    ROOT,
     SMALL,
     batch,
     jitter,
@@ -21,7 +20,7 @@ from helpers import (
 )
 from tensorflow.core.protobuf import saved_model_pb2
 
-from gorbit_export import config, export, layers, ops, optimizers, task
+from gorbit_export import config, export, layers, optimizers, task
 from gorbit_export.classifier import Classification
 from gorbit_export.optimizers import AdamW
 
@@ -418,26 +417,6 @@ def test_another_architecture_is_one_task(tmp_path):
         got = loaded.train_step(**features, seed=tf.constant([0, i], tf.int64), **scalars(**rates))
     assert got["applied"]
     assert got["iterations"] == 3
-
-
-def test_the_documented_architecture(tmp_path):
-    """The example of docs/reference/contract.md is exported and learns."""
-    text = (ROOT / "docs" / "reference" / "contract.md").read_text(encoding="utf-8")
-    code = text.split("```python\n")[1].split("```")[0]
-    names = {"tf": tf, "task": task, "layers": layers, "ops": ops, "export": export}
-    exec(
-        code.replace("exports/regression", str(tmp_path / "out")),
-        {**names, "optimizers": optimizers},
-    )
-    loaded = tf.saved_model.load(str(tmp_path / "out"))
-    batch = {"ids": tf.constant([[1, 2], [3, 4]]), "values": tf.constant([1.0, -1.0])}
-    rates = {k: v for k, v in STEP.items() if not k.endswith(("_dropout", "smoothing"))}
-    rates.update(dropout=0.0, learning_rate=0.05)
-    losses = []
-    for i in range(30):
-        seed = tf.constant([0, i], tf.int64)
-        losses.append(float(loaded.train_step(**batch, seed=seed, **scalars(**rates))["loss_sum"]))
-    assert losses[-1] < losses[0] / 10
 
 
 class Running(Bag):
