@@ -168,7 +168,7 @@ func TestPagesAreLaidOut(t *testing.T) {
 				headings++
 			}
 			generated = strings.Contains(line, "<!-- bench:begin") || generated && !strings.Contains(line, "<!-- bench:end")
-			if n := utf8.RuneCountInString(line); n > widest && !generated && !strings.HasPrefix(line, "|") {
+			if n := utf8.RuneCountInString(line); n > widest && !generated && !strings.HasPrefix(strings.TrimSpace(line), "|") {
 				t.Errorf("%s:%d: a line of %d columns; expected at most %d", page.name, i+1, n, widest)
 			}
 		}
