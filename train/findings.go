@@ -29,6 +29,18 @@ func (e *PreflightError) Error() string {
 	return out
 }
 
+// Lines is Error with each finding on a line of its own.
+func (e *PreflightError) Lines() string {
+	if len(e.Findings) == 1 {
+		return e.Findings[0]
+	}
+	out := fmt.Sprintf("%d problems found:", len(e.Findings))
+	for i, finding := range e.Findings {
+		out += fmt.Sprintf("\n  (%d) %s", i+1, finding)
+	}
+	return out
+}
+
 // Is reports whether the target is the error's class, fault.Damaged or fault.Usage.
 func (e *PreflightError) Is(target error) bool {
 	return e.Damaged && target == fault.Damaged || !e.Damaged && target == fault.Usage

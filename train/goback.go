@@ -172,7 +172,7 @@ func (t *training) goBack(ctx context.Context) error {
 	switch {
 	case to.prefix == "":
 		if own, err = t.manager.Find(to.step); errors.Is(err, fs.ErrNotExist) {
-			return &params.Error{Err: fmt.Errorf("--resume-from %s: run %s has no such checkpoint; expected one of %s", t.env.ResumeFrom, t.name(), stepsOf(t.manager))}
+			return &params.Error{Err: fmt.Errorf("--resume-from %s: run %s has no such checkpoint; %s", t.env.ResumeFrom, t.name(), expectedSteps(t.manager))}
 		}
 		if err != nil {
 			return err
@@ -207,17 +207,17 @@ func (t *training) goBack(ctx context.Context) error {
 	return nil
 }
 
-// stepsOf lists the steps of the checkpoints of a folder.
-func stepsOf(m *checkpoint.Manager) string {
+// expectedSteps says which checkpoints there are where another one was asked for.
+func expectedSteps(m *checkpoint.Manager) string {
 	all, err := m.All()
 	if err != nil || len(all) == 0 {
-		return "none"
+		return "it has none at all: train it first"
 	}
 	var out []string
 	for _, c := range all {
 		out = append(out, strconv.FormatInt(c.Step, 10))
 	}
-	return strings.Join(out, ", ")
+	return "expected one of " + strings.Join(out, ", ")
 }
 
 // continuable returns an error if a run cannot go on from a checkpoint: it is damaged, of another model

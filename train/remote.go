@@ -113,6 +113,9 @@ func ofRun(paths []string, which string, protected []int64) ([]string, error) {
 		if err != nil {
 			return nil, &params.Error{Err: fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, words.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
 		}
+		if len(steps) == 0 {
+			return nil, fmt.Errorf("has no checkpoint %s; it has none at all: train it first", which)
+		}
 		if !slices.Contains(steps, step) {
 			return nil, fmt.Errorf("has no checkpoint %s; expected one of %s", which, strings.Trim(fmt.Sprint(steps), "[]"))
 		}

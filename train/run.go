@@ -211,7 +211,7 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	}
 	restored, err := r.checkpoints.Restore(ctx, prefix)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("run %s has no checkpoint %s; expected one of %s", r.Folder, which, stepsOf(r.checkpoints.manager))
+		return 0, fmt.Errorf("run %s has no checkpoint %s; %s", r.Folder, which, expectedSteps(r.checkpoints.manager))
 	}
 	if err != nil {
 		return 0, err

@@ -102,8 +102,9 @@ func newEvaluate(g *globals) *cobra.Command {
 	var follow, asJSON bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:   "evaluate --run FOLDER [flags]",
-		Short: "Evaluate a run's checkpoint",
+		Use:     "evaluate --run FOLDER [flags]",
+		Aliases: []string{"eval"},
+		Short:   "Evaluate a run's checkpoint",
 		Long: `Evaluates a checkpoint of a run on a split of its data. With --follow every new
 checkpoint is evaluated when a training process writes it, until no new one appears
 within --timeout; the run need not have started yet. With --follow, results are also
@@ -152,18 +153,7 @@ training.`,
 			return err
 		}
 		defer run.Close()
-		report := func(e *evaluation.Evaluation) error {
-			keepEvaluation(env, run, e)
-			if !asJSON {
-				return nil
-			}
-			line, err := json.Marshal(map[string]any{"step": e.Step, "outputs": e.Metrics})
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(out, "%s\n", line)
-			return err
-		}
+		report := reporter(env, run, out, asJSON)
 		if follow {
 			return cmp.Or(run.EvaluateContinuously(cmd.Context(), split, timeout, report), out.err)
 		}
@@ -174,6 +164,22 @@ training.`,
 		return cmp.Or(err, out.err)
 	}
 	return cmd
+}
+
+// reporter returns what keeps an evaluation in the run, and prints it as a line of JSON if it is wanted so.
+func reporter(env train.Env, run *train.Run, out io.Writer, asJSON bool) func(*evaluation.Evaluation) error {
+	return func(e *evaluation.Evaluation) error {
+		keepEvaluation(env, run, e)
+		if !asJSON {
+			return nil
+		}
+		line, err := json.Marshal(map[string]any{"step": e.Step, "outputs": e.Metrics})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out, "%s\n", line)
+		return err
+	}
 }
 
 // nextAfterEvaluation prints what to type after an evaluation of a run's checkpoint.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/train"
 )
 
 func main() {
@@ -31,9 +32,18 @@ func run(args []string) int {
 	code := exitCode(err)
 	// A run that was told to stop, and one that launch started, have already reported it.
 	if code != fault.ExitStopped && !is[*chiefError](err) {
-		fmt.Fprintln(os.Stderr, fault.Program+oneLine(err.Error()))
+		fmt.Fprintln(os.Stderr, fault.Program+message(err))
 	}
 	return code
+}
+
+// message returns what is printed of an error: one line, or one for each of several problems.
+func message(err error) string {
+	out := oneLine(err.Error())
+	if several := (*train.PreflightError)(nil); errors.As(err, &several) {
+		out = strings.Replace(out, oneLine(several.Error()), several.Lines(), 1)
+	}
+	return out
 }
 
 // oneLine joins the lines of a message with semicolons. It drops the lines in which TensorFlow

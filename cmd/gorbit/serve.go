@@ -54,6 +54,7 @@ gives another.
   POST /v1/models/NAME:answer    answers as gorbit predict gives them
   POST /v1/models/NAME:predict   TensorFlow Serving's form; also :classify and
                                  :regress
+  GET  /v1/models                the models
   GET  /v1/models/NAME           its state; with /metadata, its signature
   GET  /healthz, /readyz, /metrics
 
@@ -121,6 +122,11 @@ func (s *serveFlags) serve(ctx context.Context, args []string, env train.Env, ou
 	if err := s.config.Validate(); err != nil {
 		return usagef("%w", err)
 	}
+	on, err := s.bind(env.Log)
+	if err != nil {
+		return err
+	}
+	defer on.Close()
 	var models []serve.Model
 	for _, arg := range args {
 		m, closeModel, err := s.open(ctx, arg, env)
@@ -138,25 +144,34 @@ func (s *serveFlags) serve(ctx context.Context, args []string, env train.Env, ou
 		server.Close()
 		return err
 	}
-	on, err := net.Listen("tcp", s.listen)
-	if err != nil {
-		server.Close()
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("--listen %s: another process listens there; stop it, or choose another port, 0 for a free one", s.listen)
-		}
-		return fmt.Errorf("--listen: %w", err)
-	}
 	scheme := "http"
 	if s.stop.Certificate != nil {
 		scheme = "https"
-	} else if !serve.Loopback(on.Addr()) {
-		env.Log.Warn("other machines reach this server, and what they send is not encrypted; use --tls-cert and --tls-key", "address", on.Addr().String())
-	}
-	if !serve.Loopback(on.Addr()) && s.tokens == "" {
-		env.Log.Warn("other machines reach this server, and it answers all of them; use --token-file", "address", on.Addr().String())
 	}
 	fmt.Fprintf(out, "listening on %s://%s\n", scheme, on.Addr())
 	return server.Serve(ctx, on, s.stop)
+}
+
+// bind takes the address, before the models are loaded, which may take long. Clients that come meanwhile
+// wait.
+func (s *serveFlags) bind(log *slog.Logger) (net.Listener, error) {
+	on, err := net.Listen("tcp", s.listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("--listen %s: another process listens there; stop it, or choose another port, 0 for a free one", s.listen)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	if serve.Loopback(on.Addr()) {
+		return on, nil
+	}
+	if s.stop.Certificate == nil {
+		log.Warn("other machines reach this server, and what they send is not encrypted; use --tls-cert and --tls-key", "address", on.Addr().String())
+	}
+	if s.tokens == "" {
+		log.Warn("other machines reach this server, and it answers all of them; use --token-file", "address", on.Addr().String())
+	}
+	return on, nil
 }
 
 // maxTokenFileBytes is the most that a file of tokens may have.

@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"gorbit_export: {err}", file=sys.stderr)
         return 2
     except (ValueError, OSError, ImportError, MemoryError) as err:
-        print(f"gorbit_export: {_sentence(err)}", file=sys.stderr)
+        # After the traceback of a user's own file, so that the last line says what is wrong.
+        print(f"{getattr(err, 'trace', '')}gorbit_export: {_sentence(err)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("gorbit_export: interrupted; nothing was written", file=sys.stderr)

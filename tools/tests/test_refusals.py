@@ -411,8 +411,9 @@ def test_check_says_what_is_wrong_and_writes_nothing(file, tmp_path, capsys):
 def test_wrong_arguments_of_build(file, tmp_path, capsys, words, code, message):
     assert main(["keras", str(file), "--out", str(tmp_path / "out"), *words]) == code
     err = capsys.readouterr().err
-    assert err.startswith(f"gorbit_export: {message}")
-    assert err.count("\n") == 1
+    *trace, last = err.splitlines()
+    assert last.startswith(f"gorbit_export: {message}")
+    assert bool(trace) == ("fails:" in last)
     assert not (tmp_path / "out").exists()
 
 
@@ -433,7 +434,14 @@ def test_wrong_files(tmp_path, capsys, monkeypatch, body, message):
     path = tmp_path / "model.py"
     path.write_text(MODEL.format(body=body))
     assert main(["check", str(path)]) == 1
-    assert capsys.readouterr().err == f"gorbit_export: build() of {path} {message}\n"
+    *trace, last = capsys.readouterr().err.splitlines()
+    assert last == f"gorbit_export: build() of {path} {message}"
+    if "line 7" not in message:
+        assert not trace
+        return
+    assert trace[0].startswith("Traceback")
+    assert trace[1] == f'  File "{path}", line 7, in build'  # none of what called it
+    assert trace[-1] == "ZeroDivisionError: division by zero"
 
 
 def test_files_that_are_no_models(tmp_path, capsys):

@@ -24,6 +24,9 @@ const (
 func (e *Evaluation) WriteTable(w io.Writer, columns int) error {
 	var b strings.Builder
 	e.Classes.write(&b)
+	if e.Task == "classification" && e.Classes != nil && len(e.Classes.Each) == 2 {
+		fmt.Fprintf(&b, "\nprecision, recall and f1 of the output are those of %s\n", e.Classes.Each[1].Name)
+	}
 	e.Confusion.write(&b, columns)
 	e.Errors.write(&b)
 	writeWorst(&b, e.Worst, columns)

@@ -22,15 +22,28 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	state := "AVAILABLE"
-	if !s.ready.Load() {
-		state = "UNLOADING"
-	}
 	writeJSON(w, map[string]any{"model_version_status": []any{map[string]any{
 		"version": strconv.FormatInt(m.Version, 10),
-		"state":   state,
+		"state":   s.state(),
 		"status":  map[string]string{"error_code": "OK", "error_message": ""},
 	}}})
+}
+
+// list answers GET /v1/models: the models by name, as TensorFlow Serving has no such path.
+func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
+	models := []any{}
+	for _, name := range s.names() {
+		models = append(models, map[string]string{"name": name, "version": strconv.FormatInt(s.models[name].Version, 10), "state": s.state()})
+	}
+	writeJSON(w, map[string]any{"models": models})
+}
+
+// state returns the state of all models in TensorFlow Serving's words.
+func (s *Server) state() string {
+	if s.ready.Load() {
+		return "AVAILABLE"
+	}
+	return "UNLOADING"
 }
 
 // metadata answers GET /v1/models/NAME/metadata as TensorFlow Serving's model metadata API does.

@@ -1,11 +1,14 @@
 package serve
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -230,6 +233,10 @@ func TestAbout(t *testing.T) {
 		{"/metrics", "Bearer", 401, nil},
 		{"/v1/models/words", "Bearer", 401, []string{"Authorization", "Bearer 0123456789abcdeF"}},
 		{"/v1/models/words", "Bearer", 401, []string{"Authorization", "Basic 0123456789abcdef"}},
+		{"/v1/models", "Bearer", 401, nil},
+		{"/v1/models", `"name": "words",
+   "state": "AVAILABLE",
+   "version": "7"`, 200, []string{"Authorization", "Bearer 0123456789abcdef"}},
 		{"/v1/models/words", `"state": "AVAILABLE"`, 200, []string{"Authorization", "Bearer 0123456789abcdef"}},
 		{"/v1/models/words/versions/7/metadata", `"dtype": "DT_FLOAT"`, 200, []string{"Authorization", "bearer 0123456789abcdef"}},
 		{"/metrics", `gorbit_queue_examples{model="words"} 0`, 200, []string{"Authorization", "Bearer 0123456789abcdef"}},
@@ -260,6 +267,33 @@ func TestLimits(t *testing.T) {
 	} {
 		if code, got := ask(s, "POST", "/v1/models/words:answer", body); code != want {
 			t.Errorf("%s: status %d, %s; expected %d", body, code, got, want)
+		}
+	}
+}
+
+// A client that writes a request which is too large, and reads when it has written all, gets the answer.
+func TestTooLargeIsAnswered(t *testing.T) {
+	c := config()
+	c.MaxBodyBytes = 100
+	on := httptest.NewServer(start(t, c, texts(t, textModel{})))
+	defer on.Close()
+	const length = 16 << 20 // more than sockets hold
+	for _, head := range []string{fmt.Sprintf("Content-Length: %d\r\n\r\n", length), fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", length)} {
+		client, err := net.Dial("tcp", on.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		_, err = client.Write([]byte("POST /v1/models/words:answer HTTP/1.1\r\nHost: x\r\n" + head + strings.Repeat("a", length)))
+		if err == nil && strings.Contains(head, "chunked") {
+			_, err = client.Write([]byte("\r\n0\r\n\r\n"))
+		}
+		if err != nil {
+			t.Fatalf("the request is not taken: %v", err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil || answer.StatusCode != 413 {
+			t.Errorf("%v, %v; expected status 413", answer, err)
 		}
 	}
 }

@@ -195,6 +195,7 @@ func (s *Server) routes() {
 		io.WriteString(w, "ok\n")
 	})
 	s.mux.Handle("GET /metrics", s.guarded(s.metrics.handler().ServeHTTP))
+	s.mux.Handle("GET /v1/models", s.guarded(s.list))
 	for _, path := range []string{"/v1/models/{model}", "/v1/models/{model}/versions/{version}"} {
 		s.mux.Handle("POST "+path, s.guarded(s.post))
 		s.mux.Handle("GET "+path, s.guarded(s.status))
@@ -347,10 +348,14 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 // body reads the body of a request.
 func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > s.MaxBodyBytes {
+		s.discard(r)
 		return nil, &http.MaxBytesError{Limit: s.MaxBodyBytes}
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.MaxBodyBytes))
 	tooLarge := (*http.MaxBytesError)(nil)
+	if errors.As(err, &tooLarge) {
+		s.discard(r)
+	}
 	switch {
 	case err == nil, errors.As(err, &tooLarge), errors.Is(err, io.ErrUnexpectedEOF): // the last one: the client is gone
 		return data, err
@@ -358,6 +363,17 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, &statusError{http.StatusRequestTimeout, fmt.Sprintf("the request did not arrive within %v", readTimeout)}
 	}
 	return nil, badf("the request cannot be read: %v", err)
+}
+
+// mostDiscarded is how much of a request that is too large is read all the same.
+const mostDiscarded = 256 << 20
+
+// discard reads the rest of a request that is too large, up to a limit: a client that is still writing
+// would lose its connection before it reads the answer. One that waits for leave to write is not given it.
+func (s *Server) discard(r *http.Request) {
+	if r.Header.Get("Expect") == "" {
+		io.CopyN(io.Discard, r.Body, mostDiscarded) // it is refused in any case
+	}
 }
 
 // checkPairs warns, once, of pairs for a model of single texts, or the other way round.

@@ -12,7 +12,13 @@ from typing import Any, Callable
 
 
 class Refusal(ValueError):
-    """The model breaks a rule; the message is one sentence that says which."""
+    """The model breaks a rule; the message is one sentence that says which.
+
+    Attributes:
+        trace: the traceback of an error in the user's file, from that file on; "" if there is none.
+    """
+
+    trace: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

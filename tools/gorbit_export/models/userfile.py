@@ -13,6 +13,9 @@ from typing import Any, Callable
 from gorbit_export.models import Model, Refusal
 
 
+_NO_TF_KERAS = "tf-keras is not installed; run pip install --no-deps 'tf-keras==2.18.*'"
+
+
 def load(path: str) -> Callable[..., Model]:
     """Runs a Python file and returns its function `build`.
 
@@ -32,7 +35,7 @@ def load(path: str) -> Callable[..., Model]:
     try:
         spec.loader.exec_module(module)
     except Exception as err:
-        raise Refusal(f"{path} fails: {_where(err, file)}") from err
+        raise _failed(path, err, file) from err
     build = getattr(module, "build", None)
     if not callable(build):
         raise Refusal(f"{path} has no function build(); expected one that returns a Model")
@@ -104,7 +107,7 @@ def call(build: Callable[..., Model], arguments: dict[str, Any], path: str) -> M
     except Refusal:
         raise
     except Exception as err:
-        raise Refusal(f"build() of {path} fails: {_where(err, pathlib.Path(path))}") from err
+        raise _failed(f"build() of {path}", err, pathlib.Path(path)) from err
     if not isinstance(user, Model):
         raise Refusal(
             f"build() of {path} returns a {type(user).__name__}; expected a gorbit_export.Model"
@@ -112,10 +115,21 @@ def call(build: Callable[..., Model], arguments: dict[str, Any], path: str) -> M
     return user
 
 
+def _failed(what: str, err: Exception, file: pathlib.Path) -> Refusal:
+    """Returns the refusal of a file that fails, with the traceback from its own first line on."""
+    refusal = Refusal(f"{what} fails: {_where(err, file)}")
+    at = err.__traceback__
+    while at and at.tb_frame.f_code.co_filename != str(file):
+        at = at.tb_next
+    if at and not refusal.args[0].endswith(_NO_TF_KERAS):
+        refusal.trace = "".join(traceback.format_exception(type(err), err, at))
+    return refusal
+
+
 def _where(err: Exception, file: pathlib.Path) -> str:
     """Returns an error's class and message, and the line of the user's file."""
     if isinstance(err, ModuleNotFoundError) and err.name == "tf_keras":
-        return "tf-keras is not installed; run pip install --no-deps 'tf-keras==2.18.*'"
+        return _NO_TF_KERAS
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(err.__traceback__)
