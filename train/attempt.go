@@ -391,7 +391,7 @@ func keepBest(p params.Params, of task.Task, checkpoints *Checkpoints, config *r
 	if p.Train.Patience > 0 {
 		stopping, err := runner.NewEarlyStopping(p.Checkpoint.Best, order, p.Train.Patience, p.Train.MinDelta)
 		if err != nil {
-			return &params.Error{Err: err}
+			return &params.Error{Params: []string{"train.patience", "train.min_delta"}, Err: err}
 		}
 		config.Persist[stoppingState] = stopping
 		config.EvalActions = append(config.EvalActions, stopping.Check)

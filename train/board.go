@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -77,7 +75,7 @@ func (b *board) open(folder string, step int64, p params.Params, s strategy.Stra
 func hyperparameters(p params.Params) map[string]any {
 	out := make(map[string]any)
 	for name, value := range p.Flat() {
-		if slices.ContainsFunc(params.Irrelevant, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+		if of, _ := params.Lookup(name); !of.Change.Affects() {
 			continue
 		}
 		if text, yes := value.(string); yes {

@@ -147,7 +147,7 @@ func classWeightsOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (*
 	if p.Data.ClassWeights.Rule == params.ClassesNone {
 		return nil, nil
 	}
-	bad := func(err error) error { return &params.Error{Err: fmt.Errorf("data.class_weights: %w", err)} }
+	bad := func(err error) error { return params.Errorf("data.class_weights", ": %w", err) }
 	label, err := classLabelOf(p, c, m)
 	if err != nil {
 		return nil, bad(err)
@@ -182,7 +182,7 @@ func samplingOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (*data
 	}
 	label, err := classLabelOf(p, c, m)
 	if err != nil {
-		return nil, &params.Error{Err: fmt.Errorf("data.sampling: %w", err)}
+		return nil, params.Errorf("data.sampling", ": %w", err)
 	}
 	out := &dataset.Sampling{Label: []string{label.record}}
 	if _, named := p.Data.Features[label.feature.Name]; !named && takesTokens(c) && label.feature.Name == packed.LabelIDs {
@@ -192,7 +192,7 @@ func samplingOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (*data
 		return out, nil
 	}
 	if out.Of, err = label.numbers(p.Data.Sampling.Of); err != nil {
-		return nil, &params.Error{Err: fmt.Errorf("data.sampling: %w", err)}
+		return nil, params.Errorf("data.sampling", ": %w", err)
 	}
 	return out, nil
 }

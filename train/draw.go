@@ -3,7 +3,6 @@ package train
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -55,10 +54,10 @@ func checkDrawn(c *graphs.Contract, loaded map[string]*tf.Tensor) error {
 	}
 	const kept = "leave it out to keep the values of the export"
 	if !told {
-		return &params.Error{Err: errors.New("init_values is seed, and the export does not say how the values of its variables are drawn; expected an export of gorbit_export's own layers, or of a model of Keras 3 whose values no file gave; " + kept)}
+		return params.Errorf("init_values", "is seed, and the export does not say how the values of its variables are drawn; expected an export of gorbit_export's own layers, or of a model of Keras 3 whose values no file gave; "+kept)
 	}
 	if len(unknown) > 0 {
-		return &params.Error{Err: fmt.Errorf("init_values is seed, and the initializers of these variables are not among those that gorbit can draw from: %s; expected Keras' own but for Orthogonal; %s", strings.Join(unknown, ", "), kept)}
+		return params.Errorf("init_values", "is seed, and the initializers of these variables are not among those that gorbit can draw from: %s; expected Keras' own but for Orthogonal; %s", strings.Join(unknown, ", "), kept)
 	}
 	return nil
 }

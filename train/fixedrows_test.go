@@ -378,7 +378,7 @@ func TestFixedRowsHalve(t *testing.T) {
 func TestFixedRowsParams(t *testing.T) {
 	for _, c := range []struct{ settings, want string }{
 		{"data.rows=8", ""},
-		{"data.rows=-1", "number of rows is -1"},
+		{"data.rows=-1", "data.rows is -1"},
 		{"data.rows=33", "data.rows is 33 and train.batch_size is 32"},
 		{"data.row_examples=3", "the number of rows is not fixed"},
 		{"data.rows=8 data.buckets=32,64", ""},

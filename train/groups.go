@@ -4,20 +4,9 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/run/groups"
-	"github.com/gorbit-ml/gorbit/train/params"
 )
-
-// divideVariables returns how the variables of a graph are trained; nil: all of them alike.
-func divideVariables(o params.Optimizer, c *graphs.Contract) (*groups.Division, error) {
-	d, err := groups.Divide(c, o.Groups, o.LayerDecay)
-	if err != nil {
-		return nil, &params.Error{Err: err}
-	}
-	return d, nil
-}
 
 // announceGroups logs what each group has of the variables.
 func announceGroups(d *groups.Division, log *slog.Logger) {

@@ -1,7 +1,6 @@
 package train
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -189,9 +188,9 @@ func checkFeatures(p params.Params, c *graphs.Contract) error {
 	for _, name := range slices.Sorted(maps.Keys(p.Data.Features)) {
 		switch {
 		case !slices.Contains(read, name):
-			return &params.Error{Err: fmt.Errorf("data.features.%s: the graph reads no such feature from records; expected one of %s%s", name, strings.Join(read, ", "), words.DidYouMean(name, read))}
+			return params.Errorf("data.features."+name, ": the graph reads no such feature from records; expected one of %s%s", strings.Join(read, ", "), words.DidYouMean(name, read))
 		case p.Data.Features[name] == "":
-			return &params.Error{Err: fmt.Errorf("data.features.%s is empty; expected the name of a feature in the records", name)}
+			return params.Errorf("data.features."+name, "is empty; expected the name of a feature in the records")
 		}
 	}
 	return nil

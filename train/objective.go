@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"errors"
 
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -22,9 +21,9 @@ func Objective(ctx context.Context, p params.Params, variants []params.Params, e
 	p.Checkpoint.ResolveBest(export.Contract)
 	switch {
 	case p.Checkpoint.Best == "":
-		return "", "", &params.Error{Err: errors.New("checkpoint.best is empty, and the graph names no metric; expected the metric by which runs are compared")}
+		return "", "", params.Errorf("checkpoint.best", "is empty, and the graph names no metric; expected the metric by which runs are compared")
 	case p.Train.EvalInterval == params.NoEval:
-		return "", "", &params.Error{Err: errors.New("train.eval_interval is -2 (no evaluation); expected evaluations, by which runs are compared")}
+		return "", "", params.Errorf("train.eval_interval", "is -2 (no evaluation); expected evaluations, by which runs are compared")
 	}
 	if err := checkBest(p, export); err != nil {
 		return "", "", err

@@ -58,7 +58,8 @@ func relevant(changes []change, sameSteps bool) []change {
 		if sameSteps && (c.Param == "train.steps" || c.Param == "train.epochs") {
 			return true
 		}
-		return slices.ContainsFunc(params.Irrelevant, func(name string) bool { return strings.HasPrefix(c.Param, name) })
+		of, _ := params.Lookup(c.Param)
+		return !of.Change.Affects()
 	})
 }
 
@@ -90,7 +91,8 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 		}
 		remedy := fmt.Sprintf("to continue with other params, train more than %d steps, as with --steps %d, or choose another folder with --run", step, 2*step)
 		if slices.ContainsFunc(differ, func(c change) bool {
-			return slices.ContainsFunc(params.FromStart, func(name string) bool { return c.Param == name || strings.HasPrefix(c.Param, name+".") })
+			of, _ := params.Lookup(c.Param)
+			return of.Change.Fixed()
 		}) {
 			remedy = anotherFolder
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/run/groups"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tpu"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -121,7 +122,7 @@ func strategyOf(p params.Params, c *graphs.Contract, functions strategy.Function
 		return config, nil
 	}
 	config.Average = p.Optimizer.EMA
-	d, err := divideVariables(p.Optimizer, c)
+	d, err := groups.Divide(c, p.Optimizer.Groups, p.Optimizer.LayerDecay)
 	if err == nil && d != nil {
 		config.Factors = d.Factors
 	}
@@ -145,11 +146,11 @@ func openLocal(ctx context.Context, p params.Params, export *graphs.Export, func
 			asked.Count = on.Count
 		}
 		if on = asked; on.Count == 0 {
-			return nil, &params.Error{Err: fmt.Errorf("strategy.devices is %s, but this machine has no GPU that TensorFlow can use; see gorbit devices", p.Strategy.Devices)}
+			return nil, params.Errorf("strategy.devices", "is %s, but this machine has no GPU that TensorFlow can use; see gorbit devices", p.Strategy.Devices)
 		}
 		device = on.Names()[0]
 	} else if kind == devices.Mirrored && on.Count < 2 {
-		return nil, &params.Error{Err: fmt.Errorf("strategy mirrored: this machine has %d GPUs; expected 2 or more; name other devices, as with --devices cpu:2", on.Count)}
+		return nil, &params.Error{Params: []string{"strategy.name"}, Err: fmt.Errorf("strategy mirrored: this machine has %d GPUs; expected 2 or more; name other devices, as with --devices cpu:2", on.Count)}
 	}
 	if kind == devices.Mirrored || kind == devices.Auto && p.Runtime.Device == "" && on.Count > 1 {
 		return strategy.NewMirrored(ctx, export, on.Names(), config)

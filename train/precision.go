@@ -107,7 +107,7 @@ func allowPrecision(p params.Params, c *graphs.Contract, all []computer, log *sl
 	}
 	for _, on := range all {
 		if err := slowPrecision(c.Precision, on); err != nil && !p.Runtime.AllowSlowPrecision {
-			return &params.Error{Err: err}
+			return &params.Error{Params: []string{"graph"}, Err: err}
 		}
 	}
 	warnPrecision(c, all, log)

@@ -93,8 +93,8 @@ func checkBest(p params.Params, export *graphs.Export) error {
 		names = append(names, m.Name)
 	}
 	if !slices.Contains(names, p.Checkpoint.Best) {
-		return &params.Error{Err: fmt.Errorf("checkpoint.best is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s",
-			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names))}
+		return params.Errorf("checkpoint.best", "is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s",
+			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names))
 	}
 	_, err = p.Checkpoint.BestOrder(of)
 	return err

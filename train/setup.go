@@ -156,10 +156,10 @@ func scalarsOf(p params.Params, c *graphs.Contract) (strategy.Scalars, error) {
 			for _, h := range known {
 				names = append(names, h.Name)
 			}
-			return nil, &params.Error{Err: fmt.Errorf("optimizer.hyperparameters.%s: the graph has no such hyperparameter; expected one of %s%s", name, strings.Join(names, ", "), words.DidYouMean(name, names))}
+			return nil, params.Errorf("optimizer.hyperparameters."+name, ": the graph has no such hyperparameter; expected one of %s%s", strings.Join(names, ", "), words.DidYouMean(name, names))
 		}
 		if err := known[at].Check(value); err != nil {
-			return nil, &params.Error{Err: fmt.Errorf("optimizer.hyperparameters.%w", err)}
+			return nil, &params.Error{Params: []string{"optimizer.hyperparameters." + name}, Err: fmt.Errorf("optimizer.hyperparameters.%w", err)}
 		}
 		s[name] = value
 	}
@@ -171,7 +171,7 @@ func scalarsOf(p params.Params, c *graphs.Contract) (strategy.Scalars, error) {
 func intervals(ctx context.Context, p *params.Params, examples *dataset.Dataset) (int64, error) {
 	stepsPerEpoch := examples.BatchesPerEpoch()
 	if stepsPerEpoch < 1 {
-		return 0, &params.Error{Err: fmt.Errorf("split %s of %s has no full batch of %d examples; lower train.batch_size or turn data.drop_remainder off", p.Data.Train, p.Data.Dir, p.Train.BatchSize)}
+		return 0, &params.Error{Params: []string{"train.batch_size", "data.drop_remainder"}, Err: fmt.Errorf("split %s of %s has no full batch of %d examples; lower train.batch_size or turn data.drop_remainder off", p.Data.Train, p.Data.Dir, p.Train.BatchSize)}
 	}
 	steps := p.Train.Steps
 	if steps == 0 {
@@ -189,8 +189,5 @@ func intervals(ctx context.Context, p *params.Params, examples *dataset.Dataset)
 			p.Checkpoint.Interval = p.Train.EvalInterval
 		}
 	}
-	if err := p.ScheduleConfig(steps).Validate(); err != nil {
-		return 0, &params.Error{Err: fmt.Errorf("optimizer: %w", err)}
-	}
-	return steps, nil
+	return steps, p.CheckSchedule(steps)
 }

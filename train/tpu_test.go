@@ -37,7 +37,7 @@ func TestTPUParams(t *testing.T) {
 		{set: []string{"strategy.tpu=Node"}, want: `TPU name is "Node"`},
 		{set: []string{"strategy.name=tpu"}, want: "no TPU given; expected --tpu NAME"},
 		{set: []string{"strategy.tpu=" + here, "strategy.name=mirrored", "strategy.devices=cpu:2"}, want: "strategy.tpu is set, which is only for strategy tpu"},
-		{set: []string{"strategy.tpu_zone=us-central1-b"}, want: "strategy.tpu_zone is set, which is only for strategy tpu; name a TPU with --tpu, or leave it out"},
+		{set: []string{"strategy.tpu_zone=us-central1-b"}, want: "strategy.tpu_zone is set, which is only for strategy tpu; name a TPU with strategy.tpu, or leave it out"},
 		{set: []string{"strategy.tpu_wait=true"}, want: "strategy.tpu_wait is set, which is only for strategy tpu"},
 		{set: []string{"strategy.tpu_timeout=1m"}, want: "strategy.tpu_timeout is set, which is only for strategy tpu"},
 		{set: []string{"strategy.tpu=" + here, "strategy.tpu_wait=true"}, want: "strategy.tpu_ready_timeout is 0; expected how long to wait"},

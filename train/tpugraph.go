@@ -17,7 +17,7 @@ import (
 // a start ends whatever runs on it.
 func checkTPUGraph(c *graphs.Contract) error {
 	if c.Precision == graphs.FP16 {
-		return &params.Error{Err: fmt.Errorf("the graph computes in %s, and strategy is tpu; export the graph with --precision bf16 or float32", graphs.FP16)}
+		return &params.Error{Params: []string{"graph"}, Err: fmt.Errorf("the graph computes in %s, and strategy is tpu; export the graph with --precision bf16 or float32", graphs.FP16)}
 	}
 	if !takesTokens(c) {
 		return nil // beside the examples, one axis may be open, and that has a fixed length
@@ -29,7 +29,7 @@ func checkTPUGraph(c *graphs.Contract) error {
 	for _, f := range c.Features {
 		for i, axis := range f.Axes {
 			if f.Shape[i] < 0 && !slices.Contains(fixed, axis) {
-				return &params.Error{Err: fmt.Errorf("feature %s of the graph has an axis %s, and strategy is tpu, for which only the axes %s have fixed sizes; use CPUs or GPUs", f.Name, axis, strings.Join(fixed, ", "))}
+				return &params.Error{Params: []string{"graph"}, Err: fmt.Errorf("feature %s of the graph has an axis %s, and strategy is tpu, for which only the axes %s have fixed sizes; use CPUs or GPUs", f.Name, axis, strings.Join(fixed, ", "))}
 			}
 		}
 	}
@@ -99,13 +99,13 @@ func (s *setup) checkWhole(set *dataset.Dataset) error {
 	}
 	const why = "the graph's results depend on the other examples of a batch, as with batch normalization, and on a TPU a smaller batch would be filled up with examples of weight 0"
 	if policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt); policy == tfrecord.Skip {
-		return &params.Error{Err: fmt.Errorf("data.on_corrupt is skip: %s; expected fail", why)}
+		return params.Errorf("data.on_corrupt", "is skip: %s; expected fail", why)
 	}
 	if p.Data.Buckets != "" && !p.Data.DropRemainder {
-		return &params.Error{Err: fmt.Errorf("data.buckets is %s, with which the last batches of an epoch are smaller: %s; leave them out with --set data.drop_remainder=true", p.Data.Buckets, why)}
+		return params.Errorf("data.buckets", "is %s, with which the last batches of an epoch are smaller: %s; leave them out with --set data.drop_remainder=true", p.Data.Buckets, why)
 	}
 	if n := set.NumExamples() % int64(p.Train.BatchSize); n > 0 && !p.Data.DropRemainder {
-		return &params.Error{Err: fmt.Errorf("the last batch of an epoch has %d examples: %s; leave it out with --set data.drop_remainder=true", n, why)}
+		return &params.Error{Params: []string{"data.drop_remainder"}, Err: fmt.Errorf("the last batch of an epoch has %d examples: %s; leave it out with --set data.drop_remainder=true", n, why)}
 	}
 	return nil
 }
@@ -116,5 +116,5 @@ func checkShare(p params.Params, c *graphs.Contract, cores int) error {
 	if c.Additive || takesTokens(c) || p.Train.BatchSize%cores == 0 {
 		return nil
 	}
-	return &params.Error{Err: fmt.Errorf("train.batch_size is %d, and the TPU has %d cores; expected a multiple, since the graph's results depend on how a batch is divided, as with batch normalization", p.Train.BatchSize, cores)}
+	return params.Errorf("train.batch_size", "is %d, and the TPU has %d cores; expected a multiple, since the graph's results depend on how a batch is divided, as with batch normalization", p.Train.BatchSize, cores)
 }

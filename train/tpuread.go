@@ -30,7 +30,7 @@ func fixShape(p *params.Params, c *graphs.Contract, m *convert.Manifest) error {
 // eval.batch_size examples of mean length fill. m describes the run's data.
 func fixRows(p *params.Params, m *convert.Manifest) (err error) {
 	if p.Data.Packing == string(packed.PackFirstFit) {
-		return &params.Error{Err: fmt.Errorf("data.packing is %s, which does not fix the number of rows, as a TPU needs it; use --set data.packing=%s", p.Data.Packing, packed.PackBestFit)}
+		return params.Errorf("data.packing", "is %s, which does not fix the number of rows, as a TPU needs it; use --set data.packing=%s", p.Data.Packing, packed.PackBestFit)
 	}
 	if p.Data.Rows == 0 {
 		if p.Data.Rows, err = rowsOf(*p, m, p.Eval.BatchSize); err != nil {

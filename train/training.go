@@ -44,7 +44,7 @@ func newTraining(ctx context.Context, s *setup, folder string, env Env) (*traini
 	if t.scalars, err = scalarsOf(s.params, s.export.Contract); err != nil {
 		return nil, err
 	}
-	if t.groups, err = divideVariables(s.params.Optimizer, s.export.Contract); err != nil {
+	if t.groups, err = groups.Divide(s.export.Contract, s.params.Optimizer.Groups, s.params.Optimizer.LayerDecay); err != nil {
 		return nil, err
 	}
 	if err := s.openData(); err != nil {

@@ -48,8 +48,8 @@ func completionOf(f *pflag.Flag) cobra.CompletionFunc {
 			return beginning(slices.Clone(of), typed), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
-	if v, ok := f.Value.(*paramValue); ok && params.Choices(v.param) != nil {
-		return fixed(params.Choices(v.param))
+	if v, ok := f.Value.(*paramValue); ok && v.of.Choices != nil {
+		return fixed(v.of.Choices)
 	}
 	form := help.Form(f)
 	switch {

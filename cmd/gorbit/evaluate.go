@@ -46,7 +46,7 @@ func (r *runFlags) add(cmd *cobra.Command, checkpoint string) {
 
 // onTPU adds the flags of a TPU.
 func (r *runFlags) onTPU(cmd *cobra.Command) {
-	r.flags = addParams(cmd.Flags(), params.Defaults(), tpuGroup)
+	r.flags = addParams(cmd.Flags(), params.CloudTPU)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f := cmd.Flags().Lookup("tpu"); f.Changed && f.Value.String() == "" {
 			return emptyTPU("--set strategy.name=tpu")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -75,33 +76,23 @@ func expectedOf(f *pflag.Flag, err error) string {
 	return err.Error()
 }
 
-// elsewhere has names of options that mean one thing only in the Hugging Face Trainer, Orbit or the
-// Model Garden, and what gorbit train has for them. Names that are spelled much like ours are not in
-// it, nor are those that mean several things, such as eval_steps.
-var elsewhere = map[string]string{
-	"global-batch-size":           "--batch-size",
-	"gradient-accumulation-steps": "--accumulate",
-	"logging-steps":               "--steps-per-loop",
-	"lr":                          "--learning-rate",
-	"lr-scheduler-type":           "--schedule",
-	"max-grad-norm":               "--set optimizer.clip_norm=VALUE",
-	"max-steps":                   "--steps",
-	"model-dir":                   "--run",
-	"num-epochs":                  "--epochs",
-	"num-gpus":                    "--devices gpu:VALUE",
-	"num-steps":                   "--steps",
-	"num-train-epochs":            "--epochs",
-	"num-train-steps":             "--steps",
-	"output-dir":                  "--run",
-	"per-device-train-batch-size": "--batch-size, of all devices together",
-	"save-steps":                  "--checkpoint-interval",
-}
-
 // meantFlag returns what to add to an error about a flag that a command does not have: the flag, or
 // the param for --set, that was most likely meant.
 func meantFlag(cmd *cobra.Command, name string) string {
-	if ours := elsewhere[strings.ReplaceAll(name, "_", "-")]; ours != "" && cmd.Name() == "train" {
-		return "; did you mean " + ours + "?"
+	has := func(flag string) bool {
+		return cmd.Flags().Lookup(flag) != nil || cmd.InheritedFlags().Lookup(flag) != nil
+	}
+	meant := params.MeantBy(name)
+	if option, _, _ := strings.Cut(meant.Option, " "); option != "" && has(option) {
+		return "; did you mean --" + meant.Option + "?"
+	}
+	fits := has("set")
+	for _, param := range meant.Params {
+		of, _ := params.Lookup(param)
+		fits = fits && (of.Read || has("params")) // others than those are for training alone
+	}
+	if fits && meant.ByPeer {
+		return meant.Hint(func(param, value string) string { return typedAs(cmd, param, value) })
 	}
 	var names []string
 	add := func(f *pflag.Flag) {
@@ -114,8 +105,20 @@ func meantFlag(cmd *cobra.Command, name string) string {
 	if best := words.Closest(name, names); best != "" {
 		return "; did you mean --" + best + "?"
 	}
-	if param := params.Meant(name); param != "" && cmd.Flags().Lookup("set") != nil {
-		return "; did you mean --set " + param + "=VALUE?"
+	if fits {
+		return meant.Hint(func(param, value string) string { return typedAs(cmd, param, value) })
 	}
 	return ""
+}
+
+// typedAs returns how a param is typed: as a flag of the command, or by --set.
+func typedAs(cmd *cobra.Command, param, value string) string {
+	of, _ := params.Lookup(param)
+	if f := cmd.Flags().Lookup(of.Flag.Name); f != nil && of.Name == param {
+		if value == "" {
+			return "--" + f.Name
+		}
+		return "--" + f.Name + " " + value
+	}
+	return "--set " + param + "=" + cmp.Or(value, "VALUE")
 }

@@ -56,7 +56,7 @@ the memory ends alone, and is named as such.`,
 	f.BoolVar(&p.json, "json", false, "print JSON")
 	help.Group(f, "The plan", "batch-sizes", "probe-steps", "probe-batches", "memory", "json")
 	base := params.Defaults()
-	short := addParams(f, base, trainGroups...)
+	short := addParams(f, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := base.Load(p.files, append(p.settings, short()...)); err != nil {
 			return err

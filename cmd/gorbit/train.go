@@ -50,7 +50,7 @@ code 75.`,
 
 	readAccess := addAccess(f)
 	p := params.Defaults()
-	short := addParams(f, p, trainGroups...)
+	short := addParams(f, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := p.Load(files, slices.Concat(settings, short())); err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -93,7 +92,7 @@ and continues it.`,
 	f.StringArrayVar(&t.params, "params", nil, "YAML `FILE` of params of all trials; may be repeated, later files win")
 	f.StringArrayVar(&t.settings, "set", nil, "one param of all trials, as `SECTION.NAME=VALUE`; may be repeated")
 	help.Group(f, "What all trials have", "params", "set")
-	t.short = addParams(f, params.Defaults(), trainGroups...)
+	t.short = addParams(f, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case t.folder == "":
@@ -352,26 +351,19 @@ func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, err
 	return c, err
 }
 
-// notSearched are the params that say what is compared.
-var notSearched = []string{"graph", "data.dir", "checkpoint.best", "checkpoint.best_mode", "train.eval_interval", "eval.steps", "data.eval"}
-
 // searched returns a param that is searched over, and params of trials at the ends of its range.
 func searched(base params.Params, r study.Range) (tune.Param, []params.Params, error) {
-	value, known := base.Flat()[r.Name]
-	if !known && strings.HasPrefix(r.Name, "optimizer.hyperparameters.") {
-		value, known = 0.0, true
-	}
+	of, known := params.Lookup(r.Name)
+	value, is := base.Flat()[r.Name]
 	switch {
 	case !known:
-		// The error of train names what is known, behind the setting that it is given.
-		const setting = "=0"
-		if err := base.Set(r.Name + setting); err != nil {
-			_, reason, _ := strings.Cut(err.Error(), r.Name+setting+": ")
-			return tune.Param{}, nil, usagef("search.%s: %s", r.Name, reason)
-		}
-		return tune.Param{}, nil, usagef("search.%s: there is no param %s; expected one of gorbit train --print-params", r.Name, r.Name)
-	case slices.Contains(notSearched, r.Name):
+		return tune.Param{}, nil, usagef("search.%s: %w", r.Name, params.Unknown(r.Name))
+	case of.Compared:
 		return tune.Param{}, nil, usagef("search.%s: trials with different values could not be compared; expected another param; make a study for each value", r.Name)
+	case !is && of.Name == "optimizer.hyperparameters" && r.Name != of.Name:
+		value = 0.0
+	case !is:
+		return tune.Param{}, nil, usagef("search.%s: the param has no single value to search over; expected another one", r.Name)
 	}
 	p, err := r.Param(value)
 	if err != nil {

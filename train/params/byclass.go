@@ -1,7 +1,6 @@
 package params
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -51,11 +50,11 @@ func (b ByClass) MarshalYAML() (any, error) {
 // validate returns an error if the param is neither one of the words nor numbers above 0.
 func (b ByClass) validate(param string, words ...string) error {
 	if b.Rule != "" && !slices.Contains(words, b.Rule) || b.Rule == "" && len(b.Of) == 0 {
-		return fmt.Errorf("%s is %q; expected %s, or a number for each class, as in --set %s.CLASS=2", param, b.Rule, strings.Join(words, ", "), param)
+		return Errorf(param, "is %q; expected %s, or a number for each class, such as %s.CLASS=2", b.Rule, strings.Join(words, ", "), param)
 	}
 	for _, class := range slices.Sorted(maps.Keys(b.Of)) {
 		if w := b.Of[class]; !(w > 0 && w <= math.MaxFloat32) {
-			return fmt.Errorf("%s.%s is %v; expected a finite number above 0", param, class, w)
+			return Errorf(param+"."+class, "is %v; expected a finite number above 0", w)
 		}
 	}
 	return nil

@@ -19,5 +19,5 @@ func ExampleParams_Load() {
 	fmt.Println(p.Load(nil, []string{"train.batchsize=16"}))
 	// Output:
 	// 16 0.0002 linear
-	// params: --set train.batchsize=16: there is no param train.batchsize; did you mean train.batch_size?
+	// params: train.batchsize=16: there is no param train.batchsize; did you mean train.batch_size?
 }

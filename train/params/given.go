@@ -3,8 +3,6 @@ package params
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -21,24 +19,16 @@ type Given struct {
 	Flags map[string]string
 }
 
-// named matches what may be the name of a param in an error, with what follows it.
-var named = regexp.MustCompile(`([a-z_]+(?:\.[A-Za-z0-9_]+)*)( is |:)`)
-
-// Locate returns a *Error with the place at which the param that it names first was set: file
-// and line, the setting or the flag. Other errors, and those of defaults, stay as they are.
+// Locate returns an *Error with the place at which the first of its params that was set was: file and
+// line, the setting or the flag. Other errors, and those of defaults, stay as they are.
 func (g Given) Locate(err error) error {
 	var wrong *Error
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	known := slices.Collect(maps.Keys(Defaults().Flat()))
-	for _, match := range named.FindAllStringSubmatch(wrong.Err.Error(), -1) {
-		param := match[1]
-		if !slices.Contains(known, param) && !strings.HasPrefix(param, "optimizer.hyperparameters.") && !strings.HasPrefix(param, "data.features.") {
-			continue
-		}
+	for _, param := range wrong.Params {
 		if where := g.of(param); where != "" {
-			return &Error{fmt.Errorf("%s: %w", where, wrong.Err)}
+			return &Error{Params: wrong.Params, Err: fmt.Errorf("%s: %w", where, wrong.Err)}
 		}
 	}
 	return err
@@ -52,8 +42,8 @@ func (g Given) of(param string) string {
 	for _, setting := range slices.Backward(g.Settings) {
 		name, value, _ := strings.Cut(setting, "=")
 		rest, inside := strings.CutPrefix(param, name+".")
-		if name == param || inside && lineOf([]byte(value), rest) > 0 {
-			return "--set " + setting
+		if name == param || strings.HasPrefix(name, param+".") || inside && lineOf([]byte(value), rest) > 0 {
+			return setting
 		}
 	}
 	for _, file := range slices.Backward(g.Files) {

@@ -20,8 +20,8 @@ func TestLocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rate := &Error{errors.New("optimizer.learning_rate is -1; expected more than 0")}
-	size := &Error{errors.New("train.batch_size is 0; expected 1 or more")}
+	rate := Errorf("optimizer.learning_rate", "is -1; expected more than 0")
+	size := Errorf("train.batch_size", "is 0; expected 1 or more")
 	for _, tt := range []struct {
 		origin Given
 		err    error
@@ -30,19 +30,19 @@ func TestLocate(t *testing.T) {
 		{Given{Files: []string{"base.yaml"}}, rate, "params: base.yaml:8: optimizer.learning_rate is -1; expected more than 0"},
 		{Given{Files: []string{"base.yaml", "more.yaml"}}, rate, "params: more.yaml:1: optimizer.learning_rate is -1; expected more than 0"},
 		{Given{Files: []string{"more.yaml"}, Settings: []string{"optimizer.learning_rate=-1"}}, rate,
-			"params: --set optimizer.learning_rate=-1: optimizer.learning_rate is -1; expected more than 0"},
+			"params: optimizer.learning_rate=-1: optimizer.learning_rate is -1; expected more than 0"},
 		{Given{Settings: []string{"optimizer={learning_rate: -1}", "seed=1"}}, rate,
-			"params: --set optimizer={learning_rate: -1}: optimizer.learning_rate is -1; expected more than 0"},
+			"params: optimizer={learning_rate: -1}: optimizer.learning_rate is -1; expected more than 0"},
 		{Given{Settings: []string{"optimizer.learning_rate=3"}, Flags: map[string]string{"optimizer.learning_rate": "--learning-rate -1"}}, rate,
 			"params: --learning-rate -1: optimizer.learning_rate is -1; expected more than 0"},
 		{Given{Files: []string{"same.yaml"}}, size, "params: same.yaml:1: train.batch_size is 0; expected 1 or more"},
 		// The second param that an error names, if the first has its default.
-		{Given{Files: []string{"base.yaml"}}, &Error{errors.New("data.rows is 8 and data.packing is tight; expected none")},
+		{Given{Files: []string{"base.yaml"}}, Errorf("data.rows", "is 8 and data.packing is tight; expected none").And("data.packing"),
 			"params: base.yaml:6: data.rows is 8 and data.packing is tight; expected none"},
 		// Defaults, null, words that are no params, and errors of other kinds.
 		{Given{Files: []string{"base.yaml"}}, size, size.Error()},
-		{Given{Files: []string{"base.yaml"}}, &Error{errors.New("optimizer.power is -1")}, "params: optimizer.power is -1"},
-		{Given{Files: []string{"base.yaml"}}, &Error{errors.New("the graph has no such thing")}, "params: the graph has no such thing"},
+		{Given{Files: []string{"base.yaml"}}, Errorf("optimizer.power", "is -1"), "params: optimizer.power is -1"},
+		{Given{Files: []string{"base.yaml"}}, &Error{Err: errors.New("optimizer.learning_rate is not what this is about")}, "params: optimizer.learning_rate is not what this is about"},
 		{Given{Files: []string{"base.yaml"}}, errors.New("optimizer.learning_rate is -1"), "optimizer.learning_rate is -1"},
 		{Given{Files: []string{"gone.yaml"}}, rate, rate.Error()},
 	} {

@@ -56,13 +56,15 @@ func (g Group) Pattern() (*regexp.Regexp, error) {
 	return regexp.Compile("^(?:" + g.Match + ")$")
 }
 
-// GroupName returns the name of the param of a group, numbered from 0.
-func GroupName(i int) string { return fmt.Sprintf("optimizer.groups[%d]", i) }
+// GroupErrorf returns an *Error of a group, numbered from 0, whose text begins with the name of a field.
+func GroupErrorf(i int, format string, args ...any) *Error {
+	return &Error{Params: []string{"optimizer.groups"}, Err: fmt.Errorf("optimizer.groups[%d].%w", i, fmt.Errorf(format, args...))}
+}
 
 // CheckLayerDecay returns an error if optimizer.layer_decay is out of range.
 func CheckLayerDecay(decay float64) error {
 	if !(decay > 0 && decay <= 1) {
-		return fmt.Errorf("optimizer.layer_decay is %v; expected more than 0 and at most 1 (off)", decay)
+		return Errorf("optimizer.layer_decay", "is %v; expected more than 0 and at most 1 (off)", decay)
 	}
 	return nil
 }

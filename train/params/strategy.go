@@ -1,8 +1,6 @@
 package params
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -10,7 +8,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
-	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 
@@ -52,83 +49,63 @@ func (s Strategy) Addresses() []string {
 	return out
 }
 
-// validate returns an error that begins with the name of the invalid param.
-func (s Strategy) validate() error {
+// together checks the params that depend on the strategy.
+func (s Strategy) together() error {
 	if s.Devices != "" {
 		d, err := devices.Parse(s.Devices)
 		if err != nil {
-			return fmt.Errorf("devices: %w", err)
+			return Errorf("strategy.devices", ": %w", err)
 		}
 		if s.Name == devices.One && d.Count > 1 {
-			return fmt.Errorf("devices is %s; expected one device for strategy one; use strategy mirrored for several", s.Devices)
+			return Errorf("strategy.devices", "is %s; expected one device for strategy one; use strategy mirrored for several", s.Devices).And("strategy.name")
 		}
 	}
 	seen := make(map[string]bool)
 	for _, address := range s.Addresses() {
 		if err := devices.CheckAddress(address); err != nil {
-			return fmt.Errorf("workers: %w", err)
+			return Errorf("strategy.workers", ": %w", err)
 		}
 		if seen[devices.Canonical(address)] {
-			return fmt.Errorf("workers: %s is named twice", address)
+			return Errorf("strategy.workers", ": %s is named twice", address)
 		}
 		seen[devices.Canonical(address)] = true
 	}
 	switch workers := len(seen); {
 	case s.Kind() == devices.MultiWorker && workers == 0:
-		return fmt.Errorf("workers is empty; expected the addresses of gorbit worker processes, host:port,host:port, for strategy multiworker")
+		return Errorf("strategy.workers", "is empty; expected the addresses of gorbit worker processes, host:port,host:port, for strategy multiworker").And("strategy.name")
 	case s.Kind() != devices.MultiWorker && workers > 0:
-		return fmt.Errorf("workers is %s, which is only for strategy multiworker; leave it out", s.Workers)
+		return Errorf("strategy.workers", "is %s, which is only for strategy multiworker; leave it out", s.Workers).And("strategy.name")
 	case s.Kind() == devices.MultiWorker && s.Devices != "":
-		return fmt.Errorf("devices is %s, which is not for strategy multiworker; each worker has its own: gorbit worker --devices", s.Devices)
+		return Errorf("strategy.devices", "is %s, which is not for strategy multiworker; each worker has its own: gorbit worker --devices", s.Devices).And("strategy.name")
 	case s.Input == InputLocal && s.Kind() != devices.MultiWorker:
-		return fmt.Errorf("input is local, which is only for strategy multiworker; leave it out")
-	case s.Accumulate < 1:
-		return fmt.Errorf("accumulate is %d; expected 1 or more", s.Accumulate)
-	case !(s.BucketMB > 0 && s.BucketMB <= 1<<20):
-		return fmt.Errorf("bucket_mb is %v; expected more than 0 and at most 1048576", s.BucketMB)
-	case s.WorkerTimeout < time.Second || s.WorkerTimeout > cluster.MaxTimeout:
-		return fmt.Errorf("worker_timeout is %v; expected 1s to %v", s.WorkerTimeout, cluster.MaxTimeout)
-	case s.MaxRestarts < 0:
-		return fmt.Errorf("max_restarts is %d; expected 0 or more", s.MaxRestarts)
+		return Errorf("strategy.input", "is local, which is only for strategy multiworker; leave it out").And("strategy.name")
 	}
 	return nil
 }
 
-// validateTPU returns an error that names a param that only TPUs have, or one that they do not have.
-func (p Params) validateTPU() error {
-	s, r := p.Strategy, p.Runtime
-	if s.Kind() != devices.TPU {
-		for _, only := range []struct {
-			name string
-			set  bool
-		}{{"tpu", s.TPU != ""}, {"tpu_project", s.TPUProject != ""}, {"tpu_zone", s.TPUZone != ""}, {"tpu_api", s.TPUAPI != ""},
-			{"tpu_ready_timeout", s.TPUReadyTimeout != 0}, {"tpu_wait", s.TPUWait}, {"tpu_timeout", s.TPUTimeout != tpu.DefaultStartTimeout}} {
-			if only.set {
-				return fmt.Errorf("strategy.%s is set, which is only for strategy tpu; name a TPU with --tpu, or leave it out", only.name)
-			}
+// checkTPU returns an error for a param that only TPUs have, or one that they do not have.
+func (p Params) checkTPU() error {
+	s := p.Strategy
+	onTPU := s.Kind() == devices.TPU
+	if onTPU {
+		_, err := tpu.NewResolver(s.TPUConfig(nil))
+		switch {
+		case err != nil:
+			return Errorf("strategy.tpu", ": %w", err)
+		case s.TPUTimeout < time.Second || s.TPUTimeout > cluster.MaxTimeout:
+			return Errorf("strategy.tpu_timeout", "is %v; expected 1s to %v", s.TPUTimeout, cluster.MaxTimeout)
+		case s.TPUWait && s.TPUReadyTimeout == 0:
+			return Errorf("strategy.tpu_wait", "is set and strategy.tpu_ready_timeout is 0; expected how long to wait, such as strategy.tpu_ready_timeout=30m").And("strategy.tpu_ready_timeout")
 		}
-		return nil
 	}
-	_, err := tpu.NewResolver(s.TPUConfig(nil))
-	switch {
-	case err != nil:
-		return fmt.Errorf("strategy.tpu: %w", err)
-	case s.TPUTimeout < time.Second || s.TPUTimeout > cluster.MaxTimeout:
-		return fmt.Errorf("strategy.tpu_timeout is %v; expected 1s to %v", s.TPUTimeout, cluster.MaxTimeout)
-	case s.TPUWait && s.TPUReadyTimeout == 0:
-		return errors.New("strategy.tpu_wait is set and strategy.tpu_ready_timeout is 0; expected how long to wait, as with --tpu-ready-timeout 30m")
-	}
-	for _, not := range []struct {
-		name string
-		set  bool
-	}{
-		{"strategy.devices", s.Devices != ""}, {"strategy.accumulate", s.Accumulate > 1}, {"strategy.shard_optimizer", s.ShardOptimizer},
-		{"strategy.bucket_mb", s.BucketMB != float64(strategy.DefaultBucketBytes)/(1<<20)}, {"strategy.elastic", s.Elastic},
-		{"runtime.device", r.Device != ""}, {"runtime.lanes", r.Lanes > 0}, {"runtime.kernels", r.Kernels == "off"},
-		{"runtime.intra_op_threads", r.IntraOpThreads > 0}, {"runtime.inter_op_threads", r.InterOpThreads > 0},
-	} {
-		if not.set {
-			return fmt.Errorf("%s is set, which is not for a TPU; leave it out", not.name)
+	defaults := Defaults()
+	is, standard := p.byName(), defaults.byName()
+	for _, row := range table {
+		switch set := row.On != Anywhere && !is[row.Name].Equal(standard[row.Name]); {
+		case set && row.On == OnlyTPU && !onTPU:
+			return Errorf(row.Name, "is set, which is only for strategy tpu; name a TPU with strategy.tpu, or leave it out").And("strategy.name")
+		case set && row.On == NoTPU && onTPU:
+			return Errorf(row.Name, "is set, which is not for a TPU; leave it out").And("strategy.tpu", "strategy.name")
 		}
 	}
 	return nil

@@ -39,9 +39,9 @@ func document(data []byte) (*yaml.Node, error) {
 // nodeError is an error of a node of a YAML document.
 type nodeError struct {
 	line int
-	// unknown is the name of a param that does not exist, if that is the error.
-	unknown string
-	Err     error
+	// param is what the error is about, if it is about a param.
+	param string
+	Err   error
 }
 
 func (e *nodeError) Error() string { return e.Err.Error() }
@@ -61,12 +61,12 @@ func inFile(file string, err error) error {
 	return fmt.Errorf("%s: %w", file, err)
 }
 
-// inSetting returns an error of a setting, which has one line, as --set gives it.
+// inSetting returns an error of a setting, which has one line, with the setting.
 func inSetting(setting string, err error) error {
 	if m := libraryError.FindStringSubmatch(err.Error()); m != nil {
 		err = errors.New(m[2])
 	}
-	return fmt.Errorf("--set %s: %w", setting, err)
+	return fmt.Errorf("%s: %w", setting, err)
 }
 
 // checkNode checks a YAML node against the Go type that it will be decoded into. The library's own
@@ -77,7 +77,7 @@ func checkNode(node *yaml.Node, t reflect.Type, path string) error {
 	}
 	bad := func(expected string) error {
 		at := func(format string, args ...any) error {
-			return &nodeError{line: node.Line, Err: fmt.Errorf(format, args...)}
+			return &nodeError{node.Line, path, fmt.Errorf(format, args...)}
 		}
 		if node.Kind == yaml.ScalarNode && node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 && node.Value != "" {
 			return at("%s is %s, a text in quotes; expected %s, without quotes", nameOf(path), strconv.Quote(describe(node)), expected)
@@ -144,19 +144,19 @@ func checkSection(node *yaml.Node, t reflect.Type, path string) error {
 		name := node.Content[i].Value
 		within := strings.TrimPrefix(path+"."+name, ".")
 		if seen[name] {
-			return &nodeError{line: node.Content[i].Line, Err: fmt.Errorf("%s is set twice; leave out one", within)}
+			return &nodeError{node.Content[i].Line, within, fmt.Errorf("%s is set twice; leave out one", within)}
 		}
 		seen[name] = true
 		member, ok := memberOf(t, name)
 		if !ok {
-			unknown := &nodeError{line: node.Content[i].Line, unknown: within, Err: fmt.Errorf("there is no param %s", within)}
+			err := Unknown(within)
 			if strings.Contains(within, "]") { // of an element of a list, which has names of its own
-				unknown.unknown, unknown.Err = "", fmt.Errorf("%w%s", unknown.Err, words.DidYouMean(name, fieldNames(t)))
+				err = fmt.Errorf("there is no param %s%s", within, words.DidYouMean(name, fieldNames(t)))
 			}
-			return unknown
+			return &nodeError{line: node.Content[i].Line, Err: err}
 		}
 		if t.Kind() == reflect.Map && node.Content[i+1].ShortTag() == "!!null" {
-			return &nodeError{line: node.Content[i].Line, Err: fmt.Errorf("%s has no value", within)}
+			return &nodeError{node.Content[i].Line, within, fmt.Errorf("%s has no value", within)}
 		}
 		if err := checkNode(node.Content[i+1], member, within); err != nil {
 			return err

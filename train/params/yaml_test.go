@@ -90,13 +90,13 @@ func TestParams(t *testing.T) {
 		t.Error(err)
 	}
 	for setting, want := range map[string]string{
-		"train.epoch=3":             "params: --set train.epoch=3: there is no param train.epoch; did you mean train.epochs?",
-		"train.batch_size=many":     "params: --set train.batch_size=many: train.batch_size is many; expected a whole number",
-		"train.batch_size=1.5":      "params: --set train.batch_size=1.5: train.batch_size is 1.5; expected a whole number",
-		"train=3":                   "params: --set train=3: train is 3; expected a section with names",
-		"train.epochs":              `params: --set is "train.epochs"; expected section.name=value`,
-		"strategy.worker_timeout=5": "params: --set strategy.worker_timeout=5: strategy.worker_timeout is 5; expected a duration such as 60s",
-		"summary.enabled=perhap":    "params: --set summary.enabled=perhap: summary.enabled is perhap; expected true or false",
+		"train.epoch=3":             "params: train.epoch=3: there is no param train.epoch; did you mean train.epochs?",
+		"train.batch_size=many":     "params: train.batch_size=many: train.batch_size is many; expected a whole number",
+		"train.batch_size=1.5":      "params: train.batch_size=1.5: train.batch_size is 1.5; expected a whole number",
+		"train=3":                   "params: train=3: train is 3; expected a section with names",
+		"train.epochs":              `params: setting is "train.epochs"; expected section.name=value`,
+		"strategy.worker_timeout=5": "params: strategy.worker_timeout=5: strategy.worker_timeout is 5; expected a duration such as 60s",
+		"summary.enabled=perhap":    "params: summary.enabled=perhap: summary.enabled is perhap; expected true or false",
 	} {
 		q := Defaults()
 		var usage *Error
@@ -128,25 +128,26 @@ func TestStrategyParams(t *testing.T) {
 		{"strategy.devices=gpu", "auto"}, // as many as there are
 		{"strategy.workers='a:1, b:2'", "multiworker"},
 		{"strategy.name=mirrored strategy.devices=cpu", "mirrored"},
-		{"strategy.devices=cpu:0", `devices: devices "cpu:0": the number is "0"; expected 1 to 1024`},
-		{"strategy.name=one strategy.devices=cpu:2", "devices is cpu:2; expected one device for strategy one; use strategy mirrored for several"},
-		{"strategy.name=multiworker", "workers is empty; expected the addresses of gorbit worker processes, host:port,host:port, for strategy multiworker"},
-		{"strategy.name=one strategy.workers=a:1", "workers is a:1, which is only for strategy multiworker; leave it out"},
-		{"strategy.workers=a:1 strategy.devices=cpu:2", "devices is cpu:2, which is not for strategy multiworker; each worker has its own: gorbit worker --devices"},
-		{"strategy.workers=a", `workers: address is "a"; expected HOST:PORT, such as 10.0.0.7:2222`},
-		{"strategy.workers=a:99999", `workers: address is "a:99999" with port "99999"; expected a port from 1 to 65535`},
-		{"strategy.workers='a:1,a:1'", "workers: a:1 is named twice"},
-		{"strategy.workers='localhost:1,127.0.0.1:1'", "workers: 127.0.0.1:1 is named twice"},
+		{"strategy.devices=cpu:0", `params: strategy.devices: devices "cpu:0": the number is "0"; expected 1 to 1024`},
+		{"strategy.name=one strategy.devices=cpu:2", "params: strategy.devices is cpu:2; expected one device for strategy one; use strategy mirrored for several"},
+		{"strategy.name=multiworker", "params: strategy.workers is empty; expected the addresses of gorbit worker processes, host:port,host:port, for strategy multiworker"},
+		{"strategy.name=one strategy.workers=a:1", "params: strategy.workers is a:1, which is only for strategy multiworker; leave it out"},
+		{"strategy.workers=a:1 strategy.devices=cpu:2", "params: strategy.devices is cpu:2, which is not for strategy multiworker; each worker has its own: gorbit worker --devices"},
+		{"strategy.workers=a", `params: strategy.workers: address is "a"; expected HOST:PORT, such as 10.0.0.7:2222`},
+		{"strategy.workers=a:99999", `params: strategy.workers: address is "a:99999" with port "99999"; expected a port from 1 to 65535`},
+		{"strategy.workers='a:1,a:1'", "params: strategy.workers: a:1 is named twice"},
+		{"strategy.workers='localhost:1,127.0.0.1:1'", "params: strategy.workers: 127.0.0.1:1 is named twice"},
 		{"strategy.input=local strategy.workers='a:1,b:2'", "multiworker"},
-		{"strategy.input=local", "input is local, which is only for strategy multiworker; leave it out"},
-		{"strategy.accumulate=0", "accumulate is 0; expected 1 or more"},
-		{"strategy.bucket_mb=0", "bucket_mb is 0; expected more than 0 and at most 1048576"},
-		{"strategy.worker_timeout=10ms", "worker_timeout is 10ms; expected 1s to 1h0m0s"},
+		{"strategy.input=local", "params: strategy.input is local, which is only for strategy multiworker; leave it out"},
+		{"strategy.accumulate=0", "params: strategy.accumulate is 0; expected 1 or more"},
+		{"strategy.bucket_mb=0", "params: strategy.bucket_mb is 0; expected more than 0 and at most 1048576"},
+		{"strategy.worker_timeout=10ms", "params: strategy.worker_timeout is 10ms; expected 1s to 1h0m0s"},
 		{"strategy.worker_timeout=1h", "auto"},
-		{"strategy.worker_timeout=2h", "worker_timeout is 2h0m0s; expected 1s to 1h0m0s"},
-		{"strategy.max_restarts=-1", "max_restarts is -1; expected 0 or more"},
+		{"strategy.worker_timeout=2h", "params: strategy.worker_timeout is 2h0m0s; expected 1s to 1h0m0s"},
+		{"strategy.max_restarts=-1", "params: strategy.max_restarts is -1; expected 0 or more"},
 	} {
 		p := Defaults()
+		p.Graph, p.Data.Dir = "g", "d"
 		for _, setting := range strings.Split(strings.ReplaceAll(test.settings, ", ", ","), " ") {
 			if setting == "" {
 				continue
@@ -156,7 +157,7 @@ func TestStrategyParams(t *testing.T) {
 			}
 		}
 		got := p.Strategy.Kind()
-		if err := p.Strategy.validate(); err != nil {
+		if err := p.Validate(); err != nil {
 			got = err.Error()
 		}
 		if got != test.want {

@@ -6,27 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// Closest returns the name that is most like a word, or "" if none is. A name is like it if at most
-// a third of the word's letters differ; if there is none, the only name that begins with the word is,
-// if that has three letters or more. Upper and lower case are the same, and so are "-" and "_".
+// Closest returns the name that is most like a word, or "" if none is. A name is like it if at most two
+// of the word's letters differ, and no more than a third of them. Upper and lower case are the same, and
+// so are "-" and "_".
 func Closest(word string, names []string) string {
 	typed := plain(word)
-	best, least := "", 1+utf8.RuneCountInString(word)/3
+	best, least := "", 1+min(2, utf8.RuneCountInString(word)/3)
 	for _, name := range names {
 		if d := distance([]rune(typed), []rune(plain(name)), least+1); d < least || d == least && len(name) > len(best) && best != "" {
 			best, least = name, d
-		}
-	}
-	if best != "" || utf8.RuneCountInString(word) < 3 {
-		return best
-	}
-	for _, name := range names {
-		switch {
-		case !strings.HasPrefix(plain(name), typed):
-		case best != "":
-			return ""
-		default:
-			best = name
 		}
 	}
 	return best

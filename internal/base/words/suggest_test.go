@@ -12,8 +12,10 @@ func TestDidYouMean(t *testing.T) {
 		"knd":           "; did you mean kind?",
 		"learing-rate":  "; did you mean learning-rate?",
 		"learning_rate": "; did you mean learning-rate?",
-		"learn":         "; did you mean learning-rate?",
-		"warmup":        "", // two begin so
+		"learn":         "", // not by its beginning
+		"laerning-rt":   "", // three letters
+		"laerning-rte":  "; did you mean learning-rate?",
+		"warmup":        "",
 		"le":            "",
 		"shape":         "",
 		"A":             "; did you mean a?",

@@ -1,7 +1,6 @@
 package groups
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"regexp"
@@ -45,7 +44,7 @@ func layersOf(c *graphs.Contract, decay float64) (*Layers, map[string]float64, e
 		if found != nil {
 			var err error
 			if n, err = strconv.Atoi(found[2]); err != nil {
-				return nil, nil, fmt.Errorf("optimizer.layer_decay: variable %s: number of the layer: %w", v.Name, err)
+				return nil, nil, params.Errorf("optimizer.layer_decay", ": variable %s: number of the layer: %w", v.Name, err)
 			}
 			stacks[found[1]], numbers[n] = true, true
 			l.Within++
@@ -60,9 +59,9 @@ func layersOf(c *graphs.Contract, decay float64) (*Layers, map[string]float64, e
 	}
 	switch {
 	case len(numbers) == 0:
-		return nil, nil, fmt.Errorf("optimizer.layer_decay is %v, and no trained variable has layers/NUMBER/ in its name; expected such names, as model/encoder/layers/0/attention/query/kernel; give the layers factors of their own with optimizer.groups", decay)
+		return nil, nil, params.Errorf("optimizer.layer_decay", "is %v, and no trained variable has layers/NUMBER/ in its name; expected such names, as model/encoder/layers/0/attention/query/kernel; give the layers factors of their own with optimizer.groups", decay)
 	case len(stacks) > 1:
-		return nil, nil, fmt.Errorf("optimizer.layer_decay is %v, and the variables have several stacks of layers, in %s; expected one; give the layers factors of their own with optimizer.groups",
+		return nil, nil, params.Errorf("optimizer.layer_decay", "is %v, and the variables have several stacks of layers, in %s; expected one; give the layers factors of their own with optimizer.groups",
 			decay, strings.Join(slices.Sorted(maps.Keys(stacks)), ", "))
 	}
 	order := slices.Sorted(maps.Keys(numbers))

@@ -4,7 +4,6 @@ package groups
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -54,7 +53,7 @@ func (d *Division) Frozen() []string {
 
 // Divide assigns every trained variable to the first group that matches it, and multiplies the learning
 // rates of lower layers by the powers of a decay. It returns nil if there are no groups and the decay is
-// 1. Errors begin with the name of a param. A group without a variable is an error, as
+// 1. Errors are *params.Error. A group without a variable is an error, as
 // are groups that freeze all.
 func Divide(c *graphs.Contract, groups []params.Group, layerDecay float64) (*Division, error) {
 	if len(groups) == 0 && layerDecay == 1 {
@@ -87,7 +86,7 @@ func divide(c *graphs.Contract, groups []params.Group) (*Division, error) {
 	patterns := make([]*regexp.Regexp, len(groups))
 	for i, g := range groups {
 		if err := g.Validate(); err != nil {
-			return nil, fmt.Errorf("%s.%w", params.GroupName(i), err)
+			return nil, params.GroupErrorf(i, "%w", err)
 		}
 		patterns[i], _ = g.Pattern()
 		d.Parts[i].Group = g
@@ -115,14 +114,14 @@ func divide(c *graphs.Contract, groups []params.Group) (*Division, error) {
 		switch {
 		case p.Variables > 0:
 		case p.Earlier > 0:
-			return nil, fmt.Errorf("%s.match is %q, and earlier groups have all %d variables that it matches; a variable belongs to the first group that matches it: move this group up, or leave it out", params.GroupName(i), p.Match, p.Earlier)
+			return nil, params.GroupErrorf(i, "match is %q, and earlier groups have all %d variables that it matches; a variable belongs to the first group that matches it: move this group up, or leave it out", p.Match, p.Earlier)
 		default:
-			return nil, fmt.Errorf("%s.match is %q, which matches no trained variable; expected a regular expression for whole names, of which the nearest are %s; gorbit inspect GRAPH lists all",
-				params.GroupName(i), p.Match, strings.Join(nearest(c, p.Match), ", "))
+			return nil, params.GroupErrorf(i, "match is %q, which matches no trained variable; expected a regular expression for whole names, of which the nearest are %s; gorbit inspect GRAPH lists all",
+				p.Match, strings.Join(nearest(c, p.Match), ", "))
 		}
 	}
 	if trained == 0 {
-		return nil, fmt.Errorf("optimizer.groups: all %d variables are frozen; expected at least one to train", len(c.Variables))
+		return nil, params.Errorf("optimizer.groups", ": all %d variables are frozen; expected at least one to train", len(c.Variables))
 	}
 	for _, s := range c.UpdatedStates() {
 		for i, g := range groups {

@@ -1,0 +1,80 @@
+package params
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/dense"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+func (p Params) StrategyConfig(functions strategy.Functions) strategy.Config {
+	return strategy.Config{StepsPerCall: p.stepsPerCall(), IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
+		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
+}
+
+// stepsPerCall returns the number of steps in a call; 0 means the strategy's best. No call is longer
+// than a loop.
+func (p Params) stepsPerCall() int {
+	if p.Strategy.Input == InputLocal {
+		return 1
+	}
+	return int(min(int64(p.Train.StepsPerCall), p.Train.StepsPerLoop))
+}
+
+// Dataset returns the configuration of the data: for training, endless shuffled passes; for
+// evaluation, one pass in order.
+func (p Params) Dataset(files []string, train bool, layout dataset.Layout) dataset.Config {
+	policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt)
+	c := dataset.Config{
+		Files:     files,
+		BatchSize: p.Eval.BatchSize,
+		Epochs:    1,
+		Shuffle:   dataset.ShuffleNone,
+		Layout:    layout,
+		OnCorrupt: policy,
+		Readers:   p.Data.Readers,
+	}
+	if train {
+		c.BatchSize, c.Epochs = p.Train.BatchSize, 0
+		c.Shuffle, c.Buffer, c.Seed = dataset.Shuffle(p.Data.Shuffle), p.Data.Buffer, uint64(p.Seed)
+		c.DropRemainder = p.Data.DropRemainder
+	} else if rows, ok := layout.(packed.Config); ok && rows.Rows > 0 {
+		c.BatchSize = rows.Shape(1).Examples
+	} else if stacked, ok := layout.(dense.Config); ok && stacked.Examples > 0 {
+		c.BatchSize = stacked.Examples
+	}
+	return c
+}
+
+// BucketLengths returns the lengths of data.buckets.
+func (d Data) BucketLengths() ([]int, error) {
+	if d.Buckets == "" {
+		return nil, nil
+	}
+	var out []int
+	for word := range strings.SplitSeq(d.Buckets, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || n < 1 {
+			return nil, Errorf("data.buckets", "is %q; expected lengths of rows, such as 32,64", d.Buckets)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// Packed returns how the examples of a batch are laid into rows.
+func (p Params) Packed() packed.Config {
+	buckets, _ := p.Data.BucketLengths() // checked by Validate
+	return packed.Config{Packing: packed.Packing(p.Data.Packing), RowLength: p.Data.RowLength, Rows: p.Data.Rows, RowExamples: p.Data.RowExamples, Buckets: buckets, Truncate: p.Data.Truncate}
+}
+
+func (p Params) ScheduleConfig(steps int64) runner.ScheduleConfig {
+	o := p.Optimizer
+	return runner.ScheduleConfig{Name: o.Schedule, PeakLearningRate: o.LearningRate, EndLearningRate: o.EndLearningRate,
+		WarmupSteps: o.WarmupSteps, WarmupRatio: o.WarmupRatio, TotalSteps: steps, Power: o.Power, Cycles: o.Cycles, Timescale: o.Timescale}
+}
