@@ -140,8 +140,8 @@ def written(options: base.Options, lines: Sequence[stats.Line], size: str) -> st
     peaks = stats.Summary.of(rate / 1e9 for rate in fastest.values())
     return (
         f"{tables.markdown(HEADER, rows)}\n\nThe same blocks for all, {plan.BATCH} a batch, "
-        f"{plan.MASKED:.0%} of their tokens masked anew, float32, "
-        f"{' or '.join(map(str, timed))} steps a run behind {plan.WARM_STEPS} that do not count; "
+        f"{plan.MASKED:.0%} of their tokens masked, float32, "
+        f"{' or '.join(map(str, timed))} steps a run after {plan.WARM_STEPS} that do not count; "
         "median (least to greatest). GEMM peak in the shapes of the encoder and of the head, "
         f"GFLOP/s: {tables.spread(peaks)}. A token takes {flop / 1e6:.3g} MFLOP of dense products, "
         "with the head for the masked tokens alone; Hugging Face's model computes it for all. "

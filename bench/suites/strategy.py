@@ -94,7 +94,7 @@ def written(lines: Sequence[stats.Line]) -> str:
     timed = " or ".join(str(n) for n in sorted({line["steps"] for line in lines}))
     return (
         f"{table}\n\nThe same global batches of {plan.BATCH} in every row, float32, {timed} steps "
-        f"a run behind {plan.WARM_STEPS} that do not count; median (least to greatest). Ratios are "
+        f"a run after {plan.WARM_STEPS} that do not count; median (least to greatest). Ratios are "
         "taken within a round and within a library. Pairs of MRPC's lengths: gorbit packs them, "
         f"tf.distribute takes them padded to {plan.LENGTH}, with oneDNN on in all of its rows. "
         "Memory is the sum of what each process of a run held at most. "

@@ -193,7 +193,7 @@ def written(
     timed = sorted({line.get("steps", steps) for line in lines})
     repeated = sum(line.get("repeated", 0) for line in lines)
     notes = [
-        f"Batches of {plan.BATCH}, float32, {' or '.join(map(str, timed))} steps a run behind "
+        f"Batches of {plan.BATCH}, float32, {' or '.join(map(str, timed))} steps a run after "
         f"{plan.GPU_WARM_STEPS if gpu else plan.WARM_STEPS} that do not count; "
         "median (least to greatest); shares and ratios are those within a round.",
         f"Products {TF32 if gpu.tf32 else NO_TF32}." if gpu else "",

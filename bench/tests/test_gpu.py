@@ -200,7 +200,7 @@ def test_jobs_and_tables_are_those_of_the_gpu(options, monkeypatch):
     assert "peak memory of the host, GB" in text
     assert "Keras 3 fit, without XLA | | | | | | | | failed: was not run" in text
     assert "TensorFlow on the GPU 9,000." in text
-    assert "500 steps a run behind 20 that do not count" in text
+    assert "500 steps a run after 20 that do not count" in text
     assert "Products in TF32 in all rows and in the peak" in text
     assert str(FOUND) in text
 
