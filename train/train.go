@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"syscall"
 	"time"
 
@@ -96,7 +97,8 @@ func trainRemote(ctx context.Context, remote vfs.Remote, p params.Params, folder
 }
 
 // inFolder trains in the run's folder. It holds a lock so that no other process trains there.
-func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
+func (t *training) inFolder(ctx context.Context) (out runner.Outputs, err error) {
+	_, before := vfs.Stat(t.folder)
 	if err := vfs.MkdirAll(t.folder, 0o755); errors.Is(err, syscall.ENOTDIR) {
 		return nil, &params.Error{Err: fmt.Errorf("%s is a file, or is below one; expected the folder of the run, or the name of a new one", t.name())}
 	} else if err != nil {
@@ -107,6 +109,11 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 		return nil, err
 	}
 	defer unlock()
+	defer func() {
+		if err != nil && errors.Is(before, fs.ErrNotExist) && t.env.remote == "" {
+			removeUnused(t.folder)
+		}
+	}()
 	if t.manager, err = t.openManager(t.folder, false); err != nil {
 		return nil, err
 	}
@@ -120,7 +127,7 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 	} else if done {
 		return t.before.outputs(), t.endBack()
 	}
-	out, err := t.run(ctx)
+	out, err = t.run(ctx)
 	if err == nil || errors.Is(err, runner.ErrStopped) {
 		if failed := t.endBack(); failed != nil {
 			err = errors.Join(err, failed)
@@ -132,6 +139,16 @@ func (t *training) inFolder(ctx context.Context) (runner.Outputs, error) {
 	}
 	t.tellEnd(err)
 	return out, err
+}
+
+// removeUnused removes the folder of a run that failed before it wrote anything. The caller holds its lock.
+func removeUnused(folder string) {
+	checkpoints := vfs.Join(folder, runfolder.Checkpoints)
+	_ = vfs.Remove(checkpoints) // fails if it has any
+	if left, err := vfs.ReadDir(folder); err == nil && len(left) == 1 && left[0].Name() == checkpoint.LockName {
+		_ = vfs.Remove(vfs.Join(folder, checkpoint.LockName))
+		_ = vfs.Remove(folder)
+	}
 }
 
 // afterNonFinite says what to try after a loss or gradient that is not finite.
