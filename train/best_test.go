@@ -28,9 +28,9 @@ func TestBestDirection(t *testing.T) {
 		{best: "macro_f1", mode: "auto", want: runner.HigherIsBetter},
 		{best: "distance", mode: "min", want: runner.LowerIsBetter},
 		{best: "distance", mode: "max", want: runner.HigherIsBetter},
-		{best: "loss", mode: "max", err: "params: checkpoint.best_mode is max; for loss expected min; leave it out, or use --set checkpoint.best_mode=min"},
-		{best: "f1", mode: "min", err: "params: checkpoint.best_mode is min; for f1 expected max; leave it out, or use --set checkpoint.best_mode=max"},
-		{best: "distance", err: `params: checkpoint.best is "distance", whose direction is unknown; add --set checkpoint.best_mode=max if higher is better, or min if lower is better`},
+		{best: "loss", mode: "max", err: "params: checkpoint.best_mode is max; for loss expected min; leave it out, or use checkpoint.best_mode=min"},
+		{best: "f1", mode: "min", err: "params: checkpoint.best_mode is min; for f1 expected max; leave it out, or use checkpoint.best_mode=max"},
+		{best: "distance", err: `params: checkpoint.best is "distance", whose direction is unknown; add checkpoint.best_mode=max if higher is better, or min if lower is better`},
 	} {
 		got, err := params.Checkpoint{Best: test.best, BestMode: test.mode}.BestOrder(classifier)
 		if test.err != "" {

@@ -25,11 +25,11 @@ func (c Checkpoint) BestOrder(t task.Task) (runner.Better, error) {
 	case c.BestMode == "" || c.BestMode == ModeAuto:
 		if !ok {
 			return 0, Errorf("checkpoint.best", "is %q, whose direction is unknown; "+
-				"add --set checkpoint.best_mode=max if higher is better, or min if lower is better", c.Best)
+				"add checkpoint.best_mode=max if higher is better, or min if lower is better", c.Best)
 		}
 		return known, nil
 	case ok && c.BestMode != BestModes[known]:
-		return 0, Errorf("checkpoint.best_mode", "is %s; for %s expected %s; leave it out, or use --set checkpoint.best_mode=%[3]s",
+		return 0, Errorf("checkpoint.best_mode", "is %s; for %s expected %s; leave it out, or use checkpoint.best_mode=%[3]s",
 			c.BestMode, c.Best, BestModes[known])
 	case c.BestMode == ModeMin:
 		return runner.LowerIsBetter, nil

@@ -76,7 +76,7 @@ func (s Strategy) together() error {
 	case s.Kind() != devices.MultiWorker && workers > 0:
 		return Errorf("strategy.workers", "is %s, which is only for strategy multiworker; leave it out", s.Workers).And("strategy.name")
 	case s.Kind() == devices.MultiWorker && s.Devices != "":
-		return Errorf("strategy.devices", "is %s, which is not for strategy multiworker; each worker has its own: gorbit worker --devices", s.Devices).And("strategy.name")
+		return Errorf("strategy.devices", "is %s, which is not for strategy multiworker; each worker names its own", s.Devices).And("strategy.name")
 	case s.Input == InputLocal && s.Kind() != devices.MultiWorker:
 		return Errorf("strategy.input", "is local, which is only for strategy multiworker; leave it out").And("strategy.name")
 	}

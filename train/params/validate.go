@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -116,6 +117,9 @@ func (p Params) checkData() error {
 	d := p.Data
 	if d.Rows > p.Train.BatchSize {
 		return Errorf("data.rows", "is %d and train.batch_size is %d; expected at most one row for each example; lower data.rows, or set train.batch_size to the most examples of a step", d.Rows, p.Train.BatchSize).And("train.batch_size")
+	}
+	if d.Rows != 0 && d.Packing == string(packed.PackFirstFit) {
+		return Errorf("data.packing", "is %q, which does not fix the number of rows, and data.rows is %d; expected %s or %s", d.Packing, d.Rows, packed.PackBestFit, packed.PackNone).And("data.rows")
 	}
 	if d.Rows != 0 && p.Strategy.Input == InputLocal {
 		return Errorf("strategy.input", "is local and data.rows is %d; expected 0, because workers that read their own parts cannot fill rows together; use strategy.input=chief, or leave out data.rows", d.Rows).And("data.rows")

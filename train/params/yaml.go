@@ -149,11 +149,17 @@ func checkSection(node *yaml.Node, t reflect.Type, path string) error {
 		seen[name] = true
 		member, ok := memberOf(t, name)
 		if !ok {
+			key := node.Content[i]
+			// In a section that there is not, its first name says more.
+			for v := node.Content[i+1]; v.Kind == yaml.MappingNode && len(v.Content) > 0; v = v.Content[1] {
+				key = v.Content[0]
+				within += "." + key.Value
+			}
 			err := Unknown(within)
 			if strings.Contains(within, "]") { // of an element of a list, which has names of its own
 				err = fmt.Errorf("there is no param %s%s", within, words.DidYouMean(name, fieldNames(t)))
 			}
-			return &nodeError{line: node.Content[i].Line, Err: err}
+			return &nodeError{line: key.Line, Err: err}
 		}
 		if t.Kind() == reflect.Map && node.Content[i+1].ShortTag() == "!!null" {
 			return &nodeError{node.Content[i].Line, within, fmt.Errorf("%s has no value", within)}
