@@ -109,6 +109,41 @@ func TestDocumentedNames(t *testing.T) {
 	}
 }
 
+// TestQuestionsAreAnswered checks that each question of docs/design/questions.md links a file, and that
+// what its answer names is in one of the files that it links.
+func TestQuestionsAreAnswered(t *testing.T) {
+	const page = "docs/design/questions.md"
+	d, err := readDocument(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`\]\(([^)]+\.go)\)`)
+	name := regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`")
+	questions := strings.Split(strings.Join(d.lines, "\n"), "\n## ")[1:]
+	for _, section := range questions {
+		question, answer, _ := strings.Cut(section, "\n")
+		var source strings.Builder
+		for _, match := range link.FindAllStringSubmatch(answer, -1) {
+			text, err := os.ReadFile(filepath.Join(testkit.Root(), filepath.Dir(page), match[1]))
+			if err != nil {
+				t.Errorf("%s: %s: %v", page, question, err)
+			}
+			source.Write(text)
+		}
+		if source.Len() == 0 {
+			t.Errorf("%s: %s: the answer links no file of Go", page, question)
+		}
+		for _, match := range name.FindAllStringSubmatch(answer, -1) {
+			if !regexp.MustCompile(`\b` + match[1] + `\b`).MatchString(source.String()) {
+				t.Errorf("%s: %s: %s is in no file that the answer links", page, question, match[0])
+			}
+		}
+	}
+	if len(questions) != 10 {
+		t.Errorf("%s has %d questions; expected 10", page, len(questions))
+	}
+}
+
 // TestDocumentedCode checks that the Go code of pages is that of an example, which is compiled, and that
 // files of examples are shown as they are.
 func TestDocumentedCode(t *testing.T) {
