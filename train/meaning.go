@@ -2,7 +2,6 @@ package train
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -194,21 +193,6 @@ func (f *preflight) differences(there meaning) []difference {
 		return nil
 	}
 	return differences(there, meaning{f.records.manifest, f.params.Data.Features}, f.contract)
-}
-
-// SameMeaning returns a *PreflightError if the numbers in the data of params do not mean what the run in a
-// folder learned: labels, categories or tokens. Runs that are compared must agree in that.
-func SameMeaning(ctx context.Context, p params.Params, folder string, env Env) error {
-	s, err := newSetup(ctx, p, env.prepare())
-	if err != nil {
-		return err
-	}
-	if err := s.openData(); err != nil {
-		return err
-	}
-	f := preflightOf(s)
-	f.runMeaning(folder)
-	return f.err()
 }
 
 // initMeaning reports initial weights that were trained on other names for the numbers of the data.

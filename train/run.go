@@ -67,21 +67,6 @@ func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error)
 	return p.Checkpoints.Restore(ctx, p.prefix)
 }
 
-// readRunParams reads the params of a run.
-func readRunParams(folder string) (params.Params, error) {
-	p, err := params.Read(filepath.Join(folder, runfolder.Params))
-	return p, runfolder.NotRun(folder, err)
-}
-
-// readRunManifest returns the manifest of a run's data, or nil if the run has none.
-func readRunManifest(folder string) (*convert.Manifest, error) {
-	m, err := convert.ReadManifest(filepath.Join(folder, runfolder.Data))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return m, err
-}
-
 // OpenRun opens a run folder and composes its graph for evaluation. settings, of the form
 // "section.name=value", override those of the run's params that matter for reading. The variables have no values until Load or
 // EvaluateContinuously restores a checkpoint.
