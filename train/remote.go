@@ -35,13 +35,6 @@ func (r *renamed) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Names of checkpoints for Run.Load and LocalRun.
-const (
-	Latest       = "latest"         // the newest complete one
-	Best         = "best"           // the best by checkpoint.best
-	BestOrLatest = "best-or-latest" // the best if the run kept one, otherwise the latest
-)
-
 // LocalRun returns a folder of this machine with what is needed to evaluate a checkpoint of a run:
 // the run's own folder, or a copy of a part of a run in a bucket, which another process may be
 // training. which is one of the names above or a step; "" copies all checkpoints.
