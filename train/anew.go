@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -26,7 +27,7 @@ func (t *training) anew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !exists(filepath.Join(t.folder, runfolder.Params)) {
+	if !prepare.Exists(filepath.Join(t.folder, runfolder.Params)) {
 		if len(checkpoints) > 0 {
 			return &params.Error{Err: fmt.Errorf("--overwrite: folder %s has checkpoints and no %s; expected a run; give another folder with --run", t.name(), runfolder.Params)}
 		}
@@ -58,7 +59,7 @@ func (t *training) anew(ctx context.Context) error {
 		return err
 	}
 	for _, dir := range all {
-		if !dir.IsDir() && isEvents(dir.Name()) { // of the params
+		if !dir.IsDir() && runfolder.IsEvents(dir.Name()) { // of the params
 			if err := remove(dir.Name()); err != nil {
 				return err
 			}
@@ -73,7 +74,7 @@ func (t *training) anew(ctx context.Context) error {
 		}
 		for _, f := range inner {
 			name := filepath.Join(dir.Name(), f.Name())
-			if events && !isEvents(f.Name()) || !events && !isEvaluation(filepath.Join(t.folder, name)) {
+			if events && !runfolder.IsEvents(f.Name()) || !events && !isEvaluation(filepath.Join(t.folder, name)) {
 				continue
 			}
 			if err := remove(name); err != nil {
@@ -105,7 +106,7 @@ func (t *training) canBegin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for name, path := range map[string]string{"init": t.params.Init, "data.dir": t.params.Data.Dir} {
+	for name, path := range map[string]string{"init": t.Params.Init, "data.dir": t.Params.Data.Dir} {
 		inside := t.env.remote != "" && (path == t.env.remote || strings.HasPrefix(path, t.env.remote+"/"))
 		if real, err := filepath.EvalSymlinks(path); path != "" && err == nil { // it is on this machine
 			rel, err := filepath.Rel(folder, real)
@@ -116,12 +117,12 @@ func (t *training) canBegin(ctx context.Context) error {
 		}
 	}
 	// A run's own copy of its graph may lack them.
-	bundle, err := checkpoint.OpenBundle(filepath.Join(t.export.Path, valuesFolder, "variables"))
+	bundle, err := checkpoint.OpenBundle(filepath.Join(t.Export.Path, runfolder.ValuesFolder, "variables"))
 	if err == nil {
 		err = bundle.Verify(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("--overwrite: initial variables of graph %s: %w", t.export.Path, err)
+		return fmt.Errorf("--overwrite: initial variables of graph %s: %w", t.Export.Path, err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -123,7 +124,7 @@ func TestOverwriteRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v; expected %q", test.name, err, test.want)
 		}
-		if !exists(filepath.Join(run, runfolder.Checkpoints, "ckpt-4.index")) {
+		if !prepare.Exists(filepath.Join(run, runfolder.Checkpoints, "ckpt-4.index")) {
 			t.Fatalf("%s: the checkpoint is gone", test.name)
 		}
 	}

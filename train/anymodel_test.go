@@ -245,7 +245,7 @@ func answersAlone(t *testing.T, run string) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		if _, err := r.Load(t.Context(), Latest); err != nil {
+		if _, err := r.Load(t.Context(), params.Latest); err != nil {
 			t.Fatal(err)
 		}
 		err = r.PredictSplit(t.Context(), "dev", func(a predict.Answer) error {

@@ -261,7 +261,7 @@ func TestAnyModelPreflight(t *testing.T) {
 				}
 				return
 			}
-			found := (*PreflightError)(nil)
+			found := (*params.PreflightError)(nil)
 			if !errors.As(err, &found) || len(found.Findings) != len(test.want) {
 				t.Fatalf("got %v, want %d findings", err, len(test.want))
 			}
@@ -343,7 +343,7 @@ func TestAnyModelStopsEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if step, err := r.Load(t.Context(), Best); err != nil || step != at {
+	if step, err := r.Load(t.Context(), params.Best); err != nil || step != at {
 		t.Errorf("the best checkpoint is of step %d, %v; expected %d", step, err, at)
 	}
 }
@@ -383,7 +383,7 @@ func TestMinDelta(t *testing.T) {
 	if len(all) != 3 || all[2].Step != 12 || all[2].Outputs["warmth_error"] >= all[0].Outputs["warmth_error"] {
 		t.Fatalf("the evaluations are %v; expected three, each better", all)
 	}
-	if step, err := loaded(t, run, quiet()).Load(t.Context(), Best); err != nil || step == 4 {
+	if step, err := loaded(t, run, quiet()).Load(t.Context(), params.Best); err != nil || step == 4 {
 		t.Errorf("the best checkpoint is of step %d, %v", step, err)
 	}
 	for want, delta := range map[string]float64{

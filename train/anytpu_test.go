@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/tpu/emulator"
 
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -149,7 +150,7 @@ func readOnTPU(t *testing.T, run, at string) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		if _, err := r.Load(t.Context(), Latest); err != nil {
+		if _, err := r.Load(t.Context(), params.Latest); err != nil {
 			t.Fatal(err)
 		}
 		out, err := r.Evaluate(t.Context(), "")
@@ -215,7 +216,7 @@ func nearJSON(t *testing.T, what, got, want string) {
 // The length of batches on a TPU is that of the longest example, if the data say it.
 func TestTPULength(t *testing.T) {
 	p := onTPU(tpuParams(t, "words"), "grpc://127.0.0.1:1")
-	export, err := openExport(t.Context(), p.Graph, quiet().prepare())
+	export, err := prepare.OpenExport(t.Context(), p.Graph, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,11 +224,11 @@ func TestTPULength(t *testing.T) {
 	m := &convert.Manifest{Splits: map[string]*convert.Split{"train": {Features: map[string]*convert.Statistics{"words": {Longest: &longest}, "sum": {}}}, "dev": {}}}
 	for _, c := range []struct{ set, want int }{{0, 24}, {12, 12}} {
 		p.Data.RowLength = c.set
-		if err := fixLength(&p, export.Contract, m); err != nil || p.Data.RowLength != c.want {
+		if err := prepare.FixLength(&p, export.Contract, m); err != nil || p.Data.RowLength != c.want {
 			t.Errorf("%d became %d, %v; expected %d", c.set, p.Data.RowLength, err, c.want)
 		}
-		axes := tpuAxes(p, export.Contract, 3)
-		if last := axes[2]; len(axes) != 3 || axes[0][axisLength] != 4 || last[axisExamples] != 6 || last[axisLength] != int64(c.want) || len(last) != 2 {
+		axes := prepare.TpuAxes(p, export.Contract, 3)
+		if last := axes[2]; len(axes) != 3 || axes[0][prepare.AxisLength] != 4 || last[prepare.AxisExamples] != 6 || last[prepare.AxisLength] != int64(c.want) || len(last) != 2 {
 			t.Errorf("the axes are %v", axes)
 		}
 	}

@@ -14,8 +14,11 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
@@ -23,14 +26,14 @@ import (
 // attempt is one try at a training, which ends early if a worker is lost.
 type attempt struct {
 	*training
-	on          placed
+	on          prepare.Placed
 	task        task.Task
-	model       *Model
-	checkpoints *Checkpoints
-	metrics     *metricsLog
+	model       *loop.Model
+	checkpoints *loop.Checkpoints
+	metrics     *record.MetricsLog
 	files       evaluationFiles
-	board       *board
-	watched     *replicas // nil if there is only one replica
+	board       *record.Board
+	watched     *record.Replicas // nil if there is only one replica
 	phases      *phases
 	saves       *measuredSaves
 	controller  *runner.Controller
@@ -38,36 +41,36 @@ type attempt struct {
 
 // attempt trains until the end, or until a worker is lost.
 func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) {
-	contract := t.export.Contract
+	contract := t.Export.Contract
 	on, err := t.place(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { on.release(ctx, err, t.env.Log) }()
+	defer func() { on.Release(ctx, err, t.env.Log) }()
 	defer on.Close()
-	if err := allowPrecision(t.params, contract, computers(on.Strategy, on.workers), t.env.Log); err != nil {
+	if err := prepare.AllowPrecision(t.Params, contract, prepare.Computers(on.Strategy, on.Workers), t.env.Log); err != nil {
 		return nil, err
 	}
 	if t.env.Placed != nil {
 		t.env.Placed(on.Runtime())
 	}
-	if on.tpu != nil {
-		t.cores = len(on.Runtime().Devices)
+	if on.Tpu != nil {
+		t.Cores = len(on.Runtime().Devices)
 	}
-	filled := new(filling)
+	filled := new(loop.Filling)
 	data, stopData := t.source(on, filled)
 	defer stopData()
-	metrics, err := openMetrics(filepath.Join(t.folder, runfolder.Metrics), t.env.Log)
+	metrics, err := record.OpenMetrics(filepath.Join(t.folder, runfolder.Metrics), t.env.Log)
 	if err != nil {
 		return nil, err
 	}
 	defer metrics.Close()
-	a := &attempt{training: t, on: on, task: NewTask(ctx, contract, on.Strategy), metrics: metrics, board: new(board),
-		model: NewModel(on.Strategy, t.scalars, t.env.Log), phases: &phases{journal: &t.journal, fill: filled, total: &t.journal.spent}, checkpoints: NewCheckpoints(t.manager, on, contract, t.env.Log)}
-	a.checkpoints.logs = append(a.checkpoints.logs, metrics, &a.files)
-	a.checkpoints.frozen = append(a.checkpoints.frozen, t.groups.Frozen()...)
+	a := &attempt{training: t, on: on, task: loop.NewTask(ctx, contract, on.Strategy), metrics: metrics, board: new(record.Board),
+		model: loop.NewModel(on.Strategy, t.scalars, t.env.Log), phases: &phases{journal: &t.journal, fill: filled, total: &t.journal.spent}, checkpoints: loop.NewCheckpoints(t.manager, on, contract, t.env.Log)}
+	a.checkpoints.Logs = append(a.checkpoints.Logs, metrics, &a.files)
+	a.checkpoints.Frozen = append(a.checkpoints.Frozen, t.groups.Frozen()...)
 	if t.evaluations != nil {
-		if a.task, a.model.reduce, err = t.forSplit(ctx, a.task, t.params.Data.Eval); err != nil {
+		if a.task, a.model.Reduce, err = t.ForSplit(ctx, a.task, t.Params.Data.Eval); err != nil {
 			return nil, err
 		}
 	}
@@ -77,14 +80,14 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if err := a.begin(ctx); err != nil {
 		return nil, err
 	}
-	defer a.board.close(t.env.Log)
+	defer a.board.Close(t.env.Log)
 	a.announce()
 	t.journalStart(on.Runtime(), a.controller.Step)
 	a.phases.train()
 	if t.evaluations == nil {
 		err = a.controller.Train(ctx, t.steps)
 	} else {
-		out, err = a.controller.TrainAndEvaluate(ctx, t.steps, evalSteps(t.params), max(t.params.Train.EvalInterval, 0))
+		out, err = a.controller.TrainAndEvaluate(ctx, t.steps, evalSteps(t.Params), max(t.Params.Train.EvalInterval, 0))
 	}
 	a.phases.trained(a.controller.Step())
 	a.journalPhases(a.phases.take())
@@ -96,15 +99,15 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 
 // source returns the batches of an attempt and a function that ends them. It counts in filled how full
 // their rows are, where this process reads them.
-func (t *training) source(on placed, filled *filling) (runner.Source[*Batch], func()) {
-	if t.params.Strategy.Input != params.InputLocal {
-		fed := NewSource(t.examples, on, t.params.Strategy.Accumulate)
-		fed.filled, fed.flops = filled, t.flops()
+func (t *training) source(on prepare.Placed, filled *loop.Filling) (runner.Source[*loop.Batch], func()) {
+	if t.Params.Strategy.Input != params.InputLocal {
+		fed := loop.NewSource(t.examples, on, t.Params.Strategy.Accumulate)
+		fed.Filled, fed.Flops = filled, t.flops()
 		// A TPU does not accumulate, and sums of other parts would be other sums.
-		fed.whole = on.tpu != nil || !t.export.Contract.Additive
+		fed.Whole = on.Tpu != nil || !t.Export.Contract.Additive
 		return fed, func() {}
 	}
-	local := newLocalSource(t.examples, on.drawer, t.params.Strategy.Accumulate, t.env.Log)
+	local := newLocalSource(t.examples, on.Drawer, t.Params.Strategy.Accumulate, t.env.Log)
 	local.flops = t.flops()
 	return local, local.wait
 }
@@ -115,17 +118,17 @@ func (t *training) flops() graphs.FLOPs {
 	if len(t.groups.Frozen()) > 0 {
 		return graphs.FLOPs{}
 	}
-	return t.export.Contract.Model.FLOPs
+	return t.Export.Contract.Model.FLOPs
 }
 
 // control builds the controller and everything that it calls.
-func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
-	p, env, contract := a.params, a.env, a.export.Contract
+func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling) error {
+	p, env, contract := a.Params, a.env, a.Export.Contract
 	trainer, err := runner.NewStandardTrainer(a.model, data, runner.TrainerConfig{
 		Schedule:     p.ScheduleConfig(a.steps),
 		Seed:         p.Seed,
 		MaxSkipped:   onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
-		LossScale:    lossScale(p, contract),
+		LossScale:    prepare.LossScale(p, contract),
 		StepsPerCall: a.on.Runtime().StepsPerCall,
 		Metrics:      a.task.Measure,
 		Out:          env.Out,
@@ -147,38 +150,38 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 		SaveEvaluated:   p.Checkpoint.Best != "",
 		SummaryInterval: p.Summary.Interval,
 		MaxRollbacks:    onlyIf(p.Train.OnNonFinite == "rollback", p.Train.MaxNonFinite),
-		TrainActions:    []runner.Action{a.metrics.action("train"), a.phases.firstLoop},
-		EvalActions:     []runner.Action{a.metrics.action("eval")},
-		Persist:         map[string]runner.Persistent{metricsState: a.metrics, graphState: a.checkpoints.graph},
+		TrainActions:    []runner.Action{a.metrics.Action("train"), a.phases.firstLoop},
+		EvalActions:     []runner.Action{a.metrics.Action("eval")},
+		Persist:         map[string]runner.Persistent{loop.MetricsState: a.metrics, loop.GraphState: a.checkpoints.Graph},
 		Out:             env.Out,
 		Observer:        env.Observer,
 	}
 	if frozen := a.groups.Frozen(); len(frozen) > 0 {
-		config.Persist[frozenNames] = frozenVariables(frozen)
+		config.Persist[loop.FrozenNames] = loop.FrozenVariables(frozen)
 	}
 	if a.evaluations != nil {
 		config.Evaluator = measuredEvaluator{of: a.phases, data: a.evaluations, step: trainer.Step, ended: func() { a.journalPhases(a.phases.take()) },
-			Evaluator: a.evaluations.evaluator(a.model, a.task, runner.EvaluatorConfig{InFlight: a.on.Runtime().InFlight, Observer: env.Observer})}
+			Evaluator: a.evaluations.Evaluator(a.model, a.task, runner.EvaluatorConfig{InFlight: a.on.Runtime().InFlight, Observer: env.Observer})}
 		config.EvalActions = append(config.EvalActions, a.keepEvaluation)
 		if err := keepBest(p, a.task, a.checkpoints, &config); err != nil {
 			return err
 		}
 	}
 	if p.Summary.Enabled {
-		config.TrainSummaries, config.EvalSummaries = &measured{events: &a.board.train, fill: filled}, &a.board.eval
-		a.checkpoints.logs = append(a.checkpoints.logs, a.board)
-		a.checkpoints.saving = func(step int64, state []byte) {
+		config.TrainSummaries, config.EvalSummaries = &record.Measured{Events: &a.board.Train, Fill: filled}, &a.board.Eval
+		a.checkpoints.Logs = append(a.checkpoints.Logs, a.board)
+		a.checkpoints.Saving = func(step int64, state []byte) {
 			if run, err := runner.ParseRunState(state); err == nil && run.Complete(a.steps, a.evaluations != nil) {
-				a.board.end(step)
+				a.board.End(step)
 			}
 		}
 		if p.Summary.Histograms {
-			config.EvalActions = append(config.EvalActions, a.board.histograms(a.on))
+			config.EvalActions = append(config.EvalActions, a.board.Histograms(a.on))
 		}
 	}
 	if len(a.on.Times()) > 1 {
-		a.watched = &replicas{model: a.model, clocks: a.on, cluster: a.on.workers}
-		config.TrainActions = append(config.TrainActions, a.watched.action(a.board, env.Log))
+		a.watched = &record.Replicas{Model: a.model, Clocks: a.on, Cluster: a.on.Workers}
+		config.TrainActions = append(config.TrainActions, a.watched.Action(a.board, env.Log))
 	}
 	if err := env.addCallbacks(&config); err != nil {
 		return err
@@ -187,7 +190,7 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 		return &params.Error{Err: err}
 	}
 	if a.watched != nil {
-		a.watched.times = a.controller.Times
+		a.watched.Times = a.controller.Times
 	}
 	return nil
 }
@@ -195,7 +198,7 @@ func (a *attempt) control(data runner.Source[*Batch], filled *filling) error {
 // begin restores the newest checkpoint, or else initializes the variables, and records the params
 // in the run folder.
 func (a *attempt) begin(ctx context.Context) error {
-	p := a.params
+	p := a.Params
 	restored, err := a.controller.Restore(ctx)
 	if err != nil {
 		return err
@@ -207,18 +210,18 @@ func (a *attempt) begin(ctx context.Context) error {
 		if err := a.env.beginCallbacks(); err != nil {
 			return err
 		}
-		report, err := Initialize(ctx, a.on, a.export, initialOf(p))
+		report, err := loop.Initialize(ctx, a.on, a.Export, loop.InitialOf(p))
 		switch {
 		case err == nil && report != nil:
-			err = reportInit(report, filepath.Join(a.folder, runfolder.Init), a.env.Out)
-		case err == nil && a.export.Contract.Model.Weights != nil:
+			err = loop.ReportInit(report, filepath.Join(a.folder, runfolder.Init), a.env.Out)
+		case err == nil && a.Export.Contract.Model.Weights != nil:
 			fmt.Fprintln(a.env.Out, "the encoder begins with random weights, as no others are given (init); --init WEIGHTS begins with those of a release")
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := a.checkpoints.protectBest(); err != nil {
+	if err := a.checkpoints.ProtectBest(); err != nil {
 		return err
 	}
 	// Recorded only now, so that a command that is refused leaves the folder unchanged.
@@ -232,13 +235,13 @@ func (a *attempt) begin(ctx context.Context) error {
 		a.saves.tell(a.saves.restored)
 	}
 	if p.Summary.Enabled {
-		if err := a.board.open(a.folder, a.controller.Step(), p, a.on); err != nil {
+		if err := a.board.Open(a.folder, a.controller.Step(), p, a.on); err != nil {
 			return err
 		}
 	}
 	// Otherwise the initial values would stay in memory until the next garbage collection. For few
 	// of them that is no matter.
-	if a.export.Contract.Parameters() >= reclaimParameters {
+	if a.Export.Contract.Parameters() >= reclaimParameters {
 		reclaim.Memory()
 	}
 	return nil
@@ -250,7 +253,7 @@ const reclaimParameters = 1 << 18
 
 // announce logs the plan and the environment of the run.
 func (a *attempt) announce() {
-	p, contract, log := a.params, a.export.Contract, a.env.Log
+	p, contract, log := a.Params, a.Export.Contract, a.env.Log
 	if done := a.controller.Step(); done > a.steps {
 		log.Warn("the run already has more steps than requested; nothing left to train", "step", done, "steps", a.steps)
 	}
@@ -263,7 +266,7 @@ func (a *attempt) announce() {
 		log.Info("strategy", "replicas", replicas, "lanes", runtime.MicroBatches/replicas, "accumulate", accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
 			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", words.Rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
-	announceGroups(a.groups, log)
+	prepare.AnnounceGroups(a.groups, log)
 	if p.Optimizer.EMA > 0 {
 		log.Info("evaluations and exports use moving averages of the variables", "ema", p.Optimizer.EMA)
 	}
@@ -277,16 +280,16 @@ func (a *attempt) announce() {
 // warnDivided warns if batches of a graph whose sums depend on the division are divided into n
 // micro-batches.
 func (a *attempt) warnDivided(n int) {
-	if a.export.Contract.Additive || n < 2 {
+	if a.Export.Contract.Additive || n < 2 {
 		return
 	}
 	a.env.Log.Warn("the graph's results depend on how a batch is divided, as with batch normalization: each micro-batch counts only its own examples, so that another number of replicas, lanes or accumulate gives other results",
-		"micro_batches", n, "examples_per_micro_batch", float64(a.params.Train.BatchSize)/float64(n))
+		"micro_batches", n, "examples_per_micro_batch", float64(a.Params.Train.BatchSize)/float64(n))
 }
 
 // announceRows logs how well fixed rows are filled.
 func (a *attempt) announceRows() {
-	p, set := a.params, a.examples
+	p, set := a.Params, a.examples
 	n := a.on.Runtime().MicroBatches * max(1, p.Strategy.Accumulate)
 	shape := p.Packed().Shape(n)
 	if shape.Rows == 0 {
@@ -301,13 +304,13 @@ func (a *attempt) announceRows() {
 	switch {
 	case n*shape.Rows > p.Data.Rows:
 		a.env.Log.Warn("the fixed rows cannot be shared evenly, so that some micro-batches have an empty row", "data.rows", p.Data.Rows, "micro_batches", n)
-	case a.chosen || a.controller.Step() > 0: // a run keeps its rows
-	case fewExamples(set, p.Train.BatchSize):
+	case a.Chosen || a.controller.Step() > 0: // a run keeps its rows
+	case prepare.FewExamples(set, p.Train.BatchSize):
 		a.env.Log.Warn("steps have fewer examples than train.batch_size, because of data.rows", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "examples_per_step", words.Rounded(examples, 1),
 			"enough_rows", int(math.Ceil(float64(p.Data.Rows)*float64(p.Train.BatchSize)/examples)))
 	case p.Data.Packing == string(packed.PackNone) || p.Data.Buckets != "": // each row has the length of its example
-	case filled < wellFilled && examples > wellFilled*float64(p.Train.BatchSize):
-		a.env.Log.Warn("data.rows has more rows than train.batch_size fills", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "enough_rows", int(math.Ceil(filled*float64(p.Data.Rows)/wellFilled)))
+	case filled < prepare.WellFilled && examples > prepare.WellFilled*float64(p.Train.BatchSize):
+		a.env.Log.Warn("data.rows has more rows than train.batch_size fills", "data.rows", p.Data.Rows, "train.batch_size", p.Train.BatchSize, "enough_rows", int(math.Ceil(filled*float64(p.Data.Rows)/prepare.WellFilled)))
 	}
 }
 
@@ -318,19 +321,19 @@ func (a *attempt) announceClasses() {
 	if weights == nil && sampling == nil {
 		return
 	}
-	label, err := classLabelOf(a.params, a.export.Contract, a.data.manifest)
+	label, err := prepare.ClassLabelOf(a.Params, a.Export.Contract, a.Data.Manifest)
 	if err != nil {
 		return // preflight reports it
 	}
 	if weights != nil {
-		a.env.Log.Info("class weights", "label", weights.Label, "weights", label.listed(weights.Of))
+		a.env.Log.Info("class weights", "label", weights.Label, "weights", label.Listed(weights.Of))
 	}
 	switch {
 	case sampling == nil:
 	case sampling.Of == nil:
-		a.env.Log.Info("examples are drawn with replacement, all classes equally often", "label", label.feature.Name)
+		a.env.Log.Info("examples are drawn with replacement, all classes equally often", "label", label.Feature.Name)
 	default:
-		a.env.Log.Info("examples are drawn with replacement, in proportion to the numbers of their classes", "label", label.feature.Name, "numbers", label.listed(sampling.Of))
+		a.env.Log.Info("examples are drawn with replacement, in proportion to the numbers of their classes", "label", label.Feature.Name, "numbers", label.Listed(sampling.Of))
 	}
 }
 
@@ -341,10 +344,10 @@ func (a *attempt) report(ended error) error {
 		a.env.Log.Warn("damaged records were skipped", "records", d.Records)
 	}
 	t := a.controller.Times()
-	if t.InModel == 0 || lostWorker(ended) {
+	if t.InModel == 0 || prepare.LostWorker(ended) {
 		return nil
 	}
-	line := []any{"seconds", words.Rounded(t.Training.Seconds(), 1), "loop_overhead_percent", words.Rounded(100*t.Overhead(), 3), "peak_memory_mib", peakMemory() >> 20}
+	line := []any{"seconds", words.Rounded(t.Training.Seconds(), 1), "loop_overhead_percent", words.Rounded(100*t.Overhead(), 3), "peak_memory_mib", record.PeakMemory() >> 20}
 	if spent := a.journal.spent; spent.FLOPs > 0 {
 		line = append(line, "gflops_per_second", words.Rounded(spent.PerSecond(spent.FLOPs)/1e9, 1))
 		if share, ok := spent.MFU(a.journal.peak); ok {
@@ -358,7 +361,7 @@ func (a *attempt) report(ended error) error {
 	if a.watched == nil {
 		return nil
 	}
-	return a.watched.table(a.env.Out)
+	return a.watched.Table(a.env.Out)
 }
 
 func onlyIf(condition bool, n int64) int64 {
@@ -376,7 +379,7 @@ func evalSteps(p params.Params) int64 {
 }
 
 // keepBest configures the tracking of the best checkpoint and early stopping.
-func keepBest(p params.Params, of task.Task, checkpoints *Checkpoints, config *runner.Config) error {
+func keepBest(p params.Params, of task.Task, checkpoints *loop.Checkpoints, config *runner.Config) error {
 	if p.Checkpoint.Best == "" {
 		return nil
 	}
@@ -385,15 +388,15 @@ func keepBest(p params.Params, of task.Task, checkpoints *Checkpoints, config *r
 		return err
 	}
 	best := runner.NewBest(p.Checkpoint.Best, order)
-	config.Persist[bestState] = best
+	config.Persist[loop.BestState] = best
 	config.EvalActions = append(config.EvalActions, best.Commit)
-	checkpoints.best = best
+	checkpoints.Best = best
 	if p.Train.Patience > 0 {
 		stopping, err := runner.NewEarlyStopping(p.Checkpoint.Best, order, p.Train.Patience, p.Train.MinDelta)
 		if err != nil {
 			return &params.Error{Params: []string{"train.patience", "train.min_delta"}, Err: err}
 		}
-		config.Persist[stoppingState] = stopping
+		config.Persist[loop.StoppingState] = stopping
 		config.EvalActions = append(config.EvalActions, stopping.Check)
 	}
 	return nil

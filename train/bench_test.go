@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -32,15 +34,15 @@ func BenchmarkStep(b *testing.B) {
 		p.Graph, p.Data.Dir = fixture(b)
 	}
 	env := quiet()
-	export, err := openExport(context.Background(), p.Graph, env.prepare())
+	export, err := prepare.OpenExport(context.Background(), p.Graph, env.prepare())
 	if err != nil {
 		b.Fatal(err)
 	}
-	records, err := openData(p.Data.Dir)
+	records, err := prepare.OpenData(p.Data.Dir)
 	if err != nil {
 		b.Fatal(err)
 	}
-	set, err := records.open(ctx, p, export.Contract, p.Data.Train, toTrain, env.Log)
+	set, err := records.Open(ctx, p, export.Contract, p.Data.Train, prepare.ToTrain, env.Log)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -53,13 +55,13 @@ func BenchmarkStep(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	s, err := openLocal(ctx, p, export, strategy.FunctionsTrain)
+	s, err := prepare.OpenLocal(ctx, p, export, strategy.FunctionsTrain)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	m, data := NewModel(s, nil, nil), NewSource(set, s, 1)
-	if _, err := Initialize(ctx, s, export, Init{}); err != nil {
+	m, data := loop.NewModel(s, nil, nil), loop.NewSource(set, s, 1)
+	if _, err := loop.Initialize(ctx, s, export, loop.Init{}); err != nil {
 		b.Fatal(err)
 	}
 	var tokens, positions int

@@ -74,17 +74,17 @@ func TestBestLossIsLowest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if step, err := r.Load(context.Background(), Best); err != nil || step != at {
+	if step, err := r.Load(context.Background(), params.Best); err != nil || step != at {
 		t.Errorf("the best checkpoint is of step %d, %v; the lowest loss was at step %d", step, err, at)
 	}
 	// Where a command chooses, it is the best one, and the log says so if it is not the latest.
 	var log strings.Builder
 	r.env.Log = slog.New(slog.NewTextHandler(&log, nil))
-	latest, err := r.Load(context.Background(), Latest)
+	latest, err := r.Load(context.Background(), params.Latest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	step, err := r.Load(context.Background(), BestOrLatest)
+	step, err := r.Load(context.Background(), params.BestOrLatest)
 	if want := fmt.Sprintf("step=%d latest=%d", at, latest); err != nil || step != at || strings.Contains(log.String(), want) != (at != latest) {
 		t.Errorf("step %d, %v, log %q; expected step %d, and %q if that is not the latest", step, err, log.String(), at, want)
 	}
@@ -106,7 +106,7 @@ func TestLatestWithoutBest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if step, err := r.Load(context.Background(), BestOrLatest); err != nil || step != 2 {
+	if step, err := r.Load(context.Background(), params.BestOrLatest); err != nil || step != 2 {
 		t.Errorf("step %d, %v; expected 2", step, err)
 	}
 }

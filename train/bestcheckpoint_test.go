@@ -16,15 +16,17 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // saveBest saves a checkpoint whose state says which step is the best.
 func saveBest(t *testing.T, m *checkpoint.Manager, step, best int64, opts ...checkpoint.SaveOption) {
 	t.Helper()
 	state, err := json.Marshal(runner.RunState{Version: 1, Step: step, Persistent: map[string]json.RawMessage{
-		bestState: fmt.Appendf(nil, `{"value": 0.5, "step": %d}`, best)}})
+		loop.BestState: fmt.Appendf(nil, `{"value": 0.5, "step": %d}`, best)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +97,7 @@ func TestBestIsToldByTheRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			step, err := bestStep(reader)
+			step, err := loop.BestStep(reader)
 			switch {
 			case test.want < 0 && !errors.Is(err, fault.Damaged):
 				t.Errorf("step %d, error %v", step, err)
@@ -128,8 +130,8 @@ func TestBestIsProtectedAgain(t *testing.T) {
 		if err := best.Commit(context.Background(), 6, runner.Outputs{"accuracy": 1}); err != nil {
 			t.Fatal(err)
 		}
-		m := &Checkpoints{manager: again, best: best, log: slog.New(slog.DiscardHandler)}
-		if err := m.protectBest(); err != nil {
+		m := &loop.Checkpoints{Manager: again, Best: best, Log: slog.New(slog.DiscardHandler)}
+		if err := m.ProtectBest(); err != nil {
 			t.Fatal(err)
 		}
 		if got, _ := os.ReadFile(path); string(got) != "[6]\n" {
@@ -163,7 +165,7 @@ func TestMetricsMended(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer
-			m, err := openMetrics(path, slog.New(slog.NewTextHandler(&log, nil)))
+			m, err := record.OpenMetrics(path, slog.New(slog.NewTextHandler(&log, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +176,7 @@ func TestMetricsMended(t *testing.T) {
 			if told := strings.Contains(log.String(), "lacks lines"); told != test.told {
 				t.Errorf("log: %q", log.String())
 			}
-			if err := m.action("train")(context.Background(), 3, runner.Outputs{"loss": 1}); err != nil {
+			if err := m.Action("train")(context.Background(), 3, runner.Outputs{"loss": 1}); err != nil {
 				t.Fatal(err)
 			}
 			got, err := os.ReadFile(path)

@@ -8,13 +8,14 @@ import (
 	eventpb "github.com/wamuir/graft/tensorflow/core/util/event_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // TestFollowedGoesBack follows a run that goes back to an earlier step.
 func TestFollowedGoesBack(t *testing.T) {
-	f := &followed{folder: filepath.Join(t.TempDir(), "eval-dev")}
-	if err := f.close(); err != nil {
+	f := &record.Followed{Folder: filepath.Join(t.TempDir(), "eval-dev")}
+	if err := f.Close(); err != nil {
 		t.Errorf("closing what was never opened: %v", err)
 	}
 	for _, step := range []int64{10, 20, 15} {
@@ -25,11 +26,11 @@ func TestFollowedGoesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.close(); err != nil {
+	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
 	var scalars, restarts []int64
-	for _, e := range readEvents(t, f.folder) {
+	for _, e := range readEvents(t, f.Folder) {
 		switch e.What.(type) {
 		case *eventpb.Event_Summary:
 			scalars = append(scalars, e.Step)
@@ -46,12 +47,12 @@ func TestFollowedGoesBack(t *testing.T) {
 }
 
 func TestFollowedSaysWhatFails(t *testing.T) {
-	f := &followed{folder: filepath.Join("/proc", "nowhere")}
+	f := &record.Followed{Folder: filepath.Join("/proc", "nowhere")}
 	f.Scalar("loss", 1, 1)
 	if f.Flush() == nil {
 		t.Error("no error of a folder that cannot be made")
 	}
-	if err := f.close(); err != nil {
+	if err := f.Close(); err != nil {
 		t.Errorf("closing: %v", err)
 	}
 }

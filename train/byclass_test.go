@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -89,7 +90,7 @@ func TestSampling(t *testing.T) {
 // anyLabel is the name of the label of a run's graph.
 func anyLabel(t *testing.T, p params.Params) string {
 	t.Helper()
-	export, err := openExport(t.Context(), p.Graph, quiet().prepare())
+	export, err := prepare.OpenExport(t.Context(), p.Graph, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func anyLabel(t *testing.T, p params.Params) string {
 // TestClassWeightsOfContracts reads class weights for labels of all kinds.
 func TestClassWeightsOfContracts(t *testing.T) {
 	feature := func(name, dtype, role string, below int64, shape ...int64) graphs.Feature {
-		f := graphs.Feature{Name: name, DType: dtype, Role: role, Shape: append([]int64{-1}, shape...), Axes: []string{axisExamples}}
+		f := graphs.Feature{Name: name, DType: dtype, Role: role, Shape: append([]int64{-1}, shape...), Axes: []string{prepare.AxisExamples}}
 		for range shape {
 			f.Axes = append(f.Axes, "width")
 		}
@@ -149,7 +150,7 @@ func TestClassWeightsOfContracts(t *testing.T) {
 		if err := p.Set("data.class_weights=" + c.given); err != nil {
 			t.Fatal(err)
 		}
-		w, err := classWeightsOf(p, &graphs.Contract{Features: c.features}, c.manifest)
+		w, err := prepare.ClassWeightsOf(p, &graphs.Contract{Features: c.features}, c.manifest)
 		got := "<nil>"
 		if w != nil {
 			got = fmt.Sprint(w.Label, " ", w.Weight, " ", w.Of)

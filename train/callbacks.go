@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // ErrPersistName reports that a name in Env.Persist is reserved for the run itself: metrics,
@@ -18,7 +19,7 @@ func (e Env) addCallbacks(config *runner.Config) error {
 	config.TrainActions = append(config.TrainActions, e.TrainActions...)
 	config.EvalActions = append(config.EvalActions, e.EvalActions...)
 	for _, name := range slices.Sorted(maps.Keys(e.Persist)) {
-		if slices.Contains([]string{metricsState, graphState, frozenNames, bestState, stoppingState}, name) {
+		if slices.Contains([]string{loop.MetricsState, loop.GraphState, loop.FrozenNames, loop.BestState, loop.StoppingState}, name) {
 			return fmt.Errorf("%w: %q", ErrPersistName, name)
 		}
 		config.Persist[name] = e.Persist[name]

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // counted counts the loops and evaluations of a run, across stops.
@@ -90,7 +91,7 @@ func TestActionEndsTraining(t *testing.T) {
 func TestPersistNamesAreTaken(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps = 2
-	for _, name := range []string{metricsState, graphState, frozenNames, bestState, stoppingState} {
+	for _, name := range []string{loop.MetricsState, loop.GraphState, loop.FrozenNames, loop.BestState, loop.StoppingState} {
 		e := quiet()
 		e.Persist = map[string]runner.Persistent{name: new(counted)}
 		if _, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), e); !errors.Is(err, ErrPersistName) {

@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -83,8 +85,8 @@ func number(b *testing.B, text string) int {
 // caller makes steps, so many in a call.
 type caller struct {
 	calls      int
-	model      *Model
-	data       *Source
+	model      *loop.Model
+	data       *loop.Source
 	steps      int64
 	took, used []time.Duration // by round: the time, and the processor time of this process
 }
@@ -93,22 +95,22 @@ func newCaller(b *testing.B, p params.Params) *caller {
 	b.Helper()
 	ctx, env := context.Background(), quiet()
 	export, set := opened(b, p)
-	s, err := openModel(ctx, p, export, strategy.FunctionsTrain, nil, env.prepare())
+	s, err := prepare.OpenModel(ctx, p, export, strategy.FunctionsTrain, nil, env.prepare())
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { s.Close() })
-	if _, err := Initialize(ctx, s, export, Init{}); err != nil {
+	if _, err := loop.Initialize(ctx, s, export, loop.Init{}); err != nil {
 		b.Fatal(err)
 	}
-	return &caller{calls: p.Train.StepsPerCall, model: NewModel(s, nil, nil), data: NewSource(set, s, 1)}
+	return &caller{calls: p.Train.StepsPerCall, model: loop.NewModel(s, nil, nil), data: loop.NewSource(set, s, 1)}
 }
 
 // round makes steps, and takes the time that their calls need. The batches are read before.
 func (c *caller) round(b *testing.B, steps int) {
 	b.Helper()
 	ctx := context.Background()
-	var batches []*Batch
+	var batches []*loop.Batch
 	var hypers []runner.Hyper
 	for range steps {
 		batch, err := c.data.Next(ctx)

@@ -10,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // A run ends in the same bits for any number of steps per call, on one device and on two, also if it
@@ -50,7 +52,7 @@ func TestStepsPerCall(t *testing.T) {
 // longCalls is a strategy that runs out of memory in calls of too many cells, as a loop on the device
 // does, and in steps of too large micro-batches.
 type longCalls struct {
-	Strategy
+	loop.Strategy
 	calls      int // StepsPerCall
 	all, micro int // cells that fit
 	asked      []int
@@ -102,16 +104,16 @@ func TestOutOfMemoryInCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if _, err := Initialize(t.Context(), s, export, Init{}); err != nil {
+		if _, err := loop.Initialize(t.Context(), s, export, loop.Init{}); err != nil {
 			t.Fatal(err)
 		}
-		scalars, err := scalarsOf(p, export.Contract)
+		scalars, err := prepare.ScalarsOf(p, export.Contract)
 		if err != nil {
 			t.Fatal(err)
 		}
 		small := &longCalls{Strategy: s, calls: calls, all: all, micro: micro}
 		var seen losses
-		trainer, err := runner.NewStandardTrainer(NewModel(small, scalars, nil), runner.Source[*Batch](NewSource(set, small, 1)),
+		trainer, err := runner.NewStandardTrainer(loop.NewModel(small, scalars, nil), runner.Source[*loop.Batch](loop.NewSource(set, small, 1)),
 			runner.TrainerConfig{Schedule: p.ScheduleConfig(100), StepsPerCall: calls, Observer: &seen})
 		if err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -131,15 +132,15 @@ func TestCrashOfRunAnywhere(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := newSetup(t.Context(), p, quiet().prepare())
+	shared, err := prepare.New(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The run copies a graph of a few bytes; the initial values stay the real ones.
-	small := *shared.export
-	small.Path = smallGraph(t, t.TempDir(), shared.export.Path)
-	shared.export = &small
-	freeze(shared.export.Contract)
+	small := *shared.Export
+	small.Path = smallGraph(t, t.TempDir(), shared.Export.Path)
+	shared.Export = &small
+	freeze(shared.Export.Contract)
 	run := func(dir string) error {
 		ctx, s := context.Background(), *shared
 		tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"), quiet())
@@ -147,8 +148,8 @@ func TestCrashOfRunAnywhere(t *testing.T) {
 			return err
 		}
 		defer tr.examples.Close()
-		tr.place = func(context.Context) (placed, error) {
-			return placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
+		tr.place = func(context.Context) (prepare.Placed, error) {
+			return prepare.Placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
 		}
 		_, err = tr.inFolder(ctx)
 		return err
@@ -157,7 +158,7 @@ func TestCrashOfRunAnywhere(t *testing.T) {
 		switch {
 		case operation == "":
 			return "after the end"
-		case strings.Contains(operation, "/"+graphFolder+"/"):
+		case strings.Contains(operation, "/"+runfolder.GraphFolder+"/"):
 			return "graph kept"
 		case strings.Contains(operation, "protected.json"):
 			return "best checkpoint kept"

@@ -12,13 +12,14 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // TestGenerator holds what is drawn against the distributions, and against what runs began with.
 func TestGenerator(t *testing.T) {
 	for _, i := range []graphs.Initializer{{Kind: graphs.TruncatedNormal, Scale: 0.5}, {Kind: graphs.Uniform, Scale: 0.5}, {Kind: graphs.Uniform, Scale: 0.5, Mean: 3}, {Kind: graphs.Normal, Scale: 0.5, Mean: -1}} {
-		next := generator(i, 42, "model/head/kernel")
+		next := loop.Generator(i, 42, "model/head/kernel")
 		const n = 100_000
 		var sum, squares, most float64
 		for range n {
@@ -37,7 +38,7 @@ func TestGenerator(t *testing.T) {
 		if mean, deviation := sum/n, math.Sqrt(squares/n); math.Abs(mean) > 0.01 || math.Abs(deviation-want) > 0.005 || most > limit || most < 0.95*limit {
 			t.Errorf("%s: mean %v, deviation %v, at most %v; expected 0, %v, %v", i.Kind, mean, deviation, most, want, limit)
 		}
-		if a, b := generator(i, 42, "a")(), generator(i, 42, "b")(); a == b {
+		if a, b := loop.Generator(i, 42, "a")(), loop.Generator(i, 42, "b")(); a == b {
 			t.Errorf("%s: two variables begin with %v", i.Kind, a)
 		}
 	}
@@ -58,7 +59,7 @@ func TestDraw(t *testing.T) {
 		for _, name := range loaded {
 			filled[name] = first
 		}
-		err := draw(c, seed, values, filled)
+		err := loop.Draw(c, seed, values, filled)
 		if values["loaded"] != first || values["bias"] != first || filled["kernel"] != nil && values["kernel"] != first {
 			t.Error("a value that is given or loaded was drawn")
 		}

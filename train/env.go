@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
@@ -49,6 +50,6 @@ type Env struct {
 }
 
 // prepare returns what the set-up of a run takes of the environment.
-func (e Env) prepare() prepareEnv {
-	return prepareEnv{Log: e.Log, Version: e.Version, Keys: e.Keys, Sockets: e.Sockets, AllowOps: e.AllowOps}
+func (e Env) prepare() prepare.Env {
+	return prepare.Env{Log: e.Log, Version: e.Version, Keys: e.Keys, Sockets: e.Sockets, AllowOps: e.AllowOps}
 }

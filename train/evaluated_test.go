@@ -10,9 +10,11 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // TestEvaluationFiles shows that a training keeps what it evaluated, in the run and for TensorBoard,
@@ -64,7 +66,7 @@ func TestForgetEvaluations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := &attempt{training: &training{setup: &setup{env: quiet().prepare()}, folder: run}}
+	a := &attempt{training: &training{Setup: &prepare.Setup{Env: quiet().prepare()}, folder: run}}
 	if err := a.forgetEvaluations(1); err != nil {
 		t.Fatal(err)
 	}
@@ -165,15 +167,15 @@ func TestWrongFormula(t *testing.T) {
 // TestPartsAreEvaluatedSideBySide adds up what the parts of a batch give, each reduced by itself.
 func TestPartsAreEvaluatedSideBySide(t *testing.T) {
 	on := &counter{sum: []float32{1}}
-	m := NewModel(on, nil, nil)
-	m.reduce = func(part []strategy.Feature, sums runner.Sums) error {
+	m := loop.NewModel(on, nil, nil)
+	m.Reduce = func(part []strategy.Feature, sums runner.Sums) error {
 		if len(part[0].Int32) == 0 {
 			return errors.New("an empty part")
 		}
 		sums["tokens"] = []float64{float64(len(part[0].Int32))}
 		return nil
 	}
-	b := &Batch{}
+	b := &loop.Batch{}
 	var want float64
 	for i := range 8 {
 		part := []strategy.Feature{{Name: "input_ids", Int32: make([]int32, 1+i)}}

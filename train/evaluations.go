@@ -35,14 +35,14 @@ func (f *evaluationFiles) write(folder string, e *evaluation.Evaluation) error {
 // keepEvaluation is an action that writes the result of an evaluation into the run, and shows it in
 // TensorBoard.
 func (a *attempt) keepEvaluation(_ context.Context, step int64, out runner.Outputs) error {
-	e, err := a.evaluations.result(a.export.Contract, a.task, evaluation.ByTrain, step, out)
+	e, err := a.evaluations.Result(a.Export.Contract, a.task, evaluation.ByTrain, step, out)
 	if err != nil {
 		return err
 	}
-	if err := a.files.write(a.folder, e); err != nil || !a.params.Summary.Enabled {
+	if err := a.files.write(a.folder, e); err != nil || !a.Params.Summary.Enabled {
 		return err
 	}
-	return e.Show(a.board.eval)
+	return e.Show(a.board.Eval)
 }
 
 // forgetEvaluations removes the evaluations of steps that the run lost: it will do them again, maybe

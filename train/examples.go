@@ -16,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -125,17 +126,17 @@ type examples struct {
 // openExamples opens a split.
 func (r *Run) openExamples(ctx context.Context, split string) (*examples, error) {
 	s := r.setup()
-	if err := s.openData(); err != nil {
+	if err := s.OpenData(); err != nil {
 		return nil, err
 	}
-	if err := preflightSplit(s, r.Folder, split, toEvaluate); err != nil {
+	if err := prepare.PreflightSplit(s, r.Folder, split, prepare.ToEvaluate); err != nil {
 		return nil, err
 	}
-	e := &examples{run: r, split: split, manifest: s.data.manifest, outputs: r.outputs()}
+	e := &examples{run: r, split: split, manifest: s.Data.Manifest, outputs: r.outputs()}
 	e.origins = &origins{files: map[int]*tfrecord.IndexedFile{}, decoder: tfrecord.NewDecoder(convert.ExampleID, e.ownID())}
 	if r.Export.Contract.Task == task.QuestionAnswering {
 		var err error
-		if e.questions, err = s.questions(ctx, split); err != nil {
+		if e.questions, err = s.Questions(ctx, split); err != nil {
 			return nil, err
 		}
 	}
@@ -146,12 +147,12 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 	if tokenizer != nil && r.TakesTexts() {
 		e.vocab = tokenizer.Vocab()
 	}
-	if err := e.readOriginals(ctx, s.data.dir, tokenizer); err != nil {
+	if err := e.readOriginals(ctx, s.Data.Dir, tokenizer); err != nil {
 		return nil, err
 	}
-	s.params.Data.Packing, s.params.Data.Rows, s.params.Data.RowExamples, s.params.Data.Buckets = string(packed.PackNone), 0, 0, ""
-	s.params.Eval.BatchSize = 1
-	if e.data, err = s.open(ctx, split, toEvaluate); err != nil {
+	s.Params.Data.Packing, s.Params.Data.Rows, s.Params.Data.RowExamples, s.Params.Data.Buckets = string(packed.PackNone), 0, 0, ""
+	s.Params.Eval.BatchSize = 1
+	if e.data, err = s.Open(ctx, split, prepare.ToEvaluate); err != nil {
 		return nil, err
 	}
 	e.origins.paths = e.data.Files()
@@ -233,7 +234,7 @@ func (e *examples) loss(ctx context.Context, b *dataset.Batch, computed float64,
 	if known && !e.exact && e.probed >= probes {
 		return runner.Number(computed), nil
 	}
-	if r.on.tpu != nil {
+	if r.on.Tpu != nil {
 		if known {
 			return runner.Number(computed), nil
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -50,7 +51,7 @@ func release(t *testing.T, kind string, change map[string]any) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"model.safetensors": weights, releaseConfig: data} {
+	for name, content := range map[string][]byte{"model.safetensors": weights, loop.ReleaseConfig: data} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +146,7 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 		if change != nil {
 			change(export.Contract)
 		}
-		_, _, err = Init{From: from}.load(t.Context(), export.Contract)
+		_, _, err = loop.Init{From: from}.Load(t.Context(), export.Contract)
 		return err
 	}
 	alone := func(t *testing.T, kind string) string { return filepath.Join(familyGoldens, kind+".safetensors") }
@@ -193,7 +194,7 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 	})
 	t.Run("run of another kind", func(t *testing.T) {
 		from, run := familyExport(t, "distilbert"), t.TempDir()
-		if err := os.CopyFS(filepath.Join(run, graphFolder, "assets"), os.DirFS(filepath.Join(from, "assets"))); err != nil {
+		if err := os.CopyFS(filepath.Join(run, runfolder.GraphFolder, "assets"), os.DirFS(filepath.Join(from, "assets"))); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.CopyFS(filepath.Join(run, runfolder.Checkpoints), os.DirFS(filepath.Join(from, "variables"))); err != nil {
@@ -224,7 +225,7 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := checkForm(bundle, &checkpoint.LoadReport{}, export.Contract, false); err != nil {
+		if err := loop.CheckForm(bundle, &checkpoint.LoadReport{}, export.Contract, false); err != nil {
 			t.Error(err)
 		}
 	})

@@ -19,10 +19,12 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
@@ -68,12 +70,12 @@ func TestFixedRowsAreExact(t *testing.T) {
 			p.Runtime.Kernels, p.Runtime.Lanes = c.kernels, 2
 			p.Data.Rows, p.Data.RowExamples = 6, 4
 			export, set := opened(t, p)
-			s, err := openLocal(ctx, p, export, strategy.FunctionsTrain)
+			s, err := prepare.OpenLocal(ctx, p, export, strategy.FunctionsTrain)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if _, err := Initialize(ctx, s, export, Init{}); err != nil {
+			if _, err := loop.Initialize(ctx, s, export, loop.Init{}); err != nil {
 				t.Fatal(err)
 			}
 			set.Divide(2, 0)
@@ -351,7 +353,7 @@ func TestFixedRowsHalve(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Payload.from = nil // kept for the second step
+		b.Payload.From = nil // kept for the second step
 		whole, err := m.Step(ctx, b.Payload, runner.Hyper{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -409,14 +411,14 @@ func TestFixedRowsParams(t *testing.T) {
 	p := params.Defaults()
 	p.Data.RowLength = 128
 	m := &convert.Manifest{Splits: map[string]*convert.Split{"train": {Lengths: convert.Lengths{Mean: 53.2}}}}
-	if got := rowExamplesOf(m, p); got != 5 {
+	if got := prepare.RowExamplesOf(m, p); got != 5 {
 		t.Errorf("rows have at most %d examples of 53.2 tokens, expected 5", got)
 	}
-	if got := rowExamplesOf(nil, p); got != 0 {
+	if got := prepare.RowExamplesOf(nil, p); got != 0 {
 		t.Errorf("rows have at most %d examples of unknown length, expected the default", got)
 	}
 	m.Splits["train"].Lengths.Mean = 1
-	if got := rowExamplesOf(m, p); got != 128 {
+	if got := prepare.RowExamplesOf(m, p); got != 128 {
 		t.Errorf("rows have at most %d examples of 1 token, expected 128", got)
 	}
 }
@@ -430,24 +432,24 @@ func TestChosenRowsAreEnough(t *testing.T) {
 		p := testParams(t)
 		p.Data.Rows, p.Data.RowExamples, p.Train.BatchSize = c.rows, 12, c.batch
 		export, _ := opened(t, p)
-		s := &setup{params: p, export: export, env: quiet().prepare(), chosen: true}
-		if err := s.openData(); err != nil {
+		s := &prepare.Setup{Params: p, Export: export, Env: quiet().prepare(), Chosen: true}
+		if err := s.OpenData(); err != nil {
 			t.Fatal(err)
 		}
-		set, err := s.openTraining(t.Context())
+		set, err := s.OpenTraining(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		set.Close()
-		if s.params.Data.Rows != c.want || fewExamples(set, c.batch) {
-			t.Errorf("%d rows for batches of %d became %d, expected %d; %d steps of an epoch of %d", c.rows, c.batch, s.params.Data.Rows, c.want, set.BatchesPerEpoch(), set.NumExamples())
+		if s.Params.Data.Rows != c.want || prepare.FewExamples(set, c.batch) {
+			t.Errorf("%d rows for batches of %d became %d, expected %d; %d steps of an epoch of %d", c.rows, c.batch, s.Params.Data.Rows, c.want, set.BatchesPerEpoch(), set.NumExamples())
 		}
-		s.chosen, s.params.Data.Rows = false, c.rows
-		if set, err = s.openTraining(t.Context()); err != nil {
+		s.Chosen, s.Params.Data.Rows = false, c.rows
+		if set, err = s.OpenTraining(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if set.Close(); s.params.Data.Rows != c.rows {
-			t.Errorf("given rows became %d", s.params.Data.Rows)
+		if set.Close(); s.Params.Data.Rows != c.rows {
+			t.Errorf("given rows became %d", s.Params.Data.Rows)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // remotePoll is the time between two looks for a new checkpoint in a bucket.
@@ -19,10 +20,10 @@ const remotePoll = 5 * time.Second
 // remoteCheckpoints are the checkpoints of a run in a bucket, which another process trains. A new one
 // is copied to this machine. It implements runner.Checkpointer for an evaluator.
 type remoteCheckpoints struct {
-	*Checkpoints        // of the last copy
-	folder       string // in the bucket
-	step         int64  // of the last copy; -1 before the first
-	open         func(local string) (*checkpoint.Manager, error)
+	*loop.Checkpoints        // of the last copy
+	folder            string // in the bucket
+	step              int64  // of the last copy; -1 before the first
+	open              func(local string) (*checkpoint.Manager, error)
 }
 
 // Latest implements runner.Checkpointer. It copies the newest checkpoint, unless it was copied before.
@@ -32,9 +33,9 @@ func (c *remoteCheckpoints) Latest(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if newest == c.step {
-		return c.prefix(newest), nil
+		return c.Prefix(newest), nil
 	}
-	local, err := LocalRun(ctx, c.folder, strconv.FormatInt(newest, 10))
+	local, err := runfolder.LocalRun(ctx, c.folder, strconv.FormatInt(newest, 10))
 	if err != nil {
 		if now, again := newestIn(c.folder); again == nil && now != newest {
 			return c.Latest(ctx) // it was deleted in the meantime
@@ -49,7 +50,7 @@ func (c *remoteCheckpoints) Latest(ctx context.Context) (string, error) {
 		return "", errors.Join(err, manager.Close())
 	}
 	of := *c.Checkpoints
-	of.manager = manager
+	of.Manager = manager
 	c.Checkpoints, c.step = &of, newest
 	return c.Checkpoints.Latest(ctx)
 }
@@ -59,7 +60,7 @@ func (c *remoteCheckpoints) close() error {
 	if c.step < 0 {
 		return nil // the run's own
 	}
-	return c.manager.Close()
+	return c.Manager.Close()
 }
 
 // AwaitCheckpoint waits until a run, here or in a bucket, has a checkpoint of a later step than the one
@@ -99,7 +100,7 @@ func newestIn(folder string) (int64, error) {
 	}
 	newest := int64(-1)
 	for _, e := range entries {
-		if _, step, ok := stepIn(e.Name()); ok && path.Ext(e.Name()) == ".index" {
+		if _, step, ok := runfolder.StepIn(e.Name()); ok && path.Ext(e.Name()) == ".index" {
 			newest = max(newest, step)
 		}
 	}

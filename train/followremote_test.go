@@ -27,7 +27,7 @@ func TestFollowInBucket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Load(t.Context(), r.checkpoints.prefix(step)[strings.LastIndex(r.checkpoints.prefix(step), "ckpt-"):]); err != nil {
+		if _, err := r.Load(t.Context(), r.checkpoints.Prefix(step)[strings.LastIndex(r.checkpoints.Prefix(step), "ckpt-"):]); err != nil {
 			t.Fatal(err)
 		}
 		if want[step], err = r.Evaluate(t.Context(), ""); err != nil {

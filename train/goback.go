@@ -19,9 +19,11 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -41,11 +43,11 @@ func parseResumed(folder, from string, best func() (int64, error)) (*resumed, er
 	}
 	const forms = "a step of the run, best, or the path of a checkpoint, such as runs/a/checkpoints/ckpt-40"
 	switch from {
-	case Latest:
+	case params.Latest:
 		return nil, nil
-	case Best:
+	case params.Best:
 		step, err := best()
-		if errors.Is(err, errNoBest) {
+		if errors.Is(err, loop.ErrNoBest) {
 			return nil, bad("a step, because the run has no best checkpoint")
 		}
 		return &resumed{step: step}, err
@@ -57,14 +59,14 @@ func parseResumed(folder, from string, best func() (int64, error)) (*resumed, er
 	}
 	dir := vfs.Dir(from)
 	switch {
-	case base == from && strings.HasPrefix(base, "ckpt-") && exists(checkpoint.IndexPath(base)):
+	case base == from && strings.HasPrefix(base, "ckpt-") && prepare.Exists(checkpoint.IndexPath(base)):
 	case base == from, sameFolder(dir, vfs.Join(folder, runfolder.Checkpoints)):
 		return &resumed{step: step}, nil
 	case !strings.HasPrefix(base, "ckpt-"):
 		return nil, bad(forms)
 	}
 	prefix := vfs.Join(dir, fmt.Sprintf("ckpt-%d", step))
-	if !exists(checkpoint.IndexPath(prefix)) {
+	if !prepare.Exists(checkpoint.IndexPath(prefix)) {
 		return nil, fmt.Errorf("--resume-from %s: there is no such checkpoint; expected %s", from, forms)
 	}
 	return &resumed{step, prefix, prefix}, nil
@@ -75,7 +77,7 @@ func sameFolder(a, b string) bool {
 	if vfs.Scheme(a) != "" || vfs.Scheme(b) != "" {
 		return vfs.Clean(a) == vfs.Clean(b)
 	}
-	return sameFile(a, b)
+	return runfolder.SameFile(a, b)
 }
 
 // localize copies the checkpoint to this machine if it is in a bucket.
@@ -83,7 +85,7 @@ func (r *resumed) localize(ctx context.Context) error {
 	if vfs.Scheme(r.name) == "" {
 		return nil
 	}
-	run, err := LocalRun(ctx, vfs.Dir(vfs.Dir(r.name)), strconv.FormatInt(r.step, 10))
+	run, err := runfolder.LocalRun(ctx, vfs.Dir(vfs.Dir(r.name)), strconv.FormatInt(r.step, 10))
 	r.prefix = filepath.Join(run, runfolder.Checkpoints, filepath.Base(r.name))
 	return err
 }
@@ -91,10 +93,10 @@ func (r *resumed) localize(ctx context.Context) error {
 // Origin returns the run folder whose settings a run keeps: its own, or, if it begins with the
 // checkpoint of another run (Env.ResumeFrom), that one's.
 func Origin(folder, resumeFrom string) string {
-	if resumeFrom == "" || exists(vfs.Join(folder, runfolder.Params)) {
+	if resumeFrom == "" || prepare.Exists(vfs.Join(folder, runfolder.Params)) {
 		return folder
 	}
-	r, err := parseResumed(folder, resumeFrom, func() (int64, error) { return 0, errNoBest })
+	r, err := parseResumed(folder, resumeFrom, func() (int64, error) { return 0, loop.ErrNoBest })
 	if err != nil || r == nil || r.name == "" {
 		return folder // Train reports it
 	}
@@ -140,7 +142,7 @@ func (t *training) atStart(ctx context.Context) error {
 	switch {
 	case t.env.Overwrite:
 		return t.anew(ctx)
-	case from == "" || from == Latest:
+	case from == "" || from == params.Latest:
 		return nil
 	case went && err == nil:
 		fmt.Fprintf(t.env.Out, "the same command went back to %s before and did not end; continuing from step %d\n", from, newest.Step)
@@ -156,7 +158,7 @@ func (t *training) atStart(ctx context.Context) error {
 // steps is set aside; a checkpoint of another run is copied. Nothing is changed if the checkpoint
 // cannot be continued.
 func (t *training) goBack(ctx context.Context) error {
-	to, err := parseResumed(t.name(), t.env.ResumeFrom, func() (int64, error) { return bestStep(t.manager) })
+	to, err := parseResumed(t.name(), t.env.ResumeFrom, func() (int64, error) { return loop.BestStep(t.manager) })
 	if err != nil || to == nil {
 		return err
 	}
@@ -184,9 +186,9 @@ func (t *training) goBack(ctx context.Context) error {
 		return err
 	}
 	if to.prefix != "" {
-		f := preflightOf(t.setup)
-		f.runMeaning(vfs.Dir(vfs.Dir(to.prefix)))
-		if err := f.err(); err != nil {
+		f := prepare.PreflightOf(t.Setup)
+		f.RunMeaning(vfs.Dir(vfs.Dir(to.prefix)))
+		if err := f.Err(); err != nil {
 			return err
 		}
 	}
@@ -223,7 +225,7 @@ func expectedSteps(m *checkpoint.Manager) string {
 // continuable returns an error if a run cannot go on from a checkpoint: it is damaged, of another model
 // or of other data, or nothing would be left to train.
 func (t *training) continuable(ctx context.Context, c checkpoint.Checkpoint, step int64) error {
-	bundle, err := checkpoint.OpenBundle(c.Prefix, checkpoint.WithIntraOpThreads(t.params.Runtime.IntraOpThreads))
+	bundle, err := checkpoint.OpenBundle(c.Prefix, checkpoint.WithIntraOpThreads(t.Params.Runtime.IntraOpThreads))
 	if err == nil {
 		err = bundle.Verify(ctx)
 	}
@@ -247,11 +249,11 @@ func (t *training) continuable(ctx context.Context, c checkpoint.Checkpoint, ste
 	if err := t.sameModelAndData(&past{prefix: c.Prefix, state: state}); err != nil {
 		return err
 	}
-	frozen, err := frozenIn(content)
+	frozen, err := loop.FrozenIn(content)
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
 	}
-	if err := bundle.Check(saved(t.export.Contract, frozen)); err != nil {
+	if err := bundle.Check(saved(t.Export.Contract, frozen)); err != nil {
 		return &params.Error{Err: fmt.Errorf("--resume-from %s: %w; expected one that was trained with this graph", t.env.ResumeFrom, err)}
 	}
 	return nil
@@ -259,7 +261,7 @@ func (t *training) continuable(ctx context.Context, c checkpoint.Checkpoint, ste
 
 // saved returns what each checkpoint of a model has: its variables, its states, and the slots of the
 // variables that are not frozen.
-func saved(c *graphs.Contract, frozen frozenVariables) []checkpoint.Entry {
+func saved(c *graphs.Contract, frozen loop.FrozenVariables) []checkpoint.Entry {
 	var out []checkpoint.Entry
 	for _, v := range c.Variables {
 		out = append(out, checkpoint.Entry{Name: v.Name, DType: tf.DataType(dtype.Of(v.DType)), Shape: v.Shape})
@@ -347,11 +349,11 @@ func (t *training) isIn(aside string) (bool, error) {
 	return true, nil
 }
 
-// setAside makes a run folder of the run as it is, and returns it. Files that never change are linked
+// SetAside makes a run folder of the run as it is, and returns it. Files that never change are linked
 // where the file system can. The folder appears whole or not at all; in a bucket, which cannot rename
 // folders, its params come last, and a folder without them is not one of a run.
 func (t *training) setAside(step int64) (string, error) {
-	all := filepath.Join(t.folder, setAside)
+	all := filepath.Join(t.folder, runfolder.SetAside)
 	aside := filepath.Join(all, fmt.Sprintf("step-%d", step))
 	for n := 2; ; n++ {
 		if _, err := vfs.Stat(aside); errors.Is(err, fs.ErrNotExist) {
@@ -359,7 +361,7 @@ func (t *training) setAside(step int64) (string, error) {
 		} else if err != nil {
 			return "", err
 		}
-		if t.env.remote != "" && !exists(filepath.Join(aside, runfolder.Params)) {
+		if t.env.remote != "" && !prepare.Exists(filepath.Join(aside, runfolder.Params)) {
 			break // a part
 		}
 		if has, err := t.isIn(aside); has || err != nil {
@@ -405,7 +407,7 @@ func (t *training) setAside(step int64) (string, error) {
 var ownFiles = map[string]bool{
 	runfolder.Params: true, runfolder.Data: true, runfolder.Vocab: true, runfolder.Init: true, runfolder.History: true, // replaced, not changed
 	runfolder.Metrics: false, runfolder.Trainer: false, runfolder.Journal: false, runfolder.TrainEvents: false, runfolder.EvalEvents: false,
-	runfolder.Checkpoints: true, evaluation.Folder: true, graphFolder: true,
+	runfolder.Checkpoints: true, evaluation.Folder: true, runfolder.GraphFolder: true,
 }
 
 // copyTree gives the files of a folder to another one, which exists: as links, or as copies if link is
@@ -426,7 +428,7 @@ func copyTree(from, to string, link bool) error {
 // copyInto is copyTree for a file or folder.
 func copyInto(from, to string, folder, link bool) error {
 	if !folder {
-		_, err := linkOrCopy(from, to, link, false)
+		_, err := runfolder.LinkOrCopy(from, to, link, false)
 		return err
 	}
 	if err := vfs.Mkdir(to, 0o777); err != nil {

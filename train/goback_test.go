@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/vfstest"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -52,7 +53,7 @@ func TestResumeFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := trainFrom(t, p, run, from("4"))
-	aside := filepath.Join(run, setAside, "step-12")
+	aside := filepath.Join(run, runfolder.SetAside, "step-12")
 	if err != nil || !strings.Contains(out, "going back from step 12 to step 4; the run as it was is in "+aside) || !strings.Contains(out, "restored from checkpoint: "+filepath.Join(run, runfolder.Checkpoints, "ckpt-4")) {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -77,7 +78,7 @@ func TestResumeFrom(t *testing.T) {
 			t.Errorf("%s: %v\n%s", path, err, out)
 		}
 	}
-	if list, err := os.ReadDir(filepath.Join(run, setAside)); err != nil || len(list) < 2 {
+	if list, err := os.ReadDir(filepath.Join(run, runfolder.SetAside)); err != nil || len(list) < 2 {
 		t.Errorf("set aside are %v, %v", list, err)
 	}
 }
@@ -120,7 +121,7 @@ func TestResumeFromRefuses(t *testing.T) {
 			t.Errorf("--resume-from %s: %v (%v); expected %q", test.from, err, fault.Of(err), test.want)
 		}
 	}
-	if read(t, run, runfolder.Metrics) != before || exists(filepath.Join(run, setAside)) || !exists(filepath.Join(run, runfolder.Checkpoints, "ckpt-12.index")) {
+	if read(t, run, runfolder.Metrics) != before || prepare.Exists(filepath.Join(run, runfolder.SetAside)) || !prepare.Exists(filepath.Join(run, runfolder.Checkpoints, "ckpt-12.index")) {
 		t.Error("a refused command changed the run")
 	}
 	_, err := trainFrom(t, p, run, func(e *Env) { e.ResumeFrom, e.Overwrite = "4", true })
@@ -163,7 +164,7 @@ func TestCrashOfGoingBack(t *testing.T) {
 	p, dir := tinyRun(t), t.TempDir()
 	p.Summary.Enabled = false
 	mustTrain(t, p, filepath.Join(dir, "run"))
-	shared, err := newSetup(t.Context(), p, quiet().prepare())
+	shared, err := prepare.New(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +183,7 @@ func TestCrashOfGoingBack(t *testing.T) {
 				return err
 			}
 			defer unlock()
-			if tr.manager, err = tr.openManager(tr.folder, false); err != nil {
+			if tr.manager, err = tr.OpenManager(tr.folder, false); err != nil {
 				return err
 			}
 			defer tr.manager.Close()
@@ -195,7 +196,7 @@ func TestCrashOfGoingBack(t *testing.T) {
 			Prepare: func(to string) error { return os.CopyFS(to, os.DirFS(dir)) },
 			Same:    sameRunFile,
 			Phase: func(operation string) string {
-				if strings.Contains(operation, setAside) {
+				if strings.Contains(operation, runfolder.SetAside) {
 					return "set aside"
 				}
 				return "run folder"
@@ -209,13 +210,13 @@ func TestKilledAfterGoingBack(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 6, 0, 2, params.NoEval
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Summary.Enabled = 2, 0, "", false
-	shared, err := newSetup(t.Context(), p, quiet().prepare())
+	shared, err := prepare.New(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
-	small := *shared.export
-	small.Path = smallGraph(t, t.TempDir(), shared.export.Path)
-	shared.export = &small
+	small := *shared.Export
+	small.Path = smallGraph(t, t.TempDir(), shared.Export.Path)
+	shared.Export = &small
 	freeze(small.Contract)
 	run := func(dir, from string) error {
 		ctx, s := context.Background(), *shared
@@ -226,8 +227,8 @@ func TestKilledAfterGoingBack(t *testing.T) {
 			return err
 		}
 		defer tr.examples.Close()
-		tr.place = func(context.Context) (placed, error) {
-			return placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
+		tr.place = func(context.Context) (prepare.Placed, error) {
+			return prepare.Placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
 		}
 		_, err = tr.inFolder(ctx)
 		return err
@@ -243,7 +244,7 @@ func TestKilledAfterGoingBack(t *testing.T) {
 	small.Contract = &c
 	dir := filepath.Join(testkit.MemoryDir(t), "work")
 	asides := func() (names []string) {
-		list, err := os.ReadDir(filepath.Join(dir, "run", setAside))
+		list, err := os.ReadDir(filepath.Join(dir, "run", runfolder.SetAside))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +274,7 @@ func TestKilledAfterGoingBack(t *testing.T) {
 			t.Errorf("killed at operation %d: the metrics are\n%s", at, got)
 		}
 	}
-	if exists(filepath.Join(dir, "run", backFile)) {
+	if prepare.Exists(filepath.Join(dir, "run", backFile)) {
 		t.Error("the run has ended, and says that it went back")
 	}
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // TestResumeFromInBucket goes back to a checkpoint of a run in a bucket, begins another with it there and
@@ -33,8 +36,8 @@ func TestResumeFromInBucket(t *testing.T) {
 	sameRuns(t, download(t, server.State(), "run"), whole)
 	sameRuns(t, download(t, server.State(), "run/set-aside/step-12"), whole)
 	for _, path := range []string{"run", "run/set-aside/step-12"} {
-		local, err := LocalRun(t.Context(), "gs://b/"+path, Latest)
-		if err != nil || exists(filepath.Join(local, setAside)) {
+		local, err := runfolder.LocalRun(t.Context(), "gs://b/"+path, params.Latest)
+		if err != nil || prepare.Exists(filepath.Join(local, runfolder.SetAside)) {
 			t.Errorf("%s: %v; expected a copy without what was set aside", path, err)
 		}
 	}
@@ -66,7 +69,7 @@ func TestResumeFromInBucket(t *testing.T) {
 	}
 	sameRuns(t, download(t, server.State(), "run"), fresh)
 	for name := range server.State() {
-		if strings.HasPrefix(name, "run/evaluations/") && !exists(filepath.Join(fresh, strings.TrimPrefix(name, "run/"))) {
+		if strings.HasPrefix(name, "run/evaluations/") && !prepare.Exists(filepath.Join(fresh, strings.TrimPrefix(name, "run/"))) {
 			t.Errorf("%s is left behind", name)
 		}
 	}
@@ -81,7 +84,7 @@ func TestCrashOfGoingBackInBucket(t *testing.T) {
 	p, dir := tinyRun(t), t.TempDir()
 	p.Summary.Enabled, p.Train.Steps = false, 8
 	mustTrain(t, p, filepath.Join(dir, "run"))
-	shared, err := newSetup(t.Context(), p, quiet().prepare())
+	shared, err := prepare.New(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +111,7 @@ func TestCrashOfGoingBackInBucket(t *testing.T) {
 				return err
 			}
 			defer tr.examples.Close()
-			if tr.manager, err = tr.openManager(tr.folder, false); err != nil {
+			if tr.manager, err = tr.OpenManager(tr.folder, false); err != nil {
 				return err
 			}
 			defer tr.manager.Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -93,7 +94,7 @@ func TestFrozenVariables(t *testing.T) {
 	}
 	export, _ := opened(t, groupParams(t, 3))
 	first := make(assigned)
-	if _, err := Initialize(t.Context(), first, export, Init{}); err != nil {
+	if _, err := loop.Initialize(t.Context(), first, export, loop.Init{}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(kept bool) {

@@ -11,9 +11,11 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -21,10 +23,10 @@ import (
 // not depend on it, so that a journal that cannot be written is a warning.
 type journal struct {
 	process int
-	opened  time.Time // when the process began to open the graph and the data
-	memory  memoryUse // at that time
-	began   time.Time // zero before the first step
-	peak    float64   // of the devices, in FLOPs per second; 0 if it was not measured
+	opened  time.Time        // when the process began to open the graph and the data
+	memory  record.MemoryUse // at that time
+	began   time.Time        // zero before the first step
+	peak    float64          // of the devices, in FLOPs per second; 0 if it was not measured
 	step    func() int64
 	spent   runfolder.Spent // on training
 }
@@ -39,22 +41,22 @@ func (t *training) journalStart(on strategy.Runtime, step func() int64) {
 	}
 	t.journal.began, t.journal.process = time.Now(), os.Getpid()
 	host, _ := os.Hostname()
-	contract := t.export.Contract
+	contract := t.Export.Contract
 	start := runfolder.Start{
 		Time: t.journal.began.Truncate(time.Second), Process: t.journal.process, Host: host,
 		Gorbit: t.env.Version, Go: runtime.Version(), TensorFlow: tf.Version(),
-		Processor: devices.Processor(), Cores: runtime.NumCPU(), MemoryMiB: machineMemory() >> 20,
+		Processor: devices.Processor(), Cores: runtime.NumCPU(), MemoryMiB: record.MachineMemory() >> 20,
 		Devices: on.Devices, Kernels: on.Kernels, Precision: contract.Precision,
 		Model: contract.Model.Architecture, Parameters: contract.Parameters(),
 		Step: step(), Steps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), Examples: t.examples.NumExamples(),
 	}
-	start.PeakFLOPS = machinePeak(on, contract.Precision, t.params.Strategy.Kind())
+	start.PeakFLOPS = record.MachinePeak(on, contract.Precision, t.Params.Strategy.Kind())
 	t.journal.peak = start.PeakFLOPS
 	if opened := t.journal.opened; !opened.IsZero() {
-		start.InitSeconds, start.Memory = words.Rounded(t.journal.began.Sub(opened).Seconds(), 3), memoryNow().since(t.journal.memory)
+		start.InitSeconds, start.Memory = words.Rounded(t.journal.began.Sub(opened).Seconds(), 3), record.MemoryNow().Since(t.journal.memory)
 	}
-	if order, err := t.params.Checkpoint.BestOrder(knownTask(contract)); err == nil && t.params.Checkpoint.Best != "" && t.evaluations != nil {
-		start.Best, start.Mode = t.params.Checkpoint.Best, params.BestModes[order]
+	if order, err := t.Params.Checkpoint.BestOrder(loop.KnownTask(contract)); err == nil && t.Params.Checkpoint.Best != "" && t.evaluations != nil {
+		start.Best, start.Mode = t.Params.Checkpoint.Best, params.BestModes[order]
 	}
 	t.warnJournal(runfolder.AppendStart(t.folder, start))
 }
@@ -65,7 +67,7 @@ func (t *training) journalEnd(ctx context.Context, err error) {
 		return
 	}
 	end := runfolder.End{Time: time.Now().Truncate(time.Second), Process: t.journal.process, Outcome: runfolder.Finished,
-		Step: t.journal.step(), Seconds: words.Rounded(time.Since(t.journal.began).Seconds(), 1), PeakMemoryMiB: peakMemory() >> 20, MemoryAfter: memory()}
+		Step: t.journal.step(), Seconds: words.Rounded(time.Since(t.journal.began).Seconds(), 1), PeakMemoryMiB: record.PeakMemory() >> 20, MemoryAfter: record.Memory()}
 	switch {
 	case errors.Is(err, runner.ErrStopped) || err != nil && ctx.Err() != nil:
 		end.Outcome = runfolder.Stopped
@@ -99,7 +101,7 @@ func (t *training) warnTrainerState(err error) {
 
 // course returns what trainer_state.json says of the run's params.
 func (t *training) course() runfolder.Course {
-	p := t.params
+	p := t.Params
 	course := runfolder.Course{MaxSteps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), BatchSize: int64(p.Train.BatchSize), Evaluates: t.evaluations != nil,
 		LogEvery: p.Train.StepsPerLoop, EvalEvery: p.Train.EvalInterval, SaveEvery: p.Checkpoint.Interval}
 	switch p.Train.EvalInterval {

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -34,7 +35,7 @@ func copied(t *testing.T, from string) string {
 // smallGraph writes an export whose graph has a few bytes, with the initial values of another one.
 func smallGraph(t *testing.T, dir, values string) string {
 	t.Helper()
-	if err := os.CopyFS(filepath.Join(dir, valuesFolder), os.DirFS(filepath.Join(values, valuesFolder))); err != nil {
+	if err := os.CopyFS(filepath.Join(dir, runfolder.ValuesFolder), os.DirFS(filepath.Join(values, runfolder.ValuesFolder))); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{"saved_model.pb": "graph", "assets/gorbit.json": "{}", "serving/saved_model.pb": "served", "fingerprint.pb": "no"} {
@@ -115,21 +116,21 @@ func (l *lineFunc) Write(p []byte) (int, error) {
 // Long: a case per way in which a copy is made, changed or damaged.
 func TestKeepGraph(t *testing.T) {
 	graph, _ := fixture(t)
-	keep := func(t *testing.T, folder, export string) *keptGraph {
+	keep := func(t *testing.T, folder, export string) *runfolder.KeptGraph {
 		t.Helper()
 		if err := os.MkdirAll(folder, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if err := keepGraph(folder, export, export); err != nil {
+		if err := runfolder.KeepGraph(folder, export, export); err != nil {
 			t.Fatal(err)
 		}
-		kept, err := readKeptGraph(folder)
+		kept, err := runfolder.ReadKeptGraph(folder)
 		if err != nil || kept == nil {
 			t.Fatalf("the copy is %v, %v", kept, err)
 		}
 		return kept
 	}
-	names := func(k *keptGraph) (out []string) {
+	names := func(k *runfolder.KeptGraph) (out []string) {
 		for _, part := range k.Files {
 			out = append(out, part.Name)
 		}
@@ -144,12 +145,12 @@ func TestKeepGraph(t *testing.T) {
 			t.Errorf("kept are %q; expected %q", names(kept), all)
 		}
 		for _, name := range all {
-			if !sameFile(filepath.Join(export, name), filepath.Join(folder, graphFolder, name)) {
+			if !runfolder.SameFile(filepath.Join(export, name), filepath.Join(folder, runfolder.GraphFolder, name)) {
 				t.Errorf("%s is no link", name)
 			}
 		}
 		// The list is not written again.
-		list := filepath.Join(folder, graphFolder, keptFile)
+		list := filepath.Join(folder, runfolder.GraphFolder, runfolder.KeptFile)
 		was, err := os.Stat(list)
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +159,7 @@ func TestKeepGraph(t *testing.T) {
 		if is, err := os.Stat(list); err != nil || !os.SameFile(is, was) {
 			t.Errorf("the copy was made again, %v", err)
 		}
-		if err := keepGraph(folder, filepath.Join(folder, graphFolder), "x"); err != nil {
+		if err := runfolder.KeepGraph(folder, filepath.Join(folder, runfolder.GraphFolder), "x"); err != nil {
 			t.Errorf("the copy itself as the graph: %v", err)
 		}
 	})
@@ -172,7 +173,7 @@ func TestKeepGraph(t *testing.T) {
 		if kept := keep(t, folder, link); !reflect.DeepEqual(names(kept), all) {
 			t.Errorf("kept are %q; expected %q", names(kept), all)
 		}
-		if info, err := os.Lstat(filepath.Join(folder, graphFolder, "saved_model.pb")); err != nil || !info.Mode().IsRegular() {
+		if info, err := os.Lstat(filepath.Join(folder, runfolder.GraphFolder, "saved_model.pb")); err != nil || !info.Mode().IsRegular() {
 			t.Errorf("the copy is %v, %v; expected a file", info, err)
 		}
 	})
@@ -182,7 +183,7 @@ func TestKeepGraph(t *testing.T) {
 		if kept := keep(t, folder, export); !reflect.DeepEqual(names(kept), all[:3]) {
 			t.Errorf("kept are %q; expected %q", names(kept), all[:3])
 		}
-		if _, err := os.Stat(filepath.Join(folder, graphFolder, valuesFolder)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(folder, runfolder.GraphFolder, runfolder.ValuesFolder)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("initial values were copied: %v", err)
 		}
 	})
@@ -195,17 +196,17 @@ func TestKeepGraph(t *testing.T) {
 		}
 		p := params.Params{Graph: export}
 		var log bytes.Buffer
-		if at, err := graphToRead(p, folder, nil, slog.New(slog.NewTextHandler(&log, nil))); err != nil || at != filepath.Join(folder, graphFolder) {
+		if at, err := runfolder.GraphToRead(p, folder, nil, slog.New(slog.NewTextHandler(&log, nil))); err != nil || at != filepath.Join(folder, runfolder.GraphFolder) {
 			t.Errorf("the graph to read is %s, %v", at, err)
 		}
 		if !strings.Contains(log.String(), "the export was changed since") {
 			t.Errorf("the log is %q", &log)
 		}
 		kept := keep(t, folder, export)
-		if content, err := os.ReadFile(filepath.Join(folder, graphFolder, "saved_model.pb")); err != nil || string(content) != "another" {
+		if content, err := os.ReadFile(filepath.Join(folder, runfolder.GraphFolder, "saved_model.pb")); err != nil || string(content) != "another" {
 			t.Errorf("the copy has %q, %v", content, err)
 		}
-		if _, err := os.Stat(filepath.Join(folder, graphFolder, "serving")); err == nil || len(kept.Files) != 4 {
+		if _, err := os.Stat(filepath.Join(folder, runfolder.GraphFolder, "serving")); err == nil || len(kept.Files) != 4 {
 			t.Errorf("the copy still has a served graph: %v", names(kept))
 		}
 	})
@@ -221,16 +222,16 @@ func TestKeepGraph(t *testing.T) {
 				return errors.Join(os.Remove(name), os.WriteFile(name, nil, 0o666))
 			},
 			"is not in the folder": func(own string) error {
-				list, err := json.Marshal(keptGraph{Files: []keptPart{{Name: "../x"}}})
-				return errors.Join(err, os.WriteFile(filepath.Join(own, keptFile), list, 0o666))
+				list, err := json.Marshal(runfolder.KeptGraph{Files: []runfolder.KeptPart{{Name: "../x"}}})
+				return errors.Join(err, os.WriteFile(filepath.Join(own, runfolder.KeptFile), list, 0o666))
 			},
 		} {
 			export, folder := smallGraph(t, t.TempDir(), graph), t.TempDir()
 			keep(t, folder, export)
-			if err := damage(filepath.Join(folder, graphFolder)); err != nil {
+			if err := damage(filepath.Join(folder, runfolder.GraphFolder)); err != nil {
 				t.Fatal(err)
 			}
-			_, err := graphToRead(params.Params{Graph: export}, folder, nil, quiet().Log)
+			_, err := runfolder.GraphToRead(params.Params{Graph: export}, folder, nil, quiet().Log)
 			if !errors.Is(err, fault.Damaged) || !strings.Contains(err.Error(), what) {
 				t.Errorf("got %v; expected %q", err, what)
 			}
@@ -239,7 +240,7 @@ func TestKeepGraph(t *testing.T) {
 	})
 	t.Run("none", func(t *testing.T) {
 		gone := filepath.Join(t.TempDir(), "gone")
-		_, err := graphToRead(params.Params{Graph: gone}, "runs/a", nil, quiet().Log)
+		_, err := runfolder.GraphToRead(params.Params{Graph: gone}, "runs/a", nil, quiet().Log)
 		if err == nil || !strings.Contains(err.Error(), "run runs/a has no copy of it; name an export of the same model with --set graph=FOLDER") {
 			t.Errorf("got %v", err)
 		}
@@ -257,8 +258,8 @@ func TestCrashOfKeptGraph(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := crashtest.Program{
-		Prepare: func(dir string) error { return keepGraph(dir, first, "first") },
-		Run:     func(dir string) error { return keepGraph(dir, second, "second") },
+		Prepare: func(dir string) error { return runfolder.KeepGraph(dir, first, "first") },
+		Run:     func(dir string) error { return runfolder.KeepGraph(dir, second, "second") },
 	}
 	t.Run("links", func(t *testing.T) { crashtest.Survives(t, program) })
 	program.Wrap = func(f vfs.WorkFS) vfs.WorkFS { return unlinked{f} }

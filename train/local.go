@@ -11,8 +11,10 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -21,7 +23,7 @@ func localData(p params.Params, c *graphs.Contract, train *dataset.Dataset) *str
 	if p.Strategy.Input != params.InputLocal {
 		return nil
 	}
-	d := &strategy.LocalInput{Dir: p.Data.Dir, Dataset: p.Dataset(nil, true, packed.Config{}), Layout: layoutFor(p, c, toTrain), Settings: train.State().Settings, Workers: p.Strategy.Addresses()}
+	d := &strategy.LocalInput{Dir: p.Data.Dir, Dataset: p.Dataset(nil, true, packed.Config{}), Layout: prepare.LayoutFor(p, c, prepare.ToTrain), Settings: train.State().Settings, Workers: p.Strategy.Addresses()}
 	d.Dataset.ClassWeights, d.Dataset.Sampling = train.ClassWeights(), train.Sampling()
 	for _, f := range train.FileInfos() {
 		if within, err := filepath.Rel(d.Dir, f.Path); err == nil && filepath.IsLocal(within) {
@@ -37,7 +39,7 @@ func localData(p params.Params, c *graphs.Contract, train *dataset.Dataset) *str
 type localSource struct {
 	data       *dataset.Dataset // used for positions and names only
 	start      dataset.State
-	workers    drawer
+	workers    prepare.Drawer
 	accumulate int // micro-batches per replica
 	log        *slog.Logger
 	flops      graphs.FLOPs // of the graph
@@ -57,7 +59,7 @@ type drawing struct {
 
 // newLocalSource returns a source of batches that workers draw from a dataset, starting at the
 // dataset's current position. The caller must call wait at the end.
-func newLocalSource(d *dataset.Dataset, workers drawer, accumulate int, log *slog.Logger) *localSource {
+func newLocalSource(d *dataset.Dataset, workers prepare.Drawer, accumulate int, log *slog.Logger) *localSource {
 	at := d.State()
 	return &localSource{data: d, start: at, workers: workers, accumulate: max(1, accumulate), log: log, at: at}
 }
@@ -67,7 +69,7 @@ func (s *localSource) wait() { s.drawing.Wait() }
 
 // Seek implements runner.Source.
 func (s *localSource) Seek(position json.RawMessage) error {
-	if err := seek(s.data, position, s.start); err != nil {
+	if err := loop.Seek(s.data, position, s.start); err != nil {
 		return err
 	}
 	s.at, s.next, s.barren = s.data.State(), nil, 0
@@ -107,11 +109,11 @@ func (s *localSource) take(ctx context.Context) (drawing, error) {
 }
 
 // Next implements runner.BatchReader.
-func (s *localSource) Next(ctx context.Context) (runner.Batch[*Batch], error) {
+func (s *localSource) Next(ctx context.Context) (runner.Batch[*loop.Batch], error) {
 	for {
 		d, err := s.take(ctx)
 		if err != nil {
-			return runner.Batch[*Batch]{}, err
+			return runner.Batch[*loop.Batch]{}, err
 		}
 		s.at = d.from.After()
 		if d.drawn.Skipped > 0 {
@@ -120,13 +122,13 @@ func (s *localSource) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 		}
 		if d.drawn.Examples == 0 {
 			if s.barren++; s.barren >= s.data.BatchesPerEpoch() {
-				return runner.Batch[*Batch]{}, fault.Damagedf("%s: no usable record in a whole epoch of %d", s.data.Files()[0], s.data.NumExamples())
+				return runner.Batch[*loop.Batch]{}, fault.Damagedf("%s: no usable record in a whole epoch of %d", s.data.Files()[0], s.data.NumExamples())
 			}
 			continue
 		}
 		s.barren = 0
 		s.next = s.draw(ctx, s.at)
-		return runner.Batch[*Batch]{
+		return runner.Batch[*loop.Batch]{
 			Payload:  s.batch(d),
 			Examples: d.drawn.Examples,
 			Tokens:   d.drawn.Tokens,
@@ -145,8 +147,8 @@ func (s *localSource) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 }
 
 // batch returns a drawn batch in the form that the strategy expects.
-func (s *localSource) batch(d drawing) *Batch {
-	return &Batch{Drawn: d.drawn, Examples: d.drawn.Micro, Halve: func(ctx context.Context) (*Batch, error) {
+func (s *localSource) batch(d drawing) *loop.Batch {
+	return &loop.Batch{Drawn: d.drawn, Examples: d.drawn.Micro, Halve: func(ctx context.Context) (*loop.Batch, error) {
 		s.accumulate *= 2
 		again := <-s.draw(ctx, d.from)
 		if again.err != nil {

@@ -328,7 +328,7 @@ func TestDrawnAgain(t *testing.T) {
 	ctx := context.Background()
 	p := localParams(t, data, params.InputLocal, startWorkers(t, "cpu:1", "", ""))
 	m, on, set := onWorkers(t, p)
-	local := newLocalSource(set, on.drawer, 1, quiet().Log)
+	local := newLocalSource(set, on.Drawer, 1, quiet().Log)
 	defer local.wait()
 	// No rate: the same batch has the same loss at any step.
 	var losses [2][]float64
@@ -360,8 +360,8 @@ func TestDrawnAgain(t *testing.T) {
 			if r.Sums[runner.WeightSum][0] != float64(b.Examples) {
 				t.Errorf("step %d has weight %v of %d examples", step, r.Sums[runner.WeightSum], b.Examples)
 			}
-			if total += int64(b.Examples); m.examples[0]+m.examples[1] != total {
-				t.Errorf("after step %d, replicas have trained on %v examples, expected %d together", step, m.examples, total)
+			if total += int64(b.Examples); m.Examples[0]+m.Examples[1] != total {
+				t.Errorf("after step %d, replicas have trained on %v examples, expected %d together", step, m.Examples, total)
 			}
 			losses[pass] = append(losses[pass], r.Sums[runner.LossSum][0])
 		}

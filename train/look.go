@@ -19,9 +19,11 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -65,7 +67,7 @@ type CheckpointReport struct {
 
 // DescribeRun reads what a run folder tells of its run.
 func DescribeRun(ctx context.Context, folder string) (*RunReport, error) {
-	local, err := LocalRun(ctx, folder, Latest)
+	local, err := runfolder.LocalRun(ctx, folder, params.Latest)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +82,7 @@ func DescribeRun(ctx context.Context, folder string) (*RunReport, error) {
 			r.Params[name] = value
 		}
 	}
-	kept, err := readKeptGraph(local)
+	kept, err := runfolder.ReadKeptGraph(local)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +100,8 @@ func DescribeRun(ctx context.Context, folder string) (*RunReport, error) {
 
 // read takes what the checkpoints tell.
 func (r *RunReport) read(manager *checkpoint.Manager, metric string) error {
-	best, err := bestStep(manager)
-	if errors.Is(err, errNoBest) {
+	best, err := loop.BestStep(manager)
+	if errors.Is(err, loop.ErrNoBest) {
 		best = -1
 	} else if err != nil {
 		return err
@@ -148,7 +150,7 @@ func (r *RunReport) read(manager *checkpoint.Manager, metric string) error {
 		r.EvaluatedStep, r.Evaluated = e.Step, e.Outputs
 	}
 	kept := runner.NewBest(metric, runner.HigherIsBetter)
-	if kept.Restore(state.Persistent[bestState]) == nil {
+	if kept.Restore(state.Persistent[loop.BestState]) == nil {
 		if value, step, ok := kept.Best(); ok {
 			r.Best = &BestReport{metric, value, step}
 		}
@@ -164,7 +166,7 @@ func globbed(path string) string {
 // WantedOf returns the variables of an export, or of a run's graph, with their names in other sources.
 func WantedOf(folder string) ([]checkpoint.Wanted, error) {
 	if p, err := params.Read(filepath.Join(folder, runfolder.Params)); err == nil {
-		if folder, err = graphToRead(p, folder, nil, slog.New(slog.DiscardHandler)); err != nil {
+		if folder, err = runfolder.GraphToRead(p, folder, nil, slog.New(slog.DiscardHandler)); err != nil {
 			return nil, err
 		}
 	}
@@ -172,7 +174,7 @@ func WantedOf(folder string) ([]checkpoint.Wanted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wantedOf(export.Contract), nil
+	return loop.WantedOf(export.Contract), nil
 }
 
 // Drawn is a batch of a run's training, as the graph gets it but for its division into micro-batches.
@@ -193,11 +195,11 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 	if step < 1 {
 		return nil, &params.Error{Err: fmt.Errorf("step is %d; expected 1 or more", step)}
 	}
-	folder, err := LocalRun(ctx, folder, "")
+	folder, err := runfolder.LocalRun(ctx, folder, "")
 	if err != nil {
 		return nil, err
 	}
-	p, err := readRunParams(folder)
+	p, err := runfolder.ReadParams(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +209,7 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 	if err := p.Load(nil, settings); err != nil {
 		return nil, err
 	}
-	graph, err := graphToRead(p, folder, settings, env.Log)
+	graph, err := runfolder.GraphToRead(p, folder, settings, env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -219,27 +221,27 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 	if err != nil {
 		return nil, err
 	}
-	s := setupOver(p, export, env.prepare())
-	if err := s.openData(); err != nil {
+	s := prepare.Over(p, export, env.prepare())
+	if err := s.OpenData(); err != nil {
 		return nil, err
 	}
-	if s.params.Data.RowLength == 0 {
-		s.params.Data.RowLength = rowLengthOf(s.data.manifest, export.Contract)
+	if s.Params.Data.RowLength == 0 {
+		s.Params.Data.RowLength = prepare.RowLengthOf(s.Data.Manifest, export.Contract)
 	}
-	f := preflightOf(s)
-	if f.runMeaning(folder); f.err() != nil {
-		return nil, f.err()
+	f := prepare.PreflightOf(s)
+	if f.RunMeaning(folder); f.Err() != nil {
+		return nil, f.Err()
 	}
-	set, err := s.open(ctx, p.Data.Train, toTrain)
+	set, err := s.Open(ctx, p.Data.Train, prepare.ToTrain)
 	if err != nil {
 		return nil, err
 	}
 	defer set.Close()
-	left, err := s.seekBatch(folder, set, step)
+	left, err := s.SeekBatch(folder, set, step)
 	if err != nil {
 		return nil, err
 	}
-	d := &Drawn{Step: step, Contract: export.Contract, Manifest: s.data.manifest}
+	d := &Drawn{Step: step, Contract: export.Contract, Manifest: s.Data.Manifest}
 	for ; left >= 0; left-- {
 		if d.Batch, err = set.Next(ctx); err == io.EOF {
 			return nil, &params.Error{Err: fmt.Errorf("step is %d; expected less: the data end before it", step)}
@@ -248,7 +250,7 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 			return nil, err
 		}
 	}
-	if path := filepath.Join(folder, runfolder.Vocab); exists(path) {
+	if path := filepath.Join(folder, runfolder.Vocab); prepare.Exists(path) {
 		if d.Vocab, err = text.LoadVocab(path); err != nil {
 			return nil, err
 		}

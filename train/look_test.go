@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -49,7 +50,7 @@ func TestDrawBatch(t *testing.T) {
 			p.Checkpoint.Interval, p.Checkpoint.MaxToKeep = 10, 0
 			change(&p)
 			folder := filepath.Join(t.TempDir(), "run")
-			s, err := newSetup(t.Context(), p, quiet().prepare())
+			s, err := prepare.New(t.Context(), p, quiet().prepare())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +60,7 @@ func TestDrawBatch(t *testing.T) {
 			}
 			defer tr.examples.Close()
 			seen := &observer{&counter{sum: make([]float32, 4)}, map[int64][]strategy.Feature{}}
-			tr.place = func(context.Context) (placed, error) { return placed{Strategy: seen}, nil }
+			tr.place = func(context.Context) (prepare.Placed, error) { return prepare.Placed{Strategy: seen}, nil }
 			if _, err := tr.inFolder(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -12,8 +12,10 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // TestLora trains adapters: the encoder stays as the export has it, and the kernels of the exported
@@ -35,7 +37,7 @@ func TestLora(t *testing.T) {
 	if _, err := trainFrom(t, plain, run, from("6")); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "not a checkpoint of this model") {
 		t.Errorf("going back with another graph: %v", err)
 	}
-	if exists(filepath.Join(run, setAside)) {
+	if prepare.Exists(filepath.Join(run, runfolder.SetAside)) {
 		t.Error("a refused command changed the run")
 	}
 	sameFrozenFile(t, filepath.Join(run, runfolder.Checkpoints))
@@ -89,7 +91,7 @@ func TestAdaptersNotTaken(t *testing.T) {
 	} {
 		var out strings.Builder
 		report := &checkpoint.LoadReport{Unused: []checkpoint.Entry{{Name: name}}}
-		if err := reportInit(report, filepath.Join(t.TempDir(), runfolder.Init), &out); err != nil {
+		if err := loop.ReportInit(report, filepath.Join(t.TempDir(), runfolder.Init), &out); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(out.String(), "the source has adapters (LoRA), which the graph lacks"); got != want {

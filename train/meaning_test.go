@@ -10,6 +10,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -119,8 +120,8 @@ func TestDifferences(t *testing.T) {
 		here := made()
 		test.change(here)
 		var got []string
-		for _, d := range differences(meaning{manifest: made()}, meaning{manifest: here}, contract) {
-			got = append(got, fmt.Sprintf("%s; %s", d.what, d.mend))
+		for _, d := range prepare.Differences(prepare.Meaning{Manifest: made()}, prepare.Meaning{Manifest: here}, contract) {
+			got = append(got, fmt.Sprintf("%s; %s", d.What, d.Mend))
 		}
 		if strings.Join(got, "\n") != test.want {
 			t.Errorf("got %q, want %q", got, test.want)

@@ -6,8 +6,10 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess" // as the commands have it
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // TestCallsLeaveNothing counts the objects that are left of many calls: tensors
@@ -16,7 +18,7 @@ import (
 func TestCallsLeaveNothing(t *testing.T) {
 	p := testParams(t)
 	export, set := opened(t, p)
-	s, err := openLocal(t.Context(), p, export, strategy.FunctionsTrain)
+	s, err := prepare.OpenLocal(t.Context(), p, export, strategy.FunctionsTrain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,16 +27,16 @@ func TestCallsLeaveNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewSource(set, s, 1).Next(t.Context())
+	b, err := loop.NewSource(set, s, 1).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Payload.from = nil // every round makes its step with it
+	b.Payload.From = nil // every round makes its step with it
 	if err := set.Close(); err != nil {
 		t.Fatal(err)
 	}
-	m := NewModel(s, nil, nil)
-	if _, err := Initialize(t.Context(), s, export, Init{}); err != nil {
+	m := loop.NewModel(s, nil, nil)
+	if _, err := loop.Initialize(t.Context(), s, export, loop.Init{}); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
@@ -46,7 +48,7 @@ func TestCallsLeaveNothing(t *testing.T) {
 			if _, err := m.Step(t.Context(), b.Payload, runner.Hyper{Step: i, LearningRate: 1e-5, Seed: 1}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := m.Evaluate(t.Context(), newBatch(whole)); err != nil {
+			if _, err := m.Evaluate(t.Context(), loop.NewBatch(whole)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := s.Predict(t.Context(), whole.Features); err != nil {

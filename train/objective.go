@@ -3,6 +3,8 @@ package train
 import (
 	"context"
 
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -14,7 +16,7 @@ func Objective(ctx context.Context, p params.Params, variants []params.Params, e
 	if err := p.Validate(); err != nil {
 		return "", "", err
 	}
-	export, err := openExport(ctx, p.Graph, env.prepare())
+	export, err := prepare.OpenExport(ctx, p.Graph, env.prepare())
 	if err != nil {
 		return "", "", err
 	}
@@ -25,10 +27,10 @@ func Objective(ctx context.Context, p params.Params, variants []params.Params, e
 	case p.Train.EvalInterval == params.NoEval:
 		return "", "", params.Errorf("train.eval_interval", "is -2 (no evaluation); expected evaluations, by which runs are compared")
 	}
-	if err := checkBest(p, export); err != nil {
+	if err := prepare.CheckBest(p, export); err != nil {
 		return "", "", err
 	}
-	order, err := p.Checkpoint.BestOrder(knownTask(export.Contract))
+	order, err := p.Checkpoint.BestOrder(loop.KnownTask(export.Contract))
 	if err != nil {
 		return "", "", err
 	}
@@ -36,7 +38,7 @@ func Objective(ctx context.Context, p params.Params, variants []params.Params, e
 		if err := v.Validate(); err != nil {
 			return "", "", err
 		}
-		if _, err := scalarsOf(v, export.Contract); err != nil {
+		if _, err := prepare.ScalarsOf(v, export.Contract); err != nil {
 			return "", "", err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -39,14 +40,14 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 	if folder != "" && vfs.Scheme(folder) == "" {
 		p.Keep(vfs.Join(folder, runfolder.Params))
 		var err error
-		if graph, err = graphToTrain(p, folder, env.Log); err != nil {
+		if graph, err = runfolder.GraphToTrain(p, folder, env.Log); err != nil {
 			return Outline{}, err
 		}
 	}
 	if err := p.Validate(); err != nil {
 		return Outline{}, err
 	}
-	s, err := newSetupOf(ctx, p, graph, env.prepare())
+	s, err := prepare.Of(ctx, p, graph, env.prepare())
 	if err != nil {
 		return Outline{}, err
 	}
@@ -56,27 +57,27 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 	}
 	defer t.examples.Close()
 	o := Outline{Steps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), Examples: t.examples.NumExamples(),
-		Parameters: s.export.Contract.Parameters(), Architecture: s.export.Contract.Model.Architecture}
-	if before := readPast(folder, s.export.Contract); folder != "" && before != nil {
+		Parameters: s.Export.Contract.Parameters(), Architecture: s.Export.Contract.Model.Architecture}
+	if before := readPast(folder, s.Export.Contract); folder != "" && before != nil {
 		o.Done = min(before.state.Step, o.Steps)
 	}
-	if m := s.data.manifest; m != nil && takesTokens(s.export.Contract) && t.params.Data.Rows == 0 && !s.export.Contract.XLA {
+	if m := s.Data.Manifest; m != nil && prepare.TakesTokens(s.Export.Contract) && t.Params.Data.Rows == 0 && !s.Export.Contract.XLA {
 		if split := m.Splits[p.Data.Train]; split != nil {
 			o.MeanTokens = split.Lengths.Mean
 		}
 	}
-	every := t.params.Train.EvalInterval
+	every := t.Params.Train.EvalInterval
 	if e := t.evaluations; e != nil {
-		o.EvalExamples, o.EvalBatches = e.records, e.batches
-		if n := p.Eval.Steps; n > 0 && n < e.batches {
-			o.EvalExamples, o.EvalBatches = e.records*n/e.batches, n
+		o.EvalExamples, o.EvalBatches = e.Records, e.Batches
+		if n := p.Eval.Steps; n > 0 && n < e.Batches {
+			o.EvalExamples, o.EvalBatches = e.Records*n/e.Batches, n
 		}
 		o.Evaluations = due(o.Done, o.Steps, max(every, 0), 0)
 	}
-	if t.evaluations == nil || t.params.Checkpoint.Best == "" {
+	if t.evaluations == nil || t.Params.Checkpoint.Best == "" {
 		every = 0
 	}
-	o.Saves = due(o.Done, o.Steps, t.params.Checkpoint.Interval, max(every, 0))
+	o.Saves = due(o.Done, o.Steps, t.Params.Checkpoint.Interval, max(every, 0))
 	return o, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -60,7 +61,7 @@ func (r *Run) outputs() []output {
 // Classes returns the names of the classes of a label of the run's graph, or nil if the data does not
 // name them.
 func (r *Run) Classes(label string) []string {
-	return classesOf(r.Export.Contract, label, r.recordName(label), r.Manifest)
+	return prepare.ClassesOf(r.Export.Contract, label, r.recordName(label), r.Manifest)
 }
 
 // recordName returns the name in the records of a feature of the run's graph.
@@ -91,13 +92,13 @@ func results(all []output, values map[string][]float64, examples, tokens int, pl
 	}
 	for k, o := range all {
 		flat := values[o.Name]
-		if len(o.axes) > 0 && o.axes[0] == axisPredictions {
+		if len(o.axes) > 0 && o.axes[0] == prepare.AxisPredictions {
 			if err := o.predictions(flat, k, places, out); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		perToken := len(o.axes) > 0 && o.axes[0] == axisRows
+		perToken := len(o.axes) > 0 && o.axes[0] == prepare.AxisRows
 		units, skip := examples, 1
 		if perToken {
 			units, skip = tokens, 2

@@ -17,9 +17,11 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
@@ -53,8 +55,8 @@ const anotherFolder = "to train with these from the start, choose another folder
 
 // relevant returns the changes that a finished run cannot apply. Steps and epochs both set the
 // number of steps, so a change of these does not count if the number of steps is the same.
-func relevant(changes []change, sameSteps bool) []change {
-	return slices.DeleteFunc(slices.Clone(changes), func(c change) bool {
+func relevant(changes []runfolder.Change, sameSteps bool) []runfolder.Change {
+	return slices.DeleteFunc(slices.Clone(changes), func(c runfolder.Change) bool {
 		if sameSteps && (c.Param == "train.steps" || c.Param == "train.epochs") {
 			return true
 		}
@@ -75,11 +77,11 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	// If the newest checkpoint is damaged, training continues from the one before it.
-	bundle, err := checkpoint.OpenBundle(before.prefix, checkpoint.WithIntraOpThreads(t.params.Runtime.IntraOpThreads))
+	bundle, err := checkpoint.OpenBundle(before.prefix, checkpoint.WithIntraOpThreads(t.Params.Runtime.IntraOpThreads))
 	if err != nil || bundle.Verify(ctx) != nil {
 		return false, ctx.Err()
 	}
-	changed, err := changes(knownTask(t.export.Contract), before.params, t.given, step)
+	changed, err := runfolder.Differences(loop.KnownTask(t.Export.Contract), before.params, t.given, step)
 	if err != nil {
 		return false, err
 	}
@@ -90,14 +92,14 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 			what = fmt.Sprintf("run %s is already at step %d", t.folder, step)
 		}
 		remedy := fmt.Sprintf("to continue with other params, train more than %d steps, as with --steps %d, or choose another folder with --run", step, 2*step)
-		if slices.ContainsFunc(differ, func(c change) bool {
+		if slices.ContainsFunc(differ, func(c runfolder.Change) bool {
 			of, _ := params.Lookup(c.Param)
 			return of.Change.Fixed()
 		}) {
 			remedy = anotherFolder
 		}
 		return false, &params.Error{Err: fmt.Errorf("%s, and these changed params would have no effect: %s; expected those of %s; %s",
-			what, list(differ), filepath.Join(t.folder, runfolder.Params), remedy)}
+			what, runfolder.ListChanges(differ), filepath.Join(t.folder, runfolder.Params), remedy)}
 	}
 	if err := t.sameModelAndData(before); err != nil {
 		return false, err
@@ -106,7 +108,7 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if len(changed) > 0 {
-		t.env.Log.Info("nothing left to train; these changed params were not used", "changed", list(changed))
+		t.env.Log.Info("nothing left to train; these changed params were not used", "changed", runfolder.ListChanges(changed))
 	}
 	if total == t.steps {
 		t.tellTrainerState(before.state)
@@ -137,7 +139,7 @@ func (b *past) outputs() runner.Outputs {
 func (t *training) sameModelAndData(before *past) error {
 	state, err := json.Marshal(before.state)
 	if err == nil {
-		err = graphIdentity(t.export.Contract.Model).check(state)
+		err = loop.GraphIdentity(t.Export.Contract.Model).Check(state)
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", before.prefix, err)
@@ -160,16 +162,16 @@ func (b *past) best(of task.Task) (value float64, step int64, ok bool) {
 		return 0, 0, false
 	}
 	best := runner.NewBest(b.params.Checkpoint.Best, order)
-	if best.Restore(b.state.Persistent[bestState]) != nil {
+	if best.Restore(b.state.Persistent[loop.BestState]) != nil {
 		return 0, 0, false
 	}
 	return best.Best()
 }
 
-// protectBest protects the best checkpoint, in case the process was killed between saving the last
+// ProtectBest protects the best checkpoint, in case the process was killed between saving the last
 // checkpoint and protecting it.
 func (t *training) protectBest(before *past) error {
-	if _, step, ok := before.best(knownTask(t.export.Contract)); ok {
+	if _, step, ok := before.best(loop.KnownTask(t.Export.Contract)); ok {
 		_, err := t.manager.Find(step)
 		if err == nil {
 			err = t.manager.Protect(step)
@@ -188,7 +190,7 @@ func (t *training) tellEnd(ended error) {
 	if ended != nil && !stopped {
 		return // the program prints the error
 	}
-	now := readPast(t.folder, t.export.Contract)
+	now := readPast(t.folder, t.Export.Contract)
 	switch {
 	case !stopped && now != nil:
 		t.tellComplete(now)
@@ -217,17 +219,17 @@ func (t *training) tellComplete(before *past) {
 	if early := before.state.StoppedEarly; early != nil {
 		line += fmt.Sprintf(" (stopped early: %s)", whyEarly(early.Reason))
 	}
-	which, at := Latest, step
-	if value, best, ok := before.best(knownTask(t.export.Contract)); ok {
-		line += fmt.Sprintf("; best %s %.6g at step %d", t.params.Checkpoint.Best, value, best)
-		which, at = Best, best
+	which, at := params.Latest, step
+	if value, best, ok := before.best(loop.KnownTask(t.Export.Contract)); ok {
+		line += fmt.Sprintf("; best %s %.6g at step %d", t.Params.Checkpoint.Best, value, best)
+		which, at = params.Best, best
 	}
 	if saved, err := t.manager.Find(at); err == nil {
 		line += fmt.Sprintf(", in %s", saved.Prefix)
 	}
 	run := launch.Quote(t.folder)
 	fmt.Fprintf(t.env.Out, "%s\nnext: gorbit evaluate --run %s --checkpoint %s\n", line, run, which)
-	fmt.Fprintf(t.env.Out, "      gorbit predict --run %s %s\n", run, toAsk(t.export.Contract, t.manifest()))
+	fmt.Fprintf(t.env.Out, "      gorbit predict --run %s %s\n", run, toAsk(t.Export.Contract, t.manifest()))
 	fmt.Fprintf(t.env.Out, "      gorbit export --run %s --out %s\n", run, launch.Quote("served/"+filepath.Base(t.folder)))
 	fmt.Fprintf(t.env.Out, "      %s with --steps %d, to train on\n", t.again(), 2*max(step, t.steps))
 }
@@ -239,16 +241,16 @@ func whyEarly(reason string) string {
 
 // manifest returns that of the data, or nil.
 func (t *training) manifest() *convert.Manifest {
-	if t.data == nil {
+	if t.Data == nil {
 		return nil
 	}
-	return t.data.manifest
+	return t.Data.Manifest
 }
 
 // toAsk returns the flags with which to ask a model.
 func toAsk(c *graphs.Contract, m *convert.Manifest) string {
 	switch {
-	case !takesTokens(c):
+	case !prepare.TakesTokens(c):
 		return "--file FILE"
 	case c.Task == task.MaskedLM:
 		return `--text "... [MASK] ..."`
@@ -269,7 +271,7 @@ func (t *training) record(step int64, restored string) error {
 	if err != nil {
 		return err
 	}
-	if err := keepGraph(t.folder, t.export.Path, given.Graph); err != nil {
+	if err := runfolder.KeepGraph(t.folder, t.Export.Path, given.Graph); err != nil {
 		return err
 	}
 	if err := updateFile(filepath.Join(t.folder, runfolder.Params), content); err != nil {
@@ -279,7 +281,7 @@ func (t *training) record(step int64, restored string) error {
 		t.tellSchedule(t.before.schedule(), step)
 		t.before = nil // print it only once
 	}
-	return copyDescription(t.folder, t.data)
+	return copyDescription(t.folder, t.Data)
 }
 
 // remember adds the changes after a step to the history and returns the params to write. The
@@ -305,33 +307,33 @@ func (t *training) remember(step int64, fresh bool) (params.Params, error) {
 		given.Init, given.Strict = before.Init, before.Strict
 	}
 	given.InitValues = before.InitValues
-	of := knownTask(t.export.Contract)
-	was, err := valuesOf(before, of)
+	of := loop.KnownTask(t.Export.Contract)
+	was, err := runfolder.ValuesOf(before, of)
 	if err != nil {
 		return given, err
 	}
-	is, err := valuesOf(given, of)
+	is, err := runfolder.ValuesOf(given, of)
 	if err != nil {
 		return given, err
 	}
-	past, err := readHistory(t.folder)
+	past, err := runfolder.ReadChanges(t.folder)
 	if err != nil {
 		return given, err
 	}
-	settled := past.settled(was)
-	changed := settled.at(step, was).changes(is, step)
+	settled := past.Settled(was)
+	changed := settled.At(step, was).Changes(is, step)
 	if len(changed) > 0 {
-		t.env.Log.Warn("params changed in the middle of the run", "step", step, "changed", list(changed), "history", runfolder.History)
+		t.env.Log.Warn("params changed in the middle of the run", "step", step, "changed", runfolder.ListChanges(changed), "history", runfolder.History)
 	}
 	if len(changed) == 0 && len(settled) == len(past) {
 		return given, nil
 	}
-	return given, slices.Concat(settled, changed).write(t.folder)
+	return given, slices.Concat(settled, changed).Write(t.folder)
 }
 
 // tellSchedule prints how a changed number of steps affects the learning rate.
 func (t *training) tellSchedule(before runner.ScheduleConfig, step int64) {
-	now := t.params.ScheduleConfig(t.steps)
+	now := t.Params.ScheduleConfig(t.steps)
 	if before.TotalSteps == 0 || before.TotalSteps == t.steps {
 		return
 	}
@@ -354,15 +356,15 @@ func updateFile(path string, content []byte) error {
 }
 
 // copyDescription copies the data's manifest and vocabulary to the run folder.
-func copyDescription(folder string, records *data) error {
-	if records.manifest == nil {
+func copyDescription(folder string, records *prepare.Data) error {
+	if records.Manifest == nil {
 		return nil
 	}
-	for from, to := range map[string]string{convert.ManifestName: runfolder.Data, records.manifest.Vocab.File: runfolder.Vocab} {
+	for from, to := range map[string]string{convert.ManifestName: runfolder.Data, records.Manifest.Vocab.File: runfolder.Vocab} {
 		if from == "" {
 			continue // data that are not texts have no vocabulary
 		}
-		content, err := vfs.ReadBounded(vfs.Join(records.dir, from), text.MaxVocabBytes)
+		content, err := vfs.ReadBounded(vfs.Join(records.Dir, from), text.MaxVocabBytes)
 		if err != nil {
 			return err
 		}

@@ -102,15 +102,15 @@ func TestHistoryOfKilledStart(t *testing.T) {
 	p.Train.Steps, p.Train.EvalInterval = 5, -1
 	run := filepath.Join(t.TempDir(), "run")
 	stopAt(t, p, run, 2)
-	torn := history{{Step: 2, Param: "optimizer.clip_norm", Old: json.RawMessage("1"), New: json.RawMessage("3")}}
-	if err := torn.write(run); err != nil {
+	torn := runfolder.Changes{{Step: 2, Param: "optimizer.clip_norm", Old: json.RawMessage("1"), New: json.RawMessage("3")}}
+	if err := torn.Write(run); err != nil {
 		t.Fatal(err)
 	}
 	stopAt(t, p, run, 3)
 	if h := read(t, run, runfolder.History); h != "" {
 		t.Errorf("a change that never was is left: %s", h)
 	}
-	if err := torn.write(run); err != nil {
+	if err := torn.Write(run); err != nil {
 		t.Fatal(err)
 	}
 	p.Optimizer.ClipNorm = 3
@@ -124,28 +124,28 @@ func TestHistoryOfKilledStart(t *testing.T) {
 // Where a run falls back to a checkpoint from before a change, the change comes earlier
 // than it was recorded.
 func TestHistoryOfLostSteps(t *testing.T) {
-	h := history{
-		{4, "a", json.RawMessage("1"), json.RawMessage("2")},
-		{8, "a", json.RawMessage("2"), json.RawMessage("3")},
-		{8, "b", nil, json.RawMessage("5")},
+	h := runfolder.Changes{
+		{Step: 4, Param: "a", Old: json.RawMessage("1"), New: json.RawMessage("2")},
+		{Step: 8, Param: "a", Old: json.RawMessage("2"), New: json.RawMessage("3")},
+		{Step: 8, Param: "b", New: json.RawMessage("5")},
 	}
-	now := values{"a": "3", "b": "5", "c": "7"}
+	now := runfolder.Values{"a": "3", "b": "5", "c": "7"}
 	for _, test := range []struct {
 		step int64
-		want values
+		want runfolder.Values
 	}{
 		{9, now}, {8, now},
-		{7, values{"a": "2", "c": "7"}},
-		{4, values{"a": "2", "c": "7"}},
-		{3, values{"a": "1", "c": "7"}},
+		{7, runfolder.Values{"a": "2", "c": "7"}},
+		{4, runfolder.Values{"a": "2", "c": "7"}},
+		{3, runfolder.Values{"a": "1", "c": "7"}},
 	} {
-		if got := h.at(test.step, now); fmt.Sprint(got) != fmt.Sprint(test.want) {
+		if got := h.At(test.step, now); fmt.Sprint(got) != fmt.Sprint(test.want) {
 			t.Errorf("step %d: got %v, want %v", test.step, got, test.want)
 		}
 	}
 	// After it went back to step 6 with what it had at the end, that holds from 6 on.
-	again := append(h, h.at(6, now).changes(now, 6)...)
-	if len(again) != 5 || fmt.Sprint(again.at(7, now)) != fmt.Sprint(now) || again.at(5, now)["a"] != "2" {
+	again := append(h, h.At(6, now).Changes(now, 6)...)
+	if len(again) != 5 || fmt.Sprint(again.At(7, now)) != fmt.Sprint(now) || again.At(5, now)["a"] != "2" {
 		t.Errorf("%v", again)
 	}
 }

@@ -6,23 +6,26 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // phases measures the stretches of training and the evaluations of a process, for the journal. An
 // attempt after a lost worker is another stretch.
 type phases struct {
 	journal *journal
-	fill    *filling
-	model   *Model
+	fill    *loop.Filling
+	model   *loop.Model
 	done    func() runner.Done
 
 	// Of the current stretch of training.
 	begun  time.Time
 	from   runner.Done
 	filled [2]int64
-	memory memoryUse
+	memory record.MemoryUse
 
 	// total is that of this process, of which an attempt is a part.
 	total *runfolder.Spent
@@ -42,7 +45,7 @@ func (p *phases) firstLoop(_ context.Context, step int64, _ runner.Outputs) erro
 
 // train begins a stretch of training.
 func (p *phases) train() {
-	p.begun, p.from, p.memory, p.filled = time.Now(), p.done(), memoryNow(), p.fill.read()
+	p.begun, p.from, p.memory, p.filled = time.Now(), p.done(), record.MemoryNow(), p.fill.Read()
 }
 
 // trained ends a stretch of training at a step. A stretch without an update goes on.
@@ -51,23 +54,23 @@ func (p *phases) trained(step int64) {
 	if did.Steps <= 0 { // as after going back to a checkpoint
 		return
 	}
-	filled := p.fill.read()
+	filled := p.fill.Read()
 	phase := p.end(runfolder.Training, step, p.begun, p.memory)
 	phase.Steps, phase.Examples, phase.Tokens, phase.FLOPs = did.Steps, did.Examples, did.Tokens, did.FLOPs
 	if tokens, cells := filled[0]-p.filled[0], filled[1]-p.filled[1]; cells > 0 {
 		phase.Padding = words.Rounded(1-float64(tokens)/float64(cells), 4)
 	}
-	phase.Accumulate = p.model.accumulated()
+	phase.Accumulate = p.model.Accumulated()
 	p.add(phase)
 	p.total.Add(phase)
 	p.train()
 }
 
 // end returns the phase of a kind that ends now.
-func (p *phases) end(kind runfolder.Kind, step int64, begun time.Time, before memoryUse) runfolder.Phase {
+func (p *phases) end(kind runfolder.Kind, step int64, begun time.Time, before record.MemoryUse) runfolder.Phase {
 	now := time.Now()
 	return runfolder.Phase{Process: p.journal.process, Kind: kind, Step: step, Seconds: words.Rounded(now.Sub(begun).Seconds(), 3),
-		Elapsed: words.Rounded(now.Sub(p.journal.began).Seconds(), 3), Memory: memoryNow().since(before)}
+		Elapsed: words.Rounded(now.Sub(p.journal.began).Seconds(), 3), Memory: record.MemoryNow().Since(before)}
 }
 
 func (p *phases) add(phase runfolder.Phase) {
@@ -89,7 +92,7 @@ func (p *phases) take() []runfolder.Phase {
 type measuredEvaluator struct {
 	runner.Evaluator
 	of   *phases
-	data *evaluated
+	data *prepare.Evaluated
 	step func() int64
 	// ended is called after an evaluation.
 	ended func()
@@ -99,13 +102,13 @@ type measuredEvaluator struct {
 func (e measuredEvaluator) Evaluate(ctx context.Context, steps int64) (runner.Outputs, error) {
 	p, step := e.of, e.step()
 	p.trained(step)
-	begun, before := time.Now(), memoryNow()
+	begun, before := time.Now(), record.MemoryNow()
 	out, err := e.Evaluator.Evaluate(ctx, steps)
 	if err != nil {
 		return out, err
 	}
 	phase := p.end(runfolder.Evaluating, step, begun, before)
-	phase.Steps, phase.Examples = e.data.read, e.data.examples
+	phase.Steps, phase.Examples = e.data.Read, e.data.Examples
 	p.add(phase)
 	e.ended()
 	p.train()
@@ -115,7 +118,7 @@ func (e measuredEvaluator) Evaluate(ctx context.Context, steps int64) (runner.Ou
 // measuredSaves is the Checkpointer of a training, whose saves are phases. After each save it brings
 // trainer_state.json up to date.
 type measuredSaves struct {
-	*Checkpoints
+	*loop.Checkpoints
 	of *phases
 	// state is trainer_state.json, and tellState is called with the state of the run's newest checkpoint.
 	state     *runfolder.GrowingTrainerState
@@ -126,7 +129,7 @@ type measuredSaves struct {
 
 // Save implements runner.Checkpointer.
 func (s *measuredSaves) Save(ctx context.Context, step int64, state []byte) (<-chan runner.Saved, error) {
-	begun, before := time.Now(), memoryNow()
+	begun, before := time.Now(), record.MemoryNow()
 	saving, err := s.Checkpoints.Save(ctx, step, state)
 	if err != nil {
 		return nil, err

@@ -21,10 +21,12 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -149,8 +151,8 @@ func TestKernelsLeaveNarrowAttention(t *testing.T) {
 				t.Errorf("standard operations %v: %s is in the graph: %v", standard, op.Name, used)
 			}
 		}
-		m, data := NewModel(s, nil, nil), NewSource(set, s, 1)
-		if _, err := Initialize(ctx, s, export, Init{}); err != nil {
+		m, data := loop.NewModel(s, nil, nil), loop.NewSource(set, s, 1)
+		if _, err := loop.Initialize(ctx, s, export, loop.Init{}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range int64(3) {
@@ -186,8 +188,8 @@ func TestSlowPrecision(t *testing.T) {
 		{graphs.FP16, cpu, true, true},
 		{graphs.FP16, gpu, false, false},
 	} {
-		err := slowPrecision(c.precision, computer{device: c.device, bf16: c.native})
-		var slow *SlowPrecisionError
+		err := prepare.SlowPrecision(c.precision, prepare.Computer{Device: c.device, Bf16: c.native})
+		var slow *params.SlowPrecisionError
 		if errors.As(err, &slow) != c.slow {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -205,7 +207,7 @@ func TestSlowPrecisionIsRefused(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run")
 	_, err := Train(context.Background(), p, run, quiet())
 	var usage *params.Error
-	var slow *SlowPrecisionError
+	var slow *params.SlowPrecisionError
 	if !errors.As(err, &usage) || !errors.As(err, &slow) {
 		t.Fatalf("got %v", err)
 	}
@@ -241,7 +243,7 @@ func TestLimitedBF16IsRefused(t *testing.T) {
 	p := narrow(t, graphs.BF16)
 	p.Runtime.AllowSlowPrecision = false
 	_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
-	var slow *SlowPrecisionError
+	var slow *params.SlowPrecisionError
 	if !errors.As(err, &slow) || !strings.Contains(err.Error(), slow.Why) || slow.Why == "" {
 		t.Fatalf("got %v", err)
 	}
@@ -259,7 +261,7 @@ func TestImpossibleBF16IsRefused(t *testing.T) {
 	check := func(worker string) {
 		t.Helper()
 		_, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), quiet())
-		var no *NoPrecisionError
+		var no *params.NoPrecisionError
 		if !errors.As(err, &no) || no.Worker != worker || !strings.Contains(err.Error(), why) || !errors.Is(err, fault.Usage) {
 			t.Errorf("got %v, expected a refusal for worker %q", err, worker)
 		}
@@ -278,15 +280,15 @@ func TestImpossibleBF16IsRefused(t *testing.T) {
 
 	// Evaluating and predicting multiply as well.
 	run := t.TempDir()
-	params, err := p.YAML()
+	text, err := p.YAML()
 	if err == nil {
-		err = os.WriteFile(filepath.Join(run, runfolder.Params), params, 0o666)
+		err = os.WriteFile(filepath.Join(run, runfolder.Params), text, 0o666)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, err := OpenRun(context.Background(), run, nil, quiet())
-	var no *NoPrecisionError
+	var no *params.NoPrecisionError
 	if !errors.As(err, &no) || no.Worker != "" || !strings.Contains(err.Error(), why) || !errors.Is(err, fault.Usage) {
 		t.Errorf("got %v, expected a refusal", err)
 	}
@@ -311,7 +313,7 @@ func TestSlowWorkerIsRefused(t *testing.T) {
 	p.Strategy.Workers = fast + "," + slow
 	run := filepath.Join(t.TempDir(), "run")
 	_, err := Train(context.Background(), p, run, quiet())
-	var refused *SlowPrecisionError
+	var refused *params.SlowPrecisionError
 	if !errors.As(err, &refused) || refused.Worker != slow || !strings.Contains(err.Error(), "bf16, but the CPU of worker "+slow+" has no instructions for it") {
 		t.Fatalf("got %v, want one about %s", err, slow)
 	}

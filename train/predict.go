@@ -15,7 +15,10 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
@@ -53,17 +56,17 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	if err != nil {
 		return nil, fault.Usagef("%w", err)
 	}
-	if want := vocabSizeOf(r.Export.Contract); want > 0 && v.Size() != want {
+	if want := prepare.VocabSizeOf(r.Export.Contract); want > 0 && v.Size() != want {
 		return nil, fmt.Errorf("vocabulary %s has %d tokens; expected %d, as in the graph", vocab, v.Size(), want)
 	}
-	if how := otherVocab(r.VocabPath(), vocab); how != "" {
-		return nil, &PreflightError{Findings: []string{fmt.Sprintf("vocabulary %s is not the one that run %s was trained with (%s); leave out --vocab", vocab, r.Folder, how)}}
+	if how := prepare.OtherVocab(r.VocabPath(), vocab); how != "" {
+		return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("vocabulary %s is not the one that run %s was trained with (%s); leave out --vocab", vocab, r.Folder, how)}}
 	}
 	config := text.Uncased()
 	if r.Manifest != nil {
 		config = r.Manifest.TokenizerConfig()
 		if lowercase != nil && *lowercase != config.Lowercase {
-			return nil, &PreflightError{Findings: []string{fmt.Sprintf("lowercase is %v; expected %v, as in the data that run %s was trained with; leave out --lowercase", *lowercase, config.Lowercase, r.Folder)}}
+			return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("lowercase is %v; expected %v, as in the data that run %s was trained with; leave out --lowercase", *lowercase, config.Lowercase, r.Folder)}}
 		}
 		lowercase = nil
 	}
@@ -79,11 +82,11 @@ func (r *Run) ToAsk() string { return toAsk(r.Export.Contract, r.Manifest) }
 
 // ToAsk returns what Run.ToAsk does of the run in a folder of this machine, and composes no graph.
 func ToAsk(folder string, log *slog.Logger) (string, error) {
-	p, err := readRunParams(folder)
+	p, err := runfolder.ReadParams(folder)
 	if err != nil {
 		return "", err
 	}
-	path, err := graphToRead(p, folder, nil, log)
+	path, err := runfolder.GraphToRead(p, folder, nil, log)
 	if err != nil {
 		return "", err
 	}
@@ -91,7 +94,7 @@ func ToAsk(folder string, log *slog.Logger) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	m, err := readRunManifest(folder)
+	m, err := runfolder.ReadManifest(folder)
 	return toAsk(export.Contract, m), err
 }
 
@@ -182,13 +185,13 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.
 // predictQuestions answers the questions of a split, in their order.
 func (r *Run) predictQuestions(ctx context.Context, split string, each func(predict.Answer) error) error {
 	s := r.setup()
-	if err := s.openData(); err != nil {
+	if err := s.OpenData(); err != nil {
 		return err
 	}
-	if err := preflightSplit(s, r.Folder, split, toPredict); err != nil {
+	if err := prepare.PreflightSplit(s, r.Folder, split, prepare.ToPredict); err != nil {
 		return err
 	}
-	questions, err := s.questions(ctx, split)
+	questions, err := s.Questions(ctx, split)
 	if err != nil {
 		return err
 	}
@@ -232,15 +235,15 @@ func (r *Run) examples(ctx context.Context, split string) iter.Seq2[[]text.Encod
 // extract.
 func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, error) {
 	s := r.setup()
-	if err := s.openData(); err != nil {
+	if err := s.OpenData(); err != nil {
 		return nil, err
 	}
-	if err := preflightSplit(s, r.Folder, split, toPredict); err != nil {
+	if err := prepare.PreflightSplit(s, r.Folder, split, prepare.ToPredict); err != nil {
 		return nil, err
 	}
-	s.params.Data.Packing, s.params.Data.Rows, s.params.Data.RowExamples, s.params.Data.Buckets = string(packed.PackNone), 0, 0, ""
-	s.params.Eval.BatchSize = min(windowExamples, max(1, windowCells/s.params.Data.RowLength))
-	return s.open(ctx, split, toPredict)
+	s.Params.Data.Packing, s.Params.Data.Rows, s.Params.Data.RowExamples, s.Params.Data.Buckets = string(packed.PackNone), 0, 0, ""
+	s.Params.Eval.BatchSize = min(windowExamples, max(1, windowCells/s.Params.Data.RowLength))
+	return s.Open(ctx, split, prepare.ToPredict)
 }
 
 // unpack returns the examples of a batch that has one per row. A batch counts the examples that
@@ -330,7 +333,7 @@ func (m predictModel) mask(batch *dataset.Batch, places []place) {
 // batch packs examples into rows as long as the longest example, of the graph's fixed length, or, for
 // the core of a TPU, of a fixed number.
 func (m predictModel) batch(examples []text.Encoding) (*dataset.Batch, error) {
-	config := callFor(m.run.Params, m.run.Export.Contract)
+	config := prepare.CallFor(m.run.Params, m.run.Export.Contract)
 	if s := m.run.tpuShape(); s.Rows > 0 {
 		config.Rows, config.RowExamples, config.Packing = s.Rows, s.Examples/s.Rows, packed.PackFirstFit
 	} else if m.run.Export.Contract.XLA {

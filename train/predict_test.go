@@ -14,8 +14,10 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -124,11 +126,11 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.batches = seen.all
-		of, err := (&setup{params: r.Params, export: r.Export, data: &data{dir: r.Params.Data.Dir}, env: quiet().prepare()}).evaluations(t.Context(), r.Params.Data.Eval)
+		of, err := (&prepare.Setup{Params: r.Params, Export: r.Export, Data: &prepare.Data{Dir: r.Params.Data.Dir}, Env: quiet().prepare()}).Evaluations(t.Context(), r.Params.Data.Eval)
 		if err != nil {
 			t.Fatal(err)
 		}
-		evaluator := runner.NewStandardEvaluator(NewModel(r.on.Strategy, nil, nil), of.open, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Metrics: func(s runner.Sums) (runner.Outputs, error) {
+		evaluator := runner.NewStandardEvaluator(loop.NewModel(r.on.Strategy, nil, nil), of.Open, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Metrics: func(s runner.Sums) (runner.Outputs, error) {
 			a.sums = s
 			return nil, nil
 		}})

@@ -14,11 +14,12 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // TakesTexts reports whether the run's graph takes texts. The others take records.
-func (r *Run) TakesTexts() bool { return takesTokens(r.Export.Contract) }
+func (r *Run) TakesTexts() bool { return prepare.TakesTokens(r.Export.Contract) }
 
 // batchModel implements predict.BatchModel for a run.
 type batchModel struct {
@@ -28,7 +29,7 @@ type batchModel struct {
 
 // PredictBatch implements predict.BatchModel. On a TPU each core answers its part of the batch.
 func (m batchModel) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.Result, error) {
-	if m.run.on.tpu == nil {
+	if m.run.on.Tpu == nil {
 		return m.answer(ctx, b)
 	}
 	parts, err := m.run.Layout().Divide(b, m.run.on.Runtime().MicroBatches, 0)
@@ -80,18 +81,20 @@ func (r *Run) predictBatches(ctx context.Context, in predict.BatchReader, render
 }
 
 // Layout returns how records become the batches that the run's graph answers.
-func (r *Run) Layout() dataset.Layout { return layoutFor(r.Params, r.Export.Contract, toPredict) }
+func (r *Run) Layout() dataset.Layout {
+	return prepare.LayoutFor(r.Params, r.Export.Contract, prepare.ToPredict)
+}
 
 // predictSplit answers the records of a split as they are.
 func (r *Run) predictSplit(ctx context.Context, split string, renderer predict.Renderer, each func(predict.Answer) error) error {
 	s := r.setup()
-	if err := s.openData(); err != nil {
+	if err := s.OpenData(); err != nil {
 		return err
 	}
-	if err := preflightSplit(s, r.Folder, split, toPredict); err != nil {
+	if err := prepare.PreflightSplit(s, r.Folder, split, prepare.ToPredict); err != nil {
 		return err
 	}
-	d, err := s.open(ctx, split, toPredict)
+	d, err := s.Open(ctx, split, prepare.ToPredict)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -31,7 +32,7 @@ func describedData(t *testing.T, change func(*convert.Manifest)) string {
 	records.Write(t, filepath.Join(dir, "train.tfrecord"), 1, 32)
 	records.Write(t, filepath.Join(dir, "dev.tfrecord"), 2, 16)
 	writeVocab(t, filepath.Join(dir, runfolder.Vocab), 0)
-	sum, err := vocabSum(filepath.Join(dir, runfolder.Vocab))
+	sum, err := prepare.VocabSum(filepath.Join(dir, runfolder.Vocab))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func TestPreflight(t *testing.T) {
 				test.params(&p)
 			}
 			log, err := preflightParams(t, p, "", nil)
-			var found *PreflightError
+			var found *params.PreflightError
 			switch {
 			case len(test.want) == 0 && err != nil:
 				t.Fatal(err)
@@ -148,9 +149,9 @@ func TestPreflight(t *testing.T) {
 func preflightParams(t *testing.T, p params.Params, folder string, before *past) (log string, err error) {
 	t.Helper()
 	var b bytes.Buffer
-	s, err := newSetup(t.Context(), p, prepareEnv{Log: slog.New(slog.NewTextHandler(&b, nil))})
+	s, err := prepare.New(t.Context(), p, prepare.Env{Log: slog.New(slog.NewTextHandler(&b, nil))})
 	if err == nil {
-		err = s.openData()
+		err = s.OpenData()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +160,7 @@ func preflightParams(t *testing.T, p params.Params, folder string, before *past)
 	if before != nil {
 		began = &before.params
 	}
-	err = preflightTraining(t.Context(), s, folder, began)
+	err = prepare.PreflightTraining(t.Context(), s, folder, began)
 	return b.String(), err
 }
 
@@ -175,7 +176,7 @@ func TestRowLengthOfData(t *testing.T) {
 		if test.longest == 0 {
 			m = nil
 		}
-		if got := rowLengthOf(m, c); got != test.want {
+		if got := prepare.RowLengthOf(m, c); got != test.want {
 			t.Errorf("longest %d, %d positions: got %d, want %d", test.longest, test.positions, got, test.want)
 		}
 	}
@@ -234,7 +235,7 @@ func TestUnlabelledSplitWithoutManifest(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "split dev") || !strings.Contains(err.Error(), "label") {
 		t.Errorf("got %v", err)
 	}
-	if exists(run) {
+	if prepare.Exists(run) {
 		t.Error("the run was begun")
 	}
 }
@@ -250,7 +251,7 @@ func TestVocabulariesMeet(t *testing.T) {
 	}
 	shuffled := describedData(t, whole)
 	writeVocab(t, filepath.Join(shuffled, runfolder.Vocab), 1)
-	sum, err := vocabSum(filepath.Join(shuffled, runfolder.Vocab))
+	sum, err := prepare.VocabSum(filepath.Join(shuffled, runfolder.Vocab))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +310,7 @@ func TestInitOfAnotherSize(t *testing.T) {
 	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	export, err := openExport(t.Context(), p.Graph, quiet().prepare())
+	export, err := prepare.OpenExport(t.Context(), p.Graph, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,13 +324,13 @@ func TestInitOfAnotherSize(t *testing.T) {
 	}
 	p.Init = run
 	check := func(c *graphs.Contract, p params.Params) ([]string, error) {
-		s := &setup{params: p, export: &graphs.Export{Contract: c}, env: quiet().prepare()}
-		if err := s.openData(); err != nil {
+		s := &prepare.Setup{Params: p, Export: &graphs.Export{Contract: c}, Env: quiet().prepare()}
+		if err := s.OpenData(); err != nil {
 			return nil, err
 		}
-		f := preflightOf(s)
-		err := f.init(t.Context())
-		return f.found.Findings, err
+		f := prepare.PreflightOf(s)
+		err := f.Init(t.Context())
+		return f.Found.Findings, err
 	}
 	found, err := check(&wider, p)
 	if err != nil || len(found) != 2 || !strings.Contains(found[0], "position/table") || !strings.Contains(found[1], "fills 0 of the ") ||

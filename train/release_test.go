@@ -17,11 +17,12 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // readOnly is a strategy that only reads what it is fed, and runs out of memory at some steps.
 type readOnly struct {
-	Strategy
+	loop.Strategy
 	micro int
 	fails func(step int64, micro int) bool
 	sums  []uint32
@@ -95,9 +96,9 @@ func TestReleasedBatches(t *testing.T) {
 				run := func(release bool) []uint32 {
 					// Memory runs out in the middle of a call, once.
 					s := &readOnly{micro: micro, fails: func(step int64, n int) bool { return step >= 31 && n == micro }}
-					m, source := NewModel(s, nil, nil), NewSource(inputs(t, kind), s, 1)
+					m, source := loop.NewModel(s, nil, nil), loop.NewSource(inputs(t, kind), s, 1)
 					for step := int64(0); step < steps; {
-						var batches []*Batch
+						var batches []*loop.Batch
 						var hypers []runner.Hyper
 						for i := range int64(perCall) {
 							b, err := source.Next(t.Context())
@@ -105,7 +106,7 @@ func TestReleasedBatches(t *testing.T) {
 								t.Fatal(err)
 							}
 							if !release {
-								b.Payload.from = nil
+								b.Payload.From = nil
 							}
 							batches, hypers = append(batches, b.Payload), append(hypers, runner.Hyper{Step: step + i})
 						}
@@ -140,7 +141,7 @@ func BenchmarkInput(b *testing.B) {
 		for _, release := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/released=%t", kind, release), func(b *testing.B) {
 				s := &readOnly{micro: 1}
-				m, source := NewModel(s, nil, nil), NewSource(inputs(b, kind), s, 1)
+				m, source := loop.NewModel(s, nil, nil), loop.NewSource(inputs(b, kind), s, 1)
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				b.ReportAllocs()
@@ -150,7 +151,7 @@ func BenchmarkInput(b *testing.B) {
 						b.Fatal(err)
 					}
 					if !release {
-						batch.Payload.from = nil
+						batch.Payload.From = nil
 					}
 					if _, err := m.Step(b.Context(), batch.Payload, runner.Hyper{}); err != nil {
 						b.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/train/loop"
 )
 
 // releases exports a model and writes its encoder in the form of TensorFlow's releases: Google's
@@ -119,7 +120,7 @@ func TestInitFromTensorFlowsReleases(t *testing.T) {
 	}
 	for _, name := range []string{"google", "functional", "listed"} {
 		t.Run(name, func(t *testing.T) {
-			got, report, err := Init{From: filepath.Join(dir, name)}.load(t.Context(), export.Contract)
+			got, report, err := loop.Init{From: filepath.Join(dir, name)}.Load(t.Context(), export.Contract)
 			if err != nil {
 				t.Fatal(err)
 			}

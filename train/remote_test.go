@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -100,7 +101,7 @@ func TestTrainReadsFromBucket(t *testing.T) {
 }
 
 func TestNewestOnly(t *testing.T) {
-	got := newestOnly([]string{"checkpoints/checkpoint", "checkpoints/ckpt-5.data-00000-of-00001", "checkpoints/ckpt-5.index",
+	got := runfolder.NewestOnly([]string{"checkpoints/checkpoint", "checkpoints/ckpt-5.data-00000-of-00001", "checkpoints/ckpt-5.index",
 		"checkpoints/ckpt-10.data-00000-of-00001", "checkpoints/ckpt-10.index", "checkpoints/ckpt-15.data-00000-of-00001",
 		"params.yaml", "train/events.out.tfevents.1.host.1.0.v2", "variables/variables.index", "model-00001-of-00002.safetensors"})
 	want := []string{"checkpoints/checkpoint", "checkpoints/ckpt-10.data-00000-of-00001", "checkpoints/ckpt-10.index", "params.yaml",
@@ -245,8 +246,8 @@ func TestKilledRunInBucket(t *testing.T) {
 
 	// Reading the run gives what the local one does, and copies only the checkpoint.
 	mountBucket(t)
-	for _, which := range []string{"latest", "best", BestOrLatest, "30"} {
-		folder, err := LocalRun(t.Context(), "gs://b/run", which)
+	for _, which := range []string{"latest", "best", "best-or-latest", "30"} {
+		folder, err := runfolder.LocalRun(t.Context(), "gs://b/run", which)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +272,7 @@ func TestKilledRunInBucket(t *testing.T) {
 			t.Errorf("checkpoint %s: %s, expected %s", which, results[0], results[1])
 		}
 	}
-	if _, err := LocalRun(t.Context(), "gs://b/run", "7"); err == nil || !strings.Contains(err.Error(), "expected one of ") {
+	if _, err := runfolder.LocalRun(t.Context(), "gs://b/run", "7"); err == nil || !strings.Contains(err.Error(), "expected one of ") {
 		t.Errorf("a missing checkpoint: %v", err)
 	}
 	if _, err := OpenRun(t.Context(), "gs://b/none", nil, quiet()); err == nil || !strings.Contains(err.Error(), "gs://b/none is not a run folder") {
@@ -294,14 +295,14 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := newSetup(t.Context(), p, quiet().prepare())
+	shared, err := prepare.New(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
-	small := *shared.export
-	small.Path = smallGraph(t, t.TempDir(), shared.export.Path)
-	shared.export = &small
-	freeze(shared.export.Contract)
+	small := *shared.Export
+	small.Path = smallGraph(t, t.TempDir(), shared.Export.Path)
+	shared.Export = &small
+	freeze(shared.Export.Contract)
 	server := gcstest.NewServer("b")
 	defer server.Close()
 	t.Setenv("STORAGE_EMULATOR_HOST", server.URL)
@@ -316,8 +317,8 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 		tr, err := newTraining(t.Context(), &s, work.Dir(), quiet())
 		if err == nil {
 			defer tr.examples.Close()
-			tr.place = func(context.Context) (placed, error) {
-				return placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
+			tr.place = func(context.Context) (prepare.Placed, error) {
+				return prepare.Placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
 			}
 			_, err = tr.inFolder(t.Context())
 		}

@@ -14,33 +14,36 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // onWorkers returns the model of the params at its start, its workers and the records to
 // train on.
-func onWorkers(t *testing.T, p params.Params) (*Model, placed, *dataset.Dataset) {
+func onWorkers(t *testing.T, p params.Params) (*loop.Model, prepare.Placed, *dataset.Dataset) {
 	t.Helper()
 	ctx := context.Background()
 	export, set := opened(t, p)
-	on, err := openModel(ctx, p, export, strategy.FunctionsTrain, localData(p, export.Contract, set), quiet().prepare())
+	on, err := prepare.OpenModel(ctx, p, export, strategy.FunctionsTrain, localData(p, export.Contract, set), quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		on.Close()
-		on.workers.Close()
+		on.Workers.Close()
 	})
-	scalars, err := scalarsOf(p, export.Contract)
+	scalars, err := prepare.ScalarsOf(p, export.Contract)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Initialize(ctx, on, export, Init{}); err != nil {
+	if _, err := loop.Initialize(ctx, on, export, loop.Init{}); err != nil {
 		t.Fatal(err)
 	}
-	return NewModel(on, scalars, nil), on, set
+	return loop.NewModel(on, scalars, nil), on, set
 }
 
 // TestWorkersAreWatched wants TensorBoard and the table to say what two workers have
@@ -50,8 +53,8 @@ func TestWorkersAreWatched(t *testing.T) {
 	p := testParams(t)
 	p.Strategy.Workers = startWorkers(t, "cpu:1", "", "")
 	m, on, set := onWorkers(t, p)
-	workers := on.workers
-	batch, err := NewSource(set, on, 1).Next(ctx)
+	workers := on.Workers
+	batch, err := loop.NewSource(set, on, 1).Next(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,16 +74,16 @@ func TestWorkersAreWatched(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 
-	watched := &replicas{model: m, clocks: on, cluster: workers, times: func() runner.Times { return runner.Times{InLoops: time.Minute} }}
+	watched := &record.Replicas{Model: m, Clocks: on, Cluster: workers, Times: func() runner.Times { return runner.Times{InLoops: time.Minute} }}
 	dir := t.TempDir()
-	board := new(board)
-	if err := board.open(dir, 0, p, on); err != nil {
+	board := new(record.Board)
+	if err := board.Open(dir, 0, p, on); err != nil {
 		t.Fatal(err)
 	}
-	if err := watched.action(board, quiet().Log)(ctx, 1, nil); err != nil {
+	if err := watched.Action(board, quiet().Log)(ctx, 1, nil); err != nil {
 		t.Fatal(err)
 	}
-	board.close(quiet().Log)
+	board.Close(quiet().Log)
 	shown := make(map[string]float64)
 	for _, e := range readEvents(t, filepath.Join(dir, "train")) {
 		for _, v := range e.GetSummary().GetValue() {
@@ -90,7 +93,7 @@ func TestWorkersAreWatched(t *testing.T) {
 		}
 	}
 	var table strings.Builder
-	if err := watched.table(&table); err != nil {
+	if err := watched.Table(&table); err != nil {
 		t.Fatal(err)
 	}
 	if !regexp.MustCompile(`(?m)^ +worker +peak memory, MiB +processor time, s$`).MatchString(table.String()) {

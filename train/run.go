@@ -20,10 +20,13 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -49,8 +52,8 @@ type Run struct {
 	Sources string
 
 	env         Env
-	checkpoints *Checkpoints
-	on          placed
+	checkpoints *loop.Checkpoints
+	on          prepare.Placed
 	// prefix is the checkpoint that Load restored, and state is the run's state in it.
 	prefix string
 	state  []byte
@@ -58,7 +61,7 @@ type Run struct {
 
 // pinned is a Checkpointer that restores one checkpoint and saves nothing.
 type pinned struct {
-	*Checkpoints
+	*loop.Checkpoints
 	prefix string
 }
 
@@ -75,49 +78,49 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if vfs.Scheme(folder) == "" {
 		remote = ""
 	}
-	folder, err := LocalRun(ctx, folder, "")
+	folder, err := runfolder.LocalRun(ctx, folder, "")
 	if err != nil {
 		return nil, err
 	}
-	p, err := readRunParams(folder)
+	p, err := runfolder.ReadParams(folder)
 	if err != nil {
 		return nil, err
 	}
 	if err := toRead(&p, settings); err != nil {
 		return nil, err
 	}
-	graph, err := graphToRead(p, folder, settings, env.Log)
+	graph, err := runfolder.GraphToRead(p, folder, settings, env.Log)
 	if err != nil {
 		return nil, err
 	}
-	setup, err := newSetupOf(ctx, p, graph, env.prepare())
+	setup, err := prepare.Of(ctx, p, graph, env.prepare())
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{Folder: folder, Remote: remote, Params: p, Export: setup.export, env: env}
-	if r.Manifest, err = readRunManifest(folder); err != nil {
+	r := &Run{Folder: folder, Remote: remote, Params: p, Export: setup.Export, env: env}
+	if r.Manifest, err = runfolder.ReadManifest(folder); err != nil {
 		return nil, err
 	}
-	r.Params.Data.RowLength = cmp.Or(p.Data.RowLength, rowLengthOf(r.Manifest, r.Export.Contract))
+	r.Params.Data.RowLength = cmp.Or(p.Data.RowLength, prepare.RowLengthOf(r.Manifest, r.Export.Contract))
 	if p.Strategy.Kind() == devices.TPU {
 		if err := fixShape(&r.Params, r.Export.Contract, r.Manifest); err != nil {
 			return nil, err
 		}
 	}
-	manager, err := setup.openManager(folder, true)
+	manager, err := setup.OpenManager(folder, true)
 	if err != nil {
 		return nil, err
 	}
-	on, err := openModel(ctx, r.Params, r.Export, strategy.FunctionsEvaluate, nil, env.prepare())
+	on, err := prepare.OpenModel(ctx, r.Params, r.Export, strategy.FunctionsEvaluate, nil, env.prepare())
 	if err != nil {
 		return nil, err
 	}
-	r.on, r.checkpoints = on, NewCheckpoints(manager, on, r.Export.Contract, env.Log)
-	all := computers(on.Strategy, on.workers)
-	if err := possiblePrecision(p, r.Export.Contract.Precision, all); err != nil {
+	r.on, r.checkpoints = on, loop.NewCheckpoints(manager, on, r.Export.Contract, env.Log)
+	all := prepare.Computers(on.Strategy, on.Workers)
+	if err := prepare.PossiblePrecision(p, r.Export.Contract.Precision, all); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	warnPrecision(r.Export.Contract, all, env.Log)
+	prepare.WarnPrecision(r.Export.Contract, all, env.Log)
 	return r, nil
 }
 
@@ -144,18 +147,18 @@ func toRead(p *params.Params, settings []string) error {
 }
 
 // setup returns a set-up of the run, whose data are not open.
-func (r *Run) setup() *setup { return setupOver(r.Params, r.Export, r.env.prepare()) }
+func (r *Run) setup() *prepare.Setup { return prepare.Over(r.Params, r.Export, r.env.prepare()) }
 
 // Close frees the graph, disconnects from the workers, and shuts the TPU down.
 func (r *Run) Close() error {
-	err := errors.Join(r.checkpoints.manager.Close(), r.on.Close())
-	if r.on.workers != nil {
-		err = errors.Join(err, r.on.workers.Close())
+	err := errors.Join(r.checkpoints.Manager.Close(), r.on.Close())
+	if r.on.Workers != nil {
+		err = errors.Join(err, r.on.Workers.Close())
 	}
-	if r.on.tpu != nil {
-		probe, cancel := context.WithTimeout(context.Background(), lostShutdownTimeout)
+	if r.on.Tpu != nil {
+		probe, cancel := context.WithTimeout(context.Background(), prepare.LostShutdownTimeout)
 		defer cancel()
-		shutTPU(probe, r.on.tpu, r.on.tpu.Probe(probe) != nil, r.env.Log)
+		prepare.ShutTPU(probe, r.on.Tpu, r.on.Tpu.Probe(probe) != nil, r.env.Log)
 	}
 	return err
 }
@@ -173,30 +176,30 @@ func (r *Run) VocabPath() string {
 // the step.
 func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	prefix := ""
-	if which == BestOrLatest {
+	if which == params.BestOrLatest {
 		which = r.bestOrLatest()
 	}
 	switch which {
-	case "", Latest:
-	case Best:
-		step, err := bestStep(r.checkpoints.manager)
-		if errors.Is(err, errNoBest) {
+	case "", params.Latest:
+	case params.Best:
+		step, err := loop.BestStep(r.checkpoints.Manager)
+		if errors.Is(err, loop.ErrNoBest) {
 			return 0, fmt.Errorf("run %s has no best checkpoint: it was not evaluated yet, or checkpoint.best is empty", r.Folder)
 		}
 		if err != nil {
 			return 0, fmt.Errorf("best checkpoint of run %s: %w", r.Folder, err)
 		}
-		which, prefix = fmt.Sprintf("%d, which is the best", step), r.checkpoints.prefix(step)
+		which, prefix = fmt.Sprintf("%d, which is the best", step), r.checkpoints.Prefix(step)
 	default:
 		step, err := strconv.ParseInt(strings.TrimPrefix(which, "ckpt-"), 10, 64)
 		if err != nil {
-			return 0, &params.Error{Err: fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, words.DidYouMean(which, []string{Latest, Best, BestOrLatest}))}
+			return 0, &params.Error{Err: fmt.Errorf("checkpoint is %q; expected latest, best, best-or-latest or a step%s", which, words.DidYouMean(which, []string{params.Latest, params.Best, params.BestOrLatest}))}
 		}
-		prefix = r.checkpoints.prefix(step)
+		prefix = r.checkpoints.Prefix(step)
 	}
 	restored, err := r.checkpoints.Restore(ctx, prefix)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("run %s has no checkpoint %s; %s", r.Folder, which, expectedSteps(r.checkpoints.manager))
+		return 0, fmt.Errorf("run %s has no checkpoint %s; %s", r.Folder, which, expectedSteps(r.checkpoints.Manager))
 	}
 	if err != nil {
 		return 0, err
@@ -221,15 +224,15 @@ func (r *Run) Results() runner.Outputs {
 // bestOrLatest returns what BestOrLatest means for the run. It logs the choice if the best checkpoint
 // is not the latest.
 func (r *Run) bestOrLatest() string {
-	best, err := bestStep(r.checkpoints.manager)
-	if errors.Is(err, errNoBest) {
-		return Latest
+	best, err := loop.BestStep(r.checkpoints.Manager)
+	if errors.Is(err, loop.ErrNoBest) {
+		return params.Latest
 	}
 	// Load reports any other error.
-	if newest, newestErr := r.checkpoints.manager.Newest(); err == nil && newestErr == nil && newest.Step != best {
+	if newest, newestErr := r.checkpoints.Manager.Newest(); err == nil && newestErr == nil && newest.Step != best {
 		r.env.Log.Info("using the best checkpoint, which is not the latest; --checkpoint chooses another", "step", best, "latest", newest.Step)
 	}
-	return Best
+	return params.Best
 }
 
 // controller returns a controller that only evaluates on a split; "" means the run's own. It calls each
@@ -239,29 +242,29 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		split = r.Params.Data.Eval
 	}
 	s := r.setup()
-	if r.on.tpu != nil {
-		s.cores = len(r.on.Runtime().Devices)
+	if r.on.Tpu != nil {
+		s.Cores = len(r.on.Runtime().Devices)
 	}
-	if err := s.openData(); err != nil {
+	if err := s.OpenData(); err != nil {
 		return nil, err
 	}
-	if err := preflightSplit(s, r.Folder, split, toEvaluate); err != nil {
+	if err := prepare.PreflightSplit(s, r.Folder, split, prepare.ToEvaluate); err != nil {
 		return nil, err
 	}
-	of, err := s.evaluations(ctx, split)
+	of, err := s.Evaluations(ctx, split)
 	if err != nil {
 		return nil, err
 	}
-	task, reduce, err := s.forSplit(ctx, NewTask(ctx, r.Export.Contract, r.on.Strategy), split)
+	task, reduce, err := s.ForSplit(ctx, loop.NewTask(ctx, r.Export.Contract, r.on.Strategy), split)
 	if err != nil {
 		return nil, err
 	}
-	model := NewModel(r.on.Strategy, nil, r.env.Log)
-	model.reduce = reduce
+	model := loop.NewModel(r.on.Strategy, nil, r.env.Log)
+	model.Reduce = reduce
 	c, err := runner.NewController(runner.Config{
-		Evaluator: of.evaluator(model, task, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
+		Evaluator: of.Evaluator(model, task, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
 		EvalActions: []runner.Action{func(_ context.Context, step int64, out runner.Outputs) error {
-			e, err := of.result(r.Export.Contract, task, evaluation.ByEvaluate, step, out)
+			e, err := of.Result(r.Export.Contract, task, evaluation.ByEvaluate, step, out)
 			if err != nil {
 				return err
 			}
@@ -345,14 +348,14 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 	watch := runner.Watch{Steps: evalSteps(r.Params), Timeout: timeout}
 	if r.Remote != "" {
 		copies := &remoteCheckpoints{Checkpoints: r.checkpoints, folder: r.Remote, step: -1, open: func(local string) (*checkpoint.Manager, error) {
-			return r.setup().openManager(local, true)
+			return r.setup().OpenManager(local, true)
 		}}
 		defer func() { err = errors.Join(err, copies.close()) }()
 		checkpoints, watch.Poll = copies, remotePoll
 	} else if r.Params.Summary.Enabled {
 		name := "eval-" + strings.ReplaceAll(split, string(filepath.Separator), "-")
-		followed := &followed{folder: filepath.Join(r.Folder, name)}
-		defer func() { err = errors.Join(err, followed.close()) }()
+		followed := &record.Followed{Folder: filepath.Join(r.Folder, name)}
+		defer func() { err = errors.Join(err, followed.Close()) }()
 		summaries = followed
 		show = func(e *evaluation.Evaluation) error { return cmp.Or(e.Show(followed), each(e)) }
 	}

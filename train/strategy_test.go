@@ -16,8 +16,10 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -48,10 +50,10 @@ func TestLostWorker(t *testing.T) {
 		{fmt.Errorf("step 3: %w", &cluster.PausedError{Paused: time.Minute, Timeout: time.Minute, Err: worker("a:1", cluster.PhaseRun)}), true, ""},
 		{errors.New("disk full"), false, ""},
 	} {
-		if got := lostWorker(test.err); got != test.lost {
+		if got := prepare.LostWorker(test.err); got != test.lost {
 			t.Errorf("%v: lost is %v", test.err, got)
 		}
-		left, some := withoutWorkers(params.Strategy{Workers: "a:1,b:2"}, test.err)
+		left, some := prepare.WithoutWorkers(params.Strategy{Workers: "a:1,b:2"}, test.err)
 		if !some {
 			left.Workers = ""
 		}
@@ -69,7 +71,7 @@ func TestLostCause(t *testing.T) {
 		"lost the session with the workers: ABORTED: From /job:worker: [[{{node ": &strategy.SessionLostError{Err: errors.New(long)},
 		"the chief itself did not run for 1m0s":                                   &cluster.PausedError{Paused: time.Minute, Timeout: time.Minute, Err: &cluster.WorkerError{Address: "a:1", Err: errors.New("gone")}},
 	} {
-		got := lostCause(fmt.Errorf("step 3 on records %s and 28 more: training step: %w", strings.Repeat("train-00000-of-00002.tfrecord:17, ", 14), err)).Error()
+		got := prepare.LostCause(fmt.Errorf("step 3 on records %s and 28 more: training step: %w", strings.Repeat("train-00000-of-00002.tfrecord:17, ", 14), err)).Error()
 		if !strings.HasPrefix(got, want) || len(got) > 350 || strings.Contains(got, "\n") {
 			t.Errorf("%d bytes: %s\nwant to begin with %s", len(got), got, want)
 		}
@@ -183,12 +185,12 @@ func TestMicroBatchesWithoutPadding(t *testing.T) {
 			p := p
 			p.Runtime.Kernels, p.Runtime.Lanes, p.Data.Packing = c.kernels, c.lanes, string(c.packing)
 			export, set := opened(t, p)
-			s, err := openLocal(ctx, p, export, strategy.FunctionsTrain)
+			s, err := prepare.OpenLocal(ctx, p, export, strategy.FunctionsTrain)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			data, longer := NewSource(set, s, 1), false
+			data, longer := loop.NewSource(set, s, 1), false
 			for range 5 {
 				batch, err := data.Next(ctx)
 				if err != nil {
@@ -269,7 +271,7 @@ func TestCheckpointsGoAnywhere(t *testing.T) {
 
 // smallMemory is a strategy that runs out of memory in steps of too large micro-batches.
 type smallMemory struct {
-	Strategy
+	loop.Strategy
 	fits  int // cells
 	tries int
 }
@@ -286,7 +288,7 @@ func (s *smallMemory) Steps(ctx context.Context, steps []strategy.StepInput) ([]
 
 // inSmallMemory returns a strategy whose memory can be made small, with the data of the params and a
 // model without dropout.
-func inSmallMemory(t *testing.T, p params.Params) (*smallMemory, *Source, *Model) {
+func inSmallMemory(t *testing.T, p params.Params) (*smallMemory, *loop.Source, *loop.Model) {
 	t.Helper()
 	export, set := opened(t, p)
 	s, err := strategy.NewOneDevice(t.Context(), export, "", strategy.Config{})
@@ -294,12 +296,12 @@ func inSmallMemory(t *testing.T, p params.Params) (*smallMemory, *Source, *Model
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	if _, err := Initialize(t.Context(), s, export, Init{}); err != nil {
+	if _, err := loop.Initialize(t.Context(), s, export, loop.Init{}); err != nil {
 		t.Fatal(err)
 	}
 	small := &smallMemory{Strategy: s, fits: math.MaxInt}
-	return small, NewSource(set, small, 1),
-		NewModel(small, strategy.Scalars{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}, quiet().Log)
+	return small, loop.NewSource(set, small, 1),
+		loop.NewModel(small, strategy.Scalars{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}, quiet().Log)
 }
 
 // TestOutOfMemoryHalves makes a step again and again, of smaller micro-batches, until
@@ -308,28 +310,28 @@ func TestOutOfMemoryHalves(t *testing.T) {
 	ctx := context.Background()
 	p := testParams(t)
 	small, data, m := inSmallMemory(t, p)
-	next := func() *Batch {
+	next := func() *loop.Batch {
 		b, err := data.Next(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Payload.from = nil // kept, as it is tried more than once
+		b.Payload.From = nil // kept, as it is tried more than once
 		return b.Payload
 	}
 	// It would be the sums of a step, too: the learning rate is 0.
-	try := func(b *Batch) (runner.StepResult, error) {
+	try := func(b *loop.Batch) (runner.StepResult, error) {
 		small.tries = 0
 		return m.Step(ctx, b, runner.Hyper{Seed: 1})
 	}
 	first := next()
 	whole, err := try(first)
-	if err != nil || small.tries != 1 || data.into.accumulate != 1 {
-		t.Fatalf("%v in %d tries, accumulate %d", err, small.tries, data.into.accumulate)
+	if err != nil || small.tries != 1 || data.Into.Accumulate != 1 {
+		t.Fatalf("%v in %d tries, accumulate %d", err, small.tries, data.Into.Accumulate)
 	}
 	small.fits = cells(first.Micro[0]) / 2
 	parts, err := try(first)
-	if err != nil || small.tries < 2 || data.into.accumulate != 1<<(small.tries-1) {
-		t.Fatalf("%v in %d tries, accumulate %d", err, small.tries, data.into.accumulate)
+	if err != nil || small.tries < 2 || data.Into.Accumulate != 1<<(small.tries-1) {
+		t.Fatalf("%v in %d tries, accumulate %d", err, small.tries, data.Into.Accumulate)
 	}
 	for name, sums := range whole.Sums {
 		for i, want := range sums {
@@ -338,16 +340,16 @@ func TestOutOfMemoryHalves(t *testing.T) {
 			}
 		}
 	}
-	if got := m.examples[0]; got != int64(2*p.Train.BatchSize) {
+	if got := m.Examples[0]; got != int64(2*p.Train.BatchSize) {
 		t.Errorf("%d examples were counted, expected those of both steps, %d", got, 2*p.Train.BatchSize)
 	}
 	// It goes on with what fits, behind the batch that did not, and gives up at one example each.
 	small.fits = math.MaxInt
 	second := next()
-	if len(second.Micro) != data.into.accumulate || second.all() != p.Train.BatchSize {
-		t.Errorf("the next batch has %d micro-batches of %v examples, expected %d", len(second.Micro), second.Examples, data.into.accumulate)
+	if len(second.Micro) != data.Into.Accumulate || second.All() != p.Train.BatchSize {
+		t.Errorf("the next batch has %d micro-batches of %v examples, expected %d", len(second.Micro), second.Examples, data.Into.Accumulate)
 	}
-	if state := data.data.State(); state.Position != int64(2*p.Train.BatchSize) {
+	if state := data.Data.State(); state.Position != int64(2*p.Train.BatchSize) {
 		t.Errorf("the data are at %v after two batches of %d", state, p.Train.BatchSize)
 	}
 	if _, err = try(second); err != nil || small.tries != 1 {
@@ -355,7 +357,7 @@ func TestOutOfMemoryHalves(t *testing.T) {
 	}
 	oom := (*strategy.OutOfMemoryError)(nil)
 	small.fits = 0
-	if _, err = try(second); !errors.As(err, &oom) || data.into.accumulate < p.Train.BatchSize {
-		t.Errorf("error %v at %d micro-batches of %d examples", err, data.into.accumulate, p.Train.BatchSize)
+	if _, err = try(second); !errors.As(err, &oom) || data.Into.Accumulate < p.Train.BatchSize {
+		t.Errorf("error %v at %d micro-batches of %d examples", err, data.Into.Accumulate, p.Train.BatchSize)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/tpu"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -99,7 +100,7 @@ func TestStartTPUWaits(t *testing.T) {
 			}), nil))
 			s := params.Defaults().Strategy
 			s.TPU, s.TPUWait, s.TPUReadyTimeout = "grpc://"+l.Addr().String(), test.wait, 1500*time.Millisecond
-			_, err := startTPU(ctx, s, log)
+			_, err := prepare.StartTPU(ctx, s, log)
 			down := (*tpu.SystemError)(nil)
 			if test.stop != errors.Is(err, fault.Stopped) || !test.stop && !errors.As(err, &down) {
 				t.Errorf("error %v", err)
@@ -152,7 +153,7 @@ func TestTPUGraphs(t *testing.T) {
 		c := *export.Contract
 		c.Features = slices.Clone(c.Features)
 		test.change(&c)
-		err := checkTPUGraph(&c)
+		err := prepare.CheckTPUGraph(&c)
 		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || !errors.Is(err, fault.Usage)) {
 			t.Errorf("error %v, want %q", err, test.want)
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -47,18 +49,18 @@ func Train(ctx context.Context, p params.Params, folder string, env Env) (runner
 	if remote != nil {
 		return trainRemote(ctx, remote, p, folder, env)
 	}
-	opened, before := time.Now(), memoryNow()
+	opened, before := time.Now(), record.MemoryNow()
 	if !env.Overwrite {
 		warnKept(p.Keep(vfs.Join(Origin(folder, env.ResumeFrom), runfolder.Params)), env.Log)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	graph, err := graphToTrain(p, folder, env.Log)
+	graph, err := runfolder.GraphToTrain(p, folder, env.Log)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSetupOf(ctx, p, graph, env.prepare())
+	s, err := prepare.Of(ctx, p, graph, env.prepare())
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +82,7 @@ func trainRemote(ctx context.Context, remote vfs.Remote, p params.Params, folder
 	}
 	env.Log.Info("run in a bucket", "folder", folder, "local", work.Dir())
 	env.remote = vfs.Clean(folder)
-	env.Out = &renamed{env.Out, []byte(work.Dir()), []byte(env.remote)}
+	env.Out = runfolder.Rename(env.Out, work.Dir(), env.remote)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(work.Context(), func() { cancel(context.Cause(work.Context())) })()
@@ -114,14 +116,14 @@ func (t *training) inFolder(ctx context.Context) (out runner.Outputs, err error)
 			removeUnused(t.folder)
 		}
 	}()
-	if t.manager, err = t.openManager(t.folder, false); err != nil {
+	if t.manager, err = t.OpenManager(t.folder, false); err != nil {
 		return nil, err
 	}
 	defer t.manager.Close()
 	if err := t.atStart(ctx); err != nil {
 		return nil, err
 	}
-	t.before = readPast(t.folder, t.export.Contract)
+	t.before = readPast(t.folder, t.Export.Contract)
 	if done, err := t.complete(ctx); err != nil {
 		return t.before.outputs(), err
 	} else if done {
@@ -134,7 +136,7 @@ func (t *training) inFolder(ctx context.Context) (out runner.Outputs, err error)
 		}
 	}
 	t.journalEnd(ctx, err)
-	if now := readPast(t.folder, t.export.Contract); now != nil {
+	if now := readPast(t.folder, t.Export.Contract); now != nil {
 		t.tellTrainerState(now.state)
 	}
 	t.tellEnd(err)
@@ -170,23 +172,23 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 		if err == nil || ctx.Err() != nil {
 			return out, err
 		}
-		if left, some := withoutWorkers(t.params.Strategy, err); t.params.Strategy.Elastic && restarts > 0 && some && !lostWorker(err) {
+		if left, some := prepare.WithoutWorkers(t.Params.Strategy, err); t.Params.Strategy.Elastic && restarts > 0 && some && !prepare.LostWorker(err) {
 			t.env.Log.Warn("continuing without workers that did not come back", "error", err, "left", left.Workers)
-			t.params.Strategy = left
+			t.Params.Strategy = left
 			continue
 		}
-		lost := lostWorker(err)
+		lost := prepare.LostWorker(err)
 		if lost {
 			t.env.Log.Debug("the session with the workers ended", "error", err)
-			err = lostCause(err)
+			err = prepare.LostCause(err)
 		}
-		most := t.params.Strategy.MaxRestarts
+		most := t.Params.Strategy.MaxRestarts
 		if paused := (*cluster.PausedError)(nil); lost && most > 0 && errors.As(err, &paused) {
 			t.env.Log.Warn("the chief was paused; continuing from the last checkpoint, without counting a restart", "error", err)
 			continue
 		}
 		if nonFinite := (*runner.NonFiniteError)(nil); errors.As(err, &nonFinite) {
-			return nil, fmt.Errorf("%w; %s", err, afterNonFinite(t.params))
+			return nil, fmt.Errorf("%w; %s", err, afterNonFinite(t.Params))
 		}
 		if other := (*dataset.StateError)(nil); errors.As(err, &other) && !other.Invalid {
 			return nil, fmt.Errorf("%w; %s", err, anotherFolder)
@@ -199,7 +201,7 @@ func (t *training) run(ctx context.Context) (runner.Outputs, error) {
 		}
 		restarts++
 		what := "a worker was lost; continuing from the last checkpoint"
-		if lostTPU(err) {
+		if prepare.LostTPU(err) {
 			what = "the TPU was lost; starting it again and continuing from the last checkpoint"
 		}
 		t.env.Log.Warn(what, "error", err, "restart", restarts, "max_restarts", most)

@@ -26,6 +26,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
@@ -122,15 +123,15 @@ func deepParams(t testing.TB) params.Params {
 // opened returns the export of the params and the records to train on.
 func opened(t testing.TB, p params.Params) (*graphs.Export, *dataset.Dataset) {
 	t.Helper()
-	export, err := openExport(t.Context(), p.Graph, quiet().prepare())
+	export, err := prepare.OpenExport(t.Context(), p.Graph, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
-	records, err := openData(p.Data.Dir)
+	records, err := prepare.OpenData(p.Data.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := records.open(context.Background(), p, export.Contract, p.Data.Train, toTrain, quiet().Log)
+	set, err := records.Open(context.Background(), p, export.Contract, p.Data.Train, prepare.ToTrain, quiet().Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func loaded(t testing.TB, run string, env Env, settings ...string) *Run {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	if _, err := r.Load(t.Context(), Latest); err != nil {
+	if _, err := r.Load(t.Context(), params.Latest); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -616,9 +617,9 @@ func TestChanges(t *testing.T) {
 	after.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.7, "beta_2": 0.9}
 	const want = `eval.batch_size was 64 and is 32; graph was "" and is "g"; optimizer.hyperparameters.beta_1 was 0.8 and is 0.7; ` +
 		`optimizer.hyperparameters.beta_2 is now 0.9; optimizer.hyperparameters.epsilon was 0.000001`
-	got, err := changes(classifier, before, after, 3)
-	if err != nil || list(got) != want {
-		t.Errorf("got %s, %v, want %s", list(got), err, want)
+	got, err := runfolder.Differences(classifier, before, after, 3)
+	if err != nil || runfolder.ListChanges(got) != want {
+		t.Errorf("got %s, %v, want %s", runfolder.ListChanges(got), err, want)
 	}
 	for _, c := range got {
 		if c.Step != 3 {
@@ -628,7 +629,7 @@ func TestChanges(t *testing.T) {
 	// The direction of a metric said and not said is the same.
 	after = before
 	after.Checkpoint.BestMode = "max"
-	if got, err := changes(classifier, before, after, 3); got != nil || err != nil {
+	if got, err := runfolder.Differences(classifier, before, after, 3); got != nil || err != nil {
 		t.Errorf("got %v, %v of equal params", got, err)
 	}
 }

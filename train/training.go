@@ -8,13 +8,14 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/groups"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // training is a run with everything that survives the loss of a worker.
 type training struct {
-	*setup
+	*prepare.Setup
 	env         Env
 	given       params.Params // as the user wrote them, before intervals were resolved
 	folder      string
@@ -23,65 +24,65 @@ type training struct {
 	examples    *dataset.Dataset // training examples
 	start       dataset.State    // position of the first batch
 	steps       int64
-	evaluations *evaluated // nil for none
+	evaluations *prepare.Evaluated // nil for none
 	manager     *checkpoint.Manager
 	before      *past // state of an earlier process; nil for a new run
 	journal     journal
 	// place composes the model on its devices. It is a field so that tests can replace it.
-	place func(context.Context) (placed, error)
+	place func(context.Context) (prepare.Placed, error)
 }
 
 // name is what to call the run: its folder, which may be in a bucket.
 func (t *training) name() string { return cmp.Or(t.env.remote, t.folder) }
 
 // newTraining opens the training data and resolves the params that are given in epochs.
-func newTraining(ctx context.Context, s *setup, folder string, env Env) (*training, error) {
-	t := &training{setup: s, folder: folder, env: env}
-	t.place = func(ctx context.Context) (placed, error) {
-		return openModel(ctx, t.params, t.export, strategy.FunctionsTrain, localData(t.params, t.export.Contract, t.examples), t.env.prepare())
+func newTraining(ctx context.Context, s *prepare.Setup, folder string, env Env) (*training, error) {
+	t := &training{Setup: s, folder: folder, env: env}
+	t.place = func(ctx context.Context) (prepare.Placed, error) {
+		return prepare.OpenModel(ctx, t.Params, t.Export, strategy.FunctionsTrain, localData(t.Params, t.Export.Contract, t.examples), t.env.prepare())
 	}
 	var err error
-	if t.scalars, err = scalarsOf(s.params, s.export.Contract); err != nil {
+	if t.scalars, err = prepare.ScalarsOf(s.Params, s.Export.Contract); err != nil {
 		return nil, err
 	}
-	if t.groups, err = groups.Divide(s.export.Contract, s.params.Optimizer.Groups, s.params.Optimizer.LayerDecay); err != nil {
+	if t.groups, err = groups.Divide(s.Export.Contract, s.Params.Optimizer.Groups, s.Params.Optimizer.LayerDecay); err != nil {
 		return nil, err
 	}
-	if err := s.openData(); err != nil {
+	if err := s.OpenData(); err != nil {
 		return nil, err
 	}
 	var before *past
 	if !env.Overwrite {
-		before = readPast(folder, s.export.Contract)
+		before = readPast(folder, s.Export.Contract)
 	}
 	var began *params.Params
 	if before != nil {
 		began = &before.params
 	}
-	if err := preflightTraining(ctx, s, folder, began); err != nil {
+	if err := prepare.PreflightTraining(ctx, s, folder, began); err != nil {
 		return nil, err
 	}
-	if t.examples, err = s.openTraining(ctx); err != nil {
+	if t.examples, err = s.OpenTraining(ctx); err != nil {
 		return nil, err
 	}
 	if err := t.examples.CheckFirst(); err != nil {
 		t.examples.Close()
-		return nil, ofSplit(s.params, s.export.Contract, s.params.Data.Train, err)
+		return nil, prepare.OfSplit(s.Params, s.Export.Contract, s.Params.Data.Train, err)
 	}
-	if err := s.checkWhole(t.examples); err != nil {
+	if err := s.CheckWhole(t.examples); err != nil {
 		t.examples.Close()
 		return nil, err
 	}
 	t.start = t.examples.State()
-	if s.params.Runtime.Lanes == 0 && s.params.Strategy.Kind() != devices.TPU {
-		s.params.Runtime.Lanes = lanesOf(s.params.Runtime, s.export.Contract.XLA)
-		if !s.export.Contract.Additive {
-			s.params.Runtime.Lanes = 1 // examples of other lanes would not count
+	if s.Params.Runtime.Lanes == 0 && s.Params.Strategy.Kind() != devices.TPU {
+		s.Params.Runtime.Lanes = prepare.LanesOf(s.Params.Runtime, s.Export.Contract.XLA)
+		if !s.Export.Contract.Additive {
+			s.Params.Runtime.Lanes = 1 // examples of other lanes would not count
 		}
 	}
-	t.given = s.params
-	if t.steps, err = intervals(ctx, &s.params, t.examples); err == nil && s.params.Train.EvalInterval != params.NoEval {
-		t.evaluations, err = s.evaluations(ctx, s.params.Data.Eval)
+	t.given = s.Params
+	if t.steps, err = prepare.Intervals(ctx, &s.Params, t.examples); err == nil && s.Params.Train.EvalInterval != params.NoEval {
+		t.evaluations, err = s.Evaluations(ctx, s.Params.Data.Eval)
 	}
 	if err != nil {
 		t.examples.Close()

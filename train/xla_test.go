@@ -5,6 +5,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -16,7 +17,7 @@ func TestShapesForXLA(t *testing.T) {
 	p.Data.RowLength = packed.DefaultRowLength
 	for _, xla := range []bool{false, true} {
 		c := &graphs.Contract{XLA: xla}
-		if got := packedFor(p, c).FixedRowLength; got != xla {
+		if got := prepare.PackedFor(p, c).FixedRowLength; got != xla {
 			t.Errorf("XLA %v: rows of one length %v", xla, got)
 		}
 		run := &Run{Params: p, Export: &graphs.Export{Contract: c}}
@@ -32,11 +33,11 @@ func TestShapesForXLA(t *testing.T) {
 			t.Errorf("XLA %v: %d rows of %d", xla, got.Rows, got.RowLength)
 		}
 	}
-	if got := lanesOf(p.Runtime, true); got != 1 {
+	if got := prepare.LanesOf(p.Runtime, true); got != 1 {
 		t.Errorf("%d lanes", got)
 	}
 	p.Runtime.Lanes = 3
-	if got := lanesOf(p.Runtime, true); got != 3 {
+	if got := prepare.LanesOf(p.Runtime, true); got != 3 {
 		t.Errorf("%d lanes of 3", got)
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
-	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -129,7 +128,7 @@ func completeRuns(_ *cobra.Command, _ []string, typed string) ([]string, cobra.S
 
 // completeCheckpoints completes the checkpoints of the run of --run.
 func completeCheckpoints(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	out := []string{train.Latest, train.Best, train.BestOrLatest}
+	out := []string{params.Latest, params.Best, params.BestOrLatest}
 	if f := cmd.Flags().Lookup("run"); f != nil && f.Value.String() != "" {
 		found, _ := filepath.Glob(filepath.Join(f.Value.String(), "checkpoints", "ckpt-*.index"))
 		for _, file := range found {

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -36,7 +37,7 @@ func (r *runFlags) add(cmd *cobra.Command, checkpoint string) {
 	f := cmd.Flags()
 	f.StringVar(&r.run, "run", "", "`FOLDER` of the run (required)")
 	what := "latest, best, or a step"
-	if checkpoint == train.BestOrLatest {
+	if checkpoint == params.BestOrLatest {
 		what += ", or best-or-latest: the best if the run kept one"
 	}
 	f.StringVar(&r.checkpoint, "checkpoint", checkpoint, what)
@@ -68,7 +69,7 @@ func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.R
 		remote = r.run
 	}
 	var err error
-	if r.run, err = train.LocalRun(ctx, r.run, r.checkpoint); err != nil {
+	if r.run, err = runfolder.LocalRun(ctx, r.run, r.checkpoint); err != nil {
 		return nil, 0, err
 	}
 	// Errors in the params are ignored here because OpenRun reports them.
@@ -121,7 +122,7 @@ training.`,
   gorbit evaluate --run runs/mrpc --follow --timeout 30m`,
 		Args: noArgs,
 	}
-	r.add(cmd, train.Latest)
+	r.add(cmd, params.Latest)
 	f := cmd.Flags()
 	f.StringVar(&split, "split", "", "split of the data (default: the run's data.eval)")
 	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint")

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 func newExport(g *globals) *cobra.Command {
@@ -40,7 +41,7 @@ files and a model card instead, which Hugging Face's transformers loads.`,
   gorbit-predict --model served/mrpc --text "He left." --text-pair "He went away."`,
 		Args: noArgs,
 	}
-	r.add(cmd, train.BestOrLatest)
+	r.add(cmd, params.BestOrLatest)
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "`FOLDER` to write (required)")
 	format := formatSavedModel

@@ -17,7 +17,9 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // looked holds the flags of gorbit inspect.
@@ -127,7 +129,7 @@ func (l *looked) print(out io.Writer, report written) error {
 func locate(ctx context.Context, path string) (inspect.Found, error) {
 	if vfs.Scheme(path) != "" {
 		if _, err := vfs.Stat(vfs.Join(path, "params.yaml")); err == nil {
-			local, err := train.LocalRun(ctx, path, train.Latest)
+			local, err := runfolder.LocalRun(ctx, path, params.Latest)
 			return inspect.Found{Kind: inspect.Run, Path: local}, err
 		}
 	}

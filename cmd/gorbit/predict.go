@@ -10,6 +10,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -43,7 +44,7 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
   gorbit predict --run runs/mrpc --split test --format tsv > answers.tsv`,
 		Args: noArgs,
 	}
-	r.add(cmd, train.BestOrLatest)
+	r.add(cmd, params.BestOrLatest)
 	f := cmd.Flags()
 	a.add(f)
 	r.onTPU(cmd)

@@ -21,6 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // pushFlags are the flags of gorbit push.
@@ -63,7 +64,7 @@ The token is read from HF_TOKEN, or from the file that Hugging Face's login writ
 			return nil
 		},
 	}
-	p.run.add(cmd, train.BestOrLatest)
+	p.run.add(cmd, params.BestOrLatest)
 	cmd.Flags().Lookup("run").Usage = "`FOLDER` of a run whose model to push"
 	f := cmd.Flags()
 	f.StringVar(&p.config.Repo, "repo", "", "repository, `OWNER/NAME` (required)")
@@ -209,7 +210,7 @@ func (p *pushFlags) pushAll(ctx context.Context, env train.Env) error {
 	if err := train.AwaitRun(ctx, p.run.run, p.timeout, env); err != nil {
 		return err
 	}
-	p.run.checkpoint = train.Latest
+	p.run.checkpoint = params.Latest
 	seen, pushed := int64(-1), int64(-1)
 	for saves := 1; ; saves++ {
 		newest, err := train.AwaitCheckpoint(ctx, p.run.run, seen, p.timeout)

@@ -13,7 +13,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/version"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
-	"github.com/gorbit-ml/gorbit/train"
 	results "github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -74,7 +73,7 @@ func readPage(ctx context.Context, folders []string) (report.Page, error) {
 		return page, err
 	}
 	for _, folder := range folders {
-		local, err := train.LocalRun(ctx, folder, train.Latest)
+		local, err := runfolder.LocalRun(ctx, folder, params.Latest)
 		if err != nil {
 			return page, err
 		}

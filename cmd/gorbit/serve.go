@@ -28,6 +28,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -86,7 +87,7 @@ token on each line, of which every request must then have one.`,
 func (s *serveFlags) add(f *pflag.FlagSet) {
 	c := &s.config
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8501", "`HOST:PORT` to listen on; port 0 is a free one")
-	f.StringVar(&s.run.checkpoint, "checkpoint", train.BestOrLatest, "of runs: latest, best, a step, or best-or-latest: the best if the run kept one")
+	f.StringVar(&s.run.checkpoint, "checkpoint", params.BestOrLatest, "of runs: latest, best, a step, or best-or-latest: the best if the run kept one")
 	f.StringArrayVar(&s.run.settings, "set", nil, "of runs: one param, as `SECTION.NAME=VALUE`")
 	f.StringVar(&s.cert, "tls-cert", "", "`FILE` of the certificate, in PEM form; with it, HTTPS is served")
 	f.StringVar(&s.key, "tls-key", "", "`FILE` of the certificate's key, in PEM form")

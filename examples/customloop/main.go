@@ -23,6 +23,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -77,36 +78,36 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer manager.Close()
-	l := loop{
-		model:       train.NewModel(device, strategy.Scalars{"weight_decay": 0.01, "clip_norm": 1}, nil),
-		data:        train.NewSource(examples, device, 1),
-		checkpoints: train.NewCheckpoints(manager, device, export.Contract, nil),
+	l := training{
+		model:       loop.NewModel(device, strategy.Scalars{"weight_decay": 0.01, "clip_norm": 1}, nil),
+		data:        loop.NewSource(examples, device, 1),
+		checkpoints: loop.NewCheckpoints(manager, device, export.Contract, nil),
 		initialize: func(ctx context.Context) error {
-			_, err := train.Initialize(ctx, device, export, train.Init{From: o.init})
+			_, err := loop.Initialize(ctx, device, export, loop.Init{From: o.init})
 			return err
 		},
 		out: out,
 	}
-	l.evaluator = runner.NewStandardEvaluator(l.model, train.Evaluations(func(ctx context.Context) (*dataset.Dataset, error) {
+	l.evaluator = runner.NewStandardEvaluator(l.model, loop.Evaluations(func(ctx context.Context) (*dataset.Dataset, error) {
 		c := o.split("dev", export.Contract)
 		c.Epochs, c.Shuffle = 1, dataset.ShuffleNone
 		return dataset.Open(ctx, c)
-	}), runner.EvaluatorConfig{Metrics: train.NewTask(ctx, export.Contract, device).Measure, InFlight: device.Runtime().InFlight})
+	}), runner.EvaluatorConfig{Metrics: loop.NewTask(ctx, export.Contract, device).Measure, InFlight: device.Runtime().InFlight})
 	return l.run(ctx, o.steps)
 }
 
-// loop is a training loop.
-type loop struct {
-	model       *train.Model
-	data        *train.Source
-	checkpoints *train.Checkpoints
+// training is a training loop.
+type training struct {
+	model       *loop.Model
+	data        *loop.Source
+	checkpoints *loop.Checkpoints
 	evaluator   runner.Evaluator
 	initialize  func(context.Context) error
 	out         io.Writer
 }
 
 // run trains until the given step. Checkpoints hold the variables and the position in the data.
-func (l *loop) run(ctx context.Context, steps int64) error {
+func (l *training) run(ctx context.Context, steps int64) error {
 	at, err := l.checkpoints.Restore(ctx, "")
 	if err == nil && at.Path == "" {
 		err = l.initialize(ctx)
@@ -136,7 +137,7 @@ func (l *loop) run(ctx context.Context, steps int64) error {
 }
 
 // evaluateAndSave evaluates the model and saves it with the position in the data.
-func (l *loop) evaluateAndSave(ctx context.Context, step int64, position any) error {
+func (l *training) evaluateAndSave(ctx context.Context, step int64, position any) error {
 	metrics, err := l.evaluator.Evaluate(ctx, runner.UntilEnd)
 	if err != nil {
 		return err

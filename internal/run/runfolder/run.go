@@ -68,15 +68,6 @@ type Best struct {
 	Step  int64
 }
 
-// Change is a param that was changed in the middle of a run.
-type Change struct {
-	// Step is the number of steps made with the old value.
-	Step  int64           `json:"step"`
-	Param string          `json:"param"`
-	Old   json.RawMessage `json:"old"`
-	New   json.RawMessage `json:"new"`
-}
-
 // NotRunError says that a folder is not that of a run.
 type NotRunError struct{ Folder string }
 

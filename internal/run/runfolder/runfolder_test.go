@@ -29,7 +29,7 @@ func fill(t *testing.T, dir string, files map[string]string) {
 }
 
 const (
-	params  = "graph: exports/tiny\nseed: 1\ndata:\n  dir: data\n  features: {}\ntrain:\n  batch_size: 32\n"
+	written = "graph: exports/tiny\nseed: 1\ndata:\n  dir: data\n  features: {}\ntrain:\n  batch_size: 32\n"
 	metrics = `{"phase":"train","step":10,"outputs":{"loss":0.7}}
 {"phase":"eval","step":10,"outputs":{"accuracy":0.5,"loss":0.69}}
 {"phase":"train","step":20,"outputs":{"loss":"NaN"}}
@@ -51,25 +51,25 @@ func TestRead(t *testing.T) {
 		best    Best
 		problem string
 	}{
-		{"finished", map[string]string{Params: params, Metrics: metrics, Journal: start + end}, Finished, "", 60.5,
+		{"finished", map[string]string{Params: written, Metrics: metrics, Journal: start + end}, Finished, "", 60.5,
 			Best{"accuracy", "max", true, 0.75, 20}, ""},
-		{"failed", map[string]string{Params: params, Metrics: metrics, Journal: start + failed}, Failed, "no space", 60.5,
+		{"failed", map[string]string{Params: written, Metrics: metrics, Journal: start + failed}, Failed, "no space", 60.5,
 			Best{"accuracy", "max", true, 0.75, 20}, ""},
-		{"killed, then finished", map[string]string{Params: params, Metrics: metrics, Journal: start + start + end}, Finished, "", 60.5,
+		{"killed, then finished", map[string]string{Params: written, Metrics: metrics, Journal: start + start + end}, Finished, "", 60.5,
 			Best{"accuracy", "max", true, 0.75, 20}, ""},
-		{"of the lowest loss", map[string]string{Params: params, Metrics: metrics,
+		{"of the lowest loss", map[string]string{Params: written, Metrics: metrics,
 			Journal: strings.Replace(start, `"accuracy","mode":"max"`, `"loss","mode":"min"`, 1) + end}, Finished, "", 60.5,
 			Best{"loss", "min", true, 0.5, 30}, ""},
-		{"without a journal", map[string]string{Params: params, Metrics: metrics}, Stopped, "", 0, Best{}, ""},
-		{"not evaluated", map[string]string{Params: params, Metrics: "", Journal: start + end}, Finished, "", 60.5,
+		{"without a journal", map[string]string{Params: written, Metrics: metrics}, Stopped, "", 0, Best{}, ""},
+		{"not evaluated", map[string]string{Params: written, Metrics: "", Journal: start + end}, Finished, "", 60.5,
 			Best{Metric: "accuracy", Mode: "max"}, ""},
-		{"damaged metrics", map[string]string{Params: params, Metrics: "{\n" + metrics + "\x00\x00\n", Journal: start + end}, Finished, "", 60.5,
+		{"damaged metrics", map[string]string{Params: written, Metrics: "{\n" + metrics + "\x00\x00\n", Journal: start + end}, Finished, "", 60.5,
 			Best{"accuracy", "max", true, 0.75, 20}, "metrics.jsonl: cannot read 2 lines, the first of them line 1"},
-		{"half a line", map[string]string{Params: params, Metrics: metrics + `{"phase":"ev`, Journal: start + end}, Finished, "", 60.5,
+		{"half a line", map[string]string{Params: written, Metrics: metrics + `{"phase":"ev`, Journal: start + end}, Finished, "", 60.5,
 			Best{"accuracy", "max", true, 0.75, 20}, ""},
-		{"damaged journal", map[string]string{Params: params, Metrics: metrics, Journal: start + "?\n" + end}, Finished, "", 60.5,
+		{"damaged journal", map[string]string{Params: written, Metrics: metrics, Journal: start + "?\n" + end}, Finished, "", 60.5,
 			Best{"accuracy", "max", true, 0.75, 20}, "processes.jsonl:2: is not a line of the journal"},
-		{"damaged description of the data", map[string]string{Params: params, Metrics: metrics, Journal: start + end, Data: "{"}, Finished, "", 60.5,
+		{"damaged description of the data", map[string]string{Params: written, Metrics: metrics, Journal: start + end, Data: "{"}, Finished, "", 60.5,
 			Best{"accuracy", "max", true, 0.75, 20}, "data.json"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestRead(t *testing.T) {
 // TestRunning looks at a run while a process trains it, and after that process was killed.
 func TestRunning(t *testing.T) {
 	dir := t.TempDir()
-	fill(t, dir, map[string]string{Params: params, Metrics: metrics, Journal: start})
+	fill(t, dir, map[string]string{Params: written, Metrics: metrics, Journal: start})
 	unlock, err := checkpoint.Lock(dir)
 	if err != nil {
 		t.Fatal(err)

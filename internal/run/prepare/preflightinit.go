@@ -1,0 +1,139 @@
+package prepare
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/loop"
+)
+
+// Init reports initial weights that belong to another vocabulary, learned other names for the numbers of
+// the data, or fill less than half of the encoder. It returns an error if the weights cannot be read.
+func (f *preflight) Init(ctx context.Context) error {
+	from := f.params.Init
+	if from == "" {
+		return nil
+	}
+	local, err := vfs.Localize(ctx, from, runfolder.NewestOnly)
+	if err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	source, closeSource, err := checkpoint.OpenSource(loop.SourceOf(local))
+	if err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	defer closeSource()
+	report := checkpoint.Compare(source, loop.WantedOf(f.contract))
+	if err := loop.CheckForm(source, report, f.contract, f.params.InitPartial); err != nil {
+		f.add("init %v", err)
+	}
+	filled, all := fill(report, f.contract)
+	if 2*filled < all && !f.params.InitPartial {
+		f.add("init %s fills %d of the %d numbers of the encoder; expected at least half; use weights of a model of the graph's size (see gorbit inspect), or accept these with --set init_partial=true", from, filled, all)
+	}
+	f.initMeaning(local, report)
+	m := f.records.Manifest
+	if m == nil {
+		return nil
+	}
+	path, binding := vocabOf(local)
+	switch how := OtherVocab(path, vfs.Join(f.records.Dir, m.Vocab.File)); {
+	case how != "" && binding:
+		f.add("init %s has another vocabulary than data %s (%s); convert the data with --vocab %s", from, f.records.Dir, how, path)
+	case how != "":
+		f.log.Warn("the vocabulary next to the initial weights is not that of the data", "vocabulary", path, "differs", how)
+	}
+	return nil
+}
+
+// encoderPrefix is the prefix of the names of an encoder's variables.
+const encoderPrefix = "model/encoder/"
+
+// fill returns how many numbers of the encoder the weights fill, and how many it has. If no
+// variable has the encoder's prefix, it counts all variables and states.
+func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64) {
+	matched := make(map[string]bool)
+	for _, m := range r.Matched {
+		matched[m.Name] = true
+	}
+	wanted := loop.WantedOf(c)
+	named := slices.ContainsFunc(wanted, func(w checkpoint.Wanted) bool { return strings.HasPrefix(w.Name, encoderPrefix) })
+	for _, w := range wanted {
+		if named && !strings.HasPrefix(w.Name, encoderPrefix) {
+			continue
+		}
+		n := int64(1)
+		for _, d := range w.Shape {
+			n *= d
+		}
+		if all += n; matched[w.Name] {
+			filled += n
+		}
+	}
+	return filled, all
+}
+
+// vocabOf returns the vocabulary of initial weights, or "" for none, and whether it certainly
+// belongs to them. That of a run or an exported model does; a file next to other weights may not.
+func vocabOf(init string) (path string, binding bool) {
+	dir := folderOf(init)
+	for _, c := range []struct{ vocab, mark string }{
+		{runfolder.Vocab, runfolder.Params},
+		{filepath.Join("assets", runfolder.Vocab), "saved_model.pb"},
+		{runfolder.Vocab, runfolder.Vocab},
+	} {
+		path := filepath.Join(dir, c.vocab)
+		if Exists(path) && Exists(filepath.Join(dir, c.mark)) {
+			return path, c.mark != runfolder.Vocab
+		}
+	}
+	return "", false
+}
+
+func Exists(path string) bool {
+	_, err := vfs.Stat(path)
+	return err == nil
+}
+
+// VocabSum returns the SHA-256 of a vocabulary file in hexadecimal, as in a manifest.
+func VocabSum(path string) (string, error) {
+	content, err := vfs.ReadBounded(path, text.MaxVocabBytes)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(content)), nil
+}
+
+// OtherVocab describes how the tokens of two vocabulary files differ. It returns "" if they do not
+// differ, or if either file is missing or invalid.
+func OtherVocab(there, here string) string {
+	sumThere, errThere := VocabSum(there)
+	sumHere, errHere := VocabSum(here)
+	if errThere != nil || errHere != nil || sumThere == sumHere {
+		return ""
+	}
+	// Compare tokens, because line breaks and the like do not matter.
+	a, errA := text.LoadVocab(there)
+	b, errB := text.LoadVocab(here)
+	if errA != nil || errB != nil {
+		return ""
+	}
+	if a.Size() != b.Size() {
+		return fmt.Sprintf("%d tokens there and %d here", a.Size(), b.Size())
+	}
+	for id := range int32(a.Size()) {
+		if a.Token(id) != b.Token(id) {
+			return fmt.Sprintf("token %d is %q there and %q here", id, a.Token(id), b.Token(id))
+		}
+	}
+	return ""
+}

@@ -1,0 +1,206 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"strconv"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/summary"
+	"github.com/gorbit-ml/gorbit/train/loop"
+	"github.com/gorbit-ml/gorbit/train/params"
+)
+
+// histogramBuckets is TensorBoard's own default.
+const histogramBuckets = 30
+
+// Board writes a run's TensorBoard files: scalars in train/ and eval/ as Orbit does, the graph,
+// the params, and histograms of the variables. The hyperparameters are in the run's folder itself,
+// because TensorBoard takes the scalars below it as their metrics.
+type Board struct {
+	Train, Eval, run Events
+	ended            bool // whether the run's file says so
+}
+
+// all returns the files.
+func (b *Board) all() []*Events { return []*Events{&b.Train, &b.Eval, &b.run} }
+
+// Events is an event file. It is opened when the step from which the run continues is known.
+type Events struct{ *summary.Writer }
+
+// Open opens the files for a run that continues after the given step.
+func (b *Board) Open(folder string, step int64, p params.Params, s strategy.Strategy) error {
+	first := step + 1 // the first step still to be done
+	if step == 0 {
+		first = 0 // also rewrite the events of step 0
+	}
+	for name, e := range map[string]*Events{"train": &b.Train, "eval": &b.Eval, "": &b.run} {
+		from := first
+		if e == &b.run {
+			from = min(first, 1) // the beginning of the session stays, its end does not
+		}
+		w, err := summary.NewWriter(filepath.Join(folder, name), summary.ResumeAt(from))
+		if err != nil {
+			return fmt.Errorf("summaries: %w", err)
+		}
+		e.Writer = w
+	}
+	if step > 0 {
+		return nil
+	}
+	text, err := p.YAML()
+	if err != nil {
+		return err
+	}
+	b.Train.Text("params", 0, "```yaml\n"+string(text)+"```")
+	graph, err := s.GraphDef()
+	if err != nil {
+		return err
+	}
+	b.Train.Graph(graph)
+	if err := b.run.SessionStart(hyperparameters(p)); err != nil {
+		return fmt.Errorf("summaries: %w", err)
+	}
+	return nil
+}
+
+// hyperparameters returns the params that affect the variables and the evaluations of a run, by name.
+func hyperparameters(p params.Params) map[string]any {
+	out := make(map[string]any)
+	for name, value := range p.Flat() {
+		if of, _ := params.Lookup(name); !of.Change.Affects() {
+			continue
+		}
+		if text, yes := value.(string); yes {
+			if unquoted, err := strconv.Unquote(text); err == nil {
+				value = unquoted
+			}
+		}
+		out[name] = value
+	}
+	return out
+}
+
+// End says that the run is complete with the given step.
+func (b *Board) End(step int64) {
+	if !b.ended {
+		b.run.SessionEnd(step)
+		b.ended = true
+	}
+}
+
+// Sync implements synced.
+func (b *Board) Sync() error {
+	for _, e := range b.all() {
+		if e.Writer == nil {
+			continue
+		}
+		if err := e.Writer.Sync(); err != nil {
+			return fmt.Errorf("summaries: %w", err)
+		}
+	}
+	return nil
+}
+
+func (b *Board) Close(log *slog.Logger) {
+	for _, e := range b.all() {
+		if e.Writer == nil {
+			continue
+		}
+		if err := e.Close(); err != nil {
+			log.Error("summaries", "error", err)
+		}
+	}
+}
+
+// Followed is the event file of gorbit evaluate --follow. It is opened at the first evaluation. If
+// the run goes back to an earlier step, so does the file.
+type Followed struct {
+	Folder string
+	w      *summary.Writer
+	step   int64 // step of the last evaluation
+	err    error
+}
+
+// Scalar implements runner.Summaries.
+func (f *Followed) Scalar(tag string, step int64, value float64) {
+	switch {
+	case f.err != nil:
+		return
+	case f.w == nil:
+		if f.w, f.err = summary.NewWriter(f.Folder, summary.ResumeAt(step)); f.err != nil {
+			return
+		}
+	case step < f.step:
+		f.w.Restart(step)
+	}
+	f.step = step
+	f.w.Scalar(tag, step, value)
+}
+
+// Text implements evaluation.Board.
+func (f *Followed) Text(tag string, step int64, text string) {
+	if f.err == nil && f.w != nil {
+		f.w.Text(tag, step, text)
+	}
+}
+
+// Flush implements runner.Summaries.
+func (f *Followed) Flush() error {
+	if f.err != nil || f.w == nil {
+		return f.err
+	}
+	return f.w.Flush()
+}
+
+// Restart implements runner.Summaries.
+func (f *Followed) Restart(int64) {}
+
+func (f *Followed) Close() error {
+	if f.w == nil {
+		return nil
+	}
+	return f.w.Close()
+}
+
+// Histograms returns an action that writes a histogram of every trained variable.
+func (b *Board) Histograms(m loop.Variables) runner.Action {
+	return func(ctx context.Context, step int64, _ runner.Outputs) error {
+		for _, v := range m.Variables() {
+			if v.Slot || v.DType != tf.Float {
+				continue
+			}
+			values, err := m.Read(ctx, v.Name)
+			if err != nil {
+				return err
+			}
+			flat, err := float32s(values[0])
+			if err != nil {
+				return fmt.Errorf("histogram of %s: %w", v.Name, err)
+			}
+			b.Eval.Histogram(v.Name, step, flat, histogramBuckets)
+		}
+		return nil
+	}
+}
+
+// float32s returns the elements of a float32 tensor.
+func float32s(t *tf.Tensor) ([]float32, error) {
+	var content bytes.Buffer
+	if _, err := t.WriteContentsTo(&content); err != nil {
+		return nil, err
+	}
+	out := make([]float32, content.Len()/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.NativeEndian.Uint32(content.Bytes()[4*i:]))
+	}
+	return out, nil
+}

@@ -1,0 +1,73 @@
+package loop
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/runner"
+)
+
+// GraphIdentity identifies the graph of a checkpoint. Names and shapes of variables are not enough:
+// models that differ in pooling or in the number of heads may share them.
+type GraphIdentity graphs.Model
+
+// savedIdentity is the saved form of an identity. Older runs have two fields of the configuration
+// beside it.
+type savedIdentity struct {
+	Architecture string         `json:"architecture"`
+	Config       map[string]any `json:"config"`
+	Pooling      any            `json:"pooling,omitempty"`
+	NumLabels    any            `json:"num_labels,omitempty"`
+}
+
+// State implements runner.Persistent.
+func (g GraphIdentity) State() (json.RawMessage, error) {
+	return json.Marshal(savedIdentity{Architecture: g.Architecture, Config: g.Config})
+}
+
+// Restore implements runner.Persistent. It does nothing because the identity was checked before the
+// variables were restored.
+func (g GraphIdentity) Restore(json.RawMessage) error { return nil }
+
+// Check returns an error if a run's state belongs to another graph. It accepts states without an
+// identity.
+func (g GraphIdentity) Check(state []byte) error {
+	run, err := runner.ParseRunState(state)
+	if err != nil || run.Persistent[GraphState] == nil {
+		return nil // an invalid state is reported by its users
+	}
+	var saved savedIdentity
+	if err := json.Unmarshal(run.Persistent[GraphState], &saved); err != nil {
+		return fmt.Errorf("graph identity: %w", err)
+	}
+	var d []string
+	differ := func(what string, was, is any) {
+		if !reflect.DeepEqual(was, is) {
+			d = append(d, fmt.Sprintf("%s was %v and is %v", what, was, is))
+		}
+	}
+	differ("the architecture", saved.Architecture, g.Architecture)
+	for name, value := range map[string]any{"pooling": saved.Pooling, "num_labels": saved.NumLabels} {
+		if value == nil {
+			continue
+		}
+		if saved.Config == nil {
+			saved.Config = make(map[string]any)
+		}
+		saved.Config[name] = value
+	}
+	for _, name := range slices.Sorted(maps.Keys(saved.Config)) {
+		if is, ok := g.Config[name]; ok {
+			differ(name, saved.Config[name], is)
+		}
+	}
+	if len(d) > 0 {
+		return fmt.Errorf("it belongs to another graph: %s", strings.Join(d, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package loop
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+)
+
+const (
+	// ReleaseConfig is the file beside Hugging Face's weights that describes their model.
+	ReleaseConfig = "config.json"
+	// maxReleaseConfig limits its size, as a model of many labels has their names in it.
+	maxReleaseConfig = 16 << 20
+)
+
+// CheckForm returns an error if weights were made for a model that is computed in another way than
+// the graph's, even if names and shapes agree. Numbers of such a model would be wrong in silence.
+// partial accepts a table of positions that does not fit.
+func CheckForm(source checkpoint.Source, report *checkpoint.LoadReport, c *graphs.Contract, partial bool) error {
+	w := c.Model.Weights
+	if w == nil {
+		return nil
+	}
+	for _, other := range w.Others {
+		if report.Prefix == other || strings.HasSuffix(report.Prefix, "."+other) || strings.HasSuffix(report.Prefix, "/"+other) {
+			return fault.Usagef("%s: names of tensors begin with %q; expected weights of model %s (%q), as the graph's; export the graph with --config and the config.json of these weights", source.Path(), report.Prefix, w.ModelType, w.Prefix)
+		}
+	}
+	for _, m := range report.Mismatched {
+		if !partial && slices.Contains(w.Fit, m.Want.Name) {
+			return fault.Usagef("%s: tensor %s is %v; expected %v for %s, without which the other weights are of little use; export the graph with --config and the config.json of these weights, or keep the export's values with --set init_partial=true", source.Path(), m.Source.Name, m.Source.Shape, m.Want.Shape, m.Want.Name)
+		}
+	}
+	if _, ok := source.(*checkpoint.Safetensors); !ok {
+		return checkOwnForm(filepath.Dir(filepath.Dir(source.Path())), w)
+	}
+	return checkReleaseConfig(filepath.Join(filepath.Dir(source.Path()), ReleaseConfig), w)
+}
+
+// checkReleaseConfig compares the config.json of weights, if there is one, with the graph's model.
+func checkReleaseConfig(path string, w *graphs.Weights) error {
+	data, err := vfs.ReadBounded(path, maxReleaseConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	there := make(map[string]any)
+	if err := json.Unmarshal(data, &there); err != nil {
+		return fault.Usagef("%s: not a JSON object (%v); expected the configuration of the weights beside it", path, err)
+	}
+	if err := sameForm(there, w); err != nil {
+		return fault.Usagef("%s: %w; export the graph with --config %s", path, err, path)
+	}
+	return nil
+}
+
+// checkOwnForm compares what the folder of a run, an export or an exported model says of its model,
+// if it does, with the graph's model. Names and shapes of a run's variables can be those of another
+// kind of model.
+func checkOwnForm(folder string, w *graphs.Weights) error {
+	for _, name := range []string{filepath.Join(runfolder.GraphFolder, graphs.ContractFile), graphs.ContractFile, layout.DescriptionFile} {
+		path := filepath.Join(folder, name)
+		data, err := vfs.ReadBounded(path, maxReleaseConfig)
+		if err != nil {
+			continue // there is none, or the weights alone can be read
+		}
+		var there struct {
+			Model struct{ Weights *graphs.Weights }
+		}
+		if err := json.Unmarshal(data, &there); err != nil || there.Model.Weights == nil {
+			continue
+		}
+		if err := sameForm(formOf(there.Model.Weights), w); err != nil {
+			return fault.Usagef("%s: %w; give weights of such a model, or an export of the model that these weights are of", path, err)
+		}
+	}
+	return nil
+}
+
+// formOf returns what weights must say of their model.
+func formOf(w *graphs.Weights) map[string]any {
+	form := maps.Clone(w.Config)
+	if form == nil {
+		form = make(map[string]any)
+	}
+	form["model_type"] = w.ModelType
+	return form
+}
+
+// sameForm returns an error for the first value of a configuration that is not as in the graph.
+func sameForm(there map[string]any, w *graphs.Weights) error {
+	want := formOf(w)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if got, ok := there[name]; ok && !reflect.DeepEqual(got, want[name]) {
+			return fmt.Errorf("%s is %s; expected %s, as in the graph", name, quoted(got), quoted(want[name]))
+		}
+	}
+	return nil
+}
+
+// quoted writes a value of a JSON file, cut if it is long.
+func quoted(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return fmt.Sprintf("%.64s", data)
+}

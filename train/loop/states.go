@@ -1,0 +1,10 @@
+package loop
+
+// Names of the run's own persistent states.
+const (
+	MetricsState  = "metrics"
+	GraphState    = "graph"
+	FrozenNames   = "frozen_variables"
+	BestState     = "best"
+	StoppingState = "early_stopping"
+)
