@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 func main() {
@@ -40,7 +40,7 @@ func run(args []string) int {
 // message returns what is printed of an error: one line, or one for each of several problems.
 func message(err error) string {
 	out := oneLine(err.Error())
-	if several := (*train.PreflightError)(nil); errors.As(err, &several) {
+	if several := (*params.PreflightError)(nil); errors.As(err, &several) {
 		out = strings.Replace(out, oneLine(several.Error()), several.Lines(), 1)
 	}
 	return out
