@@ -13,7 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
-// Train does what gorbit train does, and calls actions of your own behind it. A signal stops the run,
+// Train does what gorbit train does, and calls actions of your own after it. A signal stops the run,
 // and the same program continues it.
 func ExampleTrain() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -192,6 +192,7 @@ type Drawn struct {
 // DrawBatch returns the batch of a step of a run. The run may have made the step or not. Settings
 // override params of the run that matter for reading, such as data.dir.
 func DrawBatch(ctx context.Context, folder string, step int64, settings []string, env Env) (*Drawn, error) {
+	env = env.withDefaults()
 	if step < 1 {
 		return nil, &params.Error{Err: fmt.Errorf("step is %d; expected 1 or more", step)}
 	}

@@ -13,6 +13,7 @@ import (
 // they are auto. It opens the graph, and returns the error of the first of variants, which are params
 // of runs that are to be compared, that are not valid for it.
 func Objective(ctx context.Context, p params.Params, variants []params.Params, env Env) (metric, mode string, err error) {
+	env = env.withDefaults()
 	if err := p.Validate(); err != nil {
 		return "", "", err
 	}

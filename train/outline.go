@@ -33,6 +33,7 @@ type Outline struct {
 // NewOutline reads what a training with the params in a folder would have to do. It changes nothing in
 // the folder, which may be "" for a new one.
 func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (Outline, error) {
+	env = env.withDefaults()
 	if err := p.Absolute(); err != nil {
 		return Outline{}, err
 	}

@@ -74,6 +74,7 @@ func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error)
 // "section.name=value", override those of the run's params that matter for reading. The variables have no values until Load or
 // EvaluateContinuously restores a checkpoint.
 func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*Run, error) {
+	env = env.withDefaults()
 	remote := folder
 	if vfs.Scheme(folder) == "" {
 		remote = ""
@@ -313,6 +314,7 @@ func (r *Run) Evaluation(ctx context.Context, split string) (*evaluation.Evaluat
 // AwaitRun waits until a training process has started to write a run folder. It returns an error
 // after the timeout; 0 means no limit.
 func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env) error {
+	env = env.withDefaults()
 	var late <-chan time.Time
 	if timeout > 0 {
 		late = time.After(timeout)

@@ -31,6 +31,7 @@ import (
 // If the context is cancelled, Train saves the run within a step, or within a call of several, and
 // returns runner.ErrStopped.
 func Train(ctx context.Context, p params.Params, folder string, env Env) (runner.Outputs, error) {
+	env = env.withDefaults()
 	if err := p.Absolute(); err != nil {
 		return nil, err
 	}
