@@ -32,7 +32,8 @@ type cellMaker struct {
 	picks    []int32 // categories
 	parts    []string
 	images   *imageReader
-	collect  bool // only the texts of categories are wanted, in parts
+	file     []byte // of an image whose path is not given
+	collect  bool   // only the texts of categories are wanted, in parts
 }
 
 // make makes the value of a row. It returns the cell, or the reason why there is none.
@@ -113,7 +114,7 @@ func (m *cellMaker) store(c *cell) string {
 	switch {
 	case m.dtype == "float32":
 		m.value.Kind = tfrecord.KindFloat
-	case m.dtype == "uint8" && !m.shape.open() && len(m.shape) > 0 && !likeImage(m.bytes):
+	case m.dtype == "uint8" && !m.shape.open() && len(m.shape) > 0 && !IsImage(m.bytes):
 		// One byte per value. Bytes that begin as an image would be read as one.
 		m.value.Kind, m.value.Bytes, m.value.Int64s = tfrecord.KindBytes, append(m.value.Bytes, m.bytes), m.value.Int64s[:0]
 	default:
@@ -334,7 +335,12 @@ func (m *cellMaker) image(name, base string, c *cell) string {
 	if m.images == nil {
 		m.images = newImageReader(m.featureSchema, m.schema)
 	}
-	file, reason := m.images.read(path)
+	file, reason := m.file, ""
+	if file == nil {
+		file, reason = m.images.read(path)
+	} else if reason = m.images.decode(file); reason != "" {
+		reason = "the image " + reason
+	}
 	if reason != "" {
 		return fmt.Sprintf("column %q: %s", m.columns[0], reason)
 	}
@@ -344,7 +350,7 @@ func (m *cellMaker) image(name, base string, c *cell) string {
 	switch {
 	case !m.raw:
 		m.value.Bytes = append(m.value.Bytes, file)
-	case likeImage(pixels):
+	case IsImage(pixels):
 		m.value.Kind = tfrecord.KindInt64
 		for _, p := range pixels {
 			m.value.Int64s = append(m.value.Int64s, int64(p))
@@ -355,9 +361,9 @@ func (m *cellMaker) image(name, base string, c *cell) string {
 	return ""
 }
 
-// likeImage reports whether raw values begin as a PNG or JPEG file does, so that a reader would take
+// IsImage reports whether raw values begin as a PNG or JPEG file does, so that a reader would take
 // them for one. Such values are stored as numbers.
-func likeImage(b []byte) bool {
+func IsImage(b []byte) bool {
 	return bytes.HasPrefix(b, []byte("\xff\xd8")) || bytes.HasPrefix(b, []byte("\x89PNG"))
 }
 

@@ -29,12 +29,16 @@ type RowColumn struct {
 	Feature string // that is made of it
 	// Words, Lists and Nulls say what JSON may have for it: only a text, an array, null.
 	Words, Lists, Nulls bool
+	// Image says that it is the path of an image.
+	Image bool
 }
 
 // Cell is the text that a row has in a column. OK is false if it has none.
 type Cell struct {
 	Text string
 	OK   bool
+	// File is the content of an image whose path is not given.
+	File []byte
 }
 
 // NewRowRecords returns what makes records with the given features, those of a manifest. Paths of
@@ -76,7 +80,7 @@ func NewRowRecords(features []Feature, folder string, tokenizer *text.Tokenizer)
 			m.all = int64(len(f.Categories) - 1)
 		}
 		for _, name := range s.columns {
-			r.columns = append(r.columns, RowColumn{Name: name, Feature: f.Name, Words: f.Kind == KindImage || f.Kind == KindText, Lists: s.list(), Nulls: s.missing != nil})
+			r.columns = append(r.columns, RowColumn{Name: name, Feature: f.Name, Words: f.Kind == KindImage || f.Kind == KindText, Lists: s.list(), Nulls: s.missing != nil, Image: f.Kind == KindImage})
 		}
 		r.makers = append(r.makers, m)
 	}
@@ -108,6 +112,9 @@ func (r *RowRecords) Record(row []Cell) ([]byte, error) {
 	}
 	r.features = r.features[:0]
 	for _, m := range r.makers {
+		if m.file = row[m.first].File; m.file != nil {
+			fields[m.first].Text = "the image"
+		}
 		for i, f := range fields[m.first : m.first+len(m.columns)] {
 			if m.missing == nil && m.isMissing(f) {
 				return nil, fmt.Errorf("column %q is empty; expected a value of %s", m.columns[i], m.name)

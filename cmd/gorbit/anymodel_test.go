@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"image"
 	"image/png"
+	"io"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,6 +142,7 @@ func TestAnyModel(t *testing.T) {
 	if err := json.Unmarshal([]byte(read("of-served-new.jsonl")), &object); err != nil || object["id"] != 1.0 || object["label"] == nil {
 		t.Errorf("%v: %v", err, object)
 	}
+	servedRows(t, u)
 	for _, program := range [][]string{{"gorbit", "predict", "--run", "run"}, {"gorbit-predict", "--model", "served"}} {
 		ask := func(want string, args ...string) {
 			t.Helper()
@@ -150,4 +154,36 @@ func TestAnyModel(t *testing.T) {
 		ask(`short.csv:1: has no column "d"`, "--file", "short.csv")
 	}
 	refused("takes no texts; leave it out", "gorbit", "export", "--run", "run", "--out", "served2", "--vocab", "new.csv")
+}
+
+// servedRows asks for a row of the table over HTTP, with an image of another size than the model's: of the
+// run and of the model that was exported.
+func servedRows(t *testing.T, u *user) {
+	t.Helper()
+	server := u.command("gorbit", "serve", "run", "served", "--listen", "127.0.0.1:0")
+	out, err := server.StdoutPipe()
+	if err != nil || server.Start() != nil {
+		t.Fatal(err)
+	}
+	defer server.Wait()
+	defer server.Process.Kill()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	photo, readErr := os.ReadFile(filepath.Join(u.dir, "photos", "1-2.png"))
+	if err != nil || readErr != nil {
+		t.Fatal(err, readErr)
+	}
+	row, err := json.Marshal(map[string]any{"examples": []any{map[string]any{"a": 2, "b": "4.1", "c": 0.1, "d": 2, "photo": map[string][]byte{"b64": photo}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, model := range []string{"run", "served"} {
+		answer, err := http.Post(strings.TrimSpace(strings.TrimPrefix(line, "listening on "))+"/v1/models/"+model+":answer", "", bytes.NewReader(row))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		if answer.Body.Close(); err != nil || answer.StatusCode != 200 || !bytes.Contains(body, []byte(`"label":"iris"`)) {
+			t.Errorf("%s: status %d, %s, %v; expected an iris", model, answer.StatusCode, body, err)
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -290,6 +291,9 @@ func savedModel(model *saved.Model, name string, version int64) serve.Model {
 	}
 	l := model.Layout()
 	m.Features = &serve.Features{Model: model, Layout: l, Specs: l.Features}
+	if rows, tokenizer, err := model.Rows(); err == nil { // an older one may not say it
+		m.Features.Rows, m.Features.Tokenizer = rows, tokenizer
+	}
 	return m
 }
 
@@ -348,6 +352,12 @@ func runModel(run *train.Run, name string, step int64) (serve.Model, error) {
 		return m, fmt.Errorf("run %s has batches of %T; expected features side by side", run.Folder, run.Layout())
 	}
 	m.Features = &serve.Features{Model: run.BatchModel(), Layout: l, Specs: l.Features}
+	if run.Manifest != nil && len(run.Manifest.Features) > 0 {
+		m.Features.Rows = run.RowFeatures()
+		if m.Features.Tokenizer, err = convert.TokenizerOf(m.Features.Rows, run.VocabPath()); err != nil {
+			return m, err
+		}
+	}
 	for _, f := range run.Inputs() {
 		m.Inputs = append(m.Inputs, serve.Tensor{Name: f.Name, DType: dataset.DType(f.DType), Shape: f.Shape})
 	}

@@ -23,8 +23,23 @@ func (f *Features) parse(rows []json.RawMessage) ([]example, error) {
 	}
 	check := f.Layout.Assemblers()()
 	check.Reset()
+	maker, err := f.maker()
+	if err != nil {
+		return nil, err
+	}
+	defer f.makers.Put(maker)
 	out := make([]example, len(rows))
 	for i, row := range rows {
+		if record, cut, ok, err := maker.record(row, i); ok {
+			if err != nil {
+				return nil, err
+			}
+			if bad := check.Add(dataset.RecordID{}, record); bad != nil {
+				return nil, badf("example %d: %s %s", i+1, bad.Feature, bad.Reason)
+			}
+			out[i] = example{cost: 1, record: record, cut: cut, key: f.lengths(record)}
+			continue
+		}
 		var fields map[string]json.RawMessage
 		if kind := kindOf(row); len(specs) == 1 && (kind != '{' || isBytes(row)) {
 			fields = map[string]json.RawMessage{specs[0].Name: row}
@@ -41,7 +56,11 @@ func (f *Features) parse(rows []json.RawMessage) ([]example, error) {
 			if raw == nil {
 				return nil, badf("example %d has no field %q", i+1, s.Name)
 			}
-			length, err := featureOf(s, raw, &features[k])
+			scaled, err := maker.scaled(s.Names()[0], raw, &features[k])
+			length := ""
+			if err == nil && !scaled {
+				length, err = featureOf(s, raw, &features[k])
+			}
 			if err != nil {
 				return nil, badf("example %d: %s %v", i+1, s.Name, err)
 			}
@@ -57,6 +76,30 @@ func (f *Features) parse(rows []json.RawMessage) ([]example, error) {
 		out[i] = e
 	}
 	return out, nil
+}
+
+// lengths returns the number of values of each feature of a record that has an open axis, as examples of
+// one batch must have in common.
+func (f *Features) lengths(record []byte) (key string) {
+	var open []string
+	for _, s := range f.Specs {
+		if s.Make == "" && s.Open() >= 0 {
+			open = append(open, s.Names()[0])
+		}
+	}
+	var values tfrecord.Values
+	if len(open) == 0 || tfrecord.NewDecoder(open...).Decode(record, &values) != nil {
+		return ""
+	}
+	for i := range open {
+		v := values.At(i)
+		n := len(v.Int64s) + len(v.Floats)
+		for _, b := range v.Bytes {
+			n += len(b)
+		}
+		key += fmt.Sprint(n, ";")
+	}
+	return key
 }
 
 // bytesField is the only field of an object that stands for bytes.

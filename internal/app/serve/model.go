@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -61,6 +63,12 @@ type Features struct {
 	Layout dataset.Layout
 	// Specs are the features that an example must have. Their names are those of the model's Inputs.
 	Specs []dataset.Spec
+	// Rows say how features are made of the columns of a table, and Tokenizer is that of texts. Without
+	// Rows an example must have the features themselves.
+	Rows      []convert.Feature
+	Tokenizer *text.Tokenizer
+
+	makers sync.Pool // of *rowMaker
 }
 
 // Tensor describes an input or an output of a model as TensorFlow Serving does.
@@ -93,6 +101,7 @@ type example struct {
 	encoding text.Encoding
 	text     *text.Pair // nil if the example was given as tokens
 	record   []byte
+	cut      bool // a text of the record was too long
 
 	cost int    // in tokens, or 1
 	key  string // examples of a batch have the same

@@ -80,7 +80,11 @@ func (m *Model) parse(f form, body []byte, l limits) (*request, error) {
 	if m.Texts != nil {
 		tensors, err = m.parseTexts(r, rows, l)
 	} else {
-		r.examples, err = m.Features.parse(rows)
+		if r.examples, err = m.Features.parse(rows); err == nil && l.refuseLong {
+			if i := slices.IndexFunc(r.examples, func(e example) bool { return e.cut }); i >= 0 {
+				err = badf("example %d has a text that is too long, and this server does not cut texts", i+1)
+			}
+		}
 	}
 	r.raw = tensors && (f == instances || f == inputs)
 	if err != nil {

@@ -340,6 +340,14 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 	if err != nil {
 		return nil, err
 	}
+	for _, e := range in.examples {
+		if e.cut {
+			truncated++
+			m.warn.Do(func() {
+				s.Log.Warn("texts that were too long were cut; their answers use only their beginning", "model", m.Name)
+			})
+		}
+	}
 	s.metrics.examples.WithLabelValues(m.Name).Add(float64(in.count()))
 	s.metrics.truncated.WithLabelValues(m.Name).Add(float64(truncated))
 	return body, nil

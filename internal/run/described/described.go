@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
@@ -95,6 +96,23 @@ func (m *Model) ReadGraph(saved proto.Message, allowOps []string) error {
 	}
 	run := slices.Collect(maps.Values(m.Outputs))
 	return safety.Refuse("model", m.Dir, safety.Check(saved, run...), allowOps)
+}
+
+// Rows returns how the features are made of the columns of tables, and the tokenizer of those that are
+// texts; nil if none is.
+func (m *Model) Rows() (features []convert.Feature, tokenizer *text.Tokenizer, err error) {
+	for _, f := range m.Features {
+		if f.Make != "" {
+			continue
+		}
+		var made convert.Feature
+		if err := json.Unmarshal(f.Source, &made); err != nil {
+			return nil, nil, fault.Damagedf("the model's feature %s does not say how it is made of columns: %w", f.Name, err)
+		}
+		features = append(features, made)
+	}
+	tokenizer, err = convert.TokenizerOf(features, filepath.Join(m.Dir, filepath.FromSlash(layout.VocabFile)))
+	return features, tokenizer, err
 }
 
 // Layout returns how records become the batches that a model answers that takes no texts.

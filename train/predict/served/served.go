@@ -6,7 +6,6 @@ package served
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -119,18 +118,7 @@ func (m *Model) Layout() dataset.Layout { return m.description.Layout() }
 // OpenRows opens a table whose rows have the values of the model's features in columns, and makes
 // batches of up to size of them. The name - is standard input.
 func (m *Model) OpenRows(ctx context.Context, path string, stdin io.Reader, columns predict.Columns, size int) (*predict.Rows, error) {
-	var features []convert.Feature
-	for _, f := range m.description.Features {
-		if f.Make != "" {
-			continue
-		}
-		var made convert.Feature
-		if err := json.Unmarshal(f.Source, &made); err != nil {
-			return nil, fault.Damagedf("the model's feature %s does not say how it is made of columns: %w", f.Name, err)
-		}
-		features = append(features, made)
-	}
-	tokenizer, err := convert.TokenizerOf(features, filepath.Join(m.description.Dir, filepath.FromSlash(layout.VocabFile)))
+	features, tokenizer, err := m.description.Rows()
 	if err != nil {
 		return nil, err
 	}
