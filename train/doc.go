@@ -22,20 +22,15 @@
 //
 // # Custom loops
 //
-// [Model], [Source], [Checkpoints] and [Initialize] connect a strategy, a dataset and the
-// checkpoints to the interfaces of package runner, or to your own loop: see examples/customloop.
-// [Layout] and [NewTask] say what the batches and the metrics of a graph are.
+// Package loop connects a strategy, a dataset and the checkpoints to the interfaces of package
+// runner, or to your own loop: see examples/customloop. [Layout] says what the batches of a graph are.
 //
 // # Files
 //
-// Files call each other in one direction only, from the use of a run to its parts:
-//
-//	run, predict    evaluation of and prediction with a run folder
 //	train           Train, and recovery from the loss of a worker
 //	attempt         one attempt: builds the loop and runs it
 //	training, past  the state before the first step, and the state left by earlier processes
-//	setup           params, graph and data, opened and checked
-//	local, source, model, checkpoints, initialize    adapters between strategy, data and loop
-//	strategy, data, metrics, board, replicas         one part of the run each
+//	goback, anew    Env.ResumeFrom and Env.Overwrite
+//	run, predict    evaluation of and prediction with a run folder
 //	env             input of the caller, with the params of package params
 package train
