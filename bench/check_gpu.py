@@ -7,7 +7,7 @@
 The same steps of the same model and data run on the CPU in float32 and on the device in each
 precision: on one device, on one with the graph compiled by XLA, and mirrored over all GPUs, or over
 two and over three virtual ones where there is one.
-Losses and variables must agree within the tolerances below. Behind that comes the table of
+Losses and variables must agree within the tolerances below. After that comes the table of
 `bench --gpu --quick`: gorbit and its peers on one GPU. The report goes to standard output; the
 exit code is 1 where something does not agree or did not run, the table apart.
 """

@@ -14,7 +14,7 @@ Both read the same TFRecords, begin with the same weights, which follow the seed
 in an order of their own, and keep Adam's 1e-3 throughout. Texts are padded to the longest of their
 batch, and what pads counts in no loss and no accuracy. Times have an evaluation after each epoch
 and not the start of the program; gorbit's, which is the one that it logs, has its first step and
-its checkpoints, and Keras' begins behind its first step. One row of five is in the dev split.
+its checkpoints, and Keras' begins after its first step. One row of five is in the dev split.
 """
 
 from __future__ import annotations

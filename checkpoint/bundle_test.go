@@ -101,7 +101,7 @@ func TestReadMissing(t *testing.T) {
 }
 
 // TestGoogleIndex opens indexes as Google's releases have them, whose data files are not there:
-// a small one by TensorFlow 1's saver, and a real one where it lies beside the checkout.
+// a small one by TensorFlow 1's saver, and a real one where it lies next to the checkout.
 func TestGoogleIndex(t *testing.T) {
 	t.Run("small", func(t *testing.T) { holdGoogleIndex(t, "testdata/google/bert_model.ckpt.index", 1, 8, 40) })
 	t.Run("real", func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestEveryByteFlipped(t *testing.T) {
 			t.Errorf("byte %d of the index: %v", i, err)
 		}
 	}
-	// 13 bytes of metaindex block and at most 36 of footer besides the handles.
+	// 13 bytes of metaindex block and at most 36 of footer in addition to the handles.
 	if harmless > 13+40 {
 		t.Errorf("%d bytes of the index may be anything", harmless)
 	}

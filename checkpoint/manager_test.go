@@ -429,7 +429,7 @@ func TestManagerDamage(t *testing.T) {
 			if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "ckpt-3") {
 				t.Errorf("log: %s", log.String())
 			}
-			// The run goes on from 2, and may save at other steps than before. (The
+			// The run continues from 2, and may save at other steps than before. (The
 			// index that is gone from a checkpoint without data is gone, too.)
 			if err := m.Save(background, 2, mustModel(t, 2), nil); err != nil {
 				t.Fatal(err)
@@ -763,7 +763,7 @@ func TestManagerOneInFlight(t *testing.T) {
 	}
 }
 
-// Readers beside a writer that prunes: they always find a whole checkpoint.
+// Readers at the same time as a writer that prunes: they always find a whole checkpoint.
 func TestManagerConcurrentReaders(t *testing.T) {
 	dir := t.TempDir()
 	w := openTest(t, ManagerConfig{Dir: dir, MaxToKeep: 1})

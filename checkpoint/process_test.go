@@ -49,7 +49,7 @@ func helperFatal(err error) {
 	}
 }
 
-// helperSave goes on from the newest checkpoint, and saves every step until it is killed.
+// helperSave continues from the newest checkpoint, and saves every step until it is killed.
 func helperSave() {
 	m, err := OpenManager(ManagerConfig{Dir: os.Getenv("GORBIT_TEST_DIR"), MaxToKeep: 2})
 	helperFatal(err)

@@ -123,7 +123,7 @@ func (m *Manager) loadProtected() error {
 		return nil
 	}
 	if wrong := (*stream.FileError)(nil); errors.As(err, &wrong) {
-		return fmt.Errorf("%w; remove it and type the same command again: the run writes the list anew", err)
+		return fmt.Errorf("%w; remove it and type the same command again: the run rewrites the list", err)
 	}
 	m.protected = steps
 	return err

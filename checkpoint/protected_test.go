@@ -88,7 +88,7 @@ func TestProtectedSaveCrashAnywhere(t *testing.T) {
 }
 
 // TestProtectedDamaged reads a list whose bytes are lost: a reader refuses, a writer
-// goes on and writes the list anew.
+// continues and writes the list again.
 func TestProtectedDamaged(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, protectedName)
@@ -168,7 +168,7 @@ func TestFolderInPlaceOfProtected(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := OpenManager(ManagerConfig{Dir: dir})
-	want := "checkpoints: " + path + " is a folder; expected a file; remove it and type the same command again: the run writes the list anew"
+	want := "checkpoints: " + path + " is a folder; expected a file; remove it and type the same command again: the run rewrites the list"
 	if err == nil || err.Error() != want || !errors.Is(err, fault.Damaged) {
 		t.Errorf("%v, want %s", err, want)
 	}

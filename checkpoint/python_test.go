@@ -158,7 +158,7 @@ func TestPython(t *testing.T) {
 	for _, x := range mustModel(t, 6)[:4] {
 		checkTensor(t, "written by Python: "+x.Name, r.Tensors[x.Name], golden{"float32", x.Value.Shape(), rawBytes(t, x.Value), nil})
 	}
-	// The folder is one that a manager of ours goes on with.
+	// The folder is one that a manager of ours continues with.
 	w := openTest(t, ManagerConfig{Dir: written, MaxToKeep: 1})
 	if _, err := w.Restore(background, nil); err != nil {
 		t.Fatal(err)

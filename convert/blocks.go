@@ -9,7 +9,7 @@ import (
 )
 
 // blocks is the maker of records for MaskedLM. The documents of a split, each ending with [SEP], are
-// joined and cut into blocks of the maximum length, each behind a [CLS] and before a [SEP]; only the
+// joined and cut into blocks of the maximum length, each after a [CLS] and before a [SEP]; only the
 // last block of a split may be shorter. A block that would end with the [SEP] of a document has one.
 type blocks struct {
 	cfg       *Config

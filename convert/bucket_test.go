@@ -20,7 +20,7 @@ import (
 )
 
 // TestInputsInBucket converts files in a bucket whose connections break, and expects what the same
-// files on this machine give. Images that a table names are beside it.
+// files on this machine give. Images that a table names are next to it.
 func TestInputsInBucket(t *testing.T) {
 	server := gcstest.NewServer("b")
 	t.Cleanup(server.Close)

@@ -9,8 +9,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 )
 
-// maxImage is the largest file of an image of so many values: what is beside its pixels, such as the
-// camera's notes, has a limit, because many files are in memory at once.
+// maxImage is the largest file of an image of so many values: what it has in addition to its pixels,
+// such as the camera's notes, has a limit, because many files are in memory at once.
 func maxImage(values int64) int64 { return 4*values + 1<<20 }
 
 // The largest file and the most values of an image that is scaled, which is in memory alone.

@@ -31,7 +31,7 @@ const (
 
 	// Of QuestionAnswering: the first and last token of the answer, 0 where there is none in the record;
 	// the number of the question in the file of the split's questions; and the characters of the
-	// context that each token's word has: where it starts, and behind its end, both 0 outside of the
+	// context that each token's word has: where it starts, and after its end, both 0 outside of the
 	// context.
 	StartPositions = "start_positions"
 	EndPositions   = "end_positions"

@@ -363,7 +363,7 @@ func TestLabelsOfTrainOnly(t *testing.T) {
 	}
 }
 
-// Labels that first show behind the rows that they are guessed from count all the same,
+// Labels that first show after the rows that they are guessed from count all the same,
 // also those of rows that are passed over.
 func TestLateLabels(t *testing.T) {
 	rows := strings.Repeat(`{"t":"a","l":"y"}`+"\n"+`{"t":"b","l":"x"}`+"\n", guessRows/2)

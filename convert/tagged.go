@@ -43,8 +43,8 @@ func newWordTokens(t *text.Tokenizer) wordTokens {
 	return w
 }
 
-// append appends [CLS], the ids of the first words that fit and [SEP], at most so many in all, and to
-// ends the number of ids up to the end of each of those words.
+// append appends [CLS], the ids of the first words that fit and [SEP], at most a given number in all,
+// and to ends the number of ids up to the end of each of those words.
 func (w wordTokens) append(ids []int32, ends []int, words []string, most int) ([]int32, []int) {
 	ids = append(ids, w.cls)
 	for _, word := range words {
@@ -223,7 +223,7 @@ func (c *Config) conllColumns() (words, tags int, reason string) {
 	return index(c.TextColumn, 0), index(c.LabelColumn, -1), reason
 }
 
-// brown takes a sentence out of words with a slash and a label behind them, as in the Brown corpus.
+// brown takes a sentence out of words with a slash and a label after them, as in the Brown corpus.
 func brown(line string) (s sentence, reason string) {
 	for word := range strings.FieldsSeq(line) {
 		i := strings.LastIndexByte(word, '/')

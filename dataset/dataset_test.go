@@ -461,7 +461,7 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 			t.Fatalf("batch %d holds %v and has skipped %d, expected %v and %d", i, b.Records, b.State.Skipped, left, skipped)
 		}
 		rowtest.Unpack(t, b)
-		// Going on from here counts on.
+		// Continuing from here counts on.
 		d := open(t, cfg, damage(t, n, bad...))
 		if err := d.Restore(b.State); err != nil {
 			t.Fatal(err)

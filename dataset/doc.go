@@ -19,7 +19,7 @@
 //
 // A [FittedLayout] may fix the size of batches, as TPUs need it. A batch then takes as many of the
 // next records as fit; those that do not fit come first in the next batch. Which records these are
-// follows from their sizes, which are measured once and kept in a file beside the records. The
+// follows from their sizes, which are measured once and kept in a file next to the records. The
 // State names the records that were passed over. [Dataset.Batches] counts the batches of epochs.
 //
 // # Layouts

@@ -39,7 +39,7 @@ func writeExamples(path string, n int) error {
 }
 
 // Ten examples are drawn in batches of four, each laid into rows of at most 16 tokens. A second
-// Dataset goes on from the state of the first.
+// Dataset continues from the state of the first.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -5,8 +5,8 @@ package dataset
 // are depends on their sizes only, so it is known before they are read again.
 type FittedLayout interface {
 	Layout
-	// Fit returns how batches of a fixed size, of at most so many examples, are filled. It returns
-	// nil if every batch takes that many records.
+	// Fit returns how batches of a fixed size, of at most a given number of examples, are filled.
+	// It returns nil if every batch takes that many records.
 	Fit(examples int) *Fit
 }
 

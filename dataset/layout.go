@@ -38,8 +38,8 @@ type SizedLayout interface {
 	ExampleBytes() int
 }
 
-// EpochAssembler is an Assembler of batches that depend on the epoch, because something is drawn anew in
-// each.
+// EpochAssembler is an Assembler of batches that depend on the epoch, because something is drawn again
+// in each.
 type EpochAssembler interface {
 	Assembler
 	// Begin says the epoch of the examples that are added next. It follows Reset.

@@ -36,15 +36,15 @@ type digested interface {
 
 // measured is a number that is kept of each record.
 type measured struct {
-	// suffix is that of the file beside a file of records, and what names the numbers in messages.
+	// suffix is that of the file next to a file of records, and what names the numbers in messages.
 	suffix, what string
 	// key and measurers are as in a Fit.
 	key       string
 	measurers func() Measurer
 }
 
-// measure returns a number of each record. Those of a file's records are kept in a file beside it, and
-// are read from there the next time.
+// measure returns a number of each record. Those of a file's records are kept in a file next to it,
+// and are read from there the next time.
 func measure(ctx context.Context, f *files, m measured, log *slog.Logger) ([]uint16, error) {
 	all := make([]uint16, f.len())
 	for i, s := range f.sources {

@@ -63,7 +63,7 @@ type Spec struct {
 	// error. Crop first cuts them down to the proportions of Shape.
 	Resize string `json:",omitempty"`
 	Crop   bool   `json:",omitempty"`
-	// Pad is the value behind the end of an open axis, and that of examples that only fill a batch.
+	// Pad is the value after the end of an open axis, and that of examples that only fill a batch.
 	Pad float64
 }
 

@@ -40,7 +40,7 @@ type Settings struct {
 	Sampling string `json:"sampling,omitempty"`
 	// ClassWeights are the weights by class as a text; "" without ClassWeights.
 	ClassWeights string `json:"class_weights,omitempty"`
-	// Layout is a JSON object of the layout's settings. In the JSON of Settings these stand behind
+	// Layout is a JSON object of the layout's settings. In the JSON of Settings these stand after
 	// the other fields.
 	Layout string `json:"-"`
 }

@@ -224,7 +224,7 @@ func (c *Contract) checkAxes() error {
 				continue
 			}
 			if padded != "" && padded != name {
-				return fmt.Errorf("axes %s and %s are open; expected at most one open axis beside examples", padded, name)
+				return fmt.Errorf("axes %s and %s are open; expected at most one open axis in addition to examples", padded, name)
 			}
 			padded = name
 		}

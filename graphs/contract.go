@@ -137,7 +137,7 @@ type Weights struct {
 }
 
 // HuggingFace is the form of a model in Hugging Face's transformers. A variable's tensor has the
-// first of its foreign names, behind Prefix unless it begins with one of Bare.
+// first of its foreign names, after Prefix unless it begins with one of Bare.
 type HuggingFace struct {
 	// Config is the content of config.json, without the names of labels.
 	Config map[string]any `json:"config"`
@@ -354,7 +354,7 @@ func elements(shape []int64) int64 {
 
 // Update describes a function that updates variables.
 type Update struct {
-	// Slots are the variables that it keeps beside each variable.
+	// Slots are the variables that it keeps next to each variable.
 	Slots []UpdateSlot `json:"slots"`
 }
 
@@ -417,8 +417,8 @@ func (c *Contract) Label() *Feature {
 // axisExamples is the axis of examples, which is open in every graph.
 const axisExamples = "examples"
 
-// OpenAxis returns the name of the axis of dense features that is open beside that of the examples, or ""
-// if there is none.
+// OpenAxis returns the name of the axis of dense features that is open in addition to that of the
+// examples, or "" if there is none.
 func (c *Contract) OpenAxis() string {
 	if c.Input != InputDense {
 		return ""

@@ -20,7 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// exportScript writes a small classifier, and beside it how often each operation
+// exportScript writes a small classifier, and next to it how often each operation
 // is in the functions that the contract's lead to, as TensorFlow sees them.
 const exportScript = `
 import collections, json, sys

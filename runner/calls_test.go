@@ -71,7 +71,7 @@ func TestStepsPerCallChangeNothingAnywhere(t *testing.T) {
 				p := w.start(t)
 				out, err := p.run()
 				o := p.outcome(t, out)
-				// A time: steps behind one that is not finite take some.
+				// A time: steps after one that is not finite take some.
 				o.summaries = slices.DeleteFunc(o.summaries, func(l string) bool { return strings.Contains(l, "loop_overhead") })
 				return o, fmt.Sprint(err)
 			}
@@ -79,7 +79,7 @@ func TestStepsPerCallChangeNothingAnywhere(t *testing.T) {
 			for _, cfg.call = range []int64{2, 3, 5, 8, 100} {
 				got, gotErr := run(cfg)
 				if wantErr != "<nil>" && !cfg.guard {
-					// Such a graph goes on after the step that ends the run. Nothing is saved.
+					// Such a graph continues after the step that ends the run. Nothing is saved.
 					got.weight, got.count = want.weight, want.count
 				}
 				if d := got.diff(want); d != "" || gotErr != wantErr {

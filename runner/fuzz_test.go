@@ -8,7 +8,7 @@ import (
 )
 
 // FuzzRunState gives hostile states to everything that reads them. A state that
-// is taken is written the same way twice, and a run can go on from it.
+// is taken is written the same way twice, and a run can continue from it.
 func FuzzRunState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"step":13,"trainer":{"epoch":1,"position":{"batch":13},"seed":0,"schedule":{"name":"linear"},` +
 		`"open_loop":{"steps":3,"sums":{"loss_sum":[1.5],"weight_sum":["nan"]},"learning_rate":0.1,"gradient_norm":2}},` +

@@ -96,7 +96,7 @@ func TestEvaluationsInFlight(t *testing.T) {
 	}
 }
 
-// TestEvaluationLeavesNoCall ends evaluations early: no call may go on behind
+// TestEvaluationLeavesNoCall ends evaluations early: no call may continue after
 // them, for the variables may change then.
 func TestEvaluationLeavesNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

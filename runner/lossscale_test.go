@@ -43,7 +43,7 @@ func TestLossScaleFollowsOverflows(t *testing.T) {
 		want LossScaleState
 	}{
 		{"+", LossScaleState{6, 1, 0}},
-		{"-", LossScaleState{3, 0, 1}}, // the count of good steps begins anew
+		{"-", LossScaleState{3, 0, 1}}, // the count of good steps begins again
 		{"+", LossScaleState{3, 1, 1}},
 		{"+", LossScaleState{6, 0, 1}},
 		{"--", LossScaleState{1.5, 0, 3}},

@@ -34,7 +34,7 @@ func TestPlanLaws(t *testing.T) {
 			if (last || p.first && step == 1 || multiple(step, p.eval) || multiple(step, p.save) || multiple(step, p.summary) || multiple(step, p.loop)) != ends[step] {
 				t.Fatalf("%+v: step %d is an end: %v", p, step, ends[step])
 			}
-			// All that is done at a step, in order: evaluate, save, go on.
+			// All that is done at a step, in order: evaluate, save, continue.
 			at := position{step: step, evaluated: -1, saved: -1}
 			evaluates := p.evaluates && (last || multiple(step, p.eval))
 			if got := p.next(at); evaluates != (got == workEvaluate) {

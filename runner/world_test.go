@@ -276,7 +276,7 @@ func (m *fakeModel) Step(ctx context.Context, id int64, h Hyper) (StepResult, er
 	}, nil
 }
 
-// Steps makes the steps of a call, and ends it behind one that was not applied.
+// Steps makes the steps of a call, and ends it after one that was not applied.
 func (m *fakeModel) Steps(ctx context.Context, ids []int64, hypers []Hyper) ([]StepResult, error) {
 	var results []StepResult
 	for i, id := range ids {

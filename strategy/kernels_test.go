@@ -169,7 +169,7 @@ func kernelsEqual(t *testing.T, own, standard *Model, rows [][]int32, rate float
 	ctx := context.Background()
 	rng := rand.New(rand.NewPCG(3, 5))
 	start(t, own, rng)
-	// All in one call: TensorFlow prepares the graph anew for each set of fetches.
+	// All in one call: TensorFlow prepares the graph for each new set of fetches.
 	var names []string
 	for _, v := range own.Variables() {
 		names = append(names, v.Name)

@@ -13,7 +13,7 @@ import (
 )
 
 // loop makes several steps of one micro-batch per replica each in one call. If a step is not applied,
-// the call ends behind it, and there are fewer results than steps.
+// the call ends after it, and there are fewer results than steps.
 //
 // If the call fails, loop also returns the results of the steps that it had finished: the graph
 // writes those of each step to a variable.

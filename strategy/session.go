@@ -117,7 +117,7 @@ func (s *session) assign(ctx context.Context, feeds feedSet, targets []build.Ref
 
 // begin makes the first call, and reports whether this was it: it runs the targets, which set the
 // variables of those names to what is fed, and sets all others to their first values. TensorFlow prepares
-// the graph anew for each kind of call: one for both makes a start shorter.
+// the graph again for each kind of call: one for both makes a start shorter.
 func (s *session) begin(ctx context.Context, feeds feedSet, targets []build.Ref, names []string) (bool, error) {
 	s.beginning.Lock()
 	defer s.beginning.Unlock()

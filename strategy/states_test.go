@@ -23,7 +23,7 @@ import (
 
 // kerasModel exports a Keras model with features of all dtypes, batch normalization and dropout. The
 // export "keras" has no dropout and Adagrad, whose slots start at 0.1: Keras' own training of the
-// model is written beside it. "factored" has dropout and an optimizer of two updates, with slots
+// model is written next to it. "factored" has dropout and an optimizer of two updates, with slots
 // of shapes of their own; "grouped" has factors of learning rates and decays.
 const kerasModel = `
 import json, sys

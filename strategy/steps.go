@@ -23,7 +23,7 @@ func (m *Model) Steps(ctx context.Context, inputs []StepInput) ([]Result, error)
 	return out, nil
 }
 
-// group checks the first inputs and returns those that one call makes. If the input behind them is
+// group checks the first inputs and returns those that one call makes. If the input after them is
 // invalid, it also returns an error.
 func (m *Model) group(inputs []StepInput) ([]*step, error) {
 	var out []*step

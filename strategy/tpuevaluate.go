@@ -68,7 +68,7 @@ type pendingCall struct {
 // context to all.
 func (m *TPU) gather(ctx context.Context, g *gathering, p *compose.TPUCall, features []Feature) (map[string][]float64, error) {
 	if _, err := featureSpecs(p.Feeds, [][][]Feature{{features}}); err != nil {
-		return nil, fmt.Errorf("%s: %w", p.Name, err) // of this call, not of those beside it
+		return nil, fmt.Errorf("%s: %w", p.Name, err) // of this call, not of those next to it
 	}
 	call := &pendingCall{features: features, done: make(chan struct{})}
 	g.mu.Lock()

@@ -81,7 +81,7 @@ func (m *TPU) count(results []Result) error {
 	return nil
 }
 
-// tpuFeeds returns the feeds of a call of steps. Behind the last step, everything is zero.
+// tpuFeeds returns the feeds of a call of steps. After the last step, everything is zero.
 func tpuFeeds(p *compose.TPUTrain, steps []StepInput) (feedSet, error) {
 	replicas, stacked := p.Feeds.Replicas, int64(p.Feeds.Steps)
 	scalars := make([]float32, p.Feeds.Steps*len(p.Scalars))

@@ -39,7 +39,7 @@ func (m *TPU) Assign(ctx context.Context, values map[string]*tf.Tensor) error {
 	return nil
 }
 
-// groups divides variables, in their order, into groups of at most so many bytes.
+// groups divides variables, in their order, into groups of at most a given number of bytes.
 func (m *TPU) groups(names []string, most int64) [][]string {
 	bytes := make(map[string]int64, len(m.plan.Variables))
 	for _, v := range m.plan.Variables {

@@ -49,7 +49,7 @@ func TestXLA(t *testing.T) {
 	xla, plain := open("xla", way{replicas: 2}), open("plain", way{replicas: 1})
 	start(t, xla, rand.New(rand.NewPCG(3, 5)))
 	start(t, plain, rand.New(rand.NewPCG(3, 5)))
-	// One batch for all steps: every shape is compiled anew.
+	// One batch for all steps: every shape is compiled by itself.
 	batch := randomBatch(t, rand.New(rand.NewPCG(7, 8)), 9)
 	scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 1, "epsilon": 1e-4,
 		"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}

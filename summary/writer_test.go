@@ -384,7 +384,7 @@ func TestInvalidUTF8(t *testing.T) {
 	}
 }
 
-// TestTensorBoardReads writes a run that is killed, goes on at step 3, and goes
+// TestTensorBoardReads writes a run that is killed, continues at step 3, and goes
 // back to step 4 later, and lets TensorBoard's two readers tell what they see:
 // the one of its server, and the one that scripts use, which knows no restarts.
 func TestTensorBoardReads(t *testing.T) {

@@ -37,7 +37,7 @@ func newTokenizer(t testing.TB, v *Vocab, cfg Config) *Tokenizer {
 }
 
 // TestBERTGoldens holds ids against those of the tokenizers library, of texts of this package's
-// and of many more where they lie beside the checkout.
+// and of many more where they lie next to the checkout.
 func TestBERTGoldens(t *testing.T) {
 	t.Run("own", func(t *testing.T) { holdGoldens(t, filepath.Join("testdata", "bert.json"), 16) })
 	t.Run("many", func(t *testing.T) {

@@ -241,7 +241,7 @@ func TestNestedRecords(t *testing.T) {
 	}
 }
 
-// A writer that was killed, and another that went on behind its torn record.
+// A writer that was killed, and another that continued after its torn record.
 func TestTornThenAppended(t *testing.T) {
 	want := sample(4)
 	first, _ := stream(t, None, want[:3]...)

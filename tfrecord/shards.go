@@ -66,7 +66,7 @@ func (p shardParts) sibling(shard int) string {
 }
 
 // ParseShardName splits the name of a shard into its parts. The base includes the folder
-// of the name. Besides the form of ShardName it accepts base.tfrecord-00002-of-00010 and
+// of the name. In addition to the form of ShardName it accepts base.tfrecord-00002-of-00010 and
 // base-2-10.tfrecord. In sets that count from 1, the last shard equals the count.
 func ParseShardName(name string) (base string, shard, count int, ok bool) {
 	p, ok := parseShard(name)

@@ -1,4 +1,4 @@
-"""Installs the built programs with TensorFlow's library beside them, or packs them in an archive.
+"""Installs the built programs with TensorFlow's library next to them, or packs them in an archive.
 
 A tree that it makes needs neither this checkout nor Python, at any place:
 
@@ -8,7 +8,7 @@ A tree that it makes needs neither this checkout nor Python, at any place:
     share/doc/gorbit/                licences, and the files of deploy/
 
 The programs find the library by their own place ($ORIGIN). What they are linked with for use in the
-checkout are more places behind that one, which are cut off here: a program must not look for
+checkout are more places after that one, which are cut off here: a program must not look for
 libraries in a folder that another user could make.
 
 Usage: dist.py install PREFIX [--programs FOLDER] [--link]
@@ -48,7 +48,7 @@ class Failure(Exception):
 
 
 def relocated(program: bytes, name: str) -> bytes:
-    """Returns a program that looks for libraries beside itself only.
+    """Returns a program that looks for libraries next to itself only.
 
     The list of places is a string of the program's dynamic section, which ends with a zero byte; a
     zero byte in the place of its first colon leaves the first place.
@@ -114,7 +114,7 @@ def libraries(package: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
     """The libraries of TensorFlow and, for GPUs, CUDA's, with their places in the tree."""
     found = [(package / name, f"lib/gorbit/tensorflow/{name}") for name in LIBRARIES]
     if flavour() == "gpu":
-        # TensorFlow's library looks for them beside its own folder.
+        # TensorFlow's library looks for them next to its own folder.
         site = package.parent
         found += [
             (path, f"lib/gorbit/{path.relative_to(site)}")
@@ -161,7 +161,7 @@ def version() -> str:
 
 
 def archive(folder: pathlib.Path) -> pathlib.Path:
-    """Packs the tree in FOLDER, with a checksum beside it. Equal trees give equal archives."""
+    """Packs the tree in FOLDER, with a checksum next to it. Equal trees give equal archives."""
     kind = flavour()
     name = f"gorbit-{version()}-linux-{platform.machine()}" + ("" if kind == "cpu" else f"-{kind}")
     work = folder / f".{name}.part-{os.getpid()}"

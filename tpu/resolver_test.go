@@ -314,7 +314,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestWaitsForPreempted: a run that waits goes on when the node is made anew under its name.
+// TestWaitsForPreempted: a run that waits continues when the node is made again under its name.
 func TestWaitsForPreempted(t *testing.T) {
 	gone := answer{code: 404, body: `{"error": {"status": "NOT_FOUND", "message": "no such node"}}`}
 	w := newWorld(t, answer{code: 200, body: `{"state": "PREEMPTED"}`}, answer{code: 200, body: `{"state": "DELETING"}`}, gone,

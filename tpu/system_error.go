@@ -111,7 +111,7 @@ func (s *System) next(phase Phase, err error) string {
 	case errors.Is(err, errTooLate):
 		return "see whether another program uses the TPU, give more time with --tpu-timeout, or restart the servers on all its hosts"
 	case phase == PhaseShutdown:
-		return "the next start configures the TPU anew; if that fails, restart the servers on all its hosts"
+		return "the next start configures the TPU again; if that fails, restart the servers on all its hosts"
 	}
 	return "see that no other program uses the TPU and restart the servers on all its hosts, then type the same command"
 }

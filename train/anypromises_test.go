@@ -348,7 +348,7 @@ func TestAnyModelStopsEarly(t *testing.T) {
 	}
 }
 
-// TestLogFirstStep wants a line for the first step, and nothing else to change but the loop behind it.
+// TestLogFirstStep wants a line for the first step, and nothing else to change but the loop after it.
 func TestLogFirstStep(t *testing.T) {
 	p := anyModelNamed("flowers").params(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Interval = 6, params.NoEval, "", 4

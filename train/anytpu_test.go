@@ -86,8 +86,8 @@ func onTPU(p params.Params, at string) params.Params {
 }
 
 // TestAnyModelOnTPU trains models of dense and padded features, and of states, on an emulated TPU. They
-// must end as those on as many CPU devices, also if the run goes on there, and to the last bit if it is
-// stopped and goes on.
+// must end as those on as many CPU devices, also if the run continues there, and to the last bit if it
+// is stopped and continues.
 func TestAnyModelOnTPU(t *testing.T) {
 	at := emulatedTPU(t)
 	for _, name := range []string{"flowers", "words", "weather"} {

@@ -15,7 +15,7 @@ import (
 // counted counts the loops and evaluations of a run, across stops.
 type counted struct {
 	Train, Eval int
-	begun       int // how often the run began anew
+	begun       int // how often the run began again
 }
 
 func (l *counted) State() (json.RawMessage, error) { return json.Marshal(l) }
@@ -28,7 +28,7 @@ func (l *counted) Restore(state json.RawMessage) error {
 	return json.Unmarshal(state, l)
 }
 
-// env returns what counts loops, and stops behind a step with an error.
+// env returns what counts loops, and stops after a step with an error.
 func (l *counted) env(at int64, stop error) Env {
 	e := quiet()
 	e.Persist = map[string]runner.Persistent{"loops": l}
@@ -46,7 +46,7 @@ func (l *counted) env(at int64, stop error) Env {
 	return e
 }
 
-// TestOwnActions stops a run by an action, and goes on with what another one has counted.
+// TestOwnActions stops a run by an action, and continues with what another one has counted.
 func TestOwnActions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")

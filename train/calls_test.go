@@ -17,7 +17,7 @@ import (
 )
 
 // A run ends in the same bits for any number of steps per call, on one device and on two, also if it
-// is stopped and goes on with another number.
+// is stopped and continues with another number.
 func TestStepsPerCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")

@@ -30,7 +30,7 @@
 //	train           Train, and recovery from the loss of a worker
 //	attempt         one attempt: builds the loop and runs it
 //	training, past  the state before the first step, and the state left by earlier processes
-//	goback, anew    Env.ResumeFrom and Env.Overwrite
+//	goback, again    Env.ResumeFrom and Env.Overwrite
 //	run, predict    evaluation of and prediction with a run folder
 //	env             input of the caller, with the params of package params
 package train

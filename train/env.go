@@ -44,7 +44,7 @@ type Env struct {
 	// Latest, or a checkpoint's path, which may be that of another run if the run is new. What the run
 	// has of later steps is set aside in a folder of its own.
 	ResumeFrom string
-	// Overwrite removes a run that is in the folder and starts anew.
+	// Overwrite removes a run that is in the folder and starts again.
 	Overwrite bool
 
 	// TrainActions run at the end of every training loop, and EvalActions after every evaluation,

@@ -204,7 +204,7 @@ func fixedParams(t *testing.T, workers string) params.Params {
 }
 
 // TestFixedRowsOnEveryStrategy wants the steps of one device on every other, the same records in
-// each, and to go on with other replicas where it stopped.
+// each, and to continue with other replicas where it stopped.
 func TestFixedRowsOnEveryStrategy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")
@@ -341,8 +341,8 @@ func trainKilled(t *testing.T, p params.Params, run string) {
 	}
 }
 
-// TestFixedRowsHalve runs out of memory and goes on with the same examples in smaller micro-batches
-// of one shape.
+// TestFixedRowsHalve runs out of memory and continues with the same examples in smaller
+// micro-batches of one shape.
 func TestFixedRowsHalve(t *testing.T) {
 	ctx := context.Background()
 	p := testParams(t)

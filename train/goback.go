@@ -108,7 +108,7 @@ func Origin(folder, resumeFrom string) string {
 const backFile = ".went-back"
 
 // wentBack reports whether an earlier process went back to Env.ResumeFrom and was killed, or failed, in
-// the training after it, which then goes on. A file that an earlier process left for another
+// the training after it, which then continues. A file that an earlier process left for another
 // Env.ResumeFrom is removed.
 func (t *training) wentBack() (bool, error) {
 	path := filepath.Join(t.folder, backFile)
@@ -222,8 +222,8 @@ func expectedSteps(m *checkpoint.Manager) string {
 	return "expected one of " + strings.Join(out, ", ")
 }
 
-// continuable returns an error if a run cannot go on from a checkpoint: it is damaged, of another model
-// or of other data, or nothing would be left to train.
+// continuable returns an error if a run cannot continue from a checkpoint: it is damaged, of another
+// model or of other data, or nothing would be left to train.
 func (t *training) continuable(ctx context.Context, c checkpoint.Checkpoint, step int64) error {
 	bundle, err := checkpoint.OpenBundle(c.Prefix, checkpoint.WithIntraOpThreads(t.Params.Runtime.IntraOpThreads))
 	if err == nil {

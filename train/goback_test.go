@@ -63,7 +63,7 @@ func TestResumeFrom(t *testing.T) {
 		t.Errorf("what was set aside is no run: %v", err)
 	}
 
-	// Nothing lies behind the newest.
+	// Nothing lies after the newest.
 	if out, err := trainFrom(t, p, run, from("latest")); err != nil || strings.Contains(out, "going back") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -151,7 +151,7 @@ func TestBranch(t *testing.T) {
 		t.Errorf("the history is\n%s", read(t, run, runfolder.History))
 	}
 	p.Train.Steps = 12
-	mustTrain(t, p, run) // goes on with its own
+	mustTrain(t, p, run) // continues with its own
 	sameRuns(t, run, whole)
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // TestResumeFromInBucket goes back to a checkpoint of a run in a bucket, begins another with it there and
-// here, and begins the run anew.
+// here, and begins the run again.
 func TestResumeFromInBucket(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")

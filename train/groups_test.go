@@ -69,8 +69,8 @@ func trainedLog(t *testing.T, p params.Params, run string) string {
 	return log.String()
 }
 
-// TestFrozenVariables trains with frozen variables, stops, and goes on: with the same groups, whose bits
-// are those of a run that did not stop, and then without groups.
+// TestFrozenVariables trains with frozen variables, stops, and continues: with the same groups, whose
+// bits are those of a run that did not stop, and then without groups.
 func TestFrozenVariables(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")
@@ -169,8 +169,8 @@ func TestGroupsInYAML(t *testing.T) {
 	}
 }
 
-// TestAverages trains with moving averages, stops, and goes on: in the same bits, and the evaluations are
-// those of the averages. Then it goes on without averages, and with them again.
+// TestAverages trains with moving averages, stops, and continues: in the same bits, and the evaluations
+// are those of the averages. Then it continues without averages, and with them again.
 func TestAverages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")

@@ -235,7 +235,7 @@ func TestKeepGraph(t *testing.T) {
 			if !errors.Is(err, fault.Damaged) || !strings.Contains(err.Error(), what) {
 				t.Errorf("got %v; expected %q", err, what)
 			}
-			keep(t, folder, export) // made anew
+			keep(t, folder, export) // made again
 		}
 	})
 	t.Run("none", func(t *testing.T) {

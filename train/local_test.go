@@ -150,7 +150,7 @@ func alike(t *testing.T, got, want string) {
 }
 
 // TestLocalInput wants the workers' own input to train what the chief's does, step by
-// step, and to go on where the other stopped.
+// step, and to continue where the other stopped.
 func TestLocalInput(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")

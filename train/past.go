@@ -201,7 +201,7 @@ func (t *training) tellEnd(ended error) {
 	}
 }
 
-// again is what to call the command that goes on with the run.
+// again is what to call the command that continues with the run.
 func (t *training) again() string {
 	switch {
 	case t.env.Overwrite:

@@ -43,7 +43,7 @@ func read(t *testing.T, path ...string) string {
 }
 
 // What is changed in the middle of a run is recorded once, params.yaml says what the run
-// goes on with, and what cannot be changed any more stays.
+// continues with, and what cannot be changed any more stays.
 func TestChangedRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")

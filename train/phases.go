@@ -48,7 +48,7 @@ func (p *phases) train() {
 	p.begun, p.from, p.memory, p.filled = time.Now(), p.done(), record.MemoryNow(), p.fill.Read()
 }
 
-// trained ends a stretch of training at a step. A stretch without an update goes on.
+// trained ends a stretch of training at a step. A stretch without an update continues.
 func (p *phases) trained(step int64) {
 	did := p.done().Since(p.from)
 	if did.Steps <= 0 { // as after going back to a checkpoint

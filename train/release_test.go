@@ -116,7 +116,8 @@ func TestReleasedBatches(t *testing.T) {
 								t.Fatalf("%d results: %v", len(results), err)
 							}
 							for i, b := range batches {
-								// A retried batch was read anew, and its parts belong to that reading.
+								// A retried batch was read again, and its parts belong to that
+								// reading.
 								if done := i < len(results); release && b.Micro == nil != done && step+int64(i) < 31 {
 									t.Errorf("batch %d of step %d, done: %t; its memory was given back: %t", i, step, done, b.Micro == nil)
 								}

@@ -213,7 +213,7 @@ func TestMicroBatchesWithoutPadding(t *testing.T) {
 	}
 }
 
-// TestCheckpointsGoAnywhere saves with some replicas and goes on with others. The
+// TestCheckpointsGoAnywhere saves with some replicas and continues with others. The
 // variables and slots must be those of a run that one device made without a break. The
 // first step after the break is of the one example that is left of an epoch.
 func TestCheckpointsGoAnywhere(t *testing.T) {
@@ -343,7 +343,7 @@ func TestOutOfMemoryHalves(t *testing.T) {
 	if got := m.Examples[0]; got != int64(2*p.Train.BatchSize) {
 		t.Errorf("%d examples were counted, expected those of both steps, %d", got, 2*p.Train.BatchSize)
 	}
-	// It goes on with what fits, behind the batch that did not, and gives up at one example each.
+	// It continues with what fits, after the batch that did not, and gives up at one example each.
 	small.fits = math.MaxInt
 	second := next()
 	if len(second.Micro) != data.Into.Accumulate || second.All() != p.Train.BatchSize {

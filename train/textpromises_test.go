@@ -58,8 +58,8 @@ func textExample(task string, r *rand.Rand) []tfrecord.Feature {
 }
 
 // TestTextTasksKeepPromises trains for each task of texts: one row per example, replicas and accumulation
-// change nothing but rounding. For the tasks of tokens, a run that is stopped goes on as if it had not
-// been, and a damaged record is named.
+// change nothing but rounding. For the tasks of tokens, a run that is stopped continues as if it had
+// not been, and a damaged record is named.
 func TestTextTasksKeepPromises(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")

@@ -116,7 +116,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// A run that began on CPUs goes on on a TPU without their kernels and lanes.
+// A run that began on CPUs continues on a TPU without their kernels and lanes.
 func TestKeepOnTPU(t *testing.T) {
 	dir := t.TempDir()
 	before := params.Defaults()

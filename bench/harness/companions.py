@@ -1,4 +1,4 @@
-"""Programs that run beside the measured one, as part of the same run."""
+"""Programs that run at the same time as the measured one, as part of the same run."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def keras_fit(model: Any, *args: Any, **options: Any) -> tuple[dict[str, list[fl
     """Calls a compiled model's fit.
 
     Returns:
-        Its history, and the seconds from the end of its first step, behind the tracing.
+        Its history, and the seconds from the end of its first step, after the tracing.
     """
     import keras
 

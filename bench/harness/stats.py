@@ -43,7 +43,7 @@ def others_busy(a: Stamp | None, b: Stamp) -> float:
 def training(seen: Observation, job: plan.Job, mean_tokens: float) -> Line:
     """The numbers of a training run.
 
-    The rate is taken from the first mark behind the warm-up to the last mark. Where
+    The rate is taken from the first mark after the warm-up to the last mark. Where
     the run counts its tokens, the rate in examples is that of tokens divided by the
     data's mean: its batches may hold shorter or longer examples than the average.
     """

@@ -27,7 +27,7 @@ class Pairs:
     Attributes:
         name: what they are, for the reader.
         count: how many.
-        file: two texts a line, a tab between; with ".first" behind its name, the first pair.
+        file: two texts a line, a tab between; with ".first" after its name, the first pair.
         data: folder of gorbit's records, as Job.data.
     """
 

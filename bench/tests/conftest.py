@@ -1,4 +1,4 @@
-"""Finds the packages beside this folder."""
+"""Finds the packages next to this folder."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""Programs that run beside the measured one."""
+"""Programs that run at the same time as the measured one."""
 
 import os
 import socket

@@ -15,7 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
-// completes registers what a shell completes behind the flags of a command and of those below it.
+// completes registers what a shell completes after the flags of a command and of those below it.
 func completes(cmd *cobra.Command) {
 	register := func(f *pflag.Flag) {
 		complete := completionOf(f)

@@ -481,7 +481,7 @@ func checkGorbit(args []string, open bool) error {
 		case "track":
 			return nil // a program of the user's
 		}
-		return fmt.Errorf("gorbit %s takes nothing behind --", cmd.Name())
+		return fmt.Errorf("gorbit %s takes nothing after --", cmd.Name())
 	}
 	return nil
 }

@@ -475,7 +475,7 @@ func (f *faults) inCluster(t *testing.T, run string, more [2][]string) {
 	}
 }
 
-// breaksOfWorkers disturb a run on two workers, which then goes on with both.
+// breaksOfWorkers disturb a run on two workers, which then continues with both.
 var breaksOfWorkers = map[string]func(f *faults, t *testing.T, run string, chief, second *running){
 	"worker killed in a step": func(f *faults, t *testing.T, run string, chief, second *running) {
 		chief.says("step:     60 ")

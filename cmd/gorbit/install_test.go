@@ -73,7 +73,7 @@ func TestInstalledTreeStandsAlone(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// What the programs look for lies beside them: no other place could give them a library.
+	// What the programs look for lies next to them: no other place could give them a library.
 	paths, err := testkit.Command(t, "readelf", "-d", filepath.Join(root, "opt/bin/gorbit")).Output()
 	if err == nil && !regexp.MustCompile(`runpath: \[\$ORIGIN/\.\./lib/gorbit/tensorflow\]`).Match(paths) {
 		t.Errorf("the installed program looks for libraries elsewhere:\n%s", paths)

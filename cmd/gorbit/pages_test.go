@@ -24,7 +24,8 @@ import (
 
 // TestPages runs the commands of pages by the scripts in testdata/pages. They find the vocabulary, the
 // configuration and the weights of a small BERT in $SMALL, its export in $GRAPH, the checkout in $ROOT,
-// MLflow at $MLFLOW, and two addresses to listen on. Beside the commands of TestScripts they have
+// MLflow at $MLFLOW, and two addresses to listen on. In addition to the commands of TestScripts
+// they have
 //
 //	follow PAGE                runs what stands after a prompt, and compares the output, numbers aside
 //	follow -exact PAGE         the same, numbers included

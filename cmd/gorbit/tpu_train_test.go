@@ -172,8 +172,8 @@ func (o *onTPU) hosts(t *testing.T) {
 }
 
 // hostsApart trains on two hosts that are processes of their own, of one core each. The second one is killed in the middle,
-// and started again: the run goes on. Killed once more, it stays away, and the run ends with a sentence
-// that names it.
+// and started again: the run continues. Killed once more, it stays away, and the run ends with a
+// sentence that names it.
 func (o *onTPU) hostsApart(t *testing.T) {
 	at := freeAddresses(t, 4)
 	peers := strings.Join(at[2:], ",")
@@ -244,7 +244,7 @@ func (o *onTPU) preempted(t *testing.T) {
 	}
 	o.same(t, "preempted", "calls-5")
 
-	// Without waiting the run ends, and goes on on another TPU, of another topology.
+	// Without waiting the run ends, and continues on another TPU, of another topology.
 	_, at = o.emulator(t, "--fault", "preempt@3:10m")
 	o.failsOnce(t, o.start(t, o.train("moved", "--tpu", "grpc://"+at, "--steps-per-call", "5")...), "TPU")
 	_, at = o.emulator(t, "--topology", "2x1x1x2")

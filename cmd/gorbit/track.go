@@ -21,7 +21,7 @@ func newTrack(g *globals) *cobra.Command {
 		Use:   "track RUN (--mlflow URL | -- COMMAND [ARGUMENT...]) [flags]",
 		Short: "Send a run's metrics to MLflow, or to a command",
 		Long: `Sends the params and metrics of a run to a tracking server of MLflow, or to the standard
-input of a command as lines of JSON. With --follow it goes on while the run trains; without,
+input of a command as lines of JSON. With --follow it continues while the run trains; without,
 it sends what is there.
 
 It reads the run's folder. The training knows nothing of it, and neither waits for a
@@ -38,7 +38,7 @@ MLFLOW_TRACKING_PASSWORD and MLFLOW_TRACKING_TOKEN.`,
 	f.Lookup("mlflow").DefValue = ""
 	f.StringVar(&m.Experiment, "experiment", "Default", "experiment of MLflow; created if it is not there")
 	f.StringVar(&m.Name, "name", "", "name of the run in MLflow (default: that of its folder)")
-	f.BoolVar(&follow, "follow", false, "go on until the run's training has ended")
+	f.BoolVar(&follow, "follow", false, "continue until the run's training has ended")
 	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run, and for a tracker that is away when the run has ended")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		at := cmd.ArgsLenAtDash()

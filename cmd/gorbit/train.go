@@ -45,7 +45,7 @@ code 75.`,
 	f.StringArrayVar(&settings, "set", nil, "one param, as `SECTION.NAME=VALUE`; may be repeated (--print-params lists the names)")
 	f.Bool("print-params", false, "print the resolved params and exit")
 	resumeFrom := f.String("resume-from", "", "continue from this `STEP|best|PATH`, not from the newest checkpoint; later steps are set aside")
-	overwrite := f.Bool("overwrite", false, "remove the run in the folder and start anew")
+	overwrite := f.Bool("overwrite", false, "remove the run in the folder and start from scratch")
 	help.Group(f, "The run and its params", "run", "params", "set", "print-params", "resume-from", "overwrite")
 
 	readAccess := addAccess(f)

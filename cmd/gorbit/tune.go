@@ -61,13 +61,13 @@ median or asha, which stop trials early. Flags of gorbit train change what all t
 
 Each trial is an ordinary run, FOLDER/trials/0007. However the study was stopped, the same
 command continues it, and gorbit tune --study FOLDER does. A trial that fails is noted, and
-the study goes on; if the first three fail, it ends with exit code 1. A trial that the
+the study continues; if the first three fail, it ends with exit code 1. A trial that the
 machine stops, as by a full disk or a signal, makes the exit code 1, too, and the same
 command continues it. FOLDER/journal.log is a journal of Optuna's: Python's optuna opens
 and continues it.`,
 		Example: `  gorbit tune --study studies/mrpc --config study.yaml
   gorbit tune --study studies/lr --params mrpc.yaml --search optimizer.learning_rate=1e-5:5e-4:log
-  gorbit tune --study studies/mrpc --trials 40    # goes on, with more trials`,
+  gorbit tune --study studies/mrpc --trials 40    # continues, with more trials`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
@@ -188,8 +188,8 @@ func (t *tuning) run(ctx context.Context, env train.Env) error {
 	return errors.Join(ran, t.results(ctx, journal, env))
 }
 
-// sameMeaning refuses to go on with a study whose data were converted anew with other labels or categories
-// than those that its trials learned.
+// sameMeaning refuses to continue with a study whose data were converted again with other labels or
+// categories than those that its trials learned.
 func (t *tuning) sameMeaning(ctx context.Context, journal *study.Journal, c tune.Config, env train.Env) error {
 	run := ""
 	journal.View(func(s *tune.Study) {

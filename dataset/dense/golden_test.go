@@ -29,7 +29,7 @@ func TestGoldenBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "clips.tfrecord") // an index is written beside it
+	path := filepath.Join(t.TempDir(), "clips.tfrecord") // an index is written next to it
 	if err := os.WriteFile(path, data, 0o644); err != nil {
 		t.Fatal(err)
 	}

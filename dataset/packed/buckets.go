@@ -33,7 +33,8 @@ const (
 	rowBits = 24
 )
 
-// validateBuckets checks the buckets of fixed rows, for batches of at most so many examples.
+// validateBuckets checks the buckets of fixed rows, for batches of at most a given number of
+// examples.
 func (c Config) validateBuckets(examples int) error {
 	if len(c.Buckets) == 0 {
 		return nil

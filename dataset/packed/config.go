@@ -107,10 +107,10 @@ type Config struct {
 	// Standard are the names of the standard features that a batch has; nil means all seven. What is
 	// not in a batch is not read.
 	Standard []string `json:",omitempty"`
-	// Extras are features beside the standard ones. Those with an open axis, which must be the first of
-	// Shape, have a value for each token: [-1] becomes [R, S]. The others have a value for each example,
-	// or are made as Make says; features of masked tokens are single values, and become [P]. With
-	// LabelsNone those of the role Label are left out.
+	// Extras are features in addition to the standard ones. Those with an open axis, which must be the
+	// first of Shape, have a value for each token: [-1] becomes [R, S]. The others have a value for
+	// each example, or are made as Make says; features of masked tokens are single values, and become
+	// [P]. With LabelsNone those of the role Label are left out.
 	Extras []dataset.Spec `json:",omitempty"`
 	// Masking makes the tokens that a masked language model predicts; nil masks nothing.
 	Masking *Masking `json:",omitempty"`

@@ -31,7 +31,7 @@
 // # Fixed rows
 //
 // With Rows in the [Config], all batches have features of one [Shape]: R is Rows and S RowLength, and B
-// is RowExamples for each row. The places of B behind the last example have weight 0, and 0 in
+// is RowExamples for each row. The places of B after the last example have weight 0, and 0 in
 // the other features.
 //
 // # Micro-batches

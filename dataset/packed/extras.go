@@ -78,7 +78,7 @@ func (c *Config) wantsExtra(f dataset.Spec) bool {
 	return f.Role != dataset.Label || c.Labels != LabelsNone
 }
 
-// extras collects the features of a batch beside the standard ones.
+// extras collects the features of a batch in addition to the standard ones.
 type extras struct {
 	cfg    *Config
 	all    []extra

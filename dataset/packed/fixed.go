@@ -36,7 +36,8 @@ const (
 	defaultShare = 8
 )
 
-// validateFixed checks the settings of fixed rows, for batches of at most so many examples.
+// validateFixed checks the settings of fixed rows, for batches of at most a given number of
+// examples.
 func (c Config) validateFixed(examples int) error {
 	switch {
 	case c.Rows < 0:
@@ -148,7 +149,7 @@ func newFiller(c Config, examples int) *filler {
 		each = 1
 	}
 	f := &filler{rows: c.Rows, each: each, most: min(examples, c.Rows*each), lengths: c.lengths()}
-	// No more examples than that fit behind the first one of a row when the search begins.
+	// No more examples than that fit after the first one of a row when the search begins.
 	depth := min(each, tightRoom)
 	f.reach, f.last = make([][2]uint64, depth+1), make([][tightRoom]uint8, depth+1)
 	return f
@@ -178,7 +179,7 @@ func (f *filler) Fill(lengths, rows []int32) (full bool) {
 func (f *filler) fill(lengths, rows []int32, bucket int) (full bool) {
 	n, length := len(lengths), f.lengths[bucket]
 	f.after = resize(f.after, n+1)
-	last := int32(0) // the place behind the last example
+	last := int32(0) // the place after the last example
 	for i, l := range lengths {
 		if int(l) <= length {
 			f.after[last], last = int32(i), int32(i)+1
@@ -244,9 +245,9 @@ func (f *filler) unlink(rows []int32) {
 	}
 }
 
-// search takes at most so many of the next examples whose lengths have the greatest sum that fits
-// // into the room, which is below tightRoom. Sums are bits of two words. The longest examples are tried
-// first, until the room is filled to the last position: short ones that are left over fill later
+// search takes at most a given number of the next examples whose lengths have the greatest sum that
+// fits into the room, which is below tightRoom. Sums are bits of two words. The longest examples are
+// tried first, until the room is filled to the last position: short ones that are left over fill later
 // rows more easily. Of equally long ones, the first comes first.
 func (f *filler) search(lengths []int32, room, most int, take func(i int32)) {
 	most = min(most, len(f.reach)-1)

@@ -41,8 +41,8 @@ func trained(t *testing.T, folder string) map[string][]byte {
 	return out
 }
 
-// TestLoop trains at once, and in two parts, the second of which goes on from the checkpoint of the
-// first: both end in the same variables.
+// TestLoop trains at once, and in two parts, the second of which continues from the checkpoint of
+// the first: both end in the same variables.
 func TestLoop(t *testing.T) {
 	data := t.TempDir()
 	records.Write(t, filepath.Join(data, "train-00000-of-00001.tfrecord"), 1, 200)

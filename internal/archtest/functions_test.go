@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// maxLines is the most lines that a function has without a reason beside it. The lines of tables,
+// maxLines is the most lines that a function has without a reason next to it. The lines of tables,
 // which are slices, arrays and maps that are written out, do not count.
 const maxLines = 80
 

@@ -79,7 +79,7 @@ class Compiled:
         argument: bytes of the arguments: variables, slots, features.
         output: bytes of the results, with those that take the place of arguments.
         alias: bytes of the results that take the place of arguments.
-        temp: bytes beside arguments and results.
+        temp: bytes in addition to arguments and results.
         seconds: that the compilation took, when it was made.
     """
 

@@ -101,7 +101,7 @@ def _moved(name: str, call: str, arguments: dict[str, str]) -> str:
 
 
 def _ordered(names: Iterable[str]) -> list[str]:
-    """Returns the names of inputs with those of control behind the others, each once."""
+    """Returns the names of inputs with those of control after the others, each once."""
     names = list(names)
     data = [name for name in names if not name.startswith("^")]
     return data + list(dict.fromkeys(name for name in names if name.startswith("^")))

@@ -143,7 +143,7 @@ def header() -> list[str]:
 
 @contextlib.contextmanager
 def master(python: str, port: int) -> Iterator[str]:
-    """Runs a master beside a worker at a port, and gives its address.
+    """Runs a master next to a worker at a port, and gives its address.
 
     Raises:
         CheckError: if it does not start.
@@ -182,7 +182,7 @@ def master(python: str, port: int) -> Iterator[str]:
 
 
 def exported(out: pathlib.Path, config: str, precision: str, timeout: int) -> None:
-    """Exports a classifier, with random weights, or the models of MODELS beside it."""
+    """Exports a classifier, with random weights, or the models of MODELS next to it."""
     say(f"export {config}, {precision}")
     if config in DENSE:
         if not out.exists():

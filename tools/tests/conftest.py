@@ -1,4 +1,4 @@
-"""Shared by the tests: quiet TensorFlow, and real data beside the checkout."""
+"""Shared by the tests: quiet TensorFlow, and real data next to the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers of Keras as update functions, beside Keras' own three steps."""
+"""Optimizers of Keras as update functions, next to Keras' own three steps."""
 
 from __future__ import annotations
 

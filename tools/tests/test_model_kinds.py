@@ -1,4 +1,4 @@
-"""Models of every kind beside Keras: names, losses, masks, states, metrics, weights."""
+"""Models of every kind next to Keras: names, losses, masks, states, metrics, weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports of a user's own models, beside Keras' own training."""
+"""Exports of a user's own models, next to Keras' own training."""
 
 from __future__ import annotations
 

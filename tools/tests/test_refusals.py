@@ -135,7 +135,7 @@ class Bfloat(tf.Module):
 
 
 class Linear(tf.Module):
-    """A linear map, and what the call does beside it."""
+    """A linear map, and what the call does in addition."""
 
     def __init__(self, beside) -> None:
         super().__init__()

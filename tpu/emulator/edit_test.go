@@ -99,7 +99,7 @@ func (g *graphDef) spread(hosts int) {
 	}
 }
 
-// TestExport runs a model's own gradients on 8 cores, as the goldens beside the checkout have
+// TestExport runs a model's own gradients on 8 cores, as the goldens next to the checkout have
 // them, and compares the sums with those of the same function run without a computation for
 // TPUs. The cores have two batches in turn.
 func TestExport(t *testing.T) {

@@ -21,16 +21,16 @@ const (
 	None Fault = ""
 	// Hang does not answer.
 	Hang Fault = "hang"
-	// Forget does not know the session any more, as a server that was started anew: its
+	// Forget does not know the session any more, as a server that was started again: its
 	// configuration and all variables are gone.
 	Forget Fault = "forget"
 	// Fail answers with an error. The call has not run.
 	Fail Fault = "fail"
 	// Mismatch configures the topology of another TPU, which has one core. It has no @N.
 	Mismatch Fault = "mismatch"
-	// Slow makes each call take longer, from the N-th on: by 1 second, or the time behind it.
+	// Slow makes each call take longer, from the N-th on: by 1 second, or the time after it.
 	Slow Fault = "slow"
-	// Preempt cuts and refuses all connections, for 10 seconds or the time behind it, and
+	// Preempt cuts and refuses all connections, for 10 seconds or the time after it, and
 	// then does as Forget.
 	Preempt Fault = "preempt"
 	// OOM has no memory for the program, from the N-th call on, or from the first.

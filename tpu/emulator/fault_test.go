@@ -109,7 +109,7 @@ func TestFaults(t *testing.T) {
 			if c.steps > 0 {
 				return
 			}
-			// Another session finds no configuration and no variables, and can start anew.
+			// Another session finds no configuration and no variables, and can start again.
 			two := open(t, address, "testdata/step_2.pb")
 			if _, err := two.try(nil, nil, "init"); err == nil || !strings.Contains(err.Error(), "The TPU system has not been initialized.") {
 				t.Errorf("before the configuration: %v", err)
@@ -201,7 +201,7 @@ func TestSecondClient(t *testing.T) {
 	numbers := readNumbers(t, 2)
 	two.run(numbers.feeds(2, 0, 0), []string{"output_0_shard_0"})
 	numbers.check(two, 2, 1)
-	// A session that did nothing on the TPU goes on, and shares the configuration.
+	// A session that did nothing on the TPU continues, and shares the configuration.
 	idle.run(nil, nil, "init")
 	two.run(nil, nil, "shutdown")
 	if _, err := two.try(nil, []string{"w_0/Read"}); err == nil || !strings.Contains(err.Error(), "has not been initialized") {

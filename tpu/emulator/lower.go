@@ -210,7 +210,7 @@ func (w *lowering) node(n *npb.NodeDef) error {
 	return w.emit(n)
 }
 
-// dataFirst moves control inputs behind the data, and keeps one of each.
+// dataFirst moves control inputs after the data, and keeps one of each.
 func dataFirst(inputs []string) []string {
 	var data, control []string
 	for _, input := range inputs {

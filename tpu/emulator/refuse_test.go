@@ -201,7 +201,7 @@ func sumIn(t *testing.T, g *gpb.GraphDef, op string) (f *fpb.FunctionDef) {
 	return f
 }
 
-// TestParts sends a computation in a part of its own, behind its variables, and a second one
+// TestParts sends a computation in a part of its own, after its variables, and a second one
 // that uses the first one's result.
 func TestParts(t *testing.T) {
 	topology, err := ParseTopology("2x2x1x2", 1)

@@ -122,7 +122,7 @@ func (t *sessions) removeLocked(fits func(*session) bool) []string {
 	return out
 }
 
-// forget removes all sessions and the configuration, as a server that is started anew.
+// forget removes all sessions and the configuration, as a server that is started again.
 func (t *sessions) forget() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

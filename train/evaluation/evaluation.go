@@ -53,7 +53,7 @@ type Evaluation struct {
 	Worst []Row `json:"worst,omitempty"`
 }
 
-// Detail is what a task makes of the sums of an evaluation, beside metrics.
+// Detail is what a task makes of the sums of an evaluation, in addition to metrics.
 type Detail struct {
 	// Classes is nil if the task has no classes.
 	Classes *Classes `json:"classes,omitempty"`

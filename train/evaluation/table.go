@@ -19,8 +19,8 @@ const (
 	mostPairs = 10 // largest counts of a confusion matrix that is too wide
 )
 
-// WriteTable writes what an evaluation has beside its metrics as tables for people. Lines are at
-// most columns wide, which shortens texts; 0 means no limit.
+// WriteTable writes what an evaluation has in addition to its metrics as tables for people. Lines
+// are at most columns wide, which shortens texts; 0 means no limit.
 func (e *Evaluation) WriteTable(w io.Writer, columns int) error {
 	var b strings.Builder
 	e.Classes.write(&b)
@@ -84,7 +84,7 @@ func (c *Confusion) matrix() [][]string {
 	return rows
 }
 
-// pairs returns rows of the largest counts, at most so many, with their heads.
+// pairs returns rows of the largest counts, at most a given number, with their heads.
 func (c *Confusion) pairs(head string, most int) [][]string {
 	rows := [][]string{{head, "predicted", "count"}}
 	for _, cell := range c.Confused[:min(len(c.Confused), most)] {
@@ -204,7 +204,7 @@ func width(rows [][]string) int {
 	return sum
 }
 
-// shortened returns a line of at most so many columns; 0 means no limit.
+// shortened returns a line of at most a given number of columns; 0 means no limit.
 func shortened(line string, columns int) string {
 	if columns <= 0 || uniseg.StringWidth(line) <= columns {
 		return line

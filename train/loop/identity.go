@@ -17,7 +17,7 @@ import (
 type GraphIdentity graphs.Model
 
 // savedIdentity is the saved form of an identity. Older runs have two fields of the configuration
-// beside it.
+// next to it.
 type savedIdentity struct {
 	Architecture string         `json:"architecture"`
 	Config       map[string]any `json:"config"`

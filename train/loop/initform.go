@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// ReleaseConfig is the file beside Hugging Face's weights that describes their model.
+	// ReleaseConfig is the file next to Hugging Face's weights that describes their model.
 	ReleaseConfig = "config.json"
 	// maxReleaseConfig limits its size, as a model of many labels has their names in it.
 	maxReleaseConfig = 16 << 20
@@ -61,7 +61,7 @@ func checkReleaseConfig(path string, w *graphs.Weights) error {
 	}
 	there := make(map[string]any)
 	if err := json.Unmarshal(data, &there); err != nil {
-		return fault.Usagef("%s: not a JSON object (%v); expected the configuration of the weights beside it", path, err)
+		return fault.Usagef("%s: not a JSON object (%v); expected the configuration of the weights next to it", path, err)
 	}
 	if err := sameForm(there, w); err != nil {
 		return fault.Usagef("%s: %w; export the graph with --config %s", path, err, path)

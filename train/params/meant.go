@@ -33,7 +33,7 @@ var peers = []struct {
 }{
 	// What to train, and where it goes.
 	{"output_dir model_dir", Meant{Option: "run", Note: "the folder of the run is no param"}},
-	{"overwrite_output_dir", Meant{Option: "overwrite", Note: "starting a run anew is no param"}},
+	{"overwrite_output_dir", Meant{Option: "overwrite", Note: "starting from scratch is no param"}},
 	{"resume_from_checkpoint", Meant{Option: "resume-from", Note: "the checkpoint to continue from is no param"}},
 	{"config_file", Meant{Option: "params", Note: "a params file names no other"}},
 	{"disable_tqdm", Meant{Option: "progress off", Note: "the progress bar is no param"}},

@@ -38,7 +38,7 @@ func newLabel(probabilities, logits []float64, names []string, e Example) Label 
 	return a
 }
 
-// share is a probability, which columns have with six digits behind the point.
+// share is a probability, which columns have with six digits after the point.
 type share float64
 
 // nameOf returns the name of a class.

@@ -71,8 +71,8 @@ type Renderer interface {
 // context. Predictor does it itself; it is for those who call models on their own.
 type Divider interface {
 	Renderer
-	// Divide divides a text, into at most so many parts. A text that cannot be answered is an error of
-	// class fault.Usage.
+	// Divide divides a text, into at most a given number of parts. A text that cannot be answered is
+	// an error of class fault.Usage.
 	Divide(p text.Pair, most int) (Division, error)
 }
 

@@ -31,7 +31,7 @@ type Columns struct {
 	// Text and Pair are the columns of the text and of the second text of a pair; without Pair,
 	// there is no second text.
 	Text, Pair string
-	// ID is the only column to keep beside the answers; "" keeps all.
+	// ID is the only column to keep next to the answers; "" keeps all.
 	ID string
 	// Trained are the columns of the data that the model was trained on. If Text is "", they are
 	// used if the file has them.

@@ -15,7 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
-// TableWriter writes the rows of a Table, each with the Columns of its answer behind the columns that
+// TableWriter writes the rows of a Table, each with the Columns of its answer after the columns that
 // it had. Those of a Label are:
 //
 //	label          name of the most probable label

@@ -70,7 +70,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestTaskColumns writes answers of tasks behind the columns of a table.
+// TestTaskColumns writes answers of tasks after the columns of a table.
 func TestTaskColumns(t *testing.T) {
 	values := func(shape []int, data ...float64) taskModel {
 		return func(text.Encoding) Result { return Result{{shape, data}} }

@@ -22,7 +22,7 @@ const (
 	EndLogits   = runner.EachPrefix + "end_logits"
 	// Windows are what Reduce makes of them: for each window the number of its question, the score of
 	// no answer, the number of its best spans and for each of them its score, first character and the
-	// character behind its last.
+	// character after its last.
 	Windows = runner.EachPrefix + "windows"
 )
 

@@ -22,7 +22,7 @@ type window struct {
 	weight     float32
 }
 
-// batch lays windows side by side into rows of the given length, each with padding behind it.
+// batch lays windows side by side into rows of the given length, each with padding after it.
 func batch(windows []window, length int) ([]dataset.Feature, runner.Sums) {
 	var sequences, starts, ends, cls, questions []int32
 	var weights []float32

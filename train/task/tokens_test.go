@@ -15,7 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
-// The scores are seqeval's. That a graph counts as seqeval does is tested beside the exporter.
+// The scores are seqeval's. That a graph counts as seqeval does is tested with the exporter.
 func TestMeasureAgainstSeqeval(t *testing.T) {
 	data, err := os.ReadFile("../../tools/tests/goldens/seqeval.json")
 	if err != nil {

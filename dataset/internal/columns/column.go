@@ -76,7 +76,7 @@ type number interface {
 type column[T number] struct {
 	spec         dataset.Spec
 	axis         int // the open one, or -1
-	outer, inner int // numbers of values before and behind the open axis; inner is all, if none is open
+	outer, inner int // numbers of values before and after the open axis; inner is all, if none is open
 	low, high    int64
 	pixels       int // number of last axes that an image has, or 0
 	scaler       pixels.Scaler

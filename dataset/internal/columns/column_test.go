@@ -337,7 +337,7 @@ func TestEdits(t *testing.T) {
 	if g := c.Pad(3, 2); !reflect.DeepEqual(g.Int64, []int64{7, 8, 11, 12, 1, 2, -1, -1, -1, -1, -1, -1}) {
 		t.Errorf("got %v", g.Int64)
 	}
-	// An open axis behind another one.
+	// An open axis after another one.
 	inner := New(dataset.Spec{Name: "x", DType: dataset.Int32, Shape: []int{2, -1}})
 	inner.Begin(nil)
 	for _, v := range []tfrecord.Value{ints(1, 2, 3, 4, 5, 6), ints(7, 8)} {

@@ -301,8 +301,8 @@ func (m Machine) environment() []Finding {
 	return findings
 }
 
-// Accelerators returns what the machine has beside its processor by its device files: whether there
-// is a GPU of NVIDIA's, and whether there is a TPU.
+// Accelerators returns what the machine has in addition to its processor by its device files:
+// whether there is a GPU of NVIDIA's, and whether there is a TPU.
 func (m Machine) Accelerators() (gpu, tpu bool) {
 	gpus, _ := fs.Glob(m.Files, "dev/nvidia[0-9]*")
 	accels, _ := fs.Glob(m.Files, "dev/accel[0-9]*")

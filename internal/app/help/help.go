@@ -256,7 +256,7 @@ func (p *page) paragraphs(text string) {
 	}
 }
 
-// wrapped writes a text, the first line behind a lead of its own.
+// wrapped writes a text, the first line after a lead of its own.
 func (p *page) wrapped(first, others, text string) {
 	current, empty := first, true
 	for _, word := range strings.Fields(text) {

@@ -118,7 +118,7 @@ func TestPush(t *testing.T) {
 }
 
 // TestEveryRequestFails lets each request of a push fail in turn: for good, so that the push is made
-// again by hand, and once, so that it goes on by itself.
+// again by hand, and once, so that it continues by itself.
 func TestEveryRequestFails(t *testing.T) {
 	count := 0
 	for fails := 0; ; fails++ {

@@ -176,7 +176,7 @@ func (b *Bar) Read(name string, bytes, total, rows int64) {
 		b.phases = append(b.phases, &phase{name: name, since: time.Now()})
 	}
 	p := b.phases[0]
-	if bytes < p.last.Step { // reading begins anew
+	if bytes < p.last.Step { // reading begins again
 		p.since = time.Now()
 	}
 	p.total, p.last.Step, p.rows, p.reading = total, bytes, rows, true

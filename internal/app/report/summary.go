@@ -120,7 +120,7 @@ func (r *runView) event(name string) []summary.Point {
 	return nil
 }
 
-// lastPart returns what stands behind the last slash.
+// lastPart returns what stands after the last slash.
 func lastPart(tag string) string { return tag[strings.LastIndexByte(tag, '/')+1:] }
 
 // median returns the median of points.

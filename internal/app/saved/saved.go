@@ -2,9 +2,10 @@
 // CPU kernels of package kernels. Package train/predict/served loads them for programs without
 // training.
 //
-// A model that takes texts may have the signature "packed" beside that of TensorFlow Serving: the
-// features of package packed in, and outputs for each example. Then the texts of a call are one row
-// without padding. Models without it, such as those of older exports, get a text in each row.
+// A model that takes texts may have the signature "packed" in addition to that of TensorFlow
+// Serving: the features of package packed in, and outputs for each example. Then the texts of a
+// call are one row without padding. Models without it, such as those of older exports, get a text
+// in each row.
 package saved
 
 import (
@@ -90,7 +91,7 @@ func Open(dir string, allowOps []string) (*Model, error) {
 	}
 	meta := saved.GetMetaGraphs()[0]
 	signature := meta.GetSignatureDef()[packedSignature]
-	var run []string // beside what the description names
+	var run []string // in addition to what the description names
 	for _, info := range signature.GetOutputs() {
 		run = append(run, info.GetName())
 	}

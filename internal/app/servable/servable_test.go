@@ -284,7 +284,7 @@ func TestErrorsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestLeftovers exports beside what killed exports have left, and what only looks like it.
+// TestLeftovers exports next to what killed exports have left, and what only looks like it.
 func TestLeftovers(t *testing.T) {
 	_, o := fixture(t)
 	parent := filepath.Dir(o.Out)

@@ -26,7 +26,7 @@ const (
 	headerTimeout = 10 * time.Second
 	readTimeout   = time.Minute
 	idleTimeout   = 2 * time.Minute
-	// writeMargin is the time for a response, beside the time-out of its request.
+	// writeMargin is the time for a response, in addition to the time-out of its request.
 	writeMargin = time.Minute
 	headerBytes = 64 << 10
 )

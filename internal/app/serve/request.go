@@ -143,7 +143,7 @@ func answerRows(body []byte) ([]json.RawMessage, error) {
 		return nil, badf(`the request is not an object with "text", "texts" or "examples": %s`, reason(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, badf("the request has something behind its object")
+		return nil, badf("the request has something after its object")
 	}
 	given := 0
 	for _, v := range []json.RawMessage{in.Text, in.Texts, in.Examples} {

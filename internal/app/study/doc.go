@@ -10,7 +10,7 @@
 //	best.yaml        the params of the best trial
 //	report.html      the best trials side by side
 //
-// A Driver that was killed goes on where the journal ends. The trials that ran then are run again by
-// the same command, which makes gorbit train continue them from their last checkpoint, bit for bit;
-// the evaluations that they make once more are in the journal already and are not told again.
+// A Driver that was killed continues where the journal ends. The trials that ran then are run again
+// by the same command, which makes gorbit train continue them from their last checkpoint, bit for
+// bit; the evaluations that they make once more are in the journal already and are not told again.
 package study

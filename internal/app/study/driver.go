@@ -82,7 +82,7 @@ type Driver struct {
 }
 
 // stopped is a trial that the machine stopped, by a signal or an error such as a full disk, and what was
-// said of it. It is not over: the same command goes on with it.
+// said of it. It is not over: the same command continues with it.
 type stopped struct {
 	trial    int
 	sentence string
@@ -94,7 +94,7 @@ const mostBroken = 3
 // Run runs trials until the study is done. If the context is cancelled, the trials save and stop, and
 // Run returns the cause, of class fault.Stopped. If the first trials all fail, Run returns an error
 // with what the last of them said; called again, it tries one more. Trials that the machine stopped are an
-// error as well; called again, Run goes on with them.
+// error as well; called again, Run continues with them.
 func (d *Driver) Run(ctx context.Context) error {
 	d.taken, d.ended, d.broken = make(map[int]bool), 0, nil
 	d.Journal.View(func(s *tune.Study) {
@@ -214,7 +214,7 @@ func (d *Driver) job(s *tune.Study, t *tune.Trial) *Job {
 	}
 	verb := "trial %d: %s\n"
 	if _, err := os.Stat(j.Folder); err == nil {
-		verb = "trial %d goes on: %s\n"
+		verb = "trial %d continues: %s\n"
 	}
 	fmt.Fprintf(d.Out, verb, t.Number, strings.Join(j.Settings, " "))
 	return j

@@ -146,7 +146,7 @@ func (j *Journal) apply(text []byte) error {
 // killed, as in Optuna.
 const stale = 30 * time.Second
 
-// lock takes the lock of Optuna's JournalFileSymlinkLock: a symbolic link beside the journal.
+// lock takes the lock of Optuna's JournalFileSymlinkLock: a symbolic link next to the journal.
 func (j *Journal) lock(ctx context.Context) (unlock func() error, err error) {
 	link := j.path + ".lock"
 	var seen time.Time // of the lock that is there

@@ -21,8 +21,8 @@ var optunaScript string
 // optunaPython names a Python that has optuna.
 const optunaPython = "GORBIT_OPTUNA"
 
-// TestOptuna opens the journal of a study with optuna, which adds two trials, and goes on with the
-// study.
+// TestOptuna opens the journal of a study with optuna, which adds two trials, and continues with
+// the study.
 func TestOptuna(t *testing.T) {
 	python := os.Getenv(optunaPython)
 	if python == "" {

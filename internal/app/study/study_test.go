@@ -189,8 +189,8 @@ func TestDriver(t *testing.T) {
 	t.Run("killed", func(t *testing.T) { killed(t, c, before) })
 }
 
-// killed cuts the journal after some byte, as a process leaves it that is killed, and goes on. The
-// folder then has what the trials that ran had evaluated.
+// killed cuts the journal after some byte, as a process leaves it that is killed, and continues.
+// The folder then has what the trials that ran had evaluated.
 func killed(t *testing.T, c tune.Config, whole []byte) {
 	for cut := 0; cut < len(whole); cut += 613 {
 		folder := filepath.Join(t.TempDir(), "study")
@@ -221,7 +221,7 @@ func distinct(text []byte) (out [][]byte) {
 	return out
 }
 
-// TestStoppedDriver stops a study whose trials train side by side, and goes on with it.
+// TestStoppedDriver stops a study whose trials train side by side, and continues with it.
 func TestStoppedDriver(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "study")
 	tr := &trainer{t: t, holds: map[int]bool{1: true, 2: true}, held: make(chan struct{})}
@@ -294,7 +294,7 @@ func TestPrunedTrials(t *testing.T) {
 }
 
 // TestAllTrialsFail ends a study whose trials fail. What they failed of may be mended: the same command
-// tries the next trial, and goes on if that is complete.
+// tries the next trial, and continues if that is complete.
 func TestAllTrialsFail(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "study")
 	tr := &trainer{t: t, fails: map[int]string{0: "no space", 1: "no space", 2: "no space left", 3: "still none"}}
@@ -309,8 +309,8 @@ func TestAllTrialsFail(t *testing.T) {
 	}
 }
 
-// TestMachineStopsTrials goes on with trials that an I/O error or a signal ended, and not with one that
-// failed for its params.
+// TestMachineStopsTrials continues with trials that an I/O error or a signal ended, and not with one
+// that failed for its params.
 func TestMachineStopsTrials(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "study")
 	tr := &trainer{t: t, fails: map[int]string{2: "step 11: the loss is NaN"}, machine: map[int]int{1: fault.ExitMachine, 3: -1}}

@@ -142,7 +142,7 @@ func (m *MLflow) Begin(ctx context.Context, run *runfolder.Run) (map[string]int6
 		if e := (*answerError)(nil); !errors.As(err, &e) || e.status != http.StatusNotFound {
 			return nil, err
 		}
-		// Somebody deleted it: it is sent anew.
+		// Somebody deleted it: it is sent again.
 	}
 	experiment, err := m.experiment(ctx)
 	if err != nil {

@@ -62,7 +62,7 @@ func (t *Tracker) Send(ctx context.Context) error {
 	return t.Sink.End(ctx, run)
 }
 
-// sendPoints sends the points that the folder has now. It returns the run, also beside an error of the
+// sendPoints sends the points that the folder has now. It returns the run, also with an error of the
 // tracker.
 func (t *Tracker) sendPoints(ctx context.Context) (*runfolder.Run, error) {
 	var err error
@@ -85,7 +85,7 @@ func (t *Tracker) sendPoints(ctx context.Context) (*runfolder.Run, error) {
 	}
 	for _, points := range batches(t.points()) {
 		if err := t.Sink.Points(ctx, points); err != nil {
-			t.sent = nil // begin anew with what the tracker has
+			t.sent = nil // begin again with what the tracker has
 			return t.run, err
 		}
 		t.count += len(points)

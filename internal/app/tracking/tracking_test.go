@@ -105,7 +105,7 @@ func TestMLflow(t *testing.T) {
 	if got := f.Runs()["run0"].Experiment; got != "reviews" {
 		t.Errorf("the run is in the experiment %q; expected reviews", got)
 	}
-	// Another process goes on where this one ended, also when the run went back in the meantime.
+	// Another process continues where this one ended, also when the run went back in the meantime.
 	writeMetrics(t, dir, 1, 1200, false)
 	if err := tracker(f, dir, &log).Send(t.Context()); err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ type PrunerConfig struct {
 	// Min is the number of evaluations at the first rung of asha.
 	Min int `json:"min" yaml:"min"`
 	// Factor is by how much each rung of asha is above the one below, and the share of trials,
-	// 1/Factor, that goes on beyond it.
+	// 1/Factor, that continues beyond it.
 	Factor int `json:"factor" yaml:"factor"`
 }
 

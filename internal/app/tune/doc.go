@@ -1,5 +1,5 @@
 // Package tune searches over params: it says which params the next trial has, whether a trial is worth
-// going on with, and what its value is.
+// continuing, and what its value is.
 //
 // It does no input or output. A Study is a state machine over a journal: the driver reads lines of
 // the journal and passes them to Study.Apply; it calls Ask, Report and End, which return operations

@@ -58,7 +58,7 @@ func median(values []float64) float64 {
 
 // leftBehind reports whether a trial has reached a rung and is not among the best 1/Factor of those
 // that reached it before; SuccessiveHalvingPruner in optuna/pruners/_successive_halving.py. The
-// first Factor-1 trials at a rung go on if they are the best so far.
+// first Factor-1 trials at a rung continue if they are the best so far.
 func (s *Study) leftBehind(t *Trial) bool {
 	value := t.Reports[len(t.Reports)-1].Value
 	for {

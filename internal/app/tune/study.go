@@ -237,7 +237,7 @@ func (s *Study) report(t *Trial, r Report) {
 	}
 }
 
-// ConfigError says that a study goes on with another configuration than it began with.
+// ConfigError says that a study continues with another configuration than it began with.
 type ConfigError struct{ Field string }
 
 func (e *ConfigError) Error() string {
@@ -371,7 +371,7 @@ func (s *Study) bestReport(t *Trial) (best float64, ok bool) {
 	return best, ok
 }
 
-// Done reports whether gorbit has no trial to begin or to go on with.
+// Done reports whether gorbit has no trial to begin or to continue with.
 func (s *Study) Done() bool {
 	for _, t := range s.trials {
 		if t.Own() && !t.State.finished() {
@@ -398,7 +398,7 @@ func (s *Study) Best() *Trial {
 // hopeless is the number of trials that fail before any other that ends a study.
 const hopeless = 3
 
-// Hopeless returns the error of the last trial if the study is not worth going on with: the first
+// Hopeless returns the error of the last trial if the study is not worth continuing: the first
 // trials of gorbit's all failed. It returns "" otherwise.
 func (s *Study) Hopeless() string {
 	failed, last := 0, ""

@@ -73,7 +73,7 @@ func (w *world) write(ops ...Op) {
 	}
 }
 
-// run goes on with the study in the journal until it is done or killed, with trials side by side
+// run continues with the study in the journal until it is done or killed, with trials side by side
 // that make one report in turn.
 func (w *world) run(c Config, sideBySide int) (study *Study) {
 	w.t.Helper()

@@ -44,7 +44,7 @@ func (s *Study) split() (below, above []*Trial, enough bool) {
 }
 
 // tpe draws a value of a param: of the candidates drawn from the density of the best trials' values,
-// the one at which this density is largest beside that of the others.
+// the one at which this density is largest next to that of the others.
 func (c Config) tpe(r *rand.Rand, p Param, below, above []*Trial) float64 {
 	d := p.Distribution
 	if d.count() == 1 {

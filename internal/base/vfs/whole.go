@@ -14,7 +14,7 @@ import (
 )
 
 // Whole is a new file of any file system that appears under its name with all of its content, or not
-// at all. It is written beside its place, as .NAME.part; that of a [Remote] is written on this
+// at all. It is written next to its place, as .NAME.part; that of a [Remote] is written on this
 // machine, and End uploads it.
 type Whole struct {
 	WorkFile   // to write to

@@ -37,7 +37,7 @@ func Scaled(x float64, units ...string) string {
 	return strings.TrimSpace(fmt.Sprintf("%.3g %s", x, units[i]))
 }
 
-// Clip returns a text of at most so many bytes: of a longer one the beginning, and "...".
+// Clip returns a text of at most a given number of bytes: of a longer one the beginning, and "...".
 func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -132,7 +132,7 @@ func (i Image) Decode(to []uint8, channels int) (reason string) {
 
 // convertYCbCr converts an image that begins at (0, 0): the colours of most JPEG files.
 func (i Image) convertYCbCr(to []uint8, img *image.YCbCr) {
-	shift := 0 // pixels beside each other that share their colour, as a power of 2
+	shift := 0 // pixels next to each other that share their colour, as a power of 2
 	switch img.SubsampleRatio {
 	case image.YCbCrSubsampleRatio422, image.YCbCrSubsampleRatio420:
 		shift = 1

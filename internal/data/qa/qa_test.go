@@ -69,7 +69,7 @@ func TestScoresAgainstGolden(t *testing.T) {
 	}
 }
 
-// The characters of tokens are code points, also behind those of several bytes.
+// The characters of tokens are code points, also after those of several bytes.
 func TestWindowsAndPlaces(t *testing.T) {
 	tok := tokenizer(t)
 	context := "“Café” 😀 is old. Ann lives in Rome."

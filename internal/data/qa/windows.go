@@ -20,7 +20,7 @@ const (
 )
 
 // Context is a tokenized context. Starts and Ends have the characters of each token's word: where it
-// starts, and behind its end.
+// starts, and after its end.
 type Context struct{ IDs, Starts, Ends []int32 }
 
 // Tokenize tokenizes a context.
@@ -123,7 +123,7 @@ func (w Window) Place(start, end int32) (first, last int, fits, ok bool) {
 	}
 	begins, ends := w.Ends[first-1] == 0, w.Ends[last+1] == 0 // the part
 	if begins && (w.cutFirst || w.Starts[first] > start) || ends && w.cutLast {
-		return 0, 0, false, false // it begins before the window, or ends behind it
+		return 0, 0, false, false // it begins before the window, or ends after it
 	}
 	return first, last, w.Starts[first] == start && w.Ends[last] == end, true
 }

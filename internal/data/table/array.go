@@ -25,7 +25,7 @@ func newArrayRows(in *bufio.Reader, path string) *arrayRows {
 }
 
 // next returns the text of the next element and its first line. Where elements end is unknown
-// behind an error of the array itself, so that error is final.
+// after an error of the array itself, so that error is final.
 func (r *arrayRows) next() ([]byte, int64, error) {
 	if r.ended {
 		return nil, 0, io.EOF

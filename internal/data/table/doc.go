@@ -5,7 +5,7 @@
 // then return one row after the other. Splitting a row into fields is apart from reading it, so
 // that several goroutines can do it.
 //
-// A row that cannot be read is an [Error], after which reading can go on. Lines and rows have a
+// A row that cannot be read is an [Error], after which reading can continue. Lines and rows have a
 // maximum size, so a file without line feeds, or with a quotation mark that is never closed, is
 // an error and not a full memory.
 package table

@@ -32,7 +32,7 @@ func (r *lineRows) cut(fields []Field, row string, line int64) ([]Field, error) 
 type paragraphRows struct {
 	lineRows
 	row  []byte
-	pend error // the error of the line behind the row
+	pend error // the error of the line after the row
 	at   int64 // its line
 }
 

@@ -89,7 +89,7 @@ func (r *squadRows) paragraph() error {
 		if _, err := r.token(']'); err != nil {
 			return err
 		}
-		for r.d.More() { // members behind the array
+		for r.d.More() { // members after the array
 			var skipped json.RawMessage
 			if _, err := r.d.Token(); err != nil {
 				return r.broken(err)
@@ -197,7 +197,7 @@ type paragraphReader struct {
 	left   int
 	read   int64
 	line   int64   // the line at the offset that was asked for last
-	breaks []int64 // offsets of the line feeds behind it
+	breaks []int64 // offsets of the line feeds after it
 	err    error   // that ended reading, other than io.EOF
 }
 

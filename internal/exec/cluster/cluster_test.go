@@ -443,7 +443,7 @@ func listening(t *testing.T, pid int) []netip.AddrPort {
 }
 
 // TestWorkerFails lets a worker fail in several ways, the first or the second, while
-// a reduction goes on that would never end. The chief is told, the reduction fails, and once
+// a reduction continues that would never end. The chief is told, the reduction fails, and once
 // the worker is back the next session works.
 func TestWorkerFails(t *testing.T) {
 	// again starts a worker anew.
@@ -672,7 +672,7 @@ func TestBusyThenSilent(t *testing.T) {
 	}
 }
 
-// TestNotAWorker connects to what is no worker, beside one that is.
+// TestNotAWorker connects to what is no worker, next to one that is.
 func TestNotAWorker(t *testing.T) {
 	worker := launch(t, "worker", "127.0.0.1:0", "cpu:1")
 	web := httptest.NewServer(http.NotFoundHandler())

@@ -89,7 +89,8 @@ type buffered struct {
 
 func (b buffered) Read(p []byte) (int, error) { return b.buf.Read(p) }
 
-// lock is what a chief without ports has in a session beside its connections to the workers.
+// lock is what a chief without ports has in a session in addition to its connections to the
+// workers.
 type lock struct {
 	folder *folder
 	route  *tfserver.Route

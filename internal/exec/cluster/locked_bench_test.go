@@ -34,7 +34,7 @@ func reducer(b *testing.B, f *Cluster, numbers int32) func() {
 			}
 			return add(tf.OpSpec{Type: "Const", Name: name + what, Device: device, Attrs: map[string]any{"dtype": tensor.DataType(), "value": tensor}}).Output(0)
 		}
-		// Random, so that it is made anew for each step.
+		// Random, so that it is made for each step.
 		values := add(tf.OpSpec{Type: "RandomUniform", Name: name + "values", Device: device, Input: []tf.Input{constant("shape", []int32{numbers})},
 			Attrs: map[string]any{"dtype": tf.Float}}).Output(0)
 		targets = append(targets, add(tf.OpSpec{Type: "CollectiveReduceV2", Name: name + "reduce", Device: device,

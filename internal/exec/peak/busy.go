@@ -72,7 +72,8 @@ type meter struct {
 }
 
 // fastest returns the time of the fastest of the calls that are made for long. If threads waited for a
-// core during each of them, it goes on for a while, and returns a BusyError if that was no better.
+// core during each of them, it continues for a while, and returns a BusyError if that was no
+// better.
 func (m meter) fastest(ctx context.Context, call func() error, long time.Duration) (time.Duration, error) {
 	best, waiting := time.Duration(0), 1.0
 	begun := m.now()

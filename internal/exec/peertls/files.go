@@ -87,8 +87,8 @@ func ReadToken(path string, stdin io.Reader) (string, error) {
 	return token, nil
 }
 
-// ReadSecret reads a file of at most so many bytes, the value of a flag, that not every user of the
-// machine may read.
+// ReadSecret reads a file of at most a given number of bytes, the value of a flag, that not every
+// user of the machine may read.
 func ReadSecret(flag, path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

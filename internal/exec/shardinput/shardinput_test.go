@@ -383,7 +383,7 @@ func TestOtherRecords(t *testing.T) {
 	}
 }
 
-// rewrite writes a file anew with changed records.
+// rewrite rewrites a file with changed records.
 func rewrite(t *testing.T, path string, change func(i int, record []byte)) {
 	t.Helper()
 	f, err := tfrecord.OpenIndexed(path)

@@ -169,7 +169,7 @@ func Start(c Config) (*Server, error) {
 	}
 	if confined && !bound {
 		if c.Socket != "" {
-			return nil, fmt.Errorf("TensorFlow's server does not listen on the socket %s; to go on with ports that everybody can reach, use gorbit launch --open, or start the workers and the training without --sockets, --token-file and --tls-cert", c.Socket)
+			return nil, fmt.Errorf("TensorFlow's server does not listen on the socket %s; to continue with ports that everybody can reach, use gorbit launch --open, or start the workers and the training without --sockets, --token-file and --tls-cert", c.Socket)
 		}
 		return nil, fmt.Errorf("TensorFlow's server does not listen on %s only; to make it listen on all addresses, set --listen 0.0.0.0:PORT", c.Host)
 	}

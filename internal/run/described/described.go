@@ -1,6 +1,6 @@
-// Package described has what programs need of a served model beside its graph: the tokenizer, the
-// answers and the layout of examples. It does not depend on TensorFlow, so programs with any binding
-// can use it. Package layout describes the folder.
+// Package described has what programs need of a served model in addition to its graph: the
+// tokenizer, the answers and the layout of examples. It does not depend on TensorFlow, so programs
+// with any binding can use it. Package layout describes the folder.
 package described
 
 import (

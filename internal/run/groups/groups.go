@@ -33,7 +33,7 @@ type Division struct {
 	// Parts are those of the groups, in their order, and of the variables of no group, if there are
 	// any.
 	Parts []Part
-	// States are states that a frozen group matches and that training goes on to change.
+	// States are states that a frozen group matches and that training continues to change.
 	States []string
 }
 

@@ -151,7 +151,7 @@ func RowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
 
 // tpuRows returns the number of fixed rows for a run on a TPU that leaves it to the data: what
 // train.batch_size examples of mean length fill, rounded up to a multiple of 8, so that 2, 4 and 8
-// cores share them evenly. A run that began without fixed rows cannot go on with them.
+// cores share them evenly. A run that began without fixed rows cannot continue with them.
 func (f *preflight) tpuRows(p params.Params, folder string, before *params.Params) int {
 	if before != nil {
 		f.add("run %s began without fixed rows, which a TPU needs; continue it on CPUs or GPUs, or start another run", folder)

@@ -20,7 +20,7 @@ func CheckTPUGraph(c *graphs.Contract) error {
 		return &params.Error{Params: []string{"graph"}, Err: fmt.Errorf("the graph computes in %s, and strategy is tpu; export the graph with --precision bf16 or float32", graphs.FP16)}
 	}
 	if !TakesTokens(c) {
-		return nil // beside the examples, one axis may be open, and that has a fixed length
+		return nil // in addition to the examples, one axis may be open, and that has a fixed length
 	}
 	fixed := []string{AxisRows, AxisLength, AxisExamples}
 	if c.Masking != nil {

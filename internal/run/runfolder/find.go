@@ -10,7 +10,7 @@ import (
 
 // Find returns the run folders in a folder and below it, the folder itself included, in the order of
 // their names. It does not look into the folders of runs, into hidden folders and behind links.
-// Folders that may not be read are left out, and their errors returned beside the rest.
+// Folders that may not be read are left out, and their errors returned next to the rest.
 func Find(dir string) ([]string, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, err

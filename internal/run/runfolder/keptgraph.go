@@ -213,7 +213,7 @@ func KeepGraph(folder, export, from string) error {
 	if err != nil {
 		return fmt.Errorf("graph: %w", err)
 	}
-	// A damaged copy is made anew.
+	// A damaged copy is made again.
 	if before, err := ReadKeptGraph(folder); err == nil && before != nil && before.same(export, folder, parts) {
 		return nil
 	}

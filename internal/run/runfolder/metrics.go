@@ -64,7 +64,7 @@ func NewLog() *Log { return &Log{Train: map[string]*Series{}, Eval: map[string]*
 const maxLine = 1 << 20
 
 // Follow reads the lines of a run's metrics that were added since it was last called. If the file is
-// shorter now, as the run went back to a checkpoint, it is read anew. A folder without metrics has
+// shorter now, as the run went back to a checkpoint, it is read again. A folder without metrics has
 // none. The last line may be incomplete, as another process may be writing it; it is left for later.
 func (l *Log) Follow(folder string) error {
 	path := filepath.Join(folder, Metrics)

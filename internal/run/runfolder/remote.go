@@ -69,7 +69,8 @@ func LocalRun(ctx context.Context, folder, which string) (string, error) {
 	return local, err
 }
 
-// protectedSteps lists the steps of the checkpoints that a run in a bucket keeps besides the newest.
+// protectedSteps lists the steps of the checkpoints that a run in a bucket keeps in addition to the
+// newest.
 func protectedSteps(ctx context.Context, remote vfs.Remote, folder string) ([]int64, error) {
 	local, err := remote.Copy(ctx, folder, func(paths []string) []string {
 		return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
@@ -92,7 +93,7 @@ func protectedSteps(ctx context.Context, remote vfs.Remote, folder string) ([]in
 }
 
 // ofRun chooses the files of a run without its events, and of the checkpoints those of which.
-// protected lists the steps of the checkpoints that are kept besides the newest.
+// protected lists the steps of the checkpoints that are kept in addition to the newest.
 func ofRun(paths []string, which string, protected []int64) ([]string, error) {
 	var steps []int64
 	for _, p := range paths {

@@ -28,7 +28,7 @@ type GrowingTrainerState struct {
 	// 0 if nothing can be added to it.
 	size, log, end int64
 	some           bool
-	// How much of the metrics is in it, how much of the journal was read since it was written anew, and
+	// How much of the metrics is in it, how much of the journal was read since it was rewritten, and
 	// the last evaluations in that which are not in the file.
 	metrics, journal int64
 	evaluations      map[int64]Phase
@@ -44,7 +44,7 @@ var (
 )
 
 // Write brings the file to the state of the run's newest checkpoint, durably. A file to which lines
-// cannot be added is written anew: at first, after the run went back to a checkpoint, and at its end.
+// cannot be added is rewritten: at first, after the run went back to a checkpoint, and at its end.
 func (g *GrowingTrainerState) Write(c Course, state runner.RunState) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,7 +61,7 @@ func (g *GrowingTrainerState) Write(c Course, state runner.RunState) error {
 	return g.begin(c, state, metrics)
 }
 
-// Forget makes the next Write write the file anew: the metrics are no longer those that it has.
+// Forget makes the next Write rewrite the file: the metrics are no longer those that it has.
 func (g *GrowingTrainerState) Forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *GrowingTrainerState) Forget() {
 }
 
 // parts are those of a trainer state's text: what is before the log with its bracket, the entries, and
-// what is behind them, from the bracket on.
+// what is after them, from the bracket on.
 func parts(content []byte) (head, entries, tail []byte, err error) {
 	begin, end := bytes.Index(content, beginLog), bytes.LastIndex(content, endLog)
 	if begin < 0 || end < begin {
@@ -79,7 +79,7 @@ func parts(content []byte) (head, entries, tail []byte, err error) {
 	return content[:begin], bytes.TrimRight(content[begin:end], " \n"), content[end:], nil
 }
 
-// begin writes the file anew, with room.
+// begin rewrites the file, with room.
 func (g *GrowingTrainerState) begin(c Course, state runner.RunState, metrics int64) error {
 	g.size = 0
 	made, err := newTrainerState(g.Folder, c, state)
@@ -115,7 +115,7 @@ func withRoom(head []byte, at int64) []byte {
 	return append(out, beginLog...)
 }
 
-// closing returns the text behind the log's entries, if there are some.
+// closing returns the text after the log's entries, if there are some.
 func closing(tail []byte, some bool) []byte {
 	if !some {
 		return tail
@@ -123,7 +123,7 @@ func closing(tail []byte, some bool) []byte {
 	return append([]byte("\n  "), tail...)
 }
 
-// grow adds to the file what was logged since, and changes the values before and behind the log. It
+// grow adds to the file what was logged since, and changes the values before and after the log. It
 // returns false if there is no room, or if the file is another one.
 func (g *GrowingTrainerState) grow(c Course, state runner.RunState, metrics int64) (grown bool, err error) {
 	made, _ := c.withoutHistory(state)

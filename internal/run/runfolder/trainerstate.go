@@ -43,8 +43,8 @@ type TrainerState struct {
 	TrialParams  map[string]any   `json:"trial_params"`
 }
 
-// Course is what a trainer state needs to know of a run beside what its folder says: its intervals in
-// steps, 0 for never, and its batch size.
+// Course is what a trainer state needs to know of a run in addition to what its folder says: its
+// intervals in steps, 0 for never, and its batch size.
 type Course struct {
 	MaxSteps, StepsPerEpoch        int64
 	LogEvery, EvalEvery, SaveEvery int64

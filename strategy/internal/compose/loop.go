@@ -271,7 +271,7 @@ func (c *composer) resultRow(p *Loop, t *Train, step Apply) build.Ref {
 }
 
 // ended returns control inputs that wait until the step has changed all variables, or none because it
-// is not applied. Nodes behind the updates of a step that is not applied do not run.
+// is not applied. Nodes after the updates of a step that is not applied do not run.
 func (c *composer) ended(outcomes []outcome) []build.Ref {
 	typeT := build.Type("T", int64Type)
 	var out []build.Ref

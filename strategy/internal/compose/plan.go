@@ -30,7 +30,7 @@ type Layout struct {
 	Bucket int64
 	// Hint is the communication_hint of CollectiveReduceV2.
 	Hint string
-	// Steps adds a call of up to so many training steps; 0 and 1 mean none.
+	// Steps adds a call of up to a given number of training steps; 0 and 1 mean none.
 	Steps int
 	// Factors are those of variables whose factors differ from the contract's.
 	Factors Factors

@@ -371,7 +371,7 @@ func (t *stream) step(do func() error) error {
 	return fail(t.ctx, "read", t.at.String(), gone(err))
 }
 
-// Read implements io.Reader. It returns io.EOF only behind as many bytes as the object has.
+// Read implements io.Reader. It returns io.EOF only after as many bytes as the object has.
 func (t *stream) Read(p []byte) (n int, err error) {
 	err = t.step(func() (err error) {
 		n, err = t.inner.Read(p)
