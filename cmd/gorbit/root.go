@@ -2,12 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 
 	"github.com/spf13/cobra"
+	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/app/progress"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
@@ -111,4 +115,17 @@ func (g *globals) env(out io.Writer) (train.Env, error) {
 		},
 	}))
 	return env, nil
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of gorbit and TensorFlow",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "gorbit %s\nTensorFlow %s\nexport contract %d\n%s %s/%s\n",
+				version.String(), tf.Version(), graphs.ContractVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
 }
