@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/app/asked"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
@@ -50,16 +51,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 type options struct {
+	asked.Flags
 	model     string
-	texts     []string
-	pairs     []string
-	file      string
-	columns   predict.Columns
-	format    string
-	out       string
-	overwrite bool
-	skipBad   bool
-	skipped   int
 	batchSize int
 	allowOps  []string
 }
@@ -113,13 +106,10 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 				return fault.Usagef("%w", err)
 			}
 			err := answer(cmd.Context(), &o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-			if o.skipped > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "gorbit-predict: skipped %d bad rows of %s\n", o.skipped, o.file)
+			if o.Skipped > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "gorbit-predict: skipped %d bad rows of %s\n", o.Skipped, o.File)
 			}
-			if errors.As(err, new(*predict.LineError)) && !o.skipBad {
-				err = fmt.Errorf("%w; correct the row, or leave such rows out with --skip-bad-rows", err)
-			}
-			return err
+			return o.Explain(err)
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fault.Usagef("%w", err) })
@@ -132,20 +122,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 func (o *options) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&o.model, "model", "", "`folder` that gorbit export wrote")
-	flags.StringArrayVar(&o.texts, "text", nil, "`text` to classify; may be repeated")
-	flags.StringArrayVar(&o.pairs, "text-pair", nil, "second `text` of a pair; once for each --text")
-	flags.StringVar(&o.file, "file", "", "`file` of texts; - is standard input")
-	flags.StringVar(&o.columns.Text, "text-column", "", "`column` of the text in the file")
-	flags.StringVar(&o.columns.Pair, "pair-column", "", "`column` of the second text of a pair")
-	flags.StringVar(&o.columns.ID, "id-column", "", "the only `column` to keep beside the answers (default: all)")
-	flags.BoolVar(&o.columns.NoHeader, "no-header", false, "the file has no header row")
-	flags.StringVar(&o.columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv, jsonl or json (an array of objects) (default: by its name)")
-	flags.StringVar(&o.columns.Delimiter, "delimiter", "", "character between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
-	flags.StringVar(&o.columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
-	flags.BoolVar(&o.skipBad, "skip-bad-rows", false, "leave out the rows of the file that cannot be answered, such as empty texts, and count them")
-	flags.StringVar(&o.format, "format", "", "format of the answers: text, tsv, csv or json (default: by the name of --out, else text, or that of a file with columns)")
-	flags.StringVar(&o.out, "out", "", "`file` for the answers; may end in .gz or .zst (default: standard output)")
-	flags.BoolVar(&o.overwrite, "overwrite", false, "replace the file for the answers")
+	o.Add(flags)
 	flags.IntVar(&o.batchSize, "batch-size", 32, "number of texts in one call of the model")
 	flags.StringSliceVar(&o.allowOps, "allow-op", nil, "allow the model to use this `operation` although it reaches files, processes or Python")
 }
@@ -154,45 +131,19 @@ func (o options) validate() error {
 	switch {
 	case o.model == "":
 		return errors.New("--model is missing; expected the folder that gorbit export wrote")
-	case len(o.texts) == 0 && o.file == "":
+	case len(o.Texts) == 0 && o.File == "":
 		return errors.New("no texts given; expected --text or --file")
-	case len(o.texts) > 0 && o.file != "":
+	case len(o.Texts) > 0 && o.File != "":
 		return errors.New("both --text and --file given; expected one of them")
-	case len(o.pairs) > 0 && len(o.pairs) != len(o.texts):
-		return fmt.Errorf("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(o.texts), len(o.pairs))
 	case o.batchSize < 1:
 		return fmt.Errorf("--batch-size is %d; expected 1 or more", o.batchSize)
 	}
-	if o.file == "" && o.skipBad {
-		return errors.New("--skip-bad-rows is given without --file; expected both, or neither")
-	}
-	if o.file == "" && o.columns != (predict.Columns{}) {
-		return errors.New("columns, or a format of the input, are given without --file; expected them only with --file")
-	}
-	if o.overwrite && o.out == "" {
-		return errors.New("--overwrite is given without --out; expected both, or neither")
-	}
-	if err := o.columns.Validate(); err != nil {
-		return err
-	}
-	if err := predict.Format(o.format).Validate(); err != nil {
-		return fmt.Errorf("--format: %w", err)
-	}
-	return nil
+	return o.Validate()
 }
 
-// skip returns a function that counts a row which is left out, and prints the first ones; nil if such
-// rows are not left out.
-func (o *options) skip(stderr io.Writer) func(error) {
-	if !o.skipBad {
-		return nil
-	}
-	const most = 10
-	return func(err error) {
-		if o.skipped++; o.skipped <= most {
-			fmt.Fprintf(stderr, "gorbit-predict: bad row: %v\n", err)
-		}
-	}
+// tell returns a function that prints a row which is left out.
+func tell(stderr io.Writer) func(error) {
+	return func(err error) { fmt.Fprintf(stderr, "gorbit-predict: bad row: %v\n", err) }
 }
 
 // answer loads the model and answers everything that was asked.
@@ -213,28 +164,28 @@ func answer(ctx context.Context, o *options, stdin io.Reader, stdout, stderr io.
 
 // answerRecords answers the rows of a table, or the records of a file.
 func answerRecords(ctx context.Context, o *options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
-	if len(o.texts) > 0 {
+	if len(o.Texts) > 0 {
 		return fault.Usagef("--text is given, and the model takes no texts; expected values in the columns of a file, with --file")
 	}
 	var in predict.Source
 	var batches predict.BatchReader
-	if predict.IsRecords(o.file) {
-		set, err := dataset.Open(ctx, dataset.Config{Files: []string{o.file}, BatchSize: o.batchSize, Epochs: 1, Shuffle: dataset.ShuffleNone, Layout: model.Layout()})
+	if predict.IsRecords(o.File) {
+		set, err := dataset.Open(ctx, dataset.Config{Files: []string{o.File}, BatchSize: o.batchSize, Epochs: 1, Shuffle: dataset.ShuffleNone, Layout: model.Layout()})
 		if err != nil {
 			return err
 		}
 		defer set.Close()
 		batches = set
 	} else {
-		rows, err := model.OpenRows(ctx, o.file, stdin, o.columns, o.batchSize)
+		rows, err := model.OpenRows(ctx, o.File, stdin, o.Columns, o.batchSize)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
-		rows.Skip = o.skip(stderr)
+		rows.Skip = o.Skip(tell(stderr))
 		in, batches = rows.Table, rows
 	}
-	out, write, err := predict.Answers(stdout, o.out, o.overwrite, in, predict.Format(o.format), model.Renderer)
+	out, write, err := predict.Answers(stdout, o.Out, o.Overwrite, in, predict.Format(o.Format), model.Renderer)
 	if err != nil {
 		return err
 	}
@@ -248,16 +199,16 @@ func answerRecords(ctx context.Context, o *options, model *served.Model, stdin i
 
 // answerTexts answers all texts, and prints how many were cut because they were too long.
 func answerTexts(ctx context.Context, o *options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
-	in := predict.Source(&predict.List{Texts: o.texts, Pairs: o.pairs})
-	if o.file != "" {
-		opened, closeFile, err := predict.Open(ctx, o.file, stdin, o.columns)
+	in := predict.Source(&predict.List{Texts: o.Texts, Pairs: o.Pairs})
+	if o.File != "" {
+		opened, closeFile, err := predict.Open(ctx, o.File, stdin, o.Columns)
 		if err != nil {
 			return err
 		}
 		defer closeFile()
 		in = opened
 		// On a terminal, answer each line as it is typed.
-		if f, ok := stdin.(*os.File); ok && o.file == "-" && term.IsTerminal(int(f.Fd())) {
+		if f, ok := stdin.(*os.File); ok && o.File == "-" && term.IsTerminal(int(f.Fd())) {
 			o.batchSize = 1
 		}
 	}
@@ -265,8 +216,8 @@ func answerTexts(ctx context.Context, o *options, model *served.Model, stdin io.
 	if err != nil {
 		return err
 	}
-	predictor.Skip = o.skip(stderr)
-	out, write, err := predict.Answers(stdout, o.out, o.overwrite, in, predict.Format(o.format), model.Renderer)
+	predictor.Skip = o.Skip(tell(stderr))
+	out, write, err := predict.Answers(stdout, o.Out, o.Overwrite, in, predict.Format(o.Format), model.Renderer)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/internal/app/asked"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -16,7 +16,7 @@ import (
 
 func newPredict(g *globals) *cobra.Command {
 	var r runFlags
-	var a asked
+	var a question
 	cmd := &cobra.Command{
 		Use:   "predict --run FOLDER (--text TEXT | --file FILE | --split SPLIT) [flags]",
 		Short: "Predict with a run's checkpoint",
@@ -66,74 +66,40 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 			return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm", task)
 		}
 		run.TopK = a.topK
-		var skipped skippedRows
-		if a.skipBad {
-			run.Skip = skipped.add(env.Log)
-		}
+		run.Skip = a.Skip(func(err error) { env.Log.Warn("bad row", "error", err) })
 		err = a.predict(cmd, run, env.Log)
-		if skipped > 0 {
-			env.Log.Warn("skipped bad rows", "file", a.file, "skipped", int(skipped))
+		if a.Skipped > 0 {
+			env.Log.Warn("skipped bad rows", "file", a.File, "skipped", a.Skipped)
 		}
-		if is[*predict.LineError](err) && !a.skipBad {
-			err = fmt.Errorf("%w; correct the row, or leave such rows out with --skip-bad-rows", err)
-		}
-		return err
+		return a.Explain(err)
 	}
 	return cmd
 }
 
-// asked holds the flags that say what to predict.
-type asked struct {
-	texts, pairs                    []string
-	file, split, vocab, format, out string
-	lowercase, lowercaseGiven       bool
-	overwrite, skipBad              bool
-	topK                            int
-	columns                         predict.Columns
+// question holds the flags that say what to predict.
+type question struct {
+	asked.Flags
+	split, vocab              string
+	lowercase, lowercaseGiven bool
+	topK                      int
 }
 
 // add adds the flags.
-func (a *asked) add(f *pflag.FlagSet) {
-	f.StringArrayVar(&a.texts, "text", nil, "text to classify; may be repeated")
-	f.StringArrayVar(&a.pairs, "text-pair", nil, "second `TEXT` of the pair; once for each --text")
-	f.StringVar(&a.file, "file", "", "file of texts; - is standard input")
-	f.StringVar(&a.columns.Text, "text-column", "", "column of the text in the file")
-	f.StringVar(&a.columns.Pair, "pair-column", "", "column of the second text of a pair")
-	f.StringVar(&a.columns.ID, "id-column", "", "the only column to keep beside the answers (default: all)")
-	f.BoolVar(&a.columns.NoHeader, "no-header", false, "the file has no header row")
-	f.StringVar(&a.columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv, jsonl or json (an array of objects) (default: by its name)")
-	f.StringVar(&a.columns.Delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
-	f.StringVar(&a.columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
-	f.BoolVar(&a.skipBad, "skip-bad-rows", false, "leave out the rows of the file that cannot be answered, such as empty texts, and count them")
+func (a *question) add(f *pflag.FlagSet) {
+	a.Add(f)
 	f.StringVar(&a.split, "split", "", "classify this split of the run's data")
 	f.StringVar(&a.vocab, "vocab", "", "vocabulary `FILE` (default: the run's)")
 	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
-	f.StringVar(&a.format, "format", "", "format of the answers: text, tsv, csv or json (default: by the name of --out, else text, or that of a file with columns)")
 	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each [MASK]")
-	f.StringVar(&a.out, "out", "", "`FILE` for the answers; may end in .gz or .zst (default: standard output)")
-	f.BoolVar(&a.overwrite, "overwrite", false, "replace the file for the answers")
 	help.Group(f, "What to answer", "text", "text-pair", "file", "split")
 	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding", "skip-bad-rows")
 	help.Group(f, "The vocabulary", "vocab", "lowercase")
 	help.Group(f, "Output", "out", "overwrite", "format", "top-k")
 }
 
-// skippedRows counts rows that are left out.
-type skippedRows int
-
-// add returns a function that counts a row, and logs the first ones.
-func (s *skippedRows) add(log *slog.Logger) func(error) {
-	const most = 10 // as gorbit convert
-	return func(err error) {
-		if *s++; *s <= most {
-			log.Warn("bad row", "error", err)
-		}
-	}
-}
-
 // validate checks the flags, which f has parsed.
-func (a *asked) validate(f *pflag.FlagSet) error {
+func (a *question) validate(f *pflag.FlagSet) error {
 	given := 0
 	for _, name := range []string{"text", "file", "split"} {
 		if f.Changed(name) {
@@ -143,40 +109,22 @@ func (a *asked) validate(f *pflag.FlagSet) error {
 	if given != 1 {
 		return usagef("%d of --text, --file and --split given; expected one", given)
 	}
-	for name, value := range map[string]string{"file": a.file, "split": a.split} {
+	for name, value := range map[string]string{"file": a.File, "split": a.split} {
 		if f.Changed(name) && value == "" {
 			return usagef("--%s is empty; expected a name", name)
 		}
 	}
-	if len(a.pairs) > 0 && len(a.pairs) != len(a.texts) {
-		return usagef("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(a.texts), len(a.pairs))
-	}
-	if a.file == "" && a.skipBad {
-		return usagef("--skip-bad-rows is given without --file; expected both, or neither")
-	}
-	if a.file == "" && a.columns != (predict.Columns{}) {
-		return usagef("columns, or a format of the input, are given without --file; expected them only with --file")
-	}
 	if a.topK < 1 {
 		return usagef("--top-k is %d; expected 1 or more", a.topK)
 	}
-	if f.Changed("out") && a.out == "" {
+	if f.Changed("out") && a.Out == "" {
 		return usagef("--out is empty; expected a name")
 	}
-	if a.overwrite && a.out == "" {
-		return usagef("--overwrite is given without --out; expected both, or neither")
-	}
-	if err := a.columns.Validate(); err != nil {
-		return usagef("%w", err)
-	}
-	if err := predict.Format(a.format).Validate(); err != nil {
-		return usagef("--format: %w", err)
-	}
-	return nil
+	return a.Validate()
 }
 
 // predict writes the answers to everything that was asked.
-func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
+func (a *question) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
 	if !run.TakesTexts() {
 		return a.predictRecords(cmd, run, log)
 	}
@@ -189,7 +137,7 @@ func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	out, write, err := predict.Answers(cmd.OutOrStdout(), a.out, a.overwrite, source, predict.Format(a.format), renderer)
+	out, write, err := predict.Answers(cmd.OutOrStdout(), a.Out, a.Overwrite, source, predict.Format(a.Format), renderer)
 	if err != nil {
 		return err
 	}
@@ -210,8 +158,8 @@ func (a *asked) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) er
 
 // predictRecords writes the answers of a model that takes no texts: to the records of a split or of a
 // TFRecord file, or to the rows of a table.
-func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
-	if len(a.texts) > 0 {
+func (a *question) predictRecords(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
+	if len(a.Texts) > 0 {
 		return usagef("--text is given, and the graph of the run takes no texts; expected records, with --split, or values in columns, with --file")
 	}
 	ctx := cmd.Context()
@@ -221,15 +169,15 @@ func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run, log *slog.Log
 	}
 	var in predict.Source
 	var rows *predict.Rows
-	records := predict.IsRecords(a.file)
-	if a.file != "" && !records {
-		if rows, err = run.OpenRows(ctx, a.file, cmd.InOrStdin(), a.columns); err != nil {
+	records := predict.IsRecords(a.File)
+	if a.File != "" && !records {
+		if rows, err = run.OpenRows(ctx, a.File, cmd.InOrStdin(), a.Columns); err != nil {
 			return err
 		}
 		defer rows.Close()
 		in = rows.Table
 	}
-	out, write, err := predict.Answers(cmd.OutOrStdout(), a.out, a.overwrite, in, predict.Format(a.format), renderer)
+	out, write, err := predict.Answers(cmd.OutOrStdout(), a.Out, a.Overwrite, in, predict.Format(a.Format), renderer)
 	if err != nil {
 		return err
 	}
@@ -241,7 +189,7 @@ func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run, log *slog.Log
 			log.Warn("texts that were too long were cut; their answers use only their beginning", "texts", n)
 		}
 	case records:
-		err = run.PredictRecords(ctx, []string{a.file}, write)
+		err = run.PredictRecords(ctx, []string{a.File}, write)
 	default:
 		err = run.PredictSplit(ctx, a.split, write)
 	}
@@ -249,18 +197,18 @@ func (a *asked) predictRecords(cmd *cobra.Command, run *train.Run, log *slog.Log
 }
 
 // source returns the texts of --text or --file, and a function that closes the file.
-func (a *asked) source(cmd *cobra.Command, run *train.Run, log *slog.Logger) (predict.Source, func() error, error) {
-	if a.file == "" {
-		return &predict.List{Texts: a.texts, Pairs: a.pairs}, func() error { return nil }, nil
+func (a *question) source(cmd *cobra.Command, run *train.Run, log *slog.Logger) (predict.Source, func() error, error) {
+	if a.File == "" {
+		return &predict.List{Texts: a.Texts, Pairs: a.Pairs}, func() error { return nil }, nil
 	}
-	columns := a.columns
+	columns := a.Columns
 	if m := run.Manifest; m != nil {
 		columns.Trained = predict.TrainedColumns{Text: m.Columns.Text, Pair: m.Columns.Pair}
 	}
-	in, closeFile, err := predict.Open(cmd.Context(), a.file, cmd.InOrStdin(), columns)
+	in, closeFile, err := predict.Open(cmd.Context(), a.File, cmd.InOrStdin(), columns)
 	if t, ok := in.(*predict.Table); ok && columns.Text == "" {
 		first, second := t.TextColumns()
-		log.Info("columns as in the run's data", "file", a.file, "text", first, "pair", second)
+		log.Info("columns as in the run's data", "file", a.File, "text", first, "pair", second)
 	}
 	return in, closeFile, err
 }
