@@ -441,7 +441,7 @@ func (c *documentChecks) check(where string, call shellCall) error {
 	case path.Base(program) == "gorbit":
 		return checkGorbit(args, call.open)
 	case path.Base(program) == "gorbit-predict":
-		return checkFlags(filepath.Join(testkit.Root(), "cmd", "gorbit-predict"), args)
+		return checkFlags(args, "cmd/gorbit-predict", "internal/app/asked")
 	case program == "make":
 		return c.checkMake(where, args)
 	case program == "go":
@@ -486,9 +486,12 @@ func checkGorbit(args []string, open bool) error {
 	return nil
 }
 
-// checkFlags checks that the Go source in a folder declares the flags.
-func checkFlags(folder string, args []string) error {
-	text := goSource(folder)
+// checkFlags checks that the Go source in one of the folders declares the flags.
+func checkFlags(args []string, folders ...string) error {
+	text := ""
+	for _, folder := range folders {
+		text += goSource(filepath.Join(testkit.Root(), folder))
+	}
 	for _, arg := range args {
 		name, isFlag := strings.CutPrefix(arg, "--")
 		name, _, _ = strings.Cut(name, "=")
