@@ -31,7 +31,7 @@ func (e *SlowPrecisionError) Error() string {
 
 // NoPrecisionError says that a process cannot compute in the precision of a graph at all.
 type NoPrecisionError struct {
-	Precision string // graphs.BF16
+	Precision string // graphs.BF16 or graphs.FP16
 	Worker    string // address of the worker, "" for this process
 	Why       string
 }

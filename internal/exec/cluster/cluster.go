@@ -88,6 +88,7 @@ type Worker struct {
 	Instructions string // of the kernels: avx512, avx2 or generic
 	NativeBF16   bool   // its CPU has native bfloat16 products
 	NoBF16       string // why its TensorFlow has no bfloat16 products at all; "" if it has
+	NoFP16       string // why its TensorFlow has no float16 products at all; "" if it has
 	Gorbit       string
 	TensorFlow   string
 	Cores        int

@@ -60,6 +60,7 @@ type hello struct {
 	Instructions  string `json:"instructions,omitempty"`
 	BF16          bool   `json:"bf16,omitempty"`
 	NoBF16        string `json:"no_bf16,omitempty"`
+	NoFP16        string `json:"no_fp16,omitempty"`
 	Devices       string `json:"devices,omitempty"`
 	PID           int    `json:"pid,omitempty"`
 	Cores         int    `json:"cores,omitempty"`

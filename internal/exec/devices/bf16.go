@@ -55,6 +55,20 @@ func noBF16(avx512 bool, getenv func(string) string) string {
 	return fmt.Sprintf("%s=%s leaves oneDNN no way to compute it; unset it, or set it to AVX512_CORE_BF16", name, getenv(name))
 }
 
+// NoFP16 returns why TensorFlow ends the process at the first product of float16 matrices, or "" if it
+// does not. TensorFlow gives these products to oneDNN if the CPU has AVX512-FP16, as with NoBF16.
+func NoFP16() string {
+	return noFP16(slices.Contains(strings.Fields(cpuinfo("flags")), "avx512_fp16"), os.Getenv)
+}
+
+func noFP16(has bool, getenv func(string) string) string {
+	name, limit := oneDNNLimit(getenv)
+	if !has || oneDNNOff(getenv(switchVariable)) || !slices.Contains(belowBF16, limit) && limit != "avx512_core_bf16" {
+		return ""
+	}
+	return fmt.Sprintf("%s=%s leaves oneDNN no way to compute it; unset it, or set it to AVX512_CORE_FP16", name, getenv(name))
+}
+
 // switchVariable is the environment variable that turns oneDNN on and off in TensorFlow.
 const switchVariable = "TF_ENABLE_ONEDNN_OPTS"
 

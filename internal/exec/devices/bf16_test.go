@@ -59,6 +59,28 @@ func TestNoBF16(t *testing.T) {
 	}
 }
 
+// TestNoFP16 checks which limits of oneDNN end a process at its first product of float16.
+func TestNoFP16(t *testing.T) {
+	for _, test := range []struct {
+		fp16        bool
+		environment string
+		want        string
+	}{
+		{true, "", ""},
+		{true, "ONEDNN_MAX_CPU_ISA=avx2", "ONEDNN_MAX_CPU_ISA=avx2 leaves oneDNN no way"},
+		{true, "DNNL_MAX_CPU_ISA=AVX512_CORE", "DNNL_MAX_CPU_ISA=AVX512_CORE leaves"},
+		{true, "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16", "set it to AVX512_CORE_FP16"},
+		{true, "ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16", ""},
+		{true, "TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=AVX2", ""},
+		{false, "ONEDNN_MAX_CPU_ISA=AVX2", ""},
+	} {
+		got := noFP16(test.fp16, environment(test.environment))
+		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%v %s: %q, want %q", test.fp16, test.environment, got, test.want)
+		}
+	}
+}
+
 // environment looks up variables in a list of NAME=VALUE.
 func environment(list string) func(string) string {
 	set := make(map[string]string)

@@ -68,8 +68,9 @@ func Measure(ctx context.Context, k Key, long time.Duration) (Peak, error) {
 	if !ok {
 		return Peak{}, fmt.Errorf("precision is %q; expected float32, bf16 or fp16", k.Precision)
 	}
-	if reason := devices.NoBF16(); reason != "" && k.Kind == "CPU" && k.Precision == "bf16" {
-		return Peak{}, fmt.Errorf("matrix products in bf16 would end the process: %s", reason)
+	no := map[string]string{"bf16": devices.NoBF16(), "fp16": devices.NoFP16()}
+	if reason := no[k.Precision]; reason != "" && k.Kind == "CPU" {
+		return Peak{}, fmt.Errorf("matrix products in %s would end the process: %s", k.Precision, reason)
 	}
 	best := 0.0
 	for _, shape := range sizes[k.Kind].shapes {

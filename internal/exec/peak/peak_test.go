@@ -14,7 +14,7 @@ import (
 
 func TestMeasure(t *testing.T) {
 	for precision := range dtypes {
-		if precision == "bf16" && devices.NoBF16() != "" {
+		if precision == "bf16" && devices.NoBF16() != "" || precision == "fp16" && devices.NoFP16() != "" {
 			continue
 		}
 		rate, err := products(t.Context(), "CPU", dtypes[precision], 32, 32, 2, 0)

@@ -14,22 +14,22 @@ import (
 
 // Computer is a process that computes.
 type Computer struct {
-	worker string // address of the worker; "" for this process
-	Device string // the first device; all have the same type
-	Bf16   bool   // whether its CPU has instructions for bfloat16
-	why    string // why bf16 is false, if known
-	no     string // why it cannot compute in bfloat16 at all; "" if it can
+	worker string            // address of the worker; "" for this process
+	Device string            // the first device; all have the same type
+	Bf16   bool              // whether its CPU has instructions for bfloat16
+	why    string            // why bf16 is false, if known
+	no     map[string]string // why it cannot compute in a precision at all; "" if it can
 }
 
 // Computers returns the processes that compute a model: the workers, or this process if there are
 // none.
 func Computers(s strategy.Strategy, workers *cluster.Cluster) []Computer {
 	if workers == nil {
-		return []Computer{{Device: s.Runtime().Devices[0], Bf16: devices.NativeBF16(), why: devices.SlowBF16(), no: devices.NoBF16()}}
+		return []Computer{{Device: s.Runtime().Devices[0], Bf16: devices.NativeBF16(), why: devices.SlowBF16(), no: map[string]string{graphs.BF16: devices.NoBF16(), graphs.FP16: devices.NoFP16()}}}
 	}
 	var out []Computer
 	for _, w := range workers.Workers() {
-		out = append(out, Computer{worker: w.Address, Device: w.Devices[0], Bf16: w.NativeBF16, no: w.NoBF16})
+		out = append(out, Computer{worker: w.Address, Device: w.Devices[0], Bf16: w.NativeBF16, no: map[string]string{graphs.BF16: w.NoBF16, graphs.FP16: w.NoFP16}})
 	}
 	return out
 }
@@ -50,8 +50,8 @@ func PossiblePrecision(p params.Params, precision string, all []Computer) error 
 		return nil
 	}
 	for _, on := range all {
-		if precision == graphs.BF16 && on.no != "" && strings.Contains(strings.ToUpper(on.Device), "CPU:") {
-			return &params.NoPrecisionError{Precision: precision, Worker: on.worker, Why: on.no}
+		if why := on.no[precision]; why != "" && strings.Contains(strings.ToUpper(on.Device), "CPU:") {
+			return &params.NoPrecisionError{Precision: precision, Worker: on.worker, Why: why}
 		}
 	}
 	return nil
