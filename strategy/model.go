@@ -62,7 +62,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
-	s, err := newSession(t, def, config, graphRewrites(withKernels))
+	s, err := newSession(t, def, config, graphRewrites(withKernels, len(t.devices)))
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}

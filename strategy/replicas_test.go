@@ -196,6 +196,7 @@ func TestSameBitsAgain(t *testing.T) {
 	for _, w := range []way{
 		{"4 lanes", 0, 1, 1, Config{Lanes: 4}},
 		{"2 lanes, standard operations", 0, 1, 1, Config{Lanes: 2, StandardOps: true}},
+		{"4 lanes, standard operations", 0, 1, 1, Config{Lanes: 4, StandardOps: true}},
 		{"sharded 4", 0, 4, 1, Config{ShardOptimizer: true}},
 	} {
 		t.Run(w.name, func(t *testing.T) {
@@ -378,6 +379,9 @@ func TestNotFiniteEverywhere(t *testing.T) {
 // TestOverflowEverywhere wants a step whose gradients are too large for float16 on one
 // replica alone to be skipped by all, and the next to be made by all.
 func TestOverflowEverywhere(t *testing.T) {
+	if why := devices.NoFP16(); why != "" {
+		t.Skip(why)
+	}
 	if testing.Short() {
 		t.Skip("computes for long")
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 	"github.com/gorbit-ml/gorbit/tpu"
@@ -439,6 +440,9 @@ func TestTPUEvaluates(t *testing.T) {
 
 // TestTPUInBF16 makes a step of an export that computes in bfloat16.
 func TestTPUInBF16(t *testing.T) {
+	if why := devices.NoBF16(); why != "" {
+		t.Skip(why)
+	}
 	if testing.Short() {
 		t.Skip("computes for long")
 	}
