@@ -83,7 +83,7 @@
 
   // --- the axis ---
 
-  // between returns the value at x of the straight lines through points, which begin at 0 and go on as the last.
+  // between returns the value at x of the straight lines through points, which begin at 0 and continue as the last.
   const between = (xs, ys, x) => {
     let low = 0, high = xs.length - 1;
     if (x >= xs[high]) {
