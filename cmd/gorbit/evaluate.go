@@ -265,7 +265,7 @@ func (r *evaluatedRows) add(f *pflag.FlagSet) {
 	f.StringVar(&r.predictions, "predictions", "", "`FILE` for the predictions, a line of JSON for each example; may end in .gz or .zst")
 	f.BoolVar(&r.overwrite, "overwrite", false, "replace the file for the predictions")
 	f.IntVar(&r.worst, "worst", 0, "how many of the examples of the highest loss to list")
-	f.StringVar(&r.sources, "sources", "", "`FOLDER` with the files that the data were made of, for their texts (default: beside the data, or here)")
+	f.StringVar(&r.sources, "sources", "", "`FOLDER` with the files that the data were made of, for their texts (default: next to the data, or here)")
 	help.Group(f, "Single examples", "predictions", "overwrite", "worst", "sources")
 }
 

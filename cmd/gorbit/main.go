@@ -106,7 +106,7 @@ func stopContext(args []string) (_ context.Context, release func()) {
 		doing = func() string { return stopsTraining(calls.Load()) }
 	}
 	if len(args) > 0 && args[0] == "watch" {
-		doing = func() string { return "the run goes on; watching ends" }
+		doing = func() string { return "the run continues; watching ends" }
 	}
 	go stopOn(signals, doing, os.Stderr, cancel, os.Exit)
 	return ctx, func() {

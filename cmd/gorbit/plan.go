@@ -23,7 +23,7 @@ import (
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
-// planFlags are the flags of gorbit plan beside those of gorbit train.
+// planFlags are the flags of gorbit plan in addition to those of gorbit train.
 type planFlags struct {
 	run             string
 	files, settings []string
@@ -53,7 +53,7 @@ the memory ends alone, and is named as such.`,
 	f.StringArrayVar(&p.files, "params", nil, "YAML `FILE` of params; may be repeated, later files win")
 	f.StringArrayVar(&p.settings, "set", nil, "one param, as `SECTION.NAME=VALUE`; may be repeated")
 	help.Group(f, "The run and its params", "run", "params", "set")
-	f.IntSliceVar(&p.sizes, "batch-sizes", nil, "batch sizes `N,N...` to try beside the run's own (default: half of it, twice and four times as many)")
+	f.IntSliceVar(&p.sizes, "batch-sizes", nil, "batch sizes `N,N...` to try in addition to the run's own (default: half of it, twice and four times as many)")
 	f.Int64Var(&p.steps, "probe-steps", 8, "steps `N` that are measured with each batch size, after as many to warm up")
 	f.Int64Var(&p.evals, "probe-batches", 8, "batches `N` of an evaluation that are measured")
 	f.Float64Var(&p.memory, "memory", 0, "memory in `GIB` that the training may have (default: what is available)")
