@@ -107,8 +107,8 @@ class Classification(encoded.EncoderTask):
     ) -> None:
         """Makes the model.
 
-        `precision` is one of task.PRECISIONS; `lora` freezes the encoder and adds adapters. `labels`
-        are the names of the labels, if they are known.
+        `precision` is one of task.PRECISIONS; `lora` freezes the encoder and adds adapters.
+        `labels` are the names of the labels, if they are known.
         """
         build = encoded.Build(config, seed, recompute, precision, lora)
         compute = build.compute

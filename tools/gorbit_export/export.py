@@ -204,7 +204,7 @@ class Export(tf.Module):
         return {path: layer.merged() for path, layer in self.adapted.items()}
 
     def train_pass(self) -> Any:
-        """Returns `gradients` traced anew at its first call, for tries of a task's own."""
+        """Returns `gradients` traced again at its first call, for tries of a task's own."""
         task = self._task
         specs = [f.spec() for f in task.features if not f.aside] + [
             tf.TensorSpec([2], tf.int64, "seed")

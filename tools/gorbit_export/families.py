@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """The names of an encoder layer's parts in Hugging Face's files, behind that of the layer."""
+    """The names of an encoder layer's parts in Hugging Face's files, after that of the layer."""
 
     query: str = "attention.self.query"
     key: str = "attention.self.key"

@@ -17,7 +17,7 @@ UNCOUNTED = -1
 PREFIXES = "BIES"
 """What the tags of entities begin with, followed by "-" and the type."""
 OUTSIDE = len(PREFIXES)
-"""The number of the tag O, behind those of PREFIXES."""
+"""The number of the tag O, after those of PREFIXES."""
 
 
 class BertTagger(tf.Module):
@@ -168,8 +168,8 @@ class EntityTags:
     """Finds the entities that tags stand for, by the rules of seqeval 1.2 in its default mode.
 
     Those are the rules of the CoNLL-2000 script: a tag is O, or a prefix (B, I, E or S) and a
-    type; an entity starts at B and S, at I or E behind O, E, S or the beginning, and where the
-    type changes; it ends before B, S and O, behind E and S, and before another type.
+    type; an entity starts at B and S, at I or E after O, E, S or the beginning, and where the
+    type changes; it ends before B, S and O, after E and S, and before another type.
     """
 
     def __init__(self, labels: tuple[str, ...]) -> None:
@@ -243,7 +243,7 @@ class EntityTags:
         behind = among(past, "ES") | tf.equal(past, OUTSIDE)
         starts = among(prefix, "BS") | (among(prefix, "IE") & (behind | changed))
         stops = among(past, "ES") | (among(past, "BI") & (among(prefix, "BS") | outside | changed))
-        # An entity ends before the first stop behind its start.
+        # An entity ends before the first stop after its start.
         size = tf.shape(tags)[0]
         places = tf.range(size)
         stopped = tf.sort(tf.where(stops | fresh, places, size))
@@ -254,7 +254,7 @@ class EntityTags:
 
 @dataclasses.dataclass(frozen=True)
 class _Spans:
-    """Entities among words: whether one starts at a word, its type, and the word behind its end."""
+    """Entities among words: whether one starts at a word, its type, and the word after its end."""
 
     starts: Tensor
     kinds: Tensor

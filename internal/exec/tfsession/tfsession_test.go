@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -164,7 +165,9 @@ func TestSilentServer(t *testing.T) {
 			close(m.speak)
 			m.hears("CloseSession") // of both sessions
 			m.hears("CloseSession")
-			c.calls.Lock() // once the session is closed
+			for !c.calls.TryLock() {
+				runtime.Gosched() // until the session is closed
+			}
 			c.calls.Unlock()
 			if err := c.run(t.Context(), "third"); err == nil || !strings.Contains(err.Error(), "session is closed") {
 				t.Errorf("after the end: %v", err)

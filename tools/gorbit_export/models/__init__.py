@@ -29,7 +29,7 @@ class Feature:
         name: the argument's name, and by default that of the record's feature.
         dtype: "uint8", "int32", "int64", "float32" or "bool".
         shape: length of each axis. The first is None, the examples. One name of axes may be
-            open beside it: such features are padded to the longest example of the batch.
+            open next to it: such features are padded to the longest example of the batch.
         label: whether it is part of the answer; prediction does not take it.
         role: "input", "label", "weight" or "id", where `label` does not say it.
         minimum: least valid number, of integers; 0 where `below` is set.

@@ -2,7 +2,7 @@
 
 Keras forgets a variable's initializer once it has called it. So it is written down when it is
 called, with a checksum of the values: a variable whose values changed since was given others,
-by a file or by `assign`, and is not drawn anew.
+by a file or by `assign`, and is not drawn again.
 """
 
 from __future__ import annotations

@@ -312,7 +312,7 @@ def _slot_name(slot: Any, path: str, used: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _swapped(holder: Any, value: Any) -> Any:
-    """Gives a keras.Variable another value behind it for a while."""
+    """Gives a keras.Variable another value for a while, without telling it."""
     old = holder._value
     holder._value = value
     try:

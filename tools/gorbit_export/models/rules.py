@@ -139,7 +139,7 @@ def check_variables(named: names.Names) -> None:
             raise Refusal(
                 f"variable {path} has the constraint "
                 f"{getattr(constraint, '__name__', type(constraint).__name__)}, which gorbit does "
-                "not apply behind a step; expected none, or the same in the layer's call()"
+                "not apply after a step; expected none, or the same in the layer's call()"
             )
         if dtype not in _DTYPES:
             raise Refusal(f"variable {path} is {dtype}; expected one of {', '.join(_DTYPES)}")

@@ -12,7 +12,6 @@ from typing import Any, Callable
 
 from gorbit_export.models import Model, Refusal
 
-
 _NO_TF_KERAS = "tf-keras is not installed; run pip install --no-deps 'tf-keras==2.18.*'"
 
 
