@@ -44,7 +44,7 @@ func TestPages(t *testing.T) {
 			mlflow, addresses := trackingtest.New(), freeAddresses(t, 2)
 			env.Defer(mlflow.Close)
 			for name, value := range map[string]string{
-				"SMALL": filepath.Join(u.dir, "small"), "GRAPH": testkit.Export(t, model, "--pooling", "mean"), "ROOT": testkit.Root(), "MLFLOW": mlflow.URL, "ADDRESS": addresses[0], "ADDRESS2": addresses[1],
+				"SMALL": filepath.Join(u.dir, "small"), "GRAPH": testkit.Export(t, model, "--pooling", "mean"), "ROOT": testkit.Root(), "MLFLOW": mlflow.URL, "ADDRESS": addresses[0], "ADDRESS2": addresses[1], "GIVEN": given,
 				"PATH": u.bin + ":" + env.Getenv("PATH"), "PYTHONPATH": filepath.Join(testkit.Root(), "tools"), "XDG_CACHE_HOME": filepath.Join(env.WorkDir, "cache"),
 				"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1", "CI": "true",
 			} {

@@ -45,6 +45,9 @@ func (m tests) Run() int {
 	return m.M.Run()
 }
 
+// given is the folder of the tables and vocabularies that several scripts use, which they find in $GIVEN.
+var given = filepath.Join(testkit.Root(), "cmd/gorbit/testdata/given")
+
 // TestScripts runs the command line as a user would. Scripts find a small export
 // in $GRAPH and gs://b/graph, and an address to listen on in $ADDRESS.
 func TestScripts(t *testing.T) {
@@ -63,6 +66,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			asElsewhere(env)
 			env.Setenv("GRAPH", graph)
+			env.Setenv("GIVEN", given)
 			bucket := gcstest.NewServer("b")
 			env.Defer(bucket.Close)
 			if err := bucket.PutFolder(graph, "graph"); err != nil {

@@ -26,6 +26,7 @@ func TestTextTasks(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			asElsewhere(env)
 			env.Setenv("GRAPHS", graphs)
+			env.Setenv("GIVEN", given)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch},

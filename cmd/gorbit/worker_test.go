@@ -1,77 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/base/version"
-	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
-
-// TestWorker starts the worker command, connects to it, and stops it with SIGINT as a terminal
-// does.
-func TestWorker(t *testing.T) {
-	t.Parallel()
-	cmd := testkit.Command(t, "gorbit", "worker", "--listen", "127.0.0.1:0", "--devices", "cpu:2", "--threads", "1")
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Process.Kill()
-	lines := bufio.NewReader(out)
-	line, err := lines.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, found := strings.CutPrefix(line, "listening on ")
-	address, rest, _ := strings.Cut(address, " ")
-	if !found || rest != "with cpu:2\n" {
-		t.Fatalf("printed %q", line)
-	}
-	listed, err := testkit.Command(t, "gorbit", "devices", "--workers", address).Output()
-	if err != nil || strings.Count(string(listed), address) != 2 || !strings.Contains(string(listed), cluster.GroupLeader+"/device:CPU:1") {
-		t.Errorf("gorbit devices --workers: %v\n%s", err, listed)
-	}
-	f, err := cluster.Connect(t.Context(), cluster.Config{Addresses: []string{address}, Timeout: time.Minute, Version: version.String()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{cluster.GroupLeader + "/device:CPU:0", cluster.GroupLeader + "/device:CPU:1"}
-	if got := f.Workers()[0].Devices; !slices.Equal(got, want) {
-		t.Errorf("devices %v, want %v", got, want)
-	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
-		t.Errorf("printed %q too (%v)", rest, err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, &log)
-	}
-	if !strings.Contains(log.String(), "TensorFlow's gRPC has no authentication") {
-		t.Errorf("no warning about security:\n%s", &log)
-	}
-}
 
 // preload compiles a library and returns the setting of the environment that makes a program load
 // it before its own libraries.
