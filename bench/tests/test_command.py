@@ -9,7 +9,7 @@ import pytest
 
 from harness import cli, venvs
 from peers.base import BENCH, ROOT
-from suites import base
+from suites import base, predict, serve, text
 
 
 def chosen(monkeypatch, argv):
@@ -41,6 +41,14 @@ def test_environments_that_are_missing_are_named(monkeypatch, tmp_path, capsys):
         error = f"{tmp_path}/{name}/bin/python is not there"
         assert options.settings.venvs[name].error == error
         assert f"{name}: {error}" in capsys.readouterr().out or name != "hf"
+
+
+@pytest.mark.parametrize("suite", [predict, serve, text])
+def test_texts_that_are_missing_are_said(options, monkeypatch, capsys, suite):
+    monkeypatch.setattr(base, "beside", lambda *names: None)
+    monkeypatch.setattr(base, "REVIEWS", "/no/reviews.txt")
+    suite.run(options("--vocab", __file__))
+    assert ": skipped, /no/reviews.txt is not there: make fetch" in capsys.readouterr().out
 
 
 def test_the_command_makes_as_many_rounds_as_the_rows_have(monkeypatch):

@@ -6,16 +6,14 @@ import pytest
 
 import masked_losses
 import peers
-from harness import cli, plan
+from harness import plan
 from peers import gemm
 from suites import base, mlm
 
 
 @pytest.fixture
-def options(monkeypatch):
-    monkeypatch.setattr(cli, "version", lambda program: "1")
-    argv = ["--only", "mlm", "--quick", "--venvs", "/nowhere"]
-    return cli.choose(cli.parser().parse_args(argv))
+def options(options):
+    return options("--only", "mlm", "--quick")
 
 
 def line(peer, variant, tokens):

@@ -2,21 +2,9 @@
 
 import pathlib
 
-import pytest
-
-from harness import cli, plan, process
+from harness import plan, process
 from peers import gorbit
 from suites import base, predict
-
-
-@pytest.fixture
-def options(monkeypatch, tmp_path):
-    def make(*argv):
-        monkeypatch.setattr(cli, "version", lambda program: "1")
-        monkeypatch.setattr(cli, "BENCH", str(tmp_path))
-        return cli.choose(cli.parser().parse_args(["--venvs", "/nowhere", *argv]))
-
-    return make
 
 
 def test_pairs_come_with_one_of_the_two_forms_of_files(options, monkeypatch, tmp_path):
@@ -44,13 +32,6 @@ def test_without_pairs_the_reviews_are_taken(options, monkeypatch, tmp_path):
     got = predict.pairs(options())
     assert got.count == 1
     assert pathlib.Path(got.file).read_text() == "a\tb\ufffd\n"
-
-
-def test_what_is_missing_is_said(options, monkeypatch, capsys):
-    monkeypatch.setattr(base, "beside", lambda *names: None)
-    monkeypatch.setattr(base, "REVIEWS", "/no/reviews.txt")
-    predict.run(options("--vocab", __file__))
-    assert "predict: skipped, /no/reviews.txt is not there: make fetch" in capsys.readouterr().out
 
 
 def test_evaluation_answers_all_examples_of_its_split():

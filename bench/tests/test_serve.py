@@ -2,21 +2,8 @@
 
 import threading
 
-import pytest
-
-from harness import cli
 from peers import serving
-from suites import base, serve
-
-
-@pytest.fixture
-def options(monkeypatch, tmp_path):
-    def make(*argv):
-        monkeypatch.setattr(cli, "version", lambda program: "1")
-        monkeypatch.setattr(cli, "BENCH", str(tmp_path))
-        return cli.choose(cli.parser().parse_args(["--venvs", "/nowhere", *argv]))
-
-    return make
+from suites import serve
 
 
 def test_a_batch_is_what_waits():
@@ -67,10 +54,3 @@ def test_the_table_has_the_best_of_each(options):
     assert "| 300; 20, 40 |" in text
     assert "| 150; 40, 80 |" in text
     assert "2.00 times its answers at 0.50 times its p50 with 8 clients" in text
-
-
-def test_what_is_missing_is_said(options, monkeypatch, capsys):
-    monkeypatch.setattr(base, "beside", lambda *names: None)
-    monkeypatch.setattr(base, "REVIEWS", "/no/reviews.txt")
-    serve.run(options("--vocab", __file__))
-    assert "serve: skipped, /no/reviews.txt is not there: make fetch" in capsys.readouterr().out

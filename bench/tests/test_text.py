@@ -2,23 +2,11 @@
 
 import json
 
-import pytest
-
-from harness import cli, plan
+from harness import plan
 from peers import text as programs
-from suites import base, text
+from suites import text
 
 NEEDS = {"vocab": "/v", "text": "/t", "table": "/tsv", "text_bench": "/b", "convert_test": "/c"}
-
-
-@pytest.fixture
-def options(monkeypatch):
-    def make(*argv):
-        monkeypatch.setattr(cli, "version", lambda program: "1")
-        argv = ["--quick", "--only", "text", "--venvs", "/nowhere", *argv]
-        return cli.choose(cli.parser().parse_args(argv))
-
-    return make
 
 
 def test_sentences_are_cut_from_paragraphs(options, tmp_path):
@@ -35,13 +23,6 @@ def test_lines_are_fit_for_a_table(options, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("a\tb\n\nc\n")
     assert text.texts(options("--text", str(path))) == ("Lines of a.txt", ["a b", "c"])
-
-
-def test_what_is_missing_is_said(options, monkeypatch, capsys):
-    monkeypatch.setattr(base, "beside", lambda *names: None)
-    monkeypatch.setattr(base, "REVIEWS", "/no/reviews.txt")
-    text.run(options())
-    assert "text: skipped, /no/reviews.txt is not there: make fetch" in capsys.readouterr().out
 
 
 def test_both_have_as_many_cores():

@@ -10,10 +10,8 @@ from suites import base, train
 
 
 @pytest.fixture
-def options(monkeypatch):
-    monkeypatch.setattr(cli, "version", lambda program: "1")
-    argv = ["--quick", "--venvs", "/nowhere"]
-    return cli.choose(cli.parser().parse_args(argv))
+def options(options):
+    return options("--quick")
 
 
 def line(peer, variant, examples, others=0.0):
