@@ -3,7 +3,6 @@ package cluster
 import (
 	"bufio"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -382,7 +381,7 @@ func TestReduceAcrossWorkers(t *testing.T) {
 		for _, w := range workers {
 			pid := w.child(t)
 			children = append(children, pid)
-			if got := listening(t, pid); len(got) != 1 || !got[0].Addr().IsLoopback() {
+			if got := testkit.Listening(t, pid); len(got) != 1 || !got[0].Addr().IsLoopback() {
 				t.Errorf("the child listens on %v", got)
 			}
 		}
@@ -397,49 +396,6 @@ func TestReduceAcrossWorkers(t *testing.T) {
 			t.Errorf("after Close: %v", err)
 		}
 	}
-}
-
-// listening returns the addresses on which a process listens.
-func listening(t *testing.T, pid int) []netip.AddrPort {
-	t.Helper()
-	sockets := make(map[string]bool)
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		if to, err := os.Readlink(name); err == nil {
-			sockets[to] = true
-		}
-	}
-	var out []netip.AddrPort
-	for _, table := range []string{"tcp", "tcp6"} {
-		data, err := os.ReadFile("/proc/self/net/" + table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(data)) {
-			f := strings.Fields(line)
-			if f[3] != "0A" || !sockets["socket:["+f[9]+"]"] {
-				continue
-			}
-			host, port, _ := strings.Cut(f[1], ":")
-			raw, err := hex.DecodeString(host)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := 0; i < len(raw); i += 4 { // words in the machine's order
-				slices.Reverse(raw[i : i+4])
-			}
-			ip, _ := netip.AddrFromSlice(raw)
-			n, err := strconv.ParseUint(port, 16, 16)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, netip.AddrPortFrom(ip.Unmap(), uint16(n)))
-		}
-	}
-	return out
 }
 
 // TestWorkerFails lets a worker fail in several ways, the first or the second, while
@@ -679,7 +635,7 @@ func TestNotAWorker(t *testing.T) {
 	defer web.Close()
 	other := pair(t)
 	connect(t, long, other)
-	server := listening(t, other[0].child(t))[0].String()
+	server := testkit.Listening(t, other[0].child(t))[0].String()
 	silent := listen(t)
 
 	closed := listen(t)

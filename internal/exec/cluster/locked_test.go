@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 func keysOf(t *testing.T, token string) *peertls.Keys {
@@ -46,11 +47,11 @@ func TestLockedCluster(t *testing.T) {
 	f := connect(t, long, workers)
 	wantSum(t, f, 11, 11)
 	for _, w := range workers {
-		if got := listening(t, w.child(t)); len(got) > 0 {
+		if got := testkit.Listening(t, w.child(t)); len(got) > 0 {
 			t.Errorf("a TensorFlow server listens on %v", got)
 		}
 	}
-	if got := listening(t, os.Getpid()); len(got) > 0 {
+	if got := testkit.Listening(t, os.Getpid()); len(got) > 0 {
 		t.Errorf("the chief listens on %v", got)
 	}
 	dirs := folders()

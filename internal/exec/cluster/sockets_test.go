@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // TestSockets reduces across workers of this machine that reach each other by Unix sockets. Nothing
@@ -23,7 +24,7 @@ func TestSockets(t *testing.T) {
 		f := connect(t, long, workers)
 		wantSum(t, f, 11, 11)
 		for _, pid := range []int{os.Getpid(), workers[0].cmd.Process.Pid, workers[1].cmd.Process.Pid, workers[0].child(t), workers[1].child(t)} {
-			if got := listening(t, pid); len(got) > 0 {
+			if got := testkit.Listening(t, pid); len(got) > 0 {
 				t.Errorf("process %d listens on %v", pid, got)
 			}
 		}

@@ -3,7 +3,6 @@ package tfserver
 import (
 	"bufio"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -72,43 +71,6 @@ func serveSocket(path string) error {
 	return err
 }
 
-// listening returns the addresses on which the process listens at a port.
-func listening(t *testing.T, pid, port int) []string {
-	t.Helper()
-	var out []string
-	for _, table := range []string{"tcp", "tcp6"} {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(data)) {
-			// sl local_address rem_address st ...; addresses are words of 4 bytes in
-			// the machine's order.
-			f := strings.Fields(line)
-			if len(f) < 4 || f[3] != "0A" {
-				continue
-			}
-			host, p, _ := strings.Cut(f[1], ":")
-			if p != fmt.Sprintf("%04X", port) {
-				continue
-			}
-			raw, err := hex.DecodeString(host)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := 0; i < len(raw); i += 4 {
-				slices.Reverse(raw[i : i+4])
-			}
-			ip, ok := netip.AddrFromSlice(raw)
-			if !ok {
-				t.Fatalf("address %s", host)
-			}
-			out = append(out, ip.Unmap().String())
-		}
-	}
-	return out
-}
-
 // startServer starts a process with a server at an address or a socket, and ends it with the test. It
 // returns what the process prints.
 func startServer(t *testing.T, at string) (pid int, lines *bufio.Scanner) {
@@ -149,12 +111,12 @@ func TestListensAtOneAddress(t *testing.T) {
 			if _, err := fmt.Sscan(lines.Text(), &port); err != nil {
 				t.Fatalf("port: %v", err)
 			}
-			got := listening(t, pid, port)
-			want := []string{host}
+			got := testkit.Listening(t, pid)
+			want := netip.AddrPortFrom(netip.MustParseAddr(host), uint16(port))
 			if host == "0.0.0.0" {
-				want = []string{"::"}
+				want = netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port))
 			}
-			if !slices.Equal(got, want) {
+			if !slices.Equal(got, []netip.AddrPort{want}) {
 				t.Errorf("the server listens on %v, want %v", got, want)
 			}
 		})
@@ -169,7 +131,7 @@ func TestUnixSocket(t *testing.T) {
 	if lines.Scan(); lines.Text() != "ready" {
 		t.Fatalf("printed %q", lines.Text())
 	}
-	if got := listening(t, pid, routePort); len(got) > 0 {
+	if got := testkit.Listening(t, pid); len(got) > 0 {
 		t.Errorf("the server listens on %v too", got)
 	}
 	route, err := NewRoute(path)
