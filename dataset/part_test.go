@@ -90,14 +90,6 @@ func TestPartsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestEmptyPartsAreNotTheEnd reads a part that has no example in a whole epoch.
-func TestEmptyPartsAreNotTheEnd(t *testing.T) {
-	d := open(t, Config{BatchSize: 1, Epochs: 3, Part: Part{0, 1, 2}, Layout: packed.Config{RowLength: 64}}, samples(t, 5))
-	if got := len(rest(t, d, 100)); got != 15 {
-		t.Errorf("%d batches, expected 15", got)
-	}
-}
-
 // TestEmptyPartsSplit divides a part without examples.
 func TestEmptyPartsSplit(t *testing.T) {
 	cfg := Config{BatchSize: 1, Part: Part{0, 1, 2}, Layout: packed.Config{RowLength: 64}}

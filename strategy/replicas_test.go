@@ -337,45 +337,6 @@ func agree(t *testing.T, m *Model, got []*Result, one *Model, want []*Result) {
 	}
 }
 
-// TestNotFiniteEverywhere wants a step that is not finite on one replica to change
-// nothing on any.
-func TestNotFiniteEverywhere(t *testing.T) {
-	export := replicaExport(t)
-	ctx := context.Background()
-	for _, w := range []way{{"mirrored", 0, 2, 1, Config{}}, {"sharded", 0, 2, 1, Config{ShardOptimizer: true}}, {"accumulated", 0, 1, 2, Config{}}, {"both", 0, 2, 2, Config{ShardOptimizer: true}}} {
-		t.Run(w.name, func(t *testing.T) {
-			m, rng := w.started(t, export)
-			before := variables(t, m)
-			parts := micro(t, randomBatch(t, rng, 9), len(m.runtime.Devices)*w.accumulate)
-			for i := range parts[1] {
-				if f := &parts[1][i]; f.Name == packed.ExampleWeights {
-					f.Float32[0] = float32(math.Inf(1))
-				}
-			}
-			r, err := stepOf(ctx, m, parts, [2]int64{1, 1}, Scalars{"learning_rate": 0.1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r.Applied || r.Iterations != 0 {
-				t.Errorf("applied %v, iteration %d", r.Applied, r.Iterations)
-			}
-			for name, all := range held(t, m) {
-				want := before[name]
-				for _, value := range all {
-					got, err := floats(value)
-					if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-						t.Fatalf("%s has changed: %v", name, err)
-					}
-				}
-			}
-			// And the next one is applied.
-			if r, err = stepOf(ctx, m, micro(t, randomBatch(t, rng, 9), len(m.runtime.Devices)*w.accumulate), [2]int64{1, 1}, Scalars{"learning_rate": 0.1}); err != nil || !r.Applied {
-				t.Fatalf("the step after it: %+v, %v", r, err)
-			}
-		})
-	}
-}
-
 // TestOverflowEverywhere wants a step whose gradients are too large for float16 on one
 // replica alone to be skipped by all, and the next to be made by all.
 func TestOverflowEverywhere(t *testing.T) {

@@ -230,36 +230,48 @@ func layouts() map[string]Config {
 	}
 }
 
-// TestEpochs draws whole epochs: every example comes once, with its own values, in the order that the
-// readers do not change.
+// TestEpochs draws whole epochs: every example comes once in each, with its own values, in the order that
+// the readers do not change, and also where later batches use the memory of released ones.
 func TestEpochs(t *testing.T) {
 	paths := write(t, 50)
 	for name, layout := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			var first []*dataset.Batch
 			for _, readers := range []int{1, 3} {
-				c := dataset.Config{Files: paths, BatchSize: 8, Seed: 3, Layout: layout, Readers: readers}
-				batches := all(t, c)
-				var ids []int
-				for _, b := range batches {
-					ids = append(ids, check(t, layout, b)...)
+				d := open(t, dataset.Config{Files: paths, BatchSize: 8, Seed: 3, Layout: layout, Epochs: 3, Readers: readers})
+				var ids [3][]int
+				for i := 0; ; i++ {
+					b, err := d.Next(context.Background())
+					if err == io.EOF {
+						break
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					ids[b.Epoch] = append(ids[b.Epoch], check(t, layout, b)...)
 					if layout.Labels != dataset.LabelsNone && b.Labeled != b.Examples {
 						t.Fatalf("%d of %d examples are labeled", b.Labeled, b.Examples)
 					}
+					if readers == 1 {
+						first = append(first, b)
+						continue
+					}
+					if !reflect.DeepEqual(b.Features, first[i].Features) {
+						t.Fatalf("batch %d depends on the number of readers, or on batches that were released", i)
+					}
+					b.Release()
+					b.Release()
+					if _, err := layout.Divide(b, 2, 0); err == nil || err.Error() != "the batch has been released" {
+						t.Fatalf("a released batch was divided: %v", err)
+					}
 				}
-				if slices.IsSorted(ids) {
-					t.Error("the examples were not shuffled")
-				}
-				slices.Sort(ids)
-				if len(ids) != 50 || ids[0] != 0 || ids[49] != 49 || len(slices.Compact(ids)) != 50 {
-					t.Fatalf("examples %v, want each of 0 to 49 once", ids)
-				}
-				if first == nil {
-					first = batches
-				}
-				for i := range batches {
-					if !reflect.DeepEqual(batches[i].Features, first[i].Features) {
-						t.Fatalf("batch %d depends on the number of readers", i)
+				for epoch, ids := range ids {
+					if slices.IsSorted(ids) {
+						t.Error("the examples were not shuffled")
+					}
+					slices.Sort(ids)
+					if len(ids) != 50 || ids[0] != 0 || ids[49] != 49 || len(slices.Compact(ids)) != 50 {
+						t.Fatalf("epoch %d has examples %v, want each of 0 to 49 once", epoch, ids)
 					}
 				}
 			}
@@ -381,34 +393,6 @@ func TestResume(t *testing.T) {
 			other.Features = append(slices.Clone(layout.Features), dataset.Spec{Name: "more", Record: []string{"id"}, DType: dataset.Int64})
 			if err := open(t, dataset.Config{Files: c.Files, BatchSize: 8, Layout: other, Epochs: 2}).Restore(want[0].State); err == nil || !strings.Contains(err.Error(), "the list of features was") {
 				t.Errorf("a position of another layout is accepted: %v", err)
-			}
-		})
-	}
-}
-
-// TestRelease reuses memory: what batches hold does not change.
-func TestRelease(t *testing.T) {
-	for name, layout := range layouts() {
-		t.Run(name, func(t *testing.T) {
-			c := dataset.Config{Files: write(t, 40), BatchSize: 8, Layout: layout, Epochs: 3, Readers: 2}
-			keep, release := open(t, c), open(t, c)
-			for {
-				want, err := keep.Next(context.Background())
-				if err == io.EOF {
-					break
-				}
-				got, err := release.Next(context.Background())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !reflect.DeepEqual(got.Features, want.Features) {
-					t.Fatalf("batch at %v differs", got.State)
-				}
-				got.Release()
-				got.Release()
-				if _, err := layout.Divide(got, 2, 0); err == nil || err.Error() != "the batch has been released" {
-					t.Fatalf("a released batch was divided: %v", err)
-				}
 			}
 		})
 	}
