@@ -18,9 +18,7 @@ func overwriting(e *Env) { e.Overwrite = true }
 
 // TestOverwrite begins a run where another one is, of which nothing is left but what is not the run's.
 func TestOverwrite(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p, dir := tinyRun(t), t.TempDir()
 	run, fresh := filepath.Join(dir, "run"), filepath.Join(dir, "fresh")
 	p.Summary.Histograms = true
@@ -111,9 +109,7 @@ func TestOverwriteRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			return func() {
-				if err := os.WriteFile(filepath.Join(run, runfolder.Params), []byte(content), 0o666); err != nil {
-					t.Fatal(err)
-				}
+				writeFile(t, filepath.Join(run, runfolder.Params), content)
 			}
 		}},
 	} {
@@ -129,9 +125,7 @@ func TestOverwriteRefuses(t *testing.T) {
 		}
 	}
 	p.Data.Dir = filepath.Join(run, "data")
-	if err := os.CopyFS(p.Data.Dir, os.DirFS(tinyRun(t).Data.Dir)); err != nil {
-		t.Fatal(err)
-	}
+	copyFolder(t, p.Data.Dir, tinyRun(t).Data.Dir)
 	if _, err := trainFrom(t, p, run, overwriting); !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "data.dir is") {
 		t.Errorf("data in the run: %v", err)
 	}

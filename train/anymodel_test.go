@@ -141,9 +141,7 @@ func (m anyModel) params(t *testing.T) params.Params {
 
 // TestAnyModel trains, evaluates and predicts with models that the Go side knows nothing of.
 func TestAnyModel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	for _, m := range anyModels {
 		t.Run(m.name, func(t *testing.T) {
 			p, run := m.params(t), filepath.Join(t.TempDir(), "run")

@@ -31,9 +31,7 @@ func anyModelNamed(name string) anyModel {
 
 // TestAnyModelStopped stops and continues runs, which end as others, bit for bit.
 func TestAnyModelStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	for _, m := range anyModels {
 		t.Run(m.name, func(t *testing.T) {
 			p := m.params(t)
@@ -50,9 +48,7 @@ func TestAnyModelStopped(t *testing.T) {
 
 // TestAnyModelKilled kills runs of a model of padded sequences, and of one of Keras with states.
 func TestAnyModelKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	for _, name := range []string{"words", "plants"} {
 		t.Run(name, func(t *testing.T) {
 			p := anyModelNamed(name).params(t)
@@ -71,9 +67,7 @@ func withoutDropout(p *params.Params) {
 
 // TestAnyModelDivided trains on several devices and workers, which read or are fed, as on one.
 func TestAnyModelDivided(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	workers := startWorkers(t, "cpu:1", "", "")
 	for _, m := range []string{"flowers", "words"} {
 		p := anyModelNamed(m).params(t)
@@ -251,9 +245,7 @@ func TestAnyModelPreflight(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(p.Data.Dir, convert.ManifestName), content, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, filepath.Join(p.Data.Dir, convert.ManifestName), content)
 			_, err = preflightParams(t, p, "", nil)
 			if len(test.want) == 0 {
 				if err != nil {
@@ -322,9 +314,7 @@ func TestAnyModelNotFinite(t *testing.T) {
 // TestAnyModelStopsEarly keeps the checkpoint of the graph's own best metric, and stops when it gets no
 // better.
 func TestAnyModelStopsEarly(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := anyModelNamed("weather").params(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Train.Patience = 400, 4, 3
 	run := filepath.Join(t.TempDir(), "run")

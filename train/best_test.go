@@ -47,17 +47,13 @@ func TestBestDirection(t *testing.T) {
 
 // The checkpoint of the lowest loss is kept, and patience counts from it.
 func TestBestLossIsLowest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Checkpoint.Best = "loss"
 	p.Train.Steps, p.Train.EvalInterval, p.Train.StepsPerLoop = 12, 2, 2
 	p.Train.Patience = 6
 	run := filepath.Join(t.TempDir(), "run")
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	lowest, at := math.Inf(1), int64(0)
 	worst := math.Inf(-1)
 	for _, e := range evaluations(t, run) {
@@ -92,15 +88,11 @@ func TestBestLossIsLowest(t *testing.T) {
 
 // Without a best checkpoint, a command chooses the latest.
 func TestLatestWithoutBest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Checkpoint.Best, p.Train.Steps, p.Train.EvalInterval = "", 2, -2
 	run := filepath.Join(t.TempDir(), "run")
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	r, err := OpenRun(context.Background(), run, nil, quiet())
 	if err != nil {
 		t.Fatal(err)

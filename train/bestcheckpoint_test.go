@@ -47,9 +47,7 @@ func saveBest(t *testing.T, m *checkpoint.Manager, step, best int64, opts ...che
 func TestBestIsToldByTheRun(t *testing.T) {
 	list := func(text string) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
-			if err := os.WriteFile(filepath.Join(dir, "protected.json"), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, filepath.Join(dir, "protected.json"), text)
 		}
 	}
 	both := func(all ...func(*testing.T, string)) func(*testing.T, string) {
@@ -119,9 +117,7 @@ func TestBestIsProtectedAgain(t *testing.T) {
 	saveBest(t, writer, 6, 6, checkpoint.Protected())
 	path := filepath.Join(dir, "protected.json")
 	for _, content := range []string{"", "[3]\n", "[6"} {
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, content)
 		again, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: dir})
 		if err != nil {
 			t.Fatal(err)
@@ -161,9 +157,7 @@ func TestMetricsMended(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), runfolder.Metrics)
-			if err := os.WriteFile(path, []byte(test.content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, path, test.content)
 			var log bytes.Buffer
 			m, err := record.OpenMetrics(path, slog.New(slog.NewTextHandler(&log, nil)))
 			if err != nil {

@@ -55,9 +55,7 @@ func TestClassWeights(t *testing.T) {
 // TestSampling wants a run to be sampled as its params say, in the middle of an epoch too, and to keep
 // the sampling.
 func TestSampling(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := anyModelNamed("flowers").params(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 12, params.NoEval, "", false
 	p.Checkpoint.Interval, p.Data.Sampling = 4, params.ByClass{Of: map[string]float64{"1": 1e6}}

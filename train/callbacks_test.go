@@ -48,9 +48,7 @@ func (l *counted) env(at int64, stop error) Env {
 
 // TestOwnActions stops a run by an action, and continues with what another one has counted.
 func TestOwnActions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Steps = 12 // in loops that end at 2, 3, 4, 6, 8, 9, 10 and 12; evaluated at 6 and 12
 	whole := new(counted)

@@ -19,9 +19,7 @@ import (
 // A run ends in the same bits for any number of steps per call, on one device and on two, also if it
 // is stopped and continues with another number.
 func TestStepsPerCall(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	for _, test := range []struct {
 		devices string
 		calls   int
@@ -84,9 +82,7 @@ func (s *longCalls) Steps(ctx context.Context, steps []strategy.StepInput) ([]st
 // TestOutOfMemoryInCalls wants the steps of a run that has enough memory, of the same batches in the
 // same order, from calls that do not fit.
 func TestOutOfMemoryInCalls(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.BatchSize = 16
 	for _, name := range []string{"hidden_dropout", "attention_dropout", "classifier_dropout"} {

@@ -123,9 +123,7 @@ func (c *counter) Close() error              { return nil }
 // model, whose steps cost nothing.
 func TestCrashOfRunAnywhere(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 4, 0, 2, 3
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""

@@ -81,9 +81,7 @@ func TestDraw(t *testing.T) {
 
 // TestInitValues wants the variables that no weights fill to follow the run's seed, on every strategy.
 func TestInitValues(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p, dir := testParams(t), t.TempDir()
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Checkpoint.Interval, p.Summary.Enabled = 1, params.NoEval, "", 1, false
 	p.Optimizer.LearningRate = 1e-30 // the values stay

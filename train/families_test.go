@@ -52,9 +52,7 @@ func release(t *testing.T, kind string, change map[string]any) string {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{"model.safetensors": weights, loop.ReleaseConfig: data} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), content)
 	}
 	return dir
 }
@@ -73,9 +71,7 @@ func readGoldens(t *testing.T, name string, v any) {
 // TestInitFromRelativesOfBERT trains a step of no length from weights of transformers, on records
 // with ids alone, and answers as transformers does.
 func TestInitFromRelativesOfBERT(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	var goldens map[string]json.RawMessage
 	readGoldens(t, "cases.json", &goldens)
 	for _, kind := range []string{"distilbert", "electra", "roberta"} {
@@ -111,9 +107,7 @@ func TestInitFromRelativesOfBERT(t *testing.T) {
 			p.Data.RowLength, p.Train.Steps, p.Train.BatchSize = 16, 1, 3
 			p.Optimizer.LearningRate, p.Optimizer.WeightDecay = 1e-30, 0
 			run := filepath.Join(t.TempDir(), "run")
-			if _, err := Train(t.Context(), p, run, quiet()); err != nil {
-				t.Fatal(err)
-			}
+			mustTrain(t, p, run)
 			predictor, err := loaded(t, run, quiet()).Predictor(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -194,12 +188,8 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 	})
 	t.Run("run of another kind", func(t *testing.T) {
 		from, run := familyExport(t, "distilbert"), t.TempDir()
-		if err := os.CopyFS(filepath.Join(run, runfolder.GraphFolder, "assets"), os.DirFS(filepath.Join(from, "assets"))); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.CopyFS(filepath.Join(run, runfolder.Checkpoints), os.DirFS(filepath.Join(from, "variables"))); err != nil {
-			t.Fatal(err)
-		}
+		copyFolder(t, filepath.Join(run, runfolder.GraphFolder, "assets"), filepath.Join(from, "assets"))
+		copyFolder(t, filepath.Join(run, runfolder.Checkpoints), filepath.Join(from, "variables"))
 		prefix := filepath.Join(run, runfolder.Checkpoints, "variables")
 		if err := load(t, "distilbert", nil, prefix); err != nil {
 			t.Error(err)

@@ -48,9 +48,7 @@ func examplesOf(b *dataset.Batch) []packed.Example {
 // padding, and of micro-batches without an example, with and without the package's kernels, in all
 // precisions. They must give the sums and the gradient of the same examples in rows of their own.
 func TestFixedRowsAreExact(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	ctx := context.Background()
 	for _, c := range []struct {
 		precision, kernels, pooling string
@@ -206,9 +204,7 @@ func fixedParams(t *testing.T, workers string) params.Params {
 // TestFixedRowsOnEveryStrategy wants the steps of one device on every other, the same records in
 // each, and to continue with other replicas where it stopped.
 func TestFixedRowsOnEveryStrategy(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	workers := startWorkers(t, "cpu:1", "", "")
 	whole := filepath.Join(t.TempDir(), "whole")
 	want := mustTrain(t, fixedParams(t, ""), whole)
@@ -239,9 +235,7 @@ func TestFixedRowsOnEveryStrategy(t *testing.T) {
 				return
 			}
 			on := filepath.Join(t.TempDir(), "on")
-			if err := os.CopyFS(on, os.DirFS(first)); err != nil {
-				t.Fatal(err)
-			}
+			copyFolder(t, on, first)
 			if got := mustTrain(t, p, on); !slices.Equal(got, want[4:]) {
 				t.Errorf("it went on with\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want[4:], "\n"))
 			}
@@ -253,9 +247,7 @@ func TestFixedRowsOnEveryStrategy(t *testing.T) {
 // TestFixedRowsResume stops and kills a run of fixed rows. It must end as one that was never
 // stopped, to the last bit, and evaluate as after the training.
 func TestFixedRowsResume(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Data.Rows, p.Data.RowExamples, p.Data.Buckets = 7, 5, "8,16"
 	dir := t.TempDir()
@@ -274,9 +266,7 @@ func TestFixedRowsResume(t *testing.T) {
 	}
 	again := p
 	again.Data.Rows, again.Data.RowExamples, again.Data.Buckets = 0, 0, "" // the run keeps them
-	if _, err := Train(context.Background(), again, stopped, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, again, stopped)
 	sameRuns(t, stopped, whole)
 
 	trainKilled(t, p, killed)
@@ -299,9 +289,7 @@ func TestFixedRowsResume(t *testing.T) {
 	}
 	half := filepath.Join(dir, "half")
 	p.Train.Steps = 6
-	if _, err := Train(context.Background(), p, half, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, half)
 	other.Train.Steps = 9
 	if _, err := Train(context.Background(), other, half, quiet()); err == nil || !strings.Contains(err.Error(), "7 and is 8") {
 		t.Errorf("other rows in the middle of a run: %v", err)
@@ -457,9 +445,7 @@ func TestChosenRowsAreEnough(t *testing.T) {
 // TestFixedRowsAreAnnounced wants a line of how full the rows are, and warnings of rows that do not
 // suit the batch size.
 func TestFixedRowsAreAnnounced(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	for _, c := range []struct {
 		rows, batch int
 		want, warn  string

@@ -18,9 +18,7 @@ func TestFollowInBucket(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs = 6, 0
 	run := filepath.Join(t.TempDir(), "run")
-	if _, err := Train(t.Context(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	want := make(map[int64]runner.Outputs)
 	for _, step := range []int64{3, 6} {
 		r, err := OpenRun(t.Context(), run, nil, quiet())
@@ -39,9 +37,7 @@ func TestFollowInBucket(t *testing.T) {
 	// The bucket has the run as it was after step 3.
 	server := bucket(t)
 	early := filepath.Join(t.TempDir(), "early")
-	if err := os.CopyFS(early, os.DirFS(run)); err != nil {
-		t.Fatal(err)
-	}
+	copyFolder(t, early, run)
 	without := func(step string) {
 		files, err := filepath.Glob(filepath.Join(early, runfolder.Checkpoints, "ckpt-"+step+".*"))
 		if err != nil || len(files) == 0 {

@@ -49,9 +49,7 @@ func TestResumeFrom(t *testing.T) {
 	p, dir := tinyRun(t), t.TempDir()
 	whole, run := filepath.Join(dir, "whole"), filepath.Join(dir, "run")
 	mustTrain(t, p, whole)
-	if err := os.CopyFS(run, os.DirFS(whole)); err != nil {
-		t.Fatal(err)
-	}
+	copyFolder(t, run, whole)
 	out, err := trainFrom(t, p, run, from("4"))
 	aside := filepath.Join(run, runfolder.SetAside, "step-12")
 	if err != nil || !strings.Contains(out, "going back from step 12 to step 4; the run as it was is in "+aside) || !strings.Contains(out, "restored from checkpoint: "+filepath.Join(run, runfolder.Checkpoints, "ckpt-4")) {
@@ -112,9 +110,7 @@ func TestResumeFromRefuses(t *testing.T) {
 			test.p(&p)
 		}
 		if strings.Contains(test.from, "run2") {
-			if err := os.CopyFS(filepath.Join(dir, "run2"), os.DirFS(run)); err != nil {
-				t.Fatal(err)
-			}
+			copyFolder(t, filepath.Join(dir, "run2"), run)
 		}
 		_, err := trainFrom(t, p, run, from(test.from))
 		if err == nil || fault.Of(err) != test.class || !strings.Contains(err.Error(), test.want) {
@@ -132,9 +128,7 @@ func TestResumeFromRefuses(t *testing.T) {
 
 // TestBranch begins a run with the checkpoint of another, which stays as it is.
 func TestBranch(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p, dir := tinyRun(t), t.TempDir()
 	whole, run := filepath.Join(dir, "whole"), filepath.Join(dir, "run")
 	mustTrain(t, p, whole)
@@ -158,9 +152,7 @@ func TestBranch(t *testing.T) {
 // TestCrashOfGoingBack crashes the way back to an earlier checkpoint, and the removal of a run, at every
 // file operation. Nothing is lost on the way back.
 func TestCrashOfGoingBack(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p, dir := tinyRun(t), t.TempDir()
 	p.Summary.Enabled = false
 	mustTrain(t, p, filepath.Join(dir, "run"))

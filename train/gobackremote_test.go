@@ -21,9 +21,7 @@ import (
 // TestResumeFromInBucket goes back to a checkpoint of a run in a bucket, begins another with it there and
 // here, and begins the run again.
 func TestResumeFromInBucket(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p, dir := tinyRun(t), t.TempDir()
 	whole := filepath.Join(dir, "whole")
 	mustTrain(t, p, whole)
@@ -78,9 +76,7 @@ func TestResumeFromInBucket(t *testing.T) {
 // TestCrashOfGoingBackInBucket ends the way back to an earlier checkpoint, and the removal of a run, after
 // each of its changes to the bucket, and starts it again on another machine.
 func TestCrashOfGoingBackInBucket(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p, dir := tinyRun(t), t.TempDir()
 	p.Summary.Enabled, p.Train.Steps = false, 8
 	mustTrain(t, p, filepath.Join(dir, "run"))

@@ -72,9 +72,7 @@ func trainedLog(t *testing.T, p params.Params, run string) string {
 // TestFrozenVariables trains with frozen variables, stops, and continues: with the same groups, whose
 // bits are those of a run that did not stop, and then without groups.
 func TestFrozenVariables(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	whole, run := t.TempDir(), t.TempDir()
 	log := trainedLog(t, groupParams(t, 6), whole)
 	for _, want := range []string{
@@ -137,9 +135,7 @@ func TestGroupsInYAML(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "params.yaml")
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, content)
 	if again, err := params.Read(path); err != nil || !reflect.DeepEqual(again.Optimizer, p.Optimizer) {
 		t.Errorf("%+v, %v", again.Optimizer, err)
 	}
@@ -172,9 +168,7 @@ func TestGroupsInYAML(t *testing.T) {
 // TestAverages trains with moving averages, stops, and continues: in the same bits, and the evaluations
 // are those of the averages. Then it continues without averages, and with them again.
 func TestAverages(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	params := func(steps int64, ema float64) params.Params {
 		p := groupParams(t, steps)
 		p.Optimizer.Groups, p.Optimizer.EMA = p.Optimizer.Groups[:1], ema

@@ -18,6 +18,28 @@ var classifier = task.New(classifierContract, nil)
 var classifierContract = &graphs.Contract{
 	Task: task.Classification, Best: graphs.Best{Metric: "accuracy", Better: graphs.Higher}}
 
+// long skips a test that computes for long where tests must be short.
+func long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
+}
+
+func writeFile[T string | []byte](t testing.TB, path string, content T) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFolder(t testing.TB, to, from string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // metricsLine is a line of a run's metrics.jsonl.
 type metricsLine struct {
 	Phase   string

@@ -17,9 +17,7 @@ import (
 // TestPythonReadsRuns trains a run, lets Python restore its checkpoint into the
 // export and evaluate, and reads its TensorBoard files.
 func TestPythonReadsRuns(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Summary.Histograms = true
 	run := filepath.Join(t.TempDir(), "run")
@@ -100,9 +98,7 @@ print(json.dumps(dict(
 // TestRunsStartFromPython lets Python write a checkpoint and weights, and trains on
 // from them.
 func TestRunsStartFromPython(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	dir := t.TempDir()
 	const script = `
@@ -123,9 +119,7 @@ manager.save(checkpoint_number=9)
 	run := filepath.Join(dir, "run")
 	p.Train.Steps, p.Optimizer.WarmupRatio = 10, 0
 	p.Optimizer.LearningRate = 1e-9
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	values, step := final(t, run)
 	if step != 10 {
 		t.Errorf("went on to step %d, want 10", step)
@@ -142,9 +136,7 @@ manager.save(checkpoint_number=9)
 	q.Init = filepath.Join(run, "checkpoints", "ckpt-9")
 	q.Train.Steps, q.Optimizer.LearningRate = 1, 1e-9
 	fresh := filepath.Join(dir, "fresh")
-	if _, err := Train(context.Background(), q, fresh, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, q, fresh)
 	values, step = final(t, fresh)
 	if step != 1 {
 		t.Errorf("a new run ended at step %d, want 1", step)
@@ -171,9 +163,7 @@ func near(t *testing.T, name string, content []byte, want, tolerance float64) {
 // TestRealWeights loads the demo's MiniLM weights with a report of what is
 // missing and left over.
 func TestRealWeights(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	weights := filepath.Join(testkit.Root(), ".cache", "minilm", "model.safetensors")
 	if _, err := os.Stat(weights); err != nil {
 		t.Skipf("the demo's weights are not there: %s", weights)
@@ -188,9 +178,7 @@ func TestRealWeights(t *testing.T) {
 
 	p.Strict, p.Train.Steps, p.Train.EvalInterval = false, 1, params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	report, err := os.ReadFile(filepath.Join(run, runfolder.Init))
 	if err != nil {
 		t.Fatal(err)

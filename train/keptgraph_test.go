@@ -26,26 +26,20 @@ import (
 func copied(t *testing.T, from string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "export")
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
+	copyFolder(t, to, from)
 	return to
 }
 
 // smallGraph writes an export whose graph has a few bytes, with the initial values of another one.
 func smallGraph(t *testing.T, dir, values string) string {
 	t.Helper()
-	if err := os.CopyFS(filepath.Join(dir, runfolder.ValuesFolder), os.DirFS(filepath.Join(values, runfolder.ValuesFolder))); err != nil {
-		t.Fatal(err)
-	}
+	copyFolder(t, filepath.Join(dir, runfolder.ValuesFolder), filepath.Join(values, runfolder.ValuesFolder))
 	for name, content := range map[string]string{"saved_model.pb": "graph", "assets/gorbit.json": "{}", "serving/saved_model.pb": "served", "fingerprint.pb": "no"} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, content)
 	}
 	return dir
 }
@@ -55,9 +49,7 @@ func TestRunStandsAlone(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs = 12, 0
 	whole := filepath.Join(t.TempDir(), "whole")
-	if _, err := Train(t.Context(), p, whole, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, whole)
 
 	p.Graph = copied(t, p.Graph)
 	run := filepath.Join(t.TempDir(), "run")
@@ -91,9 +83,7 @@ func TestRunStandsAlone(t *testing.T) {
 	}
 
 	// The same command continues, and ends in the same bits.
-	if _, err := Train(t.Context(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	sameRuns(t, run, whole)
 
 	// Another graph is refused, as ever.
@@ -254,9 +244,7 @@ func TestCrashOfKeptGraph(t *testing.T) {
 	first, second := testkit.MemoryDir(t), testkit.MemoryDir(t)
 	smallGraph(t, first, graph)
 	smallGraph(t, second, graph)
-	if err := os.WriteFile(filepath.Join(second, "saved_model.pb"), []byte("another"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(second, "saved_model.pb"), "another")
 	program := crashtest.Program{
 		Prepare: func(dir string) error { return runfolder.KeepGraph(dir, first, "first") },
 		Run:     func(dir string) error { return runfolder.KeepGraph(dir, second, "second") },

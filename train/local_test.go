@@ -56,9 +56,7 @@ func damagedData(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
 	_, data := fixture(t)
-	if err := os.CopyFS(dir, os.DirFS(data)); err != nil {
-		t.Fatal(err)
-	}
+	copyFolder(t, dir, data)
 	path := filepath.Join(dir, "train-00000-of-00002.tfrecord")
 	os.Remove(path + ".index")
 	old, err := os.ReadFile(path)
@@ -76,9 +74,7 @@ func damagedData(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, append(old, extra...), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, append(old, extra...))
 	return dir
 }
 
@@ -94,7 +90,7 @@ func (s *steps) Step(i runner.StepInfo) {
 	s.all = append(s.all, fmt.Sprintf("step %d, epoch %d: %d examples, %d tokens", i.Step, i.Epoch, i.Examples, i.Tokens))
 }
 
-func mustTrain(t *testing.T, p params.Params, run string) []string {
+func mustTrain(t testing.TB, p params.Params, run string) []string {
 	t.Helper()
 	seen := new(steps)
 	env := quiet()
@@ -152,15 +148,11 @@ func alike(t *testing.T, got, want string) {
 // TestLocalInput wants the workers' own input to train what the chief's does, step by
 // step, and to continue where the other stopped.
 func TestLocalInput(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	dir := t.TempDir()
 	data := damagedData(t)
 	own := filepath.Join(dir, "copied")
-	if err := os.CopyFS(own, os.DirFS(data)); err != nil {
-		t.Fatal(err)
-	}
+	copyFolder(t, own, data)
 	one, two := startWorkers(t, "cpu:1", "", own), startWorkers(t, "cpu:2", own, "")
 	both := strings.Split(one, ",")[0] + "," + strings.Split(two, ",")[1]
 	for _, test := range []struct {
@@ -209,15 +201,11 @@ var afterStep = regexp.MustCompile(`^input after step \d+: `)
 // TestLocalInputErrors wants one sentence that names the worker and what is wrong, and
 // no restart.
 func TestLocalInputErrors(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	_, data := fixture(t)
 	copied := func(change func(dir string)) string {
 		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS(data)); err != nil {
-			t.Fatal(err)
-		}
+		copyFolder(t, dir, data)
 		change(dir)
 		return dir
 	}
@@ -279,9 +267,7 @@ func flip(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	b[len(b)/2] ^= 1
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, b)
 }
 
 // spoil makes the last type id of a record of a file another, and keeps the file's size.

@@ -21,16 +21,12 @@ import (
 // TestLora trains adapters: the encoder stays as the export has it, and the kernels of the exported
 // model have the adapters in them.
 func TestLora(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Graph = testkit.Export(t, bertConfig, "--lora-rank", "3", "--lora-alpha", "6", "--lora-targets", "query,feed_forward")
 	p.Train.Steps, p.Optimizer.LearningRate, p.Checkpoint.Interval = 8, 0.01, 4
 	run := filepath.Join(t.TempDir(), "run")
-	if _, err := Train(t.Context(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	// The model without adapters has slots that these checkpoints lack.
 	plain := p
 	plain.Graph, plain.Train.Steps = testkit.Export(t, bertConfig, "--pooling", "first"), 12

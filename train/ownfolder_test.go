@@ -16,9 +16,7 @@ import (
 func TestRunFolderIsItsOwn(t *testing.T) {
 	for file, want := range map[string]string{"manifest.json": "is a dataset (it has manifest.json)", "saved_model.pb": "is an export (it has saved_model.pb)"} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, file), "")
 		_, err := Train(context.Background(), params.Defaults(), dir, Env{})
 		if !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", file, err)

@@ -45,9 +45,7 @@ func read(t *testing.T, path ...string) string {
 // What is changed in the middle of a run is recorded once, params.yaml says what the run
 // continues with, and what cannot be changed any more stays.
 func TestChangedRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Steps, p.Train.EvalInterval = 9, -1
 	run := filepath.Join(t.TempDir(), "run")
@@ -84,9 +82,7 @@ func TestChangedRun(t *testing.T) {
 	}
 
 	// Back to the first params, until the end: the history is longer, not another.
-	if _, err := Train(context.Background(), first, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, first, run)
 	const back = want + `{"step":7,"param":"data.readers","old":1,"new":0}` + "\n" + `{"step":7,"param":"optimizer.weight_decay","old":0.5,"new":0.01}` + "\n"
 	if h := read(t, run, runfolder.History); h != back {
 		t.Errorf("got %s, want %s", h, back)
@@ -95,9 +91,7 @@ func TestChangedRun(t *testing.T) {
 
 // A start that is killed between writing the history and params.yaml trained nothing.
 func TestHistoryOfKilledStart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Steps, p.Train.EvalInterval = 5, -1
 	run := filepath.Join(t.TempDir(), "run")
@@ -162,9 +156,7 @@ func TestShorterThanDone(t *testing.T) {
 		t.Errorf("got %v, want a usage error with %q", err, want)
 	}
 	p.Train.Steps = 5
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	if _, step := final(t, run); step != 5 {
 		t.Errorf("ended at step %d", step)
 	}
@@ -172,16 +164,12 @@ func TestShorterThanDone(t *testing.T) {
 
 // The last checkpoint of a complete run is damaged: the same command makes it again.
 func TestCompleteRunIsMended(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval = 6, -1, 3
 	run, whole := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")
 	for _, folder := range []string{run, whole} {
-		if _, err := Train(context.Background(), p, folder, quiet()); err != nil {
-			t.Fatal(err)
-		}
+		mustTrain(t, p, folder)
 	}
 	files, err := filepath.Glob(filepath.Join(run, runfolder.Checkpoints, "ckpt-6.data-*"))
 	if err != nil || len(files) != 1 {
@@ -189,12 +177,8 @@ func TestCompleteRunIsMended(t *testing.T) {
 	}
 	content := []byte(read(t, files[0]))
 	content[100] ^= 1
-	if err := os.WriteFile(files[0], content, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, files[0], content)
+	mustTrain(t, p, run)
 	sameRuns(t, run, whole)
 }
 
@@ -228,9 +212,7 @@ func TestAnotherBestMetric(t *testing.T) {
 	stopAt(t, p, run, 5) // accuracies, all above 0
 	p.Checkpoint.Best = "loss"
 	p.Optimizer.LearningRate = 10 // losses above all accuracies
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	best := readPast(run, &graphs.Contract{State: checkpoint.StateVariable})
 	_, step, ok := best.best(classifier)
 	if !ok || step < 6 {

@@ -71,9 +71,7 @@ func loops(t *testing.T, run string) []map[string]float64 {
 // it ends in against a run that was not stopped. The fp16 run begins with a scale
 // that overflows.
 func TestNarrowPrecisionLearns(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	for _, precision := range []string{graphs.BF16, graphs.FP16} {
 		t.Run(precision, func(t *testing.T) {
 			p := narrow(t, precision)
@@ -121,9 +119,7 @@ func TestNarrowPrecisionLearns(t *testing.T) {
 					t.Fatalf("stopped at step %d: %v", at, err)
 				}
 			}
-			if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-				t.Fatal(err)
-			}
+			mustTrain(t, p, run)
 			sameRuns(t, run, whole)
 		})
 	}
@@ -344,9 +340,7 @@ func TestSlowWorkerIsRefused(t *testing.T) {
 // TestNarrowPrecisionOnReplicas trains in bf16 and fp16 on two replicas. The fp16 run
 // begins with a scale that overflows.
 func TestNarrowPrecisionOnReplicas(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	for _, precision := range []string{graphs.BF16, graphs.FP16} {
 		t.Run(precision, func(t *testing.T) {
 			p := narrow(t, precision)

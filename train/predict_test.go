@@ -33,9 +33,7 @@ func openTrained(t *testing.T, env Env, settings ...string) *Run {
 	trained.Do(func() {
 		p.Train.Steps = 1
 		folder := filepath.Join(shared.dir, "run")
-		if _, err := Train(t.Context(), p, folder, quiet()); err != nil {
-			t.Fatal(err)
-		}
+		mustTrain(t, p, folder)
 		trained.folder = folder
 	})
 	if trained.folder == "" {

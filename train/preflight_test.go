@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -49,9 +48,7 @@ func describedData(t *testing.T, change func(*convert.Manifest)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, convert.ManifestName), content, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, convert.ManifestName), content)
 	return dir
 }
 
@@ -63,9 +60,7 @@ func writeVocab(t *testing.T, path string, moved int) {
 	for i := range words {
 		lines = append(lines, fmt.Sprintf("w%d", (i+moved)%words))
 	}
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, strings.Join(lines, "\n")+"\n")
 }
 
 func whole(*convert.Manifest) {}
@@ -246,9 +241,7 @@ func TestVocabulariesMeet(t *testing.T) {
 	p.Data.Dir, p.Data.RowLength = describedData(t, whole), 0
 	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	shuffled := describedData(t, whole)
 	writeVocab(t, filepath.Join(shuffled, runfolder.Vocab), 1)
 	sum, err := prepare.VocabSum(filepath.Join(shuffled, runfolder.Vocab))
@@ -264,9 +257,7 @@ func TestVocabulariesMeet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(shuffled, convert.ManifestName), content, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(shuffled, convert.ManifestName), content)
 	refused := func(what string, err error) {
 		t.Helper()
 		if want := `token 5 is "w0" there and "w1" here`; err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Usage) {
@@ -307,9 +298,7 @@ func TestInitOfAnotherSize(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
 	run := filepath.Join(t.TempDir(), "run")
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	export, err := prepare.OpenExport(t.Context(), p.Graph, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)

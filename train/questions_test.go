@@ -29,9 +29,7 @@ export.write(qa.QuestionAnswering(build), optimizers.AdamW(), f"{out}/graph")
 // scores of whole questions, whose contexts have several windows, are those of a run that was not
 // stopped.
 func TestQuestionsStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	const testdata = "../convert/testdata"
 	data, vocab := t.TempDir(), filepath.Join(testdata, "squad_vocab.txt")
 	asked := filepath.Join(testdata, "squad.json")

@@ -98,9 +98,7 @@ tf.train.Checkpoint(encoder=listed).write(f"{out}/listed")
 // TestInitFromTensorFlowsReleases fills the encoder and the pooler from checkpoints that others
 // wrote, and no head.
 func TestInitFromTensorFlowsReleases(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	dir := testkit.Made(t, releases)
 	export, err := graphs.Open(filepath.Join(dir, "other"))
 	if err != nil {

@@ -52,27 +52,19 @@ func upload(t *testing.T, server *gcstest.Server, dir, name string) string {
 }
 
 func TestTrainReadsFromBucket(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs = 6, 0
 	first := filepath.Join(t.TempDir(), "first")
-	if _, err := Train(t.Context(), p, first, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, first)
 	p.Init = first
 	local := filepath.Join(t.TempDir(), "local")
-	if _, err := Train(t.Context(), p, local, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, local)
 
 	server := bucket(t)
 	p.Graph, p.Data.Dir, p.Init = upload(t, server, p.Graph, "graph"), upload(t, server, p.Data.Dir, "data"), upload(t, server, first, "first")
 	remote := filepath.Join(t.TempDir(), "remote")
-	if _, err := Train(t.Context(), p, remote, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, remote)
 	sameRuns(t, remote, local)
 	kept, err := params.Read(filepath.Join(remote, runfolder.Params))
 	if err != nil || kept.Graph != "gs://b/graph" || kept.Data.Dir != "gs://b/data" || kept.Init != "gs://b/first" {
@@ -90,9 +82,7 @@ func TestTrainReadsFromBucket(t *testing.T) {
 	// The second run reads neither records nor the graph again.
 	before := len(server.Requests())
 	again := filepath.Join(t.TempDir(), "again")
-	if _, err := Train(t.Context(), p, again, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, again)
 	for _, r := range server.Requests()[before:] {
 		if strings.HasPrefix(r, "GET /b/") && !strings.Contains(r, "manifest.json") {
 			t.Errorf("read again: %s", r)
@@ -144,9 +134,7 @@ func download(t *testing.T, state gcstest.State, prefix string) string {
 		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, o.Data, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, o.Data)
 	}
 	return dir
 }
@@ -156,15 +144,11 @@ func download(t *testing.T, state gcstest.State, prefix string) string {
 //
 // Long: one run, from its first process to the reading of its checkpoints.
 func TestKilledRunInBucket(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Checkpoint.Best, p.Checkpoint.BestMode = "loss", ""
 	local := filepath.Join(t.TempDir(), "local")
-	if _, err := Train(t.Context(), p, local, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, local)
 	server := bucket(t)
 	p.Graph, p.Data.Dir = upload(t, server, p.Graph, "graph"), upload(t, server, p.Data.Dir, "data")
 	text, err := p.YAML()
@@ -172,9 +156,7 @@ func TestKilledRunInBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	params := filepath.Join(t.TempDir(), "params.yaml")
-	if err := os.WriteFile(params, text, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, params, text)
 	cache := t.TempDir()
 	t.Setenv(gcs.CacheVariable, cache)
 	saved := func() (n int) {
@@ -286,9 +268,7 @@ func TestKilledRunInBucket(t *testing.T) {
 //
 // Long: the three kinds of crash share the run and the comparison.
 func TestCrashInBucketAnywhere(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 4, 0, 2, 3
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""
@@ -402,22 +382,16 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 // TestTrainReadsRecordsFromBucket reads every record over the network, because there is no room
 // for copies.
 func TestTrainReadsRecordsFromBucket(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs, p.Train.EvalInterval = 3, 0, params.NoEval
 	local, remote := filepath.Join(t.TempDir(), "local"), filepath.Join(t.TempDir(), "remote")
-	if _, err := Train(t.Context(), p, local, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, local)
 	server := bucket(t)
 	cache := t.TempDir()
 	defer vfs.Mount("gs://", gcs.New(gcs.Config{Cache: cache, CacheBytes: 1}))()
 	p.Data.Dir = upload(t, server, p.Data.Dir, "data")
-	if _, err := Train(t.Context(), p, remote, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, remote)
 	sameRuns(t, remote, local)
 	if copies, err := filepath.Glob(filepath.Join(cache, "objects", "*.copy")); err != nil || len(copies) > 0 {
 		t.Errorf("there are copies: %v", copies)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -217,9 +216,7 @@ func TestMicroBatchesWithoutPadding(t *testing.T) {
 // variables and slots must be those of a run that one device made without a break. The
 // first step after the break is of the one example that is left of an epoch.
 func TestCheckpointsGoAnywhere(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	const saved, steps = 4, 6
 	_, data := fixture(t)
 	workers := startWorkers(t, "cpu:1", "", "")
@@ -254,9 +251,7 @@ func TestCheckpointsGoAnywhere(t *testing.T) {
 		for _, to := range test.to {
 			t.Run(test.from+" to "+to, func(t *testing.T) {
 				run := filepath.Join(t.TempDir(), "run")
-				if err := os.CopyFS(run, os.DirFS(first)); err != nil {
-					t.Fatal(err)
-				}
+				copyFolder(t, run, first)
 				p := localParams(t, data, params.InputChief, "")
 				place(&p, to)
 				p.Train.Steps = steps

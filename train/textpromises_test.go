@@ -61,9 +61,7 @@ func textExample(task string, r *rand.Rand) []tfrecord.Feature {
 // change nothing but rounding. For the tasks of tokens, a run that is stopped continues as if it had
 // not been, and a damaged record is named.
 func TestTextTasksKeepPromises(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	for _, task := range []string{"tokens", "regression", "multilabel", "mlm"} {
 		t.Run(task, func(t *testing.T) {
 			p, dir := params.Defaults(), t.TempDir()

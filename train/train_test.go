@@ -215,9 +215,7 @@ func sameRuns(t *testing.T, got, want string) {
 }
 
 func TestTrainLearns(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Epochs = 12
 	run := filepath.Join(t.TempDir(), "run")
@@ -258,9 +256,7 @@ func TestTrainLearns(t *testing.T) {
 // saves, and starts it again until it ends.
 func TestKilledRunEndsAsAnother(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	killer := newKiller(t, p)
 	for _, test := range []struct {
@@ -297,9 +293,7 @@ func newKiller(t *testing.T, p params.Params) killer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(k.params, content, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, k.params, content)
 	if cmd := k.child(t, k.whole); cmd.Run() != nil {
 		t.Fatalf("the run failed: %s", cmd.Stderr)
 	}
@@ -362,9 +356,7 @@ func (k killer) endsAsAnother(t *testing.T, when func(files []string, kills int)
 func TestStoppedRunEndsAsAnother(t *testing.T) {
 	p := testParams(t)
 	whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
-	if _, err := Train(context.Background(), p, whole, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, whole)
 	for _, at := range []int64{1, 8, 24} {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		env := quiet()
@@ -376,9 +368,7 @@ func TestStoppedRunEndsAsAnother(t *testing.T) {
 			t.Errorf("stopped at step %d, saved step %d", at, step)
 		}
 	}
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	sameRuns(t, run, whole)
 }
 
@@ -399,9 +389,7 @@ func (s *stopper) Step(i runner.StepInfo) {
 // TestPackingIsExact holds packed rows against one row per example: the same
 // losses, gradients and updates to rounding, with dropout off.
 func TestPackingIsExact(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 0, "attention_dropout": 0, "classifier_dropout": 0}
 	p.Train.Steps = 6
@@ -410,9 +398,7 @@ func TestPackingIsExact(t *testing.T) {
 		p.Data.Packing = string(packing)
 		p.Train.StepsPerLoop = 1
 		run := filepath.Join(t.TempDir(), "run")
-		if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-			t.Fatal(err)
-		}
+		mustTrain(t, p, run)
 		content, err := os.ReadFile(filepath.Join(run, runfolder.Metrics))
 		if err != nil {
 			t.Fatal(err)
@@ -453,9 +439,7 @@ func TestErrors(t *testing.T) {
 			if strings.HasPrefix(name, "train") {
 				content = change(slices.Clone(content))
 			}
-			if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, filepath.Join(dir, name), content)
 		}
 		return dir
 	}
@@ -519,9 +503,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	cmd := testkit.Command(t, os.Args[0])
 	params := filepath.Join(t.TempDir(), "params.yaml")
 	content, _ := p.YAML()
-	if err := os.WriteFile(params, content, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, params, content)
 	cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+params)
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), fmt.Sprint(os.Getpid())) {
@@ -530,15 +512,11 @@ func TestSecondProcessIsRefused(t *testing.T) {
 }
 
 func TestCheckpointOfAnotherModel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("computes for long")
-	}
+	long(t)
 	p := testParams(t)
 	p.Train.Steps = 3
 	run := filepath.Join(t.TempDir(), "run")
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	other := testkit.Export(t, bertConfig, "--pooling", "first")
 	p.Graph, p.Train.Steps = other, 6
 	_, err := Train(context.Background(), p, run, quiet())
@@ -550,9 +528,7 @@ func TestCheckpointOfAnotherModel(t *testing.T) {
 	// The graph that pools by the mean has all its variables in a checkpoint of
 	// the other, and is another model all the same.
 	run = filepath.Join(t.TempDir(), "other")
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	p.Graph, _ = fixture(t)
 	p.Train.Steps = 9
 	const want = "pooling was first and is mean"
@@ -575,9 +551,7 @@ func TestRefusedCommandLeavesFolder(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps = 3
 	run := filepath.Join(t.TempDir(), "run")
-	if _, err := Train(context.Background(), p, run, quiet()); err != nil {
-		t.Fatal(err)
-	}
+	mustTrain(t, p, run)
 	read := func() map[string]string {
 		out := make(map[string]string)
 		for _, name := range []string{runfolder.Params, runfolder.Metrics} {
