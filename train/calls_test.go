@@ -31,12 +31,7 @@ func TestStepsPerCall(t *testing.T) {
 			single, run := filepath.Join(t.TempDir(), "single"), filepath.Join(t.TempDir(), "run")
 			mustTrain(t, p, single)
 			p.Train.StepsPerCall = test.calls
-			ctx, cancel := context.WithCancelCause(t.Context())
-			env := quiet()
-			env.Observer = &stopper{at: 12, stop: func() { cancel(errors.New("terminated")) }}
-			if _, err := Train(ctx, p, run, env); !errors.Is(err, runner.ErrStopped) {
-				t.Fatalf("stopped at step 12: %v", err)
-			}
+			stopAt(t, p, run, 12)
 			if _, step := final(t, run); step != 14 {
 				t.Errorf("stopped within the call that ends with step 14, the evaluation, saved step %d", step)
 			}

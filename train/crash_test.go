@@ -24,6 +24,7 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // frozenState is a variable of a counter that does not change.
@@ -119,38 +120,53 @@ func (c *counter) Times() []strategy.Times   { return nil }
 func (c *counter) GraphDef() ([]byte, error) { return []byte("graph"), nil }
 func (c *counter) Close() error              { return nil }
 
-// TestCrashOfRunAnywhere crashes a run at every file operation: all of a run is real but the
-// model, whose steps cost nothing.
-func TestCrashOfRunAnywhere(t *testing.T) {
-	t.Parallel()
-	long(t)
-	p := testParams(t)
-	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 4, 0, 2, 3
-	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""
+// freeRun prepares a run of which all is real but the model, whose steps cost nothing, and the graph,
+// which has a few bytes.
+func freeRun(t *testing.T, p params.Params) *prepare.Setup {
+	t.Helper()
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := prepare.New(t.Context(), p, quiet().prepare())
+	s, err := prepare.New(t.Context(), p, quiet().prepare())
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The run copies a graph of a few bytes; the initial values stay the real ones.
-	small := *shared.Export
-	small.Path = smallGraph(t, t.TempDir(), shared.Export.Path)
-	shared.Export = &small
-	freeze(shared.Export.Contract)
-	run := func(dir string) error {
-		ctx, s := context.Background(), *shared
-		tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"), quiet())
-		if err != nil {
-			return err
-		}
-		defer tr.examples.Close()
-		tr.place = func(context.Context) (prepare.Placed, error) {
-			return prepare.Placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
-		}
-		_, err = tr.inFolder(ctx)
+	small := *s.Export
+	small.Path = smallGraph(t, t.TempDir(), s.Export.Path) // the initial values stay the real ones
+	s.Export = &small
+	freeze(small.Contract)
+	return s
+}
+
+// trainFree trains what freeRun prepared.
+func trainFree(ctx context.Context, s prepare.Setup, folder string, env Env) error {
+	tr, err := newTraining(ctx, &s, folder, env)
+	if err != nil {
 		return err
+	}
+	defer tr.examples.Close()
+	tr.place = func(context.Context) (prepare.Placed, error) {
+		return prepare.Placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
+	}
+	_, err = tr.inFolder(ctx)
+	return err
+}
+
+// crashParams is a run of four steps, which saves, evaluates and keeps the best checkpoint.
+func crashParams(t *testing.T) params.Params {
+	p := testParams(t)
+	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 4, 0, 2, 3
+	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""
+	return p
+}
+
+// TestCrashOfRunAnywhere crashes a run at every file operation.
+func TestCrashOfRunAnywhere(t *testing.T) {
+	t.Parallel()
+	long(t)
+	shared := freeRun(t, crashParams(t))
+	run := func(dir string) error {
+		return trainFree(context.Background(), *shared, filepath.Join(dir, "run"), quiet())
 	}
 	crashtest.Survives(t, crashtest.Program{Run: run, Same: sameRunFile, Phase: func(operation string) string {
 		switch {

@@ -3,24 +3,20 @@ package train
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
-	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -250,34 +246,25 @@ func TestFixedRowsResume(t *testing.T) {
 	long(t)
 	p := testParams(t)
 	p.Data.Rows, p.Data.RowExamples, p.Data.Buckets = 7, 5, "8,16"
-	dir := t.TempDir()
-	whole, stopped, killed := filepath.Join(dir, "whole"), filepath.Join(dir, "stopped"), filepath.Join(dir, "killed")
-	out, err := Train(context.Background(), p, whole, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	k, stopped := newKiller(t, p), filepath.Join(t.TempDir(), "stopped")
+	whole := k.whole
 	for _, at := range []int64{1, 8, 24} {
-		ctx, cancel := context.WithCancelCause(context.Background())
-		env := quiet()
-		env.Observer = &stopper{at: at, stop: func() { cancel(errors.New("terminated")) }}
-		if _, err := Train(ctx, p, stopped, env); !errors.Is(err, runner.ErrStopped) {
-			t.Fatalf("stopped at step %d: %v", at, err)
-		}
+		stopAt(t, p, stopped, at)
 	}
 	again := p
 	again.Data.Rows, again.Data.RowExamples, again.Data.Buckets = 0, 0, "" // the run keeps them
 	mustTrain(t, again, stopped)
 	sameRuns(t, stopped, whole)
 
-	trainKilled(t, p, killed)
-	sameRuns(t, killed, whole)
+	k.endsAsAnother(t, betweenSaves)
 
 	r := loaded(t, whole, quiet())
 	evaluated, err := r.Evaluate(context.Background(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, v := range out {
+	all := evaluations(t, whole)
+	for name, v := range all[len(all)-1].Outputs {
 		if evaluated[name] != v {
 			t.Errorf("evaluating the saved run gives %s %v, training said %v", name, evaluated[name], v)
 		}
@@ -287,45 +274,12 @@ func TestFixedRowsResume(t *testing.T) {
 	if _, err := Train(context.Background(), other, whole, quiet()); err == nil || !strings.Contains(err.Error(), "data.rows was 7 and is 8") {
 		t.Errorf("other rows: %v", err)
 	}
-	half := filepath.Join(dir, "half")
+	half := filepath.Join(t.TempDir(), "half")
 	p.Train.Steps = 6
 	mustTrain(t, p, half)
 	other.Train.Steps = 9
 	if _, err := Train(context.Background(), other, half, quiet()); err == nil || !strings.Contains(err.Error(), "7 and is 8") {
 		t.Errorf("other rows in the middle of a run: %v", err)
-	}
-}
-
-// trainKilled trains in processes of which the first two are killed.
-func trainKilled(t *testing.T, p params.Params, run string) {
-	t.Helper()
-	params := filepath.Join(t.TempDir(), "params.yaml")
-	content, err := p.YAML()
-	if err == nil {
-		err = os.WriteFile(params, content, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for kills := 0; ; kills++ {
-		cmd := testkit.Command(t, os.Args[0])
-		cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+params)
-		cmd.Stderr = new(bytes.Buffer)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if kills < 2 {
-			for files := []string(nil); len(files) == 0; time.Sleep(time.Millisecond) {
-				files, _ = filepath.Glob(filepath.Join(run, runfolder.Checkpoints, fmt.Sprintf("ckpt-%d.index", 6*(kills+1))))
-			}
-			cmd.Process.Kill()
-			cmd.Wait()
-			continue
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("the run failed: %v: %s", err, cmd.Stderr)
-		}
-		break
 	}
 }
 

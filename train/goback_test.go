@@ -149,6 +149,18 @@ func TestBranch(t *testing.T) {
 	sameRuns(t, run, whole)
 }
 
+// rewind goes back to the checkpoint that a training resumes from, or removes the run.
+func rewind(ctx context.Context, tr *training, overwrite bool) (err error) {
+	if tr.manager, err = tr.OpenManager(tr.folder, false); err != nil {
+		return err
+	}
+	defer tr.manager.Close()
+	if overwrite {
+		return tr.anew(ctx)
+	}
+	return tr.goBack(ctx)
+}
+
 // TestCrashOfGoingBack crashes the way back to an earlier checkpoint, and the removal of a run, at every
 // file operation. Nothing is lost on the way back.
 func TestCrashOfGoingBack(t *testing.T) {
@@ -175,14 +187,7 @@ func TestCrashOfGoingBack(t *testing.T) {
 				return err
 			}
 			defer unlock()
-			if tr.manager, err = tr.OpenManager(tr.folder, false); err != nil {
-				return err
-			}
-			defer tr.manager.Close()
-			if overwrite {
-				return tr.anew(ctx)
-			}
-			return tr.goBack(ctx)
+			return rewind(ctx, tr, overwrite)
 		}
 		crashtest.Survives(t, crashtest.Program{Run: run,
 			Prepare: func(to string) error { return os.CopyFS(to, os.DirFS(dir)) },
@@ -202,38 +207,21 @@ func TestKilledAfterGoingBack(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 6, 0, 2, params.NoEval
 	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Summary.Enabled = 2, 0, "", false
-	shared, err := prepare.New(t.Context(), p, quiet().prepare())
-	if err != nil {
-		t.Fatal(err)
-	}
-	small := *shared.Export
-	small.Path = smallGraph(t, t.TempDir(), shared.Export.Path)
-	shared.Export = &small
-	freeze(small.Contract)
+	shared := freeRun(t, p)
 	run := func(dir, from string) error {
-		ctx, s := context.Background(), *shared
 		env := quiet()
-		env.Out, env.ResumeFrom = io.Discard, from
-		tr, err := newTraining(ctx, &s, filepath.Join(dir, "run"), env)
-		if err != nil {
-			return err
-		}
-		defer tr.examples.Close()
-		tr.place = func(context.Context) (prepare.Placed, error) {
-			return prepare.Placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
-		}
-		_, err = tr.inFolder(ctx)
-		return err
+		env.ResumeFrom = from
+		return trainFree(context.Background(), *shared, filepath.Join(dir, "run"), env)
 	}
 	whole := t.TempDir()
 	if err := run(whole, ""); err != nil {
 		t.Fatal(err)
 	}
 	// From now on the graph has the variables of the counter alone.
-	c := *small.Contract
+	c := *shared.Export.Contract
 	c.Variables, c.Updates = []graphs.Variable{{Name: "model/sum", DType: "float32", Shape: []int64{4}}}, nil
 	c.States = []graphs.State{{Name: frozenState, DType: "float32", Shape: []int64{2}}}
-	small.Contract = &c
+	shared.Export.Contract = &c
 	dir := filepath.Join(testkit.MemoryDir(t), "work")
 	asides := func() (names []string) {
 		list, err := os.ReadDir(filepath.Join(dir, "run", runfolder.SetAside))

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,42 +106,23 @@ func TestCrashOfGoingBackInBucket(t *testing.T) {
 				return err
 			}
 			defer tr.examples.Close()
-			if tr.manager, err = tr.OpenManager(tr.folder, false); err != nil {
-				return err
-			}
-			defer tr.manager.Close()
-			if overwrite {
-				return tr.anew(t.Context())
-			}
-			return tr.goBack(t.Context())
-		}
-		content := func() string {
-			var out strings.Builder
-			state := server.State()
-			for _, name := range slices.Sorted(maps.Keys(state)) {
-				file, content := sameRunFile(name, state[name].Data)
-				fmt.Fprintf(&out, "%s %q\n", file, content)
-			}
-			return out.String()
+			return rewind(t.Context(), tr, overwrite)
 		}
 		server.Load(begin)
 		done := len(server.History())
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}
-		want, history := content(), server.History()[done:]
-		if aside := strings.Contains(want, "run/set-aside/step-8/params.yaml"); aside == overwrite || strings.Contains(want, "run/checkpoints/ckpt-8") || strings.Contains(want, "run/params.yaml") == overwrite {
-			t.Errorf("overwrite %v: the bucket has\n%.2000s", overwrite, want)
+		want, history := bucketFiles(server), server.History()[done:]
+		has := func(file string) bool { return strings.Contains(fmt.Sprint(want), file) }
+		if has("run/set-aside/step-8/params.yaml") == overwrite || has("run/checkpoints/ckpt-8") || has("run/params.yaml") == overwrite {
+			t.Errorf("overwrite %v: the bucket has\n%.2000q", overwrite, want)
 		}
 		for i, h := range history {
 			state := maps.Clone(h.State)
 			delete(state, "run/.gorbit-lease")
 			server.Load(state)
-			if err := run(); err != nil {
-				t.Errorf("overwrite %v: killed after change %d, %s: %v", overwrite, i+1, h.What, err)
-			} else if got := content(); got != want {
-				t.Errorf("overwrite %v: killed after change %d, %s: the bucket has\n%.2000s\nexpected\n%.2000s", overwrite, i+1, h.What, got, want)
-			}
+			sameBucket(t, fmt.Sprintf("overwrite %v: killed after change %d, %s", overwrite, i+1, h.What), server, want, run())
 		}
 		t.Logf("overwrite %v: %d changes", overwrite, len(history))
 	}

@@ -112,12 +112,7 @@ func TestNarrowPrecisionLearns(t *testing.T) {
 			whole = filepath.Join(t.TempDir(), "whole")
 			mustTrain(t, p, whole)
 			for _, at := range []int64{1, 8} {
-				ctx, cancel := context.WithCancelCause(context.Background())
-				env := quiet()
-				env.Observer = &stopper{at: at, stop: func() { cancel(errors.New("terminated")) }}
-				if _, err := Train(ctx, p, run, env); !errors.Is(err, runner.ErrStopped) {
-					t.Fatalf("stopped at step %d: %v", at, err)
-				}
+				stopAt(t, p, run, at)
 			}
 			mustTrain(t, p, run)
 			sameRuns(t, run, whole)

@@ -2,7 +2,6 @@ package train
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,7 +16,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
-	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -151,12 +149,7 @@ func TestKilledRunInBucket(t *testing.T) {
 	mustTrain(t, p, local)
 	server := bucket(t)
 	p.Graph, p.Data.Dir = upload(t, server, p.Graph, "graph"), upload(t, server, p.Data.Dir, "data")
-	text, err := p.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
-	params := filepath.Join(t.TempDir(), "params.yaml")
-	writeFile(t, params, text)
+	k := killer{params: paramsFile(t, p)}
 	cache := t.TempDir()
 	t.Setenv(gcs.CacheVariable, cache)
 	saved := func() (n int) {
@@ -178,14 +171,7 @@ func TestKilledRunInBucket(t *testing.T) {
 			server.Load(state)
 		}
 		before := saved()
-		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := testkit.Command(t, self)
-		cmd.Env = append(os.Environ(), childRun+"=gs://b/run", childParams+"="+params)
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
+		cmd := k.child(t, "gs://b/run")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +180,7 @@ func TestKilledRunInBucket(t *testing.T) {
 		for waiting := true; waiting; {
 			select {
 			case err := <-ended:
-				t.Fatalf("process %d ended before it was killed: %v, %s", kill, err, &errs)
+				t.Fatalf("process %d ended before it was killed: %v, %s", kill, err, cmd.Stderr)
 			case <-time.After(time.Millisecond):
 				waiting = saved() < before+2
 			}
@@ -262,27 +248,43 @@ func TestKilledRunInBucket(t *testing.T) {
 	}
 }
 
+// bucketFiles are the files of a bucket as sameRunFile compares them.
+func bucketFiles(server *gcstest.Server) map[string]string {
+	out, state := map[string]string{}, server.State()
+	for _, name := range slices.Sorted(maps.Keys(state)) {
+		file, content := sameRunFile(name, state[name].Data)
+		out[file] += content
+	}
+	return out
+}
+
+// sameBucket wants the files of a bucket after what ended with an error or nil.
+func sameBucket(t *testing.T, how string, server *gcstest.Server, want map[string]string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", how, err)
+		return
+	}
+	got := bucketFiles(server)
+	for name := range want {
+		if got[name] != want[name] {
+			t.Errorf("%s: %s differs: %.300q, expected %.300q", how, name, got[name], want[name])
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			t.Errorf("%s: %s is left behind", how, name)
+		}
+	}
+}
+
 // TestCrashInBucketAnywhere ends a run in a bucket before each of its changes to the bucket, and
-// starts it again on the same machine and on another. It also makes each change fail once. All of
-// a run is real but the model, as in TestCrashOfRunAnywhere.
+// starts it again on the same machine and on another. It also makes each change fail once.
 //
 // Long: the three kinds of crash share the run and the comparison.
 func TestCrashInBucketAnywhere(t *testing.T) {
 	long(t)
-	p := testParams(t)
-	p.Train.Steps, p.Train.Epochs, p.Train.StepsPerLoop, p.Train.EvalInterval = 4, 0, 2, 3
-	p.Checkpoint.Interval, p.Checkpoint.MaxToKeep, p.Checkpoint.Best, p.Checkpoint.BestMode = 2, 1, "loss", ""
-	if err := p.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	shared, err := prepare.New(t.Context(), p, quiet().prepare())
-	if err != nil {
-		t.Fatal(err)
-	}
-	small := *shared.Export
-	small.Path = smallGraph(t, t.TempDir(), shared.Export.Path)
-	shared.Export = &small
-	freeze(shared.Export.Contract)
+	shared := freeRun(t, crashParams(t))
 	server := gcstest.NewServer("b")
 	defer server.Close()
 	t.Setenv("STORAGE_EMULATOR_HOST", server.URL)
@@ -293,43 +295,7 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		s := *shared
-		tr, err := newTraining(t.Context(), &s, work.Dir(), quiet())
-		if err == nil {
-			defer tr.examples.Close()
-			tr.place = func(context.Context) (prepare.Placed, error) {
-				return prepare.Placed{Strategy: &counter{sum: make([]float32, 4)}}, nil
-			}
-			_, err = tr.inFolder(t.Context())
-		}
-		return errors.Join(err, work.Close())
-	}
-	content := func() map[string]string {
-		out := map[string]string{}
-		state := server.State()
-		for _, name := range slices.Sorted(maps.Keys(state)) {
-			file, content := sameRunFile(name, state[name].Data)
-			out[file] += content
-		}
-		return out
-	}
-	check := func(how string, want map[string]string, err error) {
-		t.Helper()
-		if err != nil {
-			t.Errorf("%s: %v", how, err)
-			return
-		}
-		got := content()
-		for name := range want {
-			if got[name] != want[name] {
-				t.Errorf("%s: %s differs: %.300q, expected %.300q", how, name, got[name], want[name])
-			}
-		}
-		for name := range got {
-			if _, ok := want[name]; !ok {
-				t.Errorf("%s: %s is left behind", how, name)
-			}
-		}
+		return errors.Join(trainFree(t.Context(), *shared, work.Dir(), quiet()), work.Close())
 	}
 	// Each machine has an empty cache, in memory.
 	dir := testkit.MemoryDir(t)
@@ -344,13 +310,13 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 	if err := train(machine()); err != nil {
 		t.Fatal(err)
 	}
-	want, history := content(), server.History()
+	want, history := bucketFiles(server), server.History()
 	const lease = "run/.gorbit-lease"
 	for i, h := range history {
 		state := maps.Clone(h.State)
 		delete(state, lease) // TestLeaseOfKilledProcess waits for it
 		server.Load(state)
-		check(fmt.Sprintf("killed after change %d, %s; on another machine", i+1, h.What), want, train(machine()))
+		sameBucket(t, fmt.Sprintf("killed after change %d, %s; on another machine", i+1, h.What), server, want, train(machine()))
 	}
 	for _, all := range []bool{true, false} {
 		for at := 1; at <= len(history); at++ {
@@ -373,7 +339,7 @@ func TestCrashInBucketAnywhere(t *testing.T) {
 			if all && err == nil && changes >= at {
 				t.Errorf("%s and all later ones: the run does not say so", how)
 			}
-			check(fmt.Sprintf("%s (and all later ones: %v); on the same machine", how, all), want, train(cache))
+			sameBucket(t, fmt.Sprintf("%s (and all later ones: %v); on the same machine", how, all), server, want, train(cache))
 		}
 	}
 	t.Logf("%d changes: as many crashes and failures survived", len(history))

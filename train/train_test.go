@@ -264,11 +264,7 @@ func TestKilledRunEndsAsAnother(t *testing.T) {
 		// when says whether a folder's checkpoint files show the moment to kill.
 		when func(files []string, kills int) bool
 	}{
-		{"between saves", func(files []string, kills int) bool {
-			return slices.ContainsFunc(files, func(f string) bool {
-				return strings.HasSuffix(f, fmt.Sprintf("ckpt-%d.index", 6*(kills+1)))
-			})
-		}},
+		{"between saves", betweenSaves},
 		{"while saving", func(files []string, kills int) bool {
 			return len(files) > kills && slices.ContainsFunc(files, func(f string) bool {
 				base := filepath.Base(f)
@@ -281,19 +277,32 @@ func TestKilledRunEndsAsAnother(t *testing.T) {
 	}
 }
 
+// betweenSaves is the moment of another checkpoint, of every sixth step.
+func betweenSaves(files []string, kills int) bool {
+	return slices.ContainsFunc(files, func(f string) bool {
+		return strings.HasSuffix(f, fmt.Sprintf("ckpt-%d.index", 6*(kills+1)))
+	})
+}
+
+// paramsFile writes params for another process.
+func paramsFile(t *testing.T, p params.Params) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "params.yaml")
+	content, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, path, content)
+	return path
+}
+
 // killer kills runs of some params.
 type killer struct{ params, whole string }
 
 // newKiller trains a run that is not killed.
 func newKiller(t *testing.T, p params.Params) killer {
 	t.Helper()
-	dir := t.TempDir()
-	k := killer{params: filepath.Join(dir, "params.yaml"), whole: filepath.Join(dir, "whole")}
-	content, err := p.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, k.params, content)
+	k := killer{params: paramsFile(t, p), whole: filepath.Join(t.TempDir(), "whole")}
 	if cmd := k.child(t, k.whole); cmd.Run() != nil {
 		t.Fatalf("the run failed: %s", cmd.Stderr)
 	}
@@ -358,12 +367,7 @@ func TestStoppedRunEndsAsAnother(t *testing.T) {
 	whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
 	mustTrain(t, p, whole)
 	for _, at := range []int64{1, 8, 24} {
-		ctx, cancel := context.WithCancelCause(context.Background())
-		env := quiet()
-		env.Observer = &stopper{at: at, stop: func() { cancel(errors.New("terminated")) }}
-		if _, err := Train(ctx, p, run, env); !errors.Is(err, runner.ErrStopped) {
-			t.Fatalf("stopped at step %d: %v", at, err)
-		}
+		stopAt(t, p, run, at)
 		if _, step := final(t, run); step != at {
 			t.Errorf("stopped at step %d, saved step %d", at, step)
 		}
@@ -500,14 +504,9 @@ func TestSecondProcessIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	cmd := testkit.Command(t, os.Args[0])
-	params := filepath.Join(t.TempDir(), "params.yaml")
-	content, _ := p.YAML()
-	writeFile(t, params, content)
-	cmd.Env = append(os.Environ(), childRun+"="+run, childParams+"="+params)
-	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), fmt.Sprint(os.Getpid())) {
-		t.Errorf("a second process got %v: %s", err, out)
+	cmd := killer{params: paramsFile(t, p)}.child(t, run)
+	if err := cmd.Run(); err == nil || !strings.Contains(fmt.Sprint(cmd.Stderr), fmt.Sprint(os.Getpid())) {
+		t.Errorf("a second process got %v: %s", err, cmd.Stderr)
 	}
 }
 
