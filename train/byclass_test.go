@@ -2,15 +2,12 @@ package train
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/convert"
-	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -93,71 +90,4 @@ func anyLabel(t *testing.T, p params.Params) string {
 		t.Fatal(err)
 	}
 	return export.Contract.Label().Name
-}
-
-// TestClassWeightsOfContracts reads class weights for labels of all kinds.
-func TestClassWeightsOfContracts(t *testing.T) {
-	feature := func(name, dtype, role string, below int64, shape ...int64) graphs.Feature {
-		f := graphs.Feature{Name: name, DType: dtype, Role: role, Shape: append([]int64{-1}, shape...), Axes: []string{prepare.AxisExamples}}
-		for range shape {
-			f.Axes = append(f.Axes, "width")
-		}
-		if below > 0 {
-			f.Below = &below
-		}
-		return f
-	}
-	label, weight := feature("kind", "int64", graphs.RoleLabel, 3), feature("w", "float32", graphs.RoleWeight, 0)
-	hot := feature("hot", "float32", graphs.RoleLabel, 0, 3)
-	hot.Make = "multi_hot"
-	offset := feature("start", "int32", graphs.RoleLabel, 0)
-	offset.Make = "offset"
-	texts := &convert.Manifest{Labels: []string{"bad", "so so", "1"}, Splits: map[string]*convert.Split{"train": {Records: 12, LabelCounts: []int64{6, 0, 2}}}}
-	rows := &convert.Manifest{Features: []convert.Feature{{Name: "sort", Categories: []string{"a", "b", "c"}}},
-		Splits: map[string]*convert.Split{"train": {Features: map[string]*convert.Statistics{"sort": {Counts: []int64{1, 1, 2}}}}}}
-	for _, c := range []struct {
-		name     string
-		features []graphs.Feature
-		manifest *convert.Manifest
-		given    string
-		want     string // numbers, or a part of an error
-	}{
-		{"none", nil, nil, "none", "<nil>"},
-		{"balanced", []graphs.Feature{label, weight}, texts, "balanced", "kind w [0.6666666666666666 1 2]"},
-		{"balanced, of a schema", []graphs.Feature{label, weight}, rows, "balanced", "kind w [1.3333333333333333 1.3333333333333333 0.6666666666666666]"},
-		{"names", []graphs.Feature{label, weight}, texts, "{so so: 2, bad: 0.5}", "kind w [0.5 2 1]"},
-		{"names come before numbers", []graphs.Feature{label, weight}, texts, "{1: 4, 0: 2}", "kind w [2 1 4]"},
-		{"numbers", []graphs.Feature{label, weight}, nil, "{2: 4}", "kind w [1 1 4]"},
-		{"without a limit", []graphs.Feature{feature("kind", "int32", graphs.RoleLabel, 0), weight}, nil, "{2: 4}", "kind w [1 1 4]"},
-		{"column", []graphs.Feature{feature("kind", "int32", graphs.RoleLabel, 3, 1), weight}, nil, "{2: 4}", "kind w [1 1 4]"},
-		{"twice", []graphs.Feature{label, weight}, texts, "{bad: 4, 0: 2}", "0 and bad are the same class"},
-		{"unknown name", []graphs.Feature{label, weight}, texts, "{good: 4}", `there is no class "good"; expected one of bad, so so, 1, or 0 to 2`},
-		{"name without names", []graphs.Feature{label, weight}, nil, "{good: 4}", `there is no class "good"; expected 0 to 2, because the data do not name the classes`},
-		{"number out of range", []graphs.Feature{label, weight}, nil, "{3: 4}", `there is no class "3"; expected 0 to 2`},
-		{"balanced without counts", []graphs.Feature{label, weight}, nil, "balanced", "balanced needs the number of examples of each class"},
-		{"float", []graphs.Feature{feature("degrees", "float32", graphs.RoleLabel, 0), weight}, nil, "{0: 2}", "label degrees of the graph is float32 on the axes examples; expected one integer for each example"},
-		{"several labels", []graphs.Feature{hot, weight}, nil, "{0: 2}", "label hot of the graph is float32 on the axes examples, width, made as multi_hot"},
-		{"a class for each token", []graphs.Feature{feature("tags", "int32", graphs.RoleLabel, 3, -1), weight}, nil, "{0: 2}", "label tags of the graph is int32 on the axes examples, width"},
-		{"two labels", []graphs.Feature{offset, label, weight}, nil, "{0: 2}", "the graph has 2 labels (start, kind)"},
-		{"an offset", []graphs.Feature{offset, weight}, nil, "{0: 2}", "made as offset; expected one integer"},
-		{"no label", []graphs.Feature{weight}, nil, "{0: 2}", "the graph has 0 labels"},
-		{"no weight", []graphs.Feature{label}, nil, "{0: 2}", "no feature with a weight for each example"},
-	} {
-		p := params.Defaults()
-		p.Data.Features["kind"] = "sort"
-		if err := p.Set("data.class_weights=" + c.given); err != nil {
-			t.Fatal(err)
-		}
-		w, err := prepare.ClassWeightsOf(p, &graphs.Contract{Features: c.features}, c.manifest)
-		got := "<nil>"
-		if w != nil {
-			got = fmt.Sprint(w.Label, " ", w.Weight, " ", w.Of)
-		}
-		if err != nil {
-			got = err.Error()
-		}
-		if got != c.want && (err == nil || !strings.HasPrefix(got, "params: data.class_weights: ") || !strings.Contains(got, c.want)) {
-			t.Errorf("%s: %s, expected %q", c.name, got, c.want)
-		}
-	}
 }

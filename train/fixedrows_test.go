@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -319,49 +318,12 @@ func TestFixedRowsHalve(t *testing.T) {
 	}
 }
 
-func TestFixedRowsParams(t *testing.T) {
-	for _, c := range []struct{ settings, want string }{
-		{"data.rows=8", ""},
-		{"data.rows=-1", "data.rows is -1"},
-		{"data.rows=33", "data.rows is 33 and train.batch_size is 32"},
-		{"data.row_examples=3", "the number of rows is not fixed"},
-		{"data.rows=8 data.buckets=32,64", ""},
-		{"data.buckets=32", ""}, // for graphs without rows
-		{"data.rows=8 data.buckets=32;64", `data.buckets is "32;64"; expected lengths of rows, such as 32,64`},
-		{"data.rows=8 data.row_length=64 data.buckets=32,64", "buckets of rows have [32 64] tokens; expected ascending numbers of 1 to 63"},
-		{"data.rows=8 data.row_length=128 data.buckets=64,32", "ascending"},
-		{"data.rows=8 data.packing=first-fit", `packing is "first-fit", which does not fix the number of rows`},
-		{"data.rows=8 strategy.input=local strategy.workers=a:1", "strategy.input is local and data.rows is 8"},
-		{"data.rows=100 train.batch_size=100 eval.batch_size=1", ""},
-	} {
-		p := params.Defaults()
-		p.Graph, p.Data.Dir = "g", "d"
-		err := p.Load(nil, strings.Fields(c.settings))
-		if err == nil {
-			err = p.Validate()
-		}
-		if c.want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error is %v, expected %q", c.settings, err, c.want)
-		}
-	}
+func TestBucketsNeedRows(t *testing.T) {
 	buckets := testParams(t)
 	buckets.Data.Buckets = "8"
 	const want = "data.buckets is 8 and data.rows is 0; expected the rows of a batch"
 	if _, err := preflightParams(t, buckets, "", nil); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("buckets without rows: %v, expected %q", err, want)
-	}
-	p := params.Defaults()
-	p.Data.RowLength = 128
-	m := &convert.Manifest{Splits: map[string]*convert.Split{"train": {Lengths: convert.Lengths{Mean: 53.2}}}}
-	if got := prepare.RowExamplesOf(m, p); got != 5 {
-		t.Errorf("rows have at most %d examples of 53.2 tokens, expected 5", got)
-	}
-	if got := prepare.RowExamplesOf(nil, p); got != 0 {
-		t.Errorf("rows have at most %d examples of unknown length, expected the default", got)
-	}
-	m.Splits["train"].Lengths.Mean = 1
-	if got := prepare.RowExamplesOf(m, p); got != 128 {
-		t.Errorf("rows have at most %d examples of 1 token, expected 128", got)
 	}
 }
 

@@ -26,27 +26,3 @@ func TestRunFolderIsItsOwn(t *testing.T) {
 		}
 	}
 }
-
-// Settings of the input that cannot be are errors of usage, whatever part finds them.
-func TestInputParams(t *testing.T) {
-	for setting, want := range map[string]string{
-		"runtime.lanes=-1":                "runtime.lanes is -1; expected 0",
-		"runtime.lanes=65":                "runtime.lanes is 65; expected 0",
-		"data.readers=100000":             "data.readers is 100000; expected 0 (the default) to 1024",
-		"runtime.intra_op_threads=100000": "runtime.intra_op_threads is 100000; expected 0 (by the cores) to 4096",
-		"runtime.inter_op_threads=-1":     "runtime.inter_op_threads is -1; expected 0 (by the cores) to 4096",
-		"train.batch_size=16777217":       "batch size is 16777217",
-		"data.shuffle=None":               `shuffle is "None"`,
-		"data.buffer=-1":                  "data.buffer is -1",
-	} {
-		p := params.Defaults()
-		p.Graph, p.Data.Dir = "g", "d"
-		if err := p.Set(setting); err != nil {
-			t.Fatal(err)
-		}
-		err := p.Validate()
-		if !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v", setting, err)
-		}
-	}
-}

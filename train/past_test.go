@@ -115,35 +115,6 @@ func TestHistoryOfKilledStart(t *testing.T) {
 	}
 }
 
-// Where a run falls back to a checkpoint from before a change, the change comes earlier
-// than it was recorded.
-func TestHistoryOfLostSteps(t *testing.T) {
-	h := runfolder.Changes{
-		{Step: 4, Param: "a", Old: json.RawMessage("1"), New: json.RawMessage("2")},
-		{Step: 8, Param: "a", Old: json.RawMessage("2"), New: json.RawMessage("3")},
-		{Step: 8, Param: "b", New: json.RawMessage("5")},
-	}
-	now := runfolder.Values{"a": "3", "b": "5", "c": "7"}
-	for _, test := range []struct {
-		step int64
-		want runfolder.Values
-	}{
-		{9, now}, {8, now},
-		{7, runfolder.Values{"a": "2", "c": "7"}},
-		{4, runfolder.Values{"a": "2", "c": "7"}},
-		{3, runfolder.Values{"a": "1", "c": "7"}},
-	} {
-		if got := h.At(test.step, now); fmt.Sprint(got) != fmt.Sprint(test.want) {
-			t.Errorf("step %d: got %v, want %v", test.step, got, test.want)
-		}
-	}
-	// After it went back to step 6 with what it had at the end, that holds from 6 on.
-	again := append(h, h.At(6, now).Changes(now, 6)...)
-	if len(again) != 5 || fmt.Sprint(again.At(7, now)) != fmt.Sprint(now) || again.At(5, now)["a"] != "2" {
-		t.Errorf("%v", again)
-	}
-}
-
 // A run that was stopped can be made shorter, but not than it is.
 func TestShorterThanDone(t *testing.T) {
 	p := testParams(t)

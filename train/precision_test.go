@@ -21,7 +21,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
-	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -167,30 +166,6 @@ func TestKernelsLeaveNarrowAttention(t *testing.T) {
 		if d := norms[i]/norms[i+3] - 1; d < -0.02 || d > 0.02 {
 			t.Errorf("gradient norms are %v with kernels, %v without", norms[:3], norms[3:])
 			break
-		}
-	}
-}
-
-func TestSlowPrecision(t *testing.T) {
-	const cpu, gpu = "/job:localhost/replica:0/task:0/device:CPU:0", "/job:localhost/replica:0/task:0/device:GPU:0"
-	for _, c := range []struct {
-		precision, device string
-		native, slow      bool
-	}{
-		{graphs.Float32, cpu, false, false},
-		{graphs.BF16, cpu, true, false},
-		{graphs.BF16, cpu, false, true},
-		{graphs.BF16, gpu, false, false},
-		{graphs.FP16, cpu, true, true},
-		{graphs.FP16, gpu, false, false},
-	} {
-		err := prepare.SlowPrecision(c.precision, prepare.Computer{Device: c.device, Bf16: c.native})
-		var slow *params.SlowPrecisionError
-		if errors.As(err, &slow) != c.slow {
-			t.Errorf("%+v: %v", c, err)
-		}
-		if c.slow && (slow.Precision != c.precision || strings.Count(err.Error(), ". ")+strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(), "--allow-slow-precision")) {
-			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/gorbit-ml/gorbit/train/predict"
 
 	"github.com/gorbit-ml/gorbit/convert"
-	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
@@ -157,24 +156,6 @@ func preflightParams(t *testing.T, p params.Params, folder string, before *past)
 	}
 	err = prepare.PreflightTraining(t.Context(), s, folder, began)
 	return b.String(), err
-}
-
-func TestRowLengthOfData(t *testing.T) {
-	for _, test := range []struct{ longest, positions, want int }{
-		{0, 0, 128}, {0, 512, 128}, {15, 512, 128}, {128, 512, 128}, {129, 512, 192}, {300, 512, 320}, {500, 512, 512}, {500, 510, 510}, {15, 32, 32}, {300, 0, 320},
-	} {
-		c := new(graphs.Contract)
-		if below := int64(test.positions); below > 0 {
-			c.Features = []graphs.Feature{{Name: packed.PositionIDs, Below: &below}}
-		}
-		m := &convert.Manifest{Splits: map[string]*convert.Split{"a": {Lengths: convert.Lengths{Max: test.longest}}, "b": {Lengths: convert.Lengths{Max: 3}}}}
-		if test.longest == 0 {
-			m = nil
-		}
-		if got := prepare.RowLengthOf(m, c); got != test.want {
-			t.Errorf("longest %d, %d positions: got %d, want %d", test.longest, test.positions, got, test.want)
-		}
-	}
 }
 
 // A run keeps the row length that it began with, also one that no run begins with today.

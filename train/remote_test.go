@@ -88,17 +88,6 @@ func TestTrainReadsFromBucket(t *testing.T) {
 	}
 }
 
-func TestNewestOnly(t *testing.T) {
-	got := runfolder.NewestOnly([]string{"checkpoints/checkpoint", "checkpoints/ckpt-5.data-00000-of-00001", "checkpoints/ckpt-5.index",
-		"checkpoints/ckpt-10.data-00000-of-00001", "checkpoints/ckpt-10.index", "checkpoints/ckpt-15.data-00000-of-00001",
-		"params.yaml", "train/events.out.tfevents.1.host.1.0.v2", "variables/variables.index", "model-00001-of-00002.safetensors"})
-	want := []string{"checkpoints/checkpoint", "checkpoints/ckpt-10.data-00000-of-00001", "checkpoints/ckpt-10.index", "params.yaml",
-		"variables/variables.index", "model-00001-of-00002.safetensors"}
-	if !slices.Equal(got, want) {
-		t.Errorf("chosen are %q, expected %q", got, want)
-	}
-}
-
 func TestPathsOfNoBucket(t *testing.T) {
 	for path, want := range map[string]string{
 		"gs:/b/data":  "expected gs://b/data",

@@ -11,93 +11,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
-	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
-
-func TestLostWorker(t *testing.T) {
-	because := func(address string, phase cluster.Phase, err error) error {
-		return fmt.Errorf("step 3: %w", &cluster.WorkerError{Address: address, Phase: phase, Err: err})
-	}
-	worker := func(address string, phase cluster.Phase) error { return because(address, phase, errors.New("gone")) }
-	died, cannot := &cluster.FailedError{Message: "its TensorFlow process ended"}, &cluster.FailedError{Message: "no such devices", Final: true}
-	for _, test := range []struct {
-		err  error
-		lost bool
-		left string // without what did not come back
-	}{
-		{worker("a:1", cluster.PhaseRun), true, "b:2"},
-		{because("a:1", cluster.PhaseRun, died), true, "b:2"},
-		{worker("a:1", cluster.PhaseReserve), true, "b:2"},
-		{because("a:1", cluster.PhaseReserve, died), true, "b:2"},
-		{because("a:1", cluster.PhaseReserve, cannot), false, "b:2"},
-		{worker("a:1", cluster.PhaseStart), true, "b:2"},
-		{because("a:1", cluster.PhaseStart, died), true, "b:2"},
-		{because("a:1", cluster.PhaseStart, cannot), false, "b:2"},
-		{errors.Join(worker("a:1", cluster.PhaseStart), because("b:2", cluster.PhaseStart, cannot)), false, ""},
-		{worker("a:1", cluster.PhaseConnect), false, "b:2"},
-		{worker("b:2", cluster.PhaseGreet), false, "a:1"},
-		{errors.Join(worker("a:1", cluster.PhaseConnect), worker("b:2", cluster.PhaseConnect)), false, ""},
-		{fmt.Errorf("step 3: %w", &strategy.SessionLostError{Err: errors.New("reset")}), true, ""},
-		{fmt.Errorf("step 3: %w", &cluster.PausedError{Paused: time.Minute, Timeout: time.Minute, Err: worker("a:1", cluster.PhaseRun)}), true, ""},
-		{errors.New("disk full"), false, ""},
-	} {
-		if got := prepare.LostWorker(test.err); got != test.lost {
-			t.Errorf("%v: lost is %v", test.err, got)
-		}
-		left, some := prepare.WithoutWorkers(params.Strategy{Workers: "a:1,b:2"}, test.err)
-		if !some {
-			left.Workers = ""
-		}
-		if left.Workers != test.left {
-			t.Errorf("%v: %q are left, want %q", test.err, left.Workers, test.left)
-		}
-	}
-}
-
-// TestLostCause wants the worker and the cause first, however long the rest is.
-func TestLostCause(t *testing.T) {
-	long := "ABORTED: From /job:worker: " + strings.Repeat("[[{{node apply/gradients}}]]\n\t", 50)
-	for want, err := range map[string]error{
-		"worker a:1: run: after 0s: gone; the worker ended":                       &cluster.WorkerError{Address: "a:1", Phase: cluster.PhaseRun, Err: errors.New("gone")},
-		"lost the session with the workers: ABORTED: From /job:worker: [[{{node ": &strategy.SessionLostError{Err: errors.New(long)},
-		"the chief itself did not run for 1m0s":                                   &cluster.PausedError{Paused: time.Minute, Timeout: time.Minute, Err: &cluster.WorkerError{Address: "a:1", Err: errors.New("gone")}},
-	} {
-		got := prepare.LostCause(fmt.Errorf("step 3 on records %s and 28 more: training step: %w", strings.Repeat("train-00000-of-00002.tfrecord:17, ", 14), err)).Error()
-		if !strings.HasPrefix(got, want) || len(got) > 350 || strings.Contains(got, "\n") {
-			t.Errorf("%d bytes: %s\nwant to begin with %s", len(got), got, want)
-		}
-	}
-}
-
-func TestDeviceIsForOne(t *testing.T) {
-	for settings, fine := range map[string]bool{
-		"runtime.device=/device:CPU:0":                        true,
-		"strategy.name=one runtime.device=/device:CPU:0":      true,
-		"strategy.devices=cpu:2 runtime.device=/device:CPU:0": false,
-		"strategy.devices=cpu runtime.device=/device:CPU:0":   false,
-		"strategy.workers=a:1 runtime.device=/device:CPU:0":   false,
-		"strategy.name=mirrored runtime.device=/device:CPU:0": false,
-	} {
-		p := params.Defaults()
-		p.Graph, p.Data.Dir = "g", "d"
-		for setting := range strings.SplitSeq(settings, " ") {
-			if err := p.Set(setting); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := p.Validate(); (err == nil) != fine {
-			t.Errorf("%s: %v", settings, err)
-		}
-	}
-}
 
 // TestReplicasAreWatched wants the table at the end and TensorBoard to say what every
 // replica did.

@@ -581,32 +581,6 @@ func TestRefusedCommandLeavesFolder(t *testing.T) {
 	}
 }
 
-func TestChanges(t *testing.T) {
-	before := params.Defaults()
-	before.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.8, "epsilon": 1e-6}
-	after := params.Defaults()
-	after.Eval.BatchSize = before.Train.BatchSize // a line that the old file had elsewhere
-	after.Graph = "g"
-	after.Optimizer.Hyperparameters = map[string]float64{"beta_1": 0.7, "beta_2": 0.9}
-	const want = `eval.batch_size was 64 and is 32; graph was "" and is "g"; optimizer.hyperparameters.beta_1 was 0.8 and is 0.7; ` +
-		`optimizer.hyperparameters.beta_2 is now 0.9; optimizer.hyperparameters.epsilon was 0.000001`
-	got, err := runfolder.Differences(classifier, before, after, 3)
-	if err != nil || runfolder.ListChanges(got) != want {
-		t.Errorf("got %s, %v, want %s", runfolder.ListChanges(got), err, want)
-	}
-	for _, c := range got {
-		if c.Step != 3 {
-			t.Errorf("%v is of step %d, want 3", c, c.Step)
-		}
-	}
-	// The direction of a metric said and not said is the same.
-	after = before
-	after.Checkpoint.BestMode = "max"
-	if got, err := runfolder.Differences(classifier, before, after, 3); got != nil || err != nil {
-		t.Errorf("got %v, %v of equal params", got, err)
-	}
-}
-
 func TestNonFiniteLoss(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps = 6

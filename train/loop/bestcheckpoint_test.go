@@ -1,7 +1,6 @@
-package train
+package loop_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,15 +8,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/run/record"
-	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/loop"
 )
@@ -47,7 +43,9 @@ func saveBest(t *testing.T, m *checkpoint.Manager, step, best int64, opts ...che
 func TestBestIsToldByTheRun(t *testing.T) {
 	list := func(text string) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
-			writeFile(t, filepath.Join(dir, "protected.json"), text)
+			if err := os.WriteFile(filepath.Join(dir, "protected.json"), []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	both := func(all ...func(*testing.T, string)) func(*testing.T, string) {
@@ -117,7 +115,9 @@ func TestBestIsProtectedAgain(t *testing.T) {
 	saveBest(t, writer, 6, 6, checkpoint.Protected())
 	path := filepath.Join(dir, "protected.json")
 	for _, content := range []string{"", "[3]\n", "[6"} {
-		writeFile(t, path, content)
+		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
 		again, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: dir})
 		if err != nil {
 			t.Fatal(err)
@@ -133,53 +133,5 @@ func TestBestIsProtectedAgain(t *testing.T) {
 		if got, _ := os.ReadFile(path); string(got) != "[6]\n" {
 			t.Errorf("%q became %q", content, got)
 		}
-	}
-}
-
-// TestMetricsMended continues a metrics file that lost bytes: the torn line is cut and
-// the log says so.
-func TestMetricsMended(t *testing.T) {
-	const one, two = `{"phase":"train","step":1}` + "\n", `{"phase":"train","step":2}` + "\n"
-	for _, test := range []struct {
-		name, content, want string
-		size                int
-		told                bool
-	}{
-		{"whole", one + two, one + two, len(one + two), false},
-		{"longer", one + two, one, len(one), false},
-		{"a torn line", one + two[:9], one, len(one + two), true},
-		{"without the end of line", one + two[:len(two)-1], one, len(one + two), true},
-		{"a line is missing", one, one, len(one + two), true},
-		{"only a torn line", one[:9], "", len(one + two), true},
-		{"a long torn line", one + strings.Repeat("x", 10000), one, 20000, true},
-		{"gone", "", "", len(one), true},
-		{"other bytes", one + two, one, len(one) + 4, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), runfolder.Metrics)
-			writeFile(t, path, test.content)
-			var log bytes.Buffer
-			m, err := record.OpenMetrics(path, slog.New(slog.NewTextHandler(&log, nil)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer m.Close()
-			if err := m.Restore(fmt.Appendf(nil, "%d", test.size)); err != nil {
-				t.Fatal(err)
-			}
-			if told := strings.Contains(log.String(), "lacks lines"); told != test.told {
-				t.Errorf("log: %q", log.String())
-			}
-			if err := m.Action("train")(context.Background(), 3, runner.Outputs{"loss": 1}); err != nil {
-				t.Fatal(err)
-			}
-			got, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := test.want + `{"phase":"train","step":3,"outputs":{"loss":1}}` + "\n"; string(got) != want {
-				t.Errorf("the file is\n%swant\n%s", got, want)
-			}
-		})
 	}
 }
