@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -236,7 +237,7 @@ func (f *featureSchema) complete(s *schema) error {
 	if f.columns == nil {
 		f.columns = []string{f.name}
 	}
-	f.role = orElse(f.role, RoleInput)
+	f.role = cmp.Or(f.role, RoleInput)
 	most := 1
 	switch f.kind {
 	case KindNumber:
@@ -249,7 +250,7 @@ func (f *featureSchema) complete(s *schema) error {
 	}
 	switch f.kind {
 	case KindNumber:
-		f.dtype = orElse(f.dtype, "float32")
+		f.dtype = cmp.Or(f.dtype, "float32")
 	case KindCategory:
 		f.dtype = "int64"
 	case KindText:
@@ -468,11 +469,4 @@ func (f *featureSchema) number(s string) (v value, reason string) {
 		return v, fmt.Sprintf("expected %v or less", *f.maximum)
 	}
 	return v, ""
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }

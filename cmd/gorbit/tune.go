@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -243,7 +244,7 @@ func (t *tuning) config(ctx context.Context, before tune.Config, continued bool,
 	case !continued && !given:
 		return c, usagef("there is no study in %s; expected one that was begun, or --config, --params or --search to begin one", t.folder)
 	case continued && !given:
-		c.Objective, c.Direction = orString(t.objective, c.Objective), orString(t.direction, c.Direction)
+		c.Objective, c.Direction = cmp.Or(t.objective, c.Objective), cmp.Or(t.direction, c.Direction)
 	default:
 		var err error
 		if c, err = t.newConfig(ctx, env); err != nil {
@@ -274,16 +275,9 @@ func (t *tuning) config(ctx context.Context, before tune.Config, continued bool,
 	return c, nil
 }
 
-func orString(given, otherwise string) string {
-	if given != "" {
-		return given
-	}
-	return otherwise
-}
-
 // override applies the flags of the sampler and the pruner.
 func (t *tuning) override(s *tune.SamplerConfig, p *tune.PrunerConfig) {
-	s.Name, p.Name = orString(t.sampler, s.Name), orString(t.pruner, p.Name)
+	s.Name, p.Name = cmp.Or(t.sampler, s.Name), cmp.Or(t.pruner, p.Name)
 	if t.flags.Changed("sampler-seed") {
 		s.Seed = t.seed
 	}
@@ -315,10 +309,10 @@ func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, err
 	}
 	t.override(&c.Sampler, &c.Pruner)
 	// What trials are compared by is what a run keeps its best checkpoint by.
-	if objective := orString(t.objective, file.Objective); objective != "" {
+	if objective := cmp.Or(t.objective, file.Objective); objective != "" {
 		base.Checkpoint.Best = objective
 	}
-	if direction := orString(t.direction, file.Direction); direction != "" {
+	if direction := cmp.Or(t.direction, file.Direction); direction != "" {
 		base.Checkpoint.BestMode = direction
 	}
 	if err := base.Absolute(); err != nil {

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
 )
 
 // Result is what a push did.
@@ -157,7 +158,7 @@ func describe(ctx context.Context, path string) (*file, error) {
 	}
 	content, blob := sha256.New(), sha1.New()
 	fmt.Fprintf(blob, "blob %d\x00", f.size)
-	n, err := io.Copy(io.MultiWriter(content, blob), readerWith(ctx, in))
+	n, err := io.Copy(io.MultiWriter(content, blob), stream.WithContext(ctx, in))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -167,20 +168,6 @@ func describe(ctx context.Context, path string) (*file, error) {
 	f.sha256, f.git = hex.EncodeToString(content.Sum(nil)), hex.EncodeToString(blob.Sum(nil))
 	return f, nil
 }
-
-// readerWith ends reading when the context is done.
-func readerWith(ctx context.Context, r io.Reader) io.Reader {
-	return readerFunc(func(p []byte) (int, error) {
-		if err := context.Cause(ctx); err != nil {
-			return 0, err
-		}
-		return r.Read(p)
-	})
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // changedError is the error of a file that changed while it was pushed.
 type changedError struct{ path string }

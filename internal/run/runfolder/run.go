@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -264,13 +263,4 @@ func readFilled(path string) (*Filled, error) {
 		}
 	}
 	return f, nil
-}
-
-// BatchSize returns the global batch size, or 0 if the params do not say it.
-func (r *Run) BatchSize() int64 {
-	n, err := strconv.ParseInt(r.Params["train.batch_size"], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

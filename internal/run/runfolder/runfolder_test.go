@@ -86,7 +86,7 @@ func TestRead(t *testing.T) {
 			if all := strings.Join(r.Problems, "\n"); (tt.problem == "") != (all == "") || !strings.Contains(all, tt.problem) {
 				t.Errorf("problems are %q; expected %q", all, tt.problem)
 			}
-			if r.Params["train.batch_size"] != "32" || r.BatchSize() != 32 {
+			if r.Params["train.batch_size"] != "32" {
 				t.Errorf("params are %v", r.Params)
 			}
 		})

@@ -35,7 +35,7 @@ func (c *composer) feed(name string, f *graphs.Function, replicas []*replica) (*
 			}
 			continue
 		}
-		t := dtypes[kind.DType].proto
+		t := typeOf(kind.DType)
 		placeholder := c.Placeholder(name+"/"+kind.DType, t, []int64{-1})
 		p.Values = append(p.Values, placeholder)
 		if n == 1 {
@@ -100,7 +100,7 @@ func (c *composer) cut(own string, p *Feeds, r *replica, values []build.Ref, lay
 		if kind.From == kind.To {
 			continue
 		}
-		t := dtypes[kind.DType].proto
+		t := typeOf(kind.DType)
 		split := c.Node("SplitV", own+"/"+kind.DType+"/features", []build.Ref{values[k], layouts.Output(k), axis},
 			build.Int("num_split", int64(kind.To-kind.From)), build.Type("T", t), build.Type("Tlen", int64Type))
 		for j := kind.From; j < kind.To; j++ {

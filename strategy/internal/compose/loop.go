@@ -109,7 +109,7 @@ func (c *composer) loopInputs(p *Loop, handles ...value) []value {
 	}
 	in = append(in, value{p.Numbers, int64Type}, value{p.ScalarFeed, float32Type})
 	for _, kind := range p.Feeds.Kinds {
-		placeholder, t := build.Ref{}, dtypes[kind.DType].proto
+		placeholder, t := build.Ref{}, typeOf(kind.DType)
 		if kind.To > kind.From {
 			placeholder = c.Placeholder("loop/"+kind.DType, t, []int64{-1})
 			in = append(in, value{placeholder, t})
@@ -220,7 +220,7 @@ func (c *composer) takeStep(p *Loop, k build.Ref, args map[build.Ref]build.Ref) 
 		name := r.prefix + "features"
 		var values []build.Ref
 		for k, kind := range p.Feeds.Kinds {
-			values = append(values, slice(name+"/"+kind.DType, p.Feeds.Values[k], dtypes[kind.DType].proto, at+2*k))
+			values = append(values, slice(name+"/"+kind.DType, p.Feeds.Values[k], typeOf(kind.DType), at+2*k))
 		}
 		last := at + 2*len(p.Feeds.Kinds)
 		seeds = append(seeds, number(last))

@@ -82,7 +82,7 @@ func (t *tpuParts) feeds(c *composer, name string, f *graphs.Function, steps int
 		return c.Placeholder(name+"/"+kind, dtype, shape)
 	}
 	for k, kind := range p.Kinds {
-		p.Values = append(p.Values, add(kind.DType, dtypes[kind.DType].proto, p.Sizes[k]))
+		p.Values = append(p.Values, add(kind.DType, typeOf(kind.DType), p.Sizes[k]))
 	}
 	return p
 }
@@ -108,7 +108,7 @@ func (t *tpuParts) inputs(c *composer, k *cluster, p TPUFeeds) stepInputs {
 		return k.input(k.name+"/input/"+kind, dtype, t.unpack(c, k.name+"/"+kind+"/replicas", fed, dtype)...)
 	}
 	for k, kind := range p.Kinds {
-		in.values = append(in.values, add(kind.DType, p.Values[k], dtypes[kind.DType].proto))
+		in.values = append(in.values, add(kind.DType, p.Values[k], typeOf(kind.DType)))
 	}
 	return in
 }
@@ -142,7 +142,7 @@ func (in stepInputs) of(c *composer, kinds []flat.Kind, k build.Ref) stepInputs 
 	}
 	var own stepInputs
 	for i, kind := range kinds {
-		own.values = append(own.values, row(loopName(kind), in.values[i], dtypes[kind.DType].proto))
+		own.values = append(own.values, row(loopName(kind), in.values[i], typeOf(kind.DType)))
 	}
 	own.seed, own.scalars = row("seed", in.seed, int64Type), row("scalars", in.scalars, float32Type)
 	return own
@@ -169,7 +169,7 @@ func (c *composer) tpuCut(prefix string, p *TPUFeeds, in stepInputs) map[string]
 		}
 	}
 	for k, kind := range p.Kinds {
-		take(kind.DType, dtypes[kind.DType].proto, kind.From, kind.To, in.values[k])
+		take(kind.DType, typeOf(kind.DType), kind.From, kind.To, in.values[k])
 	}
 	return out
 }

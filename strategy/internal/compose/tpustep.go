@@ -219,7 +219,7 @@ func (c *composer) tpuLoopArguments(p *TPUTrain, r *replica, in stepInputs, coun
 	}
 	for i, kind := range p.Feeds.Kinds {
 		if !in.values[i].IsZero() {
-			arguments = append(arguments, loopArgument{loopName(kind), in.values[i], dtypes[kind.DType].proto, []int64{steps, p.Feeds.Sizes[i]}})
+			arguments = append(arguments, loopArgument{loopName(kind), in.values[i], typeOf(kind.DType), []int64{steps, p.Feeds.Sizes[i]}})
 		}
 	}
 	arguments = append(arguments,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 )
 
 // declared is a variable to add.
@@ -60,12 +61,14 @@ func (c *composer) variables(train bool) error {
 	var fills []build.Ref
 	c.plan.Fills = make(map[string][]build.Ref)
 	for _, v := range c.declared(train) {
-		t, ok := dtypes[v.dtype]
-		if !ok {
+		t := dtype.Of(v.dtype)
+		switch t {
+		case dtype.Float32, dtype.Int32, dtype.Int64, dtype.Uint8, dtype.Bool:
+		default:
 			return fmt.Errorf("variable %s has dtype %s; expected float32, int32, int64, uint8 or bool", v.Name, v.dtype)
 		}
-		v.DType = t.proto
-		if nodes := c.add(v, int64(t.size)); len(nodes) > 0 {
+		v.DType = dtpb.DataType(t)
+		if nodes := c.add(v, t.Size()); len(nodes) > 0 {
 			c.plan.Fills[v.Name] = nodes
 			fills = append(fills, nodes...)
 		}
@@ -133,14 +136,5 @@ func (c *composer) fill(r *replica, v Variable, initial float64, handle build.Re
 	return c.Assign(r.prefix+"zero/"+v.Name, handle, filled[at], v.DType)
 }
 
-// dtypes are the dtypes of variables and features, and the bytes of an element.
-var dtypes = map[string]struct {
-	proto dtpb.DataType
-	size  int
-}{
-	"float32": {dtpb.DataType_DT_FLOAT, 4},
-	"int32":   {dtpb.DataType_DT_INT32, 4},
-	"int64":   {dtpb.DataType_DT_INT64, 8},
-	"uint8":   {dtpb.DataType_DT_UINT8, 1},
-	"bool":    {dtpb.DataType_DT_BOOL, 1},
-}
+// typeOf returns the type of the elements of a variable or a feature, by its name.
+func typeOf(name string) dtpb.DataType { return dtpb.DataType(dtype.Of(name)) }
