@@ -10,13 +10,14 @@ import (
 // Batch is a global batch, divided into micro-batches for a strategy.
 type Batch struct {
 	// Micro holds the micro-batches: as many as the strategy computes in parallel, or a multiple of
-	// that. If the workers have read the batch, Drawn is set instead.
+	// that.
 	Micro [][]strategy.Feature
+	// Drawn is set instead of Micro if the workers have read the batch.
 	Drawn *strategy.Drawn
 	// Examples holds the number of examples of each micro-batch.
 	Examples []int
 	// Halve returns the batch divided into twice as many micro-batches, and makes the source divide
-	// All later batches the same way; nil if that is not possible.
+	// all later batches the same way; nil if that is not possible.
 	Halve func(context.Context) (*Batch, error)
 	// From is what Micro has its memory from; nil if it is not to be given back.
 	From *dataset.Batch

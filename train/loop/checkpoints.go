@@ -21,12 +21,16 @@ import (
 
 // Checkpoints saves and restores the variables of a model. It implements runner.Checkpointer.
 type Checkpoints struct {
+	// Manager has the folder of the checkpoints.
 	Manager   *checkpoint.Manager
 	variables Variables
-	Frozen    []string // the variables and states that training does not change
-	Graph     GraphIdentity
-	contract  *graphs.Contract
-	Log       *slog.Logger
+	// Frozen names the variables and states that training does not change.
+	Frozen []string
+	// Graph identifies the graph that the checkpoints are of.
+	Graph    GraphIdentity
+	contract *graphs.Contract
+	// Log gets what a user should know of a save or a restore.
+	Log *slog.Logger
 	// Best is the best evaluation so far, whose checkpoint is kept; nil if none is tracked.
 	Best *runner.NewBestMetric
 	// averages is the checkpoint whose moving averages were told of.
@@ -93,6 +97,7 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, state []byte) (<-cha
 	return done, nil
 }
 
+// Prefix returns the path of the checkpoint of a step, without the endings of its files.
 func (c *Checkpoints) Prefix(step int64) string {
 	return filepath.Join(c.Manager.Dir(), fmt.Sprintf("ckpt-%d", step))
 }

@@ -174,6 +174,7 @@ func isAdapter(e checkpoint.Entry) bool {
 	return !strings.HasPrefix(e.Name, "optimizer/") && (strings.Contains(e.Name, "/lora_down") || strings.Contains(e.Name, ".lora_A."))
 }
 
+// IsDir reports whether a path is a folder.
 func IsDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()

@@ -38,6 +38,7 @@ type Strategy interface {
 // Model runs the updates and evaluations of a strategy for the loop. It implements runner.StepsModel
 // and runner.EvalModel.
 type Model struct {
+	// Strategy computes the steps.
 	Strategy Strategy
 	scalars  strategy.Scalars
 	log      *slog.Logger

@@ -12,10 +12,13 @@ import (
 // Source reads the batches of a dataset, divided into micro-batches for a strategy. It implements
 // runner.Source.
 type Source struct {
+	// Data has the batches.
 	Data  *dataset.Dataset
 	start dataset.State
-	Into  division
-	Whole bool // batches cannot be divided further
+	// Into is how they are divided.
+	Into division
+	// Whole says that they cannot be divided further.
+	Whole bool
 	// Filled counts how full the rows are; nil for nobody.
 	Filled *Filling
 	// Flops is what the graph computes.
@@ -24,8 +27,9 @@ type Source struct {
 
 // division describes how batches are divided.
 type division struct {
-	side       int // micro-batches computed in parallel
-	Accumulate int // micro-batches computed one after the other for an update
+	side int // micro-batches computed in parallel
+	// Accumulate is the number of micro-batches computed one after the other for an update.
+	Accumulate int
 	longRows   int // maximum tokens in a row of a micro-batch
 }
 

@@ -18,6 +18,7 @@ import (
 
 // classLabel is the label of a graph whose classes a param is about.
 type classLabel struct {
+	// Feature is the label.
 	Feature *graphs.Feature
 	record  string // its name in records
 	// classes is their number, or 0 if the graph has no limit, and names are their names, or nil.

@@ -18,8 +18,10 @@ import (
 
 // Data is a folder of records.
 type Data struct {
-	Dir      string
-	Manifest *convert.Manifest // nil if the folder has none
+	// Dir is the folder.
+	Dir string
+	// Manifest is the folder's; nil if it has none.
+	Manifest *convert.Manifest
 }
 
 // OpenData opens a data folder. If it has no manifest, splits are found by file name.

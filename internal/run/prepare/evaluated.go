@@ -16,12 +16,13 @@ import (
 type Evaluated struct {
 	split string
 	// labels are the names of the classes of the graph's first label; nil if they are not known.
-	labels  []string
-	Batches int64
-	Records int64
-	Open    func(context.Context) (runner.BatchReader[*loop.Batch], error)
-	sums    runner.Sums
-	// Read and examples count the batches and examples of the last evaluation.
+	labels []string
+	// Batches and Records are the numbers of those that an evaluation reads.
+	Batches, Records int64
+	// Open opens the split for an evaluation.
+	Open func(context.Context) (runner.BatchReader[*loop.Batch], error)
+	sums runner.Sums
+	// Read and Examples count the batches and examples of the last evaluation.
 	Read, Examples int64
 }
 

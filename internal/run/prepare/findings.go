@@ -15,7 +15,8 @@ type preflight struct {
 	contract *graphs.Contract
 	records  *Data
 	log      *slog.Logger
-	Found    params.PreflightError
+	// Found has what is wrong with the run.
+	Found params.PreflightError
 }
 
 // add adds a finding.

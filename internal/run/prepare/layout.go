@@ -19,10 +19,11 @@ import (
 // use is the purpose for which a split is opened.
 type use int
 
+// The purposes. ToPredict does not read labels.
 const (
 	ToTrain use = iota
 	ToEvaluate
-	ToPredict // labels are not read
+	ToPredict
 )
 
 // LayoutFor returns how the records of a split become batches of a graph, within the graph's limits.

@@ -23,6 +23,7 @@ import (
 
 // Meaning is what the numbers of records stand for, as far as a manifest says it.
 type Meaning struct {
+	// Manifest is that of the records.
 	Manifest *convert.Manifest
 	// features are the records' names of the graph's features, as in data.features.
 	features map[string]string

@@ -42,11 +42,12 @@ func (p Placed) Release(ctx context.Context, err error, log *slog.Logger) {
 
 // Drawer draws batches at the workers, which read the data themselves.
 type Drawer interface {
+	// Draw draws the batches of an update, which begin at a position of an epoch.
 	Draw(ctx context.Context, epoch, position int64, accumulate int) (*strategy.Drawn, error)
 }
 
 // OpenModel composes the export's graph for the devices in the params. local is the data that the
-// Workers read themselves, or nil.
+// workers read themselves, or nil.
 func OpenModel(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env Env) (Placed, error) {
 	switch p.Strategy.Kind() {
 	case devices.TPU:

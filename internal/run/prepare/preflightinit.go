@@ -99,6 +99,7 @@ func vocabOf(init string) (path string, binding bool) {
 	return "", false
 }
 
+// Exists reports whether there is a file or folder at a path, maybe in a bucket.
 func Exists(path string) bool {
 	_, err := vfs.Stat(path)
 	return err == nil

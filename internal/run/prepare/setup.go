@@ -35,10 +35,14 @@ type Env struct {
 
 // Setup holds what every use of a run needs: its params, graph, data and environment.
 type Setup struct {
+	// Params are the run's.
 	Params params.Params
+	// Export has the graph.
 	Export *graphs.Export
-	Data   *Data // nil before openData
-	Env    Env
+	// Data has the records; nil before OpenData.
+	Data *Data
+	// Env is the environment of the run.
+	Env Env
 	// Cores is the number of micro-batches that batches of evaluations are divided into, one for
 	// each core of a TPU; 0 elsewhere.
 	Cores int

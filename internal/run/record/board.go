@@ -26,6 +26,7 @@ const histogramBuckets = 30
 // the params, and histograms of the variables. The hyperparameters are in the run's folder itself,
 // because TensorBoard takes the scalars below it as their metrics.
 type Board struct {
+	// Train and Eval are the files of training and of evaluations.
 	Train, Eval, run Events
 	ended            bool // whether the run's file says so
 }
@@ -110,6 +111,7 @@ func (b *Board) Sync() error {
 	return nil
 }
 
+// Close closes the files. What fails is logged.
 func (b *Board) Close(log *slog.Logger) {
 	for _, e := range b.all() {
 		if e.Writer == nil {
@@ -124,6 +126,7 @@ func (b *Board) Close(log *slog.Logger) {
 // Followed is the event file of gorbit evaluate --follow. It is opened at the first evaluation. If
 // the run goes back to an earlier step, so does the file.
 type Followed struct {
+	// Folder is where the file is written.
 	Folder string
 	w      *summary.Writer
 	step   int64 // step of the last evaluation
@@ -164,6 +167,7 @@ func (f *Followed) Flush() error {
 // Restart implements runner.Summaries.
 func (f *Followed) Restart(int64) {}
 
+// Close closes the file, if it was opened.
 func (f *Followed) Close() error {
 	if f.w == nil {
 		return nil

@@ -9,6 +9,7 @@ import (
 // in the batches since the last summary added to each summary. It implements runner.Summaries.
 type Measured struct {
 	*Events
+	// Fill counts how full the batches are.
 	Fill    *loop.Filling
 	told    [2]int64 // what fill had at the last summary
 	step    int64

@@ -27,6 +27,7 @@ type MetricsLog struct {
 	log  *slog.Logger
 }
 
+// OpenMetrics opens the file of metrics at a path, which may not exist yet.
 func OpenMetrics(path string, log *slog.Logger) (*MetricsLog, error) {
 	f, err := vfs.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

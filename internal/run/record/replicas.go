@@ -19,12 +19,16 @@ import (
 
 // Replicas measures how each of several replicas spends its time.
 type Replicas struct {
-	Model   *loop.Model
-	Clocks  interface{ Times() []strategy.Times } // the replicas' clocks
-	Cluster *cluster.Cluster                      // nil without workers
-	Times   func() runner.Times                   // times of the loop
-	first   progress                              // at the end of the first loop, which includes the start-up
-	told    progress                              // at the end of the last loop
+	// Model computes the steps.
+	Model *loop.Model
+	// Clocks are the replicas'.
+	Clocks interface{ Times() []strategy.Times }
+	// Cluster has the workers; nil without any.
+	Cluster *cluster.Cluster
+	// Times returns those of the loop.
+	Times func() runner.Times
+	first progress // at the end of the first loop, which includes the start-up
+	told  progress // at the end of the last loop
 }
 
 // progress is a snapshot of the time spent and the examples trained on since the training began.

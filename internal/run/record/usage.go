@@ -42,6 +42,7 @@ func MachineMemory() int64 {
 // MemoryUse is what the process has of the memory, and the most that it had so far, in bytes.
 type MemoryUse struct{ now, peak int64 }
 
+// MemoryNow returns that of this process now.
 func MemoryNow() MemoryUse { return MemoryUse{Memory(), PeakMemory()} }
 
 // Since returns the memory of a phase.

@@ -109,7 +109,7 @@ func raw(value string) json.RawMessage {
 	return json.RawMessage(value)
 }
 
-// Changes returns the differences between two params of a task as changes after the given step.
+// Differences returns those between two params of a task as changes after the given step.
 func Differences(of task.Task, before, after params.Params, step int64) ([]Change, error) {
 	was, err := ValuesOf(before, of)
 	if err != nil {
@@ -125,7 +125,8 @@ func Differences(of task.Task, before, after params.Params, step int64) ([]Chang
 // Changes is the list of a run's changed params, oldest first.
 type Changes []Change
 
-// ReadChanges reads the history of a run folder. It returns nil if the folder has none.
+// ReadChanges reads the history of a run folder. It returns nil if the folder has none, and
+// with an error the changes before it.
 func ReadChanges(folder string) (Changes, error) {
 	path := filepath.Join(folder, History)
 	content, err := vfs.ReadFile(path)
@@ -142,7 +143,7 @@ func ReadChanges(folder string) (Changes, error) {
 		case errors.Is(err, io.EOF):
 			return h, nil
 		case err != nil:
-			return nil, fmt.Errorf("%s: change %d: %w", path, len(h)+1, err)
+			return h, fmt.Errorf("%s: change %d: %w", path, len(h)+1, err)
 		}
 		if string(c.Old) == "null" {
 			c.Old = nil

@@ -1,8 +1,6 @@
 package runfolder
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,7 +23,7 @@ type Run struct {
 	// Params are the params by name, section.name, as YAML writes their values.
 	Params map[string]string
 	// Changes are the params that were changed in the middle of the run, oldest first.
-	Changes []Change
+	Changes Changes
 	// Processes are those that trained, oldest first. Runs of older versions have none.
 	Processes []Process
 	// State is Running, Finished, Stopped or Failed, and Reason says more; it may be "".
@@ -130,7 +128,7 @@ func (r *Run) readRest(events bool) {
 	if r.Init, err = readFilled(filepath.Join(r.Folder, Init)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.problem(err.Error())
 	}
-	if r.Changes, err = readChanges(filepath.Join(r.Folder, History)); err != nil {
+	if r.Changes, err = ReadChanges(r.Folder); err != nil {
 		r.problem(err.Error())
 	}
 	if !events {
@@ -204,28 +202,6 @@ func FlatParams(content []byte) (map[string]string, error) {
 		}
 	}
 	add("", &root)
-	return out, nil
-}
-
-// readChanges reads the history of the params of a run.
-func readChanges(path string) ([]Change, error) {
-	content, err := vfs.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var out []Change
-	n := 0
-	for line := range bytes.Lines(content) {
-		n++
-		var c Change
-		if err := json.Unmarshal(line, &c); err != nil {
-			return out, fmt.Errorf("%s:%d: is not a change of a param: %w", History, n, err)
-		}
-		out = append(out, c)
-	}
 	return out, nil
 }
 
